@@ -76,6 +76,8 @@ class Backend {
   public:
     virtual ~Backend() = default;
     virtual std::string name() const = 0;  ///< "cpu, 2 threads, AVX3_ZEN4"
+    /// True where weights and caches are in a device's memory: a second backend needs them a second time.
+    virtual bool on_device() const { return false; }
     /// Returns an empty cache for a variant of the backend's model (made by shared_model()), or for the model
     /// itself when null. The cache keeps its variant loaded. Throws Error(unsupported) where the backend
     /// cannot run variants.
@@ -121,11 +123,14 @@ struct BackendOptions {
     /// default. narrow_prompt: the prompt runs in the type of the weights.
     int cublas_from = 0;
     bool narrow_prompt = false;
+    /// Lets `automatic` run the proof of a device that has none (prover.h): it is called again and again
+    /// meanwhile, and returns false to stop the proof. Empty: such a device is not taken.
+    std::function<bool(double share, const std::string& what)> prove{};
 };
 
-/// Creates the backend. `automatic` takes CUDA where the module, a driver and a device exist, once a device
-/// has passed the gpu tests (factory.cpp); otherwise it takes the CPU and writes the reason to *notice. An
-/// explicit `cuda` that is not available throws Error(device).
+/// Creates the backend. `automatic` takes CUDA where the module, a driver and a device exist that has passed
+/// its proof (prover.h); otherwise it takes the CPU and writes the reason to *notice. An explicit `cuda` that
+/// is not available throws Error(device).
 std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const BackendOptions& options,
                                       std::string* notice);
 

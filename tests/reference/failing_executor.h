@@ -26,6 +26,7 @@ class FailingExecutor final : public keyhole::cuda::Executor {
     explicit FailingExecutor(const Fails& wanted) : FailingExecutor() { fails = wanted; }
 
     std::string name() const override { return "failing"; }
+    keyhole::DeviceIdentity identity() const override { return {name(), "GPU-of-tests", "0.0"}; }
     keyhole::cuda::MemoryUse memory() const override { return host_->memory(); }
     bool has_products(keyhole::cuda::NumberType type) const override {
         return has_typed_products || type == keyhole::cuda::NumberType::f32;
@@ -33,6 +34,7 @@ class FailingExecutor final : public keyhole::cuda::Executor {
     void* allocate(std::size_t n) override {
         count_allocation();
         ++n_live;
+        largest_allocation = std::max(largest_allocation, n);
         void* data = host_->allocate(n);
         std::fill_n(static_cast<std::uint32_t*>(data), n / sizeof(kUnwritten), kUnwritten);
         return data;
@@ -80,12 +82,13 @@ class FailingExecutor final : public keyhole::cuda::Executor {
 
     Fails fails;
     int n_allocations = 0, n_launches = 0, n_copies = 0, n_waits = 0;
-    int n_products = 0;               ///< launches that cuBLAS would execute
-    int n_live = 0;                   ///< blocks not yet released
-    int n_unwritten = 0;              ///< copies that read a word that nobody wrote
-    static inline int n_uploads = 0;  ///< uploads by all executors of the process
-    int idle_kernel = -1;             ///< this kernel does nothing
-    int bad_kernel = -1;              ///< this kernel fails
+    int n_products = 0;                  ///< launches that cuBLAS would execute
+    int n_live = 0;                      ///< blocks not yet released
+    std::size_t largest_allocation = 0;  ///< bytes of device memory
+    int n_unwritten = 0;                 ///< copies that read a word that nobody wrote
+    static inline int n_uploads = 0;     ///< uploads by all executors of the process
+    int idle_kernel = -1;                ///< this kernel does nothing
+    int bad_kernel = -1;                 ///< this kernel fails
     bool has_typed_products = true;
 
   protected:
@@ -97,7 +100,7 @@ class FailingExecutor final : public keyhole::cuda::Executor {
             if (launch.kernel != idle_kernel) host_->launch(launch);
         }
     }
-    void run_list(std::span<const keyhole::cuda::Launch> launches, bool) override { run(launches); }
+    void run_list(std::span<const keyhole::cuda::Launch> launches, int, bool) override { run(launches); }
 
   private:
     static void count(int fails_at, int& n, keyhole::ErrorCode code, const char* what) {

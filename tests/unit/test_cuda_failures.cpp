@@ -152,6 +152,29 @@ TEST_F(CudaFailures, APolicyThatFindsNoRoomChangesNothing) {
     EXPECT_GT(n_refused, 3);
 }
 
+/// Tokens that a command evicts leave in place: a second store would double a cache's memory for a moment.
+TEST_F(CudaFailures, AnEvictionOnRequestTakesNoSecondStore) {
+    const auto executor = std::make_shared<FailingExecutor>();
+    const auto backend = make_cuda_backend(model_, executor);
+    const auto resolved = [](const char* spec) {
+        return keyhole::resolve(keyhole::parse_lane_spec(spec).policy, 300, 20);
+    };
+    const auto cache = backend->make_cache(resolved("full"));
+    keyhole::RowOutput out;
+    const std::vector<keyhole::LanePrefill> lane = {{cache.get(), {}, &out}};
+    backend->prefill(std::vector<int>(300, 65), lane, nullptr, {});
+    const auto store = static_cast<std::size_t>(cache->use().allocated_bytes);
+    executor->largest_allocation = 0;
+    EXPECT_TRUE(cache->evict(1, 3));
+    EXPECT_TRUE(cache->set_pinned(0, 7, true));
+    EXPECT_TRUE(cache->evict(0, 299));
+    EXPECT_FALSE(cache->evict(1, 3));
+    EXPECT_LT(executor->largest_allocation, store / 10);
+    EXPECT_EQ(cache->stored_positions(1).size(), 299u);
+    EXPECT_EQ(cache->stored_positions(0).back(), 298);
+    EXPECT_EQ(cache->pinned_positions(0), (std::vector<std::int32_t>{7}));
+}
+
 /// Covers a session: all outputs of rows and prompts, shadows, lanes with other K and V, forks, rewinds. On a
 /// device initcheck would report each such copy.
 TEST(CudaMemory, NothingIsCopiedThatNobodyWrote) {

@@ -11,8 +11,9 @@
 ///         KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const;
 ///     };
 ///
-/// In one phase, a thread must not read what another thread writes. run_on_host() shuffles the order of
-/// threads, so a kernel that breaks this rule gives different results there.
+/// In one phase, a thread must not read what another thread writes, and no block what another block writes.
+/// run_on_host() runs threads and blocks in any order, so a kernel that breaks this rule gives different
+/// results there.
 #pragma once
 
 #include "engine/base/host_device.h"
@@ -22,8 +23,11 @@
 #else
 #include "engine/base/error.h"
 
+#include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <type_traits>
 #include <vector>
 #endif
 
@@ -89,26 +93,65 @@ void launch(const Kernel& kernel, Grid grid, int n_threads, cudaStream_t stream)
 
 #else
 
-/// Runs every block, phase by phase. `shuffle` 0 runs threads in order; other values give other orders.
-/// Shared memory starts as NaN patterns.
+/// Visits [0, n) in one of the orders of RunOrder; see HostOrder.
+class Visit {
+  public:
+    Visit(int n, int order, std::uint32_t seed) : n_(static_cast<std::uint32_t>(n)), order_(order) {
+        if (order_ != 2 || n_ < 2) return;
+        // Every number once, without a list of them: i * step + start mod n, with step and n coprime.
+        std::uint32_t x = seed * 2654435761u + 12345u;
+        x ^= x >> 15;
+        step_ = x % n_;
+        while (std::gcd(step_, n_) != 1) ++step_;
+        start_ = (x >> 7) % n_;
+    }
+    int at(int i) const {
+        if (order_ == 0) return i;
+        if (order_ == 1) return static_cast<int>(n_) - 1 - i;
+        const std::uint64_t to = std::uint64_t{start_} + std::uint64_t{step_} * static_cast<std::uint32_t>(i);
+        return static_cast<int>(to % n_);
+    }
+
+  private:
+    std::uint32_t n_;
+    int order_;
+    std::uint32_t step_ = 1, start_ = 0;
+};
+
+/// Runs every block, phase by phase: the blocks in an order, and the threads of each phase in another.
+/// order: 0 forward, 1 backward, 2 shuffled by `seed`. Shared memory and locals start as `poison`.
+/// A phase ends for all threads of a block, whatever they did in it: a barrier that only some threads reach
+/// cannot be written.
 template <class Kernel>
-void run_on_host(const Kernel& kernel, Grid grid, int n_threads, unsigned shuffle = 1) {
-    for (int z = 0; z < grid.z; ++z)
-        for (int y = 0; y < grid.y; ++y)
-            for (int x = 0; x < grid.x; ++x) {
-                auto shared = std::make_unique<typename Kernel::Shared>();
-                std::memset(static_cast<void*>(shared.get()), 0xff, sizeof(*shared));
-                std::vector<typename Kernel::Local> locals(static_cast<std::size_t>(n_threads));
-                for (int p = 0; p < Kernel::kPhases; ++p)
-                    for (int i = 0; i < n_threads; ++i) {
-                        // An odd step visits every thread of a power of two once.
-                        const unsigned step = 2 * shuffle + 1, n = static_cast<unsigned>(n_threads);
-                        const unsigned start = shuffle * static_cast<unsigned>(p + 7);
-                        const int thread = static_cast<int>((start + static_cast<unsigned>(i) * step) % n);
-                        const Block block{x, y, z, thread, n_threads};
-                        kernel.phase(p, block, *shared, locals[static_cast<std::size_t>(thread)]);
-                    }
+void run_on_host(const Kernel& kernel, Grid grid, int n_threads, int order, std::uint32_t seed,
+                 unsigned char poison) {
+    static_assert(std::is_trivially_copyable_v<typename Kernel::Shared> &&
+                  std::is_trivially_copyable_v<typename Kernel::Local>);
+    KH_ASSERT(n_threads > 0 && n_threads <= kMaxThreads, "n_threads={}", n_threads);
+    const auto shared = std::make_unique<typename Kernel::Shared>();
+    std::vector<typename Kernel::Local> locals(static_cast<std::size_t>(n_threads));
+    const int n_blocks = grid.x * grid.y * grid.z;
+    const Visit blocks(n_blocks, order, seed);
+    for (int b = 0; b < n_blocks; ++b) {
+        const int at = blocks.at(b);
+        std::memset(static_cast<void*>(shared.get()), poison, sizeof(*shared));
+        std::memset(static_cast<void*>(locals.data()), poison, locals.size() * sizeof(locals[0]));
+        for (int p = 0; p < Kernel::kPhases; ++p) {
+            const Visit threads(n_threads, order, seed + 977u * static_cast<std::uint32_t>(p + 1));
+            for (int i = 0; i < n_threads; ++i) {
+                const int thread = threads.at(i);
+                const Block block{at % grid.x, at / grid.x % grid.y, at / (grid.x * grid.y), thread,
+                                  n_threads};
+                kernel.phase(p, block, *shared, locals[static_cast<std::size_t>(thread)]);
             }
+        }
+    }
+}
+
+/// Does so in a shuffled order.
+template <class Kernel>
+void run_on_host(const Kernel& kernel, Grid grid, int n_threads, unsigned seed = 1) {
+    run_on_host(kernel, grid, n_threads, 2, seed, 0xff);
 }
 
 #endif

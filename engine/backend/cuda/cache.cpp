@@ -52,6 +52,7 @@ CudaKvCache<T>::CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<
       head_dim_(of_->model->config().head_dim),
       positions_(to_index(layout_->n_kv_heads())),
       order_(positions_.size()),
+      in_text_order_(positions_.size(), 1),
       pinned_(positions_.size()) {
     store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, false);
     find_units();
@@ -63,7 +64,7 @@ CacheUse CudaKvCache<T>::use() const {
     CacheUse use;
     for (const auto& of_head : positions_) use.stored_tokens += static_cast<std::int64_t>(of_head.size());
     use.stored_bytes = use.stored_tokens * 2 * head_dim_ * static_cast<std::int64_t>(sizeof(T));
-    use.allocated_bytes = static_cast<std::int64_t>(store_.data.size_bytes());
+    use.allocated_bytes = static_cast<std::int64_t>(store_.size_bytes());
     if (shadow_) use.shadow_bytes = shadow_->bytes();
     return use;
 }
@@ -101,11 +102,20 @@ typename CudaKvCache<T>::Store CudaKvCache<T>::make_store(std::vector<int> capac
     store.capacity = std::move(capacity);
     store.running = running;
     store.has_noise = has_noise;
-    std::int64_t n_slots = 0, n_scores = 0;
+    store.first_slot.resize(to_index(n_kv_heads()));
     store.first_score.resize(to_index(n_query_heads()));
-    for (int g = 0; g < n_kv_heads(); ++g) {
+    for (int layer = 0; layer < layout_->n_layers(); ++layer) store.parts.push_back(make_part(store, layer));
+    return store;
+}
+
+/// Makes the memory of one layer for the store's capacities, and sets where its heads begin in it.
+template <class T>
+typename CudaKvCache<T>::Part CudaKvCache<T>::make_part(Store& store, int layer) const {
+    Part part;
+    std::int64_t n_slots = 0, n_scores = 0;
+    for (int g = layout_->first_of_layer(layer); g < layout_->first_of_layer(layer + 1); ++g) {
         const std::int64_t own = store.capacity[to_index(g)];
-        store.first_slot.push_back(std::exchange(n_slots, n_slots + own));
+        store.first_slot[to_index(g)] = std::exchange(n_slots, n_slots + own);
         for_readers(*layout_, g, g + 1, [&](int, const HeadRef& reader) {
             store.first_score[to_index(reader.layer * layout_->n_heads() + reader.head)] =
                 std::exchange(n_scores, n_scores + own);
@@ -116,25 +126,26 @@ typename CudaKvCache<T>::Store CudaKvCache<T>::make_store(std::vector<int> capac
         const std::size_t wanted = to_index(n) * size;
         return std::exchange(bytes, bytes + (wanted + kAlign - 1) / kAlign * kAlign);
     };
-    store.keys_at = take(n_slots * head_dim_, sizeof(T));
-    store.values_at = take(n_slots * head_dim_, sizeof(T));
-    store.positions_at = take(n_slots, sizeof(std::int32_t));
-    store.pinned_at = take(n_slots, 1);
+    part.keys_at = take(n_slots * head_dim_, sizeof(T));
+    part.values_at = take(n_slots * head_dim_, sizeof(T));
+    part.positions_at = take(n_slots, sizeof(std::int32_t));
+    part.pinned_at = take(n_slots, 1);
     for (std::size_t a = 0; a < kAccumulators; ++a)
-        if (running[a]) store.score_at[a] = take(n_scores, sizeof(float));
-    if (has_noise) store.noise_at = take(n_scores, sizeof(float));
-    store.data = Buffer<std::byte>(executor_, bytes);
-    return store;
+        if (store.running[a]) part.score_at[a] = take(n_scores, sizeof(float));
+    if (store.has_noise) part.noise_at = take(n_scores, sizeof(float));
+    part.data = Buffer<std::byte>(executor_, bytes);
+    return part;
 }
 
 template <class T>
 DeviceHead<T> CudaKvCache<T>::device_head(const Store& store, int g) const {
-    std::byte* base = store.data.data();
+    const Part& part = store.parts[to_index(layout_->kv_head(g).owner_layer)];
+    std::byte* base = part.data.data();
     const std::int64_t first = store.first_slot[to_index(g)];
-    return {reinterpret_cast<T*>(base + store.keys_at) + first * head_dim_,
-            reinterpret_cast<T*>(base + store.values_at) + first * head_dim_,
-            reinterpret_cast<std::int32_t*>(base + store.positions_at) + first,
-            reinterpret_cast<std::uint8_t*>(base + store.pinned_at) + first,
+    return {reinterpret_cast<T*>(base + part.keys_at) + first * head_dim_,
+            reinterpret_cast<T*>(base + part.values_at) + first * head_dim_,
+            reinterpret_cast<std::int32_t*>(base + part.positions_at) + first,
+            reinterpret_cast<std::uint8_t*>(base + part.pinned_at) + first,
             count(g),
             store.capacity[to_index(g)]};
 }
@@ -142,11 +153,13 @@ DeviceHead<T> CudaKvCache<T>::device_head(const Store& store, int g) const {
 template <class T>
 HeadScores CudaKvCache<T>::head_scores(const Store& store, int head) const {
     HeadScores scores{};
+    const int g = layout_->kv_head_from_head(head / layout_->n_heads(), head % layout_->n_heads());
+    const Part& part = store.parts[to_index(layout_->kv_head(g).owner_layer)];
+    std::byte* base = part.data.data();
     const std::int64_t first = store.first_score[to_index(head)];
     for (std::size_t a = 0; a < kAccumulators; ++a)
-        if (store.running[a])
-            scores.score[a] = reinterpret_cast<float*>(store.data.data() + store.score_at[a]) + first;
-    if (store.has_noise) scores.noise = reinterpret_cast<float*>(store.data.data() + store.noise_at) + first;
+        if (store.running[a]) scores.score[a] = reinterpret_cast<float*>(base + part.score_at[a]) + first;
+    if (store.has_noise) scores.noise = reinterpret_cast<float*>(base + part.noise_at) + first;
     scores.variant = policy_.variant_of_head.empty() ? 0 : policy_.variant_of_head[to_index(head)] + 1;
     return scores;
 }
@@ -189,19 +202,20 @@ void CudaKvCache<T>::write_tables() {
 /// Uploads the pins. A position pinned in any head of a unit is pinned in all.
 template <class T>
 void CudaKvCache<T>::write_pins() {
+    std::vector<std::vector<std::uint8_t>> flags(positions_.size());  // until they have been copied
     for (const Unit& unit : units_) {
         std::vector<std::int32_t> pinned;
         for (int g = unit.first; g < unit.last; ++g)
             pinned.insert(pinned.end(), pinned_[to_index(g)].begin(), pinned_[to_index(g)].end());
         std::sort(pinned.begin(), pinned.end());
         for (int g = unit.first; g < unit.last; ++g) {
-            std::vector<std::uint8_t> flags;
+            std::vector<std::uint8_t>& of_head = flags[to_index(g)];
             for (const std::int32_t position : positions(g))
-                flags.push_back(std::binary_search(pinned.begin(), pinned.end(), position) ? 1 : 0);
-            upload_all(*executor_, device_head(store_, g).pinned, flags);
-            executor_->wait();
+                of_head.push_back(std::binary_search(pinned.begin(), pinned.end(), position) ? 1 : 0);
+            upload_all(*executor_, device_head(store_, g).pinned, of_head);
         }
     }
+    executor_->wait();
 }
 
 template <class T>
@@ -267,20 +281,21 @@ typename CudaKvCache<T>::SlotLists CudaKvCache<T>::upload_slots(
 
 template <class T>
 void CudaKvCache<T>::copy_slots(const SlotLists& lists, const Buffer<std::byte>& from,
-                                const std::array<bool, kAccumulators>& running) {
-    if (lists.most == 0) return;
+                                const std::array<bool, kAccumulators>& running, int first, int last) {
+    if (lists.most == 0 || first == last) return;
     const TableSizes sizes = table_sizes<T>(n_kv_heads(), n_query_heads());
+    const ReaderTable table = of_->layout.table();
     CopySlots<T> copy{};
-    copy.from = reinterpret_cast<const DeviceHead<T>*>(from.data() + sizes.heads);
-    copy.to = device_heads();
+    copy.from = reinterpret_cast<const DeviceHead<T>*>(from.data() + sizes.heads) + first;
+    copy.to = device_heads() + first;
     copy.from_scores = reinterpret_cast<const HeadScores*>(from.data() + sizes.scores);
     copy.to_scores = device_scores();
     copy.kept = lists.slots.data();
-    copy.offset = lists.offset.data();
-    copy.table = of_->layout.table();
+    copy.offset = lists.offset.data() + first;
+    copy.table = {table.readers, table.offset + first};
     for (int a = 0; a < kScores; ++a) copy.relative[a] = nearest_relative(a, running);
     copy.head_dim = head_dim_;
-    executor_->launch(copy, {n_kv_heads(), (lists.most + CopySlots<T>::kSlots - 1) / CopySlots<T>::kSlots},
+    executor_->launch(copy, {last - first, (lists.most + CopySlots<T>::kSlots - 1) / CopySlots<T>::kSlots},
                       256);
     executor_->wait();
 }
@@ -302,23 +317,44 @@ void CudaKvCache<T>::rebuild(const std::vector<std::vector<std::int32_t>>& kept,
         order_[to_index(g)].resize(positions.size());
         std::iota(order_[to_index(g)].begin(), order_[to_index(g)].end(), 0);
         positions_[to_index(g)] = std::move(positions);
+        in_text_order_[to_index(g)] = 1;
     }
     find_units();
     write_tables();
-    copy_slots(lists, old_tables, old.running);
+    copy_slots(lists, old_tables, old.running, 0, n_kv_heads());
 }
 
 template <class T>
 void CudaKvCache<T>::reserve(std::span<const int> capacity) {
-    std::vector<int> room(capacity.begin(), capacity.end());
-    for (std::size_t g = 0; g < room.size(); ++g) room[g] = std::max(room[g], count(static_cast<int>(g)));
-    rebuild(all_slots(), make_store(std::move(room), store_.running, store_.has_noise));
+    const SlotLists lists = upload_slots(slots_in_place());
+    for (int layer = 0; layer < layout_->n_layers(); ++layer) {
+        const int first = layout_->first_of_layer(layer), last = layout_->first_of_layer(layer + 1);
+        // A store of this layer alone; the other parts stay where they are.
+        Store next;
+        next.capacity = store_.capacity;
+        next.first_slot = store_.first_slot;
+        next.first_score = store_.first_score;
+        next.running = store_.running;
+        next.has_noise = store_.has_noise;
+        for (int g = first; g < last; ++g)
+            next.capacity[to_index(g)] = std::max(capacity[to_index(g)], count(g));
+        if (next.capacity == store_.capacity) continue;
+        Part part = make_part(next, layer);
+        Buffer<std::byte> tables(executor_, tables_.size());
+        next.parts = std::move(store_.parts);
+        std::swap(next.parts[to_index(layer)], part);  // `part` is the old one until the slots are copied
+        store_ = std::move(next);
+        std::swap(tables_, tables);
+        write_tables();
+        copy_slots(lists, tables, store_.running, first, last);
+    }
 }
 
 template <class T>
 void CudaKvCache<T>::clear() {
     for (auto* lists : {&positions_, &order_, &pinned_})
         for (std::vector<std::int32_t>& of_head : *lists) of_head.clear();
+    in_text_order_.assign(in_text_order_.size(), 1);
     if (shadow_) shadow_.emplace(n_kv_heads(), head_dim_);
     store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, store_.has_noise);
     find_units();
@@ -331,20 +367,26 @@ std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
     copy->policy_ = policy_;
     copy->positions_ = positions_;
     copy->order_ = order_;
+    copy->in_text_order_ = in_text_order_;
     copy->pinned_ = pinned_;
     copy->shadow_ = shadow_;
     copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
     copy->units_ = units_;
     copy->on_host_ = on_host_;
     copy->write_tables();
-    // Copies slot by slot, in place, so sums keep their order. Slots that hold nothing are not read.
-    std::vector<std::vector<std::int32_t>> stored(positions_.size());
-    for (int g = 0; g < n_kv_heads(); ++g) {
-        stored[to_index(g)].resize(to_index(count(g)));
-        std::iota(stored[to_index(g)].begin(), stored[to_index(g)].end(), 0);
-    }
-    copy->copy_slots(upload_slots(stored), tables_, store_.running);
+    copy->copy_slots(upload_slots(slots_in_place()), tables_, store_.running, 0, n_kv_heads());
     return copy;
+}
+
+/// Returns the slots that hold tokens, so that sums keep their order. Others are not read.
+template <class T>
+typename CudaKvCache<T>::PositionLists CudaKvCache<T>::slots_in_place() const {
+    PositionLists slots(positions_.size());
+    for (int g = 0; g < n_kv_heads(); ++g) {
+        slots[to_index(g)].resize(to_index(count(g)));
+        std::iota(slots[to_index(g)].begin(), slots[to_index(g)].end(), 0);
+    }
+    return slots;
 }
 
 template <class T>
@@ -361,16 +403,18 @@ void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy, const PositionList
         running_accumulators(policy, is_empty ? std::array<bool, kAccumulators>{} : store_.running);
     ResolvedPolicy old = std::exchange(policy_, policy);
     try {
-        // Always rebuilds: under a wider scope, heads may hold the same tokens in different slots.
-        rebuild(slots_without(gone), make_store(store_.capacity, running, has_noise));
+        if (running == store_.running && has_noise == had_noise)
+            remove_in_place(gone);
+        else
+            rebuild(slots_without(gone), make_store(store_.capacity, running, has_noise));
     } catch (...) {
         policy_ = std::move(old);
         throw;
     }
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(n_kv_heads(), head_dim_);
-    unpin(gone);
-    write_pins();
+    const bool unpinned = unpin(gone);
+    if (unpinned || any_pins()) write_pins();
     if (redraw) draw_noise(rule);
 }
 
@@ -402,6 +446,7 @@ void CudaKvCache<T>::note_removed(int g, std::span<const std::int32_t> slots,
                                   std::vector<std::int32_t>& out) {
     std::vector<std::int32_t>& of_head = positions_[to_index(g)];
     const std::size_t first = out.size();
+    if (!slots.empty()) in_text_order_[to_index(g)] = 0;
     for (const std::int32_t slot : slots) {
         const int index = order_index(g, of_head[to_index(slot)]);
         KH_ASSERT(index >= 0, "slot={}", slot);
@@ -430,6 +475,7 @@ void CudaKvCache<T>::note_filled(int g, std::vector<std::int32_t> positions) {
     order_[to_index(g)].resize(positions.size());
     std::iota(order_[to_index(g)].begin(), order_[to_index(g)].end(), 0);
     positions_[to_index(g)] = std::move(positions);
+    in_text_order_[to_index(g)] = 1;
 }
 
 template <class T>
@@ -464,8 +510,68 @@ bool CudaKvCache<T>::evict(int g, int position) {
 
 template <class T>
 void CudaKvCache<T>::remove(const PositionLists& gone) {
-    rebuild(slots_without(gone), make_store(store_.capacity, store_.running, store_.has_noise));
+    remove_in_place(gone);
     if (unpin(gone)) write_pins();
+}
+
+/// Makes the moves of note_removed() on the device. A second store would double the memory for a moment.
+template <class T>
+void CudaKvCache<T>::remove_in_place(const PositionLists& gone) {
+    PositionLists slots(positions_.size());
+    std::vector<std::int32_t> from, to, offset = {0};
+    for (int g = 0; g < n_kv_heads(); ++g) {
+        std::vector<std::int32_t>& victims = slots[to_index(g)];
+        if (!gone.empty())
+            for (const std::int32_t position : gone[to_index(g)])
+                if (const int at = order_index(g, position); at >= 0)
+                    victims.push_back(order(g)[to_index(at)]);
+        std::sort(victims.begin(), victims.end());
+        const int end = count(g) - static_cast<int>(victims.size());
+        std::size_t hole = 0;
+        for (int slot = end; slot < count(g); ++slot) {
+            if (std::binary_search(victims.begin(), victims.end(), slot)) continue;
+            from.push_back(slot);
+            to.push_back(victims[hole++]);
+        }
+        offset.push_back(static_cast<std::int32_t>(from.size()));
+    }
+    if (!from.empty()) {
+        const Buffer<std::int32_t> device_from = uploaded(executor_, from),
+                                   device_to = uploaded(executor_, to),
+                                   device_offset = uploaded(executor_, offset);
+        executor_->launch(MoveSlots<T>{device_heads(), device_scores(), of_->layout.table(),
+                                       device_from.data(), device_to.data(), device_offset.data(), head_dim_},
+                          {n_kv_heads()}, 64);
+        executor_->wait();
+    }
+    std::vector<std::int32_t> removed;
+    for (int g = 0; g < n_kv_heads(); ++g) note_removed(g, slots[to_index(g)], removed);
+    find_units();
+    if (any_unit_out_of_step()) try {
+            return rebuild(all_slots(), make_store(store_.capacity, store_.running, store_.has_noise));
+        } catch (const Error& error) {
+            if (error.code() != ErrorCode::no_memory) throw;  // without memory, the host goes on selecting
+        }
+    write_tables();
+}
+
+/// Returns whether a unit's KV heads hold the same tokens, but in other slots.
+template <class T>
+bool CudaKvCache<T>::any_unit_out_of_step() const {
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+        if (!is_on_host(u)) continue;
+        const std::vector<std::int32_t> first = stored_positions(units_[u].first);
+        bool same = true;
+        for (int g = units_[u].first + 1; g < units_[u].last && same; ++g)
+            same = stored_positions(g) == first;
+        if (same) return true;
+    }
+    return false;
+}
+
+template <class T>
+bool CudaKvCache<T>::any_pins() const {
+    return std::any_of(pinned_.begin(), pinned_.end(), [](const auto& of_head) { return !of_head.empty(); });
 }
 
 /// Returns the slots of the other tokens, in text order.

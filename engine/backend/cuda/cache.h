@@ -3,9 +3,10 @@
 /// Slots of a KV head are dense, [0, count). The host keeps a list of the position in each slot and applies
 /// to it what kernels did: appended tokens and removed ones. KV heads of a unit that hold the same tokens
 /// hold them in the same slots, so one selection on the device serves them all. Every rebuild (after a
-/// command changed sizes, accumulators or single heads) puts slots in text order, which restores this
-/// wherever the sets are equal. Heads whose sets differ (after a change of scope, or after a token was
-/// evicted on request in one of them) are selected on the host until the sets agree again.
+/// command changed sizes or accumulators) puts slots in text order; tokens evicted by a command are removed
+/// in place, with a rebuild only where heads of a unit then hold the same tokens in other slots. Heads whose
+/// sets differ (after a change of scope, or after a token was evicted on request in one of them) are selected
+/// on the host until the sets agree again.
 ///
 /// When the device has no memory (Error(no_memory)) a cache stays unchanged; after Error(device) its contents
 /// are lost.
@@ -59,20 +60,23 @@ class CudaKvCache final : public KvCache {
     /// The model whose K and V these are.
     const OnDevice<T>& of() const { return *of_; }
 
-    /// Moves to new memory with room for capacity[g] slots in every KV head, at least for what each stores;
-    /// frees the old memory.
+    /// Moves to new memory with room for capacity[g] slots in every KV head, at least for what each stores,
+    /// and frees the old memory, layer by layer. Tokens stay in their slots. Where memory ends halfway
+    /// (Error(no_memory)), the first layers have the new size.
     void reserve(std::span<const int> capacity);
     void clear();
 
     int capacity(int g) const { return store_.capacity[to_index(g)]; }
     int largest_capacity() const;
-    bool has_no_room() const { return store_.data.size() == 0; }
+    bool has_no_room() const { return store_.size_bytes() == 0; }
     int count(int g) const { return static_cast<int>(positions_[to_index(g)].size()); }
     int largest_count() const;
     const std::vector<std::int32_t>& positions(int g) const { return positions_[to_index(g)]; }  ///< by slot
     const std::vector<std::int32_t>& order(int g) const {
         return order_[to_index(g)];
     }  ///< slots by ascending position
+    /// True when slot i holds the i-th position, so that rows need no reordering.
+    bool in_text_order(int g) const { return in_text_order_[to_index(g)] != 0; }
     bool has_noise() const { return store_.has_noise; }
 
     /// All K and V of the text, on the host, where the policy asked for a shadow from the start; else null.
@@ -104,19 +108,29 @@ class CudaKvCache final : public KvCache {
     /// differ and for changes of policy. Removes nothing. With may_evict false only the scores are computed.
     /// policy: the cache's or the one to be set.
     HostSelection select_on_host(const Unit& unit, const ResolvedPolicy& policy, int row, bool may_evict);
-    /// Removes tokens by position; capacity stays the same.
+    /// Removes tokens by position, in place; capacity stays the same.
     void remove(const PositionLists& gone);
 
   private:
-    struct Store {
+    /// The memory of one layer that owns KV heads. A cache grows and shrinks layer by layer, so that two
+    /// copies of one layer are the most that it holds at once.
+    struct Part {
         Buffer<std::byte> data;
+        std::size_t keys_at = 0, values_at = 0, positions_at = 0, pinned_at = 0, noise_at = 0;
+        std::array<std::size_t, kAccumulators> score_at{};
+    };
+    struct Store {
+        std::vector<Part> parts;                // [n_layers], empty where a layer borrows
         std::vector<int> capacity;              // [n_kv_heads]
-        std::vector<std::int64_t> first_slot;   // [n_kv_heads] slots of the KV heads before this one
+        std::vector<std::int64_t> first_slot;   // [n_kv_heads] slots of the part's KV heads before this one
         std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for the scores of query heads
         std::array<bool, kAccumulators> running{true, false, false, false};
         bool has_noise = false;
-        std::size_t keys_at = 0, values_at = 0, positions_at = 0, pinned_at = 0, noise_at = 0;
-        std::array<std::size_t, kAccumulators> score_at{};
+        std::size_t size_bytes() const {
+            std::size_t sum = 0;
+            for (const Part& part : parts) sum += part.data.size_bytes();
+            return sum;
+        }
     };
     /// Device tables of a store, one after the other: heads, scores, units, unit_of_head.
     struct Tables {
@@ -124,6 +138,9 @@ class CudaKvCache final : public KvCache {
     };
 
     PositionLists slots_without(const PositionLists& gone) const;
+    void remove_in_place(const PositionLists& gone);
+    bool any_unit_out_of_step() const;
+    bool any_pins() const;
     bool unpin(const PositionLists& gone);
     int n_kv_heads() const { return layout_->n_kv_heads(); }
     int n_query_heads() const { return layout_->n_layers() * layout_->n_heads(); }
@@ -131,6 +148,7 @@ class CudaKvCache final : public KvCache {
                      bool has_noise) const;
     DeviceHead<T> device_head(const Store& store, int g) const;
     HeadScores head_scores(const Store& store, int head) const;
+    Part make_part(Store& store, int layer) const;
     /// Uploads the tables of store_. Units follow the policy's scope.
     void write_tables();
     void write_pins();
@@ -144,10 +162,11 @@ class CudaKvCache final : public KvCache {
         int most = 0;  ///< the longest list of a KV head
     };
     SlotLists upload_slots(const std::vector<std::vector<std::int32_t>>& slots) const;
-    /// Copies the listed slots, in their order, from a store with other tables to the first slots of this
-    /// store.
+    /// Copies the listed slots of KV heads [first, last), in their order, from a store with other tables to
+    /// the first slots of this store.
     void copy_slots(const SlotLists& lists, const Buffer<std::byte>& from,
-                    const std::array<bool, kAccumulators>& running);
+                    const std::array<bool, kAccumulators>& running, int first, int last);
+    PositionLists slots_in_place() const;
     /// Moves the kept slots of every KV head, in their order, to a new store.
     void rebuild(const std::vector<std::vector<std::int32_t>>& kept, Store store);
     int order_index(int g, int position) const;
@@ -159,6 +178,7 @@ class CudaKvCache final : public KvCache {
     ResolvedPolicy policy_;
     std::vector<std::vector<std::int32_t>> positions_;  // by slot
     std::vector<std::vector<std::int32_t>> order_;
+    std::vector<std::uint8_t> in_text_order_;        // [n_kv_heads]
     std::vector<std::vector<std::int32_t>> pinned_;  // by position
     std::vector<Unit> units_;
     std::vector<std::uint8_t> on_host_;  // [units]

@@ -8,7 +8,9 @@
 
 #include "engine/backend/cuda/block.h"
 #include "engine/backend/cuda/kernel_list.h"
+#include "engine/backend/selftest_line.h"
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -55,10 +57,18 @@ struct MemoryUse {
     std::int64_t free_bytes = 0, total_bytes = 0;
 };
 
+/// Work since the executor was made.
+struct LaunchCounts {
+    std::int64_t launches = 0;   ///< kernels and products, in lists and alone
+    std::int64_t lists = 0;      ///< lists run
+    std::int64_t new_lists = 0;  ///< lists that differed from the last kKnownLists ones: a graph each
+};
+
 class Executor {
   public:
     virtual ~Executor() = default;
     virtual std::string name() const = 0;  ///< "NVIDIA H200"
+    virtual DeviceIdentity identity() const { return {name(), "", ""}; }
     virtual MemoryUse memory() const = 0;  ///< as the driver reports it
     /// True when multiply() takes factors of the type. Floats always work.
     virtual bool has_products(NumberType) const { return true; }
@@ -99,19 +109,22 @@ class Executor {
         this->launch(launch);
     }
     void launch(const Launch& launch) {
+        ++counts_.launches;
         if (listing_)
             list_.push_back(launch);
         else
             run({&launch, 1});
     }
 
-    /// Launches between begin_list() and end_list() run together in end_list(). A list equal to the previous
-    /// one reuses the graph made of that one, so sizes that change from row to row must lie in device memory.
+    /// Launches between begin_list() and end_list() run together in end_list(). A list equal to one of the
+    /// last kKnownLists ones reuses the graph made of that one, so sizes that change from row to row must lie
+    /// in device memory.
+    static constexpr int kKnownLists = 8;
     void begin_list();
     void end_list();
     /// Drops an open list, for callers that failed halfway.
     void drop_list() noexcept { listing_ = false; }
-    int n_graphs() const { return n_graphs_; }  ///< lists that differed from the previous one
+    const LaunchCounts& counts() const { return counts_; }
 
     /// Starts or stops timing every launch and product. Meanwhile lists run launch by launch.
     virtual void time_launches(bool on) = 0;
@@ -120,18 +133,39 @@ class Executor {
 
   protected:
     virtual void run(std::span<const Launch> launches) = 0;
-    /// `is_new`: the list differs from the last one.
-    virtual void run_list(std::span<const Launch> launches, bool is_new) = 0;
+    /// slot: names the list among the known ones, 0 to kKnownLists - 1. is_new: it takes the place of the
+    /// list that had this slot.
+    virtual void run_list(std::span<const Launch> launches, int slot, bool is_new) = 0;
 
   private:
+    struct Known {
+        std::vector<Launch> list;
+        std::int64_t last_use = 0;
+    };
     bool listing_ = false;
-    int n_graphs_ = 0;
-    std::vector<Launch> list_, last_;
+    LaunchCounts counts_;
+    std::vector<Launch> list_;
+    std::array<Known, kKnownLists> known_;
 };
 
-/// Returns an executor on the host, for tests: kernels run thread by thread, in an order that `shuffle`
-/// changes; memory starts as NaN patterns.
-std::unique_ptr<Executor> make_host_executor(unsigned shuffle = 1);
+/// The order in which a host executor runs the blocks of a grid and the threads of a phase. On a device there
+/// is none, so results must not depend on it.
+enum class RunOrder { forward, backward, shuffled };
+
+struct HostOrder {
+    RunOrder order = RunOrder::shuffled;
+    unsigned seed = 1;           ///< of a shuffled order
+    std::uint8_t poison = 0xff;  ///< fills new memory, and shared memory and locals before each block
+};
+
+/// Returns an executor on the host, for tests: kernels run thread by thread in a shuffled order of that seed;
+/// memory starts as NaN patterns.
+std::unique_ptr<Executor> make_host_executor(unsigned seed = 1);
+std::unique_ptr<Executor> make_host_executor(const HostOrder& order);
+
+/// Returns an executor that does nothing, for measuring the host's part of a step: device memory has
+/// addresses and no contents, downloads give zeros. So nothing is ever evicted.
+std::unique_ptr<Executor> make_idle_executor();
 
 enum class Place { device, host };
 

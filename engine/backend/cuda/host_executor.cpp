@@ -3,10 +3,13 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <unordered_map>
 
 namespace keyhole::cuda {
 
@@ -17,21 +20,34 @@ void Executor::begin_list() {
 
 void Executor::end_list() {
     listing_ = false;
-    const bool is_new = list_ != last_;
-    n_graphs_ += is_new;
-    run_list(list_, is_new);
-    if (is_new) std::swap(last_, list_);
+    ++counts_.lists;
+    std::size_t slot = 0;
+    bool is_new = true;
+    for (std::size_t i = 0; i < known_.size() && is_new; ++i)
+        if (known_[i].last_use > 0 && known_[i].list == list_) {
+            slot = i;
+            is_new = false;
+        }
+    if (is_new)  // takes the place of the list that has not been used for longest
+        for (std::size_t i = 1; i < known_.size(); ++i)
+            if (known_[i].last_use < known_[slot].last_use) slot = i;
+    counts_.new_lists += is_new;
+    Known& known = known_[slot];
+    if (is_new) known.last_use = 0;  // should it fail, the slot holds no list
+    run_list(list_, static_cast<int>(slot), is_new);
+    known.last_use = counts_.lists;
+    if (is_new) std::swap(known.list, list_);
 }
 
 namespace {
 
-using RunOnHost = void (*)(const void* arguments, Grid grid, int n_threads, unsigned shuffle);
+using RunOnHost = void (*)(const void* arguments, Grid grid, int n_threads, const HostOrder& order);
 
 template <class Kernel>
-void run_one(const void* arguments, Grid grid, int n_threads, unsigned shuffle) {
+void run_one(const void* arguments, Grid grid, int n_threads, const HostOrder& order) {
     Kernel kernel;
     std::memcpy(static_cast<void*>(&kernel), arguments, sizeof(kernel));
-    run_on_host(kernel, grid, n_threads, shuffle);
+    run_on_host(kernel, grid, n_threads, static_cast<int>(order.order), order.seed, order.poison);
 }
 
 const std::array<RunOnHost, Kernels::kSize>& host_kernels() {
@@ -47,19 +63,29 @@ const std::array<RunOnHost, Kernels::kSize>& host_kernels() {
 /// Runs everything at once, so copies and kernels see the same data as in a stream.
 class HostExecutor final : public Executor {
   public:
-    explicit HostExecutor(unsigned shuffle) : shuffle_(shuffle) {}
+    explicit HostExecutor(const HostOrder& order) : order_(order) {}
 
     std::string name() const override { return "host, thread by thread"; }
-    MemoryUse memory() const override { return {std::int64_t{1} << 40, std::int64_t{1} << 40}; }
+    MemoryUse memory() const override { return {kAll - used_, kAll}; }
 
     void* allocate(std::size_t n_bytes) override {
-        void* data = std::aligned_alloc(256, (n_bytes + 255) / 256 * 256);
-        if (data == nullptr) fail(ErrorCode::no_memory, "there is no room for {} bytes", n_bytes);
-        std::memset(data, 0xff, n_bytes);
+        void* data = allocate_host(n_bytes);
+        sizes_[data] = static_cast<std::int64_t>(n_bytes);
+        used_ += sizes_[data];
         return data;
     }
-    void release(void* data) noexcept override { std::free(data); }
-    void* allocate_host(std::size_t n_bytes) override { return allocate(n_bytes); }
+    void release(void* data) noexcept override {
+        const auto known = sizes_.find(data);
+        used_ -= known->second;
+        sizes_.erase(known);
+        std::free(data);
+    }
+    void* allocate_host(std::size_t n_bytes) override {
+        void* data = std::aligned_alloc(256, (n_bytes + 255) / 256 * 256);
+        if (data == nullptr) fail(ErrorCode::no_memory, "there is no room for {} bytes", n_bytes);
+        std::memset(data, order_.poison, n_bytes);
+        return data;
+    }
     void release_host(void* data) noexcept override { std::free(data); }
 
     void upload(void* to, const void* from, std::size_t n) override { copy(to, from, n); }
@@ -91,13 +117,13 @@ class HostExecutor final : public Executor {
                 run_product(launch);
             else
                 host_kernels()[to_index(launch.kernel)](launch.arguments, launch.grid, launch.n_threads,
-                                                        shuffle_);
+                                                        order_);
             if (!times_.empty())
                 times_[to_index(launch.kernel)] +=
                     std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         }
     }
-    void run_list(std::span<const Launch> launches, bool) override { run(launches); }
+    void run_list(std::span<const Launch> launches, int, bool) override { run(launches); }
 
   private:
     static void run_product(const Launch& launch) {
@@ -128,14 +154,74 @@ class HostExecutor final : public Executor {
         }
     }
 
-    unsigned shuffle_;
+    static constexpr std::int64_t kAll = std::int64_t{1} << 40;
+    HostOrder order_;
+    std::unordered_map<void*, std::int64_t> sizes_;
+    std::int64_t used_ = 0;
     std::vector<double> times_;
+};
+
+/// Does nothing. Addresses of device memory come from a range that is reserved and never touched.
+class IdleExecutor final : public Executor {
+  public:
+    IdleExecutor() {
+        void* range = ::mmap(nullptr, kRange, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (range == MAP_FAILED)
+            fail(ErrorCode::no_memory, "no {} GB of addresses for an executor that does nothing",
+                 kRange >> 30);
+        range_ = static_cast<std::byte*>(range);
+    }
+    ~IdleExecutor() override { ::munmap(range_, kRange); }
+
+    std::string name() const override { return "nothing: the host's part alone"; }
+    MemoryUse memory() const override {
+        return {static_cast<std::int64_t>(kRange - used_), static_cast<std::int64_t>(kRange)};
+    }
+    // Addresses are not given twice: a long bench stays far below the range.
+    void* allocate(std::size_t n_bytes) override {
+        const std::size_t size = (n_bytes + 255) / 256 * 256;
+        if (size > kRange - used_) fail(ErrorCode::no_memory, "no addresses for {} bytes more", n_bytes);
+        return range_ + std::exchange(used_, used_ + size);
+    }
+    void release(void*) noexcept override {}
+    void* allocate_host(std::size_t n_bytes) override {
+        void* data = std::calloc(n_bytes, 1);
+        if (data == nullptr) fail(ErrorCode::no_memory, "there is no room for {} bytes", n_bytes);
+        return data;
+    }
+    void release_host(void* data) noexcept override { std::free(data); }
+
+    void upload(void*, const void*, std::size_t) override {}
+    void download(void*, const void*, std::size_t) override {}
+    void download_rows(void*, std::size_t, const void*, std::size_t, std::size_t, std::size_t) override {}
+    void copy(void*, const void*, std::size_t) override {}
+    void clear(void*, std::size_t) override {}
+    void wait() override {}
+    void time_launches(bool) override {}
+    std::vector<double> take_times() override { return std::vector<double>(Kernels::kSize + 1, 0.0); }
+
+  protected:
+    void run(std::span<const Launch>) override {}
+    void run_list(std::span<const Launch>, int, bool) override {}
+
+  private:
+    static constexpr std::size_t kRange = std::size_t{1} << 42;
+    std::byte* range_;
+    std::size_t used_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_host_executor(unsigned shuffle) {
-    return std::make_unique<HostExecutor>(shuffle);
+std::unique_ptr<Executor> make_host_executor(unsigned seed) {
+    return make_host_executor(HostOrder{RunOrder::shuffled, seed, 0xff});
+}
+
+std::unique_ptr<Executor> make_host_executor(const HostOrder& order) {
+    return std::make_unique<HostExecutor>(order);
+}
+
+std::unique_ptr<Executor> make_idle_executor() {
+    return std::make_unique<IdleExecutor>();
 }
 
 }  // namespace keyhole::cuda

@@ -67,8 +67,9 @@ using Kernels = KernelList<
     RotateAppend<Bf16>, AttendSplit<float>, AttendSplit<Fp16>, AttendSplit<Bf16>, FinishRow<float>,    //
     FinishRow<Fp16>, FinishRow<Bf16>, SelectVictims<float>, SelectVictims<Fp16>, SelectVictims<Bf16>,  //
     CompactHead<float>, CompactHead<Fp16>, CompactHead<Bf16>, DrawNoise<float>, DrawNoise<Fp16>,       //
-    DrawNoise<Bf16>, CopySlots<float>, CopySlots<Fp16>, CopySlots<Bf16>, KeepPrompt<float>,            //
-    KeepPrompt<Fp16>, KeepPrompt<Bf16>, MakeWeight<float>, MakeWeight<Fp16>, MakeWeight<Bf16>>;
+    DrawNoise<Bf16>, CopySlots<float>, CopySlots<Fp16>, CopySlots<Bf16>, MoveSlots<float>,             //
+    MoveSlots<Fp16>, MoveSlots<Bf16>, KeepPrompt<float>, KeepPrompt<Fp16>, KeepPrompt<Bf16>,           //
+    MakeWeight<float>, MakeWeight<Fp16>, MakeWeight<Bf16>>;
 
 template <class Kernel>
 inline constexpr int kKernelIndex = Kernels::index_of<Kernel>();

@@ -12,8 +12,12 @@ namespace keyhole::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kTileFloats = std::int64_t{16} << 20;  // size of one of the tile's buffers
-constexpr std::int64_t kFeedForwardRows = 512;  // prompt rows whose hidden layer is in memory at once
+// Large tiles mean few launches. The buffers of a tile take a share of the free memory; where the host gets
+// every tile, they stay small.
+constexpr std::int64_t kSmallTile = std::int64_t{16} << 20, kLargeTile = std::int64_t{512} << 20;  // floats
+constexpr std::int64_t kShareOfFree = 8;
+constexpr int kLeastTileRows = 16;
+constexpr std::int64_t kLeastHiddenRows = 512;  // prompt rows whose hidden layer is in memory at once
 
 int blocks_for(std::int64_t n) {
     return static_cast<int>((n + kThreads - 1) / kThreads);
@@ -56,7 +60,12 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
       plan_(model.layout(), lanes),
       kept_(lanes.size(), std::vector<std::vector<std::int32_t>>(to_index(model.layout().n_kv_heads()))) {
     const ModelConfig& c = model_.config();
-    const std::size_t n = tokens.size(), tokens_at_once = std::min<std::size_t>(n, kFeedForwardRows);
+    const std::size_t n = tokens.size();
+    const std::int64_t free_floats =
+        executor_->memory().free_bytes / kShareOfFree / std::int64_t{sizeof(float)};
+    hidden_rows_ = static_cast<int>(std::min<std::int64_t>(
+        n_, std::max(kLeastHiddenRows, free_floats / (2 * std::int64_t{weights_.d_ff}))));
+    const std::size_t tokens_at_once = to_index(hidden_rows_);
     const auto floats = [&](Buffer<float>& buffer, std::size_t size) { buffer.grow(executor_, size); };
     for (auto* buffer : {&x_, &normed_, &projected_, &fed_}) floats(*buffer, n * to_index(c.d_model));
     for (auto* buffer : {&q_, &attended_}) floats(*buffer, n * to_index(c.n_heads * c.head_dim));
@@ -69,28 +78,33 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
                      tokens_at_once * to_index(weights_.d_ff)));
     else if constexpr (!std::is_same_v<T, float>)
         floats(widened_, widest(weights_));
-    tile_rows_ =
-        static_cast<int>(std::clamp<std::int64_t>(kTileFloats / (std::int64_t{c.n_heads} * n_), 16, 256));
-    tile_rows_ = std::min(tile_rows_, n_);
-    const std::size_t tile = to_index(c.n_heads) * to_index(tile_rows_) * n;
-    for (auto* buffer : {&logits_, &probabilities_}) floats(*buffer, tile);
     bool tempers = false, draws = false;
     for (const auto& of_head : plan_.streams)
         for (const ScoreStream& stream : of_head) {
             tempers = tempers || stream.tempered;
             draws = draws || (stream.tempered && stream.noise != NoiseKind::none);
         }
-    if (tempers) floats(tempered_, tile);
     bool wants_noise = sink_wants_.noise;
     for (const LanePrefill& lane : lanes_) wants_noise = wants_noise || lane.wants.noise;
-    if (draws && wants_noise) floats(noise_, tile);
+    const bool keeps_noise = draws && wants_noise;
+    sink_gets_tiles_ = sink_wants_.attention || sink_wants_.logits || sink_wants_.noise || sink_wants_.scores;
+    const std::int64_t n_buffers = 2 + (tempers ? 1 : 0) + (keeps_noise ? 1 : 0);
+    const std::int64_t tile_floats =
+        sink_gets_tiles_ ? kSmallTile : std::clamp(free_floats / n_buffers, kSmallTile, kLargeTile);
+    tile_rows_ = static_cast<int>(std::clamp<std::int64_t>(tile_floats / (std::int64_t{c.n_heads} * n_),
+                                                           std::min(kLeastTileRows, n_),
+                                                           sink_gets_tiles_ ? std::min(n_, 256) : n_));
+    const std::size_t tile = to_index(c.n_heads) * to_index(tile_rows_) * n;
+    for (auto* buffer : {&logits_, &probabilities_}) floats(*buffer, tile);
+    if (tempers) floats(tempered_, tile);
+    if (keeps_noise) floats(noise_, tile);
     if (sink_wants_.scores) floats(score_rows_, to_index(plan_.n_streams) * tile);
     // Cleared because they are downloaded whole, but noise is written only for visible columns and scores
     // only where a head has the stream.
     for (auto* buffer : {&noise_, &score_rows_})
         if (buffer->size() > 0) executor_->clear(buffer->data(), buffer->size_bytes());
     rules_.grow(executor_, to_index(plan_.n_streams) * to_index(c.n_heads));
-    tile_.resize(tile);
+    tile_.resize(sink_gets_tiles_ ? tile : to_index(c.n_heads) * n);
     shared_scores_.resize(lanes_.size());
     borrowed_scores_.resize(lanes_.size());
     size_rows();
@@ -350,30 +364,44 @@ void Prefill<T>::fold_tile(int layer, const LayerStore& store, int stream, int f
     executor_->launch(fold, {blocks_for(last), n_heads}, kThreads);
 }
 
+/// Copies a tile to tile_, [heads, rows, last]: all rows, or the last row of every head alone. Returns how
+/// many rows came.
+template <class T>
+int Prefill<T>::download_tile(const Buffer<float>& from, int rows, int last, bool whole) {
+    const std::size_t n_heads = to_index(model_.config().n_heads), tile = to_index(rows) * to_index(last);
+    if (whole)
+        executor_->download(tile_.data(), from.data(), n_heads * tile * sizeof(float));
+    else
+        executor_->download_rows(tile_.data(), to_index(last) * sizeof(float),
+                                 from.data() + to_index(rows - 1) * to_index(last), tile * sizeof(float),
+                                 to_index(last) * sizeof(float), n_heads);
+    executor_->wait();
+    return whole ? rows : 1;
+}
+
 template <class T>
 void Prefill<T>::emit_attention(int layer, int first, int last) {
     const int n_heads = model_.config().n_heads, rows = last - first;
-    const std::int64_t tile = std::int64_t{rows} * last;
     const auto emit = [&](const Buffer<float>& from, bool to_sink,
                           void (PrefillSink::*send)(const PrefillTile&), bool RowWants::*wanted,
                           std::vector<float> RowValues::*row) {
         const bool to_lanes = last == n_ && std::any_of(lanes_.begin(), lanes_.end(),
                                                         [&](const auto& lane) { return lane.wants.*wanted; });
         if (!to_sink && !to_lanes) return;
-        executor_->download(tile_.data(), from.data(), to_index(n_heads * tile) * sizeof(float));
-        executor_->wait();
+        const int n_got = download_tile(from, rows, last, to_sink);
         const int window = attention_rule(model_.config(), layer, 0).window;
         for (int h = 0; h < n_heads; ++h) {
-            float* values = tile_.data() + h * tile;
+            float* values = tile_.data() + std::int64_t{h} * n_got * last;
             if (window > 0 && wanted == &RowWants::logits)  // positions outside the window
-                for (std::int64_t i = 0; i < rows; ++i)
-                    std::fill_n(values + i * last, std::max(0, first + static_cast<int>(i) - window + 1),
+                for (int i = 0; i < n_got; ++i)
+                    std::fill_n(values + std::int64_t{i} * last,
+                                std::max(0, first + rows - n_got + i - window + 1),
                                 std::numeric_limits<float>::quiet_NaN());
             if (to_sink) (sink_->*send)({-1, layer, h, first, rows, last, values});
             if (!to_lanes) continue;
             for (const LanePrefill& lane : lanes_)
                 if (lane.wants.*wanted)
-                    std::copy_n(values + std::int64_t{rows - 1} * last, n_,
+                    std::copy_n(values + std::int64_t{n_got - 1} * last, n_,
                                 (lane.out->values.*row).data() + (std::int64_t{layer} * n_heads + h) * n_);
         }
     };
@@ -386,23 +414,21 @@ void Prefill<T>::emit_attention(int layer, int first, int last) {
 template <class T>
 void Prefill<T>::emit_noise(int layer, int stream, int first, int last) {
     const int n_heads = model_.config().n_heads, rows = last - first;
-    const std::int64_t tile = std::int64_t{rows} * last;
     if (noise_.size() == 0 || (!sink_wants_.noise && last < n_)) return;
-    executor_->download(tile_.data(), noise_.data(), to_index(n_heads * tile) * sizeof(float));
-    executor_->wait();
+    const int n_got = download_tile(noise_, rows, last, sink_wants_.noise);
     for (int h = 0; h < n_heads; ++h) {
         const auto& of_head = plan_.streams[to_index(layer * n_heads + h)];
         if (to_index(stream) >= of_head.size() || !of_head[to_index(stream)].tempered ||
             of_head[to_index(stream)].noise == NoiseKind::none)
             continue;
-        const float* values = tile_.data() + h * tile;
+        const float* values = tile_.data() + std::int64_t{h} * n_got * last;
         for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
             if (plan_.own(lanes_[lane], lane, layer, h) != stream) continue;
             if (sink_wants_.noise)
                 sink_->noise({static_cast<int>(lane), layer, h, first, rows, last, values});
             std::vector<float>& out = lanes_[lane].out->values.noise;
             if (last == n_ && !out.empty())
-                std::copy_n(values + std::int64_t{rows - 1} * last, n_,
+                std::copy_n(values + std::int64_t{n_got - 1} * last, n_,
                             out.data() + (std::int64_t{layer} * n_heads + h) * n_);
         }
     }
@@ -511,9 +537,8 @@ void Prefill<T>::feed_forward(int layer) {
         add_norm(c.parallel ? nullptr : projected_.data(), nullptr, w.mlp_norm, normed_.data());
     const bool gated = w.gate.rows > 0;
     float* hidden = gated ? gate_.data() : up_.data();
-    for (std::int64_t first = 0; first < n_; first += kFeedForwardRows) {
-        const std::int64_t rows = std::min<std::int64_t>(kFeedForwardRows, n_ - first),
-                           n = rows * weights_.d_ff;
+    for (std::int64_t first = 0; first < n_; first += hidden_rows_) {
+        const std::int64_t rows = std::min<std::int64_t>(hidden_rows_, n_ - first), n = rows * weights_.d_ff;
         const float* in = input() + first * c.d_model;
         if (gated) multiply(w.gate.view(), in, rows, gate_.data());
         multiply(w.up.view(), in, rows, up_.data());

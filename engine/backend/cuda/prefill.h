@@ -56,6 +56,7 @@ class Prefill {
     void attend(int layer, const LayerStore& own, const LayerStore& owner);
     void attend_tile(int layer, const LayerStore& owner, int first, int last);
     void fold_tile(int layer, const LayerStore& store, int stream, int first, int last);
+    int download_tile(const Buffer<float>& from, int rows, int last, bool whole);
     void emit_attention(int layer, int first, int last);
     void emit_noise(int layer, int stream, int first, int last);
     void emit_scores(int layer, int first, int last);
@@ -85,8 +86,10 @@ class Prefill {
     std::span<const LanePrefill> lanes_;
     PrefillSink* sink_;
     RowWants sink_wants_;
-    int n_;          // prompt tokens
-    int tile_rows_;  // rows of attention in memory at once
+    int n_;            // prompt tokens
+    int tile_rows_;    // rows of attention in memory at once
+    int hidden_rows_;  // rows of the hidden layer in memory at once
+    bool sink_gets_tiles_ = false;
     StreamPlan plan_;
     std::vector<std::vector<std::vector<std::int32_t>>> kept_;  // [lane][KV head] positions that stay
 
@@ -95,7 +98,7 @@ class Prefill {
     Buffer<float> logits_, probabilities_, tempered_, noise_;  // [n_heads, tile rows, columns]
     Buffer<float> score_rows_;  // [n_streams, n_heads, tile rows, columns] for a sink
     Buffer<StreamRule> rules_;  // [n_streams, n_heads] of the layer
-    std::vector<float> tile_;   // a tile on the host
+    std::vector<float> tile_;   // a tile on the host, or its last rows
     std::vector<std::vector<float>>
         shared_scores_;  // [lane] [n, n] pooled over the layers so far, scope shared only
     // [lane] [units, n, n] pooled in the same way over the layers that read an owner's KV heads. A unit is

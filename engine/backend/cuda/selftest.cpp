@@ -68,6 +68,7 @@ class Side {
                 output.values.push_back(static_cast<double>(value));
         }
         outputs.push_back(std::move(output));
+        if (noted) noted(outputs.size());
     }
     template <class Kernel, class V>
     void note(const Kernel&, double tolerance, const Buffer<V>& buffer) {
@@ -76,6 +77,7 @@ class Side {
 
     std::shared_ptr<Executor> executor;
     std::vector<Output> outputs;
+    std::function<void(std::size_t n_outputs)> noted;  ///< called after each output, if not empty
 };
 
 using Case = std::function<void(Side&)>;
@@ -146,9 +148,9 @@ void plain_layers(Side& side) {
 }
 
 template <class T, int kBatch>
-void matrix_vector(Side& side) {
-    const int cols = 520, rows[] = {37, 11, 5};
-    const Buffer<float> x = side.up(normal(kBatch * cols, 7)), y = side.floats(kBatch * (37 + 11 + 5)),
+void matrix_vector(Side& side, int cols = 520, int n_lanes = kBatch) {
+    const int rows[] = {37, 11, 5};
+    const Buffer<float> x = side.up(normal(n_lanes * cols, 7)), y = side.floats(kBatch * (37 + 11 + 5)),
                         bias = side.up(normal(37, 8));
     MatrixVector<T, kBatch> kernel{};
     std::vector<Buffer<T>> w;
@@ -162,8 +164,9 @@ void matrix_vector(Side& side) {
     kernel.x = x.data();
     kernel.n_products = 3;
     kernel.cols = cols;
+    kernel.n_lanes = n_lanes;
     side.executor->launch(kernel, {MatrixVector<T, kBatch>::blocks(offset, 256)}, 256);
-    side.note(kernel, kSumTolerance, y);
+    side.note(kernel, kProductTolerance, y);  // the device rounds products and sums together
 }
 
 /// A product of weights as a step computes it, in their type.
@@ -221,6 +224,9 @@ void weights(Side& side) {
     matrix_vector<T, 2>(side);
     matrix_vector<T, 4>(side);
     matrix_vector<T, 8>(side);
+    matrix_vector<T, 1>(side, 11008);  // several reads under way
+    matrix_vector<T, 4>(side, 4104, 3);
+    matrix_vector<T, 8>(side, 1032, 5);
 }
 
 /// A layer of two KV heads with two readers each, one lane, filled with noise.
@@ -518,6 +524,18 @@ void rebuilding(Side& side) {
     side.note(copy, 0, to.positions);
     side.note(copy, 0, to.scores);
     side.note(copy, 0, to.noise);
+    // Removes slots 0, 3 and 6 of the first head and slot 1 of the second.
+    const Buffer<std::int32_t> moved = side.up(std::vector<std::int32_t>{67, 68, 69, 69}),
+                               holes = side.up(std::vector<std::int32_t>{0, 3, 6, 1}),
+                               of_head = side.up(std::vector<std::int32_t>{0, 3, 4});
+    const MoveSlots<T> move{from.heads.data(), from.head_scores.data(), from.table(), moved.data(),
+                            holes.data(),      of_head.data(),          head_dim};
+    side.executor->launch(move, {2}, 64);
+    side.note(move, 0, from.keys);
+    side.note(move, 0, from.values);
+    side.note(move, 0, from.positions);
+    side.note(move, 0, from.scores);
+    side.note(move, 0, from.noise);
     const DrawNoise<T> draw{to.heads.data(), to.head_scores.data(), to.rules.data(), to.table(), 4};
     side.executor->launch(draw, {2, 1}, 256);
     side.note(draw, kSumTolerance, to.noise);
@@ -564,6 +582,15 @@ void prompt(Side& side) {
     side.note(rotate, 0, keys);
     side.note(rotate, 0, values);
     side.note(rotate, 0, raw);
+    heads_are.q_norm = heads_are.k_norm = turns.data();
+    heads_are.eps = 1e-5f;
+    heads_are.interleaved = 1;
+    const RotatePrompt normed{q.data(),      k.data(),     v.data(),  keys.data(),
+                              values.data(), turns.data(), heads_are, n,
+                              heads,         kv,           0,         nullptr};
+    side.executor->launch(normed, {n, heads + kv}, 64);
+    side.note(normed, kSumTolerance, q);
+    side.note(normed, kSumTolerance, keys);
     const std::int64_t tile = std::int64_t{heads} * rows * last;
     const Buffer<float> logits = side.up(normal(tile, 5, 3)), p = side.floats(tile), warm = side.floats(tile),
                         noise = side.floats(tile),
@@ -617,9 +644,14 @@ double difference(const Output& host, const Output& device) {
 }
 
 void run_case(const std::string& shape, const Case& run, const std::shared_ptr<Executor>& executor,
-              std::vector<SelfTestLine>& lines) {
+              const std::function<void(const std::string&)>& next, std::vector<SelfTestLine>& lines) {
     Side host(make_host_executor(5)), device(executor);
     run(host);
+    device.noted = [&](std::size_t n) {
+        if (n < host.outputs.size() && (n == 0 || host.outputs[n].kernel != host.outputs[n - 1].kernel))
+            next(host.outputs[n].kernel + ", " + shape);
+    };
+    device.noted(0);
     SelfTestLine failed{"", shape, INFINITY, 0, false, ""};
     try {
         run(device);
@@ -647,27 +679,35 @@ void run_case(const std::string& shape, const Case& run, const std::shared_ptr<E
 }  // namespace
 
 std::string selftest_table(const std::vector<SelfTestLine>& lines) {
-    std::string table = fmt::format("{:<28}{:<38}{:>10}{:>12}\n", "kernel", "case", "worst", "tolerance");
+    std::string table = fmt::format("{:<52}{:<38}{:>10}{:>12}\n", "kernel", "case", "worst", "tolerance");
     std::size_t n_failed = 0;
     for (const SelfTestLine& line : lines) {
         n_failed += line.passed ? 0 : 1;
-        table += fmt::format("{:<28}{:<38}{:>10.1e}{:>12.0e}  {}{}{}\n", line.kernel, line.shape, line.worst,
+        table += fmt::format("{:<52}{:<38}{:>10.1e}{:>12.0e}  {}{}{}\n", line.kernel, line.shape, line.worst,
                              line.tolerance, line.passed ? "ok" : "FAILED", line.failure.empty() ? "" : ": ",
                              line.failure);
     }
     return table + fmt::format("{} of {} passed\n", lines.size() - n_failed, lines.size());
 }
 
-std::vector<SelfTestLine> run_selftest(const std::shared_ptr<Executor>& executor, std::string_view only) {
+std::vector<SelfTestLine> run_selftest(
+    const std::shared_ptr<Executor>& executor, std::string_view only,
+    const std::function<void(double share, const std::string& what)>& progress) {
     std::vector<SelfTestLine> lines;
+    constexpr double kCases = 16;
+    int n_run = 0;
     const auto run = [&](const std::string& shape, const Case& c) {
-        if (only.empty() || only == shape) run_case(shape, c, executor, lines);
+        const double share = std::min(1.0, n_run++ / kCases);
+        const auto next = [&](const std::string& what) {
+            if (progress) progress(share, what);
+        };
+        if (only.empty() || only == shape) run_case(shape, c, executor, next, lines);
     };
     run("999 floats", copies);
     run("3 of 37 x 53 x 65", products);
     run("3 lanes, width 328", plain_layers);
     const auto typed = [&]<class T>() {
-        run("520 columns, 53 rows", weights<T>);
+        run("520 to 11008 columns, 53 rows", weights<T>);
         run("1 to 601 slots, head size 16 to 128", attention_cases<T>);
         run("300 slots, 1 to 50 leave", selection_cases<T>);
         run("70 slots of 2 KV heads", rebuilding<T>);

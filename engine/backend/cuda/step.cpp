@@ -161,8 +161,11 @@ typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lan
         for (std::size_t u = 0; u < cache.units().size(); ++u) {
             const ResolvedPolicy& own = unit_policy(cache.layout(), cache.policy(), cache.units()[u].first);
             if (!own.evicts() || cache.is_on_host(u)) continue;
-            most = std::max(most,
-                            cache.count(cache.units()[u].first) + 1 - own.stored + 1);  // 1: dropped_position
+            // From the policy, so that the list stays the same while the cache fills and empties; from the
+            // count where more than that are stored. The last 1: dropped_position.
+            const int stored = cache.count(cache.units()[u].first) + 1;
+            most =
+                std::max({most, std::min(own.every, CompactHead<T>::kMost / 2) + 1, stored - own.stored + 1});
         }
         plan.on_host.push_back(most > CompactHead<T>::kMost ? 1 : 0);
         if (plan.on_host.back() != 0) continue;
@@ -300,7 +303,7 @@ void CudaBackend<T>::multiply(std::span<const MatrixView<T>> w, const float* x, 
     while (w.back().rows == 0) w = w.first(w.size() - 1);
     if (takes_cublas(n_batch)) return multiply_by_cublas(w, x, y, n_batch);
     const int cols = w[0].cols;
-    const auto launch = [&]<int kBatch>(int first) {
+    const auto launch = [&]<int kBatch>(int first, int n_lanes) {
         MatrixVector<T, kBatch> kernel{};
         int rows = 0;
         for (std::size_t i = 0; i < w.size(); ++i) {
@@ -311,19 +314,20 @@ void CudaBackend<T>::multiply(std::span<const MatrixView<T>> w, const float* x, 
         kernel.x = x + std::int64_t{first} * cols;
         kernel.n_products = static_cast<int>(w.size());
         kernel.cols = cols;
+        kernel.n_lanes = n_lanes;
         executor_->launch(kernel, {MatrixVector<T, kBatch>::blocks(rows, kThreads)}, kThreads);
     };
-    // A lane's sums have one order, whatever the batch.
-    for (int first = 0; first < n_batch;) {
-        const int left = n_batch - first;
-        if (left >= 8)
-            launch.template operator()<8>(std::exchange(first, first + 8));
-        else if (left >= 4)
-            launch.template operator()<4>(std::exchange(first, first + 4));
-        else if (left >= 2)
-            launch.template operator()<2>(std::exchange(first, first + 2));
+    // A lane's sums have one order, whatever the batch. Up to 8 lanes read the weights once.
+    for (int first = 0; first < n_batch; first += 8) {
+        const int n = std::min(n_batch - first, 8);
+        if (n > 4)
+            launch.template operator()<8>(first, n);
+        else if (n > 2)
+            launch.template operator()<4>(first, n);
+        else if (n > 1)
+            launch.template operator()<2>(first, n);
         else
-            launch.template operator()<1>(std::exchange(first, first + 1));
+            launch.template operator()<1>(first, n);
     }
 }
 
@@ -686,8 +690,13 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
 
     const std::int64_t stride = plan.row_stride, n_heads = layout.n_layers() * layout.n_heads();
     bool any_hidden = false;
-    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+    for (int g = 0; g < layout.n_kv_heads() && (!values.positions.empty() || !values.hidden.empty()); ++g) {
         const std::size_t first = to_index(values.offset[to_index(g)]);
+        if (values.hidden.empty() && cache.in_text_order(g)) {
+            std::copy_n(cache.positions(g).begin(), cache.count(g),
+                        values.positions.begin() + static_cast<std::ptrdiff_t>(first));
+            continue;
+        }
         const ResolvedPolicy& policy = unit_policy(layout, cache.policy(), g);
         const AttentionRule rule = attention_rule(model_->config(), layout.kv_head(g).owner_layer, 0);
         for (int i = 0; i < cache.count(g); ++i) {
@@ -699,15 +708,20 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
             any_hidden = true;
         }
     }
-    for (int head = 0; head < static_cast<int>(n_heads); ++head) {
+    const bool any_rows = !values.attention.empty() || !values.logits.empty() || !values.noise.empty();
+    for (int head = 0; head < static_cast<int>(n_heads) && any_rows; ++head) {
         const int layer = head / layout.n_heads(), h = head % layout.n_heads();
         const int g = layout.kv_head_from_head(layer, h), n = cache.count(g);
         const std::vector<std::int32_t>& order = cache.order(g);
+        const bool in_text_order = cache.in_text_order(g);
         const std::int64_t from = (lane * n_heads + head) * stride;
         const auto in_order = [&](std::vector<float>& to, const HostBuffer<float>& row) {
             if (to.empty()) return;
             float* out = to.data() + values.head_offset[to_index(head)];
-            for (int i = 0; i < n; ++i) out[i] = row.data()[from + order[to_index(i)]];
+            if (in_text_order)
+                std::copy_n(row.data() + from, n, out);
+            else
+                for (int i = 0; i < n; ++i) out[i] = row.data()[from + order[to_index(i)]];
         };
         in_order(values.attention, host_.row_attention);
         in_order(values.logits, host_.row_logits);
@@ -799,7 +813,10 @@ void CudaBackend<T>::write_evictions(const Plan& plan, int lane) {
         for (int g = cache.units()[u].first; g < cache.units()[u].last; ++g) {
             const float* pooled = host_.pooled.data() + unit_at * to_index(plan.row_stride);
             float* to = values.scores.data() + values.offset[to_index(g)];
-            for (int i = 0; i < cache.count(g); ++i) to[i] = pooled[cache.order(g)[to_index(i)]];
+            if (cache.in_text_order(g))
+                std::copy_n(pooled, cache.count(g), to);
+            else
+                for (int i = 0; i < cache.count(g); ++i) to[i] = pooled[cache.order(g)[to_index(i)]];
             values.threshold[to_index(g)] = host_.threshold[unit_at];
         }
     }
@@ -807,6 +824,7 @@ void CudaBackend<T>::write_evictions(const Plan& plan, int lane) {
     for (int g = 0; g < cache.layout().n_kv_heads(); ++g) {
         const std::size_t head_at = to_index(lane) * to_index(plan.n_kv_heads) + to_index(g);
         const std::int32_t* slots = host_.victims.data() + head_at * to_index(plan.most_victims);
+        if (host_.n_victims[head_at] == 0) continue;
         gone.clear();
         cache.note_removed(g, {slots, to_index(host_.n_victims[head_at])}, gone);
         for (const std::int32_t position : gone) step.out->evictions.push_back({g, position, step.row});

@@ -54,6 +54,7 @@ class CudaBackend final : public Backend {
                 const ProductOptions& products);
 
     std::string name() const override;
+    bool on_device() const override { return true; }
     std::unique_ptr<KvCache> make_cache(const ResolvedPolicy& policy,
                                         std::shared_ptr<const Model> variant) override;
     void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,

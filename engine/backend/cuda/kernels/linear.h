@@ -55,7 +55,8 @@ struct AddPositions {
 ///     LayerNorm    (x - mean) / sqrt(variance + eps) * gain + bias
 ///     no gain      x itself
 struct AddNorm {
-    static constexpr int kPhases = 3;
+    static constexpr int kPhases = 5;
+    static constexpr int kGroups = 32;  ///< threads that sum a first share
     struct Shared {
         float sum[kMaxThreads], squares[kMaxThreads];
     };
@@ -86,6 +87,8 @@ struct AddNorm {
             }
             shared.sum[block.thread] = sum;
         } else if (p == 1) {
+            sum_groups(shared.sum, block);
+        } else if (p == 2) {
             local.mean = centres != 0 ? total(shared.sum, block) / static_cast<float>(d) : 0.0f;
             float squares = 0;
             for (int i = block.thread; i < d; i += block.n_threads) {
@@ -93,6 +96,8 @@ struct AddNorm {
                 squares = add(squares, mul(value, value));
             }
             shared.squares[block.thread] = squares;
+        } else if (p == 3) {
+            sum_groups(shared.squares, block);
         } else {
             const float scale = 1.0f / sqrtf(add(total(shared.squares, block) / static_cast<float>(d), eps));
             for (int i = block.thread; i < d; i += block.n_threads) {
@@ -104,9 +109,15 @@ struct AddNorm {
         }
     }
 
+    KH_FN static void sum_groups(float* partial, const Block& block) {
+        if (block.thread >= kGroups) return;
+        float sum = partial[block.thread];
+        for (int i = block.thread + kGroups; i < block.n_threads; i += kGroups) sum = add(sum, partial[i]);
+        partial[block.thread] = sum;
+    }
     KH_FN static float total(const float* partial, const Block& block) {
         float sum = 0;
-        for (int i = 0; i < block.n_threads; ++i) sum = add(sum, partial[i]);
+        for (int i = 0; i < kGroups && i < block.n_threads; ++i) sum = add(sum, partial[i]);
         return sum;
     }
 };
@@ -194,19 +205,23 @@ struct Product {
 };
 
 /// y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], for up to three matrices with the same input. 32 threads
-/// share a row, so that a warp reads 512 neighbouring bytes at once; one read serves kBatch lanes. Grid:
+/// share a row, so that a warp reads 512 neighbouring bytes at once; one read serves up to kBatch lanes. Each
+/// thread has kInFlight reads of weights under way before it uses the first. Grid:
 /// x = ceil(all rows / (n_threads / 32)).
 template <class T, int kBatch>
 struct MatrixVector {
     static constexpr int kPhases = 2;
     static constexpr int kThreadsPerRow = 32;
+    static constexpr int kInFlight = 4;
     struct Shared {
         float partial[kBatch][kMaxThreads];
     };
     using Local = NoLocal;
     Product<T> product[3];
-    const float* x;  ///< [kBatch, cols]
+    const float* x;  ///< [n_lanes, cols]
     std::int32_t n_products, cols;
+    std::int32_t n_lanes = kBatch;  ///< at most kBatch
+    std::int32_t unused = 0;
 
     static int blocks(int rows, int n_threads) {
         const int per_block = n_threads / kThreadsPerRow;
@@ -223,25 +238,45 @@ struct MatrixVector {
             float sum[kBatch];
             for (int b = 0; b < kBatch; ++b) sum[b] = 0;
             const auto* packs = reinterpret_cast<const Pack<T>*>(w.w + static_cast<std::int64_t>(row) * cols);
-            for (int i = part; i < cols / Pack<T>::kSize; i += kThreadsPerRow) {
-                const Pack<T> pack = packs[i];
-                for (int b = 0; b < kBatch; ++b) {
-                    const Pack<float> column =
-                        reinterpret_cast<const Pack<float>*>(x + static_cast<std::int64_t>(b) * cols)[i];
-                    for (int j = 0; j < Pack<T>::kSize; ++j)
-                        sum[b] = add(sum[b], mul(widen(pack.x[j]), column.x[j]));
-                }
+            const int n_packs = cols / Pack<T>::kSize;
+            int i = part;
+            // The same terms in the same order as one by one.
+            for (; i + (kInFlight - 1) * kThreadsPerRow < n_packs; i += kInFlight * kThreadsPerRow) {
+                Pack<T> pack[kInFlight];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+                for (int k = 0; k < kInFlight; ++k) pack[k] = packs[i + k * kThreadsPerRow];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+                for (int k = 0; k < kInFlight; ++k) add_pack(pack[k], i + k * kThreadsPerRow, sum);
             }
+            for (; i < n_packs; i += kThreadsPerRow) add_pack(packs[i], i, sum);
             for (int b = 0; b < kBatch; ++b) shared.partial[b][block.thread] = sum[b];
             return;
         }
         // The row's first threads each sum one lane.
-        for (int b = part; b < kBatch; b += kThreadsPerRow) {
+        for (int b = part; b < n_lanes; b += kThreadsPerRow) {
             float sum = 0;
             for (int i = 0; i < kThreadsPerRow; ++i)
                 sum = add(sum, shared.partial[b][in_block * kThreadsPerRow + i]);
             if (w.bias != nullptr) sum = add(sum, w.bias[row]);
             w.y[static_cast<std::int64_t>(b) * w.y_stride + row] = sum;
+        }
+    }
+
+    KH_FN void add_pack(const Pack<T>& pack, int i, float (&sum)[kBatch]) const {
+        float wide[Pack<T>::kSize];
+        for (int j = 0; j < Pack<T>::kSize; ++j) wide[j] = widen(pack.x[j]);
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+        for (int b = 0; b < kBatch; ++b) {
+            if (b >= n_lanes) break;
+            const Pack<float> column =
+                reinterpret_cast<const Pack<float>*>(x + static_cast<std::int64_t>(b) * cols)[i];
+            for (int j = 0; j < Pack<T>::kSize; ++j) sum[b] = fused(wide[j], column.x[j], sum[b]);
         }
     }
 };

@@ -70,6 +70,16 @@ KH_FN void narrow(float value, Bf16& out) {
 #endif
 }
 
+/// Returns a * b + c, rounded once on a device and twice on the host, whose processors may lack the
+/// instruction. For sums over weights; policy maths rounds every step (policy/math.h).
+KH_FN float fused(float a, float b, float c) {
+#ifdef __CUDA_ARCH__
+    return __fmaf_rn(a, b, c);
+#else
+    return add(c, mul(a, b));
+#endif
+}
+
 /// Neighbouring values that one thread loads together: 16 bytes of 16-bit numbers, 32 of floats.
 template <class T>
 struct alignas(16) Pack {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "engine/backend/cuda/kernels/attention.h"
+#include "engine/backend/cuda/kernels/store.h"
 
 #include <cmath>
 #include <cstdint>
@@ -58,8 +59,8 @@ struct Leaving {
 /// needs no sort and does not depend on the order of threads. Grid: x = units, y = lanes.
 template <class T>
 struct SelectVictims {
-    static constexpr int kPhases = 4;
-    static constexpr int kGroups = 32;
+    static constexpr int kPhases = 6;
+    static constexpr int kGroups = 32;  ///< threads that reduce a first share
     struct Shared {
         std::int32_t n_recent[kMaxThreads];
         LeaveOrder first[kMaxThreads], second[kMaxThreads];
@@ -94,6 +95,11 @@ struct SelectVictims {
         }
     }
 
+    KH_FN static void merge(const Shared& shared, int i, LeaveOrder& first, LeaveOrder& second) {
+        take(first, second, shared.first[i]);
+        if (shared.second[i].standing < 4) take(first, second, shared.second[i]);
+    }
+
     KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
         const LaneView<T>& lane = lanes[block.y];
         if (block.x >= lane.n_units) return;
@@ -121,8 +127,12 @@ struct SelectVictims {
             }
             shared.n_recent[t] = recent;
         } else if (p == 1) {
-            if (t == 0 && selects) shared.newest_from = find_newest(block, shared, rule, head, lane.row);
+            if (selects && t < kGroups)
+                for (int i = t + kGroups; i < block.n_threads; i += kGroups)
+                    shared.n_recent[t] += shared.n_recent[i];
         } else if (p == 2) {
+            if (t == 0 && selects) shared.newest_from = find_newest(block, shared, rule, head, lane.row);
+        } else if (p == 3) {
             LeaveOrder first, second;
             if (selects)
                 for (int i = t; i < n; i += block.n_threads) {
@@ -142,12 +152,17 @@ struct SelectVictims {
                 }
             shared.first[t] = first;
             shared.second[t] = second;
+        } else if (p == 4) {
+            // The order is total, so that groups of any kind give the same two.
+            if (!selects || t >= kGroups) return;
+            LeaveOrder first = shared.first[t], second = shared.second[t];
+            for (int i = t + kGroups; i < block.n_threads; i += kGroups) merge(shared, i, first, second);
+            shared.first[t] = first;
+            shared.second[t] = second;
         } else if (t == 0) {
             LeaveOrder first, second;
-            for (int i = 0; i < block.n_threads; ++i) {
-                take(first, second, shared.first[i]);
-                if (shared.second[i].standing < 4) take(first, second, shared.second[i]);
-            }
+            for (int i = 0; selects && i < kGroups && i < block.n_threads; ++i)
+                merge(shared, i, first, second);
             // The released Keyformer evicts dropped_position even where the cache is not full.
             const bool goes =
                 selects && n_victims <= 1 && (n_victims == 1 || first.standing == 0) && first.standing < 4;
@@ -162,7 +177,7 @@ struct SelectVictims {
     KH_FN int find_newest(const Block& block, const Shared& shared, const RowRule& rule,
                           const DeviceHead<T>& head, int row) const {
         int have = 0, from = row - rule.newest + 1;
-        for (int i = 0; i < block.n_threads; ++i) have += shared.n_recent[i];
+        for (int i = 0; i < kGroups && i < block.n_threads; ++i) have += shared.n_recent[i];
         while (have < rule.newest) {
             int next = -1;
             for (int i = 0; i < head.count; ++i)
@@ -204,7 +219,8 @@ struct CompactHead {
         if (p == 0) {
             if (block.thread == 0) list_moves(shared, head, block.y, lane.unit_of_head[g], g);
         } else if (p == 1) {
-            for (int m = 0; m < shared.n_moves; ++m) move(block, lane, g, shared.mover[m], shared.hole[m]);
+            for (int m = 0; m < shared.n_moves; ++m)
+                move_slot(block, head, lane.scores, table, g, head_dim / 8, shared.mover[m], shared.hole[m]);
         } else if (block.thread == 0) {
             head.count -= shared.n_victims;
         }
@@ -235,30 +251,6 @@ struct CompactHead {
                 shared.mover[moves++] = i;
         }
         shared.n_moves = moves;
-    }
-
-    KH_FN void move(const Block& block, const LaneView<T>& lane, int g, int from, int to) const {
-        DeviceHead<T>& head = lane.heads[g];
-        const std::int64_t capacity = head.capacity;
-        auto* keys = reinterpret_cast<Pack<T>*>(head.keys);
-        auto* values = reinterpret_cast<Pack<T>*>(head.values);
-        const int packs = head_dim / 8;
-        KH_DEVICE_ASSERT(to >= 0 && to < from && from < head.count);
-        for (int c = block.thread; c < packs; c += block.n_threads) {
-            keys[c * capacity + to] = keys[c * capacity + from];
-            values[static_cast<std::int64_t>(to) * packs + c] =
-                values[static_cast<std::int64_t>(from) * packs + c];
-        }
-        for (int r = table.offset[g] + block.thread; r < table.offset[g + 1]; r += block.n_threads) {
-            const HeadScores& s = lane.scores[table.readers[r]];
-            for (int a = 0; a < kScores; ++a)
-                if (s.score[a] != nullptr) s.score[a][to] = s.score[a][from];
-            if (s.noise != nullptr) s.noise[to] = s.noise[from];
-        }
-        if (block.thread == 0) {
-            head.positions[to] = head.positions[from];
-            head.pinned[to] = head.pinned[from];
-        }
     }
 };
 

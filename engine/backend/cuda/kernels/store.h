@@ -10,6 +10,53 @@
 
 namespace keyhole::cuda {
 
+/// Copies a slot of a KV head over another, with the threads of a block. A launch may move several slots, each
+/// from one that it does not write.
+template <class T>
+KH_FN void move_slot(const Block& block, const DeviceHead<T>& head, const HeadScores* scores,
+                     const ReaderTable& table, int g, int packs, int from, int to) {
+    const std::int64_t capacity = head.capacity;
+    auto* keys = reinterpret_cast<Pack<T>*>(head.keys);
+    auto* values = reinterpret_cast<Pack<T>*>(head.values);
+    KH_DEVICE_ASSERT(to >= 0 && to < from && from < head.count);
+    for (int c = block.thread; c < packs; c += block.n_threads) {
+        keys[c * capacity + to] = keys[c * capacity + from];
+        values[static_cast<std::int64_t>(to) * packs + c] =
+            values[static_cast<std::int64_t>(from) * packs + c];
+    }
+    for (int r = table.offset[g] + block.thread; r < table.offset[g + 1]; r += block.n_threads) {
+        const HeadScores& s = scores[table.readers[r]];
+        for (int a = 0; a < kScores; ++a)
+            if (s.score[a] != nullptr) s.score[a][to] = s.score[a][from];
+        if (s.noise != nullptr) s.noise[to] = s.noise[from];
+    }
+    if (block.thread == 0) {
+        head.positions[to] = head.positions[from];
+        head.pinned[to] = head.pinned[from];
+    }
+}
+
+/// Moves slots that the host chose, in place: those of KV head g are moves[offset[g]] .. moves[offset[g + 1] -
+/// 1]. The caller sets the counts. Grid: x = KV heads of the model.
+template <class T>
+struct MoveSlots {
+    static constexpr int kPhases = 1;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    const DeviceHead<T>* heads;
+    const HeadScores* scores;
+    ReaderTable table;
+    const std::int32_t* from;
+    const std::int32_t* to;
+    const std::int32_t* offset;  ///< [n_kv_heads + 1]
+    std::int32_t head_dim, unused = 0;
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        for (int m = offset[block.x]; m < offset[block.x + 1]; ++m)
+            move_slot(block, heads[block.x], scores, table, block.x, head_dim / 8, from[m], to[m]);
+    }
+};
+
 /// Gives the new token a slot in every KV head: counts it, clears its scores, draws its noise. Keys and
 /// values follow layer by layer (RotateAppend). Needs room. Grid: x = KV heads of the model, y = lanes.
 template <class T>

@@ -1,5 +1,6 @@
 // The CUDA module: an Executor on one device, with one stream. Lists of launches that repeat run as a graph.
-// This half is C++; the kernels are in kernels.cu.
+// This half is C++; the kernels are in kernels.cu. cuBLAS is opened at run time: the module then loads, and
+// says what is missing, on a machine that has none or one of another version.
 //
 // KEYHOLE_CUDA_CHECK=1 in the environment waits after every launch, so that a failure names its kernel, and
 // makes no graphs.
@@ -11,10 +12,13 @@
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -25,14 +29,86 @@ namespace {
 void check(cudaError_t status, const std::string& what) {
     if (status == cudaSuccess) return;
     cudaGetLastError();
+    if (status == cudaErrorDevicesUnavailable || status == cudaErrorUnknown)
+        fail(ErrorCode::device,
+             "{} failed, since the device does not answer ({}): it may have been switched off while the "
+             "machine slept; start the run again, or take --backend cpu",
+             what, cudaGetErrorName(status));
     fail(ErrorCode::device, "{} failed on the device: {} ({}); start Keyhole again, or take --backend cpu",
          what, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
-void check(cublasStatus_t status, const char* what) {
-    if (status != CUBLAS_STATUS_SUCCESS)
-        fail(ErrorCode::device, "{} failed in cuBLAS: {}; start Keyhole again, or take --backend cpu", what,
-             cublasGetStatusString(status));
+/// The functions of cuBLAS that products need. They have had the same form since CUDA 11.
+class Cublas {
+  public:
+    /// Opens the version that the module was built with, else another that is there. Throws Error(device)
+    /// with the reason as a clause.
+    Cublas() {
+        std::string reason;
+        for (const int version : {CUBLAS_VER_MAJOR, 13, 12, 11}) {
+            library_ = dlopen(fmt::format("libcublas.so.{}", version).c_str(), RTLD_NOW | RTLD_LOCAL);
+            if (library_ != nullptr) break;
+            if (reason.empty()) reason = dlerror();
+        }
+        if (library_ == nullptr)
+            fail(ErrorCode::device,
+                 "cuBLAS is missing ({}): install libcublas of CUDA {} (Debian and Ubuntu: libcublas-{}-{}), "
+                 "or "
+                 "put its folder in LD_LIBRARY_PATH",
+                 reason, CUDART_VERSION / 1000, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        load(create, "cublasCreate_v2");
+        load(destroy, "cublasDestroy_v2");
+        load(set_stream, "cublasSetStream_v2");
+        load(set_workspace, "cublasSetWorkspace_v2");
+        load(set_math_mode, "cublasSetMathMode");
+        load(status_text, "cublasGetStatusString");
+        load(multiply, "cublasGemmStridedBatchedEx");
+    }
+
+    void check(cublasStatus_t status, const char* what) const {
+        if (status != CUBLAS_STATUS_SUCCESS)
+            fail(ErrorCode::device, "{} failed in cuBLAS: {}; start Keyhole again, or take --backend cpu",
+                 what, status_text(status));
+    }
+
+    decltype(&cublasCreate_v2) create = nullptr;
+    decltype(&cublasDestroy_v2) destroy = nullptr;
+    decltype(&cublasSetStream_v2) set_stream = nullptr;
+    decltype(&cublasSetWorkspace_v2) set_workspace = nullptr;
+    decltype(&cublasSetMathMode) set_math_mode = nullptr;
+    decltype(&cublasGetStatusString) status_text = nullptr;
+    // The header overloads it for an older type of the sums.
+    using Multiply = cublasStatus_t (*)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
+                                        const void* alpha, const void* a, cudaDataType, int, long long,
+                                        const void* b, cudaDataType, int, long long, const void* beta,
+                                        void* c, cudaDataType, int, long long, int, cublasComputeType_t,
+                                        cublasGemmAlgo_t);
+    Multiply multiply = nullptr;
+
+  private:
+    template <class Function>
+    void load(Function& function, const char* name) {
+        function = reinterpret_cast<Function>(dlsym(library_, name));
+        if (function == nullptr)
+            fail(ErrorCode::device, "the cuBLAS that is here has no {}: install that of CUDA {}", name,
+                 CUDART_VERSION / 1000);
+    }
+
+    void* library_ = nullptr;  // stays open: it has threads and state of its own
+};
+
+/// Opened once in a process. Throws as its constructor does, each time anew.
+const Cublas& cublas() {
+    static const Cublas opened;
+    return opened;
+}
+
+bool is_out_of_memory(cudaError_t status) {
+    return status == cudaErrorMemoryAllocation;
+}
+
+double in_mb(std::size_t n_bytes) {
+    return static_cast<double>(n_bytes) / 1e6;
 }
 
 std::string_view name_of(int kernel) {
@@ -42,6 +118,34 @@ std::string_view name_of(int kernel) {
         if (i++ == kernel) name = kernel_name<Kernel>();
     });
     return name;
+}
+
+/// "GPU-8f0c1d2e-...", as nvidia-smi prints it.
+std::string uuid_text(const cudaUUID_t& uuid) {
+    std::string text = "GPU-";
+    for (int i = 0; i < 16; ++i)
+        text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                            static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
+    return text;
+}
+
+/// Returns the version of the kernel's driver ("580.65.06"); empty where the system does not say it.
+std::string kernel_driver() {
+    std::ifstream file("/sys/module/nvidia/version");
+    std::string version;
+    file >> version;
+    return version;
+}
+
+DeviceIdentity identity_of(int device) {
+    cudaDeviceProp properties{};
+    int driver = 0;
+    check(cudaGetDeviceProperties(&properties, device), "asking for the device's properties");
+    check(cudaDriverGetVersion(&driver), "asking for the driver's version");
+    const std::string of_kernel = kernel_driver();
+    return {
+        properties.name, uuid_text(properties.uuid),
+        fmt::format("{}.{}{}{}", driver / 1000, driver % 1000 / 10, of_kernel.empty() ? "" : " ", of_kernel)};
 }
 
 class DeviceExecutor final : public Executor {
@@ -58,14 +162,15 @@ class DeviceExecutor final : public Executor {
     }
     ~DeviceExecutor() override {
         cudaSetDevice(device_);  // the destructor may run on any thread
-        drop_graph();
+        for (cudaGraphExec_t& graph : graphs_) drop(graph);
         for (const Timed& timed : timed_) cudaEventDestroy(timed.begin), cudaEventDestroy(timed.end);
-        if (cublas_ != nullptr) cublasDestroy(cublas_);
+        if (cublas_ != nullptr) cublas().destroy(cublas_);
         if (workspace_ != nullptr) cudaFree(workspace_);
         if (stream_ != nullptr) cudaStreamDestroy(stream_);
     }
 
     std::string name() const override { return name_; }
+    DeviceIdentity identity() const override { return identity_of(device_); }
     bool has_products(NumberType type) const override { return type != NumberType::bf16 || has_bf16_; }
 
     MemoryUse memory() const override {
@@ -79,14 +184,13 @@ class DeviceExecutor final : public Executor {
         enter();
         void* data = nullptr;
         const cudaError_t status = cudaMalloc(&data, n_bytes);
-        if (status == cudaErrorMemoryAllocation) {
+        if (is_out_of_memory(status)) {
             cudaGetLastError();
             const MemoryUse use = memory();
             fail(ErrorCode::no_memory,
                  "{} has no room for {:.1f} MB more, {:.1f} of its {:.1f} MB are free; lower a budget, close "
-                 "lanes or "
-                 "take --backend cpu",
-                 name_, static_cast<double>(n_bytes) / 1e6, static_cast<double>(use.free_bytes) / 1e6,
+                 "lanes or take --backend cpu",
+                 name_, in_mb(n_bytes), static_cast<double>(use.free_bytes) / 1e6,
                  static_cast<double>(use.total_bytes) / 1e6);
         }
         check(status, "taking memory");
@@ -100,7 +204,15 @@ class DeviceExecutor final : public Executor {
     void* allocate_host(std::size_t n_bytes) override {
         enter();
         void* data = nullptr;
-        check(cudaMallocHost(&data, n_bytes), fmt::format("taking {} bytes of pinned memory", n_bytes));
+        const cudaError_t status = cudaMallocHost(&data, n_bytes);
+        if (is_out_of_memory(status)) {
+            cudaGetLastError();
+            fail(ErrorCode::no_memory,
+                 "the system gave no {:.1f} MB of main memory that {} can reach (pinned memory); close other "
+                 "programs, record fewer rows or take --backend cpu",
+                 in_mb(n_bytes), name_);
+        }
+        check(status, fmt::format("taking {:.1f} MB of pinned memory", in_mb(n_bytes)));
         return data;
     }
     void release_host(void* data) noexcept override {
@@ -171,13 +283,14 @@ class DeviceExecutor final : public Executor {
     }
 
     /// Launches a new list directly; when it repeats, runs it as a graph.
-    void run_list(std::span<const Launch> launches, bool is_new) override {
+    void run_list(std::span<const Launch> launches, int slot, bool is_new) override {
         enter();
-        if (is_new) drop_graph();
+        cudaGraphExec_t& graph = graphs_[static_cast<std::size_t>(slot)];
+        if (is_new) drop(graph);
         if (is_new || !uses_graphs_ || checks_ || times_) return run(launches);
-        if (graph_ == nullptr) make_graph(launches);
-        if (graph_ == nullptr) return run(launches);
-        check(cudaGraphLaunch(graph_, stream_), "launching a row's graph");
+        if (graph == nullptr) graph = make_graph(launches);
+        if (graph == nullptr) return run(launches);
+        check(cudaGraphLaunch(graph, stream_), "launching a row's graph");
     }
 
   private:
@@ -208,13 +321,14 @@ class DeviceExecutor final : public Executor {
         const cudaDataType_t type = p.type == NumberType::f16    ? CUDA_R_16F
                                     : p.type == NumberType::bf16 ? CUDA_R_16BF
                                                                  : CUDA_R_32F;
-        check(cublasGemmStridedBatchedEx(
-                  cublas_, p.b_transposed != 0 ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N,
-                  static_cast<int>(p.n), static_cast<int>(p.m), static_cast<int>(p.k), &p.alpha, p.b, type,
-                  static_cast<int>(p.b_stride), p.b_batch, p.a, type, static_cast<int>(p.a_stride), p.a_batch,
-                  &beta, p.c, CUDA_R_32F, static_cast<int>(p.c_stride), p.c_batch, p.n_batch,
-                  CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-              "a product");
+        const Cublas& blas = cublas();
+        blas.check(blas.multiply(cublas_, p.b_transposed != 0 ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N,
+                                 static_cast<int>(p.n), static_cast<int>(p.m), static_cast<int>(p.k),
+                                 &p.alpha, p.b, type, static_cast<int>(p.b_stride), p.b_batch, p.a, type,
+                                 static_cast<int>(p.a_stride), p.a_batch, &beta, p.c, CUDA_R_32F,
+                                 static_cast<int>(p.c_stride), p.c_batch, p.n_batch, CUBLAS_COMPUTE_32F,
+                                 CUBLAS_GEMM_DEFAULT),
+                   "a product");
     }
 
     /// Gives cuBLAS a workspace of our own. Memory that it allocated itself would become part of graphs,
@@ -222,11 +336,14 @@ class DeviceExecutor final : public Executor {
     void start_cublas() {
         constexpr std::size_t kWorkspace = std::size_t{32}
                                            << 20;  // NVIDIA's advice for Hopper; others need less
+        const Cublas& blas = cublas();
         if (workspace_ == nullptr) workspace_ = allocate(kWorkspace);
-        check(cublasCreate(&cublas_), "starting");
-        check(cublasSetStream(cublas_, stream_), "taking the stream");
-        check(cublasSetWorkspace(cublas_, workspace_, kWorkspace), "taking a workspace");
-        check(cublasSetMathMode(cublas_, CUBLAS_DEFAULT_MATH), "choosing full precision");
+        cublasHandle_t handle = nullptr;
+        blas.check(blas.create(&handle), "starting");
+        cublas_ = handle;
+        blas.check(blas.set_stream(cublas_, stream_), "taking the stream");
+        blas.check(blas.set_workspace(cublas_, workspace_, kWorkspace), "taking a workspace");
+        blas.check(blas.set_math_mode(cublas_, CUBLAS_DEFAULT_MATH), "choosing full precision");
     }
 
     /// Selects the device. The current device belongs to the thread, and any thread may call.
@@ -238,14 +355,15 @@ class DeviceExecutor final : public Executor {
         check(cudaMemcpyAsync(to, from, n, kind, stream_), fmt::format("copying {} bytes", n));
     }
 
-    void drop_graph() noexcept {
-        if (graph_ != nullptr) cudaGraphExecDestroy(graph_);
-        graph_ = nullptr;
+    static void drop(cudaGraphExec_t& graph) noexcept {
+        if (graph != nullptr) cudaGraphExecDestroy(graph);
+        graph = nullptr;
     }
 
-    /// When capturing fails, later rows are launched kernel by kernel.
-    void make_graph(std::span<const Launch> launches) {
+    /// When capturing fails, later rows are launched kernel by kernel. Returns null then.
+    cudaGraphExec_t make_graph(std::span<const Launch> launches) {
         cudaGraph_t graph = nullptr;
+        cudaGraphExec_t made = nullptr;
         cudaError_t status = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
         if (status == cudaSuccess) {
             // The list already ran once, so cuBLAS is started and has its workspace.
@@ -256,12 +374,12 @@ class DeviceExecutor final : public Executor {
             }
             status = cudaStreamEndCapture(stream_, &graph);
         }
-        if (status == cudaSuccess && uses_graphs_) status = cudaGraphInstantiate(&graph_, graph, 0);
+        if (status == cudaSuccess && uses_graphs_) status = cudaGraphInstantiate(&made, graph, 0);
         if (graph != nullptr) cudaGraphDestroy(graph);
-        if (status == cudaSuccess && uses_graphs_) return;
+        if (status == cudaSuccess && uses_graphs_) return made;
         cudaGetLastError();
-        graph_ = nullptr;
         uses_graphs_ = false;
+        return nullptr;
     }
 
     int device_;
@@ -271,8 +389,62 @@ class DeviceExecutor final : public Executor {
     std::string name_;
     cudaStream_t stream_ = nullptr;
     cublasHandle_t cublas_ = nullptr;
-    cudaGraphExec_t graph_ = nullptr;
+    std::array<cudaGraphExec_t, kKnownLists> graphs_{};
 };
+
+/// Returns why a device that exists cannot be used, as a clause.
+std::string why_unusable(cudaError_t status, int device, int major, int minor) {
+    const std::string it = fmt::format("device {} (compute capability {}.{})", device, major, minor);
+    switch (status) {
+        case cudaErrorNoKernelImageForDevice:
+        case cudaErrorInvalidDeviceFunction:
+            return fmt::format(
+                "this build has no code for {}: build it there, or with "
+                "-DKH_CUDA_ARCHITECTURES={}{}",
+                it, major, minor);
+        case cudaErrorUnsupportedPtxVersion:
+        case cudaErrorInvalidPtx:
+            return fmt::format(
+                "the driver is older than this build's code for {}, which it would have to "
+                "compile: take a driver for CUDA {}.{}, or build with "
+                "-DKH_CUDA_ARCHITECTURES={}{}",
+                it, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, major, minor);
+        case cudaErrorJitCompilerNotFound:
+        case cudaErrorJitCompilationDisabled:
+            return fmt::format(
+                "the driver has no compiler for this build's code for {}: build with "
+                "-DKH_CUDA_ARCHITECTURES={}{}",
+                it, major, minor);
+        case cudaErrorMemoryAllocation: {
+            return fmt::format("{} has too little free memory to start; close other programs that use it",
+                               it);
+        }
+        case cudaErrorDevicesUnavailable:
+        case cudaErrorDeviceAlreadyInUse:
+            return fmt::format("{} is taken by another process alone (nvidia-smi -q -d COMPUTE)", it);
+        case cudaErrorSystemDriverMismatch:
+            return "the NVIDIA driver was updated and not loaded again: restart the machine";
+        default:
+            return fmt::format("{} does not start: {} ({})", it, cudaGetErrorString(status),
+                               cudaGetErrorName(status));
+    }
+}
+
+constexpr int kLeastCapability = 75;
+
+int capability_of(int device) {
+    int major = 0, minor = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    return major * 10 + minor;
+}
+
+/// Returns a clause that names the first device that would do, if there is one.
+std::string other_device(int n_devices) {
+    for (int i = 0; i < n_devices; ++i)
+        if (capability_of(i) >= kLeastCapability) return fmt::format("; --device {} would do", i);
+    return {};
+}
 
 /// Returns why there is no such device, as a clause; empty when there is one.
 std::string missing_device(int device) {
@@ -288,28 +460,24 @@ std::string missing_device(int device) {
     }
     if (status == cudaErrorNoDevice || (status == cudaSuccess && n_devices == 0))
         return "there is no CUDA device";
+    if (status == cudaErrorSystemDriverMismatch)
+        return "the NVIDIA driver was updated and not loaded again: restart the machine";
     if (status != cudaSuccess)
-        return fmt::format("the CUDA driver does not start ({})", cudaGetErrorString(status));
+        return fmt::format("the CUDA driver does not start: {} ({})", cudaGetErrorString(status),
+                           cudaGetErrorName(status));
     if (device < 0 || device >= n_devices)
         return n_devices == 1
                    ? fmt::format("there is no CUDA device {}, only device 0", device)
                    : fmt::format("there is no CUDA device {}, only 0 to {}", device, n_devices - 1);
-    int major = 0, minor = 0;
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    if (major * 10 + minor < 75)
-        return fmt::format("it takes devices of compute capability 7.5 or later, and device {} has {}.{}",
-                           device, major, minor);
+    const int capability = capability_of(device), major = capability / 10, minor = capability % 10;
+    if (capability < kLeastCapability)
+        return fmt::format("it takes devices of compute capability 7.5 or later, and device {} has {}.{}{}",
+                           device, major, minor, other_device(n_devices));
+    cudaError_t usable = cudaSetDevice(device);
     cudaFuncAttributes attributes{};
-    if (cudaSetDevice(device) == cudaSuccess &&
-        cudaFuncGetAttributes(&attributes, some_kernel()) != cudaSuccess) {
-        cudaGetLastError();
-        return fmt::format(
-            "this build has no code for device {} (compute capability {}.{}): build it there, or with "
-            "CMAKE_CUDA_ARCHITECTURES",
-            device, major, minor);
-    }
-    return {};
+    if (usable == cudaSuccess) usable = cudaFuncGetAttributes(&attributes, some_kernel());
+    cudaGetLastError();
+    return usable == cudaSuccess ? std::string() : why_unusable(usable, device, major, minor);
 }
 
 }  // namespace
@@ -324,7 +492,9 @@ extern "C" cuda::Executor* keyhole_cuda_make_executor(std::uint32_t abi, int dev
     }
     try {
         reason = cuda::missing_device(device);
-        return reason.empty() ? new cuda::DeviceExecutor(device) : nullptr;
+        if (!reason.empty()) return nullptr;
+        (void)cuda::cublas();
+        return new cuda::DeviceExecutor(device);
     } catch (const std::exception& error) {
         reason = error.what();
         return nullptr;

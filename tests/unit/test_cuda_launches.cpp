@@ -1,0 +1,161 @@
+// What a step launches and how often its list changes, counted on the host. A device spends microseconds on
+// each launch, and makes a graph of each new list.
+#include "engine/backend/cuda/cuda_backend.h"
+#include "engine/base/index.h"
+#include "engine/bench/contender.h"
+#include "engine/model/seeded_model.h"
+#include "engine/policy/lane_spec.h"
+#include "tests/reference/executor_over_host.h"
+#include "tests/reference/tiny_shape.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+namespace {
+
+/// Counts launches by kernel.
+class Counter final : public reference::ExecutorOverHost {
+  public:
+    std::map<int, int> n_of_kernel;
+    int n_of(std::string_view name) const {
+        int sum = 0, index = 0;
+        cuda::Kernels::for_each([&]<class Kernel>() {
+            if (const auto found = n_of_kernel.find(index++);
+                found != n_of_kernel.end() && cuda::kernel_name<Kernel>().starts_with(name))
+                sum += found->second;
+        });
+        return sum;
+    }
+    int n_waits = 0;
+    void wait() override {
+        ++n_waits;
+        ExecutorOverHost::wait();
+    }
+
+  protected:
+    void run_one(const cuda::Launch& launch) override {
+        ++n_of_kernel[launch.kernel];
+        ExecutorOverHost::run_one(launch);
+    }
+};
+
+class CudaLaunches : public ::testing::Test {
+  protected:
+    /// Decodes with n_lanes lanes after a prompt of 40 tokens and counts the last rows.
+    void decode(const std::string& spec, int n_lanes, int n_rows) {
+        const auto backend = make_cuda_backend(model_, executor_);
+        ContenderSetup setup;
+        setup.name = spec;
+        setup.policies.assign(to_index(n_lanes), resolve(parse_lane_spec(spec).policy, 40, n_rows));
+        setup.context = 40;
+        Contender contender(*model_, *backend, std::move(setup));
+        contender.decode(1);
+        executor_->n_of_kernel.clear();
+        executor_->n_waits = 0;
+        before_ = executor_->counts();
+        contender.decode(n_rows);
+    }
+    std::int64_t launches() const { return executor_->counts().launches - before_.launches; }
+    std::int64_t new_lists() const { return executor_->counts().new_lists - before_.new_lists; }
+
+    std::shared_ptr<const Model> model_ = make_seeded_model(reference::tiny_shape(256), DType::f16);
+    std::shared_ptr<Counter> executor_ = std::make_shared<Counter>();
+    cuda::LaunchCounts before_;
+};
+
+TEST_F(CudaLaunches, ARowWaitsOnceAndLaunchesTenKernelsALayer) {
+    decode("full", 1, 4);
+    const int n_layers = model_->config().n_layers;
+    // Besides: begin, embedding, last norm, output, selection, removal.
+    EXPECT_EQ(launches(), 4 * (10 * n_layers + 6));
+    EXPECT_EQ(executor_->n_waits, 4);
+}
+
+TEST_F(CudaLaunches, UpToEightLanesReadTheWeightsOnce) {
+    decode("full", 1, 1);
+    const int once = executor_->n_of("MatrixVector");
+    EXPECT_EQ(once, 4 * model_->config().n_layers + 1);
+    for (int n = 2; n <= 15; ++n) {
+        decode("window:budget=9", n, 1);
+        EXPECT_EQ(executor_->n_of("MatrixVector"), n <= 8 ? once : 2 * once) << n << " lanes";
+    }
+}
+
+TEST_F(CudaLaunches, AListStaysTheSameHoweverOftenItEvicts) {
+    for (const char* spec : {"h2o:budget=16", "h2o:budget=16,every=4", "tova:budget=16,every=7",
+                             "keyformer:budget=16,every=64", "window:budget=16,every=3", "full"}) {
+        decode(spec, 1, 64);
+        EXPECT_LE(new_lists(), 3) << spec;
+    }
+}
+
+TEST_F(CudaLaunches, TwoLaneCountsInTurnKeepTheirLists) {
+    const auto backend = make_cuda_backend(model_, executor_);
+    std::vector<std::unique_ptr<Contender>> both;
+    for (const int n_lanes : {1, 3}) {
+        ContenderSetup setup;
+        setup.policies.assign(to_index(n_lanes), resolve(parse_lane_spec("h2o:budget=16").policy, 40, 64));
+        setup.context = 40;
+        both.push_back(std::make_unique<Contender>(*model_, *backend, std::move(setup)));
+    }
+    for (int i = 0; i < 3; ++i)
+        for (const auto& contender : both) contender->decode(1);
+    before_ = executor_->counts();
+    for (int i = 0; i < 20; ++i)
+        for (const auto& contender : both) contender->decode(1);
+    EXPECT_EQ(new_lists(), 0);
+}
+
+/// At 7B and 8k, on an executor that does nothing.
+class CudaHostPart : public ::testing::Test {
+  protected:
+    std::shared_ptr<const Model> model_ =
+        make_seeded_model(shape_of("llama-2-7b"), DType::f16, 1, SeededStorage::unmade);
+    std::shared_ptr<cuda::Executor> executor_ = cuda::make_idle_executor();
+};
+
+TEST_F(CudaHostPart, APromptOf8kTakesFewLaunches) {
+    const auto backend = make_cuda_backend(model_, executor_);
+    const auto cache = backend->make_cache(resolve(parse_lane_spec("keyformer:budget=64").policy, 8192, 20));
+    RowOutput out;
+    const LanePrefill lane{cache.get(), {}, &out};
+    const std::int64_t before = executor_->counts().launches;
+    backend->prefill(std::vector<int>(8192, 65), {&lane, 1}, nullptr, {});
+    EXPECT_LE(executor_->counts().launches - before, 2000);
+}
+
+TEST_F(CudaHostPart, NothingIsGatheredWhereNothingIsWanted) {
+    const auto backend = make_cuda_backend(model_, executor_);
+    const auto cache = backend->make_cache(resolve(parse_lane_spec("full").policy, 64, 20));
+    RowOutput out;
+    const LanePrefill prompt{cache.get(), {}, &out};
+    backend->prefill(std::vector<int>(64, 65), {&prompt, 1}, nullptr, {});
+    for (const bool wanted : {false, true}) {
+        RowWants wants;
+        wants.attention = wanted;
+        const LaneStep step{cache.get(), 65, wanted ? 65 : 64, wants, &out};
+        backend->step({&step, 1});
+        EXPECT_EQ(out.values.attention.empty(), !wanted);
+        EXPECT_EQ(out.values.positions.empty(), !wanted);
+    }
+    ASSERT_EQ(out.values.positions.size(), 32u * 32 * 66);
+    for (int i = 0; i < 66; ++i) ASSERT_EQ(out.values.positions[to_index(i)], i);
+}
+
+TEST(IdleExecutor, GivesAddressesButNoMemory) {
+    const auto executor = cuda::make_idle_executor();
+    void *a = executor->allocate(std::size_t{1} << 36), *b = executor->allocate(1);  // 64 GB
+    EXPECT_NE(a, b);
+    EXPECT_GE(executor->memory().total_bytes - executor->memory().free_bytes, std::int64_t{1} << 36);
+    float zero = 0;
+    executor->download(&zero, a, sizeof(zero));
+    EXPECT_EQ(zero, 0);
+    executor->release(a);
+}
+
+}  // namespace
+}  // namespace keyhole
