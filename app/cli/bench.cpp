@@ -2,6 +2,7 @@
 #include "app/cli/number_option.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
+#include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -38,11 +39,13 @@ struct Options {
     std::string text;  // file for the tokenizer
     int cublas_from = 0;
     bool narrow_prompt = false;
+    std::string executor;  // "none": a device that does nothing
 
     BackendOptions backend_options() const {
         BackendOptions out = run.backend_options();
         out.cublas_from = cublas_from;
         out.narrow_prompt = narrow_prompt;
+        out.prove = proof_progress();
         return out;
     }
 };
@@ -432,6 +435,72 @@ void bench_paper(const Options& options) {
     if (options.json) print_out("{}\n", json.dump(2));
 }
 
+/// Measures what the host does for a step on CUDA, with an executor that does nothing: time, launches, and
+/// lists that a device would make graphs of.
+void bench_host_part(const Options& options) {
+    if (options.shape.empty() || !options.paper.empty())
+        fail(ErrorCode::wrong_use, "bench: --executor none needs --shape, and no --paper");
+    ModelShape shape = shape_of(options.shape);
+    if (options.scale.layers > 0)
+        shape.config.n_layers = std::min(shape.config.n_layers, options.scale.layers);
+    const auto model = make_seeded_model(shape, dtype_from(options.dtype), 1, SeededStorage::unmade);
+    const int n_layers = shape.config.n_layers;
+    nlohmann::json json = {{"model", model->path().string()},
+                           {"context", options.context},
+                           {"batch", options.batch},
+                           {"lanes", nlohmann::json::array()}};
+    if (!options.json)
+        print_out(
+            "{}, {}\ncontext {}, batch {}, {} rows; nothing is evicted, since nothing is computed\n"
+            "{:<44} {:>12} {:>9} {:>14} {:>9} {:>9} {:>16}\n",
+            model->path().string(), "the host's part alone", options.context, options.batch,
+            options.run.n_tokens, "lane", "host ms/step", "p99/p50", "launches/layer", "others", "lists",
+            "prompt launches");
+    const std::vector<std::string> specs =
+        options.run.lanes.empty() ? std::vector<std::string>{"full"} : options.run.lanes;
+    for (const std::string& spec : specs)
+        for (const bool rows : {false, true}) {
+            if (rows && !options.instrument) continue;
+            const std::shared_ptr<cuda::Executor> executor = cuda::make_idle_executor();
+            cuda::ProductOptions products;
+            if (options.cublas_from > 0) products.cublas_from = options.cublas_from;
+            products.narrow_prompt = options.narrow_prompt;
+            const auto backend = make_cuda_backend(model, executor, products);
+            ContenderSetup setup = setup_of(spec, options.batch, options.context, options.run.n_tokens);
+            if (rows) setup.name += " +rows";
+            setup.wants.attention = setup.wants.scores = rows;
+            const std::string name = setup.name;
+            const std::int64_t before_prompt = executor->counts().launches;
+            Contender contender(*model, *backend, std::move(setup));
+            const cuda::LaunchCounts prompt = executor->counts();
+            contender.decode(2);  // buffers grow in the first rows
+            contender.restart();
+            const cuda::LaunchCounts before = executor->counts();
+            contender.decode(options.run.n_tokens);
+            const cuda::LaunchCounts after = executor->counts();
+            std::vector<double> ms = contender.step_ms;
+            std::sort(ms.begin(), ms.end());
+            const double middle = median(ms), n_rows = static_cast<double>(options.run.n_tokens),
+                         p99 = ms[to_index(static_cast<int>(0.99 * static_cast<double>(ms.size() - 1)))];
+            const double launches = static_cast<double>(after.launches - before.launches) / n_rows;
+            // What every layer launches, and what the row launches besides.
+            const double of_layer = std::floor(launches / n_layers), others = launches - of_layer * n_layers;
+            const std::int64_t of_prompt = prompt.launches - before_prompt,
+                               lists = after.new_lists - before.new_lists;
+            json["lanes"].push_back({{"spec", name},
+                                     {"host_ms_per_step", middle},
+                                     {"p99_over_p50", p99 / middle},
+                                     {"launches_per_step", launches},
+                                     {"launches_per_layer", of_layer},
+                                     {"new_lists", lists},
+                                     {"prompt_launches", of_prompt}});
+            if (!options.json)
+                print_out("{:<44} {:>12.4f} {:>9.2f} {:>14.0f} {:>9.0f} {:>9} {:>16}\n", name, middle,
+                          p99 / middle, of_layer, others, lists, of_prompt);
+        }
+    if (options.json) print_out("{}\n", json.dump(2));
+}
+
 std::string joined(const std::vector<std::string_view>& names) {
     std::string text;
     for (const std::string_view name : names) text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
@@ -488,11 +557,17 @@ void add_bench_command(CLI::App& app) {
         ->transform(number_in(1, 1 << 20));
     command->add_flag("--narrow-prompt", options->narrow_prompt,
                       "with --shape on CUDA: prompts in the type of the weights, on tensor cores");
+    command
+        ->add_option("--executor", options->executor,
+                     "none: with --shape, the host's part of a step on CUDA alone; needs no device")
+        ->check(CLI::IsMember({"none"}));
     command->add_option("--text", options->text, "a file that the tokenizer cuts, for its speed")
         ->check(CLI::ExistingFile);
     command->add_flag("--json", options->json, "machine-readable");
     command->callback([options] {
-        if (options->paper.empty())
+        if (!options->executor.empty())
+            bench_host_part(*options);
+        else if (options->paper.empty())
             bench_lanes(*options);
         else
             bench_paper(*options);

@@ -127,9 +127,20 @@ LoadedModel load_for_run(const RunOptions& options) {
     loaded.model = load_model(model_path(options));
     print_warnings(*loaded.model);
     std::string notice;
-    loaded.backend = make_backend(loaded.model, options.backend_options(), &notice);
+    BackendOptions backend = options.backend_options();
+    backend.prove = proof_progress();
+    loaded.backend = make_backend(loaded.model, backend, &notice);
     loaded.backend_text = loaded.backend->name() + (notice.empty() ? "" : " (" + notice + ")");
     return loaded;
+}
+
+std::function<bool(double share, const std::string& what)> proof_progress() {
+    return [bar = std::shared_ptr<Progress>()](double share, const std::string& what) mutable {
+        if (what.empty()) return true;  // it is not sure yet that the device needs a proof
+        if (bar == nullptr) bar = std::make_shared<Progress>("proving the CUDA device, once", 1);
+        bar->update(share);
+        return true;
+    };
 }
 
 Progress::Progress(std::string title, double total)

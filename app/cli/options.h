@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +42,7 @@ struct RunOptions {
     /// Reads the prompt file and parses lanes and script. It cannot resolve script rows relative to
     /// n_prompt, since they need the tokenizer: see script_commands.
     RunSpec run_spec() const;
+    /// Without BackendOptions::prove.
     BackendOptions backend_options() const;
     bool says_yes() const { return yes_option != nullptr && yes_option->count() > 0; }
 };
@@ -59,6 +61,9 @@ struct LoadedModel {
 /// Loads the model, prints its warnings to stderr, and makes the backend.
 LoadedModel load_for_run(const RunOptions& options);
 void print_warnings(const Model& model);
+
+/// Returns a BackendOptions::prove that draws a progress bar, from when the proof really runs.
+std::function<bool(double share, const std::string& what)> proof_progress();
 
 /// Draws a progress bar with an estimate on stderr. Draws nothing if stderr is no terminal.
 class Progress {

@@ -2,15 +2,20 @@
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/module.h"
+#include "engine/backend/prover.h"
 #include "engine/base/error.h"
+
+#include <optional>
+#include <system_error>
 
 namespace keyhole {
 
-std::unique_ptr<Backend> open_cuda_backend(const std::filesystem::path& module,
-                                           const std::shared_ptr<const Model>& model,
-                                           const BackendOptions& options, std::string& reason) {
-    std::shared_ptr<cuda::Executor> executor = open_cuda_executor(module, options.device, reason);
-    if (executor == nullptr) return nullptr;
+namespace {
+
+/// Returns null and sets `reason` where the device cannot run the model.
+std::unique_ptr<Backend> backend_on(std::shared_ptr<cuda::Executor> executor,
+                                    const std::shared_ptr<const Model>& model, const BackendOptions& options,
+                                    std::string& reason) {
     try {
         cuda::ProductOptions products;
         if (options.cublas_from > 0) products.cublas_from = options.cublas_from;
@@ -22,31 +27,72 @@ std::unique_ptr<Backend> open_cuda_backend(const std::filesystem::path& module,
     }
 }
 
-namespace {
-
-/// False until a device has run the tests labelled gpu (tests/bench/results/README.md). Until then CUDA runs
-/// only on request.
-constexpr bool kProvenOnDevice = false;
+/// Takes the device where it has passed its proof. Returns null and sets `text` to the reason where it takes
+/// none; otherwise sets `text` when the proof is news. A device that is not taken is not kept open.
+std::unique_ptr<Backend> automatic_backend(const std::shared_ptr<const Model>& model,
+                                           const BackendOptions& options, std::string& text) {
+    const ProofSetup setup = proof_setup(options.device);
+    std::error_code error;
+    if (!std::filesystem::exists(setup.module, error)) {
+        text = "this build has no CUDA backend";
+        return nullptr;
+    }
+    std::shared_ptr<cuda::Executor> executor;
+    std::optional<Verdict> verdict;
+    if (!driver_may_be_here() || any_device_passed(setup)) {
+        executor = open_cuda_executor(setup.module, options.device, text);
+        if (executor == nullptr) return nullptr;
+        verdict = kept_verdict(setup, executor->identity());
+    }
+    if (!verdict && options.prove) {
+        executor.reset();  // the proof has the device for itself
+        verdict = prove_device(setup, options.prove);
+    } else if (!verdict && executor == nullptr) {
+        verdict = kept_failure(setup);
+    }
+    if (!verdict) {
+        text = "the CUDA device has not passed its proof yet (keyhole selftest --backend cuda runs it)";
+        return nullptr;
+    }
+    if (!verdict->passed) {
+        text = text_of(*verdict);
+        if (verdict->available) text += "; --backend cuda takes it all the same";
+        return nullptr;
+    }
+    if (executor == nullptr) executor = open_cuda_executor(setup.module, options.device, text);
+    if (executor == nullptr) return nullptr;
+    auto backend = backend_on(std::move(executor), model, options, text);
+    if (backend != nullptr)
+        text = verdict->is_new ? fmt::format("{} in {:.1f} s", text_of(*verdict), verdict->seconds) : "";
+    return backend;
+}
 
 }  // namespace
 
+std::unique_ptr<Backend> open_cuda_backend(const std::filesystem::path& module,
+                                           const std::shared_ptr<const Model>& model,
+                                           const BackendOptions& options, std::string& reason) {
+    std::shared_ptr<cuda::Executor> executor = open_cuda_executor(module, options.device, reason);
+    return executor == nullptr ? nullptr : backend_on(std::move(executor), model, options, reason);
+}
+
 std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const BackendOptions& options,
                                       std::string* notice) {
-    if (notice != nullptr) notice->clear();
-    std::string reason;
+    std::string text;
+    std::unique_ptr<Backend> backend;
     if (options.choice == BackendChoice::cuda) {
-        if (auto backend = open_cuda_backend(cuda_module_path(), model, options, reason)) return backend;
-        fail(ErrorCode::device, "backend cuda: {}; take --backend cpu", reason);
-    }
-    if (options.choice == BackendChoice::automatic) {
-        if (kProvenOnDevice) {
-            if (auto backend = open_cuda_backend(cuda_module_path(), model, options, reason)) return backend;
-        } else if (open_cuda_executor(cuda_module_path(), options.device, reason) != nullptr) {
-            reason = "the CUDA backend is new and no device has run it yet (--backend cuda takes it)";
+        backend = open_cuda_backend(cuda_module_path(), model, options, text);
+        if (backend == nullptr) fail(ErrorCode::device, "backend cuda: {}; take --backend cpu", text);
+    } else if (options.choice == BackendChoice::automatic) {
+        try {
+            backend = automatic_backend(model, options, text);
+        } catch (const Error& error) {  // no process for the proof, or a module that cannot be read
+            text = error.what();
         }
-        if (notice != nullptr) *notice = reason + "; using the CPU";
+        if (backend == nullptr) text += "; using the CPU";
     }
-    return make_cpu_backend(std::move(model), options.n_threads);
+    if (notice != nullptr) *notice = text;
+    return backend != nullptr ? std::move(backend) : make_cpu_backend(std::move(model), options.n_threads);
 }
 
 }  // namespace keyhole

@@ -3,6 +3,7 @@
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/module.h"
 #include "engine/backend/cuda/selftest.h"
+#include "engine/backend/proof.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/trace/record.h"
@@ -34,6 +35,12 @@ class Gpu : public testing::Test {
 
 TEST_F(Gpu, EveryKernelGivesWhatTheHostGives) {
     for (const cuda::SelfTestLine& line : cuda::run_selftest(executor))
+        EXPECT_TRUE(line.passed) << line.kernel << ", " << line.shape << ": " << line.worst << " "
+                                 << line.failure;
+}
+
+TEST_F(Gpu, TheProofPasses) {
+    for (const SelfTestLine& line : run_proof(executor))
         EXPECT_TRUE(line.passed) << line.kernel << ", " << line.shape << ": " << line.worst << " "
                                  << line.failure;
 }
