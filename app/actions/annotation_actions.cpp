@@ -144,7 +144,7 @@ void ask_shadow(AppState& app, std::string_view) {
     if (record == nullptr || !record->info->policy.shadow)
         fail(ErrorCode::wrong_use, "lane {} has no shadow; switch it on with shadow=on", app.view.lane);
     app.jobs.shadow_job.start(
-        app.run.engine().model(), app.run.status.run, app.run.backend_options,
+        app.run.engine().model(), app.run.status.run, app.run.job_backend(),
         {app.run.history.generation(), record->info->id, app.view.pick->position, app.run.last_row(), {}},
         app.wake);
 }

@@ -29,7 +29,7 @@ void start_export(AppState& app) {
     if (!app.run.live()) return app.jobs.export_job.start(app.run.history, app.wake);
     app.run.need_recorded_run();
     app.jobs.export_job.start(app.run.engine().model(), app.run.status.run, app.run.last_row(),
-                              app.run.backend_options, app.wake);
+                              app.run.job_backend(), app.wake);
 }
 
 void export_run(AppState& app, std::string_view arguments) {

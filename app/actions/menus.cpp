@@ -66,7 +66,8 @@ std::vector<Menu> make_menu_bar() {
             {"run.speed9"}}},
           {"", {{"say"}, {"prompt.chat"}}},
           {"", {{"time.back"}, {"time.back10"}, {"time.first"}, {"time.last"}, {"time.follow"}}},
-          {"", {{"rewind"}, {"fork.here"}}}}},
+          {"", {{"rewind"}, {"fork.here"}}},
+          {"", {{"device.prove"}, {"device.use"}}}}},
         {"Lanes",
          {{"", {{"add"}, {"lane.duplicate"}, {"remove"}}},
           {"", {{"lane.previous"}, {"lane.next"}}},
@@ -158,6 +159,11 @@ constexpr std::array kNeeds = {
     Need{"undo", [](const AppState& app) { return !app.undo_history.next_undo().empty(); }},
     Need{"redo", [](const AppState& app) { return !app.undo_history.next_redo().empty(); }},
     Need{"remove", [](const AppState& app) { return app.view.lane > 0; }},
+    Need{"device.use",
+         [](const AppState& app) {
+             const auto verdict = app.device_proof.verdict();
+             return verdict != nullptr && verdict->passed && !app.device_proof.running();
+         }},
     Need{"model.cancel", [](const AppState& app) { return app.jobs.getting(); }},
     Need{"export.cancel",
          [](const AppState& app) { return app.jobs.export_job.running() || app.jobs.opening(); }},

@@ -35,9 +35,9 @@ void look_at_new_run(ViewState& view) {
 
 }  // namespace
 
-void AppState::start() {
+void AppState::start(bool new_backend) {
     cancel_opening();
-    run.start();
+    run.start(new_backend);
     look_at_new_run(view);
     say("");
 }
@@ -195,6 +195,44 @@ void AppState::cancel_getting() {
     say("stopped getting " + std::exchange(jobs.wanted_model, {}) + "; nothing of it was kept");
 }
 
+void AppState::prove_device(bool again) {
+    ProofSetup setup = proof_setup(run.backend_options.device);
+    std::error_code error;
+    if (!std::filesystem::exists(setup.module, error))
+        fail(ErrorCode::wrong_use, "this build has no CUDA backend to prove");
+    if (device_proof.running()) fail(ErrorCode::wrong_use, "the CUDA device is being proven; wait for it");
+    setup.again = again;
+    device_proof.start(setup, wake);
+}
+
+void AppState::prove_device_once() {
+    std::error_code error;
+    const bool may_find = run.backend_options.choice == BackendChoice::automatic && driver_may_be_here() &&
+                          std::filesystem::exists(proof_setup(run.backend_options.device).module, error);
+    if (may_find && !device_proof.running()) prove_device(false);
+}
+
+void AppState::use_device() {
+    const std::shared_ptr<const Verdict> verdict = device_proof.verdict();
+    if (verdict == nullptr || !verdict->passed || device_proof.running())
+        fail(ErrorCode::wrong_use, "no CUDA device has passed its proof; Prove the CUDA device runs it");
+    if (run.backend_options.choice != BackendChoice::automatic)
+        fail(ErrorCode::wrong_use,
+             "the window was started with a backend of its own; --backend auto chooses");
+    start(true);
+}
+
+AppState::DeviceNews AppState::device_news() const {
+    if (device_proof.running()) return device_proof.part().empty() ? DeviceNews::none : DeviceNews::proving;
+    const std::shared_ptr<const Verdict> verdict = device_proof.verdict();
+    if (verdict == nullptr || device_proof.dismissed()) return DeviceNews::none;
+    if (!verdict->passed)
+        return verdict->available && verdict->is_new ? DeviceNews::failed : DeviceNews::none;
+    const bool on_cpu = run.live() && run.status.backend.starts_with("cpu");
+    return on_cpu && run.backend_options.choice == BackendChoice::automatic ? DeviceNews::passed
+                                                                            : DeviceNews::none;
+}
+
 /// Starts a run with the model that has come. Returns true while one comes and once after it.
 bool AppState::take_got_model() {
     if (!jobs.getting()) return false;
@@ -283,6 +321,12 @@ bool AppState::refresh() {
     bool changed = take_opened_run();
     changed = take_chosen_path() || changed;
     changed = take_got_model() || changed;
+    const bool proved = device_proof.running();
+    changed = device_proof.refresh() || changed;
+    if (!proved && changed && !device_proof.fault().empty() && !device_proof.dismissed()) {
+        say(device_proof.fault(), true);
+        device_proof.dismiss();
+    }
     const RunState::News news = run.refresh();
     changed = changed || news.visible;
     if (news.paused) say(run.status.message);

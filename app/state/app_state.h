@@ -6,6 +6,7 @@
 #include "app/manual/page.h"
 #include "app/models/catalog.h"
 #include "app/state/annotations.h"
+#include "app/state/device_proof.h"
 #include "app/state/frame_meter.h"
 #include "app/state/jobs.h"
 #include "app/state/requests.h"
@@ -91,6 +92,7 @@ struct AppState {
     DoctorWatch doctor;     ///< findings for all lanes at the shown step
     mutable Glyphs glyphs;  ///< mutable, since it caches texts on request
     Jobs jobs;
+    DeviceProof device_proof;  ///< of the CUDA device, which `--backend auto` takes after it
     Requests requests;
     Annotations annotations;
     RecentFiles recent;
@@ -107,7 +109,8 @@ struct AppState {
     std::size_t texture_bytes = 0;  ///< in the last frame
 
     // --- actions on more than one of these ---
-    void start();  ///< starts a new run from run.setup
+    /// Starts a new run from run.setup. new_backend: as for Engine::start().
+    void start(bool new_backend = false);
     void play();
     void step(int n_rows);
     /// As RunState's functions of these names. The view goes to the newest step, and the notice says what
@@ -124,6 +127,13 @@ struct AppState {
     /// Asks with the desktop's file dialog for a path, in the background. It then runs the action `command`
     /// with the path in place of {}, or at its end. Throws Error(wrong_use) while a dialog is open.
     void choose_path(std::string command, FileQuestion question);
+    /// Proves the CUDA device in the background. Throws Error(wrong_use) where the build has no CUDA backend,
+    /// and while a proof runs.
+    void prove_device(bool again);
+    /// Does so at the start of the window, where `--backend auto` may find a device; else has no effect.
+    void prove_device_once();
+    /// Starts the run again on the proven device. Throws Error(wrong_use) where there is none.
+    void use_device();
     /// Opens a trace, a model or a prompt (.txt). Throws Error(wrong_use) for any other file.
     void open_any(const std::filesystem::path& path);
     /// Reads a trace in the background. The shown run stays until the trace is read. Throws Error(wrong_use)
@@ -163,9 +173,13 @@ struct AppState {
     /// Moves the focus to an existing lane. Actions, rewinds and other files may remove lanes.
     void keep_lane_in_range();
 
+    /// What is to be said about the CUDA device.
+    enum class DeviceNews { none, proving, passed, failed };
+    DeviceNews device_news() const;
+
     // --- what is on show. A lane is an index into run.lane_editor.lanes() ---
     /// Nothing is under way: every request so far has taken effect.
-    bool idle() const { return maps.complete && !jobs.any() && run.idle(); }
+    bool idle() const { return maps.complete && !jobs.any() && !device_proof.running() && run.idle(); }
     /// Returns the index into history.lanes() of the focused lane; lane 0 while it has no record.
     int shown_lane() const { return run.history_lane(view.lane).value_or(0); }
     /// Returns the record of a lane at the shown step, or null.

@@ -25,13 +25,12 @@ ExportOptions options_of(const ExportRequest& request, bool of_records = false) 
 /// Replays the shown run and writes its files. progress: 0..1, throws to stop. Returns a message on what was
 /// done.
 std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last_row,
-                       const BackendOptions& options, const ExportRequest& request,
+                       const JobBackend& of_job, const ExportRequest& request,
                        const std::function<void(double)>& progress) {
     const ExportOptions exports = options_of(request);
     run.wants = exports.wants();
     if (exports.next) run.n_top = 64;
-    std::string notice;
-    const std::unique_ptr<Backend> backend = make_backend(model, options, &notice);
+    const std::shared_ptr<Backend> backend = of_job.get(model);
     const int n_prompt = static_cast<int>(prompt_tokens(*model, run.prompt, run.chat).size());
     ExportSink sink(exports, {model->layout(), n_prompt, static_cast<int>(run.lanes.size()), last_row,
                               layouts_of(*model, run.lanes)});
@@ -52,12 +51,12 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
 
 }  // namespace
 
-void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
+void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_row, JobBackend backend,
                       std::function<void()> wake) {
     job_.begin(
-        [model = std::move(model), run = std::move(run), last_row, options,
+        [model = std::move(model), run = std::move(run), last_row, backend = std::move(backend),
          w = request](const BackgroundJob<std::string>::Progress& progress) {
-            return export_run(model, run, last_row, options, w, [&](double done) {
+            return export_run(model, run, last_row, backend, w, [&](double done) {
                 if (!progress(done))
                     fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
             });

@@ -1,11 +1,11 @@
-/// Exports from the window in the background. For a live run it replays the run with all commands on its own
-/// backend, so the files equal those of `keyhole decode`; for an opened trace they equal those of `keyhole
+/// Exports from the window in the background. For a live run it replays the run with all commands, on the
+/// run's own backend if that is on a device, else on one of its own; so the files equal those of `keyhole decode`; for an opened trace they equal those of `keyhole
 /// replay`. It can also write a trace of the records. One job at a time. Started and queried on the window's
 /// thread.
 #pragma once
 
 #include "app/state/background_job.h"
-#include "engine/backend/backend.h"
+#include "app/state/job_backend.h"
 #include "engine/session/session.h"
 #include "engine/trace/recorder.h"
 #include "engine/trace/run_history.h"
@@ -32,7 +32,7 @@ class ExportJob {
 
     /// run: from the engine's status; exports rows up to last_row. wake: called on any thread when progress
     /// moved.
-    void start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
+    void start(std::shared_ptr<const Model> model, RunSpec run, int last_row, JobBackend backend,
                std::function<void()> wake);
     /// Exports what the records of an opened trace hold, as `keyhole replay` does.
     void start(RunHistory history, std::function<void()> wake);

@@ -16,7 +16,7 @@ RunState::RunState(BackendOptions backend, std::function<void()> wake)
       }),
       engine_(std::make_unique<Engine>(backend, std::move(wake))) {}
 
-void RunState::start() {
+void RunState::start(bool new_backend) {
     if (!starting_) starting_ = Starting{0, has_steps() ? history.run().id : 0, opened_file, is_recorded_};
     opened_file.clear();
     is_recorded_ = false;
@@ -31,7 +31,7 @@ void RunState::start() {
     run.wants.attention = true;
     run.wants.scores = true;
     lane_editor.reset(setup.lanes, lane_editor.follow());
-    engine_->start(setup.model_folder, std::move(run));
+    engine_->start(setup.model_folder, std::move(run), new_backend);
     starting_->id = engine_->last_request();
 }
 

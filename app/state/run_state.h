@@ -2,6 +2,7 @@
 /// Knows neither the view nor the window. Window thread.
 #pragma once
 
+#include "app/state/job_backend.h"
 #include "app/state/lane_editor.h"
 #include "app/state/opened_run.h"
 #include "engine/analysis/measure_curves.h"
@@ -41,6 +42,8 @@ class RunState {
     RunState(BackendOptions backend, std::function<void()> wake);
 
     const BackendOptions backend_options;
+    /// Returns the backend for a job that replays the run.
+    JobBackend job_backend() const { return {backend_options, engine_->device_backend()}; }
     RunSetup setup;
     RunHistory history;
     MeasureCurves curves;
@@ -56,7 +59,8 @@ class RunState {
     /// Starts a new run from `setup` in place of the shown one. Lanes of a shown run keep their settings. If
     /// the engine refuses it, the shown run stays with its model; the prompt of `setup` stays for another
     /// try.
-    void start();
+    /// new_backend: as for Engine::start().
+    void start(bool new_backend = false);
     void play();
     void stop(bool work = false);  ///< work: as for Engine::stop
     void step(int n_rows);         ///< no effect before the first record

@@ -40,16 +40,15 @@ void ShadowPicker::rewind(int row) {
               result_.by_row.end(), std::numeric_limits<float>::quiet_NaN());
 }
 
-void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, BackendOptions options,
+void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, JobBackend of_job,
                       ShadowAttention about, std::function<void()> wake) {
     run.wants = {};
     run.wants.shadow = true;
     run.wants.attention = true;  // it includes the kept positions
     job_.begin(
-        [model = std::move(model), run = std::move(run), options,
+        [model = std::move(model), run = std::move(run), of_job = std::move(of_job),
          about = std::move(about)](const BackgroundJob<ShadowAttention>::Progress& progress) {
-            std::string notice;
-            const std::unique_ptr<Backend> backend = make_backend(model, options, &notice);
+            const std::shared_ptr<Backend> backend = of_job.get(model);
             ShadowPicker picker(model->layout(), about);
             replay(model, *backend, run, about.last_row, &picker,
                    [&](const std::shared_ptr<const StepTrace>& step) {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "app/state/background_job.h"
-#include "engine/backend/backend.h"
+#include "app/state/job_backend.h"
 #include "engine/session/session.h"
 #include "engine/trace/row_sink.h"
 
@@ -44,7 +44,7 @@ class ShadowJob {
   public:
     /// run: from the engine's status. about: history, lane, position and last row of the result. wake:
     /// called on any thread when progress moved.
-    void start(std::shared_ptr<const Model> model, RunSpec run, BackendOptions options, ShadowAttention about,
+    void start(std::shared_ptr<const Model> model, RunSpec run, JobBackend backend, ShadowAttention about,
                std::function<void()> wake);
     void cancel() { job_.cancel(); }
 

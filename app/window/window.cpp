@@ -1,6 +1,7 @@
 #include "app/window/window.h"
 
 #include "app/panels/arrangement.h"
+#include "app/panels/device_strip.h"
 #include "app/panels/interrupted_run.h"
 #include "app/actions/action_table.h"
 #include "app/window/frame_io.h"
@@ -406,6 +407,7 @@ WindowLoop::WindowLoop(WindowOptions options)
         app_.open_trace(options_.open);
     else
         app_.start();
+    if (!scripted()) app_.prove_device_once();
     if (!fault_of_settings.empty()) app_.say(fault_of_settings, true);
 }
 
@@ -603,6 +605,7 @@ void WindowLoop::draw() {
     if (!app_.requests.action.empty()) act(std::exchange(app_.requests.action, {}));
     lay_out(panels_, context());
     draw_interrupted_runs(kept_runs_, context());
+    draw_device_strip(context());
     if (shared_.drawn_heat) app_.heat_was_drawn(*shared_.drawn_heat);
     if (app_.run.has_steps() && !io.MouseDown[0] && !io.MouseDown[1]) app_.remember_changes();
     if (shared_.hovered.has_value() != shared_.next_hovered.has_value())

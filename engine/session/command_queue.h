@@ -19,6 +19,7 @@ namespace keyhole {
 struct StartRun {
     std::filesystem::path model_folder;
     RunSpec run;
+    bool new_backend = false;  ///< choose the backend anew, though the model is the loaded one
 };
 struct Play {};
 struct Stop {

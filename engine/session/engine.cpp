@@ -1,6 +1,7 @@
 #include "engine/session/engine.h"
 
 #include "engine/backend/memory_need.h"
+#include "engine/backend/shared_backend.h"
 #include "engine/base/error.h"
 #include "engine/base/last_words.h"
 #include "engine/model/weight_files.h"
@@ -55,12 +56,13 @@ struct Engine::Impl {
     Recorder recorder;
     CommandQueue queue;
 
-    mutable std::mutex mutex;  // guards status and model
+    mutable std::mutex mutex;  // guards status, model and device_backend
     EngineStatus status;
     std::shared_ptr<const Model> model;
+    std::shared_ptr<Backend> device_backend;
 
     // Used only by the engine thread:
-    std::unique_ptr<Backend> backend;
+    std::shared_ptr<Backend> backend;
     std::unique_ptr<Session> session;
     int rows_left = 0;          // to decode before stopping; -1: no limit
     int pause_at = 0;           // text length in tokens at which an unlimited run pauses
@@ -170,6 +172,7 @@ struct Engine::Impl {
         session = std::move(next.session);
         set_status([&](EngineStatus& s) {
             model = next.model;
+            device_backend = backend->on_device() ? backend : nullptr;
             EngineStatus fresh;
             fresh.handled = s.handled;
             fresh.refused = s.refused;
@@ -206,7 +209,7 @@ struct Engine::Impl {
 
     struct NewRun {
         std::shared_ptr<const Model> model;
-        std::unique_ptr<Backend> backend;  // null: the current one serves this model
+        std::shared_ptr<Backend> backend;  // null: the current one serves this model
         std::unique_ptr<Session> session;
         std::string notice;
     };
@@ -219,14 +222,17 @@ struct Engine::Impl {
             const std::lock_guard lock(mutex);
             next.model = model;
         }
-        if (next.model == nullptr || backend == nullptr || next.model->path() != start.model_folder ||
-            !WeightFiles(*next.model).unchanged()) {
+        const bool same_model = next.model != nullptr && next.model->path() == start.model_folder &&
+                                WeightFiles(*next.model).unchanged();
+        if (!same_model || backend == nullptr || start.new_backend) {
             set_status([&](EngineStatus& s) {
                 s.phase = EnginePhase::loading;
                 s.message = "loading " + start.model_folder.string();
             });
-            next.model = load_model(start.model_folder);
+            if (!same_model) next.model = load_model(start.model_folder);
             next.backend = make_backend(next.model, options, &next.notice);
+            if (next.backend->on_device())
+                next.backend = std::make_shared<SharedBackend>(std::move(next.backend));
             const std::string warning = fmt::format("{}", fmt::join(next.model->warnings(), "; "));
             if (!warning.empty())
                 next.notice = "warning: " + warning + (next.notice.empty() ? "" : "; " + next.notice);
@@ -431,6 +437,8 @@ struct Engine::Impl {
         if (!has_code(error, ErrorCode::device)) return false;
         session.reset();
         backend.reset();  // the next run starts with a new one
+        const std::lock_guard lock(mutex);
+        device_backend.reset();
         return true;
     }
 
@@ -478,8 +486,8 @@ Engine::~Engine() {
     impl_->queue.push(Quit{});
 }
 
-void Engine::start(std::filesystem::path model_folder, RunSpec run) {
-    impl_->queue.push(StartRun{std::move(model_folder), std::move(run)});
+void Engine::start(std::filesystem::path model_folder, RunSpec run, bool new_backend) {
+    impl_->queue.push(StartRun{std::move(model_folder), std::move(run), new_backend});
 }
 void Engine::play() {
     impl_->queue.push(Play{});
@@ -514,6 +522,10 @@ RequestId Engine::last_request() const {
     return impl_->queue.last_id();
 }
 
+std::shared_ptr<Backend> Engine::device_backend() const {
+    const std::lock_guard lock(impl_->mutex);
+    return impl_->device_backend;
+}
 std::shared_ptr<const Model> Engine::model() const {
     const std::lock_guard lock(impl_->mutex);
     return impl_->model;

@@ -60,8 +60,8 @@ class Engine {
 
     /// Loads the model, if the folder differs from the loaded one, starts the run and processes its prompt.
     /// If the model, the lanes or the prompt cannot be used, the start is refused, and the current run goes
-    /// on.
-    void start(std::filesystem::path model_folder, RunSpec run);
+    /// on. new_backend: chooses the backend anew, though the model is the loaded one.
+    void start(std::filesystem::path model_folder, RunSpec run, bool new_backend = false);
     /// Decodes until stopped or finished. Pauses where the answer is complete (see Session::answered), when
     /// the text fills the context that the model was trained on, and again each time it has doubled, because
     /// the caches of full lanes grow with every token. The status says so, and play() continues.
@@ -87,6 +87,9 @@ class Engine {
     RequestId last_request() const;
     /// Returns the loaded model (const, shared), for exports that re-run; null before the first load.
     std::shared_ptr<const Model> model() const;
+    /// Returns the backend of the run if it is on a device, for jobs on other threads that replay the run
+    /// (see SharedBackend); null otherwise.
+    std::shared_ptr<Backend> device_backend() const;
 
   private:
     struct Impl;

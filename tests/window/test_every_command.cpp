@@ -27,6 +27,7 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
       "prompt",     "prompt.chat", "model",      "run.speed",  "run.speed0", "run.speed1", "run.speed2",
       "run.speed3", "run.speed4",  "run.speed5", "run.speed6", "run.speed7", "run.speed8", "run.speed9"}},
     {"OfModels", {"model.get", "model.cancel"}},
+    {"OfTheDevice", {"device.prove", "device.use", "device.close"}},
     {"OfTime",
      {"time.back", "time.back10", "time.first", "time.last", "time.follow", "row", "rewind", "branch",
       "fork.here", "fork"}},
@@ -144,6 +145,16 @@ TEST_F(EveryCommand, OfTheRun) {
         run(speed);
         EXPECT_EQ(app.run.speed, kRates[digit]);
     }
+}
+
+/// test_device_proof.cpp runs what these start.
+TEST_F(EveryCommand, OfTheDevice) {
+    ::setenv("KEYHOLE_CUDA_MODULE", "/nonexistent/libkeyhole_cuda.so", 1);
+    EXPECT_THROW(run_action(app, "device.prove"), Error);
+    ::unsetenv("KEYHOLE_CUDA_MODULE");
+    EXPECT_THROW(run_action(app, "device.use"), Error);
+    run_action(app, "device.close");
+    EXPECT_TRUE(app.device_proof.dismissed());
 }
 
 TEST_F(EveryCommand, OfModels) {

@@ -1,0 +1,76 @@
+#include "app/panels/device_strip.h"
+
+namespace keyhole {
+
+namespace {
+
+void draw_proof(const PanelContext& context) {
+    const DeviceProof& proof = context.app.device_proof;
+    ImGui::TextUnformatted(
+        "Proving the CUDA device, once. The run is on the CPU; Keyhole will offer to start it there.");
+    tooltip(context,
+            "Every kernel is compared with the host, and a tiny model with the CPU: " + proof.part());
+    ImGui::SameLine();
+    ImGui::ProgressBar(static_cast<float>(proof.progress()), {context.px(140), ImGui::GetTextLineHeight()},
+                       "");
+    ImGui::SameLine();
+    if (ImGui::Button("Stop")) run(context, "device.close");
+    action_tooltip(context, "device.close");
+    mark_item(context, "device close");
+}
+
+void draw_offer(const PanelContext& context, const Verdict& verdict) {
+    ImGui::TextUnformatted(fmt::format("{}. This run is on the CPU.", text_of(verdict)).c_str());
+    ImGui::SameLine();
+    if (ImGui::Button("Start it again there")) run(context, "device.use");
+    action_tooltip(context, "device.use");
+    mark_item(context, "device use");
+    ImGui::SameLine();
+    if (ImGui::Button("Not now")) run(context, "device.close");
+    action_tooltip(context, "device.close");
+    mark_item(context, "device close");
+}
+
+void draw_failure(const PanelContext& context, const Verdict& verdict) {
+    colored_text(theme::kFault,
+                 fitted(fmt::format("{} failed its proof: {}",
+                                    verdict.device.name.empty() ? "The CUDA device" : verdict.device.name,
+                                    verdict.reason),
+                        context.px(800)));
+    tooltip(context, verdict.reason +
+                         ". The CPU is taken. `keyhole gui --backend cuda` takes the device all "
+                         "the same.");
+    ImGui::SameLine();
+    if (!verdict.report.empty()) {
+        if (ImGui::Button("Copy the report's path")) run(context, "copy " + verdict.report.string());
+        tooltip(context, verdict.report.string() + ": every line of the proof, to attach to a report.");
+        mark_item(context, "device report");
+        ImGui::SameLine();
+    }
+    if (ImGui::Button("Close")) run(context, "device.close");
+    action_tooltip(context, "device.close");
+    mark_item(context, "device close");
+}
+
+}  // namespace
+
+void draw_device_strip(const PanelContext& context) {
+    const AppState::DeviceNews news = context.app.device_news();
+    if (news == AppState::DeviceNews::none) return;
+    const ImVec2 size = ImGui::GetIO().DisplaySize;
+    ImGui::SetNextWindowPos({size.x / 2, size.y - context.px(40)}, ImGuiCond_Always, {0.5f, 1});
+    ImGui::Begin("##device", nullptr,
+                 ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_AlwaysAutoResize |
+                     ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoFocusOnAppearing);
+    ImGui::AlignTextToFramePadding();
+    const std::shared_ptr<const Verdict> verdict = context.app.device_proof.verdict();
+    if (news == AppState::DeviceNews::proving)
+        draw_proof(context);
+    else if (news == AppState::DeviceNews::passed)
+        draw_offer(context, *verdict);
+    else
+        draw_failure(context, *verdict);
+    ImGui::End();
+}
+
+}  // namespace keyhole
