@@ -1,7 +1,7 @@
 # kh_cuda_architectures(WANTED LISTED KNOWN ARCHITECTURES DEVICE REFUSED)
 # Chooses the architectures of the CUDA module, for CMake's CUDA_ARCHITECTURES.
-# WANTED: KH_CUDA_ARCHITECTURES: a list, `packages` (every generation from Turing on that nvcc has, and PTX for
-#   later ones), or empty: the devices of this machine, else what every supported device can run.
+# WANTED: KH_CUDA_ARCHITECTURES: a list, `packages` (every generation from Turing on that nvcc has, and PTX
+#   for later ones), or empty: the devices of this machine, else what every supported device can run.
 # LISTED: `nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader`, or empty.
 # KNOWN: `nvcc --list-gpu-code`.
 # DEVICE: words about the devices. REFUSED: why nvcc can build no module for them, else empty.

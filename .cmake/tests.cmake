@@ -109,7 +109,8 @@ file(GLOB KH_GPU_TESTS CONFIGURE_DEPENDS tests/gpu/*.cpp)
 if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   add_test(NAME Build.WeightLoadsAreInFlight
     COMMAND ${CMAKE_SOURCE_DIR}/tests/gpu/check_sass.sh $<TARGET_FILE:keyhole_cuda>)
-  set_tests_properties(Build.WeightLoadsAreInFlight PROPERTIES LABELS build SKIP_REGULAR_EXPRESSION "skipped: ")
+  set_tests_properties(Build.WeightLoadsAreInFlight PROPERTIES LABELS build
+    SKIP_REGULAR_EXPRESSION "skipped: ")
   add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp
     tests/unit/test_cuda_sharing.cpp)
   target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_reference keyhole_tests_options GTest::gtest_main)

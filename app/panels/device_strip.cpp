@@ -1,5 +1,7 @@
 #include "app/panels/device_strip.h"
 
+#include <algorithm>
+
 namespace keyhole {
 
 namespace {
@@ -36,7 +38,7 @@ void draw_failure(const PanelContext& context, const Verdict& verdict) {
                  fitted(fmt::format("{} failed its proof: {}",
                                     verdict.device.name.empty() ? "The CUDA device" : verdict.device.name,
                                     verdict.reason),
-                        context.px(800)));
+                        std::max(context.px(200), ImGui::GetIO().DisplaySize.x - context.px(480))));
     tooltip(context, verdict.reason +
                          ". The CPU is taken. `keyhole gui --backend cuda` takes the device all "
                          "the same.");
@@ -58,7 +60,8 @@ void draw_device_strip(const PanelContext& context) {
     const AppState::DeviceNews news = context.app.device_news();
     if (news == AppState::DeviceNews::none) return;
     const ImVec2 size = ImGui::GetIO().DisplaySize;
-    ImGui::SetNextWindowPos({size.x / 2, size.y - context.px(40)}, ImGuiCond_Always, {0.5f, 1});
+    // Above the time bar, which stays in use.
+    ImGui::SetNextWindowPos({size.x / 2, size.y - context.px(96)}, ImGuiCond_Always, {0.5f, 1});
     ImGui::Begin("##device", nullptr,
                  ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_AlwaysAutoResize |
                      ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoFocusOnAppearing);

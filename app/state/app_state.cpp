@@ -33,6 +33,15 @@ void look_at_new_run(ViewState& view) {
     view.curve_positions.clear();
 }
 
+/// Says how a proof of the CUDA device ended, unless it only took the kept verdict.
+void say_what_proof_said(AppState& app) {
+    const std::shared_ptr<const Verdict> verdict = app.device_proof.verdict();
+    if (const std::string fault = app.device_proof.fault(); !fault.empty())
+        app.say(fault, !app.device_proof.dismissed());
+    else if (verdict != nullptr && verdict->is_new)
+        app.say(text_of(*verdict), !verdict->passed && verdict->available);
+}
+
 }  // namespace
 
 void AppState::start(bool new_backend) {
@@ -321,11 +330,9 @@ bool AppState::refresh() {
     bool changed = take_opened_run();
     changed = take_chosen_path() || changed;
     changed = take_got_model() || changed;
-    const bool proved = device_proof.running();
-    changed = device_proof.refresh() || changed;
-    if (!proved && changed && !device_proof.fault().empty() && !device_proof.dismissed()) {
-        say(device_proof.fault(), true);
-        device_proof.dismiss();
+    if (device_proof.refresh()) {
+        changed = true;
+        if (!device_proof.running()) say_what_proof_said(*this);
     }
     const RunState::News news = run.refresh();
     changed = changed || news.visible;

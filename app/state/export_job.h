@@ -1,7 +1,7 @@
 /// Exports from the window in the background. For a live run it replays the run with all commands, on the
-/// run's own backend if that is on a device, else on one of its own; so the files equal those of `keyhole decode`; for an opened trace they equal those of `keyhole
-/// replay`. It can also write a trace of the records. One job at a time. Started and queried on the window's
-/// thread.
+/// run's own backend if that is on a device, else on one of its own, so the files equal those of `keyhole
+/// decode`; for an opened trace they equal those of `keyhole replay`. It can also write a trace of the
+/// records. One job at a time. Started and queried on the window's thread.
 #pragma once
 
 #include "app/state/background_job.h"

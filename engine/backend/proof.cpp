@@ -69,7 +69,7 @@ struct Lane {
     RowOutput on_device, on_cpu;
 };
 
-/// Runs the lanes of the proof: prompt, decode, evictions, a change of budget, a fork, a rewind, and 16 lanes.
+/// Runs the lanes of the proof: prompt, decode, evictions, a change of budget, a fork, a rewind, 16 lanes.
 class Scenario {
   public:
     Scenario(std::shared_ptr<const Model> model, Backend& device, Backend* cpu)

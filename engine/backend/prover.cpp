@@ -18,6 +18,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <system_error>
 
@@ -26,6 +27,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+
+/// A device that has not said what it is for so long is shown as one that starts.
+constexpr std::chrono::seconds kSlowStart{4};
+constexpr const char* kStarting = "the start of the device, whose driver may compile the kernels once";
 
 // What the child prints, a line each: the device, and the share that is done with what comes next.
 constexpr std::string_view kDeviceMark = "proof device ", kPartMark = "proof part ",
@@ -49,13 +54,17 @@ std::string file_part(std::string text) {
     return text.empty() ? "unknown" : text.substr(0, 80);
 }
 
-/// Verdicts on devices that could not say what they are hold for the kernel's driver.
+/// Verdicts on devices that could not say what they are hold for the kernel's driver, until the next start of
+/// the machine, which may mend them.
 std::string driver_of_kernel() {
-    try {
-        return hash_of(read_text_input("/proc/driver/nvidia/version", 1 << 16));
-    } catch (const Error&) {
-        return "none";
+    std::string all;
+    for (const char* path : {"/sys/module/nvidia/version", "/proc/sys/kernel/random/boot_id"}) {
+        std::ifstream file(path);
+        std::string text;
+        file >> text;
+        all += text + " ";
     }
+    return hash_of(all);
 }
 
 fs::path verdict_file(const ProofSetup& setup, const std::string& hash, const DeviceIdentity& device) {
@@ -292,6 +301,8 @@ Verdict prove_device(const ProofSetup& setup,
                      const std::function<bool(double share, const std::string& what)>& progress) {
     using Clock = std::chrono::steady_clock;
     const std::string hash = module_hash(setup.module);
+    if (!setup.again)
+        if (auto sick = kept_verdict(setup, DeviceIdentity{})) return *sick;
     const fs::path program = setup.program.empty() ? keyhole_program() : setup.program;
     const ReportFile report;
     const auto begin = Clock::now();
@@ -316,7 +327,9 @@ Verdict prove_device(const ProofSetup& setup,
             said = more;
             said.device = device;  // its line may have left the end of the output that is kept
         }
-        if (progress && !progress(said.share, said.part))
+        const bool is_slow = !said.device && now - begin > kSlowStart;
+        if (progress &&
+            !progress(said.share, said.part.empty() && is_slow ? std::string(kStarting) : said.part))
             fail(ErrorCode::cancelled, "the proof of the CUDA device was stopped");
         hung = !status && (now - last_word > setup.silence || now - begin > setup.most);
         if (hung) break;

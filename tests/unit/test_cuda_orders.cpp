@@ -1,5 +1,5 @@
-// What a device may do and the host usually does not: threads and blocks in any order, memory full of what was
-// there before. Results must not change by a bit. Racy kernels, and the real ones without one of their
+// What a device may do and the host usually does not: threads and blocks in any order, memory full of what
+// was there before. Results must not change by a bit. Racy kernels, and the real ones without one of their
 // barriers, show that this is caught.
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/selftest.h"

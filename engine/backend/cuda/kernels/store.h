@@ -10,8 +10,8 @@
 
 namespace keyhole::cuda {
 
-/// Copies a slot of a KV head over another, with the threads of a block. A launch may move several slots, each
-/// from one that it does not write.
+/// Copies a slot of a KV head over another, with the threads of a block. A launch may move several slots,
+/// each from one that it does not write.
 template <class T>
 KH_FN void move_slot(const Block& block, const DeviceHead<T>& head, const HeadScores* scores,
                      const ReaderTable& table, int g, int packs, int from, int to) {
@@ -36,8 +36,8 @@ KH_FN void move_slot(const Block& block, const DeviceHead<T>& head, const HeadSc
     }
 }
 
-/// Moves slots that the host chose, in place: those of KV head g are moves[offset[g]] .. moves[offset[g + 1] -
-/// 1]. The caller sets the counts. Grid: x = KV heads of the model.
+/// Moves slots that the host chose, in place: KV head g makes the moves offset[g] to offset[g + 1] - 1. The
+/// caller sets the counts. Grid: x = KV heads of the model.
 template <class T>
 struct MoveSlots {
     static constexpr int kPhases = 1;
