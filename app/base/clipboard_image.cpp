@@ -1,6 +1,6 @@
 #include "app/base/clipboard_image.h"
 
-#include "app/base/child_process.h"
+#include "engine/base/child_process.h"
 #include "engine/base/error.h"
 
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 #include "app/base/clipboard_image.h"
 #include "app/base/file_chooser.h"
 
-#include "app/base/child_process.h"
+#include "engine/base/child_process.h"
 #include "engine/base/error.h"
 #include "tests/reference/temp_folder.h"
 
