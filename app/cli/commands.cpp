@@ -12,6 +12,7 @@ void add_commands(CLI::App& app) {
     add_info_command(app);
     add_convert_command(app);
     add_get_command(app);
+    add_lesson_command(app);
     add_selftest_command(app);
     add_help_command(app);
 }

@@ -18,6 +18,7 @@ void add_figure_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 void add_convert_command(CLI::App& app);
 void add_get_command(CLI::App& app);
+void add_lesson_command(CLI::App& app);
 void add_selftest_command(CLI::App& app);
 void add_help_command(CLI::App& app);
 

@@ -1,0 +1,277 @@
+#include "app/base/end_signals.h"
+#include "app/cli/commands.h"
+#include "app/cli/model_option.h"
+#include "app/cli/options.h"
+#include "app/cli/output.h"
+#include "app/cli/path_option.h"
+#include "app/lessons/lesson_file.h"
+#include "app/lessons/lesson_page.h"
+#include "app/lessons/lesson_runner.h"
+#include "app/lessons/lesson_shelf.h"
+#include "app/models/catalog.h"
+#include "app/models/find_model.h"
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/base/json_text.h"
+#include "engine/base/mapped_file.h"
+#include "engine/figure/image.h"
+
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+namespace {
+
+struct LessonOptions {
+    RunOptions run;
+    std::vector<std::string> names;
+    std::string print;
+    bool list = false, check = false, json = false;
+};
+
+/// Loads each model once. `of_lesson` replaces the lesson's own where --model is given.
+class Models {
+  public:
+    explicit Models(const LessonOptions& options) : options_(options), catalog_(own_catalog()) {}
+
+    std::shared_ptr<const Model> operator()(const std::string& name) {
+        std::shared_ptr<const Model>& known = loaded_[name];
+        if (known == nullptr) {
+            RunOptions run = options_.run;
+            run.model = name;
+            known = load_model(model_path(run));
+            print_warnings(*known);
+        }
+        return known;
+    }
+    /// Returns why a lesson cannot run here: its model is in the catalogue and was not fetched. Empty: it can.
+    std::string why_not(const Lesson& lesson) const {
+        if (options_.run.says_yes()) return "";
+        std::vector<std::string> names = {lesson.run.model};
+        for (const LessonStep& step : lesson.steps)
+            if (step.run) names.push_back(step.run->model);
+        for (const std::string& name : names) {
+            const CatalogModel* model = find_in_catalog(catalog_, name);
+            if (model != nullptr && !path_if_here(*model))
+                return fmt::format("{0} is not here: keyhole get {0}", name);
+        }
+        return "";
+    }
+
+  private:
+    const LessonOptions& options_;
+    std::vector<CatalogModel> catalog_;
+    std::map<std::string, std::shared_ptr<const Model>> loaded_;
+};
+
+/// The lesson as it is run here: on the model that --model names, if any.
+Lesson wanted(const LessonOptions& options, const Lesson& lesson) {
+    return options.run.model.empty() ? lesson : on_model(lesson, options.run.model);
+}
+
+LessonCheck run_lesson(const LessonOptions& options, const Lesson& lesson, Models& models,
+                       const LessonStepSeen& seen = {}) {
+    Progress progress(lesson.title, 1);
+    const EndGuard guard;
+    return check_lesson(
+        lesson, [&](const std::string& name) { return models(name); }, options.run.backend_options(),
+        [&](double done) {
+            check_end();
+            progress.update(done);
+            return true;
+        },
+        seen);
+}
+
+void print_list(const std::vector<ShelvedLesson>& shelf) {
+    for (const ShelvedLesson& one : shelf) {
+        if (!one.fault.empty()) {
+            print_out("    {}: {}\n", printable_text(one.name), printable_text(one.fault));
+            continue;
+        }
+        print_out("{:>3} {:<22} {:<13} {}{}\n",
+                  one.lesson.number > 0 ? std::to_string(one.lesson.number) : "", printable_text(one.name),
+                  printable_text(one.lesson.run.model), printable_text(one.lesson.question),
+                  one.own ? "  (yours)" : "");
+    }
+    if (const auto own = own_lessons_folder(); !own.empty())
+        print_note("your own lessons lie in {}\n", printable_text(own.string()));
+}
+
+/// A text in lines of at most 88 characters, each after an indent.
+std::string wrapped(std::string_view text, std::string_view indent) {
+    std::string out, line;
+    const std::string whole = printable_text(text);
+    for (std::size_t begin = 0; begin < whole.size();) {
+        std::size_t end = whole.find(' ', begin);
+        if (end == std::string::npos) end = whole.size();
+        const std::string_view word(whole.data() + begin, end - begin);
+        if (!line.empty() && line.size() + 1 + word.size() > 88) {
+            out += fmt::format("{}{}\n", indent, line);
+            line.clear();
+        }
+        line += line.empty() ? std::string(word) : " " + std::string(word);
+        begin = end + 1;
+    }
+    return line.empty() ? out : out + fmt::format("{}{}\n", indent, line);
+}
+
+void print_step(const LessonStep& step, std::size_t number, std::size_t of, const StepCheck& check,
+                bool asks) {
+    print_out("\n{} of {}  {}\n{}", number, of, printable_text(step.title), wrapped(step.text, "  "));
+    if (step.predict) {
+        print_out("\n{}", wrapped("Predict: " + step.predict->question, "  "));
+        for (std::size_t i = 0; i < step.predict->choices.size(); ++i)
+            print_out("    {}  {}\n", i + 1, printable_text(step.predict->choices[i]));
+        if (asks) {
+            print_note("  Your prediction, then Enter: ");
+            std::string line;
+            std::getline(std::cin, line);
+        }
+    } else if (asks) {
+        print_note("  (Enter goes on) ");
+        std::string line;
+        std::getline(std::cin, line);
+    }
+    if (step.predict && step.predict->kind == Prediction::Kind::choice)
+        print_out("{}", wrapped("Right: " + step.predict->choices[to_index(step.predict->right)], "  "));
+    if (!step.reveal.empty())
+        print_out("\n{}", wrapped(with_values(step.reveal, step.claims, check.claims), "  "));
+    if (!check.fault.empty()) print_out("  could not be run: {}\n", printable_text(check.fault));
+    for (std::size_t i = 0; i < check.claims.size(); ++i)
+        if (!check.claims[i].holds)
+            print_out("  not so on this model: {}; measured {}\n", claim_text(step.claims[i]),
+                      measured_text(step.claims[i], check.claims[i]));
+    if (step.play && !step.play->text.empty())
+        print_out("\n{}", wrapped("Try in the window: " + step.play->text, "  "));
+}
+
+void read_aloud(const LessonOptions& options, const ShelvedLesson& shelved, Models& models) {
+    const Lesson lesson = wanted(options, shelved.lesson);
+    const bool asks = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0;
+    const LessonCheck check = run_lesson(options, lesson, models);
+    print_out("{}{}\n{}", lesson.number > 0 ? fmt::format("{}. ", lesson.number) : "",
+              printable_text(lesson.title), wrapped(lesson.question, ""));
+    print_out("model {}; lanes {}\n", printable_text(lesson.run.model),
+              printable_text(fmt::format("{}", fmt::join(lesson.run.lanes, ", "))));
+    for (std::size_t i = 0; i < lesson.steps.size(); ++i)
+        print_step(lesson.steps[i], i + 1, lesson.steps.size(), check.steps[i], asks);
+}
+
+void print_page(const LessonOptions& options, const ShelvedLesson& shelved, Models& models) {
+    const Lesson lesson = wanted(options, shelved.lesson);
+    std::vector<std::string> figures(lesson.steps.size());
+    const LessonCheck check =
+        run_lesson(options, lesson, models, [&](int step, const Evidence& evidence) {
+            figures[to_index(step)] = step_figure(lesson.steps[to_index(step)], lesson, evidence);
+        });
+    write_text_file(options.print, lesson_page(lesson, check, figures));
+    print_note("written to {}\n", options.print);
+}
+
+/// Prints a line a claim, or the reason why a lesson was skipped. Returns whether all that ran holds.
+bool check_all(const LessonOptions& options, const std::vector<ShelvedLesson>& lessons, Models& models) {
+    bool all = true;
+    int n_skipped = 0, n_claims = 0, n_broken = 0;
+    nlohmann::json json = nlohmann::json::array();
+    if (!options.json)
+        print_out("{:<24} {:>4}  {:<68} {:<16} {}\n", "lesson", "step", "claim", "measured", "holds");
+    for (const ShelvedLesson& shelved : lessons) {
+        const std::string name = printable_text(
+            shelved.lesson.number > 0 ? fmt::format("{:>2} {}", shelved.lesson.number, shelved.name)
+                                      : shelved.name);
+        if (!shelved.fault.empty()) fail(ErrorCode::bad_file, "{}", shelved.fault);
+        const Lesson lesson = wanted(options, shelved.lesson);
+        if (const std::string why = models.why_not(lesson); !why.empty()) {
+            ++n_skipped;
+            if (options.json)
+                json.push_back({{"lesson", shelved.name}, {"skipped", why}});
+            else
+                print_out("{:<24} {:>4}  skipped: {}\n", name, "", why);
+            continue;
+        }
+        const LessonCheck check = run_lesson(options, lesson, models);
+        all = all && check.holds();
+        for (std::size_t i = 0; i < check.steps.size(); ++i) {
+            const StepCheck& step = check.steps[i];
+            if (!step.fault.empty()) {
+                ++n_broken;
+                if (options.json)
+                    json.push_back({{"lesson", shelved.name}, {"step", i + 1}, {"fault", step.fault}});
+                else
+                    print_out("{:<24} {:>4}  could not be run: {}\n", name, i + 1,
+                              printable_text(step.fault));
+            }
+            for (std::size_t k = 0; k < step.claims.size(); ++k) {
+                const Claim& claim = lesson.steps[i].claims[k];
+                const Measured& measured = step.claims[k];
+                ++n_claims;
+                n_broken += measured.holds ? 0 : 1;
+                if (options.json)
+                    json.push_back({{"lesson", shelved.name},
+                                    {"step", i + 1},
+                                    {"claim", claim_text(claim)},
+                                    {"measured", measured_text(claim, measured)},
+                                    {"holds", measured.holds}});
+                else
+                    print_out("{:<24} {:>4}  {:<68} {:<16} {}\n", name, i + 1, claim_text(claim),
+                              measured_text(claim, measured), measured.holds ? "yes" : "NO");
+            }
+        }
+    }
+    if (options.json)
+        print_out("{}\n", json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
+    else
+        print_out("{} claims, {} do not hold; {} lessons skipped\n", n_claims, n_broken, n_skipped);
+    return all;
+}
+
+void run_command(const LessonOptions& options) {
+    const std::vector<ShelvedLesson> shelf = shelved_lessons();
+    if (options.list || (options.names.empty() && !options.check)) {
+        print_list(shelf);
+        return;
+    }
+    std::vector<ShelvedLesson> lessons;
+    for (const std::string& name : options.names) lessons.push_back(find_lesson(name, shelf));
+    if (lessons.empty()) lessons = shelf;
+    Models models(options);
+    if (options.check) {
+        if (!check_all(options, lessons, models))
+            fail(ErrorCode::bad_file, "some lessons say what this model does not show; see the table");
+        return;
+    }
+    if (!options.print.empty() && lessons.size() > 1)
+        fail(ErrorCode::wrong_use, "--print writes one lesson to one file; name one lesson");
+    for (const ShelvedLesson& lesson : lessons)
+        options.print.empty() ? read_aloud(options, lesson, models) : print_page(options, lesson, models);
+}
+
+}  // namespace
+
+void add_lesson_command(CLI::App& app) {
+    auto options = std::make_shared<LessonOptions>();
+    CLI::App* command = app.add_subcommand(
+        "lesson", "lists lessons, reads one in the terminal, checks what they say, prints one as a page");
+    command->add_option("NAME", options->names, "lessons by number or name, or a .json file; without: a list");
+    command->add_flag("--list", options->list, "the lessons that are here");
+    command->add_flag("--check", options->check,
+                      "measures every claim of the lessons (without NAME: of all) and prints a table");
+    command->add_option("--print", options->print, "file to write the lesson to, as a page with pictures (HTML)")
+        ->check(some_path());
+    command->add_flag("--json", options->json, "with --check: machine-readable");
+    options->run.add_model(*command);
+    options->run.add_backend(*command);
+    command->callback([options] { run_command(*options); });
+}
+
+}  // namespace keyhole

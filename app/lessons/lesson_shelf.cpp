@@ -1,0 +1,95 @@
+#include "app/lessons/lesson_shelf.h"
+
+#include "app/base/assets.h"
+#include "app/lessons/lesson_file.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/number.h"
+#include "engine/policy/spec_text.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <system_error>
+#include <tuple>
+
+namespace keyhole {
+
+namespace {
+
+/// Returns "lost-needle" for "06-lost-needle".
+std::string name_of(const std::filesystem::path& file) {
+    std::string stem = file.stem().string();
+    const std::size_t dash = stem.find('-');
+    if (dash != std::string::npos && dash > 0 && dash + 1 < stem.size() &&
+        stem.find_first_not_of("0123456789") == dash)
+        stem.erase(0, dash + 1);
+    return stem;
+}
+
+ShelvedLesson shelved(const std::filesystem::path& file, bool own) {
+    ShelvedLesson one{file, name_of(file), own, {}, {}};
+    try {
+        one.lesson = read_lesson(file);
+    } catch (const Error& error) {
+        one.fault = error.what();
+    }
+    return one;
+}
+
+void add_folder(const std::filesystem::path& folder, bool own, std::vector<ShelvedLesson>& shelf) {
+    if (folder.empty()) return;
+    std::vector<ShelvedLesson> found;
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error))
+        if (entry->path().extension() == ".json") found.push_back(shelved(entry->path(), own));
+    std::sort(found.begin(), found.end(), [](const ShelvedLesson& a, const ShelvedLesson& b) {
+        return std::tie(a.lesson.number, a.name) < std::tie(b.lesson.number, b.name);
+    });
+    std::move(found.begin(), found.end(), std::back_inserter(shelf));
+}
+
+}  // namespace
+
+std::filesystem::path own_lessons_folder() {
+    const char* data = std::getenv("XDG_DATA_HOME");
+    if (data != nullptr && data[0] == '/') return std::filesystem::path(data) / "keyhole" / "lessons";
+    const char* home = std::getenv("HOME");
+    if (home == nullptr || home[0] != '/') return {};
+    return std::filesystem::path(home) / ".local" / "share" / "keyhole" / "lessons";
+}
+
+std::vector<ShelvedLesson> shelved_lessons() {
+    std::vector<ShelvedLesson> shelf;
+    if (const std::filesystem::path assets = find_assets(); !assets.empty())
+        add_folder(assets / "lessons", false, shelf);
+    add_folder(own_lessons_folder(), true, shelf);
+    return shelf;
+}
+
+ShelvedLesson find_lesson(std::string_view name, std::span<const ShelvedLesson> shelf) {
+    const auto known = [&](const ShelvedLesson& one) {
+        if (!one.fault.empty()) fail(ErrorCode::bad_file, "{}", one.fault);
+        return one;
+    };
+    if (const auto number = number_from_text(name, 1, 9999))
+        for (const ShelvedLesson& one : shelf)
+            if (one.lesson.number == *number) return known(one);
+    for (const ShelvedLesson& one : shelf)
+        if (one.name == name || one.file.stem().string() == name) return known(one);
+    const std::filesystem::path path(name);
+    std::error_code ignored;
+    if (path.extension() == ".json" && std::filesystem::exists(path, ignored))
+        return {path, name_of(path), true, read_lesson(path), {}};
+    std::vector<std::string_view> names;
+    for (const ShelvedLesson& one : shelf) names.push_back(one.name);
+    if (names.empty())
+        fail(ErrorCode::wrong_use, "there is no lesson '{}': none are installed; give the path of a .json file",
+             shown_text(name));
+    fail(ErrorCode::wrong_use,
+         "there is no lesson '{}'; did you mean '{}'? keyhole lesson --list lists all; the path of a .json "
+         "file works too",
+         shown_text(name), spec_text::nearest_word(name.substr(0, 64), names));
+}
+
+}  // namespace keyhole
