@@ -343,7 +343,7 @@ std::string value_text(Unit unit, double value) {
     if (std::isnan(value)) return "no value";
     if (unit == Unit::share) {
         const double percent = 100 * value;
-        return fmt::format("{:.{}f} %", percent, percent > 0 && percent < 1 ? 2 : percent < 9.95 ? 1 : 0);
+        return fmt::format("{:.{}f} %", percent, percent == 0 ? 0 : percent < 1 ? 2 : percent < 9.95 ? 1 : 0);
     }
     if (unit == Unit::bytes) {
         if (std::abs(value) < 1e6) return fmt::format("{} bytes", static_cast<std::int64_t>(value));
@@ -464,7 +464,10 @@ std::string measured_text(const Claim& claim, const Measured& measured) {
     if (measured.pending) return "…";
     if (!measured.fault.empty()) return measured.fault;
     const ClaimMeasure* measure = find_claim_measure(claim.measure);
-    if (measure != nullptr && measure->is_text) return printable_text(one_line(measured.text));
+    if (measure != nullptr && measure->is_text) {
+        const std::string text = printable_text(one_line(measured.text));
+        return text.empty() ? "nothing" : text;
+    }
     return value_text(unit_of(claim), measured.value);
 }
 
