@@ -32,7 +32,7 @@ std::vector<UserAction> whole_table() {
     std::vector<UserAction> table;
     for (const std::span<const UserAction> area :
          {run_actions(), steer_actions(), compare_actions(), view_actions(), lane_actions(), export_actions(),
-          annotation_actions(), app_actions()})
+          annotation_actions(), lesson_actions(), app_actions()})
         table.insert(table.end(), area.begin(), area.end());
     return table;
 }
@@ -97,6 +97,10 @@ std::string shortcut_text(const Shortcut& shortcut) {
             return text + "Down";
         case kUp:
             return text + "Up";
+        case kPageUp:
+            return text + "Page Up";
+        case kPageDown:
+            return text + "Page Down";
         case kHome:
             return text + "Home";
         case kEnd:

@@ -79,6 +79,10 @@ std::vector<Menu> make_menu_bar() {
           {"Evict", {{"evict"}, {"evict.layer"}, {"evict.all"}}},
           {"Pin", {{"pin"}, {"pin.all"}, {"unpin"}, {"unpin.all"}}},
           {"", {{"token.edit"}}}}},
+        {"Lessons",
+         {{"", {{"lesson"}}},
+          {"", {{"lesson.next"}, {"lesson.back"}, {"lesson.reset"}, {"lesson.notes"}, {"lesson.edit"}, {"lesson.close"}}},
+          {"", {{"lesson.save"}, {"lesson.print"}}}}},
         {"Help",
          {{"", {{"help.manual"}, {"help.keys"}, {"help.about"}}}, {"", {{"palette"}}}, {"", {{"doctor"}}}}},
     };

@@ -129,7 +129,7 @@ struct Look {
 std::vector<std::string_view> look_panes();
 
 /// One control to play with: a slider of a number of a lane, or buttons that run commands.
-struct Play {
+struct LessonControl {
     std::string text;
     int lane = 0;
     std::string key;  ///< a key of the lane spec; empty: buttons
@@ -140,7 +140,7 @@ struct Play {
         bool operator==(const Button&) const = default;
     };
     std::vector<Button> buttons;
-    bool operator==(const Play&) const = default;
+    bool operator==(const LessonControl&) const = default;
 };
 
 struct LessonStep {
@@ -152,7 +152,7 @@ struct LessonStep {
     std::vector<LessonCommand> reveal_commands;
     std::string reveal;  ///< {1} is what claim 1 measured
     std::vector<Claim> claims;
-    std::optional<Play> play;
+    std::optional<LessonControl> play;
     std::string note;  ///< for the teacher
     bool operator==(const LessonStep&) const = default;
 };

@@ -264,9 +264,9 @@ Prediction read_prediction(const nlohmann::json& value, const JsonField& field, 
     return p;
 }
 
-Play read_play(const nlohmann::json& value, const JsonField& field) {
+LessonControl read_play(const nlohmann::json& value, const JsonField& field) {
     const Object in(value, field, {"text", "lane", "key", "low", "high", "buttons"});
-    Play play;
+    LessonControl play;
     play.text = few_words(in, "text");
     play.lane = in.whole("lane", 0, 0, kMostPlaces);
     if (in.has("key")) {
@@ -408,7 +408,7 @@ Json prediction_json(const Prediction& p) {
     return out;
 }
 
-Json play_json(const Play& play) {
+Json play_json(const LessonControl& play) {
     Json out = Json::object();
     if (!play.text.empty()) out["text"] = play.text;
     if (!play.key.empty()) {
@@ -420,7 +420,7 @@ Json play_json(const Play& play) {
     }
     if (play.lane != 0) out["lane"] = play.lane;
     out["buttons"] = Json::array();
-    for (const Play::Button& button : play.buttons)
+    for (const LessonControl::Button& button : play.buttons)
         out["buttons"].push_back({{"label", button.label}, {"do", commands_json(button.commands)}});
     return out;
 }

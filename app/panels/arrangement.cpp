@@ -111,11 +111,14 @@ void draw_story(Panels& panels, const PanelContext& context, const Plan& plan) {
     constexpr ImGuiWindowFlags kStill = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
     {
         const ScopedChild child("text of lane", text, false, kStill);
+        mark_area(context, "pane text", at, {at.x + text.x, at.y + text.y});
         side_by_side ? draw_texts(panels.compare, panels.strip, context) : draw(panels.strip, context);
     }
     ImGui::SetCursorScreenPos(plan.answers_beside ? ImVec2(at.x + text.x + gap, at.y)
                                                   : ImVec2(at.x, at.y + text.y + context.px(4)));
     const ScopedChild child("own answers", {0, 0}, false, kStill);
+    const ImVec2 corner = ImGui::GetWindowPos(), extent = ImGui::GetWindowSize();
+    mark_area(context, "pane answers", corner, {corner.x + extent.x, corner.y + extent.y});
     draw(panels.answers, context);
 }
 
@@ -124,7 +127,8 @@ void draw_story(Panels& panels, const PanelContext& context, const Plan& plan) {
 void lay_out(Panels& panels, const PanelContext& context) {
     const AppState& app = context.app;
     const ViewState& view = app.view;
-    const ImVec2 size = ImGui::GetIO().DisplaySize;
+    ImVec2 size = ImGui::GetIO().DisplaySize;
+    size.x -= lesson_width(context);
     const float s = context.scale, gap = std::round(kGap * s);
     const bool side_by_side = view.arrangement == Arrangement::compare;
     const float status_height = std::round(22 * s), time_height = std::round(kTimeHeight * s);
@@ -230,6 +234,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
         drag("curves-", false, {centre_right + gap, middle_end - curves_height - gap}, right_width, "curves",
              curves_height, -1);
     ImGui::End();
+    draw(panels.lesson, context);
     draw(panels.dialogs, context);
     draw_token_menu(context);
 }

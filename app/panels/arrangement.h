@@ -10,6 +10,7 @@
 #include "app/panels/heatmap_panel.h"
 #include "app/panels/inspector_panel.h"
 #include "app/panels/lanes_panel.h"
+#include "app/panels/lesson_panel.h"
 #include "app/panels/time_bar.h"
 #include "app/panels/token_strip.h"
 #include "app/panels/top_bar.h"
@@ -27,6 +28,7 @@ struct Panels {
     TokenStrip strip;
     AnswersPanel answers;
     TimeBar time;
+    LessonPanel lesson;
     Dialogs dialogs;
 };
 

@@ -2,6 +2,7 @@
 
 #include "app/actions/menus.h"
 #include "app/base/assets.h"
+#include "app/lessons/lesson_shelf.h"
 #include "app/models/catalog.h"
 #include "engine/base/index.h"
 #include <imgui_stdlib.h>
@@ -230,8 +231,22 @@ void draw_recent_files(const PanelContext& context) {
     if (!asked.empty()) run(context, asked);  // this changes the list
 }
 
+/// Lists the lessons by number.
+void draw_lesson_names(const PanelContext& context) {
+    static const std::vector<ShelvedLesson> shelf = shelved_lessons();  // a new one stands in the panel's list
+    for (const ShelvedLesson& one : shelf) {
+        if (one.lesson.number == 0) continue;
+        const std::string title = fmt::format("{:>2}  {}", one.lesson.number, one.lesson.title);
+        if (ImGui::MenuItem(title.c_str())) run(context, "lesson " + one.name);
+        mark_item(context, fmt::format("menu lesson {}", one.lesson.number));
+        tooltip(context, one.lesson.question);
+    }
+    ImGui::Separator();
+}
+
 void draw_menu_item(const PanelContext& context, const MenuItem& item) {
     if (item.action == "recent") return draw_recent_files(context);
+    if (item.action == "lesson") draw_lesson_names(context);
     const UserAction& action = *find_action(item.id());
     const ActionState state = action_state(context.app, item);
     std::string title(item.title.empty() ? action.title : item.title);

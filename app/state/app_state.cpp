@@ -2,6 +2,7 @@
 
 #include "app/models/find_model.h"
 #include "app/models/get_model.h"
+#include "app/state/lesson_steps.h"
 #include "app/view/focus_picture.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
@@ -343,6 +344,7 @@ bool AppState::refresh() {
         say(refusal, true);
     }
     changed = report_jobs() || changed;
+    changed = refresh_lesson(*this) || changed;
     keep_lane_in_range();
     remember_model();
     if (run.has_steps()) {

@@ -9,6 +9,7 @@
 #include "app/state/device_proof.h"
 #include "app/state/frame_meter.h"
 #include "app/state/jobs.h"
+#include "app/state/lesson_state.h"
 #include "app/state/requests.h"
 #include "app/state/run_state.h"
 #include "app/state/settings.h"
@@ -93,6 +94,7 @@ struct AppState {
     mutable Glyphs glyphs;  ///< mutable, since it caches texts on request
     Jobs jobs;
     DeviceProof device_proof;  ///< of the CUDA device, which `--backend auto` takes after it
+    LessonState lesson;
     Requests requests;
     Annotations annotations;
     RecentFiles recent;
@@ -179,7 +181,9 @@ struct AppState {
 
     // --- what is on show. A lane is an index into run.lane_editor.lanes() ---
     /// Nothing is under way: every request so far has taken effect.
-    bool idle() const { return maps.complete && !jobs.any() && !device_proof.running() && run.idle(); }
+    bool idle() const {
+        return maps.complete && !jobs.any() && !device_proof.running() && run.idle() && lesson.settled();
+    }
     /// Returns the index into history.lanes() of the focused lane; lane 0 while it has no record.
     int shown_lane() const { return run.history_lane(view.lane).value_or(0); }
     /// Returns the record of a lane at the shown step, or null.

@@ -90,6 +90,8 @@ class RunState {
     /// Throws as need_live_run() does, and while the history is still that of the run or trace before: jobs
     /// replay the engine's run and compare it with the history.
     void need_recorded_run() const;
+    /// Returns whether the history is that of the engine's run; see need_recorded_run().
+    bool recorded() const { return is_recorded_; }
     /// Returns true if the settings of lanes, follow or sampling at this row differ from the current ones.
     bool settings_differ_at(int row) const;
 

@@ -4,6 +4,8 @@
 #include "app/cli/model_option.h"
 #include "app/cli/options.h"
 #include "app/cli/path_option.h"
+#include "app/lessons/lesson_file.h"
+#include "app/lessons/lesson_shelf.h"
 #include "app/models/catalog.h"
 #include "app/state/kept_runs.h"
 #include "app/window/window.h"
@@ -22,7 +24,7 @@ namespace {
 
 struct GuiArguments {
     RunOptions run;
-    std::string open, script, size, settings, report, keep;
+    std::string open, lesson, script, size, settings, report, keep;
 };
 
 /// Parses `1280x720`.
@@ -76,11 +78,20 @@ void run_gui(const GuiArguments& arguments) {
     else if (arguments.script.empty())
         options.kept_runs = kept_runs_folder();
     if (!arguments.size.empty()) std::tie(options.width, options.height) = parse_size(arguments.size);
+    RunOptions run = arguments.run;
+    if (!arguments.lesson.empty()) {
+        const Lesson lesson = find_lesson(arguments.lesson, shelved_lessons()).lesson;
+        options.lesson = arguments.lesson;
+        if (run.model.empty()) run.model = lesson.run.model;
+        if (options.setup.prompt.empty() && run.prompt_file.empty())
+            options.setup.prompt = words_of(lesson.run.prompt);
+        if (run.lanes.empty()) run.lanes = lesson.run.lanes;
+    }
     // Last but for the story, since it may get a model. A trace shows itself without one.
-    options.setup.model_folder = !arguments.open.empty() && arguments.run.model.empty()
+    options.setup.model_folder = !arguments.open.empty() && run.model.empty()
                                      ? std::filesystem::path(demo_model_folder())
-                                     : model_path(arguments.run);
-    add_story(arguments.run, options.setup);
+                                     : model_path(run);
+    add_story(run, options.setup);
     run_window(std::move(options));
 }
 
@@ -94,6 +105,7 @@ void add_gui_command(CLI::App& app) {
     arguments->run.add_lanes(*gui);
     arguments->run.add_backend(*gui);
     gui->add_option("--open", arguments->open, "A trace (.keyhole) to look at")->check(some_path());
+    gui->add_option("--lesson", arguments->lesson, "A lesson, by number or name, or a .json file");
     gui->add_option("--script", arguments->script, "File with one command a line, run in the window")
         ->check(some_path());
     gui->add_option(

@@ -10,6 +10,7 @@
 #include "app/window/imgui_input.h"
 #include "app/window/key_focus.h"
 #include "app/state/kept_runs.h"
+#include "app/state/lesson_steps.h"
 #include "app/gl/theme.h"
 #include "app/window/window_report.h"
 #include "engine/analysis/opening_head.h"
@@ -38,7 +39,8 @@ namespace {
 
 static_assert(key::kEscape == GLFW_KEY_ESCAPE && key::kEnter == GLFW_KEY_ENTER && key::kTab == GLFW_KEY_TAB &&
               key::kRight == GLFW_KEY_RIGHT && key::kLeft == GLFW_KEY_LEFT && key::kDown == GLFW_KEY_DOWN &&
-              key::kUp == GLFW_KEY_UP && key::kHome == GLFW_KEY_HOME && key::kEnd == GLFW_KEY_END &&
+              key::kUp == GLFW_KEY_UP && key::kPageUp == GLFW_KEY_PAGE_UP &&
+              key::kPageDown == GLFW_KEY_PAGE_DOWN && key::kHome == GLFW_KEY_HOME && key::kEnd == GLFW_KEY_END &&
               key::kF1 == GLFW_KEY_F1 && key::kF12 == GLFW_KEY_F12 && key::kShift == GLFW_MOD_SHIFT &&
               key::kCtrl == GLFW_MOD_CONTROL && key::kAlt == GLFW_MOD_ALT);
 
@@ -408,6 +410,7 @@ WindowLoop::WindowLoop(WindowOptions options)
     else
         app_.start();
     if (!scripted()) app_.prove_device_once();
+    app_.lesson.wanted = options_.lesson;
     if (!fault_of_settings.empty()) app_.say(fault_of_settings, true);
 }
 
@@ -537,6 +540,7 @@ void WindowLoop::prepare_frame() {
             picked_run_ = app_.run.history.run().id;
             first_picks(app_);
         }
+        apply_lesson_look(app_);
     }
     load_fonts_again();
     serve_clipboard();

@@ -12,6 +12,7 @@ namespace keyhole {
 struct WindowOptions {
     RunSetup setup;
     std::filesystem::path open;  ///< a trace; empty: none
+    std::string lesson;          ///< by number, name or file; empty: none
     std::optional<Script> script;
     BackendOptions backend;
     std::filesystem::path report;     ///< see WindowReport; empty: none

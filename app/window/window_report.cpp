@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <fstream>
@@ -88,6 +89,19 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"prompt", app.run.setup.prompt},
         {"notice", app.notice.text},
         {"dialog", dialog_name(keys.dialog)},
+        {"lesson",
+         app.lesson.shown
+             ? nlohmann::json{{"name", app.lesson.shown->name},
+                              {"step", app.lesson.step + 1},
+                              {"revealed", app.lesson.revealed},
+                              {"asks", app.lesson.asks},
+                              {"busy", app.lesson.busy},
+                              {"measured", app.lesson.at_reveal.size()},
+                              {"holds", std::all_of(app.lesson.at_reveal.begin(), app.lesson.at_reveal.end(),
+                                                    [](const Measured& m) { return m.holds; })},
+                              {"choice", app.lesson.choice.value_or(-1) + 1},
+                              {"fault", app.lesson.fault}}
+             : nlohmann::json()},
         {"manual", format_manual_place(app.manual.place)},
         {"popups", keys.n_popups},
         {"typing", keys.in_text},

@@ -1,0 +1,469 @@
+#include "app/panels/lesson_panel.h"
+
+#include "app/models/find_model.h"
+#include "app/state/lesson_steps.h"
+#include "engine/base/index.h"
+
+#include <imgui_stdlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+namespace keyhole {
+
+namespace {
+
+struct Box {
+    ImVec2 min, max;
+    bool empty() const { return !(min.x < max.x && min.y < max.y); }
+};
+
+Box item_box(const PanelContext& context, std::string_view name) {
+    const auto found = context.shared.items.find(name);
+    if (found == context.shared.items.end()) return {};
+    return {found->second.seen_min, found->second.seen_max};
+}
+
+/// Returns where a pane of the lesson's words is drawn. Where the window has no room for all panes, several
+/// share a place.
+Box pane_box(const PanelContext& context, std::string_view pane) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kItems = {
+        {{"lanes", "pane lanes"},
+         {"atlas", "pane atlas"},
+         {"text", "pane text"},
+         {"answers", "pane answers"},
+         {"head", "pane heatmap"},
+         {"compare", "pane compare"},
+         {"details", "pane inspector"},
+         {"measures", "pane curves"},
+         {"time", "pane time"},
+         {"doctor", "doctor line"}}};
+    for (const auto& [name, item] : kItems) {
+        if (name != pane) continue;
+        for (const std::string_view place : {item, std::string_view("pane strip"),
+                                             std::string_view("pane details"), std::string_view("pane side")}) {
+            if (place == "pane strip" && pane != "text" && pane != "answers") continue;
+            if (const Box box = item_box(context, place); !box.empty()) return box;
+        }
+    }
+    return {};
+}
+
+/// Returns the tokens to ring that are in sight, by their place in the text.
+std::vector<Box> token_boxes(const PanelContext& context, const LessonState& lesson) {
+    const AppState& app = context.app;
+    std::vector<Box> boxes;
+    const TokenSet& tokens = lesson.at().look.tokens;
+    // A ring would give the answer away.
+    const bool asked = !lesson.revealed && lesson.at().predict &&
+                       lesson.at().predict->kind == Prediction::Kind::token;
+    if (asked || tokens == TokenSet{} || !app.run.has_steps()) return boxes;
+    const std::optional<TokenSpan> span = span_of(tokens, app.run.history, app.shown_lane());
+    if (!span) return boxes;
+    for (int p = span->first; p <= std::min(span->last, span->first + 200); ++p) {
+        const Box box = item_box(context, fmt::format("token {}", p));
+        if (box.empty()) continue;
+        const bool same_line = !boxes.empty() && std::abs(boxes.back().min.y - box.min.y) < 2;
+        if (same_line)
+            boxes.back().max.x = box.max.x;
+        else
+            boxes.push_back(box);
+    }
+    return boxes;
+}
+
+/// Dims all but the thing to look at, and draws the ring. The ring takes no input.
+void draw_look(const PanelContext& context, float width) {
+    const LessonState& lesson = context.app.lesson;
+    if (!lesson.shown || lesson.lists || lesson.asks || context.app.dialog != Dialog::none) return;
+    const Box pane = pane_box(context, lesson.at().look.pane);
+    if (pane.empty()) return;
+    const ImVec2 size = ImGui::GetIO().DisplaySize;
+    const ImVec2 end(size.x - width, size.y);
+    ImGui::SetNextWindowPos({0, 0});
+    ImGui::SetNextWindowSize(end);
+    const ScopedVar rounding(ImGuiStyleVar_WindowRounding, 0), border(ImGuiStyleVar_WindowBorderSize, 0);
+    ImGui::Begin("look", nullptr,
+                 ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoInputs | ImGuiWindowFlags_NoNav |
+                     ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoSavedSettings |
+                     ImGuiWindowFlags_NoBackground | ImGuiWindowFlags_NoFocusOnAppearing);
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const std::vector<Box> tokens = token_boxes(context, lesson);
+    const float pad = context.px(3), thick = context.px(3);
+    const ImVec2 low(std::max(pane.min.x - pad, thick / 2), std::max(pane.min.y - pad, thick / 2)),
+        high(std::min(pane.max.x + pad, end.x - thick / 2), std::min(pane.max.y + pad, end.y - thick / 2));
+    constexpr ImU32 kShade = theme::rgb(10, 11, 14, 130);
+    list.AddRectFilled({0, 0}, {end.x, low.y}, kShade);
+    list.AddRectFilled({0, high.y}, end, kShade);
+    list.AddRectFilled({0, low.y}, {low.x, high.y}, kShade);
+    list.AddRectFilled({high.x, low.y}, {end.x, high.y}, kShade);
+    list.AddRect(low, high, theme::kWarm, context.px(6), 0, tokens.empty() ? thick : context.px(1.5f));
+    for (const Box& token : tokens)
+        list.AddRect({token.min.x - pad, token.min.y - pad}, {token.max.x + pad, token.max.y + pad},
+                     theme::kWarm, context.px(4), 0, thick);
+    mark_area(context, tokens.empty() ? "lesson.ring" : "lesson.ring of words",
+              tokens.empty() ? low : tokens.front().min, tokens.empty() ? high : tokens.front().max);
+    ImGui::End();
+}
+
+/// Draws wrapped words in a font.
+void words(ImFont* font, std::string_view text, ImU32 color = theme::kText) {
+    const ScopedFont in(font);
+    const ScopedColor ink(ImGuiCol_Text, color);
+    ImGui::TextWrapped("%.*s", static_cast<int>(text.size()), text.data());
+}
+
+/// Draws a button that runs an action with arguments.
+void act_button(const PanelContext& context, const std::string& action, const std::string& label,
+                float width = 0, bool lit = false) {
+    if (lit_button(fmt::format("{}##{}", label, action).c_str(), lit, width)) run(context, action);
+    mark_item(context, action);
+    action_tooltip(context, action.substr(0, action.find(' ')));
+}
+
+/// Draws a text of the lesson; while it is edited, a field. A changed text is set when the field is left.
+void text_or_field(LessonPanel& panel, const PanelContext& context, const char* field, const std::string& text,
+                   ImFont* font, int lines, ImU32 color = theme::kText) {
+    if (!context.app.lesson.edits) {
+        if (!text.empty()) words(font, text, color);
+        return;
+    }
+    small_words(context, field);
+    std::string draft = panel.edited == field ? panel.draft : for_field(text);
+    ImGui::InputTextMultiline(fmt::format("##{}", field).c_str(), &draft,
+                              {-1, ImGui::GetTextLineHeight() * static_cast<float>(lines) + context.px(10)});
+    mark_item(context, fmt::format("lesson.field {}", field));
+    if (ImGui::IsItemActive()) {
+        panel.edited = field;
+        panel.draft = draft;
+    }
+    if (ImGui::IsItemDeactivatedAfterEdit()) run(context, fmt::format("lesson.set {} {}", field, from_field(draft)));
+    if (ImGui::IsItemDeactivated() && panel.edited == field) panel.edited.clear();
+}
+
+void draw_rail(const PanelContext& context) {
+    const LessonState& lesson = context.app.lesson;
+    const int n = static_cast<int>(lesson.lesson().steps.size());
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float height = context.px(22);
+    const float apart = std::min(ImGui::GetContentRegionAvail().x / static_cast<float>(n), context.px(44));
+    for (int i = 0; i < n; ++i) {
+        const ImVec2 centre(at.x + apart * (static_cast<float>(i) + 0.5f), at.y + height / 2);
+        const float radius = context.px(i == lesson.step ? 9 : 6);
+        if (i > 0)
+            list.AddLine({centre.x - apart + context.px(9), centre.y}, {centre.x - context.px(9), centre.y},
+                         i <= lesson.step ? theme::kAccent : theme::kLine, context.px(2));
+        const bool done = i < lesson.step || (i == lesson.step && lesson.revealed);
+        list.AddCircleFilled(centre, radius, done ? theme::kAccent : theme::kCard);
+        list.AddCircle(centre, radius, i <= lesson.step ? theme::kAccent : theme::kLine, 0, context.px(2));
+        const ScopedFont small(context.fonts.small);
+        if (i == lesson.step) {
+            const std::string number = std::to_string(i + 1);
+            const ImVec2 wide = ImGui::CalcTextSize(number.c_str());
+            list.AddText({centre.x - wide.x / 2, centre.y - wide.y / 2},
+                         done ? theme::rgb(16, 20, 24) : theme::kText, number.c_str());
+        }
+        ImGui::SetCursorScreenPos({centre.x - apart / 2, at.y});
+        const ScopedId id(i);
+        if (ImGui::InvisibleButton("step", {apart, height})) run(context, fmt::format("lesson.step {}", i + 1));
+        mark_item(context, fmt::format("lesson.step {}", i + 1));
+        tooltip(context, fmt::format("Step {}: {}", i + 1, lesson.lesson().steps[to_index(i)].title));
+    }
+    ImGui::SetCursorScreenPos({at.x, at.y + height + context.px(4)});
+}
+
+void draw_prediction(LessonPanel& panel, const PanelContext& context) {
+    const LessonState& lesson = context.app.lesson;
+    const Prediction& asked = *lesson.at().predict;
+    ImGui::Spacing();
+    text_or_field(panel, context, "predict", asked.question, context.fonts.bold, 2, theme::kAccent);
+    if (asked.kind == Prediction::Kind::choice) {
+        for (std::size_t i = 0; i < asked.choices.size(); ++i) {
+            const bool mine = lesson.choice == static_cast<int>(i),
+                       right = lesson.revealed && asked.right == static_cast<int>(i);
+            const ScopedColor ground(ImGuiCol_Button, right  ? theme::rgb(36, 92, 60)
+                                                      : mine ? theme::rgb(52, 92, 138)
+                                                             : theme::kCard);
+            const ScopedVar align(ImGuiStyleVar_ButtonTextAlign, {0, 0.5f});
+            const float room = ImGui::GetContentRegionAvail().x;
+            const std::string label = fitted(
+                fmt::format("{} {}", right ? "✓" : mine ? "●" : "○", asked.choices[i]), room - context.px(12));
+            if (ImGui::Button(fmt::format("{}##choice{}", label, i).c_str(), {room, 0}))
+                run(context, fmt::format("lesson.predict {}", i + 1));
+            mark_item(context, fmt::format("lesson.predict {}", i + 1));
+            if (label.ends_with("…")) tooltip(context, asked.choices[i]);
+        }
+    } else if (asked.kind == Prediction::Kind::slider) {
+        float value = static_cast<float>(lesson.guess.value_or((asked.low + asked.high) / 2));
+        const Claim& claim = lesson.at().claims[to_index(asked.claim)];
+        Measured shown;
+        shown.value = double(value);
+        const std::string text =
+            lesson.guess ? "your guess: " + measured_text(claim, shown) : std::string("drag to guess");
+        ImGui::SetNextItemWidth(-1);
+        const ScopedDisabled disabled(lesson.revealed);
+        const std::string format = [&] {  // a % sign is a format's
+            std::string escaped;
+            for (const char c : text) escaped += c == '%' ? std::string("%%") : std::string(1, c);
+            return escaped;
+        }();
+        if (ImGui::SliderFloat("##guess", &value, static_cast<float>(asked.low), static_cast<float>(asked.high),
+                               format.c_str()))
+            run(context, fmt::format("lesson.predict {}", value));
+        mark_item(context, "lesson.predict");
+    } else {
+        const std::optional<int> token =
+            lesson.revealed ? lesson.token
+            : context.app.view.pick ? std::optional<int>(context.app.view.pick->position)
+                                    : std::nullopt;
+        words(context.fonts.book,
+              token ? fmt::format("you clicked “{}”",
+                                  visible(token_words(context.app, context.app.shown_lane(), *token)))
+                    : std::string("click a token in the text"),
+              theme::kDim);
+    }
+    if (const std::optional<bool> right = predicted_right(context.app))
+        words(context.fonts.bold, *right ? "Your prediction was right." : "Your prediction was different.",
+              *right ? theme::kGood : theme::kWarm);
+}
+
+/// Draws what the claims say, what was measured, and whether it holds.
+void draw_claims(const PanelContext& context) {
+    const LessonState& lesson = context.app.lesson;
+    const std::vector<Claim>& claims = lesson.at().claims;
+    const std::vector<Measured>& shown = lesson.at_reveal.empty() ? lesson.now : lesson.at_reveal;
+    bool all = true;
+    for (const Measured& m : shown) all = all && (m.holds || m.pending);
+    if (!all)
+        words(context.fonts.bold, "This model does not show all of it: see the red lines.", theme::kFault);
+    const ScopedFont font(context.fonts.small);
+    for (std::size_t i = 0; i < claims.size() && i < shown.size(); ++i) {
+        const Measured& m = shown[i];
+        const ImU32 color = m.pending ? theme::kDim : m.holds ? theme::kGood : theme::kFault;
+        colored_text(color, m.pending ? "…" : m.holds ? "✓" : "✗");
+        ImGui::SameLine();
+        std::string line = fmt::format("{}; measured {}", claim_text(claims[i]), measured_text(claims[i], m));
+        if (i < lesson.now.size() && !(lesson.now[i] == m) && !lesson.now[i].pending)
+            line += fmt::format(" (now {})", measured_text(claims[i], lesson.now[i]));
+        const ScopedColor ink(ImGuiCol_Text, theme::kDim);
+        ImGui::TextWrapped("%s", line.c_str());
+    }
+}
+
+void draw_play(LessonPanel& panel, const PanelContext& context) {
+    const AppState& app = context.app;
+    const LessonControl& play = *app.lesson.at().play;
+    ImGui::Spacing();
+    words(context.fonts.bold, "Try it", theme::kAccent);
+    words(context.fonts.book, play.text);
+    if (play.key.empty()) {
+        for (std::size_t i = 0; i < play.buttons.size(); ++i) {
+            if (i > 0) next_to(play.buttons[i].label.c_str(), context.px(4));
+            act_button(context, fmt::format("lesson.play {}", i + 1), play.buttons[i].label);
+        }
+        return;
+    }
+    if (panel.slider_step != app.lesson.step) {
+        panel.slider_step = app.lesson.step;
+        panel.slider = (play.low + play.high) / 2;
+        // Begins where the lane stands.
+        if (play.lane < app.run.lane_editor.n_lanes()) {
+            const std::string spec = format_lane_spec(app.run.lane_editor.lanes()[to_index(play.lane)]);
+            const std::size_t at = spec.find(play.key + "=");
+            double value = 0;
+            if (at != std::string::npos && std::sscanf(spec.c_str() + at + play.key.size() + 1, "%lf", &value) == 1)
+                panel.slider = std::clamp(value, play.low, play.high);
+        }
+    }
+    const bool whole = play.high - play.low > 4;
+    float value = static_cast<float>(panel.slider);
+    ImGui::SetNextItemWidth(-1);
+    if (ImGui::SliderFloat("##play", &value, static_cast<float>(play.low), static_cast<float>(play.high),
+                           fmt::format("lane {}, {} {}", play.lane, play.key, whole ? "%.0f" : "%.2f").c_str()))
+        panel.slider = double(whole ? std::round(value) : value);
+    mark_item(context, "lesson.play");
+    // The engine works at the change, so it comes when the hand lets go.
+    if (ImGui::IsItemDeactivatedAfterEdit()) run(context, fmt::format("lesson.play {:.4g}", panel.slider));
+}
+
+void draw_step(LessonPanel& panel, const PanelContext& context) {
+    const LessonState& lesson = context.app.lesson;
+    const LessonStep& step = lesson.at();
+    if (lesson.edits || !step.title.empty()) {
+        ImGui::Spacing();
+        text_or_field(panel, context, "step.title", step.title, context.fonts.bold, 1);
+    }
+    text_or_field(panel, context, "text", step.text, context.fonts.book, 5);
+    if (step.predict) draw_prediction(panel, context);
+    ImGui::Spacing();
+    if (!lesson.fault.empty()) words(context.fonts.book, lesson.fault, theme::kFault);
+    if (lesson.busy) words(context.fonts.book, "the lesson's run is under way…", theme::kDim);
+    if (lesson.revealed && !lesson.busy) {
+        const std::vector<Measured>& shown = lesson.at_reveal.empty() ? lesson.now : lesson.at_reveal;
+        if (lesson.edits)
+            text_or_field(panel, context, "reveal", step.reveal, context.fonts.book, 5);
+        else if (!step.reveal.empty())
+            words(context.fonts.book, with_values(step.reveal, step.claims, shown), theme::rgb(240, 226, 190));
+        draw_claims(context);
+        if (step.play) draw_play(panel, context);
+    }
+    if (lesson.shows_notes && (lesson.edits || !step.note.empty() || !lesson.lesson().note.empty())) {
+        ImGui::Spacing();
+        words(context.fonts.bold, "For the teacher", theme::kAccent);
+        if (lesson.step == 0 || lesson.edits)
+            text_or_field(panel, context, "note", lesson.lesson().note, context.fonts.small, 3, theme::kDim);
+        text_or_field(panel, context, "step.note", step.note, context.fonts.small, 3, theme::kDim);
+    }
+}
+
+void draw_pre_flight(const PanelContext& context) {
+    const AppState& app = context.app;
+    const LessonState& lesson = app.lesson;
+    const std::string& own = lesson.lesson().run.model;
+    const std::string loaded = app.run.has_steps()
+                                   ? std::filesystem::path(app.run.history.run().model_path).filename().string()
+                                   : std::string("the loaded model");
+    words(context.fonts.book,
+          fmt::format("This lesson is made for {}. {} is loaded.", own, loaded));
+    ImGui::Spacing();
+    if (lesson.check_job.running()) {
+        words(context.fonts.book, fmt::format("Checking what {} shows…", loaded), theme::kDim);
+        ImGui::ProgressBar(static_cast<float>(lesson.check_job.progress()), {-1, 0});
+    } else if (lesson.check != nullptr) {
+        const std::vector<int> failing = lesson.check->failing();
+        words(context.fonts.book,
+              failing.empty() ? fmt::format("{} shows all of it.", loaded)
+                              : fmt::format("On {} {} {} not show what {}: {}.", loaded,
+                                            failing.size() == 1 ? "one step" : "these steps",
+                                            failing.size() == 1 ? "does" : "do",
+                                            failing.size() == 1 ? "it says" : "they say",
+                                            fmt::join(failing, ", ")),
+              failing.empty() ? theme::kGood : theme::kWarm);
+    } else if (const std::string fault = lesson.check_job.fault(); !fault.empty()) {
+        words(context.fonts.book, fault, theme::kFault);
+    }
+    ImGui::Spacing();
+    const CatalogModel* model = find_in_catalog(app.catalog, own);
+    if (model != nullptr && !path_if_here(*model) && model->package) {
+        if (app.jobs.wanted_model == own) {
+            ImGui::ProgressBar(static_cast<float>(app.jobs.get_job.progress()), {-1, 0});
+            command_button(context, "model.cancel", "Cancel");
+        } else {
+            act_button(context, "lesson.model",
+                       fmt::format("Get {} ({}) and open", own, megabytes_text(model->package->bytes)), -1, true);
+        }
+    } else {
+        act_button(context, "lesson.model", fmt::format("Open with {}", own), -1, true);
+    }
+    act_button(context, "lesson.stay", fmt::format("Stay with {}", loaded), -1);
+}
+
+void draw_list(const PanelContext& context) {
+    const LessonState& lesson = context.app.lesson;
+    heading(context, "Lessons");
+    ImGui::SameLine();
+    act_button(context, "lesson.close", "Close");
+    std::string asked;
+    for (const ShelvedLesson& one : lesson.shelf) {
+        const ScopedId id(static_cast<int>(&one - lesson.shelf.data()));
+        const std::string label = one.lesson.number > 0
+                                      ? fmt::format("{:>2}  {}", one.lesson.number, one.lesson.title)
+                                      : one.fault.empty() ? "•  " + one.lesson.title : "✗  " + one.name;
+        if (ImGui::Selectable(fitted(label, ImGui::GetContentRegionAvail().x).c_str()) && one.fault.empty())
+            asked = one.file.string();
+        mark_item(context, fmt::format("lesson {}", one.lesson.number > 0 ? std::to_string(one.lesson.number)
+                                                                          : one.name));
+        tooltip(context, one.fault.empty()
+                             ? fmt::format("{}\n{}", one.lesson.question, one.lesson.run.model)
+                             : one.fault);
+    }
+    if (!asked.empty()) run(context, "lesson " + asked);
+}
+
+/// Draws the buttons at the panel's lower edge.
+void draw_buttons(const PanelContext& context) {
+    const LessonState& lesson = context.app.lesson;
+    const float gap = context.px(4), width = (ImGui::GetContentRegionAvail().x - 2 * gap) / 3;
+    const bool last = lesson.step + 1 == static_cast<int>(lesson.lesson().steps.size());
+    const bool reveals = !lesson.revealed && has_reveal(lesson.at());
+    {
+        const ScopedDisabled first(lesson.step == 0);
+        act_button(context, "lesson.back", "◀ Back", width);
+    }
+    ImGui::SameLine(0, gap);
+    act_button(context, "lesson.reset", "Reset", width);
+    ImGui::SameLine(0, gap);
+    const ScopedDisabled over(lesson.busy || (last && !reveals));
+    act_button(context, "lesson.next", reveals ? (lesson.at().predict ? "Reveal" : "Show") : "Next ▶", width,
+               true);
+}
+
+}  // namespace
+
+float lesson_width(const PanelContext& context) {
+    if (!context.app.lesson.open()) return 0;
+    const float wide = ImGui::GetIO().DisplaySize.x;
+    return std::round(std::min(std::clamp(wide * 0.26f, context.px(300), context.px(440)), wide * 0.45f));
+}
+
+void draw(LessonPanel& panel, const PanelContext& context) {
+    const LessonState& lesson = context.app.lesson;
+    const float width = lesson_width(context);
+    if (width <= 0) return;
+    draw_look(context, width);
+    const ImVec2 size = ImGui::GetIO().DisplaySize;
+    ImGui::SetNextWindowPos({size.x - width, 0});
+    ImGui::SetNextWindowSize({width, size.y});
+    const ScopedVar rounding(ImGuiStyleVar_WindowRounding, 0),
+        padding(ImGuiStyleVar_WindowPadding, {context.px(12), context.px(10)});
+    const ScopedColor ground(ImGuiCol_WindowBg, theme::kPanel);
+    ImGui::Begin("lesson", nullptr,
+                 ImGuiWindowFlags_NoTitleBar | ImGuiWindowFlags_NoResize | ImGuiWindowFlags_NoMove |
+                     ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoBringToFrontOnFocus);
+    mark_area(context, "pane lesson", {size.x - width, 0}, size);
+    if (lesson.lists || !lesson.shown) {
+        draw_list(context);
+        ImGui::End();
+        return;
+    }
+    {
+        const ScopedFont font(context.fonts.small);
+        const std::string number =
+            lesson.lesson().number > 0 ? fmt::format("Lesson {}", lesson.lesson().number) : "Lesson";
+        colored_text(theme::kDim, number);
+        ImGui::SameLine();
+        act_button(context, "lesson", "All");
+        ImGui::SameLine(0, context.px(3));
+        act_button(context, "lesson.notes", "Notes", 0, lesson.shows_notes);
+        ImGui::SameLine(0, context.px(3));
+        act_button(context, "lesson.edit", "Edit", 0, lesson.edits);
+        ImGui::SameLine(0, context.px(3));
+        act_button(context, "lesson.close", "Close");
+        if (lesson.edits) {
+            act_button(context, "lesson.add", "Add a step");
+            ImGui::SameLine(0, context.px(3));
+            act_button(context, "lesson.drop", "Drop this step");
+        }
+    }
+    const float foot = ImGui::GetFrameHeight() + context.px(12);
+    {
+        const ScopedChild body("body", {0, -foot});
+        text_or_field(panel, context, "title", lesson.lesson().title, context.fonts.bold, 1);
+        text_or_field(panel, context, "question", lesson.lesson().question, context.fonts.book, 2, theme::kDim);
+        ImGui::Spacing();
+        if (lesson.asks) {
+            draw_pre_flight(context);
+        } else {
+            draw_rail(context);
+            draw_step(panel, context);
+        }
+    }
+    if (!lesson.asks) draw_buttons(context);
+    ImGui::End();
+}
+
+}  // namespace keyhole

@@ -1,0 +1,63 @@
+/// Holds the lesson on show: the step, what the class predicted, and what its run measured. lesson_steps.h
+/// moves it on. Window thread; knows neither GL nor ImGui.
+#pragma once
+
+#include "app/lessons/lesson_runner.h"
+#include "app/lessons/lesson_shelf.h"
+#include "app/state/background_job.h"
+
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace keyhole {
+
+struct LessonState {
+    std::vector<ShelvedLesson> shelf;  ///< all lessons, as of the last list
+    bool lists = false;                ///< the list of lessons is shown
+    std::optional<ShelvedLesson> shown;
+    std::string wanted;  ///< lesson to open once the first run is there; empty: none
+
+    int step = 0;
+    bool revealed = false;
+    std::optional<int> choice;    ///< predicted, of a choice
+    std::optional<double> guess;  ///< of a slider
+    std::optional<int> token;     ///< position, of a token; set by the reveal
+    std::vector<Measured> now;        ///< what the step's claims measure, once it is revealed
+    std::vector<Measured> at_reveal;  ///< the same before the user played; empty: not known yet
+    std::string fault;                ///< why the step cannot be shown; empty: it can
+
+    bool shows_notes = false, edits = false;
+
+    // The pre-flight: what a check on another model than the lesson's says.
+    std::string model;  ///< what runs in place of the lesson's own model; empty: its own
+    bool asks = false;  ///< the lesson waits for the choice of the model
+    BackgroundJob<LessonCheck> check_job;
+    std::shared_ptr<const LessonCheck> check;  ///< of the loaded model; null: not known yet
+    bool gets_model = false;                   ///< the lesson begins when its model has come
+
+    // What the run still has to do.
+    std::deque<LessonCommand> waiting;
+    bool busy = false;      ///< commands were sent, and the run has not come to rest since
+    bool look_due = false;  ///< the frame loop shows what the step looks at
+    double speed_before = -1;
+    std::optional<RestoredTokens> asked_back;  ///< of the engine, for a claim
+
+    /// The run as the lesson left it, to see whether the user has changed it since.
+    using RunMark = std::tuple<std::uint64_t, int, std::size_t, std::vector<std::string>>;
+    RunMark mark;
+    using MeasuredOf = std::tuple<std::uint64_t, int, const void*, const void*>;
+    std::optional<MeasuredOf> measured_of;
+
+    bool open() const { return shown.has_value() || lists; }
+    const Lesson& lesson() const { return shown->lesson; }
+    const LessonStep& at() const { return shown->lesson.steps[static_cast<std::size_t>(step)]; }
+    /// Nothing of it is under way.
+    bool settled() const { return waiting.empty() && !busy && !check_job.running() && wanted.empty(); }
+};
+
+}  // namespace keyhole

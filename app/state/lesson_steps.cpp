@@ -1,0 +1,547 @@
+#include "app/state/lesson_steps.h"
+
+#include "app/lessons/lesson_file.h"
+#include "app/models/find_model.h"
+#include "engine/analysis/watched_span.h"
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+namespace keyhole {
+
+namespace {
+
+void need_lesson(const AppState& app) {
+    if (!app.lesson.shown) fail(ErrorCode::wrong_use, "no lesson is open; choose one in the menu Lessons");
+}
+
+/// Returns where a model lies, by its name in the catalogue or as --model takes it; nullopt: it can be got.
+std::optional<std::filesystem::path> place_of_model(const AppState& app, const std::string& name) {
+    const FoundModel found = find_model(name, app.catalog);
+    if (found.to_get != nullptr) return std::nullopt;
+    return found.path;
+}
+
+std::filesystem::path loaded_model(AppState& app) {
+    const std::shared_ptr<const Model> model = app.run.engine().model();
+    return model == nullptr ? std::filesystem::path() : model->path();
+}
+
+LessonState::RunMark mark_of(const AppState& app) {
+    std::vector<std::string> lanes;
+    for (const LaneSpec& lane : app.run.lane_editor.lanes()) lanes.push_back(format_lane_spec(lane));
+    return {app.run.history.generation(), app.run.last_row(), app.run.status.run.commands.size(),
+            std::move(lanes)};
+}
+
+void forget_prediction(LessonState& lesson) {
+    lesson.revealed = false;
+    lesson.choice.reset();
+    lesson.guess.reset();
+    lesson.token.reset();
+    lesson.now.clear();
+    lesson.at_reveal.clear();
+    lesson.measured_of.reset();
+    lesson.fault.clear();
+}
+
+void queue(LessonState& lesson, const std::vector<LessonCommand>& commands) {
+    lesson.waiting.insert(lesson.waiting.end(), commands.begin(), commands.end());
+    lesson.busy = true;
+}
+
+/// Starts the run that a step belongs to, and queues all that the steps before it do.
+void begin_run(AppState& app, int step) {
+    LessonState& lesson = app.lesson;
+    const LessonRun& run = run_of_step(lesson.lesson(), step);
+    const std::string& name =
+        run.model == lesson.lesson().run.model && !lesson.model.empty() ? lesson.model : run.model;
+    const std::optional<std::filesystem::path> model = place_of_model(app, name);
+    if (!model)
+        fail(ErrorCode::wrong_use, "this step needs the model {0}, which is not here; get it with: keyhole get {0}",
+             name);
+    RunSetup& setup = app.run.setup;
+    setup.model_folder = *model;
+    setup.prompt = words_of(run.prompt);
+    setup.guide.answer = run.answer;
+    setup.guide.watch = run.watch;
+    setup.guide.end.stop = run.stop;
+    setup.chat = run.chat;
+    std::vector<LaneSpec> lanes;
+    for (const std::string& lane : run.lanes) lanes.push_back(parse_lane_spec(lane));
+    setup.lanes = lanes;
+    app.run.lane_editor.reset(std::move(lanes), run.follow);
+    lesson.asked_back.reset();
+    lesson.waiting.clear();
+    app.start();
+    if (!run.then.empty()) lesson.waiting.push_back({"then", Command(SayText{words_of(run.then), false, false})});
+    for (int i = first_step_of_run(lesson.lesson(), step); i < step; ++i) {
+        const LessonStep& before = lesson.lesson().steps[to_index(i)];
+        queue(lesson, before.commands);
+        queue(lesson, before.reveal_commands);
+    }
+    queue(lesson, lesson.lesson().steps[to_index(step)].commands);
+}
+
+void arrive(AppState& app, int step) {
+    app.lesson.step = step;
+    app.lesson.lists = app.lesson.asks = false;
+    forget_prediction(app.lesson);
+    app.view.pick.reset();
+    app.lesson.look_due = false;
+    app.lesson.busy = true;  // the look follows when the run has come to rest
+}
+
+void begin(AppState& app, int step) {
+    arrive(app, step);
+    begin_run(app, step);
+}
+
+bool at_rest(const AppState& app) {
+    if (!app.run.live()) return true;
+    return app.run.recorded() && app.run.settled() && !app.run.stoppable() &&
+           app.run.status.phase != EnginePhase::loading;
+}
+
+/// Runs one command on the shown run. Throws Error.
+void run_command(AppState& app, const LessonCommand& command) {
+    if (const auto* steps = std::get_if<DecodeSteps>(&command.what)) {
+        app.run.need_live_run();
+        if (app.lesson.speed_before < 0) {
+            app.lesson.speed_before = app.run.speed;
+            app.run.set_speed(0);
+        }
+        app.step(steps->n);
+        return;
+    }
+    if (const auto* fault = std::get_if<AlterRecords>(&command.what)) {
+        OpenedRun altered = opened_run(altered_records(app.run.history.steps(), *fault), {});
+        altered.from = fmt::format("lane {} with a fault", fault->lane);
+        app.run.show(altered);
+        return;
+    }
+    app.run.need_live_run();
+    for (const Command& own : engine_commands(command, app.run.history)) {
+        if (const auto* back = std::get_if<Rewind>(&own))
+            app.rewind(back->row);
+        else
+            app.run.lane_editor.run(own);
+    }
+}
+
+bool run_waiting(AppState& app) {
+    LessonState& lesson = app.lesson;
+    bool changed = false;
+    try {
+        while (!lesson.waiting.empty() && at_rest(app)) {
+            const LessonCommand command = std::move(lesson.waiting.front());
+            lesson.waiting.pop_front();
+            run_command(app, command);
+            changed = true;
+        }
+        // A refused command is a fault of the step, not of the window.
+        if (lesson.busy && !app.refusal.empty()) fail(ErrorCode::wrong_use, "{}", std::exchange(app.refusal, ""));
+    } catch (const Error& error) {
+        lesson.waiting.clear();
+        lesson.fault = error.what();
+        app.say(lesson.fault, true);
+    }
+    if (lesson.waiting.empty() && lesson.busy && at_rest(app)) {
+        lesson.busy = false;
+        if (lesson.speed_before >= 0) app.run.set_speed(std::exchange(lesson.speed_before, -1));
+        lesson.mark = mark_of(app);
+        lesson.look_due = true;
+        changed = true;
+    }
+    return changed;
+}
+
+/// Measures the claims of a revealed step whenever the run has changed and stands still.
+bool measure(AppState& app) {
+    LessonState& lesson = app.lesson;
+    if (!lesson.revealed || lesson.busy || app.run.running() || !app.run.has_steps() || !at_rest(app))
+        return false;
+    const LessonState::MeasuredOf of{app.run.history.generation(), app.run.last_row(),
+                                     app.run.status.answers.get(), app.run.status.counterfactual.get()};
+    if (lesson.measured_of == of) return false;
+    lesson.measured_of = of;
+    const Evidence evidence = lesson_evidence(app);
+    lesson.now.clear();
+    for (const Claim& claim : lesson.at().claims) lesson.now.push_back(measure_claim(claim, evidence));
+    const bool pending =
+        std::any_of(lesson.now.begin(), lesson.now.end(), [](const Measured& m) { return m.pending; });
+    if (lesson.at_reveal.empty() && !pending) lesson.at_reveal = lesson.now;
+    return true;
+}
+
+void check_on_loaded_model(AppState& app) {
+    LessonState& lesson = app.lesson;
+    const std::shared_ptr<const Model> model = app.run.engine().model();
+    if (model == nullptr || lesson.check_job.running()) return;
+    lesson.check.reset();
+    lesson.check_job.take();
+    lesson.check_job.begin(
+        [model, what = lesson.lesson(), own = lesson.lesson().run.model, catalog = app.catalog,
+         backend = app.run.backend_options](const BackgroundJob<LessonCheck>::Progress& progress) {
+            return check_lesson(
+                what,
+                [&](const std::string& name) {
+                    if (name == own) return model;
+                    const FoundModel found = find_model(name, catalog);
+                    if (found.to_get != nullptr) fail(ErrorCode::wrong_use, "the model {} is not here", name);
+                    return std::shared_ptr<const Model>(load_model(found.path));
+                },
+                backend, progress);
+        },
+        app.wake);
+}
+
+}  // namespace
+
+void list_lessons(AppState& app) {
+    app.lesson.shelf = shelved_lessons();
+    app.lesson.lists = true;
+}
+
+void open_lesson(AppState& app, std::string_view name) {
+    LessonState& lesson = app.lesson;
+    lesson.shelf = shelved_lessons();
+    ShelvedLesson found = find_lesson(name, lesson.shelf);
+    if (lesson.check_job.running()) lesson.check_job.cancel();
+    lesson.shown = std::move(found);
+    lesson.model.clear();
+    lesson.check.reset();
+    lesson.lists = lesson.edits = lesson.gets_model = false;
+    lesson.waiting.clear();
+    lesson.busy = false;
+    lesson.step = 0;
+    forget_prediction(lesson);
+    app.dialog = Dialog::none;
+    const std::filesystem::path loaded = loaded_model(app);
+    const std::optional<std::filesystem::path> own = place_of_model(app, lesson.lesson().run.model);
+    std::error_code ignored;
+    if (own && (loaded.empty() || *own == loaded || std::filesystem::equivalent(*own, loaded, ignored)))
+        return begin(app, 0);
+    lesson.asks = true;
+    check_on_loaded_model(app);
+}
+
+void begin_with_own_model(AppState& app) {
+    need_lesson(app);
+    app.lesson.model.clear();
+    app.lesson.check_job.cancel();
+    const std::string& name = app.lesson.lesson().run.model;
+    if (place_of_model(app, name)) return begin(app, 0);
+    app.get_model(name);
+    app.lesson.gets_model = true;
+}
+
+void begin_with_loaded_model(AppState& app) {
+    need_lesson(app);
+    const std::filesystem::path loaded = loaded_model(app);
+    if (loaded.empty()) fail(ErrorCode::wrong_use, "no model is loaded");
+    app.lesson.check_job.cancel();
+    app.lesson.model = loaded.string();
+    begin(app, 0);
+}
+
+void close_lesson(AppState& app) {
+    LessonState& lesson = app.lesson;
+    lesson.check_job.cancel();
+    if (lesson.speed_before >= 0) app.run.set_speed(std::exchange(lesson.speed_before, -1));
+    lesson.shown.reset();
+    lesson.lists = lesson.asks = lesson.edits = lesson.gets_model = lesson.busy = lesson.look_due = false;
+    lesson.waiting.clear();
+    lesson.wanted.clear();
+    forget_prediction(lesson);
+}
+
+void go_to_lesson_step(AppState& app, int step) {
+    need_lesson(app);
+    LessonState& lesson = app.lesson;
+    if (step < 0 || step >= static_cast<int>(lesson.lesson().steps.size()))
+        fail(ErrorCode::wrong_use, "the lesson has {} steps", lesson.lesson().steps.size());
+    const LessonStep& next = lesson.lesson().steps[to_index(step)];
+    const bool unchanged = !lesson.asks && lesson.fault.empty() && !lesson.busy && lesson.mark == mark_of(app);
+    if (step != lesson.step + 1 || next.run || !unchanged) return begin(app, step);
+    std::vector<LessonCommand> rest;
+    if (!lesson.revealed) rest = lesson.at().reveal_commands;
+    arrive(app, step);
+    queue(lesson, rest);
+    queue(lesson, next.commands);
+}
+
+void reset_lesson_step(AppState& app) {
+    need_lesson(app);
+    begin(app, app.lesson.step);
+}
+
+bool has_reveal(const LessonStep& step) {
+    return step.predict || !step.reveal.empty() || !step.claims.empty() || !step.reveal_commands.empty();
+}
+
+void advance_lesson(AppState& app) {
+    need_lesson(app);
+    LessonState& lesson = app.lesson;
+    if (lesson.asks) return begin_with_own_model(app);
+    if (lesson.busy) return app.say("the lesson's run is still under way");
+    if (!lesson.revealed && has_reveal(lesson.at())) {
+        if (lesson.at().predict && lesson.at().predict->kind == Prediction::Kind::token && app.view.pick)
+            lesson.token = app.view.pick->position;
+        lesson.revealed = true;
+        queue(lesson, lesson.at().reveal_commands);
+        return;
+    }
+    if (lesson.step + 1 >= static_cast<int>(lesson.lesson().steps.size()))
+        return app.say("this was the lesson's last step; the menu Lessons has more");
+    go_to_lesson_step(app, lesson.step + 1);
+}
+
+void predict_choice(AppState& app, int choice) {
+    need_lesson(app);
+    const std::optional<Prediction>& asked = app.lesson.at().predict;
+    if (!asked || asked->kind != Prediction::Kind::choice || choice < 0 ||
+        choice >= static_cast<int>(asked->choices.size()))
+        fail(ErrorCode::wrong_use, "this step has {} choices", asked ? asked->choices.size() : 0);
+    if (!app.lesson.revealed) app.lesson.choice = choice;
+}
+
+void predict_number(AppState& app, double guess) {
+    need_lesson(app);
+    const std::optional<Prediction>& asked = app.lesson.at().predict;
+    if (!asked || asked->kind != Prediction::Kind::slider)
+        fail(ErrorCode::wrong_use, "this step asks for no number");
+    if (!app.lesson.revealed) app.lesson.guess = std::clamp(guess, asked->low, asked->high);
+}
+
+Evidence lesson_evidence(AppState& app) {
+    Evidence evidence;
+    evidence.history = &app.run.history;
+    for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane)
+        evidence.lanes.push_back(app.run.history_lane(lane).value_or(-1));
+    if (app.run.live() && app.run.status.answers != nullptr) evidence.answers = *app.run.status.answers;
+    if (app.run.live())
+        evidence.restored = [&app](const RestoredTokens& asked) -> std::optional<Counterfactual> {
+            const auto& known = app.run.status.counterfactual;
+            const int lane = app.run.history_lane(asked.lane).value_or(-1);
+            if (known != nullptr && lane >= 0 &&
+                known->lane_id == app.run.history.lanes()[to_index(lane)].id &&
+                known->position == asked.position && known->n_tokens == asked.n_tokens &&
+                known->row == asked.row)
+                return *known;
+            std::optional<RestoredTokens>& before = app.lesson.asked_back;
+            if (!before || before->lane != asked.lane || before->position != asked.position ||
+                before->n_tokens != asked.n_tokens || before->row != asked.row) {
+                before = asked;
+                app.run.request_counterfactual(asked.lane, asked.position, asked.row, asked.n_tokens);
+            }
+            return std::nullopt;
+        };
+    return evidence;
+}
+
+std::optional<bool> predicted_right(const AppState& app) {
+    const LessonState& lesson = app.lesson;
+    if (!lesson.shown || !lesson.revealed || !lesson.at().predict) return std::nullopt;
+    const Prediction& asked = *lesson.at().predict;
+    switch (asked.kind) {
+        case Prediction::Kind::choice:
+            if (!lesson.choice) return std::nullopt;
+            return *lesson.choice == asked.right;
+        case Prediction::Kind::slider: {
+            if (!lesson.guess || to_index(asked.claim) >= lesson.at_reveal.size()) return std::nullopt;
+            const double off = std::abs(*lesson.guess - lesson.at_reveal[to_index(asked.claim)].value);
+            return off <= 0.1 * (asked.high - asked.low);
+        }
+        case Prediction::Kind::token: {
+            if (!lesson.token || !app.run.has_steps()) return std::nullopt;
+            const std::optional<TokenSpan> span = span_of(asked.tokens, app.run.history, app.shown_lane());
+            return span && span->holds(*lesson.token);
+        }
+    }
+    return std::nullopt;
+}
+
+bool refresh_lesson(AppState& app) {
+    LessonState& lesson = app.lesson;
+    bool changed = false;
+    if (!lesson.wanted.empty() && app.run.has_steps() && at_rest(app)) {
+        try {
+            open_lesson(app, std::exchange(lesson.wanted, ""));
+        } catch (const Error& error) {
+            app.say(error.what(), true);
+        }
+        changed = true;
+    }
+    if (!lesson.shown) return changed;
+    if (const std::shared_ptr<LessonCheck> check = lesson.check_job.take()) {
+        lesson.check = check;
+        changed = true;
+    }
+    if (lesson.check_job.running()) changed = true;
+    if (lesson.gets_model && !app.jobs.getting()) {
+        lesson.gets_model = false;
+        if (place_of_model(app, lesson.lesson().run.model)) begin(app, 0);
+        changed = true;
+    }
+    if (lesson.asks) return changed;
+    changed = run_waiting(app) || changed;
+    return measure(app) || changed;
+}
+
+void apply_lesson_look(AppState& app) {
+    LessonState& lesson = app.lesson;
+    if (!lesson.look_due || !lesson.shown || !app.run.has_steps()) return;
+    lesson.look_due = false;
+    const Look& look = lesson.at().look;
+    ViewState& view = app.view;
+    for (const Arrangement a : {Arrangement::explore, Arrangement::compare, Arrangement::teach})
+        if (look.arrangement == arrangement_name(a)) view.arrangement = a;
+    if (look.arrangement.empty() && lesson.step > 0 && view.arrangement == Arrangement::compare &&
+        look.pane != "compare")
+        view.arrangement = Arrangement::teach;
+    if (look.lane) view.lane = std::min(*look.lane, app.run.lane_editor.n_lanes() - 1);
+    const ModelConfig& model = app.run.history.run().config;
+    if (look.layer) view.layer = std::min(*look.layer, model.n_layers - 1);
+    if (look.head) view.head = std::min(*look.head, model.n_heads - 1);
+    for (const HeatMode mode : {HeatMode::attention, HeatMode::mask, HeatMode::score})
+        if (look.mode == mode_name(mode)) view.mode = mode;
+    if (!look.tokens.words.empty())
+        if (const auto span = span_of(look.tokens, app.run.history, app.shown_lane())) view.watched = span;
+    if (look.curve == "watched") view.measure_curve = ViewState::kWatchedSpan;
+    if (const int curve = curve_index(look.curve); curve >= 0) view.measure_curve = curve;
+    // Where the window has no room for all panes, the one to look at has its turn.
+    if (look.pane == "lanes") view.side = SidePane::lanes;
+    if (look.pane == "atlas") view.side = SidePane::atlas;
+    if (look.pane == "measures") view.side = SidePane::curves;
+    if (look.pane == "details" || look.pane == "doctor") view.side = SidePane::info;
+    if (look.pane == "text" || look.pane == "answers") view.side = SidePane::text;
+    view.follows_newest = true;
+    view.row = app.run.last_row();
+    view.heat.fitted = true;
+    view.fitted_rows = FittedRows::automatic;
+}
+
+LessonStep step_of_view(const AppState& app, std::string text) {
+    LessonStep step;
+    step.text = std::move(text);
+    const ViewState& view = app.view;
+    step.look.pane = view.arrangement == Arrangement::compare ? "compare" : "head";
+    step.look.lane = view.lane;
+    step.look.layer = view.layer;
+    step.look.head = view.head;
+    step.look.mode = mode_name(view.mode);
+    step.look.arrangement = arrangement_name(view.arrangement);
+    if (view.pick) {
+        step.look.tokens.range = TokenSpan{view.pick->position, view.pick->position};
+        step.look.pane = "text";
+    }
+    return step;
+}
+
+Lesson lesson_of_run(const AppState& app, std::string title) {
+    app.run.need_live_run();
+    Lesson lesson;
+    lesson.title = std::move(title);
+    lesson.question = "What do these lanes keep, and what does it cost?";
+    const RunSpec& run = app.run.status.run;
+    const CatalogModel* model = find_by_path(app.catalog, app.run.setup.model_folder);
+    lesson.run.model = model != nullptr ? model->name : app.run.setup.model_folder.string();
+    lesson.run.prompt.text = app.run.history.run().prompt;
+    lesson.run.lanes.clear();
+    for (const LaneSpec& lane : run.lanes) lesson.run.lanes.push_back(format_lane_spec(lane));
+    lesson.run.follow = run.follow;
+    lesson.run.chat = run.chat;
+    lesson.run.answer = app.run.setup.guide.answer;
+    lesson.run.stop = app.run.setup.guide.end.stop;
+    if (app.view.watched) {
+        const std::vector<int>& tokens = app.run.history.lanes()[to_index(app.shown_lane())].tokens;
+        for (int p = app.view.watched->first;
+             p <= app.view.watched->last && to_index(p) < tokens.size(); ++p)
+            lesson.run.watch += app.run.history.run().token_bytes[to_index(tokens[to_index(p)])];
+    }
+    // The bookmarks in the order of their steps, and between them what the user did, at its steps.
+    std::vector<Bookmark> marks = app.annotations.bookmarks;
+    std::stable_sort(marks.begin(), marks.end(),
+                     [](const Bookmark& a, const Bookmark& b) { return a.row < b.row; });
+    const int first_row = app.run.first_row();
+    if (marks.empty()) {
+        Bookmark here;
+        here.name = "Describe here what to look at.";
+        here.lane = app.view.lane;
+        here.layer = app.view.layer;
+        here.head = app.view.head;
+        here.mode = app.view.mode;
+        here.arrangement = app.view.arrangement;
+        here.row = app.run.last_row();
+        marks.push_back(std::move(here));
+    }
+    int row = first_row;
+    std::size_t next = 0;
+    for (const Bookmark& mark : marks) {
+        LessonStep step;
+        const auto decode_to = [&](int to) {
+            if (to <= row) return;
+            step.commands.push_back(parse_lesson_command(fmt::format("step {}", to - row)));
+            row = to;
+        };
+        for (; next < run.commands.size() && run.commands[next].row <= mark.row; ++next) {
+            decode_to(run.commands[next].row);
+            step.commands.push_back(parse_lesson_command(format_command(run.commands[next].command)));
+        }
+        decode_to(mark.row);
+        step.text = mark.name;
+        step.look.pane = mark.arrangement == Arrangement::compare ? "compare" : "head";
+        step.look.lane = mark.lane;
+        step.look.layer = mark.layer;
+        step.look.head = mark.head;
+        step.look.mode = mode_name(mark.mode);
+        step.look.arrangement = arrangement_name(mark.arrangement);
+        if (mark.pick) {
+            step.look.pane = "text";
+            step.look.tokens.range = TokenSpan{mark.pick->position, mark.pick->position};
+        }
+        lesson.steps.push_back(std::move(step));
+    }
+    // What the lanes answer now is what the lesson claims.
+    if (app.run.status.answers != nullptr && !lesson.run.answer.empty()) {
+        LessonStep& last = lesson.steps.back();
+        const std::vector<LaneAnswer>& answers = *app.run.status.answers;
+        for (std::size_t i = 0; i < answers.size(); ++i) {
+            if (!answers[i].complete || !answers[i].failure.empty()) continue;
+            Claim claim;
+            claim.measure = "answer";
+            claim.lane = static_cast<int>(i);
+            claim.text = lesson.run.answer;
+            claim.is = answer_holds(answers[i].text, claim.text) ? Claim::Is::contains : Claim::Is::lacks;
+            last.claims.push_back(std::move(claim));
+            last.reveal += fmt::format("{}Lane {}: {{{}}}.", i == 0 ? "" : " ", i, last.claims.size());
+        }
+    }
+    for (LessonStep& step : lesson.steps)
+        while (count_words(step.text) > Lesson::kMostWords) step.text.erase(step.text.find_last_of(" \t\n"));
+    return lesson;
+}
+
+void save_shown_lesson(AppState& app) {
+    need_lesson(app);
+    ShelvedLesson& shown = *app.lesson.shown;
+    if (!shown.own) {
+        const std::filesystem::path folder = own_lessons_folder();
+        if (folder.empty()) fail(ErrorCode::io, "no folder for your lessons: set HOME or XDG_DATA_HOME");
+        std::error_code error;
+        std::filesystem::create_directories(folder, error);
+        shown.file = folder / (shown.name + ".json");
+        shown.own = true;
+        shown.lesson.number = 0;
+    }
+    // What is written must be readable, so the reader's checks come first.
+    const std::string text = lesson_text(shown.lesson);
+    (void)parse_lesson(text, shown.file.string());
+    write_lesson(shown.lesson, shown.file);
+}
+
+}  // namespace keyhole
