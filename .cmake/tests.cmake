@@ -13,7 +13,7 @@ set(KH_THREADED_FILES "^TEST.*\\(.*(Recorder|Queue|Threads|Engine)")
 
 # Window tests that run under AddressSanitizer: those that work all of the window with a real pointer. The
 # others would take long and find nothing new.
-set(KH_HAND_TESTS "Hand.*:Monkey.*")
+set(KH_HAND_TESTS "Hand.*:LessonHand.*:Monkey.*")
 
 # Under sanitizers a process takes 0.2 s to start, and most tests take less. So a process runs many of them,
 # and writes what it ran to parts/. ./test counts these.

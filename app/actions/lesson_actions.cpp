@@ -64,7 +64,8 @@ void play_with(AppState& app, std::string_view arguments) {
         if (play->lane >= app.run.lane_editor.n_lanes())
             fail(ErrorCode::wrong_use, "there is no lane {}", play->lane);
         const LaneSpec& now = app.run.lane_editor.lanes()[to_index(play->lane)];
-        app.run.lane_editor.set(play->lane, changed_lane_spec(now, fmt::format("{}={:.4g}", play->key, value)));
+        app.run.lane_editor.set(play->lane,
+                                changed_lane_spec(now, fmt::format("{}={:.4g}", play->key, value)));
         app.view.lane = play->lane;
         return;
     }
@@ -94,7 +95,8 @@ void print(AppState& app, std::string_view file) {
                 if (loaded != nullptr && loaded->path() == found.path) return loaded;
                 return std::shared_ptr<const Model>(load_model(found.path));
             },
-            backend, {}, [&](int step, const Evidence& evidence) {
+            backend, {},
+            [&](int step, const Evidence& evidence) {
                 figures[to_index(step)] = step_figure(printed.steps[to_index(step)], printed, evidence);
             });
         write_text_file(path, lesson_page(printed, check, figures));
@@ -203,11 +205,8 @@ constexpr std::array kTable = {
                "Brings the run back to where the lesson's step begins.",
                {},
                [](AppState& app, std::string_view) { reset_lesson_step(app); }},
-    UserAction{"lesson.predict",
-               "Predict",
-               "N: the number of a choice, or the value of the slider.",
-               {},
-               predict},
+    UserAction{
+        "lesson.predict", "Predict", "N: the number of a choice, or the value of the slider.", {}, predict},
     UserAction{"lesson.play",
                "Play with the lesson's control",
                "N: the value of the slider, or the number of a button.",
@@ -235,19 +234,18 @@ constexpr std::array kTable = {
                "[FILE.html]: the lesson with its pictures and what a run of it measured, to print.",
                {},
                print},
-    UserAction{"lesson.save",
-               "Save as lesson",
-               "[TITLE]: makes a lesson of this run: its lanes, changes, watched words, and a step a bookmark.",
-               {},
-               save},
-    UserAction{"lesson.edit",
-               "Edit the lesson",
-               "[on|off]: the lesson's texts become fields.",
-               {},
-               [](AppState& app, std::string_view text) {
-                   (void)shown_lesson(app);
-                   app.lesson.edits = on_or_off(text, app.lesson.edits);
-               }},
+    UserAction{
+        "lesson.save",
+        "Save as lesson",
+        "[TITLE]: makes a lesson of this run: its lanes, changes, watched words, and a step a bookmark.",
+        {},
+        save},
+    UserAction{
+        "lesson.edit",
+        "Edit the lesson",
+        "[on|off]: the lesson's texts become fields.",
+        {},
+        [](AppState& app, std::string_view text) { app.lesson.edits = on_or_off(text, app.lesson.edits); }},
     UserAction{"lesson.set",
                "Set a text of the lesson",
                "FIELD TEXT: title, question, note, step.title, text, predict, reveal or step.note.",

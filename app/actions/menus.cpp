@@ -81,7 +81,13 @@ std::vector<Menu> make_menu_bar() {
           {"", {{"token.edit"}}}}},
         {"Lessons",
          {{"", {{"lesson"}}},
-          {"", {{"lesson.next"}, {"lesson.back"}, {"lesson.reset"}, {"lesson.notes"}, {"lesson.edit"}, {"lesson.close"}}},
+          {"",
+           {{"lesson.next"},
+            {"lesson.back"},
+            {"lesson.reset"},
+            {"lesson.notes"},
+            {"lesson.edit"},
+            {"lesson.close"}}},
           {"", {{"lesson.save"}, {"lesson.print"}}}}},
         {"Help",
          {{"", {{"help.manual"}, {"help.keys"}, {"help.about"}}}, {"", {{"palette"}}}, {"", {{"doctor"}}}}},
@@ -100,6 +106,8 @@ struct Switch {
 };
 
 constexpr std::array kSwitches = {
+    Switch{"lesson.notes", [](const AppState& app) { return app.lesson.shows_notes; }},
+    Switch{"lesson.edit", [](const AppState& app) { return app.lesson.edits; }},
     Switch{"mode.attention", [](const AppState& app) { return app.view.mode == HeatMode::attention; }},
     Switch{"mode.mask", [](const AppState& app) { return app.view.mode == HeatMode::mask; }},
     Switch{"mode.score", [](const AppState& app) { return app.view.mode == HeatMode::score; }},
@@ -142,6 +150,9 @@ bool is_live(const AppState& app) {
 }
 bool has_steps(const AppState& app) {
     return app.run.has_steps();
+}
+bool has_lesson(const AppState& app) {
+    return app.lesson.shown.has_value();
 }
 bool has_lanes(const AppState& app) {
     return app.run.lane_editor.n_lanes() > 0;
@@ -198,6 +209,12 @@ constexpr std::array kNeeds = {
     Need{"shadow", is_live},
     Need{"lane.copy", has_lanes},
     Need{"lane.overrides", has_lanes},
+    Need{"lesson.next", has_lesson},
+    Need{"lesson.back", has_lesson},
+    Need{"lesson.reset", has_lesson},
+    Need{"lesson.close", has_lesson},
+    Need{"lesson.print", has_lesson},
+    Need{"lesson.save", has_steps},
     Need{"diff", has_others},
     Need{"blink", has_others},
     Need{"compare.next", has_others},

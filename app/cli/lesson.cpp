@@ -170,10 +170,9 @@ void read_aloud(const LessonOptions& options, const ShelvedLesson& shelved, Mode
 void print_page(const LessonOptions& options, const ShelvedLesson& shelved, Models& models) {
     const Lesson lesson = wanted(options, shelved.lesson);
     std::vector<std::string> figures(lesson.steps.size());
-    const LessonCheck check =
-        run_lesson(options, lesson, models, [&](int step, const Evidence& evidence) {
-            figures[to_index(step)] = step_figure(lesson.steps[to_index(step)], lesson, evidence);
-        });
+    const LessonCheck check = run_lesson(options, lesson, models, [&](int step, const Evidence& evidence) {
+        figures[to_index(step)] = step_figure(lesson.steps[to_index(step)], lesson, evidence);
+    });
     write_text_file(options.print, lesson_page(lesson, check, figures));
     print_note("written to {}\n", options.print);
 }
@@ -262,11 +261,13 @@ void add_lesson_command(CLI::App& app) {
     auto options = std::make_shared<LessonOptions>();
     CLI::App* command = app.add_subcommand(
         "lesson", "lists lessons, reads one in the terminal, checks what they say, prints one as a page");
-    command->add_option("NAME", options->names, "lessons by number or name, or a .json file; without: a list");
+    command->add_option("NAME", options->names,
+                        "lessons by number or name, or a .json file; without: a list");
     command->add_flag("--list", options->list, "the lessons that are here");
     command->add_flag("--check", options->check,
                       "measures every claim of the lessons (without NAME: of all) and prints a table");
-    command->add_option("--print", options->print, "file to write the lesson to, as a page with pictures (HTML)")
+    command
+        ->add_option("--print", options->print, "file to write the lesson to, as a page with pictures (HTML)")
         ->check(some_path());
     command->add_flag("--json", options->json, "with --check: machine-readable");
     options->run.add_model(*command);

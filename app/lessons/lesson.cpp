@@ -18,7 +18,8 @@ constexpr std::array<std::string_view, 3> kFaults = {"mask", "twice", "attention
 
 [[noreturn]] void refuse(std::string_view text) {
     fail(ErrorCode::wrong_use,
-         "'{}' is no command of a lesson; valid are: step N, rewind +N, fault LANE mask|twice|attention, evict LANE "
+         "'{}' is no command of a lesson; valid are: step N, rewind +N, fault LANE mask|twice|attention, "
+         "evict LANE "
          "\"WORDS\" [L2[.H3]] (also pin, unpin), and the commands of `keyhole help scripts`",
          shown_text(text));
 }
@@ -90,7 +91,7 @@ LessonCommand parse_lesson_command(std::string_view text) {
 }
 
 std::vector<std::string_view> look_panes() {
-    return {"lanes",   "atlas",   "text",   "answers", "head", "compare",
+    return {"lanes",   "atlas",    "text", "answers", "head",  "compare",
             "details", "measures", "time", "doctor",  "lesson"};
 }
 

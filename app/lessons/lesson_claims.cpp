@@ -120,7 +120,8 @@ class Meter {
         if (name == "restored_kl") return restored().kl;
         if (name == "tokens") return static_cast<double>(history_.lanes()[to_index(lane_)].tokens.size());
         if (name == "stored") return mean_of_heads([&](int g) { return double(n_stored(g)); });
-        if (name == "kept") return empty_ ? 0 : mean_of_heads([&](int g) { return double(n_stored(g)) / n(); });
+        if (name == "kept")
+            return empty_ ? 0 : mean_of_heads([&](int g) { return double(n_stored(g)) / n(); });
         if (name == "heads_with_all") return count_heads([&](int g) { return n_stored(g) == n(); });
         if (name == "heads_with_any") return count_heads([&](int g) { return n_stored(g) > 0; });
         if (name == "evictions") return n_evictions();
@@ -237,9 +238,7 @@ class Meter {
     }
 
     /// Evictions after the prompt belong to the prompt's last row, which `steps` counts as 0.
-    int first_row_with_evictions() const {
-        return claim_.steps ? first_row_ : history_.steps().front()->row;
-    }
+    int first_row_with_evictions() const { return claim_.steps ? first_row_ : history_.steps().front()->row; }
     double n_evictions() const {
         int count = 0;
         for (int row = first_row_with_evictions(); row <= last_row_; ++row)
@@ -351,7 +350,7 @@ std::string value_text(Unit unit, double value) {
     }
     if (value == std::round(value) && std::abs(value) < 1e9)
         return fmt::format("{}", static_cast<std::int64_t>(value));
-    return std::abs(value) >= 100 ? fmt::format("{:.0f}", value)
+    return std::abs(value) >= 100    ? fmt::format("{:.0f}", value)
            : std::abs(value) >= 0.01 ? fmt::format("{:.3g}", value)
                                      : fmt::format("{:.2g}", value);
 }
@@ -451,11 +450,10 @@ std::string claim_text(const Claim& claim) {
     if (claim.layer >= 0) what += fmt::format(", L{}", claim.layer);
     if (claim.head >= 0) what += fmt::format("{}H{}", claim.layer >= 0 ? "." : ", ", claim.head);
     if (claim.steps) what += fmt::format(", steps {} to {}", claim.steps->first, claim.steps->second);
-    const std::string value =
-        claim.is == Claim::Is::contains || claim.is == Claim::Is::lacks
-            ? printable_text(claim.text)
-            : value_text(unit_of(claim), claim.value);
-    static constexpr std::array<std::string_view, 7> kWords = {"is",       "above",    "below", "at least",
+    const std::string value = claim.is == Claim::Is::contains || claim.is == Claim::Is::lacks
+                                  ? printable_text(claim.text)
+                                  : value_text(unit_of(claim), claim.value);
+    static constexpr std::array<std::string_view, 7> kWords = {"is",      "above",    "below", "at least",
                                                                "at most", "contains", "lacks"};
     return fmt::format("{}: {} {}", what, kWords[static_cast<std::size_t>(claim.is)], value);
 }

@@ -41,7 +41,7 @@ struct Evidence {
 
 struct Measured {
     double value = std::numeric_limits<double>::quiet_NaN();
-    std::string text;      ///< of a text measure
+    std::string text;  ///< of a text measure
     bool holds = false;
     bool pending = false;  ///< the evidence is not complete yet
     std::string fault;     ///< why it cannot be measured on this run; empty if it can

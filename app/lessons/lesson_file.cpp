@@ -33,8 +33,8 @@ class Object {
         if (!value.is_object()) field_.wanted("an object");
         for (const auto& [name, member] : value.items())
             if (std::find(known.begin(), known.end(), name) == known.end())
-                field_.bad(fmt::format("'{}' is not known; known are {}", shown_text(name),
-                                       fmt::join(known, ", ")));
+                field_.bad(
+                    fmt::format("'{}' is not known; known are {}", shown_text(name), fmt::join(known, ", ")));
     }
     bool has(const char* name) const { return value_.contains(name); }
     JsonField field(const char* name) const { return field_[name]; }
@@ -177,9 +177,10 @@ constexpr std::array<std::pair<const char*, Claim::Is>, 7> kComparisons = {{{"is
                                                                             {"lacks", Claim::Is::lacks}}};
 
 Claim read_claim(const nlohmann::json& value, const JsonField& field) {
-    const Object in(value, field,
-                    {"measure", "lane", "other", "words", "range", "part", "layer", "head", "steps",
-                     "more_than", "over", "is", "above", "below", "at_least", "at_most", "contains", "lacks"});
+    const Object in(
+        value, field,
+        {"measure", "lane", "other", "words", "range", "part", "layer", "head", "steps", "more_than", "over",
+         "is", "above", "below", "at_least", "at_most", "contains", "lacks"});
     Claim claim;
     claim.measure = in.text("measure");
     const ClaimMeasure* measure = find_claim_measure(claim.measure);
@@ -203,7 +204,8 @@ Claim read_claim(const nlohmann::json& value, const JsonField& field) {
         claim.is = is;
         const bool words = is == Claim::Is::contains || is == Claim::Is::lacks;
         if (words != measure->is_text)
-            in.field(name).bad(words ? "this measure is a number" : "this measure is a text: contains, lacks");
+            in.field(name).bad(words ? "this measure is a number"
+                                     : "this measure is a text: contains, lacks");
         if (words)
             claim.text = in.text(name);
         else
@@ -214,8 +216,9 @@ Claim read_claim(const nlohmann::json& value, const JsonField& field) {
 }
 
 Look read_look(const nlohmann::json& value, const JsonField& field) {
-    const Object in(value, field, {"at", "words", "range", "part", "lane", "layer", "head", "mode",
-                                   "arrangement", "curve"});
+    const Object in(
+        value, field,
+        {"at", "words", "range", "part", "lane", "layer", "head", "mode", "arrangement", "curve"});
     Look look;
     look.pane = in.text("at");
     const auto panes = look_panes();
@@ -274,8 +277,7 @@ LessonControl read_play(const nlohmann::json& value, const JsonField& field) {
         play.low = in.field("low").number(0, 1e6);
         play.high = in.field("high").number(0, 1e6);
         if (!(play.low < play.high)) in.field("high").wanted("a number above low");
-        named(in.field("key"),
-              [&] { return parse_lane_spec(fmt::format("h2o:{}={}", play.key, play.low)); });
+        named(in.field("key"), [&] { return parse_lane_spec(fmt::format("h2o:{}={}", play.key, play.low)); });
         return play;
     }
     const JsonField buttons = in.field("buttons");

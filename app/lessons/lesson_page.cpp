@@ -25,8 +25,9 @@ std::string base64(std::span<const std::byte> bytes) {
             three = three << 8 | (i + k < bytes.size() ? std::to_integer<std::uint32_t>(bytes[i + k]) : 0);
         for (int k = 3; k >= 0; --k) out += kDigits[three >> (6 * k) & 63];
     }
-    if (bytes.size() % 3 != 0) out.replace(out.size() - (3 - bytes.size() % 3), std::string::npos,
-                                           std::string(3 - bytes.size() % 3, '='));
+    if (bytes.size() % 3 != 0)
+        out.replace(out.size() - (3 - bytes.size() % 3), std::string::npos,
+                    std::string(3 - bytes.size() % 3, '='));
     return out;
 }
 
@@ -44,7 +45,7 @@ std::string answers_table(const LessonRun& run, const Evidence& evidence) {
     const StepTrace& last = *evidence.history->steps().back();
     for (std::size_t i = 0; i < evidence.answers.size(); ++i) {
         const LaneAnswer& answer = evidence.answers[i];
-        const std::string mark = run.answer.empty() || !answer.complete    ? ""
+        const std::string mark = run.answer.empty() || !answer.complete  ? ""
                                  : answer_holds(answer.text, run.answer) ? "✓"
                                                                          : "✗";
         const std::string spec = i < last.lanes.size() ? last.lanes[i].info->spec : "";
@@ -69,8 +70,9 @@ std::string kept_text(const RunHistory& history, int lane) {
             out += fmt::format("<span style=\"background:rgba(60,130,220,{:.2f})\">{}</span>",
                                0.6 * double(kept), word);
     }
-    return out + "</p>\n<p class=\"caption\">Bluer: more KV heads keep the token. Struck through: none "
-                 "does.</p>\n";
+    return out +
+           "</p>\n<p class=\"caption\">Bluer: more KV heads keep the token. Struck through: none "
+           "does.</p>\n";
 }
 
 }  // namespace
@@ -103,8 +105,8 @@ std::string step_figure(const LessonStep& step, const Lesson& lesson, const Evid
         std::vector<ShownLane> lanes;
         const StepTrace& last = *history.steps().back();
         for (std::size_t i = 0; i < last.lanes.size(); ++i)
-            lanes.push_back({static_cast<int>(i), evidence.lanes[i],
-                             fmt::format("{} {}", i, last.lanes[i].info->spec)});
+            lanes.push_back(
+                {static_cast<int>(i), evidence.lanes[i], fmt::format("{} {}", i, last.lanes[i].info->spec)});
         return draw_curves(curve_figure(history, measures, view, lanes)) + "\n";
     }
     return "";
@@ -129,8 +131,8 @@ std::string lesson_page(const Lesson& lesson, const LessonCheck& check,
         const LessonStep& step = lesson.steps[i];
         static const StepCheck kNone;
         const StepCheck& measured = i < check.steps.size() ? check.steps[i] : kNone;
-        out += fmt::format("<div class=\"step\">\n<h2>{}. {}</h2>\n<p>{}</p>\n", i + 1,
-                           html(step.title), html(step.text));
+        out += fmt::format("<div class=\"step\">\n<h2>{}. {}</h2>\n<p>{}</p>\n", i + 1, html(step.title),
+                           html(step.text));
         if (step.predict) {
             out += fmt::format("<p><b>Predict:</b> {}</p>\n", html(step.predict->question));
             if (!step.predict->choices.empty()) {
@@ -157,7 +159,8 @@ std::string lesson_page(const Lesson& lesson, const LessonCheck& check,
         }
         if (step.play && !step.play->text.empty())
             out += fmt::format("<p><b>Try:</b> {}</p>\n", html(step.play->text));
-        if (!step.note.empty()) out += fmt::format("<p class=\"note\">For the teacher: {}</p>\n", html(step.note));
+        if (!step.note.empty())
+            out += fmt::format("<p class=\"note\">For the teacher: {}</p>\n", html(step.note));
         out += "</div>\n";
     }
     return out + "</body>\n</html>\n";

@@ -133,8 +133,7 @@ void LessonSession::decode(int n) {
 }
 
 void LessonSession::apply(const LessonCommand& command) {
-    if (altered_)
-        fail(ErrorCode::wrong_use, "'{}': altered records cannot be continued", command.text);
+    if (altered_) fail(ErrorCode::wrong_use, "'{}': altered records cannot be continued", command.text);
     if (const auto* steps = std::get_if<DecodeSteps>(&command.what)) {
         decode(steps->n);
         return;

@@ -84,8 +84,8 @@ ShelvedLesson find_lesson(std::string_view name, std::span<const ShelvedLesson> 
     std::vector<std::string_view> names;
     for (const ShelvedLesson& one : shelf) names.push_back(one.name);
     if (names.empty())
-        fail(ErrorCode::wrong_use, "there is no lesson '{}': none are installed; give the path of a .json file",
-             shown_text(name));
+        fail(ErrorCode::wrong_use,
+             "there is no lesson '{}': none are installed; give the path of a .json file", shown_text(name));
     fail(ErrorCode::wrong_use,
          "there is no lesson '{}'; did you mean '{}'? keyhole lesson --list lists all; the path of a .json "
          "file works too",

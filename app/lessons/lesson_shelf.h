@@ -13,10 +13,10 @@ namespace keyhole {
 
 struct ShelvedLesson {
     std::filesystem::path file;
-    std::string name;  ///< "lost-needle" of 06-lost-needle.json
-    bool own = false;  ///< lies in the user's folder
-    Lesson lesson;     ///< empty if the file cannot be read
-    std::string fault; ///< why it cannot be read; empty if it can
+    std::string name;   ///< "lost-needle" of 06-lost-needle.json
+    bool own = false;   ///< lies in the user's folder
+    Lesson lesson;      ///< empty if the file cannot be read
+    std::string fault;  ///< why it cannot be read; empty if it can
 };
 
 /// Returns $XDG_DATA_HOME/keyhole/lessons, or ~/.local/share/keyhole/lessons; empty if neither is known.

@@ -10,6 +10,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <utility>
 
 namespace keyhole {
@@ -43,8 +44,9 @@ Box pane_box(const PanelContext& context, std::string_view pane) {
          {"doctor", "doctor line"}}};
     for (const auto& [name, item] : kItems) {
         if (name != pane) continue;
-        for (const std::string_view place : {item, std::string_view("pane strip"),
-                                             std::string_view("pane details"), std::string_view("pane side")}) {
+        for (const std::string_view place :
+             {item, std::string_view("pane strip"), std::string_view("pane details"),
+              std::string_view("pane side")}) {
             if (place == "pane strip" && pane != "text" && pane != "answers") continue;
             if (const Box box = item_box(context, place); !box.empty()) return box;
         }
@@ -58,8 +60,8 @@ std::vector<Box> token_boxes(const PanelContext& context, const LessonState& les
     std::vector<Box> boxes;
     const TokenSet& tokens = lesson.at().look.tokens;
     // A ring would give the answer away.
-    const bool asked = !lesson.revealed && lesson.at().predict &&
-                       lesson.at().predict->kind == Prediction::Kind::token;
+    const bool asked =
+        !lesson.revealed && lesson.at().predict && lesson.at().predict->kind == Prediction::Kind::token;
     if (asked || tokens == TokenSet{} || !app.run.has_steps()) return boxes;
     const std::optional<TokenSpan> span = span_of(tokens, app.run.history, app.shown_lane());
     if (!span) return boxes;
@@ -73,6 +75,20 @@ std::vector<Box> token_boxes(const PanelContext& context, const LessonState& les
             boxes.push_back(box);
     }
     return boxes;
+}
+
+/// Covers what the lanes answer, since the class is asked to predict it.
+void cover_answers(const PanelContext& context, ImDrawList& list) {
+    const Box answers = item_box(context, "pane answers");
+    if (answers.empty()) return;
+    list.AddRectFilled(answers.min, answers.max, theme::kPanel, context.px(4));
+    const char* const words = "The answers are covered until the reveal.";
+    const ImVec2 size = ImGui::CalcTextSize(words);
+    list.PushClipRect(answers.min, answers.max);
+    list.AddText({std::max(answers.min.x, (answers.min.x + answers.max.x - size.x) / 2),
+                  (answers.min.y + answers.max.y - size.y) / 2},
+                 theme::kDim, words);
+    list.PopClipRect();
 }
 
 /// Dims all but the thing to look at, and draws the ring. The ring takes no input.
@@ -95,11 +111,17 @@ void draw_look(const PanelContext& context, float width) {
     const float pad = context.px(3), thick = context.px(3);
     const ImVec2 low(std::max(pane.min.x - pad, thick / 2), std::max(pane.min.y - pad, thick / 2)),
         high(std::min(pane.max.x + pad, end.x - thick / 2), std::min(pane.max.y + pad, end.y - thick / 2));
-    constexpr ImU32 kShade = theme::rgb(10, 11, 14, 130);
-    list.AddRectFilled({0, 0}, {end.x, low.y}, kShade);
-    list.AddRectFilled({0, high.y}, end, kShade);
-    list.AddRectFilled({0, low.y}, {low.x, high.y}, kShade);
-    list.AddRectFilled({high.x, low.y}, {end.x, high.y}, kShade);
+    // What could give the answer away is hardly to be seen before the reveal.
+    const LessonStep& step = lesson.at();
+    const bool hides = step.predict && !lesson.revealed && !lesson.edits;
+    const ImU32 shade = theme::rgb(14, 15, 19, hides ? 228 : 120);
+    list.AddRectFilled({0, 0}, {end.x, low.y}, shade);
+    list.AddRectFilled({0, high.y}, end, shade);
+    list.AddRectFilled({0, low.y}, {low.x, high.y}, shade);
+    list.AddRectFilled({high.x, low.y}, {end.x, high.y}, shade);
+    if (hides && std::any_of(step.claims.begin(), step.claims.end(),
+                             [](const Claim& claim) { return claim.measure == "answer"; }))
+        cover_answers(context, list);
     list.AddRect(low, high, theme::kWarm, context.px(6), 0, tokens.empty() ? thick : context.px(1.5f));
     for (const Box& token : tokens)
         list.AddRect({token.min.x - pad, token.min.y - pad}, {token.max.x + pad, token.max.y + pad},
@@ -125,8 +147,8 @@ void act_button(const PanelContext& context, const std::string& action, const st
 }
 
 /// Draws a text of the lesson; while it is edited, a field. A changed text is set when the field is left.
-void text_or_field(LessonPanel& panel, const PanelContext& context, const char* field, const std::string& text,
-                   ImFont* font, int lines, ImU32 color = theme::kText) {
+void text_or_field(LessonPanel& panel, const PanelContext& context, const char* field,
+                   const std::string& text, ImFont* font, int lines, ImU32 color = theme::kText) {
     if (!context.app.lesson.edits) {
         if (!text.empty()) words(font, text, color);
         return;
@@ -140,7 +162,8 @@ void text_or_field(LessonPanel& panel, const PanelContext& context, const char* 
         panel.edited = field;
         panel.draft = draft;
     }
-    if (ImGui::IsItemDeactivatedAfterEdit()) run(context, fmt::format("lesson.set {} {}", field, from_field(draft)));
+    if (ImGui::IsItemDeactivatedAfterEdit())
+        run(context, fmt::format("lesson.set {} {}", field, from_field(draft)));
     if (ImGui::IsItemDeactivated() && panel.edited == field) panel.edited.clear();
 }
 
@@ -169,7 +192,8 @@ void draw_rail(const PanelContext& context) {
         }
         ImGui::SetCursorScreenPos({centre.x - apart / 2, at.y});
         const ScopedId id(i);
-        if (ImGui::InvisibleButton("step", {apart, height})) run(context, fmt::format("lesson.step {}", i + 1));
+        if (ImGui::InvisibleButton("step", {apart, height}))
+            run(context, fmt::format("lesson.step {}", i + 1));
         mark_item(context, fmt::format("lesson.step {}", i + 1));
         tooltip(context, fmt::format("Step {}: {}", i + 1, lesson.lesson().steps[to_index(i)].title));
     }
@@ -180,7 +204,7 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
     const LessonState& lesson = context.app.lesson;
     const Prediction& asked = *lesson.at().predict;
     ImGui::Spacing();
-    text_or_field(panel, context, "predict", asked.question, context.fonts.bold, 2, theme::kAccent);
+    text_or_field(panel, context, "predict", asked.question, context.fonts.large, 2, theme::kAccent);
     if (asked.kind == Prediction::Kind::choice) {
         for (std::size_t i = 0; i < asked.choices.size(); ++i) {
             const bool mine = lesson.choice == static_cast<int>(i),
@@ -190,8 +214,12 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
                                                              : theme::kCard);
             const ScopedVar align(ImGuiStyleVar_ButtonTextAlign, {0, 0.5f});
             const float room = ImGui::GetContentRegionAvail().x;
-            const std::string label = fitted(
-                fmt::format("{} {}", right ? "✓" : mine ? "●" : "○", asked.choices[i]), room - context.px(12));
+            const std::string label = fitted(fmt::format("{} {}",
+                                                         right  ? "✓"
+                                                         : mine ? "●"
+                                                                : "○",
+                                                         asked.choices[i]),
+                                             room - context.px(12));
             if (ImGui::Button(fmt::format("{}##choice{}", label, i).c_str(), {room, 0}))
                 run(context, fmt::format("lesson.predict {}", i + 1));
             mark_item(context, fmt::format("lesson.predict {}", i + 1));
@@ -211,15 +239,15 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
             for (const char c : text) escaped += c == '%' ? std::string("%%") : std::string(1, c);
             return escaped;
         }();
-        if (ImGui::SliderFloat("##guess", &value, static_cast<float>(asked.low), static_cast<float>(asked.high),
-                               format.c_str()))
+        if (ImGui::SliderFloat("##guess", &value, static_cast<float>(asked.low),
+                               static_cast<float>(asked.high), format.c_str()))
             run(context, fmt::format("lesson.predict {}", value));
         mark_item(context, "lesson.predict");
     } else {
-        const std::optional<int> token =
-            lesson.revealed ? lesson.token
-            : context.app.view.pick ? std::optional<int>(context.app.view.pick->position)
-                                    : std::nullopt;
+        const std::optional<int> token = lesson.revealed ? lesson.token
+                                         : context.app.view.pick
+                                             ? std::optional<int>(context.app.view.pick->position)
+                                             : std::nullopt;
         words(context.fonts.book,
               token ? fmt::format("you clicked “{}”",
                                   visible(token_words(context.app, context.app.shown_lane(), *token)))
@@ -247,8 +275,10 @@ void draw_claims(const PanelContext& context) {
         colored_text(color, m.pending ? "…" : m.holds ? "✓" : "✗");
         ImGui::SameLine();
         std::string line = fmt::format("{}; measured {}", claim_text(claims[i]), measured_text(claims[i], m));
-        if (i < lesson.now.size() && !(lesson.now[i] == m) && !lesson.now[i].pending)
-            line += fmt::format(" (now {})", measured_text(claims[i], lesson.now[i]));
+        if (i < lesson.now.size() && !lesson.now[i].pending)
+            if (const std::string now = measured_text(claims[i], lesson.now[i]);
+                now != measured_text(claims[i], m))
+                line += fmt::format(" (now {})", now);
         const ScopedColor ink(ImGuiCol_Text, theme::kDim);
         ImGui::TextWrapped("%s", line.c_str());
     }
@@ -275,15 +305,17 @@ void draw_play(LessonPanel& panel, const PanelContext& context) {
             const std::string spec = format_lane_spec(app.run.lane_editor.lanes()[to_index(play.lane)]);
             const std::size_t at = spec.find(play.key + "=");
             double value = 0;
-            if (at != std::string::npos && std::sscanf(spec.c_str() + at + play.key.size() + 1, "%lf", &value) == 1)
+            if (at != std::string::npos &&
+                std::sscanf(spec.c_str() + at + play.key.size() + 1, "%lf", &value) == 1)
                 panel.slider = std::clamp(value, play.low, play.high);
         }
     }
     const bool whole = play.high - play.low > 4;
     float value = static_cast<float>(panel.slider);
     ImGui::SetNextItemWidth(-1);
-    if (ImGui::SliderFloat("##play", &value, static_cast<float>(play.low), static_cast<float>(play.high),
-                           fmt::format("lane {}, {} {}", play.lane, play.key, whole ? "%.0f" : "%.2f").c_str()))
+    if (ImGui::SliderFloat(
+            "##play", &value, static_cast<float>(play.low), static_cast<float>(play.high),
+            fmt::format("lane {}, {} {}", play.lane, play.key, whole ? "%.0f" : "%.2f").c_str()))
         panel.slider = double(whole ? std::round(value) : value);
     mark_item(context, "lesson.play");
     // The engine works at the change, so it comes when the hand lets go.
@@ -297,7 +329,7 @@ void draw_step(LessonPanel& panel, const PanelContext& context) {
         ImGui::Spacing();
         text_or_field(panel, context, "step.title", step.title, context.fonts.bold, 1);
     }
-    text_or_field(panel, context, "text", step.text, context.fonts.book, 5);
+    text_or_field(panel, context, "text", step.text, context.fonts.large, 5);
     if (step.predict) draw_prediction(panel, context);
     ImGui::Spacing();
     if (!lesson.fault.empty()) words(context.fonts.book, lesson.fault, theme::kFault);
@@ -307,7 +339,8 @@ void draw_step(LessonPanel& panel, const PanelContext& context) {
         if (lesson.edits)
             text_or_field(panel, context, "reveal", step.reveal, context.fonts.book, 5);
         else if (!step.reveal.empty())
-            words(context.fonts.book, with_values(step.reveal, step.claims, shown), theme::rgb(240, 226, 190));
+            words(context.fonts.large, with_values(step.reveal, step.claims, shown),
+                  theme::rgb(240, 226, 190));
         draw_claims(context);
         if (step.play) draw_play(panel, context);
     }
@@ -324,11 +357,10 @@ void draw_pre_flight(const PanelContext& context) {
     const AppState& app = context.app;
     const LessonState& lesson = app.lesson;
     const std::string& own = lesson.lesson().run.model;
-    const std::string loaded = app.run.has_steps()
-                                   ? std::filesystem::path(app.run.history.run().model_path).filename().string()
-                                   : std::string("the loaded model");
-    words(context.fonts.book,
-          fmt::format("This lesson is made for {}. {} is loaded.", own, loaded));
+    const std::string loaded =
+        app.run.has_steps() ? std::filesystem::path(app.run.history.run().model_path).filename().string()
+                            : std::string("the loaded model");
+    words(context.fonts.book, fmt::format("This lesson is made for {}. {} is loaded.", own, loaded));
     ImGui::Spacing();
     if (lesson.check_job.running()) {
         words(context.fonts.book, fmt::format("Checking what {} shows…", loaded), theme::kDim);
@@ -336,12 +368,12 @@ void draw_pre_flight(const PanelContext& context) {
     } else if (lesson.check != nullptr) {
         const std::vector<int> failing = lesson.check->failing();
         words(context.fonts.book,
-              failing.empty() ? fmt::format("{} shows all of it.", loaded)
-                              : fmt::format("On {} {} {} not show what {}: {}.", loaded,
-                                            failing.size() == 1 ? "one step" : "these steps",
-                                            failing.size() == 1 ? "does" : "do",
-                                            failing.size() == 1 ? "it says" : "they say",
-                                            fmt::join(failing, ", ")),
+              failing.empty()
+                  ? fmt::format("{} shows all of it.", loaded)
+                  : fmt::format("On {} {} {} not show what {}: {}.", loaded,
+                                failing.size() == 1 ? "one step" : "these steps",
+                                failing.size() == 1 ? "does" : "do",
+                                failing.size() == 1 ? "it says" : "they say", fmt::join(failing, ", ")),
               failing.empty() ? theme::kGood : theme::kWarm);
     } else if (const std::string fault = lesson.check_job.fault(); !fault.empty()) {
         words(context.fonts.book, fault, theme::kFault);
@@ -354,7 +386,8 @@ void draw_pre_flight(const PanelContext& context) {
             command_button(context, "model.cancel", "Cancel");
         } else {
             act_button(context, "lesson.model",
-                       fmt::format("Get {} ({}) and open", own, megabytes_text(model->package->bytes)), -1, true);
+                       fmt::format("Get {} ({}) and open", own, megabytes_text(model->package->bytes)), -1,
+                       true);
         }
     } else {
         act_button(context, "lesson.model", fmt::format("Open with {}", own), -1, true);
@@ -372,14 +405,14 @@ void draw_list(const PanelContext& context) {
         const ScopedId id(static_cast<int>(&one - lesson.shelf.data()));
         const std::string label = one.lesson.number > 0
                                       ? fmt::format("{:>2}  {}", one.lesson.number, one.lesson.title)
-                                      : one.fault.empty() ? "•  " + one.lesson.title : "✗  " + one.name;
+                                  : one.fault.empty() ? "•  " + one.lesson.title
+                                                      : "✗  " + one.name;
         if (ImGui::Selectable(fitted(label, ImGui::GetContentRegionAvail().x).c_str()) && one.fault.empty())
             asked = one.file.string();
-        mark_item(context, fmt::format("lesson {}", one.lesson.number > 0 ? std::to_string(one.lesson.number)
-                                                                          : one.name));
-        tooltip(context, one.fault.empty()
-                             ? fmt::format("{}\n{}", one.lesson.question, one.lesson.run.model)
-                             : one.fault);
+        mark_item(context, fmt::format("lesson {}",
+                                       one.lesson.number > 0 ? std::to_string(one.lesson.number) : one.name));
+        tooltip(context, one.fault.empty() ? fmt::format("{}\n{}", one.lesson.question, one.lesson.run.model)
+                                           : one.fault);
     }
     if (!asked.empty()) run(context, "lesson " + asked);
 }
@@ -402,19 +435,8 @@ void draw_buttons(const PanelContext& context) {
                true);
 }
 
-}  // namespace
-
-float lesson_width(const PanelContext& context) {
-    if (!context.app.lesson.open()) return 0;
-    const float wide = ImGui::GetIO().DisplaySize.x;
-    return std::round(std::min(std::clamp(wide * 0.26f, context.px(300), context.px(440)), wide * 0.45f));
-}
-
-void draw(LessonPanel& panel, const PanelContext& context) {
+void draw_panel(LessonPanel& panel, const PanelContext& context, float width) {
     const LessonState& lesson = context.app.lesson;
-    const float width = lesson_width(context);
-    if (width <= 0) return;
-    draw_look(context, width);
     const ImVec2 size = ImGui::GetIO().DisplaySize;
     ImGui::SetNextWindowPos({size.x - width, 0});
     ImGui::SetNextWindowSize({width, size.y});
@@ -452,8 +474,9 @@ void draw(LessonPanel& panel, const PanelContext& context) {
     const float foot = ImGui::GetFrameHeight() + context.px(12);
     {
         const ScopedChild body("body", {0, -foot});
-        text_or_field(panel, context, "title", lesson.lesson().title, context.fonts.bold, 1);
-        text_or_field(panel, context, "question", lesson.lesson().question, context.fonts.book, 2, theme::kDim);
+        text_or_field(panel, context, "title", lesson.lesson().title, context.fonts.large, 1);
+        text_or_field(panel, context, "question", lesson.lesson().question, context.fonts.book, 2,
+                      theme::kDim);
         ImGui::Spacing();
         if (lesson.asks) {
             draw_pre_flight(context);
@@ -464,6 +487,29 @@ void draw(LessonPanel& panel, const PanelContext& context) {
     }
     if (!lesson.asks) draw_buttons(context);
     ImGui::End();
+}
+
+}  // namespace
+
+float lesson_width(const PanelContext& context) {
+    if (!context.app.lesson.open()) return 0;
+    const float wide = ImGui::GetIO().DisplaySize.x;
+    return std::round(std::min(std::clamp(wide * 0.26f, context.px(300), context.px(440)), wide * 0.45f));
+}
+
+void draw(LessonPanel& panel, const PanelContext& context) {
+    const float width = lesson_width(context);
+    if (width <= 0) return;
+    draw_look(context, width);
+    // An action may close the lesson or open another, so it runs once this one is drawn.
+    std::vector<std::string> asked;
+    const std::function<void(std::string_view)> later = [&](std::string_view text) {
+        asked.emplace_back(text);
+    };
+    const PanelContext drawn{context.app,    later,         context.painters,   context.fonts,
+                             context.shared, context.scale, context.frame_scale};
+    draw_panel(panel, drawn, width);
+    for (const std::string& text : asked) run(context, text);
 }
 
 }  // namespace keyhole

@@ -141,7 +141,11 @@ void draw(TokenStrip& panel, const PanelContext& context) {
                 clip_bottom = ImGui::GetWindowPos().y + ImGui::GetWindowHeight();
     // The newest token is in view; before the first decoded one, the watched words are.
     const bool at_prompt = app.view.watched && app.run.n_decoded() == 0;
-    const int seen = at_prompt ? std::min(app.view.watched->last, app.view.row) : app.view.row;
+    const auto& in_lesson = app.lesson.in_sight;
+    const bool by_lesson = in_lesson && in_lesson->second == app.view.row;
+    const int seen = by_lesson   ? std::min(in_lesson->first, app.view.row)
+                     : at_prompt ? std::min(app.view.watched->last, app.view.row)
+                                 : app.view.row;
     float x = 0, y = 0, row_y = 0;
     const ImVec2 mouse = ImGui::GetMousePos();
     const bool hovered = ImGui::IsWindowHovered();
@@ -218,7 +222,8 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     if (panel.last_row != seen || panel.width != width) {
         panel.last_row = seen;
         panel.width = width;
-        ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + row_y + line, at_prompt ? 0.6f : 0.9f);
+        ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + row_y + line,
+                                 at_prompt || by_lesson ? 0.6f : 0.9f);
     }
 }
 

@@ -233,7 +233,8 @@ void draw_recent_files(const PanelContext& context) {
 
 /// Lists the lessons by number.
 void draw_lesson_names(const PanelContext& context) {
-    static const std::vector<ShelvedLesson> shelf = shelved_lessons();  // a new one stands in the panel's list
+    static const std::vector<ShelvedLesson> shelf =
+        shelved_lessons();  // a new one stands in the panel's list
     for (const ShelvedLesson& one : shelf) {
         if (one.lesson.number == 0) continue;
         const std::string title = fmt::format("{:>2}  {}", one.lesson.number, one.lesson.title);

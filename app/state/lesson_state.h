@@ -24,9 +24,9 @@ struct LessonState {
 
     int step = 0;
     bool revealed = false;
-    std::optional<int> choice;    ///< predicted, of a choice
-    std::optional<double> guess;  ///< of a slider
-    std::optional<int> token;     ///< position, of a token; set by the reveal
+    std::optional<int> choice;        ///< predicted, of a choice
+    std::optional<double> guess;      ///< of a slider
+    std::optional<int> token;         ///< position, of a token; set by the reveal
     std::vector<Measured> now;        ///< what the step's claims measure, once it is revealed
     std::vector<Measured> at_reveal;  ///< the same before the user played; empty: not known yet
     std::string fault;                ///< why the step cannot be shown; empty: it can
@@ -45,6 +45,8 @@ struct LessonState {
     bool busy = false;      ///< commands were sent, and the run has not come to rest since
     bool look_due = false;  ///< the frame loop shows what the step looks at
     double speed_before = -1;
+    /// A position that the text scrolls to, as long as the run ends with this row.
+    std::optional<std::pair<int, int>> in_sight;
     std::optional<RestoredTokens> asked_back;  ///< of the engine, for a claim
 
     /// The run as the lesson left it, to see whether the user has changed it since.

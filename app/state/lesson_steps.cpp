@@ -61,8 +61,8 @@ void begin_run(AppState& app, int step) {
         run.model == lesson.lesson().run.model && !lesson.model.empty() ? lesson.model : run.model;
     const std::optional<std::filesystem::path> model = place_of_model(app, name);
     if (!model)
-        fail(ErrorCode::wrong_use, "this step needs the model {0}, which is not here; get it with: keyhole get {0}",
-             name);
+        fail(ErrorCode::wrong_use,
+             "this step needs the model {0}, which is not here; get it with: keyhole get {0}", name);
     RunSetup& setup = app.run.setup;
     setup.model_folder = *model;
     setup.prompt = words_of(run.prompt);
@@ -77,7 +77,8 @@ void begin_run(AppState& app, int step) {
     lesson.asked_back.reset();
     lesson.waiting.clear();
     app.start();
-    if (!run.then.empty()) lesson.waiting.push_back({"then", Command(SayText{words_of(run.then), false, false})});
+    if (!run.then.empty())
+        lesson.waiting.push_back({"then", Command(SayText{words_of(run.then), false, false})});
     for (int i = first_step_of_run(lesson.lesson(), step); i < step; ++i) {
         const LessonStep& before = lesson.lesson().steps[to_index(i)];
         queue(lesson, before.commands);
@@ -143,7 +144,8 @@ bool run_waiting(AppState& app) {
             changed = true;
         }
         // A refused command is a fault of the step, not of the window.
-        if (lesson.busy && !app.refusal.empty()) fail(ErrorCode::wrong_use, "{}", std::exchange(app.refusal, ""));
+        if (lesson.busy && !app.refusal.empty())
+            fail(ErrorCode::wrong_use, "{}", std::exchange(app.refusal, ""));
     } catch (const Error& error) {
         lesson.waiting.clear();
         lesson.fault = error.what();
@@ -256,6 +258,7 @@ void close_lesson(AppState& app) {
     lesson.lists = lesson.asks = lesson.edits = lesson.gets_model = lesson.busy = lesson.look_due = false;
     lesson.waiting.clear();
     lesson.wanted.clear();
+    lesson.in_sight.reset();
     forget_prediction(lesson);
 }
 
@@ -265,7 +268,8 @@ void go_to_lesson_step(AppState& app, int step) {
     if (step < 0 || step >= static_cast<int>(lesson.lesson().steps.size()))
         fail(ErrorCode::wrong_use, "the lesson has {} steps", lesson.lesson().steps.size());
     const LessonStep& next = lesson.lesson().steps[to_index(step)];
-    const bool unchanged = !lesson.asks && lesson.fault.empty() && !lesson.busy && lesson.mark == mark_of(app);
+    const bool unchanged =
+        !lesson.asks && lesson.fault.empty() && !lesson.busy && lesson.mark == mark_of(app);
     if (step != lesson.step + 1 || next.run || !unchanged) return begin(app, step);
     std::vector<LessonCommand> rest;
     if (!lesson.revealed) rest = lesson.at().reveal_commands;
@@ -409,8 +413,19 @@ void apply_lesson_look(AppState& app) {
     if (look.head) view.head = std::min(*look.head, model.n_heads - 1);
     for (const HeatMode mode : {HeatMode::attention, HeatMode::mask, HeatMode::score})
         if (look.mode == mode_name(mode)) view.mode = mode;
-    if (!look.tokens.words.empty())
-        if (const auto span = span_of(look.tokens, app.run.history, app.shown_lane())) view.watched = span;
+    // Before the reveal the words to click are neither marked nor scrolled to.
+    const bool asks_token =
+        !lesson.revealed && lesson.at().predict && lesson.at().predict->kind == Prediction::Kind::token;
+    lesson.in_sight.reset();
+    if (asks_token) {
+        view.watched.reset();
+        lesson.in_sight = {0, app.run.last_row()};
+    } else if (!(look.tokens == TokenSet{})) {
+        if (const auto span = span_of(look.tokens, app.run.history, app.shown_lane())) {
+            if (!look.tokens.words.empty()) view.watched = span;
+            lesson.in_sight = {span->last, app.run.last_row()};
+        }
+    }
     if (look.curve == "watched") view.measure_curve = ViewState::kWatchedSpan;
     if (const int curve = curve_index(look.curve); curve >= 0) view.measure_curve = curve;
     // Where the window has no room for all panes, the one to look at has its turn.
@@ -459,8 +474,7 @@ Lesson lesson_of_run(const AppState& app, std::string title) {
     lesson.run.stop = app.run.setup.guide.end.stop;
     if (app.view.watched) {
         const std::vector<int>& tokens = app.run.history.lanes()[to_index(app.shown_lane())].tokens;
-        for (int p = app.view.watched->first;
-             p <= app.view.watched->last && to_index(p) < tokens.size(); ++p)
+        for (int p = app.view.watched->first; p <= app.view.watched->last && to_index(p) < tokens.size(); ++p)
             lesson.run.watch += app.run.history.run().token_bytes[to_index(tokens[to_index(p)])];
     }
     // The bookmarks in the order of their steps, and between them what the user did, at its steps.

@@ -40,9 +40,9 @@ namespace {
 static_assert(key::kEscape == GLFW_KEY_ESCAPE && key::kEnter == GLFW_KEY_ENTER && key::kTab == GLFW_KEY_TAB &&
               key::kRight == GLFW_KEY_RIGHT && key::kLeft == GLFW_KEY_LEFT && key::kDown == GLFW_KEY_DOWN &&
               key::kUp == GLFW_KEY_UP && key::kPageUp == GLFW_KEY_PAGE_UP &&
-              key::kPageDown == GLFW_KEY_PAGE_DOWN && key::kHome == GLFW_KEY_HOME && key::kEnd == GLFW_KEY_END &&
-              key::kF1 == GLFW_KEY_F1 && key::kF12 == GLFW_KEY_F12 && key::kShift == GLFW_MOD_SHIFT &&
-              key::kCtrl == GLFW_MOD_CONTROL && key::kAlt == GLFW_MOD_ALT);
+              key::kPageDown == GLFW_KEY_PAGE_DOWN && key::kHome == GLFW_KEY_HOME &&
+              key::kEnd == GLFW_KEY_END && key::kF1 == GLFW_KEY_F1 && key::kF12 == GLFW_KEY_F12 &&
+              key::kShift == GLFW_MOD_SHIFT && key::kCtrl == GLFW_MOD_CONTROL && key::kAlt == GLFW_MOD_ALT);
 
 std::string g_glfw_error;  // GLFW reports through a plain function
 

@@ -54,6 +54,10 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
                  "file.open",    "file.save",     "file.export", "file.picture",  "screenshot",
                  "dump-cells",   "open",          "recent",      "quit",          "measure.begin",
                  "measure.end",  "export.folder", "export.list", "export.rows",   "export.start"}},
+    {"OfLessons",
+     {"lesson", "lesson.next", "lesson.back", "lesson.step", "lesson.reset", "lesson.predict", "lesson.play",
+      "lesson.notes", "lesson.model", "lesson.stay", "lesson.print", "lesson.save", "lesson.edit",
+      "lesson.set", "lesson.add", "lesson.drop", "lesson.close"}},
     {"OfNotesAndDialogs",
      {"bookmark", "bookmark.go", "bookmark.drop", "bookmarks", "note", "notes.keep", "notes.set",
       "dialog.close", "copy", "doctor", "palette", "help.keys", "help.manual", "help.about"}},
@@ -625,6 +629,53 @@ TEST_F(EveryCommand, OfFiles) {
     run("recent 2");
     EXPECT_TRUE(app.run.live());
     EXPECT_EQ(app.run.history.run().prompt, "Once upon a time");
+}
+
+TEST_F(EveryCommand, OfLessons) {
+    ::setenv("XDG_DATA_HOME", folder.path().c_str(), 1);
+    run("lesson");
+    EXPECT_TRUE(app.lesson.lists);
+    EXPECT_EQ(app.lesson.shelf.size(), 19u);
+    run("lesson 9");
+    EXPECT_FALSE(app.lesson.lists);
+    run("lesson.predict 4");
+    EXPECT_EQ(app.lesson.choice, 3);
+    run("lesson.next");
+    EXPECT_TRUE(app.lesson.revealed);
+    EXPECT_EQ(app.run.n_decoded(), 150);
+    run("lesson.step 3");
+    EXPECT_EQ(app.lesson.step, 2);
+    run("lesson.back");
+    EXPECT_EQ(app.lesson.step, 1);
+    run("lesson.step 3");
+    run("lesson.next");
+    run("lesson.play 0.5");
+    EXPECT_EQ(app.run.lane_editor.lanes()[2].policy.alpha, parse_lane_spec("a2sf:alpha=0.5").policy.alpha);
+    run("lesson.reset");
+    EXPECT_EQ(app.run.lane_editor.lanes()[2].policy.alpha, parse_lane_spec("a2sf:alpha=0.2").policy.alpha);
+    run("lesson.notes on");
+    EXPECT_TRUE(app.lesson.shows_notes);
+    run("lesson.stay");
+    EXPECT_EQ(app.lesson.step, 0);
+    run("lesson.model");
+    EXPECT_EQ(app.lesson.step, 0);
+    run_action(app, "lesson.print " + file("lesson.html"));
+    refreshed_until([&] { return !app.jobs.export_job.running(); });
+    expect_file("lesson.html");
+    run("lesson.save Mine");
+    expect_file("keyhole/lessons/mine.json");
+    run("lesson.edit off");
+    EXPECT_FALSE(app.lesson.edits);
+    run("lesson.set title Yours");
+    EXPECT_EQ(app.lesson.lesson().title, "Yours");
+    EXPECT_THROW(run_action(app, "lesson.set size 3"), Error);
+    run("lesson.add Look again.");
+    EXPECT_EQ(app.lesson.lesson().steps.size(), 2u);
+    run("lesson.drop");
+    EXPECT_EQ(app.lesson.lesson().steps.size(), 1u);
+    run("lesson.close");
+    EXPECT_FALSE(app.lesson.open());
+    ::unsetenv("XDG_DATA_HOME");
 }
 
 TEST_F(EveryCommand, OfNotesAndDialogs) {

@@ -68,8 +68,7 @@ TEST(LessonFile, ReadsWhatItWrote) {
         const Lesson lesson = read_lesson(file);
         EXPECT_EQ(parse_lesson(lesson_text(lesson), "again"), lesson) << file;
     }
-    const std::string seed =
-        read_text_file(reference::source_folder() / "tests/fuzz/seeds/lesson/all.json");
+    const std::string seed = read_text_file(reference::source_folder() / "tests/fuzz/seeds/lesson/all.json");
     const Lesson all = parse_lesson(seed, "seed");
     EXPECT_EQ(parse_lesson(lesson_text(all), "again"), all);
     EXPECT_EQ(all.steps[0].claims[0].measure, "kept");
@@ -93,31 +92,46 @@ TEST(LessonFile, RefusalsNameFileAndMember) {
         {"steps[0].reveal.text: it has 50 words", [&](Json& j) { step(j)["reveal"]["text"] = words(50); }},
         {"steps[0]: it has no text", [&](Json& j) { step(j).erase("text"); }},
         {"steps[0].do[0]", [&](Json& j) { step(j)["do"][0] = "quit"; }},
-        {"'screenshot /tmp/x.png' is", [&](Json& j) { step(j)["do"][0] = "screenshot /tmp/x.png"; }},
+        {"'screenshot' is not known", [&](Json& j) { step(j)["do"][0] = "screenshot /tmp/x.png"; }},
         {"steps[0].do[0]", [&](Json& j) { step(j)["do"][0] = "step 0"; }},
         {"steps[0].do[0]", [&](Json& j) { step(j)["do"][0] = "evict 1 \"a"; }},
         {"run.lanes[1]", [](Json& j) { j["run"]["lanes"][1] = "winow"; }},
         {"run: it has no prompt", [](Json& j) { j["run"].erase("prompt"); }},
-        {"named below assets/", [](Json& j) { j["run"]["prompt"] = {{"file", "../../etc/passwd"}}; }},
-        {"named below assets/", [](Json& j) { j["run"]["prompt"] = {{"file", "/etc/passwd"}}; }},
-        {"claims[0].measure is \"keeps\"", [&](Json& j) { step(j)["reveal"]["claims"][0]["measure"] = "keeps"; }},
-        {"this measure is a number", [&](Json& j) {
+        {"named below assets/",
+         [](Json& j) {
+             j["run"]["prompt"] = {{"file", "../../etc/passwd"}};
+         }},
+        {"named below assets/",
+         [](Json& j) {
+             j["run"]["prompt"] = {{"file", "/etc/passwd"}};
+         }},
+        {"claims[0].measure is \"keeps\"",
+         [&](Json& j) { step(j)["reveal"]["claims"][0]["measure"] = "keeps"; }},
+        {"this measure is a number",
+         [&](Json& j) {
              step(j)["reveal"]["claims"][0].erase("is");
              step(j)["reveal"]["claims"][0]["contains"] = "x";
          }},
         {"give one of is, above", [&](Json& j) { step(j)["reveal"]["claims"][0]["above"] = 1; }},
-        {"give one of words, range", [&](Json& j) {
+        {"give one of words, range",
+         [&](Json& j) {
              step(j)["reveal"]["claims"][0]["words"] = "x";
              step(j)["reveal"]["claims"][0]["part"] = "prompt";
          }},
-        {"predict.right is 2", [&](Json& j) {
+        {"predict.right is 2",
+         [&](Json& j) {
              step(j)["predict"] = {{"question", "?"}, {"choices", {"a", "b"}}, {"right", 2}};
          }},
-        {"predict.claim is 3", [&](Json& j) {
+        {"predict.claim is 3",
+         [&](Json& j) {
              step(j)["predict"] = {{"question", "?"}, {"low", 0}, {"high", 1}, {"claim", 3}};
          }},
-        {"look.at is \"sky\"", [&](Json& j) { step(j)["look"] = {{"at", "sky"}}; }},
-        {"play.key", [&](Json& j) {
+        {"look.at is \"sky\"",
+         [&](Json& j) {
+             step(j)["look"] = {{"at", "sky"}};
+         }},
+        {"play.key",
+         [&](Json& j) {
              step(j)["play"] = {{"text", "t"}, {"key", "budgets"}, {"low", 1}, {"high", 2}};
          }},
         {"stop", [](Json& j) { j["run"]["stop"] = {""}; }},
@@ -162,15 +176,14 @@ TEST(Lessons, AreNineteenAndEachNumberInAStepIsMeasured) {
         const Lesson lesson = read_lesson(file);
         numbers.insert(lesson.number);
         EXPECT_GE(lesson.steps.size(), 2u);
-        EXPECT_TRUE(std::any_of(lesson.steps.begin(), lesson.steps.end(),
-                                [](const LessonStep& step) { return step.predict.has_value(); }))
-            << "nothing to predict";
+        EXPECT_TRUE(std::any_of(lesson.steps.begin(), lesson.steps.end(), [](const LessonStep& step) {
+            return step.predict.has_value();
+        })) << "nothing to predict";
         for (const LessonStep& step : lesson.steps) {
             EXPECT_FALSE(step.look.pane.empty()) << step.title << ": nothing to look at";
             EXPECT_FALSE(step.claims.empty()) << step.title << ": nothing is measured";
-            for (std::size_t i = 1; i <= 9; ++i)
-                if (step.reveal.find(fmt::format("{{{}}}", i)) != std::string::npos)
-                    EXPECT_LE(i, step.claims.size()) << step.title;
+            for (std::size_t i = step.claims.size() + 1; i <= 9; ++i)
+                EXPECT_EQ(step.reveal.find(fmt::format("{{{}}}", i)), std::string::npos) << step.title;
         }
     }
     EXPECT_EQ(numbers.size(), 19u);
@@ -214,8 +227,8 @@ TEST_P(EveryLesson, HoldsOnItsModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shipped, EveryLesson, ::testing::ValuesIn(shipped()),
-                         [](const ::testing::TestParamInfo<fs::path>& info) {
-                             return "Number" + info.param().stem().string().substr(0, 2);
+                         [](const ::testing::TestParamInfo<fs::path>& of) {
+                             return "Number" + of.param.stem().string().substr(0, 2);
                          });
 
 class Measures : public testing::LiveRun {
@@ -244,8 +257,8 @@ TEST_F(Measures, CountWhatTheHistoryHolds) {
         }
     EXPECT_DOUBLE_EQ(measured(R"({"measure": "stored", "lane": 1, "above": 0})").value, stored / 48);
     EXPECT_DOUBLE_EQ(
-        measured(fmt::format(R"({{"measure": "kept", "lane": 1, "range": [{}, {}], "above": 0}})", row - 3,
-                             row))
+        measured(
+            fmt::format(R"({{"measure": "kept", "lane": 1, "range": [{}, {}], "above": 0}})", row - 3, row))
             .value,
         kept_of_end / 48 / 4);
     EXPECT_EQ(measured(R"({"measure": "evictions", "lane": 1, "above": 0})").value, n_evictions);
@@ -257,7 +270,8 @@ TEST_F(Measures, CountWhatTheHistoryHolds) {
     // All attention of a row is on all tokens.
     EXPECT_NEAR(measured(R"({"measure": "attention", "lane": 1, "range": [0, 999], "above": 0})").value, 1,
                 2e-3);
-    EXPECT_EQ(measured(R"({"measure": "heads_above", "range": [0, 999], "more_than": 0.9, "is": 1})").value, 1);
+    EXPECT_EQ(measured(R"({"measure": "heads_above", "range": [0, 999], "more_than": 0.9, "is": 1})").value,
+              1);
     double nats = 0;
     for (int r = row - 3; r <= row; ++r) nats -= double(history.lane_record(r, lane)->log_prob) / 4;
     EXPECT_NEAR(measured(R"({"measure": "perplexity", "lane": 1, "above": 0})").value, std::exp(nats), 1e-9);
@@ -292,7 +306,8 @@ TEST_F(Measures, AlteredRecordsAreFoundAndSoundOnesAreNot) {
         EXPECT_TRUE(healthy(examine(app.run.history, 1, app.run.last_row()))) << kind;
     }
     EXPECT_THROW((void)altered_records(app.run.history.steps(), {5, "mask"}), Error);
-    EXPECT_THROW((void)altered_records(app.run.history.steps(), {0, "twice"}), Error) << "nothing was evicted";
+    EXPECT_THROW((void)altered_records(app.run.history.steps(), {0, "twice"}), Error)
+        << "nothing was evicted";
 }
 
 /// Lessons in the window's state, without a window.

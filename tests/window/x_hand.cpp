@@ -38,6 +38,7 @@ pid_t spawn(const std::vector<std::string>& words, const std::filesystem::path& 
     unsetenv("WAYLAND_DISPLAY");
     // The Monkey may ask for a model. None must come from a network or from the person at the machine.
     setenv("XDG_CACHE_HOME", (folder / "cache").c_str(), 1);
+    setenv("XDG_DATA_HOME", (folder / "data").c_str(), 1);
     setenv("PIP_NO_INDEX", "1", 1);
     unsetenv("PIP_FIND_LINKS");
     execvp(arguments[0], arguments.data());

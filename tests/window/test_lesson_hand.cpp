@@ -1,0 +1,128 @@
+// Three lessons with a real pointer and the keys of a presenter's remote: predictions are clicked, the
+// reveal measures, controls are dragged, and a lesson of one's own is edited in place.
+#include "tests/window/x_hand.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace keyhole {
+namespace {
+
+using Json = nlohmann::json;
+
+class LessonHand : public testing::XHand {
+  protected:
+    LessonHand() { width_ = 1920, height_ = 1080; }
+    void open(int number) {
+        start(fmt::format("--lesson {}", number));
+        if (HasFatalFailure()) return;
+        ASSERT_TRUE(wait_until("the lesson", [&](const Json& now) {
+            return !now["lesson"].is_null() && now["lesson"]["busy"] == false && now["idle"] == true;
+        }));
+    }
+    Json lesson() { return report()["lesson"]; }
+    bool reveals(const std::string& what) {
+        return wait_until(what, [](const Json& now) {
+            return now["lesson"]["revealed"] == true && now["lesson"]["measured"] > 0 && now["idle"] == true;
+        });
+    }
+    bool comes_to(int step) {
+        return wait_until(fmt::format("step {}", step), [&](const Json& now) {
+            return now["lesson"]["step"] == step && now["lesson"]["busy"] == false && now["idle"] == true;
+        });
+    }
+};
+
+TEST_F(LessonHand, TheLostNeedleByChoiceAndSlider) {
+    open(6);
+    if (HasFatalFailure()) return;
+    EXPECT_TRUE(shows("lesson.ring of words")) << "the digits are ringed";
+    click("lesson.predict 2");
+    EXPECT_EQ(lesson()["choice"], 2);
+    click("lesson.next");
+    ASSERT_TRUE(reveals("the answers"));
+    EXPECT_EQ(lesson()["holds"], true);
+    key("Next");  // Page Down of a remote
+    ASSERT_TRUE(comes_to(2));
+    key("Next");
+    ASSERT_TRUE(reveals("the heads"));
+    key("Prior");
+    ASSERT_TRUE(comes_to(1));
+    click("lesson.step 3");
+    ASSERT_TRUE(comes_to(3));
+    key("Next");
+    ASSERT_TRUE(reveals("who keeps the digits"));
+    drag("lesson.play", 0.02, 0.5, 0.98, 0.5);
+    ASSERT_TRUE(wait_until("the dragged budget", [](const Json& now) {
+        return now["commands"]["last"].back() == "lesson.play" && now["idle"] == true;
+    }));
+    EXPECT_EQ(lesson()["holds"], true) << "what was measured at the reveal stays";
+    click("lesson.reset");
+    ASSERT_TRUE(comes_to(3));
+    EXPECT_EQ(lesson()["revealed"], false);
+    // Controls of the window stay unlocked: the head is chosen in the atlas while a ring is elsewhere.
+    const Json before = report()["head"];
+    click("pane atlas", 0.9, 0.85);
+    EXPECT_NE(report()["head"], before);
+    click("lesson.close");
+    EXPECT_TRUE(report()["lesson"].is_null());
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+TEST_F(LessonHand, ATokenIsClickedInTheText) {
+    open(18);
+    if (HasFatalFailure()) return;
+    EXPECT_FALSE(shows("lesson.ring of words")) << "a ring around the digits would give them away";
+    const Json now = report();
+    std::string digit;
+    for (const auto& [name, box] : now["items"].items())
+        if (name == "token 80") digit = name;
+    ASSERT_FALSE(digit.empty()) << "the digits are in sight";
+    click(digit);
+    ASSERT_FALSE(report()["pick"].is_null()) << "the ring's window takes no input";
+    key("Next");
+    ASSERT_TRUE(reveals("what the token changes"));
+    EXPECT_EQ(lesson()["holds"], true);
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+TEST_F(LessonHand, TheDoctorAndALessonOfOnesOwn) {
+    open(15);
+    if (HasFatalFailure()) return;
+    click("lesson.predict 2");
+    key("Next");
+    ASSERT_TRUE(reveals("an honest loss"));
+    key("Next");
+    ASSERT_TRUE(comes_to(2));
+    key("Next");
+    ASSERT_TRUE(reveals("a broken cache"));
+    EXPECT_EQ(report()["phase"], "trace");
+    EXPECT_EQ(lesson()["holds"], true);
+    key("Prior");
+    ASSERT_TRUE(comes_to(1));
+    EXPECT_NE(report()["phase"], "trace");
+    // Saves the run as a lesson and edits its text in place.
+    click("menu Lessons");
+    click("menu lesson.save", 0.3);
+    ASSERT_TRUE(wait_until("the saved lesson", [](const Json& now) {
+        return now["lesson"]["name"] == "my-lesson" && now["lesson"]["busy"] == false && now["idle"] == true;
+    }));
+    click("lesson.field text");
+    ASSERT_TRUE(wait_until("a field", [](const Json& now) { return now["typing"] == true; }));
+    key("Ctrl+A");
+    type("Look at lane 1.");
+    click("lesson.edit");
+    ASSERT_TRUE(wait_until("the text is set", [](const Json& now) { return now["typing"] == false; }));
+    std::ifstream file(folder_ / "data/keyhole/lessons/my-lesson.json");
+    std::ostringstream text;
+    text << file.rdbuf();
+    EXPECT_NE(text.str().find("Look at lane 1."), std::string::npos) << text.str();
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+}  // namespace
+}  // namespace keyhole
