@@ -121,6 +121,7 @@ struct Look {
     std::string pane;  ///< one of look_panes()
     TokenSet tokens;   ///< a ring around these words, in the text
     std::optional<int> lane, layer, head;
+    std::optional<int> other;  ///< lane to compare with
     std::string mode;         ///< attention, mask, score
     std::string arrangement;  ///< explore, compare, teach
     std::string curve;        ///< a measure, or "watched"

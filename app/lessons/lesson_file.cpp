@@ -218,15 +218,17 @@ Claim read_claim(const nlohmann::json& value, const JsonField& field) {
 Look read_look(const nlohmann::json& value, const JsonField& field) {
     const Object in(
         value, field,
-        {"at", "words", "range", "part", "lane", "layer", "head", "mode", "arrangement", "curve"});
+        {"at", "words", "range", "part", "lane", "layer", "head", "mode", "arrangement", "curve", "other"});
     Look look;
     look.pane = in.text("at");
     const auto panes = look_panes();
     if (!look.pane.empty() && std::find(panes.begin(), panes.end(), look.pane) == panes.end())
         in.field("at").wanted(fmt::format("one of {}", fmt::join(panes, ", ")));
     look.tokens = read_tokens(in);
-    for (const auto& [name, to] :
-         {std::pair("lane", &look.lane), {"layer", &look.layer}, {"head", &look.head}})
+    for (const auto& [name, to] : {std::pair("lane", &look.lane),
+                                   {"layer", &look.layer},
+                                   {"head", &look.head},
+                                   {"other", &look.other}})
         if (in.has(name)) *to = in.field(name).integer(0, kMostPlaces);
     const auto one_of = [&](const char* name, std::initializer_list<std::string_view> known) {
         std::string text = in.text(name);
@@ -385,6 +387,7 @@ Json look_json(const Look& look) {
     if (look.lane) out["lane"] = *look.lane;
     if (look.layer) out["layer"] = *look.layer;
     if (look.head) out["head"] = *look.head;
+    if (look.other) out["other"] = *look.other;
     if (!look.mode.empty()) out["mode"] = look.mode;
     if (!look.arrangement.empty()) out["arrangement"] = look.arrangement;
     if (!look.curve.empty()) out["curve"] = look.curve;

@@ -134,7 +134,8 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const float status_height = std::round(22 * s), time_height = std::round(kTimeHeight * s);
 
     begin_whole_window(size, gap);
-    const Plan plan = plan_of(view, size.x / s, size.y / s, answers_height(context) / s);
+    const float words = lesson_looks_at_text(context) ? 230 : 0;
+    const Plan plan = plan_of(view, size.x / s, size.y / s, std::max(answers_height(context) / s, words));
     draw_menus(panels.top, context);
     draw(panels.top, context);
 

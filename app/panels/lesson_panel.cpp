@@ -131,11 +131,32 @@ void draw_look(const PanelContext& context, float width) {
     ImGui::End();
 }
 
-/// Draws wrapped words in a font.
+float width_of(std::string_view text) {
+    return ImGui::CalcTextSize(text.data(), text.data() + text.size()).x;
+}
+
+/// Draws words in a font, wrapped at blanks: Dear ImGui would also break a number at its point.
 void words(ImFont* font, std::string_view text, ImU32 color = theme::kText) {
     const ScopedFont in(font);
-    const ScopedColor ink(ImGuiCol_Text, color);
-    ImGui::TextWrapped("%.*s", static_cast<int>(text.size()), text.data());
+    WrappedText lines;
+    lines.set(text, ImGui::GetContentRegionAvail().x, width_of);
+    colored_text(color, lines.shown());
+}
+
+/// Wraps the lines of the edited field.
+int break_lines(ImGuiInputTextCallbackData* data) {
+    LessonPanel& panel = *static_cast<LessonPanel*>(data->UserData);
+    if (data->EventFlag == ImGuiInputTextFlags_CallbackEdit) {
+        const std::string_view now(data->Buf, to_index(data->BufTextLen));
+        const std::size_t cursor = panel.lines.edited(now, panel.cursor, to_index(data->CursorPos), width_of);
+        if (now != panel.lines.shown()) {
+            data->DeleteChars(0, data->BufTextLen);
+            data->InsertChars(0, panel.lines.shown().c_str());
+            data->CursorPos = data->SelectionStart = data->SelectionEnd = static_cast<int>(cursor);
+        }
+    }
+    panel.cursor = to_index(data->CursorPos);
+    return 0;
 }
 
 /// Draws a button that runs an action with arguments.
@@ -154,16 +175,20 @@ void text_or_field(LessonPanel& panel, const PanelContext& context, const char* 
         return;
     }
     small_words(context, field);
-    std::string draft = panel.edited == field ? panel.draft : for_field(text);
-    ImGui::InputTextMultiline(fmt::format("##{}", field).c_str(), &draft,
-                              {-1, ImGui::GetTextLineHeight() * static_cast<float>(lines) + context.px(10)});
+    // A field that is not edited shows the lesson's text.
+    const float width = ImGui::GetContentRegionAvail().x - 2 * ImGui::GetStyle().FramePadding.x -
+                        ImGui::GetStyle().ScrollbarSize;
+    if (panel.edited != field) panel.lines.set(for_field(text), width, width_of);
+    std::string shown = panel.lines.shown();
+    ImGui::InputTextMultiline(fmt::format("##{}", field).c_str(), &shown,
+                              {-1, ImGui::GetTextLineHeight() * static_cast<float>(lines) + context.px(10)},
+                              ImGuiInputTextFlags_CallbackEdit | ImGuiInputTextFlags_CallbackAlways |
+                                  ImGuiInputTextFlags_NoUndoRedo,
+                              break_lines, &panel);
     mark_item(context, fmt::format("lesson.field {}", field));
-    if (ImGui::IsItemActive()) {
-        panel.edited = field;
-        panel.draft = draft;
-    }
+    if (ImGui::IsItemActivated()) panel.edited = field;
     if (ImGui::IsItemDeactivatedAfterEdit())
-        run(context, fmt::format("lesson.set {} {}", field, from_field(draft)));
+        run(context, fmt::format("lesson.set {} {}", field, from_field(panel.lines.text())));
     if (ImGui::IsItemDeactivated() && panel.edited == field) panel.edited.clear();
 }
 
@@ -230,8 +255,9 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
         const Claim& claim = lesson.at().claims[to_index(asked.claim)];
         Measured shown;
         shown.value = double(value);
-        const std::string text =
-            lesson.guess ? "your guess: " + measured_text(claim, shown) : std::string("drag to guess");
+        const std::string text = lesson.guess      ? "your guess: " + measured_text(claim, shown)
+                                 : lesson.revealed ? std::string("no guess")
+                                                   : std::string("drag to guess");
         ImGui::SetNextItemWidth(-1);
         const ScopedDisabled disabled(lesson.revealed);
         const std::string format = [&] {  // a % sign is a format's
@@ -279,8 +305,7 @@ void draw_claims(const PanelContext& context) {
             if (const std::string now = measured_text(claims[i], lesson.now[i]);
                 now != measured_text(claims[i], m))
                 line += fmt::format(" (now {})", now);
-        const ScopedColor ink(ImGuiCol_Text, theme::kDim);
-        ImGui::TextWrapped("%s", line.c_str());
+        words(context.fonts.small, line, theme::kDim);
     }
 }
 
@@ -297,18 +322,15 @@ void draw_play(LessonPanel& panel, const PanelContext& context) {
         }
         return;
     }
-    if (panel.slider_step != app.lesson.step) {
-        panel.slider_step = app.lesson.step;
-        panel.slider = (play.low + play.high) / 2;
-        // Begins where the lane stands.
-        if (play.lane < app.run.lane_editor.n_lanes()) {
-            const std::string spec = format_lane_spec(app.run.lane_editor.lanes()[to_index(play.lane)]);
-            const std::size_t at = spec.find(play.key + "=");
-            double value = 0;
-            if (at != std::string::npos &&
-                std::sscanf(spec.c_str() + at + play.key.size() + 1, "%lf", &value) == 1)
-                panel.slider = std::clamp(value, play.low, play.high);
-        }
+    // Stands where the lane stands, unless a hand holds it.
+    if (!panel.slides && play.lane < app.run.lane_editor.n_lanes()) {
+        const std::string spec = format_lane_spec(app.run.lane_editor.lanes()[to_index(play.lane)]);
+        const std::size_t at = spec.find(play.key + "=");
+        double value = 0;
+        panel.slider = at != std::string::npos &&
+                               std::sscanf(spec.c_str() + at + play.key.size() + 1, "%lf", &value) == 1
+                           ? std::clamp(value, play.low, play.high)
+                           : (play.low + play.high) / 2;
     }
     const bool whole = play.high - play.low > 4;
     float value = static_cast<float>(panel.slider);
@@ -318,6 +340,7 @@ void draw_play(LessonPanel& panel, const PanelContext& context) {
             fmt::format("lane {}, {} {}", play.lane, play.key, whole ? "%.0f" : "%.2f").c_str()))
         panel.slider = double(whole ? std::round(value) : value);
     mark_item(context, "lesson.play");
+    panel.slides = ImGui::IsItemActive();
     // The engine works at the change, so it comes when the hand lets go.
     if (ImGui::IsItemDeactivatedAfterEdit()) run(context, fmt::format("lesson.play {:.4g}", panel.slider));
 }
@@ -430,7 +453,19 @@ void draw_buttons(const PanelContext& context) {
     ImGui::SameLine(0, gap);
     act_button(context, "lesson.reset", "Reset", width);
     ImGui::SameLine(0, gap);
-    const ScopedDisabled over(lesson.busy || (last && !reveals));
+    const ScopedDisabled over(lesson.busy);
+    if (last && !reveals) {
+        // At home a reader goes on with the next lesson.
+        const int next = lesson.lesson().number + 1;
+        const bool has_next =
+            lesson.lesson().number > 0 &&
+            std::any_of(lesson.shelf.begin(), lesson.shelf.end(),
+                        [&](const ShelvedLesson& one) { return one.lesson.number == next; });
+        has_next ? act_button(context, fmt::format("lesson {}", next), fmt::format("Lesson {} ▶", next),
+                              width, true)
+                 : act_button(context, "lesson", "All lessons", width, true);
+        return;
+    }
     act_button(context, "lesson.next", reveals ? (lesson.at().predict ? "Reveal" : "Show") : "Next ▶", width,
                true);
 }
@@ -495,6 +530,11 @@ float lesson_width(const PanelContext& context) {
     if (!context.app.lesson.open()) return 0;
     const float wide = ImGui::GetIO().DisplaySize.x;
     return std::round(std::min(std::clamp(wide * 0.26f, context.px(300), context.px(440)), wide * 0.45f));
+}
+
+bool lesson_looks_at_text(const PanelContext& context) {
+    const LessonState& lesson = context.app.lesson;
+    return lesson.shown && !lesson.lists && !lesson.asks && lesson.at().look.pane == "text";
 }
 
 void draw(LessonPanel& panel, const PanelContext& context) {

@@ -2,6 +2,7 @@
 /// play with; and the ring around the thing to look at. Window thread, within a frame.
 #pragma once
 
+#include "app/gl/wrapped_text.h"
 #include "app/panels/panel.h"
 
 #include <string>
@@ -10,13 +11,16 @@ namespace keyhole {
 
 struct LessonPanel {
     double slider = 0;  ///< of the control to play with
-    int slider_step = -1;
-    std::string edited;  ///< id of the field whose text is `draft`; empty: none
-    std::string draft;
+    bool slides = false;
+    std::string edited;  ///< id of the field that is edited; empty: none
+    WrappedText lines;   ///< its text
+    std::size_t cursor = 0;
 };
 
 /// Returns the width that a lesson takes from the panes, in pixels; 0: none is shown.
 float lesson_width(const PanelContext& context);
+/// Returns whether the lesson looks at the text, which then gets more room.
+bool lesson_looks_at_text(const PanelContext& context);
 /// Draws lesson and ring. Call after the panes, since the ring goes around one of them.
 void draw(LessonPanel& panel, const PanelContext& context);
 

@@ -93,6 +93,7 @@ void arrive(AppState& app, int step) {
     forget_prediction(app.lesson);
     app.view.pick.reset();
     app.lesson.look_due = false;
+    app.refusal.clear();  // of what the user did before
     app.lesson.busy = true;  // the look follows when the run has come to rest
 }
 
@@ -296,6 +297,7 @@ void advance_lesson(AppState& app) {
         if (lesson.at().predict && lesson.at().predict->kind == Prediction::Kind::token && app.view.pick)
             lesson.token = app.view.pick->position;
         lesson.revealed = true;
+        app.refusal.clear();
         queue(lesson, lesson.at().reveal_commands);
         return;
     }
@@ -393,6 +395,11 @@ bool refresh_lesson(AppState& app) {
     }
     if (lesson.asks) return changed;
     changed = run_waiting(app) || changed;
+    // The engine refused to give tokens back, for a claim.
+    if (lesson.revealed && !lesson.busy && lesson.asked_back && !app.refusal.empty()) {
+        lesson.fault = std::exchange(app.refusal, "");
+        changed = true;
+    }
     return measure(app) || changed;
 }
 
@@ -408,6 +415,7 @@ void apply_lesson_look(AppState& app) {
         look.pane != "compare")
         view.arrangement = Arrangement::teach;
     if (look.lane) view.lane = std::min(*look.lane, app.run.lane_editor.n_lanes() - 1);
+    if (look.other) view.other = std::min(*look.other, app.run.lane_editor.n_lanes() - 1);
     const ModelConfig& model = app.run.history.run().config;
     if (look.layer) view.layer = std::min(*look.layer, model.n_layers - 1);
     if (look.head) view.head = std::min(*look.head, model.n_heads - 1);

@@ -72,8 +72,14 @@ class Pictures : public testing::ProgramRun {
   protected:
     const std::vector<CatalogModel> own_catalog_ = own_catalog();
 
+    /// A part of the picture that is not dark.
+    struct Part {
+        int left = 400, top = 350, right = 800, bottom = 750;
+    };
+
     /// arguments: of the model and its prompt; empty: the demo's.
-    void compare(const std::string& name, const std::string& script, std::string arguments = "") {
+    void compare(const std::string& name, const std::string& script, std::string arguments = "",
+                 Part part = {400, 350, 800, 750}) {
         if (arguments.empty())
             arguments = "--model '" + testing::kModel + "' --prompt-file '" +
                         reference::source_folder().string() + "/assets/prompts/garden-gate.txt'";
@@ -95,8 +101,8 @@ class Pictures : public testing::ProgramRun {
         EXPECT_LT(difference(here, there), 0.03) << kept;
         // The comparison detects a missing pane.
         Picture other = there;
-        for (int y = 350; y < 750 && y < other.height; ++y)
-            for (int x = 400; x < 800 && x < other.width; ++x)
+        for (int y = part.top; y < part.bottom && y < other.height; ++y)
+            for (int x = part.left; x < part.right && x < other.width; ++x)
                 for (int c = 0; c < 3; ++c) other.rgb[to_index((y * other.width + x) * 3 + c)] = 30;
         EXPECT_GT(difference(there, other), 0.03);
     }
@@ -111,6 +117,11 @@ TEST_F(Pictures, Compare) {
         "compare",
         "step 60\nwait rows 60\nwait idle\nview.compare\nlane.focus 1\ncompare.with 2\nmode.mask\ngoto 3 5\n"
         "view.zoom 3 400 330\npick 420 372\n");
+}
+
+TEST_F(Pictures, ALesson) {
+    compare("lesson", "lesson.step 2\nwait idle\nlesson.predict 3\nlesson.next\n", "--lesson 6",
+            {1200, 100, 1590, 700});
 }
 
 /// With the real model, where it is here. It opens with seven lanes and their answers.
