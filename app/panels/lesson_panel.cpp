@@ -178,15 +178,19 @@ void text_or_field(LessonPanel& panel, const PanelContext& context, const char* 
     // A field that is not edited shows the lesson's text.
     const float width = ImGui::GetContentRegionAvail().x - 2 * ImGui::GetStyle().FramePadding.x -
                         ImGui::GetStyle().ScrollbarSize;
-    if (panel.edited != field) panel.lines.set(for_field(text), width, width_of);
-    std::string shown = panel.lines.shown();
+    WrappedText own;
+    if (panel.edited != field) own.set(for_field(text), width, width_of);
+    std::string shown = panel.edited == field ? panel.lines.shown() : own.shown();
     ImGui::InputTextMultiline(fmt::format("##{}", field).c_str(), &shown,
                               {-1, ImGui::GetTextLineHeight() * static_cast<float>(lines) + context.px(10)},
                               ImGuiInputTextFlags_CallbackEdit | ImGuiInputTextFlags_CallbackAlways |
                                   ImGuiInputTextFlags_NoUndoRedo,
                               break_lines, &panel);
     mark_item(context, fmt::format("lesson.field {}", field));
-    if (ImGui::IsItemActivated()) panel.edited = field;
+    if (ImGui::IsItemActivated()) {
+        panel.edited = field;
+        panel.lines = own;
+    }
     if (ImGui::IsItemDeactivatedAfterEdit())
         run(context, fmt::format("lesson.set {} {}", field, from_field(panel.lines.text())));
     if (ImGui::IsItemDeactivated() && panel.edited == field) panel.edited.clear();

@@ -2,6 +2,7 @@
 
 #include "app/lessons/lesson_file.h"
 #include "app/models/find_model.h"
+#include "engine/analysis/opening_head.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -93,7 +94,7 @@ void arrive(AppState& app, int step) {
     forget_prediction(app.lesson);
     app.view.pick.reset();
     app.lesson.look_due = false;
-    app.refusal.clear();  // of what the user did before
+    app.refusal.clear();     // of what the user did before
     app.lesson.busy = true;  // the look follows when the run has come to rest
 }
 
@@ -428,12 +429,29 @@ void apply_lesson_look(AppState& app) {
     if (asks_token) {
         view.watched.reset();
         lesson.in_sight = {0, app.run.last_row()};
-    } else if (!(look.tokens == TokenSet{})) {
+    } else if (look.tokens == TokenSet{}) {
+        const std::string& watch = run_of_step(lesson.lesson(), lesson.step).watch;
+        view.watched = find_span(app.run.history, 0, watch);  // none for an empty text
+    } else {
         if (const auto span = span_of(look.tokens, app.run.history, app.shown_lane())) {
             if (!look.tokens.words.empty()) view.watched = span;
             lesson.in_sight = {span->last, app.run.last_row()};
         }
     }
+    if (!look.layer && !lesson.revealed)
+        if (const auto place = opening_head(app.run.history, app.shown_lane(), view.watched)) {
+            view.layer = place->layer;
+            view.head = place->head;
+        }
+    if (view.watched && !lesson.revealed) {
+        view.curve_positions.clear();
+        for (int p = view.watched->first;
+             p <= view.watched->last && view.curve_positions.size() < ViewState::kMaxCurves; ++p)
+            view.curve_positions.push_back(p);
+    }
+    if (look.curve.empty() && view.watched) view.measure_curve = ViewState::kWatchedSpan;
+    if (look.curve.empty() && !view.watched && view.measure_curve == ViewState::kWatchedSpan)
+        view.measure_curve = -1;
     if (look.curve == "watched") view.measure_curve = ViewState::kWatchedSpan;
     if (const int curve = curve_index(look.curve); curve >= 0) view.measure_curve = curve;
     // Where the window has no room for all panes, the one to look at has its turn.

@@ -83,8 +83,10 @@ void run_gui(const GuiArguments& arguments) {
         const Lesson lesson = find_lesson(arguments.lesson, shelved_lessons()).lesson;
         options.lesson = arguments.lesson;
         if (run.model.empty()) run.model = lesson.run.model;
-        if (options.setup.prompt.empty() && run.prompt_file.empty())
+        if (options.setup.prompt.empty() && run.prompt_file.empty()) {
             options.setup.prompt = words_of(lesson.run.prompt);
+            options.setup.guide = {lesson.run.answer, lesson.run.watch, {lesson.run.stop}};
+        }
         if (run.lanes.empty()) run.lanes = lesson.run.lanes;
     }
     // Last but for the story, since it may get a model. A trace shows itself without one.
