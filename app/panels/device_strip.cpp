@@ -34,7 +34,7 @@ void draw_offer(const PanelContext& context, const Verdict& verdict) {
 }
 
 void draw_failure(const PanelContext& context, const Verdict& verdict) {
-    colored_text(theme::kFault,
+    colored_text(theme::colors().fault,
                  fitted(fmt::format("{} failed its proof: {}",
                                     verdict.device.name.empty() ? "The CUDA device" : verdict.device.name,
                                     verdict.reason),

@@ -81,13 +81,13 @@ std::vector<Box> token_boxes(const PanelContext& context, const LessonState& les
 void cover_answers(const PanelContext& context, ImDrawList& list) {
     const Box answers = item_box(context, "pane answers");
     if (answers.empty()) return;
-    list.AddRectFilled(answers.min, answers.max, theme::kPanel, context.px(4));
+    list.AddRectFilled(answers.min, answers.max, theme::colors().panel, context.px(4));
     const char* const words = "The answers are covered until the reveal.";
     const ImVec2 size = ImGui::CalcTextSize(words);
     list.PushClipRect(answers.min, answers.max);
     list.AddText({std::max(answers.min.x, (answers.min.x + answers.max.x - size.x) / 2),
                   (answers.min.y + answers.max.y - size.y) / 2},
-                 theme::kDim, words);
+                 theme::colors().dim, words);
     list.PopClipRect();
 }
 
@@ -114,7 +114,7 @@ void draw_look(const PanelContext& context, float width) {
     // What could give the answer away is hardly to be seen before the reveal.
     const LessonStep& step = lesson.at();
     const bool hides = step.predict && !lesson.revealed && !lesson.edits;
-    const ImU32 shade = theme::rgb(14, 15, 19, hides ? 228 : 120);
+    const ImU32 shade = theme::faded(theme::colors().window, hides ? 0.9f : 0.5f);
     list.AddRectFilled({0, 0}, {end.x, low.y}, shade);
     list.AddRectFilled({0, high.y}, end, shade);
     list.AddRectFilled({0, low.y}, {low.x, high.y}, shade);
@@ -122,10 +122,11 @@ void draw_look(const PanelContext& context, float width) {
     if (hides && std::any_of(step.claims.begin(), step.claims.end(),
                              [](const Claim& claim) { return claim.measure == "answer"; }))
         cover_answers(context, list);
-    list.AddRect(low, high, theme::kWarm, context.px(6), 0, tokens.empty() ? thick : context.px(1.5f));
+    list.AddRect(low, high, theme::colors().warm, context.px(6), 0,
+                 tokens.empty() ? thick : context.px(1.5f));
     for (const Box& token : tokens)
         list.AddRect({token.min.x - pad, token.min.y - pad}, {token.max.x + pad, token.max.y + pad},
-                     theme::kWarm, context.px(4), 0, thick);
+                     theme::colors().warm, context.px(4), 0, thick);
     mark_area(context, tokens.empty() ? "lesson.ring" : "lesson.ring of words",
               tokens.empty() ? low : tokens.front().min, tokens.empty() ? high : tokens.front().max);
     ImGui::End();
@@ -136,7 +137,7 @@ float width_of(std::string_view text) {
 }
 
 /// Draws words in a font, wrapped at blanks: Dear ImGui would also break a number at its point.
-void words(ImFont* font, std::string_view text, ImU32 color = theme::kText) {
+void words(ImFont* font, std::string_view text, ImU32 color = theme::colors().text) {
     const ScopedFont in(font);
     WrappedText lines;
     lines.set(text, ImGui::GetContentRegionAvail().x, width_of);
@@ -169,7 +170,7 @@ void act_button(const PanelContext& context, const std::string& action, const st
 
 /// Draws a text of the lesson; while it is edited, a field. A changed text is set when the field is left.
 void text_or_field(LessonPanel& panel, const PanelContext& context, const char* field,
-                   const std::string& text, ImFont* font, int lines, ImU32 color = theme::kText) {
+                   const std::string& text, ImFont* font, int lines, ImU32 color = theme::colors().text) {
     if (!context.app.lesson.edits) {
         if (!text.empty()) words(font, text, color);
         return;
@@ -208,16 +209,17 @@ void draw_rail(const PanelContext& context) {
         const float radius = context.px(i == lesson.step ? 9 : 6);
         if (i > 0)
             list.AddLine({centre.x - apart + context.px(9), centre.y}, {centre.x - context.px(9), centre.y},
-                         i <= lesson.step ? theme::kAccent : theme::kLine, context.px(2));
+                         i <= lesson.step ? theme::colors().accent : theme::colors().line, context.px(2));
         const bool done = i < lesson.step || (i == lesson.step && lesson.revealed);
-        list.AddCircleFilled(centre, radius, done ? theme::kAccent : theme::kCard);
-        list.AddCircle(centre, radius, i <= lesson.step ? theme::kAccent : theme::kLine, 0, context.px(2));
+        list.AddCircleFilled(centre, radius, done ? theme::colors().accent : theme::colors().card);
+        list.AddCircle(centre, radius, i <= lesson.step ? theme::colors().accent : theme::colors().line, 0,
+                       context.px(2));
         const ScopedFont small(context.fonts.small);
         if (i == lesson.step) {
             const std::string number = std::to_string(i + 1);
             const ImVec2 wide = ImGui::CalcTextSize(number.c_str());
             list.AddText({centre.x - wide.x / 2, centre.y - wide.y / 2},
-                         done ? theme::rgb(16, 20, 24) : theme::kText, number.c_str());
+                         done ? theme::colors().window : theme::colors().text, number.c_str());
         }
         ImGui::SetCursorScreenPos({centre.x - apart / 2, at.y});
         const ScopedId id(i);
@@ -233,14 +235,14 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
     const LessonState& lesson = context.app.lesson;
     const Prediction& asked = *lesson.at().predict;
     ImGui::Spacing();
-    text_or_field(panel, context, "predict", asked.question, context.fonts.large, 2, theme::kAccent);
+    text_or_field(panel, context, "predict", asked.question, context.fonts.large, 2, theme::colors().accent);
     if (asked.kind == Prediction::Kind::choice) {
         for (std::size_t i = 0; i < asked.choices.size(); ++i) {
             const bool mine = lesson.choice == static_cast<int>(i),
                        right = lesson.revealed && asked.right == static_cast<int>(i);
-            const ScopedColor ground(ImGuiCol_Button, right  ? theme::rgb(36, 92, 60)
-                                                      : mine ? theme::rgb(52, 92, 138)
-                                                             : theme::kCard);
+            const ScopedColor ground(ImGuiCol_Button, right  ? theme::colors().run
+                                                      : mine ? theme::colors().lit
+                                                             : theme::colors().card);
             const ScopedVar align(ImGuiStyleVar_ButtonTextAlign, {0, 0.5f});
             const float room = ImGui::GetContentRegionAvail().x;
             const std::string label = fitted(fmt::format("{} {}",
@@ -282,11 +284,11 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
               token ? fmt::format("you clicked “{}”",
                                   visible(token_words(context.app, context.app.shown_lane(), *token)))
                     : std::string("click a token in the text"),
-              theme::kDim);
+              theme::colors().dim);
     }
     if (const std::optional<bool> right = predicted_right(context.app))
         words(context.fonts.bold, *right ? "Your prediction was right." : "Your prediction was different.",
-              *right ? theme::kGood : theme::kWarm);
+              *right ? theme::colors().good : theme::colors().warm);
 }
 
 /// Draws what the claims say, what was measured, and whether it holds.
@@ -297,11 +299,14 @@ void draw_claims(const PanelContext& context) {
     bool all = true;
     for (const Measured& m : shown) all = all && (m.holds || m.pending);
     if (!all)
-        words(context.fonts.bold, "This model does not show all of it: see the red lines.", theme::kFault);
+        words(context.fonts.bold, "This model does not show all of it: see the red lines.",
+              theme::colors().fault);
     const ScopedFont font(context.fonts.small);
     for (std::size_t i = 0; i < claims.size() && i < shown.size(); ++i) {
         const Measured& m = shown[i];
-        const ImU32 color = m.pending ? theme::kDim : m.holds ? theme::kGood : theme::kFault;
+        const ImU32 color = m.pending ? theme::colors().dim
+                            : m.holds ? theme::colors().good
+                                      : theme::colors().fault;
         colored_text(color, m.pending ? "…" : m.holds ? "✓" : "✗");
         ImGui::SameLine();
         std::string line = fmt::format("{}; measured {}", claim_text(claims[i]), measured_text(claims[i], m));
@@ -309,7 +314,7 @@ void draw_claims(const PanelContext& context) {
             if (const std::string now = measured_text(claims[i], lesson.now[i]);
                 now != measured_text(claims[i], m))
                 line += fmt::format(" (now {})", now);
-        words(context.fonts.small, line, theme::kDim);
+        words(context.fonts.small, line, theme::colors().dim);
     }
 }
 
@@ -317,7 +322,7 @@ void draw_play(LessonPanel& panel, const PanelContext& context) {
     const AppState& app = context.app;
     const LessonControl& play = *app.lesson.at().play;
     ImGui::Spacing();
-    words(context.fonts.bold, "Try it", theme::kAccent);
+    words(context.fonts.bold, "Try it", theme::colors().accent);
     words(context.fonts.book, play.text);
     if (play.key.empty()) {
         for (std::size_t i = 0; i < play.buttons.size(); ++i) {
@@ -359,24 +364,24 @@ void draw_step(LessonPanel& panel, const PanelContext& context) {
     text_or_field(panel, context, "text", step.text, context.fonts.large, 5);
     if (step.predict) draw_prediction(panel, context);
     ImGui::Spacing();
-    if (!lesson.fault.empty()) words(context.fonts.book, lesson.fault, theme::kFault);
-    if (lesson.busy) words(context.fonts.book, "the lesson's run is under way…", theme::kDim);
+    if (!lesson.fault.empty()) words(context.fonts.book, lesson.fault, theme::colors().fault);
+    if (lesson.busy) words(context.fonts.book, "the lesson's run is under way…", theme::colors().dim);
     if (lesson.revealed && !lesson.busy) {
         const std::vector<Measured>& shown = lesson.at_reveal.empty() ? lesson.now : lesson.at_reveal;
         if (lesson.edits)
             text_or_field(panel, context, "reveal", step.reveal, context.fonts.book, 5);
         else if (!step.reveal.empty())
-            words(context.fonts.large, with_values(step.reveal, step.claims, shown),
-                  theme::rgb(240, 226, 190));
+            words(context.fonts.large, with_values(step.reveal, step.claims, shown), theme::colors().warm);
         draw_claims(context);
         if (step.play) draw_play(panel, context);
     }
     if (lesson.shows_notes && (lesson.edits || !step.note.empty() || !lesson.lesson().note.empty())) {
         ImGui::Spacing();
-        words(context.fonts.bold, "For the teacher", theme::kAccent);
+        words(context.fonts.bold, "For the teacher", theme::colors().accent);
         if (lesson.step == 0 || lesson.edits)
-            text_or_field(panel, context, "note", lesson.lesson().note, context.fonts.small, 3, theme::kDim);
-        text_or_field(panel, context, "step.note", step.note, context.fonts.small, 3, theme::kDim);
+            text_or_field(panel, context, "note", lesson.lesson().note, context.fonts.small, 3,
+                          theme::colors().dim);
+        text_or_field(panel, context, "step.note", step.note, context.fonts.small, 3, theme::colors().dim);
     }
 }
 
@@ -390,7 +395,7 @@ void draw_pre_flight(const PanelContext& context) {
     words(context.fonts.book, fmt::format("This lesson is made for {}. {} is loaded.", own, loaded));
     ImGui::Spacing();
     if (lesson.check_job.running()) {
-        words(context.fonts.book, fmt::format("Checking what {} shows…", loaded), theme::kDim);
+        words(context.fonts.book, fmt::format("Checking what {} shows…", loaded), theme::colors().dim);
         ImGui::ProgressBar(static_cast<float>(lesson.check_job.progress()), {-1, 0});
     } else if (lesson.check != nullptr) {
         const std::vector<int> failing = lesson.check->failing();
@@ -401,9 +406,9 @@ void draw_pre_flight(const PanelContext& context) {
                                 failing.size() == 1 ? "one step" : "these steps",
                                 failing.size() == 1 ? "does" : "do",
                                 failing.size() == 1 ? "it says" : "they say", fmt::join(failing, ", ")),
-              failing.empty() ? theme::kGood : theme::kWarm);
+              failing.empty() ? theme::colors().good : theme::colors().warm);
     } else if (const std::string fault = lesson.check_job.fault(); !fault.empty()) {
-        words(context.fonts.book, fault, theme::kFault);
+        words(context.fonts.book, fault, theme::colors().fault);
     }
     ImGui::Spacing();
     const CatalogModel* model = find_in_catalog(app.catalog, own);
@@ -481,7 +486,7 @@ void draw_panel(LessonPanel& panel, const PanelContext& context, float width) {
     ImGui::SetNextWindowSize({width, size.y});
     const ScopedVar rounding(ImGuiStyleVar_WindowRounding, 0),
         padding(ImGuiStyleVar_WindowPadding, {context.px(12), context.px(10)});
-    const ScopedColor ground(ImGuiCol_WindowBg, theme::kPanel);
+    const ScopedColor ground(ImGuiCol_WindowBg, theme::colors().panel);
     ImGui::Begin("lesson", nullptr,
                  ImGuiWindowFlags_NoTitleBar | ImGuiWindowFlags_NoResize | ImGuiWindowFlags_NoMove |
                      ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoBringToFrontOnFocus);
@@ -495,7 +500,7 @@ void draw_panel(LessonPanel& panel, const PanelContext& context, float width) {
         const ScopedFont font(context.fonts.small);
         const std::string number =
             lesson.lesson().number > 0 ? fmt::format("Lesson {}", lesson.lesson().number) : "Lesson";
-        colored_text(theme::kDim, number);
+        colored_text(theme::colors().dim, number);
         ImGui::SameLine();
         act_button(context, "lesson", "All");
         ImGui::SameLine(0, context.px(3));
@@ -515,7 +520,7 @@ void draw_panel(LessonPanel& panel, const PanelContext& context, float width) {
         const ScopedChild body("body", {0, -foot});
         text_or_field(panel, context, "title", lesson.lesson().title, context.fonts.large, 1);
         text_or_field(panel, context, "question", lesson.lesson().question, context.fonts.book, 2,
-                      theme::kDim);
+                      theme::colors().dim);
         ImGui::Spacing();
         if (lesson.asks) {
             draw_pre_flight(context);
