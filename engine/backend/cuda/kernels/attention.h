@@ -173,7 +173,8 @@ struct SplitSum {
 template <class T>
 struct AttendSplit {
     static constexpr int kPhases = 6;
-    static constexpr int kGroups = 32;  ///< threads that reduce a first share
+    static constexpr int kGroups = 32;   ///< threads that reduce a first share
+    static constexpr int kInFlight = 4;  ///< reads of keys or values under way in a thread
     struct Shared {
         float q[kMaxHeadDim];
         float logit[kSplit], tempered[kSplit];  ///< from phase 3 on: the weights exp(. - max)
@@ -268,11 +269,22 @@ struct AttendSplit {
         } else if (steps != 0 && dims > 0) {
             dot = dot_turned(shared.q, head, slot, steps);
         } else {
-            for (int c = 0; c < head_dim / 8; ++c) {
-                const Pack<T> pack = reinterpret_cast<const Pack<T>*>(
-                    head.keys)[static_cast<std::int64_t>(c) * head.capacity + slot];
-                for (int j = 0; j < 8; ++j) dot = add(dot, mul(shared.q[c * 8 + j], widen(pack.x[j])));
+            const Pack<T>* packs = in_device_memory(reinterpret_cast<const Pack<T>*>(head.keys)) + slot;
+            const std::int64_t capacity = head.capacity;
+            int c = 0;
+            // The same terms in the same order as one by one.
+            for (; c + kInFlight <= head_dim / 8; c += kInFlight) {
+                Pack<T> pack[kInFlight];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+                for (int k = 0; k < kInFlight; ++k) pack[k] = packs[(c + k) * capacity];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+                for (int k = 0; k < kInFlight; ++k) dot = add_pack(dot, shared.q + (c + k) * 8, pack[k]);
             }
+            for (; c < head_dim / 8; ++c) dot = add_pack(dot, shared.q + c * 8, packs[c * capacity]);
         }
         float zeta = 0;
         if (rule.noise_kind != static_cast<int>(NoiseKind::none))
@@ -288,6 +300,11 @@ struct AttendSplit {
         logits.of(lane, h, row_stride)[slot] = local.logit;
         if (rule.tempers != 0) tempered.of(lane, h, row_stride)[slot] = local.tempered;
         if (noise.data != nullptr) noise.of(lane, h, row_stride)[slot] = zeta;
+    }
+
+    KH_FN static float add_pack(float dot, const float* q_row, const Pack<T>& pack) {
+        for (int j = 0; j < 8; ++j) dot = add(dot, mul(q_row[j], widen(pack.x[j])));
+        return dot;
     }
 
     KH_FN static float key_at(const DeviceHead<T>& head, int slot, int i) {
@@ -345,11 +362,24 @@ struct AttendSplit {
         const int part = block.thread / packs, pack = block.thread % packs;
         if (part >= parts) return;
         float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-        for (int i = part; i < n; i += parts) {
-            const Pack<T> v = reinterpret_cast<const Pack<T>*>(
-                head.values)[static_cast<std::int64_t>(first + i) * packs + pack];
+        const Pack<T>* values = in_device_memory(reinterpret_cast<const Pack<T>*>(head.values)) +
+                                static_cast<std::int64_t>(first) * packs + pack;
+        const auto add_slot = [&](int i, const Pack<T>& v) {
             for (int j = 0; j < 8; ++j) sum[j] = add(sum[j], mul(shared.logit[i], widen(v.x[j])));
+        };
+        int i = part;
+        for (; i + (kInFlight - 1) * parts < n; i += kInFlight * parts) {
+            Pack<T> v[kInFlight];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (int k = 0; k < kInFlight; ++k) v[k] = values[(i + k * parts) * packs];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (int k = 0; k < kInFlight; ++k) add_slot(i + k * parts, v[k]);
         }
+        for (; i < n; i += parts) add_slot(i, values[i * packs]);
         for (int j = 0; j < 8; ++j) shared.values[block.thread][j] = sum[j];
     }
 
