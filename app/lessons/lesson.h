@@ -122,9 +122,9 @@ struct Look {
     TokenSet tokens;   ///< a ring around these words, in the text
     std::optional<int> lane, layer, head;
     std::optional<int> other;  ///< lane to compare with
-    std::string mode;         ///< attention, mask, score
-    std::string arrangement;  ///< explore, compare, teach
-    std::string curve;        ///< a measure, or "watched"
+    std::string mode;          ///< attention, mask, score
+    std::string arrangement;   ///< explore, compare, teach
+    std::string curve;         ///< a measure, or "watched"
     bool operator==(const Look&) const = default;
 };
 std::vector<std::string_view> look_panes();

@@ -50,8 +50,9 @@ constexpr std::array kMeasures = {
     ClaimMeasure{"kl_most", false, Unit::number, "The largest KL of lane 0 to the lane in the steps, nats."},
     ClaimMeasure{"agreement", false, Unit::share,
                  "Share of the steps after which the lane and lane 0 find the same token most likely."},
-    ClaimMeasure{"recent_share", false, Unit::share,
-                 "Share of the stored tokens that are among the newest k, which TOVA finds to be 73 to 76 %."},
+    ClaimMeasure{
+        "recent_share", false, Unit::share,
+        "Share of the stored tokens that are among the newest k, which TOVA finds to be 73 to 76 %."},
     ClaimMeasure{"lifetime", false, Unit::number, "Steps that a token stays stored, mean over tokens."},
     ClaimMeasure{"retained_mass", false, Unit::share,
                  "Share of full attention that is on stored tokens; needs shadow=on."},

@@ -137,10 +137,11 @@ float width_of(std::string_view text) {
 }
 
 /// Draws words in a font, wrapped at blanks: Dear ImGui would also break a number at its point.
-void words(ImFont* font, std::string_view text, ImU32 color = theme::colors().text) {
+void words(const PanelContext& context, ImFont* font, std::string_view text,
+           ImU32 color = theme::colors().text) {
     const ScopedFont in(font);
     WrappedText lines;
-    lines.set(text, ImGui::GetContentRegionAvail().x, width_of);
+    lines.set(context.app.glyphs.text(text), ImGui::GetContentRegionAvail().x, width_of);
     colored_text(color, lines.shown());
 }
 
@@ -172,7 +173,7 @@ void act_button(const PanelContext& context, const std::string& action, const st
 void text_or_field(LessonPanel& panel, const PanelContext& context, const char* field,
                    const std::string& text, ImFont* font, int lines, ImU32 color = theme::colors().text) {
     if (!context.app.lesson.edits) {
-        if (!text.empty()) words(font, text, color);
+        if (!text.empty()) words(context, font, text, color);
         return;
     }
     small_words(context, field);
@@ -249,7 +250,7 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
                                                          right  ? "✓"
                                                          : mine ? "●"
                                                                 : "○",
-                                                         asked.choices[i]),
+                                                         context.app.glyphs.text(asked.choices[i])),
                                              room - context.px(12));
             if (ImGui::Button(fmt::format("{}##choice{}", label, i).c_str(), {room, 0}))
                 run(context, fmt::format("lesson.predict {}", i + 1));
@@ -280,14 +281,15 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
                                          : context.app.view.pick
                                              ? std::optional<int>(context.app.view.pick->position)
                                              : std::nullopt;
-        words(context.fonts.book,
+        words(context, context.fonts.book,
               token ? fmt::format("you clicked “{}”",
                                   visible(token_words(context.app, context.app.shown_lane(), *token)))
                     : std::string("click a token in the text"),
               theme::colors().dim);
     }
     if (const std::optional<bool> right = predicted_right(context.app))
-        words(context.fonts.bold, *right ? "Your prediction was right." : "Your prediction was different.",
+        words(context, context.fonts.bold,
+              *right ? "Your prediction was right." : "Your prediction was different.",
               *right ? theme::colors().good : theme::colors().warm);
 }
 
@@ -299,7 +301,7 @@ void draw_claims(const PanelContext& context) {
     bool all = true;
     for (const Measured& m : shown) all = all && (m.holds || m.pending);
     if (!all)
-        words(context.fonts.bold, "This model does not show all of it: see the red lines.",
+        words(context, context.fonts.bold, "This model does not show all of it: see the red lines.",
               theme::colors().fault);
     const ScopedFont font(context.fonts.small);
     for (std::size_t i = 0; i < claims.size() && i < shown.size(); ++i) {
@@ -314,7 +316,7 @@ void draw_claims(const PanelContext& context) {
             if (const std::string now = measured_text(claims[i], lesson.now[i]);
                 now != measured_text(claims[i], m))
                 line += fmt::format(" (now {})", now);
-        words(context.fonts.small, line, theme::colors().dim);
+        words(context, context.fonts.small, line, theme::colors().dim);
     }
 }
 
@@ -322,8 +324,8 @@ void draw_play(LessonPanel& panel, const PanelContext& context) {
     const AppState& app = context.app;
     const LessonControl& play = *app.lesson.at().play;
     ImGui::Spacing();
-    words(context.fonts.bold, "Try it", theme::colors().accent);
-    words(context.fonts.book, play.text);
+    words(context, context.fonts.bold, "Try it", theme::colors().accent);
+    words(context, context.fonts.book, play.text);
     if (play.key.empty()) {
         for (std::size_t i = 0; i < play.buttons.size(); ++i) {
             if (i > 0) next_to(play.buttons[i].label.c_str(), context.px(4));
@@ -364,20 +366,22 @@ void draw_step(LessonPanel& panel, const PanelContext& context) {
     text_or_field(panel, context, "text", step.text, context.fonts.large, 5);
     if (step.predict) draw_prediction(panel, context);
     ImGui::Spacing();
-    if (!lesson.fault.empty()) words(context.fonts.book, lesson.fault, theme::colors().fault);
-    if (lesson.busy) words(context.fonts.book, "the lesson's run is under way…", theme::colors().dim);
+    if (!lesson.fault.empty()) words(context, context.fonts.book, lesson.fault, theme::colors().fault);
+    if (lesson.busy)
+        words(context, context.fonts.book, "the lesson's run is under way…", theme::colors().dim);
     if (lesson.revealed && !lesson.busy) {
         const std::vector<Measured>& shown = lesson.at_reveal.empty() ? lesson.now : lesson.at_reveal;
         if (lesson.edits)
             text_or_field(panel, context, "reveal", step.reveal, context.fonts.book, 5);
         else if (!step.reveal.empty())
-            words(context.fonts.large, with_values(step.reveal, step.claims, shown), theme::colors().warm);
+            words(context, context.fonts.large, with_values(step.reveal, step.claims, shown),
+                  theme::colors().warm);
         draw_claims(context);
         if (step.play) draw_play(panel, context);
     }
     if (lesson.shows_notes && (lesson.edits || !step.note.empty() || !lesson.lesson().note.empty())) {
         ImGui::Spacing();
-        words(context.fonts.bold, "For the teacher", theme::colors().accent);
+        words(context, context.fonts.bold, "For the teacher", theme::colors().accent);
         if (lesson.step == 0 || lesson.edits)
             text_or_field(panel, context, "note", lesson.lesson().note, context.fonts.small, 3,
                           theme::colors().dim);
@@ -392,14 +396,15 @@ void draw_pre_flight(const PanelContext& context) {
     const std::string loaded =
         app.run.has_steps() ? std::filesystem::path(app.run.history.run().model_path).filename().string()
                             : std::string("the loaded model");
-    words(context.fonts.book, fmt::format("This lesson is made for {}. {} is loaded.", own, loaded));
+    words(context, context.fonts.book, fmt::format("This lesson is made for {}. {} is loaded.", own, loaded));
     ImGui::Spacing();
     if (lesson.check_job.running()) {
-        words(context.fonts.book, fmt::format("Checking what {} shows…", loaded), theme::colors().dim);
+        words(context, context.fonts.book, fmt::format("Checking what {} shows…", loaded),
+              theme::colors().dim);
         ImGui::ProgressBar(static_cast<float>(lesson.check_job.progress()), {-1, 0});
     } else if (lesson.check != nullptr) {
         const std::vector<int> failing = lesson.check->failing();
-        words(context.fonts.book,
+        words(context, context.fonts.book,
               failing.empty()
                   ? fmt::format("{} shows all of it.", loaded)
                   : fmt::format("On {} {} {} not show what {}: {}.", loaded,
@@ -408,7 +413,7 @@ void draw_pre_flight(const PanelContext& context) {
                                 failing.size() == 1 ? "it says" : "they say", fmt::join(failing, ", ")),
               failing.empty() ? theme::colors().good : theme::colors().warm);
     } else if (const std::string fault = lesson.check_job.fault(); !fault.empty()) {
-        words(context.fonts.book, fault, theme::colors().fault);
+        words(context, context.fonts.book, fault, theme::colors().fault);
     }
     ImGui::Spacing();
     const CatalogModel* model = find_in_catalog(app.catalog, own);
@@ -439,7 +444,9 @@ void draw_list(const PanelContext& context) {
                                       ? fmt::format("{:>2}  {}", one.lesson.number, one.lesson.title)
                                   : one.fault.empty() ? "•  " + one.lesson.title
                                                       : "✗  " + one.name;
-        if (ImGui::Selectable(fitted(label, ImGui::GetContentRegionAvail().x).c_str()) && one.fault.empty())
+        if (ImGui::Selectable(
+                fitted(context.app.glyphs.text(label), ImGui::GetContentRegionAvail().x).c_str()) &&
+            one.fault.empty())
             asked = one.file.string();
         mark_item(context, fmt::format("lesson {}",
                                        one.lesson.number > 0 ? std::to_string(one.lesson.number) : one.name));

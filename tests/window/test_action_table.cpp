@@ -52,8 +52,8 @@ TEST(MenuBar, ListsActionsOfTheTableOnceEach) {
             }
         }
     }
-    EXPECT_EQ(titles,
-              (std::vector<std::string_view>{"File", "Edit", "View", "Run", "Lanes", "Token", "Lessons", "Help"}));
+    EXPECT_EQ(titles, (std::vector<std::string_view>{"File", "Edit", "View", "Run", "Lanes", "Token",
+                                                     "Lessons", "Help"}));
     EXPECT_EQ(menu_of("dump-cells"), "");
 }
 
