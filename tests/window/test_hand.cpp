@@ -22,7 +22,8 @@ namespace {
 using Json = nlohmann::json;
 
 /// Contains every key that is a command by itself, with and without Shift.
-constexpr std::array<std::string_view, 7> kMenus = {"File", "Edit", "View", "Run", "Lanes", "Token", "Help"};
+constexpr std::array<std::string_view, 8> kMenus = {"File",  "Edit",  "View",    "Run",
+                                                    "Lanes", "Token", "Lessons", "Help"};
 constexpr std::string_view kEveryLetter =
     "Who? The quick brown fox jumps over 1234567890 lazy dogs, [and] then.../ ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
