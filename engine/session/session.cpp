@@ -5,6 +5,7 @@
 #include "engine/session/checkpoints.h"
 #include "engine/session/command_applier.h"
 #include "engine/session/own_answers.h"
+#include "engine/session/run_answers.h"
 #include "engine/session/step_record.h"
 
 #include <algorithm>
@@ -327,10 +328,11 @@ RunSpec Session::run_spec() const {
     return spec;
 }
 
-void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec& spec, int last_row,
-            RowSink* sink, const std::function<void(std::shared_ptr<const StepTrace>)>& each) {
-    Session session(std::move(model), backend, spec, sink);
-    each(session.prefill());
+namespace {
+
+/// Runs a session whose prompt is processed, as replay() says.
+void run_to(Session& session, const RunSpec& spec, int last_row,
+            const std::function<void(std::shared_ptr<const StepTrace>)>& each) {
     const auto turns_back = [](const LoggedCommand& logged) {
         return std::holds_alternative<Rewind>(logged.command) ||
                std::holds_alternative<GoToBranch>(logged.command);
@@ -362,6 +364,36 @@ void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec&
         if (next == spec.commands.end()) return;
         apply(*next++);
     }
+}
+
+}  // namespace
+
+void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec& spec, int last_row,
+            RowSink* sink, const std::function<void(std::shared_ptr<const StepTrace>)>& each) {
+    Session session(std::move(model), backend, spec, sink);
+    each(session.prefill());
+    run_to(session, spec, last_row, each);
+}
+
+std::vector<LaneAnswer> answers_of_run(std::shared_ptr<const Model> model, Backend& backend, RunSpec spec,
+                                       int last_row, const AnswerEnd& end, const ProgressReport& progress) {
+    spec.answer_end = end;
+    spec.wants = {};
+    spec.n_top = 1;
+    constexpr std::size_t kForThePrompt = std::size_t{1} << 30;  // answers then need not process it again
+    Session session(std::move(model), backend, spec, nullptr, kForThePrompt);
+    const double n_steps = end.max_tokens + (spec.commands.empty() ? 1 : last_row);
+    double done = 0;
+    const auto report = [&] {
+        if (progress && !progress(std::min(++done / n_steps, 1.0)))
+            fail(ErrorCode::cancelled, "the lanes' own answers were cancelled");
+    };
+    session.prefill();
+    report();
+    if (!spec.commands.empty())
+        run_to(session, spec, last_row, [&](const std::shared_ptr<const StepTrace>&) { report(); });
+    while (session.extend_answers()) report();
+    return session.answers();
 }
 
 }  // namespace keyhole

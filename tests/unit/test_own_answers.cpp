@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/session/engine.h"
 #include "engine/session/prompt_file.h"
+#include "engine/session/run_answers.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/temp_folder.h"
@@ -89,6 +90,30 @@ TEST_F(OwnAnswers, AreWhatALaneSaysInARunOfItsOwn) {
         for (int i = 0; i < 20; ++i) later.step();
         EXPECT_EQ(answers_of(later), expected);
     }
+}
+
+TEST_F(OwnAnswers, OfARunThatNobodyWatchesAreTheSame) {
+    std::vector<std::vector<int>> tokens;
+    double last = 0;
+    const auto watch = [&](double done) {
+        EXPECT_GE(done, last);
+        last = done;
+        return true;
+    };
+    for (const LaneAnswer& answer :
+         keyhole::answers_of_run(model_, *backend_, spec(lanes_, true), 40, {{}, kAnswer}, watch))
+        tokens.push_back(answer.tokens);
+    EXPECT_EQ(tokens, free_run(lanes_));
+    EXPECT_GE(last, 0.5);
+    // With commands they are those of the lanes at the end of the run.
+    keyhole::RunSpec changed = spec({"full", "h2o:budget=6"}, true);
+    changed.commands = {{kPrompt + 2, parse_command("lane 1 window:budget=4")}};
+    const auto answers = keyhole::answers_of_run(model_, *backend_, changed, kPrompt + 5, {{}, kAnswer});
+    ASSERT_EQ(answers.size(), 2u);
+    EXPECT_EQ(answers[1].tokens, free_run({"full", "window:budget=4"})[1]);
+    EXPECT_THROW(keyhole::answers_of_run(model_, *backend_, changed, kPrompt + 5, {{}, kAnswer},
+                                         [](double) { return false; }),
+                 keyhole::Error);
 }
 
 TEST_F(OwnAnswers, ChangeNothingInTheRun) {

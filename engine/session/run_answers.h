@@ -1,0 +1,22 @@
+/// The answers of a run that nobody watches: what its lanes say by themselves after the prompt. Used by one
+/// thread, that of a command.
+#pragma once
+
+#include "engine/backend/backend.h"
+#include "engine/session/answer.h"
+#include "engine/session/progress_part.h"
+#include "engine/session/run_spec.h"
+
+#include <memory>
+#include <vector>
+
+namespace keyhole {
+
+/// Runs the spec as replay() does, up to `last_row` if it has commands and else to the end of the prompt, and
+/// returns the lanes' own answers, in the order of the lanes at its end: see OwnAnswers. Records nothing.
+/// progress: 0..1, returns false to cancel, which throws Error(cancelled).
+std::vector<LaneAnswer> answers_of_run(std::shared_ptr<const Model> model, Backend& backend, RunSpec spec,
+                                       int last_row, const AnswerEnd& end,
+                                       const ProgressReport& progress = {});
+
+}  // namespace keyhole
