@@ -14,13 +14,14 @@ build_packages=(
     libhwy-dev libdnnl-dev ocl-icd-opencl-dev                      # SIMD, matrix products (needs OpenCL)
     libpcre2-dev libutf8proc-dev                                   # tokenizers
     libzip-dev libstb-dev libgif-dev libfontconfig-dev fonts-dejavu-core  # traces, pictures, fonts
+    libcairo2-dev libharfbuzz-dev                                  # PDF, and fonts in SVG
     libmd4c-dev                                                    # the manual's Markdown
     libssl-dev                                                     # hashes of models
     libsystemd-dev                                                 # file dialogs of the desktop (D-Bus)
     libimgui-dev libglfw3-dev libgl-dev libgl1-mesa-dri            # window
 )
-# Test programs; a virtual display, its pointer and its clipboard; a bus for a fake desktop.
-test_packages=(libgtest-dev xvfb xauth libxtst-dev xclip "dbus-daemon|dbus")
+# Test programs; a virtual display, its pointer and its clipboard; a bus for a fake desktop; a reader of PDF.
+test_packages=(libgtest-dev xvfb xauth libxtst-dev xclip "dbus-daemon|dbus" poppler-utils)
 fuzz_packages=("clang-16,libclang-rt-16-dev|clang,libclang-rt-dev")  # libFuzzer; Debian 12's clang is too old
 
 first_releases="Debian 12 and Ubuntu 24.04 are the first releases"

@@ -2,6 +2,7 @@
 
 #include "app/actions/command_line.h"
 #include "app/base/clipboard_image.h"
+#include "app/state/shown_answers.h"
 #include "app/view/view_export.h"
 #include "app/view/view_files.h"
 #include "engine/base/error.h"
@@ -62,7 +63,8 @@ ExportRequest request_of(const AppState& app, std::string_view what) {
         request.heads = {app.view.head};
     } else {
         fail(ErrorCode::wrong_use,
-             "'{}' is not valid; give nothing, curves, overlap, atlas, run, frames, gif or gif-view", what);
+             "'{}' is not valid; give nothing, curves, overlap, atlas, answers, run, frames, gif or gif-view",
+             what);
     }
     return request;
 }
@@ -85,7 +87,7 @@ ViewWord curves_word(const ViewState& view) {
     return word;
 }
 
-/// Returns the view that file.picture (empty word), file.curves, file.overlap or file.atlas saves; nullopt
+/// Returns the view that file.picture (empty word), file.curves, file.overlap, file.atlas or file.answers saves; nullopt
 /// for any other word.
 std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
     if (what == "curves") return curves_word(app.view);
@@ -99,6 +101,8 @@ std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
         word.kind = ViewWord::Kind::overlap;
     } else if (what == "atlas") {
         word.kind = ViewWord::Kind::atlas;
+    } else if (what == "answers") {
+        word.kind = ViewWord::Kind::answers;
     } else if (what.empty()) {
         if (app.view.difference && app.shows_difference()) word.kind = ViewWord::Kind::difference;
     } else {
@@ -117,6 +121,10 @@ std::string view_options(const AppState& app, const ViewWord& word) {
     std::vector<std::string> options;
     if (word.kind == Kind::picture || word.kind == Kind::difference || word.kind == Kind::tokens)
         options.push_back(fmt::format("--layers {} --heads {}", app.view.layer, app.view.head));
+    if (word.kind == Kind::answers) {
+        const std::string right = right_answer(app);
+        return right.empty() ? "" : "--right " + shell_word(right);
+    }
     if (app.view.lane != 0 && !of_two) options.push_back(fmt::format("--focus {}", app.view.lane));
     const bool of_rows =
         word.kind == Kind::measure || word.kind == Kind::tokens || word.kind == Kind::watched;
@@ -182,28 +190,86 @@ int focus_with_rows(const AppState& app) {
     return app.run.history_lane(app.view.lane) ? app.view.lane : 0;
 }
 
-/// FILE.svg or FILE.png saves a picture, FILE.csv the numbers.
-void save_curves(AppState& app, std::string_view file) {
+/// FILE [WIDTH] [dark] [shown] as a user writes it. The file name may contain blanks.
+struct PictureWords {
+    std::string_view file;
+    int width = 0;
+    Ground ground = Ground::light;
+    bool shown = false;
+};
+
+PictureWords picture_words(std::string_view arguments) {
+    PictureWords words;
+    while (true) {
+        const std::size_t blank = arguments.rfind(' ');
+        const std::string_view last = blank == std::string_view::npos ? "" : arguments.substr(blank + 1);
+        if (last == "shown")
+            words.shown = true;
+        else if (last == "dark" || last == "light")
+            words.ground = last == "dark" ? Ground::dark : Ground::light;
+        else if (!last.empty() && last.find_first_not_of("0123456789") == std::string_view::npos)
+            words.width = whole_numbers(last, 1, 1)[0];
+        else
+            break;
+        arguments = arguments.substr(0, blank);
+    }
+    words.file = arguments;
+    check_picture_width(words.width);
+    return words;
+}
+
+/// FILE.svg, FILE.png or FILE.pdf saves a picture, FILE.csv the numbers.
+void save_curves(AppState& app, std::string_view arguments) {
     (void)config_of(app);
-    const std::filesystem::path path = file_of(file, "curves.svg", "curves", {".svg", ".png", ".csv"});
-    const CurvePlot plot = curve_figure(app.run.history, app.run.curves, app.view,
-                                        shown_lanes(app.run.history, focus_with_rows(app)));
-    if (path.extension() == ".png")
-        write_png(draw_curves_image(plot), path);
+    const PictureWords words = picture_words(arguments);
+    const std::filesystem::path path =
+        file_of(words.file, "curves.svg", "curves", {".svg", ".png", ".pdf", ".csv"});
+    CurvePlot plot = curve_figure(app.run.history, app.run.curves, app.view,
+                                  shown_lanes(app.run.history, focus_with_rows(app)));
+    plot.picture_width = words.width;
+    plot.ground = words.ground;
+    if (path.extension() == ".csv")
+        write_text_file(path, curve_table(plot));
     else
-        write_text_file(path, path.extension() == ".csv" ? curve_table(plot) : draw_curves(plot));
+        write_drawing(curves_drawing(plot), path);
     app.say("saved " + path.string());
 }
 
-void save_atlas(AppState& app, std::string_view file) {
+void save_atlas(AppState& app, std::string_view arguments) {
     (void)config_of(app);
-    const std::filesystem::path path = file_of(file, "atlas.png", "the atlas", {".png"});
+    const PictureWords words = picture_words(arguments);
+    const std::filesystem::path path =
+        file_of(words.file, "atlas.png", "the atlas", {".png", ".svg", ".pdf"});
+    const PictureOptions request{words.width, {}, 1, app.run.stride, app.run.dense_from, words.ground};
     // Takes a second at a thousand heads, hence in the background.
-    app.save_in_background(path, [history = app.run.history, view = app.view,
-                                  lane = shown_lanes(app.run.history, focus_with_rows(app)).front(),
-                                  stride = app.run.stride, dense_from = app.run.dense_from, path] {
-        write_png(atlas_figure(history, view, lane, stride, dense_from), path);
-    });
+    app.save_in_background(path,
+                           [history = app.run.history, view = app.view,
+                            lane = shown_lanes(app.run.history, focus_with_rows(app)).front(), request,
+                            path] { write_drawing(atlas_picture(history, view, lane, request), path); });
+}
+
+void save_answers(AppState& app, std::string_view arguments) {
+    (void)config_of(app);
+    const PictureWords words = picture_words(arguments);
+    const std::filesystem::path path =
+        file_of(words.file, "answers.png", "the answers", {".png", ".svg", ".pdf"});
+    const std::vector<ShownAnswer> answers = shown_answers(app);
+    if (answers.empty())
+        fail(ErrorCode::wrong_use,
+             "the lanes of this trace followed lane 0, so it does not hold their own answers");
+    std::vector<std::string> specs;
+    for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
+        const std::optional<int> recorded = app.run.history_lane(lane);
+        const LaneRecord* record =
+            recorded ? app.run.history.lane_record(app.run.last_row(), *recorded) : nullptr;
+        specs.push_back(record != nullptr ? record->info->effective
+                                          : format_lane_spec(app.run.lane_editor.lanes()[to_index(lane)]));
+    }
+    AnswersFigure figure = answers_figure(app.run.history.run(), answers, specs, right_answer(app));
+    figure.width = words.width;
+    figure.ground = words.ground;
+    write_drawing(answers_drawing(figure), path);
+    app.say("saved " + path.string());
 }
 
 void save_overlap(AppState& app, std::string_view file) {
@@ -216,23 +282,11 @@ void save_overlap(AppState& app, std::string_view file) {
     app.say("saved " + path.string());
 }
 
-/// arguments: FILE [WIDTH] [shown]. The file name may contain blanks.
 void save_picture(AppState& app, std::string_view arguments) {
     if (arguments.empty()) return open_dialog<Dialog::save_picture>(app, {});
-    int width = 0;
-    bool shown = false;
-    const auto last_word = [&] { return arguments.substr(arguments.rfind(' ') + 1); };
-    const auto drop_word = [&] { arguments.remove_suffix(last_word().size() + 1); };
-    if (arguments.ends_with(" shown")) {
-        shown = true;
-        drop_word();
-    }
-    const std::string_view word = last_word();
-    if (word.size() < arguments.size() && word.find_first_not_of("0123456789") == std::string_view::npos) {
-        width = whole_numbers(word, 1, 1)[0];
-        drop_word();
-    }
-    app.save_picture(std::filesystem::path(arguments), width, shown);
+    const PictureWords words = picture_words(arguments);
+    const std::filesystem::path path = file_of(words.file, "", "a picture", {".png", ".svg", ".pdf"});
+    app.save_picture(path, words.width, words.shown, words.ground);
 }
 
 /// arguments: the action that needs a path, with {} where the path stands if not at the end.
@@ -274,25 +328,33 @@ void copy_picture(AppState& app, std::string_view) {
 constexpr std::array kExportActions = {
     UserAction{"file.curves",
                "Save the curves",
-               "[FILE.svg|FILE.png|FILE.csv]: saves the plot of the curves panel, or its numbers.",
+               "[FILE.svg|FILE.png|FILE.pdf|FILE.csv [WIDTH] [dark]]: saves the plot of the curves panel, or "
+               "its numbers.",
                {},
                save_curves},
     UserAction{"file.atlas",
                "Save the atlas",
-               "[FILE.png]: saves all heads of the focused lane up to the shown step.",
+               "[FILE.png|FILE.svg|FILE.pdf [WIDTH] [dark]]: saves all heads of the focused lane up to the "
+               "shown step.",
                {},
                save_atlas},
+    UserAction{"file.answers",
+               "Save the answers",
+               "[FILE.png|FILE.svg|FILE.pdf [WIDTH] [dark]]: saves what each lane answers by itself.",
+               {},
+               save_answers},
     UserAction{"file.overlap",
                "Save the overlap of two lanes",
                "[FILE.csv]: saves how many tokens both, one or neither keep, by KV head.",
                {},
                save_overlap},
-    UserAction{"file.copy",
-               "Copy as command",
-               "[curves|overlap|atlas|run|frames|gif|gif-view]: copies the command line that makes the file "
-               "of the focused view, or the files of the export.",
-               {'C', kCtrl | kShift},
-               copy_command},
+    UserAction{
+        "file.copy",
+        "Copy as command",
+        "[curves|overlap|atlas|answers|run|frames|gif|gif-view]: copies the command line that makes the file "
+        "of the focused view, or the files of the export.",
+        {'C', kCtrl | kShift},
+        copy_command},
     UserAction{"file.frames",
                "Export the mask over time",
                "[FOLDER]: one picture for each step.",
@@ -362,8 +424,8 @@ constexpr std::array kExportActions = {
         export_run},
     UserAction{"file.picture",
                "Save a picture of the focused view…",
-               "[FILE.png [WIDTH] [shown]]: with axes, scale and caption. WIDTH: in pixels; shown: only "
-               "what the zoom shows.",
+               "[FILE.png|FILE.svg|FILE.pdf [WIDTH] [dark] [shown]]: with axes, scale and caption. WIDTH: in "
+               "pixels; shown: only what the zoom shows.",
                {'E', kCtrl | kShift},
                save_picture},
     UserAction{"picture.copy",

@@ -10,8 +10,10 @@
 #include "engine/base/json_text.h"
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
-#include "engine/session/prompt.h"
 #include "engine/session/command_script.h"
+#include "engine/session/prompt.h"
+#include "engine/session/prompt_file.h"
+#include "engine/session/run_answers.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 
@@ -201,6 +203,23 @@ void run_decode(const DecodeOptions& options) {
                                  trace->spool().string()));
     }
 
+    PromptGuide guide =
+        options.run.prompt_file.empty() ? PromptGuide{} : read_prompt_file(options.run.prompt_file).guide;
+    if (!options.exports.right.empty()) guide.answer = options.exports.right;
+    std::vector<ShownAnswer> answers;
+    if (options.exports.has_answers()) {
+        Progress progress("answers", 1);
+        const auto report = [&](double done) {
+            check_end();
+            progress.update(done);
+            return true;
+        };
+        for (LaneAnswer& answer :
+             answers_of_run(loaded.model, *loaded.backend, spec, last_row, guide.end, report))
+            answers.push_back({static_cast<int>(answers.size()), std::move(answer), {}, {}});
+        mark_answers(answers, guide.answer);
+    }
+
     // With a trace the rows are on disk already. These are only for pictures and for means of shadows.
     constexpr std::size_t kForNone = std::size_t{16} << 20;
     Recorder recorder(sink != nullptr || shadows || !views.empty() ? Recorder::kExportBudgetBytes : kForNone);
@@ -235,7 +254,10 @@ void run_decode(const DecodeOptions& options) {
     }
     if (!views.empty()) {
         Progress progress("views", 1);
-        write_views(history, views, options.exports.view_export(), stride, dense_from, [&](double done) {
+        ViewExport how = options.exports.view_export();
+        how.answers = std::move(answers);
+        how.right_answer = guide.answer;
+        write_views(history, views, how, stride, dense_from, [&](double done) {
             check_end();
             progress.update(done);
         });

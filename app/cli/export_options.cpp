@@ -29,7 +29,12 @@ void ExportArguments::add(CLI::App& command) {
     option("--row", row, "of views: up to this row, not the last")->transform(number_from(0));
     option("--focus", focus, "of views: the lane on show")->transform(number_from(0));
     option("--look", look,
-           "of views: colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan, clips, comma between");
+           "of pictures: dark; of views: colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan, clips, "
+           "comma between");
+    option("--width", width, "of pictures, in pixels; text scales with it")
+        ->transform(number_in(PictureChoice::kLeastWidth, PictureChoice::kMostWidth));
+    option("--format", formats, "of pictures: png, svg, pdf, comma between (default: png; curves svg)");
+    option("--right", right, "of answers: the right one, unless the prompt file knows it");
     yes_option = add_yes(command, "write more than 2 GB without asking");
     for (CLI::Option* other : others) other->needs(out);
 }
@@ -44,6 +49,12 @@ ExportOptions ExportArguments::parsed() const {
     if (of_views.empty() && std::none_of(export_words().begin(), export_words().end(), is_on))
         fail(ErrorCode::wrong_use, "--export '{}' names nothing; known are {}", shown_text(list),
              export_word_list());
+    const bool draws = options.mask || options.heatmap || options.scores || !of_views.empty();
+    options.pictures = pictures();
+    if (!draws && (width > 0 || !formats.empty() || options.pictures.ground == Ground::dark))
+        fail(ErrorCode::wrong_use,
+             "--width, --format and --look dark are of pictures; name some with --export: mask, heatmap, "
+             "scores or a view");
     options.folder = folder;
     options.all_rows = rows == "all";
     options.layers = layers;
@@ -60,7 +71,25 @@ std::vector<ViewWord> ExportArguments::views() const {
 }
 
 ViewExport ExportArguments::view_export() const {
-    return {folder, layers, heads, focus, row, look};
+    ViewExport how{folder, layers, heads, focus, row, look};
+    (void)take_ground(how.look);
+    how.pictures = pictures();
+    return how;
+}
+
+PictureChoice ExportArguments::pictures() const {
+    std::string rest = look;
+    PictureChoice choice;
+    choice.ground = take_ground(rest);
+    choice.width = width;
+    if (!formats.empty()) choice.formats = formats_from_list(formats);
+    return choice;
+}
+
+bool ExportArguments::has_answers() const {
+    const std::vector<ViewWord> words = views();
+    return std::any_of(words.begin(), words.end(),
+                       [](const ViewWord& word) { return word.kind == ViewWord::Kind::answers; });
 }
 
 bool ExportArguments::has_files() const {

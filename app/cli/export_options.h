@@ -23,6 +23,9 @@ struct ExportArguments {
     int row = -1;  ///< views: the shown step; -1: the last one
     int focus = 0;
     std::string look;
+    int width = 0;
+    std::string formats;
+    std::string right;        ///< the right answer, as typed
     bool of_records = false;  ///< exports from a trace: `all` means all that its records hold
 
     void add(CLI::App& command);
@@ -32,6 +35,10 @@ struct ExportArguments {
     /// Returns the view words in the list, which parsed() leaves out.
     std::vector<ViewWord> views() const;
     ViewExport view_export() const;
+    /// Returns how pictures are written. Throws Error(wrong_use) for an unknown format.
+    PictureChoice pictures() const;
+    /// Returns whether the views hold the lanes' own answers.
+    bool has_answers() const;
     /// Returns true if the list names anything else than views.
     bool has_files() const;
 };

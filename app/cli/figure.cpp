@@ -188,8 +188,9 @@ struct FigureOptions {
     SweepOptions sweep;
 };
 
-/// Writes the plot and a table of its points as NAME.csv, NAME.svg and NAME.png.
-void write_plot(const CurvePlot& plot, const std::string& name, const fs::path& folder) {
+/// Writes the plot, and a table of its points as NAME.csv.
+void write_plot(const CurvePlot& plot, const std::string& name, const SweepOptions& options) {
+    const fs::path folder = options.out;
     std::error_code error;
     fs::create_directories(folder, error);
     if (error)
@@ -199,8 +200,7 @@ void write_plot(const CurvePlot& plot, const std::string& name, const fs::path& 
         for (std::size_t i = 0; i < curve.x.size(); ++i)
             table += fmt::format("{},{:.6g},{:.6g}\n", csv_field(curve.name), curve.x[i], curve.y[i]);
     write_text_file(folder / (name + ".csv"), table);
-    write_text_file(folder / (name + ".svg"), draw_curves(plot));
-    write_png(draw_curves_image(plot), folder / (name + ".png"));
+    write_plot_files(plot, options, folder / name);
     print_note("written to {}\n", folder.string());
 }
 
@@ -214,7 +214,7 @@ void draw_from_attention(const Figure& figure, const FigureOptions& options) {
         figure.name == "keyformer-3b" ? mass_plot(rows) : sparsity_plot(rows, figure.name == "keyformer-3a");
     plot.title = figure.title;
     plot.subtitle = fmt::format("{}, lane {}", options.from, options.lane);
-    write_plot(plot, std::string(figure.name), options.sweep.out);
+    write_plot(plot, std::string(figure.name), options.sweep);
 }
 
 /// Draws the perplexity of the tokens of all windows from the first scored one up to a position.
@@ -260,7 +260,7 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
         }
         print_out("{:<44} {:>10.3f}\n", labels[lane], curve.y.back());
     }
-    write_plot(plot, std::string(figure.name), options.sweep.out);
+    write_plot(plot, std::string(figure.name), options.sweep);
 }
 
 void run_figure(FigureOptions options) {
@@ -312,7 +312,8 @@ void add_figure_command(CLI::App& app) {
     command->add_option("--vary", options->sweep.varies, "other values than the figure's own")
         ->expected(1)
         ->take_all();
-    command->add_option("--out", options->sweep.out, "folder for table, SVG and PNG")->required();
+    command->add_option("--out", options->sweep.out, "folder for table, SVG, PNG and PDF")->required();
+    add_plot_options(*command, options->sweep);
     command->callback([options] { run_figure(*options); });
 }
 

@@ -66,11 +66,14 @@ void run_replay(ReplayOptions options) {
     }
     if (!views.empty()) {
         Progress progress("views", 1);
-        write_views(history, views, options.exports.view_export(), 1, history.steps().front()->row,
-                    [&](double done) {
-                        check_end();
-                        progress.update(done);
-                    });
+        ViewExport how = options.exports.view_export();
+        how.answers = answers_in_record(history);
+        how.right_answer = options.exports.right;
+        mark_answers(how.answers, how.right_answer);
+        write_views(history, views, how, 1, history.steps().front()->row, [&](double done) {
+            check_end();
+            progress.update(done);
+        });
     }
     print_note("written to {}; attention and scores are in the half precision that the trace holds\n",
                options.exports.folder);

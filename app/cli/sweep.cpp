@@ -2,15 +2,14 @@
 
 #include "app/cli/commands.h"
 #include "app/cli/eval_report.h"
+#include "app/cli/number_option.h"
 #include "app/cli/output.h"
 #include "app/cli/sweep_table.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
-#include "engine/base/mapped_file.h"
 #include "engine/base/path_lock.h"
 #include "engine/eval/answer_file.h"
 #include "engine/eval/side_by_side.h"
-#include "engine/figure/image.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -141,11 +140,25 @@ void run_sweep(const SweepOptions& options) {
                                     loaded.model->path().lexically_normal().filename().string());
         if (!options.title.empty()) plot.title = options.title;
         if (set.is_task) add_share_lines(plot, options.share_lines, scores.front().accuracy.value);
-        write_text_file(folder / (set.name + ".svg"), draw_curves(plot));
-        write_png(draw_curves_image(plot), folder / (set.name + ".png"));
+        write_plot_files(std::move(plot), options, folder / set.name);
     }
     if (options.json) print_out("{}\n", score_json(sets, lanes, all));
     print_note("written to {}\n", folder.string());
+}
+
+void add_plot_options(CLI::App& command, SweepOptions& options) {
+    command.add_option("--width", options.width, "of the plots, in pixels; text scales with it")
+        ->transform(number_in(PictureChoice::kLeastWidth, PictureChoice::kMostWidth));
+    command.add_flag("--dark", options.dark, "plots on a dark ground");
+}
+
+void write_plot_files(CurvePlot plot, const SweepOptions& options, const fs::path& path) {
+    plot.picture_width = options.width;
+    plot.ground = options.dark ? Ground::dark : Ground::light;
+    const Drawing drawing = curves_drawing(plot);
+    write_drawing(drawing, path,
+                  has_pdf() ? std::vector{PictureFormat::svg, PictureFormat::png, PictureFormat::pdf}
+                            : std::vector{PictureFormat::svg, PictureFormat::png});
 }
 
 void add_sweep_command(CLI::App& app) {
@@ -166,6 +179,7 @@ void add_sweep_command(CLI::App& app) {
                      "folder: answers.csv, table.csv and a plot for each task; other sweeps into it add to "
                      "both")
         ->required();
+    add_plot_options(*command, *options);
     command->add_flag("--json", options->json, "machine-readable");
     command->callback([options] { run_sweep(*options); });
 }

@@ -272,7 +272,26 @@ void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const
     mark_item(context, "field.cancel");
 }
 
-/// Draws the fields of the picture dialog: path, width, and the part of the view.
+/// Draws the choices of format, which is the ending of the name, and of the ground.
+void draw_picture_format(Dialogs& panel, const PanelContext& context) {
+    std::filesystem::path path = from_field(panel.text);
+    const std::optional<PictureFormat> now = format_of(path);
+    for (const PictureFormat format : kPictureFormats) {
+        const std::string ending = fmt::format(".{}", format_name(format));
+        if (format != kPictureFormats.front()) ImGui::SameLine();
+        if (ImGui::RadioButton(ending.c_str(), now == format))
+            panel.text = path.replace_extension(ending).string();
+        mark_item(context, "picture " + ending);
+    }
+    dim_text(context, "SVG and PDF stay sharp at any size and keep the text as text.");
+    if (ImGui::RadioButton("light, for paper", !panel.picture_is_dark)) panel.picture_is_dark = false;
+    mark_item(context, "picture light");
+    ImGui::SameLine();
+    if (ImGui::RadioButton("dark", panel.picture_is_dark)) panel.picture_is_dark = true;
+    mark_item(context, "picture dark");
+}
+
+/// Draws the fields of the picture dialog: path, width, the part of the view, format and ground.
 void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     if (!begin(context, "Save a picture of the focused view", 480, opening)) return;
     if (opening) {
@@ -291,17 +310,18 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     }
     ImGui::SetNextItemWidth(context.px(120));
     ImGui::InputInt("pixels wide", &panel.picture_width, 100, 500);
-    panel.picture_width = std::clamp(panel.picture_width, 0, PictureOptions::kMostWidth);
+    panel.picture_width = std::clamp(panel.picture_width, 0, PictureChoice::kMostWidth);
     if (ImGui::IsItemDeactivated() && panel.picture_width > 0)
-        panel.picture_width = std::max(panel.picture_width, PictureOptions::kLeastWidth);
+        panel.picture_width = std::max(panel.picture_width, PictureChoice::kLeastWidth);
     ImGui::Checkbox("only what the zoom shows", &panel.picture_of_shown);
     mark_item(context, "picture of shown");
+    draw_picture_format(panel, context);
     if ((ImGui::Button("Save") || entered) && !panel.text.empty()) {
         close(context);
         run(context,
-            fmt::format("file.picture {}{}{}", from_field(panel.text),
+            fmt::format("file.picture {}{}{}{}", from_field(panel.text),
                         panel.picture_width > 0 ? fmt::format(" {}", panel.picture_width) : std::string(),
-                        panel.picture_of_shown ? " shown" : ""));
+                        panel.picture_is_dark ? " dark" : "", panel.picture_of_shown ? " shown" : ""));
     }
     ImGui::SameLine();
     if (ImGui::Button("Cancel")) close(context);

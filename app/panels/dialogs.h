@@ -20,7 +20,8 @@ struct Dialogs {
     int selected = 0;       ///< in the palette
     int picture_width = 0;  ///< 0: cells of whole pixels
     bool picture_of_shown = false;
-    int selected_by = 0;  ///< moves by the arrow keys
+    bool picture_is_dark = false;  ///< light is for paper
+    int selected_by = 0;           ///< moves by the arrow keys
 };
 
 void draw(Dialogs& panel, const PanelContext& context);

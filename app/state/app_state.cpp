@@ -129,27 +129,24 @@ void AppState::save_in_background(const std::filesystem::path& path, std::functi
     say("saving " + path.string());
 }
 
-void AppState::save_picture(const std::filesystem::path& path, int width, bool shown) {
+void AppState::save_picture(const std::filesystem::path& path, int width, bool shown, Ground ground) {
     if (!run.has_steps()) fail(ErrorCode::wrong_use, "no run yet");
-    if (path.extension() != ".png")
-        fail(ErrorCode::wrong_use, "cannot save {}: the name of a picture of this view must end in .png",
-             path.string());
-    if (width != 0 && (width < PictureOptions::kLeastWidth || width > PictureOptions::kMostWidth))
-        fail(ErrorCode::wrong_use, "a picture is {} to {} pixels wide, not {}", PictureOptions::kLeastWidth,
-             PictureOptions::kMostWidth, width);
-    PictureOptions request{width, {}, 1, run.stride, run.dense_from};
+    check_picture_width(width);
+    PictureOptions request{width, {}, 1, run.stride, run.dense_from, ground};
     if (shown) {
         request.shown = shown_cells(view.heat, maps.canvas, view.row);
         request.cell_aspect = std::clamp(view.heat.cell_height / view.heat.cell_width, 0.1, 10.0);
     }
     if (view.difference && shows_difference()) {
         const float most = maps.difference.focus().largest(view.range().sinks_count);
-        write_png(difference_picture(run.history, shown_lane(), run.history_lane(other_lane()).value_or(0),
-                                     view, difference_scale(view, most, Ground::light), request),
-                  path);
+        write_drawing(
+            difference_picture(run.history, shown_lane(), run.history_lane(other_lane()).value_or(0), view,
+                               difference_scale(view, most, ground), request),
+            path);
     } else {
         const float largest = maps.lane.focus().largest(view.range().sinks_count);
-        write_png(focus_picture(run.history, shown_lane(), view, color_scale(view, largest), request), path);
+        write_drawing(focus_picture(run.history, shown_lane(), view, color_scale(view, largest), request),
+                      path);
     }
     say("saved " + path.string());
 }

@@ -148,10 +148,11 @@ struct AppState {
     /// Calls `write` on another thread to write a file. Throws Error(wrong_use) without a run, and while
     /// another file is being written.
     void save_in_background(const std::filesystem::path& path, std::function<void()> write);
-    /// Saves the focused view with axes, scale and caption, drawn from the data and not from the window.
-    /// width: pixels, 0: cells of whole pixels; shown: only the part that the zoom shows. Throws
-    /// Error(wrong_use) if the name does not end in .png or the width is out of bounds.
-    void save_picture(const std::filesystem::path& path, int width = 0, bool shown = false);
+    /// Saves the focused view with axes, scale and caption, drawn from the data and not from the window, as
+    /// PNG, SVG or PDF. width: pixels, 0: cells of whole pixels; shown: only the part that the zoom shows.
+    /// Throws Error(wrong_use) if the name has another ending or the width is out of bounds.
+    void save_picture(const std::filesystem::path& path, int width = 0, bool shown = false,
+                      Ground ground = Ground::light);
     /// Records changes of the view or of a lane's settings, for undo(). Call once a frame, while no button is
     /// held.
     void remember_changes() { undo_history.remember(view, run.lane_editor); }

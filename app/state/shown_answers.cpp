@@ -2,42 +2,29 @@
 
 #include "engine/analysis/watched_span.h"
 #include "engine/base/index.h"
-#include "engine/export/run_json.h"
 
 #include <algorithm>
 
 namespace keyhole {
 
-namespace {
-
-/// Returns what a lane of a trace chose after the prompt.
-LaneAnswer answer_in_trace(const RunHistory& history, int lane) {
-    const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
-    const std::size_t first = std::min(tokens.size(), to_index(history.n_prompt()));
-    const AnswerEnd end;
-    const auto own = std::span(tokens).subspan(
-        first, std::min(tokens.size() - first, static_cast<std::size_t>(end.max_tokens)));
-    LaneAnswer answer =
-        answer_from([&](std::span<const int> some) { return text_of_tokens(history.run(), some); }, own, end);
-    answer.complete = true;
-    return answer;
+std::string right_answer(const AppState& app) {
+    // A trace may be of another prompt.
+    const bool same = app.run.has_steps() && app.run.history.run().prompt == app.run.setup.prompt;
+    return same ? app.run.setup.guide.answer : "";
 }
-
-}  // namespace
 
 std::vector<ShownAnswer> shown_answers(const AppState& app) {
     std::vector<ShownAnswer> list;
     if (!app.run.has_steps()) return list;
     const RunHistory& history = app.run.history;
     if (!app.run.live() && history.run().start.follow) return list;
-    // A trace may be of another prompt.
-    const std::string known = history.run().prompt == app.run.setup.prompt ? app.run.setup.guide.answer : "";
+    const std::string known = right_answer(app);
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
         ShownAnswer shown;
         shown.lane = lane;
         const std::optional<int> recorded = app.run.history_lane(lane);
         if (!app.run.live() && recorded) {
-            shown.answer = answer_in_trace(history, *recorded);
+            shown.answer = answer_in_record(history, *recorded);
         } else if (app.run.status.answers != nullptr) {
             const std::vector<LaneAnswer>& own = *app.run.status.answers;
             // A lane that has just joined has no record yet, and no id that is known here.
@@ -51,18 +38,7 @@ std::vector<ShownAnswer> shown_answers(const AppState& app) {
         }
         list.push_back(std::move(shown));
     }
-    for (ShownAnswer& shown : list) {
-        const std::vector<int>& own = shown.answer.tokens;
-        const std::vector<int>& reference = list.front().answer.tokens;
-        for (std::size_t i = 0; i < own.size(); ++i)
-            shown.differs.push_back(i < reference.size() ? own[i] != reference[i]
-                                                         : list.front().answer.complete);
-        if (known.empty() || !shown.answer.failure.empty()) continue;
-        if (answer_holds(shown.answer.text, known))
-            shown.mark = ShownAnswer::Mark::right;
-        else if (shown.answer.complete)
-            shown.mark = ShownAnswer::Mark::wrong;
-    }
+    mark_answers(list, known);
     return list;
 }
 

@@ -4,19 +4,15 @@
 #pragma once
 
 #include "app/state/app_state.h"
+#include "app/view/lane_answers.h"
 
 #include <string>
 #include <vector>
 
 namespace keyhole {
 
-struct ShownAnswer {
-    enum class Mark { none, right, wrong };
-    int lane = 0;               ///< as the lanes are listed
-    LaneAnswer answer;          ///< empty and incomplete while the engine has not begun it
-    std::vector<bool> differs;  ///< [token] lane 0's answer has another token there
-    Mark mark = Mark::none;     ///< wrong only once the answer is complete
-};
+/// Returns the right answer to the prompt of the shown run; empty if it is not known.
+std::string right_answer(const AppState& app);
 
 /// Returns an answer for each lane. A live run's answers come from the engine. A trace holds them only if its
 /// lanes chose their own tokens; otherwise the result is empty.

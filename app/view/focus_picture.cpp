@@ -70,6 +70,7 @@ void put_axes(Figure& figure, const RunHistory& history, int lane, const Part& p
         figure.column_axis.tokens.push_back(token_text(history, lane, p));
     figure.size.width = request.width;
     figure.size.cell_aspect = request.cell_aspect;
+    figure.ground = request.ground;
 }
 
 std::string model_name(const RunHistory& history) {
@@ -96,8 +97,8 @@ CellRect shown_cells(const HeatView& view, CanvasPoint canvas, int last_row) {
     return shown.first_row > shown.last_row || shown.first_position > shown.last_position ? all : shown;
 }
 
-Image focus_picture(const RunHistory& history, int lane, const ViewState& view, const ColorScale& scale,
-                    const PictureOptions& request) {
+Drawing focus_picture(const RunHistory& history, int lane, const ViewState& view, const ColorScale& scale,
+                      const PictureOptions& request) {
     const int g = history.layout(lane).kv_head_from_head(view.layer, view.head);
     const Part part = part_of(view, request);
     std::vector<CellState> states = part.states(CellState::future);
@@ -121,7 +122,7 @@ Image focus_picture(const RunHistory& history, int lane, const ViewState& view, 
         figure.n_rows = part.n_rows();
         figure.states = std::move(states);
         put_axes(figure, history, lane, part, request);
-        return draw_mask(figure);
+        return mask_drawing(figure);
     }
     HeatmapFigure figure;
     figure.values = Plane(part.n_columns(), part.n_rows(), kNone);
@@ -139,11 +140,11 @@ Image focus_picture(const RunHistory& history, int lane, const ViewState& view, 
     put_axes(figure, history, lane, part, request);
     figure.scale = scale;
     figure.value_label = view.mode == HeatMode::score ? "score" : "attention";
-    return draw_heatmap(figure);
+    return heatmap_drawing(figure);
 }
 
-Image difference_picture(const RunHistory& history, int a, int b, const ViewState& view,
-                         const ColorScale& scale, const PictureOptions& request) {
+Drawing difference_picture(const RunHistory& history, int a, int b, const ViewState& view,
+                           const ColorScale& scale, const PictureOptions& request) {
     const Part part = part_of(view, request);
     HeatmapFigure figure;
     figure.values = Plane(part.n_columns(), part.n_rows(), kNone);
@@ -176,7 +177,7 @@ Image difference_picture(const RunHistory& history, int a, int b, const ViewStat
     figure.scale = scale;
     figure.value_label = "difference";
     figure.reduction = Reduction::magnitude;
-    return draw_heatmap(figure);
+    return heatmap_drawing(figure);
 }
 
 }  // namespace keyhole

@@ -1,9 +1,10 @@
-/// Draws the focused view as a figure for a file. engine/figure draws it from the data: exact pixels, no GL.
+/// Draws the focused view as a figure for a file. engine/figure draws it from the data: exact pixels or
+/// vectors, no GL.
 /// Window thread.
 #pragma once
 
 #include "app/view/view_state.h"
-#include "engine/figure/image.h"
+#include "engine/figure/drawing.h"
 #include "engine/trace/run_history.h"
 
 #include <optional>
@@ -21,19 +22,20 @@ CellRect shown_cells(const HeatView& view, CanvasPoint canvas, int last_row);
 
 /// Options of a picture. By default it shows the whole matrix with cells of whole pixels.
 struct PictureOptions {
-    static constexpr int kLeastWidth = 320, kMostWidth = 12'000;
     int width = 0;                   ///< of the picture, in pixels; text scales with it; 0: from the cells
     std::optional<CellRect> shown;   ///< part of the matrix; empty: all up to the shown row
     double cell_aspect = 1;          ///< height of a cell divided by its width, if `width` is given
     int stride = 1, dense_from = 0;  ///< which rows the recorder stored
+    Ground ground = Ground::light;   ///< of the picture, whatever the window's
 };
 
 /// Draws the focused head in the current mode, up to the shown row. lane: index into history.lanes().
-Image focus_picture(const RunHistory& history, int lane, const ViewState& view, const ColorScale& scale,
-                    const PictureOptions& request = {});
+Drawing focus_picture(const RunHistory& history, int lane, const ViewState& view, const ColorScale& scale,
+                      const PictureOptions& request = {});
 
-/// Draws the difference of lane a minus lane b: see difference_values.
-Image difference_picture(const RunHistory& history, int a, int b, const ViewState& view,
-                         const ColorScale& scale, const PictureOptions& request = {});
+/// Draws the difference of lane a minus lane b: see difference_values. The scale's map should suit the
+/// ground.
+Drawing difference_picture(const RunHistory& history, int a, int b, const ViewState& view,
+                           const ColorScale& scale, const PictureOptions& request = {});
 
 }  // namespace keyhole

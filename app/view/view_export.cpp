@@ -41,7 +41,8 @@ constexpr std::array kNames = {Name{"view", Kind::picture},
                                Name{"curve", Kind::measure, HeatMode::attention, "MEASURE"},
                                Name{"tokens", Kind::tokens, HeatMode::attention, "P+P"},
                                Name{"watched", Kind::watched, HeatMode::attention, "FIRST..LAST or WORDS"},
-                               Name{"atlas", Kind::atlas}};
+                               Name{"atlas", Kind::atlas},
+                               Name{"answers", Kind::answers}};
 
 std::string_view name_of(const ViewWord& word) {
     return std::find_if(
@@ -140,6 +141,13 @@ struct Writer {
         files.push_back(name);
         return how.folder / name;
     }
+    /// Writes the picture in the chosen formats. name: without an ending.
+    void save(const Drawing& drawing, const std::string& name, PictureFormat usual) {
+        const std::vector<PictureFormat>& asked = how.pictures.formats;
+        for (std::string& file :
+             write_drawing(drawing, how.folder / name, asked.empty() ? std::vector{usual} : asked))
+            files.push_back(std::move(file));
+    }
     /// Calls write(name of the head) for each chosen head, with the view focused on it.
     template <class Write>
     void each_head(Write write) {
@@ -158,8 +166,8 @@ struct Writer {
             HeatData data(HeatData::Kind::head);
             data.update(history, lane, view, std::numeric_limits<double>::infinity());
             const float most = data.focus().largest(view.range().sinks_count);
-            write_png(focus_picture(history, lane, view, color_scale(view, most), request),
-                      path(fmt::format("{}_lane{}_{}.png", name_of(word), how.focus, head)));
+            save(focus_picture(history, lane, view, color_scale(view, most), request),
+                 fmt::format("{}_lane{}_{}", name_of(word), how.focus, head), PictureFormat::png);
         });
     }
     void difference(const ViewWord& word) {
@@ -169,16 +177,18 @@ struct Writer {
             HeatData data(HeatData::Kind::difference);
             data.update(history, a, view, std::numeric_limits<double>::infinity(), b);
             const float most = data.focus().largest(view.range().sinks_count);
-            write_png(
-                difference_picture(history, a, b, view, difference_scale(view, most, Ground::light), request),
-                path(fmt::format("{}_{}-{}_{}.png", name_of(word), word.a, word.b, head)));
+            save(difference_picture(history, a, b, view, difference_scale(view, most, request.ground),
+                                    request),
+                 fmt::format("{}_{}-{}_{}", name_of(word), word.a, word.b, head), PictureFormat::png);
         });
     }
     void curves(const std::string& name) {
         MeasureCurves measures;
         measures.update(history);
-        const CurvePlot plot = curve_figure(history, measures, view, shown_lanes(history, how.focus));
-        write_text_file(path(name + ".svg"), draw_curves(plot));
+        CurvePlot plot = curve_figure(history, measures, view, shown_lanes(history, how.focus));
+        plot.picture_width = how.pictures.width;
+        plot.ground = how.pictures.ground;
+        save(curves_drawing(plot), name, PictureFormat::svg);
         write_text_file(path(name + ".csv"), curve_table(plot));
     }
     void write(const ViewWord& word) {
@@ -201,11 +211,24 @@ struct Writer {
             case Kind::watched:
                 return watched(word);
             case Kind::atlas:
-                const std::vector<ShownLane> lanes = shown_lanes(history, how.focus);
-                return write_png(
-                    atlas_figure(history, view, lanes.front(), request.stride, request.dense_from),
-                    path(fmt::format("atlas_lane{}.png", how.focus)));
+                return save(atlas_picture(history, view, shown_lanes(history, how.focus).front(), request),
+                            fmt::format("atlas_lane{}", how.focus), PictureFormat::png);
+            case Kind::answers:
+                return answers();
         }
+    }
+    void answers() {
+        if (how.answers.empty())
+            fail(ErrorCode::wrong_use,
+                 "--export answers: the lanes of this run followed lane 0, so its records do not hold their "
+                 "own answers; decode it again with --export answers");
+        std::vector<std::string> specs;
+        for (const LaneRecord& record : history.steps().back()->lanes)
+            specs.push_back(record.info->effective);
+        AnswersFigure figure = answers_figure(history.run(), how.answers, specs, how.right_answer);
+        figure.width = how.pictures.width;
+        figure.ground = how.pictures.ground;
+        save(answers_drawing(figure), "answers", PictureFormat::png);
     }
     void watched(const ViewWord& word) {
         view.measure_curve = ViewState::kWatchedSpan;
@@ -278,6 +301,23 @@ std::string format_look(const ViewState& view) {
     return fmt::format("{}", fmt::join(parts, ","));
 }
 
+Ground take_ground(std::string& look) {
+    Ground ground = Ground::light;
+    std::string rest;
+    std::string_view left = look;
+    while (!left.empty()) {
+        const std::size_t comma = std::min(left.find(','), left.size());
+        const std::string_view part = left.substr(0, comma);
+        left.remove_prefix(std::min(comma + 1, left.size()));
+        if (part == "dark" || part == "light")
+            ground = part == "dark" ? Ground::dark : Ground::light;
+        else
+            rest += (rest.empty() ? "" : ",") + std::string(part);
+    }
+    look = rest;
+    return ground;
+}
+
 void parse_look(std::string_view look, ViewState& view) {
     RangeChoice range;
     while (!look.empty()) {
@@ -309,8 +349,8 @@ void parse_look(std::string_view look, ViewState& view) {
                      std::numeric_limits<float>::min());
         } else {
             fail(ErrorCode::wrong_use,
-                 "--look: '{}' is unknown; a colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan or "
-                 "clips",
+                 "--look: '{}' is unknown; dark, a colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan "
+                 "or clips",
                  shown_text(part));
         }
     }
@@ -330,6 +370,7 @@ void check_views(const std::vector<ViewWord>& words, const ViewExport& how, cons
                  view_word_list());
         return;
     }
+    check_picture_width(how.pictures.width);
     check_lane("--focus", how.focus, limits);
     check_indices(how.layers, limits.n_layers, "layer");
     check_indices(how.heads, limits.n_heads, "head");
@@ -373,6 +414,8 @@ std::vector<std::string> write_views(const RunHistory& history, const std::vecto
     Writer writer{history, how, {}, {}, {}};
     writer.request.stride = stride;
     writer.request.dense_from = dense_from;
+    writer.request.width = how.pictures.width;
+    writer.request.ground = how.pictures.ground;
     parse_look(how.look, writer.view);
     writer.view.row = how.row < 0 ? history.last_row() : how.row;
     double done = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "app/view/focus_picture.h"
+#include "app/view/lane_answers.h"
 #include "app/view/view_files.h"
 #include "app/view/view_state.h"
 #include "engine/trace/run_history.h"
@@ -22,9 +23,10 @@ namespace keyhole {
 ///   overlap:A-B                            kept sets, a line a KV head
 ///   curve:MEASURE, tokens:P+P, watched:FIRST..LAST, watched:WORDS    the curves panel
 ///   atlas                                  all heads of the focused lane
+///   answers                                what each lane answers by itself
 /// Lanes are numbered as the window does: by their order at the end of the run.
 struct ViewWord {
-    enum class Kind { picture, difference, overlap, measure, tokens, watched, atlas };
+    enum class Kind { picture, difference, overlap, measure, tokens, watched, atlas, answers };
     Kind kind = Kind::picture;
     HeatMode mode = HeatMode::attention;
     int a = 0, b = 0;            ///< lanes
@@ -46,12 +48,18 @@ struct ViewExport {
     std::vector<int> layers, heads;  ///< for pictures and scores of tokens; empty: all
     int focus = 0;                   ///< the focused lane
     int row = -1;                    ///< the shown step; -1: the last one
-    std::string look;                ///< see format_look
+    std::string look;                ///< see format_look; without the ground, which `pictures` names
+    /// How pictures are written. By default curves are SVG, all others PNG.
+    PictureChoice pictures = {};
+    std::vector<ShownAnswer> answers = {};  ///< marked; for `answers`
+    std::string right_answer = {};          ///< empty: not known
 };
 
 /// Lists the colours and range that differ from those of a new window, separated by commas: "cividis",
 /// "linear", "0.001..0.5", "gamma=0.5", "no-sinks", "no-nan", "clips". Returns "" if none differ.
 std::string format_look(const ViewState& view);
+/// Removes "dark" and "light" from a look and returns the ground.
+Ground take_ground(std::string& look);
 /// Throws Error(wrong_use).
 void parse_look(std::string_view look, ViewState& view);
 

@@ -91,6 +91,7 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
         plot.log_y = kind.logarithmic;
         plot.y_floor = kind.logarithmic ? 1e-5 : 0;
         plot.caption = fmt::format("{} {}", about.help, about.equation);
+        if (!plot.caption.ends_with('.')) plot.caption += '.';
         if (plot.log_y) plot.caption += fmt::format(" Values below {:g} are drawn there.", plot.y_floor);
         for (const ShownLane& lane : lanes)
             plot.curves.push_back(
@@ -121,14 +122,14 @@ std::string curve_table(const CurvePlot& plot) {
     return text;
 }
 
-Image atlas_figure(const RunHistory& history, const ViewState& view, const ShownLane& lane, int stride,
-                   int dense_from) {
+Drawing atlas_picture(const RunHistory& history, const ViewState& view, const ShownLane& lane,
+                      const PictureOptions& request) {
     const KvLayout& layout = history.layout(lane.lane);
     const int n = view.row + 1;
     AtlasFigure figure;
     figure.texts = {fmt::format("Attention of all layers and heads, rows 0 to {}", view.row),
                     fmt::format("{} · lane {}", model_name(history), lane.name),
-                    recording_note(history, lane.lane, stride, dense_from)};
+                    recording_note(history, lane.lane, request.stride, request.dense_from)};
     for (int l = 0; l < layout.n_layers(); ++l) figure.layers.push_back(l);
     for (int h = 0; h < layout.n_heads(); ++h) figure.heads.push_back(h);
     float largest = 0;
@@ -146,11 +147,13 @@ Image atlas_figure(const RunHistory& history, const ViewState& view, const Shown
     figure.scale.marks_nan = view.marks_nan;
     figure.scale.marks_clips = view.marks_clips;
     figure.value_label = "attention probability";
-    figure.cell = [&](int layer, int head) {
+    figure.width = request.width;
+    figure.ground = request.ground;
+    figure.cell = [&history, lane, n, row](int layer, int head) mutable {
         AtlasCell cell;
         cell.values = Plane(n, n, kNone);
         cell.states.assign(to_index(n) * to_index(n), CellState::future);
-        const int g = layout.kv_head_from_head(layer, head);
+        const int g = history.layout(lane.lane).kv_head_from_head(layer, head);
         for (int i = 0; i < n; ++i) {
             const bool known = picture_values(history, lane.lane, i, layer, head, HeatMode::attention,
                                               {row.data(), to_index(i) + 1});
@@ -164,7 +167,7 @@ Image atlas_figure(const RunHistory& history, const ViewState& view, const Shown
         }
         return cell;
     };
-    return draw_atlas(figure);
+    return atlas_drawing(std::move(figure));
 }
 
 std::string overlap_table(const RunHistory& history, int a, int b, int row) {

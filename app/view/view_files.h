@@ -4,9 +4,9 @@
 #pragma once
 
 #include "engine/analysis/measure_curves.h"
+#include "app/view/focus_picture.h"
 #include "app/view/view_state.h"
 #include "engine/figure/curves.h"
-#include "engine/figure/image.h"
 #include "engine/trace/run_history.h"
 
 #include <string>
@@ -28,10 +28,10 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
 /// field.
 std::string curve_table(const CurvePlot& plot);
 
-/// Draws all heads of a lane up to the shown row: attention, with the mask hatched over it. stride,
-/// dense_from: which rows the recorder stored.
-Image atlas_figure(const RunHistory& history, const ViewState& view, const ShownLane& lane, int stride = 1,
-                   int dense_from = 0);
+/// Draws all heads of a lane up to the shown row: attention, with the mask hatched over it. request: its
+/// width, its ground, and which rows the recorder stored. The drawing reads `history` while it is written.
+Drawing atlas_picture(const RunHistory& history, const ViewState& view, const ShownLane& lane,
+                      const PictureOptions& request = {});
 
 /// Returns the overlap of the kept sets of two lanes after the shown row as CSV, with a line a KV head:
 /// layer, KV head, both, only a, only b, neither, overlap.

@@ -176,9 +176,10 @@ void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, cons
         {options.mask, "mask",
          [&](const ExportProgress& p) {
              write_evicted_at(rows, folder / "evicted_at.npy");
-             write_masks(rows, folder, p);
+             write_masks(rows, options.pictures, folder, p);
          }},
-        {options.heatmap, "heatmap", [&](const ExportProgress& p) { write_heatmaps(rows, folder, p); }},
+        {options.heatmap, "heatmap",
+         [&](const ExportProgress& p) { write_heatmaps(rows, options.pictures, folder, p); }},
         {options.frames, "frames",
          [&](const ExportProgress& p) { write_mask_frames(rows, folder / "frames", p); }},
         {options.gif, "gif", [&](const ExportProgress& p) { write_mask_gif(rows, folder, p); }},
@@ -189,7 +190,7 @@ void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, cons
         {options.gif_scores, "gif-scores",
          [&](const ExportProgress& p) { write_score_gifs(rows, folder, p); }},
         {options.scores, "scores",
-         [&](const ExportProgress& p) { write_score_curves(rows, thresholds, folder, p); }},
+         [&](const ExportProgress& p) { write_score_curves(rows, thresholds, options.pictures, folder, p); }},
         {options.next, "next", [&](const ExportProgress&) { write_next(rows, folder / "next.npy"); }},
         {options.csv, "csv",
          [&](const ExportProgress& p) {

@@ -154,17 +154,30 @@ HeatmapFigure score_figure(const LaneRows& rows, int kv_head, const ColorScale& 
     return figure;
 }
 
-void write_masks(const LaneRows& rows, const std::filesystem::path& folder, const ExportProgress& progress) {
+namespace {
+
+std::vector<PictureFormat> formats_or(const PictureChoice& how, PictureFormat usual) {
+    return how.formats.empty() ? std::vector{usual} : how.formats;
+}
+
+}  // namespace
+
+void write_masks(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
+                 const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
     draw_all(range.kv_heads.size(), progress, [&](std::size_t i) {
         const int g = range.kv_heads[i];
-        write_png(draw_mask(mask_figure(rows, g)),
-                  folder / fmt::format("mask_{}.png", kv_head_name(rows.layout().kv_head(g))));
+        MaskFigure figure = mask_figure(rows, g);
+        figure.size.width = how.width;
+        figure.ground = how.ground;
+        write_drawing(mask_drawing(figure),
+                      folder / fmt::format("mask_{}", kv_head_name(rows.layout().kv_head(g))),
+                      formats_or(how, PictureFormat::png));
     });
 }
 
-void write_heatmaps(const LaneRows& rows, const std::filesystem::path& folder,
+void write_heatmaps(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
                     const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
@@ -172,8 +185,11 @@ void write_heatmaps(const LaneRows& rows, const std::filesystem::path& folder,
     const ColorScale scale = scale_of_attention(rows);
     draw_all(range.layers.size() * range.heads.size(), progress, [&](std::size_t i) {
         const int layer = range.layers[i / range.heads.size()], head = range.heads[i % range.heads.size()];
-        write_png(draw_heatmap(attention_figure(rows, layer, head, scale)),
-                  folder / fmt::format("heatmap_L{}_H{}.png", layer, head));
+        HeatmapFigure figure = attention_figure(rows, layer, head, scale);
+        figure.size.width = how.width;
+        figure.ground = how.ground;
+        write_drawing(heatmap_drawing(figure), folder / fmt::format("heatmap_L{}_H{}", layer, head),
+                      formats_or(how, PictureFormat::png));
     });
 
     AtlasFigure atlas;
@@ -197,7 +213,9 @@ void write_heatmaps(const LaneRows& rows, const std::filesystem::path& folder,
         return AtlasCell{rows.attention_plane(layer, head),
                          rows.states(layout.kv_head_from_head(layer, head))};
     };
-    write_png(draw_atlas(atlas), folder / "atlas.png");
+    atlas.width = how.width;
+    atlas.ground = how.ground;
+    write_drawing(atlas_drawing(std::move(atlas)), folder / "atlas", formats_or(how, PictureFormat::png));
 }
 
 namespace {
@@ -254,7 +272,7 @@ Curve token_curve(const LaneRows& rows, const std::vector<std::vector<float>>& s
 
 }  // namespace
 
-void write_score_curves(const LaneRows& rows, const std::vector<float>& thresholds,
+void write_score_curves(const LaneRows& rows, const std::vector<float>& thresholds, const PictureChoice& how,
                         const std::filesystem::path& folder, const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
@@ -303,7 +321,10 @@ void write_score_curves(const LaneRows& rows, const std::vector<float>& threshol
         plot.curves.push_back(std::move(threshold));
         for (int p : telling_tokens(rows, scores, g))
             plot.curves.push_back(token_curve(rows, scores, g, p, texts));
-        write_text_file(folder / fmt::format("scores_{}.svg", kv_head_name(head)), draw_curves(plot));
+        plot.picture_width = how.width;
+        plot.ground = how.ground;
+        write_drawing(curves_drawing(plot), folder / fmt::format("scores_{}", kv_head_name(head)),
+                      formats_or(how, PictureFormat::svg));
         if (progress) progress(++done / static_cast<double>(range.kv_heads.size()));
     }
 }

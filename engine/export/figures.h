@@ -1,4 +1,4 @@
-/// The pictures of an export: masks, heat maps and atlas as PNG, score curves as SVG. Called on one thread;
+/// The pictures of an export: masks, heat maps and atlas, by default as PNG; score curves as SVG. Called on one thread;
 /// knows rows of a finished run, not how they were made.
 #pragma once
 
@@ -32,14 +32,15 @@ ColorScale scale_of_scores(const LaneRows& rows);
 void draw_all(std::size_t n, const ExportProgress& progress, const std::function<void(std::size_t)>& draw);
 
 /// Writes mask_L{owner layer}_G{index}.png for the KV heads of the range.
-void write_masks(const LaneRows& rows, const std::filesystem::path& folder, const ExportProgress& progress);
+void write_masks(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
+                 const ExportProgress& progress);
 /// Writes heatmap_L*_H*.png for layers and heads of the range, and atlas.png, all on one colour scale.
-void write_heatmaps(const LaneRows& rows, const std::filesystem::path& folder,
+void write_heatmaps(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
                     const ExportProgress& progress);
 /// Writes scores_L*_G*.svg: a few representative tokens (the sink, the highest at the end, the last evicted)
 /// and the eviction threshold. thresholds: [n_rows, n KV heads of the model], NaN where nothing competed;
 /// empty: taken from the records.
-void write_score_curves(const LaneRows& rows, const std::vector<float>& thresholds,
+void write_score_curves(const LaneRows& rows, const std::vector<float>& thresholds, const PictureChoice& how,
                         const std::filesystem::path& folder, const ExportProgress& progress);
 
 }  // namespace keyhole

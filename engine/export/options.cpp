@@ -133,7 +133,10 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
     const auto kv_heads = static_cast<std::int64_t>(range.kv_heads.size());
     const std::int64_t plane = std::int64_t{range.n_rows()} * range.n_positions();
     const std::int64_t element = options.f16 ? 2 : 4;
-    const std::int64_t picture = std::min<std::int64_t>(plane, 1'500'000) / 2 + 40'000;
+    const std::int64_t of_size = 1'500'000 + std::int64_t{options.pictures.width} * options.pictures.width;
+    const auto n_formats =
+        static_cast<std::int64_t>(std::max<std::size_t>(options.pictures.formats.size(), 1));
+    const std::int64_t picture = n_formats * (std::min<std::int64_t>(plane, of_size) / 2 + 40'000);
     std::int64_t lane = 0;
     for (bool wanted : {options.streams_attention(), options.logits, options.noise})
         if (wanted) lane += heads * plane * element;

@@ -2,6 +2,7 @@
 /// values, for any thread; knows layouts, but no run.
 #pragma once
 
+#include "engine/figure/drawing.h"
 #include "engine/model/kv_layout.h"
 #include "engine/policy/row.h"
 
@@ -29,6 +30,8 @@ struct ExportOptions {
     int last_rows = 0;        ///< only this many rows up to the planned end; 0: all
     bool f16 = false;         ///< arrays in half precision
     bool yes = false;         ///< allows more than 2 GB without asking
+    /// Of masks, heat maps and curves of scores. Frames and GIFs are light, with cells of whole pixels.
+    PictureChoice pictures;
 
     /// Returns the rows that the session must compute for these options.
     RowWants wants() const;

@@ -1,81 +1,38 @@
 #include "engine/figure/canvas.h"
 
-#include "engine/figure/curves.h"
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 
 namespace keyhole {
 
-namespace {
-
-std::string hex(Rgb8 c) {
-    return fmt::format("#{:02x}{:02x}{:02x}", c.r, c.g, c.b);
+void CellPainter::fill(int x, int y, int width, int height, const CellFill& fill) {
+    if (fill.hatched)
+        image_.fill_hatch(left_ + x, top_ + y, width, height, colors_.evicted, colors_.hatch, shift_);
+    else
+        image_.fill(left_ + x, top_ + y, width, height, fill.color);
 }
 
-const char* svg_attributes(TextRole role) {
-    switch (role) {
-        case TextRole::title:
-            return "font-size=\"18\" font-weight=\"bold\" fill=\"#202024\"";
-        case TextRole::subtitle:
-            return "font-size=\"13\" fill=\"#68686f\"";
-        case TextRole::tick:
-            return "class=\"tick\"";
-        case TextRole::label:
-            return "class=\"label\"";
-        case TextRole::note:
-            return "class=\"note\"";
-        case TextRole::halo:
-            return "class=\"halo\"";
-    }
-    return "";
+void Canvas::outline(double x, double y, double width, double height, Rgb8 color) {
+    fill(x, y, width, 1, color);
+    fill(x, y + height - 1, width, 1, color);
+    fill(x, y, 1, height, color);
+    fill(x + width - 1, y, 1, height, color);
 }
 
-}  // namespace
-
-SvgCanvas::SvgCanvas(int width, int height)
-    : out_(fmt::format(
-          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-          "font-family=\"DejaVu Sans, Verdana, sans-serif\">\n"
-          "<style>.tick{{font-size:12px;fill:#303036}}.label{{font-size:13px;fill:#202024}}"
-          ".note{{font-size:12px;fill:#68686f}}"
-          ".halo{{font-size:12px;fill:#202024;stroke:#ffffff;stroke-width:3px;paint-order:stroke}}</style>\n"
-          "<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n",
-          width, height)) {}
-
-void SvgCanvas::path(const std::vector<Run>& runs, const Stroke& stroke) {
-    out_ += "<path d=\"";
-    for (const Run& run : runs)
-        for (std::size_t i = 0; i < run.size(); ++i)
-            out_ += fmt::format("{}{:.1f} {:.1f}", i == 0 ? "M" : "L", run[i].first, run[i].second);
-    out_ += "\" fill=\"none\"";
-    if (stroke.round) out_ += " stroke-linecap=\"round\" stroke-linejoin=\"round\"";
-    out_ += fmt::format(" stroke=\"{}\" stroke-width=\"{}\"", hex(stroke.color), stroke.width);
-    if (stroke.opacity < 1) out_ += fmt::format(" stroke-opacity=\"{}\"", stroke.opacity);
-    if (!stroke.dash.empty()) out_ += fmt::format(" stroke-dasharray=\"{}\"", fmt::join(stroke.dash, " "));
-    out_ += "/>\n";
+void Canvas::swatch(int x, int y, int width, int height, const CellFill& fill) {
+    cells(x, y, width, height, [&](CellPainter& painter) { painter.fill(0, 0, width, height, fill); });
 }
 
-void SvgCanvas::text(double x, double y, const std::string& value, TextRole role, TextAlign align,
-                     bool upward) {
-    const char* anchor = align == TextAlign::center  ? " text-anchor=\"middle\""
-                         : align == TextAlign::right ? " text-anchor=\"end\""
-                                                     : "";
-    const std::string place = upward ? fmt::format("transform=\"translate({:.1f} {:.1f}) rotate(-90)\"", x, y)
-                                     : fmt::format("x=\"{:.1f}\" y=\"{:.1f}\"", x, y);
-    out_ += fmt::format("<text {} {}{}>{}</text>\n", place, svg_attributes(role), anchor, escape_xml(value));
-}
-
-void ImageCanvas::path(const std::vector<Run>& runs, const Stroke& stroke) {
+void ImageCanvas::path(const std::vector<Run>& runs, const Stroke& unscaled) {
+    Stroke stroke = unscaled;
+    stroke.width *= scale_;
+    for (double& length : stroke.dash) length *= scale_;
     for (const Run& run : runs) {
         std::size_t part = 0;  // index in the dash pattern; even: drawn
         double left = stroke.dash.empty() ? 0 : stroke.dash[0];
         for (std::size_t i = 1; i < run.size(); ++i) {
-            auto [x, y] = run[i - 1];
-            const auto [end_x, end_y] = run[i];
+            double x = scale_ * run[i - 1].first, y = scale_ * run[i - 1].second;
+            const double end_x = scale_ * run[i].first, end_y = scale_ * run[i].second;
             double length = std::hypot(end_x - x, end_y - y);
             if (stroke.dash.empty() || length == 0) {
                 segment(x, y, end_x, end_y, stroke);
@@ -99,29 +56,41 @@ void ImageCanvas::path(const std::vector<Run>& runs, const Stroke& stroke) {
 void ImageCanvas::segment(double x0, double y0, double x1, double y1, const Stroke& stroke) {
     const double radius = stroke.width / 2, reach = radius + 1;
     const double dx = x1 - x0, dy = y1 - y0, squared = dx * dx + dy * dy;
-    for (int y = static_cast<int>(std::floor(std::min(y0, y1) - reach)); y <= std::max(y0, y1) + reach; ++y)
-        for (int x = static_cast<int>(std::floor(std::min(x0, x1) - reach)); x <= std::max(x0, x1) + reach;
-             ++x) {
+    for (int y = static_cast<int>(std::floor(std::min(y0, y1) - reach)); y <= std::max(y0, y1) + reach; ++y) {
+        // Only the pixels near the segment: the rectangle around a long diagonal is large.
+        double from = std::min(x0, x1), to = std::max(x0, x1);
+        if (std::abs(dy) > 1) {
+            const double u0 = std::clamp((y - reach - 1 - y0) / dy, 0.0, 1.0),
+                         u1 = std::clamp((y + reach + 1 - y0) / dy, 0.0, 1.0);
+            from = x0 + std::min(u0 * dx, u1 * dx);
+            to = x0 + std::max(u0 * dx, u1 * dx);
+        }
+        for (int x = static_cast<int>(std::floor(from - reach)); x <= to + reach; ++x) {
             const double u =
                 squared > 0 ? std::clamp(((x - x0) * dx + (y - y0) * dy) / squared, 0.0, 1.0) : 0.0;
             const double coverage =
                 std::clamp(radius + 0.5 - std::hypot(x - x0 - u * dx, y - y0 - u * dy), 0.0, 1.0);
             if (coverage > 0) image_.blend(x, y, stroke.color, static_cast<float>(coverage * stroke.opacity));
         }
+    }
 }
 
-void ImageCanvas::text(double x, double y, const std::string& value, TextRole role, TextAlign align,
-                       bool upward) {
-    TextStyle style;
-    style.align = align;
-    style.upward = upward;
-    // SVG sizes are in em; TextStyle sizes run from ascent to descent, which is 1.16 em in DejaVu Sans.
-    style.size = 1.16f * (role == TextRole::title                                 ? 18.0f
-                          : role == TextRole::subtitle || role == TextRole::label ? 13.0f
-                                                                                  : 12.0f);
-    if (role == TextRole::title) style.weight = FontWeight::bold;
-    if (role == TextRole::subtitle || role == TextRole::note) style.color = {104, 104, 111};
-    image_.text(static_cast<float>(x), static_cast<float>(y), value, style);
+void ImageCanvas::fill(double x, double y, double width, double height, Rgb8 color) {
+    const auto edge = [&](double at) { return static_cast<int>(std::lround(at * scale_)); };
+    // A thin line must not vanish where the scale is small.
+    image_.fill(edge(x), edge(y), std::max(edge(x + width) - edge(x), 1),
+                std::max(edge(y + height) - edge(y), 1), color);
+}
+
+void ImageCanvas::text(double x, double y, const std::string& utf8, const TextStyle& style) {
+    TextStyle scaled = style;
+    scaled.size = static_cast<float>(style.size * scale_);
+    image_.text(static_cast<float>(x * scale_), static_cast<float>(y * scale_), utf8, scaled);
+}
+
+void ImageCanvas::cells(int x, int y, int, int, const std::function<void(CellPainter&)>& paint) {
+    CellPainter painter(image_, x, y, 0, colors().cells);
+    paint(painter);
 }
 
 }  // namespace keyhole

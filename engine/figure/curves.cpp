@@ -1,7 +1,6 @@
 #include "engine/figure/curves.h"
 
 #include "engine/base/index.h"
-#include "engine/base/utf8.h"
 #include "engine/figure/canvas.h"
 #include "engine/figure/ticks.h"
 
@@ -11,6 +10,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace keyhole {
 
@@ -32,8 +32,22 @@ const std::array<Style, 8>& styles() {
                                                 {{0x8a, 0x6d, 0x3b}, {9, 3, 2, 3}}}};
     return known;
 }
-constexpr Rgb8 kGrey{0x8c, 0x8c, 0x94}, kInk{0x20, 0x20, 0x24};
-const Stroke kGridLine{{0xe2, 0xe2, 0xe6}, 1, {}, 1, false}, kAxisLine{kGrey, 1, {}, 1, false};
+/// Returns a thin line with square ends.
+Stroke thin(Rgb8 color) {
+    return {color, 1, {}, 1, false};
+}
+
+// Sizes in em of DejaVu Sans times 1.16, its height from ascent to descent; the ground gives the colours.
+const TextStyle kTitle{1.16f * 18.0f, {}, TextAlign::left, FontWeight::bold};
+const TextStyle kSubtitle{1.16f * 13.0f}, kAxisTitle{1.16f * 13.0f};
+const TextStyle kSmall{1.16f * 12.0f};
+
+TextStyle styled(TextStyle style, Rgb8 color, TextAlign align = TextAlign::left, bool upward = false) {
+    style.color = color;
+    style.align = align;
+    style.upward = upward;
+    return style;
+}
 
 struct Range {
     double low = std::numeric_limits<double>::infinity(), high = -low;
@@ -100,8 +114,9 @@ std::vector<Tick> x_ticks(const CurvePlot& plot, const Axes& axes) {
     std::vector<double> ticks;
     if (!plot.x_words.empty()) {
         std::vector<Tick> words;
+        const auto room = static_cast<float>(axes.width / static_cast<double>(plot.x_words.size()) - 6);
         for (const std::string& word : plot.x_words)
-            words.push_back({static_cast<double>(words.size()), word});
+            words.push_back({static_cast<double>(words.size()), fit_text(word, room, kSmall)});
         return words;
     }
     if (plot.log_x) {
@@ -117,33 +132,38 @@ std::vector<Tick> x_ticks(const CurvePlot& plot, const Axes& axes) {
         });
         return labelled(ticks);
     }
-    ticks = linear_ticks(axes.x.low, axes.x.high, 11);
+    constexpr double kRoom = 45;
+    ticks = linear_ticks(axes.x.low, axes.x.high, std::clamp(static_cast<int>(axes.width / kRoom), 2, 11));
     if (plot.whole_x) std::erase_if(ticks, [](double tick) { return tick != std::floor(tick); });
     return labelled(ticks);
 }
 
 void draw_axes(Canvas& canvas, const CurvePlot& plot, const Axes& axes) {
+    const FigureColors& colors = canvas.colors();
     const double bottom = axes.bottom(), right = axes.left + axes.width;
     for (const Tick& tick : labelled(plot.log_y ? log_ticks(axes.y.low, axes.y.high, 8)
                                                 : linear_ticks(axes.y.low, axes.y.high, 8))) {
         const double y = axes.py(tick.value);
-        canvas.path({{{axes.left, y}, {right, y}}}, kGridLine);
-        canvas.text(axes.left - 7, y + 4, tick.text, TextRole::tick, TextAlign::right);
+        canvas.path({{{axes.left, y}, {right, y}}}, thin(colors.grid));
+        canvas.text(axes.left - 7, y + 4, tick.text, styled(kSmall, colors.ink, TextAlign::right));
     }
     for (const Tick& tick : x_ticks(plot, axes)) {
         const double x = axes.px(tick.value);
-        canvas.path({{{x, bottom}, {x, bottom + 5}}}, kAxisLine);
-        canvas.text(x, bottom + 18, tick.text, TextRole::tick, TextAlign::center);
+        canvas.path({{{x, bottom}, {x, bottom + 5}}}, thin(colors.axis));
+        canvas.text(x, bottom + 18, tick.text, styled(kSmall, colors.ink, TextAlign::center));
     }
-    canvas.path({{{axes.left, axes.top}, {axes.left, bottom}, {right, bottom}}}, kAxisLine);
-    canvas.text(22, axes.top + axes.height / 2, plot.y_label, TextRole::label, TextAlign::center, true);
-    canvas.text(axes.left + axes.width / 2, bottom + 38, plot.x_label, TextRole::label, TextAlign::center);
+    canvas.path({{{axes.left, axes.top}, {axes.left, bottom}, {right, bottom}}}, thin(colors.axis));
+    canvas.text(22, axes.top + axes.height / 2, plot.y_label,
+                styled(kAxisTitle, colors.ink, TextAlign::center, true));
+    canvas.text(axes.left + axes.width / 2, bottom + 38, plot.x_label,
+                styled(kAxisTitle, colors.ink, TextAlign::center));
 }
 
-Stroke stroke_of(const Curve& curve, std::size_t index) {
-    if (curve.threshold) return {kGrey, 4, {}, 0.6};
+Stroke stroke_of(const Curve& curve, std::size_t index, const FigureColors& colors) {
+    if (curve.threshold) return {colors.axis, 4, {}, 0.6};
     const Style& style = styles()[index % styles().size()];
-    return {style.color, 1.8, style.dash};
+    const bool black = style.color == Rgb8{};  // the list's own; on a dark ground it is the ink
+    return {black && colors.paper.r < 128 ? colors.ink : style.color, 1.8, style.dash};
 }
 
 /// dodge: offset to the right in pixels, so that bars of several curves stand side by side. apart: points
@@ -175,15 +195,20 @@ void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Stro
     }
     if (std::isnan(curve.end_mark)) return;
     const auto [x, y] = runs.back().back();
-    canvas.path({{{x - 4, y - 4}, {x + 4, y + 4}}, {{x + 4, y - 4}, {x - 4, y + 4}}}, {kInk, 2});
-    if (!curve.end_text.empty()) {
-        const bool left = x > axes.left + 0.85 * axes.width;
-        canvas.text(x + (left ? -8 : 8), y - 6, curve.end_text, TextRole::halo,
-                    left ? TextAlign::right : TextAlign::left);
-    }
+    canvas.path({{{x - 4, y - 4}, {x + 4, y + 4}}, {{x + 4, y - 4}, {x - 4, y + 4}}},
+                {canvas.colors().ink, 2});
 }
 
-/// Breaks a caption by its number of characters, since the exact width depends on the reader's font.
+/// What is drawn where, in units of text of normal size.
+struct Layout {
+    CurvePlot plot;  ///< with its width and height in these units
+    std::vector<std::string> title, subtitle, caption;
+    bool legend_below = false;
+    double legend_width = 0, top = 0, caption_height = 0;
+    static constexpr double kLine = 20;  ///< of the legend
+};
+
+/// Breaks a caption by its number of characters, which are about 7 units wide.
 std::vector<std::string> wrap(const std::string& text, std::size_t most) {
     std::vector<std::string> lines(1);
     std::size_t i = 0;
@@ -197,79 +222,92 @@ std::vector<std::string> wrap(const std::string& text, std::size_t most) {
     return lines;
 }
 
-void draw(Canvas& canvas, const CurvePlot& unclamped) {
-    CurvePlot plot = unclamped;
+Layout lay_out(const CurvePlot& plot, double width) {
+    constexpr double kLeastPlot = 280;
+    const bool narrow = width < plot.width;
+    Layout out;
+    out.plot = plot;
+    out.plot.width = static_cast<int>(std::lround(width));
     if (plot.log_y && plot.y_floor > 0)
-        for (Curve& curve : plot.curves)
+        for (Curve& curve : out.plot.curves)
             for (double& y : curve.y) y = y < plot.y_floor ? plot.y_floor : y;  // NaN stays
     std::size_t longest = 0;
     for (const Curve& curve : plot.curves) longest = std::max(longest, curve.name.size());
-    const double legend_width = std::min(330.0, 62 + 7.0 * static_cast<double>(longest));
-    const std::vector<std::string> caption = wrap(plot.caption, to_index(plot.width / 7));
-    const double caption_height = plot.caption.empty() ? 0 : 18.0 * static_cast<double>(caption.size());
-    const double top = plot.subtitle.empty() ? 50 : 68;
-    const Axes axes = make_axes(plot, 84, top, legend_width + 24, 60 + caption_height);
-    canvas.text(18, 30, plot.title, TextRole::title);
-    if (!plot.subtitle.empty()) canvas.text(18, 50, plot.subtitle, TextRole::subtitle);
+    out.legend_width = std::min(330.0, 62 + 7.0 * static_cast<double>(longest));
+    out.legend_below = width - 84 - out.legend_width - 24 < kLeastPlot;
+    if (out.legend_below) out.legend_width = width - 84 - 24;
+    const auto room = static_cast<float>(width - 36);
+    out.title = wrap_text(plot.title, room, kTitle);
+    out.subtitle = wrap_text(plot.subtitle, room, kSubtitle);
+    if (!plot.caption.empty()) out.caption = wrap(plot.caption, to_index(out.plot.width / 7));
+    out.caption_height = 18.0 * static_cast<double>(out.caption.size());
+    const double more_titles = out.title.size() > 1 ? 22.0 * static_cast<double>(out.title.size() - 1) : 0;
+    out.top = 50 + more_titles + 18.0 * static_cast<double>(out.subtitle.size());
+    const double below = out.legend_below ? Layout::kLine * static_cast<double>(plot.curves.size()) + 4 : 0;
+    out.plot.height += static_cast<int>(more_titles + below) +
+                       (out.subtitle.size() > 1 ? 18 * static_cast<int>(out.subtitle.size() - 1) : 0) +
+                       (narrow && out.caption.size() > 3 ? 18 * static_cast<int>(out.caption.size() - 3) : 0);
+    return out;
+}
+
+void draw_plot(Canvas& canvas, const Layout& layout) {
+    const CurvePlot& plot = layout.plot;
+    const FigureColors& colors = canvas.colors();
+    const double n_curves = static_cast<double>(plot.curves.size());
+    const double right = layout.legend_below ? 24 : layout.legend_width + 24,
+                 below = layout.legend_below ? Layout::kLine * n_curves + 4 : 0;
+    const Axes axes = make_axes(plot, 84, layout.top, right, 60 + below + layout.caption_height);
+    double y = 30;
+    for (const std::string& line : layout.title) {
+        canvas.text(18, y, line, styled(kTitle, colors.ink));
+        y += 22;
+    }
+    y -= 2;
+    for (const std::string& line : layout.subtitle) {
+        canvas.text(18, y, line, styled(kSubtitle, colors.soft));
+        y += 18;
+    }
     draw_axes(canvas, plot, axes);
 
-    double legend_y = top + 8;
+    double legend_y = layout.legend_below ? axes.bottom() + 62 : layout.top + 8;
+    const double legend_x = layout.legend_below ? axes.left : axes.left + axes.width + 20;
+    const auto room = static_cast<float>(layout.legend_width - 31);
     std::size_t index = 0;
     for (const Curve& curve : plot.curves) {
-        const Stroke stroke = stroke_of(curve, index);
+        const Stroke stroke = stroke_of(curve, index, colors);
         if (!curve.threshold) ++index;
-        const double middle = static_cast<double>(plot.curves.size() - 1) / 2;
+        const double middle = (n_curves - 1) / 2;
         draw_curve(canvas, curve, axes, stroke,
                    curve.low.empty() ? 0 : 3 * (static_cast<double>(&curve - plot.curves.data()) - middle),
                    !plot.x_words.empty() && !curve.threshold);
-        const double x = axes.left + axes.width + 20;
-        canvas.path({{{x, legend_y}, {x + 28, legend_y}}}, stroke);
-        canvas.text(x + 35, legend_y + 4, curve.name, TextRole::tick);
-        legend_y += 20;
+        canvas.path({{{legend_x, legend_y}, {legend_x + 28, legend_y}}}, stroke);
+        canvas.text(legend_x + 35, legend_y + 4, fit_text(curve.name, room, kSmall),
+                    styled(kSmall, colors.ink));
+        legend_y += Layout::kLine;
     }
-    double y = plot.height - caption_height;
-    if (!plot.caption.empty())
-        for (const std::string& line : caption) {
-            canvas.text(18, y, line, TextRole::note);
-            y += 18;
-        }
+    y = plot.height - layout.caption_height;
+    for (const std::string& line : layout.caption) {
+        canvas.text(18, y, line, styled(kSmall, colors.soft));
+        y += 18;
+    }
 }
 
 }  // namespace
 
-std::string escape_xml(std::string_view text) {
-    std::string out;
-    while (!text.empty()) {
-        const std::size_t n = utf8_length(text);
-        const std::string_view one = text.substr(0, std::max<std::size_t>(n, 1));
-        const char32_t c = n == 0 ? 0 : utf8_decode(one);
-        if (c < 0x20 || c == 0xfffe || c == 0xffff)  // no character of XML
-            out += "\xef\xbf\xbd";
-        else if (c == '&')
-            out += "&amp;";
-        else if (c == '<')
-            out += "&lt;";
-        else if (c == '>')
-            out += "&gt;";
-        else if (c == '"')
-            out += "&quot;";
-        else
-            out += one;
-        text.remove_prefix(one.size());
-    }
-    return out;
-}
-
-std::string draw_curves(const CurvePlot& plot) {
-    SvgCanvas canvas(plot.width, plot.height);
-    draw(canvas, plot);
-    return canvas.take();
-}
-
-Image draw_curves_image(const CurvePlot& plot) {
-    ImageCanvas canvas(plot.width, plot.height);
-    draw(canvas, plot);
-    return canvas.take();
+Drawing curves_drawing(const CurvePlot& plot) {
+    constexpr double kLeastScale = 0.7;
+    Drawing drawing;
+    drawing.scale = plot.picture_width > 0
+                        ? std::max(static_cast<double>(plot.picture_width) / plot.width, kLeastScale)
+                        : 1;
+    const double width = plot.picture_width > 0 ? plot.picture_width / drawing.scale : plot.width;
+    Layout layout = lay_out(plot, width);
+    drawing.width = plot.picture_width > 0 ? plot.picture_width : plot.width;
+    drawing.height = static_cast<int>(std::lround(layout.plot.height * drawing.scale));
+    drawing.ground = plot.ground;
+    drawing.title = plot.title;
+    drawing.draw = [layout = std::move(layout)](Canvas& canvas) { draw_plot(canvas, layout); };
+    return drawing;
 }
 
 }  // namespace keyhole

@@ -1,9 +1,9 @@
-/// Line plots as SVG or pixels: scores of tokens over rows with the eviction threshold, metrics of lanes,
-/// and sweep results with intervals. Plain data in, text or pixels out; any thread. Colours are Okabe and
+/// Line plots: scores of tokens over rows with the eviction threshold, metrics of lanes,
+/// and sweep results with intervals. Plain data in, a drawing out; any thread. Colours are Okabe and
 /// Ito's, each with its own dash, so that lines differ without colour too.
 #pragma once
 
-#include "engine/figure/image.h"
+#include "engine/figure/drawing.h"
 
 #include <limits>
 #include <string>
@@ -17,7 +17,6 @@ struct Curve {
     bool threshold = false;              ///< drawn as a thick grey line; takes no colour of the list
     double end_mark =
         std::numeric_limits<double>::quiet_NaN();  ///< x where a cross marks the end (an eviction); NaN: none
-    std::string end_text = {};                     ///< text beside the cross
     std::vector<double> low = {}, high = {};       ///< interval of each y, drawn as a bar; empty: none
 };
 
@@ -31,14 +30,12 @@ struct CurvePlot {
     bool log_y = false;   ///< values <= 0 break the line
     double y_floor = 0;   ///< with log_y: lower values are drawn at this one; 0: none
     std::vector<Curve> curves;
-    int width = 960, height = 520;
+    int width = 960, height = 520;  ///< with text of normal size
+    /// Of the picture in pixels, with text in proportion; 0: `width`. A narrow picture has its legend below.
+    int picture_width = 0;
+    Ground ground = Ground::light;
 };
 
-std::string draw_curves(const CurvePlot& plot);
-Image draw_curves_image(const CurvePlot& plot);
-
-/// Returns text escaped for XML: & < > " become entities; control characters and broken UTF-8 become
-/// U+FFFD.
-std::string escape_xml(std::string_view text);
+Drawing curves_drawing(const CurvePlot& plot);
 
 }  // namespace keyhole

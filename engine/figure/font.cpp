@@ -24,6 +24,7 @@ namespace keyhole {
 namespace {
 
 struct Face {
+    FontFile file;
     std::vector<unsigned char> bytes;
     stbtt_fontinfo info{};
     bool has(char32_t c) const { return stbtt_FindGlyphIndex(&info, static_cast<int>(c)) != 0; }
@@ -38,6 +39,7 @@ bool read_font(const unsigned char* bytes, std::size_t n_bytes, int index, stbtt
 
 std::unique_ptr<Face> load_face(const std::string& file, int index) {
     auto face = std::make_unique<Face>();
+    face->file = {file, index};
     std::ifstream in(file, std::ios::binary);
     face->bytes.assign(std::istreambuf_iterator<char>(in), {});
     if (!read_font(face->bytes.data(), face->bytes.size(), index, face->info)) return nullptr;
@@ -52,6 +54,17 @@ class Fonts {
         const auto key = std::tuple(c, size, weight);
         if (const auto it = glyphs_.find(key); it != glyphs_.end()) return it->second;
         return glyphs_.emplace(key, rasterise(*face_for(c, weight), c, size)).first->second;
+    }
+
+    FontFile file_of(char32_t c, FontWeight weight) {
+        const std::lock_guard lock(mutex_);
+        return face_for(c, weight)->file;
+    }
+    double em_of(const FontFile& font, double size) {
+        const std::lock_guard lock(mutex_);
+        const Face& face = *faces_.at({font.path, font.number});
+        return size * static_cast<double>(stbtt_ScaleForPixelHeight(&face.info, 1)) /
+               static_cast<double>(stbtt_ScaleForMappingEmToPixels(&face.info, 1));
     }
 
   private:
@@ -84,9 +97,10 @@ class Fonts {
         FcCharSetDestroy(set);
         FcPatternDestroy(pattern);
         if (file.empty()) return nullptr;
+        index &= 0xffff;  // the higher bits choose an instance of a variable font
         const auto key = std::pair(file, index);
         if (const auto it = faces_.find(key); it != faces_.end()) return it->second.get();
-        return faces_.emplace(key, load_face(file, index & 0xffff)).first->second.get();
+        return faces_.emplace(key, load_face(file, index)).first->second.get();
     }
 
     Face* face_for(char32_t c, FontWeight weight) {
@@ -127,9 +141,25 @@ class Fonts {
 
 }  // namespace
 
+namespace {
+
+Fonts& fonts() {
+    static Fonts all;
+    return all;
+}
+
+}  // namespace
+
 const Glyph& glyph(char32_t character, float size, FontWeight weight) {
-    static Fonts fonts;
-    return fonts.get(character, size, weight);
+    return fonts().get(character, size, weight);
+}
+
+FontFile font_of(char32_t character, FontWeight weight) {
+    return fonts().file_of(character, weight);
+}
+
+double em_of(const FontFile& font, double size) {
+    return fonts().em_of(font, size);
 }
 
 bool is_readable_font(const std::string& file, int number) {
@@ -140,6 +170,25 @@ bool is_readable_font(const std::string& file, int number) {
                          number, info);
     } catch (const Error&) {
         return false;
+    }
+}
+
+void append_utf8(std::string& out, char32_t c) {
+    const auto put = [&](char32_t bits) { out += static_cast<char>(static_cast<unsigned char>(bits)); };
+    if (c < 0x80) {
+        put(c);
+    } else if (c < 0x800) {
+        put(0xc0 | (c >> 6));
+        put(0x80 | (c & 0x3f));
+    } else if (c < 0x10000) {
+        put(0xe0 | (c >> 12));
+        put(0x80 | ((c >> 6) & 0x3f));
+        put(0x80 | (c & 0x3f));
+    } else {
+        put(0xf0 | (c >> 18));
+        put(0x80 | ((c >> 12) & 0x3f));
+        put(0x80 | ((c >> 6) & 0x3f));
+        put(0x80 | (c & 0x3f));
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include "engine/figure/image.h"
 
+#include <compare>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,11 +24,23 @@ struct Glyph {
 /// Returns a glyph; the reference stays valid until the process ends.
 const Glyph& glyph(char32_t character, float size, FontWeight weight);
 
+/// A font of the system. number: of the font in its file.
+struct FontFile {
+    std::string path;
+    int number = 0;
+    auto operator<=>(const FontFile&) const = default;
+};
+/// Returns the font that glyph() takes a character from.
+FontFile font_of(char32_t character, FontWeight weight);
+/// Returns the em of a font, in pixels, for text whose size from ascent to descent is `size`.
+double em_of(const FontFile& font, double size);
+
 /// Returns whether stb_truetype can read font `number` of the file. Dear ImGui uses it too and ends the
 /// program on a font that it cannot read.
 bool is_readable_font(const std::string& file, int number);
 
 /// Returns the characters of a UTF-8 text; broken bytes become U+FFFD.
 std::vector<char32_t> characters(std::string_view utf8);
+void append_utf8(std::string& text, char32_t character);
 
 }  // namespace keyhole

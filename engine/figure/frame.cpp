@@ -7,21 +7,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <utility>
 
 namespace keyhole {
 
 namespace {
 
-constexpr Rgb8 kInk{32, 32, 36}, kSoftInk{104, 104, 112}, kLine{150, 150, 156};
 constexpr int kMaxCell = 12, kLeastFigureWidth = 720, kBarWidth = 260, kBarHeight = 12, kSwatch = 16;
 constexpr int kTokenWidth = 96;  // widest token text beside an axis
 
-const TextStyle kTitle{19, kInk, TextAlign::left, FontWeight::bold};
-const TextStyle kSubtitle{14, kSoftInk};
-const TextStyle kBody{13, kInk};
-const TextStyle kTick{12, kInk};
-const TextStyle kTickToken{12, kSoftInk};
-const TextStyle kCaption{13, kSoftInk};
+// Sizes; the ground gives the colours.
+const TextStyle kTitle{19, {}, TextAlign::left, FontWeight::bold};
+const TextStyle kSubtitle{14};
+const TextStyle kBody{13};
+const TextStyle kTick{12};
+const TextStyle kCaption{13};
+
+TextStyle colored(TextStyle style, Rgb8 color) {
+    style.color = color;
+    return style;
+}
 
 TextStyle aligned(TextStyle style, TextAlign align) {
     style.align = align;
@@ -48,10 +54,9 @@ struct Label {
     std::string number, token;
     int width(double scale) const {
         return static_cast<int>(std::ceil(text_width(number, scaled(kTick, scale)))) +
-               (token.empty()
-                    ? 0
-                    : scaled(5, scale) +
-                          static_cast<int>(std::ceil(text_width(token, scaled(kTickToken, scale)))));
+               (token.empty() ? 0
+                              : scaled(5, scale) +
+                                    static_cast<int>(std::ceil(text_width(token, scaled(kTick, scale)))));
     }
 };
 
@@ -63,7 +68,7 @@ std::vector<Label> axis_labels(const MatrixAxis& axis, int n, double pixels_per_
         const auto t = to_index(label.index);
         if (t < axis.tokens.size())
             label.token =
-                fit_text(axis.tokens[t], static_cast<float>(kTokenWidth * scale), scaled(kTickToken, scale));
+                fit_text(axis.tokens[t], static_cast<float>(kTokenWidth * scale), scaled(kTick, scale));
         labels.push_back(std::move(label));
     }
     return labels;
@@ -100,41 +105,41 @@ float middle(int index, int n, int pixels) {
 }
 
 /// Draws the labels left of the plot: token, number, tick, from left to right.
-void draw_row_labels(Image& image, const std::vector<Label>& labels, int x, int y, const CellLayout& cells) {
+void draw_row_labels(Canvas& canvas, const std::vector<Label>& labels, int x, int y,
+                     const CellLayout& cells) {
     const auto px = [&](int pixels) { return scaled(pixels, cells.scale); };
-    const TextStyle number = scaled(kTick, cells.scale), token = scaled(kTickToken, cells.scale);
+    const TextStyle number = colored(scaled(kTick, cells.scale), canvas.colors().ink),
+                    token = colored(number, canvas.colors().soft);
     for (const Label& label : labels) {
         const float at =
             static_cast<float>(y) + middle(label.index, cells.rows * cells.factor, cells.height());
-        const auto tick_y = static_cast<int>(at);
-        image.fill(x - px(5), tick_y, px(4), std::max(px(1), 1), kLine);
+        canvas.fill(x - px(5), static_cast<int>(at), px(4), std::max(px(1), 1), canvas.colors().line);
         const float baseline = std::round(at + static_cast<float>(4 * cells.scale));
-        image.text(static_cast<float>(x - px(8)), baseline, label.number, aligned(number, TextAlign::right));
+        const auto end = static_cast<float>(x - px(8));
+        canvas.text(end, baseline, label.number, aligned(number, TextAlign::right));
         if (!label.token.empty())
-            image.text(
-                static_cast<float>(x - px(8)) - text_width(label.number, number) - static_cast<float>(px(5)),
-                baseline, label.token, aligned(token, TextAlign::right));
+            canvas.text(end - text_width(label.number, number) - static_cast<float>(px(5)), baseline,
+                        label.token, aligned(token, TextAlign::right));
     }
 }
 
 /// Draws the labels below the plot, reading upward: the number ends at the plot, the token stands before
 /// it.
-void draw_column_labels(Image& image, const std::vector<Label>& labels, int x, int y,
+void draw_column_labels(Canvas& canvas, const std::vector<Label>& labels, int x, int y,
                         const CellLayout& cells) {
     const auto px = [&](int pixels) { return scaled(pixels, cells.scale); };
-    const TextStyle number = scaled(kTick, cells.scale), token = scaled(kTickToken, cells.scale);
+    const TextStyle number = colored(scaled(kTick, cells.scale), canvas.colors().ink),
+                    token = colored(number, canvas.colors().soft);
     for (const Label& label : labels) {
         const float at =
             static_cast<float>(x) + middle(label.index, cells.columns * cells.factor, cells.width());
-        image.fill(static_cast<int>(at), y + px(1), std::max(px(1), 1), px(4), kLine);
+        canvas.fill(static_cast<int>(at), y + px(1), std::max(px(1), 1), px(4), canvas.colors().line);
         const float baseline = std::round(at + static_cast<float>(4 * cells.scale));
-        image.text(baseline, static_cast<float>(y + px(8)), label.number,
-                   upward(aligned(number, TextAlign::right)));
+        const auto end = static_cast<float>(y + px(8));
+        canvas.text(baseline, end, label.number, upward(aligned(number, TextAlign::right)));
         if (!label.token.empty())
-            image.text(
-                baseline,
-                static_cast<float>(y + px(8)) + text_width(label.number, number) + static_cast<float>(px(5)),
-                label.token, upward(aligned(token, TextAlign::right)));
+            canvas.text(baseline, end + text_width(label.number, number) + static_cast<float>(px(5)),
+                        label.token, upward(aligned(token, TextAlign::right)));
     }
 }
 
@@ -161,19 +166,19 @@ std::vector<double> bar_ticks(const ColorScale& scale) {
     return ticks;
 }
 
-void draw_bar(Image& image, int x, int y, const ColorScale& scale, double size) {
+void draw_bar(Canvas& canvas, int x, int y, const ColorScale& scale, double size) {
     const int width = scaled(kBarWidth, size), height = scaled(kBarHeight, size);
-    for (int i = 0; i < width; ++i) {
-        const auto entry = to_index(i * 256 / width);
-        image.fill(x + i, y, 1, height, colormap_table(scale.map)[entry]);
-    }
-    image.outline(x - 1, y - 1, width + 2, height + 2, kLine);
+    canvas.cells(x, y, width, height, [&](CellPainter& painter) {
+        for (int i = 0; i < width; ++i)
+            painter.fill(i, 0, 1, height, {colormap_table(scale.map)[to_index(i * 256 / width)]});
+    });
+    canvas.outline(x - 1, y - 1, width + 2, height + 2, canvas.colors().line);
+    const TextStyle style = colored(aligned(scaled(kTick, size), TextAlign::center), canvas.colors().ink);
     for (const Tick& tick : labelled(bar_ticks(scale))) {
         const int at = x + static_cast<int>(std::lround(place(scale, static_cast<float>(tick.value)) *
                                                         static_cast<float>(width - 1)));
-        image.fill(at, y + height + 1, 1, scaled(4, size), kLine);
-        image.text(static_cast<float>(at), static_cast<float>(y + height + scaled(16, size)), tick.text,
-                   aligned(scaled(kTick, size), TextAlign::center));
+        canvas.fill(at, y + height + 1, 1, scaled(4, size), canvas.colors().line);
+        canvas.text(at, y + height + scaled(16, size), tick.text, style);
     }
 }
 
@@ -200,19 +205,16 @@ CellLayout layout_cells(int n_columns, int n_rows, int max_width, int max_height
 
 CellLayout layout_cells(int n_columns, int n_rows, const FigureSize& size, const MatrixAxis& row_axis) {
     if (size.width <= 0) return layout_cells(n_columns, n_rows, size.max_width, size.max_height);
-    constexpr int kUsual = 1100;  // width of a picture with text of normal size
-    // Bounds the memory of a picture with many more rows than columns.
-    constexpr int kHighest = 20'000;
     const auto ceil_div = [](int n, int d) { return (n + d - 1) / d; };
     CellLayout cells;
-    cells.scale = std::clamp(static_cast<double>(size.width) / kUsual, 0.7, 12.0);
+    cells.scale = text_scale(size.width);
     // The labels' width depends on the cells, and the other way round: keep the width of the widest labels.
     cells.left = left_of({}, cells.scale);
     for (int round = 0; round < 3; ++round) {
         cells.plot_width = std::max(size.width - cells.left - right_of(cells.scale), 16);
         cells.plot_height = std::clamp(static_cast<int>(std::lround(cells.plot_width * size.cell_aspect *
                                                                     n_rows / std::max(n_columns, 1))),
-                                       1, kHighest);
+                                       1, kHighestPlot);
         cells.factor =
             std::max({1, ceil_div(n_columns, cells.plot_width), ceil_div(n_rows, cells.plot_height)});
         cells.columns = ceil_div(n_columns, cells.factor);
@@ -224,20 +226,26 @@ CellLayout layout_cells(int n_columns, int n_rows, const FigureSize& size, const
     return cells;
 }
 
-int draw_heading(Image* image, int y, int width, const FigureTexts& texts, double scale) {
+double text_scale(int width) {
+    constexpr double kUsual = 1100;  // width of a picture with text of normal size
+    return std::clamp(width / kUsual, 0.7, 12.0);
+}
+
+int draw_heading(Canvas* canvas, int y, int width, const FigureTexts& texts, double scale) {
     const int padding = scaled(kFigurePadding, scale);
     const auto room = static_cast<float>(width - 2 * padding);
     int used = 0;
-    const auto lines = [&](const std::string& text, const TextStyle& style, int height, int below) {
+    const auto lines = [&](const std::string& text, const TextStyle& style, int height, int below,
+                           Rgb8 FigureColors::*color) {
         for (const std::string& line : wrap_text(text, room, scaled(style, scale))) {
             used += scaled(height, scale);
-            if (image)
-                image->text(static_cast<float>(padding), static_cast<float>(y + used - scaled(below, scale)),
-                            line, scaled(style, scale));
+            if (canvas)
+                canvas->text(padding, y + used - scaled(below, scale), line,
+                             colored(scaled(style, scale), canvas->colors().*color));
         }
     };
-    lines(texts.title, kTitle, 24, 6);
-    lines(texts.subtitle, kSubtitle, 19, 5);
+    lines(texts.title, kTitle, 24, 6, &FigureColors::ink);
+    lines(texts.subtitle, kSubtitle, 19, 5, &FigureColors::soft);
     return used + scaled(8, scale);
 }
 
@@ -249,17 +257,18 @@ int legend_width(const LegendBar* bar, const std::vector<LegendItem>& items) {
     return width;
 }
 
-int draw_legend(Image* image, int x, int y, const LegendBar* bar, const std::vector<LegendItem>& items,
+int draw_legend(Canvas* canvas, int x, int y, const LegendBar* bar, const std::vector<LegendItem>& items,
                 double scale, int width) {
     if (!bar && items.empty()) return 0;
     const auto px = [&](int pixels) { return scaled(pixels, scale); };
-    const TextStyle body = scaled(kBody, scale);
+    TextStyle body = scaled(kBody, scale);
+    if (canvas) body.color = canvas->colors().ink;
     const int first_x = x, first_y = y, swatch = px(kSwatch);
     int line = bar ? px(42) : px(28);
     if (bar) {
-        if (image) image->text(static_cast<float>(x), static_cast<float>(y + px(12)), bar->label, body);
+        if (canvas) canvas->text(x, y + px(12), bar->label, body);
         x += static_cast<int>(text_width(bar->label, body)) + px(12);
-        if (image) draw_bar(*image, x, y + px(2), bar->scale, scale);
+        if (canvas) draw_bar(*canvas, x, y + px(2), bar->scale, scale);
         x += px(kBarWidth) + px(28);
     }
     for (const LegendItem& item : items) {
@@ -269,74 +278,82 @@ int draw_legend(Image* image, int x, int y, const LegendBar* bar, const std::vec
             y += line;
             line = px(28);
         }
-        if (image) {
-            item.paint(*image, x, y, swatch, swatch);
-            image->outline(x, y, swatch, swatch, kLine);
-            image->text(static_cast<float>(x + swatch + px(7)), static_cast<float>(y + px(12)), item.text,
-                        body);
+        if (canvas) {
+            canvas->swatch(x, y, swatch, swatch, item.fill);
+            canvas->outline(x, y, swatch, swatch, canvas->colors().line);
+            canvas->text(x + swatch + px(7), y + px(12), item.text, body);
         }
         x += room + px(20);
     }
     return y - first_y + line;
 }
 
-int draw_caption(Image* image, int y, int width, const std::string& caption, double scale) {
+int draw_caption(Canvas* canvas, int y, int width, const std::string& caption, double scale) {
     const int padding = scaled(kFigurePadding, scale);
+    const TextStyle style = scaled(kCaption, scale);
     int used = 0;
-    for (const std::string& line :
-         wrap_text(caption, static_cast<float>(width - 2 * padding), scaled(kCaption, scale))) {
+    for (const std::string& line : wrap_text(caption, static_cast<float>(width - 2 * padding), style)) {
         used += scaled(18, scale);
-        if (image)
-            image->text(static_cast<float>(padding), static_cast<float>(y + used - scaled(5, scale)), line,
-                        scaled(kCaption, scale));
+        if (canvas)
+            canvas->text(padding, y + used - scaled(5, scale), line, colored(style, canvas->colors().soft));
     }
     return used;
 }
 
-Image draw_matrix(const MatrixFrame& frame) {
+Drawing matrix_drawing(MatrixFrame frame) {
     const CellLayout& cells = frame.cells;
     const double scale = cells.scale;
-    const auto px = [&](int pixels) { return scaled(pixels, scale); };
+    const auto px = [scale](int pixels) { return scaled(pixels, scale); };
     const TextStyle body = scaled(kBody, scale);
     const int padding = px(kFigurePadding);
-    const std::vector<Label> rows = row_labels(frame.row_axis, cells);
-    const std::vector<Label> columns = column_labels(frame.column_axis, cells);
+    const LegendBar* bar = frame.bar ? &*frame.bar : nullptr;
+    std::vector<Label> rows = row_labels(frame.row_axis, cells);
+    std::vector<Label> columns = column_labels(frame.column_axis, cells);
 
     const bool exact = cells.plot_width > 0;  // the caller requested the picture's width
     const int left = exact ? cells.left : left_of(rows, scale);
     const int width = exact ? left + cells.width() + right_of(scale)
                             : std::max({left + cells.width() + right_of(scale), kLeastFigureWidth,
-                                        legend_width(frame.bar, frame.items) + 2 * padding});
+                                        legend_width(bar, frame.items) + 2 * padding});
     const int legend_room = exact ? width : 0;
     const int heading = draw_heading(nullptr, 0, width, frame.texts, scale);
-    const int legend = draw_legend(nullptr, padding, 0, frame.bar, frame.items, scale, legend_room);
+    const int legend = draw_legend(nullptr, padding, 0, bar, frame.items, scale, legend_room);
     const int top = padding - px(6) + heading + legend + px(6);
     const int row_label_height = static_cast<int>(text_width(frame.row_axis.label, body)) - px(4);
     const int axis_bottom =
         top + std::max(cells.height() + px(10) + widest(columns, scale) + px(6), row_label_height - px(10));
     const int caption_y = axis_bottom + px(26);
-    const int height = caption_y + draw_caption(nullptr, 0, width, frame.texts.caption, scale) + padding;
 
-    Image image(width, height);
-    draw_heading(&image, padding - px(6), width, frame.texts, scale);
-    draw_legend(&image, padding, padding - px(6) + heading, frame.bar, frame.items, scale, legend_room);
-    for (int y = 0; y < cells.rows; ++y)
-        for (int x = 0; x < cells.columns; ++x)
-            frame.paint(image, left + cells.x(x), top + cells.y(y), cells.x(x + 1) - cells.x(x),
-                        cells.y(y + 1) - cells.y(y), x, y);
-    image.outline(left - 1, top - 1, cells.width() + 2, cells.height() + 2, kLine);
-    draw_row_labels(image, rows, left, top, cells);
-    draw_column_labels(image, columns, left, top + cells.height(), cells);
-    // The label of a low matrix starts at its top and continues below it, so that it does not enter the
-    // legend.
-    const float row_label = std::max(static_cast<float>(cells.height()) / 2,
-                                     text_width(frame.row_axis.label, body) / 2 - static_cast<float>(px(4)));
-    image.text(static_cast<float>(padding + px(8)), static_cast<float>(top) + row_label, frame.row_axis.label,
-               upward(aligned(body, TextAlign::center)));
-    image.text(static_cast<float>(left + cells.width() / 2), static_cast<float>(axis_bottom + px(10)),
-               frame.column_axis.label, aligned(body, TextAlign::center));
-    draw_caption(&image, caption_y, width, frame.texts.caption, scale);
-    return image;
+    Drawing drawing;
+    drawing.width = width;
+    drawing.height = caption_y + draw_caption(nullptr, 0, width, frame.texts.caption, scale) + padding;
+    drawing.ground = frame.ground;
+    drawing.title = frame.texts.title;
+    const auto kept = std::make_shared<const MatrixFrame>(std::move(frame));
+    drawing.draw = [=, rows = std::move(rows), columns = std::move(columns)](Canvas& canvas) {
+        const MatrixFrame& f = *kept;
+        const CellLayout& c = f.cells;
+        const TextStyle label = aligned(colored(body, canvas.colors().ink), TextAlign::center);
+        draw_heading(&canvas, padding - px(6), width, f.texts, scale);
+        draw_legend(&canvas, padding, padding - px(6) + heading, f.bar ? &*f.bar : nullptr, f.items, scale,
+                    legend_room);
+        canvas.cells(left, top, c.width(), c.height(), [&](CellPainter& painter) {
+            for (int y = 0; y < c.rows; ++y)
+                for (int x = 0; x < c.columns; ++x)
+                    painter.fill(c.x(x), c.y(y), c.x(x + 1) - c.x(x), c.y(y + 1) - c.y(y), f.cell(x, y));
+        });
+        canvas.outline(left - 1, top - 1, c.width() + 2, c.height() + 2, canvas.colors().line);
+        draw_row_labels(canvas, rows, left, top, c);
+        draw_column_labels(canvas, columns, left, top + c.height(), c);
+        // The label of a low matrix starts at its top and continues below it, so that it does not enter the
+        // legend.
+        const float row_label = std::max(static_cast<float>(c.height()) / 2,
+                                         text_width(f.row_axis.label, body) / 2 - static_cast<float>(px(4)));
+        canvas.text(padding + px(8), static_cast<float>(top) + row_label, f.row_axis.label, upward(label));
+        canvas.text(left + c.width() / 2, axis_bottom + px(10), f.column_axis.label, label);
+        draw_caption(&canvas, caption_y, width, f.texts.caption, scale);
+    };
+    return drawing;
 }
 
 }  // namespace keyhole

@@ -2,10 +2,11 @@
 /// cells. Used by heatmap.cpp only; any thread. Knows no attention.
 #pragma once
 
-#include "engine/figure/image.h"
+#include "engine/figure/drawing.h"
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,7 @@ CellLayout layout_cells(int n_columns, int n_rows, const FigureSize& size, const
 /// A colour sample in the legend, with its text.
 struct LegendItem {
     std::string text;
-    std::function<void(Image&, int x, int y, int width, int height)> paint;
+    CellFill fill;
 };
 
 /// The colour bar of the legend.
@@ -75,23 +76,28 @@ struct MatrixFrame {
     FigureTexts texts;
     MatrixAxis row_axis, column_axis;
     CellLayout cells;
-    const LegendBar* bar = nullptr;
+    std::optional<LegendBar> bar;
     std::vector<LegendItem> items;
-    /// Paints cell (column, row) of the reduced matrix.
-    std::function<void(Image&, int x, int y, int width, int height, int column, int row)> paint;
+    Ground ground = Ground::light;
+    /// Returns what fills cell (column, row) of the reduced matrix.
+    std::function<CellFill(int column, int row)> cell;
 };
 
-Image draw_matrix(const MatrixFrame& frame);
+Drawing matrix_drawing(MatrixFrame frame);
 
 // Parts, for figures with another middle (the atlas).
 inline constexpr int kFigurePadding = 18;
-/// Return the height in pixels; draw from y on when `image` is given.
-int draw_heading(Image* image, int y, int width, const FigureTexts& texts, double scale = 1);
+/// Return the height in pixels; draw from y on when `canvas` is given.
+int draw_heading(Canvas* canvas, int y, int width, const FigureTexts& texts, double scale = 1);
 /// width: that of the picture; items wrap to a new line at its end. 0: they do not wrap.
-int draw_legend(Image* image, int x, int y, const LegendBar* bar, const std::vector<LegendItem>& items,
+int draw_legend(Canvas* canvas, int x, int y, const LegendBar* bar, const std::vector<LegendItem>& items,
                 double scale = 1, int width = 0);
-int draw_caption(Image* image, int y, int width, const std::string& caption, double scale = 1);
+int draw_caption(Canvas* canvas, int y, int width, const std::string& caption, double scale = 1);
 /// Returns the width of the legend in pixels.
 int legend_width(const LegendBar* bar, const std::vector<LegendItem>& items);
+/// Returns the size of text and margins of a picture with a requested width.
+double text_scale(int width);
+/// Bounds the memory of a picture with many more rows than columns.
+inline constexpr int kHighestPlot = 20'000;
 
 }  // namespace keyhole

@@ -6,34 +6,30 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
 
 namespace keyhole {
 
 namespace {
 
-std::vector<LegendItem> state_items(const std::vector<CellState>& states) {
+constexpr CellFill kHatched{{}, true};
+
+std::vector<LegendItem> state_items(const std::vector<CellState>& states, const CellColors& colors) {
     const auto has = [&](CellState state) {
         return std::find(states.begin(), states.end(), state) != states.end();
     };
     std::vector<LegendItem> items;
-    if (has(CellState::evicted))
-        items.push_back(
-            {"evicted", [](Image& image, int x, int y, int w, int h) { image.fill_hatch(x, y, w, h); }});
-    if (has(CellState::future))
-        items.push_back({"not yet there", [](Image& image, int x, int y, int w, int h) {
-                             image.fill(x, y, w, h, kFutureColor);
-                         }});
+    if (has(CellState::evicted)) items.push_back({"evicted", kHatched});
+    if (has(CellState::future)) items.push_back({"not yet there", {colors.future}});
     return items;
-}
-
-LegendItem swatch(std::string text, Rgb8 color) {
-    return {std::move(text),
-            [color](Image& image, int x, int y, int w, int h) { image.fill(x, y, w, h, color); }};
 }
 
 /// Appends legend items for the colours outside of the map that occur in the figure.
 void append_value_items(std::vector<LegendItem>& items, const Plane& values,
-                        const std::vector<MaskCell>& masks, const ColorScale& scale) {
+                        const std::vector<MaskCell>& masks, const ColorScale& scale,
+                        const CellColors& colors) {
     const ScaleTerms terms = scale_terms(scale);
     bool none = false, missing = false, above = false, below = false;
     for (std::size_t i = 0; i < values.values.size(); ++i) {
@@ -46,10 +42,10 @@ void append_value_items(std::vector<LegendItem>& items, const Plane& values,
         else if (scale.marks_clips)
             (clip_of(terms, v) > 0 ? above : below) |= clip_of(terms, v) != 0;
     }
-    if (none && scale.marks_nan) items.push_back(swatch("NaN or infinite", kNanColor));
-    if (above) items.push_back(swatch("above the range", kAboveColor));
-    if (below) items.push_back(swatch("below the range", kBelowColor));
-    if (missing || (none && !scale.marks_nan)) items.push_back(swatch("no value", kMissingColor));
+    if (none && scale.marks_nan) items.push_back({"NaN or infinite", {kNanColor}});
+    if (above) items.push_back({"above the range", {kAboveColor}});
+    if (below) items.push_back({"below the range", {kBelowColor}});
+    if (missing || (none && !scale.marks_nan)) items.push_back({"no value", {colors.missing}});
 }
 
 void append_sentence(std::string& text, const std::string& sentence) {
@@ -77,29 +73,20 @@ Rgb8 mix(Rgb8 a, Rgb8 b, float share) {
     return {part(a.r, b.r), part(a.g, b.g), part(a.b, b.b)};
 }
 
-/// Paints one cell: future, hatch, missing, or its value.
-void paint_value(Image& image, int x, int y, int w, int h, float value, const MaskCell* mask,
-                 const ColorScale& scale) {
-    if (mask && mask->future)
-        image.fill(x, y, w, h, kFutureColor);
-    else if (mask && std::isnan(value) && mask->any_evicted)
-        image.fill_hatch(x, y, w, h);
-    else if (std::isnan(value))
-        image.fill(x, y, w, h, kMissingColor);
-    else
-        image.fill(x, y, w, h, color_of(scale, value));
+/// Returns what fills one cell: future, hatch, missing, or its value.
+CellFill value_fill(float value, const MaskCell* mask, const ColorScale& scale, const CellColors& colors) {
+    if (mask && mask->future) return {colors.future};
+    if (mask && std::isnan(value) && mask->any_evicted) return kHatched;
+    if (std::isnan(value) || (std::isinf(value) && !scale.marks_nan)) return {colors.missing};
+    return {color_of(scale, value)};
 }
 
-/// Paints the kept share as colour, and a hatch where nothing is kept. In a reduced figure, a lighter
+/// Returns the kept share as colour, and a hatch where nothing is kept. In a reduced figure, a lighter
 /// colour shows single evicted cells.
-void paint_mask(Image& image, int x, int y, int w, int h, const MaskCell& cell) {
-    if (cell.future)
-        image.fill(x, y, w, h, kFutureColor);
-    else if (cell.kept_fraction == 0)
-        image.fill_hatch(x, y, w, h);
-    else
-        image.fill(x, y, w, h,
-                   cell.any_last_seen ? kLastSeenColor : mix(kEvictedColor, kKeptColor, cell.kept_fraction));
+CellFill mask_fill(const MaskCell& cell, const CellColors& colors) {
+    if (cell.future) return {colors.future};
+    if (cell.kept_fraction == 0) return kHatched;
+    return {cell.any_last_seen ? colors.last_seen : mix(colors.evicted, colors.kept, cell.kept_fraction)};
 }
 
 /// Returns the source cells of thumbnail pixel i: at least one.
@@ -114,38 +101,72 @@ struct ThumbnailSize {
 };
 
 /// Draws one thumbnail: every pixel shows the reduction of the cells that it covers.
-void draw_thumbnail(Image& image, int left, int top, ThumbnailSize size, const AtlasCell& cell,
-                    const AtlasFigure& figure) {
+void draw_thumbnail(CellPainter& painter, ThumbnailSize size, const AtlasCell& cell,
+                    const AtlasFigure& figure, const CellColors& colors) {
     const Plane values = with_holes(cell.values, cell.states);
     for (int y = 0; y < size.height; ++y) {
         const auto [v0, v1] = source_range(y, size.height, values.height);
         for (int x = 0; x < size.width; ++x) {
             const auto [u0, u1] = source_range(x, size.width, values.width);
-            Plane block(u1 - u0, v1 - v0);
+            float value = std::numeric_limits<float>::quiet_NaN();
             MaskCell mask;
             mask.future = !cell.states.empty();
             for (int v = v0; v < v1; ++v)
                 for (int u = u0; u < u1; ++u) {
-                    block.at(u - u0, v - v0) = values.at(u, v);
+                    value = combine(value, values.at(u, v), figure.reduction);
                     if (cell.states.empty()) continue;
                     const CellState state = cell.states[to_index(v) * to_index(values.width) + to_index(u)];
                     mask.future = mask.future && state == CellState::future;
                     mask.any_evicted = mask.any_evicted || state == CellState::evicted;
                 }
-            const float value =
-                reduce_by(block, std::max(block.width, block.height), figure.reduction).at(0, 0);
-            paint_value(image, left + x, top + y, 1, 1, value, &mask, figure.scale);
+            painter.fill(x, y, 1, 1, value_fill(value, &mask, figure.scale, colors));
         }
     }
 }
 
+/// Where the parts of an atlas lie, in pixels.
+struct AtlasLayout {
+    double scale = 1;  ///< of text and margins
+    int gap = 8, left = 0;
+    ThumbnailSize thumbnail;
+    int px(int pixels) const { return static_cast<int>(std::lround(pixels * scale)); }
+};
+
+AtlasLayout layout_atlas(const AtlasFigure& figure, const Plane& first) {
+    constexpr int kGap = 8, kLeft = 44, kLargest = 220, kSmallest = 16;
+    const auto n_layers = static_cast<int>(figure.layers.size()),
+               n_heads = static_cast<int>(figure.heads.size());
+    const double aspect = static_cast<double>(first.height) / std::max(first.width, 1);
+    AtlasLayout layout;
+    ThumbnailSize& size = layout.thumbnail;
+    const auto height_of = [&](int smallest) {
+        return std::clamp(static_cast<int>(std::lround(size.width * aspect)),
+                          std::min(size.width, std::max(smallest, size.width / 2)), size.width);
+    };
+    if (figure.width <= 0) {
+        layout.left = kFigurePadding + kLeft;
+        size.width =
+            std::clamp((figure.max_width - kLeft - 2 * kFigurePadding) / n_heads - kGap, kSmallest, kLargest);
+        size.height = height_of(kSmallest);
+        return layout;
+    }
+    layout.scale = text_scale(figure.width);
+    layout.left = layout.px(kFigurePadding + kLeft);
+    const int room = (figure.width - layout.left - layout.px(kFigurePadding)) / n_heads;  // of one
+    layout.gap = std::clamp(room / 8, 1, layout.px(kGap));
+    size.width = std::max(room - layout.gap, 1);
+    size.height = std::clamp(height_of(1), 1, std::max(kHighestPlot / n_layers - layout.gap, 1));
+    return layout;
+}
+
 }  // namespace
 
-Image draw_heatmap(const HeatmapFigure& figure) {
+Drawing heatmap_drawing(const HeatmapFigure& figure) {
     const Plane& values = figure.values;
     KH_ASSERT(figure.states.empty() || figure.states.size() == values.values.size());
-    MatrixFrame frame{
-        figure.texts, figure.row_axis, figure.column_axis, {}, nullptr, state_items(figure.states), {}};
+    const CellColors colors = cell_colors(figure.ground);
+    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.ground, {}};
+    frame.items = state_items(figure.states, colors);
     frame.cells = layout_cells(values.width, values.height, figure.size, figure.row_axis);
     const int factor = frame.cells.factor;
     if (factor > 1)
@@ -153,103 +174,131 @@ Image draw_heatmap(const HeatmapFigure& figure) {
                                                          reduction_words(figure.reduction), factor, factor));
     if (figure.scale.gamma != 1)
         append_sentence(frame.texts.caption, fmt::format("Colours: gamma {:.2g}.", figure.scale.gamma));
-    const LegendBar bar{figure.value_label, figure.scale};
-    frame.bar = &bar;
-    const Plane reduced = reduce_by(with_holes(values, figure.states), factor, figure.reduction);
-    const std::vector<MaskCell> masks = figure.states.empty()
-                                            ? std::vector<MaskCell>{}
-                                            : reduce_mask(figure.states, values.width, values.height, factor);
-    append_value_items(frame.items, reduced, masks, figure.scale);
-    frame.paint = [&](Image& image, int x, int y, int width, int height, int column, int row) {
+    frame.bar = LegendBar{figure.value_label, figure.scale};
+    Plane reduced = reduce_by(with_holes(values, figure.states), factor, figure.reduction);
+    std::vector<MaskCell> masks = figure.states.empty()
+                                      ? std::vector<MaskCell>{}
+                                      : reduce_mask(figure.states, values.width, values.height, factor);
+    append_value_items(frame.items, reduced, masks, figure.scale, colors);
+    frame.cell = [reduced = std::move(reduced), masks = std::move(masks), scale = figure.scale, colors](
+                     int column, int row) {
         const auto i = to_index(row) * to_index(reduced.width) + to_index(column);
-        paint_value(image, x, y, width, height, reduced.values[i], masks.empty() ? nullptr : &masks[i],
-                    figure.scale);
+        return value_fill(reduced.values[i], masks.empty() ? nullptr : &masks[i], scale, colors);
     };
-    return draw_matrix(frame);
+    return matrix_drawing(std::move(frame));
 }
 
-Image draw_mask(const MaskFigure& figure) {
+Image draw_heatmap(const HeatmapFigure& figure) {
+    return heatmap_drawing(figure).image();
+}
+
+Drawing mask_drawing(const MaskFigure& figure) {
     KH_ASSERT(figure.states.size() == to_index(figure.n_columns) * to_index(figure.n_rows));
-    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, nullptr, {}, {}};
+    const CellColors colors = cell_colors(figure.ground);
+    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.ground, {}};
     frame.cells = layout_cells(figure.n_columns, figure.n_rows, figure.size, figure.row_axis);
     const int factor = frame.cells.factor;
     if (factor > 1)
         append_sentence(frame.texts.caption,
-                        fmt::format("Reduced: each cell stands for {0} x {0} cells; the darker, the more of "
+                        fmt::format("Reduced: each cell stands for {0} x {0} cells; the {1}, the more of "
                                     "them are kept; hatched where "
                                     "none is, orange where one was seen for the last time.",
-                                    factor));
-    frame.items = {swatch("attended, kept", kKeptColor),
-                   swatch("attended for the last time", kLastSeenColor)};
-    for (LegendItem& item : state_items({CellState::evicted, CellState::future}))
+                                    factor, figure.ground == Ground::light ? "darker" : "lighter"));
+    frame.items = {{"attended, kept", {colors.kept}}, {"attended for the last time", {colors.last_seen}}};
+    for (LegendItem& item : state_items({CellState::evicted, CellState::future}, colors))
         frame.items.push_back(std::move(item));
-    const std::vector<MaskCell> masks = reduce_mask(figure.states, figure.n_columns, figure.n_rows, factor);
-    frame.paint = [&](Image& image, int x, int y, int width, int height, int column, int row) {
-        paint_mask(image, x, y, width, height,
-                   masks[to_index(row) * to_index(frame.cells.columns) + to_index(column)]);
+    frame.cell = [masks = reduce_mask(figure.states, figure.n_columns, figure.n_rows, factor), colors,
+                  columns = frame.cells.columns](int column, int row) {
+        return mask_fill(masks[to_index(row) * to_index(columns) + to_index(column)], colors);
     };
-    return draw_matrix(frame);
+    return matrix_drawing(std::move(frame));
 }
 
-Image draw_atlas(const AtlasFigure& figure) {
-    constexpr int kGap = 8, kLeft = 44, kLabels = 22, kLargest = 220, kSmallest = 16;
-    constexpr Rgb8 kLine{150, 150, 156};
+Image draw_mask(const MaskFigure& figure) {
+    return mask_drawing(figure).image();
+}
+
+Drawing atlas_drawing(AtlasFigure figure) {
+    constexpr int kLabels = 22;
     const auto n_layers = static_cast<int>(figure.layers.size()),
                n_heads = static_cast<int>(figure.heads.size());
     KH_ASSERT(n_layers > 0 && n_heads > 0);
-    AtlasCell cell = figure.cell(figure.layers[0], figure.heads[0]);
-    ThumbnailSize size;
-    size.width =
-        std::clamp((figure.max_width - kLeft - 2 * kFigurePadding) / n_heads - kGap, kSmallest, kLargest);
-    const double aspect = static_cast<double>(cell.values.height) / std::max(cell.values.width, 1);
-    size.height = std::clamp(static_cast<int>(std::lround(size.width * aspect)),
-                             std::min(size.width, std::max(kSmallest, size.width / 2)), size.width);
+    AtlasCell first = figure.cell(figure.layers[0], figure.heads[0]);
+    const AtlasLayout layout = layout_atlas(figure, first.values);
+    const ThumbnailSize size = layout.thumbnail;
+    const int gap = layout.gap, left = layout.left, padding = layout.px(kFigurePadding);
+    const CellColors colors = cell_colors(figure.ground);
 
     FigureTexts texts = figure.texts;
-    if (cell.values.width > size.width || cell.values.height > size.height)
+    if (first.values.width > size.width || first.values.height > size.height)
         append_sentence(
             texts.caption,
             fmt::format(
                 "Reduced: each pixel shows {} of the cells it covers ({} x {} rows and positions on {} x {} "
                 "pixels).",
-                reduction_words(figure.reduction), cell.values.height, cell.values.width, size.height,
+                reduction_words(figure.reduction), first.values.height, first.values.width, size.height,
                 size.width));
     const LegendBar bar{figure.value_label, figure.scale};
     // Other thumbnails may have evicted cells even if the first has none.
-    std::vector<LegendItem> items = cell.states.empty()
+    std::vector<LegendItem> items = first.states.empty()
                                         ? std::vector<LegendItem>{}
-                                        : state_items({CellState::evicted, CellState::future});
-    if (figure.has_not_finite) items.push_back(swatch("NaN or infinite", kNanColor));
-    const int left = kFigurePadding + kLeft;
-    const int width = std::max(left + n_heads * (size.width + kGap) + kFigurePadding,
-                               legend_width(&bar, items) + 2 * kFigurePadding);
-    const int heading = draw_heading(nullptr, 0, width, texts);
-    const int top = kFigurePadding - 6 + heading + draw_legend(nullptr, 0, 0, &bar, items) + kLabels;
-    const int caption_y = top + n_layers * (size.height + kGap) + 6;
-    Image image(width, caption_y + draw_caption(nullptr, 0, width, texts.caption) + kFigurePadding);
+                                        : state_items({CellState::evicted, CellState::future}, colors);
+    if (figure.has_not_finite) items.push_back({"NaN or infinite", {kNanColor}});
+    const int grid_width = left + n_heads * (size.width + gap) + padding;
+    const int width = figure.width > 0 ? std::max(figure.width, grid_width)
+                                       : std::max(grid_width, legend_width(&bar, items) + 2 * kFigurePadding);
+    const int legend_room = figure.width > 0 ? width : 0, heading_y = padding - layout.px(6);
+    const int legend_y = heading_y + draw_heading(nullptr, 0, width, texts, layout.scale);
+    const int top = legend_y + draw_legend(nullptr, padding, 0, &bar, items, layout.scale, legend_room) +
+                    layout.px(kLabels);
+    const int caption_y = top + n_layers * (size.height + gap) + layout.px(6);
 
-    draw_heading(&image, kFigurePadding - 6, width, texts);
-    draw_legend(&image, kFigurePadding, kFigurePadding - 6 + heading, &bar, items);
-    draw_caption(&image, caption_y, width, texts.caption);
-    TextStyle style{13};
-    style.align = TextAlign::center;
-    const int every = std::max(1, 34 / (size.width + kGap));  // labels of small thumbnails would touch
-    for (int h = 0; h < n_heads; h += every)
-        image.text(static_cast<float>(left + h * (size.width + kGap) + size.width / 2),
-                   static_cast<float>(top - 8), fmt::format("H{}", figure.heads[to_index(h)]), style);
-    style.align = TextAlign::right;
-    for (int l = 0; l < n_layers; ++l) {
-        const int y = top + l * (size.height + kGap);
-        image.text(static_cast<float>(left - 8), static_cast<float>(y + size.height / 2 + 5),
-                   fmt::format("L{}", figure.layers[to_index(l)]), style);
-        for (int h = 0; h < n_heads; ++h) {
-            const int x = left + h * (size.width + kGap);
-            if (l + h > 0) cell = figure.cell(figure.layers[to_index(l)], figure.heads[to_index(h)]);
-            draw_thumbnail(image, x, y, size, cell, figure);
-            image.outline(x - 1, y - 1, size.width + 2, size.height + 2, kLine);
+    Drawing drawing;
+    drawing.width = width;
+    drawing.height = caption_y + draw_caption(nullptr, 0, width, texts.caption, layout.scale) + padding;
+    drawing.ground = figure.ground;
+    drawing.title = texts.title;
+    // The first thumbnail was made for the layout: it is not made again for the first picture.
+    const auto made = std::make_shared<std::optional<AtlasCell>>(std::move(first));
+    drawing.draw = [=, figure = std::move(figure), texts = std::move(texts),
+                    items = std::move(items)](Canvas& canvas) {
+        draw_heading(&canvas, heading_y, width, texts, layout.scale);
+        draw_legend(&canvas, padding, legend_y, &bar, items, layout.scale, legend_room);
+        draw_caption(&canvas, caption_y, width, texts.caption, layout.scale);
+        TextStyle style{static_cast<float>(13 * layout.scale), canvas.colors().ink};
+        style.align = TextAlign::center;
+        const auto every = [&](int pixels, int step) {  // labels of small thumbnails would touch
+            return std::max(1, layout.px(pixels) / step);
+        };
+        for (int h = 0; h < n_heads; h += every(34, size.width + gap))
+            canvas.text(left + h * (size.width + gap) + size.width / 2, top - layout.px(8),
+                        fmt::format("H{}", figure.heads[to_index(h)]), style);
+        style.align = TextAlign::right;
+        const int every_layer = figure.width > 0 ? every(16, size.height + gap) : 1;
+        for (int l = 0; l < n_layers; ++l) {
+            const int y = top + l * (size.height + gap);
+            if (l % every_layer == 0)
+                canvas.text(left - layout.px(8), y + size.height / 2 + layout.px(5),
+                            fmt::format("L{}", figure.layers[to_index(l)]), style);
+            for (int h = 0; h < n_heads; ++h) {
+                const int x = left + h * (size.width + gap);
+                const AtlasCell cell =
+                    l + h == 0 && made->has_value()
+                        ? std::move(**made)
+                        : figure.cell(figure.layers[to_index(l)], figure.heads[to_index(h)]);
+                if (l + h == 0) made->reset();
+                canvas.cells(x, y, size.width, size.height, [&](CellPainter& painter) {
+                    draw_thumbnail(painter, size, cell, figure, canvas.colors().cells);
+                });
+                canvas.outline(x - 1, y - 1, size.width + 2, size.height + 2, canvas.colors().line);
+            }
         }
-    }
-    return image;
+    };
+    return drawing;
+}
+
+Image draw_atlas(const AtlasFigure& figure) {
+    return atlas_drawing(figure).image();
 }
 
 }  // namespace keyhole

@@ -1,5 +1,5 @@
 /// Matrix figures: the heat map of one head, the kept-token mask of one KV head, and the atlas of all
-/// layers and heads. Plain data in, pixels out; any thread. Captions name every reduction.
+/// layers and heads. Plain data in, a drawing or pixels out; any thread. Captions name every reduction.
 #pragma once
 
 #include "engine/figure/frame.h"
@@ -22,7 +22,9 @@ struct HeatmapFigure {
     std::string value_label = "attention";
     Reduction reduction = Reduction::max;
     FigureSize size;
+    Ground ground = Ground::light;  ///< the scale's map should suit it
 };
+Drawing heatmap_drawing(const HeatmapFigure& figure);
 Image draw_heatmap(const HeatmapFigure& figure);
 
 struct MaskFigure {
@@ -32,7 +34,9 @@ struct MaskFigure {
     MatrixAxis row_axis{"query row", 0, {}};
     MatrixAxis column_axis{"key position", 0, {}};
     FigureSize size;
+    Ground ground = Ground::light;
 };
+Drawing mask_drawing(const MaskFigure& figure);
 Image draw_mask(const MaskFigure& figure);
 
 /// One thumbnail of the atlas.
@@ -51,8 +55,12 @@ struct AtlasFigure {
     std::string value_label = "attention";
     Reduction reduction = Reduction::max;
     int max_width = 1600;
+    int width = 0;                ///< of the picture, with text in proportion; 0: at most max_width
     bool has_not_finite = false;  ///< some thumbnail has NaN or infinity: the legend explains its colour
+    Ground ground = Ground::light;
 };
+/// The drawing calls `cell` while it is written.
+Drawing atlas_drawing(AtlasFigure figure);
 Image draw_atlas(const AtlasFigure& figure);
 
 }  // namespace keyhole

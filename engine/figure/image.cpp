@@ -12,29 +12,6 @@
 
 namespace keyhole {
 
-namespace {
-
-void append_utf8(std::string& out, char32_t c) {
-    const auto put = [&](char32_t bits) { out += static_cast<char>(static_cast<unsigned char>(bits)); };
-    if (c < 0x80) {
-        put(c);
-    } else if (c < 0x800) {
-        put(0xc0 | (c >> 6));
-        put(0x80 | (c & 0x3f));
-    } else if (c < 0x10000) {
-        put(0xe0 | (c >> 12));
-        put(0x80 | ((c >> 6) & 0x3f));
-        put(0x80 | (c & 0x3f));
-    } else {
-        put(0xf0 | (c >> 18));
-        put(0x80 | ((c >> 12) & 0x3f));
-        put(0x80 | ((c >> 6) & 0x3f));
-        put(0x80 | (c & 0x3f));
-    }
-}
-
-}  // namespace
-
 Image::Image(int width, int height, Rgb8 background)
     : width_(width), height_(height), rgb_(to_index(width) * to_index(height) * 3) {
     fill(0, 0, width, height, background);
@@ -68,10 +45,10 @@ void Image::fill(int x, int y, int width, int height, Rgb8 color) {
         for (int u = std::max(x, 0); u < std::min(x + width, width_); ++u) set(u, v, color);
 }
 
-void Image::fill_hatch(int x, int y, int width, int height) {
+void Image::fill_hatch(int x, int y, int width, int height, Rgb8 ground, Rgb8 stripe, int shift) {
     for (int v = std::max(y, 0); v < std::min(y + height, height_); ++v)
         for (int u = std::max(x, 0); u < std::min(x + width, width_); ++u)
-            set(u, v, on_hatch(u, v) ? kHatchColor : kEvictedColor);
+            set(u, v, on_hatch(u + shift, v) ? stripe : ground);
 }
 
 void Image::outline(int x, int y, int width, int height, Rgb8 color) {

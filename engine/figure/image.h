@@ -38,8 +38,10 @@ class Image {
     /// coverage 0..1
     void blend(int x, int y, Rgb8 color, float coverage);
     void fill(int x, int y, int width, int height, Rgb8 color);
-    /// Draws the hatch of evicted cells, aligned to the picture's pixels.
-    void fill_hatch(int x, int y, int width, int height);
+    /// Draws the hatch of evicted cells, aligned to the picture's pixels. shift: x + y of this picture in a
+    /// larger one, to which the hatch is aligned.
+    void fill_hatch(int x, int y, int width, int height, Rgb8 ground = kEvictedColor,
+                    Rgb8 stripe = kHatchColor, int shift = 0);
     void outline(int x, int y, int width, int height, Rgb8 color);
     void line(float x0, float y0, float x1, float y1, Rgb8 color);
     /// Draws text; (x, y) is the start, middle or end of its baseline as `align` says.

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 namespace keyhole {
 namespace {
@@ -35,6 +37,44 @@ class CommandWords : public testing::ProgramRun {
     }
     reference::TinyModel tiny_{reference::TinyShape{}};
 };
+
+TEST_F(CommandWords, PicturesAreWrittenAsAskedOrRefused) {
+    const std::string lanes = "--lane full --lane window:budget=3 --follow --out '" + path("out") + "' ";
+    ASSERT_EQ(
+        run(decode() + lanes +
+            "--export answers,view,mask,curve:kl --layers 0 --heads 0 --format svg,png --width 500 --look "
+            "dark,cividis --right abc --save '" +
+            path("run.keyhole") + "'"),
+        0)
+        << output_;
+    for (const char* file : {"answers", "view_lane0_L0_H0", "curve_kl", "lane1/mask_L0_G0"})
+        for (const char* ending : {".svg", ".png"}) {
+            const std::string name = path("out/" + (file + std::string(ending)));
+            ASSERT_TRUE(std::filesystem::exists(name)) << name;
+            const std::string head = [&] {
+                std::ifstream in(name, std::ios::binary);
+                std::string bytes(300, ' ');
+                in.read(bytes.data(), 300);
+                return bytes;
+            }();
+            if (name.ends_with(".svg")) {
+                EXPECT_NE(head.find(" width=\"500\""), std::string::npos) << name;
+            } else {
+                EXPECT_EQ(head.substr(16, 4), std::string("\0\0\1\xf4", 4)) << name;  // the width in IHDR
+            }
+        }
+    EXPECT_FALSE(std::filesystem::exists(path("out/curve_kl.pdf")));
+    expect_refused(decode() + lanes + "--width 100",
+                   "--width: '100' is not a whole number from 320 to 12000");
+    expect_refused(decode() + lanes + "--format eps", "'eps' is no format of pictures");
+    expect_refused(decode() + lanes + "--export run --look dark", "--width, --format and --look dark are of");
+    expect_refused(decode() + lanes + "--export run --format svg", "name some with --export");
+    expect_refused(decode() + lanes + "--export mask --look cividis",
+                   "--row, --focus and --look are of views");
+    expect_refused(decode() + lanes + "--export view --look bright", "'bright' is unknown; dark, ");
+    EXPECT_EQ(run("replay '" + path("run.keyhole") + "' --export answers --out '" + path("again") + "'"), 2);
+    EXPECT_NE(output_.find("followed lane 0"), std::string::npos) << output_;
+}
 
 TEST_F(CommandWords, NumbersAreReadWhole) {
     for (const auto& [words, says] :

@@ -49,11 +49,12 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
      {"lane.previous", "lane.next", "lane.focus", "lane", "lane.set", "lane.overrides", "lane.even", "add",
       "lane.duplicate", "lane.advanced", "remove", "lane.copy", "lane.paste", "lane.undo", "lane.redo",
       "follow", "shadow", "sampling"}},
-    {"OfFiles", {"picture.copy", "file.browse",   "file.curves", "file.atlas",    "file.overlap",
-                 "file.copy",    "file.frames",   "file.gif",    "file.gif-view", "export.cancel",
-                 "file.open",    "file.save",     "file.export", "file.picture",  "screenshot",
-                 "dump-cells",   "open",          "recent",      "quit",          "measure.begin",
-                 "measure.end",  "export.folder", "export.list", "export.rows",   "export.start"}},
+    {"OfFiles",
+     {"picture.copy", "file.browse", "file.answers",  "file.curves",   "file.atlas",    "file.overlap",
+      "file.copy",    "file.frames", "file.gif",      "file.gif-view", "export.cancel", "file.open",
+      "file.save",    "file.export", "file.picture",  "screenshot",    "dump-cells",    "open",
+      "recent",       "quit",        "measure.begin", "measure.end",   "export.folder", "export.list",
+      "export.rows",  "export.start"}},
     {"OfLessons",
      {"lesson", "lesson.next", "lesson.back", "lesson.step", "lesson.reset", "lesson.predict", "lesson.play",
       "lesson.notes", "lesson.model", "lesson.stay", "lesson.print", "lesson.save", "lesson.edit",
@@ -548,6 +549,8 @@ TEST_F(EveryCommand, OfFiles) {
     expect_file("curves.svg");
     run("file.atlas " + file("atlas.png"));
     expect_file("atlas.png");
+    run("file.answers " + file("answers.svg") + " 700 dark");
+    expect_file("answers.svg");
     run("file.overlap " + file("overlap.csv"));
     expect_file("overlap.csv");
     run("measure.begin");

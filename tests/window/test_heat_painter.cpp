@@ -445,7 +445,7 @@ TEST_F(HeatPainterTest, DifferencesAreThoseOfTheFigure) {
             quad.view.fit(n, n, kSize, kSize);
             quad.shown_row = n;
             draw(quad);
-            const Image figure = difference_picture(history, 0, 1, view, quad.scale);
+            const Image figure = difference_picture(history, 0, 1, view, quad.scale).image();
             const int cell = layout_cells(n, n, FigureSize{}.max_width, FigureSize{}.max_height).cell_width;
             const auto [left, top] = matrix_corner(figure, n * cell);
             int n_values = 0, n_hatched = 0, n_above = 0;

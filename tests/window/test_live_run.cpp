@@ -263,7 +263,8 @@ TEST(LiveRunWithNan, IsWarnedAboutAndSeen) {
         EXPECT_TRUE(std::isfinite(app.maps.lane.focus().largest(true)) || layer == 1);
         for (const bool marked : {true, false}) {
             run_action(app, marked ? "range.nan on" : "range.nan off");
-            const Image picture = focus_picture(app.run.history, 0, app.view, color_scale(app.view, 1));
+            const Image picture =
+                focus_picture(app.run.history, 0, app.view, color_scale(app.view, 1)).image();
             int n = 0;
             for (int y = 0; y < picture.height(); ++y)
                 for (int x = 0; x < picture.width(); ++x) n += picture.at(x, y) == kNanColor;

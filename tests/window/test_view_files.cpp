@@ -78,6 +78,8 @@ class ViewFiles : public ::testing::Test {
         std::string list = option("--export");
         const std::vector<ViewWord> words = take_view_words(list);
         EXPECT_EQ(list, "") << command;
+        how.answers = answers_in_record(app.run.history);
+        mark_answers(how.answers, option("--right"));
         return write_views(app.run.history, words, how, app.run.stride, app.run.dense_from);
     }
     reference::Wakes wakes;
@@ -106,7 +108,8 @@ TEST_F(ViewFiles, TextGrowsWithThePictureAndCellsFillIt) {
     const int n = app.view.row + 1;
     for (const int width : {600, 1900}) {
         const Image image = focus_picture(app.run.history, 1, app.view, color_scale(app.view, 1),
-                                          PictureOptions{width, {}, 1, 1, 0});
+                                          PictureOptions{width, {}, 1, 1, 0})
+                                .image();
         ASSERT_EQ(image.width(), width);
         // The diagonal is kept: its colour reaches from the plot's left edge to its right edge.
         int first = width, last = -1, top = image.height(), bottom = -1;
@@ -140,7 +143,8 @@ TEST_F(ViewFiles, ShownIsWhatTheZoomShows) {
     app.view.mode = HeatMode::attention;
     const ColorScale scale = color_scale(app.view, 1);
     const CellRect part{40, 49, 30, 49};
-    const Image image = focus_picture(app.run.history, 0, app.view, scale, PictureOptions{0, part, 1, 1, 0});
+    const Image image =
+        focus_picture(app.run.history, 0, app.view, scale, PictureOptions{0, part, 1, 1, 0}).image();
     std::vector<float> row(50);
     ASSERT_TRUE(picture_values(app.run.history, 0, 45, 0, 0, HeatMode::attention, row));
     int seen = 0;
@@ -162,10 +166,10 @@ TEST_F(ViewFiles, OtherEndingsAreRefusedWithThoseThatArePossible) {
         EXPECT_NE(refusal(command + " " + path(file)).find(words), std::string::npos) << command;
         EXPECT_FALSE(std::filesystem::exists(folder / file));
     };
-    expect("file.curves", "x.jpg", ".svg or .png or .csv");
+    expect("file.curves", "x.jpg", ".svg or .png or .pdf or .csv");
     expect("file.overlap", "x.png", ".csv");
-    expect("file.atlas", "x.svg", ".png");
-    expect("file.picture", "x.svg", ".png");
+    for (const char* command : {"file.atlas", "file.picture", "file.answers"})
+        expect(command, "x.jpg", ".png or .svg or .pdf");
     run_action(app, "file.curves " + path("kl.png"));
     EXPECT_GT(size_of("kl.png").first, 500);
     EXPECT_EQ(bytes("kl.png").substr(1, 3), "PNG");
@@ -212,6 +216,7 @@ TEST_F(ViewFiles, TheCopiedCommandMakesTheSameFile) {
         EXPECT_TRUE(bytes("window" + ending) == bytes("out/" + files[0])) << app.requests.clipboard_out;
         EXPECT_GT(bytes("window" + ending).size(), 50u);
     };
+    same("answers", "file.answers", ".png");
     same("overlap", "file.overlap", ".csv");
     same("atlas", "file.atlas", ".png");
     run_action(app, "curves agreement");
@@ -224,6 +229,69 @@ TEST_F(ViewFiles, TheCopiedCommandMakesTheSameFile) {
     same("curves", "file.curves", ".svg");
     run_action(app, "pick.clear");
     EXPECT_NE(refusal("file.copy curves").find("no tokens are picked"), std::string::npos);
+}
+
+TEST_F(ViewFiles, OfOneViewSayTheSameInEveryFormatAndAreDarkOnRequest) {
+    const auto texts = [&](const std::string& file) {
+        std::string all;
+        const std::string svg = bytes(file);
+        for (std::size_t at = 0; (at = svg.find("<text ", at)) != std::string::npos; ++at) {
+            const std::size_t begin = svg.find('>', at) + 1;
+            all += svg.substr(begin, svg.find('<', begin) - begin) + "\n";
+        }
+        return all;
+    };
+    run_action(app, "curves kl");
+    for (const char* action : {"file.picture", "file.atlas", "file.curves", "file.answers"}) {
+        const auto save = [&](const std::string& arguments) {
+            run_action(app, std::string(action) + " " + path(arguments));
+            wait_for_files();
+        };
+        save("a.svg 800");
+        save("a b.svg 800 dark");
+        EXPECT_EQ(texts("a.svg"), texts("a b.svg")) << action;
+        EXPECT_GT(texts("a.svg").size(), 50u) << action;
+        EXPECT_NE(bytes("a.svg").find("fill=\"#ffffff\""), std::string::npos) << action;
+        EXPECT_EQ(bytes("a b.svg").find("fill=\"#ffffff\""), std::string::npos) << action;
+        save("a.png 800 dark");
+        EXPECT_EQ(size_of("a.png").first, 800) << action;
+        if (has_pdf()) {
+            save("a.pdf 800");
+            EXPECT_TRUE(bytes("a.pdf").starts_with("%PDF")) << action;
+        }
+        EXPECT_NE(refusal(std::string(action) + " " + path("a.png") + " 99").find("320 to 12000"),
+                  std::string::npos);
+    }
+    // The differences stand on a map of their ground.
+    app.view.lane = 1;
+    run_action(app, "diff on");
+    app.update_maps(1e6);
+    run_action(app, "file.picture " + path("light.png"));
+    run_action(app, "file.picture " + path("dark.png") + " dark");
+    EXPECT_NE(bytes("light.png"), bytes("dark.png"));
+    ViewExport how{folder / "out", {0}, {0}, 0, -1, "dark,cividis"};
+    how.pictures.ground = take_ground(how.look);
+    EXPECT_EQ(how.look, "cividis");
+    EXPECT_EQ(how.pictures.ground, Ground::dark);
+    how.pictures.formats = {PictureFormat::svg, PictureFormat::png};
+    how.pictures.width = 640;
+    std::string list = "view,difference:1-0,curve:kl,atlas,answers";
+    how.answers = answers_in_record(app.run.history);
+    mark_answers(how.answers, "");
+    const auto files = write_views(app.run.history, take_view_words(list), how, 1, 0);
+    EXPECT_EQ(std::count_if(files.begin(), files.end(), [](auto& name) { return name.ends_with(".svg"); }),
+              5);
+    EXPECT_EQ(std::count_if(files.begin(), files.end(), [](auto& name) { return name.ends_with(".png"); }),
+              5);
+    for (const std::string& file : files)
+        if (file.ends_with(".png")) {
+            EXPECT_EQ(size_of("out/" + file).first, 640) << file;
+        }
+    how.answers.clear();
+    list = "answers";
+    EXPECT_THROW(write_views(app.run.history, take_view_words(list), how, 1, 0), Error);
+    how.pictures.width = 100;
+    EXPECT_THROW(check_views({ViewWord{}}, how, view_limits(app.run.history)), Error);
 }
 
 class LiveViews : public testing::LiveRun {};

@@ -1,0 +1,79 @@
+#include "engine/figure/drawing.h"
+
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/base/json_text.h"
+#include "engine/base/mapped_file.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+Image Drawing::image() const {
+    ImageCanvas canvas(width, height, ground, scale);
+    draw(canvas);
+    return canvas.take();
+}
+
+std::string_view format_name(PictureFormat format) {
+    static constexpr std::array<std::string_view, 3> kNames = {"png", "svg", "pdf"};
+    return kNames[to_index(format)];
+}
+
+PictureFormat format_from_name(std::string_view name) {
+    for (const PictureFormat format : kPictureFormats)
+        if (format_name(format) == name) return format;
+    fail(ErrorCode::wrong_use, "'{}' is no format of pictures; they are png, svg and pdf", shown_text(name));
+}
+
+std::optional<PictureFormat> format_of(const std::filesystem::path& path) {
+    const std::string ending = path.extension().string();
+    for (const PictureFormat format : kPictureFormats)
+        if (ending.size() > 1 && format_name(format) == ending.substr(1)) return format;
+    return std::nullopt;
+}
+
+std::vector<PictureFormat> formats_from_list(std::string_view list) {
+    std::vector<PictureFormat> formats;
+    while (true) {
+        const std::size_t comma = std::min(list.find(','), list.size());
+        formats.push_back(format_from_name(list.substr(0, comma)));
+        if (comma == list.size()) return formats;
+        list.remove_prefix(comma + 1);
+    }
+}
+
+void check_picture_width(int width) {
+    if (width != 0 && (width < PictureChoice::kLeastWidth || width > PictureChoice::kMostWidth))
+        fail(ErrorCode::wrong_use, "a picture is {} to {} pixels wide, not {}", PictureChoice::kLeastWidth,
+             PictureChoice::kMostWidth, width);
+}
+
+std::vector<std::string> write_drawing(const Drawing& drawing, const std::filesystem::path& path,
+                                       std::vector<PictureFormat> formats) {
+    std::vector<std::string> names;
+    for (const PictureFormat format : formats) {
+        std::filesystem::path file = path;
+        file += fmt::format(".{}", format_name(format));
+        write_drawing(drawing, file);
+        names.push_back(file.filename().string());
+    }
+    return names;
+}
+
+void write_drawing(const Drawing& drawing, const std::filesystem::path& path) {
+    const std::optional<PictureFormat> format = format_of(path);
+    if (!format)
+        fail(ErrorCode::wrong_use, "cannot save {}: the name of a picture ends in .png, .svg or .pdf",
+             path.string());
+    switch (*format) {
+        case PictureFormat::png:
+            return write_png(drawing.image(), path);
+        case PictureFormat::svg:
+            return write_text_file(path, drawing.svg());
+        case PictureFormat::pdf:
+            return write_file(path, drawing.pdf());
+    }
+}
+
+}  // namespace keyhole

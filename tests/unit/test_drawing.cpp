@@ -1,0 +1,589 @@
+// Pictures as PNG, SVG and PDF: the same words at the same places, exact cells, fonts within, any width, both
+// grounds. Poppler's programs read the PDFs where they are installed.
+#include "engine/figure/answers.h"
+#include "engine/figure/curves.h"
+#include "engine/figure/font.h"
+#include "engine/figure/heatmap.h"
+
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+#include "tests/reference/temp_folder.h"
+
+#include <gtest/gtest.h>
+#include <stb/stb_image.h>
+#include <stb/stb_truetype.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <set>
+#include <sstream>
+
+namespace keyhole {
+namespace {
+
+// --- figures of every kind ------------------------------------------------------------------------------------
+
+HeatmapFigure heatmap(int columns, int rows, Ground ground = Ground::light) {
+    HeatmapFigure figure;
+    figure.texts = {"Attention <1> & more", "model · lane 1", "A caption that says what the colours mean."};
+    figure.values = Plane(columns, rows);
+    for (int y = 0; y < rows; ++y)
+        for (int x = 0; x < columns; ++x) {
+            figure.values.at(x, y) = static_cast<float>((x * 7 + y * 13) % 101) / 100;
+            figure.states.push_back(x > y + columns - rows ? CellState::future
+                                    : (x + y) % 5 == 0     ? CellState::evicted
+                                                           : CellState::kept);
+        }
+    for (int x = 0; x < columns; ++x) figure.column_axis.tokens.push_back(x % 2 == 0 ? "·Gärten" : "“x”");
+    figure.ground = ground;
+    return figure;
+}
+
+MaskFigure mask(Ground ground) {
+    MaskFigure figure;
+    figure.texts = {"Kept tokens", "model", ""};
+    figure.n_columns = 20;
+    figure.n_rows = 12;
+    for (int i = 0; i < 240; ++i) figure.states.push_back(static_cast<CellState>(i * 7 % 4));
+    figure.ground = ground;
+    return figure;
+}
+
+AtlasFigure atlas(Ground ground) {
+    AtlasFigure figure;
+    figure.texts = {"Attention of all layers and heads", "model", "One scale."};
+    figure.layers = {0, 1};
+    figure.heads = {0, 1, 2};
+    figure.cell = [](int layer, int head) {
+        AtlasCell cell{Plane(30, 30), {}};
+        for (std::size_t i = 0; i < cell.values.values.size(); ++i) {
+            cell.values.values[i] =
+                static_cast<float>((i * 31 + static_cast<std::size_t>(layer * 7 + head)) % 97) / 97;
+            cell.states.push_back(i % 6 == 0 ? CellState::evicted : CellState::kept);
+        }
+        return cell;
+    };
+    figure.ground = ground;
+    return figure;
+}
+
+CurvePlot curves(Ground ground) {
+    CurvePlot plot;
+    plot.title = "KL to lane 0";
+    plot.subtitle = "model";
+    plot.caption = "What it measures: a sum over all tokens of p (ln p - ln q), in nats, for every step.";
+    plot.x_label = "row";
+    plot.y_label = "nats";
+    for (int c = 0; c < 9; ++c)
+        plot.curves.push_back({"lane " + std::to_string(c) + " h2o", {1, 2, 3}, {1.0 * c, 2, 3}});
+    plot.curves.push_back({"threshold", {1, 3}, {1, 1}, true});
+    plot.ground = ground;
+    return plot;
+}
+
+AnswersFigure answers(Ground ground) {
+    AnswersFigure figure;
+    figure.texts = {"What each lane answers", "model · the right answer has “4821”", "Each by itself."};
+    figure.lines = {
+        {"0 full", "full", AnswerLine::Mark::right, {{" 4821", false}, {".", false}}, ""},
+        {"1 h2o", "h2o:budget=64", AnswerLine::Mark::wrong, {{" 4", false}, {"8 or so", true}}, "…"},
+        {"2 tova", "tova", AnswerLine::Mark::none, {}, "(nothing)"}};
+    figure.ground = ground;
+    return figure;
+}
+
+struct Named {
+    std::string name;
+    std::function<Drawing(int width, Ground ground)> make;
+};
+
+const std::vector<Named>& figures() {
+    static const std::vector<Named> all = {{"heatmap",
+                                            [](int width, Ground ground) {
+                                                HeatmapFigure figure = heatmap(40, 10, ground);
+                                                figure.size.width = width;
+                                                return heatmap_drawing(figure);
+                                            }},
+                                           {"mask",
+                                            [](int width, Ground ground) {
+                                                MaskFigure figure = mask(ground);
+                                                figure.size.width = width;
+                                                return mask_drawing(figure);
+                                            }},
+                                           {"atlas",
+                                            [](int width, Ground ground) {
+                                                AtlasFigure figure = atlas(ground);
+                                                figure.width = width;
+                                                return atlas_drawing(std::move(figure));
+                                            }},
+                                           {"curves",
+                                            [](int width, Ground ground) {
+                                                CurvePlot plot = curves(ground);
+                                                plot.picture_width = width;
+                                                return curves_drawing(plot);
+                                            }},
+                                           {"answers", [](int width, Ground ground) {
+                                                AnswersFigure figure = answers(ground);
+                                                figure.width = width;
+                                                return answers_drawing(figure);
+                                            }}};
+    return all;
+}
+
+// --- what is drawn --------------------------------------------------------------------------------------------
+
+/// Notes what a drawing draws.
+class Notes final : public Canvas {
+  public:
+    struct Text {
+        double x, y;
+        std::string words;
+        TextStyle style;
+    };
+    struct Cells {
+        int x, y;
+        Image pixels;
+    };
+    std::vector<Text> texts;
+    std::vector<Cells> pictures;
+    std::vector<Stroke> strokes;
+
+    using Canvas::Canvas;
+    void path(const std::vector<Run>&, const Stroke& stroke) override { strokes.push_back(stroke); }
+    void fill(double, double, double, double, Rgb8) override {}
+    void text(double x, double y, const std::string& words, const TextStyle& style) override {
+        texts.push_back({x, y, words, style});
+    }
+    void cells(int x, int y, int width, int height, const std::function<void(CellPainter&)>& paint) override {
+        Image image(width, height, colors().paper);
+        CellPainter painter(image, 0, 0, x + y, colors().cells);
+        paint(painter);
+        pictures.push_back({x, y, std::move(image)});
+    }
+};
+
+std::vector<std::string> words_of(const Drawing& drawing) {
+    Notes notes(drawing.ground);
+    drawing.draw(notes);
+    std::vector<std::string> words;
+    for (const Notes::Text& text : notes.texts) words.push_back(text.words);
+    return words;
+}
+
+/// An element of an SVG.
+struct Element {
+    std::string name, content;
+    std::map<std::string, std::string> attributes;
+};
+
+std::string unescaped(std::string text) {
+    for (const auto& [from, to] : {std::pair("&lt;", "<"), {"&gt;", ">"}, {"&quot;", "\""}, {"&amp;", "&"}})
+        for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; ++at)
+            text.replace(at, std::string(from).size(), to);
+    return text;
+}
+
+/// Reads XML as the writer makes it, and fails the test for tags that are not closed, attributes without
+/// quotes, and bare signs.
+std::vector<Element> parse_xml(const std::string& xml) {
+    std::vector<Element> elements;
+    std::vector<std::size_t> open;
+    std::size_t at = 0;
+    while (at < xml.size()) {
+        if (xml[at] != '<') {
+            const std::size_t end = std::min(xml.find('<', at), xml.size());
+            const std::string text = xml.substr(at, end - at);
+            EXPECT_EQ(text.find('>'), std::string::npos) << text;
+            for (std::size_t sign = text.find('&'); sign != std::string::npos;
+                 sign = text.find('&', sign + 1))
+                EXPECT_LT(text.find(';', sign), sign + 7) << text;
+            if (!open.empty()) elements[open.back()].content += text;
+            at = end;
+            continue;
+        }
+        std::size_t end = at;
+        for (bool quoted = false; end < xml.size() && (quoted || xml[end] != '>'); ++end)
+            if (xml[end] == '"') quoted = !quoted;
+        std::string tag = xml.substr(at + 1, end - at - 1);
+        at = end + 1;
+        if (tag.starts_with('/')) {
+            if (open.empty() || elements[open.back()].name != tag.substr(1)) {
+                ADD_FAILURE() << "</" << tag << "> closes nothing";
+                return elements;
+            }
+            open.pop_back();
+            continue;
+        }
+        const bool empty = tag.ends_with('/');
+        if (empty) tag.pop_back();
+        Element element;
+        std::size_t blank = std::min(tag.find(' '), tag.size());
+        element.name = tag.substr(0, blank);
+        while (blank < tag.size()) {
+            const std::size_t equals = tag.find("=\"", blank), quote = tag.find('"', equals + 2);
+            if (equals == std::string::npos || quote == std::string::npos) {
+                EXPECT_EQ(tag.find_first_not_of(' ', blank), std::string::npos) << tag;
+                break;
+            }
+            element.attributes[tag.substr(blank + 1, equals - blank - 1)] =
+                unescaped(tag.substr(equals + 2, quote - equals - 2));
+            blank = quote + 1;
+        }
+        elements.push_back(std::move(element));
+        if (!empty) open.push_back(elements.size() - 1);
+    }
+    EXPECT_TRUE(open.empty());
+    return elements;
+}
+
+std::vector<unsigned char> from_base64(std::string_view text) {
+    static const std::string kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::vector<unsigned char> bytes;
+    unsigned bits = 0;
+    int n = 0;
+    for (const char c : text) {
+        const std::size_t digit = kDigits.find(c);
+        if (digit == std::string::npos) break;
+        bits = bits << 6 | static_cast<unsigned>(digit);
+        if ((n += 6) >= 8) bytes.push_back(static_cast<unsigned char>(bits >> (n -= 8) & 255));
+    }
+    return bytes;
+}
+
+// --- tests ----------------------------------------------------------------------------------------------------
+
+TEST(Drawings, SvgHasTheWordsOfThePixels) {
+    for (const Named& figure : figures())
+        for (const int width : {0, 500}) {
+            const Drawing drawing = figure.make(width, Ground::light);
+            std::vector<std::string> words;
+            for (const Element& element : parse_xml(drawing.svg()))
+                if (element.name == "text") words.push_back(unescaped(element.content));
+            EXPECT_EQ(words, words_of(drawing)) << figure.name;
+            EXPECT_GT(words.size(), 6u) << figure.name;
+        }
+}
+
+TEST(Drawings, SvgHoldsTheExactCells) {
+    for (const Named& figure : figures()) {
+        const Drawing drawing = figure.make(0, Ground::light);
+        Notes notes(Ground::light);
+        drawing.draw(notes);
+        const Image image = drawing.image();
+        std::size_t n = 0;
+        for (const Element& element : parse_xml(drawing.svg())) {
+            if (element.name != "image") continue;
+            const int left = std::stoi(element.attributes.at("x")),
+                      top = std::stoi(element.attributes.at("y"));
+            const std::string& href = element.attributes.at("href");
+            const auto png = from_base64(std::string_view(href).substr(href.find(',') + 1));
+            int width = 0, height = 0, channels = 0;
+            unsigned char* pixels = stbi_load_from_memory(png.data(), static_cast<int>(png.size()), &width,
+                                                          &height, &channels, 3);
+            ASSERT_NE(pixels, nullptr);
+            EXPECT_EQ(std::to_string(width), element.attributes.at("width"));
+            EXPECT_EQ(std::to_string(height), element.attributes.at("height"));
+            int wrong = 0;
+            const int edge =
+                width == 16 && height == 16 ? 1 : 0;  // the outline of a legend's sample lies on it
+            for (int y = edge; y < height - edge; ++y)
+                for (int x = edge; x < width - edge; ++x) {
+                    const unsigned char* c = pixels + 3 * (y * width + x);
+                    wrong += image.at(left + x, top + y) == Rgb8{c[0], c[1], c[2]} ? 0 : 1;
+                }
+            stbi_image_free(pixels);
+            EXPECT_EQ(wrong, 0) << figure.name << " " << n;
+            ++n;
+        }
+        EXPECT_EQ(n, notes.pictures.size()) << figure.name;
+    }
+    EXPECT_GT(heatmap_drawing(heatmap(40, 10)).svg().size(), 1000u);
+}
+
+TEST(Drawings, SvgEmbedsFontsWithTheWidthsOfThePixels) {
+    if (!has_pdf()) GTEST_SKIP() << "built without HarfBuzz";
+    const Drawing drawing = heatmap_drawing(heatmap(40, 10));
+    std::set<char32_t> used;
+    for (const std::string& words : words_of(drawing))
+        for (const char32_t c : characters(words)) used.insert(c);
+    const std::string svg = drawing.svg();
+    std::set<char32_t> there;
+    int faces = 0;
+    for (std::size_t at = svg.find("@font-face"); at != std::string::npos;
+         at = svg.find("@font-face", at + 1)) {
+        ++faces;
+        const bool bold = svg.substr(at, 80).find("font-weight:bold") != std::string::npos;
+        const std::size_t begin = svg.find("base64,", at) + 7;
+        const auto font = from_base64(std::string_view(svg).substr(begin, svg.find(')', begin) - begin));
+        stbtt_fontinfo info{};
+        ASSERT_TRUE(stbtt_InitFont(&info, font.data(), 0));
+        EXPECT_LT(font.size(), 60'000u) << "a part of a font, not all of it";
+        EXPECT_EQ(stbtt_FindGlyphIndex(&info, 'Z'), 0) << "no figure says Z";
+        for (const char32_t c : used) {
+            if (stbtt_FindGlyphIndex(&info, static_cast<int>(c)) == 0) continue;
+            there.insert(c);
+            int advance = 0, bearing = 0;
+            stbtt_GetCodepointHMetrics(&info, static_cast<int>(c), &advance, &bearing);
+            const float width = static_cast<float>(advance) * stbtt_ScaleForPixelHeight(&info, 13);
+            EXPECT_NEAR(width, glyph(c, 13, bold ? FontWeight::bold : FontWeight::book).advance, 0.01f);
+        }
+    }
+    EXPECT_EQ(faces, 2) << "book and bold";
+    EXPECT_EQ(there, used);
+}
+
+TEST(Drawings, AreAsWideAsAskedInEveryFormat) {
+    for (const Named& figure : figures())
+        for (const int width : {320, 501, 960, 3000, 12'000}) {
+            const Drawing drawing = figure.make(width, Ground::light);
+            EXPECT_EQ(drawing.width, width) << figure.name;
+            EXPECT_LT(drawing.height, 3 * width) << figure.name;
+            const std::string svg = drawing.svg();
+            EXPECT_NE(svg.substr(0, 200).find("width=\"" + std::to_string(width) + "\""), std::string::npos);
+            if (width > 3000) continue;
+            EXPECT_EQ(drawing.image().width(), width) << figure.name;
+            // No text leaves the picture.
+            Notes notes(Ground::light);
+            drawing.draw(notes);
+            for (const Notes::Text& text : notes.texts) {
+                const double wide = static_cast<double>(text_width(text.words, text.style));
+                const double before = text.style.align == TextAlign::left     ? 0
+                                      : text.style.align == TextAlign::center ? wide / 2
+                                                                              : wide;
+                const double at = text.style.upward ? text.y : text.x;
+                const double low = text.style.upward ? at - wide + before : at - before;
+                const double end = text.style.upward ? drawing.height : drawing.width;
+                EXPECT_GE(low, -1) << figure.name << " " << width << " " << text.words;
+                EXPECT_LE(low + wide, end / drawing.scale + 1)
+                    << figure.name << " " << width << " " << text.words;
+            }
+        }
+}
+
+double luminance(Rgb8 color) {
+    const auto linear = [](std::uint8_t value) {
+        const double c = value / 255.0;
+        return c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4);
+    };
+    return 0.2126 * linear(color.r) + 0.7152 * linear(color.g) + 0.0722 * linear(color.b);
+}
+
+double contrast(Rgb8 a, Rgb8 b) {
+    const auto [low, high] = std::minmax({luminance(a), luminance(b)});
+    return (high + 0.05) / (low + 0.05);
+}
+
+TEST(Drawings, EveryTextCanBeReadOnBothGrounds) {
+    for (const Ground ground : {Ground::light, Ground::dark}) {
+        const FigureColors colors = figure_colors(ground);
+        for (const Named& figure : figures()) {
+            const Drawing drawing = figure.make(0, ground);
+            Notes notes(ground);
+            drawing.draw(notes);
+            for (const Notes::Text& text : notes.texts)
+                EXPECT_GE(contrast(text.style.color, colors.paper), 4.5) << figure.name << " " << text.words;
+            if (ground == Ground::dark && figure.name == "curves")
+                for (const Stroke& stroke : notes.strokes)
+                    if (stroke.width > 1) {
+                        EXPECT_GE(contrast(stroke.color, colors.paper), 3) << int{stroke.color.r};
+                    }
+            // The picture stands on its paper.
+            const Image image = drawing.image();
+            EXPECT_EQ(image.at(0, 0), colors.paper) << figure.name;
+            EXPECT_EQ(image.at(image.width() - 1, image.height() - 1), colors.paper) << figure.name;
+        }
+    }
+    // No colour of the light ground is left on the dark one.
+    const Image dark = mask_drawing(mask(Ground::dark)).image();
+    for (int y = 0; y < dark.height(); ++y)
+        for (int x = 0; x < dark.width(); ++x)
+            ASSERT_FALSE(dark.at(x, y) == kFutureColor || dark.at(x, y) == kEvictedColor) << x << " " << y;
+}
+
+TEST(Drawings, AnswersFrameTheWordsThatDiffer) {
+    Notes notes(Ground::light);
+    answers_drawing(answers(Ground::light)).draw(notes);
+    const Rgb8 frame = figure_colors(Ground::light).differs;
+    const auto frames = std::count_if(notes.strokes.begin(), notes.strokes.end(),
+                                      [&](const Stroke& stroke) { return stroke.color == frame; });
+    EXPECT_EQ(frames, 2) << "one word, and the legend";
+    const auto says = [&](const std::string& words) {
+        return std::count_if(notes.texts.begin(), notes.texts.end(),
+                             [&](const Notes::Text& text) { return text.words == words; });
+    };
+    for (const char* words : {"0 full", "1 h2o", "2 tova", "h2o:budget=64", "4821", "8 or so", "(nothing)"})
+        EXPECT_EQ(says(words), 1) << words;
+    EXPECT_EQ(says("✓"), 2) << "one lane, and the legend";
+    EXPECT_EQ(says("✗"), 2);
+    // Tokens of one word have one frame, and the line above each lane stays at every width.
+    AnswersFigure joined = answers(Ground::light);
+    joined.lines[1].words = {{" 33", true}, {"33", true}, {" 5", true}};
+    joined.width = 320;
+    const Drawing small = answers_drawing(joined);
+    Notes of_joined(Ground::light);
+    small.draw(of_joined);
+    EXPECT_EQ(std::count_if(of_joined.texts.begin(), of_joined.texts.end(),
+                            [](const Notes::Text& text) { return text.words == "3333"; }),
+              1);
+    const Image image = small.image();
+    int lines = 0;
+    for (int y = 0; y < image.height(); ++y)
+        lines += image.at(200, y) == figure_colors(Ground::light).grid ? 1 : 0;
+    EXPECT_EQ(lines, 3);
+    // Long answers wrap within the picture, and tokens of one word stay together.
+    AnswersFigure figure = answers(Ground::light);
+    for (int i = 0; i < 60; ++i) figure.lines[0].words.push_back({i % 2 == 0 ? " gard" : "ens", i % 7 == 0});
+    const Drawing drawing = answers_drawing(figure);
+    EXPECT_GT(drawing.height, answers_drawing(answers(Ground::light)).height);
+    Notes wrapped(Ground::light);
+    drawing.draw(wrapped);
+    for (std::size_t i = 1; i < wrapped.texts.size(); ++i)
+        if (wrapped.texts[i].words == "ens") {
+            EXPECT_EQ(wrapped.texts[i].y, wrapped.texts[i - 1].y);
+        }
+}
+
+TEST(Drawings, WrongEndingsFormatsAndWidthsAreOneLine) {
+    const auto said = [](const std::function<void()>& what) {
+        try {
+            what();
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string("nothing");
+    };
+    const Drawing drawing = answers_drawing(answers(Ground::light));
+    const reference::TempFolder folder("endings");
+    for (const char* name : {"x.jpg", "x", "x.", "png", "x.PNG2"}) {
+        const std::string words = said([&] { write_drawing(drawing, folder.path() / name); });
+        EXPECT_NE(words.find("ends in .png, .svg or .pdf"), std::string::npos) << words;
+        EXPECT_EQ(words.find('\n'), std::string::npos);
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+    EXPECT_NE(said([] { formats_from_list("svg,eps"); }).find("'eps' is no format"), std::string::npos);
+    EXPECT_NE(said([] { formats_from_list(""); }).find("'' is no format"), std::string::npos);
+    EXPECT_EQ(formats_from_list("pdf,png"), (std::vector{PictureFormat::pdf, PictureFormat::png}));
+    for (const int width : {1, 319, 12'001, -5})
+        EXPECT_NE(said([&] { check_picture_width(width); }).find("320 to 12000"), std::string::npos);
+    for (const int width : {0, 320, 12'000}) EXPECT_EQ(said([&] { check_picture_width(width); }), "nothing");
+    if (!has_pdf()) {
+        EXPECT_NE(said([&] { (void)drawing.pdf(); }).find("without PDF"), std::string::npos);
+    }
+}
+
+// --- PDF, as another program reads it -------------------------------------------------------------------------
+
+std::string output_of(const std::string& command) {
+    std::string out;
+    FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+    if (pipe == nullptr) return out;
+    char buffer[4096];
+    for (std::size_t n = 0; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) out.append(buffer, n);
+    ::pclose(pipe);
+    return out;
+}
+
+class PdfDrawings : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        if (!has_pdf()) GTEST_SKIP() << "built without cairo";
+        if (std::system("pdftotext -v >/dev/null 2>&1") != 0) GTEST_SKIP() << "no poppler-utils";
+    }
+    std::string write(const Drawing& drawing) {
+        const std::string file = (folder_.path() / "figure.pdf").string();
+        write_drawing(drawing, file);
+        return file;
+    }
+    reference::TempFolder folder_{"pdf"};
+};
+
+/// Returns the words without blanks, sorted: readers of PDF choose an order of their own.
+std::vector<std::string> sorted_words(const std::string& text) {
+    std::istringstream in(text);
+    std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
+    std::sort(words.begin(), words.end());
+    return words;
+}
+
+TEST_F(PdfDrawings, HasTheWordsOfThePixels) {
+    for (const Named& figure : figures()) {
+        const Drawing drawing = figure.make(0, Ground::light);
+        std::string expected;
+        for (const std::string& words : words_of(drawing)) expected += words + " ";
+        const std::string found = output_of("pdftotext -raw " + write(drawing) + " -");
+        // Letters and digits: a reader may join or part words, such as a number and the token below it.
+        const auto letters = [](const std::string& text) {
+            std::map<char32_t, int> count;
+            for (const char32_t c : characters(text))
+                if (c > 0x20) ++count[c];
+            return count;
+        };
+        EXPECT_EQ(letters(found), letters(expected)) << figure.name << "\n" << found;
+        const std::vector<std::string> all = sorted_words(found);
+        for (const std::string& word : sorted_words(drawing.title))
+            EXPECT_TRUE(std::binary_search(all.begin(), all.end(), word)) << word;
+    }
+}
+
+TEST_F(PdfDrawings, EmbedsItsFontsAndNamesItsTitle) {
+    HeatmapFigure figure = heatmap(40, 10);
+    figure.texts.title += " 猫";  // from another font, where there is one
+    const std::string file = write(heatmap_drawing(figure));
+    std::istringstream lines(output_of("pdffonts " + file));
+    std::string line;
+    int n = 0;
+    while (std::getline(lines, line)) {
+        if (line.starts_with("name") || line.starts_with("---")) continue;
+        ++n;
+        // Columns: embedded, subset, with a table to Unicode.
+        EXPECT_NE(line.find("yes yes yes"), std::string::npos) << line;
+    }
+    EXPECT_GE(n, 2) << "book and bold";
+    EXPECT_NE(output_of("pdfinfo " + file).find("Attention <1> & more"), std::string::npos);
+}
+
+TEST_F(PdfDrawings, HoldsTheExactCells) {
+    const Drawing drawing = heatmap_drawing(heatmap(40, 10, Ground::dark));
+    Notes notes(Ground::dark);
+    drawing.draw(notes);
+    const std::string stem = (folder_.path() / "cells").string();
+    output_of("pdfimages -png " + write(drawing) + " " + stem);
+    std::vector<Image> found;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+        if (entry.path().extension() != ".png") continue;
+        int width = 0, height = 0, channels = 0;
+        unsigned char* pixels = stbi_load(entry.path().c_str(), &width, &height, &channels, 3);
+        ASSERT_NE(pixels, nullptr);
+        Image image(width, height);
+        for (int y = 0; y < height; ++y)
+            for (int x = 0; x < width; ++x) {
+                const unsigned char* c = pixels + 3 * (y * width + x);
+                image.set(x, y, {c[0], c[1], c[2]});
+            }
+        stbi_image_free(pixels);
+        found.push_back(std::move(image));
+    }
+    for (const Notes::Cells& cells : notes.pictures)
+        EXPECT_TRUE(std::any_of(found.begin(), found.end(),
+                                [&](const Image& image) {
+                                    return image.width() == cells.pixels.width() &&
+                                           image.rgb() == cells.pixels.rgb();
+                                }))
+            << cells.pixels.width() << " x " << cells.pixels.height();
+}
+
+TEST_F(PdfDrawings, OfEqualFiguresAreEqualAndAsLargeAsThePixels) {
+    const Drawing drawing = curves_drawing(curves(Ground::dark));
+    EXPECT_EQ(drawing.pdf(), curves_drawing(curves(Ground::dark)).pdf());
+    const std::string size = output_of("pdfinfo " + write(drawing));
+    EXPECT_NE(size.find("720 x " + std::to_string(drawing.height * 3 / 4)), std::string::npos) << size;
+}
+
+}  // namespace
+}  // namespace keyhole
