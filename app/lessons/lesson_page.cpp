@@ -16,27 +16,12 @@ namespace keyhole {
 
 namespace {
 
-std::string base64(std::span<const std::byte> bytes) {
-    static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string out;
-    for (std::size_t i = 0; i < bytes.size(); i += 3) {
-        std::uint32_t three = 0;
-        for (std::size_t k = 0; k < 3; ++k)
-            three = three << 8 | (i + k < bytes.size() ? std::to_integer<std::uint32_t>(bytes[i + k]) : 0);
-        for (int k = 3; k >= 0; --k) out += kDigits[three >> (6 * k) & 63];
-    }
-    if (bytes.size() % 3 != 0)
-        out.replace(out.size() - (3 - bytes.size() % 3), std::string::npos,
-                    std::string(3 - bytes.size() % 3, '='));
-    return out;
-}
-
 std::string html(std::string_view text) {
     return escape_xml(printable_text(text, true));
 }
 
-std::string picture(const Image& image) {
-    const std::vector<std::byte> png = encode_png(image);
+std::string picture(const Drawing& drawing) {
+    const std::vector<std::byte> png = encode_png(drawing.image());
     return fmt::format("<img alt=\"\" src=\"data:image/png;base64,{}\">\n", base64(png));
 }
 
@@ -97,7 +82,7 @@ std::string step_figure(const LessonStep& step, const Lesson& lesson, const Evid
     for (const HeatMode mode : {HeatMode::attention, HeatMode::mask, HeatMode::score})
         if (step.look.mode == mode_name(mode)) view.mode = mode;
     if (pane == "head") return picture(focus_picture(history, lane, view, color_scale(view, 1)));
-    if (pane == "atlas") return picture(atlas_figure(history, view, {index, lane, std::to_string(index)}));
+    if (pane == "atlas") return picture(atlas_picture(history, view, {index, lane, std::to_string(index)}));
     if (pane == "measures" && curve_index(step.look.curve) >= 0) {
         view.measure_curve = curve_index(step.look.curve);
         MeasureCurves measures;
@@ -107,7 +92,7 @@ std::string step_figure(const LessonStep& step, const Lesson& lesson, const Evid
         for (std::size_t i = 0; i < last.lanes.size(); ++i)
             lanes.push_back(
                 {static_cast<int>(i), evidence.lanes[i], fmt::format("{} {}", i, last.lanes[i].info->spec)});
-        return draw_curves(curve_figure(history, measures, view, lanes)) + "\n";
+        return curves_drawing(curve_figure(history, measures, view, lanes)).svg() + "\n";
     }
     return "";
 }
