@@ -53,7 +53,7 @@ class Models {
         }
         return known;
     }
-    /// Returns why a lesson cannot run here: its model is in the catalogue and was not fetched. Empty: it can.
+    /// Returns why a lesson cannot run here: a model of the catalogue was not fetched. Empty: it can run.
     std::string why_not(const Lesson& lesson) const {
         if (options_.run.says_yes()) return "";
         std::vector<std::string> names = {lesson.run.model};

@@ -1,9 +1,9 @@
 /// Reads and writes lessons: one JSON file each. Any thread; knows no session and no window.
 ///
-/// Members, all but title, question and steps optional. A name with "?" may be left out:
-///     version 1, number?, title, question, note?, run {model?, prompt, then?, lanes?, follow?, chat?, answer?,
-///     watch?, stop?}, steps [{title, text, run?, do?, look?, predict?, reveal? {do?, text?, claims?}, play?,
-///     note?}]
+/// Members; those with "?" may be left out:
+///     version 1, number?, title, question, note?, run, steps
+///     run    {model?, prompt, then?, lanes?, follow?, chat?, answer?, watch?, stop?}
+///     steps  [{title?, text, run?, do?, look?, predict?, reveal? {do?, text?, claims?}, play?, note?}]
 /// assets/manual/lessons.md describes each of them.
 #pragma once
 
@@ -15,9 +15,9 @@
 
 namespace keyhole {
 
-/// Parses a lesson. name: the file, for messages. Throws Error(bad_file) with file, member and what is wanted;
-/// also for a text of more than Lesson::kMostWords words, an unknown member, an unknown measure, an invalid
-/// lane or command.
+/// Parses a lesson. name: the file, for messages. Throws Error(bad_file) with file, member and what is
+/// wanted; also for a text of more than Lesson::kMostWords words, an unknown member, an unknown measure, an
+/// invalid lane or command.
 Lesson parse_lesson(std::string_view text, std::string_view name);
 Lesson read_lesson(const std::filesystem::path& file);
 /// Returns the file's text; parse_lesson() gives an equal lesson.
