@@ -316,7 +316,9 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     ImGui::Checkbox("only what the zoom shows", &panel.picture_of_shown);
     mark_item(context, "picture of shown");
     draw_picture_format(panel, context);
-    if ((ImGui::Button("Save") || entered) && !panel.text.empty()) {
+    const bool pressed = ImGui::Button("Save");
+    mark_item(context, "picture.save");
+    if ((pressed || entered) && !panel.text.empty()) {
         close(context);
         run(context,
             fmt::format("file.picture {}{}{}{}", from_field(panel.text),

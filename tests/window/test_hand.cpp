@@ -307,6 +307,27 @@ TEST_F(Hand, RunsEveryCommandOfTheMenus) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+TEST_F(Hand, SavesAPictureInTheFormatThatTheDialogNames) {
+    start();
+    if (HasFatalFailure()) return;
+    key("Ctrl+Shift+E");
+    ASSERT_EQ(dialog(), "save picture");
+    type((folder_ / "hand.png").string());
+    click("picture .svg");
+    click("picture dark");
+    click("picture width 800");
+    click("picture.save");
+    const std::filesystem::path file = folder_ / "hand.svg";
+    ASSERT_TRUE(wait_until("the picture", [&](const Json&) { return std::filesystem::exists(file); }));
+    EXPECT_EQ(dialog(), "none");
+    EXPECT_EQ(quit(), 0) << output();
+    std::string svg(400'000, ' ');
+    svg.resize(static_cast<std::size_t>(std::ifstream(file).read(svg.data(), 400'000).gcount()));
+    EXPECT_NE(svg.find(" width=\"800\""), std::string::npos);
+    EXPECT_EQ(svg.find("fill=\"#ffffff\""), std::string::npos) << "a dark ground";
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "hand.png"));
+}
+
 TEST_F(Hand, OpensTheManualAtThePaneUnderThePointer) {
     start();
     if (HasFatalFailure()) return;
