@@ -87,8 +87,8 @@ ViewWord curves_word(const ViewState& view) {
     return word;
 }
 
-/// Returns the view that file.picture (empty word), file.curves, file.overlap, file.atlas or file.answers saves; nullopt
-/// for any other word.
+/// Returns the view that file.picture (empty word), file.curves, file.overlap, file.atlas or file.answers
+/// saves; nullopt for any other word.
 std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
     if (what == "curves") return curves_word(app.view);
     ViewWord word;

@@ -1,5 +1,5 @@
-/// The pictures of an export: masks, heat maps and atlas, by default as PNG; score curves as SVG. Called on one thread;
-/// knows rows of a finished run, not how they were made.
+/// The pictures of an export: masks, heat maps and atlas, by default as PNG; score curves as SVG. Called
+/// on one thread; knows rows of a finished run, not how they were made.
 #pragma once
 
 #include "engine/export/rows.h"

@@ -1,5 +1,5 @@
-/// The picture of what each lane answers: a line a lane, marked right or wrong, with the words framed in which
-/// it differs from lane 0. Plain data in, a drawing out; any thread. Knows no run.
+/// The picture of what each lane answers: a line a lane, marked right or wrong, with the words framed in
+/// which it differs from lane 0. Plain data in, a drawing out; any thread. Knows no run.
 #pragma once
 
 #include "engine/figure/drawing.h"

@@ -27,7 +27,7 @@
 namespace keyhole {
 namespace {
 
-// --- figures of every kind ------------------------------------------------------------------------------------
+// --- figures of every kind ---------------------------------------------------------------------------------
 
 HeatmapFigure heatmap(int columns, int rows, Ground ground = Ground::light) {
     HeatmapFigure figure;
@@ -136,7 +136,7 @@ const std::vector<Named>& figures() {
     return all;
 }
 
-// --- what is drawn --------------------------------------------------------------------------------------------
+// --- what is drawn -----------------------------------------------------------------------------------------
 
 /// Notes what a drawing draws.
 class Notes final : public Canvas {
@@ -256,7 +256,7 @@ std::vector<unsigned char> from_base64(std::string_view text) {
     return bytes;
 }
 
-// --- tests ----------------------------------------------------------------------------------------------------
+// --- tests -------------------------------------------------------------------------------------------------
 
 TEST(Drawings, SvgHasTheWordsOfThePixels) {
     for (const Named& figure : figures())
@@ -477,7 +477,7 @@ TEST(Drawings, WrongEndingsFormatsAndWidthsAreOneLine) {
     }
 }
 
-// --- PDF, as another program reads it -------------------------------------------------------------------------
+// --- PDF, as another program reads it ----------------------------------------------------------------------
 
 std::string output_of(const std::string& command) {
     std::string out;
