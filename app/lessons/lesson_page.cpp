@@ -5,6 +5,7 @@
 #include "engine/analysis/heat_mode.h"
 #include "engine/analysis/opening_head.h"
 #include "engine/analysis/run_rows.h"
+#include "engine/base/base64.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/figure/curves.h"

@@ -1,6 +1,7 @@
 // Pictures as SVG: text stays text, with the needed part of its fonts embedded, and cells are one PNG.
 #include "engine/figure/drawing.h"
 
+#include "engine/base/base64.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/utf8.h"
@@ -21,22 +22,6 @@ namespace {
 
 std::string hex(Rgb8 c) {
     return fmt::format("#{:02x}{:02x}{:02x}", c.r, c.g, c.b);
-}
-
-std::string base64(std::span<const std::byte> bytes) {
-    static constexpr std::string_view kDigits =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string out;
-    out.reserve((bytes.size() + 2) / 3 * 4);
-    for (std::size_t i = 0; i < bytes.size(); i += 3) {
-        const auto byte = [&](std::size_t at) {
-            return at < bytes.size() ? std::to_integer<unsigned>(bytes[at]) : 0u;
-        };
-        const unsigned bits = byte(i) << 16 | byte(i + 1) << 8 | byte(i + 2);
-        for (unsigned digit = 0; digit < 4; ++digit)
-            out += i + digit > bytes.size() ? '=' : kDigits[bits >> (18 - 6 * digit) & 63];
-    }
-    return out;
 }
 
 /// Returns the shortest text of a coordinate with at most two decimals.
