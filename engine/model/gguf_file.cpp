@@ -94,8 +94,8 @@ class GgufFile::Cursor {
     std::size_t at() const { return at_; }
     std::span<const std::byte> take(std::uint64_t n, const std::string& what) {
         if (n > bytes_.size() - at_)
-            broken_gguf(path_, fmt::format("{} takes {} bytes at byte {} of {}: the file is cut off", what, n, at_,
-                                      bytes_.size()));
+            broken_gguf(path_, fmt::format("{} takes {} bytes at byte {} of {}: the file is cut off", what, n,
+                                           at_, bytes_.size()));
         const auto taken = bytes_.subspan(at_, to_index(n));
         at_ += to_index(n);
         return taken;
@@ -108,7 +108,8 @@ class GgufFile::Cursor {
     std::string_view text(const std::string& what, std::uint64_t most) {
         const auto length = number<std::uint64_t>(what);
         if (length > most)
-            broken_gguf(path_, fmt::format("{} claims {} bytes, at most {} are possible", what, length, most));
+            broken_gguf(path_,
+                        fmt::format("{} claims {} bytes, at most {} are possible", what, length, most));
         const auto taken = take(length, what);
         return {reinterpret_cast<const char*>(taken.data()), taken.size()};
     }
@@ -158,7 +159,8 @@ double number_from(std::size_t kind, std::span<const std::byte> bytes) {
 GgufFile::GgufFile(const std::filesystem::path& path) : path_(path), file_(path) {
     const std::span<const std::byte> all = file_.bytes();
     Cursor cursor(path_, all);
-    if (all.size() < 24) broken_gguf(path_, fmt::format("it has {} bytes, too few for a GGUF file", all.size()));
+    if (all.size() < 24)
+        broken_gguf(path_, fmt::format("it has {} bytes, too few for a GGUF file", all.size()));
     if (cursor.number<std::uint32_t>("the magic number") != kMagic)
         broken_gguf(path_, "it does not begin with GGUF, so this is no GGUF file");
     const auto version = cursor.number<std::uint32_t>("the version");
@@ -177,7 +179,7 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path), file_(path)
     const auto n_pairs = cursor.number<std::uint64_t>("the number of keys");
     if (n_tensors > kMostTensors || n_pairs > kMostPairs)
         broken_gguf(path_, fmt::format("it claims {} tensors and {} keys, at most {} and {} are possible",
-                                  n_tensors, n_pairs, kMostTensors, kMostPairs));
+                                       n_tensors, n_pairs, kMostTensors, kMostPairs));
     for (std::uint64_t i = 0; i < n_pairs; ++i) {
         const std::string key(cursor.text(fmt::format("the name of key {}", i), kLongestKey));
         const Value value = read_value(cursor, key);
@@ -193,14 +195,16 @@ GgufFile::Value GgufFile::read_value(Cursor& cursor, const std::string& key) con
     const std::string what = fmt::format("the value of {}", shown_text(key));
     const auto type_at = [&](const std::string& of) {
         const auto type = cursor.number<std::uint32_t>(of);
-        if (type >= kValueBytes.size()) broken_gguf(path_, fmt::format("{} has the unknown type {}", of, type));
+        if (type >= kValueBytes.size())
+            broken_gguf(path_, fmt::format("{} has the unknown type {}", of, type));
         return static_cast<Type>(type);
     };
     Value value;
     value.type = value.of = type_at(what);
     if (value.type == Type::list) {
         value.of = type_at(fmt::format("the list {}", shown_text(key)));
-        if (value.of == Type::list) broken_gguf(path_, fmt::format("the list {} holds lists", shown_text(key)));
+        if (value.of == Type::list)
+            broken_gguf(path_, fmt::format("the list {} holds lists", shown_text(key)));
         value.n = cursor.number<std::uint64_t>(what);
     }
     const std::size_t size = kValueBytes[to_index(value.of)];
@@ -226,7 +230,8 @@ void GgufFile::read_tensor(Cursor& cursor) {
     const std::string label = fmt::format("tensor {}", shown_text(name));
     const auto n_extents = cursor.number<std::uint32_t>(label);
     if (n_extents < 1 || n_extents > kMostGgufExtents)
-        broken_gguf(path_, fmt::format("{} has {} extents, 1 to {} are possible", label, n_extents, kMostGgufExtents));
+        broken_gguf(path_, fmt::format("{} has {} extents, 1 to {} are possible", label, n_extents,
+                                       kMostGgufExtents));
     Entry entry;
     std::uint64_t n = 1;
     for (std::uint32_t i = 0; i < n_extents; ++i) {
@@ -244,7 +249,7 @@ void GgufFile::read_tensor(Cursor& cursor) {
         const auto in_block = static_cast<std::uint64_t>(block_elements(*type->dtype));
         if (static_cast<std::uint64_t>(entry.shape.back()) % in_block != 0)
             broken_gguf(path_, fmt::format("{} has rows of {} elements, {} comes in blocks of {}", label,
-                                      entry.shape.back(), type->name, in_block));
+                                           entry.shape.back(), type->name, in_block));
         std::uint64_t n_bytes = 0;
         if (__builtin_mul_overflow(n / in_block, block_bytes(*type->dtype), &n_bytes) ||
             __builtin_add_overflow(offset, n_bytes, &entry.end))
@@ -266,11 +271,12 @@ void GgufFile::place_tensors() {
         Entry& entry = it->second;
         const std::string label = fmt::format("tensor {}", shown_text(it->first));
         if (entry.begin % alignment != 0)
-            broken_gguf(path_, fmt::format("{} begins at byte {} of the data, which is no multiple of {}", label,
-                                      entry.begin, alignment));
+            broken_gguf(path_, fmt::format("{} begins at byte {} of the data, which is no multiple of {}",
+                                           label, entry.begin, alignment));
         if (entry.end > data_size)
-            broken_gguf(path_, fmt::format("{} ends at byte {} of the data but there are {}: the file is cut off",
-                                      label, entry.end, data_size));
+            broken_gguf(path_,
+                        fmt::format("{} ends at byte {} of the data but there are {}: the file is cut off",
+                                    label, entry.end, data_size));
         entry.begin += data_begin;
         entry.end += data_begin;
         if (entry.begin < entry.end) order.push_back(it);
@@ -280,7 +286,7 @@ void GgufFile::place_tensors() {
     for (std::size_t i = 1; i < order.size(); ++i)
         if (order[i]->second.begin < order[i - 1]->second.end)
             broken_gguf(path_, fmt::format("tensors {} and {} overlap", shown_text(order[i - 1]->first),
-                                      shown_text(order[i]->first)));
+                                           shown_text(order[i]->first)));
 }
 
 std::string GgufFile::shown(const Value& value) const {
