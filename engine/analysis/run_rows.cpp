@@ -164,7 +164,7 @@ bool attention_blocks_of_all(const RunHistory& history, int lane, int row, int l
                 past = *std::max_element(top.begin(), top.end());
                 for (std::size_t i = 0; i < n_sinks; ++i) fold(i, top[to_index(positions[i] >> log2_block)]);
                 for (std::size_t b = 0; b < n_blocks; ++b)
-                    maxima[b] = top[b] < 0 ? kNothing : float_from_fp16(static_cast<std::uint16_t>(top[b]));
+                    maxima[b] = top[b] < 0 ? kNoValue : float_from_fp16(static_cast<std::uint16_t>(top[b]));
             } else {
                 std::vector<bool> hides(n_blocks, false);
                 for (std::size_t i = 0; i < std::min(n, positions.size()); ++i) {
@@ -179,10 +179,10 @@ bool attention_blocks_of_all(const RunHistory& history, int lane, int row, int l
                 for (std::size_t b = 0; b < n_blocks; ++b)
                     maxima[b] = top[b] >= 0 ? float_from_fp16(static_cast<std::uint16_t>(top[b]))
                                 : hides[b]  ? kHiddenValue
-                                            : kNothing;
+                                            : kNoValue;
             }
             each(reader.layer, reader.head,
-                 {maxima, past < 0 ? kNothing : float_from_fp16(static_cast<std::uint16_t>(past))});
+                 {maxima, past < 0 ? kNoValue : float_from_fp16(static_cast<std::uint16_t>(past))});
         }
     }
     return true;
