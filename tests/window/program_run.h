@@ -32,8 +32,12 @@ class ProgramRun : public ::testing::Test {
                    std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + "-" +
                    std::to_string(::getpid()));
         std::filesystem::create_directories(folder_);
+        ::setenv("XDG_DATA_HOME", path("data").c_str(), 1);  // random actions save lessons
     }
-    void TearDown() override { std::filesystem::remove_all(folder_); }
+    void TearDown() override {
+        ::unsetenv("XDG_DATA_HOME");
+        std::filesystem::remove_all(folder_);
+    }
 
     int run(const std::string& arguments, const std::string& before = "") {
         const std::string command = before + " timeout " + std::to_string(limit_s_) + " '" +
