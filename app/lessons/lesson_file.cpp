@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostBytes = 4 << 20, kMostValues = 200'000, kMostText = 1 << 20, kMostWord = 4096,
                       kMostItems = 1000;
-constexpr int kMostPlaces = 1 << 20;
+constexpr int kMostPlacesInFile = 1 << 20;
 
 /// An object with its members, so that an unknown one can be named.
 class Object {
@@ -145,7 +145,7 @@ std::vector<LessonCommand> read_commands(const Object& in, const char* name) {
 
 TokenSpan read_span(const JsonField& field) {
     if (field.size(2) != 2) field.wanted("[FIRST, LAST]");
-    TokenSpan span{field.at(0).integer(0, kMostPlaces), field.at(1).integer(0, kMostPlaces)};
+    TokenSpan span{field.at(0).integer(0, kMostPlacesInFile), field.at(1).integer(0, kMostPlacesInFile)};
     if (span.last < span.first) field.wanted("[FIRST, LAST], the first not after the last");
     return span;
 }
@@ -186,17 +186,17 @@ Claim read_claim(const nlohmann::json& value, const JsonField& field) {
     const ClaimMeasure* measure = find_claim_measure(claim.measure);
     if (measure == nullptr)
         in.field("measure").wanted(fmt::format("one of {}", fmt::join(claim_measure_names(), ", ")));
-    claim.lane = in.whole("lane", 0, 0, kMostPlaces);
-    claim.other = in.whole("other", 0, 0, kMostPlaces);
+    claim.lane = in.whole("lane", 0, 0, kMostPlacesInFile);
+    claim.other = in.whole("other", 0, 0, kMostPlacesInFile);
     claim.tokens = read_tokens(in);
-    claim.layer = in.whole("layer", -1, 0, kMostPlaces);
-    claim.head = in.whole("head", -1, 0, kMostPlaces);
+    claim.layer = in.whole("layer", -1, 0, kMostPlacesInFile);
+    claim.head = in.whole("head", -1, 0, kMostPlacesInFile);
     if (in.has("steps")) {
         const TokenSpan span = read_span(in.field("steps"));
         claim.steps = {span.first, span.last};
     }
     if (in.has("more_than")) claim.more_than = in.field("more_than").number(0, 1);
-    if (in.has("over")) claim.over = in.field("over").integer(0, kMostPlaces);
+    if (in.has("over")) claim.over = in.field("over").integer(0, kMostPlacesInFile);
     int n = 0;
     for (const auto& [name, is] : kComparisons) {
         if (!in.has(name)) continue;
@@ -229,7 +229,7 @@ Look read_look(const nlohmann::json& value, const JsonField& field) {
                                    {"layer", &look.layer},
                                    {"head", &look.head},
                                    {"other", &look.other}})
-        if (in.has(name)) *to = in.field(name).integer(0, kMostPlaces);
+        if (in.has(name)) *to = in.field(name).integer(0, kMostPlacesInFile);
     const auto one_of = [&](const char* name, std::initializer_list<std::string_view> known) {
         std::string text = in.text(name);
         if (!text.empty() && std::find(known.begin(), known.end(), text) == known.end())
@@ -273,7 +273,7 @@ LessonControl read_play(const nlohmann::json& value, const JsonField& field) {
     const Object in(value, field, {"text", "lane", "key", "low", "high", "buttons"});
     LessonControl play;
     play.text = few_words(in, "text");
-    play.lane = in.whole("lane", 0, 0, kMostPlaces);
+    play.lane = in.whole("lane", 0, 0, kMostPlacesInFile);
     if (in.has("key")) {
         play.key = in.text("key");
         play.low = in.field("low").number(0, 1e6);

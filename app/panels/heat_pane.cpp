@@ -14,7 +14,7 @@ namespace keyhole {
 
 namespace {
 
-struct Canvas {
+struct HeatCanvas {
     ImVec2 min, size;
     ImVec2 max() const { return {min.x + size.x, min.y + size.y}; }
     ImVec2 at(const HeatView& view, double position, double row) const {
@@ -24,7 +24,7 @@ struct Canvas {
 };
 
 /// Draws index ticks and token texts along both axes.
-void draw_axes(const PanelContext& context, const HeatView& view, int lane, const Canvas& canvas, int n,
+void draw_axes(const PanelContext& context, const HeatView& view, int lane, const HeatCanvas& canvas, int n,
                float left_margin, bool row_texts, bool texts) {
     const AppState& app = context.app;
     ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -85,7 +85,7 @@ void draw_axes(const PanelContext& context, const HeatView& view, int lane, cons
 /// Lists the meaning of colours beside the canvas, one item below the other.
 class Legend {
   public:
-    Legend(const PanelContext& context, const Canvas& canvas)
+    Legend(const PanelContext& context, const HeatCanvas& canvas)
         : context_(context), x_(canvas.max().x + context.px(8)), y_(canvas.min.y) {}
     void item(Rgb8 color, bool hatched, const std::string& text) {
         ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -116,7 +116,7 @@ class Legend {
     }
 };
 
-void draw_mask_legend(const PanelContext& context, const Canvas& canvas) {
+void draw_mask_legend(const PanelContext& context, const HeatCanvas& canvas) {
     Legend legend(context, canvas);
     legend.item(cell_colors(context.app.view.ground).kept, false, "kept");
     legend.item(cell_colors(context.app.view.ground).hidden, false, "hidden");
@@ -127,7 +127,7 @@ void draw_mask_legend(const PanelContext& context, const Canvas& canvas) {
 
 /// Draws the colour bar, and below it what cells without a value mean.
 void draw_scale_and_legend(RangeBar& bar, const PanelContext& context, const HeatPane& pane,
-                           const ColorScale& scale, const Canvas& canvas) {
+                           const ColorScale& scale, const HeatCanvas& canvas) {
     const bool differs = pane.versus >= 0;
     const float legend = context.px(differs ? 28.0f : 64.0f), least = context.px(110);
     const bool fits = canvas.size.y >= legend + least;
@@ -135,7 +135,7 @@ void draw_scale_and_legend(RangeBar& bar, const PanelContext& context, const Hea
     draw_range_bar(bar, context, pane.data.focus(), scale, {canvas.max().x + context.px(10), canvas.min.y},
                    height);
     if (!fits) return;
-    Canvas below = canvas;
+    HeatCanvas below = canvas;
     below.min.y += height + context.px(14);
     Legend list(context, below);
     const CellColors colors = cell_colors(context.app.view.ground);
@@ -146,7 +146,7 @@ void draw_scale_and_legend(RangeBar& bar, const PanelContext& context, const Hea
 
 /// Names the axes: rows are the steps whose query attends, columns the positions whose keys it attends to.
 /// rows_x: left edge of the title of the rows; negative: rows have none.
-void draw_axis_titles(const Canvas& canvas, float rows_x, float columns_y) {
+void draw_axis_titles(const HeatCanvas& canvas, float rows_x, float columns_y) {
     ImDrawList& list = *ImGui::GetWindowDrawList();
     constexpr const char *kRows = "step (query)", *kColumns = "position (key)";
     const float wide = ImGui::CalcTextSize(kColumns).x, high = ImGui::CalcTextSize(kRows).x;
@@ -158,7 +158,7 @@ void draw_axis_titles(const Canvas& canvas, float rows_x, float columns_y) {
 
 /// Zooms, pans and picks. shown: the zoom of this frame.
 void handle_mouse(HeatPaneState& panel, const PanelContext& context, const HeatView& shown,
-                  const Canvas& canvas, int n) {
+                  const HeatCanvas& canvas, int n) {
     HeatView view = shown;
     const ImGuiIO& io = ImGui::GetIO();
     const bool hovered = ImGui::IsItemHovered();
@@ -221,7 +221,7 @@ void handle_mouse(HeatPaneState& panel, const PanelContext& context, const HeatV
 }
 
 /// Draws the guides of a cell: thin lines to both axes, and a frame around the cell.
-void draw_guides(const HeatView& view, const Canvas& canvas, Pick cell, ImU32 color) {
+void draw_guides(const HeatView& view, const HeatCanvas& canvas, Pick cell, ImU32 color) {
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ImVec2 a = canvas.at(view, cell.position, cell.row),
                  b = canvas.at(view, cell.position + 1, cell.row + 1);
@@ -239,7 +239,7 @@ void draw_guides(const HeatView& view, const Canvas& canvas, Pick cell, ImU32 co
 
 /// Draws a line over each token that is pinned in the focused head after the shown step, from the token's
 /// own row on.
-void draw_pins(const PanelContext& context, const HeatView& view, int lane, const Canvas& canvas) {
+void draw_pins(const PanelContext& context, const HeatView& view, int lane, const HeatCanvas& canvas) {
     const AppState& app = context.app;
     const LaneRecord* record = app.record(lane);
     if (record == nullptr || record->pins == nullptr) return;
@@ -278,7 +278,7 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
 }
 
 /// Draws the legend of a difference of masks: one colour a lane.
-void draw_difference_legend(const PanelContext& context, const HeatPane& pane, const Canvas& canvas) {
+void draw_difference_legend(const PanelContext& context, const HeatPane& pane, const HeatCanvas& canvas) {
     const ColorScale scale = difference_scale(context.app.view, 1, context.app.view.ground);
     Legend legend(context, canvas);
     legend.item(color_of(scale, 1), false, fmt::format("only {}", pane.lane));
@@ -362,7 +362,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
                        : pane.rows ? context.px(40) + title
                                    : context.px(6),
                 below = (texts ? text_below : context.px(20)) + title;
-    Canvas canvas;
+    HeatCanvas canvas;
     canvas.min = {std::round(origin.x + left), std::round(origin.y + context.px(4))};
     canvas.size = {std::floor(room.x - left - right), std::floor(room.y - below - caption)};
     if (canvas.size.x < 20 || canvas.size.y < 20) return;
