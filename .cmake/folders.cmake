@@ -34,8 +34,8 @@ endfunction()
 
 kh_precompiled(keyhole_precompiled)
 
-# Sources that cannot be compiled together with others: Highway compiles some once for every instruction set,
-# and others have functions or constants of equal names.
+# Sources that cannot be compiled together with others: Highway compiles some once for every instruction
+# set, and others have functions or constants of equal names.
 set(KH_ALONE
   engine/base/half_many.cpp engine/policy/next_token_measures.cpp
   engine/backend/common/block_kernels.cpp engine/backend/common/kernels.cpp)
