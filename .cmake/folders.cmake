@@ -40,13 +40,13 @@ set(KH_ALONE
   engine/base/half_many.cpp engine/policy/next_token_measures.cpp
   engine/backend/common/block_kernels.cpp engine/backend/common/kernels.cpp)
 file(GLOB KH_FAMILIES RELATIVE ${CMAKE_SOURCE_DIR} engine/model/families/*.cpp)
-list(APPEND KH_ALONE ${KH_FAMILIES} engine/backend/cuda/prefill.cpp engine/figure/answers.cpp engine/figure/curves.cpp
-  engine/figure/pdf.cpp app/view/view_files.cpp app/cli/bench.cpp app/actions/lesson_actions.cpp
+list(APPEND KH_ALONE ${KH_FAMILIES} engine/backend/cuda/prefill.cpp engine/figure/answers.cpp
+  engine/figure/curves.cpp engine/figure/pdf.cpp app/view/view_files.cpp app/cli/bench.cpp app/actions/lesson_actions.cpp
   app/panels/lesson_panel.cpp)
 set_source_files_properties(${KH_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 # kh_unity(TARGET): compiles several sources of the target at once, with KH_UNITY. A build from nothing then
-# takes less than half of the processor time, but a small change takes longer.
+# takes about half of the processor time, but a small change takes longer.
 function(kh_unity target)
   if(KH_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
