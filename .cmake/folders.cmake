@@ -40,9 +40,9 @@ set(KH_ALONE
   engine/base/half_many.cpp engine/policy/next_token_measures.cpp
   engine/backend/common/block_kernels.cpp engine/backend/common/kernels.cpp)
 file(GLOB KH_FAMILIES RELATIVE ${CMAKE_SOURCE_DIR} engine/model/families/*.cpp)
-list(APPEND KH_ALONE ${KH_FAMILIES} engine/backend/cuda/prefill.cpp engine/figure/answers.cpp
-  engine/figure/curves.cpp engine/figure/pdf.cpp app/view/view_files.cpp app/cli/bench.cpp app/actions/lesson_actions.cpp
-  app/panels/lesson_panel.cpp)
+list(APPEND KH_ALONE ${KH_FAMILIES} engine/backend/cuda/prefill.cpp
+  engine/figure/answers.cpp engine/figure/curves.cpp engine/figure/pdf.cpp
+  app/view/view_files.cpp app/cli/bench.cpp app/actions/lesson_actions.cpp app/panels/lesson_panel.cpp)
 set_source_files_properties(${KH_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 # kh_unity(TARGET): compiles several sources of the target at once, with KH_UNITY. A build from nothing then
