@@ -39,7 +39,7 @@ bool draw_words(const PanelContext& context, const ShownAnswer& shown, float rig
         }
         if (shown.differs[i])
             list.AddRect({at.x - 1, at.y - 1}, {at.x + wide + 1, at.y + line + 2}, theme::colors().warm, 2);
-        list.AddText(at, shown.differs[i] ? theme::colors().text : theme::colors().text, text.c_str());
+        list.AddText(at, theme::colors().text, text.c_str());
         at.x += wide + (shown.differs[i] ? 3 : 0);
     }
     if (!shown.answer.complete)

@@ -4,8 +4,6 @@
 #include "app/state/lesson_steps.h"
 #include "engine/base/index.h"
 
-#include <imgui_stdlib.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -132,33 +130,13 @@ void draw_look(const PanelContext& context, float width) {
     ImGui::End();
 }
 
-float width_of(std::string_view text) {
-    return ImGui::CalcTextSize(text.data(), text.data() + text.size()).x;
-}
-
 /// Draws words in a font, wrapped at blanks: Dear ImGui would also break a number at its point.
 void words(const PanelContext& context, ImFont* font, std::string_view text,
            ImU32 color = theme::colors().text) {
     const ScopedFont in(font);
     WrappedText lines;
-    lines.set(context.app.glyphs.text(text), ImGui::GetContentRegionAvail().x, width_of);
+    lines.set(context.app.glyphs.text(text), ImGui::GetContentRegionAvail().x, text_width);
     colored_text(color, lines.shown());
-}
-
-/// Wraps the lines of the edited field.
-int break_lines(ImGuiInputTextCallbackData* data) {
-    LessonPanel& panel = *static_cast<LessonPanel*>(data->UserData);
-    if (data->EventFlag == ImGuiInputTextFlags_CallbackEdit) {
-        const std::string_view now(data->Buf, to_index(data->BufTextLen));
-        const std::size_t cursor = panel.lines.edited(now, panel.cursor, to_index(data->CursorPos), width_of);
-        if (now != panel.lines.shown()) {
-            data->DeleteChars(0, data->BufTextLen);
-            data->InsertChars(0, panel.lines.shown().c_str());
-            data->CursorPos = data->SelectionStart = data->SelectionEnd = static_cast<int>(cursor);
-        }
-    }
-    panel.cursor = to_index(data->CursorPos);
-    return 0;
 }
 
 /// Draws a button that runs an action with arguments.
@@ -178,23 +156,19 @@ void text_or_field(LessonPanel& panel, const PanelContext& context, const char* 
     }
     small_words(context, field);
     // A field that is not edited shows the lesson's text.
-    const float width = ImGui::GetContentRegionAvail().x - 2 * ImGui::GetStyle().FramePadding.x -
-                        ImGui::GetStyle().ScrollbarSize;
     WrappedText own;
-    if (panel.edited != field) own.set(for_field(text), width, width_of);
-    std::string shown = panel.edited == field ? panel.lines.shown() : own.shown();
-    ImGui::InputTextMultiline(fmt::format("##{}", field).c_str(), &shown,
-                              {-1, ImGui::GetTextLineHeight() * static_cast<float>(lines) + context.px(10)},
-                              ImGuiInputTextFlags_CallbackEdit | ImGuiInputTextFlags_CallbackAlways |
-                                  ImGuiInputTextFlags_NoUndoRedo,
-                              break_lines, &panel);
+    if (panel.edited != field)
+        own.set(for_field(text), room_for_lines(ImGui::GetContentRegionAvail().x), text_width);
+    draw_wrapped_field(fmt::format("##{}", field).c_str(), panel.field,
+                       panel.edited == field ? panel.field.lines.shown() : own.shown(),
+                       {-1, ImGui::GetTextLineHeight() * static_cast<float>(lines) + context.px(10)});
     mark_item(context, fmt::format("lesson.field {}", field));
     if (ImGui::IsItemActivated()) {
         panel.edited = field;
-        panel.lines = own;
+        panel.field.lines = own;
     }
     if (ImGui::IsItemDeactivatedAfterEdit())
-        run(context, fmt::format("lesson.set {} {}", field, from_field(panel.lines.text())));
+        run(context, fmt::format("lesson.set {} {}", field, from_field(panel.field.lines.text())));
     if (ImGui::IsItemDeactivated() && panel.edited == field) panel.edited.clear();
 }
 

@@ -2,8 +2,8 @@
 /// play with; and the ring around the thing to look at. Window thread, within a frame.
 #pragma once
 
-#include "app/gl/wrapped_text.h"
 #include "app/panels/panel.h"
+#include "app/panels/wrapped_field.h"
 
 #include <string>
 
@@ -13,8 +13,7 @@ struct LessonPanel {
     double slider = 0;  ///< of the control to play with
     bool slides = false;
     std::string edited;  ///< id of the field that is edited; empty: none
-    WrappedText lines;   ///< its text
-    std::size_t cursor = 0;
+    WrappedField field;  ///< shows its text
 };
 
 /// Returns the width that a lesson takes from the panes, in pixels; 0: none is shown.

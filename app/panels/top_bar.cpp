@@ -37,44 +37,19 @@ bool prompt_button(const std::string& line, float width) {
     return ImGui::Button((line + "##prompt").c_str(), {width, 0});
 }
 
-float text_width(std::string_view text) {
-    return ImGui::CalcTextSize(text.data(), text.data() + text.size()).x;
-}
-
 void set_draft(TopBar& panel, std::string text) {
     panel.draft = std::move(text);
     panel.draft_is_new = true;
 }
 
-/// Wraps the lines to the field's width.
-int break_lines(ImGuiInputTextCallbackData* data) {
-    TopBar& panel = *static_cast<TopBar*>(data->UserData);
-    if (data->EventFlag == ImGuiInputTextFlags_CallbackEdit) {
-        const std::string_view now(data->Buf, to_index(data->BufTextLen));
-        const std::size_t cursor =
-            panel.lines.edited(now, panel.cursor, to_index(data->CursorPos), text_width);
-        if (now != panel.lines.shown()) {
-            data->DeleteChars(0, data->BufTextLen);
-            data->InsertChars(0, panel.lines.shown().c_str());
-            data->CursorPos = data->SelectionStart = data->SelectionEnd = static_cast<int>(cursor);
-        }
-    }
-    panel.cursor = to_index(data->CursorPos);
-    return 0;
-}
-
-/// Edits the draft in a field of this size. Undo is off, since it would restore line breaks that moved
-/// meanwhile.
+/// Edits the draft in a field of this size.
 void edit_draft(TopBar& panel, ImVec2 size) {
-    const float width = size.x - 2 * ImGui::GetStyle().FramePadding.x - ImGui::GetStyle().ScrollbarSize;
-    if (std::exchange(panel.draft_is_new, false) || panel.lines.width() != width)
-        panel.lines.set(panel.draft, width, text_width);
-    std::string shown = panel.lines.shown();
-    ImGui::InputTextMultiline("##text", &shown, size,
-                              ImGuiInputTextFlags_CallbackEdit | ImGuiInputTextFlags_CallbackAlways |
-                                  ImGuiInputTextFlags_NoUndoRedo,
-                              break_lines, &panel);
-    panel.draft = panel.lines.text();
+    WrappedText& lines = panel.field.lines;
+    const float width = room_for_lines(size.x);
+    if (std::exchange(panel.draft_is_new, false) || lines.width() != width)
+        lines.set(panel.draft, width, text_width);
+    draw_wrapped_field("##text", panel.field, lines.shown(), size);
+    panel.draft = lines.text();
 }
 
 void draw_prompt_popup(TopBar& panel, const PanelContext& context) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "app/panels/panel.h"
-#include "app/gl/wrapped_text.h"
+#include "app/panels/wrapped_field.h"
 
 namespace keyhole {
 
@@ -12,8 +12,7 @@ struct TopBar {
     std::filesystem::path draft_file;  ///< the draft came from it; empty: from the run
     std::string file_text;             ///< the draft as it came from the file
     bool draft_is_new = false;         ///< not yet wrapped into lines
-    WrappedText lines;                 ///< the draft as the field shows it
-    std::size_t cursor = 0;            ///< in the field
+    WrappedField field;                ///< shows the draft
     std::string model_text;            ///< what names the model while its popup is open
     bool was_getting = false;          ///< a model was being downloaded in the frame before
 };

@@ -466,20 +466,25 @@ void apply_lesson_look(AppState& app) {
     view.fitted_rows = FittedRows::automatic;
 }
 
+/// Sets what to look at as a view or a bookmark has it.
+template <class View>
+static void look_at(const View& view, Look& look) {
+    look.pane = view.arrangement == Arrangement::compare ? "compare" : "head";
+    look.lane = view.lane;
+    look.layer = view.layer;
+    look.head = view.head;
+    look.mode = mode_name(view.mode);
+    look.arrangement = arrangement_name(view.arrangement);
+    if (view.pick) {
+        look.pane = "text";
+        look.tokens.range = TokenSpan{view.pick->position, view.pick->position};
+    }
+}
+
 LessonStep step_of_view(const AppState& app, std::string text) {
     LessonStep step;
     step.text = std::move(text);
-    const ViewState& view = app.view;
-    step.look.pane = view.arrangement == Arrangement::compare ? "compare" : "head";
-    step.look.lane = view.lane;
-    step.look.layer = view.layer;
-    step.look.head = view.head;
-    step.look.mode = mode_name(view.mode);
-    step.look.arrangement = arrangement_name(view.arrangement);
-    if (view.pick) {
-        step.look.tokens.range = TokenSpan{view.pick->position, view.pick->position};
-        step.look.pane = "text";
-    }
+    look_at(app.view, step.look);
     return step;
 }
 
@@ -534,16 +539,7 @@ Lesson lesson_of_run(const AppState& app, std::string title) {
         }
         decode_to(mark.row);
         step.text = mark.name;
-        step.look.pane = mark.arrangement == Arrangement::compare ? "compare" : "head";
-        step.look.lane = mark.lane;
-        step.look.layer = mark.layer;
-        step.look.head = mark.head;
-        step.look.mode = mode_name(mark.mode);
-        step.look.arrangement = arrangement_name(mark.arrangement);
-        if (mark.pick) {
-            step.look.pane = "text";
-            step.look.tokens.range = TokenSpan{mark.pick->position, mark.pick->position};
-        }
+        look_at(mark, step.look);
         lesson.steps.push_back(std::move(step));
     }
     // What the lanes answer now is what the lesson claims.
