@@ -38,7 +38,8 @@ kh_precompiled(keyhole_precompiled)
 # set, and others have functions or constants of equal names.
 set(KH_ALONE
   engine/base/half_many.cpp engine/policy/next_token_measures.cpp
-  engine/backend/common/block_kernels.cpp engine/backend/common/kernels.cpp)
+  engine/backend/common/block_kernels.cpp engine/backend/common/kernels.cpp
+  engine/backend/common/kv_rows.cpp)
 file(GLOB KH_FAMILIES RELATIVE ${CMAKE_SOURCE_DIR} engine/model/families/*.cpp)
 list(APPEND KH_ALONE ${KH_FAMILIES} engine/backend/cuda/prefill.cpp
   engine/figure/answers.cpp engine/figure/curves.cpp engine/figure/pdf.cpp
@@ -50,6 +51,8 @@ set_source_files_properties(${KH_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
 function(kh_unity target)
   if(KH_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    # GCC takes a source that another includes for a header.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 

@@ -14,9 +14,9 @@ file(GLOB_RECURSE sources CONFIGURE_DEPENDS engine/base/*.cpp engine/model/*.cpp
      engine/trace/*.cpp engine/analysis/*.cpp)
 list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/session/command.cpp
      engine/session/answer.cpp engine/session/command_script.cpp
-     engine/eval/answer_file.cpp app/actions/script_step.cpp app/state/annotations.cpp app/state/settings.cpp
-     app/base/assets.cpp app/lessons/lesson.cpp app/lessons/lesson_claims.cpp app/lessons/lesson_file.cpp
-     app/view/heat_view.cpp app/view/view_state.cpp)
+     engine/eval/answer_file.cpp engine/eval/data_file.cpp app/actions/script_step.cpp
+     app/state/annotations.cpp app/state/settings.cpp app/base/assets.cpp app/lessons/lesson.cpp
+     app/lessons/lesson_claims.cpp app/lessons/lesson_file.cpp app/view/heat_view.cpp app/view/view_state.cpp)
 add_library(keyhole_readers STATIC ${sources})
 target_compile_options(keyhole_readers PUBLIC ${fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
 target_link_options(keyhole_readers PUBLIC ${fuzz_flags})
@@ -57,7 +57,7 @@ set(fixtures_of_gguf fixtures/gguf/types.gguf fixtures/gguf/keys.gguf)
 set(fixtures_of_config ${configs})
 set(fixtures_of_tokenizer ${tokenizers})
 foreach(name safetensors gguf config tokenizer vocabulary folder trace spool notes settings lane_spec script
-    answers lesson)
+    answers data lesson)
   file(GLOB seeds CONFIGURE_DEPENDS RELATIVE ${tests} tests/fuzz/seeds/${name}/*)
   kh_add_fuzzer(${name} ${fixtures_of_${name}} ${seeds})
 endforeach()

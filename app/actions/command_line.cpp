@@ -27,6 +27,11 @@ std::string decode_command(const std::filesystem::path& model, const RunSpec& ru
     if (run.sampling != greedy)
         text += fmt::format(" --temperature {} --top-k {} --top-p {}", run.sampling.temperature,
                             run.sampling.top_k, run.sampling.top_p);
+    if (run.sampling.repetition_penalty != 1)
+        text += fmt::format(" --repetition-penalty {}", run.sampling.repetition_penalty);
+    if (run.sampling.no_repeat_ngram != 0)
+        text += fmt::format(" --no-repeat-ngram {}", run.sampling.no_repeat_ngram);
+    if (run.sampling.min_tokens != 0) text += fmt::format(" --min-tokens {}", run.sampling.min_tokens);
     text += " --export " + list + " --out " + shell_word(folder.string());
     if (!extra.empty()) text += " " + extra;
     if (run.commands.empty()) return text;

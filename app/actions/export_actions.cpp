@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
+#include "engine/export/options.h"
 #include "engine/figure/curves.h"
 
 #include <fmt/ranges.h>
@@ -48,6 +49,34 @@ void choose_rows(AppState& app, std::string_view rows) {
     if (rows != "all" && rows != "decoded")
         fail(ErrorCode::wrong_use, "'{}' is not valid; choose all or decoded", rows);
     app.jobs.export_job.request.all_rows = rows == "all";
+}
+
+/// Reads "svg,pdf 1200 dark": formats, width and ground, each of which may be left out.
+void choose_pictures(AppState& app, std::string_view words) {
+    PictureChoice choice;
+    for (std::size_t blank = 0; blank != std::string_view::npos && !words.empty();
+         words.remove_prefix(std::min(blank, words.size() - 1) + 1)) {
+        blank = words.find(' ');
+        const std::string_view word = words.substr(0, blank);
+        if (word == "dark" || word == "light")
+            choice.ground = word == "dark" ? Ground::dark : Ground::light;
+        else if (!word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos)
+            choice.width = whole_numbers(word, 1, 1)[0];
+        else if (!word.empty())
+            choice.formats = formats_from_list(word);
+    }
+    check_picture_width(choice.width);
+    app.jobs.export_job.request.pictures = choice;
+}
+
+/// Returns the command-line options of a choice of pictures.
+std::vector<std::string> picture_options(const PictureChoice& choice) {
+    std::vector<std::string> options, formats;
+    for (const PictureFormat format : choice.formats) formats.emplace_back(format_name(format));
+    if (!formats.empty()) options.push_back(fmt::format("--format {}", fmt::join(formats, ",")));
+    if (choice.width > 0) options.push_back(fmt::format("--width {}", choice.width));
+    if (choice.ground == Ground::dark) options.emplace_back("--look dark");
+    return options;
 }
 
 /// Returns the export that the user's word names. "run": everything chosen in the export dialog; "frames"
@@ -145,10 +174,17 @@ void copy_command(AppState& app, std::string_view what) {
     } else {
         const ExportRequest request = request_of(app, what);
         list = request.list;
+        std::vector<std::string> options;
         if (!request.layers.empty())
-            extra = fmt::format("--layers {} --heads {}", fmt::join(request.layers, ","),
-                                fmt::join(request.heads, ","));
-        if (request.all_rows) extra += extra.empty() ? "--rows all" : " --rows all";
+            options.push_back(fmt::format("--layers {} --heads {}", fmt::join(request.layers, ","),
+                                          fmt::join(request.heads, ",")));
+        if (request.all_rows) options.emplace_back("--rows all");
+        ExportOptions files;
+        parse_export_list(list, files, !app.run.live());
+        if (files.draws())
+            for (std::string& option : picture_options(request.pictures))
+                options.push_back(std::move(option));
+        extra = fmt::format("{}", fmt::join(options, " "));
     }
     const std::filesystem::path& folder = app.jobs.export_job.request.folder;
     if (app.run.live())
@@ -382,6 +418,11 @@ constexpr std::array kExportActions = {
                "[LIST]: as --export of keyhole decode takes it.",
                {},
                [](AppState& app, std::string_view list) { app.jobs.export_job.request.list = list; }},
+    UserAction{"export.pictures",
+               "Choose the pictures of an export",
+               "[png,svg,pdf] [WIDTH] [light|dark]: of masks, heat maps and scores. Left out: the usual one.",
+               {},
+               choose_pictures},
     UserAction{"export.rows",
                "Choose the rows to export",
                "all|decoded: with or without the prompt's.",

@@ -168,7 +168,7 @@ constexpr std::array kLaneActions = {
                set_shadows},
     UserAction{"sampling",
                "Sampling",
-               "temperature=T,top_k=K,top_p=P",
+               "temperature=T,top_k=K,top_p=P,repetition_penalty=R,no_repeat_ngram=N,min_tokens=N",
                {},
                [](AppState& app, std::string_view a) { engine_command(app, "sampling", a); }},
 };

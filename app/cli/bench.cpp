@@ -10,6 +10,7 @@
 #include "engine/base/resource_use.h"
 #include "engine/bench/bench.h"
 #include "engine/bench/papers.h"
+#include "engine/model/kv_default.h"
 #include "engine/model/kv_sharing.h"
 
 #include <nlohmann/json.hpp>
@@ -137,11 +138,13 @@ ContenderSetup setup_of(const std::string& spec, int n_lanes, int context, int n
 /// Adds a contender. Throws if the host has no room for its cache.
 Contender& add(std::deque<Contender>& contenders, const Ground& ground, ContenderSetup setup) {
     if (!ground.on_device) {
-        const std::int64_t of_token = kv_bytes_per_token(ground.model->config(), sizeof(float));
-        std::int64_t bytes = setup.context * of_token;  // the prompt, before any eviction
+        const auto of_token = [&](KvType type) {
+            return kv_bytes_per_token(ground.model->config(), kv_type_for(type, *ground.model));
+        };
+        std::int64_t bytes = setup.context * of_token(KvType::f32);  // the prompt, before any eviction
         for (const ResolvedPolicy& policy : setup.policies)
             bytes += std::min<std::int64_t>(policy.stored, std::int64_t{setup.context} + policy.horizon) *
-                     of_token;
+                     of_token(policy.kv_dtype);
         check_host_memory(
             fmt::format("{} x {} at {} tokens", setup.policies.size(), setup.name, setup.context), bytes,
             "take a smaller --batch, --context or budget");

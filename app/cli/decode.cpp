@@ -1,5 +1,7 @@
 #include "app/cli/commands.h"
 #include "app/base/end_signals.h"
+#include "app/cli/data_arguments.h"
+#include "app/cli/decode_beams.h"
 #include "app/cli/export_options.h"
 #include "app/cli/metrics_table.h"
 #include "app/cli/options.h"
@@ -22,6 +24,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 namespace keyhole {
 
@@ -29,9 +32,20 @@ namespace {
 
 struct DecodeOptions {
     RunOptions run;
+    std::vector<std::string> prompt_files;
+    BeamArguments beams;
     ExportArguments exports;
     std::string save;
     bool json = false;
+};
+
+/// One prompt with what is known before the model is loaded.
+struct PromptRun {
+    DecodeOptions options;
+    RunSpec spec;
+    ExportOptions exports;
+    std::vector<ViewWord> views;
+    std::vector<ScriptLine> script;
 };
 
 std::string lane_text(const RunHistory& history, int lane) {
@@ -57,8 +71,9 @@ void print_run(const LoadedModel& loaded, const RunHistory& history) {
             print_out("; shadow {:.2f} MB", 1e-6 * static_cast<double>(record.use.shadow_bytes));
         print_out("{}\n", record.failure.empty() ? "" : "; failed: " + printable_text(record.failure));
         if (record.info->layout != nullptr || record.info->merged)
-            print_out("  KV heads shared as {}, {} bytes a token{}\n", record.info->kv,
-                      record.info->token_bytes, record.info->merged ? ", not uptrained" : "");
+            print_out("  KV heads shared as {}, {} bytes a token in {}{}\n", record.info->kv,
+                      record.info->token_bytes, kv_type_name(record.info->kv_dtype),
+                      record.info->merged ? ", not uptrained" : "");
         if (const PolicyParams policy = parse_lane_spec(record.info->spec).policy;
             policy.dialect == Dialect::released)
             print_out("  released: {}\n", dialect_help(policy.preset));
@@ -66,7 +81,7 @@ void print_run(const LoadedModel& loaded, const RunHistory& history) {
     print_out("\n{}", metrics_table(history, metrics));
 }
 
-void print_json(const RunHistory& history) {
+nlohmann::json json_of(const RunHistory& history) {
     nlohmann::json json;
     const std::vector<LaneMetrics> metrics = run_metrics(history);
     for (const LaneRecord& record : history.steps().back()->lanes) {
@@ -86,7 +101,7 @@ void print_json(const RunHistory& history) {
              {"stored_bytes", record.use.stored_bytes},
              {"allocated_bytes", record.use.allocated_bytes}});
     }
-    print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    return json;
 }
 
 /// Returns an upper bound of the bytes of the run's rows in a spool: two for each held token and query head,
@@ -156,13 +171,46 @@ void warn_of_commands_left_out(const RunSpec& spec, const RunHistory& history, c
         first->row);
 }
 
-void run_decode(const DecodeOptions& options) {
-    RunSpec spec = options.run.run_spec();
-    const ExportOptions exports = options.exports.parsed();
-    const std::vector<ViewWord> views = options.exports.views();
-    std::vector<ScriptLine> script;
-    if (!options.run.script.empty()) script = read_script_lines(options.run.script);
-    LoadedModel loaded = load_for_run(options.run);
+/// Returns the options of each prompt. Several prompts have folders and traces of their own, named by their
+/// files.
+std::vector<DecodeOptions> of_each_prompt(const DecodeOptions& options) {
+    namespace fs = std::filesystem;
+    if (options.prompt_files.empty()) return {options};
+    std::vector<DecodeOptions> all;
+    std::set<std::string> names;
+    for (const std::string& file : options.prompt_files) {
+        DecodeOptions& one = all.emplace_back(options);
+        one.run.prompt_file = file;
+        if (options.prompt_files.size() == 1) return all;
+        const std::string stem = fs::path(file).stem().string();
+        std::string name = stem;
+        for (int n = 2; !names.insert(name).second; ++n) name = fmt::format("{}-{}", stem, n);
+        if (!one.exports.folder.empty()) one.exports.folder = (fs::path(one.exports.folder) / name).string();
+        if (const fs::path save = options.save; !save.empty())
+            one.save = (save.parent_path() /
+                        fmt::format("{}-{}{}", save.stem().string(), name, save.extension().string()))
+                           .string();
+    }
+    return all;
+}
+
+PromptRun prepared(const DecodeOptions& options) {
+    PromptRun run{options, options.run.run_spec(), options.exports.parsed(), options.exports.views(), {}};
+    if (!options.run.script.empty()) run.script = read_script_lines(options.run.script);
+    const bool has_beams = options.beams.parsed().n_beams > 1;
+    if (has_beams && (options.exports.given() || !options.save.empty() || !options.run.script.empty()))
+        fail(ErrorCode::wrong_use,
+             "--beams prints the texts that it finds; exports, --save and --script need one text a lane: "
+             "leave them out, or --beams");
+    return run;
+}
+
+nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
+    const DecodeOptions& options = run.options;
+    RunSpec& spec = run.spec;
+    const ExportOptions& exports = run.exports;
+    const std::vector<ViewWord>& views = run.views;
+    const std::vector<ScriptLine>& script = run.script;
     if (const std::string why = spec.chat ? why_no_chat(*loaded.model) : ""; !why.empty())
         print_note("keyhole: {}\n", why);
     const int n_prompt = static_cast<int>(prompt_tokens(*loaded.model, spec.prompt, spec.chat).size());
@@ -240,10 +288,7 @@ void run_decode(const DecodeOptions& options) {
         dense_from = kept.dense_from;
     }
     warn_of_commands_left_out(spec, history, options.run.script);
-    if (options.json)
-        print_json(history);
-    else
-        print_run(loaded, history);
+    if (!options.json) print_run(loaded, history);
     if (sink != nullptr) {
         Progress progress("export", 1);
         sink->finish(history, [&](double done, const std::string&) {
@@ -272,6 +317,32 @@ void run_decode(const DecodeOptions& options) {
         set_end_note("");
         print_note("trace saved as {}\n", options.save);
     }
+    return options.json ? json_of(history) : nlohmann::json();
+}
+
+void run_decode(const DecodeOptions& options) {
+    std::vector<PromptRun> runs;
+    for (const DecodeOptions& one : of_each_prompt(options)) runs.push_back(prepared(one));
+    const BeamSettings beams = options.beams.parsed();
+    const LoadedModel loaded = load_for_run(options.run);
+    nlohmann::json all = nlohmann::json::array();
+    const bool are_several = runs.size() > 1;
+    for (PromptRun& run : runs) {
+        const std::string file = run.options.run.prompt_file;
+        if (are_several && !options.json)
+            print_out("{}prompt {}\n", all.empty() ? "" : "\n", printable_text(file));
+        nlohmann::json& json = all.emplace_back();
+        if (beams.n_beams > 1) {
+            const BeamTexts found = search_beams(loaded, std::move(run.spec), beams);
+            if (!options.json) print_beams(loaded, found, beams);
+            json = beams_json(found);
+        } else {
+            json = decode(loaded, std::move(run));
+        }
+        if (are_several && options.json) json["prompt_file"] = file;
+    }
+    const nlohmann::json shown = are_several ? nlohmann::json{{"prompts", all}} : all.front();
+    if (options.json) print_out("{}\n", shown.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace
@@ -281,9 +352,10 @@ void add_decode_command(CLI::App& app) {
     CLI::App* command =
         app.add_subcommand("decode", "decode a prompt with one or more lanes and export what happened");
     options->run.add_model(*command);
-    options->run.add_prompt(*command);
+    options->run.add_prompt(*command, &options->prompt_files);
     options->run.add_lanes(*command);
     options->run.add_sampling(*command);
+    options->beams.add(*command);
     options->run.add_backend(*command);
     options->exports.add(*command);
     command->add_option("--save", options->save, "trace file to write, FILE.keyhole")->check(some_path());

@@ -50,7 +50,8 @@ void EvalOptions::add(CLI::App& command) {
         ->transform(number_in(1, 1 << 24));
     command
         .add_option("--samples", n_samples,
-                    "questions of each task (default: 500), or most windows of the text (default: all)")
+                    "questions of each task (default: 500), or most windows of the text or questions of the "
+                    "data (default: all)")
         ->transform(number_in(1, 1 << 24));
     command.add_option(
         "--distance", distance,
@@ -66,10 +67,12 @@ void EvalOptions::add(CLI::App& command) {
         ->capture_default_str();
     command.add_option("--passages", passages,
                        "task passage: file of sections with Question: and Answer: lines");
+    data.add(command);
 }
 
 int EvalOptions::context_of(const Model& model) const {
-    return context > 0 ? context : std::min(model.config().n_ctx, 1024);
+    if (context > 0) return context;
+    return data.files.empty() ? std::min(model.config().n_ctx, 1024) : model.config().n_ctx;
 }
 
 std::vector<LaneSpec> EvalOptions::lanes() const {
@@ -89,10 +92,23 @@ std::vector<std::string> EvalOptions::labels() const {
 std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Model>& model) const {
     const int n_context = context_of(*model);
     std::vector<QuestionSet> sets;
+    if (!data.files.empty()) {
+        if (!task.empty() || !text.empty() || n_prefill > 0 || !distance.empty() || !passages.empty() ||
+            ask != "question")
+            fail(ErrorCode::wrong_use,
+                 "--data asks the questions of your files; leave out --task, --text, --prefill, --distance, "
+                 "--passages and --ask");
+        for (const std::string& file : data.files)
+            sets.push_back(data_questions(model, data.options(file, n_context, n_samples)));
+        return sets;
+    }
+    data.check_unused();
     if (task.empty()) {
         if (text.empty())
-            fail(ErrorCode::wrong_use,
-                 "nothing to measure; give --text FILE for perplexity, or --task NAME for recall");
+            fail(
+                ErrorCode::wrong_use,
+                "nothing to measure; give --text FILE for perplexity, --task NAME for recall, or --data FILE "
+                "for your own questions");
         if (!distance.empty() || !passages.empty() || ask != "question")
             fail(ErrorCode::wrong_use,
                  "--distance, --passages and --ask are for tasks; give --task NAME with them");

@@ -2,6 +2,7 @@
 /// Main thread; knows no window.
 #pragma once
 
+#include "app/cli/data_arguments.h"
 #include "app/cli/options.h"
 #include "engine/eval/evaluate.h"
 
@@ -18,10 +19,11 @@ struct EvalOptions {
     int n_prefill = 0;
     int n_samples = 0;
     std::uint64_t seed = 1;
+    DataArguments data;
 
     void add(CLI::App& command);
-    /// Returns the questions of each task, or the windows of the text. Throws Error(wrong_use) if the
-    /// options name neither, or are invalid.
+    /// Returns the questions of each task or of the data files, or the windows of the text. Throws
+    /// Error(wrong_use) if the options name none of them, or are invalid.
     std::vector<QuestionSet> questions(const std::shared_ptr<const Model>& model) const;
     int context_of(const Model& model) const;
     /// Returns the lanes as typed; `full` if none was given.

@@ -1,5 +1,7 @@
 #include "app/cli/eval_report.h"
 
+#include "app/cli/measure_report.h"
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -48,6 +50,7 @@ nlohmann::json lane_json(const QuestionSet& set, const LaneSpec& lane, const Lan
     nlohmann::json json = {{"spec", format_lane_spec(lane)}, {"samples", score.n_questions}};
     if (set.is_task) {
         json["task"] = set.name;
+        add_measures(json, set, score, is_first);
         json["accuracy"] = score.accuracy.value;
         json["accuracy_interval"] = pair(score.accuracy.interval);
         json["difference"] = score.accuracy_difference.value;
@@ -75,6 +78,7 @@ Interval perplexity_interval(const LaneScore& score) {
 
 std::string score_table(const QuestionSet& set, std::span<const std::string> labels,
                         std::span<const LaneScore> scores) {
+    if (!set.measures.empty()) return measure_table(set, labels, scores);
     std::string table = fmt::format("{}: {}\n", set.name, set.description);
     table += set.is_task ? fmt::format("{:<44} {:>7} {:>14} {:>11} {:>9} {:>16}\n", "lane", "right %", "95 %",
                                        "nats/token", "to first", "95 %")
@@ -85,72 +89,13 @@ std::string score_table(const QuestionSet& set, std::span<const std::string> lab
     return table;
 }
 
-std::string score_json(std::span<const QuestionSet> sets, std::span<const LaneSpec> lanes,
-                       std::span<const std::vector<LaneScore>> scores) {
+nlohmann::json score_json(std::span<const QuestionSet> sets, std::span<const LaneSpec> lanes,
+                          std::span<const std::vector<LaneScore>> scores) {
     nlohmann::json json = {{"lanes", nlohmann::json::array()}};
     for (std::size_t set = 0; set < sets.size(); ++set)
         for (std::size_t lane = 0; lane < lanes.size(); ++lane)
             json["lanes"].push_back(lane_json(sets[set], lanes[lane], scores[set][lane], lane == 0));
-    return json.dump(2);
-}
-
-CurvePlot score_plot(const QuestionSet& set, std::span<const GridCell> cells,
-                     std::span<const LaneScore> scores, std::span<const Vary> varies,
-                     const std::string& model) {
-    CurvePlot plot;
-    plot.title = set.name + (set.is_task ? ": right answers" : ": perplexity");
-    plot.subtitle = model;
-    plot.caption = set.description + ". Bars are 95 % intervals.";
-    plot.y_label = set.is_task ? "right answers, %" : "perplexity";
-    const std::vector<std::string>& values = varies.front().values;
-    const bool percent = values.front().ends_with('%');
-    // Words, and tokens mixed with percent, have no axis of numbers.
-    const bool are_words = std::any_of(values.begin(), values.end(), [&](const std::string& value) {
-        return std::isnan(value_number(value)) || value.ends_with('%') != percent;
-    });
-    if (are_words) plot.x_words = values;
-    const auto x_of = [&](const std::string& value) {
-        return are_words
-                   ? static_cast<double>(std::find(values.begin(), values.end(), value) - values.begin())
-                   : value_number(value);
-    };
-    plot.x_label = varies.front().key + (percent && !are_words ? ", %" : "");
-    plot.whole_x = false;
-    double low = std::numeric_limits<double>::infinity(), high = -low;
-    for (const std::string& value : values) {
-        low = std::min(low, x_of(value));
-        high = std::max(high, x_of(value));
-    }
-    if (are_words) low -= 0.5, high += 0.5;  // level lines from edge to edge
-    plot.log_x = varies.front().geometric && low > 0;
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-        const GridCell& cell = cells[i];
-        std::string name = cell.lane;
-        for (std::size_t v = 1; v < cell.values.size(); ++v)
-            if (!cell.values[v].empty()) name += fmt::format(" {}={}", varies[v].key, cell.values[v]);
-        auto curve = std::find_if(plot.curves.begin(), plot.curves.end(),
-                                  [&](const Curve& known) { return known.name == name; });
-        if (curve == plot.curves.end()) {
-            plot.curves.push_back({name});
-            curve = plot.curves.end() - 1;
-        }
-        const LaneScore& s = scores[i];
-        const double y = set.is_task ? 100 * s.accuracy.value : s.perplexity;
-        const Interval bar = set.is_task
-                                 ? Interval{100 * s.accuracy.interval.low, 100 * s.accuracy.interval.high}
-                                 : perplexity_interval(s);
-        if (cell.values.empty() || cell.values.front().empty()) {  // not varied: a level line
-            curve->threshold = true;
-            curve->x = {low, high};
-            curve->y = {y, y};
-            continue;
-        }
-        curve->x.push_back(x_of(cell.values.front()));
-        curve->y.push_back(y);
-        curve->low.push_back(bar.low);
-        curve->high.push_back(bar.high);
-    }
-    return plot;
+    return json;
 }
 
 }  // namespace keyhole

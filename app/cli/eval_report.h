@@ -3,8 +3,9 @@
 #pragma once
 
 #include "engine/eval/evaluate.h"
-#include "engine/eval/sweep_grid.h"
-#include "engine/figure/curves.h"
+#include "engine/policy/lane_spec.h"
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <span>
 #include <string>
@@ -19,15 +20,9 @@ std::string score_table(const QuestionSet& set, std::span<const std::string> lab
 
 /// Returns the output of --json: {"lanes": [...]} with an entry for each lane of each set;
 /// scores[set][lane].
-std::string score_json(std::span<const QuestionSet> sets, std::span<const LaneSpec> lanes,
-                       std::span<const std::vector<LaneScore>> scores);
+nlohmann::json score_json(std::span<const QuestionSet> sets, std::span<const LaneSpec> lanes,
+                          std::span<const std::vector<LaneScore>> scores);
 
 Interval perplexity_interval(const LaneScore& score);
-
-/// Plots scores against the first varied key, with one curve for each lane and combination of the other
-/// keys. Values that are not all numbers of one unit stand side by side as words. Needs a key.
-CurvePlot score_plot(const QuestionSet& set, std::span<const GridCell> cells,
-                     std::span<const LaneScore> scores, std::span<const Vary> varies,
-                     const std::string& model);
 
 }  // namespace keyhole

@@ -49,7 +49,7 @@ ExportOptions ExportArguments::parsed() const {
     if (of_views.empty() && std::none_of(export_words().begin(), export_words().end(), is_on))
         fail(ErrorCode::wrong_use, "--export '{}' names nothing; known are {}", shown_text(list),
              export_word_list());
-    const bool draws = options.mask || options.heatmap || options.scores || !of_views.empty();
+    const bool draws = options.draws() || !of_views.empty();
     options.pictures = pictures();
     if (!draws && (width > 0 || !formats.empty() || options.pictures.ground == Ground::dark))
         fail(ErrorCode::wrong_use,

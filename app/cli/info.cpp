@@ -6,6 +6,7 @@
 #include "app/cli/output.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
+#include "engine/model/kv_default.h"
 #include "engine/model/model.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/policy/option_help.h"
@@ -25,12 +26,12 @@ struct Sharing {
     std::int64_t kv_heads;  // in the whole model
 };
 
-/// Returns the KV bytes of one token: 2 * KV heads of the model * head_dim * element bytes
+/// Returns the KV bytes of one token: 2 * KV heads of the model * bytes of a row of the type
 /// (MLKV, equation of section 3: 2 b s m g d).
-std::int64_t bytes_per_token(ModelConfig c, std::int64_t kv_heads, int element_bytes) {
+std::int64_t bytes_per_token(ModelConfig c, std::int64_t kv_heads, KvType type) {
     c.n_layers = c.n_kv_layers = 1;  // one layer that owns all KV heads needs the same memory
     c.n_kv_heads = static_cast<int>(kv_heads);
-    return kv_bytes_per_token(c, element_bytes);
+    return kv_bytes_per_token(c, type);
 }
 
 nlohmann::json shapes_json(const std::vector<ShapeRow>& rows) {
@@ -141,8 +142,9 @@ void run_info(const InfoOptions& options) {
         for (const Sharing& s : sharings)
             json["kv_bytes_per_token"].push_back({{"sharing", s.name},
                                                   {"kv_heads", s.kv_heads},
-                                                  {"fp32", bytes_per_token(c, s.kv_heads, 4)},
-                                                  {"fp16", bytes_per_token(c, s.kv_heads, 2)}});
+                                                  {"fp32", bytes_per_token(c, s.kv_heads, KvType::f32)},
+                                                  {"fp16", bytes_per_token(c, s.kv_heads, KvType::f16)},
+                                                  {"q8", bytes_per_token(c, s.kv_heads, KvType::q8)}});
         json["weights"] = shapes_json(shape_rows(*model));
         json["memory"] = memory_json(memory);
         json["window_limits"] = {{"recorded_rows", Recorder::kRowBudgetBytes},
@@ -160,15 +162,18 @@ void run_info(const InfoOptions& options) {
     print_out("  vocabulary {}, context {}, {}, norm epsilon {:g}\n\n", c.n_vocab, c.n_ctx, positions_text(c),
               c.norm_eps);
     const int contexts[] = {c.n_ctx / 4, c.n_ctx, 4 * c.n_ctx};
+    const KvType own = kv_type_for(KvType::automatic, *model);
     print_out(
-        "KV cache, 2 x KV heads x head size x 4 bytes a token (this engine stores "
-        "float):\n{:<24}{:>10}{:>16}",
-        "sharing", "KV heads", "bytes/token");
+        "KV cache, bytes a token = 2 x KV heads x bytes of head size numbers, by kv_dtype (auto is "
+        "{}):\n{:<24}{:>10}{:>10}{:>10}{:>10}",
+        kv_type_name(own), "sharing", "KV heads", "f32", "f16, bf16", "q8");
     for (int n : contexts) print_out("{:>12} tok", n);
     print_out("\n");
     for (const Sharing& s : sharings) {
-        const std::int64_t bytes = bytes_per_token(c, s.kv_heads, 4);
-        print_out("{:<24}{:>10}{:>16}", s.name, s.kv_heads, bytes);
+        const std::int64_t bytes = bytes_per_token(c, s.kv_heads, own);
+        print_out("{:<24}{:>10}", s.name, s.kv_heads);
+        for (const KvType type : {KvType::f32, KvType::f16, KvType::q8})
+            print_out("{:>10}", bytes_per_token(c, s.kv_heads, type));
         for (int n : contexts) print_out("{:>13.2f} MB", 1e-6 * static_cast<double>(bytes * n));
         print_out("\n");
     }

@@ -36,11 +36,19 @@ void RunOptions::add_backend(CLI::App& command) {
         ->transform(number_in(0, 1024));
 }
 
-void RunOptions::add_prompt(CLI::App& command) {
+void RunOptions::add_prompt(CLI::App& command, std::vector<std::string>* several) {
     auto* text =
         command.add_option("--prompt", prompt, "text to start from; an empty one is the model's BOS token");
     prompt_option = text;
-    command.add_option("--prompt-file", prompt_file, "file with the text to start from")->excludes(text);
+    if (several != nullptr)
+        command
+            .add_option("--prompt-file", *several,
+                        "file with the text to start from; repeat for several, one run each")
+            ->expected(1)
+            ->take_all()
+            ->excludes(text);
+    else
+        command.add_option("--prompt-file", prompt_file, "file with the text to start from")->excludes(text);
     command.add_flag("--chat", chat,
                      "write the prompt and each `say` as a turn, in the form of the model's chat template");
 }
@@ -68,6 +76,7 @@ void RunOptions::add_sampling(CLI::App& command) {
         ->transform(number_from(0));
     command.add_option("--top-p", sampling.top_p, "sample from the likeliest tokens that hold this mass")
         ->transform(number_in(kLeastMass, 1.0));
+    add_token_rules(command, sampling);
     command.add_option("--seed", seed, "of the sampling")
         ->transform(number_from<std::uint64_t>(0))
         ->capture_default_str();
@@ -76,6 +85,21 @@ void RunOptions::add_sampling(CLI::App& command) {
             "--script", script,
             "commands to apply while it runs: a line is `+N command` (after N tokens) or `ROW command`")
         ->check(some_path());
+}
+
+void add_token_rules(CLI::App& command, Sampling& sampling) {
+    command
+        .add_option("--repetition-penalty", sampling.repetition_penalty,
+                    "divides the logits of tokens that the text holds, and multiplies them where negative; "
+                    "1: off")
+        ->transform(number_in(kLeastPenalty, kMostPenalty))
+        ->capture_default_str();
+    command
+        .add_option("--no-repeat-ngram", sampling.no_repeat_ngram,
+                    "no sequence of this many tokens comes twice, the prompt included; 0: off")
+        ->transform(number_from(0));
+    command.add_option("--min-tokens", sampling.min_tokens, "the text does not end before so many tokens")
+        ->transform(number_from(0));
 }
 
 RunSpec RunOptions::run_spec() const {

@@ -35,7 +35,8 @@ struct RunOptions {
 
     void add_model(CLI::App& command);
     void add_backend(CLI::App& command);
-    void add_prompt(CLI::App& command);
+    /// several: receives the prompt files of a command that takes more than one, in place of `prompt_file`.
+    void add_prompt(CLI::App& command, std::vector<std::string>* several = nullptr);
     void add_lanes(CLI::App& command);
     void add_sampling(CLI::App& command);
 
@@ -46,6 +47,9 @@ struct RunOptions {
     BackendOptions backend_options() const;
     bool says_yes() const { return yes_option != nullptr && yes_option->count() > 0; }
 };
+
+/// Adds the options of token_rules.h to a command.
+void add_token_rules(CLI::App& command, Sampling& sampling);
 
 /// Adds --yes to a command, or another use of it. what: the question that it answers.
 CLI::Option* add_yes(CLI::App& command, const std::string& what);

@@ -2,18 +2,25 @@
 
 #include "app/cli/commands.h"
 #include "app/cli/eval_report.h"
+#include "app/cli/measure_report.h"
+#include "app/cli/model_option.h"
 #include "app/cli/number_option.h"
 #include "app/cli/output.h"
 #include "app/cli/sweep_table.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/json_text.h"
+#include "engine/base/number.h"
 #include "engine/base/path_lock.h"
 #include "engine/eval/answer_file.h"
 #include "engine/eval/side_by_side.h"
+#include "engine/session/run_spec.h"
+
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
-#include <limits>
 #include <optional>
 
 namespace keyhole {
@@ -38,7 +45,7 @@ void answer(const LoadedModel& loaded, SideBySide& side_by_side, const QuestionS
     for (int i = 0; i < set.n_questions; ++i) n_missing += static_cast<double>(missing_of(all, i).size());
     Progress progress(fmt::format("sweep {}", set.name), n_missing);
     for (std::span<const LaneSpec> rest = all; !rest.empty();) {
-        const double bytes = SideBySide::kBytes / side_by_side.n_at_a_time();
+        const double bytes = SideBySide::kBytes / side_by_side.n_at_a_time() / set.n_caches;
         const auto some = rest.first(lanes_that_fit(*loaded.model, rest, context, bytes));
         rest = rest.subspan(some.size());
         side_by_side.hold(some);
@@ -55,8 +62,9 @@ void answer(const LoadedModel& loaded, SideBySide& side_by_side, const QuestionS
     }
 }
 
-std::vector<LaneScore> scores_of(const LoadedModel& loaded, const QuestionSet& set,
-                                 std::span<const GridCell> cells, const AnswerFile& answers) {
+/// Returns the answers of each cell to all questions.
+std::vector<std::vector<Outcome>> outcomes_of(const LoadedModel& loaded, const QuestionSet& set,
+                                              std::span<const GridCell> cells, const AnswerFile& answers) {
     const std::string asked = asked_on(set.identity, loaded.backend->name());
     std::vector<std::vector<Outcome>> outcomes;
     for (const GridCell& cell : cells) {
@@ -64,101 +72,376 @@ std::vector<LaneScore> scores_of(const LoadedModel& loaded, const QuestionSet& s
         for (int i = 0; i < set.n_questions; ++i)
             outcomes.back().push_back(answers.find(asked, format_lane_spec(cell.spec), i).value());
     }
+    return outcomes;
+}
+
+/// Scores the tokens of a question in pieces of n_piece tokens, each after the first token of the text alone.
+Outcome in_pieces(const LoadedModel& loaded, const Question& question, std::size_t n_piece) {
+    const std::vector<LaneSpec> full = {parse_lane_spec("full")};
+    Outcome sum{0, static_cast<int>(question.fed.size()), question.n_bytes, false};
+    for (std::size_t at = 0; at < question.fed.size(); at += n_piece) {
+        Question piece;
+        piece.prompt = {question.prompt.front()};
+        const std::size_t end = std::min(at + n_piece, question.fed.size());
+        piece.fed.assign(question.fed.begin() + static_cast<std::ptrdiff_t>(at),
+                         question.fed.begin() + static_cast<std::ptrdiff_t>(end));
+        sum.nats += ask(loaded.model, *loaded.backend, full, piece).front().nats;
+    }
+    return sum;
+}
+
+/// Returns the bytes of K and V that a lane stores after a context, divided by its tokens.
+double kv_bytes_of(const LoadedModel& loaded, const LaneSpec& lane, int n_prompt, int context) {
+    const Model& model = *loaded.model;
+    const KvLayout layout = layouts_of(model, {lane}).front();
+    const ResolvedPolicy policy = resolve(lane.policy, n_prompt, 1, head_grid(layout));
+    double bytes = 0;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const HeadRef& reader = layout.kv_head(g).readers.front();
+        const ResolvedPolicy& of_head = policy.at(reader.layer, reader.head);
+        const int stored =
+            of_head.evicts() && !of_head.keeps_memory ? std::min(context, of_head.stored) : context;
+        const KvType type = loaded.backend->kv_type(of_head.kv_dtype);
+        bytes += 2.0 * static_cast<double>(kv_row_bytes(type, model.config().head_dim)) * stored;
+    }
+    return bytes / context;
+}
+
+/// One set of questions of a sweep: one of several tasks, or a cell of a needle map.
+struct Part {
+    QuestionSet set;
+    int context = 0;
+    int length = 0, depth = 0;
+};
+
+/// Returns the lengths of a needle map: as asked, or five doublings up to the model's context.
+std::vector<int> map_lengths(const SweepOptions& options, const Model& model) {
+    std::vector<int> lengths;
+    const int n_ctx = model.config().n_ctx;
+    if (options.lengths.empty())
+        for (int length = std::max(n_ctx / 16, 64); length <= n_ctx; length *= 2) lengths.push_back(length);
+    for (const std::string& text :
+         options.lengths.empty() ? std::vector<std::string>{} : parse_values("--lengths", options.lengths)) {
+        const auto length = number_from_text<int>(text, 2);
+        if (!length || *length > n_ctx)
+            fail(ErrorCode::wrong_use, "--lengths: '{}' is no number of tokens from 2 to the context, {}",
+                 shown_text(text), n_ctx);
+        lengths.push_back(*length);
+    }
+    return lengths;
+}
+
+std::vector<int> map_depths(const SweepOptions& options) {
+    std::vector<int> depths;
+    for (std::string text : parse_values("--depths", options.depths.empty() ? "0..100+25" : options.depths)) {
+        if (text.ends_with('%')) text.pop_back();
+        const auto depth = number_from_text<int>(text, 0);
+        if (!depth || *depth > 100)
+            fail(ErrorCode::wrong_use,
+                 "--depths: '{}' is no share of the text; write whole numbers, 0 to 100", shown_text(text));
+        depths.push_back(*depth);
+    }
+    return depths;
+}
+
+/// Returns the cells of a needle map, each with its own questions.
+std::vector<Part> map_parts(const SweepOptions& options, const std::shared_ptr<const Model>& model) {
+    std::vector<Part> parts;
+    for (const int length : map_lengths(options, *model))
+        for (const int depth : map_depths(options)) {
+            EvalOptions cell = options.eval;
+            cell.context = length;
+            // What stands before the needle is `depth` per cent; make_task() keeps the needle in the text.
+            const int distance = std::clamp(length - length * depth / 100, 1, length - 1);
+            cell.distance = fmt::format("{}", distance);
+            parts.push_back({cell.questions(model).front(), length, length, depth});
+        }
+    return parts;
+}
+
+void check_map(const SweepOptions& options) {
+    if (!options.map) {
+        if (!options.lengths.empty() || !options.depths.empty())
+            fail(ErrorCode::wrong_use, "--lengths and --depths are of a map; give --map with them");
+        if (options.varies.empty() && options.models.size() < 2)
+            fail(ErrorCode::wrong_use,
+                 "nothing varies; give --vary KEY=VALUES, --map, or several models: --model A --model B");
+        return;
+    }
+    const std::vector<TaskKind> kinds =
+        options.eval.task.empty() ? std::vector<TaskKind>{} : parse_tasks(options.eval.task);
+    if (kinds.size() != 1 || kinds.front() == TaskKind::passage)
+        fail(ErrorCode::wrong_use, "--map shows one task whose place can be chosen; give --task needle");
+    if (!options.eval.distance.empty() || options.eval.context > 0)
+        fail(ErrorCode::wrong_use,
+             "--map takes places and lengths from --depths and --lengths, not from --distance or --context");
+}
+
+/// A sweep in progress.
+class Sweep {
+  public:
+    explicit Sweep(const SweepOptions& options) : options_(options) {
+        check_map(options);
+        for (const std::string& text : options.varies) varies_.push_back(parse_vary(text));
+        cells_ = make_grid(options.eval.lanes(), varies_);
+        const std::vector<std::string> typed = options.eval.labels();
+        for (const GridCell& cell : cells_) {
+            lanes_.push_back(cell.spec);
+            typed_.push_back(typed[to_index(cell.lane_index)]);
+            labels_.push_back(lane_label(typed_.back(), cell.values, varies_));
+        }
+    }
+    std::vector<SweepResult> run();
+
+  private:
+    void measure(const LoadedModel& loaded, SideBySide& side_by_side, const Part& part,
+                 const std::string& model, SweepResult& result);
+    std::string name_of(const Model& model);
+    void add_shorter_context(const LoadedModel& loaded, const Part& part, const std::string& model,
+                             const std::string& asked, int n_prompt, SweepResult& result);
+    void keep_json(const Part& part, const std::string& model, const std::vector<LaneScore>& scores);
+    void draw() const;
+    void write_memory_plot(const SweepResult& result, const SweepQuantity& quantity,
+                           const std::vector<std::string>& notes, const fs::path& path) const;
+
+    const SweepOptions& options_;
+    std::vector<Vary> varies_;
+    std::vector<GridCell> cells_;
+    std::vector<LaneSpec> lanes_;
+    std::vector<std::string> typed_, labels_;  ///< by cell
+    std::optional<AnswerFile> answers_;
+    std::optional<SweepTable> table_;
+    std::optional<MeasureTable> measures_;
+    std::vector<SweepResult> results_;
+    std::vector<std::string> paths_, names_;  ///< of the models so far
+    nlohmann::json json_ = {{"lanes", nlohmann::json::array()}};
+};
+
+std::vector<SweepResult> Sweep::run() {
+    const fs::path folder = options_.out;
+    // A bad model or question is refused before the folder is made.
+    std::vector<std::string> models = options_.models;
+    if (models.empty()) models.push_back(options_.eval.run.model);
+    for (const std::string& model : models) {
+        RunOptions run = options_.eval.run;
+        run.model = model;
+        (void)model_path(run);
+    }
+    std::optional<PathLock> lock;
+    for (const std::string& model : models) {
+        RunOptions run = options_.eval.run;
+        run.model = model;
+        const LoadedModel loaded = load_for_run(run);
+        std::vector<Part> parts;
+        if (options_.map)
+            parts = map_parts(options_, loaded.model);
+        else
+            for (QuestionSet& set : options_.eval.questions(loaded.model))
+                parts.push_back({std::move(set), options_.eval.context_of(*loaded.model), 0, 0});
+        if (!lock) {
+            make_out_folder(folder, "sweep");
+            lock = PathLock::try_take(folder);
+            if (!lock)
+                fail(ErrorCode::io,
+                     "cannot sweep into {}: another sweep writes there; wait for it or take another folder",
+                     folder.string());
+            answers_.emplace(folder / "answers.csv");
+            table_.emplace(folder / "table.csv");
+            measures_.emplace(folder / "measures.csv");
+        }
+        if (!options_.json)
+            print_out("{}{}, {}\n", results_.empty() ? "" : "\n", loaded.model->path().string(),
+                      loaded.backend_text);
+        const std::string name = name_of(*loaded.model);
+        SideBySide side_by_side(loaded.model, *loaded.backend, run.backend_options().n_threads);
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            if (results_.size() <= i)
+                results_.push_back({parts[i].set.name,
+                                    parts[i].set.description,
+                                    parts[i].set.is_task,
+                                    parts[i].set.measures,
+                                    varies_,
+                                    {},
+                                    parts[i].length,
+                                    parts[i].depth});
+            if (options_.map && (results_[i].length != parts[i].length))
+                fail(ErrorCode::wrong_use,
+                     "the models have different contexts; give --lengths for a map of both");
+            measure(loaded, side_by_side, parts[i], name, results_[i]);
+        }
+    }
+    if (options_.json)
+        print_out("{}\n", json_.dump(2));
+    else if (options_.map)
+        print_out("{}", depth_table(results_));
+    draw();
+    print_note("written to {}\n", folder.string());
+    return std::move(results_);
+}
+
+/// Returns the model's name in pictures: that of its folder, or its path if another model has this name.
+std::string Sweep::name_of(const Model& model) {
+    const std::string path = model.path().lexically_normal().string();
+    if (std::find(paths_.begin(), paths_.end(), path) != paths_.end())
+        fail(ErrorCode::wrong_use, "--model {} is given twice; name each model once", path);
+    paths_.push_back(path);
+    std::string name = model.path().lexically_normal().filename().string();
+    if (std::find(names_.begin(), names_.end(), name) != names_.end()) name = path;
+    return names_.emplace_back(name);
+}
+
+void Sweep::measure(const LoadedModel& loaded, SideBySide& side_by_side, const Part& part,
+                    const std::string& model, SweepResult& result) {
+    const std::string asked = asked_on(part.set.identity, loaded.backend->name());
+    const std::string others = answers_->others(asked);
+    if (!others.empty() && options_.models.size() < 2) print_note("{}\n", others);
+    answer(loaded, side_by_side, part.set, cells_, part.context, *answers_);
+    const auto outcomes = outcomes_of(loaded, part.set, cells_, *answers_);
     std::vector<LaneScore> scores;
     for (const std::vector<Outcome>& of_cell : outcomes)
-        scores.push_back(score_lane(of_cell, outcomes.front()));
-    return scores;
-}
-
-/// Returns the cell's spec with the varied values, even if they equal the preset's own.
-std::string label_of(const GridCell& cell, std::span<const Vary> varies) {
-    std::string label = format_lane_spec(cell.spec);
-    for (std::size_t i = 0; i < cell.values.size(); ++i) {
-        const std::string item = varies[i].key + "=";
-        const bool is_said = cell.values[i].empty() || label.find(":" + item) != std::string::npos ||
-                             label.find("," + item) != std::string::npos;
-        if (is_said || item.find('@') != std::string::npos) continue;  // already there
-        label += (label.find(':') == std::string::npos ? ":" : ",") + item + cell.values[i];
+        scores.push_back(score_lane(part.set, of_cell, outcomes.front()));
+    int n_prompt = part.context;
+    if (!part.set.is_task) n_prompt = options_.eval.n_prefill > 0 ? options_.eval.n_prefill : n_prompt / 2;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+        const double bytes = kv_bytes_of(loaded, cells_[i].spec, n_prompt, part.context);
+        table_->add(part.set, asked, cells_[i], varies_, scores[i], {model, bytes, part.length, part.depth});
+        result.points.push_back({model, typed_[i], cells_[i].values, bytes, scores[i], outcomes[i]});
     }
-    return label;
+    table_->write();
+    if (!part.set.measures.empty()) {
+        measures_->add(part.set, asked, cells_, scores);
+        measures_->write();
+    }
+    if (options_.has_shorter_context && !part.set.is_task)
+        add_shorter_context(loaded, part, model, asked, n_prompt, result);
+    if (options_.json)
+        keep_json(part, model, scores);
+    else if (!options_.map)
+        print_out("\n{}", score_table(part.set, labels_, scores));
 }
 
-/// Adds level lines at shares of the first lane's accuracy.
-void add_share_lines(CurvePlot& plot, std::span<const double> shares, double accuracy) {
-    double low = std::numeric_limits<double>::infinity(), high = -low;
-    for (const Curve& curve : plot.curves)
-        for (double x : curve.x) {
-            low = std::min(low, x);
-            high = std::max(high, x);
+void Sweep::add_shorter_context(const LoadedModel& loaded, const Part& part, const std::string& model,
+                                const std::string& asked, int n_prompt, SweepResult& result) {
+    const std::vector<Outcome> first = result.points.front().outcomes;
+    print_out("\n{:<44} {:>10}\n", "shorter context, nothing evicted", "x first");
+    for (const std::string& value : varies_.front().values) {
+        const double amount = value_number(value) * (value.ends_with('%') ? n_prompt / 100.0 : 1);
+        if (!(amount >= 1)) continue;
+        const std::string key = fmt::format("shorter context {:.0f}", amount);
+        std::vector<Outcome> outcomes;
+        Progress progress(key, part.set.n_questions);
+        for (int i = 0; i < part.set.n_questions; ++i) {
+            progress.update(i);
+            std::optional<Outcome> known = answers_->find(asked, key, i);
+            if (!known) {
+                known = in_pieces(loaded, part.set.make(i), static_cast<std::size_t>(amount));
+                answers_->add(asked, key, i, *known);
+                answers_->flush();
+            }
+            outcomes.push_back(*known);
         }
-    for (const double share : shares) {
-        Curve line{fmt::format("{:g} % of full", 100 * share), {low, high}, {}, true};
-        line.y = {100 * share * accuracy, 100 * share * accuracy};
-        plot.curves.push_back(std::move(line));
+        const LaneScore score = score_lane(outcomes, first);
+        print_out("{:<44} {:>10.4f}\n", value, std::exp(score.nats_difference.value));
+        std::vector<std::string> values(varies_.size());
+        values.front() = value;
+        result.points.push_back({model, "shorter context", values, 0, score, outcomes});
     }
+}
+
+void Sweep::keep_json(const Part& part, const std::string& model, const std::vector<LaneScore>& scores) {
+    nlohmann::json lanes = score_json(std::span(&part.set, 1), lanes_, std::span(&scores, 1)).at("lanes");
+    for (nlohmann::json& lane : lanes) {
+        lane["model"] = model;
+        if (part.length > 0) {
+            lane["length"] = part.length;
+            lane["depth"] = part.depth;
+        }
+        json_["lanes"].push_back(std::move(lane));
+    }
+}
+
+void Sweep::draw() const {
+    const fs::path folder = options_.out;
+    if (options_.map) {
+        write_plot_files(depth_map(results_), options_.plots, folder / (results_.front().name + "-depth"));
+        return;
+    }
+    for (const SweepResult& result : results_) {
+        const std::vector<std::string> notes =
+            options_.notes ? options_.notes(result) : std::vector<std::string>{};
+        if (!options_.json)
+            for (const std::string& note : notes)
+                print_out("{}{}\n", &note == notes.data() ? "\n" : "", note);
+        for (const SweepQuantity& quantity : sweep_quantities(result)) {
+            const fs::path path = folder / (result.name + quantity.suffix);
+            const auto shares =
+                result.is_task ? std::span<const double>(options_.share_lines) : std::span<const double>();
+            CurvePlot plot = sweep_plot(result, quantity, shares);
+            for (const std::string& note : notes) plot.caption += " " + note;
+            write_plot_files(std::move(plot), options_.plots, path);
+            if (varies_.size() >= 2)
+                write_plot_files(sweep_map(result, quantity), options_.plots, path.string() + "-map");
+            if (options_.models.size() >= 2 && !quantity.is_paired)
+                write_memory_plot(result, quantity, notes, path.string() + "-memory");
+        }
+    }
+}
+
+void Sweep::write_memory_plot(const SweepResult& result, const SweepQuantity& quantity,
+                              const std::vector<std::string>& notes, const fs::path& path) const {
+    CurvePlot plot = memory_plot(result, quantity);
+    for (const std::string& note : notes) plot.caption += " " + note;
+    write_plot_files(std::move(plot), options_.plots, path);
+}
+
+template <class Plot>
+void write_drawing_files(const Plot& plot, Drawing (*draw)(const Plot&), const fs::path& path) {
+    write_drawing(draw(plot), path,
+                  has_pdf() ? std::vector{PictureFormat::svg, PictureFormat::png, PictureFormat::pdf}
+                            : std::vector{PictureFormat::svg, PictureFormat::png});
 }
 
 }  // namespace
 
-void run_sweep(const SweepOptions& options) {
-    std::vector<Vary> varies;
-    for (const std::string& text : options.varies) varies.push_back(parse_vary(text));
-    const std::vector<GridCell> cells = make_grid(options.eval.lanes(), varies);
-    const LoadedModel loaded = load_for_run(options.eval.run);
-    const std::vector<QuestionSet> sets = options.eval.questions(loaded.model);
-    const fs::path folder = options.out;
+std::vector<SweepResult> run_sweep(const SweepOptions& options) {
+    return Sweep(options).run();
+}
+
+void make_out_folder(const fs::path& folder, std::string_view what) {
     std::error_code error;
     fs::create_directories(folder, error);
     if (error)
-        fail(ErrorCode::io, "cannot make the folder {} for the sweep: {}", folder.string(), error.message());
-    const std::optional<PathLock> lock = PathLock::try_take(folder);
-    if (!lock)
-        fail(ErrorCode::io,
-             "cannot sweep into {}: another sweep writes there; wait for it or take another folder",
-             folder.string());
-    AnswerFile answers(folder / "answers.csv");
-    SweepTable table(folder / "table.csv");
-    std::vector<LaneSpec> lanes;
-    std::vector<std::string> labels;
-    for (const GridCell& cell : cells) {
-        lanes.push_back(cell.spec);
-        labels.push_back(label_of(cell, varies));
-    }
-    SideBySide side_by_side(loaded.model, *loaded.backend, options.eval.run.backend_options().n_threads);
-    std::vector<std::vector<LaneScore>> all;
-    if (!options.json) print_out("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
-    for (const QuestionSet& set : sets) {
-        const std::string asked = asked_on(set.identity, loaded.backend->name());
-        const std::string others = answers.others(asked);
-        if (!others.empty()) print_note("{}\n", others);
-        answer(loaded, side_by_side, set, cells, options.eval.context_of(*loaded.model), answers);
-        const std::vector<LaneScore>& scores = all.emplace_back(scores_of(loaded, set, cells, answers));
-        for (std::size_t i = 0; i < cells.size(); ++i) table.add(set, asked, cells[i], varies, scores[i]);
-        if (!options.json) print_out("\n{}", score_table(set, labels, scores));
-        table.write();
-        CurvePlot plot = score_plot(set, cells, scores, varies,
-                                    loaded.model->path().lexically_normal().filename().string());
-        if (!options.title.empty()) plot.title = options.title;
-        if (set.is_task) add_share_lines(plot, options.share_lines, scores.front().accuracy.value);
-        write_plot_files(std::move(plot), options, folder / set.name);
-    }
-    if (options.json) print_out("{}\n", score_json(sets, lanes, all));
-    print_note("written to {}\n", folder.string());
+        fail(ErrorCode::io, "cannot make the folder {} for the {}: {}", folder.string(), what,
+             error.message());
 }
 
-void add_plot_options(CLI::App& command, SweepOptions& options) {
-    command.add_option("--width", options.width, "of the plots, in pixels; text scales with it")
+void add_models_option(CLI::App& command, SweepOptions& options) {
+    CLI::Option* one = command.get_option("--model");
+    const std::string help = one->get_description();
+    command.remove_option(one);
+    command.add_option("--model", options.models, help + "; repeat for several models side by side")
+        ->expected(1)
+        ->take_all();
+}
+
+void add_plot_options(CLI::App& command, PlotChoice& plots) {
+    command.add_option("--width", plots.width, "of the plots, in pixels; text scales with it")
         ->transform(number_in(PictureChoice::kLeastWidth, PictureChoice::kMostWidth));
-    command.add_flag("--dark", options.dark, "plots on a dark ground");
+    command.add_flag("--dark", plots.dark, "plots on a dark ground");
 }
 
-void write_plot_files(CurvePlot plot, const SweepOptions& options, const fs::path& path) {
-    plot.picture_width = options.width;
-    plot.ground = options.dark ? Ground::dark : Ground::light;
-    const Drawing drawing = curves_drawing(plot);
-    write_drawing(drawing, path,
-                  has_pdf() ? std::vector{PictureFormat::svg, PictureFormat::png, PictureFormat::pdf}
-                            : std::vector{PictureFormat::svg, PictureFormat::png});
+void write_plot_files(CurvePlot plot, const PlotChoice& choice, const fs::path& path) {
+    if (!choice.title.empty()) plot.title = choice.title;
+    plot.picture_width = choice.width;
+    plot.ground = choice.dark ? Ground::dark : Ground::light;
+    write_drawing_files(plot, &curves_drawing, path);
+}
+
+void write_plot_files(ValueMap map, const PlotChoice& choice, const fs::path& path) {
+    if (!choice.title.empty()) map.texts.title = choice.title;
+    map.width = choice.width;
+    map.ground = choice.dark ? Ground::dark : Ground::light;
+    write_drawing_files(map, &value_map_drawing, path);
 }
 
 void add_sweep_command(CLI::App& app) {
@@ -166,20 +449,26 @@ void add_sweep_command(CLI::App& app) {
     CLI::App* command = app.add_subcommand(
         "sweep", "eval over a grid of lanes: table, CSV and plots; goes on where it was interrupted");
     options->eval.add(*command);
+    add_models_option(*command, *options);
     command
         ->add_option(
             "--vary", options->varies,
             "key=values: budget=64..1024*2, alpha=0..1+0.1, budget=10%,20%, scope=head,layer; repeat for a "
             "grid; the first one is the plot's x")
         ->expected(1)
-        ->take_all()
-        ->required();
+        ->take_all();
+    command->add_flag("--map", options->map,
+                      "a task by depth (the place of what is asked for) and length of the text");
+    command->add_option("--lengths", options->lengths,
+                        "of the map, in tokens: 256..4096*2 (default: five doublings up to the context)");
+    command->add_option("--depths", options->depths,
+                        "of the map, per cent of the text before the place (default: 0..100+25)");
     command
         ->add_option("--out", options->out,
                      "folder: answers.csv, table.csv and a plot for each task; other sweeps into it add to "
                      "both")
         ->required();
-    add_plot_options(*command, *options);
+    add_plot_options(*command, options->plots);
     command->add_flag("--json", options->json, "machine-readable");
     command->callback([options] { run_sweep(*options); });
 }

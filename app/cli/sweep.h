@@ -3,30 +3,50 @@
 #pragma once
 
 #include "app/cli/eval_options.h"
-#include "engine/figure/curves.h"
+#include "app/cli/sweep_plot.h"
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace keyhole {
 
+/// How plots are drawn and where.
+struct PlotChoice {
+    std::string title;  ///< empty: the measured quantity
+    int width = 0;      ///< in pixels; 0: the usual one
+    bool dark = false;  ///< the ground
+};
+
 struct SweepOptions {
     EvalOptions eval;
+    std::vector<std::string> models;  ///< as typed; empty: that of `eval`
     std::vector<std::string> varies;
     std::string out;
     bool json = false;
-    std::string title;                ///< of the plots; empty: the measured quantity
-    int width = 0;                    ///< of the plots, in pixels; 0: the usual one
-    bool dark = false;                ///< the plots' ground
+    bool map = false;             ///< a task by depth and length
+    std::string lengths, depths;  ///< of the map, lists as --vary takes them; empty: from the model
+    PlotChoice plots;
     std::vector<double> share_lines;  ///< tasks: level lines at these shares of the first lane's accuracy
+    /// Returns sentences for captions and the terminal. Empty: none.
+    std::function<std::vector<std::string>(const SweepResult&)> notes = {};
+    /// Texts, first key a budget: a baseline that cuts the text into pieces of so many tokens and evicts
+    /// nothing (TOVA, figure 3).
+    bool has_shorter_context = false;
 };
 
-void run_sweep(const SweepOptions& options);
+/// Returns what was measured, a result for each set of questions.
+std::vector<SweepResult> run_sweep(const SweepOptions& options);
 
+/// Adds --model, which may be repeated, in place of that of EvalOptions.
+void add_models_option(CLI::App& command, SweepOptions& options);
 /// Adds --width and --dark to a command that draws plots.
-void add_plot_options(CLI::App& command, SweepOptions& options);
-/// Writes a plot as `path` with the endings .svg, .png and, where the program has it, .pdf.
-void write_plot_files(CurvePlot plot, const SweepOptions& options, const std::filesystem::path& path);
+void add_plot_options(CLI::App& command, PlotChoice& plots);
+/// Write a plot as `path` with the endings .svg, .png and, where the program has it, .pdf.
+void write_plot_files(CurvePlot plot, const PlotChoice& choice, const std::filesystem::path& path);
+void write_plot_files(ValueMap map, const PlotChoice& choice, const std::filesystem::path& path);
+/// Makes a folder for results. what: they are of, for the message of Error(io).
+void make_out_folder(const std::filesystem::path& folder, std::string_view what);
 
 }  // namespace keyhole

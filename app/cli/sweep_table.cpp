@@ -35,14 +35,18 @@ constexpr std::array<std::string_view, 17> kLast = {"samples",
                                                     "nats_difference_high",
                                                     "asked"};
 
+/// Columns that came later: tables without them are read too.
+constexpr std::array<std::string_view, 4> kAdded = {"model", "kv_bytes", "length", "depth"};
+
 /// Two rows with equal values here measure the same thing.
 const std::array<std::string, 3> kKey = {"asked", "lane", "spec"};
 constexpr std::size_t kMostBytes = 256 << 20;
 
-std::vector<std::string> columns_of(const std::vector<std::string>& keys) {
+std::vector<std::string> columns_of(const std::vector<std::string>& keys, bool with_added = true) {
     std::vector<std::string> columns(kFirst.begin(), kFirst.end());
     columns.insert(columns.end(), keys.begin(), keys.end());
     columns.insert(columns.end(), kLast.begin(), kLast.end());
+    if (with_added) columns.insert(columns.end(), kAdded.begin(), kAdded.end());
     return columns;
 }
 
@@ -66,9 +70,12 @@ void SweepTable::read(std::string_view text) {
         text.remove_prefix(std::min(end + 1, text.size()));
         if (number == 1) {
             columns = std::move(fields);
-            if (columns.size() >= kFirst.size() + kLast.size())
-                keys_.assign(columns.begin() + kFirst.size(), columns.end() - kLast.size());
-            if (columns != columns_of(keys_))
+            const bool is_new = !columns.empty() && columns.back() == kAdded.back();
+            const std::size_t n_after = kLast.size() + (is_new ? kAdded.size() : 0);
+            if (columns.size() >= kFirst.size() + n_after)
+                keys_.assign(columns.begin() + kFirst.size(),
+                             columns.end() - static_cast<std::ptrdiff_t>(n_after));
+            if (columns != columns_of(keys_, is_new))
                 refuse(1, fmt::format("'{}' is not the header of this version",
                                       shown_text(fmt::format("{}", fmt::join(columns, ",")))));
             continue;
@@ -97,7 +104,7 @@ void SweepTable::put(Row row) {
 }
 
 void SweepTable::add(const QuestionSet& set, const std::string& asked, const GridCell& cell,
-                     std::span<const Vary> varies, const LaneScore& score) {
+                     std::span<const Vary> varies, const LaneScore& score, const About& about) {
     Row row = {{"questions", set.name},
                {"lane", cell.lane},
                {"spec", format_lane_spec(cell.spec)},
@@ -127,6 +134,12 @@ void SweepTable::add(const QuestionSet& set, const std::string& asked, const Gri
     }
     number("nats_per_token", score.nats.value);
     estimate("nats_difference", score.nats_difference.value, score.nats_difference.interval);
+    row["model"] = about.model;
+    if (about.kv_bytes > 0) number("kv_bytes", about.kv_bytes);
+    if (about.length > 0) {
+        row["length"] = fmt::format("{}", about.length);
+        row["depth"] = fmt::format("{}%", about.depth);
+    }
     put(std::move(row));
 }
 

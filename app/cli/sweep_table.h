@@ -20,10 +20,16 @@ class SweepTable {
     /// is not changed.
     explicit SweepTable(std::filesystem::path path);
 
+    /// What a line says of the model and of the questions beside the score.
+    struct About {
+        std::string model = {};
+        double kv_bytes = 0;        ///< see SweepPoint; 0: not known
+        int length = 0, depth = 0;  ///< of a needle map; length 0: it is none
+    };
     /// Adds a score. asked: the questions as the answers' file names them; a line of the same lane and
     /// questions is replaced.
     void add(const QuestionSet& set, const std::string& asked, const GridCell& cell,
-             std::span<const Vary> varies, const LaneScore& score);
+             std::span<const Vary> varies, const LaneScore& score, const About& about);
     /// Writes the file. Throws Error(io).
     void write() const;
 

@@ -88,8 +88,8 @@ std::optional<fs::path> snapshot_of(const fs::path& repository) {
     std::error_code error;
     const fs::path main = repository / "refs" / "main", snapshots = repository / "snapshots";
     if (fs::is_regular_file(main, error)) {
-        constexpr std::size_t kMostBytes = 256;
-        std::string commit = read_text_file(main, kMostBytes);
+        constexpr std::size_t kLongestCommit = 256;
+        std::string commit = read_text_file(main, kLongestCommit);
         while (!commit.empty() && (commit.back() == '\n' || commit.back() == ' ')) commit.pop_back();
         if (is_hub_word(commit) && fs::is_directory(snapshots / commit, error)) return snapshots / commit;
     }

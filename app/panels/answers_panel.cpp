@@ -62,9 +62,9 @@ void draw_answer(const PanelContext& context, const ShownAnswer& shown, float na
     if (app.view.lane == shown.lane) list.AddRectFilled(min, max, theme::colors().card_focused, 3);
     list.AddRectFilled(min, {min.x + context.px(4), max.y}, theme::lane_color(shown.lane), 2);
     const float pad = context.px(3), text_y = min.y + (line - ImGui::GetFontSize()) / 2;
-    const auto preset = preset_name(app.run.lane_editor.lanes()[to_index(shown.lane)].policy.preset);
-    list.AddText({min.x + context.px(10), text_y}, theme::colors().text,
-                 fitted(fmt::format("{} {}", shown.lane, preset), name_width - context.px(12)).c_str());
+    const std::string title = app.run.lane_editor.title(shown.lane);
+    const std::string cut = fitted(title, name_width - context.px(12));
+    list.AddText({min.x + context.px(10), text_y}, theme::colors().text, cut.c_str());
     const float mark_x = min.x + name_width;
     if (shown.mark == Mark::right)
         list.AddText({mark_x, text_y}, theme::colors().good, "✓");
@@ -87,6 +87,7 @@ void draw_answer(const PanelContext& context, const ShownAnswer& shown, float na
         run(context, fmt::format("lane.focus {}", shown.lane));
     mark_item(context, fmt::format("answer {}", shown.lane));
     std::string words = all && shown.answer.failure.empty() ? "" : shown.answer.text + shown.answer.failure;
+    if (cut != title) words = words.empty() ? title : title + "\n" + words;
     if (shown.mark == Mark::wrong)
         words +=
             fmt::format("{}The right answer is {}.", words.empty() ? "" : "\n", app.run.setup.guide.answer);
@@ -130,9 +131,8 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
         const ScopedChild lines("answers", {0, -ImGui::GetFrameHeightWithSpacing()}, false, 0);
         float name_width = 0;
         for (const ShownAnswer& shown : panel.answers) {
-            const auto preset = preset_name(app.run.lane_editor.lanes()[to_index(shown.lane)].policy.preset);
-            name_width =
-                std::max(name_width, ImGui::CalcTextSize(fmt::format("{} {}", shown.lane, preset).c_str()).x);
+            const std::string title = app.run.lane_editor.title(shown.lane);
+            name_width = std::max(name_width, ImGui::CalcTextSize(title.c_str()).x);
         }
         name_width = std::min(name_width + context.px(18), ImGui::GetContentRegionAvail().x * 0.35f);
         for (const ShownAnswer& shown : panel.answers) draw_answer(context, shown, name_width);

@@ -13,10 +13,6 @@ namespace keyhole {
 
 namespace {
 
-std::string lane_title(const AppState& app, int lane) {
-    return fmt::format("{} {}", lane, preset_name(app.run.lane_editor.lanes()[to_index(lane)].policy.preset));
-}
-
 /// Draws a pane with its heading in its own box.
 void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPane& pane, ImVec2 size,
                  const char* id) {
@@ -26,11 +22,11 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
     if (pane.versus >= 0) {
         heading(context, "Difference");
         ImGui::SameLine();
-        colored_text(theme::lane_color(pane.lane), lane_title(app, pane.lane));
+        colored_text(theme::lane_color(pane.lane), app.run.lane_editor.title(pane.lane));
         ImGui::SameLine();
         ImGui::TextUnformatted("–");
         ImGui::SameLine();
-        colored_text(theme::lane_color(pane.versus), lane_title(app, pane.versus));
+        colored_text(theme::lane_color(pane.versus), app.run.lane_editor.title(pane.versus));
         const int a = app.run.history_lane(pane.lane).value_or(0),
                   b = app.run.history_lane(pane.versus).value_or(0);
         if (const auto at = first_other_token(app.run.history, a, b)) {
@@ -38,7 +34,7 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
             dim_text(context, fmt::format("texts differ from step {}", *at));
         }
     } else {
-        colored_text(theme::lane_color(pane.lane), lane_title(app, pane.lane));
+        colored_text(theme::lane_color(pane.lane), app.run.lane_editor.title(pane.lane));
         ImGui::SameLine();
         const LaneRecord* record = app.record(pane.lane);
         dim_text(context, record == nullptr

@@ -7,6 +7,7 @@
 #include "engine/base/index.h"
 #include "engine/export/options.h"
 
+#include <fmt/ranges.h>
 #include <imgui_stdlib.h>
 
 #include <algorithm>
@@ -194,6 +195,37 @@ void draw_export_words(const PanelContext& context, const ExportRequest& request
     if (list != request.list) run(context, "export.list " + list);
 }
 
+/// Draws formats, ground and width of the pictures of an export.
+void draw_export_pictures(const PanelContext& context, const PictureChoice& now) {
+    std::vector<std::string> formats;
+    for (const PictureFormat format : kPictureFormats) {
+        const std::string name(format_name(format));
+        bool on = std::find(now.formats.begin(), now.formats.end(), format) != now.formats.end();
+        ImGui::Checkbox(name.c_str(), &on);
+        mark_item(context, "export picture " + name);
+        ImGui::SameLine();
+        if (on) formats.push_back(name);
+    }
+    bool dark = now.ground == Ground::dark;
+    ImGui::Checkbox("dark", &dark);
+    mark_item(context, "export picture dark");
+    ImGui::SameLine();
+    int width = now.width;
+    ImGui::SetNextItemWidth(context.px(110));
+    ImGui::InputInt("pixels wide", &width, 0);
+    mark_item(context, "export picture width");
+    tooltip(context,
+            "Pictures of masks, heat maps and scores. 0: each as wide as its cells need. No format "
+            "chosen: PNG, and SVG for curves.");
+    const int in_bounds =
+        width <= 0 ? 0 : std::clamp(width, PictureChoice::kLeastWidth, PictureChoice::kMostWidth);
+    const std::string words =
+        fmt::format("{} {} {}", fmt::join(formats, ","), in_bounds, dark ? "dark" : "light");
+    if (formats.size() != now.formats.size() || dark != (now.ground == Ground::dark) ||
+        in_bounds != now.width)
+        run(context, "export.pictures " + words);
+}
+
 /// Draws the button that asks with the desktop's dialog for the path that an action needs.
 void draw_browse(const PanelContext& context, const std::string& action) {
     const ScopedDisabled disabled(context.app.jobs.choosing());
@@ -213,6 +245,7 @@ void draw_export(const PanelContext& context, bool opening) {
     mark_item(context, "export.folder");
     draw_browse(context, "export.folder");
     draw_export_words(context, request);
+    draw_export_pictures(context, request.pictures);
     bool all_rows = request.all_rows;
     if (ImGui::Checkbox("include the prompt's rows", &all_rows))
         run(context, fmt::format("export.rows {}", all_rows ? "all" : "decoded"));

@@ -54,6 +54,14 @@ void draw_candidates(const PanelContext& context, int first, int n) {
     }
 }
 
+/// Draws the lane's number and name, cut where the column ends.
+void draw_lane_title(const PanelContext& context, int lane) {
+    const std::string title = context.app.run.lane_editor.title(lane);
+    const std::string cut = fitted(title, ImGui::GetContentRegionAvail().x);
+    colored_text(theme::lane_color(lane), cut);
+    if (cut != title) tooltip(context, title);
+}
+
 void draw_next_tokens(const PanelContext& context) {
     const AppState& app = context.app;
     heading(context, "Next token");
@@ -68,9 +76,7 @@ void draw_next_tokens(const PanelContext& context) {
     ImGui::TableNextRow();
     for (int i = first; i < first + n; ++i) {
         ImGui::TableNextColumn();
-        const auto preset = preset_name(app.run.lane_editor.lanes()[to_index(i)].policy.preset);
-        colored_text(theme::lane_color(i),
-                     fitted(fmt::format("{} {}", i, preset), ImGui::GetContentRegionAvail().x));
+        draw_lane_title(context, i);
     }
     draw_candidates(context, first, n);
     ImGui::EndTable();
@@ -95,9 +101,7 @@ void draw_memory_rows(const PanelContext& context) {
         const int n_kv = app.run.history.layout(app.run.history_lane(i).value_or(0)).n_kv_heads();
         ImGui::TableNextRow();
         ImGui::TableNextColumn();
-        const auto preset = preset_name(app.run.lane_editor.lanes()[to_index(i)].policy.preset);
-        colored_text(theme::lane_color(i),
-                     fitted(fmt::format("{} {}", i, preset), ImGui::GetContentRegionAvail().x));
+        draw_lane_title(context, i);
         ImGui::TableNextColumn();
         ImGui::TextUnformatted(fmt::format("{:.0f} / {:.0f}", double(record->use.stored_tokens) / n_kv,
                                            double(record->attended_tokens) / n_kv)

@@ -108,6 +108,12 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
         draw_silence(context, record, right - kept_width);
         ImGui::NewLine();
     }
+    // What tells the lane from others of its preset.
+    const std::string& name = app.run.lane_editor.name(index);
+    if (const std::size_t blank = name.find(' '); blank != std::string::npos) {
+        const ScopedFont font(context.fonts.small);
+        draw_line(name.substr(blank + 1), theme::lane_color(index), context, right);
+    }
     if (record != nullptr) {
         // Fill level: share of the tokens so far that are stored.
         const int n_kv = app.run.history.layout(*app.run.history_lane(index)).n_kv_heads();

@@ -135,7 +135,7 @@ void words(const PanelContext& context, ImFont* font, std::string_view text,
            ImU32 color = theme::colors().text) {
     const ScopedFont in(font);
     WrappedText lines;
-    lines.set(context.app.glyphs.text(text), ImGui::GetContentRegionAvail().x, text_width);
+    lines.set(context.app.glyphs.text(text), ImGui::GetContentRegionAvail().x, drawn_width);
     colored_text(color, lines.shown());
 }
 
@@ -158,7 +158,7 @@ void text_or_field(LessonPanel& panel, const PanelContext& context, const char* 
     // A field that is not edited shows the lesson's text.
     WrappedText own;
     if (panel.edited != field)
-        own.set(for_field(text), room_for_lines(ImGui::GetContentRegionAvail().x), text_width);
+        own.set(for_field(text), room_for_lines(ImGui::GetContentRegionAvail().x), drawn_width);
     draw_wrapped_field(fmt::format("##{}", field).c_str(), panel.field,
                        panel.edited == field ? panel.field.lines.shown() : own.shown(),
                        {-1, ImGui::GetTextLineHeight() * static_cast<float>(lines) + context.px(10)});

@@ -68,10 +68,10 @@ void draw_legend(const PanelContext& context, ImDrawList& list, int kind, ImVec2
         const ImVec2 place(at.x + column * static_cast<float>(n % 2),
                            at.y + line * static_cast<float>(n / 2));
         draw_lane_sample(context, list, lane, {place.x, place.y + line * 0.55f}, context.px(16));
-        const std::string name(preset_name(app.run.lane_editor.lanes()[to_index(lane)].policy.preset));
         list.AddText(
             {place.x + context.px(19), place.y}, theme::colors().dim,
-            fitted(fmt::format("{} {}  {}", lane, name, number_text(double(value))), column - context.px(22))
+            fitted(fmt::format("{}  {}", app.run.lane_editor.title(lane), number_text(double(value))),
+                   column - context.px(22))
                 .c_str());
         ++n;
     }

@@ -198,17 +198,18 @@ void draw(PolicyCard& panel, const PanelContext& context, int lane, float right)
         edit.row({"dilation"});
         edit.row({"alpha"});
         edit.row({"tau"});
-        edit.row({"horizon"});
+        edit.row({"horizon", "tau_delta"});
         edit.row({"noise", "draw"});
         edit.row({"gain", "seed"});
         edit.row({"damping", "score_dtype"});
         edit.row({"scope", "pool"});
         edit.row({"prefill"});
         edit.row({"positions"});
+        edit.row({"kv_dtype"});
         edit.row({"shadow"});
         edit.idle_options({"budget", "recent", "sinks", "every", "dilation", "alpha", "tau", "horizon",
-                           "noise", "draw", "gain", "seed", "damping", "score_dtype", "scope", "pool",
-                           "prefill", "positions"});
+                           "tau_delta", "noise", "draw", "gain", "seed", "damping", "score_dtype", "scope",
+                           "pool", "prefill", "positions"});
         draw_overrides(edit);
         draw_sharing(panel.draft.sharing, edit);
         draw_spec(panel, edit);

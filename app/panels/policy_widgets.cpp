@@ -12,7 +12,10 @@ namespace {
 
 /// Returns a shorter label for some options, since the card is narrow.
 std::string_view short_name(std::string_view option) {
-    return option == "score_dtype" ? "sums in" : option == "compensate" ? "grow MLP" : option;
+    return option == "score_dtype"  ? "sums in"
+           : option == "kv_dtype"   ? "K, V in"
+           : option == "compensate" ? "grow MLP"
+                                    : option;
 }
 
 /// Rounds as the widget prints the value, so that the spec stays short.
@@ -118,6 +121,9 @@ void PolicyEditor::widget(std::string_view option, float width) {
     if (option == "gain") return number(option, policy.gain, 0.01f, 0, 20, "%.2f", width);
     if (option == "horizon")
         return integer(option, policy.horizon, 0, 100000, policy.horizon == 0 ? "auto" : "%d steps", width);
+    if (option == "tau_delta")
+        return number(option, policy.tau_delta, 0.001f, 0, 10,
+                      policy.tau_delta == 0 ? "by horizon" : "+%.3f a step", width);
     if (option == "dilation")
         return integer(option, policy.dilation, policy.preset == Preset::dilated ? 1 : 0, 64, "%d", width);
     if (option == "noise")
@@ -133,6 +139,9 @@ void PolicyEditor::widget(std::string_view option, float width) {
         return choice(option, policy.prefill, std::array<const char*, 2>{"oneshot", "stepwise"}, width);
     if (option == "score_dtype")
         return choice(option, policy.score_dtype, std::array<const char*, 3>{"fp32", "fp16", "bf16"}, width);
+    if (option == "kv_dtype")
+        return choice(option, policy.kv_dtype, std::array<const char*, 5>{"auto", "f32", "f16", "bf16", "q8"},
+                      width);
     if (option == "positions")
         return choice(option, policy.positions,
                       std::array<const char*, 3>{"original", "cache index", "compressed"}, width);

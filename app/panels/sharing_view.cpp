@@ -2,6 +2,7 @@
 
 #include "engine/analysis/run_rows.h"
 #include "engine/base/index.h"
+#include "engine/model/kv_default.h"
 #include "engine/policy/lane_spec.h"
 
 #include <algorithm>
@@ -85,12 +86,22 @@ std::string choice_text(const KvSharing& sharing, const ModelConfig& config) {
                                                 : format_kv_sharing(sharing);
 }
 
+/// Returns the type in which the edited lane stores K and V. f32 in traces that do not name it.
+KvType stored_type(const AppState& app, const PolicyEditor& edit) {
+    if (app.run.live())
+        if (const auto model = app.run.engine().model()) return kv_type_for(edit.policy.kv_dtype, *model);
+    const LaneRecord* record = app.record(edit.lane);
+    const KvType type = record != nullptr ? record->info->kv_dtype : edit.policy.kv_dtype;
+    return type == KvType::automatic ? KvType::f32 : type;
+}
+
 void draw_choice(KvSharing& sharing, PolicyEditor& edit, const ModelConfig& config) {
     const PanelContext& context = edit.context;
     edit.label("kv");
     ImGui::SetNextItemWidth(edit.room());
     const ScopedCombo combo("##kv", choice_text(sharing, config).c_str());
     if (!combo.open()) return mark_item(context, "kv");
+    const KvType type = stored_type(context.app, edit);
     for (KvSharing choice : sharing_choices(config)) {
         choice.merge = sharing.merge;
         choice.compensate = sharing.compensate;
@@ -98,8 +109,8 @@ void draw_choice(KvSharing& sharing, PolicyEditor& edit, const ModelConfig& conf
         ModelConfig shared = config;
         shared.n_kv_layers = kv_shape(choice, config).n_layers;
         shared.n_kv_heads = kv_shape(choice, config).n_heads;
-        const std::string line = fmt::format(
-            "{}   {} a token", text, bytes_text(kv_bytes_per_token(shared, static_cast<int>(sizeof(float)))));
+        const std::string line =
+            fmt::format("{}   {} a token", text, bytes_text(kv_bytes_per_token(shared, type)));
         if (ImGui::Selectable(line.c_str(), choice == sharing) && choice != sharing) {
             sharing = choice;
             edit.committed = true;
@@ -151,8 +162,8 @@ void draw_sharing(KvSharing& sharing, PolicyEditor& edit) {
                                  : ""),
         theme::colors().text);
     tooltip(edit.context,
-            "By the equation 2 * KV heads * head_dim * 4 bytes; measured: bytes stored over tokens stored in "
-            "a KV head.");
+            "By the equation 2 * KV heads * bytes of head_dim numbers; measured: bytes stored over tokens "
+            "stored in a KV head.");
     draw_groups(edit.context, layout, app.view.layer, app.view.head, edit.room());
 }
 

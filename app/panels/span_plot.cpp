@@ -95,9 +95,7 @@ void draw_span_plot(const PanelContext& context) {
                                       ? fmt::format("{:.0f} %", double(lifetime.share[shown]) * 100)
                                       : "–";
         notes.push_back(
-            {fmt::format("{} {}  {}  {}", lane,
-                         preset_name(app.run.lane_editor.lanes()[to_index(lane)].policy.preset), share,
-                         span_verdict(lifetime)),
+            {fmt::format("{}  {}  {}", app.run.lane_editor.title(lane), share, span_verdict(lifetime)),
              fmt::format("Lane {}\n× no head stores all of them from: {}\nno head stores any of them from: "
                          "{}\n○ the lane's own next token first differs from lane 0's after: {}",
                          lane, when(lifetime.no_head_has_all), when(lifetime.all_gone),

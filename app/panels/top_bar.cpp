@@ -47,7 +47,7 @@ void edit_draft(TopBar& panel, ImVec2 size) {
     WrappedText& lines = panel.field.lines;
     const float width = room_for_lines(size.x);
     if (std::exchange(panel.draft_is_new, false) || lines.width() != width)
-        lines.set(panel.draft, width, text_width);
+        lines.set(panel.draft, width, drawn_width);
     draw_wrapped_field("##text", panel.field, lines.shown(), size);
     panel.draft = lines.text();
 }

@@ -266,10 +266,7 @@ void draw(WhyPage& page, const PanelContext& context) {
         if (app.run.history_lane(other) && other != app.view.lane) {
             ImGui::SameLine();
             const ScopedColor ink(ImGuiCol_Text, theme::lane_color(other));
-            if (ImGui::SmallButton(
-                    fmt::format("{} {}", other,
-                                preset_name(app.run.lane_editor.lanes()[to_index(other)].policy.preset))
-                        .c_str()))
+            if (ImGui::SmallButton(app.run.lane_editor.title(other).c_str()))
                 run(context, fmt::format("lane.focus {}", other));
         }
     }

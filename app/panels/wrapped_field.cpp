@@ -13,7 +13,7 @@ int break_lines(ImGuiInputTextCallbackData* data) {
     if (data->EventFlag == ImGuiInputTextFlags_CallbackEdit) {
         const std::string_view now(data->Buf, to_index(data->BufTextLen));
         const std::size_t cursor =
-            field.lines.edited(now, field.cursor, to_index(data->CursorPos), text_width);
+            field.lines.edited(now, field.cursor, to_index(data->CursorPos), drawn_width);
         if (now != field.lines.shown()) {
             data->DeleteChars(0, data->BufTextLen);
             data->InsertChars(0, field.lines.shown().c_str());
@@ -26,7 +26,7 @@ int break_lines(ImGuiInputTextCallbackData* data) {
 
 }  // namespace
 
-float text_width(std::string_view text) {
+float drawn_width(std::string_view text) {
     return ImGui::CalcTextSize(text.data(), text.data() + text.size()).x;
 }
 

@@ -16,7 +16,7 @@ struct WrappedField {
 };
 
 /// Returns the width of a text in pixels, in the current font.
-float text_width(std::string_view text);
+float drawn_width(std::string_view text);
 /// Returns the room for lines in a field of this width.
 float room_for_lines(float field_width);
 /// Draws the field, which shows `shown` until it is edited. Undo is off, since it would restore line breaks

@@ -18,6 +18,7 @@ ExportOptions options_of(const ExportRequest& request, bool of_records = false) 
     exports.all_rows = request.all_rows;
     exports.layers = request.layers;
     exports.heads = request.heads;
+    exports.pictures = request.pictures;
     parse_export_list(request.list, exports, of_records);
     return exports;
 }

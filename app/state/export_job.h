@@ -6,6 +6,7 @@
 
 #include "app/state/background_job.h"
 #include "app/state/job_backend.h"
+#include "engine/figure/drawing.h"
 #include "engine/session/session.h"
 #include "engine/trace/recorder.h"
 #include "engine/trace/run_history.h"
@@ -23,6 +24,7 @@ struct ExportRequest {
     std::string list = "mask,heatmap,run";  ///< as `decode --export` takes it
     bool all_rows = false;
     std::vector<int> layers, heads;  ///< as --layers and --heads; empty: all
+    PictureChoice pictures = {};     ///< as --format, --width and --look dark
     bool operator==(const ExportRequest&) const = default;
 };
 

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/policy/lane_names.h"
 #include "engine/policy/spec_text.h"
 #include "engine/session/run_settings.h"
 
@@ -49,6 +50,18 @@ std::string spec_change_words(const LaneSpec& before, const LaneSpec& after) {
 }
 
 }  // namespace
+
+const std::string& LaneEditor::name(int index) const {
+    if (named_ != lanes_) {
+        names_ = lane_names(lanes_);
+        named_ = lanes_;
+    }
+    return names_.at(to_index(index));
+}
+
+std::string LaneEditor::title(int index) const {
+    return fmt::format("{} {}", index, name(index));
+}
 
 void LaneEditor::reset(std::vector<LaneSpec> lanes, bool follow) {
     lanes_ = std::move(lanes);

@@ -20,6 +20,10 @@ class LaneEditor {
     const std::vector<LaneSpec>& lanes() const { return lanes_; }
     int n_lanes() const { return static_cast<int>(lanes_.size()); }
     bool follow() const { return follow_; }
+    /// Returns the lane's name as lane_names() makes it: "h2o", "a2sf alpha=0.2".
+    const std::string& name(int index) const;
+    /// Returns its number and name: "2 a2sf alpha=0.2".
+    std::string title(int index) const;
 
     /// Replaces all lanes for a new run. Sends nothing.
     void reset(std::vector<LaneSpec> lanes, bool follow);
@@ -57,6 +61,8 @@ class LaneEditor {
     void note(Change change);
     Send send_;
     std::vector<LaneSpec> lanes_;
+    mutable std::vector<LaneSpec> named_;  // the lanes that names_ belongs to
+    mutable std::vector<std::string> names_;
     bool follow_ = true;
     std::vector<Change> done_, undone_;
 };

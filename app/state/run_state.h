@@ -116,6 +116,7 @@ class RunState {
     /// Returns the index into history.lanes() of a lane of the editor; nullopt before its first record.
     std::optional<int> history_lane(int lane) const;
     Engine& engine() { return *engine_; }
+    const Engine& engine() const { return *engine_; }
 
   private:
     std::unique_ptr<Engine> engine_;

@@ -45,8 +45,7 @@ std::vector<ShownAnswer> shown_answers(const AppState& app) {
 std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>& answers) {
     if (answers.size() < 2) return {};
     const auto name = [&](int lane) {
-        return fmt::format("lane {} ({})", lane,
-                           preset_name(app.run.lane_editor.lanes()[to_index(lane)].policy.preset));
+        return fmt::format("lane {} ({})", lane, app.run.lane_editor.name(lane));
     };
     const bool all = std::all_of(answers.begin(), answers.end(),
                                  [](const ShownAnswer& shown) { return shown.answer.complete; });

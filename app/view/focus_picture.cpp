@@ -2,6 +2,7 @@
 
 #include "engine/analysis/compare.h"
 #include "engine/analysis/run_rows.h"
+#include "engine/analysis/token_state.h"
 #include "engine/base/index.h"
 #include "engine/figure/heatmap.h"
 
@@ -102,11 +103,7 @@ Drawing focus_picture(const RunHistory& history, int lane, const ViewState& view
     const int g = history.layout(lane).kv_head_from_head(view.layer, view.head);
     const Part part = part_of(view, request);
     std::vector<CellState> states = part.states(CellState::future);
-    part.each_existing([&](int i, int p) {
-        states[part.at(i, p)] = history.stored(lane, g, p, i)     ? CellState::kept
-                                : history.attended(lane, g, p, i) ? CellState::last_seen
-                                                                  : CellState::evicted;
-    });
+    part.each_existing([&](int i, int p) { states[part.at(i, p)] = mask_state(history, lane, g, p, i); });
     FigureTexts texts;
     texts.title = view.mode == HeatMode::attention
                       ? fmt::format("Attention, layer {}, head {}", view.layer, view.head)

@@ -3,7 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/utf8.h"
-#include "engine/policy/lane_spec.h"
+#include "engine/policy/lane_names.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -96,10 +96,13 @@ AnswersFigure answers_figure(const RunInfo& run, const std::vector<ShownAnswer>&
     figure.texts.caption =
         "What a lane says by itself after the prompt, with its settings from the prompt on, whatever the run "
         "feeds it.";
+    std::vector<LaneSpec> lanes;
+    for (const std::string& spec : specs) lanes.push_back(parse_lane_spec(spec));
+    const std::vector<std::string> names = lane_names(lanes);
     for (const ShownAnswer& shown : answers) {
         AnswerLine line;
         const std::string& spec = specs.at(to_index(shown.lane));
-        line.lane = fmt::format("{} {}", shown.lane, preset_name(parse_lane_spec(spec).policy.preset));
+        line.lane = fmt::format("{} {}", shown.lane, names[to_index(shown.lane)]);
         line.settings = spec;
         line.mark = shown.mark;
         line.words = words_of(run, shown);

@@ -8,7 +8,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/number.h"
-#include "engine/policy/lane_spec.h"
+#include "engine/policy/lane_names.h"
 
 #include <fmt/ranges.h>
 
@@ -393,10 +393,12 @@ void check_views(const std::vector<ViewWord>& words, const ViewExport& how, cons
 std::vector<ShownLane> shown_lanes(const RunHistory& history, int focus) {
     const std::vector<LaneRecord>& last = history.steps().back()->lanes;
     std::vector<ShownLane> lanes;
+    std::vector<LaneSpec> specs;
+    for (const LaneRecord& lane : last) specs.push_back(parse_lane_spec(lane.info->spec));
+    const std::vector<std::string> names = lane_names(specs);
     const auto add = [&](int index) {
-        const LaneSpec spec = parse_lane_spec(last[to_index(index)].info->spec);
         lanes.push_back(
-            {index, lane_of(history, index), fmt::format("{} {}", index, preset_name(spec.policy.preset))});
+            {index, lane_of(history, index), fmt::format("{} {}", index, names[to_index(index)])});
     };
     (void)lane_of(history, focus);
     add(focus);

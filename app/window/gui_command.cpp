@@ -56,7 +56,7 @@ void add_story(const RunOptions& run, RunSetup& setup) {
     std::vector<std::string> lanes = run.lanes;
     if (lanes.empty() && model != nullptr && run.prompt.empty() && run.prompt_file.empty())
         lanes = model->lanes;
-    if (lanes.empty()) lanes = {"full", "h2o:budget=64", "keyformer:budget=64,tau=1..2"};
+    if (lanes.empty()) lanes = {"full", "h2o:budget=64", "tova:budget=64"};
     for (const std::string& lane : lanes) setup.lanes.push_back(parse_lane_spec(lane));
 }
 

@@ -8,7 +8,7 @@ namespace keyhole {
 
 namespace {
 
-using Kind = InputEvent::Kind;
+using EventKind = InputEvent::Kind;
 
 /// GLFW codes of left Shift, Ctrl, Alt and Super, then the right ones.
 constexpr int kFirstModifier = 340, kLastModifier = 347;
@@ -29,8 +29,8 @@ bool only_writes(const InputEvent& event) {
 }  // namespace
 
 int InputQueue::modifiers_after(const InputEvent& event) {
-    if (event.kind != Kind::key && event.kind != Kind::button) return mods_;
-    if (event.kind == Kind::button || event.code < kFirstModifier || event.code > kLastModifier)
+    if (event.kind != EventKind::key && event.kind != EventKind::button) return mods_;
+    if (event.kind == EventKind::button || event.code < kFirstModifier || event.code > kLastModifier)
         return event.mods;
     // X11 reports the modifiers as they were before the event, so a modifier key does not include itself.
     const int own = 1 << ((event.code - kFirstModifier) % 4);
@@ -42,26 +42,27 @@ int InputQueue::modifiers_after(const InputEvent& event) {
 
 void InputQueue::push(InputEvent event) {
     event.mods = mods_ = modifiers_after(event);
-    if (event.kind == Kind::text && !events_.empty() && may_write(events_.back()))
+    if (event.kind == EventKind::text && !events_.empty() && may_write(events_.back()))
         events_.back().character = event.character;
     else
         events_.push_back(event);
 }
 
 bool InputQueue::fits(const InputEvent& event, const std::vector<InputEvent>& frame, KeyTurn keys) const {
-    if (keys == KeyTurn::waits && (event.is_press() || event.kind == Kind::text)) return false;
+    if (keys == KeyTurn::waits && (event.is_press() || event.kind == EventKind::text)) return false;
     if (frame.empty()) return true;
     const InputEvent& last = frame.back();
-    if (last.kind == Kind::button) return false;
-    if (last.kind == Kind::wheel && (event.kind != Kind::wheel || event.mods != last.mods)) return false;
+    if (last.kind == EventKind::button) return false;
+    if (last.kind == EventKind::wheel && (event.kind != EventKind::wheel || event.mods != last.mods))
+        return false;
     if (last.is_press() && !(keys == KeyTurn::typing && only_writes(last)))
         return event.is_press() && event.action == InputEvent::Action::again && event.code == last.code;
-    if (event.kind == Kind::button)
+    if (event.kind == EventKind::button)
         return buttons_ == 0 || std::none_of(frame.begin(), frame.end(), [](const InputEvent& before) {
-                   return before.kind == Kind::move;
+                   return before.kind == EventKind::move;
                });
-    if (event.kind == Kind::move || event.kind == Kind::leave)
-        return last.kind == Kind::move || last.kind == Kind::leave;
+    if (event.kind == EventKind::move || event.kind == EventKind::leave)
+        return last.kind == EventKind::move || last.kind == EventKind::leave;
     return true;
 }
 
@@ -71,7 +72,7 @@ std::vector<InputEvent> InputQueue::take_frame(KeyTurn keys) {
         frame.push_back(events_.front());
         events_.pop_front();
     }
-    if (!frame.empty() && frame.back().kind == Kind::button) {
+    if (!frame.empty() && frame.back().kind == EventKind::button) {
         const unsigned bit = 1u << frame.back().code;
         buttons_ = frame.back().action == InputEvent::Action::press ? buttons_ | bit : buttons_ & ~bit;
     }

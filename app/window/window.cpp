@@ -180,14 +180,20 @@ void listen(ScriptInput& script, ScriptInput& before) {
 
 using Clock = std::chrono::steady_clock;
 
-/// Frames caused only by new rows come this far apart, since the processor is for decoding. Other frames
-/// come as quickly as screens show them.
-constexpr double kRowFrameS = 1.0 / 25, kFrameS = 1.0 / 60;
+/// Frames that the user causes come as quickly as screens show them.
+constexpr double kFrameS = 1.0 / 60;
 
-/// Processes events until the next frame is due.
-void wait_for_turn(Clock::time_point last_frame, bool rows_alone) {
+/// Returns the seconds between two frames that only new steps cause. The processor is for decoding: there are
+/// at most 20 frames a second, and fewer where a frame takes long (software GL), so that drawing takes about
+/// 15 % of the time. frame_s: seconds that a frame takes.
+double between_steps_s(double frame_s) {
+    return std::clamp(frame_s / 0.15, 1.0 / 20, 1.0 / 4);
+}
+
+/// Processes events until the next frame is due. step_frame_s: see between_steps_s().
+void wait_for_turn(Clock::time_point last_frame, bool steps_alone, double step_frame_s) {
     for (;;) {
-        const double apart = rows_alone && g_frames_wanted == 0 ? kRowFrameS : kFrameS;
+        const double apart = steps_alone && g_frames_wanted == 0 ? step_frame_s : kFrameS;
         const double left = apart - std::chrono::duration<double>(Clock::now() - last_frame).count();
         if (left <= 0) return;
         glfwWaitEventsTimeout(left);
@@ -370,6 +376,7 @@ class WindowLoop {
     /// The trace of the command line is not read yet. Without it there is nothing to show.
     bool starting_ = false;
     Clock::time_point last_frame_;
+    double frame_s_ = 0;      ///< seconds that a frame takes, averaged over the last ones
     int frames_to_wait_ = 0;  ///< frames to draw before the script's next command
 };
 
@@ -433,6 +440,8 @@ void WindowLoop::run() {
             continue;
         }
         draw();
+        const double took = std::chrono::duration<double>(Clock::now() - last_frame_).count();
+        frame_s_ += (took - frame_s_) / 8;
         if (scripted() && options_.script->done()) app_.requests.quit = true;
     }
     (void)save_settings(options_.settings, app_.view, app_.recent);
@@ -457,7 +466,8 @@ void WindowLoop::wait_for_events(bool behind) {
                               : report_.wanted()             ? 0.1
                               : ImGui::GetIO().WantTextInput ? 0.4  // for the blinking caret
                                                              : 10.0);
-    if (!scripted() || g_frames_wanted == 0) wait_for_turn(last_frame_, app_.maps.complete);
+    if (!scripted() || g_frames_wanted == 0)
+        wait_for_turn(last_frame_, app_.maps.complete, between_steps_s(frame_s_));
 }
 
 /// Runs the script's next command once the last one has been drawn. Returns true if it ran one.

@@ -123,7 +123,9 @@ void add_lifetimes(const RunHistory& history, int lane, LaneMetrics& out) {
     const std::span<const int> tokens =
         std::span(info.tokens).first(std::min(info.tokens.size(), to_index(info.last_row + 1)));
     const std::vector<TokenClass> classes = token_classes(history.run(), tokens);
+    const std::vector<WordClass> words = word_classes(history.run(), tokens);
     std::array<Mean, kTokenClasses> by_class;
+    std::array<Mean, kWordClasses> by_word;
     Mean all;
     for (int p = 0; p < static_cast<int>(tokens.size()); ++p) {
         Mean of_token;
@@ -131,11 +133,16 @@ void add_lifetimes(const RunHistory& history, int lane, LaneMetrics& out) {
             of_token.add(lifetime(p, history.evicted_at(lane, g, p), info.last_row));
         if (p < kLifetimePositions) out.lifetime_by_position.push_back(of_token.value());
         by_class[to_index(static_cast<int>(classes[to_index(p)]))].add(of_token.value());
+        by_word[to_index(static_cast<int>(words[to_index(p)]))].add(of_token.value());
         all.add(of_token.value());
     }
     for (std::size_t c = 0; c < by_class.size(); ++c) {
         out.lifetime_by_class[c] = by_class[c].value();
         out.tokens_by_class[c] = static_cast<int>(by_class[c].n);
+    }
+    for (std::size_t c = 0; c < by_word.size(); ++c) {
+        out.lifetime_by_word_class[c] = by_word[c].value();
+        out.tokens_by_word_class[c] = static_cast<int>(by_word[c].n);
     }
     out.lifetime = all.value();
 }

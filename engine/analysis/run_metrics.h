@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/analysis/token_class.h"
+#include "engine/analysis/word_class.h"
 #include "engine/trace/run_history.h"
 
 #include <array>
@@ -42,6 +43,9 @@ struct LaneMetrics {
     std::vector<double> lifetime_by_position;
     std::array<double, kTokenClasses> lifetime_by_class;  ///< NaN for classes that the text lacks
     std::array<int, kTokenClasses> tokens_by_class{};
+    /// The same by Keyhole's own classes of words (word_class.h), beside the tags of TOVA's table 2.
+    std::array<double, kWordClasses> lifetime_by_word_class;
+    std::array<int, kWordClasses> tokens_by_word_class{};
     double lifetime = kNone;  ///< of all tokens
     /// [lane][n_layers], over rows before the texts diverge, including the record of the prompt; 1 with
     /// itself, NaN if there are no such rows.

@@ -70,6 +70,13 @@ TokenPresence presence(const RunHistory& history, int lane, int kv_head, int pos
     return history.stored(by, kv_head, position, row) ? TokenPresence::attended : TokenPresence::leaving;
 }
 
+CellState mask_state(const RunHistory& history, int lane, int kv_head, int position, int row) {
+    if (position > row) return CellState::future;
+    if (history.stored(lane, kv_head, position, row))
+        return history.hidden(lane, kv_head, position, row) ? CellState::hidden : CellState::kept;
+    return history.attended(lane, kv_head, position, row) ? CellState::last_seen : CellState::evicted;
+}
+
 std::string presence_text(const RunHistory& history, int lane, int kv_head, int position, int row) {
     const TokenPresence is = presence(history, lane, kv_head, position, row);
     const bool pinned = history.pinned(lane_of_row(history, lane, row), kv_head, position, row);

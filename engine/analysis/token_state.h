@@ -2,6 +2,7 @@
 /// menu. Only reads the history; used on the window's thread; knows no GL.
 #pragma once
 
+#include "engine/figure/reduce.h"
 #include "engine/trace/run_history.h"
 
 #include <optional>
@@ -15,6 +16,8 @@ namespace keyhole {
 enum class TokenPresence { future, attended, hidden, leaving, evicted };
 /// attended and leaving: seen by the row; leaving: then evicted by it.
 TokenPresence presence(const RunHistory& history, int lane, int kv_head, int position, int row);
+/// Returns the same for the mask of a lane: in pictures, hidden tokens are those that stay stored.
+CellState mask_state(const RunHistory& history, int lane, int kv_head, int position, int row);
 /// Returns text such as "stored, and attended by the row", with the reason if a stored token was hidden.
 std::string presence_text(const RunHistory& history, int lane, int kv_head, int position, int row);
 

@@ -6,6 +6,7 @@
 /// not depend on which other lanes run.
 #pragma once
 
+#include "engine/base/kv_type.h"
 #include "engine/model/model.h"
 #include "engine/policy/params.h"
 #include "engine/policy/prefill_sink.h"
@@ -78,6 +79,9 @@ class Backend {
     virtual std::string name() const = 0;  ///< "cpu, 2 threads, AVX3_ZEN4"
     /// True where weights and caches are in a device's memory: a second backend needs them a second time.
     virtual bool on_device() const { return false; }
+    /// Returns the type in which a lane's K and V are stored; wanted: PolicyParams::kv_dtype. Throws
+    /// Error(unsupported) where the backend cannot store it.
+    virtual KvType kv_type(KvType wanted) const = 0;
     /// Returns an empty cache for a variant of the backend's model (made by shared_model()), or for the model
     /// itself when null. The cache keeps its variant loaded. Throws Error(unsupported) where the backend
     /// cannot run variants.

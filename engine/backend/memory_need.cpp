@@ -1,6 +1,7 @@
 #include "engine/backend/memory_need.h"
 
 #include "engine/base/resource_use.h"
+#include "engine/model/kv_default.h"
 
 #include <unistd.h>
 
@@ -50,13 +51,15 @@ MemoryNeed memory_need(const Model& model, std::int64_t context, int batch, int 
     MemoryNeed need;
     need.weights = weight_bytes(model);
     const KvLayout& layout = model.layout();
-    std::int64_t slot_floats = 0, widest_layer = 0;
+    const std::int64_t row_bytes = kv_row_bytes(kv_type_for(KvType::automatic, model), c.head_dim);
+    std::int64_t slot_bytes = 0, widest_layer = 0;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const auto n_readers = static_cast<std::int64_t>(layout.kv_head(g).readers.size());
-        slot_floats += 2 * c.head_dim + 2 + n_readers;  // K, V; position, order; one running score per reader
+        // K, V; position, order; one running score per reader.
+        slot_bytes += 2 * row_bytes + (2 + n_readers) * kFloat;
     }
     constexpr std::int64_t kRoom = 64;  // a cache has room for this many decoded tokens before it grows
-    need.cache = batch * (context + kRoom) * slot_floats * kFloat;
+    need.cache = batch * (context + kRoom) * slot_bytes;
     for (int l = 0; l < c.n_layers; ++l)
         widest_layer =
             std::max<std::int64_t>(widest_layer, layout.first_of_layer(l + 1) - layout.first_of_layer(l));

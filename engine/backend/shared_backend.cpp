@@ -97,6 +97,10 @@ bool SharedBackend::on_device() const {
     return owned_->backend->on_device();
 }
 
+KvType SharedBackend::kv_type(KvType wanted) const {
+    return owned_->backend->kv_type(wanted);
+}
+
 std::unique_ptr<KvCache> SharedBackend::make_cache(const ResolvedPolicy& policy,
                                                    std::shared_ptr<const Model> variant) {
     const Turn turn(owned_->turns);

@@ -4,13 +4,19 @@
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/number.h"
+#include "engine/policy/lane_spec.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cmath>
 
 namespace keyhole {
 
 namespace {
-constexpr std::string_view kHeader = "questions,lane,question,right,nats,tokens,bytes\n";
+constexpr std::string_view kHeader = "questions,lane,question,right,nats,tokens,bytes,measures\n";
+/// Of files from before there were measures.
+constexpr std::string_view kOldHeader = "questions,lane,question,right,nats,tokens,bytes\n";
 constexpr std::string_view kModel = " model=", kBackend = " backend=";
 
 /// The parts of a set's name, as asked_on() and identities join them: the questions, the model, the backend.
@@ -36,17 +42,44 @@ struct Answer {
     Outcome outcome;
 };
 
+/// Reads `0.5;0.25`.
+std::vector<double> parse_measures(std::string_view text) {
+    std::vector<double> measures;
+    while (!text.empty()) {
+        const std::string_view item = text.substr(0, text.find(';'));
+        measures.push_back(read_number("measure", item, 0.0, 1.0));
+        text.remove_prefix(std::min(item.size() + 1, text.size()));
+    }
+    return measures;
+}
+
+/// Returns the lane of an answer from before lanes had a number type, when K and V were f32.
+std::string stored_as_f32(const std::string& lane) {
+    try {
+        LaneSpec spec = parse_lane_spec(lane);
+        if (spec.policy.kv_dtype == KvType::automatic) spec.policy.kv_dtype = KvType::f32;
+        return format_lane_spec(spec);
+    } catch (const Error&) {
+        return lane;
+    }
+}
+
 /// Parses a line of the file. Throws Error(wrong_use) for anything that eval cannot have written.
-Answer parse_answer(std::string_view line) {
+Answer parse_answer(std::string_view line, bool is_old) {
     constexpr int kMost = 1 << 24;
     const std::vector<std::string> fields = split_csv(line);
-    if (fields.size() != 7)
-        fail(ErrorCode::wrong_use, "'{}' has {} fields, not 7", shown_text(line), fields.size());
+    const std::size_t n_fields = is_old ? 7 : 8;
+    if (fields.size() != n_fields)
+        fail(ErrorCode::wrong_use, "'{}' has {} fields, not {}", shown_text(line), fields.size(), n_fields);
     Answer answer{fields[0], fields[1], read_number("question", fields[2], 0, kMost), {}};
     answer.outcome.right = read_number("right", fields[3], 0, 1) == 1;
     answer.outcome.nats = read_number("nats", fields[4], 0.0);
     answer.outcome.n_tokens = read_number("tokens", fields[5], 1, kMost);
     answer.outcome.n_bytes = read_number("bytes", fields[6], 0, kMost);
+    if (is_old)
+        answer.lane = stored_as_f32(answer.lane);
+    else
+        answer.outcome.measures = parse_measures(fields[7]);
     return answer;
 }
 }  // namespace
@@ -85,11 +118,30 @@ std::vector<std::string> split_csv(std::string_view line) {
     return fields;
 }
 
+namespace {
+
+/// Returns the lines of a file of seven fields with an eighth, empty one, and lanes that name their type.
+std::string in_this_version(std::string_view old) {
+    std::string text(kHeader);
+    for (old.remove_prefix(kOldHeader.size()); !old.empty(); old.remove_prefix(old.find('\n') + 1)) {
+        std::vector<std::string> fields = split_csv(old.substr(0, old.find('\n')));
+        fields[1] = stored_as_f32(fields[1]);
+        for (const std::string& field : fields) text += csv_field(field) + ",";
+        text += "\n";
+    }
+    return text;
+}
+
+}  // namespace
+
 AnswerFile::AnswerFile(std::filesystem::path path) : path_(std::move(path)) {
     std::error_code error;
     const std::string text = std::filesystem::exists(path_, error) ? read_text_file(path_) : std::string();
     const std::size_t whole = read_answers(text);
-    if (whole < text.size()) std::filesystem::resize_file(path_, whole, error);
+    if (text.starts_with(kOldHeader))
+        write_text_file(path_, in_this_version(std::string_view(text).substr(0, whole)));
+    else if (whole < text.size())
+        std::filesystem::resize_file(path_, whole, error);
     out_.open(path_, std::ios::binary | std::ios::app);
     if (error) out_.setstate(std::ios::failbit);
     if (whole == 0) out_ << kHeader;
@@ -103,18 +155,19 @@ std::size_t AnswerFile::read_answers(std::string_view text) {
              "{}:{} is no answer of a sweep: {}; move the file away or give another --out", path_.string(),
              line, why);
     };
-    if (!text.starts_with(kHeader)) {
+    const bool is_old = text.starts_with(kOldHeader);
+    if (!is_old && !text.starts_with(kHeader)) {
         // Cut off in the first line, or a different file.
         if (!kHeader.starts_with(text))
             refuse(1, fmt::format("'{}' is not its header", shown_text(text.substr(0, text.find('\n')))));
         return 0;
     }
-    std::size_t at = kHeader.size();
+    std::size_t at = is_old ? kOldHeader.size() : kHeader.size();
     for (std::size_t line = 2; at < text.size(); ++line) {
         const std::size_t end = text.find('\n', at);
         if (end == std::string_view::npos) break;  // cut off
         try {
-            Answer answer = parse_answer(text.substr(at, end - at));
+            Answer answer = parse_answer(text.substr(at, end - at), is_old);
             known_[{std::move(answer.set), std::move(answer.lane)}][answer.question] = answer.outcome;
         } catch (const Error& error) {
             refuse(line, error.what());
@@ -158,8 +211,9 @@ void AnswerFile::add(const std::string& set, const std::string& lane, int questi
              "its weights may be damaged",
              question, lane);
     known_[{set, lane}][question] = outcome;
-    out_ << fmt::format("{},{},{},{},{},{},{}\n", csv_field(set), csv_field(lane), question,
-                        outcome.right ? 1 : 0, outcome.nats, outcome.n_tokens, outcome.n_bytes);
+    out_ << fmt::format("{},{},{},{},{},{},{},{}\n", csv_field(set), csv_field(lane), question,
+                        outcome.right ? 1 : 0, outcome.nats, outcome.n_tokens, outcome.n_bytes,
+                        fmt::join(outcome.measures, ";"));
 }
 
 void AnswerFile::flush() {

@@ -15,8 +15,10 @@ namespace keyhole {
 
 class AnswerFile {
   public:
-    /// Reads an existing file and drops an incomplete last line. Throws Error(bad_file), naming the line, if
-    /// a line is not the file's own; the file then stays as it is. Throws Error(io).
+    /// Reads an existing file and drops an incomplete last line. A file from before answers had measures is
+    /// written anew: that field is empty, and its lanes have kv_dtype=f32, as all had then. Throws
+    /// Error(bad_file), naming the line, if a line is not the file's own; the file then stays as it is.
+    /// Throws Error(io).
     explicit AnswerFile(std::filesystem::path path);
 
     /// Returns a known answer. question: its number in the set.

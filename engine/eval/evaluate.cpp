@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/digest.h"
+#include "engine/model/kv_default.h"
 #include "engine/model/kv_sharing.h"
 
 #include <algorithm>
@@ -45,6 +46,7 @@ std::string digest_of(std::string_view text) {
 
 std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& backend,
                          std::span<const LaneSpec> lanes, const Question& question, const TokenNats& each) {
+    if (question.answer) return question.answer(model, backend, lanes);
     RunSpec spec;
     spec.prompt_tokens = question.prompt;
     spec.forced = question.fed;
@@ -173,6 +175,32 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
     return set;
 }
 
+namespace {
+
+LaneScore::Measure score_measure(std::span<const Outcome> outcomes, std::span<const Outcome> reference,
+                                 std::size_t m, bool is_share) {
+    const auto n = static_cast<int>(outcomes.size());
+    std::vector<double> values, differences;
+    int n_right = 0, only_this = 0, only_reference = 0;
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        const double mine = outcomes[i].measures.at(m), other = reference[i].measures.at(m);
+        values.push_back(mine);
+        differences.push_back(mine - other);
+        n_right += mine > 0 ? 1 : 0;
+        only_this += mine > other ? 1 : 0;
+        only_reference += mine < other ? 1 : 0;
+    }
+    if (!is_share) {
+        Estimate mean = mean_estimate(values);  // of values from 0 to 1
+        if (n > 1) mean.interval = {std::max(mean.interval.low, 0.0), std::min(mean.interval.high, 1.0)};
+        return {mean, mean_estimate(differences)};
+    }
+    return {{static_cast<double>(n_right) / n, wilson_interval(n_right, n)},
+            paired_difference(only_reference, only_this, n)};
+}
+
+}  // namespace
+
 LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome> reference) {
     KH_ASSERT(outcomes.size() == reference.size() && !outcomes.empty());
     LaneScore score;
@@ -202,9 +230,19 @@ LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome>
     return score;
 }
 
+LaneScore score_lane(const QuestionSet& set, std::span<const Outcome> outcomes,
+                     std::span<const Outcome> reference) {
+    LaneScore score = score_lane(outcomes, reference);
+    for (std::size_t m = 0; m < set.measures.size(); ++m)
+        score.measures.push_back(score_measure(outcomes, reference, m, set.measures[m].is_share));
+    return score;
+}
+
 std::size_t lanes_that_fit(const Model& model, std::span<const LaneSpec> lanes, int context, double bytes) {
     constexpr std::size_t kMost = 256;
-    const auto token_bytes = static_cast<double>(kv_bytes_per_token(model.config(), sizeof(float)));
+    const auto bytes_of = [&](KvType type, int n) {
+        return static_cast<double>(kv_bytes_per_token(model.config(), kv_type_for(type, model)) * n);
+    };
     double sum = 0;
     std::size_t n = 0;
     for (; n < std::min(lanes.size(), kMost); ++n) {
@@ -214,7 +252,7 @@ std::size_t lanes_that_fit(const Model& model, std::span<const LaneSpec> lanes, 
         };
         int most = stored(policy);
         for (const ResolvedPolicy& variant : policy.variants) most = std::max(most, stored(variant));
-        sum += token_bytes * (most + (policy.shadow ? context : 0));
+        sum += bytes_of(policy.kv_dtype, most) + bytes_of(KvType::f32, policy.shadow ? context : 0);
         if (sum > bytes) break;
     }
     return std::max<std::size_t>(n, 1);

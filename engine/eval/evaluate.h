@@ -16,6 +16,16 @@
 
 namespace keyhole {
 
+struct Outcome {
+    double nats = 0;   ///< sum over `fed` of -ln p
+    int n_tokens = 0;  ///< size of `fed`
+    int n_bytes = 0;   ///< of the question
+    /// Every token of `fed` was the lane's most likely one: greedy decoding gives exactly this.
+    bool right = false;
+    std::vector<double> measures{};  ///< in the order of QuestionSet::measures, each 0 to 1
+    std::string text{};              ///< what the lane answered, where measures are; else empty
+};
+
 /// The prompt is processed and evicted from at once, as the lane's policy says. Then `fed` goes in, one token
 /// and one eviction a row.
 struct Question {
@@ -23,14 +33,10 @@ struct Question {
     std::vector<int> fed;  ///< the scored tokens, each by the distribution of the row before it
     int n_bytes = 0;       ///< of the text of `fed`
     int distance = 0;      ///< tokens between the fact that is asked for and the answer; 0: text
-};
-
-struct Outcome {
-    double nats = 0;   ///< sum over `fed` of -ln p
-    int n_tokens = 0;  ///< size of `fed`
-    int n_bytes = 0;   ///< of the question
-    /// Every token of `fed` was the lane's most likely one: greedy decoding gives exactly this.
-    bool right = false;
+    /// Set: answers the question in place of ask(), with one outcome per lane.
+    std::function<std::vector<Outcome>(const std::shared_ptr<const Model>&, Backend&,
+                                       std::span<const LaneSpec>)>
+        answer{};
 };
 
 /// Receives -ln p of fed token `token` (0 .. size of `fed` - 1) in a lane.
@@ -47,15 +53,24 @@ std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& bac
 std::vector<std::unique_ptr<KvCache>> hold_models(const std::shared_ptr<const Model>& model, Backend& backend,
                                                   std::span<const LaneSpec> lanes);
 
+/// A measure of an answer, besides its likelihood.
+struct MeasureKind {
+    std::string name;       ///< in files: "rouge1"
+    std::string label;      ///< in plots: "ROUGE-1"
+    bool is_share = false;  ///< 0 or 1 for each question, so that its mean is a share
+};
+
 /// Questions that are made on demand.
 struct QuestionSet {
-    std::string name;  ///< "text" or the task's
+    std::string name;  ///< "text", the task's, or that of the user's file
     bool is_task = false;
     int n_questions = 0;
     std::string description;  ///< one line: what is measured
     /// Everything that question i depends on, the model included: equal identities ask the same.
     std::string identity;
     std::function<Question(int)> make;
+    std::vector<MeasureKind> measures{};  ///< empty: `right` and the likelihood alone
+    int n_caches = 1;                     ///< that a lane holds at a time while it answers
 };
 
 /// Makes questions from windows of a text. Each window begins with the tokenizer's begin-of-text and has
@@ -97,9 +112,17 @@ struct LaneScore {
     Estimate nats_difference;
     int n_questions = 0;
     std::int64_t n_tokens = 0;
+    struct Measure {
+        Estimate value;       ///< mean over questions; of a share with Wilson's interval, else Student's
+        Estimate difference;  ///< to the first lane, question by question
+    };
+    std::vector<Measure> measures;  ///< in the order of QuestionSet::measures
 };
 
-/// outcomes, reference: of the same questions in the same order.
+/// outcomes, reference: of the same questions of the set in the same order.
+LaneScore score_lane(const QuestionSet& set, std::span<const Outcome> outcomes,
+                     std::span<const Outcome> reference);
+/// The same without measures.
 LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome> reference);
 
 /// Returns how many of the first lanes may answer together, so that what they store of a context after the

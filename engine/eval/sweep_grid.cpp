@@ -27,10 +27,10 @@ std::string_view without_percent(std::string_view text, bool* percent) {
     return text.substr(0, text.size() - 1);
 }
 
-void add_range(Vary& vary, std::string_view item) {
+void add_range(Vary& vary, std::string_view where, std::string_view item) {
     const auto refuse = [&](std::string_view why) {
-        fail(ErrorCode::wrong_use, "--vary {}: the range '{}' {}; write 64..1024*2 or 0..1+0.1",
-             shown_text(vary.key), shown_text(item), why);
+        fail(ErrorCode::wrong_use, "{}: the range '{}' {}; write 64..1024*2 or 0..1+0.1", where,
+             shown_text(item), why);
     };
     const std::size_t dots = item.find(".."), mark = item.find_first_of("*+", dots);
     if (mark == std::string_view::npos) refuse("has no step");
@@ -63,6 +63,22 @@ std::size_t next_comma(std::string_view text) {
     return text.size();
 }
 
+/// has_schedules: a range without a step is one value.
+void add_values(Vary& vary, std::string_view where, std::string_view rest, bool has_schedules) {
+    while (!rest.empty()) {
+        const std::size_t comma = next_comma(rest);
+        const std::string_view item = rest.substr(0, comma);
+        if (item.find("..") != std::string_view::npos &&
+            !(has_schedules && item.find_first_of("*+") == std::string_view::npos))
+            add_range(vary, where, item);
+        else
+            vary.values.emplace_back(item);
+        if (vary.values.size() > kMostValues)
+            fail(ErrorCode::wrong_use, "{}: it has more than {} values", where, kMostValues);
+        rest.remove_prefix(std::min(comma + 1, rest.size()));
+    }
+}
+
 /// Returns whether the key applies to a lane that keeps everything: only those of KV sharing do.
 bool varies_full(const Vary& vary) {
     return vary.key == "kv" || vary.key == "merge" || vary.key == "compensate";
@@ -85,22 +101,15 @@ Vary parse_vary(std::string_view text) {
         for (std::string_view key : known) names += fmt::format(" {}", key);
         fail(ErrorCode::wrong_use, "--vary: lanes have no key '{}'; keys are{}", shown_text(name), names);
     }
-    std::string_view rest = text.substr(equals + 1);
-    while (!rest.empty()) {
-        const std::size_t comma = next_comma(rest);
-        const std::string_view item = rest.substr(0, comma);
-        // tau=1..2 is one value; a range has a step.
-        if (item.find("..") != std::string_view::npos &&
-            !(name == "tau" && item.find_first_of("*+") == std::string_view::npos))
-            add_range(vary, item);
-        else
-            vary.values.emplace_back(item);
-        if (vary.values.size() > kMostValues)
-            fail(ErrorCode::wrong_use, "--vary {}: it has more than {} values", shown_text(vary.key),
-                 kMostValues);
-        rest.remove_prefix(std::min(comma + 1, rest.size()));
-    }
+    // tau=1..2 is one value; a range has a step.
+    add_values(vary, fmt::format("--vary {}", shown_text(vary.key)), text.substr(equals + 1), name == "tau");
     return vary;
+}
+
+std::vector<std::string> parse_values(std::string_view where, std::string_view items) {
+    Vary vary;
+    add_values(vary, where, items, false);
+    return vary.values;
 }
 
 std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::vector<Vary>& varies) {
@@ -117,16 +126,17 @@ std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::v
     const auto add = [&](GridCell cell) {
         if (specs.insert(format_lane_spec(cell.spec)).second) cells.push_back(std::move(cell));
     };
-    for (const LaneSpec& lane : lanes) {
+    for (std::size_t index = 0; index < lanes.size(); ++index) {
+        const LaneSpec& lane = lanes[index];
         const std::string name = format_lane_spec(lane);
         const bool is_full = lane.policy.preset == Preset::full;
         if (is_full && std::none_of(varies.begin(), varies.end(), varies_full)) {
-            add({lane, name, {}});
+            add({lane, name, static_cast<int>(index), {}});
             continue;
         }
         std::vector<std::size_t> at(varies.size(), 0);
         for (bool more = true; more;) {
-            GridCell cell{lane, name, {}};
+            GridCell cell{lane, name, static_cast<int>(index), {}};
             for (std::size_t i = 0; i < varies.size(); ++i) {
                 const bool varies_it = !is_full || varies_full(varies[i]);
                 cell.values.push_back(varies_it ? varies[i].values[at[i]] : std::string());

@@ -23,9 +23,13 @@ struct Vary {
 /// the fault, or a key that lanes do not have.
 Vary parse_vary(std::string_view text);
 
+/// Parses the items alone, for lists of other things. where: what messages begin with, such as "--depths".
+std::vector<std::string> parse_values(std::string_view where, std::string_view items);
+
 struct GridCell {
     LaneSpec spec;
-    std::string lane;  ///< as given, before values were varied
+    std::string lane;    ///< as given, before values were varied
+    int lane_index = 0;  ///< in the list of lanes
     /// One per Vary, "" where the key does not apply to `full`; empty: not varied.
     std::vector<std::string> values;
 };

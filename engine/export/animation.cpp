@@ -1,5 +1,6 @@
 #include "engine/export/animation.h"
 
+#include "engine/analysis/token_state.h"
 #include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/threads.h"
@@ -119,11 +120,7 @@ Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_he
     for (const int g : kv_heads) {
         const KvHead& head = history.layout(lane).kv_head(g);
         figure.row_axis.tokens.push_back(fmt::format("{}.{}", head.owner_layer, head.index));
-        for (int p = 0; p <= last_row; ++p)
-            figure.states.push_back(p > row                                 ? CellState::future
-                                    : history.stored(lane, g, p, row)       ? CellState::kept
-                                    : history.evicted_at(lane, g, p) == row ? CellState::last_seen
-                                                                            : CellState::evicted);
+        for (int p = 0; p <= last_row; ++p) figure.states.push_back(mask_state(history, lane, g, p, row));
     }
     for (int p = 0; p <= last_row; ++p) {
         // Include later tokens: labels that grow would change the size of the picture.

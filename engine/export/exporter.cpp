@@ -10,6 +10,7 @@
 #include "engine/policy/attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -87,8 +88,9 @@ struct LaneStreams {
     KvLayout layout;
     std::vector<int> kv_heads;  // those of the export
     std::unique_ptr<Stream> attention, logits, noise, scores, shadow;
-    bool has_shadow = false;        // at least one of its rows came
-    std::vector<float> thresholds;  // [n_rows, n_kv_heads]
+    bool has_shadow = false;              // at least one of its rows came
+    std::atomic<bool> has_noise = false;  // at least one value was drawn
+    std::vector<float> thresholds;        // [n_rows, n_kv_heads]
 
     std::vector<Stream*> streams() const {
         std::vector<Stream*> all{attention.get(), logits.get(), noise.get(), scores.get(), shadow.get()};
@@ -173,11 +175,10 @@ void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, cons
         std::function<void(const ExportProgress&)> write;
     };
     const std::vector<Part> parts = {
+        {options.mask || options.mask_table, "mask-table",
+         [&](const ExportProgress&) { write_evicted_at(rows, folder / "evicted_at.npy"); }},
         {options.mask, "mask",
-         [&](const ExportProgress& p) {
-             write_evicted_at(rows, folder / "evicted_at.npy");
-             write_masks(rows, options.pictures, folder, p);
-         }},
+         [&](const ExportProgress& p) { write_masks(rows, options.pictures, folder, p); }},
         {options.heatmap, "heatmap",
          [&](const ExportProgress& p) { write_heatmaps(rows, options.pictures, folder, p); }},
         {options.frames, "frames",
@@ -353,8 +354,12 @@ struct ExportSink::Impl final : PrefillSink {
             write_heads(lane.layout, *lane.attention, step.row, values, values.attention);
         if (lane.logits && !values.logits.empty())
             write_heads(lane.layout, *lane.logits, step.row, values, values.logits);
-        if (lane.noise && !values.noise.empty())
+        if (lane.noise && !values.noise.empty()) {
             write_heads(lane.layout, *lane.noise, step.row, values, values.noise);
+            if (std::any_of(values.noise.begin(), values.noise.end(),
+                            [](float value) { return !std::isnan(value); }))
+                lane.has_noise = true;
+        }
         if (lane.shadow && !values.shadow.empty()) write_shadow(lane, step.row, values.shadow);
         if (!lane.scores || values.scores.empty()) return;
         std::vector<float> line(to_index(range.n_positions()));
@@ -375,7 +380,19 @@ struct ExportSink::Impl final : PrefillSink {
         each_lane(tile, &LaneStreams::shadow, head_unit(tile));  // nothing was evicted yet
     }
     void logits(const PrefillTile& tile) override { each_lane(tile, &LaneStreams::logits, head_unit(tile)); }
-    void noise(const PrefillTile& tile) override { each_lane(tile, &LaneStreams::noise, head_unit(tile)); }
+    void noise(const PrefillTile& tile) override {
+        each_lane(tile, &LaneStreams::noise, head_unit(tile));
+        const auto drawn = [&](int row) {
+            const float* begin = tile.values + std::int64_t{row} * tile.n_columns;
+            return std::any_of(begin, begin + tile.first_row + row + 1,
+                               [](float value) { return !std::isnan(value); });
+        };
+        bool any = false;
+        for (int row = 0; row < tile.n_rows && !any; ++row) any = drawn(row);
+        if (!any) return;
+        for (std::size_t i = 0; i < lanes.size(); ++i)
+            if (tile.lane < 0 || to_index(tile.lane) == i) lanes[i]->has_noise = true;
+    }
     void scores(const PrefillTile& tile) override {
         for (std::size_t i = 0; i < lanes.size(); ++i) {
             if ((tile.lane >= 0 && to_index(tile.lane) != i) || !lanes[i]->scores) continue;
@@ -443,7 +460,10 @@ struct ExportSink::Impl final : PrefillSink {
             };
             open(lanes[i]->attention, arrays.attention);
             open(lanes[i]->logits, arrays.logits);
-            open(lanes[i]->noise, arrays.noise);
+            if (lanes[i]->has_noise)
+                open(lanes[i]->noise, arrays.noise);
+            else if (lanes[i]->noise)
+                std::filesystem::remove(lanes[i]->noise->path());
             open(lanes[i]->scores, arrays.scores);
             if (lanes[i]->has_shadow)
                 open(lanes[i]->shadow, arrays.shadow);

@@ -16,6 +16,7 @@ namespace {
 constexpr std::array kWords = {
     ExportWord{"run", "run.json: tokens, lanes, scalars of every row", &ExportOptions::run},
     ExportWord{"mask", "evicted_at.npy and pictures of the masks", &ExportOptions::mask},
+    ExportWord{"mask-table", "evicted_at.npy alone, without the pictures", &ExportOptions::mask_table, false},
     ExportWord{"heatmap", "pictures of every head, and the atlas", &ExportOptions::heatmap},
     ExportWord{"attention", "attention.npy: every probability", &ExportOptions::attention},
     ExportWord{"logits", "logits.npy: before the softmax", &ExportOptions::logits, true, false},
@@ -147,8 +148,9 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
         heads * range.n_rows() * (std::int64_t{range.first_row} + range.last_row + 2) / 2;
     if (options.csv) lane += lines * 40 + heads * range.n_rows() * 60;
     if (options.json) lane += lines * 90;
-    if (options.mask)
-        lane += shape.layout.n_kv_heads() * std::int64_t{range.n_positions()} * 4 + kv_heads * picture / 2;
+    if (options.mask || options.mask_table)
+        lane += shape.layout.n_kv_heads() * std::int64_t{range.n_positions()} * 4;
+    if (options.mask) lane += kv_heads * picture / 2;
     if (options.heatmap) lane += (heads + 4) * picture;
     if (options.frames) lane += std::int64_t{range.n_rows()} * (kv_heads * range.n_positions() / 8 + 40'000);
     // Frames hold only what changed: a few lines of the head, and the title.

@@ -17,7 +17,8 @@ namespace keyhole {
 
 struct ExportOptions {
     std::filesystem::path folder;
-    bool run = false, mask = false, attention = false, logits = false, next = false, noise = false;
+    bool run = false, mask = false, mask_table = false, attention = false, logits = false, next = false,
+         noise = false;
     bool scores = false, heatmap = false, csv = false, json = false;
     bool frames = false;  ///< the mask over time: one picture per row
     bool gif = false;     ///< the same as an animated GIF
@@ -39,6 +40,8 @@ struct ExportOptions {
     bool streams_attention() const {
         return attention || csv || json || ((heatmap || gif_attention) && all_rows);
     }
+    /// Returns whether the choice of pictures is used.
+    bool draws() const { return mask || heatmap || scores; }
     bool streams_scores() const { return scores || gif_scores; }
     bool streams() const { return streams_attention() || logits || noise || streams_scores() || shadow; }
 };

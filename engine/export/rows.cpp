@@ -1,5 +1,6 @@
 #include "engine/export/rows.h"
 
+#include "engine/analysis/token_state.h"
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
@@ -115,13 +116,9 @@ std::vector<CellState> LaneRows::states(int kv_head) const {
     for (int y = 0; y < range_.n_rows(); ++y) {
         const int row = range_.first_row + y;
         if (!has(row)) continue;
-        for (int p = 0; p <= row && p < n_positions; ++p) {
-            CellState& state = states[to_index(y) * to_index(n_positions) + to_index(p)];
-            if (history_.stored(lane_, kv_head, p, row))
-                state = CellState::kept;
-            else
-                state = history_.attended(lane_, kv_head, p, row) ? CellState::last_seen : CellState::evicted;
-        }
+        for (int p = 0; p <= row && p < n_positions; ++p)
+            states[to_index(y) * to_index(n_positions) + to_index(p)] =
+                mask_state(history_, lane_, kv_head, p, row);
     }
     return states;
 }

@@ -107,6 +107,16 @@ Json metrics_json(const LaneMetrics& m, int lane, int n_layers) {
             {"lifetime", number(static_cast<float>(m.lifetime_by_class[i]))}};
     }
     out["lifetime_by_class"] = std::move(classes);
+    Json words = Json::object();
+    for (int c = 0; c < kWordClasses; ++c) {
+        const auto i = to_index(c);
+        if (m.tokens_by_word_class[i] == 0) continue;
+        words[std::string(word_class_name(static_cast<WordClass>(c)))] = {
+            {"penn_tags", penn_tags(static_cast<WordClass>(c))},
+            {"tokens", m.tokens_by_word_class[i]},
+            {"lifetime", number(static_cast<float>(m.lifetime_by_word_class[i]))}};
+    }
+    out["lifetime_by_word_class"] = std::move(words);
     Json overlaps = Json::array();
     for (std::size_t other = 0; other < m.jaccard.size(); ++other)
         if (static_cast<int>(other) != lane)
@@ -128,6 +138,7 @@ Json lane_json(const RunHistory& history, int lane, const LaneMetrics& metrics) 
     if (!last.kv.empty())
         out["kv"] = {
             {"sharing", last.kv}, {"uptrained", !last.merged}, {"bytes_per_token", last.token_bytes}};
+    if (last.kv_dtype != KvType::automatic) out["kv"]["dtype"] = kv_type_name(last.kv_dtype);
     if (last.layout != nullptr) out["kv_heads"] = kv_heads_json(*last.layout);
     if (info.forked_from >= 0) out["forked_from"] = {{"lane", info.forked_from}, {"row", info.forked_at}};
     const std::span<const int> tokens = std::span(info.tokens).subspan(to_index(history.n_prompt()));

@@ -1,202 +1,32 @@
 #include "engine/figure/curves.h"
 
 #include "engine/base/index.h"
-#include "engine/figure/canvas.h"
-#include "engine/figure/ticks.h"
-
-#include <fmt/format.h>
+#include "engine/figure/curve_parts.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace keyhole {
 
+using namespace curve_parts;
+
 namespace {
 
-struct Style {
-    Rgb8 color;
-    std::vector<double> dash;
-};
-/// Okabe and Ito's colours.
-const std::array<Style, 8>& styles() {
-    static const std::array<Style, 8> known = {{{{0x00, 0x72, 0xb2}, {}},
-                                                {{0xd5, 0x5e, 0x00}, {7, 3}},
-                                                {{0x00, 0x9e, 0x73}, {2, 3}},
-                                                {{0xcc, 0x79, 0xa7}, {9, 3, 2, 3}},
-                                                {{0xe6, 0x9f, 0x00}, {}},
-                                                {{0x56, 0xb4, 0xe9}, {7, 3}},
-                                                {{0x00, 0x00, 0x00}, {2, 3}},
-                                                {{0x8a, 0x6d, 0x3b}, {9, 3, 2, 3}}}};
-    return known;
-}
-/// Returns a thin line with square ends.
-Stroke thin(Rgb8 color) {
-    return {color, 1, {}, 1, false};
-}
+constexpr double kLine = 20;      // of a legend
+constexpr double kLabelGap = 17;  // between names at the ends of lines
+constexpr double kSample = 28;    // length of a line in a legend
 
-// Sizes in em of DejaVu Sans times 1.16, its height from ascent to descent; the ground gives the colours.
-const TextStyle kTitle{1.16f * 18.0f, {}, TextAlign::left, FontWeight::bold};
-const TextStyle kSubtitle{1.16f * 13.0f}, kAxisTitle{1.16f * 13.0f};
-const TextStyle kSmall{1.16f * 12.0f};
+/// The margin left of the axes: the y label and the numbers.
+constexpr double kLeft = 84;
 
-TextStyle styled(TextStyle style, Rgb8 color, TextAlign align = TextAlign::left, bool upward = false) {
-    style.color = color;
-    style.align = align;
-    style.upward = upward;
-    return style;
-}
-
-struct Range {
-    double low = std::numeric_limits<double>::infinity(), high = -low;
-    void add(double v) {
-        low = std::min(low, v);
-        high = std::max(high, v);
-    }
-};
-
-bool drawable(double y, bool log_y) {
-    return std::isfinite(y) && (!log_y || y > 0);
-}
-
-/// Converts data to pixels.
-struct Axes {
-    double left, top, width, height;
-    Range x, y;
-    bool log_x, log_y;
-
-    static double share(double v, const Range& range, bool log) {
-        return log ? (std::log(v) - std::log(range.low)) / (std::log(range.high) - std::log(range.low))
-                   : (v - range.low) / (range.high - range.low);
-    }
-    double px(double v) const { return left + width * share(v, x, log_x); }
-    double py(double v) const { return top + height * (1 - share(v, y, log_y)); }
-    double bottom() const { return top + height; }
-};
-
-bool has_bar(const Curve& curve, std::size_t i, bool log_y) {
-    return i < curve.low.size() && i < curve.high.size() && drawable(curve.low[i], log_y) &&
-           drawable(curve.high[i], log_y);
-}
-
-Axes make_axes(const CurvePlot& plot, double left, double top, double right, double bottom) {
-    Axes axes{left,       top,       plot.width - left - right, plot.height - top - bottom, {}, {},
-              plot.log_x, plot.log_y};
-    for (const Curve& curve : plot.curves)
-        for (std::size_t i = 0; i < curve.x.size(); ++i)
-            if (drawable(curve.y[i], plot.log_y)) {
-                axes.x.add(curve.x[i]);
-                axes.y.add(curve.y[i]);
-                if (!has_bar(curve, i, plot.log_y)) continue;
-                axes.y.add(curve.low[i]);
-                axes.y.add(curve.high[i]);
-            }
-    if (!plot.x_words.empty()) axes.x = {-0.5, static_cast<double>(plot.x_words.size()) - 0.5};
-    if (!(axes.x.low <= axes.x.high)) axes.x = plot.log_x ? Range{1, 10} : Range{0, 1};
-    if (!(axes.y.low <= axes.y.high)) axes.y = plot.log_y ? Range{0.1, 1} : Range{0, 1};
-    if (axes.x.low == axes.x.high) axes.x.high += 1;
-    if (plot.log_y) {
-        axes.y = {axes.y.low * 0.9, axes.y.high * 1.1};
-    } else {
-        // Include zero unless the values are far from it.
-        if (axes.y.low > 0 && axes.y.low < 0.6 * axes.y.high) axes.y.low = 0;
-        const double pad = axes.y.high > axes.y.low ? 0.05 * (axes.y.high - axes.y.low)
-                                                    : std::max(1e-3, 0.05 * std::abs(axes.y.high));
-        axes.y.high += pad;
-        if (axes.y.low != 0) axes.y.low -= pad;
-    }
-    return axes;
-}
-
-std::vector<Tick> x_ticks(const CurvePlot& plot, const Axes& axes) {
-    std::vector<double> ticks;
-    if (!plot.x_words.empty()) {
-        std::vector<Tick> words;
-        const auto room = static_cast<float>(axes.width / static_cast<double>(plot.x_words.size()) - 6);
-        for (const std::string& word : plot.x_words)
-            words.push_back({static_cast<double>(words.size()), fit_text(word, room, kSmall)});
-        return words;
-    }
-    if (plot.log_x) {
-        for (const Curve& curve : plot.curves) ticks.insert(ticks.end(), curve.x.begin(), curve.x.end());
-        std::sort(ticks.begin(), ticks.end());
-        ticks.erase(std::unique(ticks.begin(), ticks.end()), ticks.end());
-        // Remove ticks that would touch the previous one.
-        double last = -1e9;
-        std::erase_if(ticks, [&](double tick) {
-            const bool close = axes.px(tick) < last + 34;
-            if (!close) last = axes.px(tick);
-            return close;
-        });
-        return labelled(ticks);
-    }
-    constexpr double kRoom = 45;
-    ticks = linear_ticks(axes.x.low, axes.x.high, std::clamp(static_cast<int>(axes.width / kRoom), 2, 11));
-    if (plot.whole_x) std::erase_if(ticks, [](double tick) { return tick != std::floor(tick); });
-    return labelled(ticks);
-}
-
-void draw_axes(Canvas& canvas, const CurvePlot& plot, const Axes& axes) {
-    const FigureColors& colors = canvas.colors();
-    const double bottom = axes.bottom(), right = axes.left + axes.width;
-    for (const Tick& tick : labelled(plot.log_y ? log_ticks(axes.y.low, axes.y.high, 8)
-                                                : linear_ticks(axes.y.low, axes.y.high, 8))) {
-        const double y = axes.py(tick.value);
-        canvas.path({{{axes.left, y}, {right, y}}}, thin(colors.grid));
-        canvas.text(axes.left - 7, y + 4, tick.text, styled(kSmall, colors.ink, TextAlign::right));
-    }
-    for (const Tick& tick : x_ticks(plot, axes)) {
-        const double x = axes.px(tick.value);
-        canvas.path({{{x, bottom}, {x, bottom + 5}}}, thin(colors.axis));
-        canvas.text(x, bottom + 18, tick.text, styled(kSmall, colors.ink, TextAlign::center));
-    }
-    canvas.path({{{axes.left, axes.top}, {axes.left, bottom}, {right, bottom}}}, thin(colors.axis));
-    canvas.text(22, axes.top + axes.height / 2, plot.y_label,
-                styled(kAxisTitle, colors.ink, TextAlign::center, true));
-    canvas.text(axes.left + axes.width / 2, bottom + 38, plot.x_label,
-                styled(kAxisTitle, colors.ink, TextAlign::center));
-}
-
-Stroke stroke_of(const Curve& curve, std::size_t index, const FigureColors& colors) {
-    if (curve.threshold) return {colors.axis, 4, {}, 0.6};
-    const Style& style = styles()[index % styles().size()];
-    const bool black = style.color == Rgb8{};  // the list's own; on a dark ground it is the ink
-    return {black && colors.paper.r < 128 ? colors.ink : style.color, 1.8, style.dash};
-}
-
-/// dodge: offset to the right in pixels, so that bars of several curves stand side by side. apart: points
-/// without a line between them.
-void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Stroke& stroke, double dodge,
-                bool apart) {
-    std::vector<Canvas::Run> runs;
-    bool pen_down = false;
-    for (std::size_t i = 0; i < curve.x.size(); ++i) {
-        if (!drawable(curve.y[i], axes.log_y)) {
-            pen_down = false;
-            continue;
-        }
-        if (!pen_down) runs.emplace_back();
-        runs.back().emplace_back(axes.px(curve.x[i]) + dodge, axes.py(curve.y[i]));
-        pen_down = !apart;
-    }
-    if (runs.empty()) return;
-    // A single point has no line: repeat it, and round ends draw a dot.
-    for (Canvas::Run& run : runs)
-        if (run.size() == 1) run.push_back(run.front());
-    canvas.path(runs, apart ? Stroke{stroke.color, 8} : stroke);
-    for (std::size_t i = 0; i < curve.x.size(); ++i) {
-        if (!drawable(curve.y[i], axes.log_y) || !has_bar(curve, i, axes.log_y)) continue;
-        const double x = axes.px(curve.x[i]) + dodge, low = axes.py(curve.low[i]),
-                     high = axes.py(curve.high[i]);
-        canvas.path({{{x, low}, {x, high}}, {{x - 3, low}, {x + 3, low}}, {{x - 3, high}, {x + 3, high}}},
-                    {stroke.color, 1, {}, 0.7});
-    }
-    if (std::isnan(curve.end_mark)) return;
-    const auto [x, y] = runs.back().back();
-    canvas.path({{{x - 4, y - 4}, {x + 4, y + 4}}, {{x + 4, y - 4}, {x - 4, y + 4}}},
-                {canvas.colors().ink, 2});
+std::vector<const Curve*> all_curves(const CurvePlot& plot) {
+    std::vector<const Curve*> all;
+    if (plot.panels.empty())
+        for (const Curve& curve : plot.curves) all.push_back(&curve);
+    for (const CurvePanel& panel : plot.panels)
+        for (const Curve& curve : panel.curves) all.push_back(&curve);
+    return all;
 }
 
 /// What is drawn where, in units of text of normal size.
@@ -205,7 +35,8 @@ struct Layout {
     std::vector<std::string> title, subtitle, caption;
     bool legend_below = false;
     double legend_width = 0, top = 0, caption_height = 0;
-    static constexpr double kLine = 20;  ///< of the legend
+    int columns = 0, rows = 0;  ///< of panels; 0: one plot
+    double legend_height = 0;   ///< of the lines above panels
 };
 
 /// Breaks a caption by its number of characters, which are about 7 units wide.
@@ -222,20 +53,62 @@ std::vector<std::string> wrap(const std::string& text, std::size_t most) {
     return lines;
 }
 
+/// Where each name of a legend of flowing lines stands.
+struct LegendPlace {
+    double x = 0;
+    int line = 0;
+    std::string text;
+};
+
+std::vector<LegendPlace> flow(const std::vector<const Curve*>& curves, double left, double right) {
+    std::vector<LegendPlace> places;
+    double x = left;
+    int line = 0;
+    for (const Curve* curve : curves) {
+        const std::string text =
+            fit_text(curve->name, static_cast<float>(right - left - kSample - 7), kSmall);
+        const double wide = kSample + 7 + static_cast<double>(text_width(text, kSmall));
+        if (x > left && x + wide > right) {
+            x = left;
+            ++line;
+        }
+        places.push_back({x, line, text});
+        x += wide + 20;
+    }
+    return places;
+}
+
+void lay_out_panels(Layout& out) {
+    constexpr double kLeastPanel = 170, kPanelHeight = 200;
+    CurvePlot& plot = out.plot;
+    const auto n = static_cast<int>(plot.panels.size());
+    const int fit = std::max(1, static_cast<int>((plot.width - kLeft) / kLeastPanel));
+    const int wanted = n <= 4 ? n : n <= 6 ? 3 : 4;
+    out.columns = std::min({n, fit, wanted});
+    if (n == 4 && out.columns == 3) out.columns = 2;
+    out.rows = (n + out.columns - 1) / out.columns;
+    const FigureColors colors = figure_colors(plot.ground);
+    const std::vector<LegendPlace> places =
+        flow(Looks(all_curves(plot), colors).listed(), 18, plot.width - 18.0);
+    out.legend_height = places.empty() ? 0 : kLine * (places.back().line + 1) + 6;
+    plot.height = static_cast<int>(out.top + out.legend_height + out.rows * (kPanelHeight + 46) + 50 +
+                                   out.caption_height);
+}
+
 Layout lay_out(const CurvePlot& plot, double width) {
     constexpr double kLeastPlot = 280;
     const bool narrow = width < plot.width;
     Layout out;
     out.plot = plot;
     out.plot.width = static_cast<int>(std::lround(width));
-    if (plot.log_y && plot.y_floor > 0)
-        for (Curve& curve : out.plot.curves)
+    const auto lift = [&](std::vector<Curve>& curves) {
+        for (Curve& curve : curves)
             for (double& y : curve.y) y = y < plot.y_floor ? plot.y_floor : y;  // NaN stays
-    std::size_t longest = 0;
-    for (const Curve& curve : plot.curves) longest = std::max(longest, curve.name.size());
-    out.legend_width = std::min(330.0, 62 + 7.0 * static_cast<double>(longest));
-    out.legend_below = width - 84 - out.legend_width - 24 < kLeastPlot;
-    if (out.legend_below) out.legend_width = width - 84 - 24;
+    };
+    if (plot.log_y && plot.y_floor > 0) {
+        lift(out.plot.curves);
+        for (CurvePanel& panel : out.plot.panels) lift(panel.curves);
+    }
     const auto room = static_cast<float>(width - 36);
     out.title = wrap_text(plot.title, room, kTitle);
     out.subtitle = wrap_text(plot.subtitle, room, kSubtitle);
@@ -243,20 +116,30 @@ Layout lay_out(const CurvePlot& plot, double width) {
     out.caption_height = 18.0 * static_cast<double>(out.caption.size());
     const double more_titles = out.title.size() > 1 ? 22.0 * static_cast<double>(out.title.size() - 1) : 0;
     out.top = 50 + more_titles + 18.0 * static_cast<double>(out.subtitle.size());
-    const double below = out.legend_below ? Layout::kLine * static_cast<double>(plot.curves.size()) + 4 : 0;
-    out.plot.height += static_cast<int>(more_titles + below) +
+    if (!plot.panels.empty()) {
+        lay_out_panels(out);
+        return out;
+    }
+    float longest = 0;
+    for (const Curve& curve : plot.curves) longest = std::max(longest, text_width(curve.name, kSmall));
+    const auto n = static_cast<double>(plot.curves.size());
+    out.legend_width = std::min(330.0, 46 + static_cast<double>(longest));
+    out.legend_below = width - kLeft - out.legend_width - 24 < kLeastPlot;
+    if (out.legend_below) out.legend_width = width - kLeft - 24;
+    const double below = out.legend_below ? kLine * n + 4 : 0;
+    // Many names beside the lines need a higher picture.
+    const double more_names =
+        out.legend_below
+            ? 0
+            : std::max(0.0, kLabelGap * n - (plot.height - out.top - 60 - out.caption_height - more_titles));
+    out.plot.height += static_cast<int>(more_titles + below + more_names) +
                        (out.subtitle.size() > 1 ? 18 * static_cast<int>(out.subtitle.size() - 1) : 0) +
                        (narrow && out.caption.size() > 3 ? 18 * static_cast<int>(out.caption.size() - 3) : 0);
     return out;
 }
 
-void draw_plot(Canvas& canvas, const Layout& layout) {
-    const CurvePlot& plot = layout.plot;
+void draw_texts(Canvas& canvas, const Layout& layout) {
     const FigureColors& colors = canvas.colors();
-    const double n_curves = static_cast<double>(plot.curves.size());
-    const double right = layout.legend_below ? 24 : layout.legend_width + 24,
-                 below = layout.legend_below ? Layout::kLine * n_curves + 4 : 0;
-    const Axes axes = make_axes(plot, 84, layout.top, right, 60 + below + layout.caption_height);
     double y = 30;
     for (const std::string& line : layout.title) {
         canvas.text(18, y, line, styled(kTitle, colors.ink));
@@ -267,29 +150,112 @@ void draw_plot(Canvas& canvas, const Layout& layout) {
         canvas.text(18, y, line, styled(kSubtitle, colors.soft));
         y += 18;
     }
-    draw_axes(canvas, plot, axes);
-
-    double legend_y = layout.legend_below ? axes.bottom() + 62 : layout.top + 8;
-    const double legend_x = layout.legend_below ? axes.left : axes.left + axes.width + 20;
-    const auto room = static_cast<float>(layout.legend_width - 31);
-    std::size_t index = 0;
-    for (const Curve& curve : plot.curves) {
-        const Stroke stroke = stroke_of(curve, index, colors);
-        if (!curve.threshold) ++index;
-        const double middle = (n_curves - 1) / 2;
-        draw_curve(canvas, curve, axes, stroke,
-                   curve.low.empty() ? 0 : 3 * (static_cast<double>(&curve - plot.curves.data()) - middle),
-                   !plot.x_words.empty() && !curve.threshold);
-        canvas.path({{{legend_x, legend_y}, {legend_x + 28, legend_y}}}, stroke);
-        canvas.text(legend_x + 35, legend_y + 4, fit_text(curve.name, room, kSmall),
-                    styled(kSmall, colors.ink));
-        legend_y += Layout::kLine;
-    }
-    y = plot.height - layout.caption_height;
+    y = layout.plot.height - layout.caption_height;
     for (const std::string& line : layout.caption) {
         canvas.text(18, y, line, styled(kSmall, colors.soft));
         y += 18;
     }
+}
+
+/// Draws the labels of both axes. middle: of the axes' height.
+void draw_axis_titles(Canvas& canvas, const CurvePlot& plot, double left, double right, double middle,
+                      double x_title) {
+    const Rgb8 ink = canvas.colors().ink;
+    canvas.text(22, middle, plot.y_label, styled(kAxisTitle, ink, TextAlign::center, true));
+    canvas.text((left + right) / 2, x_title, plot.x_label, styled(kAxisTitle, ink, TextAlign::center));
+}
+
+/// Draws the names beside the ends of their lines.
+void draw_end_labels(Canvas& canvas, const CurvePlot& plot, const Axes& axes, const Looks& looks,
+                     double room) {
+    const bool words = !plot.x_words.empty();
+    const double x = axes.right() + 14;
+    for (const EndLabel& label : end_labels(plot.curves, axes, kLabelGap)) {
+        const LineLook& look = looks.of(*label.curve);
+        if (label.has_end && !words)
+            canvas.path({{{label.x, label.y}, {axes.right() + 3, label.y}, {x, label.at}}},
+                        {look.stroke.color, 0.8, {1, 3}, 0.9, false});
+        draw_sample(canvas, x, label.at, 16, look);
+        canvas.text(x + 22, label.at + 4, fit_text(label.curve->name, static_cast<float>(room - 24), kSmall),
+                    styled(kSmall, canvas.colors().ink));
+    }
+}
+
+void draw_plot(Canvas& canvas, const Layout& layout) {
+    const CurvePlot& plot = layout.plot;
+    const FigureColors& colors = canvas.colors();
+    const double n_curves = static_cast<double>(plot.curves.size());
+    const double right = layout.legend_below ? 24 : layout.legend_width + 24,
+                 below = layout.legend_below ? kLine * n_curves + 4 : 0;
+    const std::vector<const Curve*> all = all_curves(plot);
+    const Ranges ranges = ranges_of(plot, all);
+    const Axes axes{kLeft,
+                    layout.top,
+                    plot.width - kLeft - right,
+                    plot.height - layout.top - (60 + below + layout.caption_height),
+                    ranges.x,
+                    ranges.y,
+                    plot.log_x,
+                    plot.log_y};
+    const Looks looks(all, colors);
+    draw_texts(canvas, layout);
+    draw_axes(canvas, plot, axes, all);
+    draw_axis_titles(canvas, plot, axes.left, axes.right(), axes.top + axes.height / 2, axes.bottom() + 38);
+    draw_curves(canvas, plot, plot.curves, axes, looks);
+    if (!layout.legend_below) {
+        draw_end_labels(canvas, plot, axes, looks, layout.legend_width - 14);
+        return;
+    }
+    double y = axes.bottom() + 62;
+    const auto room = static_cast<float>(layout.legend_width - 31);
+    for (const Curve& curve : plot.curves) {
+        draw_sample(canvas, axes.left, y, kSample, looks.of(curve));
+        canvas.text(axes.left + kSample + 7, y + 4, fit_text(curve.name, room, kSmall),
+                    styled(kSmall, colors.ink));
+        y += kLine;
+    }
+}
+
+void draw_panels(Canvas& canvas, const Layout& layout) {
+    constexpr double kTitleHeight = 20;
+    const CurvePlot& plot = layout.plot;
+    const FigureColors& colors = canvas.colors();
+    const std::vector<const Curve*> all = all_curves(plot);
+    const Looks looks(all, colors);
+    draw_texts(canvas, layout);
+    const std::vector<LegendPlace> places = flow(looks.listed(), 18, plot.width - 18.0);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        const double y = layout.top + kLine * places[i].line;
+        draw_sample(canvas, places[i].x, y, kSample, looks.of(*looks.listed()[i]));
+        canvas.text(places[i].x + kSample + 7, y + 4, places[i].text, styled(kSmall, colors.ink));
+    }
+    const double top = layout.top + layout.legend_height, bottom = plot.height - layout.caption_height - 60;
+    const double gap = plot.own_y ? 58 : 32;
+    const double wide = (plot.width - kLeft - 24 - gap * (layout.columns - 1)) / layout.columns,
+                 high = (bottom - top) / layout.rows;
+    const Ranges shared = ranges_of(plot, all);
+    for (std::size_t i = 0; i < plot.panels.size(); ++i) {
+        const CurvePanel& panel = plot.panels[i];
+        const auto n = static_cast<int>(plot.panels.size());
+        const int index = static_cast<int>(i), column = index % layout.columns, row = index / layout.columns;
+        std::vector<const Curve*> mine;
+        for (const Curve& curve : panel.curves) mine.push_back(&curve);
+        const Ranges ranges = plot.own_y ? Ranges{shared.x, ranges_of(plot, mine).y} : shared;
+        const Axes axes{kLeft + column * (wide + gap),
+                        top + row * high + kTitleHeight,
+                        wide,
+                        high - kTitleHeight - 26,
+                        ranges.x,
+                        ranges.y,
+                        plot.log_x,
+                        plot.log_y};
+        canvas.text(axes.left, axes.top - 6, fit_text(panel.title, static_cast<float>(wide), kPanelTitle),
+                    styled(kPanelTitle, colors.ink));
+        const bool last_of_column = index + layout.columns >= n;
+        draw_axes(canvas, plot, axes, all, {last_of_column, plot.own_y || column == 0});
+        draw_curves(canvas, plot, panel.curves, axes, looks);
+    }
+    draw_axis_titles(canvas, plot, kLeft, plot.width - 24.0, (top + bottom) / 2, bottom + 16);
 }
 
 }  // namespace
@@ -306,7 +272,12 @@ Drawing curves_drawing(const CurvePlot& plot) {
     drawing.height = static_cast<int>(std::lround(layout.plot.height * drawing.scale));
     drawing.ground = plot.ground;
     drawing.title = plot.title;
-    drawing.draw = [layout = std::move(layout)](Canvas& canvas) { draw_plot(canvas, layout); };
+    drawing.draw = [layout = std::move(layout)](Canvas& canvas) {
+        if (layout.plot.panels.empty())
+            draw_plot(canvas, layout);
+        else
+            draw_panels(canvas, layout);
+    };
     return drawing;
 }
 

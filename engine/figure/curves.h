@@ -1,6 +1,7 @@
 /// Line plots: scores of tokens over rows with the eviction threshold, metrics of lanes,
 /// and sweep results with intervals. Plain data in, a drawing out; any thread. Colours are Okabe and
-/// Ito's, each with its own dash, so that lines differ without colour too.
+/// Ito's, each with its own dash and marker, so that lines differ without colour too. Names stand at the
+/// ends of the lines; those of several panels, and of narrow pictures, in a legend.
 #pragma once
 
 #include "engine/figure/drawing.h"
@@ -14,10 +15,18 @@ namespace keyhole {
 struct Curve {
     std::string name = {};
     std::vector<double> x = {}, y = {};  ///< same length; NaN in y breaks the line
-    bool threshold = false;              ///< drawn as a thick grey line; takes no colour of the list
+    /// A grey line that takes no colour of the list. The first of a plot is thick, others are thin and
+    /// dashed.
+    bool threshold = false;
     double end_mark =
-        std::numeric_limits<double>::quiet_NaN();  ///< x where a cross marks the end (an eviction); NaN: none
+        std::numeric_limits<double>::quiet_NaN();  ///< x where a cross marks an end (an eviction); NaN: none
     std::vector<double> low = {}, high = {};       ///< interval of each y, drawn as a bar; empty: none
+};
+
+/// One of several panels with the axes of the whole plot. Curves of equal names look the same in all.
+struct CurvePanel {
+    std::string title = {};
+    std::vector<Curve> curves = {};
 };
 
 struct CurvePlot {
@@ -25,12 +34,14 @@ struct CurvePlot {
     std::string x_label, y_label;
     /// Not empty: x counts these words from 0. Points stand apart, with the words below them.
     std::vector<std::string> x_words;
-    bool log_x = false;   ///< needs x > 0; ticks are at the curves' own x
+    bool log_x = false;   ///< needs x > 0; ticks are at the curves' own x where these are few and whole
     bool whole_x = true;  ///< ticks at whole numbers only
     bool log_y = false;   ///< values <= 0 break the line
     double y_floor = 0;   ///< with log_y: lower values are drawn at this one; 0: none
     std::vector<Curve> curves;
-    int width = 960, height = 520;  ///< with text of normal size
+    std::vector<CurvePanel> panels = {};  ///< not empty: these are drawn, and not `curves`
+    bool own_y = false;                   ///< each panel has a y axis of its own
+    int width = 960, height = 520;        ///< with text of normal size
     /// Of the picture in pixels, with text in proportion; 0: `width`. A narrow picture has its legend below.
     int picture_width = 0;
     Ground ground = Ground::light;

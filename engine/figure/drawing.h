@@ -49,6 +49,7 @@ struct PictureChoice {
     std::vector<PictureFormat> formats;  ///< empty: the usual one of the picture
     int width = 0;                       ///< in pixels, with text in proportion; 0: the usual one
     Ground ground = Ground::light;       ///< light is for paper
+    bool operator==(const PictureChoice&) const = default;
 };
 /// Throws Error(wrong_use) for a width that is neither 0 nor in bounds.
 void check_picture_width(int width);

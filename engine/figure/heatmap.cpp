@@ -21,6 +21,7 @@ std::vector<LegendItem> state_items(const std::vector<CellState>& states, const 
         return std::find(states.begin(), states.end(), state) != states.end();
     };
     std::vector<LegendItem> items;
+    if (has(CellState::hidden)) items.push_back({"stored, not attended", {colors.hidden}});
     if (has(CellState::evicted)) items.push_back({"evicted", kHatched});
     if (has(CellState::future)) items.push_back({"not yet there", {colors.future}});
     return items;
@@ -85,7 +86,7 @@ CellFill value_fill(float value, const MaskCell* mask, const ColorScale& scale, 
 /// colour shows single evicted cells.
 CellFill mask_fill(const MaskCell& cell, const CellColors& colors) {
     if (cell.future) return {colors.future};
-    if (cell.kept_fraction == 0) return kHatched;
+    if (cell.kept_fraction == 0) return cell.any_hidden ? CellFill{colors.hidden} : kHatched;
     return {cell.any_last_seen ? colors.last_seen : mix(colors.evicted, colors.kept, cell.kept_fraction)};
 }
 
@@ -205,8 +206,10 @@ Drawing mask_drawing(const MaskFigure& figure) {
                                     "none is, orange where one was seen for the last time.",
                                     factor, figure.ground == Ground::light ? "darker" : "lighter"));
     frame.items = {{"attended, kept", {colors.kept}}, {"attended for the last time", {colors.last_seen}}};
-    for (LegendItem& item : state_items({CellState::evicted, CellState::future}, colors))
-        frame.items.push_back(std::move(item));
+    std::vector<CellState> listed = {CellState::evicted, CellState::future};
+    if (std::find(figure.states.begin(), figure.states.end(), CellState::hidden) != figure.states.end())
+        listed.push_back(CellState::hidden);
+    for (LegendItem& item : state_items(listed, colors)) frame.items.push_back(std::move(item));
     frame.cell = [masks = reduce_mask(figure.states, figure.n_columns, figure.n_rows, factor), colors,
                   columns = frame.cells.columns](int column, int row) {
         return mask_fill(masks[to_index(row) * to_index(columns) + to_index(column)], colors);

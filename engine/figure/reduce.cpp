@@ -96,7 +96,8 @@ std::vector<MaskCell> reduce_mask(const std::vector<CellState>& states, int widt
             if (state == CellState::future) continue;
             out[i].future = false;
             ++n_existing[i];
-            if (state != CellState::evicted) ++n_kept[i];
+            if (state != CellState::evicted && state != CellState::hidden) ++n_kept[i];
+            out[i].any_hidden = out[i].any_hidden || state == CellState::hidden;
             out[i].any_evicted = out[i].any_evicted || state == CellState::evicted;
             out[i].any_last_seen = out[i].any_last_seen || state == CellState::last_seen;
         }

@@ -62,6 +62,7 @@ enum class CellState : std::uint8_t {
     kept,       ///< attended, and stored after the row
     last_seen,  ///< attended, evicted by this row
     evicted,    ///< evicted before this row
+    hidden,     ///< stored, but not visible to the row
     future,     ///< the token comes later in the text
 };
 
@@ -70,6 +71,7 @@ struct MaskCell {
     float kept_fraction = 0;   ///< share of the block's cells that the row attended to
     bool any_evicted = false;  ///< some cell is evicted
     bool any_last_seen = false;
+    bool any_hidden = false;
     bool future = true;  ///< all cells are future
 };
 

@@ -168,9 +168,9 @@ std::shared_ptr<const Model> load_model(const std::filesystem::path& path) {
     }
 }
 
-std::int64_t kv_bytes_per_token(const ModelConfig& config, int element_bytes) {
+std::int64_t kv_bytes_per_token(const ModelConfig& config, KvType type) {
     const int n_kv_layers = config.n_kv_layers > 0 ? config.n_kv_layers : config.n_layers;
-    return std::int64_t{2} * n_kv_layers * config.n_kv_heads * config.head_dim * element_bytes;
+    return std::int64_t{2} * n_kv_layers * config.n_kv_heads * kv_row_bytes(type, config.head_dim);
 }
 
 }  // namespace keyhole

@@ -3,6 +3,7 @@
 /// file onto it.
 #pragma once
 
+#include "engine/base/kv_type.h"
 #include "engine/model/kv_layout.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/tokenizer.h"
@@ -189,8 +190,8 @@ class Model {
 /// file, told apart by being a folder or a file. Throws Error with the action, the file and a remedy.
 std::shared_ptr<const Model> load_model(const std::filesystem::path& path);
 
-/// Returns the bytes of K and V for one token: 2 * layers with KV heads * their KV heads * head_dim *
-/// element_bytes (MLKV, table 1). The CPU cache stores float: 4 bytes.
-std::int64_t kv_bytes_per_token(const ModelConfig& config, int element_bytes);
+/// Returns the bytes of K and V for one token: 2 * layers with KV heads * their KV heads * kv_row_bytes()
+/// (MLKV, table 1).
+std::int64_t kv_bytes_per_token(const ModelConfig& config, KvType type);
 
 }  // namespace keyhole

@@ -94,6 +94,9 @@ constexpr std::array kPrefillWords = {Word{"oneshot", PrefillMode::oneshot},
                                       Word{"stepwise", PrefillMode::stepwise}};
 constexpr std::array kScoreWords = {Word{"fp32", ScoreType::fp32}, Word{"fp16", ScoreType::fp16},
                                     Word{"bf16", ScoreType::bf16}};
+constexpr std::array kKvTypeWords = {Word{"auto", KvType::automatic}, Word{"f32", KvType::f32},
+                                     Word{"f16", KvType::f16}, Word{"bf16", KvType::bf16},
+                                     Word{"q8", KvType::q8}};
 constexpr std::array kDialectWords = {Word{"paper", Dialect::paper}, Word{"released", Dialect::released}};
 constexpr std::array kPositionWords = {Word{"original", Positions::original}, Word{"cache", Positions::cache},
                                        Word{"compressed", Positions::compressed}};
@@ -239,6 +242,7 @@ const std::array kKeys = {
     Key{"tau", [](const Reader& r, std::string_view, Item i, PolicyParams& p) { p.tau = read_tau(r, i); },
         [](const PolicyParams& p) { return text_of_tau(p.tau); }},
     number_key<&PolicyParams::horizon, &Reader::integer>("horizon"),
+    number_key<&PolicyParams::tau_delta, &Reader::real>("tau_delta"),
     word_key<&PolicyParams::noise, kNoiseWords>("noise"),
     word_key<&PolicyParams::draw, kDrawWords>("draw"),
     number_key<&PolicyParams::gain, &Reader::real>("gain"),
@@ -248,6 +252,7 @@ const std::array kKeys = {
     number_key<&PolicyParams::every, &Reader::integer>("every"),
     number_key<&PolicyParams::damping, &Reader::real>("damping"),
     word_key<&PolicyParams::score_dtype, kScoreWords>("score_dtype"),
+    word_key<&PolicyParams::kv_dtype, kKvTypeWords>("kv_dtype"),
     number_key<&PolicyParams::seed, &Reader::unsigned_integer>("seed"),
     word_key<&PolicyParams::positions, kPositionWords>("positions"),
     number_key<&PolicyParams::dilation, &Reader::integer>("dilation"),
@@ -523,24 +528,27 @@ std::string format_kv_sharing(const KvSharing& sharing) {
     return kind;
 }
 
+std::vector<LaneSetting> lane_settings(const LaneSpec& spec) {
+    std::vector<LaneSetting> settings;
+    for (const Key& key : kKeys) settings.push_back({std::string(key.name), key.write(spec.policy)});
+    for (const SharingKey& key : kSharingKeys)
+        settings.push_back({std::string(key.name), key.write(spec.sharing)});
+    for (const Override& o : spec.policy.overrides) {
+        const std::string text = text_of_override(o);
+        const std::size_t equals = text.find('=');
+        settings.push_back({text.substr(0, equals), text.substr(equals + 1)});
+    }
+    return settings;
+}
+
 std::string format_lane_spec(const LaneSpec& spec) {
-    const PolicyParams defaults = preset_params(spec.policy.preset);
+    const std::vector<LaneSetting> settings = lane_settings(spec),
+                                   defaults = lane_settings({preset_params(spec.policy.preset), {}});
     std::string text(preset_name(spec.policy.preset));
     char separator = ':';
-    for (const Key& key : kKeys) {
-        const std::string value = key.write(spec.policy);
-        if (value == key.write(defaults)) continue;
-        text += fmt::format("{}{}={}", separator, key.name, value);
-        separator = ',';
-    }
-    for (const SharingKey& key : kSharingKeys) {
-        const std::string value = key.write(spec.sharing);
-        if (value == key.write({})) continue;
-        text += fmt::format("{}{}={}", separator, key.name, value);
-        separator = ',';
-    }
-    for (const Override& o : spec.policy.overrides) {
-        text += separator + text_of_override(o);
+    for (std::size_t i = 0; i < settings.size(); ++i) {
+        if (i < defaults.size() && settings[i] == defaults[i]) continue;
+        text += fmt::format("{}{}={}", separator, settings[i].key, settings[i].value);
         separator = ',';
     }
     return text;
@@ -574,7 +582,8 @@ std::string format_effective_spec(const LaneSpec& spec, int n_prompt, int n_gene
         policy.damping == static_cast<float>(spec.policy.damping) ? spec.policy.damping : policy.damping;
     effective.policy.positions = policy.positions;
     const auto shape = spec.policy.tau.shape;
-    if (shape == TauSchedule::Shape::linear || shape == TauSchedule::Shape::cosine) {
+    const bool has_slope = shape == TauSchedule::Shape::linear && spec.policy.tau_delta > 0;
+    if (!has_slope && (shape == TauSchedule::Shape::linear || shape == TauSchedule::Shape::cosine)) {
         effective.policy.horizon = policy.horizon;
     }
     return format_lane_spec(effective);

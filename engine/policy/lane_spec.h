@@ -35,6 +35,15 @@ std::string format_kv_sharing(const KvSharing& sharing);
 /// Returns the keys of the spec in its order.
 std::vector<std::string_view> lane_spec_keys();
 
+/// A key of a lane spec and its value, as in the spec.
+struct LaneSetting {
+    std::string key, value;
+    bool operator==(const LaneSetting&) const = default;
+};
+/// Returns the values of all keys in the order of lane_spec_keys(), defaults too, then those of the overrides
+/// (`budget@L0-3`).
+std::vector<LaneSetting> lane_settings(const LaneSpec& spec);
+
 /// Returns the shortest spec that parses to the same lane: it leaves out the preset's defaults.
 std::string format_lane_spec(const LaneSpec& spec);
 

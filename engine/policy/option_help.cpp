@@ -38,6 +38,10 @@ constexpr std::array kHelps = {
         "T, the decode steps over which tau runs from its first to its last value; 0: what the session "
         "generates, 256 when that is open.",
         "Keyformer, equation (10)"},
+    OptionHelp{"tau_delta", "0  0.01",
+               "What a linear tau gains in every decode step until it reaches its last value; 0: the horizon "
+               "says how fast it rises.",
+               "delta tau: Keyformer, equation (10); 0.01 in its code where no script sets it"},
     OptionHelp{"noise", "none  gumbel  gaussian  constant",
                "Added to the logits before the score's softmax, so that the kept set is partly a draw. A "
                "constant changes nothing: softmax does not see shifts.",
@@ -66,6 +70,11 @@ constexpr std::array kHelps = {
                "Number type in which scores add up. With few bits a long sum stops growing, and late "
                "evidence is lost.",
                "fp16 in H2O's code, bf16 in Keyformer's"},
+    OptionHelp{"kv_dtype", "auto  f32  f16  bf16  q8",
+               "Number type in which keys and values are stored; q8 is 8 bits with a scale for each 32 "
+               "numbers. Fewer bytes, and a rounding that eviction is studied beside. Sums stay fp32. A "
+               "wider type brings no bits back.",
+               "f16 in llama.cpp; q8 as its q8_0"},
     OptionHelp{"seed", "1", "Of the noise: another seed is another draw.", "12345 in Keyformer's scripts"},
     OptionHelp{"positions", "original  cache  compressed",
                "Where kept keys stand for the model: where they stood in the text, at their index in the "
@@ -129,8 +138,8 @@ bool fixed_by_release(Preset preset, std::string_view name) {
 
 /// Returns whether an option acts only through the scores.
 bool is_of_scores(std::string_view name) {
-    return one_of(name, {"alpha", "tau", "horizon", "noise", "draw", "gain", "seed", "damping", "score_dtype",
-                         "scope", "pool"});
+    return one_of(name, {"alpha", "tau", "horizon", "tau_delta", "noise", "draw", "gain", "seed", "damping",
+                         "score_dtype", "scope", "pool"});
 }
 
 }  // namespace
@@ -148,7 +157,7 @@ const OptionHelp& option_help(std::string_view name) {
 
 std::string idle_reason(const PolicyParams& params, std::string_view name, const HeadGrid& heads) {
     const Preset preset = params.preset;
-    if (one_of(name, {"preset", "shadow", "kv", "merge", "compensate"})) return {};
+    if (one_of(name, {"preset", "kv_dtype", "shadow", "kv", "merge", "compensate"})) return {};
     if (name == "dialect")
         return has_released_code(preset) ? ""
                                          : "Nobody released code for this preset: the paper is all there is.";
@@ -167,7 +176,11 @@ std::string idle_reason(const PolicyParams& params, std::string_view name, const
         if (params.tau.shape == TauSchedule::Shape::constant) return "tau is constant.";
         if (params.tau.shape == TauSchedule::Shape::points)
             return "The points of tau name their steps themselves.";
+        if (params.tau.shape == TauSchedule::Shape::linear && params.tau_delta > 0)
+            return "tau_delta says how fast tau rises.";
     }
+    if (name == "tau_delta" && params.tau.shape != TauSchedule::Shape::linear)
+        return "Only a linear tau, such as 1..2, rises by the same amount in every step.";
     if (one_of(name, {"draw", "gain", "seed"})) {
         if (params.noise == NoiseKind::none) return "There is no noise.";
         if (params.noise == NoiseKind::constant)

@@ -177,6 +177,7 @@ std::vector<std::string> validate(const PolicyParams& params) {
     if (!(params.alpha >= 0 && params.alpha <= 1)) faults.push_back("alpha must be from 0 to 1");
     check_tau(params.tau, faults);
     check_count("horizon", params.horizon, 0, faults);
+    check_factor("tau_delta", params.tau_delta, 0, faults);
     check_factor("gain", params.gain, -kMostFactor, faults);
     check_count("every", params.every, 1, faults);
     check_factor("damping", params.damping, 0, faults);
@@ -284,6 +285,17 @@ void apply_released(Preset preset, ResolvedPolicy& policy) {
     }
 }
 
+/// Gives tau the slope that the user asks for. The released code does not stop at the end of tau.
+void set_tau_delta(double delta, ResolvedPolicy& policy) {
+    TauSchedule& tau = policy.tau;
+    if (delta <= 0 || tau.shape != TauSchedule::Shape::linear || tau.begin == tau.end) return;
+    const double n_rows = std::min<double>(std::abs(tau.end - tau.begin) / delta, kMostTokens);
+    const double last = policy.tau_runs_on ? kMostTokens : n_rows;
+    tau.shape = TauSchedule::Shape::points;
+    tau.points = {{0, tau.begin}, {last, tau.begin + (tau.end > tau.begin ? delta : -delta) * last}};
+    policy.horizon = std::max(static_cast<int>(std::ceil(n_rows)), 1);
+}
+
 /// Resolves one policy without overrides.
 ResolvedPolicy resolve_base(const PolicyParams& params, int n_prompt, int n_generate) {
     ResolvedPolicy policy;
@@ -296,6 +308,7 @@ ResolvedPolicy resolve_base(const PolicyParams& params, int n_prompt, int n_gene
     policy.pool = params.pool;
     policy.prefill = params.prefill;
     policy.score_dtype = params.score_dtype;
+    policy.kv_dtype = params.kv_dtype;
     policy.every = std::max(params.every, 1);
     policy.horizon = params.horizon > 0 ? params.horizon : n_generate > 0 ? n_generate : kDefaultHorizon;
     policy.n_prompt = n_prompt;
@@ -314,6 +327,7 @@ ResolvedPolicy resolve_base(const PolicyParams& params, int n_prompt, int n_gene
         policy.newest = policy.stored;
     }
     if (params.dialect == Dialect::released) apply_released(params.preset, policy);
+    set_tau_delta(params.tau_delta, policy);
     return policy;
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "engine/base/index.h"
+#include "engine/base/kv_type.h"
 
 #include <cstdint>
 #include <string>
@@ -80,6 +81,9 @@ struct PolicyParams {
     TauSchedule tau;
     /// T of the tau schedule in decode rows; 0: the number of tokens that the session generates
     int horizon = 0;
+    /// What a linear tau gains in every decode row, in place of (end - begin) / horizon; 0: as the horizon
+    /// says. Keyformer's scripts have it as an option.
+    double tau_delta = 0;
     NoiseKind noise = NoiseKind::none;
     NoiseDraw draw = NoiseDraw::token;
     double gain = 1;
@@ -89,8 +93,9 @@ struct PolicyParams {
     int every = 1;       ///< rows between evictions
     double damping = 1;  ///< factor on the contributions of decode rows (Keyformer, figure 5)
     ScoreType score_dtype = ScoreType::fp32;
-    std::uint64_t seed = 1;  ///< seed of the noise
-    int dilation = 0;        ///< tokens skipped between two attended ones; preset dilated only
+    KvType kv_dtype = KvType::automatic;  ///< type of stored keys and values
+    std::uint64_t seed = 1;               ///< seed of the noise
+    int dilation = 0;                     ///< tokens skipped between two attended ones; preset dilated only
     Positions positions = Positions::original;
     bool shadow = false;  ///< also run full attention on the lane's own queries, for measures only
     std::vector<Override> overrides;
@@ -137,6 +142,7 @@ struct ResolvedPolicy {
     Pool pool = Pool::mean;
     PrefillMode prefill = PrefillMode::oneshot;
     ScoreType score_dtype = ScoreType::fp32;
+    KvType kv_dtype = KvType::automatic;
     Positions positions = Positions::original;
     int dilation = 0;
     /// The treatment of the column that leaves the recent window in the released mask codes (policies,

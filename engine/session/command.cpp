@@ -89,16 +89,24 @@ Sampling parse_sampling(std::string_view text, std::string_view values) {
         const auto temperature = number_from_text<double>(value, 0, kHottest);
         const auto mass = number_from_text<double>(value, kLeastMass, 1);
         const auto whole = number_from_text<int>(value, 0);
+        const auto penalty = number_from_text<double>(value, kLeastPenalty, kMostPenalty);
         if (key == "temperature" && temperature)
             sampling.temperature = *temperature;
         else if (key == "top_k" && whole)
             sampling.top_k = *whole;
         else if (key == "top_p" && mass)
             sampling.top_p = *mass;
+        else if (key == "repetition_penalty" && penalty)
+            sampling.repetition_penalty = *penalty;
+        else if (key == "no_repeat_ngram" && whole)
+            sampling.no_repeat_ngram = *whole;
+        else if (key == "min_tokens" && whole)
+            sampling.min_tokens = *whole;
         else
             refuse(text, fmt::format("'{}' does not fit: temperature from 0 to {}, top_k from 0, top_p from "
-                                     "{} to 1",
-                                     shown_text(item), kHottest, kLeastMass));
+                                     "{} to 1, repetition_penalty from {} to {}, no_repeat_ngram from 0, "
+                                     "min_tokens from 0",
+                                     shown_text(item), kHottest, kLeastMass, kLeastPenalty, kMostPenalty));
     }
     return sampling;
 }
@@ -161,8 +169,14 @@ struct Formatter {
     std::string operator()(const RemoveLane& c) const { return fmt::format("remove {}", c.index); }
     std::string operator()(const SetFollow& c) const { return c.on ? "follow on" : "follow off"; }
     std::string operator()(const SetSampling& c) const {
-        return fmt::format("sampling temperature={},top_k={},top_p={}", c.sampling.temperature,
-                           c.sampling.top_k, c.sampling.top_p);
+        const Sampling& s = c.sampling;
+        std::string text =
+            fmt::format("sampling temperature={},top_k={},top_p={}", s.temperature, s.top_k, s.top_p);
+        // Left out where they are off, so that older programs read the traces of such runs.
+        if (s.repetition_penalty != 1) text += fmt::format(",repetition_penalty={}", s.repetition_penalty);
+        if (s.no_repeat_ngram != 0) text += fmt::format(",no_repeat_ngram={}", s.no_repeat_ngram);
+        if (s.min_tokens != 0) text += fmt::format(",min_tokens={}", s.min_tokens);
+        return text;
     }
     std::string operator()(const ForkLane& c) const {
         return fmt::format("fork {}{}", c.index, c.spec ? " " + format_lane_spec(*c.spec) : "");

@@ -16,6 +16,10 @@ struct Sampling {
     double temperature = 0;  ///< 0: greedy
     int top_k = 0;           ///< 0: off
     double top_p = 1;        ///< 1: off
+    // Rules of the choice: see apply_rules() in token_rules.h.
+    double repetition_penalty = 1;  ///< 1: off
+    int no_repeat_ngram = 0;        ///< tokens of a sequence that may not come twice; 0: off
+    int min_tokens = 0;             ///< before them a text does not end
     bool operator==(const Sampling&) const = default;
 };
 
@@ -40,7 +44,8 @@ struct SetFollow {  ///< follow on|off
     bool on = true;
     bool operator==(const SetFollow&) const = default;
 };
-struct SetSampling {  ///< sampling temperature=T,top_k=K,top_p=P
+/// sampling temperature=T,top_k=K,top_p=P,repetition_penalty=R,no_repeat_ngram=N,min_tokens=N
+struct SetSampling {
     Sampling sampling;
     bool operator==(const SetSampling&) const = default;
 };

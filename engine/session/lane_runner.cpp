@@ -7,6 +7,7 @@
 #include "engine/session/prompt_tiles.h"
 #include "engine/session/sampler.h"
 #include "engine/session/step_record.h"
+#include "engine/session/token_rules.h"
 
 #include <algorithm>
 #include <limits>
@@ -68,7 +69,8 @@ std::shared_ptr<const LaneInfo> LaneRunner::lane_info(const LaneInfo& identity, 
             identity.layout != nullptr ? identity.layout : std::make_shared<const KvLayout>(shared.layout());
     info->kv = kv_name(shared.config());
     info->merged = shared.config().merged;
-    info->token_bytes = kv_bytes_per_token(shared.config(), static_cast<int>(sizeof(float)));
+    info->kv_dtype = context_.backend.kv_type(spec.policy.kv_dtype);
+    info->token_bytes = kv_bytes_per_token(shared.config(), info->kv_dtype);
     return info;
 }
 
@@ -83,11 +85,24 @@ Lane LaneRunner::new_lane(const LaneInfo& identity, const LaneSpec& spec) const 
     return lane;
 }
 
+std::vector<int> LaneRunner::text_of(const Lane& lane) const {
+    std::vector<int> text = context_.run->prompt_tokens;
+    text.insert(text.end(), lane.tokens.begin(), lane.tokens.end());
+    return text;
+}
+
 void LaneRunner::read_logits(Lane& lane, const Sampling& sampling, int at_row) const {
     lane.log_probs.resize(lane.out.next_logits.size());
     log_softmax(lane.out.next_logits, lane.log_probs);
-    lane.predicted =
-        choose_token(lane.out.next_logits, sampling, sampling_uniform(context_.start.seed, at_row));
+    const float uniform = sampling_uniform(context_.start.seed, at_row);
+    if (!has_rules(sampling)) {
+        lane.predicted = choose_token(lane.out.next_logits, sampling, uniform);
+        return;
+    }
+    // The record keeps the model's own distribution; only the choice is made from this one.
+    std::vector<float> ruled = lane.out.next_logits;
+    apply_rules(sampling, text_of(lane), context_.n_prompt(), context_.run->config.eos, ruled);
+    lane.predicted = choose_token(ruled, sampling, uniform);
 }
 
 struct LaneRunner::Group {

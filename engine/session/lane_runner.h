@@ -35,7 +35,10 @@ class LaneRunner {
     void feed(std::span<Lane* const> lanes, int at_row) const;
     /// Feeds the next row of every active lane.
     void feed_row(SessionState& state) const;
-    /// Computes the next-token distribution of the row just processed and the lane's own choice.
+    /// Returns the tokens of the prompt and those that the lane consumed after it.
+    std::vector<int> text_of(const Lane& lane) const;
+    /// Computes the next-token distribution of the row just processed and the lane's own choice, which the
+    /// lane's text may restrict (token_rules.h).
     void read_logits(Lane& lane, const Sampling& sampling, int at_row) const;
 
     /// Applies a command that concerns one lane only. The command is known to be valid.

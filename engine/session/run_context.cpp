@@ -108,6 +108,7 @@ void RunContext::check(const LaneSpec& spec) const {
     if (const std::string fault = fault_of(spec); !fault.empty())
         fail(ErrorCode::wrong_use, "lane '{}': {}; change that value", shown_text(format_lane_spec(spec)),
              fault);
+    (void)backend.kv_type(spec.policy.kv_dtype);
 }
 
 }  // namespace keyhole

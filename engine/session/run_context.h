@@ -27,7 +27,8 @@ struct RunContext {
     /// Returns why the model cannot run a lane; empty if it can. The text forms check this while parsing, but
     /// the window fills structs directly.
     std::string fault_of(const LaneSpec& spec) const;
-    /// Throws Error(wrong_use) if the model cannot run the lane.
+    /// Throws Error(wrong_use) if the model cannot run the lane, and Error(unsupported) if the backend
+    /// cannot.
     void check(const LaneSpec& spec) const;
 };
 

@@ -11,6 +11,8 @@ namespace keyhole {
 
 /// Limits of what a user may set: temperatures from 0 to kHottest, top_p from kLeastMass to 1.
 inline constexpr double kHottest = 100, kLeastMass = 1e-6;
+/// Limits of repetition_penalty.
+inline constexpr double kLeastPenalty = 0.01, kMostPenalty = 100;
 
 /// Returns one uniform number in (0, 1) for each (seed, row), so that equal logits give equal tokens in all
 /// lanes.

@@ -79,8 +79,9 @@ struct LaneInfo {
     /// Set where the lane shares KV heads differently from the run's model: its layout, which never changes.
     /// Null: the run's layout.
     std::shared_ptr<const KvLayout> layout;
-    std::string kv;       ///< name of the layout: "mha", "gqa:4", "mqa", "mlkv:m=4,g=1"
-    bool merged = false;  ///< K and V weights were merged without further training
+    std::string kv;                       ///< name of the layout: "mha", "gqa:4", "mqa", "mlkv:m=4,g=1"
+    bool merged = false;                  ///< K and V weights were merged without further training
+    KvType kv_dtype = KvType::automatic;  ///< of the stored K and V; automatic: unknown (older files)
     /// Bytes of K and V per token, by the equation (kv_bytes_per_token); 0: unknown.
     std::int64_t token_bytes = 0;
 };

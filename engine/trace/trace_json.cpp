@@ -195,6 +195,8 @@ Json lane_info_json(const LaneInfo& info) {
     Json out = {{"id", info.id}, {"spec", info.spec}, {"effective", info.effective}};
     if (!info.kv.empty())
         out["kv"] = {{"name", info.kv}, {"merged", info.merged}, {"token_bytes", info.token_bytes}};
+    if (!info.kv.empty() && info.kv_dtype != KvType::automatic)
+        out["kv"]["dtype"] = kv_type_name(info.kv_dtype);
     if (info.layout != nullptr) {
         int n_owners = 0;
         for (int l = 0; l < info.layout->n_layers(); ++l) n_owners += info.layout->owns(l) ? 1 : 0;
@@ -377,6 +379,11 @@ std::shared_ptr<const LaneInfo> TraceParser::parse_lane_info(const JsonField& js
     if (const std::optional<JsonField> kv = json.find("kv")) {
         info->kv = (*kv)["name"].text(kMostName);
         info->merged = (*kv)["merged"].flag();
+        if (const std::optional<JsonField> dtype = kv->find("dtype")) {
+            const std::optional<KvType> type = kv_type_from_name(dtype->text(kMostName));
+            if (!type) dtype->wanted("f32, f16, bf16 or q8");
+            info->kv_dtype = *type;
+        }
         info->token_bytes = (*kv)["token_bytes"].whole(0, kMostBytes);
         if (const std::optional<JsonField> layers = kv->find("layers")) {
             const JsonField heads = (*kv)["heads"];

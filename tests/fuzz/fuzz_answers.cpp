@@ -6,6 +6,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/piece_mutator.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace {
@@ -17,7 +18,9 @@ using namespace keyhole;
     std::abort();
 }
 
-constexpr std::string_view kHeader = "questions,lane,question,right,nats,tokens,bytes\n";
+constexpr std::string_view kHeader = "questions,lane,question,right,nats,tokens,bytes,measures\n";
+/// Files with this one are written anew.
+constexpr std::string_view kOldHeader = "questions,lane,question,right,nats,tokens,bytes\n";
 
 /// Splits lines by the one CSV rule that eval needs, so that every answer in the file is looked up.
 void check_answers(const AnswerFile& file, std::string_view text) {
@@ -26,7 +29,9 @@ void check_answers(const AnswerFile& file, std::string_view text) {
         const std::vector<std::string> f = split_csv(text.substr(0, end));
         const auto found = file.find(f.at(0), f.at(1), std::atoi(f.at(2).c_str()));
         if (!found || !std::isfinite(found->nats) || found->nats < 0 || found->n_tokens < 1 ||
-            found->n_bytes < 0)
+            found->n_bytes < 0 || std::any_of(found->measures.begin(), found->measures.end(), [](double m) {
+                return !(m >= 0 && m <= 1);
+            }))
             stop("an answer that eval cannot have written", text.substr(0, end));
         std::string again;
         for (const std::string& field : f) again += (again.empty() ? "" : ",") + csv_field(field);
@@ -41,14 +46,16 @@ void check(const std::string& input) {
     try {
         AnswerFile file(memory.path());
         std::string text = read_text_file(memory.path());
-        if (!text.starts_with(kHeader) || (!input.starts_with(text) && text != kHeader))
+        const bool is_new = input.starts_with(kOldHeader);
+        if (!text.starts_with(kHeader) || (!is_new && !input.starts_with(text) && text != kHeader))
             stop("the file became another", text);
         check_answers(file, std::string_view(text).substr(kHeader.size()));
-        const Outcome outcome{0.1, 3, 5, true};
+        const Outcome outcome{0.1, 3, 5, true, {0.5, 1}};
         file.add("a, \"set\"", "h2o:budget=8,alpha=0.5", 7, outcome);
         file.flush();
         const auto found = AnswerFile(memory.path()).find("a, \"set\"", "h2o:budget=8,alpha=0.5", 7);
-        if (!found || found->nats != outcome.nats || !found->right) stop("an answer is lost", text);
+        if (!found || found->nats != outcome.nats || !found->right || found->measures != outcome.measures)
+            stop("an answer is lost", text);
     } catch (const Error&) {
         if (read_text_file(memory.path()) != input) stop("a file that was refused has changed", input);
         throw;
@@ -76,6 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::string input(text_of(data, size));
     expect_error_or_none([&] { check(input); });
     expect_error_or_none([&] { check(std::string(kHeader) + input); });
+    expect_error_or_none([&] { check(std::string(kOldHeader) + input); });
     return 0;
 }
 

@@ -66,22 +66,32 @@ void check(std::string_view input) {
         stop("another sharing", text);
 }
 
-constexpr std::string_view kWords[] = {"full",      "window",         "sink",      "dilated",     "key",
-                                       "h2o",       "tova",           "keyformer", "a2sf",        "budget",
-                                       "recent",    "sinks",          "alpha",     "tau",         "horizon",
-                                       "noise",     "draw",           "gain",      "scope",       "pool",
-                                       "prefill",   "every",          "damping",   "score_dtype", "seed",
-                                       "positions", "dilation",       "dialect",   "shadow",      "kv",
-                                       "merge",     "compensate",     "model",     "all",         "rest",
-                                       "cosine",    "linear",         "gumbel",    "gaussian",    "constant",
-                                       "none",      "token",          "row",       "head",        "layer",
-                                       "shared",    "mean",           "sum",       "max",         "oneshot",
-                                       "stepwise",  "fp32",           "fp16",      "bf16",        "paper",
-                                       "released",  "original",       "cache",     "compressed",  "on",
-                                       "off",       "uniform",        "own",       "mha",         "gqa:4",
-                                       "mqa",       "(mlkv:m=2,g=1)", "@L0-3.H2",  "@L1",         "@H0",
-                                       "(0:1 9:2)", "1..2@cosine",    "L0",        "H1",          "..",
-                                       "%"};
+constexpr std::string_view kWords[] = {"full",        "window",      "sink",
+                                       "dilated",     "key",         "h2o",
+                                       "tova",        "keyformer",   "a2sf",
+                                       "budget",      "recent",      "sinks",
+                                       "alpha",       "tau",         "horizon",
+                                       "tau_delta",   "noise",       "draw",
+                                       "gain",        "scope",       "pool",
+                                       "prefill",     "every",       "damping",
+                                       "score_dtype", "kv_dtype",    "seed",
+                                       "positions",   "dilation",    "dialect",
+                                       "shadow",      "kv",          "merge",
+                                       "compensate",  "model",       "all",
+                                       "rest",        "cosine",      "linear",
+                                       "gumbel",      "gaussian",    "constant",
+                                       "none",        "token",       "row",
+                                       "head",        "layer",       "shared",
+                                       "mean",        "sum",         "max",
+                                       "oneshot",     "stepwise",    "fp32",
+                                       "fp16",        "bf16",        "paper",
+                                       "released",    "original",    "cache",
+                                       "compressed",  "on",          "off",
+                                       "uniform",     "own",         "mha",
+                                       "gqa:4",       "mqa",         "(mlkv:m=2,g=1)",
+                                       "@L0-3.H2",    "@L1",         "@H0",
+                                       "(0:1 9:2)",   "1..2@cosine", "L0",
+                                       "H1",          "..",          "%"};
 
 }  // namespace
 

@@ -152,7 +152,7 @@ void Pair::step(int n_rows) {
         cpu->step(a);
         cuda->step(b);
         compare(fmt::format("row {}", next_));
-        if (testing::Test::HasFatalFailure()) return;
+        if (::testing::Test::HasFatalFailure()) return;
     }
 }
 

@@ -24,7 +24,7 @@ std::unique_ptr<keyhole::Backend> cuda_backend(const std::shared_ptr<const keyho
                                                const keyhole::cuda::ProductOptions& products = {});
 
 /// Skips its tests by name where there is no device.
-class CudaBackend : public testing::Test {
+class CudaBackend : public ::testing::Test {
   protected:
     void SetUp() override;
 };

@@ -79,7 +79,8 @@ OutsideError error_to_transformers(const std::filesystem::path& model_path, int 
     const auto n_rows = static_cast<int>(tokens.size());
     if (n_prompt == 0) n_prompt = n_rows;
     const auto backend = make_backend(model, {BackendChoice::cpu, 2, 0}, nullptr);
-    const ResolvedPolicy policy = resolve(parse_lane_spec("full").policy, n_prompt, n_rows - n_prompt);
+    const ResolvedPolicy policy =
+        resolve(parse_lane_spec("full:kv_dtype=f32").policy, n_prompt, n_rows - n_prompt);
     const auto cache = backend->make_cache(policy);
     const RowWants wants{true, false, false, false};
     RowOutput out;
@@ -93,7 +94,7 @@ OutsideError error_to_transformers(const std::filesystem::path& model_path, int 
             backend->step({&lane, 1});
         }
         compare_row(model->config(), expected, row, out, worst);
-        if (testing::Test::HasFatalFailure()) break;
+        if (::testing::Test::HasFatalFailure()) break;
     }
     return worst;
 }

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace keyhole {
+namespace keyhole::test_attention_metrics {
 namespace {
 
 using Positions = std::vector<std::int32_t>;
@@ -90,4 +90,4 @@ TEST(AttentionMeasures, MeansRunOverLayersAndHeads) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_attention_metrics

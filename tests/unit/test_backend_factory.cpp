@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-namespace keyhole {
+namespace keyhole::test_backend_factory {
 namespace {
 
 /// Returns the reason why the module gives no executor; empty when it gives one.
@@ -40,7 +40,7 @@ TEST(BackendFactory, SaysWhenThereIsNoModule) {
 }
 
 TEST(BackendFactory, SaysWhenTheModuleIsBroken) {
-    const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "broken_cuda_module.so";
+    const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "broken_cuda_module.so";
     write_text_file(path, "not a shared library");
     EXPECT_NE(reason_of(path).find("does not load"), std::string::npos);
     std::filesystem::remove(path);
@@ -68,4 +68,4 @@ TEST(BackendFactory, AsksForCudaInVain) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_backend_factory

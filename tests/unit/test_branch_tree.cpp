@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace keyhole {
+namespace keyhole::test_branch_tree {
 namespace {
 
 LoggedCommand at(int row, int lane = 1) {
@@ -114,4 +114,4 @@ TEST(BranchTree, UnknownAndShownBranchesAreRefused) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_branch_tree

@@ -15,13 +15,13 @@
 #include <fstream>
 #include <map>
 
-namespace reference {
+namespace reference::test_chat_session {
 namespace {
 
 using namespace keyhole;
 
 /// The demo model with a chat template of its own.
-class ChatSession : public testing::Test {
+class ChatSession : public ::testing::Test {
   protected:
     void SetUp() override {
         folder_ = std::filesystem::temp_directory_path() / ("keyhole-chat-" + std::to_string(getpid()));
@@ -176,4 +176,4 @@ TEST_F(ChatSession, RecordsSayIt) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_chat_session

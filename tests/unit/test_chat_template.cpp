@@ -7,7 +7,7 @@
 
 #include <fstream>
 
-namespace keyhole {
+namespace keyhole::test_chat_template {
 namespace {
 
 nlohmann::json rendered_by_jinja() {
@@ -81,4 +81,4 @@ TEST(ChatTemplate, MarksTheTokensOfTheTemplate) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_chat_template

@@ -8,13 +8,13 @@
 
 #include <gtest/gtest.h>
 
-namespace reference {
+namespace reference::test_checkpoints {
 namespace {
 
 using keyhole::Checkpoints;
 using keyhole::SessionState;
 
-class CheckpointBytes : public testing::Test {
+class CheckpointBytes : public ::testing::Test {
   protected:
     CheckpointBytes()
         : tiny_({.n_layers = kLayers, .n_heads = 4, .n_kv_heads = 4, .head_dim = kHeadDim, .seed = 3}),
@@ -167,4 +167,4 @@ TEST_F(CheckpointBytes, AModelLargerThanTheBudgetIsNotKept) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_checkpoints

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace keyhole {
+namespace keyhole::test_colormap {
 namespace {
 
 double luminance(Rgb8 c) {
@@ -209,4 +209,4 @@ TEST(Colormap, HatchCoversAThird) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_colormap

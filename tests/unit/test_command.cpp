@@ -10,30 +10,33 @@
 #include <map>
 #include <thread>
 
-namespace keyhole {
+namespace keyhole::test_command {
 namespace {
 
 TEST(Command, TextFormRoundTrips) {
-    for (const char* text : {"lane 1 h2o:budget=32",
-                             "add tova:budget=25%",
-                             "remove 2",
-                             "follow on",
-                             "follow off",
-                             "sampling temperature=0.7,top_k=40,top_p=0.9",
-                             "lane 0 keyformer:budget=64,tau=1..1.5,seed=7",
-                             "fork 1",
-                             "fork 0 tova:budget=9",
-                             "rewind 27",
-                             "branch 2",
-                             "evict 1 17",
-                             "evict 1 17 L3",
-                             "evict 0 0 L0.H11",
-                             "pin 2 5 L1.H0",
-                             "pin 2 5",
-                             "unpin 2 5 L1",
-                             "force 7",
-                             "force 7,0,512",
-                             "say \" and\\n\\\"so\\\" \\\\ on\\t\""}) {
+    for (const char* text :
+         {"lane 1 h2o:budget=32",
+          "add tova:budget=25%",
+          "remove 2",
+          "follow on",
+          "follow off",
+          "sampling temperature=0.7,top_k=40,top_p=0.9",
+          "sampling temperature=0,top_k=0,top_p=1,repetition_penalty=1.2,no_repeat_ngram=3,"
+          "min_tokens=5",
+          "lane 0 keyformer:budget=64,tau=1..1.5,seed=7",
+          "fork 1",
+          "fork 0 tova:budget=9",
+          "rewind 27",
+          "branch 2",
+          "evict 1 17",
+          "evict 1 17 L3",
+          "evict 0 0 L0.H11",
+          "pin 2 5 L1.H0",
+          "pin 2 5",
+          "unpin 2 5 L1",
+          "force 7",
+          "force 7,0,512",
+          "say \" and\\n\\\"so\\\" \\\\ on\\t\""}) {
         const Command command = parse_command(text);
         EXPECT_EQ(format_command(command), text);
         EXPECT_EQ(parse_command(format_command(command)), command);
@@ -91,6 +94,9 @@ TEST(Command, BadTextIsRefusedWithTheForms) {
                              "lane +1 full",
                              "remove 0x1",
                              "sampling heat=1",
+                             "sampling repetition_penalty=0",
+                             "sampling no_repeat_ngram=-1",
+                             "sampling min_tokens=x",
                              "jump 3",
                              "remove 1 2",
                              "fork",
@@ -240,4 +246,4 @@ TEST(CommandQueue, KeepsOrderAcrossThreads) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_command

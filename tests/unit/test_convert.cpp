@@ -14,14 +14,14 @@
 #include <filesystem>
 #include <fstream>
 
-namespace reference {
+namespace reference::test_convert {
 namespace {
 
 namespace fs = std::filesystem;
 using keyhole::KvSharing;
 using Kind = KvSharing::Kind;
 
-class Convert : public testing::Test {
+class Convert : public ::testing::Test {
   protected:
     ~Convert() override {
         std::error_code ignored;
@@ -119,4 +119,4 @@ TEST_F(Convert, WhatWouldBeWrittenOverOrCannotBeIsRefused) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_convert

@@ -8,19 +8,32 @@
 
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
-namespace keyhole::cpu {
+namespace keyhole::cpu::test_cpu_cache {
 namespace {
 
 constexpr int kHeadDim = 4;
 
+void write(CpuKvCache& cache, int g, int slot, float value) {
+    std::array<float, kHeadDim> key, negative;
+    key.fill(value);
+    negative.fill(-value);
+    cache.write(g, slot, key.data(), negative.data());
+}
+
+/// Returns one number of a slot's key or value.
+float number_at(const KvRows& rows, int slot, int d) {
+    std::array<float, kHeadDim> row{};
+    widen_kv(rows.from_row(slot), 1, row.data());
+    return row[to_index(d)];
+}
+
 void fill(CpuKvCache& cache, int n_kv_heads, int from, int to) {
     for (int g = 0; g < n_kv_heads; ++g)
         for (int p = from; p < to; ++p) {
-            const int slot = cache.append(g, p);
-            std::fill_n(cache.keys(g) + slot * kHeadDim, kHeadDim, static_cast<float>(100 * g + p));
-            std::fill_n(cache.values(g) + slot * kHeadDim, kHeadDim, static_cast<float>(-100 * g - p));
+            write(cache, g, cache.append(g, p), static_cast<float>(100 * g + p));
         }
 }
 
@@ -31,8 +44,8 @@ void expect_consistent(const CpuKvCache& cache, int g, int head, const std::vect
         const int slot = cache.order(g)[i];
         ASSERT_LT(slot, cache.count(g)) << "slots are dense";
         const float p = static_cast<float>(positions[to_index(i)]);
-        EXPECT_EQ(cache.keys(g)[slot * kHeadDim + 1], 100 * static_cast<float>(g) + p);
-        EXPECT_EQ(cache.values(g)[slot * kHeadDim + 3], -100 * static_cast<float>(g) - p);
+        EXPECT_EQ(number_at(cache.keys(g), slot, 1), 100 * static_cast<float>(g) + p);
+        EXPECT_EQ(number_at(cache.values(g), slot, 3), -100 * static_cast<float>(g) - p);
         EXPECT_EQ(cache.score(kSum, head)[slot], p + 0.5f);
     }
 }
@@ -48,8 +61,7 @@ TEST(CpuKvCache, EvictionKeepsOrderAndMovesEverythingOfASlot) {
     expect_consistent(cache, 1, 1, {1, 2, 4, 5, 7});
     EXPECT_EQ(cache.count(0), 8) << "other heads are left alone";
     const int slot = cache.append(1, 8);
-    std::fill_n(cache.keys(1) + slot * kHeadDim, kHeadDim, 108.0f);
-    std::fill_n(cache.values(1) + slot * kHeadDim, kHeadDim, -108.0f);
+    write(cache, 1, slot, 108.0f);
     cache.score(kSum, 1)[slot] = 8.5f;
     cache.evict(1, std::vector<int>{2});
     expect_consistent(cache, 1, 1, {1, 2, 5, 7, 8});
@@ -70,6 +82,53 @@ TEST(CpuKvCache, MemoryFollowsTheCapacity) {
     EXPECT_EQ(cache.stored_positions(3), (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
+TEST(CpuKvCache, AnotherTypeConvertsWhatIsStoredAndItsMemory) {
+    const KvLayout layout = KvLayout::grouped(2, 2, 2);
+    constexpr int kWide = 40, kSlots = 30;
+    for (const KvType type : {KvType::f16, KvType::bf16, KvType::q8}) {
+        CpuKvCache cache(layout, kWide), from_start(layout, kWide);
+        ResolvedPolicy policy;
+        policy.kv_dtype = KvType::f32;
+        cache.set_policy(policy);
+        policy.kv_dtype = type;
+        from_start.set_policy(policy);
+        for (CpuKvCache* c : {&cache, &from_start}) c->reserve(kSlots);
+        const auto row = [](int g, int p, float factor) {
+            std::array<float, kWide> out;
+            for (int d = 0; d < kWide; ++d)
+                out[to_index(d)] = factor * std::sin(static_cast<float>(97 * g + 13 * p + d));
+            return out;
+        };
+        for (CpuKvCache* c : {&cache, &from_start})
+            for (int g = 0; g < 4; ++g)
+                for (int p = 0; p < kSlots; ++p)
+                    c->write(g, c->append(g, p), row(g, p, 3).data(), row(g, p, 0.1f).data());
+        cache.evict(1, std::vector<int>{0, 3, 6});
+        from_start.evict(1, std::vector<int>{0, 3, 6});
+        cache.set_policy(policy);
+        const auto same_bytes = [&](const CpuKvCache& c) {
+            for (int g = 0; g < 4; ++g)
+                for (const auto& [a, b] :
+                     {std::pair{c.keys(g), from_start.keys(g)}, std::pair{c.values(g), from_start.values(g)}})
+                    if (std::memcmp(a.data, b.data, to_index(c.count(g) * b.row_bytes())) != 0) return false;
+            return c.kv_type() == type && c.stored_positions(1) == from_start.stored_positions(1);
+        };
+        EXPECT_TRUE(same_bytes(cache)) << kv_type_name(type);
+        EXPECT_TRUE(same_bytes(static_cast<const CpuKvCache&>(*cache.clone()))) << kv_type_name(type);
+        const std::int64_t row_bytes = kv_row_bytes(type, kWide);
+        EXPECT_EQ(cache.use().stored_bytes, (4 * kSlots - 3) * 2 * row_bytes);
+        EXPECT_EQ(cache.use().allocated_bytes, 4 * kSlots * (2 * row_bytes + (2 + 1) * 4));
+        cache.reserve(2 * kSlots);
+        EXPECT_TRUE(same_bytes(cache)) << "after growing, " << kv_type_name(type);
+        policy.kv_dtype = KvType::f32;
+        cache.set_policy(policy);
+        std::array<float, kWide> wide{};
+        widen_kv(from_start.keys(2), 1, wide.data());
+        EXPECT_EQ(std::memcmp(cache.keys(2).data, wide.data(), sizeof wide), 0) << "no bits came back";
+        EXPECT_NE(wide, row(2, 0, 3));
+    }
+}
+
 TEST(CpuKvCache, EveryKvHeadHasRoomOfItsOwn) {
     const KvLayout layout = KvLayout::grouped(2, 4, 2);  // 4 KV heads, two readers each
     CpuKvCache cache(layout, kHeadDim);
@@ -80,10 +139,8 @@ TEST(CpuKvCache, EveryKvHeadHasRoomOfItsOwn) {
     const std::array room = {3, 50, 7, 1};
     for (int g = 0; g < 4; ++g)
         for (int p = 0; p < room[to_index(g)]; ++p) {
-            const int slot = cache.append(g, p);
-            std::fill_n(cache.keys(g) + slot * kHeadDim, kHeadDim, static_cast<float>(100 * g + p));
-            std::fill_n(cache.values(g) + slot * kHeadDim, kHeadDim, static_cast<float>(-100 * g - p));
-            for (int h : {2 * g, 2 * g + 1}) cache.score(kSum, h)[slot] = static_cast<float>(p) + 0.5f;
+            write(cache, g, cache.append(g, p), static_cast<float>(100 * g + p));
+            for (int h : {2 * g, 2 * g + 1}) cache.score(kSum, h)[p] = static_cast<float>(p) + 0.5f;
         }
     const auto all_consistent = [&](const CpuKvCache& c) {
         for (int g = 0; g < 4; ++g)
@@ -120,10 +177,10 @@ TEST(CpuKvCache, GrowsInPlaceWhereNothingIsEvicted) {
     cache.set_policy({});
     cache.reserve(60);
     fill_scored(cache, 0, 60);
-    const float* first = cache.keys(0);
+    const std::byte* first = cache.keys(0).data;
     const auto allocated = cache.use().allocated_bytes;
     cache.reserve(300);
-    EXPECT_EQ(cache.keys(0), first);
+    EXPECT_EQ(cache.keys(0).data, first);
     EXPECT_EQ(cache.capacity(1), 300);
     EXPECT_EQ(cache.use().allocated_bytes, 5 * allocated);
     fill_scored(cache, 60, 300);
@@ -140,8 +197,8 @@ TEST(CpuKvCache, GrowsInPlaceWhereNothingIsEvicted) {
     CpuKvCache bounded(model);
     bounded.set_policy(resolve(parse_lane_spec("h2o:budget=40").policy, 60, 64));
     bounded.reserve(41);
-    first = bounded.keys(0);
-    EXPECT_EQ(bounded.keys(1) - first, 41 * kHeadDim);
+    first = bounded.keys(0).data;
+    EXPECT_EQ(bounded.keys(1).data - first, 41 * kHeadDim * 4);
 }
 
 TEST(CpuKvCache, CopiesValuesInTheOrderOfTheText) {
@@ -376,4 +433,4 @@ TEST(Select, PoolsOverTheReadersOfTheUnit) {
 }
 
 }  // namespace
-}  // namespace keyhole::cpu
+}  // namespace keyhole::cpu::test_cpu_cache

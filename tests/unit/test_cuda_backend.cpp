@@ -28,7 +28,7 @@
 #include <mutex>
 #include <tuple>
 
-namespace reference {
+namespace reference::test_cuda_backend {
 namespace {
 
 using keyhole::KvCache;
@@ -101,7 +101,7 @@ AnyShape in_packs(const ModelPart& part) {
     return shape;
 }
 
-class CudaDescription : public CudaBackend, public testing::WithParamInterface<ModelPart> {};
+class CudaDescription : public CudaBackend, public ::testing::WithParamInterface<ModelPart> {};
 
 TEST_P(CudaDescription, FollowsTheCpu) {
     const auto model = any_model(in_packs(GetParam()));
@@ -117,8 +117,8 @@ TEST_P(CudaDescription, FollowsTheCpu) {
     pair.step(14);
 }
 
-INSTANTIATE_TEST_SUITE_P(Parts, CudaDescription, testing::ValuesIn(kModelParts),
-                         [](const testing::TestParamInfo<ModelPart>& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Parts, CudaDescription, ::testing::ValuesIn(kModelParts),
+                         [](const ::testing::TestParamInfo<ModelPart>& test) { return test.param.name; });
 
 // Folders of every family, as loaded. Folders whose widths do not fit a pack are refused by name.
 TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
@@ -303,6 +303,98 @@ TEST_F(CudaBackend, StoredTypesFollowTheCpu) {
     }
 }
 
+// The CPU rounds keys and values at the same place: after the rotation, and after a prompt in floats. What is
+// left are numbers that two orders of a sum round to two neighbours, and what follows from them.
+TEST_F(CudaBackend, BothBackendsRoundKeysAndValuesAlike) {
+    for (const StoredAs type : {StoredAs::f16, StoredAs::bf16}) {
+        TinyShape shape;
+        shape.dtype = type;
+        const TinyModel folder(shape);
+        const auto model = keyhole::load_model(folder.folder());
+        const std::vector<int> tokens = random_tokens(40, 5);
+        const std::string same = type == StoredAs::f16 ? "kv_dtype=f16" : "kv_dtype=bf16";
+        const std::vector<std::string> alike = {"full:" + same, "window:budget=9," + same},
+                                       exact = {"full:kv_dtype=f32", "window:budget=9,kv_dtype=f32"};
+        const std::span<const int> all(tokens);
+        const auto backend = cuda_backend(model);
+        const auto run = [&](const std::vector<std::string>& specs) {
+            return run_engine(model, specs, all.first(30), all.subspan(30));
+        };
+        const LaneRows on_device = run_backend(*backend, model, alike, all.first(30), all.subspan(30)),
+                       rounded = run(alike), in_float = run(exact);
+        double near = 0, far = 0;  // squares
+        for (std::size_t lane = 0; lane < alike.size(); ++lane)
+            for (std::size_t row = 1; row < rounded[lane].size(); ++row)
+                for (std::size_t v = 0; v < rounded[lane][row].next_logits.size(); ++v) {
+                    const double device = on_device[lane][row].next_logits[v];
+                    near += std::pow(device - rounded[lane][row].next_logits[v], 2);
+                    far += std::pow(device - in_float[lane][row].next_logits[v], 2);
+                }
+        EXPECT_LT(near, far / 25) << same;
+    }
+}
+
+// Weights in one type, K and V in another.
+TEST_F(CudaBackend, KeysAndValuesHaveTheTypeThatTheLaneAsksFor) {
+    Pair pair(TinyShape{}, 30);
+    // The two backends may round a number to two neighbours; the sets are equal where positions decide them.
+    pair.start({"full:kv_dtype=f16", "window:budget=9,kv_dtype=bf16", "full:kv_dtype=f32",
+                "sink:budget=11,positions=cache,kv_dtype=f16", "h2o:budget=9,kv_dtype=f32"});
+    pair.tolerance = 4e-3;
+    pair.step(6);
+    const auto row_bytes = [&](std::size_t lane) {
+        const auto use = pair.lanes[lane].cuda->use();
+        EXPECT_EQ(use.stored_bytes, pair.lanes[lane].cpu->use().stored_bytes) << lane;
+        return use.stored_bytes / use.stored_tokens;
+    };
+    EXPECT_EQ(row_bytes(0), 2 * 8 * 2);
+    EXPECT_EQ(row_bytes(1), 2 * 8 * 2);
+    EXPECT_EQ(row_bytes(2), 2 * 8 * 4);
+    pair.fork(0);
+    pair.apply(1, "window:budget=9,kv_dtype=f32");
+    pair.apply(2, "window:budget=14,kv_dtype=bf16");
+    pair.apply(5, "full:kv_dtype=bf16,noise=gumbel");
+    pair.evict(5, 1, 3);
+    EXPECT_EQ(row_bytes(1), 2 * 8 * 4);
+    EXPECT_EQ(row_bytes(2), 2 * 8 * 2);
+    EXPECT_EQ(row_bytes(5), 2 * 8 * 2);
+    pair.tolerance = 3e-2;  // bf16 in a lane whose rows go on
+    pair.step(8);
+}
+
+TEST_F(CudaBackend, LanesOfDifferentTypesStandAlone) {
+    const TinyModel folder({.dtype = StoredAs::f16});
+    expect_lanes_stand_alone(keyhole::load_model(folder.folder()),
+                             {"full", "keyformer:budget=9,kv_dtype=f32", "h2o:budget=9,kv_dtype=bf16",
+                              "tova:budget=9,kv_dtype=f16", "window:budget=4,kv_dtype=f32"});
+}
+
+TEST_F(CudaBackend, BlocksOfKeysAndValuesAreRefusedInOneLine) {
+    const TinyModel floats({}), halves({.dtype = StoredAs::f16});
+    for (const auto& [folder, own, other] : {std::tuple{&floats, "f32", "q8"}, {&halves, "f16", "q8"}}) {
+        const auto model = keyhole::load_model(folder->folder());
+        const auto backend = cuda_backend(model);
+        EXPECT_EQ(keyhole::kv_type_name(backend->kv_type(keyhole::KvType::automatic)), own);
+        const std::string spec = std::string("h2o:budget=9,kv_dtype=");
+        const auto cache = backend->make_cache(policy_of(spec + own, *model, 20));
+        for (const auto& ask : std::vector<std::function<void(const ResolvedPolicy&)>>{
+                 [&](const ResolvedPolicy& p) { backend->make_cache(p); },
+                 [&](const ResolvedPolicy& p) { backend->apply_policy(*cache, p, 0); }})
+            try {
+                ask(policy_of(spec + other, *model, 20));
+                ADD_FAILURE() << "taken";
+            } catch (const keyhole::Error& error) {
+                const std::string text = error.what();
+                EXPECT_EQ(error.code(), keyhole::ErrorCode::unsupported);
+                EXPECT_NE(text.find(std::string("kv_dtype=") + other), std::string::npos) << text;
+                EXPECT_NE(text.find("--backend cpu"), std::string::npos) << text;
+                EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+            }
+        keyhole::RunSpec run = run_spec("Once upon a time", {spec + other}, 5);
+        EXPECT_THROW(keyhole::Session(model, *backend, run), keyhole::Error);
+    }
+}
+
 TEST_F(CudaBackend, NeitherThreadOrderNorCompanyChangesBits) {
     const TinyModel folder({});
     expect_lanes_stand_alone(
@@ -425,4 +517,4 @@ TEST_F(CudaBackend, MemoryFollowsTheBudget) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_cuda_backend

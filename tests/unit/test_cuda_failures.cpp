@@ -12,7 +12,7 @@
 #include <optional>
 #include <set>
 
-namespace reference {
+namespace reference::test_cuda_failures {
 namespace {
 
 using keyhole::Error;
@@ -74,7 +74,7 @@ class Scenario {
     int row_ = 0;
 };
 
-class CudaFailures : public testing::Test {
+class CudaFailures : public ::testing::Test {
   protected:
     static constexpr TinyShape shape() {
         TinyShape s;
@@ -247,4 +247,4 @@ TEST_F(CudaFailures, AnyOtherFailureComesOutWithItsReasonAndLeavesNoMemory) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_cuda_failures

@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace keyhole::cuda {
+namespace keyhole::cuda::test_cuda_kernels {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -34,8 +34,8 @@ std::vector<T> stored(const std::vector<float>& values) {
 }
 
 template <class T>
-class CudaKernels : public testing::Test {};
-using StoredTypes = testing::Types<float, Fp16, Bf16>;
+class CudaKernels : public ::testing::Test {};
+using StoredTypes = ::testing::Types<float, Fp16, Bf16>;
 TYPED_TEST_SUITE(CudaKernels, StoredTypes);
 
 TYPED_TEST(CudaKernels, EmbedWidensTheRowsOfTheTokens) {
@@ -388,4 +388,4 @@ TEST(CudaKernelOrder, DoesNotMatter) {
 }
 
 }  // namespace
-}  // namespace keyhole::cuda
+}  // namespace keyhole::cuda::test_cuda_kernels

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_cuda_launches {
 namespace {
 
 /// Counts launches by kernel.
@@ -158,4 +158,4 @@ TEST(IdleExecutor, GivesAddressesButNoMemory) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_cuda_launches

@@ -13,7 +13,7 @@
 #include <set>
 #include <vector>
 
-namespace keyhole::cuda {
+namespace keyhole::cuda::test_cuda_select {
 namespace {
 
 constexpr int kHeadDim = 16;
@@ -185,4 +185,4 @@ TEST(CudaSelect, PoolsOverTheReaders) {
 }
 
 }  // namespace
-}  // namespace keyhole::cuda
+}  // namespace keyhole::cuda::test_cuda_select

@@ -11,7 +11,7 @@
 #include <set>
 #include <string>
 
-namespace keyhole::cuda {
+namespace keyhole::cuda::test_cuda_selftest {
 namespace {
 
 TEST(CudaSelfTest, TheHostPassesInAnyOrderOfThreads) {
@@ -56,4 +56,4 @@ TEST(CudaSelfTest, NamesTheKernelThatFails) {
 }
 
 }  // namespace
-}  // namespace keyhole::cuda
+}  // namespace keyhole::cuda::test_cuda_selftest

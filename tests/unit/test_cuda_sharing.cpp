@@ -18,20 +18,20 @@
 #include <filesystem>
 #include <set>
 
-namespace reference {
+namespace reference::test_cuda_sharing {
 namespace {
 
 std::unique_ptr<keyhole::Backend> on_cuda(const std::shared_ptr<const keyhole::Model>& model) {
     return cuda_backend(model);
 }
 
-class CudaVariants : public CudaBackend, public testing::WithParamInterface<Sharing> {};
+class CudaVariants : public CudaBackend, public ::testing::WithParamInterface<Sharing> {};
 
 TEST_P(CudaVariants, EveryRowAgreesWithTheReference) {
     expect_sharing_agrees(GetParam(), on_cuda);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sharings, CudaVariants, testing::ValuesIn(kSharings));
+INSTANTIATE_TEST_SUITE_P(Sharings, CudaVariants, ::testing::ValuesIn(kSharings));
 
 TEST_F(CudaBackend, AModelThatSharesBetweenLayersAgreesWithTheReference) {
     expect_own_sharing_agrees(on_cuda);
@@ -212,4 +212,4 @@ TEST_F(CudaBackend, SessionsThatChangeTheSharingFollowTheCpu) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_cuda_sharing

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace reference {
+namespace reference::test_dialects {
 namespace {
 
 constexpr int kDecode = 14;
@@ -56,7 +56,7 @@ struct Shape {
     int n_prompt, n_kv_heads;
 };
 
-class Dialects : public testing::TestWithParam<Shape> {
+class Dialects : public ::testing::TestWithParam<Shape> {
   protected:
     Observed text(std::uint64_t seed) const {
         return random_logits(2, 4, GetParam().n_kv_heads, GetParam().n_prompt, GetParam().n_prompt + kDecode,
@@ -91,9 +91,9 @@ TEST_P(Dialects, SharesOfThePromptAreTruncatedAsEachCodeDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Random, Dialects,
-                         testing::Values(Shape{1, 4}, Shape{1, 1}, Shape{2, 2}, Shape{5, 4}, Shape{11, 4},
-                                         Shape{11, 2}, Shape{11, 1}, Shape{24, 2}),
-                         [](const testing::TestParamInfo<Shape>& s) {
+                         ::testing::Values(Shape{1, 4}, Shape{1, 1}, Shape{2, 2}, Shape{5, 4}, Shape{11, 4},
+                                           Shape{11, 2}, Shape{11, 1}, Shape{24, 2}),
+                         [](const ::testing::TestParamInfo<Shape>& s) {
                              return fmt::format("Prompt{}Kv{}", s.param.n_prompt, s.param.n_kv_heads);
                          });
 
@@ -161,4 +161,4 @@ TEST(SteeredLanes, TokensEvictedAndPinnedByHand) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_dialects

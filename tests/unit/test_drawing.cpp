@@ -4,6 +4,7 @@
 #include "engine/figure/curves.h"
 #include "engine/figure/font.h"
 #include "engine/figure/heatmap.h"
+#include "engine/figure/value_map.h"
 
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
@@ -24,7 +25,7 @@
 #include <set>
 #include <sstream>
 
-namespace keyhole {
+namespace keyhole::test_drawing {
 namespace {
 
 // --- figures of every kind ---------------------------------------------------------------------------------
@@ -87,6 +88,29 @@ CurvePlot curves(Ground ground) {
     return plot;
 }
 
+CurvePlot panels(Ground ground) {
+    CurvePlot plot = curves(ground);
+    for (int i = 0; i < 7; ++i) plot.panels.push_back({"panel " + std::to_string(i), plot.curves});
+    plot.x_words = {"one", "two", "three", "four"};
+    return plot;
+}
+
+ValueMap value_map(Ground ground) {
+    ValueMap map;
+    map.texts = {"Right answers by depth and length", "model", "Share of right answers."};
+    map.row_label = "depth, %";
+    map.column_label = "length, tokens";
+    map.value_label = "right, %";
+    for (const int i : {0, 25, 50, 75, 100}) map.rows.push_back(std::to_string(i));
+    for (int length = 128; length <= 8192; length *= 2) map.columns.push_back(std::to_string(length));
+    for (int i = 0; i < 6; ++i)
+        map.panels.push_back({"tova:budget=64 " + std::to_string(i), std::vector<float>(35, 50)});
+    map.scale = {Colormap::cividis, false, false, 0, 100};
+    map.decimals = -1;  // numbers stand on the cells' colours, not on the paper
+    map.ground = ground;
+    return map;
+}
+
 AnswersFigure answers(Ground ground) {
     AnswersFigure figure;
     figure.texts = {"What each lane answers", "model · the right answer has “4821”", "Each by itself."};
@@ -127,6 +151,18 @@ const std::vector<Named>& figures() {
                                                 CurvePlot plot = curves(ground);
                                                 plot.picture_width = width;
                                                 return curves_drawing(plot);
+                                            }},
+                                           {"panels",
+                                            [](int width, Ground ground) {
+                                                CurvePlot plot = panels(ground);
+                                                plot.picture_width = width;
+                                                return curves_drawing(plot);
+                                            }},
+                                           {"value map",
+                                            [](int width, Ground ground) {
+                                                ValueMap map = value_map(ground);
+                                                map.width = width;
+                                                return value_map_drawing(map);
                                             }},
                                            {"answers", [](int width, Ground ground) {
                                                 AnswersFigure figure = answers(ground);
@@ -388,7 +424,7 @@ TEST(Drawings, EveryTextCanBeReadOnBothGrounds) {
             drawing.draw(notes);
             for (const Notes::Text& text : notes.texts)
                 EXPECT_GE(contrast(text.style.color, colors.paper), 4.5) << figure.name << " " << text.words;
-            if (ground == Ground::dark && figure.name == "curves")
+            if (ground == Ground::dark && (figure.name == "curves" || figure.name == "panels"))
                 for (const Stroke& stroke : notes.strokes)
                     if (stroke.width > 1) {
                         EXPECT_GE(contrast(stroke.color, colors.paper), 3) << int{stroke.color.r};
@@ -586,4 +622,4 @@ TEST_F(PdfDrawings, OfEqualFiguresAreEqualAndAsLargeAsThePixels) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_drawing

@@ -15,13 +15,13 @@
 #include <chrono>
 #include <thread>
 
-namespace reference {
+namespace reference::test_engine {
 namespace {
 
 using keyhole::EnginePhase;
 using namespace std::chrono_literals;
 
-class EngineThread : public testing::Test {
+class EngineThread : public ::testing::Test {
   protected:
     EngineThread()
         : tiny_({.n_ctx = 4096, .seed = 8}),
@@ -651,4 +651,4 @@ TEST(RecorderThreads, SnapshotsAreWholeWhileRecordsArrive) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_engine

@@ -10,7 +10,7 @@
 
 #include <cmath>
 
-namespace reference {
+namespace reference::test_engine_description {
 namespace {
 
 using keyhole::PositionKind;
@@ -21,7 +21,7 @@ Case moved(Case c, const char* keys, Places places) {
     return c;
 }
 
-class EngineDescription : public testing::TestWithParam<ModelPart> {};
+class EngineDescription : public ::testing::TestWithParam<ModelPart> {};
 
 TEST_P(EngineDescription, EveryRowAgrees) {
     constexpr int kPrompt = 37, kDecode = 14;
@@ -80,8 +80,8 @@ TEST_P(EngineDescription, TheShadowIsFullAttention) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Parts, EngineDescription, testing::ValuesIn(kModelParts),
-                         [](const testing::TestParamInfo<ModelPart>& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Parts, EngineDescription, ::testing::ValuesIn(kModelParts),
+                         [](const ::testing::TestParamInfo<ModelPart>& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_engine_description

@@ -20,14 +20,14 @@
 #include <functional>
 #include <set>
 
-namespace reference {
+namespace reference::test_engine_device {
 namespace {
 
 using keyhole::EnginePhase;
 using keyhole::EngineStatus;
 using keyhole::parse_command;
 
-class EngineOnDevice : public testing::Test {
+class EngineOnDevice : public ::testing::Test {
   protected:
     explicit EngineOnDevice(int n_layers = 4)
         : tiny_({.n_layers = n_layers, .n_heads = 4, .n_kv_heads = 4, .n_ctx = 4096, .seed = 8}) {
@@ -133,7 +133,7 @@ constexpr Failure kFailures[] = {
     {"Copy", &FailingExecutor::Fails::copy, &FailingExecutor::n_copies, "a copy"},
     {"Wait", &FailingExecutor::Fails::wait, &FailingExecutor::n_waits, "an illegal address"}};
 
-class EngineOnFailingDevice : public EngineOnDevice, public testing::WithParamInterface<Failure> {
+class EngineOnFailingDevice : public EngineOnDevice, public ::testing::WithParamInterface<Failure> {
   protected:
     // One layer makes every kind of device call, and this starts some sixty runs.
     EngineOnFailingDevice() : EngineOnDevice(1) {}
@@ -192,8 +192,8 @@ TEST_P(EngineOnFailingDevice, EndsTheSessionWithItsReason) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, EngineOnFailingDevice, testing::ValuesIn(kFailures),
-                         [](const testing::TestParamInfo<Failure>& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Calls, EngineOnFailingDevice, ::testing::ValuesIn(kFailures),
+                         [](const ::testing::TestParamInfo<Failure>& test) { return test.param.name; });
 
 // Where only memory is short, the request is refused and the run continues.
 TEST_F(EngineOnDevice, AForkThatFindsNoRoomIsRefused) {
@@ -215,4 +215,4 @@ TEST_F(EngineOnDevice, AForkThatFindsNoRoomIsRefused) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_engine_device

@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <cmath>
 
-namespace reference {
+namespace reference::test_engine_policy {
 namespace {
 
 constexpr int kPrompt = 40, kDecode = 12;
 
-class EnginePolicy : public testing::Test {
+class EnginePolicy : public ::testing::Test {
   protected:
     EnginePolicy()
         : tiny_({}),
@@ -196,4 +196,4 @@ TEST_F(EnginePolicy, ACheckpointWithNanDecodesAndEvictsAllTheSame) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_engine_policy

@@ -13,7 +13,7 @@
 #include <map>
 #include <mutex>
 
-namespace reference {
+namespace reference::test_engine_reference {
 namespace {
 
 void expect_agreement(const Agreement& a) {
@@ -23,8 +23,8 @@ void expect_agreement(const Agreement& a) {
     EXPECT_LT(a.noise, 1.0) << a.worst;
     EXPECT_LT(a.scores, 1.0) << a.worst;
     EXPECT_LE(a.n_near_ties, 1 + a.n_selections / 500);
-    testing::Test::RecordProperty("near_ties", a.n_near_ties);
-    testing::Test::RecordProperty("selections", a.n_selections);
+    ::testing::Test::RecordProperty("near_ties", a.n_near_ties);
+    ::testing::Test::RecordProperty("selections", a.n_selections);
 }
 
 void compare(const TinyShape& shape, std::span<const Case> cases, int n_prompt, int n_decode,
@@ -42,7 +42,7 @@ struct PresetParam {
     std::uint64_t seed;
 };
 
-class EngineReferencePresets : public testing::TestWithParam<PresetParam> {};
+class EngineReferencePresets : public ::testing::TestWithParam<PresetParam> {};
 
 TEST_P(EngineReferencePresets, EveryRowAgrees) {
     const int n_decode = 20;
@@ -67,11 +67,11 @@ std::vector<PresetParam> preset_params() {
     return params;
 }
 
-std::string name_of(const testing::TestParamInfo<PresetParam>& test) {
+std::string name_of(const ::testing::TestParamInfo<PresetParam>& test) {
     return fmt::format("Prompt{}Kv{}Seed{}", test.param.n_prompt, test.param.n_kv_heads, test.param.seed);
 }
 
-INSTANTIATE_TEST_SUITE_P(Grid, EngineReferencePresets, testing::ValuesIn(preset_params()), name_of);
+INSTANTIATE_TEST_SUITE_P(Grid, EngineReferencePresets, ::testing::ValuesIn(preset_params()), name_of);
 
 Case changed(Case c, const std::string& keys, const std::function<void(Policy&)>& change) {
     c.spec += "," + keys;
@@ -269,7 +269,7 @@ TEST(EngineReference, PromptRowsGivenToTheSinkAgree) {
 
 // KEYHOLE_REAL_MODEL names a folder of tinyllamas/stories260K. Its greedy continuation of bos is known from
 // another program.
-class EngineRealModel : public testing::Test {
+class EngineRealModel : public ::testing::Test {
   protected:
     void SetUp() override {
         const char* folder = std::getenv("KEYHOLE_REAL_MODEL");
@@ -308,4 +308,4 @@ TEST_F(EngineRealModel, RowsAgree) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_engine_reference

@@ -13,10 +13,10 @@
 
 #include <cmath>
 
-namespace keyhole {
+namespace keyhole::test_evaluate {
 namespace {
 
-class Evaluate : public testing::Test {
+class Evaluate : public ::testing::Test {
   protected:
     static void SetUpTestSuite() {
         folder_ = new reference::TinyModel(reference::TinyShape{});
@@ -198,7 +198,7 @@ TEST_F(Evaluate, QuestionsByStatementAreOthers) {
 
 /// A lane counts with the tokens of its fullest head after the prompt, and with its shadow.
 TEST_F(Evaluate, LanesGoTogetherAsFarAsTheirCachesFit) {
-    const double token = static_cast<double>(kv_bytes_per_token(model()->config(), 4));
+    const double token = static_cast<double>(kv_bytes_per_token(model()->config(), KvType::f32));
     const auto n = [&](const std::vector<std::string>& specs, double tokens) {
         return lanes_that_fit(*model(), lanes(specs), 100, tokens * token);
     };
@@ -208,6 +208,8 @@ TEST_F(Evaluate, LanesGoTogetherAsFarAsTheirCachesFit) {
     EXPECT_EQ(n({"full", "full"}, 200), 2u);
     EXPECT_EQ(n({"full", "full"}, 199), 1u);
     EXPECT_EQ(n({"full"}, 1), 1u);  // one lane always runs
+    EXPECT_EQ(n({"full:kv_dtype=f16", "full:kv_dtype=bf16"}, 100), 2u);
+    EXPECT_EQ(n({"full:kv_dtype=f16", "full:kv_dtype=bf16"}, 99), 1u);
     EXPECT_EQ(n({"window:budget=200", "window:budget=50%"}, 151), 2u);
     EXPECT_EQ(n({"window:budget=200", "window:budget=50%"}, 150), 1u);
     EXPECT_EQ(n({"tova:budget=9,shadow=on", "tova:budget=9"}, 119), 1u);
@@ -288,4 +290,4 @@ TEST_F(Evaluate, FaultsAreOneLine) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_evaluate

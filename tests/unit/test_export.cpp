@@ -16,18 +16,18 @@
 #include <functional>
 #include <sstream>
 
-namespace keyhole {
+namespace keyhole::test_export {
 namespace {
 
 using testing_trace::Maker;
 namespace fs = std::filesystem;
 
-class Export : public testing::Test {
+class Export : public ::testing::Test {
   protected:
     void SetUp() override {
-        folder_ = fs::path(testing::TempDir()) /
+        folder_ = fs::path(::testing::TempDir()) /
                   fmt::format("keyhole_export_{}_{}",
-                              testing::UnitTest::GetInstance()->current_test_info()->name(), getpid());
+                              ::testing::UnitTest::GetInstance()->current_test_info()->name(), getpid());
         fs::remove_all(folder_);
         options_.folder = folder_;
     }
@@ -359,6 +359,16 @@ TEST_F(Export, HistoryAloneGivesTheSameArraysAndPictures) {
     EXPECT_THROW(export_history(history_, other), Error);
 }
 
+/// The table of a mask without its pictures.
+TEST_F(Export, WritesTheTableOfAMaskAlone) {
+    parse_export_list("mask-table", options_);
+    run(9, 9);
+    for (int lane = 0; lane < 2; ++lane) {
+        EXPECT_TRUE(fs::exists(lane_file(lane, "evicted_at.npy")));
+        EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / fmt::format("lane{}", lane)), {}), 1);
+    }
+}
+
 TEST(ExportOptions, ListIsReadAndUnknownWordsNameTheNearest) {
     ExportOptions options;
     parse_export_list("mask, heatmap,run", options);
@@ -394,7 +404,7 @@ TEST(ExportOptions, ListIsReadAndUnknownWordsNameTheNearest) {
 TEST(ExportOptions, SizeIsEstimatedAndRefused) {
     // Pythia-160M at 2k, all rows, one array.
     ExportOptions options;
-    options.folder = testing::TempDir();
+    options.folder = ::testing::TempDir();
     options.attention = options.all_rows = true;
     const ExportShape shape{KvLayout::grouped(12, 12, 12), 1024, 1, 2047};
     EXPECT_EQ(estimate_bytes(options, shape), std::int64_t{2048} * 2048 * 144 * 4);
@@ -450,4 +460,4 @@ TEST(ExportOptions, BytesAreSaidInRoundUnits) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_export

@@ -22,7 +22,7 @@
 #include <map>
 #include <sstream>
 
-namespace keyhole {
+namespace keyhole::test_export_measures {
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,10 +31,10 @@ constexpr int kTokens = 14;
 
 /// A run of five lanes with everything exported, made once for all tests. The recorder drops rows and
 /// shadows, as it does in long runs.
-class EngineExportMeasures : public testing::Test {
+class EngineExportMeasures : public ::testing::Test {
   protected:
     static void SetUpTestSuite() {
-        folder_ = fs::path(testing::TempDir()) / fmt::format("keyhole_export_measures_{}", getpid());
+        folder_ = fs::path(::testing::TempDir()) / fmt::format("keyhole_export_measures_{}", getpid());
         fs::remove_all(folder_);
         const reference::TinyModel tiny{reference::TinyShape{}};
         const auto model = load_model(tiny.folder());
@@ -188,6 +188,13 @@ TEST_F(EngineExportMeasures, RunJsonDefinesWhatItSays) {
     EXPECT_LT(h2o["jaccard"][0]["mean"].get<double>(), 0.5);
     EXPECT_EQ(h2o["lifetime_by_position"].size(), 25u);
     EXPECT_TRUE(h2o["lifetime_by_class"].contains("word_piece"));
+    EXPECT_TRUE(h2o["lifetime_by_word_class"].contains("content"));
+    int n_tokens = 0, n_of_words = 0;
+    for (const auto& [name, of_class] : h2o["lifetime_by_class"].items())
+        n_tokens += of_class["tokens"].get<int>();
+    for (const auto& [name, of_class] : h2o["lifetime_by_word_class"].items())
+        n_of_words += of_class["tokens"].get<int>();
+    EXPECT_EQ(n_of_words, n_tokens);
     EXPECT_GT(run["lanes"][1]["steps"][0]["shadow_bytes"].get<int>(), 0);
     EXPECT_NEAR(run["lanes"][1]["steps"][2]["retained_mass"].get<double>() +
                     run["lanes"][1]["steps"][2]["lost_mass"].get<double>(),
@@ -208,4 +215,4 @@ TEST_F(EngineExportMeasures, ATraceGivesTheSameNumbers) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_export_measures

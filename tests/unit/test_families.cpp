@@ -16,7 +16,7 @@
 #include <filesystem>
 #include <functional>
 
-namespace keyhole {
+namespace keyhole::test_families {
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,7 +31,7 @@ std::vector<std::string> fixtures() {
     return names;
 }
 
-class Families : public testing::TestWithParam<std::string> {};
+class Families : public ::testing::TestWithParam<std::string> {};
 
 /// MLKV's released code computes decode steps and prompts differently: cached keys are rotated, the prompt's
 /// are not.
@@ -49,8 +49,8 @@ TEST_P(Families, StepsEqualTransformers) {
     reference::compare_with_transformers(kFamilies / GetParam(), 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Families, testing::ValuesIn(fixtures()),
-                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::ValuesIn(fixtures()),
+                         [](const ::testing::TestParamInfo<std::string>& test) { return test.param; });
 
 TEST(FamilyFixtures, AreThere) {
     EXPECT_GE(fixtures().size(), 22u);
@@ -279,4 +279,4 @@ TEST(FamilyConfigs, WhatContradictsItselfIsRefused) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_families

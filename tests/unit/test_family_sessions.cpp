@@ -14,7 +14,7 @@
 
 #include <filesystem>
 
-namespace reference {
+namespace reference::test_family_sessions {
 namespace {
 
 const std::filesystem::path kFamilies = reference::source_folder() / "tests/fixtures/families";
@@ -79,4 +79,4 @@ TEST(FamilySessions, AWindowIsRecordedAsStoredButUnseen) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_family_sessions

@@ -2,6 +2,7 @@
 #include "engine/figure/font.h"
 #include "engine/figure/heatmap.h"
 #include "engine/figure/ticks.h"
+#include "engine/figure/value_map.h"
 
 #include "engine/base/error.h"
 #include "tests/reference/temp_folder.h"
@@ -18,7 +19,7 @@
 #include <numeric>
 #include <set>
 
-namespace keyhole {
+namespace keyhole::test_figure {
 namespace {
 
 /// Returns the first pixel of this colour from row from_y on. Finds the matrix's top left by the colour of
@@ -465,6 +466,139 @@ TEST(Curves, PixelsShowTheCurvesOfTheSvg) {
     EXPECT_GT(changed, 30);  // the bar covers twenty per cent of the scale
 }
 
+/// Returns the places of the first path with these attributes: pairs x, y.
+std::vector<std::pair<double, double>> path_points(const std::string& svg, const std::string& attributes) {
+    std::vector<std::pair<double, double>> points;
+    const std::size_t at = svg.find(attributes);
+    if (at == std::string::npos) return points;
+    std::size_t i = svg.rfind("d=\"", at) + 3;
+    while (svg[i] == 'M' || svg[i] == 'L') {
+        double x = 0, y = 0;
+        int n = 0;
+        std::sscanf(svg.c_str() + i + 1, "%lf %lf%n", &x, &y, &n);
+        points.emplace_back(x, y);
+        i += to_index(n) + 1;
+    }
+    return points;
+}
+
+/// The cross stands at its own x on the line, not at the line's end.
+TEST(Curves, ACrossStandsAtItsX) {
+    CurvePlot plot;
+    plot.curves.push_back({"c", {0, 10, 20}, {0, 10, 10}});
+    plot.curves[0].end_mark = 5;
+    const std::string svg = body_of(curves_drawing(plot).svg());
+    const auto line = path_points(svg, "stroke=\"#0072b2\" stroke-width=\"1.8\"");
+    const auto cross = path_points(svg, "stroke=\"#202024\" stroke-width=\"2\"");
+    ASSERT_EQ(line.size(), 3u);
+    ASSERT_EQ(cross.size(), 4u);
+    const double x = (cross[0].first + cross[1].first) / 2, y = (cross[0].second + cross[1].second) / 2;
+    EXPECT_NEAR(x, (line[0].first + line[1].first) / 2, 0.02);
+    EXPECT_NEAR(y, (line[0].second + line[1].second) / 2, 0.02);
+    // Beyond the last point it stands beside it.
+    plot.curves[0] = {"c", {0, 10}, {0, 10}};
+    plot.curves[0].end_mark = 12;
+    plot.curves.push_back({"d", {0, 20}, {1, 1}});
+    const std::string later = body_of(curves_drawing(plot).svg());
+    const auto beside = path_points(later, "stroke=\"#202024\" stroke-width=\"2\"");
+    const auto ends = path_points(later, "stroke=\"#0072b2\" stroke-width=\"1.8\"");
+    ASSERT_EQ(beside.size(), 4u);
+    EXPECT_NEAR((beside[0].first + beside[1].first) / 2, ends[1].first + (ends[1].first - ends[0].first) / 5,
+                0.02);
+}
+
+TEST(Curves, LevelLinesLookDifferent) {
+    CurvePlot plot;
+    plot.curves.push_back({"full", {0, 1}, {100, 100}, true});
+    plot.curves.push_back({"99 % of full", {0, 1}, {99, 99}, true});
+    plot.curves.push_back({"h2o", {0, 1}, {40, 90}});
+    const std::string svg = body_of(curves_drawing(plot).svg());
+    EXPECT_NE(svg.find("stroke-width=\"4\""), std::string::npos);
+    EXPECT_NE(svg.find("stroke=\"#8c8c94\" stroke-width=\"1.6\" stroke-dasharray=\"8 4\""), std::string::npos)
+        << svg;
+}
+
+/// Names stand at the ends of their lines: in the order of the ends, and apart.
+TEST(Curves, NamesStandAtTheEndsWithoutOverlap) {
+    CurvePlot plot;
+    std::vector<std::string> names;
+    for (int c = 0; c < 24; ++c) {
+        names.push_back("lane " + std::to_string(c));
+        plot.curves.push_back({names.back(), {0, 1}, {1.0 * c, c < 12 ? 5.0 : 5.0 + 0.01 * c}});
+    }
+    const Drawing drawing = curves_drawing(plot);
+    const std::string svg = body_of(drawing.svg());
+    std::vector<std::pair<double, std::string>> places;
+    for (const std::string& name : names) {
+        const std::size_t at = svg.find(">" + name + "<");
+        ASSERT_NE(at, std::string::npos) << name;
+        double y = 0;
+        ASSERT_EQ(std::sscanf(svg.c_str() + svg.rfind("y=\"", at), "y=\"%lf\"", &y), 1);
+        EXPECT_LT(y, drawing.height - 40.0) << "above the axis' label";
+        places.emplace_back(y, name);
+    }
+    std::sort(places.begin(), places.end());
+    for (std::size_t i = 1; i < places.size(); ++i)
+        EXPECT_GE(places[i].first - places[i - 1].first, 16) << places[i].second;
+    EXPECT_EQ(places.front().second, "lane 23") << "the highest line has the highest name";
+}
+
+/// Panels share axes and looks; each curve name is in the legend once.
+TEST(Curves, PanelsShareAxesAndLooks) {
+    CurvePlot plot;
+    plot.x_label = "budget";
+    for (const char* lane : {"h2o", "tova", "window", "sink", "a2sf", "keyformer", "key", "dilated"})
+        plot.panels.push_back({lane, {{"pool=mean", {1, 2}, {10, 20}}, {"pool=max", {1, 2}, {12, 18}}}});
+    const std::string svg = body_of(curves_drawing(plot).svg());
+    const auto count = [&](const std::string& what) {
+        int n = 0;
+        for (std::size_t at = svg.find(what); at != std::string::npos; at = svg.find(what, at + 1)) ++n;
+        return n;
+    };
+    EXPECT_EQ(count(">pool=mean<"), 1);
+    EXPECT_EQ(count(">dilated<"), 1);
+    EXPECT_EQ(count(">budget<"), 1);
+    EXPECT_EQ(count("stroke=\"#0072b2\" stroke-width=\"1.8\""), 8 + 1) << "the first style, and the legend";
+    EXPECT_EQ(count("stroke=\"#009e73\""), 0) << "no third style";
+    plot.own_y = true;
+    plot.panels[0].curves[0].y = {1000, 2000};
+    EXPECT_NE(body_of(curves_drawing(plot).svg()).find(">2000<"), std::string::npos);
+}
+
+TEST(ValueMaps, CellsHaveTheColourAndTheNumberOfTheirValue) {
+    ValueMap map;
+    map.rows = {"0", "50"};
+    map.columns = {"128", "256", "512"};
+    map.panels = {{"full", {100, 100, 100, 100, 100, 100}}, {"h2o", {0, 25, 50, 75, 100, NAN}}};
+    map.scale = {Colormap::cividis, false, false, 0, 100};
+    const Drawing drawing = value_map_drawing(map);
+    const std::string svg = body_of(drawing.svg());
+    for (const char* number : {">25<", ">75<", ">–<", ">h2o<", ">512<"})
+        EXPECT_NE(svg.find(number), std::string::npos) << number;
+    // The pixel beside a number has the colour of its value.
+    const Image image = drawing.image();
+    const std::size_t at = svg.find(">25<");
+    double x = 0, y = 0;
+    ASSERT_EQ(std::sscanf(svg.c_str() + svg.rfind("x=\"", at), "x=\"%lf\" y=\"%lf\"", &x, &y), 2);
+    EXPECT_EQ(image.at(static_cast<int>(x) + 12, static_cast<int>(y) - 4), color_of(map.scale, 25));
+    EXPECT_NE(color_of(map.scale, 25), color_of(map.scale, 75));
+}
+
+TEST(ValueMaps, NumbersCanBeReadOnEveryColour) {
+    const auto luminance = [](Rgb8 color) {
+        const auto linear = [](std::uint8_t value) {
+            const double c = value / 255.0;
+            return c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4);
+        };
+        return 0.2126 * linear(color.r) + 0.7152 * linear(color.g) + 0.0722 * linear(color.b);
+    };
+    for (const Colormap map : kColormaps)
+        for (const Rgb8 color : colormap_table(map)) {
+            const auto [low, high] = std::minmax({luminance(color), luminance(ink_on(color))});
+            EXPECT_GE((high + 0.05) / (low + 0.05), 4.5);
+        }
+}
+
 TEST(Curves, EmptyPlotsAreDrawnToo) {
     EXPECT_NE(curves_drawing({}).svg().find("</svg>"), std::string::npos);
     CurvePlot plot;
@@ -485,4 +619,4 @@ TEST(Figure, AttentionScaleCoversTheLargestValue) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_figure

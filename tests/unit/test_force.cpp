@@ -14,14 +14,14 @@
 #include <filesystem>
 #include <map>
 
-namespace reference {
+namespace reference::test_force {
 namespace {
 
 using keyhole::parse_command;
 
 constexpr int kPrompt = 24;
 
-class SessionForce : public testing::Test {
+class SessionForce : public ::testing::Test {
   protected:
     SessionForce()
         : tiny_({.n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .head_dim = 8, .seed = 11}),
@@ -185,4 +185,4 @@ TEST_F(SessionForce, RefusesTokensThatDoNotExist) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_force

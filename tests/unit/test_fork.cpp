@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-namespace reference {
+namespace reference::test_fork {
 namespace {
 
 using keyhole::ErrorCode;
@@ -19,7 +19,7 @@ using keyhole::parse_command;
 
 constexpr int kPrompt = 20;
 
-class SessionFork : public testing::Test {
+class SessionFork : public ::testing::Test {
   protected:
     SessionFork()
         : tiny_({.n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .head_dim = 8, .seed = 21}),
@@ -259,4 +259,4 @@ TEST_F(SessionFork, TheTraceFileKeepsForksPinsHiddenPositionsAndBranches) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_fork

@@ -21,7 +21,7 @@
 #include <functional>
 #include <random>
 
-namespace keyhole {
+namespace keyhole::test_gguf_file {
 namespace {
 
 namespace fs = std::filesystem;
@@ -317,8 +317,8 @@ struct Blocks {
     }
 };
 
-class QuantisedTypes : public testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(All, QuantisedTypes, testing::ValuesIn(kQuantised),
+class QuantisedTypes : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(All, QuantisedTypes, ::testing::ValuesIn(kQuantised),
                          [](const auto& test) { return std::string(dtype_name(test.param)); });
 
 TEST_P(QuantisedTypes, ProductsHaveTheBitsOfTheFloatMatrixInEveryBatchAndChunk) {
@@ -364,4 +364,4 @@ TEST_P(QuantisedTypes, FactorsThatAreNotFiniteAreCounted) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_gguf_file

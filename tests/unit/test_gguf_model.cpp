@@ -28,7 +28,7 @@
 #include <functional>
 #include <span>
 
-namespace keyhole {
+namespace keyhole::test_gguf_model {
 namespace {
 
 namespace fs = std::filesystem;
@@ -38,10 +38,10 @@ using reference::GgufBytes;
 const fs::path kFixtures = reference::source_folder() / "tests/fixtures/gguf";
 const fs::path kFamilies = reference::source_folder() / "tests/fixtures/families";
 
-class GgufFamilies : public testing::TestWithParam<const char*> {};
+class GgufFamilies : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, GgufFamilies,
-                         testing::Values("llama_3", "llama_yarn", "llama_linear", "mistral", "qwen2_full",
-                                         "qwen3", "gpt2", "gpt_neox", "mpt"),
+                         ::testing::Values("llama_3", "llama_yarn", "llama_linear", "mistral", "qwen2_full",
+                                           "qwen3", "gpt2", "gpt_neox", "mpt"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_P(GgufFamilies, LogitsEqualTransformers) {
@@ -192,7 +192,7 @@ struct SmallLlama {
     }
 };
 
-class GgufModelFile : public testing::Test {
+class GgufModelFile : public ::testing::Test {
   protected:
     std::shared_ptr<const Model> loaded(const SmallLlama& small) const {
         write_text_file(path_, small.bytes());
@@ -251,7 +251,8 @@ TEST_F(GgufModelFile, StaysQuantisedAndDecodesWithTheBitsOfItsValues) {
         constexpr std::array kTokens = {2, 5, 9, 4, 4, 20, 11};
         constexpr int kPrompt = 4;
         const auto backend = make_backend(of, {BackendChoice::cpu, n_threads, 0}, nullptr);
-        const auto cache = backend->make_cache(resolve(parse_lane_spec("full").policy, kPrompt, 3));
+        const auto cache =
+            backend->make_cache(resolve(parse_lane_spec("full:kv_dtype=f32").policy, kPrompt, 3));
         const RowWants wants{true, false, false, false};
         RowOutput out;
         const LanePrefill prompt{cache.get(), wants, &out};
@@ -514,4 +515,4 @@ TEST(GgufTokenizer, FlagsSayWhatStandsAroundATextAndWhatIsKept) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_gguf_model

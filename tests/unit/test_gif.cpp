@@ -18,7 +18,7 @@
 #include <cstdlib>
 #include <set>
 
-namespace keyhole {
+namespace keyhole::test_gif {
 namespace {
 
 namespace fs = std::filesystem;
@@ -186,4 +186,4 @@ TEST_F(Films, OfAHeadEndWithItsPicture) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_gif

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_half {
 namespace {
 
 /// Decodes IEEE 754 half by its definition: sign, 5 bits of exponent (bias 15), 10 of fraction.
@@ -76,4 +76,4 @@ TEST(Half, Bfloat16RoundsToNearestAndTiesToEven) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_half

@@ -30,14 +30,14 @@
 #include <utility>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_hostile_models {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 /// A small valid folder for the tests to break.
-class HostileModel : public testing::Test {
+class HostileModel : public ::testing::Test {
   protected:
     fs::path file(const std::string& name) const { return folder_ / name; }
     void change(const std::string& name, const std::function<void(Json&)>& how) const {
@@ -493,4 +493,4 @@ TEST_F(HostileModel, ConvertCopiesNoFileFromElsewhere) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_hostile_models

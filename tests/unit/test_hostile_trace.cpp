@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_hostile_trace {
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,7 +31,7 @@ using testing_trace::change_member;
 using testing_trace::limit_data;
 using testing_trace::member_of;
 
-class HostileTrace : public testing::Test {
+class HostileTrace : public ::testing::Test {
   protected:
     static StepList steps() {
         testing_trace::Maker maker;
@@ -87,7 +87,7 @@ class HostileTrace : public testing::Test {
             }
             std::_Exit(2);
         };
-        EXPECT_EXIT(read(), testing::ExitedWithCode(0), "");
+        EXPECT_EXIT(read(), ::testing::ExitedWithCode(0), "");
     }
 
     const reference::TempFolder temp_{"hostile"};
@@ -339,4 +339,4 @@ TEST_F(HostileTrace, FramesOfASpoolAreCheckedAlike) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_hostile_trace

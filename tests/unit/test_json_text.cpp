@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace keyhole {
+namespace keyhole::test_json_text {
 namespace {
 
 TEST(PrintableText, HasNothingThatATerminalTakesForACommand) {
@@ -37,4 +37,4 @@ TEST(ShownText, IsShortAndCutBetweenCharacters) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_json_text

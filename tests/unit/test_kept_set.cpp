@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace keyhole {
+namespace keyhole::test_kept_set {
 namespace {
 
 KeptSet set_of(std::vector<std::int32_t> positions) {
@@ -51,4 +51,4 @@ TEST(KeptSet, LifetimeEndsWithEvictionOrText) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_kept_set

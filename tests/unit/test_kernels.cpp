@@ -1,5 +1,6 @@
 #include "engine/backend/cpu/gemm.h"
 #include "engine/backend/common/kernels.h"
+#include "engine/backend/common/kv_rows.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
 
@@ -9,7 +10,7 @@
 #include <random>
 #include <vector>
 
-namespace keyhole::cpu {
+namespace keyhole::cpu::test_kernels {
 namespace {
 
 std::vector<float> random_floats(std::size_t n, unsigned seed, float scale = 1) {
@@ -43,8 +44,8 @@ struct Matrix {
     }
 };
 
-class StoredTypes : public testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(All, StoredTypes, testing::Values(DType::f32, DType::f16, DType::bf16));
+class StoredTypes : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(All, StoredTypes, ::testing::Values(DType::f32, DType::f16, DType::bf16));
 
 TEST_P(StoredTypes, ProductsMatchDoubleOnOddShapes) {
     for (const auto& [rows, cols, batch] : {std::array{1, 1, 1}, {5, 7, 3}, {67, 33, 6}, {130, 256, 9}}) {
@@ -289,4 +290,4 @@ TEST(Kernels, DenseProductsMatchDouble) {
 }
 
 }  // namespace
-}  // namespace keyhole::cpu
+}  // namespace keyhole::cpu::test_kernels

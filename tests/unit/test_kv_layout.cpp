@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace keyhole {
+namespace keyhole::test_kv_layout {
 namespace {
 
 TEST(KvLayout, TableAndReadersAgree) {
@@ -40,4 +40,4 @@ TEST(KvLayout, WhatDoesNotDivideIsRefused) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_kv_layout

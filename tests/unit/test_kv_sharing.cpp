@@ -9,7 +9,7 @@
 
 #include <numeric>
 
-namespace keyhole {
+namespace keyhole::test_kv_sharing {
 namespace {
 
 using Kind = KvSharing::Kind;
@@ -219,10 +219,10 @@ TEST(KvSharing, BytesOfATokenGoByTheEquation) {
     ModelConfig pythia;
     pythia.n_layers = pythia.n_heads = pythia.n_kv_heads = 12;
     pythia.head_dim = 64;
-    EXPECT_EQ(kv_bytes_per_token(pythia, 4), 2 * 12 * 12 * 64 * 4);
+    EXPECT_EQ(kv_bytes_per_token(pythia, KvType::f32), 2 * 12 * 12 * 64 * 4);
     pythia.n_kv_layers = 4;
     pythia.n_kv_heads = 3;
-    EXPECT_EQ(kv_bytes_per_token(pythia, 4), 2 * 4 * 3 * 64 * 4);
+    EXPECT_EQ(kv_bytes_per_token(pythia, KvType::f32), 2 * 4 * 3 * 64 * 4);
 }
 
 TEST(KvSharing, AFolderThatSharesBetweenLayersLoads) {
@@ -240,4 +240,4 @@ TEST(KvSharing, AFolderThatSharesBetweenLayersLoads) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_kv_sharing

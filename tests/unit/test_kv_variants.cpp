@@ -11,16 +11,16 @@
 
 #include <span>
 
-namespace reference {
+namespace reference::test_kv_variants {
 namespace {
 
-class KvVariants : public testing::TestWithParam<Sharing> {};
+class KvVariants : public ::testing::TestWithParam<Sharing> {};
 
 TEST_P(KvVariants, EveryRowAgrees) {
     expect_sharing_agrees(GetParam(), {});
 }
 
-INSTANTIATE_TEST_SUITE_P(Sharings, KvVariants, testing::ValuesIn(kSharings));
+INSTANTIATE_TEST_SUITE_P(Sharings, KvVariants, ::testing::ValuesIn(kSharings));
 
 TEST(KvVariantsOf, AModelThatSharesBetweenLayersAgrees) {
     expect_own_sharing_agrees({});
@@ -104,7 +104,7 @@ TEST(KvVariantsOf, StoredBytesGoByTheEquation) {
         const keyhole::LanePrefill prefill{cache.get(), {}, &out};
         backend->prefill(tokens, {&prefill, 1}, nullptr, {});
         const std::int64_t equation = 2 * n_kv_heads * shape.head_dim * 4;
-        EXPECT_EQ(keyhole::kv_bytes_per_token(variant->config(), 4), equation) << kv;
+        EXPECT_EQ(keyhole::kv_bytes_per_token(variant->config(), keyhole::KvType::f32), equation) << kv;
         EXPECT_EQ(cache->use().stored_bytes, 33 * equation) << kv;
         EXPECT_EQ(cache->use().stored_tokens, 33 * n_kv_heads) << kv;
         EXPECT_GE(cache->use().allocated_bytes, 33 * equation) << kv;
@@ -145,4 +145,4 @@ TEST(KvVariantsOf, NewNeuronsChangeTheFunctionAsTheReferenceSays) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_kv_variants

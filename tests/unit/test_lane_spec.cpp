@@ -7,7 +7,7 @@
 
 #include <random>
 
-namespace keyhole {
+namespace keyhole::test_lane_spec {
 namespace {
 
 constexpr Preset kAll[] = {Preset::full, Preset::window, Preset::sink,      Preset::dilated, Preset::key,
@@ -42,7 +42,8 @@ TEST(LaneSpec, EveryKeySetsItsField) {
     const PolicyParams p = parsed(
         "h2o:budget=64,recent=25%,sinks=2,alpha=0.5,tau=1.5,horizon=9,noise=gaussian,draw=row,gain=2.5,scope="
         "shared,"
-        "pool=max,prefill=stepwise,every=8,damping=0.25,score_dtype=bf16,seed=18446744073709551615");
+        "pool=max,prefill=stepwise,every=8,damping=0.25,score_dtype=bf16,kv_dtype=q8,seed="
+        "18446744073709551615");
     EXPECT_EQ(p.budget, (Amount{Amount::Unit::tokens, 64}));
     EXPECT_EQ(p.recent, (Amount{Amount::Unit::percent, 25}));
     EXPECT_EQ(p.sinks, 2);
@@ -58,6 +59,7 @@ TEST(LaneSpec, EveryKeySetsItsField) {
     EXPECT_EQ(p.every, 8);
     EXPECT_EQ(p.damping, 0.25);
     EXPECT_EQ(p.score_dtype, ScoreType::bf16);
+    EXPECT_EQ(p.kv_dtype, KvType::q8);
     EXPECT_EQ(p.seed, 18446744073709551615u);
     EXPECT_EQ(p.preset, Preset::h2o);
 }
@@ -204,6 +206,8 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
         {"h2o:noise=gumble", 11, "did you mean 'gumbel'?"},
         {"h2o:scope=heads", 11, "did you mean 'head'?"},
         {"h2o:score_dtype=f16", 17, "did you mean 'fp16'?"},
+        {"h2o:kv_dtype=fp16", 14, "did you mean 'f16'?"},
+        {"h2o:kv_dtype=q4", 14, "did you mean 'q8'?"},
         {"keyformer:tau=0", 15, "tau must be above 0"},
         {"keyformer:tau=1..", 18, "1..2@cosine"},
         {"keyformer:tau=1..2@cosin", 20, "did you mean 'cosine'?"},
@@ -344,6 +348,7 @@ PolicyParams random_params(std::mt19937_64& random) {
     if (chance()) p.every = 1 + below(16);
     if (chance()) p.damping = real(1);
     p.score_dtype = static_cast<ScoreType>(below(3));
+    p.kv_dtype = static_cast<KvType>(below(5));
     if (chance()) p.seed = random();
     p.positions = static_cast<Positions>(below(3));
     p.shadow = chance();
@@ -387,6 +392,8 @@ TEST(LaneSpec, EffectiveNamesTokensInForce) {
     EXPECT_EQ(effective("tova:budget=0", 100, 10), "tova:budget=1");
     EXPECT_EQ(effective("h2o:budget=8,recent=99,sinks=2", 100, 10), "h2o:budget=8,recent=6,sinks=2");
     EXPECT_EQ(effective("keyformer:budget=64", 100, 200), "keyformer:budget=64,recent=19,horizon=200");
+    EXPECT_EQ(effective("keyformer:budget=64,tau_delta=0.01", 100, 200),
+              "keyformer:budget=64,recent=19,tau_delta=0.01");
     EXPECT_EQ(effective("keyformer:budget=64,tau=1.5", 100, 200), "keyformer:budget=64,recent=19,tau=1.5");
 }
 
@@ -406,4 +413,4 @@ TEST(LaneSpec, EffectiveSpecResolvesToTheSamePolicy) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_lane_spec

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace reference {
+namespace reference::test_lanes {
 namespace {
 
 const std::vector<std::string> kSpecs = {"full",
@@ -22,7 +22,7 @@ const std::vector<std::string> kSpecs = {"full",
                                          "a2sf:budget=9,dialect=released",
                                          "h2o:budget=16,budget@L1=5,recent@L0=2"};
 
-class EngineLanes : public testing::Test {
+class EngineLanes : public ::testing::Test {
   protected:
     EngineLanes()
         // Large enough that all threads of the pool take part in every step.
@@ -150,4 +150,4 @@ TEST_F(EngineLanes, CancelledPrefillLeavesCachesEmpty) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_lanes

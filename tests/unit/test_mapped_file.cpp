@@ -19,12 +19,12 @@
 #include <utility>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_mapped_file {
 namespace {
 
 namespace fs = std::filesystem;
 
-class MappedFileTest : public testing::Test {
+class MappedFileTest : public ::testing::Test {
   protected:
     void SetUp() override {
         folder_ = fs::temp_directory_path() / ("keyhole-files-" + std::to_string(getpid()));
@@ -230,4 +230,4 @@ TEST(Pages, TooMuchIsAnError) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_mapped_file

@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_mapping_guard {
 namespace {
 
 namespace fs = std::filesystem;
@@ -34,7 +34,7 @@ bool ended_badly(int status) {
     return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }
 
-class MappingGuard : public testing::Test {
+class MappingGuard : public ::testing::Test {
   protected:
     MappingGuard() { write_text_file(path_, std::string(kBytes, '\1')); }
 
@@ -137,4 +137,4 @@ TEST_F(MappingGuard, OtherBusErrorsEndTheProgramAsBefore) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_mapping_guard

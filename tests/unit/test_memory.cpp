@@ -15,7 +15,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace reference {
+namespace reference::test_memory {
 namespace {
 
 constexpr int kPrompt = 4096;
@@ -31,12 +31,12 @@ TinyShape large_shape() {
             .dtype = StoredAs::f16};
 }
 
-/// Returns the bytes of K and V of budget + 1 slots for all KV heads, in floats, with each slot's position
-/// and order, and one score for every query head that reads it.
+/// Returns the bytes of K and V of budget + 1 slots for all KV heads, in f16 as the weights, with each slot's
+/// position and order, and one score for every query head that reads it.
 std::int64_t equation_bytes(const TinyShape& shape, int budget) {
     const std::int64_t slots = std::int64_t{shape.n_layers} * shape.n_kv_heads * (budget + 1);
     const std::int64_t scores = std::int64_t{shape.n_layers} * shape.n_heads * (budget + 1) * 4;
-    return 2 * slots * shape.head_dim * 4 + slots * 8 + scores;
+    return 2 * slots * shape.head_dim * 2 + slots * 8 + scores;
 }
 
 struct Lane {
@@ -103,7 +103,7 @@ TEST(EngineMemory, AllocatedIsWhatTheEquationGives) {
         const double saw = static_cast<double>(equation_bytes(tiny.shape(), 64 + 15));
         EXPECT_NEAR(static_cast<double>(lanes[3].cache->use().allocated_bytes), saw, 0.01 * saw);
         EXPECT_EQ(lanes[0].cache->use().stored_tokens, 64 * 32);
-        EXPECT_EQ(lanes[0].cache->use().stored_bytes, 64 * 32 * 32 * 2 * 4);
+        EXPECT_EQ(lanes[0].cache->use().stored_bytes, 64 * 32 * 32 * 2 * 2);
     };
     expect_sizes();
     decode(*backend, lanes, 400, 32);
@@ -212,7 +212,7 @@ TEST(EngineMemory, ResidentSizeAfterALongPromptIsWhatTheEquationGives) {
     RecordProperty("growth_over_caches_percent", static_cast<int>(100 * (m.after_prompt - m.base) / caches));
 }
 
-// Checks the measurement itself: it sees a cache that keeps everything. 3 x 4096 tokens are 100 MB.
+// Checks the measurement itself: it sees a cache that keeps everything. 3 x 4096 tokens are 55 MB.
 TEST(EngineMemory, ResidentSizeOfTheFullCacheIsThatOfItsTokens) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "sanitizers hold memory of their own";
@@ -223,4 +223,4 @@ TEST(EngineMemory, ResidentSizeOfTheFullCacheIsThatOfItsTokens) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_memory

@@ -10,7 +10,7 @@
 
 #include <filesystem>
 
-namespace keyhole {
+namespace keyhole::test_memory_need {
 namespace {
 
 namespace fs = std::filesystem;
@@ -76,4 +76,4 @@ TEST(MemoryNeed, TheMachineHasMemory) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_memory_need

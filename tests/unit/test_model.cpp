@@ -21,7 +21,7 @@
 #include <functional>
 #include <span>
 
-namespace keyhole {
+namespace keyhole::test_model {
 namespace {
 
 namespace fs = std::filesystem;
@@ -118,7 +118,7 @@ TEST(Model, ConfigIsRead) {
     // By hand: embedding and output, three layers (q, o; k, v; three of the MLP; two norms), the last norm.
     EXPECT_EQ(gqa->n_parameters(),
               2 * 320 * 48 + 3 * (2 * 48 * 48 + 2 * 16 * 48 + 3 * 80 * 48 + 2 * 48) + 48);
-    EXPECT_EQ(kv_bytes_per_token(config, 4), 2 * 3 * 2 * 8 * 4);
+    EXPECT_EQ(kv_bytes_per_token(config, KvType::f32), 2 * 3 * 2 * 8 * 4);
 
     const auto mha = load_model(kFixtures / "llama_mha");
     EXPECT_EQ(mha->config().head_dim, 12);  // not hidden_size / heads
@@ -331,4 +331,4 @@ TEST(Model, WhatIsNotSupportedIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_model

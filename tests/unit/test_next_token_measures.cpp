@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_next_token_measures {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -121,4 +121,4 @@ TEST(Distribution, TopKBreaksTiesByIndexAndSkipsNan) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_next_token_measures

@@ -11,11 +11,11 @@
 #include <filesystem>
 #include <functional>
 
-namespace keyhole {
+namespace keyhole::test_npy {
 namespace {
 
 std::filesystem::path scratch(const std::string& name) {
-    return std::filesystem::path(testing::TempDir()) / ("keyhole_npy_" + name);
+    return std::filesystem::path(::testing::TempDir()) / ("keyhole_npy_" + name);
 }
 
 std::string message_of(const std::function<void()>& call) {
@@ -160,4 +160,4 @@ TEST(Npy, UnwritableFileIsAnIoError) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_npy

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace keyhole {
+namespace keyhole::test_number {
 namespace {
 
 TEST(Number, IsTheWholeTextAndNothingElse) {
@@ -52,4 +52,4 @@ TEST(Number, RefusalNamesTextAndRange) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_number

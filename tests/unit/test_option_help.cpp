@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_option_help {
 namespace {
 
 std::vector<std::string> examples(std::string_view values) {
@@ -57,8 +57,8 @@ TEST(OptionHelp, SaysWhatIsIdleAndWhy) {
         return idle_reason(params(spec), option);
     };
     for (const OptionHelp& o : option_helps()) {
-        const bool acts = o.name == "preset" || o.name == "shadow" || o.name == "kv" || o.name == "merge" ||
-                          o.name == "compensate";
+        const bool acts = o.name == "preset" || o.name == "kv_dtype" || o.name == "shadow" ||
+                          o.name == "kv" || o.name == "merge" || o.name == "compensate";
         EXPECT_EQ(idle("full", o.name).empty(), acts) << o.name;
     }
     for (const char* option : {"alpha", "tau", "noise", "scope", "pool", "damping", "score_dtype", "seed"}) {
@@ -78,6 +78,10 @@ TEST(OptionHelp, SaysWhatIsIdleAndWhy) {
     EXPECT_EQ(idle("keyformer", "horizon"), "");
     EXPECT_NE(idle("keyformer:tau=1.5", "horizon"), "");
     EXPECT_NE(idle("keyformer:tau=(0:1 9:2)", "horizon"), "");
+    EXPECT_EQ(idle("keyformer", "tau_delta"), "");
+    EXPECT_NE(idle("keyformer:tau_delta=0.01", "horizon"), "");
+    EXPECT_NE(idle("keyformer:tau=1..2@cosine", "tau_delta"), "");
+    EXPECT_NE(idle("h2o", "tau_delta"), "");
     EXPECT_NE(idle("tova", "damping"), "");
     EXPECT_NE(idle("key", "dialect"), "");
     EXPECT_EQ(idle("tova", "dialect"), "");
@@ -130,4 +134,4 @@ TEST(ChangedLaneSpec, SetsKeysAndReplacesOverrides) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_option_help

@@ -15,7 +15,7 @@
 #include <chrono>
 #include <fstream>
 
-namespace reference {
+namespace reference::test_own_answers {
 namespace {
 
 using keyhole::AnswerEnd;
@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 
 constexpr int kPrompt = 24, kAnswer = 9;
 
-class OwnAnswers : public testing::Test {
+class OwnAnswers : public ::testing::Test {
   protected:
     OwnAnswers()
         : tiny_({.n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .head_dim = 8, .n_ctx = 4096, .seed = 11}),
@@ -290,4 +290,4 @@ TEST(DemoAnswers, AreThereBeforeTheFirstStepAndEndTheRun) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_own_answers

@@ -11,7 +11,7 @@
 #include <set>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_philox {
 namespace {
 
 struct KnownAnswer {
@@ -144,4 +144,4 @@ TEST(PolicyMath, FoldsAndTempersAsWritten) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_philox

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <map>
 
-namespace reference {
+namespace reference::test_policy_by_hand {
 namespace {
 
 using Rows = std::vector<std::vector<double>>;  // [row][position <= row]
@@ -489,7 +489,7 @@ void expect_rows(const Simulated& got, const std::vector<Expected>& expected, do
     }
 }
 
-class PolicyByHand : public testing::TestWithParam<HandCase> {};
+class PolicyByHand : public ::testing::TestWithParam<HandCase> {};
 
 TEST_P(PolicyByHand, SimulationAgrees) {
     const HandCase& c = GetParam();
@@ -513,8 +513,8 @@ TEST_P(PolicyByHand, CpuAgrees) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(SixTokens, PolicyByHand, testing::ValuesIn(kHandCases),
-                         [](const testing::TestParamInfo<HandCase>& c) { return c.param.name; });
+INSTANTIATE_TEST_SUITE_P(SixTokens, PolicyByHand, ::testing::ValuesIn(kHandCases),
+                         [](const ::testing::TestParamInfo<HandCase>& c) { return c.param.name; });
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_policy_by_hand

@@ -9,13 +9,13 @@
 #include <bit>
 #include <cmath>
 
-namespace reference {
+namespace reference::test_policy_identities {
 namespace {
 
 constexpr int kPrompt = 45;
 constexpr int kDecode = 30;
 
-class PolicyIdentities : public testing::TestWithParam<std::uint64_t> {
+class PolicyIdentities : public ::testing::TestWithParam<std::uint64_t> {
   protected:
     PolicyIdentities()
         : tiny_({.n_kv_heads = GetParam() % 2 == 0 ? 4 : 2, .seed = GetParam()}),
@@ -56,7 +56,7 @@ class PolicyIdentities : public testing::TestWithParam<std::uint64_t> {
     std::shared_ptr<const keyhole::Model> model_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Seeds, PolicyIdentities, testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Seeds, PolicyIdentities, ::testing::Values(1, 2, 3, 4));
 
 TEST_P(PolicyIdentities, ConstantNoiseIsNoNoise) {
     const LaneRows rows = run({"keyformer:budget=12,noise=constant", "keyformer:budget=12,noise=none"});
@@ -321,4 +321,4 @@ TEST_P(PolicyIdentities, ScoresAreOfTheTypeTheyAccumulateIn) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_policy_identities

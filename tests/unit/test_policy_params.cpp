@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace keyhole {
+namespace keyhole::test_policy_params {
 namespace {
 
 constexpr Preset kAll[] = {Preset::full, Preset::window, Preset::sink,      Preset::dilated, Preset::key,
@@ -246,6 +246,7 @@ TEST(Validate, NamesEveryFault) {
         p.tau = {TauSchedule::Shape::points, 1, 1, {{3, 1}, {3, 2}}};
     });
     expect_fault("horizon", [](PolicyParams& p) { p.horizon = -1; });
+    expect_fault("tau_delta", [](PolicyParams& p) { p.tau_delta = -0.1; });
     expect_fault("gain", [&](PolicyParams& p) { p.gain = nan; });
     expect_fault("every", [](PolicyParams& p) { p.every = 0; });
     expect_fault("damping", [](PolicyParams& p) { p.damping = -0.1; });
@@ -320,6 +321,25 @@ TEST(Dialects, TauRunsPastItsEndInTheReleasedKeyformer) {
     EXPECT_FLOAT_EQ(resolve(params, 20, 10).tau_at(20 + 19), 3.0f);  // 1 + 20 * (2 - 1) / 10
 }
 
+TEST(Tau, DeltaSaysWhatItGainsInEveryRow) {
+    PolicyParams params = preset_params(Preset::keyformer);
+    params.tau_delta = 0.03;  // no whole number of rows
+    const auto at = [&](int t) { return resolve(params, 20, 10).tau_at(19 + t); };
+    EXPECT_EQ(at(0), 1.0f);
+    for (int t = 1; t <= 33; ++t) EXPECT_FLOAT_EQ(at(t), 1.0f + 0.03f * static_cast<float>(t)) << t;
+    EXPECT_FLOAT_EQ(at(34), 2.0f);
+    EXPECT_FLOAT_EQ(at(5000), 2.0f);
+    params.dialect = Dialect::released;
+    EXPECT_FLOAT_EQ(at(100), 4.0f);  // 1 + 100 * 0.03: it runs on
+    params.tau.begin = 2;
+    params.tau.end = 1;
+    EXPECT_FLOAT_EQ(at(10), 1.7f);
+    params.tau.shape = TauSchedule::Shape::cosine;
+    const ResolvedPolicy with = resolve(params, 20, 10);
+    params.tau_delta = 0;
+    EXPECT_EQ(with, resolve(params, 20, 10)) << "only a line has a slope";
+}
+
 TEST(Dialects, TheBlinkHidesTheColumnThatLeavesTheWindow) {
     const ResolvedPolicy h2o = released(Preset::h2o, tokens(8), tokens(4), 20);
     EXPECT_TRUE(h2o.hides(20, 16));
@@ -385,4 +405,4 @@ TEST(Overrides, AreRefusedWhereTheModelHasNoSuchHeadOrSelectsItWithOthers) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_policy_params

@@ -12,7 +12,7 @@
 #include <array>
 #include <cmath>
 
-namespace keyhole::cpu {
+namespace keyhole::cpu::test_position_remap {
 namespace {
 
 constexpr std::array kPositions = {0, 1, 7, 17, 28, 40, 100, 5000, 70000};
@@ -90,4 +90,4 @@ TEST(Places, NothingEvictedIsPlainBitForBit) {
 }
 
 }  // namespace
-}  // namespace keyhole::cpu
+}  // namespace keyhole::cpu::test_position_remap

@@ -23,7 +23,7 @@
 #include <regex>
 #include <sstream>
 
-namespace reference {
+namespace reference::test_recorded_run {
 namespace {
 
 namespace fs = std::filesystem;
@@ -76,7 +76,9 @@ Recorded read_lane(const fs::path& run, int lane, int n_layers, int n_heads, int
                    const std::function<int(int, int)>& evicted_at) {
     const fs::path folder = run / fmt::format("lane{}", lane);
     const Array<float> logits(folder / "logits.npy");
-    const auto noise = std::make_shared<Array<float>>(folder / "noise.npy");
+    // A lane that draws no noise has no file.
+    std::shared_ptr<const Array<float>> noise;
+    if (fs::exists(folder / "noise.npy")) noise = std::make_shared<Array<float>>(folder / "noise.npy");
     std::ifstream file(run / "run.json");
     const nlohmann::json json = nlohmann::json::parse(file);
     const int n = static_cast<int>(json["prompt_tokens"].size()), n_rows = static_cast<int>(logits.shape[0]);
@@ -86,7 +88,7 @@ Recorded read_lane(const fs::path& run, int lane, int n_layers, int n_heads, int
     Recorded out;
     out.text = {n_layers, n_heads, n_kv_heads, n, n_rows, {logits.values.begin(), logits.values.end()}};
     out.noise = [noise](int layer, int head, int row, int p) {
-        const double zeta = noise->at(row, layer, head, p);
+        const double zeta = noise ? noise->at(row, layer, head, p) : 0;
         return std::isnan(zeta) ? 0 : zeta;
     };
     const int group = n_heads / n_kv_heads;
@@ -106,7 +108,7 @@ Recorded read_lane(const fs::path& run, int lane, int n_layers, int n_heads, int
     return out;
 }
 
-class RecordedRun : public testing::Test {
+class RecordedRun : public ::testing::Test {
   protected:
     void SetUp() override {
         folder_ = fs::temp_directory_path() / fmt::format("keyhole-recorded-{}", ::getpid());
@@ -213,4 +215,4 @@ TEST_F(RecordedRun, FilesAloneSayTheSame) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_recorded_run

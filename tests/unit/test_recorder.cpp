@@ -6,7 +6,7 @@
 
 #include <thread>
 
-namespace keyhole {
+namespace keyhole::test_recorder {
 namespace {
 
 std::shared_ptr<const StepTrace> step_of(std::shared_ptr<const RunInfo> run, int row, std::size_t floats,
@@ -228,4 +228,4 @@ TEST(Recorder, ReadersOnOtherThreadsSeeWholeSteps) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_recorder

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-namespace keyhole {
+namespace keyhole::test_reduce {
 namespace {
 
 // The slow reference: level j of cell (x, y) is the maximum over the cells that it covers.
@@ -102,7 +102,10 @@ TEST(Reduce, MaskCellsCountBornCellsOnly) {
     EXPECT_FLOAT_EQ(cells[2].kept_fraction, 0);
     EXPECT_TRUE(cells[3].any_evicted);
     EXPECT_TRUE(reduce_mask({future, future}, 2, 1, 2)[0].future);
+    const auto gaps = reduce_mask({kept, CellState::hidden, CellState::hidden, evicted}, 2, 2, 2);
+    EXPECT_FLOAT_EQ(gaps[0].kept_fraction, 0.25f) << "a hidden token is not attended";
+    EXPECT_TRUE(gaps[0].any_hidden);
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_reduce

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 
-namespace reference {
+namespace reference::test_reference {
 namespace {
 
 TEST(Reference, PhiloxGivesThePublishedWords) {
@@ -133,4 +133,4 @@ TEST(Reference, ContinuesARealCheckpointAsPublished) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_reference

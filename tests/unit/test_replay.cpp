@@ -12,10 +12,10 @@
 #include <random>
 #include <set>
 
-namespace reference {
+namespace reference::test_replay {
 namespace {
 
-class EngineReplay : public testing::Test {
+class EngineReplay : public ::testing::Test {
   protected:
     EngineReplay()
         : tiny_({.seed = 14}),
@@ -291,4 +291,4 @@ TEST_F(EngineReplay, RandomScriptsKeepTheBooksAndReplay) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_replay

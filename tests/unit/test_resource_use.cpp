@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_resource_use {
 namespace {
 
 TEST(Measure, MedianOfOddAndEvenCounts) {
@@ -56,4 +56,4 @@ TEST(Measure, FreedMemoryGoesBackToTheSystem) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_resource_use

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace reference {
+namespace reference::test_rewind {
 namespace {
 
 using keyhole::LoggedCommand;
@@ -45,7 +45,7 @@ struct WholeRun {
     std::vector<keyhole::Branch> others;
 };
 
-class SessionRewind : public testing::Test {
+class SessionRewind : public ::testing::Test {
   protected:
     SessionRewind()
         : tiny_({.n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .head_dim = 8, .seed = 11}),
@@ -336,4 +336,4 @@ TEST_F(SessionRewind, ARunInfoIsEnoughToRunItAgain) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_rewind

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_row_shape {
 namespace {
 
 TEST(RowShape, CountsWhatIsNextToNothing) {
@@ -36,4 +36,4 @@ TEST(RowShape, MassIsHeldByTheLargestFirst) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_row_shape

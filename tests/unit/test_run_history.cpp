@@ -8,7 +8,7 @@
 #include <set>
 #include <thread>
 
-namespace keyhole {
+namespace keyhole::test_run_history {
 namespace {
 
 using testing_trace::Maker;
@@ -308,4 +308,4 @@ TEST(RunHistory, AnotherRunOrARunGoneBackStartsOver) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_run_history

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-namespace keyhole {
+namespace keyhole::test_run_metrics {
 namespace {
 
 constexpr int kPrompt = 3, kRows = 3;
@@ -150,4 +150,4 @@ TEST(RunMetrics, OverlapEndsWhereTheTextsPart) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_run_metrics

@@ -10,7 +10,7 @@
 
 #include <random>
 
-namespace keyhole {
+namespace keyhole::test_run_settings {
 namespace {
 
 std::vector<LaneSpec> lanes_at(const RunSpec& run, int row = kWholeLog) {
@@ -112,4 +112,4 @@ TEST(RunSettings, AgreeWithTheSession) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_run_settings

@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <limits>
 
-namespace keyhole {
+namespace keyhole::test_safetensors {
 namespace {
 
 namespace fs = std::filesystem;
@@ -167,4 +167,4 @@ TEST(Safetensors, HolesAndUnknownTypesDoNoHarm) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_safetensors

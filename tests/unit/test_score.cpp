@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-namespace keyhole::cpu {
+namespace keyhole::cpu::test_score {
 namespace {
 
 ResolvedPolicy keep(int budget, int sinks, int recent) {
@@ -181,4 +181,4 @@ TEST(ScoreRow, NanRanksLowestAndNothingCrashes) {
 }
 
 }  // namespace
-}  // namespace keyhole::cpu
+}  // namespace keyhole::cpu::test_score

@@ -14,7 +14,7 @@
 #include <cmath>
 #include <set>
 
-namespace keyhole {
+namespace keyhole::test_seeded_model {
 namespace {
 
 ModelShape tiny() {
@@ -138,4 +138,4 @@ TEST(SeededModel, DecodesLikeALoadedOne) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_seeded_model

@@ -12,7 +12,7 @@
 #include <mutex>
 #include <set>
 
-namespace reference {
+namespace reference::test_session {
 namespace {
 
 using keyhole::ErrorCode;
@@ -25,7 +25,7 @@ int best(const std::vector<float>& logits) {
     return static_cast<int>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-class EngineSession : public testing::Test {
+class EngineSession : public ::testing::Test {
   protected:
     EngineSession() : tiny_({.n_ctx = 128, .seed = 8}), model_(keyhole::load_model(tiny_.folder())) {}
     SessionRun run(const keyhole::RunSpec& spec,
@@ -423,4 +423,4 @@ TEST_F(EngineSession, ARefusedCommandChangesNothing) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_session

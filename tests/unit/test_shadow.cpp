@@ -15,7 +15,7 @@
 #include <map>
 #include <numeric>
 
-namespace reference {
+namespace reference::test_shadow {
 namespace {
 
 using keyhole::RowOutput;
@@ -104,7 +104,7 @@ struct ShadowParam {
     Places places = Places::original;
 };
 
-class EngineShadow : public testing::TestWithParam<ShadowParam> {
+class EngineShadow : public ::testing::TestWithParam<ShadowParam> {
   protected:
     static constexpr int kPrompt = 24, kDecode = 16;
 };
@@ -174,17 +174,17 @@ TEST_P(EngineShadow, AgreesWithFullRowsOfTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(
     Lanes, EngineShadow,
-    testing::Values(ShadowParam{"full"}, ShadowParam{"window:budget=6"}, ShadowParam{"sink:budget=7"},
-                    ShadowParam{"key:budget=6", 4}, ShadowParam{"h2o:budget=8"},
-                    ShadowParam{"h2o:budget=8,prefill=stepwise", 1}, ShadowParam{"tova:budget=6", 4},
-                    ShadowParam{"tova:budget=6,prefill=stepwise"}, ShadowParam{"keyformer:budget=10"},
-                    ShadowParam{"a2sf:budget=5", 1}, ShadowParam{"h2o:budget=8,scope=shared"},
-                    ShadowParam{"h2o:budget=6,every=5"}, ShadowParam{"h2o:budget=8,budget@L1.H0-1=3"},
-                    ShadowParam{"h2o:budget=8,recent=4,dialect=released"},
-                    ShadowParam{"keyformer:budget=8,dialect=released"},
-                    ShadowParam{"dilated:budget=6,dilation=1"},
-                    ShadowParam{"sink:budget=7,positions=cache", 2, Places::cache},
-                    ShadowParam{"tova:budget=6,positions=compressed", 1, Places::compressed}),
+    ::testing::Values(ShadowParam{"full"}, ShadowParam{"window:budget=6"}, ShadowParam{"sink:budget=7"},
+                      ShadowParam{"key:budget=6", 4}, ShadowParam{"h2o:budget=8"},
+                      ShadowParam{"h2o:budget=8,prefill=stepwise", 1}, ShadowParam{"tova:budget=6", 4},
+                      ShadowParam{"tova:budget=6,prefill=stepwise"}, ShadowParam{"keyformer:budget=10"},
+                      ShadowParam{"a2sf:budget=5", 1}, ShadowParam{"h2o:budget=8,scope=shared"},
+                      ShadowParam{"h2o:budget=6,every=5"}, ShadowParam{"h2o:budget=8,budget@L1.H0-1=3"},
+                      ShadowParam{"h2o:budget=8,recent=4,dialect=released"},
+                      ShadowParam{"keyformer:budget=8,dialect=released"},
+                      ShadowParam{"dilated:budget=6,dilation=1"},
+                      ShadowParam{"sink:budget=7,positions=cache", 2, Places::cache},
+                      ShadowParam{"tova:budget=6,positions=compressed", 1, Places::compressed}),
     [](const auto& test) {
         std::string name = test.param.spec;
         for (char& c : name)
@@ -266,4 +266,4 @@ TEST(EngineShadowProperties, BeginsWithTheTextAndEndsWhenSwitchedOff) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_shadow

@@ -13,7 +13,7 @@
 #include <mutex>
 #include <thread>
 
-namespace reference {
+namespace reference::test_shared_backend {
 namespace {
 
 /// Fails where two threads are inside at once, as a stream of a device would mix their work.
@@ -125,4 +125,4 @@ TEST(SharedBackendThreads, ACacheOutlivesItsBackend) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_shared_backend

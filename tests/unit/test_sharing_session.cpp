@@ -17,7 +17,7 @@
 #include <cmath>
 #include <filesystem>
 
-namespace reference {
+namespace reference::test_sharing_session {
 namespace {
 
 namespace fs = std::filesystem;
@@ -26,7 +26,7 @@ using keyhole::parse_command;
 
 constexpr int kPrompt = 20, kLayers = 4, kHeads = 4;
 
-class SharingSession : public testing::Test {
+class SharingSession : public ::testing::Test {
   protected:
     SharingSession()
         : tiny_({.n_layers = kLayers, .n_heads = kHeads, .n_kv_heads = 4, .head_dim = 8, .seed = 23}),
@@ -377,4 +377,4 @@ TEST_F(SharingSession, KeptSetsOfLanesMeetAtQueryHeads) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_sharing_session

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace keyhole {
+namespace keyhole::test_source_style {
 namespace {
 
 namespace fs = std::filesystem;
@@ -57,4 +57,4 @@ TEST(SourceStyle, LinesAreWithin110Columns) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_source_style

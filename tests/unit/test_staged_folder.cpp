@@ -10,12 +10,12 @@
 #include <optional>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_staged_folder {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Staged : public testing::Test {
+class Staged : public ::testing::Test {
   protected:
     /// Writes an export. run.json and array.npy both hold `what`.
     static void fill(const fs::path& folder, const std::string& what) {
@@ -99,4 +99,4 @@ TEST_F(Staged, OneExportAFolderAndTheRemainsOfAKilledOneGo) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_staged_folder

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_statistics {
 namespace {
 
 TEST(Statistics, WilsonGivesThePublishedIntervals) {
@@ -62,4 +62,4 @@ TEST(Statistics, MeansHaveStudentsInterval) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_statistics

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <functional>
 
-namespace reference {
+namespace reference::test_stopped_replay {
 namespace {
 
 using keyhole::ErrorCode;
@@ -17,7 +17,7 @@ using keyhole::parse_command;
 
 constexpr int kPrompt = 14, kRows = 9;
 
-class StoppedReplay : public testing::Test {
+class StoppedReplay : public ::testing::Test {
   protected:
     StoppedReplay()
         : tiny_({.n_layers = 2, .n_heads = 4, .n_kv_heads = 4, .head_dim = 8, .seed = 31}),
@@ -274,4 +274,4 @@ TEST_F(StoppedReplay, AChangeOfKvHeadsOnTheWayBackIsPartOfTheWay) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_stopped_replay

@@ -14,7 +14,7 @@
 #include <set>
 #include <sstream>
 
-namespace keyhole {
+namespace keyhole::test_tasks {
 namespace {
 
 namespace fs = std::filesystem;
@@ -169,4 +169,4 @@ TEST(Tasks, NamesAndFaultsAreSaid) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_tasks

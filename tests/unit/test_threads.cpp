@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_threads {
 namespace {
 
 TEST(Threads, EveryChunkRunsExactlyOnce) {
@@ -83,4 +83,4 @@ TEST(Threads, APoolThatRanNothingEnds) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_threads

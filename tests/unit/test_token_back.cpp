@@ -9,14 +9,14 @@
 #include <algorithm>
 #include <cmath>
 
-namespace reference {
+namespace reference::test_token_back {
 namespace {
 
 using keyhole::parse_command;
 
 constexpr int kPrompt = 24;
 
-class Counterfactual : public testing::Test {
+class Counterfactual : public ::testing::Test {
   protected:
     Counterfactual()
         : tiny_({.n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .head_dim = 8, .seed = 11}),
@@ -209,4 +209,4 @@ TEST_F(Counterfactual, SaysWhatItCannot) {
 }
 
 }  // namespace
-}  // namespace reference
+}  // namespace reference::test_token_back

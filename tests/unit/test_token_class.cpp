@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-namespace keyhole {
+namespace keyhole::test_token_class {
 namespace {
 
 using enum TokenClass;
@@ -62,4 +62,4 @@ TEST(Measures, EveryOneHasANameAUnitAnEquationAndASentence) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_token_class

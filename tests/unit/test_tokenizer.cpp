@@ -21,7 +21,7 @@
 #include <functional>
 #include <random>
 
-namespace keyhole {
+namespace keyhole::test_tokenizer {
 namespace {
 
 namespace fs = std::filesystem;
@@ -111,7 +111,7 @@ Tokenizer fixture(const std::string& name) {
     return Tokenizer::from_file(kFixtures / "tokenizers" / (name + ".json"));
 }
 
-class TokenizerKinds : public testing::TestWithParam<std::string> {};
+class TokenizerKinds : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(TokenizerKinds, EqualTheOfficialPackage) {
     const Json cases = read_json(kFixtures / "tokenizers/cases.json");
@@ -119,15 +119,15 @@ TEST_P(TokenizerKinds, EqualTheOfficialPackage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokenizer, TokenizerKinds,
-                         testing::Values("byte_level", "flags", "whole_words", "gpt2", "neox", "qwen",
-                                         "splits", "clean", "compatible", "yi", "words", "metaspace_first",
-                                         "metaspace_first_split", "metaspace_always",
-                                         "metaspace_always_split", "metaspace_never", "metaspace_never_split",
-                                         "metaspace_old", "metaspace_older", "split_removed",
-                                         "split_merged_with_previous", "split_merged_with_previous_inverted",
-                                         "split_merged_with_next", "split_merged_with_next_inverted",
-                                         "split_contiguous", "split_contiguous_inverted", "fallback",
-                                         "unk_fused", "unk_each"),
+                         ::testing::Values("byte_level", "flags", "whole_words", "gpt2", "neox", "qwen",
+                                           "splits", "clean", "compatible", "yi", "words", "metaspace_first",
+                                           "metaspace_first_split", "metaspace_always",
+                                           "metaspace_always_split", "metaspace_never",
+                                           "metaspace_never_split", "metaspace_old", "metaspace_older",
+                                           "split_removed", "split_merged_with_previous",
+                                           "split_merged_with_previous_inverted", "split_merged_with_next",
+                                           "split_merged_with_next_inverted", "split_contiguous",
+                                           "split_contiguous_inverted", "fallback", "unk_fused", "unk_each"),
                          [](const auto& kind) { return kind.param; });
 
 TEST(Tokenizer, RealOnesEqualTheOfficialPackage) {
@@ -265,7 +265,7 @@ TEST(Tokenizer, AnyBytesComeBack) {
                                   : kind == 2 ? 0x80 + random() % 0x40
                                               : " ae1'\n"[random() % 6]);
         }
-        EXPECT_EQ(tokenizer.decode(tokenizer.encode(bytes)), bytes) << testing::PrintToString(bytes);
+        EXPECT_EQ(tokenizer.decode(tokenizer.encode(bytes)), bytes) << ::testing::PrintToString(bytes);
     }
 }
 
@@ -387,4 +387,4 @@ TEST(Tokenizer, WhatIsNotSupportedIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_tokenizer

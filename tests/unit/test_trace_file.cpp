@@ -28,7 +28,7 @@
 #include <limits>
 #include <random>
 
-namespace keyhole {
+namespace keyhole::test_trace_file {
 namespace {
 
 using testing_trace::change_member;
@@ -109,12 +109,12 @@ std::string difference(const StepList& a, const StepList& b) {
     return {};
 }
 
-class TraceFile : public testing::Test {
+class TraceFile : public ::testing::Test {
   protected:
     void SetUp() override {
-        folder_ = fs::path(testing::TempDir()) /
+        folder_ = fs::path(::testing::TempDir()) /
                   fmt::format("keyhole_trace_{}_{}",
-                              testing::UnitTest::GetInstance()->current_test_info()->name(), getpid());
+                              ::testing::UnitTest::GetInstance()->current_test_info()->name(), getpid());
         fs::remove_all(folder_);
         fs::create_directories(folder_);
         path_ = folder_ / "run.keyhole";
@@ -271,7 +271,7 @@ TEST_F(TraceFile, FinishingTakesNoMemoryForTheRows) {
         writer.finish();
         std::_Exit(0);
     };
-    EXPECT_EXIT(finish(), testing::ExitedWithCode(0), "");
+    EXPECT_EXIT(finish(), ::testing::ExitedWithCode(0), "");
     const StepList back = read_trace(path_);
     ASSERT_EQ(back.size(), to_index(kRows));
     Maker again;
@@ -839,4 +839,4 @@ TEST_F(TraceFile, UnwritablePlaceIsAnIoError) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_trace_file

@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace keyhole {
+namespace keyhole::test_vary {
 namespace {
 
 using Values = std::vector<std::string>;
@@ -67,6 +67,14 @@ TEST(Vary, GridsHaveAnEndAndEachKeyOnce) {
     EXPECT_EQ(make_grid(lanes, {budgets}).size(), 1000u);
 }
 
+TEST(Vary, ListsOfOtherThingsAreReadTheSameWay) {
+    EXPECT_EQ(parse_values("--depths", "0..100+25"), (Values{"0", "25", "50", "75", "100"}));
+    EXPECT_EQ(parse_values("--lengths", "128,512..2048*2"), (Values{"128", "512", "1024", "2048"}));
+    EXPECT_NE(reference::error_of([] { parse_values("--depths", "9..1+1"); }, ErrorCode::wrong_use)
+                  .find("--depths: the range '9..1+1' runs backwards"),
+              std::string::npos);
+}
+
 TEST(Vary, GridTakesEveryCombinationOnce) {
     const auto spec = [](const char* text) { return parse_lane_spec(text); };
     const std::vector<GridCell> cells = make_grid({spec("full"), spec("h2o"), spec("a2sf")},
@@ -78,6 +86,8 @@ TEST(Vary, GridTakesEveryCombinationOnce) {
     EXPECT_EQ(cells[2].spec, spec("h2o:budget=8"));
     EXPECT_EQ(cells[4].values, (Values{"16", "1"}));
     EXPECT_EQ(cells[5].lane, "a2sf");
+    EXPECT_EQ(cells[4].lane_index, 1);
+    EXPECT_EQ(cells[5].lane_index, 2);
     EXPECT_EQ(make_grid({spec("h2o"), spec("h2o")}, {parse_vary("budget=8,8,16")}).size(), 2u);
     reference::error_of([&] { make_grid({spec("h2o")}, {parse_vary("scope=heads")}); }, ErrorCode::wrong_use);
 }
@@ -99,7 +109,7 @@ TEST(Vary, FullVariesInHowItSharesKvHeads) {
     EXPECT_EQ(cells[5].spec, parse_lane_spec("h2o:budget=16,kv=mqa"));
 }
 
-class Answers : public testing::Test {
+class Answers : public ::testing::Test {
   protected:
     void TearDown() override { std::filesystem::remove(path_); }
     const std::filesystem::path path_ =
@@ -136,7 +146,8 @@ TEST_F(Answers, AreReadBackAndGoOnAfterACutLine) {
 
 /// A file that is not a sweep's answers keeps its bytes.
 TEST_F(Answers, RefuseAnotherFile) {
-    const std::string header = "questions,lane,question,right,nats,tokens,bytes\n",
+    const std::string header = "questions,lane,question,right,nats,tokens,bytes\n",  // still read
+        with_measures = "questions,lane,question,right,nats,tokens,bytes,measures\n",
                       own = header + "q,full,0,1,0.5,2,3\n";
     struct Case {
         std::string text;
@@ -161,7 +172,10 @@ TEST_F(Answers, RefuseAnotherFile) {
                           {header + "q,full, 0,1,0.5,2,3\n", "question: ' 0'"},
                           {header + "q,full,0,1,0.5,2\n", "has 6 fields"},
                           {header + "\n", "has 1 fields"},
-                          {header + "q,full,0,1,0.5,2,3,4\n", "has 8 fields"}}) {
+                          {header + "q,full,0,1,0.5,2,3,4\n", "has 8 fields"},
+                          {with_measures + "q,full,0,1,0.5,2,3\n", "has 7 fields"},
+                          {with_measures + "q,full,0,1,0.5,2,3,0.5;x\n", "measure: 'x'"},
+                          {with_measures + "q,full,0,1,0.5,2,3,1.5\n", "measure: '1.5'"}}) {
         std::ofstream(path_, std::ios::binary) << c.text;
         const std::string message = reference::error_of([&] { AnswerFile file(path_); }, ErrorCode::bad_file);
         EXPECT_NE(message.find(c.says), std::string::npos) << message;
@@ -171,7 +185,7 @@ TEST_F(Answers, RefuseAnotherFile) {
     for (const std::string cut : {"", "quest", "questions,lane,question,right,nats,tokens,bytes"}) {
         std::ofstream(path_, std::ios::binary) << cut;
         { AnswerFile file(path_); }
-        EXPECT_EQ(read_text_file(path_), header) << cut;
+        EXPECT_EQ(read_text_file(path_), with_measures) << cut;
     }
 }
 
@@ -227,4 +241,4 @@ TEST_F(Answers, OfOtherModelsAndBackendsAreToldApart) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_vary

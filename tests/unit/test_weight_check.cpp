@@ -19,7 +19,7 @@
 #include <filesystem>
 #include <limits>
 
-namespace keyhole {
+namespace keyhole::test_weight_check {
 namespace {
 
 namespace fs = std::filesystem;
@@ -177,4 +177,4 @@ TEST(OtherFormats, RowsThatRoundTheEmbeddingUpAreNoFault) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_weight_check

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -74,6 +76,18 @@ class ProgramRun : public ::testing::Test {
         return json;
     }
     std::string path(const std::string& name) const { return (folder_ / name).string(); }
+    /// Returns what a file of the folder holds.
+    std::string read(const std::string& name) const {
+        std::ifstream file(path(name), std::ios::binary);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    /// Returns its lines, in no order.
+    std::multiset<std::string> lines(const std::string& name) const {
+        std::istringstream in(read(name));
+        std::multiset<std::string> found;
+        for (std::string line; std::getline(in, line);) found.insert(line);
+        return found;
+    }
 
     std::filesystem::path folder_;
     std::string output_;

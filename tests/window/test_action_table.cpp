@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-namespace keyhole {
+namespace keyhole::test_action_table {
 namespace {
 
 TEST(CommandTable, NoTwoShortcutsClash) {
@@ -153,4 +153,4 @@ TEST(CommandTable, RunsByTextAndRefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_action_table

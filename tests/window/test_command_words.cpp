@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace keyhole {
+namespace keyhole::test_command_words {
 namespace {
 
 class CommandWords : public testing::ProgramRun {
@@ -193,4 +193,4 @@ TEST_F(CommandWords, PathsThatCannotBeLookedAtAreNamed) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_command_words

@@ -11,7 +11,7 @@
 
 #include <cmath>
 
-namespace keyhole {
+namespace keyhole::test_compare {
 namespace {
 
 constexpr CellColors kGround = cell_colors(Ground::dark);
@@ -306,4 +306,4 @@ TEST(Compare, WordsThatALaneWasFedAreToldFromItsOwn) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_compare

@@ -17,7 +17,7 @@
 #include <cstdlib>
 #include <fstream>
 
-namespace keyhole {
+namespace keyhole::test_device_proof {
 namespace {
 
 namespace fs = std::filesystem;
@@ -414,4 +414,4 @@ TEST_F(DeviceInTheWindow, ProvesNothingOfItselfForAChosenBackend) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_device_proof

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace keyhole {
+namespace keyhole::test_doctor {
 namespace {
 
 constexpr int kRow = 60;
@@ -242,4 +242,4 @@ TEST(TokenLifetime, CommandsNeedAPick) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_doctor

@@ -7,6 +7,7 @@
 #include "tests/window/program_run.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -15,7 +16,7 @@
 #include <cmath>
 #include <set>
 
-namespace keyhole {
+namespace keyhole::test_eval_command {
 namespace {
 
 class EvalCommand : public testing::ProgramRun {
@@ -27,16 +28,6 @@ class EvalCommand : public testing::ProgramRun {
     }
     std::string model() const { return " --model '" + tiny_.folder().string() + "'"; }
     std::string text() const { return " --text '" + path("text.txt") + "'"; }
-    std::string read(const std::string& name) const {
-        std::ifstream file(path(name), std::ios::binary);
-        return {std::istreambuf_iterator<char>(file), {}};
-    }
-    std::multiset<std::string> lines(const std::string& name) const {
-        std::istringstream in(read(name));
-        std::multiset<std::string> found;
-        for (std::string line; std::getline(in, line);) found.insert(line);
-        return found;
-    }
     reference::TinyModel tiny_{reference::TinyShape{}};
 };
 
@@ -131,6 +122,137 @@ TEST_F(EvalCommand, ATableKeepsEarlierSweeps) {
               0)
         << output_;
     EXPECT_EQ(lines("s/table.csv").size(), 1u + 3 + 2 + 1);
+}
+
+/// The plot of a text shows the ratios that the table prints, with their own intervals.
+TEST_F(EvalCommand, PlotsOfTextShowPairedRatios) {
+    ASSERT_EQ(run("sweep" + model() + text() + " --context 40 --samples 4 --lane full --lane window" +
+                  " --vary budget=4,16 --json --out '" + path("s") + "'"),
+              0)
+        << output_;
+    // The note on stderr stands in the same text.
+    const std::size_t begin = output_.find('{'), end = output_.rfind('}');
+    const auto lanes = nlohmann::json::parse(output_.substr(begin, end + 1 - begin)).at("lanes");
+    EXPECT_EQ(lanes[1].at("model"), tiny_.folder().filename().string());
+    const std::string svg = read("s/text.svg");
+    EXPECT_NE(svg.find("times the first lane"), std::string::npos);
+    EXPECT_NE(svg.find(fmt::format("First lane: full, perplexity {:.3f}.",
+                                   lanes[0].at("perplexity").get<double>())),
+              std::string::npos);
+    EXPECT_TRUE(std::filesystem::exists(path("s/text-perplexity.svg")));
+    // The largest ratio has the highest bar: its ends are in the plot at the places of the interval.
+    const double low = std::exp(lanes[1].at("nats_difference_interval").at(0).get<double>()),
+                 high = std::exp(lanes[1].at("nats_difference_interval").at(1).get<double>());
+    EXPECT_LT(low, high);
+    const std::string table = read("s/table.csv");
+    EXPECT_NE(table.find(fmt::format("{:.6g}", std::log(high))), std::string::npos) << table;
+}
+
+TEST_F(EvalCommand, TwoKeysArePanelsAndMaps) {
+    ASSERT_EQ(
+        run("sweep" + model() + text() +
+            " --context 40 --samples 2 --lane full --lane h2o:recent=50% --lane tova --vary budget=4,8" +
+            " --vary pool=mean,max --out '" + path("s") + "'"),
+        0)
+        << output_;
+    // A value that equals the preset's default stays in the label.
+    EXPECT_NE(output_.find("\nh2o:recent=50%,budget=4,pool=mean "), std::string::npos) << output_;
+    const std::string svg = read("s/text.svg");
+    for (const char* words : {">h2o:recent=50%<", ">tova<", ">pool=max<"})
+        EXPECT_NE(svg.find(words), std::string::npos) << words;
+    EXPECT_NE(read("s/text-map.svg").find(">pool<"), std::string::npos);
+    EXPECT_TRUE(std::filesystem::exists(path("s/text-perplexity-map.png")));
+}
+
+/// Several models: each has its own questions and first lane, and resume holds for each.
+TEST_F(EvalCommand, SweepsSeveralModels) {
+    reference::TinyShape shape;
+    shape.n_kv_heads = 1;
+    const reference::TinyModel other(shape);
+    const std::string sweep = "sweep" + model() + " --model '" + other.folder().string() + "'" + text() +
+                              " --context 40 --samples 2 --lane full --lane h2o --vary budget=4,8 --out '" +
+                              path("s") + "'";
+    ASSERT_EQ(run(sweep), 0) << output_;
+    EXPECT_EQ(lines("s/answers.csv").size(), 1u + 2 * 2 * 3);
+    const std::string before = read("s/answers.csv"), table = read("s/table.csv");
+    EXPECT_EQ(lines("s/table.csv").size(), 1u + 2 * 3);
+    const std::string name = other.folder().filename().string();
+    EXPECT_NE(table.find("," + name + ","), std::string::npos) << table;
+    EXPECT_NE(read("s/text-perplexity-memory.svg").find(">" + name + "<"), std::string::npos);
+    ASSERT_EQ(run(sweep), 0) << output_;
+    EXPECT_EQ(read("s/answers.csv"), before);
+    EXPECT_EQ(read("s/table.csv"), table);
+    // Bytes of K and V a token: layers * 2 * KV heads * head_dim * 4.
+    std::istringstream in(table);
+    std::set<std::string> bytes;
+    for (std::string line; std::getline(in, line);)
+        if (line.starts_with("text,full,")) bytes.insert(line.substr(line.rfind(',', line.size() - 3) + 1));
+    const auto of = [&](const reference::TinyShape& s) {
+        return std::to_string(s.n_layers * 2 * s.n_kv_heads * s.head_dim * 4) + ",,";
+    };
+    EXPECT_EQ(bytes, (std::set{of(reference::TinyShape{}), of(shape)})) << table;
+    ASSERT_EQ(run("sweep" + model() + model() + text() + " --context 40 --out '" + path("t") + "'"), 2);
+    EXPECT_NE(output_.find("is given twice"), std::string::npos) << output_;
+}
+
+TEST_F(EvalCommand, ReadsTablesFromBeforeThereWereModels) {
+    const std::string sweep = "sweep" + model() + text() +
+                              " --context 40 --samples 2 --lane full --lane h2o" +
+                              " --vary budget=4,8 --out '" + path("s") + "'";
+    ASSERT_EQ(run(sweep), 0) << output_;
+    std::istringstream in(read("s/table.csv"));
+    std::string old;
+    for (std::string line; std::getline(in, line);) {
+        for (int i = 0; i < 4; ++i) line.resize(line.rfind(','));
+        old += line + "\n";
+    }
+    const std::string now = read("s/table.csv");
+    EXPECT_TRUE(old.substr(0, old.find('\n')).ends_with(",asked")) << old;
+    std::ofstream(path("s/table.csv")) << old;
+    ASSERT_EQ(run(sweep), 0) << output_;
+    EXPECT_EQ(read("s/table.csv"), now);
+}
+
+TEST_F(EvalCommand, MapsATaskByDepthAndLength) {
+    const std::string sweep = "sweep" + model() + " --task needle --map --lengths 300,400 --depths 0,100" +
+                              " --samples 2 --lane full --lane window:budget=16 --out '" + path("m") + "'";
+    ASSERT_EQ(run(sweep), 0) << output_;
+    EXPECT_EQ(lines("m/answers.csv").size(), 1u + 4 * 2 * 2);
+    const std::string table = read("m/table.csv");
+    EXPECT_EQ(lines("m/table.csv").size(), 1u + 4 * 2);
+    for (const char* cell : {",300,0%\n", ",300,100%\n", ",400,0%\n", ",400,100%\n"})
+        EXPECT_NE(table.find(cell), std::string::npos) << table;
+    // Depth 0 asks for the beginning of the text, depth 100 for its end.
+    EXPECT_NE(table.find("context=400 distance=399..399"), std::string::npos) << table;
+    EXPECT_NE(table.find("context=400 distance=1..1"), std::string::npos) << table;
+    const std::string svg = read("m/needle-depth.svg");
+    for (const char* words : {">window:budget=16<", ">400<", ">100<", "depth, %"})
+        EXPECT_NE(svg.find(words), std::string::npos) << words;
+    const std::string before = read("m/answers.csv");
+    ASSERT_EQ(run(sweep), 0) << output_;
+    EXPECT_EQ(read("m/answers.csv"), before);
+}
+
+/// A picture of a mask tells stored tokens that the row does not see from those that it attends to.
+TEST_F(EvalCommand, MasksShowHiddenTokens) {
+    const auto mask_of = [&](const std::string& lane) {
+        EXPECT_EQ(run("decode" + model() + " --prompt-file '" + path("text.txt") +
+                      "' --tokens 4 --ignore-eos --lane " + lane + " --out '" + path("run") +
+                      "' --export mask --format svg"),
+                  0)
+            << output_;
+        return read("run/lane0/mask_L0_G0.svg");
+    };
+    EXPECT_NE(mask_of("dilated:budget=8").find("stored, not attended"), std::string::npos);
+    EXPECT_EQ(mask_of("window:budget=8").find("stored, not attended"), std::string::npos);
+    // Only lanes that draw noise have an array of it.
+    ASSERT_EQ(
+        run("decode" + model() + " --prompt-file '" + path("text.txt") + "' --tokens 4 --ignore-eos" +
+            " --lane full --lane keyformer:budget=8 --out '" + path("run") + "' --export noise --rows all"),
+        0)
+        << output_;
+    EXPECT_FALSE(std::filesystem::exists(path("run/lane0/noise.npy")));
+    EXPECT_TRUE(std::filesystem::exists(path("run/lane1/noise.npy")));
 }
 
 TEST_F(EvalCommand, ASweepLeavesForeignFilesAlone) {
@@ -274,9 +396,17 @@ TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
           {"sweep" + model() + text() + " --context 40 --vary budget=8 --out /proc/nowhere", 1,
            "/proc/nowhere"},
           {"figure keyformer-99 --out x", 2, "keyformer-99"},
-          {"figure keyformer-3a --out x", 2, "--from DIR"},
+          {"figure keyformer-3a", 2, "--out DIR"},
+          {"figure", 2, "keyhole figure --list"},
+          {"figure tova-9 --from x --out x", 2, "--prompt-file, not --from"},
+          {"figure mlkv-4 --out x", 2, "compares models"},
           {"figure tova-7 --out x", 2, "--text FILE"},
           {"figure tova-7 --out x --task needle", 2, "not --vary or --task"},
+          {"sweep" + model() + text() + " --out '" + path("s") + "'", 2, "nothing varies"},
+          {"sweep" + model() + " --task needle --lengths 64 --out '" + path("s") + "'", 2, "give --map"},
+          {"sweep" + model() + " --task passage --map --out '" + path("s") + "'", 2, "--map shows one task"},
+          {"sweep" + model() + " --task needle --map --lengths 99999 --out '" + path("s") + "'", 2, "99999"},
+          {"sweep" + model() + " --task needle --map --depths 0..150+50 --out '" + path("s") + "'", 2, "150"},
           {"eval" + model() + text() + " --ask statement", 2, "--ask are for tasks"},
           {"eval" + model() + " --task needle --ask me", 2, "--ask"},
           {"figure tova-3 --out x", 2, "--text FILE"}}) {
@@ -287,4 +417,4 @@ TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_eval_command

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_every_command {
 namespace {
 
 /// The actions that each test runs. HasATest compares them with the action table.
@@ -50,11 +50,11 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
       "lane.duplicate", "lane.advanced", "remove", "lane.copy", "lane.paste", "lane.undo", "lane.redo",
       "follow", "shadow", "sampling"}},
     {"OfFiles",
-     {"picture.copy", "file.browse", "file.answers",  "file.curves",   "file.atlas",    "file.overlap",
-      "file.copy",    "file.frames", "file.gif",      "file.gif-view", "export.cancel", "file.open",
-      "file.save",    "file.export", "file.picture",  "screenshot",    "dump-cells",    "open",
-      "recent",       "quit",        "measure.begin", "measure.end",   "export.folder", "export.list",
-      "export.rows",  "export.start"}},
+     {"picture.copy", "file.browse",  "file.answers",   "file.curves",   "file.atlas",    "file.overlap",
+      "file.copy",    "file.frames",  "file.gif",       "file.gif-view", "export.cancel", "file.open",
+      "file.save",    "file.export",  "file.picture",   "screenshot",    "dump-cells",    "open",
+      "recent",       "quit",         "measure.begin",  "measure.end",   "export.folder", "export.list",
+      "export.rows",  "export.start", "export.pictures"}},
     {"OfLessons",
      {"lesson", "lesson.next", "lesson.back", "lesson.step", "lesson.reset", "lesson.predict", "lesson.play",
       "lesson.notes", "lesson.model", "lesson.stay", "lesson.print", "lesson.save", "lesson.edit",
@@ -576,6 +576,20 @@ TEST_F(EveryCommand, OfFiles) {
     EXPECT_THROW(run_action(app, "export.rows some"), Error);
     run("export.start");
     expect_file("a folder/run.json");
+    run("export.list mask");
+    run("export.pictures svg,pdf 640 dark");
+    EXPECT_THROW(run_action(app, "export.pictures gif"), Error);
+    EXPECT_THROW(run_action(app, "export.pictures 12"), Error);
+    run("file.copy run");
+    EXPECT_NE(app.requests.clipboard_out.find("--format svg,pdf --width 640 --look dark"), std::string::npos)
+        << app.requests.clipboard_out;
+    run("export.start");
+    expect_file("a folder/lane0/mask_L0_G0.svg");
+    expect_file("a folder/lane0/mask_L0_G0.pdf");
+    run("export.pictures");
+    EXPECT_EQ(app.jobs.export_job.request.pictures, PictureChoice());
+    run("file.copy run");
+    EXPECT_EQ(app.requests.clipboard_out.find("--format"), std::string::npos);
     run_action(app, "file.export " + file("never") + " all");
     run("export.cancel");
     EXPECT_TRUE(app.jobs.export_job.failed());
@@ -723,4 +737,4 @@ TEST_F(EveryCommand, OfNotesAndDialogs) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_every_command

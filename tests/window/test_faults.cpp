@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_faults {
 namespace {
 
 namespace fs = std::filesystem;
@@ -81,10 +81,6 @@ class Faults : public testing::ProgramRun {
         return true;
     }
 
-    std::string read(const std::string& name) const {
-        std::ifstream file(path(name), std::ios::binary);
-        return {std::istreambuf_iterator<char>(file), {}};
-    }
     /// Returns false while the file is missing: file_size() then returns the largest number.
     static bool holds_bytes(const fs::path& file, std::uintmax_t more_than) {
         std::error_code missing;
@@ -445,4 +441,4 @@ TEST_F(WindowFaults, ADragLeavesTheCommandsBeforeItInTheReport) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_faults

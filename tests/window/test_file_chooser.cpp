@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <thread>
 
-namespace keyhole {
+namespace keyhole::test_file_chooser {
 namespace {
 
 TEST(FileChooser, PathsOfUris) {
@@ -189,4 +189,4 @@ TEST(ClipboardImage, GoesToTheProgramOfTheDesktop) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_file_chooser

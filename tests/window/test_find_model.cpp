@@ -8,7 +8,7 @@
 #include <fstream>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_find_model {
 namespace {
 
 namespace fs = std::filesystem;
@@ -174,4 +174,4 @@ TEST_F(FindModel, OtherTextsAreNoHubNames) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_find_model

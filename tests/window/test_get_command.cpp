@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_get_command {
 namespace {
 
 namespace fs = std::filesystem;
@@ -310,4 +310,4 @@ TEST(RealPackage, ComesWithTheHashOfTheCatalogue) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_get_command

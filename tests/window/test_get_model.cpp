@@ -23,7 +23,7 @@
 #include <thread>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_get_model {
 namespace {
 
 namespace fs = std::filesystem;
@@ -311,4 +311,4 @@ TEST(ChildProcess, EndsWithItsGroup) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_get_model

@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_glyphs {
 namespace {
 
 TEST(Glyphs, WhatCannotBeDrawnStandsAsItsNumberOrByte) {
@@ -141,4 +141,4 @@ TEST(Glyphs, FieldsHoldWhatTheyWouldLoseEscaped) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_glyphs

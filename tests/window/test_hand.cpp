@@ -16,7 +16,7 @@
 #include <random>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_hand {
 namespace {
 
 using Json = nlohmann::json;
@@ -569,4 +569,4 @@ TEST_F(Monkey, DoesAnythingAnywhere) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_hand

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <random>
 
-namespace keyhole {
+namespace keyhole::test_heat_data {
 namespace {
 
 using testing::synthetic_attention;
@@ -221,4 +221,4 @@ TEST(RunRows, KeptShareCountsHeads) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_heat_data

@@ -15,7 +15,7 @@
 #include <memory>
 #include <thread>
 
-namespace keyhole {
+namespace keyhole::test_heat_painter {
 namespace {
 
 constexpr CellColors kGround = cell_colors(Ground::dark);
@@ -478,4 +478,4 @@ TEST_F(HeatPainterTest, DifferencesAreThoseOfTheFigure) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_heat_painter

@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace keyhole {
+namespace keyhole::test_heat_view {
 namespace {
 
 TEST(HeatView, ZoomKeepsTheCellUnderThePoint) {
@@ -100,4 +100,4 @@ TEST(ViewState, TimeFollowsTheNewestUntilMoved) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_heat_view

@@ -3,7 +3,7 @@
 #include "tests/reference/source_folder.h"
 #include "tests/window/program_run.h"
 
-namespace keyhole {
+namespace keyhole::test_history_run {
 namespace {
 
 using HistoryRun = testing::ProgramRun;
@@ -64,4 +64,4 @@ TEST_F(HistoryRun, PinsHoldAndRefusalsAreSaid) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_history_run

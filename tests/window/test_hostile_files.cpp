@@ -13,7 +13,7 @@
 #include <functional>
 #include <string>
 
-namespace keyhole::testing {
+namespace keyhole::testing::test_hostile_files {
 namespace {
 
 class HostileFiles : public ProgramRun {
@@ -112,4 +112,4 @@ TEST_F(HostileFiles, TheWindowOutlivesThem) {
 }
 
 }  // namespace
-}  // namespace keyhole::testing
+}  // namespace keyhole::testing::test_hostile_files

@@ -8,7 +8,7 @@
 
 #include <string>
 
-namespace keyhole {
+namespace keyhole::test_input_queue {
 namespace {
 
 using Kind = InputEvent::Kind;
@@ -184,4 +184,4 @@ TEST(KeyFocus, LettersAreCommandsOnlyWhereNothingTakesThem) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_input_queue

@@ -24,7 +24,7 @@
 #include <sstream>
 #include <tuple>
 
-namespace keyhole {
+namespace keyhole::test_instrument {
 namespace {
 
 class Instrument : public ::testing::Test {
@@ -415,4 +415,4 @@ TEST_F(Instrument, FramesOfTheMaskAreOfOneSizeAndShowTheRow) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_instrument

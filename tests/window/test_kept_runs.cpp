@@ -14,13 +14,13 @@
 #include <stdexcept>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_kept_runs {
 namespace {
 
 namespace fs = std::filesystem;
 using testing_trace::Maker;
 
-class Kept : public testing::Test {
+class Kept : public ::testing::Test {
   protected:
     static StepList steps(int n, std::uint64_t run = 1) {
         Maker maker(testing_trace::make_run(run));
@@ -155,4 +155,4 @@ TEST_F(Kept, AFullDiskIsSaidAndTheWindowGoesOn) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_kept_runs

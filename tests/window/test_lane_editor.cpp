@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace keyhole {
+namespace keyhole::test_lane_editor {
 namespace {
 
 TEST(LaneEditor, SendsWhatChangesAndUndoes) {
@@ -134,4 +134,4 @@ TEST(Script, WaitsBlockAndBadWaitsFail) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_lane_editor

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 
-namespace keyhole {
+namespace keyhole::test_lesson_hand {
 namespace {
 
 using Json = nlohmann::json;
@@ -125,4 +125,4 @@ TEST_F(LessonHand, TheDoctorAndALessonOfOnesOwn) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_lesson_hand

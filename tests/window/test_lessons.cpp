@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_lessons {
 namespace {
 
 namespace fs = std::filesystem;
@@ -265,7 +265,7 @@ TEST_F(Measures, CountWhatTheHistoryHolds) {
     EXPECT_EQ(measured(R"({"measure": "first_eviction", "lane": 1, "above": 0})").value, first);
     EXPECT_EQ(measured(R"({"measure": "stored", "above": 0})").value, row + 1);
     EXPECT_EQ(measured(R"({"measure": "kv_heads", "is": 48})").value, 48);
-    EXPECT_EQ(measured(R"({"measure": "token_bytes", "is": 12288})").value, 12288);
+    EXPECT_EQ(measured(R"({"measure": "token_bytes", "is": 6144})").value, 6144);
     EXPECT_EQ(measured(R"({"measure": "overlap", "lane": 0, "other": 0, "is": 1})").value, 1);
     // All attention of a row is on all tokens.
     EXPECT_NEAR(measured(R"({"measure": "attention", "lane": 1, "range": [0, 999], "above": 0})").value, 1,
@@ -394,7 +394,7 @@ TEST_F(LessonSteps, OfAnotherModelIsCheckedFirst) {
     std::ofstream(folder.path() / "mqa.json")
         << R"({"version": 1, "title": "T", "question": "Q?", "run": {"model": "keyhole-mqa",
                "prompt": "Once upon a time"}, "steps": [{"text": "Look.", "reveal": {"claims": [
-               {"measure": "token_bytes", "is": 1536}]}}, {"text": "And.", "reveal": {"claims": [
+               {"measure": "token_bytes", "is": 768}]}}, {"text": "And.", "reveal": {"claims": [
                {"measure": "kv_heads", "above": 0}]}}]})";
     run("lesson " + (folder.path() / "mqa.json").string());
     EXPECT_TRUE(lesson().asks);
@@ -543,4 +543,4 @@ TEST_F(LessonCommandLine, WrongUseAndHostileFilesAreOneLine) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_lessons

@@ -18,7 +18,7 @@
 #include <cmath>
 #include <string>
 
-namespace keyhole {
+namespace keyhole::test_live_run {
 namespace {
 
 using testing::LiveRun;
@@ -341,4 +341,4 @@ TEST_F(LiveRun, ARefusedStartAfterAQuickOneLeavesNoRun) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_live_run

@@ -1,6 +1,7 @@
 // The manual: how pages are read and drawn, and that they say what the program has.
 
 #include "app/cli/commands.h"
+#include "app/cli/figures/figure.h"
 #include "app/window/gui_command.h"
 #include "app/manual/page.h"
 #include "app/manual/terminal.h"
@@ -34,7 +35,7 @@
 #include <string>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_manual {
 namespace {
 
 namespace fs = std::filesystem;
@@ -320,8 +321,7 @@ std::map<std::string, Words> words_of_program() {
     add_commands(app);
     for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
         words["command"].insert(command->get_name());
-    const std::string figures = app.get_subcommand("figure")->get_option("name")->get_description();
-    words["figure"] = split_words(std::string_view(figures).substr(std::string_view("one of ").size()), ' ');
+    for (const Figure& figure : figures()) words["figure"].emplace(figure.name);
     return words;
 }
 
@@ -546,4 +546,4 @@ TEST(Manual, SectionsThatSourcesCiteExist) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_manual

@@ -7,7 +7,7 @@
 
 #include <memory>
 
-namespace keyhole {
+namespace keyhole::test_mask_summary {
 namespace {
 
 /// Returns 2 * (evicted cells) + (1 if a row saw a token for the last time), by reading every cell.
@@ -112,4 +112,4 @@ TEST(MaskSummary, FollowsWhatLeavesByHandAndStartsOverWhereItMust) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_mask_summary

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <set>
 
-namespace keyhole {
+namespace keyhole::test_measure_curves {
 namespace {
 
 using testing::synthetic_run;
@@ -115,4 +115,4 @@ TEST(MeasureCurves, CommandsChooseThem) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_measure_curves

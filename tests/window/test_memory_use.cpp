@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-namespace keyhole {
+namespace keyhole::test_memory_use {
 namespace {
 
 using MemoryUse = testing::LiveRun;
@@ -31,7 +31,7 @@ TEST_F(MemoryUse, EveryPartOfTheRunCounts) {
     EXPECT_EQ(part(app, "recorded_rows"),
               static_cast<std::int64_t>(app.run.engine().recorder().snapshot().row_bytes));
     const RunInfo& run = app.run.history.run();
-    const std::int64_t per_token = kv_bytes_per_token(run.config, 4);
+    const std::int64_t per_token = kv_bytes_per_token(run.config, KvType::f16);
     EXPECT_GE(part(app, "caches"), per_token * app.run.history.n_positions()) << "lane 0 keeps every token";
     EXPECT_GE(part(app, "recorded_steps"), 5 * std::int64_t{sizeof(StepTrace)});
     app.update_maps(1e6);
@@ -56,4 +56,4 @@ TEST_F(MemoryUse, MatricesGrowWithTheTextAndAreCounted) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_memory_use

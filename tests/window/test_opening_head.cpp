@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_opening_head {
 namespace {
 
 RunHistory history_of(const StepList& steps) {
@@ -62,4 +62,4 @@ TEST(OpeningHead, LosesMostAttentionToEviction) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_opening_head

@@ -6,7 +6,7 @@
 
 #include <random>
 
-namespace keyhole {
+namespace keyhole::test_override_grid {
 namespace {
 
 using Field = Override::Field;
@@ -123,4 +123,4 @@ TEST(OverrideGrid, RandomPaintingsComeBack) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_override_grid

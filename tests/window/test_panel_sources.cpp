@@ -9,7 +9,7 @@
 #include <regex>
 #include <string>
 
-namespace keyhole {
+namespace keyhole::test_panel_sources {
 namespace {
 
 /// Expects no line of the panels to match. Says what to write instead.
@@ -42,4 +42,4 @@ TEST(PanelSources, ChangesOfLanesAreActions) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_panel_sources

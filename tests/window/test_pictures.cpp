@@ -14,7 +14,7 @@
 #include <cmath>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_pictures {
 namespace {
 
 constexpr int kBlock = 16;  // text may move by a pixel, and speeds change
@@ -226,4 +226,4 @@ TEST_P(EverySize, LooksAsItDid) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_pictures

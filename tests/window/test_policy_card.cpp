@@ -2,7 +2,7 @@
 // its trace.
 #include "tests/window/program_run.h"
 
-namespace keyhole {
+namespace keyhole::test_policy_card {
 namespace {
 
 using PolicyCardRun = testing::ProgramRun;
@@ -36,11 +36,11 @@ TEST_F(PolicyCardRun, PresetsAndOptionsAreChosenByMouseAndByCommand) {
                       "dilation=2\nstep 1\nwait rows 1\n"
                       "point preset\nclick\npoint preset keyformer\nclick\n"
                       "point tau curve 0.77 0.2\npress\npoint tau curve 0.77 0.1\nrelease\n"
-                      "lane.set damping=0.5,score_dtype=bf16,positions=cache,shadow=on\npoint "
+                      "lane.set damping=0.5,score_dtype=bf16,kv_dtype=q8,positions=cache,shadow=on\npoint "
                       "shadow\nclick\nstep 1\nwait rows 2");
     const std::string spec = spec_of(run, 1);
     EXPECT_EQ(spec.rfind("keyformer:budget=64", 0), 0u) << spec;
-    for (const char* part : {"damping=0.5", "score_dtype=bf16", "positions=cache"})
+    for (const char* part : {"damping=0.5", "score_dtype=bf16", "kv_dtype=q8", "positions=cache"})
         EXPECT_NE(spec.find(part), std::string::npos) << spec;
     EXPECT_NE(spec.find("tau=1..2."), std::string::npos) << spec;  // the drag raised the end
     EXPECT_NE(run["commands"].dump().find("dilated:budget=64,dilation=2"), std::string::npos)
@@ -82,4 +82,4 @@ TEST_F(PolicyCardRun, TheCommandLineExplainsTheSameOptions) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_policy_card

@@ -18,7 +18,7 @@
 #include <regex>
 #include <sstream>
 
-namespace keyhole {
+namespace keyhole::test_program {
 namespace {
 
 using Program = testing::ProgramRun;
@@ -156,4 +156,4 @@ TEST_F(Program, PixelsAreWhatAnotherProcessExports) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_program

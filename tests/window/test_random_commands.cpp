@@ -14,7 +14,7 @@
 #include <set>
 #include <sstream>
 
-namespace keyhole {
+namespace keyhole::test_random_commands {
 namespace {
 
 /// Commands that write files, end the program, or need a model.
@@ -173,4 +173,4 @@ TEST_F(RandomRun, TheWindowTakesWhateverComes) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_random_commands

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-namespace keyhole {
+namespace keyhole::test_scale {
 namespace {
 
 class Scale : public testing::ProgramRun {
@@ -93,4 +93,4 @@ TEST_F(Scale, TheFocusedHeadKeepsItsRoomAtEveryInterfaceScale) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_scale

@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-namespace keyhole {
+namespace keyhole::test_score_range {
 namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
@@ -46,4 +46,4 @@ TEST(ScoreRange, OneValueOrNoneHasAnAxis) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_score_range

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace keyhole {
+namespace keyhole::test_sharing_view {
 namespace {
 
 std::vector<std::string> texts(int n_layers, int n_heads, int n_kv_heads, int n_kv_layers) {
@@ -33,4 +33,4 @@ TEST(SharingView, OffersWhatTheModelCanTake) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_sharing_view

@@ -10,7 +10,7 @@
 
 #include <set>
 
-namespace keyhole {
+namespace keyhole::test_shown_answers {
 namespace {
 
 using Mark = ShownAnswer::Mark;
@@ -109,4 +109,4 @@ TEST(CatalogStory, NamesAPromptAndLanes) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_shown_answers

@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-namespace keyhole {
+namespace keyhole::test_steering {
 namespace {
 
 using Program = testing::ProgramRun;
@@ -174,4 +174,4 @@ TEST_F(Program, FramesMakeAFilmOfTheMask) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_steering

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace keyhole {
+namespace keyhole::test_tau_curve {
 namespace {
 
 using Shape = TauSchedule::Shape;
@@ -58,4 +58,4 @@ TEST(TauCurve, EndsOfAScheduleMoveInValueAlone) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_tau_curve

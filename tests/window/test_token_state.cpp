@@ -10,7 +10,7 @@
 
 #include <cmath>
 
-namespace keyhole {
+namespace keyhole::test_token_state {
 namespace {
 
 using testing::synthetic_run;
@@ -179,4 +179,4 @@ TEST(TokenState, SumsWhatARowPaysToSeveralTokens) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_token_state

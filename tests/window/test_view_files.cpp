@@ -20,7 +20,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace keyhole {
+namespace keyhole::test_view_files {
 namespace {
 
 class ViewFiles : public ::testing::Test {
@@ -400,4 +400,4 @@ TEST_F(ViewFiles, BookmarksKeepZoomArrangementAndTheOtherLane) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_view_files

@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-namespace keyhole {
+namespace keyhole::test_watched_span {
 namespace {
 
 constexpr int kFirst = 12, kLast = 15;
@@ -129,4 +129,4 @@ TEST(WatchedSpan, CommandsWatchPicksPositionsAndWords) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_watched_span

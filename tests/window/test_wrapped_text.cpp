@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace keyhole {
+namespace keyhole::test_wrapped_text {
 namespace {
 
 float one_each(std::string_view text) {
@@ -72,4 +72,4 @@ TEST(WrappedText, AnyEditIsThatOfTheTextItself) {
 }
 
 }  // namespace
-}  // namespace keyhole
+}  // namespace keyhole::test_wrapped_text

@@ -12,6 +12,8 @@
 #define HWY_TARGET_INCLUDE "engine/backend/common/kernels.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each instruction set
 
+#include "engine/backend/common/simd.h"
+
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
@@ -19,43 +21,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace keyhole::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-using FloatTag = hn::ScalableTag<float>;
-using Floats = hn::Vec<FloatTag>;
-
-HWY_INLINE std::int64_t lanes() {
-    return static_cast<std::int64_t>(hn::Lanes(FloatTag()));
-}
-
-HWY_INLINE Floats load(const float* p) {
-    return hn::LoadU(FloatTag(), p);
-}
-HWY_INLINE Floats load(const hwy::float16_t* p) {
-    return hn::PromoteTo(FloatTag(), hn::LoadU(hn::Rebind<hwy::float16_t, FloatTag>(), p));
-}
-HWY_INLINE Floats load(const hwy::bfloat16_t* p) {
-    return hn::PromoteTo(FloatTag(), hn::LoadU(hn::Rebind<hwy::bfloat16_t, FloatTag>(), p));
-}
-HWY_INLINE void store(Floats v, float* p) {
-    hn::StoreU(v, FloatTag(), p);
-}
-HWY_INLINE Floats all(float value) {
-    return hn::Set(FloatTag(), value);
-}
-HWY_INLINE float sum(Floats v) {
-    return hn::GetLane(hn::SumOfLanes(FloatTag(), v));
-}
-HWY_INLINE float widen(float value) {
-    return value;
-}
-HWY_INLINE float widen(hwy::float16_t value) {
-    return float_from_fp16(std::bit_cast<std::uint16_t>(value));
-}
-HWY_INLINE float widen(hwy::bfloat16_t value) {
-    return hwy::F32FromBF16(value);
-}
 
 // Multiplies kRows weight rows with kColumns inputs. Each sum is independent and runs over the columns in
 // ascending order, so the rows and the batch computed with it do not change its bits. Meanwhile weights
@@ -186,40 +151,6 @@ void widen_all(const Weight& w, std::int64_t first_row, std::int64_t last_row, f
     }
 }
 
-// Keys are read from one end to the other; this many floats are prefetched.
-constexpr int kFetchAhead = 3072 / sizeof(float);
-
-// Computes kKeys keys at once: independent sums hide the latency of the multiply-add.
-template <int kKeys>
-HWY_INLINE void dot_block(const float* q, const float* k, int head_dim, float scale, float* out) {
-    const int step = static_cast<int>(lanes());
-    Floats total[kKeys];
-    HWY_UNROLL(4)
-    for (int j = 0; j < kKeys; ++j) total[j] = hn::Zero(FloatTag());
-    int d = 0;
-    for (; d + step <= head_dim; d += step) {
-        const Floats query = load(q + d);
-        HWY_UNROLL(4)
-        for (int j = 0; j < kKeys; ++j) {
-            if (d % 16 == 0) hwy::Prefetch(k + j * head_dim + d + kFetchAhead);
-            total[j] = hn::MulAdd(query, load(k + j * head_dim + d), total[j]);
-        }
-    }
-    HWY_UNROLL(4)
-    for (int j = 0; j < kKeys; ++j) {
-        float rest = 0;
-        for (int i = d; i < head_dim; ++i) rest += q[i] * k[j * head_dim + i];
-        out[j] = scale * (sum(total[j]) + rest);
-    }
-}
-
-void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, float* out) {
-    int s = 0;
-    for (; s + 4 <= n; s += 4)
-        dot_block<4>(q, k + static_cast<std::int64_t>(s) * head_dim, head_dim, scale, out + s);
-    for (; s < n; ++s) dot_block<1>(q, k + static_cast<std::int64_t>(s) * head_dim, head_dim, scale, out + s);
-}
-
 void softmax(const float* x, int n, float* p, const void* const* soon, std::size_t n_soon) {
     const int step = static_cast<int>(lanes());
     const int whole = n / step * step;
@@ -251,55 +182,6 @@ void softmax(const float* x, int n, float* p, const void* const* soon, std::size
     const float scale = 1.0f / total;
     for (int i = 0; i < whole; i += step) store(hn::Mul(load(p + i), all(scale)), p + i);
     for (int i = whole; i < n; ++i) p[i] *= scale;
-}
-
-// Sums kVectors registers of dimensions at once, so that a value is read in one go. Slots are spread over
-// four running sums by slot % 4, combined at the end: a fixed order with enough independent work.
-template <int kVectors>
-HWY_INLINE void weigh_block(const float* p, const float* v, int n, int head_dim, float* out) {
-    const int step = static_cast<int>(lanes());
-    Floats total[4][kVectors];
-    HWY_UNROLL(4)
-    for (int j = 0; j < 4; ++j) {
-        HWY_UNROLL(4)
-        for (int i = 0; i < kVectors; ++i) total[j][i] = hn::Zero(FloatTag());
-    }
-    int s = 0;
-    for (; s + 4 <= n; s += 4) {
-        const float* value = v + static_cast<std::int64_t>(s) * head_dim;
-        HWY_UNROLL(4)
-        for (int j = 0; j < 4; ++j) {
-            const Floats weight = all(p[s + j]);
-            HWY_UNROLL(4)
-            for (int i = 0; i < kVectors; ++i)
-                total[j][i] = hn::MulAdd(weight, load(value + j * head_dim + i * step), total[j][i]);
-        }
-    }
-    HWY_UNROLL(3)
-    for (int j = 0; j < 3; ++j)
-        if (s + j < n) {
-            const float* value = v + static_cast<std::int64_t>(s + j) * head_dim;
-            HWY_UNROLL(4)
-            for (int i = 0; i < kVectors; ++i)
-                total[j][i] = hn::MulAdd(all(p[s + j]), load(value + i * step), total[j][i]);
-        }
-    HWY_UNROLL(4)
-    for (int i = 0; i < kVectors; ++i)
-        store(hn::Add(hn::Add(total[0][i], total[1][i]), hn::Add(total[2][i], total[3][i])), out + i * step);
-}
-
-void weighted_sum(const float* p, const float* v, int n, int head_dim, float* out) {
-    const int step = static_cast<int>(lanes());
-    constexpr int kVectors = hn::MaxLanes(FloatTag()) >= 16 ? 4 : 2;  // as many as fit the registers
-    int d = 0;
-    for (; d + kVectors * step <= head_dim; d += kVectors * step)
-        weigh_block<kVectors>(p, v + d, n, head_dim, out + d);
-    for (; d + step <= head_dim; d += step) weigh_block<1>(p, v + d, n, head_dim, out + d);
-    for (; d < head_dim; ++d) {
-        float total = 0;
-        for (int s = 0; s < n; ++s) total += p[s] * v[static_cast<std::int64_t>(s) * head_dim + d];
-        out[d] = total;
-    }
 }
 
 void fold_scores(const float* p, int n, float alpha, float weight, float* score) {
@@ -554,7 +436,7 @@ void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, c
                 out[2 * i + 1] = b * cosine[i] - a * sine[i];
             }
         }
-        std::copy(k + rotary.dims, k + head_dim, out + rotary.dims);
+        if (out != k) std::copy(k + rotary.dims, k + head_dim, out + rotary.dims);
     }
 }
 
@@ -570,9 +452,7 @@ namespace keyhole {
 
 HWY_EXPORT(multiply);
 HWY_EXPORT(widen_all);
-HWY_EXPORT(dot_keys);
 HWY_EXPORT(softmax);
-HWY_EXPORT(weighted_sum);
 HWY_EXPORT(fold_scores);
 HWY_EXPORT(lowest_slot);
 HWY_EXPORT(index_of);
@@ -594,14 +474,8 @@ void multiply_rows(const Weight& w, std::int64_t first_row, std::int64_t last_ro
 void widen_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, float* out) {
     HWY_DYNAMIC_DISPATCH(widen_all)(w, first_row, last_row, out);
 }
-void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, float* out) {
-    HWY_DYNAMIC_DISPATCH(dot_keys)(q, k, n, head_dim, scale, out);
-}
 void softmax(const float* x, int n, float* p, std::span<const void* const> soon) {
     HWY_DYNAMIC_DISPATCH(softmax)(x, n, p, soon.data(), soon.size());
-}
-void weighted_sum(const float* p, const float* v, int n, int head_dim, float* out) {
-    HWY_DYNAMIC_DISPATCH(weighted_sum)(p, v, n, head_dim, out);
 }
 void fold_scores(const float* p, int n, float alpha, float weight, float* score) {
     HWY_DYNAMIC_DISPATCH(fold_scores)(p, n, alpha, weight, score);

@@ -20,16 +20,10 @@ void multiply_rows(const Weight& w, std::int64_t first_row, std::int64_t last_ro
 /// Writes rows [first_row, last_row) of w as float to out [rows, cols].
 void widen_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, float* out);
 
-/// out[s] = scale * sum_d q[d] * k[s, d]      q [head_dim], k [n, head_dim], out [n]
-void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, float* out);
-
 /// p = softmax(x); x and p may be the same; n >= 1. -inf gives 0; if all are -inf, all results are 0. `soon`
 /// lists arrays ([n], 4 bytes an element) to prefetch into the processor's cache, so that their reads overlap
 /// with the exponentials.
 void softmax(const float* x, int n, float* p, std::span<const void* const> soon = {});
-
-/// out[d] = sum_s p[s] * v[s, d]      v [n, head_dim]
-void weighted_sum(const float* p, const float* v, int n, int head_dim, float* out);
 
 /// score[s] <- alpha * score[s] + weight * p[s], explicit multiply and add (folded_score in policy/math.h).
 void fold_scores(const float* p, int n, float alpha, float weight, float* score);
@@ -74,8 +68,8 @@ void add_distances(const std::int32_t* position, const std::int32_t* steps_back,
 /// It reads only dims and interleaved of rotary.
 void rotate_head(float* x, const float* cosine, const float* sine, const Rotary& rotary);
 
-/// out[s] = k[s] rotated back by steps[s] positions. k, out [n, head_dim]; turns [> max steps, rotary.dims]:
-/// row i holds the cosines, then the sines, of the angles of i positions.
+/// out[s] = k[s] rotated back by steps[s] positions. k, out [n, head_dim], which may be the same; turns
+/// [> max steps, rotary.dims]: row i holds the cosines, then the sines, of the angles of i positions.
 void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, const Rotary& rotary,
                const float* turns, float* out);
 

@@ -1,6 +1,7 @@
 #include "engine/backend/common/shadow.h"
 
 #include "engine/backend/common/kernels.h"
+#include "engine/backend/common/kv_rows.h"
 #include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"

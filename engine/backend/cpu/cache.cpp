@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
+#include "engine/model/kv_default.h"
 #include "engine/policy/math.h"
 
 #include <algorithm>
@@ -28,14 +29,15 @@ CpuKvCache::CpuKvCache(std::shared_ptr<const Model> model)
 CacheUse CpuKvCache::use() const {
     CacheUse use;
     for (int n : count_) use.stored_tokens += n;
-    use.stored_bytes = use.stored_tokens * 2 * head_dim_ * static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t row_bytes = kv_row_bytes(store_.type, head_dim_);
+    use.stored_bytes = use.stored_tokens * 2 * row_bytes;
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
         // K and V, position and order, then scores and noise of each reader.
         const auto n_running =
             std::count(store_.running.begin(), store_.running.end(), true) + (store_.has_noise ? 1 : 0);
-        const auto words =
-            2 * head_dim_ + 2 + n_running * static_cast<std::int64_t>(layout_->kv_head(g).readers.size());
-        use.allocated_bytes += capacity(g) * words * static_cast<std::int64_t>(sizeof(float));
+        const auto words = 2 + n_running * static_cast<std::int64_t>(layout_->kv_head(g).readers.size());
+        use.allocated_bytes +=
+            capacity(g) * (2 * row_bytes + words * static_cast<std::int64_t>(sizeof(float)));
     }
     if (shadow_) use.shadow_bytes = shadow_->bytes();
     return use;
@@ -137,6 +139,7 @@ CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity, std::vector<
     store.kept = std::move(kept);
     store.running = running;
     store.has_noise = has_noise;
+    store.type = wanted_type();
     std::int64_t n_slots = 0, n_scores = 0;
     store.first_score.resize(to_index(layout_->n_layers() * layout_->n_heads()));
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
@@ -148,8 +151,10 @@ CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity, std::vector<
     }
     std::size_t words = 0;
     auto take = [&words](std::int64_t n) { return std::exchange(words, words + to_index(n)); };
-    store.keys_at = take(n_slots * head_dim_);
-    store.values_at = take(n_slots * head_dim_);
+    constexpr std::int64_t kWord = sizeof(float);
+    const std::int64_t kv_words = (n_slots * kv_row_bytes(store.type, head_dim_) + kWord - 1) / kWord;
+    store.keys_at = take(kv_words);
+    store.values_at = take(kv_words);
     store.positions_at = take(n_slots);
     store.order_at = take(n_slots);
     for (std::size_t a = 0; a < kAccumulators; ++a)
@@ -163,8 +168,8 @@ void CpuKvCache::copy_from(const Store& old) {
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
         const std::size_t n = to_index(count(g));
         if (n == 0) continue;
-        std::copy_n(old.of_kv_head(old.keys_at, g, head_dim_), n * to_index(head_dim_), keys(g));
-        std::copy_n(old.of_kv_head(old.values_at, g, head_dim_), n * to_index(head_dim_), values(g));
+        convert_kv(old.rows(old.keys_at, g, head_dim_), count(g), keys(g));
+        convert_kv(old.rows(old.values_at, g, head_dim_), count(g), values(g));
         std::copy_n(old.ints(old.positions_at, g), n, positions(g));
         std::copy_n(old.ints(old.order_at, g), n, order(g));
         for_readers(g, [&](const HeadRef&, int head) {
@@ -209,7 +214,7 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy) {
     // Without tokens there are no running scores to continue.
     const auto running = running_accumulators(
         policy, largest_count() > 0 ? store_.running : std::array<bool, kAccumulators>{});
-    if (running != store_.running || has_noise != had_noise)
+    if (running != store_.running || has_noise != had_noise || wanted_type() != store_.type)
         move_to(make_store(store_.capacity, running, has_noise));
     if (!redraw) return;
     for (int g = 0; g < layout_->n_kv_heads(); ++g)
@@ -221,6 +226,16 @@ void CpuKvCache::draw_noise(int g, int slot) {
         noise(head)[slot] = noise_at(policy_.noise, policy_.draw, policy_.seed, reader.layer, reader.head, 0,
                                      positions(g)[slot]);
     });
+}
+
+KvType CpuKvCache::wanted_type() const {
+    if (model_ != nullptr) return kv_type_for(policy_.kv_dtype, *model_);
+    return policy_.kv_dtype == KvType::automatic ? KvType::f32 : policy_.kv_dtype;
+}
+
+void CpuKvCache::write(int g, int slot, const float* key, const float* value) {
+    narrow_kv(key, keys(g).from_row(slot));
+    narrow_kv(value, values(g).from_row(slot));
 }
 
 int CpuKvCache::append(int g, int position) {
@@ -238,9 +253,8 @@ int CpuKvCache::append(int g, int position) {
 }
 
 void CpuKvCache::move_slot(int g, int from, int to) {
-    const std::int64_t d = head_dim_;
-    std::copy_n(keys(g) + from * d, d, keys(g) + to * d);
-    std::copy_n(values(g) + from * d, d, values(g) + to * d);
+    convert_kv(keys(g).from_row(from), 1, keys(g).from_row(to));
+    convert_kv(values(g).from_row(from), 1, values(g).from_row(to));
     positions(g)[to] = positions(g)[from];
     for_readers(g, [&](const HeadRef&, int head) {
         for (int a = 0; a < kAccumulators; ++a)

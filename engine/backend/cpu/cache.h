@@ -3,11 +3,12 @@
 ///
 /// Slots of a KV head are dense, [0, count): the last slot moves into the slot of an evicted token. `order`
 /// lists slots by ascending position, so text order takes one look-up. Keys are stored rotated at their
-/// original position.
+/// original position, K and V in the type that the policy asks for (kv_dtype).
 #pragma once
 
 #include "engine/backend/backend.h"
 #include "engine/backend/common/accumulators.h"
+#include "engine/backend/common/kv_rows.h"
 #include "engine/backend/common/shadow.h"
 #include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
@@ -35,9 +36,9 @@ class CpuKvCache final : public KvCache {
     bool set_pinned(int g, int position, bool pinned) override;
     std::vector<std::int32_t> pinned_positions(int g) const override { return pinned(g); }
 
-    /// Starts the accumulators that the policy needs (each is copied from its nearest running relative) and
-    /// draws the noise of stored tokens. A shadow can start only with an empty cache; later it would lack the
-    /// evicted tokens.
+    /// Starts the accumulators that the policy needs (each is copied from its nearest running relative),
+    /// draws the noise of stored tokens, and converts K and V to the policy's type. A shadow can start only
+    /// with an empty cache; later it would lack the evicted tokens.
     void set_policy(const ResolvedPolicy& policy);
     const ResolvedPolicy& policy() const override { return policy_; }
     const KvLayout& layout() const { return *layout_; }
@@ -57,8 +58,11 @@ class CpuKvCache final : public KvCache {
     int count(int g) const { return count_[to_index(g)]; }
     int largest_count() const;
 
-    float* keys(int g) const { return store_.of_kv_head(store_.keys_at, g, head_dim_); }
-    float* values(int g) const { return store_.of_kv_head(store_.values_at, g, head_dim_); }
+    KvType kv_type() const { return store_.type; }
+    KvRows keys(int g) const { return store_.rows(store_.keys_at, g, head_dim_); }      ///< by slot
+    KvRows values(int g) const { return store_.rows(store_.values_at, g, head_dim_); }  ///< by slot
+    /// Stores K and V [head_dim] of a slot, rounded to kv_type().
+    void write(int g, int slot, const float* key, const float* value);
     std::int32_t* positions(int g) const { return store_.ints(store_.positions_at, g); }  ///< by slot
     std::int32_t* order(int g) const { return store_.ints(store_.order_at, g); }
     /// Scores by slot of query head `head` = layer * n_heads + h; null when that accumulator does not run.
@@ -107,11 +111,14 @@ class CpuKvCache final : public KvCache {
         std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for the scores of query heads
         std::array<bool, kAccumulators> running{true, false, false, false};
         bool has_noise = false;
+        KvType type = KvType::f32;
         std::size_t keys_at = 0, values_at = 0, positions_at = 0, order_at = 0, noise_at = 0;
         std::array<std::size_t, kAccumulators> score_at{};
 
-        float* of_kv_head(std::size_t at, int g, int width) const {
-            return static_cast<float*>(pages.data()) + at + first_slot[to_index(g)] * width;
+        KvRows rows(std::size_t at, int g, int head_dim) const {
+            const KvRows first{reinterpret_cast<std::byte*>(static_cast<float*>(pages.data()) + at), type,
+                               head_dim};
+            return first.from_row(first_slot[to_index(g)]);
         }
         std::int32_t* ints(std::size_t at, int g) const {
             return static_cast<std::int32_t*>(pages.data()) + at + first_slot[to_index(g)];
@@ -140,6 +147,8 @@ class CpuKvCache final : public KvCache {
     void move_slot(int g, int from, int to);
     template <class Visit>
     void for_readers(int g, Visit visit) const;
+
+    KvType wanted_type() const;
 
     std::shared_ptr<const Model> model_;
     const KvLayout* layout_;

@@ -6,6 +6,7 @@
 #include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/model/kv_default.h"
 
 #include <algorithm>
 #include <chrono>
@@ -68,6 +69,10 @@ std::unique_ptr<KvCache> CpuBackend::make_cache(const ResolvedPolicy& policy,
     auto cache = std::make_unique<CpuKvCache>(variant != nullptr ? std::move(variant) : model_);
     cache->set_policy(policy);
     return cache;
+}
+
+KvType CpuBackend::kv_type(KvType wanted) const {
+    return kv_type_for(wanted, *model_);
 }
 
 void CpuBackend::parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body) {
@@ -397,8 +402,7 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         }
         model_tables.norm_and_rotate(key, tables.k_norm, cosine, sine);
         if (config.clip_qkv > 0) clip(value, config.clip_qkv, d);
-        std::copy_n(key, d, cache.keys(g) + static_cast<std::int64_t>(slot) * d);
-        std::copy_n(value, d, cache.values(g) + static_cast<std::int64_t>(slot) * d);
+        cache.write(g, slot, key, value);
         if (cache.shadow() != nullptr) cache.shadow()->append(g, key, value, 1);
     }
     if (kv.owner_layer == layer) raw_key = nullptr;
@@ -408,7 +412,7 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         cache.copy_in_order(g, cache.positions(g), values.positions.data() + values.offset[to_index(g)]);
     RowScratch& row = scratch.row;
     row.grow(n);
-    const float* keys = cache.keys(g);
+    KvRows keys = cache.keys(g);
     const std::int32_t* steps = nullptr;
     int place = step.row;
     if (const Positions positions = cache.policy().positions; positions != Positions::original) {
@@ -418,8 +422,10 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     }
     if (steps != nullptr && half > 0) {
         grow(scratch.turned, static_cast<std::int64_t>(n) * d);
-        turn_keys(keys, steps, n, d, config.rotary, turns_.row(0), scratch.turned.data());
-        keys = scratch.turned.data();
+        float* turned = scratch.turned.data();
+        widen_kv(keys, n, turned);
+        turn_keys(turned, steps, n, d, config.rotary, turns_.row(0), turned);
+        keys = {reinterpret_cast<std::byte*>(turned), KvType::f32, d};
         grow(scratch.cosine, half);
         grow(scratch.sine, half);
         model_tables.angles(place, scratch.cosine.data(), scratch.sine.data());
@@ -434,12 +440,12 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         float* q = scratch_.q.data() + q_at;
         if (cache.shadow() != nullptr) scratch.shadow.query.assign(q, q + d);
         model_tables.norm_and_rotate(q, tables.q_norm, cosine_here, sine_here);
-        dot_keys(q, keys, n, d, rule.scale, row.logits.data());
+        dot_keys(q, keys, n, rule.scale, row.logits.data());
         if (raw_key != nullptr) dot_keys(q, raw_key, 1, d, rule.scale, row.logits.data() + n - 1);
         if (rule.slope != 0)
             add_distances(cache.positions(g), steps, n, rule.slope, place, row.logits.data());
         const ScoredRow scored = score_row(cache, reader, step.row, row, rule.window);
-        weighted_sum(row.probabilities.data(), cache.values(g), n, d, scratch_.attended.data() + q_at);
+        weighted_sum(row.probabilities.data(), cache.values(g), n, scratch_.attended.data() + q_at);
         write_values(step, g, head, row, scored);
         if (cache.shadow() == nullptr) continue;
         scratch.shadow.own_key = raw_key;

@@ -40,6 +40,7 @@ class CpuBackend final : public Backend {
     std::string name() const override;
     std::unique_ptr<KvCache> make_cache(const ResolvedPolicy& policy,
                                         std::shared_ptr<const Model> variant) override;
+    KvType kv_type(KvType wanted) const override;
     void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;

@@ -1,6 +1,6 @@
 #include "engine/backend/cpu/gemm.h"
 
-#include "engine/backend/common/kernels.h"
+#include "engine/backend/common/kv_rows.h"
 #include "engine/base/error.h"
 
 #ifndef KH_HAVE_DNNL

@@ -601,9 +601,9 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                 ++victim;
                 continue;
             }
-            const std::int64_t slot = cache.append(g, p);
-            std::copy_n(data(store.keys) + (kv.index * n + p) * d, d, cache.keys(g) + slot * d);
-            std::copy_n(data(store.values) + (kv.index * n + p) * d, d, cache.values(g) + slot * d);
+            const int slot = cache.append(g, p);
+            cache.write(g, slot, data(store.keys) + (kv.index * n + p) * d,
+                        data(store.values) + (kv.index * n + p) * d);
             for (const HeadRef& reader : kv.readers)
                 for (int a = 0; a < kAccumulators; ++a)
                     if (float* score = cache.score(a, reader.layer * layout.n_heads() + reader.head))

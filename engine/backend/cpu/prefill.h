@@ -1,6 +1,8 @@
 /// The prompt pass: one forward pass for all lanes, with causal attention tile by tile. Scores are folded as
 /// the rows are computed, so n x n scores of all heads are never in memory together. Then each lane keeps
-/// what its policy keeps. Engine thread; parts run on the thread pool. CUDA twin: backend/cuda/prefill.h.
+/// what its policy keeps, and rounds it to the type in which it stores K and V; before that they are float,
+/// since all lanes share the pass. Engine thread; parts run on the thread pool. CUDA twin:
+/// backend/cuda/prefill.h.
 #pragma once
 
 #include "engine/backend/cpu/cpu_backend.h"

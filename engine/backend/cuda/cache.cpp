@@ -3,6 +3,7 @@
 #include "engine/backend/cuda/rules.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/model/kv_default.h"
 
 #include <algorithm>
 #include <limits>
@@ -27,15 +28,23 @@ Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<
     return out;
 }
 
+NumberType number_type(KvType type) {
+    KH_ASSERT(type != KvType::q8);
+    return type == KvType::f16 ? NumberType::f16 : type == KvType::bf16 ? NumberType::bf16 : NumberType::f32;
+}
+
+std::int64_t number_bytes(NumberType type) {
+    return type == NumberType::f32 ? 4 : 2;
+}
+
 struct TableSizes {
     std::size_t heads = 0, scores, units, unit_of_head, end;
 };
 
-template <class T>
 TableSizes table_sizes(int n_kv_heads, int n_query_heads) {
     const auto n = to_index(n_kv_heads);
     TableSizes at;
-    at.scores = at.heads + n * sizeof(DeviceHead<T>);
+    at.scores = at.heads + n * sizeof(AnyHead);
     at.units = at.scores + to_index(n_query_heads) * sizeof(HeadScores);
     at.unit_of_head = at.units + n * sizeof(DeviceUnit);
     at.end = at.unit_of_head + n * sizeof(std::int32_t);
@@ -54,7 +63,7 @@ CudaKvCache<T>::CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<
       order_(positions_.size()),
       in_text_order_(positions_.size(), 1),
       pinned_(positions_.size()) {
-    store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, false);
+    store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, false, store_.type);
     find_units();
     write_tables();
 }
@@ -63,7 +72,7 @@ template <class T>
 CacheUse CudaKvCache<T>::use() const {
     CacheUse use;
     for (const auto& of_head : positions_) use.stored_tokens += static_cast<std::int64_t>(of_head.size());
-    use.stored_bytes = use.stored_tokens * 2 * head_dim_ * static_cast<std::int64_t>(sizeof(T));
+    use.stored_bytes = use.stored_tokens * 2 * head_dim_ * number_bytes(store_.type);
     use.allocated_bytes = static_cast<std::int64_t>(store_.size_bytes());
     if (shadow_) use.shadow_bytes = shadow_->bytes();
     return use;
@@ -97,8 +106,9 @@ bool CudaKvCache<T>::any_on_host() const {
 template <class T>
 typename CudaKvCache<T>::Store CudaKvCache<T>::make_store(std::vector<int> capacity,
                                                           const std::array<bool, kAccumulators>& running,
-                                                          bool has_noise) const {
+                                                          bool has_noise, NumberType type) const {
     Store store;
+    store.type = type;
     store.capacity = std::move(capacity);
     store.running = running;
     store.has_noise = has_noise;
@@ -126,8 +136,9 @@ typename CudaKvCache<T>::Part CudaKvCache<T>::make_part(Store& store, int layer)
         const std::size_t wanted = to_index(n) * size;
         return std::exchange(bytes, bytes + (wanted + kAlign - 1) / kAlign * kAlign);
     };
-    part.keys_at = take(n_slots * head_dim_, sizeof(T));
-    part.values_at = take(n_slots * head_dim_, sizeof(T));
+    const auto size = to_index(number_bytes(store.type));
+    part.keys_at = take(n_slots * head_dim_, size);
+    part.values_at = take(n_slots * head_dim_, size);
     part.positions_at = take(n_slots, sizeof(std::int32_t));
     part.pinned_at = take(n_slots, 1);
     for (std::size_t a = 0; a < kAccumulators; ++a)
@@ -138,12 +149,13 @@ typename CudaKvCache<T>::Part CudaKvCache<T>::make_part(Store& store, int layer)
 }
 
 template <class T>
-DeviceHead<T> CudaKvCache<T>::device_head(const Store& store, int g) const {
+AnyHead CudaKvCache<T>::device_head(const Store& store, int g) const {
     const Part& part = store.parts[to_index(layout_->kv_head(g).owner_layer)];
     std::byte* base = part.data.data();
     const std::int64_t first = store.first_slot[to_index(g)];
-    return {reinterpret_cast<T*>(base + part.keys_at) + first * head_dim_,
-            reinterpret_cast<T*>(base + part.values_at) + first * head_dim_,
+    const std::int64_t first_byte = first * head_dim_ * number_bytes(store.type);
+    return {base + part.keys_at + first_byte,
+            base + part.values_at + first_byte,
             reinterpret_cast<std::int32_t*>(base + part.positions_at) + first,
             reinterpret_cast<std::uint8_t*>(base + part.pinned_at) + first,
             count(g),
@@ -175,14 +187,14 @@ void CudaKvCache<T>::find_units() {
 
 template <class T>
 void CudaKvCache<T>::write_tables() {
-    const TableSizes sizes = table_sizes<T>(n_kv_heads(), n_query_heads());
+    const TableSizes sizes = table_sizes(n_kv_heads(), n_query_heads());
     if (tables_.size() != sizes.end) tables_ = Buffer<std::byte>(executor_, sizes.end);
     std::vector<std::byte> host(sizes.end);
     const auto put = [&](std::size_t where, const auto& value) {
         std::memcpy(host.data() + where, &value, sizeof(value));
     };
     for (int g = 0; g < n_kv_heads(); ++g)
-        put(sizes.heads + to_index(g) * sizeof(DeviceHead<T>), device_head(store_, g));
+        put(sizes.heads + to_index(g) * sizeof(AnyHead), device_head(store_, g));
     for (int h = 0; h < n_query_heads(); ++h)
         put(sizes.scores + to_index(h) * sizeof(HeadScores), head_scores(store_, h));
     for (std::size_t u = 0; u < units_.size(); ++u) {
@@ -219,10 +231,10 @@ void CudaKvCache<T>::write_pins() {
 }
 
 template <class T>
-LaneView<T> CudaKvCache<T>::view(const RowRule* rules, int row) const {
-    const TableSizes sizes = table_sizes<T>(n_kv_heads(), n_query_heads());
+AnyLane CudaKvCache<T>::view(const RowRule* rules, int row) const {
+    const TableSizes sizes = table_sizes(n_kv_heads(), n_query_heads());
     std::byte* base = tables_.data();
-    return {reinterpret_cast<DeviceHead<T>*>(base + sizes.heads),
+    return {reinterpret_cast<AnyHead*>(base + sizes.heads),
             reinterpret_cast<const HeadScores*>(base + sizes.scores),
             reinterpret_cast<const DeviceUnit*>(base + sizes.units),
             reinterpret_cast<const std::int32_t*>(base + sizes.unit_of_head),
@@ -252,7 +264,7 @@ int CudaKvCache<T>::steps_back(int g, int row, std::span<std::int32_t> steps) co
 }
 
 template <class T>
-const DeviceHead<T>* CudaKvCache<T>::device_heads() const {
+const AnyHead* CudaKvCache<T>::device_heads() const {
     return view(nullptr, 0).heads;
 }
 
@@ -283,20 +295,21 @@ template <class T>
 void CudaKvCache<T>::copy_slots(const SlotLists& lists, const Buffer<std::byte>& from,
                                 const std::array<bool, kAccumulators>& running, int first, int last) {
     if (lists.most == 0 || first == last) return;
-    const TableSizes sizes = table_sizes<T>(n_kv_heads(), n_query_heads());
+    const TableSizes sizes = table_sizes(n_kv_heads(), n_query_heads());
     const ReaderTable table = of_->layout.table();
-    CopySlots<T> copy{};
-    copy.from = reinterpret_cast<const DeviceHead<T>*>(from.data() + sizes.heads) + first;
-    copy.to = device_heads() + first;
-    copy.from_scores = reinterpret_cast<const HeadScores*>(from.data() + sizes.scores);
-    copy.to_scores = device_scores();
-    copy.kept = lists.slots.data();
-    copy.offset = lists.offset.data() + first;
-    copy.table = {table.readers, table.offset + first};
-    for (int a = 0; a < kScores; ++a) copy.relative[a] = nearest_relative(a, running);
-    copy.head_dim = head_dim_;
-    executor_->launch(copy, {last - first, (lists.most + CopySlots<T>::kSlots - 1) / CopySlots<T>::kSlots},
-                      256);
+    with_number(store_.type, [&]<class K>() {
+        CopySlots<K> copy{};
+        copy.from = reinterpret_cast<const DeviceHead<K>*>(from.data() + sizes.heads) + first;
+        copy.to = reinterpret_cast<const DeviceHead<K>*>(device_heads()) + first;
+        copy.from_scores = reinterpret_cast<const HeadScores*>(from.data() + sizes.scores);
+        copy.to_scores = device_scores();
+        copy.kept = lists.slots.data();
+        copy.offset = lists.offset.data() + first;
+        copy.table = {table.readers, table.offset + first};
+        for (int a = 0; a < kScores; ++a) copy.relative[a] = nearest_relative(a, running);
+        copy.head_dim = head_dim_;
+        executor_->launch(copy, {last - first, (lists.most + copy.kSlots - 1) / copy.kSlots}, 256);
+    });
     executor_->wait();
 }
 
@@ -304,7 +317,7 @@ void CudaKvCache<T>::copy_slots(const SlotLists& lists, const Buffer<std::byte>&
 /// left.
 template <class T>
 void CudaKvCache<T>::rebuild(const std::vector<std::vector<std::int32_t>>& kept, Store store) {
-    Buffer<std::byte> tables(executor_, table_sizes<T>(n_kv_heads(), n_query_heads()).end);
+    Buffer<std::byte> tables(executor_, table_sizes(n_kv_heads(), n_query_heads()).end);
     const SlotLists lists = upload_slots(kept);
 
     // Both stores and both tables must exist until the slots are copied.
@@ -336,6 +349,7 @@ void CudaKvCache<T>::reserve(std::span<const int> capacity) {
         next.first_score = store_.first_score;
         next.running = store_.running;
         next.has_noise = store_.has_noise;
+        next.type = store_.type;
         for (int g = first; g < last; ++g)
             next.capacity[to_index(g)] = std::max(capacity[to_index(g)], count(g));
         if (next.capacity == store_.capacity) continue;
@@ -356,7 +370,8 @@ void CudaKvCache<T>::clear() {
         for (std::vector<std::int32_t>& of_head : *lists) of_head.clear();
     in_text_order_.assign(in_text_order_.size(), 1);
     if (shadow_) shadow_.emplace(n_kv_heads(), head_dim_);
-    store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, store_.has_noise);
+    store_ =
+        make_store(std::vector<int>(positions_.size(), 0), store_.running, store_.has_noise, store_.type);
     find_units();
     write_tables();
 }
@@ -370,7 +385,7 @@ std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
     copy->in_text_order_ = in_text_order_;
     copy->pinned_ = pinned_;
     copy->shadow_ = shadow_;
-    copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
+    copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise, store_.type);
     copy->units_ = units_;
     copy->on_host_ = on_host_;
     copy->write_tables();
@@ -401,16 +416,20 @@ void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy, const PositionList
         std::all_of(positions_.begin(), positions_.end(), [](const auto& p) { return p.empty(); });
     const auto running =
         running_accumulators(policy, is_empty ? std::array<bool, kAccumulators>{} : store_.running);
+    const NumberType type = number_type(kv_type_for(policy.kv_dtype, *of_->model));
+    std::optional<Store> converted;
+    if (type != store_.type) converted = make_store(store_.capacity, running, has_noise, type);
     ResolvedPolicy old = std::exchange(policy_, policy);
     try {
         if (running == store_.running && has_noise == had_noise)
             remove_in_place(gone);
         else
-            rebuild(slots_without(gone), make_store(store_.capacity, running, has_noise));
+            rebuild(slots_without(gone), make_store(store_.capacity, running, has_noise, store_.type));
     } catch (...) {
         policy_ = std::move(old);
         throw;
     }
+    if (converted) convert_to(std::move(*converted));
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(n_kv_heads(), head_dim_);
     const bool unpinned = unpin(gone);
@@ -418,17 +437,59 @@ void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy, const PositionList
     if (redraw) draw_noise(rule);
 }
 
+/// A change of type is rare, so no kernel does it.
+template <class T>
+void CudaKvCache<T>::convert_to(Store store) {
+    for (int layer = 0; layer < layout_->n_layers(); ++layer) {
+        const Part &from = store_.parts[to_index(layer)], &to = store.parts[to_index(layer)];
+        if (from.data.size() == 0) continue;
+        std::int64_t n_slots = 0, n_scores = 0;
+        for (int g = layout_->first_of_layer(layer); g < layout_->first_of_layer(layer + 1); ++g) {
+            const std::int64_t own = store_.capacity[to_index(g)];
+            n_slots += own;
+            n_scores += own * static_cast<std::int64_t>(layout_->kv_head(g).readers.size());
+        }
+        const auto copy = [&](std::size_t to_at, std::size_t from_at, std::int64_t n, std::size_t size) {
+            executor_->copy(to.data.data() + to_at, from.data.data() + from_at, to_index(n) * size);
+        };
+        copy(to.positions_at, from.positions_at, n_slots, sizeof(std::int32_t));
+        copy(to.pinned_at, from.pinned_at, n_slots, 1);
+        for (std::size_t a = 0; a < kAccumulators; ++a)
+            if (store.running[a]) copy(to.score_at[a], from.score_at[a], n_scores, sizeof(float));
+        if (store.has_noise) copy(to.noise_at, from.noise_at, n_scores, sizeof(float));
+        const auto convert = [&]<class From, class To>(std::size_t to_at, std::size_t from_at) {
+            std::vector<From> old(to_index(n_slots * head_dim_));
+            std::vector<To> narrowed(old.size());
+            executor_->download(old.data(), from.data.data() + from_at, old.size() * sizeof(From));
+            executor_->wait();
+            for (std::size_t i = 0; i < old.size(); ++i) narrow(widen(old[i]), narrowed[i]);
+            executor_->upload(to.data.data() + to_at, narrowed.data(), narrowed.size() * sizeof(To));
+            executor_->wait();
+        };
+        with_number(store_.type, [&]<class From>() {
+            with_number(store.type, [&]<class To>() {
+                convert.template operator()<From, To>(to.keys_at, from.keys_at);
+                convert.template operator()<From, To>(to.values_at, from.values_at);
+            });
+        });
+    }
+    store_ = std::move(store);
+    write_tables();
+}
+
 template <class T>
 void CudaKvCache<T>::draw_noise(const Buffer<RowRule>& rule) {
     const int most = largest_count();
     if (most == 0) return;
-    DrawNoise<T> draw{};
-    draw.heads = device_heads();
-    draw.scores = device_scores();
-    draw.rule = rule.data();
-    draw.table = of_->layout.table();
-    draw.n_heads = layout_->n_heads();
-    executor_->launch(draw, {n_kv_heads(), (most + 255) / 256}, 256);
+    with_number(store_.type, [&]<class K>() {
+        DrawNoise<K> draw{};
+        draw.heads = reinterpret_cast<const DeviceHead<K>*>(device_heads());
+        draw.scores = device_scores();
+        draw.rule = rule.data();
+        draw.table = of_->layout.table();
+        draw.n_heads = layout_->n_heads();
+        executor_->launch(draw, {n_kv_heads(), (most + 255) / 256}, 256);
+    });
     executor_->wait();
 }
 
@@ -539,16 +600,20 @@ void CudaKvCache<T>::remove_in_place(const PositionLists& gone) {
         const Buffer<std::int32_t> device_from = uploaded(executor_, from),
                                    device_to = uploaded(executor_, to),
                                    device_offset = uploaded(executor_, offset);
-        executor_->launch(MoveSlots<T>{device_heads(), device_scores(), of_->layout.table(),
-                                       device_from.data(), device_to.data(), device_offset.data(), head_dim_},
-                          {n_kv_heads()}, 64);
+        with_number(store_.type, [&]<class K>() {
+            executor_->launch(MoveSlots<K>{reinterpret_cast<const DeviceHead<K>*>(device_heads()),
+                                           device_scores(), of_->layout.table(), device_from.data(),
+                                           device_to.data(), device_offset.data(), head_dim_},
+                              {n_kv_heads()}, 64);
+        });
         executor_->wait();
     }
     std::vector<std::int32_t> removed;
     for (int g = 0; g < n_kv_heads(); ++g) note_removed(g, slots[to_index(g)], removed);
     find_units();
     if (any_unit_out_of_step()) try {
-            return rebuild(all_slots(), make_store(store_.capacity, store_.running, store_.has_noise));
+            return rebuild(all_slots(),
+                           make_store(store_.capacity, store_.running, store_.has_noise, store_.type));
         } catch (const Error& error) {
             if (error.code() != ErrorCode::no_memory) throw;  // without memory, the host goes on selecting
         }

@@ -1,4 +1,5 @@
 /// K, V, positions and scores of one lane in device memory. Engine thread only. Knows the executor, no CUDA.
+/// T is the type of the weights; K and V have the type that the policy asks for.
 ///
 /// Slots of a KV head are dense, [0, count). The host keeps a list of the position in each slot and applies
 /// to it what kernels did: appended tokens and removed ones. KV heads of a unit that hold the same tokens
@@ -53,7 +54,8 @@ class CudaKvCache final : public KvCache {
     using PositionLists = std::vector<std::vector<std::int32_t>>;
 
     /// Starts the accumulators that the policy needs (each is copied from its nearest running relative),
-    /// draws the noise of stored tokens, and removes tokens. gone: empty, or their positions.
+    /// draws the noise of stored tokens, removes tokens, and converts K and V to the policy's type. gone:
+    /// empty, or their positions.
     void set_policy(const ResolvedPolicy& policy, const PositionLists& gone = {});
     const ResolvedPolicy& policy() const override { return policy_; }
     const KvLayout& layout() const { return *layout_; }
@@ -78,6 +80,7 @@ class CudaKvCache final : public KvCache {
     /// True when slot i holds the i-th position, so that rows need no reordering.
     bool in_text_order(int g) const { return in_text_order_[to_index(g)] != 0; }
     bool has_noise() const { return store_.has_noise; }
+    NumberType kv_type() const { return store_.type; }
 
     /// All K and V of the text, on the host, where the policy asked for a shadow from the start; else null.
     ShadowStore* shadow() { return shadow_ ? &*shadow_ : nullptr; }
@@ -88,11 +91,11 @@ class CudaKvCache final : public KvCache {
     bool any_on_host() const;
 
     /// Returns the arguments that kernels read. `rules` lies in device memory.
-    LaneView<T> view(const RowRule* rules, int row) const;
+    AnyLane view(const RowRule* rules, int row) const;
     /// Writes, by slot, how many positions each key is turned back in the coming row (policy().positions);
     /// returns the place of the row's token. steps [count(g) + 1]. CPU twin: cpu/position_remap.h.
     int steps_back(int g, int row, std::span<std::int32_t> steps) const;
-    const DeviceHead<T>* device_heads() const;
+    const AnyHead* device_heads() const;
     const HeadScores* device_scores() const;
 
     /// Applies BeginRow to the host's list.
@@ -126,6 +129,7 @@ class CudaKvCache final : public KvCache {
         std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for the scores of query heads
         std::array<bool, kAccumulators> running{true, false, false, false};
         bool has_noise = false;
+        NumberType type = kNumberType<T>;
         std::size_t size_bytes() const {
             std::size_t sum = 0;
             for (const Part& part : parts) sum += part.data.size_bytes();
@@ -145,8 +149,10 @@ class CudaKvCache final : public KvCache {
     int n_kv_heads() const { return layout_->n_kv_heads(); }
     int n_query_heads() const { return layout_->n_layers() * layout_->n_heads(); }
     Store make_store(std::vector<int> capacity, const std::array<bool, kAccumulators>& running,
-                     bool has_noise) const;
-    DeviceHead<T> device_head(const Store& store, int g) const;
+                     bool has_noise, NumberType type) const;
+    /// Copies all that is stored to a store that differs in the type of K and V alone, through the host.
+    void convert_to(Store store);
+    AnyHead device_head(const Store& store, int g) const;
     HeadScores head_scores(const Store& store, int head) const;
     Part make_part(Store& store, int layer) const;
     /// Uploads the tables of store_. Units follow the policy's scope.

@@ -666,21 +666,22 @@ void Prefill<T>::keep(std::size_t lane, int layer, const LayerStore& store) {
     const Buffer<std::int32_t> device_kept = uploaded(executor_, kept),
                                device_offset = uploaded(executor_, offset),
                                device_streams = uploaded(executor_, streams);
-    KeepPrompt<T> kernel{};
-    kernel.keys = store.keys.data();
-    kernel.values = store.values.data();
-    kernel.score = store.scores.data();
-    kernel.streams = device_streams.data();
-    kernel.heads = cache(lane).device_heads() + first;
-    kernel.scores = cache(lane).device_scores() + std::int64_t{layer} * c.n_heads;
-    kernel.kept = device_kept.data();
-    kernel.offset = device_offset.data();
-    kernel.n = n_;
-    kernel.head_dim = c.head_dim;
-    kernel.n_heads = c.n_heads;
-    kernel.group = c.n_heads / c.n_kv_heads;
-    executor_->launch(kernel, {c.n_kv_heads, (most + KeepPrompt<T>::kSlots - 1) / KeepPrompt<T>::kSlots},
-                      kThreads);
+    with_number(cache(lane).kv_type(), [&]<class K>() {
+        KeepPrompt<K> kernel{};
+        kernel.keys = store.keys.data();
+        kernel.values = store.values.data();
+        kernel.score = store.scores.data();
+        kernel.streams = device_streams.data();
+        kernel.heads = reinterpret_cast<const DeviceHead<K>*>(cache(lane).device_heads()) + first;
+        kernel.scores = cache(lane).device_scores() + std::int64_t{layer} * c.n_heads;
+        kernel.kept = device_kept.data();
+        kernel.offset = device_offset.data();
+        kernel.n = n_;
+        kernel.head_dim = c.head_dim;
+        kernel.n_heads = c.n_heads;
+        kernel.group = c.n_heads / c.n_kv_heads;
+        executor_->launch(kernel, {c.n_kv_heads, (most + kernel.kSlots - 1) / kernel.kSlots}, kThreads);
+    });
     executor_->wait();
 }
 

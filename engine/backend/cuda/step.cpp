@@ -6,6 +6,7 @@
 #include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/model/kv_default.h"
 #include "engine/model/kv_sharing.h"
 
 #include <algorithm>
@@ -86,9 +87,19 @@ std::string CudaBackend<T>::name() const {
 template <class T>
 std::unique_ptr<KvCache> CudaBackend<T>::make_cache(const ResolvedPolicy& policy,
                                                     std::shared_ptr<const Model> variant) {
+    (void)kv_type(policy.kv_dtype);
     auto cache = std::make_unique<Cache>(executor_, variant != nullptr ? on_device(variant) : own_);
     cache->set_policy(policy);
     return cache;
+}
+
+template <class T>
+KvType CudaBackend<T>::kv_type(KvType wanted) const {
+    if (wanted == KvType::q8)
+        fail(ErrorCode::unsupported,
+             "a lane wants kv_dtype=q8, and on CUDA keys and values are f32, f16 or bf16; take one of these, "
+             "or --backend cpu");
+    return kv_type_for(wanted, *model_);
 }
 
 template <class T>
@@ -105,8 +116,8 @@ std::shared_ptr<const OnDevice<T>> CudaBackend<T>::on_device(const std::shared_p
     return variant;
 }
 
-/// Groups lanes by model, in the order in which models first appear. Models that share an MLP are put next to
-/// each other, so that it runs for all their lanes at once.
+/// Groups lanes by model and type of K and V, models in the order in which they first appear. Models that
+/// share an MLP are put next to each other, so that it runs for all their lanes at once.
 template <class T>
 void CudaBackend<T>::group_lanes(std::span<const LaneStep> lanes, Plan& plan) const {
     const auto mlp = [](const OnDevice<T>* of) { return of->weights.layers.front().up.data.data(); };
@@ -118,17 +129,20 @@ void CudaBackend<T>::group_lanes(std::span<const LaneStep> lanes, Plan& plan) co
                                        [&](const OnDevice<T>* m) { return mlp(m) == mlp(of); });
         models.insert(last != models.rend() ? last.base() : models.end(), of);
     }
-    for (const OnDevice<T>* of : models) {
-        Group group{of, static_cast<int>(plan.lanes.size()), 0, plan.kv_size, plan.hidden_size};
-        for (const LaneStep& lane : lanes)
-            if (&cache_of(lane).of() == of) plan.lanes.push_back(lane);
-        group.n = static_cast<int>(plan.lanes.size()) - group.first;
-        const ModelConfig& c = of->model->config();
-        plan.kv_size += std::int64_t{group.n} * c.n_kv_heads * c.head_dim;
-        plan.hidden_size += std::int64_t{group.n} * of->weights.d_ff;
-        plan.n_kv_heads = std::max(plan.n_kv_heads, of->model->layout().n_kv_heads());
-        plan.groups.push_back(group);
-    }
+    for (const OnDevice<T>* of : models)
+        for (const NumberType type : {NumberType::f32, NumberType::f16, NumberType::bf16}) {
+            Group group{of, static_cast<int>(plan.lanes.size()), 0, type, plan.kv_size, plan.hidden_size};
+            for (const LaneStep& lane : lanes)
+                if (&cache_of(lane).of() == of && cache_of(lane).kv_type() == type)
+                    plan.lanes.push_back(lane);
+            group.n = static_cast<int>(plan.lanes.size()) - group.first;
+            if (group.n == 0) continue;
+            const ModelConfig& c = of->model->config();
+            plan.kv_size += std::int64_t{group.n} * c.n_kv_heads * c.head_dim;
+            plan.hidden_size += std::int64_t{group.n} * of->weights.d_ff;
+            plan.n_kv_heads = std::max(plan.n_kv_heads, of->model->layout().n_kv_heads());
+            plan.groups.push_back(group);
+        }
 }
 
 template <class T>
@@ -164,10 +178,10 @@ typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lan
             // From the policy, so that the list stays the same while the cache fills and empties; from the
             // count where more than that are stored. The last 1: dropped_position.
             const int stored = cache.count(cache.units()[u].first) + 1;
-            most =
-                std::max({most, std::min(own.every, CompactHead<T>::kMost / 2) + 1, stored - own.stored + 1});
+            most = std::max(
+                {most, std::min(own.every, CompactHead<float>::kMost / 2) + 1, stored - own.stored + 1});
         }
-        plan.on_host.push_back(most > CompactHead<T>::kMost ? 1 : 0);
+        plan.on_host.push_back(most > CompactHead<float>::kMost ? 1 : 0);
         if (plan.on_host.back() != 0) continue;
         while (plan.most_victims < most) plan.most_victims *= 2;
     }
@@ -240,7 +254,7 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
     const auto take = [&bytes](std::size_t wanted) {
         return std::exchange(bytes, bytes + (wanted + 15) / 16 * 16);
     };
-    const std::size_t views_at = take(n * sizeof(LaneView<T>)), tokens_at = take(n * sizeof(std::int32_t)),
+    const std::size_t views_at = take(n * sizeof(AnyLane)), tokens_at = take(n * sizeof(std::int32_t)),
                       rows_at = take(n * sizeof(std::int32_t));
     struct Part {
         std::vector<RowRule> rules;
@@ -273,7 +287,7 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
         const Part& part = parts[lane];
         const Cache& cache = cache_of(plan.lanes[lane]);
         const int row = plan.lanes[lane].row;
-        LaneView<T> view = cache.view(reinterpret_cast<const RowRule*>(device + part.rules_at), row);
+        AnyLane view = cache.view(reinterpret_cast<const RowRule*>(device + part.rules_at), row);
         std::memcpy(host + part.rules_at, part.rules.data(), part.rules.size() * sizeof(RowRule));
         if (part.turns) {
             auto* steps = reinterpret_cast<std::int32_t*>(host + part.steps_at);
@@ -290,7 +304,7 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
         std::memcpy(host + tokens_at + lane * sizeof(token), &token, sizeof(token));
         std::memcpy(host + rows_at + lane * sizeof(std::int32_t), &row, sizeof(std::int32_t));
     }
-    views_ = reinterpret_cast<const LaneView<T>*>(device + views_at);
+    views_ = reinterpret_cast<const AnyLane*>(device + views_at);
     tokens_ = reinterpret_cast<const std::int32_t*>(device + tokens_at);
     rows_ = reinterpret_cast<const std::int32_t*>(device + rows_at);
     executor_->upload(device, host, bytes);
@@ -394,8 +408,10 @@ void CudaBackend<T>::launch_all(const Plan& plan) {
     const int n = static_cast<int>(plan.lanes.size());
     Scratch& s = scratch_;
     for (const Group& group : plan.groups)
-        executor_->launch(BeginRow<T>{views_ + group.first, group.of->layout.table(), c.n_heads},
-                          {group.of->model->layout().n_kv_heads(), group.n}, 32);
+        with_number(group.kv, [&]<class K>() {
+            executor_->launch(BeginRow<K>{views_of<K>(group), group.of->layout.table(), c.n_heads},
+                              {group.of->model->layout().n_kv_heads(), group.n}, 32);
+        });
     embed(n);
     for (int layer = 0; layer < c.n_layers; ++layer) launch_layer(plan, layer);
     add_pending_norm(true, weights_.final_norm, n);
@@ -410,16 +426,19 @@ void CudaBackend<T>::launch_all(const Plan& plan) {
         const std::int64_t unit_at = std::int64_t{group.first} * plan.max_units,
                            head_at = std::int64_t{group.first} * plan.n_kv_heads;
         std::uint8_t* leaves = s.leaves.data() + unit_at * plan.row_stride;
-        executor_->launch(
-            SelectVictims<T>{views_ + group.first, group.of->layout.table(),
-                             s.pooled.data() + unit_at * plan.row_stride, leaves, s.leaving.data() + unit_at,
-                             s.threshold.data() + unit_at, plan.max_units, plan.row_stride},
-            {plan.max_units, group.n}, kThreads);
-        executor_->launch(
-            CompactHead<T>{views_ + group.first, group.of->layout.table(), leaves, s.leaving.data() + unit_at,
-                           s.victims.data() + head_at * plan.most_victims, s.n_victims.data() + head_at,
-                           plan.max_units, plan.row_stride, plan.n_kv_heads, plan.most_victims, c.head_dim},
-            {n_kv_heads, group.n}, 64);
+        with_number(group.kv, [&]<class K>() {
+            executor_->launch(SelectVictims<K>{views_of<K>(group), group.of->layout.table(),
+                                               s.pooled.data() + unit_at * plan.row_stride, leaves,
+                                               s.leaving.data() + unit_at, s.threshold.data() + unit_at,
+                                               plan.max_units, plan.row_stride},
+                              {plan.max_units, group.n}, kThreads);
+            executor_->launch(
+                CompactHead<K>{views_of<K>(group), group.of->layout.table(), leaves,
+                               s.leaving.data() + unit_at, s.victims.data() + head_at * plan.most_victims,
+                               s.n_victims.data() + head_at, plan.max_units, plan.row_stride, plan.n_kv_heads,
+                               plan.most_victims, c.head_dim},
+                {n_kv_heads, group.n}, 64);
+        });
     }
 }
 
@@ -516,11 +535,13 @@ void CudaBackend<T>::attend(const Plan& plan, int layer) {
     keep_for_shadow(plan, layer, s.q, parts.q, parts.k - parts.q);
     keep_for_shadow(plan, layer, s.k, parts.k, parts.v - parts.k);
     keep_for_shadow(plan, layer, s.v, parts.v, parts.attended - parts.v);
-    for (const Group& group : plan.groups) attend_group(plan, group, layer);
+    for (const Group& group : plan.groups)
+        with_number(group.kv, [&]<class K>() { this->template attend_group<K>(plan, group, layer); });
     keep_for_shadow(plan, layer, s.attended, parts.attended, parts.end - parts.attended);
 }
 
 template <class T>
+template <class K>
 void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int layer) {
     const Model& model = *group.of->model;
     const ModelConfig& c = model.config();
@@ -528,13 +549,13 @@ void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int laye
     const std::int64_t stride = plan.row_stride, of_layer = c.n_heads * stride, first = group.first,
                        d_q = std::int64_t{c.n_heads} * c.head_dim;
     Scratch& s = scratch_;
-    const LaneView<T>* views = views_ + first;
+    const LaneView<K>* views = views_of<K>(group);
     const std::int32_t* kv_of_head = group.of->layout.kv_of_head.data() + std::int64_t{layer} * c.n_heads;
     const bool owns = layout.owns(layer);
     const int n_own = owns ? c.n_kv_heads : 0;
     float* raw_keys = c.borrows_unrotated ? s.raw_keys.data() + group.kv_at : nullptr;
     float* q = s.q.data() + first * d_q;
-    executor_->launch(RotateAppend<T>{q, s.k.data() + group.kv_at, s.v.data() + group.kv_at, turn_rows_,
+    executor_->launch(RotateAppend<K>{q, s.k.data() + group.kv_at, s.v.data() + group.kv_at, turn_rows_,
                                       views, kv_of_head, group.of->weights.head_rule(c, layer),
                                       layout.first_of_layer(layer), c.n_heads, n_own, 0, raw_keys},
                       {c.n_heads + n_own, group.n}, 64);
@@ -546,7 +567,7 @@ void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int laye
     const auto passing = [&](float* data) { return RowBuffer{data + first * of_layer, of_layer}; };
     const RowBuffer none{nullptr, 0};
     const std::int64_t split_at = first * c.n_heads * plan.max_splits;
-    AttendSplit<T> attend{};
+    AttendSplit<K> attend{};
     attend.q = q;
     attend.lanes = views;
     attend.kv_of_head = kv_of_head;
@@ -572,7 +593,7 @@ void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int laye
     const Grid splits{plan.max_splits, c.n_heads, group.n};
     executor_->launch(attend, splits, kSplit);
     executor_->launch(
-        FinishRow<T>{views, kv_of_head, plan.wants.attention ? kept(s.row_attention.data()) : none,
+        FinishRow<K>{views, kv_of_head, plan.wants.attention ? kept(s.row_attention.data()) : none,
                      attend.logits, attend.tempered, attend.sums, attend.partial_values,
                      s.attended.data() + first * d_q, layer, c.n_heads, c.head_dim, plan.row_stride,
                      plan.max_splits},
@@ -874,6 +895,7 @@ void CudaBackend<T>::select_on_host(const LaneStep& step, bool whole_lane) {
 template <class T>
 std::vector<Eviction> CudaBackend<T>::apply_policy(KvCache& cache, const ResolvedPolicy& policy,
                                                    int last_row) {
+    (void)kv_type(policy.kv_dtype);
     auto& store = static_cast<Cache&>(cache);
     if (store.has_no_room()) {  // before the prompt, which sets the size
         store.set_policy(policy);

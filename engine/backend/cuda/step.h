@@ -1,5 +1,5 @@
 /// CudaBackend and its parts: one decoding step on a device. Engine thread only. Knows the executor, no CUDA.
-/// T is the stored type of weights, keys and values. CPU twin: cpu/cpu_backend.h.
+/// T is the stored type of the weights. CPU twin: cpu/cpu_backend.h.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -57,6 +57,7 @@ class CudaBackend final : public Backend {
     bool on_device() const override { return true; }
     std::unique_ptr<KvCache> make_cache(const ResolvedPolicy& policy,
                                         std::shared_ptr<const Model> variant) override;
+    KvType kv_type(KvType wanted) const override;
     void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;
@@ -65,10 +66,11 @@ class CudaBackend final : public Backend {
 
   private:
     using Cache = CudaKvCache<T>;
-    /// Lanes of a step whose caches belong to one model.
+    /// Lanes of a step whose caches belong to one model and store K and V in one type.
     struct Group {
         const OnDevice<T>* of = nullptr;
         int first = 0, n = 0;
+        NumberType kv = kNumberType<T>;
         std::int64_t kv_at = 0;  ///< where their rows of k and v begin: [n, KV heads of a layer * head_dim]
         std::int64_t hidden_at = 0;  ///< the same for gate and up: [n, d_ff]
     };
@@ -88,6 +90,11 @@ class CudaBackend final : public Backend {
         std::vector<int> n_rows;  ///< [lanes] largest count, with the new token
         bool any_shadow = false;
     };
+    /// The group's lanes as kernels see them; K is its type of K and V.
+    template <class K>
+    const LaneView<K>* views_of(const Group& group) const {
+        return reinterpret_cast<const LaneView<K>*>(views_ + group.first);
+    }
     static Cache& cache_of(const LaneStep& step) { return static_cast<Cache&>(*step.cache); }
 
     Plan plan(std::span<const LaneStep> lanes);
@@ -102,6 +109,7 @@ class CudaBackend final : public Backend {
     void launch_layer(const Plan& plan, int layer);
     void project(const Plan& plan, int layer, const float* input);
     void attend(const Plan& plan, int layer);
+    template <class K>
     void attend_group(const Plan& plan, const Group& group, int layer);
     void keep_for_shadow(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
                          std::size_t size);
@@ -160,7 +168,7 @@ class CudaBackend final : public Backend {
     ShadowParts shadow_parts(const Plan& plan) const;
     ShadowScratch shadow_scratch_;
     const float* turn_rows_ = nullptr;
-    const LaneView<T>* views_ = nullptr;  // device, inside input
+    const AnyLane* views_ = nullptr;  // device, inside input
     const std::int32_t* tokens_ = nullptr;
     const std::int32_t* rows_ = nullptr;
 };

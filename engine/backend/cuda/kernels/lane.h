@@ -12,6 +12,7 @@
 #include "engine/backend/cuda/kernels/number.h"
 #include "engine/policy/math.h"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace keyhole::cuda {
@@ -78,6 +79,10 @@ struct LaneView {
     std::int32_t row;  ///< position of the current token
     std::int32_t steps_stride, unused;
 };
+
+/// A head and a lane whose numbers may have any type: the host's view. Only pointers depend on the type.
+using AnyHead = DeviceHead<std::byte>;
+using AnyLane = LaneView<std::byte>;
 
 /// Query heads in the order of the KV heads that they read; those of g are readers[offset[g]] ..
 /// readers[offset[g + 1] - 1].

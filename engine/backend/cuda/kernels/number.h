@@ -30,6 +30,19 @@ inline constexpr NumberType kNumberType<Fp16> = NumberType::f16;
 template <>
 inline constexpr NumberType kNumberType<Bf16> = NumberType::bf16;
 
+/// Calls visit.template operator()<T>() for the type of stored numbers. Host only.
+template <class Visit>
+void with_number(NumberType type, Visit visit) {
+    switch (type) {
+        case NumberType::f32:
+            return visit.template operator()<float>();
+        case NumberType::f16:
+            return visit.template operator()<Fp16>();
+        case NumberType::bf16:
+            return visit.template operator()<Bf16>();
+    }
+}
+
 KH_FN float widen(float value) {
     return value;
 }

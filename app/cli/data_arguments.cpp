@@ -1,0 +1,88 @@
+#include "app/cli/data_arguments.h"
+
+#include "app/cli/number_option.h"
+#include "engine/base/error.h"
+
+namespace keyhole {
+
+void BeamArguments::add(CLI::App& command) {
+    command
+        .add_option("--beams", settings.n_beams,
+                    "beams of a beam search in every lane; 1: the most likely token each time")
+        ->transform(number_in(1, kMostBeams))
+        ->capture_default_str();
+    command
+        .add_option(
+            "--beam-scores", scores,
+            "`apart`: every beam evicts by its own scores (the paper); `shared`: all beams of a lane by "
+            "the sum of theirs (Keyformer's released code)")
+        ->check(CLI::IsMember({"apart", "shared"}))
+        ->capture_default_str();
+    command
+        .add_option("--length-penalty", settings.length_penalty,
+                    "beams: a text of n tokens scores its log probability / n^penalty")
+        ->transform(number_in(-10.0, 10.0))
+        ->capture_default_str();
+}
+
+BeamSettings BeamArguments::parsed() const {
+    BeamSettings parsed = settings;
+    parsed.scores = scores == "shared" ? BeamScores::shared : BeamScores::apart;
+    if (parsed.n_beams == 1 && parsed != BeamSettings{})
+        fail(ErrorCode::wrong_use,
+             "--beam-scores and --length-penalty are for a beam search; give --beams 2 or more with them");
+    return parsed;
+}
+
+void DataArguments::add(CLI::App& command) {
+    command
+        .add_option("--data", files,
+                    "file of your own questions, one JSON object a line: prompt, references, choices, answer "
+                    "(help eval-and-sweep); repeat for several")
+        ->expected(1)
+        ->take_all();
+    command.add_option("--few-shot", few_shot, "data: file whose first examples stand before each question");
+    command.add_option("--shots", n_shots, "data: how many examples")->transform(number_in(0, 1000));
+    command.add_option("--answer-tokens", answer_tokens, "data: most tokens of an answer (default: 64)")
+        ->transform(number_in(1, 1 << 16));
+    command
+        .add_option("--until", until,
+                    "data: where an answer ends besides the model's end of text: with its first `line`, or "
+                    "`text` for nowhere else")
+        ->check(CLI::IsMember({"line", "text"}))
+        ->capture_default_str();
+    command.add_flag("--cut", cut, "data: a prompt that is too long loses its beginning");
+    command.add_flag("--stems", stems, "data: ROUGE compares stems (use_stemmer of rouge-score)");
+    add_token_rules(command, rules);
+    beams.add(command);
+}
+
+DataOptions DataArguments::options(const std::string& file, int n_context, int n_samples) const {
+    if (few_shot.empty() != (n_shots == 0))
+        fail(ErrorCode::wrong_use, "--few-shot FILE and --shots K belong together; give both or none");
+    DataOptions options;
+    options.file = file;
+    options.few_shot = few_shot;
+    options.n_shots = n_shots;
+    options.n_questions = n_samples;
+    options.context = n_context;
+    options.cut = cut;
+    if (answer_tokens > 0) options.answer_tokens = answer_tokens;
+    options.to_end_of_line = until == "line";
+    options.stems = stems;
+    options.rules = rules;
+    options.beams = beams.parsed();
+    return options;
+}
+
+void DataArguments::check_unused() const {
+    const bool is_used = !few_shot.empty() || n_shots > 0 || answer_tokens > 0 || until != "line" || cut ||
+                         stems || rules != Sampling{} || !answers.empty() || beams.parsed() != BeamSettings{};
+    if (is_used)
+        fail(
+            ErrorCode::wrong_use,
+            "--few-shot, --shots, --answer-tokens, --until, --cut, --stems, --answers, --beams and the rules "
+            "of tokens are for your own questions; give --data FILE with them");
+}
+
+}  // namespace keyhole

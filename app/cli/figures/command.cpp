@@ -1,0 +1,337 @@
+#include "app/base/assets.h"
+#include "app/cli/commands.h"
+#include "app/cli/figures/figure.h"
+#include "app/cli/figures/run_parts.h"
+#include "app/cli/number_option.h"
+#include "app/cli/output.h"
+#include "app/cli/sweep.h"
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/base/json_text.h"
+#include "engine/base/mapped_file.h"
+#include "engine/base/npy.h"
+#include "engine/eval/answer_file.h"
+#include "engine/session/prompt.h"
+#include "engine/session/session.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+
+namespace keyhole {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct FigureOptions {
+    std::string name, from;
+    bool list = false;
+    int lane = 0;
+    int n_tokens = 48;
+    std::string prompt_file;
+    SweepOptions sweep;
+};
+
+std::string list_of_figures() {
+    std::string names;
+    for (const Figure& figure : figures()) names += fmt::format(" {}", figure.name);
+    return names;
+}
+
+std::string command_of(const Figure& figure) {
+    if (figure.from == Figure::From::elsewhere) return std::string(figure.options);
+    return fmt::format("keyhole figure {}{}{} --out OUT", figure.name, figure.options.empty() ? "" : " ",
+                       figure.options);
+}
+
+void print_list() {
+    for (const Figure& figure : figures()) {
+        const std::string_view paper = figure.name.substr(0, figure.name.find('-'));
+        print_out("{}\n  shows    {}\n  paper    {}: {}\n", figure.name, figure.title, paper, figure.finding);
+        if (!figure.paper_values.empty()) print_out("  printed  {}\n", figure.paper_values);
+        print_out("  seen on  {}\n  command  {}   (about {:g} min)\n", figure.seen_on, command_of(figure),
+                  figure.minutes);
+    }
+}
+
+/// Returns the sentences below a picture: the paper's finding and numbers, what the picture confounds, and
+/// whether the finding is seen.
+std::vector<std::string> sentences_of(const Figure& figure, const PaperVerdict& verdict) {
+    std::vector<std::string> notes = {fmt::format("Paper: {}", figure.finding)};
+    if (!figure.paper_values.empty()) notes.push_back(fmt::format("Its numbers: {}.", figure.paper_values));
+    if (const std::string text = verdict_text(verdict); !text.empty()) notes.push_back(text);
+    if (!figure.confounds.empty()) notes.emplace_back(figure.confounds);
+    return notes;
+}
+
+/// Returns the points of a plot as CSV.
+std::string table_of(const CurvePlot& plot) {
+    std::string table = plot.panels.empty() ? "curve,x,y\n" : "panel,curve,x,y\n";
+    const auto add = [&](const std::string& panel, const std::vector<Curve>& curves) {
+        for (const Curve& curve : curves)
+            for (std::size_t i = 0; i < curve.x.size(); ++i) {
+                if (!plot.x_words.empty())
+                    table += fmt::format("{}{},{},{:.6g}\n", panel, csv_field(curve.name),
+                                         csv_field(plot.x_words[to_index(static_cast<int>(curve.x[i]))]),
+                                         curve.y[i]);
+                else
+                    table += fmt::format("{}{},{:.6g},{:.6g}\n", panel, csv_field(curve.name), curve.x[i],
+                                         curve.y[i]);
+            }
+    };
+    if (plot.panels.empty()) add("", plot.curves);
+    for (const CurvePanel& panel : plot.panels) add(csv_field(panel.title) + ",", panel.curves);
+    return table;
+}
+
+std::string table_of(const ValueMap& map) {
+    std::string table = "panel,row,column,value\n";
+    for (const ValuePanel& panel : map.panels)
+        for (std::size_t row = 0; row < map.rows.size(); ++row)
+            for (std::size_t column = 0; column < map.columns.size(); ++column)
+                if (const float value = panel.values[row * map.columns.size() + column]; std::isfinite(value))
+                    table += fmt::format("{},{},{},{:.6g}\n", csv_field(panel.title),
+                                         csv_field(map.rows[row]), csv_field(map.columns[column]), value);
+    return table;
+}
+
+/// Writes the picture, and a table of its points as NAME.csv.
+void write_picture(const Figure& figure, RunPicture picture, const FigureOptions& options) {
+    const fs::path folder = options.sweep.out;
+    make_out_folder(folder, "figure");
+    const std::vector<std::string> notes = sentences_of(figure, picture.verdict);
+    const auto write = [&](auto& plot, std::string& title, std::string& caption) {
+        title = figure.title;
+        for (const std::string& note : notes) caption += (caption.empty() ? "" : " ") + note;
+        write_text_file(folder / fmt::format("{}.csv", figure.name), table_of(plot));
+        write_plot_files(plot, options.sweep.plots, folder / std::string(figure.name));
+    };
+    if (auto* plot = std::get_if<CurvePlot>(&picture.plot)) write(*plot, plot->title, plot->caption);
+    if (auto* map = std::get_if<ValueMap>(&picture.plot)) write(*map, map->texts.title, map->texts.caption);
+    for (const std::string& note : notes) print_out("{}\n", note);
+    print_note("written to {}\n", folder.string());
+}
+
+/// The attention rows of a lane, as `decode --export run,attention` writes them.
+figure_parts::AttentionRows rows_of_export(const fs::path& run, int lane) {
+    auto array = std::make_shared<NpyArray>(read_npy(run / fmt::format("lane{}", lane) / "attention.npy"));
+    const auto json = nlohmann::json::parse(read_text_file(run / "run.json"), nullptr, false);
+    if (json.is_discarded() || !json.contains("first_row") || array->shape.size() != 4)
+        fail(ErrorCode::bad_file, "{} holds no run with attention; make it by decode --export run,attention",
+             run.string());
+    const int first_row = json["first_row"].get<int>();
+    figure_parts::AttentionRows rows;
+    rows.n_layers = static_cast<int>(array->shape[1]);
+    rows.rows_of_layer = array->shape[0] * array->shape[2];
+    rows.subtitle = fmt::format("{}, lane {}", run.string(), lane);
+    rows.for_each = [array, first_row](const std::function<void(int, std::span<const float>)>& each) {
+        std::vector<float> row;
+        std::int64_t index = 0;
+        for (std::int64_t r = 0; r < array->shape[0]; ++r)
+            for (int layer = 0; layer < static_cast<int>(array->shape[1]); ++layer)
+                for (std::int64_t head = 0; head < array->shape[2]; ++head, index += array->shape[3]) {
+                    const std::int64_t visible = std::min(first_row + r + 1, array->shape[3]);
+                    row.clear();
+                    for (std::int64_t p = 0; p < visible; ++p) row.push_back(array->value(index + p));
+                    each(layer, row);
+                }
+    };
+    return rows;
+}
+
+/// Decodes the prompt with the figure's lanes; all lanes read the first one's tokens.
+RunHistory decode_for(const Figure& figure, const FigureOptions& options) {
+    RunOptions run = options.sweep.eval.run;
+    if (!options.sweep.models.empty()) run.model = options.sweep.models.front();
+    if (run.lanes.empty()) run.lanes = figure.lanes;
+    const LoadedModel loaded = load_for_run(run);
+    RunSpec spec;
+    spec.prompt = read_text_input(options.prompt_file.empty() ? find_assets() / "prompts" / "garden-gate.txt"
+                                                              : fs::path(options.prompt_file));
+    for (const std::string& lane : run.lanes) spec.lanes.push_back(parse_lane_spec(lane));
+    spec.follow = true;
+    spec.ignore_eos = true;
+    spec.n_generate = options.n_tokens;
+    spec.wants.attention = true;
+    const int n_prompt = static_cast<int>(prompt_tokens(*loaded.model, spec.prompt, false).size());
+    const int last_row = n_prompt + spec.n_generate - 1;
+    StepList steps;
+    Progress progress(fmt::format("figure {}", figure.name), spec.n_generate);
+    replay(loaded.model, *loaded.backend, spec, last_row, nullptr,
+           [&](std::shared_ptr<const StepTrace> step) {
+               progress.update(step->row + 1 - n_prompt);
+               steps.push_back(std::move(step));
+           });
+    RunHistory history;
+    history.update(steps);
+    return history;
+}
+
+void draw_from_run(const Figure& figure, const FigureOptions& options) {
+    const auto of_rows = [&](const figure_parts::AttentionRows& rows) {
+        if (figure.name == "keyformer-3a") return figure_parts::sparsity_by_layer(rows);
+        if (figure.name == "keyformer-3b") return figure_parts::attention_mass(rows);
+        return figure_parts::sparsity_by_threshold(rows);
+    };
+    if (!options.from.empty()) {
+        if (figure.draw != nullptr)
+            fail(ErrorCode::wrong_use, "figure {} decodes a run of its own; give --prompt-file, not --from",
+                 figure.name);
+        write_picture(figure, of_rows(rows_of_export(options.from, options.lane)), options);
+        return;
+    }
+    const RunHistory run = decode_for(figure, options);
+    write_picture(
+        figure,
+        figure.draw != nullptr ? figure.draw(run) : of_rows(figure_parts::rows_of_run(run, options.lane)),
+        options);
+}
+
+/// Draws the perplexity of the tokens of all windows from the first scored one up to a position.
+void draw_running_perplexity(const Figure& figure, const FigureOptions& options) {
+    constexpr std::size_t kMostPoints = 400;
+    const EvalOptions& eval = options.sweep.eval;
+    const std::vector<LaneSpec> lanes = eval.lanes();
+    const LoadedModel loaded = load_for_run(eval.run);
+    const QuestionSet set = eval.questions(loaded.model).front();
+    const auto held = hold_models(loaded.model, *loaded.backend, lanes);
+    const std::size_t n_prompt = set.make(0).prompt.size(), n_fed = set.make(0).fed.size();
+    std::vector<std::vector<double>> nats(lanes.size(), std::vector<double>(n_fed, 0));
+    {
+        const auto all = static_cast<double>(n_fed * lanes.size()) * set.n_questions;
+        Progress progress(fmt::format("figure {}", figure.name), all);
+        double done = 0;
+        for (int i = 0; i < set.n_questions; ++i)
+            ask(loaded.model, *loaded.backend, lanes, set.make(i),
+                [&](std::size_t lane, std::size_t token, double of_token) {
+                    nats[lane][token] += of_token / set.n_questions;
+                    progress.update(++done);
+                });
+    }
+    CurvePlot plot;
+    plot.subtitle = loaded.model->path().lexically_normal().filename().string();
+    plot.caption = set.description + ". Each point is the mean over all earlier scored tokens.";
+    plot.x_label = "position";
+    plot.y_label = "perplexity";
+    print_out("{}, {}\n\n{}: {}\n{:<44} {:>10}\n", loaded.model->path().string(), loaded.backend_text,
+              set.name, set.description, "lane", "perplexity");
+    const std::vector<std::string> labels = eval.labels();
+    const std::size_t step = (n_fed + kMostPoints - 1) / kMostPoints;
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+        Curve& curve = plot.curves.emplace_back();
+        curve.name = labels[lane];
+        double sum = 0;
+        for (std::size_t t = 0; t < n_fed; ++t) {
+            sum += nats[lane][t];
+            if ((t + 1) % step != 0 && t + 1 != n_fed) continue;
+            curve.x.push_back(static_cast<double>(n_prompt + t));
+            curve.y.push_back(std::exp(sum / static_cast<double>(t + 1)));
+        }
+        print_out("{:<44} {:>10.3f}\n", labels[lane], curve.y.back());
+    }
+    PaperVerdict verdict;
+    const int n_ctx = loaded.model->config().n_ctx, n_read = static_cast<int>(n_prompt + n_fed);
+    if (n_read <= n_ctx) {
+        verdict = {PaperVerdict::State::unseen,
+                   fmt::format("{} tokens are not beyond the trained context of {}.", n_read, n_ctx)};
+    } else if (plot.curves.size() > 1) {
+        const double first = plot.curves[0].y.back(), second = plot.curves[1].y.back();
+        verdict = {first < second ? PaperVerdict::State::holds : PaperVerdict::State::fails,
+                   fmt::format("{:.2f} against {:.2f} after {} tokens.", first, second, n_read)};
+    }
+    write_picture(figure, {std::move(plot), verdict}, options);
+}
+
+void run_sweep_of(const Figure& figure, FigureOptions& options) {
+    SweepOptions& sweep = options.sweep;
+    if (sweep.varies.empty()) sweep.varies = figure.varies;
+    if (figure.of_models && sweep.models.size() < 2)
+        fail(ErrorCode::wrong_use, "figure {} compares models; try: {}", figure.name, command_of(figure));
+    if (sweep.eval.task.empty() && sweep.eval.text.empty()) {
+        if (figure.of_text)
+            fail(ErrorCode::wrong_use, "figure {} shows perplexity; give --text FILE, or --task NAME",
+                 figure.name);
+        sweep.eval.task = figure.task;
+    }
+    sweep.plots.title = figure.title;
+    sweep.share_lines = figure.share_lines;
+    sweep.has_shorter_context = figure.has_shorter_context;
+    sweep.notes = [&figure](const SweepResult& result) {
+        return sentences_of(figure, judge(figure.claim, result));
+    };
+    run_sweep(sweep);
+}
+
+void run_figure(FigureOptions options) {
+    if (options.list) {
+        print_list();
+        return;
+    }
+    if (options.name.empty())
+        fail(ErrorCode::wrong_use, "which figure? `keyhole figure --list` says what there is");
+    const auto figure = std::find_if(figures().begin(), figures().end(),
+                                     [&](const Figure& known) { return known.name == options.name; });
+    if (figure == figures().end())
+        fail(ErrorCode::wrong_use, "there is no figure '{}'; figures are{}", shown_text(options.name),
+             list_of_figures());
+    if (figure->from == Figure::From::elsewhere)
+        fail(ErrorCode::wrong_use, "figure {} is made by another command: {}", figure->name,
+             command_of(*figure));
+    if (options.sweep.out.empty())
+        fail(ErrorCode::wrong_use, "figure {}: give --out DIR for its files", figure->name);
+    if (figure->from == Figure::From::run) {
+        draw_from_run(*figure, options);
+        return;
+    }
+    SweepOptions& sweep = options.sweep;
+    if (!options.from.empty() || !options.prompt_file.empty())
+        fail(ErrorCode::wrong_use,
+             "figure {} is measured on questions or a text; give --text FILE or --task NAME, not --from or "
+             "--prompt-file",
+             figure->name);
+    if (sweep.eval.run.lanes.empty()) sweep.eval.run.lanes = figure->lanes;
+    if (figure->from == Figure::From::text) {
+        if (!sweep.varies.empty() || !sweep.eval.task.empty())
+            fail(ErrorCode::wrong_use, "figure {} follows a text; it takes --text, not --vary or --task",
+                 figure->name);
+        if (sweep.eval.text.empty())
+            fail(ErrorCode::wrong_use, "figure {} shows perplexity; give --text FILE", figure->name);
+        if (!sweep.models.empty()) sweep.eval.run.model = sweep.models.front();
+        draw_running_perplexity(*figure, options);
+        return;
+    }
+    run_sweep_of(*figure, options);
+}
+
+}  // namespace
+
+void add_figure_command(CLI::App& app) {
+    auto options = std::make_shared<FigureOptions>();
+    CLI::App* command =
+        app.add_subcommand("figure", "a figure or table of the papers, and whether its finding holds here");
+    command->add_option("name", options->name, "such as tova-3; see --list");
+    command->add_flag("--list", options->list,
+                      "say of each figure what it shows, the paper's finding, the command and its minutes");
+    command->add_option("--from", options->from,
+                        "folder of a run with run.json and attention.npy (keyformer-3a, 3b, 11)");
+    command->add_option("--of-lane", options->lane, "lane of that run")->transform(number_from(0));
+    options->sweep.eval.add(*command);
+    add_models_option(*command, options->sweep);
+    command->add_option("--prompt-file", options->prompt_file,
+                        "figures of a run: the text to start from (default: the garden gate)");
+    command->add_option("--tokens", options->n_tokens, "figures of a run: tokens to generate")
+        ->transform(number_in(2, 4096))
+        ->capture_default_str();
+    command->add_option("--vary", options->sweep.varies, "other values than the figure's own")
+        ->expected(1)
+        ->take_all();
+    command->add_option("--out", options->sweep.out, "folder for table, SVG, PNG and PDF");
+    add_plot_options(*command, options->sweep.plots);
+    command->callback([options] { run_figure(*options); });
+}
+
+}  // namespace keyhole

@@ -1,0 +1,77 @@
+/// The papers' figures and tables as data: what each shows, what its paper finds, and how it is made here.
+/// Plain values; main thread.
+#pragma once
+
+#include "app/cli/sweep_plot.h"
+#include "engine/trace/run_history.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace keyhole {
+
+/// Whether a paper's finding is seen in what was measured. open: the intervals do not tell. unseen: the model
+/// cannot show it.
+struct PaperVerdict {
+    enum class State { none, holds, fails, open, unseen };
+    State state = State::none;
+    std::string why;  ///< a sentence with the numbers
+};
+/// Returns "Holds: ...", "Does not hold: ..." and so on; empty for none.
+std::string verdict_text(const PaperVerdict& verdict);
+
+/// What a paper finds, in a form that a sweep can decide.
+struct PaperClaim {
+    enum class Kind {
+        none,
+        ahead,         ///< `lane` is ahead of every other lane at every value
+        below_first,   ///< no value of `lane` restores the quality of the first lane
+        best_between,  ///< `lane` is best at a value from `low` to `high`, and worse at both ends
+        best_value,    ///< `lane` is best with `value`
+        ordered,       ///< `lanes`, best first
+        memory,        ///< of several models: more bytes of K and V, more quality
+    };
+    Kind kind = Kind::none;
+    std::vector<std::string> lanes = {};  ///< as typed; the first is the one that the claim is about
+    double low = 0, high = 0;
+    std::string value = {};
+};
+
+/// A picture from the rows of a run, and what it says.
+struct RunPicture {
+    std::variant<CurvePlot, ValueMap> plot;
+    PaperVerdict verdict;
+};
+
+struct Figure {
+    /// sweep: of lanes over values; text: follows a text; run: the rows of a run; elsewhere: another command
+    /// makes it.
+    enum class From { sweep, text, run, elsewhere };
+    std::string_view name = {}, title = {};
+    From from = From::sweep;
+    std::string_view finding = {};       ///< of the paper
+    std::string_view paper_values = {};  ///< that it prints; empty: none
+    std::string_view options = {};  ///< of the command, as the list shows it; elsewhere: the whole command
+    double minutes = 1;             ///< about, on the shipped model and two cores
+    std::string_view seen_on = {};  ///< the model that shows the effect
+    std::vector<std::string> lanes = {};
+    std::vector<std::string> varies = {};
+    std::vector<double> share_lines = {};
+    std::string_view task = "needle";  ///< unless --task or --text is given
+    bool of_text = false;              ///< of perplexity unless a task is given
+    bool of_models = false;            ///< needs several --model
+    bool has_shorter_context = false;  ///< with the baseline of a shorter context
+    std::string_view confounds = {};   ///< what the picture cannot tell apart
+    PaperClaim claim = {};
+    RunPicture (*draw)(const RunHistory& run) = nullptr;
+};
+
+const std::vector<Figure>& figures();
+
+/// Decides a claim by the results of a sweep: pairs of lanes, question by question, with 95 % intervals.
+PaperVerdict judge(const PaperClaim& claim, const SweepResult& result);
+
+}  // namespace keyhole

@@ -1,0 +1,41 @@
+/// Keys and values as caches store them, and the two loops of attention over them: vectorised with Highway,
+/// sums in float, each output summed in one fixed order. No state; any thread. CUDA twin:
+/// backend/cuda/kernels/attention.h.
+#pragma once
+
+#include "engine/base/kv_type.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace keyhole {
+
+/// Rows of head_dim numbers, one a slot, kv_row_bytes(type, head_dim) apart.
+struct KvRows {
+    std::byte* data = nullptr;
+    KvType type = KvType::f32;
+    int head_dim = 0;
+
+    std::int64_t row_bytes() const { return kv_row_bytes(type, head_dim); }
+    KvRows from_row(std::int64_t s) const { return {data + s * row_bytes(), type, head_dim}; }
+};
+
+/// out[s] = scale * sum_d q[d] * k[s, d]      q [head_dim], k [n, head_dim], out [n]
+void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, float* out);
+void dot_keys(const float* q, const KvRows& k, int n, float scale, float* out);
+
+/// out[d] = sum_s p[s] * v[s, d]      v [n, head_dim]
+void weighted_sum(const float* p, const float* v, int n, int head_dim, float* out);
+void weighted_sum(const float* p, const KvRows& v, int n, float* out);
+
+/// Writes the first n rows as float: out [n, head_dim].
+void widen_kv(const KvRows& rows, int n, float* out);
+
+/// Stores x [head_dim] as the first row. f16 and bf16 round to nearest even, f16 above 65504 to infinity; for
+/// q8 see KvType, and a block with a number that is not finite becomes NaN.
+void narrow_kv(const float* x, const KvRows& to);
+
+/// Copies the first n rows of `from` to `to`, through float where the types differ. They must not overlap.
+void convert_kv(const KvRows& from, int n, const KvRows& to);
+
+}  // namespace keyhole

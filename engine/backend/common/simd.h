@@ -1,0 +1,60 @@
+/// Registers of floats for sources that Highway compiles once for each instruction set: such a source
+/// includes this file after foreach_target.h. Any thread.
+#if defined(KEYHOLE_ENGINE_BACKEND_COMMON_SIMD_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEYHOLE_ENGINE_BACKEND_COMMON_SIMD_H
+#undef KEYHOLE_ENGINE_BACKEND_COMMON_SIMD_H
+#else
+#define KEYHOLE_ENGINE_BACKEND_COMMON_SIMD_H
+#endif
+
+#include "engine/base/half.h"
+
+#include <hwy/highway.h>
+
+#include <bit>
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace keyhole::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using FloatTag = hn::ScalableTag<float>;
+using Floats = hn::Vec<FloatTag>;
+
+HWY_INLINE std::int64_t lanes() {
+    return static_cast<std::int64_t>(hn::Lanes(FloatTag()));
+}
+
+HWY_INLINE Floats load(const float* p) {
+    return hn::LoadU(FloatTag(), p);
+}
+HWY_INLINE Floats load(const hwy::float16_t* p) {
+    return hn::PromoteTo(FloatTag(), hn::LoadU(hn::Rebind<hwy::float16_t, FloatTag>(), p));
+}
+HWY_INLINE Floats load(const hwy::bfloat16_t* p) {
+    return hn::PromoteTo(FloatTag(), hn::LoadU(hn::Rebind<hwy::bfloat16_t, FloatTag>(), p));
+}
+HWY_INLINE void store(Floats v, float* p) {
+    hn::StoreU(v, FloatTag(), p);
+}
+HWY_INLINE Floats all(float value) {
+    return hn::Set(FloatTag(), value);
+}
+HWY_INLINE float sum(Floats v) {
+    return hn::GetLane(hn::SumOfLanes(FloatTag(), v));
+}
+HWY_INLINE float widen(float value) {
+    return value;
+}
+HWY_INLINE float widen(hwy::float16_t value) {
+    return float_from_fp16(std::bit_cast<std::uint16_t>(value));
+}
+HWY_INLINE float widen(hwy::bfloat16_t value) {
+    return hwy::F32FromBF16(value);
+}
+
+}  // namespace keyhole::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

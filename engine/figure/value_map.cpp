@@ -1,0 +1,199 @@
+#include "engine/figure/value_map.h"
+
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/figure/ticks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+namespace keyhole {
+
+namespace {
+
+constexpr double kUsualWidth = 960, kLeastScale = 0.7, kPadding = 18;
+constexpr double kLeastCell = 32, kMostCell = 64, kCellHeight = 26;
+constexpr double kPanelGap = 28, kPanelTitleHeight = 22, kTickHeight = 20;
+constexpr double kBarLength = 220, kBarThickness = 12, kBarHeight = 40;
+const TextStyle kMapTick{13}, kMapLabel{14}, kPanelName{14, {}, TextAlign::left, FontWeight::bold};
+
+TextStyle with(TextStyle style, Rgb8 color, TextAlign align = TextAlign::left, bool upward = false) {
+    style.color = color;
+    style.align = align;
+    style.upward = upward;
+    return style;
+}
+
+double width_of(const std::string& text, const TextStyle& style) {
+    return static_cast<double>(text_width(text, style));
+}
+
+/// Places, in units of text of normal size.
+struct Places {
+    double width = 0, height = 0, top = 0, left = 0;
+    double cell_width = 0, cell_height = kCellHeight;
+    int columns = 1, rows = 1;  ///< of panels
+    double caption = 0, panel_width = 0, panel_height = 0;
+};
+
+Places place(const ValueMap& map, double width) {
+    Places p;
+    p.width = width;
+    double label = 0;
+    for (const std::string& row : map.rows) label = std::max(label, width_of(row, kMapTick));
+    p.left = kPadding + 22 + label + 8;
+    const auto n_columns = static_cast<double>(std::max<std::size_t>(map.columns.size(), 1));
+    const auto n = static_cast<int>(std::max<std::size_t>(map.panels.size(), 1));
+    const double room = width - p.left - kPadding;
+    const auto fit = static_cast<int>((room + kPanelGap) / (n_columns * kLeastCell + kPanelGap));
+    p.columns = std::clamp(fit, 1, std::min(n, 4));
+    p.rows = (n + p.columns - 1) / p.columns;
+    p.columns = (n + p.rows - 1) / p.rows;  // equal rows
+    p.cell_width = std::min(kMostCell, (room - kPanelGap * (p.columns - 1)) / p.columns / n_columns);
+    // Maps of many cells are square ones.
+    p.cell_height = p.cell_width < 20 ? p.cell_width : kCellHeight;
+    p.panel_width = p.cell_width * n_columns;
+    p.panel_height = p.cell_height * static_cast<double>(map.rows.size());
+    p.top = kPadding - 6 + draw_heading(nullptr, 0, static_cast<int>(width), map.texts) + kBarHeight;
+    p.caption = p.top + p.rows * (kPanelTitleHeight + p.panel_height + kTickHeight + 10) + 26;
+    p.height = p.caption + draw_caption(nullptr, 0, static_cast<int>(width), map.texts.caption) + kPadding;
+    return p;
+}
+
+void draw_scale(Canvas& canvas, const ValueMap& map, double y) {
+    const Rgb8 ink = canvas.colors().ink;
+    canvas.text(kPadding, y + 11, map.value_label, with(kMapLabel, ink));
+    const double x = kPadding + width_of(map.value_label, kMapLabel) + 14;
+    constexpr int kSteps = 64;
+    for (int i = 0; i < kSteps; ++i) {
+        const float u = (static_cast<float>(i) + 0.5f) / kSteps;
+        // Each strip reaches below the next one, so that no seam shows.
+        const double from = x + kBarLength * i / kSteps;
+        canvas.fill(from, y, x + kBarLength - from, kBarThickness,
+                    color_of(map.scale, value_at(map.scale, u)));
+    }
+    canvas.outline(x, y, kBarLength, kBarThickness, canvas.colors().line);
+    const double low = static_cast<double>(map.scale.low), high = static_cast<double>(map.scale.high);
+    const double least = map.scale.diverging ? -high : low;
+    for (const Tick& tick : labelled(linear_ticks(least, high, 5)))
+        canvas.text(x + kBarLength * (tick.value - least) / (high - least), y + kBarThickness + 14, tick.text,
+                    with(kMapTick, ink, TextAlign::center));
+}
+
+void draw_cells(Canvas& canvas, const ValueMap& map, const ValuePanel& panel, const Places& p, double left,
+                double top) {
+    const double gap = p.cell_width < 20 ? 0 : 1;
+    const auto color_at = [&](std::size_t row, std::size_t column) {
+        const float value = panel.values[row * map.columns.size() + column];
+        return std::isfinite(value) ? color_of(map.scale, value) : canvas.colors().cells.missing;
+    };
+    double run_left = 0;
+    Rgb8 run_color;
+    for (std::size_t row = 0; row < map.rows.size(); ++row)
+        for (std::size_t column = 0; column < map.columns.size(); ++column) {
+            const float value = panel.values[row * map.columns.size() + column];
+            const bool known = std::isfinite(value);
+            const Rgb8 color = color_at(row, column);
+            const double x = left + p.cell_width * static_cast<double>(column),
+                         y = top + p.cell_height * static_cast<double>(row);
+            if (gap == 0) {  // cells of equal colours become one
+                const bool same = column > 0 && color == run_color;
+                if (!same) run_left = x;
+                run_color = color;
+                const bool ends = column + 1 == map.columns.size() || color_at(row, column + 1) != color;
+                if (ends) canvas.fill(run_left, y, x + p.cell_width - run_left, p.cell_height, color);
+                continue;
+            }
+            canvas.fill(x, y, p.cell_width - gap, p.cell_height - gap, color);
+            if (map.decimals < 0) continue;
+            const std::string text = known ? fmt::format("{:.{}f}", value, map.decimals) : "–";
+            if (width_of(text, kMapTick) < p.cell_width - 2)
+                canvas.text(x + (p.cell_width - gap) / 2, y + p.cell_height / 2 + 4, text,
+                            with(kMapTick, ink_on(color), TextAlign::center));
+        }
+    canvas.outline(left - 1, top - 1, p.panel_width + 1, p.panel_height + 1, canvas.colors().line);
+}
+
+/// Draws as many column labels as have room, each below its cell.
+void draw_columns(Canvas& canvas, const ValueMap& map, const Places& p, double left, double y) {
+    double end = -1;
+    for (std::size_t i = 0; i < map.columns.size(); ++i) {
+        const double middle = left + p.cell_width * (static_cast<double>(i) + 0.5),
+                     wide = width_of(map.columns[i], kMapTick);
+        if (middle - wide / 2 < end) continue;
+        end = middle + wide / 2 + 6;
+        canvas.text(middle, y, map.columns[i], with(kMapTick, canvas.colors().ink, TextAlign::center));
+    }
+}
+
+void draw_rows(Canvas& canvas, const ValueMap& map, const Places& p, double right, double top) {
+    double end = -1;
+    for (std::size_t i = 0; i < map.rows.size(); ++i) {
+        const double middle = top + p.cell_height * (static_cast<double>(i) + 0.5);
+        if (middle - 7 < end) continue;
+        end = middle + 7;
+        canvas.text(right, middle + 4, map.rows[i], with(kMapTick, canvas.colors().ink, TextAlign::right));
+    }
+}
+
+void draw_map(Canvas& canvas, const ValueMap& map, const Places& p) {
+    const FigureColors& colors = canvas.colors();
+    draw_heading(&canvas, static_cast<int>(kPadding) - 6, static_cast<int>(p.width), map.texts);
+    draw_scale(canvas, map, p.top - kBarHeight);
+    const double step = kPanelTitleHeight + p.panel_height + kTickHeight + 10;
+    for (std::size_t i = 0; i < map.panels.size(); ++i) {
+        const int column = static_cast<int>(i) % p.columns, row = static_cast<int>(i) / p.columns;
+        const double left = p.left + column * (p.panel_width + kPanelGap),
+                     top = p.top + row * step + kPanelTitleHeight;
+        canvas.text(
+            left, top - 7,
+            fit_text(map.panels[i].title, static_cast<float>(p.panel_width + kPanelGap - 6), kPanelName),
+            with(kPanelName, colors.ink));
+        draw_cells(canvas, map, map.panels[i], p, left, top);
+        draw_columns(canvas, map, p, left, top + p.panel_height + 15);
+        if (column == 0) draw_rows(canvas, map, p, left - 8, top);
+    }
+    const double bottom = p.top + p.rows * step, right = p.left + p.columns * (p.panel_width + kPanelGap);
+    canvas.text((p.left + right - kPanelGap) / 2, bottom + 10, map.column_label,
+                with(kMapLabel, colors.ink, TextAlign::center));
+    canvas.text(kPadding + 8, (p.top + bottom) / 2, map.row_label,
+                with(kMapLabel, colors.ink, TextAlign::center, true));
+    draw_caption(&canvas, static_cast<int>(p.caption), static_cast<int>(p.width), map.texts.caption);
+}
+
+double light_of(Rgb8 color) {
+    const auto linear = [](std::uint8_t value) {
+        const double c = value / 255.0;
+        return c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4);
+    };
+    return 0.2126 * linear(color.r) + 0.7152 * linear(color.g) + 0.0722 * linear(color.b);
+}
+
+}  // namespace
+
+Rgb8 ink_on(Rgb8 color) {
+    // Contrast to white is 1.05 / (l + 0.05), to black (l + 0.05) / 0.05.
+    const double l = light_of(color) + 0.05;
+    return 1.05 / l >= l / 0.05 ? Rgb8{255, 255, 255} : Rgb8{0, 0, 0};
+}
+
+Drawing value_map_drawing(const ValueMap& map) {
+    for (const ValuePanel& panel : map.panels)
+        KH_ASSERT(panel.values.size() == map.rows.size() * map.columns.size());
+    Drawing drawing;
+    drawing.scale = map.width > 0 ? std::max(map.width / kUsualWidth, kLeastScale) : 1;
+    drawing.width = map.width > 0 ? map.width : static_cast<int>(kUsualWidth);
+    const Places places = place(map, drawing.width / drawing.scale);
+    drawing.height = static_cast<int>(std::lround(places.height * drawing.scale));
+    drawing.ground = map.ground;
+    drawing.title = map.texts.title;
+    drawing.draw = [=, kept = std::make_shared<const ValueMap>(map)](Canvas& canvas) {
+        draw_map(canvas, *kept, places);
+    };
+    return drawing;
+}
+
+}  // namespace keyhole

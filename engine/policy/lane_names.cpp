@@ -1,0 +1,37 @@
+#include "engine/policy/lane_names.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+namespace {
+
+/// Returns the value of a key, or nullptr where the lane does not have it (an override).
+const std::string* value_of(const std::vector<LaneSetting>& settings, const std::string& key) {
+    const auto found = std::find_if(settings.begin(), settings.end(),
+                                    [&](const LaneSetting& setting) { return setting.key == key; });
+    return found == settings.end() ? nullptr : &found->value;
+}
+
+}  // namespace
+
+std::vector<std::string> lane_names(std::span<const LaneSpec> lanes) {
+    std::vector<std::vector<LaneSetting>> settings;
+    for (const LaneSpec& lane : lanes) settings.push_back(lane_settings(lane));
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+        std::string& name = names.emplace_back(preset_name(lanes[i].policy.preset));
+        for (const auto& [key, value] : settings[i]) {
+            bool shared = true;
+            for (std::size_t other = 0; other < lanes.size(); ++other) {
+                if (lanes[other].policy.preset != lanes[i].policy.preset) continue;
+                const std::string* there = value_of(settings[other], key);
+                shared = shared && there != nullptr && *there == value;
+            }
+            if (!shared) name += " " + key + "=" + value;
+        }
+    }
+    return names;
+}
+
+}  // namespace keyhole

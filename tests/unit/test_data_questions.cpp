@@ -1,0 +1,248 @@
+// Questions of a user's own files: choices against lm-eval, answers against the lanes' own texts, examples
+// before a question, prompts that do not fit, and measures in the file of a sweep's answers.
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/base/mapped_file.h"
+#include "engine/eval/answer_file.h"
+#include "engine/eval/data_questions.h"
+#include "engine/eval/side_by_side.h"
+#include "engine/eval/text_scores.h"
+#include "tests/reference/session_run.h"
+#include "tests/reference/source_folder.h"
+#include "tests/reference/temp_folder.h"
+#include "tests/reference/tiny_model.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+
+namespace keyhole {
+namespace {
+
+std::vector<LaneSpec> lanes(const std::vector<std::string>& specs) {
+    std::vector<LaneSpec> parsed;
+    for (const std::string& spec : specs) parsed.push_back(parse_lane_spec(spec));
+    return parsed;
+}
+
+TEST(DataQuestionsOnTheDemoModel, ChoicesEqualLmEval) {
+    const auto model = load_model(reference::source_folder() / "assets/models/keyhole-base");
+    std::string notice;
+    const auto backend = make_backend(model, {BackendChoice::cpu, 1, 0}, &notice);
+    DataOptions options;
+    options.file = reference::source_folder() / "assets/tasks/data/cause-and-effect.jsonl";
+    const QuestionSet set = data_questions(model, options);
+    std::ifstream file(reference::source_folder() / "tests/fixtures/data/choices.json");
+    const nlohmann::json rows = nlohmann::json::parse(file);
+    ASSERT_EQ(set.n_questions, static_cast<int>(rows.size()));
+    ASSERT_EQ(set.measures.size(), 3u);
+    double right = 0, by_character = 0;
+    for (int i = 0; i < set.n_questions; ++i) {
+        const nlohmann::json& row = rows.at(to_index(i));
+        const Outcome found = ask(model, *backend, lanes({"full"}), set.make(i)).front();
+        for (std::size_t m = 0; m < set.measures.size(); ++m)
+            EXPECT_EQ(found.measures[m], row.at(set.measures[m].name).get<double>()) << i << row;
+        const std::vector<double> expected = row.at("log_likelihoods");
+        EXPECT_TRUE(std::any_of(expected.begin(), expected.end(),
+                                [&](double ll) { return std::abs(ll + found.nats) < 2e-3; }))
+            << i << " " << found.nats << row;
+        EXPECT_EQ(found.right, found.measures[0] == 1);
+        right += found.measures[0];
+        by_character += found.measures[1];
+    }
+    EXPECT_NE(right, by_character) << "the norm has an effect";
+}
+
+class DataQuestions : public testing::Test {
+  protected:
+    DataQuestions() : tiny_(reference::TinyShape{}), model_(load_model(tiny_.folder())) {
+        std::string notice;
+        backend_ = make_backend(model_, {BackendChoice::cpu, 1, 0}, &notice);
+    }
+    std::string write(const std::string& name, const std::string& text) const {
+        std::ofstream(folder_.path() / name) << text;
+        return (folder_.path() / name).string();
+    }
+    static std::string line(const std::string& prompt, const std::string& reference) {
+        return nlohmann::json{{"prompt", prompt}, {"references", {reference}}}.dump() + "\n";
+    }
+    std::string prompt_of(const QuestionSet& set, int i) const {
+        return model_->tokenizer().decode(set.make(i).prompt);
+    }
+    std::string refusal(const DataOptions& options) const {
+        return reference::error_of([&] { (void)data_questions(model_, options); }, ErrorCode::wrong_use);
+    }
+    reference::TempFolder folder_{"data"};
+    reference::TinyModel tiny_;
+    std::shared_ptr<const Model> model_;
+    std::unique_ptr<Backend> backend_;
+};
+
+TEST_F(DataQuestions, AnswersAreTheLanesOwnTexts) {
+    const auto model = load_model(reference::source_folder() / "assets/models/keyhole-base");
+    std::string notice;
+    const auto backend = make_backend(model, {BackendChoice::cpu, 1, 0}, &notice);
+    DataOptions options;
+    options.file =
+        write("own.jsonl", line("once there was a hare", "one two") + line("a gate and a fox", "x"));
+    options.answer_tokens = 12;
+    options.to_end_of_line = false;
+    const QuestionSet set = data_questions(model, options);
+    EXPECT_EQ(set.name, "own");
+    const std::vector<LaneSpec> specs = lanes({"full", "h2o:budget=8"});
+    std::vector<std::vector<Outcome>> by_lane(2);
+    for (int i = 0; i < 2; ++i) {
+        RunSpec run;
+        run.prompt = i == 0 ? "once there was a hare" : "a gate and a fox";
+        run.lanes = specs;
+        run.n_generate = 12;
+        const auto texts = PromptedLanes(model, *backend, run).texts({}, {});
+        const std::vector<Outcome> found = ask(model, *backend, specs, set.make(i));
+        for (std::size_t lane = 0; lane < 2; ++lane) {
+            EXPECT_EQ(found[lane].text, texts[lane].text);
+            const std::vector<std::string> reference = {i == 0 ? "one two" : "x"};
+            const TextScores scores = score_text(texts[lane].text, reference, false);
+            EXPECT_EQ(found[lane].measures, (std::vector<double>{scores.rouge1, scores.rouge2, scores.rouge_l,
+                                                                 scores.exact, scores.f1}));
+            by_lane[lane].push_back(found[lane]);
+        }
+    }
+    // A file whose references are the answers of the first lane: it is right, the other need not be.
+    options.file = write("right.jsonl", line("once there was a hare", by_lane[0][0].text) +
+                                            line("a gate and a fox", by_lane[0][1].text));
+    const QuestionSet right = data_questions(model, options);
+    EXPECT_NE(right.identity, set.identity);
+    std::vector<std::vector<Outcome>> again(2);
+    for (int i = 0; i < 2; ++i) {
+        const auto found = ask(model, *backend, specs, right.make(i));
+        for (std::size_t lane = 0; lane < 2; ++lane) again[lane].push_back(found[lane]);
+    }
+    const LaneScore first = score_lane(right, again[0], again[0]),
+                    second = score_lane(right, again[1], again[0]);
+    EXPECT_EQ(first.measures[3].value.value, 1);
+    EXPECT_EQ(first.measures[3].difference.value, 0);
+    EXPECT_EQ(second.measures[3].difference.value, second.measures[3].value.value - 1);
+    EXPECT_EQ(first.accuracy.value, 1);
+}
+
+TEST_F(DataQuestions, MeasuresArePairedWithTheFirstLane) {
+    QuestionSet set;
+    set.measures = text_measures();
+    std::vector<Outcome> first(3), second(3);
+    const std::vector<double> values = {0.5, 0.25, 0.75}, others = {0.25, 0.25, 0.5};
+    for (std::size_t i = 0; i < 3; ++i) {
+        first[i] = {1, 1, 1, false, {others[i], 0, 0, i == 0 ? 1.0 : 0.0, 0}, ""};
+        second[i] = {1, 1, 1, false, {values[i], 0, 0, i != 0 ? 1.0 : 0.0, 0}, ""};
+    }
+    const LaneScore score = score_lane(set, second, first);
+    EXPECT_DOUBLE_EQ(score.measures[0].value.value, 0.5);
+    const Estimate expected = mean_estimate(std::vector<double>{0.25, 0, 0.25});
+    EXPECT_DOUBLE_EQ(score.measures[0].difference.value, expected.value);
+    EXPECT_DOUBLE_EQ(score.measures[0].difference.interval.low, expected.interval.low);
+    const Estimate shares = paired_difference(1, 2, 3);
+    EXPECT_DOUBLE_EQ(score.measures[3].difference.value, shares.value);
+    EXPECT_DOUBLE_EQ(score.measures[3].difference.interval.high, shares.interval.high);
+    EXPECT_DOUBLE_EQ(score.measures[3].value.interval.low, wilson_interval(2, 3).low);
+}
+
+TEST_F(DataQuestions, ExamplesStandBeforeTheQuestion) {
+    DataOptions options;
+    options.file = write("asked.jsonl", line("who?", "he") + line("what?", "it"));
+    options.few_shot = write("shots.jsonl", line("one:", "1") + line("two: ", "2") + line("three:", "3"));
+    options.n_shots = 2;
+    options.answer_tokens = 4;
+    const QuestionSet set = data_questions(model_, options);
+    EXPECT_EQ(prompt_of(set, 1), "one: 1\n\ntwo: 2\n\nwhat?");
+    options.few_shot = options.file;
+    options.n_shots = 1;
+    const QuestionSet own = data_questions(model_, options);
+    EXPECT_EQ(own.n_questions, 1) << "an example is not asked";
+    EXPECT_EQ(prompt_of(own, 0), "who? he\n\nwhat?");
+    EXPECT_NE(own.identity, set.identity);
+    options.n_shots = 2;
+    EXPECT_NE(refusal(options).find("leaves no question"), std::string::npos);
+    options.n_shots = 3;
+    EXPECT_NE(refusal(options).find("has 2 examples"), std::string::npos);
+}
+
+TEST_F(DataQuestions, ALongPromptIsRefusedOrCut) {
+    DataOptions options;
+    options.file = write("long.jsonl", line("short", "x") + line("abcdefghijklmnopqrstuvwxyz", "x"));
+    options.answer_tokens = 5;
+    options.context = 16;
+    const std::string why = refusal(options);
+    EXPECT_NE(why.find("long.jsonl:2: prompt"), std::string::npos) << why;
+    EXPECT_NE(why.find("27 tokens and 5"), std::string::npos) << why;
+    options.cut = true;
+    const QuestionSet set = data_questions(model_, options);
+    EXPECT_EQ(set.make(1).prompt.size(), 11u);
+    EXPECT_EQ(set.make(1).prompt.front(), reference::kBos);
+    EXPECT_EQ(prompt_of(set, 1), "qrstuvwxyz");
+    options.context = 6;
+    EXPECT_NE(refusal(options).find("do not fit into 6"), std::string::npos);
+}
+
+TEST_F(DataQuestions, BlanksBeforeAChoiceBelongToIt) {
+    DataOptions options;
+    options.file = write("c.jsonl", R"({"prompt": "a: ", "choices": ["xx", "yyy"], "answer": 0}
+{"prompt": "a:", "choices": ["xx", "yyy"], "answer": 0})");
+    const QuestionSet set = data_questions(model_, options);
+    EXPECT_EQ(prompt_of(set, 0), "a:");
+    const auto specs = lanes({"full", "window:budget=2"});
+    const auto with = ask(model_, *backend_, specs, set.make(0)),
+               without = ask(model_, *backend_, specs, set.make(1));
+    for (std::size_t lane = 0; lane < 2; ++lane) EXPECT_EQ(with[lane].nats, without[lane].nats);
+    EXPECT_EQ(with[0].n_tokens, 3);  // the blank and two letters
+    EXPECT_NE(with[0].nats, with[1].nats);
+}
+
+TEST_F(DataQuestions, SideBySideAndAloneAgree) {
+    DataOptions options;
+    options.file = write("s.jsonl", line("a hare", "x") + line("a fox", "x") + line("an owl", "x"));
+    options.answer_tokens = 5;
+    options.beams.n_beams = 2;
+    const QuestionSet set = data_questions(model_, options);
+    const auto specs = lanes({"full", "tova:budget=4"});
+    SideBySide two(model_, *backend_, 2);
+    std::vector<Asked> asked;
+    for (int i = 0; i < 3; ++i) asked.push_back({i, specs});
+    two.ask(set, asked, [&](const Asked& one, const std::vector<Outcome>& found) {
+        const auto alone = ask(model_, *backend_, specs, set.make(one.question));
+        for (std::size_t lane = 0; lane < 2; ++lane) EXPECT_EQ(found[lane].text, alone[lane].text);
+    });
+}
+
+TEST_F(DataQuestions, AnswersOfASweepKeepTheirMeasures) {
+    const auto path = folder_.path() / "answers.csv";
+    const Outcome outcome{1.5, 3, 7, true, {0.125, 1, 0}, "text"};
+    {
+        AnswerFile file(path);
+        file.add("set", "full", 0, outcome);
+        file.add("set", "full", 1, {2, 1, 1, false});
+        file.flush();
+    }
+    const AnswerFile again(path);
+    EXPECT_EQ(again.find("set", "full", 0)->measures, outcome.measures);
+    EXPECT_TRUE(again.find("set", "full", 1)->measures.empty());
+    EXPECT_EQ(read_text_file(path),
+              "questions,lane,question,right,nats,tokens,bytes,measures\n"
+              "set,full,0,1,1.5,3,7,0.125;1;0\nset,full,1,0,2,1,1,\n");
+    // A file from before there were measures is continued. Then keys and values were f32.
+    write_text_file(path, "questions,lane,question,right,nats,tokens,bytes\nset,full,0,1,1.5,3,7\nset,fu");
+    AnswerFile old(path);
+    EXPECT_EQ(old.find("set", "full:kv_dtype=f32", 0)->nats, 1.5);
+    EXPECT_FALSE(old.find("set", "full", 0));
+    old.add("set", "full", 1, outcome);
+    old.flush();
+    EXPECT_EQ(read_text_file(path),
+              "questions,lane,question,right,nats,tokens,bytes,measures\n"
+              "set,full:kv_dtype=f32,0,1,1.5,3,7,\nset,full,1,1,1.5,3,7,0.125;1;0\n");
+    write_text_file(path,
+                    "questions,lane,question,right,nats,tokens,bytes,measures\nset,full,0,1,1.5,3,7,2\n");
+    EXPECT_NE(reference::error_of([&] { AnswerFile bad(path); }, ErrorCode::bad_file).find("measure"),
+              std::string::npos);
+}
+
+}  // namespace
+}  // namespace keyhole

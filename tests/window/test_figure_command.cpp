@@ -1,0 +1,303 @@
+// The command figure: pictures of the papers from runs, checked by properties and by other commands, and
+// whether a finding holds, decided on made-up answers.
+#include "app/cli/figures/figure.h"
+#include "engine/backend/backend.h"
+#include "engine/eval/evaluate.h"
+#include "engine/eval/answer_file.h"
+#include "tests/reference/tiny_model.h"
+#include "tests/window/program_run.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+namespace keyhole {
+namespace {
+
+class FigureCommand : public testing::ProgramRun {
+  protected:
+    void SetUp() override {  // needs no display
+        folder_ = std::filesystem::temp_directory_path() / ("keyhole-figure-" + std::to_string(::getpid()));
+        std::filesystem::create_directories(folder_);
+        std::ofstream(path("text.txt")) << reference::random_text(400, 3);
+        std::ofstream(path("prompt.txt")) << reference::random_text(39, 5);
+    }
+    std::string model() const { return " --model '" + tiny_.folder().string() + "'"; }
+    /// Draws a figure of a run of 40 + 8 tokens and returns the lines of its table, as fields.
+    std::vector<std::vector<std::string>> draw(const std::string& name, const std::string& more = "") {
+        EXPECT_EQ(run("figure " + name + model() + " --prompt-file '" + path("prompt.txt") + "' --tokens 8" +
+                      more + " --out '" + path("f") + "'"),
+                  0)
+            << output_;
+        std::istringstream in(read("f/" + name + ".csv"));
+        std::vector<std::vector<std::string>> lines;
+        for (std::string line; std::getline(in, line);) lines.push_back(split_csv(line));
+        EXPECT_GT(lines.size(), 1u) << name;
+        lines.erase(lines.begin());
+        EXPECT_NE(output_.find("Paper: "), std::string::npos) << output_;
+        EXPECT_TRUE(std::filesystem::exists(path("f/" + name + ".svg")));
+        return lines;
+    }
+    nlohmann::json decode(const std::string& lanes) {
+        EXPECT_EQ(
+            run("decode" + model() + " --prompt-file '" + path("prompt.txt") +
+                "' --tokens 8 --ignore-eos --follow " + lanes + " --out '" + path("run") + "' --export run"),
+            0)
+            << output_;
+        return nlohmann::json::parse(read("run/run.json"));
+    }
+    reference::TinyModel tiny_{reference::TinyShape{}};
+};
+
+constexpr int kRows = 48, kHeads = 8;  // of the tiny model: two layers of four heads
+
+TEST_F(FigureCommand, ListsEveryFigureWithItsCommand) {
+    ASSERT_EQ(run("figure --list"), 0) << output_;
+    for (const char* name :
+         {"keyformer-3c",  "keyformer-4", "keyformer-8", "keyformer-13", "keyformer-table2",
+          "keyformer-eq8", "a2sf-1",      "a2sf-2",      "a2sf-4",       "a2sf-6",
+          "a2sf-table1",   "a2sf-table2", "tova-4",      "tova-5",       "tova-9",
+          "tova-10",       "tova-11",     "tova-table2", "mlkv-4",       "mlkv-table3"})
+        EXPECT_NE(output_.find("\n" + std::string(name) + "\n"), std::string::npos) << name;
+    std::set<std::string_view> names;
+    for (const Figure& figure : figures()) {
+        EXPECT_TRUE(names.insert(figure.name).second) << figure.name;
+        EXPECT_FALSE(figure.finding.empty()) << figure.name;
+        EXPECT_FALSE(figure.seen_on.empty()) << figure.name;
+        EXPECT_GT(figure.minutes, 0) << figure.name;
+        for (const std::string& lane : figure.lanes) EXPECT_NO_THROW(parse_lane_spec(lane)) << lane;
+        for (const std::string& vary : figure.varies) EXPECT_NO_THROW(parse_vary(vary)) << vary;
+        for (const std::string& lane : figure.claim.lanes)
+            EXPECT_NE(std::find(figure.lanes.begin(), figure.lanes.end(), lane), figure.lanes.end()) << lane;
+    }
+    ASSERT_EQ(run("figure tova-table1 --out x"), 2);
+    EXPECT_NE(output_.find("keyhole bench --paper tova-table1"), std::string::npos) << output_;
+}
+
+/// A row of attention sums to 1, so all sums together count the rows, and forgetting sums a geometric series.
+TEST_F(FigureCommand, AccumulatedScoresSumUpToTheRows) {
+    std::map<std::string, double> total;
+    for (const auto& line : draw("a2sf-1"))
+        if (line[1] == "score") total[line[0]] += std::stod(line[3]);
+    ASSERT_EQ(total.size(), 2u);
+    EXPECT_NEAR(total.at("sum of all rows (A2S)"), kRows * kHeads, 0.5);
+    EXPECT_NEAR(total.at("with forgetting, alpha 0.2 (A2SF)"), kHeads / (1 - 0.2), 0.05);
+}
+
+TEST_F(FigureCommand, TheToyIsTheProductOfItsPanels) {
+    std::map<std::string, std::map<std::pair<std::string, std::string>, double>> value;
+    for (const auto& line : draw("a2sf-2")) value[line[0]][{line[1], line[2]}] = std::stod(line[3]);
+    auto &p = value.at("p (A2S)"), &weight = value.at("alpha^(n-q), alpha 0.5"),
+         &product = value.at("p alpha^(n-q) (A2SF)");
+    std::map<std::string, double> sum;
+    for (const auto& [cell, w] : weight) {
+        EXPECT_NEAR(w, std::pow(0.5, 7 - std::stoi(cell.first)), 1e-6);
+        EXPECT_NEAR(product.at(cell), w * p.at(cell), 1e-5);
+        sum[cell.second] += product.at(cell);
+    }
+    for (const auto& [column, expected] : sum)
+        EXPECT_NEAR((product.at({"sum", column})), expected, 1e-5) << column;
+}
+
+TEST_F(FigureCommand, ConstantNoiseChangesNoEntropy) {
+    std::map<std::string, std::map<std::string, double>> entropy;
+    for (const auto& line : draw("keyformer-eq8")) entropy[line[0]][line[1]] = std::stod(line[2]);
+    for (const auto& [tau, h] : entropy.at("none")) {
+        EXPECT_NEAR(h, entropy.at("constant").at(tau), 1e-4);
+        EXPECT_LE(h, std::log(kRows)) << "no more than that of equal shares";
+    }
+    EXPECT_GT(entropy.at("none").at("2"), entropy.at("none").at("1")) << "tau flattens";
+}
+
+TEST_F(FigureCommand, ShowsTheMeasuresOfDecode) {
+    std::string lanes, specs;
+    for (const char* spec : {"window:budget=20%,shadow=on", "h2o:budget=20%,shadow=on",
+                             "a2sf:budget=20%,alpha=0.1,shadow=on", "a2sf:budget=20%,alpha=0.5,shadow=on"})
+        lanes += fmt::format(" --lane {}", spec);
+    const auto cosines = decode(lanes).at("lanes");
+    int here = 0;
+    for (const auto& line : draw("a2sf-table2")) {
+        if (line[0] != "here") continue;
+        EXPECT_NEAR(std::stod(line[2]),
+                    cosines[static_cast<std::size_t>(here)].at("metrics").at("cosine_ideal").get<double>(),
+                    1e-4);
+        ++here;
+    }
+    EXPECT_EQ(here, 4);
+    const auto lives = decode(" --lane tova:budget=8,prefill=stepwise").at("lanes")[0].at("metrics");
+    const auto drawn = draw("tova-9", " --lane tova:budget=8,prefill=stepwise");
+    ASSERT_EQ(drawn.size(), 25u);
+    for (std::size_t p = 0; p < drawn.size(); ++p)
+        EXPECT_NEAR(std::stod(drawn[p][2]), lives.at("lifetime_by_position")[p].get<double>(), 0.01) << p;
+}
+
+TEST_F(FigureCommand, DrawsTheOtherFiguresOfRuns) {
+    for (const char* name :
+         {"keyformer-3a", "keyformer-3b", "keyformer-11", "keyformer-4", "a2sf-4", "a2sf-6", "tova-table2"})
+        draw(name, std::string(name).starts_with("keyformer-4") ? " --lane full --lane h2o:budget=8" : "");
+    // The mean curve of the mass ends at 100 %, and the cross of 90 % is said.
+    EXPECT_NE(read("f/keyformer-3b.csv").find("mean of all layers,100,100\n"), std::string::npos);
+}
+
+/// The baseline reads pieces of a text, each from its beginning.
+TEST_F(FigureCommand, AShorterContextForgetsEarlierPieces) {
+    ASSERT_EQ(run("figure tova-3" + model() + " --text '" + path("text.txt") +
+                  "' --context 40 --prefill 16 --samples 2 --lane full --lane tova --vary budget=8 --out '" +
+                  path("t") + "'"),
+              0)
+        << output_;
+    EXPECT_NE(output_.find("shorter context, nothing evicted"), std::string::npos) << output_;
+    const auto loaded = load_model(tiny_.folder());
+    const auto backend = make_backend(loaded, {BackendChoice::cpu, 1, 0}, nullptr);
+    const std::vector<LaneSpec> full = {parse_lane_spec("full")};
+    const QuestionSet set = text_windows(loaded, read("text.txt"), 40, 16, 2);
+    std::istringstream in(read("t/answers.csv"));
+    int n = 0;
+    for (std::string line; std::getline(in, line);) {
+        const std::vector<std::string> fields = split_csv(line);
+        if (fields[1] != "shorter context 8") continue;
+        const Question question = set.make(std::stoi(fields[2]));
+        double nats = 0;
+        for (std::size_t t = 0; t < question.fed.size(); ++t) {
+            Question one;  // one token after the whole piece before it, with no step in between
+            one.prompt = {reference::kBos};
+            one.prompt.insert(one.prompt.end(), question.fed.begin() + static_cast<std::ptrdiff_t>(t / 8 * 8),
+                              question.fed.begin() + static_cast<std::ptrdiff_t>(t));
+            one.fed = {question.fed[t]};
+            nats += ask(loaded, *backend, full, one).front().nats;
+        }
+        EXPECT_NEAR(std::stod(fields[4]), nats, 1e-3 * nats);
+        ++n;
+    }
+    EXPECT_EQ(n, 2);
+}
+
+// --- findings ----------------------------------------------------------------------------------------------
+
+/// Returns a lane that answers `n_right` of 100 questions: always the first ones.
+SweepPoint lane_of(const std::string& lane, const std::string& value, int n_right, double bytes = 0) {
+    SweepPoint point;
+    point.model = bytes > 0 ? fmt::format("m{}", bytes) : "m";
+    point.lane = lane;
+    point.kv_bytes = bytes;
+    if (!value.empty()) point.values = {value};
+    for (int i = 0; i < 100; ++i) point.outcomes.push_back({i < n_right ? 0.1 : 2.0, 1, 1, i < n_right});
+    return point;
+}
+
+SweepResult result_of(std::vector<SweepPoint> points) {
+    SweepResult result;
+    result.name = "needle";
+    result.is_task = true;
+    result.varies = {parse_vary("budget=8,16,32,64")};
+    for (SweepPoint& point : points) {
+        point.score = score_lane(point.outcomes, points.front().outcomes);
+        result.points.push_back(point);
+    }
+    return result;
+}
+
+using State = PaperVerdict::State;
+
+/// Plots of text show the ratio of each pair and the interval of the pairs; those of tasks show both.
+TEST(SweepPlot, RatiosOfTextHaveTheIntervalsOfTheirPairs) {
+    SweepResult result;
+    result.name = "text";
+    result.varies = {parse_vary("budget=8,16")};
+    std::vector<std::vector<Outcome>> lanes(3);
+    for (int i = 0; i < 6; ++i) {
+        const double nats = 10 + 3 * i;  // windows differ much more than lanes do
+        lanes[0].push_back({nats, 10, 40, false});
+        lanes[1].push_back({nats + 1 + 0.1 * i, 10, 40, false});
+        lanes[2].push_back({nats + 0.5, 10, 40, false});
+    }
+    const std::vector<std::vector<std::string>> values = {{}, {"8"}, {"16"}};
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane)
+        result.points.push_back(
+            {"m", lane == 0 ? "full" : "h2o", values[lane], 0, score_lane(lanes[lane], lanes[0])});
+    const CurvePlot plot = sweep_plot(result, sweep_quantities(result)[0]);
+    ASSERT_EQ(plot.curves.size(), 2u);
+    const Curve& h2o = plot.curves[0].name == "h2o" ? plot.curves[0] : plot.curves[1];
+    const LaneScore& score = result.points[1].score;
+    EXPECT_NEAR(h2o.y[0], std::exp(0.125), 1e-9) << "the mean difference is 1.25 nats of 10 tokens";
+    EXPECT_NEAR(h2o.y[1], std::exp(0.05), 1e-9);
+    EXPECT_NEAR(h2o.low[0], std::exp(score.nats_difference.interval.low), 1e-9);
+    EXPECT_NEAR(h2o.high[0], std::exp(score.nats_difference.interval.high), 1e-9);
+    EXPECT_LT(h2o.high[0] - h2o.low[0], 0.1) << "paired: the windows' own spread is gone";
+    const SweepQuantity perplexity = sweep_quantities(result)[1];
+    EXPECT_NEAR(sweep_plot(result, perplexity).curves[0].y[0], score.perplexity, 1e-9);
+}
+
+TEST(FigureVerdict, AheadNeedsPairsThatAreSure) {
+    const PaperClaim claim{.kind = PaperClaim::Kind::ahead, .lanes = {"tova", "h2o"}};
+    const SweepPoint full = lane_of("full", "", 100);
+    EXPECT_EQ(judge(claim, result_of({full, lane_of("tova", "8", 80), lane_of("h2o", "8", 40)})).state,
+              State::holds);
+    EXPECT_EQ(judge(claim, result_of({full, lane_of("tova", "8", 40), lane_of("h2o", "8", 80)})).state,
+              State::fails);
+    const PaperVerdict open =
+        judge(claim, result_of({full, lane_of("tova", "8", 51), lane_of("h2o", "8", 50)}));
+    EXPECT_EQ(open.state, State::open);
+    EXPECT_NE(verdict_text(open).find("Cannot be told here: tova is ahead in 0 of 1"), std::string::npos)
+        << verdict_text(open);
+    // Ahead at one size and behind at another: the finding fails.
+    EXPECT_EQ(judge(claim, result_of({full, lane_of("tova", "8", 80), lane_of("h2o", "8", 40),
+                                      lane_of("tova", "16", 50), lane_of("h2o", "16", 90)}))
+                  .state,
+              State::fails);
+    // A full cache that cannot answer shows nothing.
+    EXPECT_EQ(
+        judge(claim, result_of({lane_of("full", "", 5), lane_of("tova", "8", 4), lane_of("h2o", "8", 1)}))
+            .state,
+        State::unseen);
+}
+
+TEST(FigureVerdict, BestIsDecidedAgainstTheValuesOutside) {
+    const PaperClaim claim{.kind = PaperClaim::Kind::best_between, .lanes = {"a2sf"}, .low = 16, .high = 32};
+    const SweepPoint full = lane_of("full", "", 100);
+    const auto with = [&](int a, int b, int c, int d) {
+        return judge(claim, result_of({full, lane_of("a2sf", "8", a), lane_of("a2sf", "16", b),
+                                       lane_of("a2sf", "32", c), lane_of("a2sf", "64", d)}))
+            .state;
+    };
+    EXPECT_EQ(with(30, 60, 70, 40), State::holds);
+    EXPECT_EQ(with(30, 60, 70, 95), State::fails);
+    EXPECT_EQ(with(69, 70, 70, 70), State::open);
+    EXPECT_EQ(with(30, 60, 70, 71), State::open) << "the best stands outside, by chance perhaps";
+    const PaperClaim value{.kind = PaperClaim::Kind::best_value, .lanes = {"a2sf"}, .value = "64"};
+    EXPECT_EQ(judge(value, result_of({full, lane_of("a2sf", "8", 30), lane_of("a2sf", "64", 90)})).state,
+              State::holds);
+}
+
+TEST(FigureVerdict, RestoringOrderAndMemory) {
+    const SweepPoint full = lane_of("full", "", 90);
+    const PaperClaim below{.kind = PaperClaim::Kind::below_first, .lanes = {"h2o"}};
+    EXPECT_EQ(judge(below, result_of({full, lane_of("h2o", "8", 60)})).state, State::holds);
+    EXPECT_EQ(judge(below, result_of({full, lane_of("h2o", "8", 60), lane_of("h2o", "16", 90)})).state,
+              State::open);
+    const PaperClaim order{.kind = PaperClaim::Kind::ordered, .lanes = {"tova", "h2o", "window"}};
+    EXPECT_EQ(judge(order, result_of({full, lane_of("window", "8", 10), lane_of("tova", "8", 80),
+                                      lane_of("h2o", "8", 50)}))
+                  .state,
+              State::holds);
+    EXPECT_EQ(judge(order, result_of({full, lane_of("window", "8", 70), lane_of("tova", "8", 80),
+                                      lane_of("h2o", "8", 50)}))
+                  .state,
+              State::fails);
+    const PaperClaim memory{.kind = PaperClaim::Kind::memory};
+    EXPECT_EQ(judge(memory, result_of({lane_of("full", "", 90, 8), lane_of("full", "", 60, 4),
+                                       lane_of("full", "", 50, 2)}))
+                  .state,
+              State::holds);
+    EXPECT_EQ(judge(memory, result_of({lane_of("full", "", 30, 8), lane_of("full", "", 60, 4),
+                                       lane_of("full", "", 70, 2)}))
+                  .state,
+              State::fails);
+}
+
+}  // namespace
+}  // namespace keyhole
