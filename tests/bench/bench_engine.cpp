@@ -38,7 +38,7 @@ struct Options {
     int threads = 2;
     bool cpu_time = false;  // compare_scores measures processor time instead of wall time
     int pairs = 9;          // repetitions in compare_scores
-    std::string only;       // "scores", "rows", "lanes", "busy" or "read": run that measurement alone
+    std::string only;       // one of "scores", "rows", "lanes", "busy", "read", "types": run it alone
 };
 
 double ms_of(const std::function<void()>& body) {
@@ -217,6 +217,20 @@ void run(const Options& options) {
             options, "A plain decode, B every row of attention and scores, recorded",
             [&] { return plain.decode(options.tokens); }, [&] { return full.decode(options.tokens); });
         fmt::print("  same tokens and entropies: {}\n", plain.decoded_the_same(full) ? "yes" : "NO");
+    }
+    if (wanted("types")) {
+        const auto with = [&](const char* type) {
+            return lanes_of(*model, *backend, options, {fmt::format("full:kv_dtype={}", type)}, nullptr);
+        };
+        Contender exact = with("f32"), half = with("f16"), brain = with("bf16"), blocks = with("q8");
+        for (const auto& [name, lane] :
+             {std::pair{"f16", &half}, std::pair{"bf16", &brain}, std::pair{"q8", &blocks}})
+            compare(
+                options,
+                fmt::format("A K and V as f32 ({:.1f} MB), B as {} ({:.1f} MB)",
+                            1e-6 * static_cast<double>(exact.stored_bytes()), name,
+                            1e-6 * static_cast<double>(lane->stored_bytes())),
+                [&] { return decode(exact, options.tokens); }, [&] { return decode(*lane, options.tokens); });
     }
     if (wanted("lanes")) {
         const int n_prompt = std::min(options.context, 512);
