@@ -20,7 +20,8 @@ nlohmann::json fixture(const std::string& name) {
 TEST(PorterStemmer, EqualsNltk) {
     const nlohmann::json stems = fixture("stems.json");
     EXPECT_GT(stems.size(), 2000u);
-    for (const auto& [word, stem] : stems.items()) EXPECT_EQ(porter_stem(word), stem) << word;
+    for (const auto& [word, stem] : stems.items())
+        EXPECT_EQ(porter_stem(word), stem.get<std::string>()) << word;
     EXPECT_EQ(porter_stem(""), "");
     EXPECT_EQ(porter_stem(std::string(100'000, 'y')).size(), 100'000u);  // linear, no recursion
 }
