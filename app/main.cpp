@@ -6,6 +6,7 @@
 #include "app/window/gui_command.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
+#include "engine/base/user_folder.h"
 
 #include <CLI/CLI.hpp>
 
@@ -83,7 +84,7 @@ int run(std::vector<std::string> arguments) {
 int main(int argc, char** argv) {
     keyhole::begin_output();
     const std::vector<std::string> arguments(argv + 1, argv + argc);
-    const std::filesystem::path state = keyhole::state_folder();
+    const std::filesystem::path state = keyhole::user_folder(keyhole::UserFolder::state);
     keyhole::install_crash_report(state, arguments);
     keyhole::handle_end_signals();
     for (const std::filesystem::path& report : keyhole::new_crash_reports(state))

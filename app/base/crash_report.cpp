@@ -250,14 +250,6 @@ bool is_report(const fs::path& file) {
 
 }  // namespace
 
-fs::path state_folder() {
-    if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && *state == '/')
-        return fs::path(state) / "keyhole";
-    const char* home = std::getenv("HOME");
-    if (home == nullptr || *home == '\0') return {};
-    return fs::path(home) / ".local" / "state" / "keyhole";
-}
-
 void install_crash_report(const fs::path& folder, const std::vector<std::string>& arguments) {
     const char* with_text = std::getenv("KEYHOLE_CRASH_TEXT");
     g_with_text = with_text != nullptr && std::string_view(with_text) == "1";

@@ -10,9 +10,6 @@
 
 namespace keyhole {
 
-/// Returns $XDG_STATE_HOME/keyhole, else ~/.local/state/keyhole; empty if neither is known.
-std::filesystem::path state_folder();
-
 /// Handles SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT and std::terminate: writes the file below `folder`, then
 /// lets the process end as it would have done. A handler that is installed later works with it, if it passes
 /// on the signals that are not its own. arguments: of the command line.

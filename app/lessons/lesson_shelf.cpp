@@ -5,10 +5,10 @@
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
+#include "engine/base/user_folder.h"
 #include "engine/policy/spec_text.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <system_error>
 #include <tuple>
 
@@ -52,11 +52,8 @@ void add_folder(const std::filesystem::path& folder, bool own, std::vector<Shelv
 }  // namespace
 
 std::filesystem::path own_lessons_folder() {
-    const char* data = std::getenv("XDG_DATA_HOME");
-    if (data != nullptr && data[0] == '/') return std::filesystem::path(data) / "keyhole" / "lessons";
-    const char* home = std::getenv("HOME");
-    if (home == nullptr || home[0] != '/') return {};
-    return std::filesystem::path(home) / ".local" / "share" / "keyhole" / "lessons";
+    const std::filesystem::path data = user_folder(UserFolder::data);
+    return data.empty() ? data : data / "lessons";
 }
 
 std::vector<ShelvedLesson> shelved_lessons() {

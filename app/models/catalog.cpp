@@ -4,11 +4,11 @@
 #include "engine/base/error.h"
 #include "engine/base/json_field.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/user_folder.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <system_error>
 #include <utility>
 
@@ -109,11 +109,8 @@ fs::path prompt_of(const CatalogModel& model) {
 }
 
 fs::path got_models_folder() {
-    if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/')
-        return fs::path(cache) / "keyhole" / "models";
-    const char* home = std::getenv("HOME");
-    if (home == nullptr || *home == '\0') return {};
-    return fs::path(home) / ".cache" / "keyhole" / "models";
+    const fs::path cache = user_folder(UserFolder::cache);
+    return cache.empty() ? cache : cache / "models";
 }
 
 fs::path weights_of(const CatalogModel& model) {

@@ -1,9 +1,9 @@
 #include "app/state/kept_runs.h"
 
-#include "app/base/crash_report.h"
 #include "app/base/end_signals.h"
 #include "engine/base/error.h"
 #include "engine/base/last_words.h"
+#include "engine/base/user_folder.h"
 #include "engine/trace/spool_folder.h"
 
 #include <unistd.h>
@@ -35,7 +35,7 @@ std::string spool_name() {
 }  // namespace
 
 fs::path kept_runs_folder() {
-    const fs::path state = state_folder();
+    const fs::path state = user_folder(UserFolder::state);
     return state.empty() ? state : state / "runs";
 }
 

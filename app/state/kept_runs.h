@@ -65,7 +65,7 @@ class KeptRuns {
     std::jthread thread_;  // last: joins first
 };
 
-/// Returns $XDG_STATE_HOME/keyhole/runs, or `runs` in state_folder(); empty if neither is known.
+/// Returns the folder `runs` of UserFolder::state; empty if that is not known.
 std::filesystem::path kept_runs_folder();
 
 }  // namespace keyhole

@@ -3,11 +3,11 @@
 #include "engine/base/error.h"
 #include "engine/base/json_field.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/user_folder.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <system_error>
 #include <utility>
 
@@ -23,12 +23,8 @@ void RecentFiles::add(const std::filesystem::path& path, std::vector<std::string
 }
 
 std::filesystem::path settings_file() {
-    const char* config = std::getenv("XDG_CONFIG_HOME");
-    if (config != nullptr && *config != '\0')
-        return std::filesystem::path(config) / "keyhole" / "window.json";
-    const char* home = std::getenv("HOME");
-    if (home == nullptr || *home == '\0') return {};
-    return std::filesystem::path(home) / ".config" / "keyhole" / "window.json";
+    const std::filesystem::path config = user_folder(UserFolder::config);
+    return config.empty() ? config : config / "window.json";
 }
 
 void load_settings(const std::filesystem::path& file, ViewState& view, RecentFiles& recent) {

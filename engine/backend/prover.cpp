@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/user_folder.h"
 
 #include <nlohmann/json.hpp>
 
@@ -251,23 +252,14 @@ class ReportFile {
     fs::path path;
 };
 
-fs::path keyhole_program() {
-    std::error_code error;
-    const fs::path self = fs::read_symlink("/proc/self/exe", error);
-    return self.filename() == "keyhole" ? self : self.parent_path() / "keyhole";
-}
-
 }  // namespace
 
 ProofSetup proof_setup(int device) {
     ProofSetup setup;
     setup.module = cuda_module_path();
     setup.device = device;
-    const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
-    if (cache != nullptr && *cache == '/')
-        setup.folder = fs::path(cache) / "keyhole" / "proofs";
-    else if (home != nullptr && *home != '\0')
-        setup.folder = fs::path(home) / ".cache" / "keyhole" / "proofs";
+    if (const fs::path cache = user_folder(UserFolder::cache); !cache.empty())
+        setup.folder = cache / "proofs";
     return setup;
 }
 

@@ -74,6 +74,12 @@ std::optional<fs::path> find_program(std::string_view name) {
     }
 }
 
+fs::path keyhole_program() {
+    std::error_code error;
+    const fs::path self = fs::read_symlink("/proc/self/exe", error);
+    return self.filename() == "keyhole" ? self : self.parent_path() / "keyhole";
+}
+
 ChildProcess::ChildProcess(const std::vector<std::string>& command,
                            const std::vector<std::pair<std::string, std::string>>& environment) {
     std::vector<std::string> texts = command, variables = joined_environment(environment);

@@ -16,6 +16,9 @@ namespace keyhole {
 /// Returns where a program lies in the folders of $PATH, as a shell finds it; nullopt: nowhere.
 std::optional<std::filesystem::path> find_program(std::string_view name);
 
+/// Returns the program keyhole: the one that runs, or the one beside it.
+std::filesystem::path keyhole_program();
+
 /// A running program in a process group of its own, so that Ctrl-C in the terminal does not reach it. It
 /// reads nothing (/dev/null). It ends with this object, and with the thread that made it.
 class ChildProcess {
