@@ -246,8 +246,13 @@ TEST(CudaOrders, FindEveryMissingBarrier) {
     Kernels::for_each([&]<class Kernel>() {
         const std::string name(kernel_name<Kernel>());
         if (name.find("16") != std::string::npos) return;  // the same source as for float
-        for (int after = 0; after + 1 < Kernel::kPhases; ++after, ++n_barriers)
+        for (int after = 0; after + 1 < Kernel::kPhases; ++after, ++n_barriers) {
+#ifdef KH_NO_ASSERT
+            // The last phase changes the count, which the phase before reads in an assertion alone.
+            if (name.starts_with("CompactHead") && after == 1) continue;
+#endif
             EXPECT_TRUE(is_caught<Kernel>(after, shapes[name])) << name << " after phase " << after;
+        }
     });
     EXPECT_GE(n_barriers, 20);
     EXPECT_FALSE(is_caught<AddNorm>(99, shapes["AddNorm"])) << "with all barriers";
