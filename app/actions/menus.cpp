@@ -91,7 +91,10 @@ std::vector<Menu> make_menu_bar() {
             {"lesson.close"}}},
           {"", {{"lesson.save"}, {"lesson.print"}}}}},
         {"Help",
-         {{"", {{"help.manual"}, {"help.keys"}, {"help.about"}}}, {"", {{"palette"}}}, {"", {{"doctor"}}}}},
+         {{"", {{"help.manual"}, {"help.keys"}, {"help.about"}}},
+          {"", {{"papers"}, {"papers.cancel"}}},
+          {"", {{"palette"}}},
+          {"", {{"doctor"}}}}},
     };
 }
 
@@ -180,6 +183,7 @@ constexpr std::array kNeeds = {
              const auto verdict = app.device_proof.verdict();
              return verdict != nullptr && verdict->passed && !app.device_proof.running();
          }},
+    Need{"papers.cancel", [](const AppState& app) { return app.papers.running(); }},
     Need{"model.cancel", [](const AppState& app) { return app.jobs.getting(); }},
     Need{"export.cancel",
          [](const AppState& app) { return app.jobs.export_job.running() || app.jobs.opening(); }},

@@ -5,6 +5,9 @@
 #include <backends/imgui_impl_opengl3.h>
 #include <imgui.h>
 
+#include <cstdint>
+#include <type_traits>
+
 namespace keyhole::imgui_compat {
 
 // Since 1.92 ImGui draws glyphs into the texture when a text needs them; before, it drew all when building
@@ -34,6 +37,15 @@ inline void renew_font_texture(bool first) {
     ImGui_ImplOpenGL3_DestroyFontsTexture();
     if (!first) ImGui_ImplOpenGL3_CreateFontsTexture();
 #endif
+}
+
+/// Returns ImGui's name of an OpenGL texture. It was a pointer, and is a number since 1.91.4.
+template <class Id = ImTextureID>
+Id texture_id(unsigned name) {
+    if constexpr (std::is_pointer_v<Id>)
+        return reinterpret_cast<Id>(static_cast<std::uintptr_t>(name));
+    else
+        return static_cast<Id>(name);
 }
 
 /// Makes text fields copy and paste through these functions. Call after the platform backend, which sets its

@@ -472,6 +472,9 @@ void draw(Dialogs& panel, const PanelContext& context) {
         case Dialog::manual:
             if (begin_beside(context, "Manual", 760, opening)) draw(panel.manual, context);
             break;
+        case Dialog::papers:
+            if (begin_beside(context, "Figures of the papers", 860, opening)) draw(panel.papers, context);
+            break;
         case Dialog::about:
             draw_about(context, opening);
             break;

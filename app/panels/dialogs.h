@@ -6,6 +6,7 @@
 #include "app/panels/manual_reader.h"
 #include "app/panels/override_matrix.h"
 #include "app/panels/panel.h"
+#include "app/panels/papers_page.h"
 #include "app/panels/why_page.h"
 
 namespace keyhole {
@@ -15,6 +16,7 @@ struct Dialogs {
     DoctorPanel doctor;
     WhyPage why;
     ManualReader manual;
+    PapersPage papers;
     Dialog shown = Dialog::none;
     std::string text;       ///< in the palette's field, or in the only field
     int selected = 0;       ///< in the palette

@@ -292,6 +292,18 @@ bool AppState::report_jobs() {
     return exports || asks || export_ended || shadow_ended;
 }
 
+bool AppState::refresh_papers() {
+    if (!papers.refresh()) return false;
+    if (!papers.running()) {
+        const std::string fault = papers.fault();
+        say(fault.empty() ? fmt::format("{} is made on {}; Help, Figures of the papers shows it",
+                                        papers.wanted(), papers.wanted_model())
+                          : fault,
+            !fault.empty());
+    }
+    return true;
+}
+
 void AppState::choose_path(std::string command, FileQuestion question) {
     if (jobs.choosing() || jobs.choose_job.running())
         fail(ErrorCode::wrong_use, "a file dialog of the desktop is open already");
@@ -341,6 +353,7 @@ bool AppState::refresh() {
         say(refusal, true);
     }
     changed = report_jobs() || changed;
+    changed = refresh_papers() || changed;
     changed = refresh_lesson(*this) || changed;
     keep_lane_in_range();
     remember_model();

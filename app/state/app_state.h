@@ -10,6 +10,7 @@
 #include "app/state/frame_meter.h"
 #include "app/state/jobs.h"
 #include "app/state/lesson_state.h"
+#include "app/state/paper_figures.h"
 #include "app/state/requests.h"
 #include "app/state/run_state.h"
 #include "app/state/settings.h"
@@ -47,7 +48,8 @@ enum class Dialog {
     doctor,
     notes,
     about,
-    manual
+    manual,
+    papers
 };
 
 /// The zoom of a heat map before a frame and in it, and its canvas in pixels. They differ where the frame
@@ -95,6 +97,7 @@ struct AppState {
     Jobs jobs;
     DeviceProof device_proof;  ///< of the CUDA device, which `--backend auto` takes after it
     LessonState lesson;
+    PaperFigures papers;
     Requests requests;
     Annotations annotations;
     RecentFiles recent;
@@ -183,7 +186,8 @@ struct AppState {
     // --- what is on show. A lane is an index into run.lane_editor.lanes() ---
     /// Nothing is under way: every request so far has taken effect.
     bool idle() const {
-        return maps.complete && !jobs.any() && !device_proof.running() && run.idle() && lesson.settled();
+        return maps.complete && !jobs.any() && !device_proof.running() && !papers.running() && run.idle() &&
+               lesson.settled();
     }
     /// Returns the index into history.lanes() of the focused lane; lane 0 while it has no record.
     int shown_lane() const { return run.history_lane(view.lane).value_or(0); }
@@ -215,6 +219,7 @@ struct AppState {
     void take_prompt_of_model();
     void remember_model();
     bool report_jobs();
+    bool refresh_papers();
 };
 
 }  // namespace keyhole

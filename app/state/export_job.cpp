@@ -46,8 +46,13 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
     history.update(recorder.snapshot().steps);
     sink.finish(history,
                 [&](double done, const std::string&) { progress(kDecoding + (1 - kDecoding) * done); });
-    return fmt::format("exported the steps up to {} to {}", last_row,
-                       std::filesystem::absolute(request.folder).string());
+    const std::string folder = std::filesystem::absolute(request.folder).string();
+    if (last_row + 1 == n_prompt && !exports.all_rows)
+        return fmt::format(
+            "exported to {}, without rows and pictures: no token is decoded yet. Decode some, "
+            "or include the prompt's rows",
+            folder);
+    return fmt::format("exported the steps up to {} to {}", last_row, folder);
 }
 
 }  // namespace

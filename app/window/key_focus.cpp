@@ -14,6 +14,7 @@ bool is_in_front(Dialog dialog) {
         case Dialog::notes:
         case Dialog::overrides:
         case Dialog::manual:
+        case Dialog::papers:
             return false;
         default:
             return true;

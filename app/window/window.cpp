@@ -12,12 +12,15 @@
 #include "app/state/kept_runs.h"
 #include "app/state/lesson_steps.h"
 #include "app/gl/theme.h"
+#include "app/window/paper_cards.h"
 #include "app/window/window_report.h"
 #include "engine/analysis/opening_head.h"
 #include "engine/analysis/watched_span.h"
+#include "engine/base/child_process.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
+#include "engine/base/user_folder.h"
 
 #define GLFW_INCLUDE_NONE
 #include <GLFW/glfw3.h>
@@ -402,6 +405,10 @@ WindowLoop::WindowLoop(WindowOptions options)
     glfwSetWindowContentScaleCallback(window_, [](GLFWwindow*, float, float) { g_frames_wanted = 3; });
     glfwSetWindowRefreshCallback(window_, [](GLFWwindow*) { g_frames_wanted = 3; });
 
+    app_.papers.cards = paper_cards();
+    app_.papers.program = keyhole_program();
+    if (const std::filesystem::path data = user_folder(UserFolder::data); !data.empty())
+        app_.papers.folder = data / "papers";
     app_.run.setup = std::move(options_.setup);
     app_.view.lane = app_.run.setup.lanes.size() > 1 ? 1 : 0;
     std::string fault_of_settings;
@@ -626,7 +633,7 @@ void WindowLoop::draw() {
         g_frames_wanted = std::max(g_frames_wanted, 1);
     render();
     report_.write(app_, shared_, key_focus(app_), !input_.empty());
-    app_.texture_bytes = painters_.texture_bytes();
+    app_.texture_bytes = painters_.texture_bytes() + panels_.dialogs.papers.pictures.bytes();
     app_.frames.frame_ends();
 }
 

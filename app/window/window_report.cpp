@@ -34,12 +34,12 @@ std::string_view phase_name(const AppState& app) {
 }
 
 std::string_view dialog_name(Dialog dialog) {
-    constexpr std::array<std::string_view, 18> kNames = {
+    constexpr std::array<std::string_view, 19> kNames = {
         "none",       "palette",    "keys",         "export",
         "open trace", "save trace", "save picture", "save screenshot",
         "go to",      "find",       "overrides",    "say",
         "edit token", "why",        "doctor",       "notes",
-        "about",      "manual"};
+        "about",      "manual",     "papers"};
     return kNames[to_index(dialog)];
 }
 

@@ -55,6 +55,7 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
       "file.save",    "file.export",  "file.picture",   "screenshot",    "dump-cells",    "open",
       "recent",       "quit",         "measure.begin",  "measure.end",   "export.folder", "export.list",
       "export.rows",  "export.start", "export.pictures"}},
+    {"OfPapers", {"papers", "papers.make", "papers.open", "papers.cancel"}},
     {"OfLessons",
      {"lesson", "lesson.next", "lesson.back", "lesson.step", "lesson.reset", "lesson.predict", "lesson.play",
       "lesson.notes", "lesson.model", "lesson.stay", "lesson.print", "lesson.save", "lesson.edit",
@@ -646,6 +647,31 @@ TEST_F(EveryCommand, OfFiles) {
     run("recent 2");
     EXPECT_TRUE(app.run.live());
     EXPECT_EQ(app.run.history.run().prompt, "Once upon a time");
+}
+
+TEST_F(EveryCommand, OfPapers) {
+    app.papers.cards = {{.name = "x-1", .command = "keyhole figure x-1 --out OUT"},
+                        {.name = "x-2", .command = "keyhole bench", .makeable = false}};
+    app.papers.program = "/bin/sh";
+    app.papers.folder = folder.path() / "papers";
+    std::filesystem::create_directories(folder.path() / "papers/x-1/old");
+    write_figure_record({"x-1", {}, {{"", "holds", {"Holds here: yes."}, "x-1"}}},
+                        folder.path() / "papers/x-1/old");
+    run("papers");
+    EXPECT_EQ(app.dialog, Dialog::papers);
+    ASSERT_EQ(app.papers.made(0).size(), 1u);
+    EXPECT_EQ(app.papers.made(0)[0].model, "old");
+    run("papers.open x-1");
+    EXPECT_EQ(app.papers.enlarged, "x-1");
+    EXPECT_THROW(run_action(app, "papers.open x-3"), Error);
+    run("papers.open");
+    EXPECT_EQ(app.papers.enlarged, "");
+    EXPECT_THROW(run_action(app, "papers.make x-2"), Error) << "another command makes it";
+    run("papers.make x-1");
+    EXPECT_EQ(app.papers.wanted(), "x-1");
+    EXPECT_EQ(app.papers.wanted_model(), "keyhole-base");
+    run("papers.cancel");
+    refreshed_until([&] { return !app.papers.running(); });
 }
 
 TEST_F(EveryCommand, OfLessons) {

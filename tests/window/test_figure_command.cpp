@@ -1,5 +1,6 @@
 // The command figure: pictures of the papers from runs, checked by properties and by other commands, and
 // whether a finding holds, decided on made-up answers.
+#include "app/base/figure_record.h"
 #include "app/cli/figures/figure.h"
 #include "engine/backend/backend.h"
 #include "engine/eval/evaluate.h"
@@ -40,7 +41,24 @@ class FigureCommand : public testing::ProgramRun {
         lines.erase(lines.begin());
         EXPECT_NE(output_.find("Paper: "), std::string::npos) << output_;
         EXPECT_TRUE(std::filesystem::exists(path("f/" + name + ".svg")));
+        expect_record(name);
         return lines;
+    }
+    /// The record says what the terminal says, and its picture is there.
+    void expect_record(const std::string& name, const std::string& folder = "f") {
+        const FigureRecord record = read_figure_record(path(folder));
+        EXPECT_EQ(record.figure, name);
+        EXPECT_EQ(record.models, std::vector{tiny_.folder().string()});
+        ASSERT_FALSE(record.findings.empty());
+        for (const FigureRecord::Finding& finding : record.findings) {
+            EXPECT_TRUE(std::filesystem::exists(path(folder + "/" + finding.picture + ".png")))
+                << finding.picture;
+            for (const std::string& sentence : finding.sentences)
+                EXPECT_NE(output_.find(sentence + "\n"), std::string::npos) << sentence << output_;
+            EXPECT_EQ(finding.verdict == "holds", output_.find("\nHolds here: ") != std::string::npos);
+            EXPECT_EQ(finding.verdict == "fails",
+                      output_.find("\nDoes not hold here: ") != std::string::npos);
+        }
     }
     nlohmann::json decode(const std::string& lanes) {
         EXPECT_EQ(
@@ -73,6 +91,13 @@ TEST_F(FigureCommand, ListsEveryFigureWithItsCommand) {
         for (const std::string& vary : figure.varies) EXPECT_NO_THROW(parse_vary(vary)) << vary;
         for (const std::string& lane : figure.claim.lanes)
             EXPECT_NE(std::find(figure.lanes.begin(), figure.lanes.end(), lane), figure.lanes.end()) << lane;
+    }
+    ASSERT_EQ(run("figure --list --json"), 0) << output_;
+    const nlohmann::json list = nlohmann::json::parse(output_);
+    ASSERT_EQ(list.size(), figures().size());
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        EXPECT_EQ(list[i].at("name").get<std::string>(), figures()[i].name);
+        EXPECT_EQ(list[i].at("command").get<std::string>(), command_of(figures()[i]));
     }
     ASSERT_EQ(run("figure tova-table1 --out x"), 2);
     EXPECT_NE(output_.find("keyhole bench --paper tova-table1"), std::string::npos) << output_;
@@ -151,6 +176,7 @@ TEST_F(FigureCommand, AShorterContextForgetsEarlierPieces) {
               0)
         << output_;
     EXPECT_NE(output_.find("shorter context, nothing evicted"), std::string::npos) << output_;
+    expect_record("tova-3", "t");
     const auto loaded = load_model(tiny_.folder());
     const auto backend = make_backend(loaded, {BackendChoice::cpu, 1, 0}, nullptr);
     const std::vector<LaneSpec> full = {parse_lane_spec("full")};

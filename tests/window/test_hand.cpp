@@ -328,6 +328,55 @@ TEST_F(Hand, SavesAPictureInTheFormatThatTheDialogNames) {
     EXPECT_FALSE(std::filesystem::exists(folder_ / "hand.png"));
 }
 
+TEST_F(Hand, ExportsPicturesAsWideAsTheFieldSays) {
+    start();
+    if (HasFatalFailure()) return;
+    key("Right");
+    ASSERT_TRUE(wait_until("a step", [](const Json& now) { return now["rows"] == 1; }));
+    key("Ctrl+E");
+    ASSERT_EQ(dialog(), "export");
+    click("export.folder");
+    key("Ctrl+A");
+    type((folder_ / "out").string());
+    click("export heatmap");  // leaves the masks
+    click("export picture svg");
+    click("export picture width");
+    key("Ctrl+A");
+    type("640");
+    click("export.start");  // no Enter: the field holds what was typed
+    const std::filesystem::path file = folder_ / "out/lane1/mask_L0_G0.svg";
+    ASSERT_TRUE(wait_until("the picture", [&](const Json& now) {
+        return std::filesystem::exists(file) && now["idle"] == true;
+    }));
+    EXPECT_EQ(quit(), 0) << output();
+    std::string svg(400'000, ' ');
+    svg.resize(static_cast<std::size_t>(std::ifstream(file).read(svg.data(), 400'000).gcount()));
+    EXPECT_NE(svg.find(" width=\"640\""), std::string::npos) << svg.substr(0, 200);
+}
+
+TEST_F(Hand, MakesAndEnlargesAFigureOfAPaper) {
+    start();
+    if (HasFatalFailure()) return;
+    click("menu Help");
+    click("menu papers");
+    ASSERT_TRUE(wait_until("the page", [](const Json& now) { return now["dialog"] == "papers"; }));
+    click("papers.make keyformer-3b keyhole-base");
+    ASSERT_TRUE(wait_until(
+        "the figure", [](const Json& now) { return now["items"].contains("papers.open keyformer-3b"); }));
+    click("papers.open keyformer-3b");
+    ASSERT_TRUE(
+        wait_until("the picture", [](const Json& now) { return now["items"].contains("paper picture 0"); }));
+    // The picture has the shape of the file, and is not the frame with words that stands for a missing one.
+    const Json box = report()["items"]["paper picture 0"];
+    EXPECT_GT(box[3].get<int>() - box[1].get<int>(), (box[2].get<int>() - box[0].get<int>()) * 0.52);
+    click("papers.back");
+    ASSERT_TRUE(
+        wait_until("the list", [](const Json& now) { return now["items"].contains("paper keyformer-3a"); }));
+    key("Escape");
+    EXPECT_EQ(dialog(), "none");
+    EXPECT_EQ(quit(), 0) << output();
+}
+
 TEST_F(Hand, OpensTheManualAtThePaneUnderThePointer) {
     start();
     if (HasFatalFailure()) return;

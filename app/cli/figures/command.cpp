@@ -1,4 +1,5 @@
 #include "app/base/assets.h"
+#include "app/base/figure_record.h"
 #include "app/cli/commands.h"
 #include "app/cli/figures/figure.h"
 #include "app/cli/figures/run_parts.h"
@@ -29,7 +30,7 @@ namespace fs = std::filesystem;
 
 struct FigureOptions {
     std::string name, from;
-    bool list = false;
+    bool list = false, json = false;
     int lane = 0;
     int n_tokens = 48;
     std::string prompt_file;
@@ -42,10 +43,17 @@ std::string list_of_figures() {
     return names;
 }
 
-std::string command_of(const Figure& figure) {
-    if (figure.from == Figure::From::elsewhere) return std::string(figure.options);
-    return fmt::format("keyhole figure {}{}{} --out OUT", figure.name, figure.options.empty() ? "" : " ",
-                       figure.options);
+void print_list_as_json() {
+    nlohmann::json list = nlohmann::json::array();
+    for (const Figure& figure : figures())
+        list.push_back({{"name", figure.name},
+                        {"title", figure.title},
+                        {"finding", figure.finding},
+                        {"paper_values", figure.paper_values},
+                        {"seen_on", figure.seen_on},
+                        {"command", command_of(figure)},
+                        {"minutes", figure.minutes}});
+    print_out("{}\n", list.dump(2));
 }
 
 void print_list() {
@@ -99,7 +107,12 @@ std::string table_of(const ValueMap& map) {
     return table;
 }
 
-/// Writes the picture, and a table of its points as NAME.csv.
+std::vector<std::string> models_of(const SweepOptions& sweep) {
+    if (!sweep.models.empty() || sweep.eval.run.model.empty()) return sweep.models;
+    return {sweep.eval.run.model};
+}
+
+/// Writes the picture, a table of its points as NAME.csv, and what it says.
 void write_picture(const Figure& figure, RunPicture picture, const FigureOptions& options) {
     const fs::path folder = options.sweep.out;
     make_out_folder(folder, "figure");
@@ -112,6 +125,10 @@ void write_picture(const Figure& figure, RunPicture picture, const FigureOptions
     };
     if (auto* plot = std::get_if<CurvePlot>(&picture.plot)) write(*plot, plot->title, plot->caption);
     if (auto* map = std::get_if<ValueMap>(&picture.plot)) write(*map, map->texts.title, map->texts.caption);
+    write_figure_record({std::string(figure.name),
+                         models_of(options.sweep),
+                         {{"", verdict_word(picture.verdict.state), notes, std::string(figure.name)}}},
+                        folder);
     for (const std::string& note : notes) print_out("{}\n", note);
     print_note("written to {}\n", folder.string());
 }
@@ -246,6 +263,16 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
     write_picture(figure, {std::move(plot), verdict}, options);
 }
 
+/// Returns the name of the picture that a sweep draws of the figure. Other pictures beside it show other
+/// quantities.
+std::string picture_of(const Figure& figure, const SweepResult& result) {
+    for (const SweepQuantity& quantity : sweep_quantities(result)) {
+        if (!figure.of_models) return result.name + quantity.suffix;
+        if (!quantity.is_paired) return result.name + quantity.suffix + "-memory";
+    }
+    return result.name;
+}
+
 void run_sweep_of(const Figure& figure, FigureOptions& options) {
     SweepOptions& sweep = options.sweep;
     if (sweep.varies.empty()) sweep.varies = figure.varies;
@@ -260,15 +287,21 @@ void run_sweep_of(const Figure& figure, FigureOptions& options) {
     sweep.plots.title = figure.title;
     sweep.share_lines = figure.share_lines;
     sweep.has_shorter_context = figure.has_shorter_context;
-    sweep.notes = [&figure](const SweepResult& result) {
-        return sentences_of(figure, judge(figure.claim, result));
+    FigureRecord record{std::string(figure.name), models_of(sweep), {}};
+    sweep.notes = [&](const SweepResult& result) {
+        const PaperVerdict verdict = judge(figure.claim, result);
+        const std::vector<std::string> sentences = sentences_of(figure, verdict);
+        record.findings.push_back(
+            {result.name, verdict_word(verdict.state), sentences, picture_of(figure, result)});
+        return sentences;
     };
     run_sweep(sweep);
+    write_figure_record(record, sweep.out);
 }
 
 void run_figure(FigureOptions options) {
     if (options.list) {
-        print_list();
+        options.json ? print_list_as_json() : print_list();
         return;
     }
     if (options.name.empty())
@@ -309,6 +342,12 @@ void run_figure(FigureOptions options) {
 
 }  // namespace
 
+std::string command_of(const Figure& figure) {
+    if (figure.from == Figure::From::elsewhere) return std::string(figure.options);
+    return fmt::format("keyhole figure {}{}{} --out OUT", figure.name, figure.options.empty() ? "" : " ",
+                       figure.options);
+}
+
 void add_figure_command(CLI::App& app) {
     auto options = std::make_shared<FigureOptions>();
     CLI::App* command =
@@ -316,6 +355,7 @@ void add_figure_command(CLI::App& app) {
     command->add_option("name", options->name, "such as tova-3; see --list");
     command->add_flag("--list", options->list,
                       "say of each figure what it shows, the paper's finding, the command and its minutes");
+    command->add_flag("--json", options->json, "the list as JSON")->needs("--list");
     command->add_option("--from", options->from,
                         "folder of a run with run.json and attention.npy (keyformer-3a, 3b, 11)");
     command->add_option("--of-lane", options->lane, "lane of that run")->transform(number_from(0));

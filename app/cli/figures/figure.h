@@ -22,6 +22,8 @@ struct PaperVerdict {
 };
 /// Returns "Holds: ...", "Does not hold: ..." and so on; empty for none.
 std::string verdict_text(const PaperVerdict& verdict);
+/// Returns the word of FigureRecord for it.
+std::string verdict_word(PaperVerdict::State state);
 
 /// What a paper finds, in a form that a sweep can decide.
 struct PaperClaim {
@@ -70,6 +72,8 @@ struct Figure {
 };
 
 const std::vector<Figure>& figures();
+/// Returns the command line that makes a figure, with OUT for its folder.
+std::string command_of(const Figure& figure);
 
 /// Decides a claim by the results of a sweep: pairs of lanes, question by question, with 95 % intervals.
 PaperVerdict judge(const PaperClaim& claim, const SweepResult& result);

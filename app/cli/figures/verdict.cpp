@@ -183,6 +183,22 @@ std::string verdict_text(const PaperVerdict& verdict) {
     return "";
 }
 
+std::string verdict_word(State state) {
+    switch (state) {
+        case State::none:
+            break;
+        case State::holds:
+            return "holds";
+        case State::fails:
+            return "fails";
+        case State::open:
+            return "open";
+        case State::unseen:
+            return "unseen";
+    }
+    return "none";
+}
+
 PaperVerdict judge(const PaperClaim& claim, const SweepResult& result) {
     if (claim.kind == PaperClaim::Kind::none || result.points.empty()) return {};
     const double full = result.points.front().score.accuracy.value;

@@ -1,0 +1,67 @@
+#include "app/base/figure_record.h"
+
+#include "engine/base/json_field.h"
+#include "engine/base/mapped_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace keyhole {
+
+namespace {
+
+constexpr std::size_t kMostBytes = 1 << 20, kMostText = 4096, kMostEntries = 64;
+
+std::vector<std::string> texts(const JsonField& list) {
+    std::vector<std::string> read;
+    for (std::size_t i = 0; i < list.size(kMostEntries); ++i) read.push_back(list.at(i).text(kMostText));
+    return read;
+}
+
+FigureRecord::Finding finding_of(const JsonField& in) {
+    static constexpr std::array<std::string_view, 5> kVerdicts = {"holds", "fails", "open", "unseen", "none"};
+    FigureRecord::Finding finding;
+    finding.task = in["task"].text(kMostText);
+    finding.verdict = in["verdict"].text(kMostText);
+    if (std::ranges::find(kVerdicts, finding.verdict) == kVerdicts.end())
+        in["verdict"].wanted("holds, fails, open, unseen or none");
+    finding.sentences = texts(in["sentences"]);
+    finding.picture = in["picture"].text(kMostText);
+    if (finding.picture.empty() || finding.picture.find('/') != std::string::npos)
+        in["picture"].wanted("the name of a file in the same folder");
+    return finding;
+}
+
+}  // namespace
+
+void write_figure_record(const FigureRecord& record, const std::filesystem::path& folder) {
+    nlohmann::json findings = nlohmann::json::array();
+    for (const FigureRecord::Finding& finding : record.findings)
+        findings.push_back({{"task", finding.task},
+                            {"verdict", finding.verdict},
+                            {"sentences", finding.sentences},
+                            {"picture", finding.picture}});
+    const nlohmann::json json = {
+        {"figure", record.figure}, {"models", record.models}, {"findings", findings}};
+    write_text_file(folder / kFigureRecordName,
+                    json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+FigureRecord read_figure_record(const std::filesystem::path& folder) {
+    const std::filesystem::path file = folder / kFigureRecordName;
+    const std::string name = file.string();
+    const nlohmann::json root = parse_json(read_text_file(file, kMostBytes), name);
+    const JsonField in(root, name);
+    FigureRecord record;
+    record.figure = in["figure"].text(kMostText);
+    record.models = texts(in["models"]);
+    const JsonField findings = in["findings"];
+    for (std::size_t i = 0; i < findings.size(kMostEntries); ++i)
+        record.findings.push_back(finding_of(findings.at(i)));
+    if (record.findings.empty()) findings.wanted("at least one finding");
+    return record;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,31 @@
+/// What `keyhole figure` found, kept as figure.json beside its pictures. Any thread; knows no window.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+struct FigureRecord {
+    /// What one set of questions, or the run, says.
+    struct Finding {
+        std::string task;     ///< empty: a run or a text
+        std::string verdict;  ///< "holds", "fails", "open" (cannot be told), "unseen" (on this model), "none"
+        std::vector<std::string> sentences;  ///< those below the picture
+        std::string picture;                 ///< its file name without an ending
+    };
+    std::string figure;               ///< "tova-3"
+    std::vector<std::string> models;  ///< as typed; empty: the demo model
+    std::vector<Finding> findings;    ///< one or more
+};
+
+inline constexpr std::string_view kFigureRecordName = "figure.json";
+
+/// Throws Error(io).
+void write_figure_record(const FigureRecord& record, const std::filesystem::path& folder);
+/// Throws Error(io), and Error(bad_file) that names file and field.
+FigureRecord read_figure_record(const std::filesystem::path& folder);
+
+}  // namespace keyhole
