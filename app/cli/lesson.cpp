@@ -16,6 +16,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/figure/image.h"
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <unistd.h>

@@ -9,6 +9,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

@@ -10,6 +10,8 @@
 #include "engine/base/json_text.h"
 #include "engine/figure/curves.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <span>
 

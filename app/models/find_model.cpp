@@ -6,6 +6,8 @@
 #include "engine/model/folder_files.h"
 #include "engine/policy/spec_text.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <optional>

@@ -4,6 +4,8 @@
 #include "app/state/lesson_steps.h"
 #include "engine/base/index.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>

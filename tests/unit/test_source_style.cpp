@@ -56,5 +56,26 @@ TEST(SourceStyle, LinesAreWithin110Columns) {
         expect_short_lines(reference::source_folder() / file, false);  // README's tables are narrow too
 }
 
+// fmt 9 of Debian 12 has fmt::join in format.h; fmt 11 has it in ranges.h alone.
+TEST(SourceStyle, WhatJoinsIncludesItsHeader) {
+    int n_files = 0;
+    for (const char* folder : {"app", "engine", "tests"})
+        for (const auto& entry : fs::recursive_directory_iterator(reference::source_folder() / folder)) {
+            const fs::path& path = entry.path();
+            if (path.extension() != ".h" && path.extension() != ".cpp") continue;
+            std::ifstream file(path);
+            bool joins = false, includes = false;
+            for (std::string line; std::getline(file, line);) {
+                includes = includes || line == "#include <fmt/ranges.h>";
+                joins = joins || line.find(
+                                     "fmt::"
+                                     "join(") != std::string::npos;
+            }
+            n_files += joins ? 1 : 0;
+            EXPECT_TRUE(includes || !joins) << path.string() << " lacks #include <fmt/ranges.h>";
+        }
+    EXPECT_GT(n_files, 10);
+}
+
 }  // namespace
 }  // namespace keyhole::test_source_style
