@@ -316,6 +316,27 @@ CurvePlot sweep_plot(const SweepResult& result, const SweepQuantity& quantity,
     return plot;
 }
 
+namespace {
+
+/// Returns "0.93 (0.91 to 0.95)".
+std::string estimate_text(const Estimate& estimate, double times, int decimals) {
+    return fmt::format("{:.{}f} ({:.{}f} to {:.{}f})", times * estimate.value, decimals,
+                       times * estimate.interval.low, decimals, times * estimate.interval.high, decimals);
+}
+
+/// Returns what a cell of a depth map says to a pointer.
+std::string depth_note(const std::string& lane, const SweepResult& cell, const LaneScore& score,
+                       bool is_first) {
+    std::string words = fmt::format("{}; depth {} %, {} tokens: {} % right, {} questions", lane, cell.depth,
+                                    cell.length, estimate_text(score.accuracy, 100, 0), score.n_questions);
+    if (!is_first)
+        words +=
+            fmt::format("; against the first lane {} %", estimate_text(score.accuracy_difference, 100, 0));
+    return words;
+}
+
+}  // namespace
+
 ValueMap sweep_map(const SweepResult& result, const SweepQuantity& quantity) {
     KH_ASSERT(result.varies.size() >= 2);
     CurvePlot names;
@@ -344,9 +365,13 @@ ValueMap sweep_map(const SweepResult& result, const SweepQuantity& quantity) {
         const auto index = [](const std::vector<std::string>& list, const std::string& value) {
             return to_index(std::find(list.begin(), list.end(), value) - list.begin());
         };
-        panel->values[index(map.rows, point.values[1]) * map.columns.size() +
-                      index(map.columns, point.values[0])] =
-            static_cast<float>(quantity.of(point.score).value);
+        const std::size_t at =
+            index(map.rows, point.values[1]) * map.columns.size() + index(map.columns, point.values[0]);
+        const Estimate estimate = quantity.of(point.score);
+        panel->values[at] = static_cast<float>(estimate.value);
+        panel->notes.resize(panel->values.size());
+        panel->notes[at] = fmt::format("{}; {} {}, {} {}: {}", title, map.column_label, point.values[0],
+                                       map.row_label, point.values[1], estimate_text(estimate, 1, 4));
     }
     return map;
 }
@@ -413,7 +438,8 @@ ValueMap depth_map(std::span<const SweepResult> cells) {
     if (!several) map.texts.subtitle = first.points.front().model;
     map.texts.caption = fmt::format(
         "Share of right answers of {} questions a cell; depth 0 % is the beginning of the text, 100 % its "
-        "end. Intervals, paired with the first lane, are in table.csv.",
+        "end. Intervals of 95 %, paired with the first lane, are in table.csv, and in the SVG at the cell "
+        "under the pointer.",
         first.points.front().score.n_questions);
     map.row_label = "depth, %";
     map.column_label = "length of the text, tokens";
@@ -427,8 +453,12 @@ ValueMap depth_map(std::span<const SweepResult> cells) {
         panel.title =
             (several ? point.model + " · " : "") + lane_label(point.lane, point.values, first.varies);
         panel.values.assign(map.rows.size() * map.columns.size(), static_cast<float>(kNone));
-        for (const SweepResult& cell : cells)
-            panel.values[grid.at(cell)] = static_cast<float>(100 * cell.points[i].score.accuracy.value);
+        panel.notes.resize(panel.values.size());
+        for (const SweepResult& cell : cells) {
+            const LaneScore& score = cell.points[i].score;
+            panel.values[grid.at(cell)] = static_cast<float>(100 * score.accuracy.value);
+            panel.notes[grid.at(cell)] = depth_note(panel.title, cell, score, i == 0);
+        }
     }
     return map;
 }

@@ -60,6 +60,10 @@ class Canvas {
     virtual void cells(int x, int y, int width, int height,
                        const std::function<void(CellPainter&)>& paint) = 0;
 
+    /// Gives a place words that show while the pointer is on it. Pictures without a pointer ignore them.
+    virtual void note(double /*x*/, double /*y*/, double /*width*/, double /*height*/,
+                      const std::string& /*words*/) {}
+
     void outline(double x, double y, double width, double height, Rgb8 color);
     void swatch(int x, int y, int width, int height, const CellFill& fill);
 

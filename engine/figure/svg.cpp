@@ -100,6 +100,13 @@ class SvgCanvas final : public Canvas {
             x, y, width, height, base64(encode_png(image)));
     }
 
+    void note(double x, double y, double width, double height, const std::string& words) override {
+        body_ += fmt::format(
+            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" "
+            "pointer-events=\"all\"><title>{}</title></rect>\n",
+            number(x), number(y), number(width), number(height), escape_xml(words));
+    }
+
     std::string take() const {
         std::string out = fmt::format(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {} {}\" "

@@ -114,6 +114,11 @@ void draw_cells(Canvas& canvas, const ValueMap& map, const ValuePanel& panel, co
                 canvas.text(x + (p.cell_width - gap) / 2, y + p.cell_height / 2 + 4, text,
                             with(kMapTick, ink_on(color), TextAlign::center));
         }
+    for (std::size_t i = 0; i < panel.notes.size(); ++i)
+        if (!panel.notes[i].empty())
+            canvas.note(left + p.cell_width * static_cast<double>(i % map.columns.size()),
+                        top + p.cell_height * static_cast<double>(i / map.columns.size()), p.cell_width,
+                        p.cell_height, panel.notes[i]);
     canvas.outline(left - 1, top - 1, p.panel_width + 1, p.panel_height + 1, canvas.colors().line);
 }
 
@@ -182,7 +187,8 @@ Rgb8 ink_on(Rgb8 color) {
 
 Drawing value_map_drawing(const ValueMap& map) {
     for (const ValuePanel& panel : map.panels)
-        KH_ASSERT(panel.values.size() == map.rows.size() * map.columns.size());
+        KH_ASSERT(panel.values.size() == map.rows.size() * map.columns.size() &&
+                  (panel.notes.empty() || panel.notes.size() == panel.values.size()));
     Drawing drawing;
     drawing.scale = map.width > 0 ? std::max(map.width / kUsualWidth, kLeastScale) : 1;
     drawing.width = map.width > 0 ? map.width : static_cast<int>(kUsualWidth);

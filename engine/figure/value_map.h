@@ -14,6 +14,8 @@ namespace keyhole {
 struct ValuePanel {
     std::string title;
     std::vector<float> values = {};  ///< [rows, columns], the first row on top; NaN: no value
+    /// [rows, columns] or empty: words that an SVG shows at the cell under the pointer
+    std::vector<std::string> notes = {};
 };
 
 struct ValueMap {

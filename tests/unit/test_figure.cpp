@@ -569,7 +569,8 @@ TEST(ValueMaps, CellsHaveTheColourAndTheNumberOfTheirValue) {
     ValueMap map;
     map.rows = {"0", "50"};
     map.columns = {"128", "256", "512"};
-    map.panels = {{"full", {100, 100, 100, 100, 100, 100}}, {"h2o", {0, 25, 50, 75, 100, NAN}}};
+    map.panels = {{"full", {100, 100, 100, 100, 100, 100}},
+                  {"h2o", {0, 25, 50, 75, 100, NAN}, {"", "25 % <of 4>", "", "", "", ""}}};
     map.scale = {Colormap::cividis, false, false, 0, 100};
     const Drawing drawing = value_map_drawing(map);
     const std::string svg = body_of(drawing.svg());
@@ -582,6 +583,16 @@ TEST(ValueMaps, CellsHaveTheColourAndTheNumberOfTheirValue) {
     ASSERT_EQ(std::sscanf(svg.c_str() + svg.rfind("x=\"", at), "x=\"%lf\" y=\"%lf\"", &x, &y), 2);
     EXPECT_EQ(image.at(static_cast<int>(x) + 12, static_cast<int>(y) - 4), color_of(map.scale, 25));
     EXPECT_NE(color_of(map.scale, 25), color_of(map.scale, 75));
+    // The note lies on the cell, and there is one.
+    const std::size_t note = svg.find("<title>25 % &lt;of 4&gt;</title>");
+    ASSERT_NE(note, std::string::npos);
+    EXPECT_EQ(svg.find("<title>", note + 1), std::string::npos);
+    double left = 0, top = 0, width = 0, height = 0;
+    ASSERT_EQ(
+        std::sscanf(svg.c_str() + svg.rfind("<rect", note),
+                    "<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" height=\"%lf\"", &left, &top, &width, &height),
+        4);
+    EXPECT_TRUE(left < x && x < left + width && top < y - 4 && y - 4 < top + height);
 }
 
 TEST(ValueMaps, NumbersCanBeReadOnEveryColour) {

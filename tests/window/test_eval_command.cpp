@@ -228,6 +228,19 @@ TEST_F(EvalCommand, MapsATaskByDepthAndLength) {
     const std::string svg = read("m/needle-depth.svg");
     for (const char* words : {">window:budget=16<", ">400<", ">100<", "depth, %"})
         EXPECT_NE(svg.find(words), std::string::npos) << words;
+    // Every cell says its interval, and that of the pair with the first lane, to a pointer.
+    for (const char* lane : {"full", "window:budget=16"})
+        for (const char* place : {"depth 0 %, 300 tokens", "depth 100 %, 400 tokens"}) {
+            const std::size_t at = svg.find(fmt::format("<title>{}; {}: ", lane, place));
+            ASSERT_NE(at, std::string::npos) << lane << place;
+            double share = 0, low = 0, high = 0;
+            ASSERT_EQ(std::sscanf(svg.c_str() + svg.find(": ", at),
+                                  ": %lf (%lf to %lf) %% right, 2 questions", &share, &low, &high),
+                      3);
+            EXPECT_TRUE(low <= share && share <= high && low < high) << low << " " << share << " " << high;
+            const bool paired = svg.substr(at, svg.find('<', at + 1) - at).find("first lane") != svg.npos;
+            EXPECT_EQ(paired, lane[0] == 'w');
+        }
     const std::string before = read("m/answers.csv");
     ASSERT_EQ(run(sweep), 0) << output_;
     EXPECT_EQ(read("m/answers.csv"), before);
