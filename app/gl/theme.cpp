@@ -213,7 +213,7 @@ Fonts add_fonts(float scale, const std::vector<SystemFont>& others) {
     fonts.book = add_font("DejaVu Sans:style=Book", std::round(14.5f * scale), others);
     fonts.bold = add_font("DejaVu Sans:style=Bold", std::round(14.5f * scale), others);
     fonts.small = add_font("DejaVu Sans:style=Book", std::round(12.0f * scale), others);
-    fonts.large = add_font("DejaVu Sans:style=Book", std::round(18.0f * scale), others);
+    fonts.large = add_font("DejaVu Sans:style=Book", std::round(20.0f * scale), others);
     return fonts;
 }
 

@@ -129,12 +129,16 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
     }
     {
         const ScopedChild lines("answers", {0, -ImGui::GetFrameHeightWithSpacing()}, false, 0);
-        float name_width = 0;
+        float name_width = 0, answer_width = 0;
         for (const ShownAnswer& shown : panel.answers) {
             const std::string title = app.run.lane_editor.title(shown.lane);
             name_width = std::max(name_width, ImGui::CalcTextSize(title.c_str()).x);
+            answer_width = std::max(answer_width, ImGui::CalcTextSize(shown.answer.text.c_str()).x);
         }
-        name_width = std::min(name_width + context.px(18), ImGui::GetContentRegionAvail().x * 0.35f);
+        // Beside short answers there is room for long names.
+        const float room = ImGui::GetContentRegionAvail().x;
+        name_width = std::min(name_width + context.px(18),
+                              std::max(room * 0.35f, room - answer_width - context.px(110)));
         for (const ShownAnswer& shown : panel.answers) draw_answer(context, shown, name_width);
     }
     const ScopedFont font(context.fonts.small);

@@ -33,7 +33,9 @@ struct Plan {
 
 constexpr float kGap = 6, kTimeHeight = 46;
 
-Plan plan_of(const ViewState& view, float wide, float high, float answers) {
+/// looked: the pane that a lesson looks at.
+Plan plan_of(const ViewState& view, bool large, std::string_view looked, float wide, float high,
+             float answers) {
     constexpr float kFocus = 350, kPair = 560;  // least widths of the focused head, and of two beside
     const bool compares = view.arrangement == Arrangement::compare;
     const auto chosen = [](float by_user, float by_window) { return by_user > 0 ? by_user : by_window; };
@@ -41,24 +43,27 @@ Plan plan_of(const ViewState& view, float wide, float high, float answers) {
     Plan plan;
     plan.left = chosen(view.left_width, std::clamp(wide * 0.19f, 236.0f, 330.0f));
     plan.right = chosen(view.right_width, std::clamp(wide * 0.22f, 252.0f, 380.0f));
-    const float centre = wide - plan.left - plan.right - 4 * kGap;
-    if (centre < (compares ? kPair : kFocus)) {
+    const float beside = wide - plan.left - 4 * kGap;
+    if (view.right_width == 0 && (looked == "measures" || looked == "doctor" || looked == "details"))
+        plan.right = std::max(plan.right, std::min(wide * 0.42f, beside - kFocus));
+    // Two maps side by side leave a class no use for a third column.
+    if (beside - plan.right < (compares ? kPair : kFocus) || (compares && looked == "compare")) {
         plan.right_column = plan.atlas_below = plan.curves_below = false;
         plan.right = -kGap;
         plan.left = std::min(plan.left, std::max(wide - kFocus, wide * 0.45f));
     }
     const float words = wide - plan.left - 3 * kGap;
-    plan.answers_beside = words >= (view.arrangement == Arrangement::teach ? 480 : 620);
+    plan.answers_beside = words >= (large ? 480 : 620);
     const float by_itself =
         plan.answers_beside ? std::clamp(answers, 130.0f, 230.0f) : std::clamp(answers + 90, 190.0f, 270.0f);
     // For a projector the answers come first.
-    const float least = view.arrangement == Arrangement::teach ? 330 : 400;
+    const float least = large ? 330 : 400;
     if (middle >= least) plan.text = std::min(chosen(view.text_height, by_itself), middle - 140);
     const float below = middle - plan.text - kGap;
     plan.atlas_below = plan.atlas_below && middle >= 420;
     plan.curves_below = plan.curves_below && below >= 380;
-    plan.curves =
-        std::min(chosen(view.curves_height, std::clamp(below * 0.42f, 150.0f, 300.0f)), below - 120);
+    const float curves = looked == "measures" ? below * 0.7f : std::clamp(below * 0.42f, 150.0f, 300.0f);
+    plan.curves = std::min(chosen(view.curves_height, curves), below - 120);
     return plan;
 }
 
@@ -106,7 +111,8 @@ void draw_story(Panels& panels, const PanelContext& context, const Plan& plan) {
     const float gap = context.px(10);
     const ImVec2 text =
         plan.answers_beside
-            ? ImVec2(std::floor((room.x - gap) * 0.57f), room.y)
+            ? ImVec2(std::floor((room.x - gap) * (lesson_looks_at(context) == "answers" ? 0.42f : 0.57f)),
+                     room.y)
             : ImVec2(room.x, std::floor(std::max(room.y * 0.5f, room.y - answers_height(context))));
     constexpr ImGuiWindowFlags kStill = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
     {
@@ -134,8 +140,19 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const float status_height = std::round(22 * s), time_height = std::round(kTimeHeight * s);
 
     begin_whole_window(size, gap);
-    const float words = lesson_looks_at_text(context) ? 230 : 0;
-    const Plan plan = plan_of(view, size.x / s, size.y / s, std::max(answers_height(context) / s, words));
+    const std::string_view looked = lesson_looks_at(context);
+    const float words = looked == "text" ? 230 : 0;
+    const Plan plan = plan_of(view, app.for_projector(), looked, size.x / s, size.y / s,
+                              std::max(answers_height(context) / s, words));
+    // What a class looks at has no small print.
+    Fonts readable = context.fonts;
+    readable.small = readable.book;
+    const PanelContext from_afar{
+        app,           context.run_action, context.painters, readable, context.shared,
+        context.scale, context.frame_scale};
+    const auto in = [&](std::string_view pane) -> const PanelContext& {
+        return looked == pane ? from_afar : context;
+    };
     draw_menus(panels.top, context);
     draw(panels.top, context);
 
@@ -156,13 +173,15 @@ void lay_out(Panels& panels, const PanelContext& context) {
         body();
     };
     constexpr ImGuiWindowFlags kStill = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
-    const Turn lanes{SidePane::lanes, "Lanes", 0, [&] { draw(panels.lanes, context); }};
+    const Turn lanes{SidePane::lanes, "Lanes", 0, [&] { draw(panels.lanes, in("lanes")); }};
     const Turn atlas{SidePane::atlas, "Atlas", ImGuiWindowFlags_NoScrollbar,
-                     [&] { draw(panels.atlas, context); }};
+                     [&] { draw(panels.atlas, in("atlas")); }};
     const Turn curves{SidePane::curves, "Curves", ImGuiWindowFlags_NoScrollbar,
-                      [&] { draw(panels.curves, context); }};
-    const Turn info{SidePane::info, "Info", 0, [&] { draw(panels.inspector, context); }};
-    const Turn text{SidePane::text, "Text", kStill, [&] { draw_story(panels, context, plan); }};
+                      [&] { draw(panels.curves, in("measures")); }};
+    const Turn info{SidePane::info, "Info", 0,
+                    [&] { draw(panels.inspector, in(looked == "doctor" ? "doctor" : "details")); }};
+    const Turn text{SidePane::text, "Text", kStill,
+                    [&] { draw_story(panels, in(looked == "answers" ? "answers" : "text"), plan); }};
     const auto turns_in = [&](const char* id, std::vector<Turn> turns, float x, float y, float width,
                               float height) {
         pane(
@@ -177,9 +196,10 @@ void lay_out(Panels& panels, const PanelContext& context) {
         const float n_layers = model != nullptr ? static_cast<float>(model->n_layers) : 8,
                     n_heads = model != nullptr ? static_cast<float>(model->n_heads) : 8;
         const float squares = (left_width - 46 * s) / n_heads * n_layers + 62 * s;
-        atlas_height = std::round(
-            std::clamp(view.atlas_height > 0 ? view.atlas_height * s : std::min(squares, middle * 0.5f),
-                       100 * s, middle - 120 * s));
+        atlas_height = std::round(std::clamp(view.atlas_height > 0 ? view.atlas_height * s
+                                             : looked == "atlas"   ? squares
+                                                                   : std::min(squares, middle * 0.5f),
+                                             100 * s, middle - 120 * s));
         pane("lanes", gap, top, left_width, middle - atlas_height - gap, lanes.draw, lanes.flags);
         pane("atlas", gap, middle_end - atlas_height, left_width, atlas_height, atlas.draw, atlas.flags);
     } else {
@@ -192,15 +212,15 @@ void lay_out(Panels& panels, const PanelContext& context) {
     if (plan.text > 0)
         pane(
             "strip", centre_left, top, size.x - gap - centre_left, text_height,
-            [&] { draw_story(panels, context, plan); }, kStill);
+            [&] { draw_story(panels, in(looked == "answers" ? "answers" : "text"), plan); }, kStill);
     const float below = middle_end - below_text, centre = centre_right - centre_left;
     if (side_by_side)
         pane(
-            "compare", centre_left, below_text, centre, below, [&] { draw(panels.compare, context); },
+            "compare", centre_left, below_text, centre, below, [&] { draw(panels.compare, in("compare")); },
             kStill);
     else
         pane(
-            "heatmap", centre_left, below_text, centre, below, [&] { draw(panels.heatmap, context); },
+            "heatmap", centre_left, below_text, centre, below, [&] { draw(panels.heatmap, in("head")); },
             kStill);
     const float curves_height = std::round(plan.curves * s);
     if (plan.right_column && plan.curves_below) {
@@ -213,7 +233,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
     }
     pane(
         "time", gap, bottom - time_height, size.x - 2 * gap, time_height - gap / 2,
-        [&] { draw(panels.time, context); }, kStill);
+        [&] { draw(panels.time, in("time")); }, kStill);
     ImGui::SetCursorScreenPos({gap + 4 * s, bottom + std::round(3 * s)});
     draw_status(context);
 

@@ -83,7 +83,8 @@ void draw_measure(const PanelContext& context) {
     if (about.needs_shadow && !all_shadowed && app.run.live())
         command_button(context, "shadow", "measure all lanes");
     else
-        dim_text(context, "mean over heads");
+        dim_text(context, about.measure == "kl" || about.measure == "entropy" ? measure(about.measure).unit
+                                                                              : "mean over heads");
     draw_measure_plot(context, app.view.measure_curve, ImGui::GetContentRegionAvail(), true);
 }
 

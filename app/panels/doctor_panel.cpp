@@ -1,6 +1,7 @@
 #include "app/panels/doctor_panel.h"
 
 #include "engine/analysis/doctor.h"
+#include "app/panels/wrapped_field.h"
 #include "app/state/memory_use.h"
 
 #include <algorithm>
@@ -128,22 +129,34 @@ void draw_doctor_line(const PanelContext& context) {
     const AppState& app = context.app;
     const DoctorWatch::Verdict verdict = app.doctor.verdict();
     const bool broken = verdict.n_broken > 0;
+    const ImVec2 corner = ImGui::GetCursorScreenPos();
     heading(context, "Doctor");
-    ImGui::SameLine();
     const std::string text =
         broken ? fmt::format("BROKEN in lane {}: {}", verdict.lane, verdict.fault.name)
                : fmt::format("{} checks pass, {} do not apply", verdict.n_hold, verdict.n_unknown);
     const bool pressed = [&] {
         const ScopedFont font(context.fonts.small);
         const ScopedColor color(ImGuiCol_Text, broken ? theme::colors().fault : theme::colors().good);
-        const float width = ImGui::GetContentRegionAvail().x;
-        return ImGui::Selectable((fitted(text, width) + "##doctor").c_str(), false, 0, {width, 0});
+        ImGui::SameLine();
+        float width = ImGui::GetContentRegionAvail().x;
+        std::string label = fitted(text, width);
+        if (app.for_projector() && label != text) {  // nobody hovers there, so all of it is said below
+            ImGui::NewLine();
+            width = ImGui::GetContentRegionAvail().x;
+            WrappedText lines;
+            lines.set(text, width, drawn_width);
+            label = lines.shown();
+        }
+        return ImGui::Selectable((label + "##doctor").c_str(), false, 0, {width, 0});
     }();
     mark_item(context, "doctor line");
     tooltip(context,
             (broken ? fmt::format("lane {}: {}\n\n", verdict.lane, verdict.fault.detail) : "") +
                 verdict.each +
                 fmt::format("\n\nOver all lanes after step {}. Click for each lane (F5).", app.view.row));
+    if (broken && app.for_projector()) small_words(context, verdict.fault.detail);
+    mark_area(context, "doctor verdict", corner,
+              {ImGui::GetWindowPos().x + ImGui::GetWindowContentRegionMax().x, ImGui::GetItemRectMax().y});
     if (!pressed) return;
     if (broken) run(context, fmt::format("lane.focus {}", verdict.lane));
     if (app.dialog != Dialog::doctor) run(context, "doctor");

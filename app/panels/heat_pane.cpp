@@ -333,7 +333,7 @@ HeatView placed_heat(const AppState& app, int n, CanvasPoint canvas) {
 }  // namespace
 
 float heat_scale_width(const PanelContext& context) {
-    return context.px(70);
+    return context.px(context.from_afar() ? 92 : 70);
 }
 
 void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const HeatPane& pane) {

@@ -16,7 +16,7 @@ namespace {
 /// Draws the most likely tokens of `n` lanes, a line a rank.
 void draw_candidates(const PanelContext& context, int first, int n) {
     const AppState& app = context.app;
-    const bool teaches = app.view.arrangement == Arrangement::teach;  // few and large
+    const bool teaches = app.for_projector();  // few and large
     const ScopedFont font(teaches ? context.fonts.book : context.fonts.small);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     for (std::size_t k = 0; k < (teaches ? 5u : 10u); ++k) {
@@ -130,7 +130,7 @@ void draw_memory(const PanelContext& context) {
 
 /// Plots the retained share of the watched words for a projector, where the curves have no pane.
 void draw_watched_curve(const PanelContext& context) {
-    if (context.app.view.arrangement != Arrangement::teach || !context.app.view.watched) return;
+    if (!context.app.for_projector() || !context.app.view.watched) return;
     heading(context, "Watched words");
     {
         const ScopedChild child("watched", {0, context.px(150)}, false, ImGuiWindowFlags_NoScrollbar);
@@ -166,7 +166,7 @@ void draw(InspectorPanel&, const PanelContext& context) {
                                ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
         draw_cell_view(context);
     }
-    if (context.app.view.arrangement != Arrangement::teach) {
+    if (!context.app.for_projector()) {
         draw_memory(context);
         ImGui::Dummy({0, context.px(6)});
     }

@@ -90,7 +90,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
     const ScopedClip clip(min, {min.x + width, min.y + context.px(1400)});
     // Heading: the lane's name and main measures.
     const float right = min.x + width - pad;
-    const bool brief = app.view.arrangement == Arrangement::teach;
+    const bool brief = app.for_projector();
     heading(context, fmt::format("{}  {}", index, preset_name(preset)));
     float kept_width = 0;
     if (record != nullptr) {
@@ -100,8 +100,8 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
         const ScopedFont font(context.fonts.small);
         const float text_width = ImGui::CalcTextSize(kept.c_str()).x;
         kept_width = text_width + pad;
-        list.AddText({right - text_width, min.y + pad * 0.7f + context.px(2)}, theme::colors().dim,
-                     kept.c_str());
+        list.AddText({right - text_width, min.y + pad * 0.7f + context.px(context.from_afar() ? 0 : 2)},
+                     theme::colors().dim, kept.c_str());
     }
     if (brief) {  // all in one line, so that three lanes fit on a projector
         ImGui::SameLine(0, context.px(10));
@@ -137,7 +137,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
 
 void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
     const AppState& app = context.app;
-    const bool focused = app.view.lane == index, brief = app.view.arrangement == Arrangement::teach;
+    const bool focused = app.view.lane == index, brief = app.for_projector();
     const ScopedId id(index);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const float width = ImGui::GetContentRegionAvail().x, pad = context.px(9);
@@ -179,7 +179,7 @@ void say_that_nothing_left(const PanelContext& context) {
 
 void draw(LanesPanel& panel, const PanelContext& context) {
     const AppState& app = context.app;
-    if (app.view.arrangement == Arrangement::teach) {  // the menu has the other buttons
+    if (app.for_projector()) {  // the menu has the other buttons
         say_that_nothing_left(context);
         for (int i = 0; i < app.run.lane_editor.n_lanes(); ++i) {
             draw_card(panel, context, i);

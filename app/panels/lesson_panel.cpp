@@ -41,7 +41,7 @@ Box pane_box(const PanelContext& context, std::string_view pane) {
          {"details", "pane inspector"},
          {"measures", "pane curves"},
          {"time", "pane time"},
-         {"doctor", "doctor line"}}};
+         {"doctor", "doctor verdict"}}};
     for (const auto& [name, item] : kItems) {
         if (name != pane) continue;
         for (const std::string_view place :
@@ -77,17 +77,22 @@ std::vector<Box> token_boxes(const PanelContext& context, const LessonState& les
     return boxes;
 }
 
-/// Covers what the lanes answer, since the class is asked to predict it.
-void cover_answers(const PanelContext& context, ImDrawList& list) {
-    const Box answers = item_box(context, "pane answers");
-    if (answers.empty()) return;
-    list.AddRectFilled(answers.min, answers.max, theme::colors().panel, context.px(4));
-    const char* const words = "The answers are covered until the reveal.";
+bool measures(const LessonStep& step, std::string_view measure) {
+    return std::any_of(step.claims.begin(), step.claims.end(),
+                       [&](const Claim& claim) { return claim.measure == measure; });
+}
+
+/// Covers what the class is asked to predict, if the step measures it.
+void cover(const PanelContext& context, ImDrawList& list, std::string_view measure, std::string_view item,
+           const char* words) {
+    const Box box = item_box(context, item);
+    if (box.empty() || !measures(context.app.lesson.at(), measure)) return;
+    list.AddRectFilled(box.min, box.max, theme::colors().panel, context.px(4));
     const ImVec2 size = ImGui::CalcTextSize(words);
-    list.PushClipRect(answers.min, answers.max);
-    list.AddText({std::max(answers.min.x, (answers.min.x + answers.max.x - size.x) / 2),
-                  (answers.min.y + answers.max.y - size.y) / 2},
-                 theme::colors().dim, words);
+    list.PushClipRect(box.min, box.max);
+    list.AddText(
+        {std::max(box.min.x, (box.min.x + box.max.x - size.x) / 2), (box.min.y + box.max.y - size.y) / 2},
+        theme::colors().dim, words);
     list.PopClipRect();
 }
 
@@ -115,13 +120,20 @@ void draw_look(const PanelContext& context, float width) {
     const LessonStep& step = lesson.at();
     const bool hides = step.predict && !lesson.revealed && !lesson.edits;
     const ImU32 shade = theme::faded(theme::colors().window, hides ? 0.9f : 0.5f);
-    list.AddRectFilled({0, 0}, {end.x, low.y}, shade);
-    list.AddRectFilled({0, high.y}, end, shade);
-    list.AddRectFilled({0, low.y}, {low.x, high.y}, shade);
-    list.AddRectFilled({high.x, low.y}, {end.x, high.y}, shade);
-    if (hides && std::any_of(step.claims.begin(), step.claims.end(),
-                             [](const Claim& claim) { return claim.measure == "answer"; }))
-        cover_answers(context, list);
+    // Beside the text the class sees what the lanes answered.
+    Box clear{low, high};
+    if (const Box answers = item_box(context, "pane answers");
+        lesson.revealed && step.look.pane == "text" && measures(step, "answer") && !answers.empty())
+        clear = {{std::min(low.x, answers.min.x), std::min(low.y, answers.min.y)},
+                 {std::max(high.x, answers.max.x), std::max(high.y, answers.max.y)}};
+    list.AddRectFilled({0, 0}, {end.x, clear.min.y}, shade);
+    list.AddRectFilled({0, clear.max.y}, end, shade);
+    list.AddRectFilled({0, clear.min.y}, {clear.min.x, clear.max.y}, shade);
+    list.AddRectFilled({clear.max.x, clear.min.y}, {end.x, clear.max.y}, shade);
+    if (hides) {
+        cover(context, list, "answer", "pane answers", "The answers are covered until the reveal.");
+        cover(context, list, "broken", "doctor verdict", "The verdict is covered until the reveal.");
+    }
     list.AddRect(low, high, theme::colors().warm, context.px(6), 0,
                  tokens.empty() ? thick : context.px(1.5f));
     for (const Box& token : tokens)
@@ -132,12 +144,21 @@ void draw_look(const PanelContext& context, float width) {
     ImGui::End();
 }
 
+/// Returns the text with blanks that no line breaks at before a % and after a ×, as in "× 2.6".
+std::string with_whole_numbers(std::string text) {
+    for (const auto& [parted, whole] : {std::pair{" %", "\u00A0%"}, std::pair{"× ", "×\u00A0"}})
+        for (std::size_t at = 0; (at = text.find(parted, at)) != std::string::npos;)
+            text.replace(at, std::string_view(parted).size(), whole);
+    return text;
+}
+
 /// Draws words in a font, wrapped at blanks: Dear ImGui would also break a number at its point.
 void words(const PanelContext& context, ImFont* font, std::string_view text,
            ImU32 color = theme::colors().text) {
     const ScopedFont in(font);
     WrappedText lines;
-    lines.set(context.app.glyphs.text(text), ImGui::GetContentRegionAvail().x, drawn_width);
+    lines.set(context.app.glyphs.text(with_whole_numbers(std::string(text))),
+              ImGui::GetContentRegionAvail().x, drawn_width);
     colored_text(color, lines.shown());
 }
 
@@ -279,7 +300,6 @@ void draw_claims(const PanelContext& context) {
     if (!all)
         words(context, context.fonts.bold, "This model does not show all of it: see the red lines.",
               theme::colors().fault);
-    const ScopedFont font(context.fonts.small);
     for (std::size_t i = 0; i < claims.size() && i < shown.size(); ++i) {
         const Measured& m = shown[i];
         const ImU32 color = m.pending ? theme::colors().dim
@@ -292,7 +312,7 @@ void draw_claims(const PanelContext& context) {
             if (const std::string now = measured_text(claims[i], lesson.now[i]);
                 now != measured_text(claims[i], m))
                 line += fmt::format(" (now {})", now);
-        words(context, context.fonts.small, line, theme::colors().dim);
+        words(context, context.fonts.book, line, theme::colors().dim);
     }
 }
 
@@ -311,13 +331,11 @@ void draw_play(LessonPanel& panel, const PanelContext& context) {
     }
     // Stands where the lane stands, unless a hand holds it.
     if (!panel.slides && play.lane < app.run.lane_editor.n_lanes()) {
-        const std::string spec = format_lane_spec(app.run.lane_editor.lanes()[to_index(play.lane)]);
-        const std::size_t at = spec.find(play.key + "=");
+        panel.slider = (play.low + play.high) / 2;
         double value = 0;
-        panel.slider = at != std::string::npos &&
-                               std::sscanf(spec.c_str() + at + play.key.size() + 1, "%lf", &value) == 1
-                           ? std::clamp(value, play.low, play.high)
-                           : (play.low + play.high) / 2;
+        for (const LaneSetting& set : lane_settings(app.run.lane_editor.lanes()[to_index(play.lane)]))
+            if (set.key == play.key && std::sscanf(set.value.c_str(), "%lf", &value) == 1)
+                panel.slider = std::clamp(value, play.low, play.high);
     }
     const bool whole = play.high - play.low > 4;
     float value = static_cast<float>(panel.slider);
@@ -354,7 +372,9 @@ void draw_step(LessonPanel& panel, const PanelContext& context) {
                   theme::colors().warm);
         draw_claims(context);
         if (step.play) draw_play(panel, context);
+        if (!panel.shows_reveal) ImGui::SetScrollHereY(1);  // in a small window it begins below
     }
+    panel.shows_reveal = lesson.revealed && !lesson.busy;
     if (lesson.shows_notes && (lesson.edits || !step.note.empty() || !lesson.lesson().note.empty())) {
         ImGui::Spacing();
         words(context, context.fonts.bold, "For the teacher", theme::colors().accent);
@@ -524,9 +544,10 @@ float lesson_width(const PanelContext& context) {
     return std::round(std::min(std::clamp(wide * 0.26f, context.px(300), context.px(440)), wide * 0.45f));
 }
 
-bool lesson_looks_at_text(const PanelContext& context) {
+std::string_view lesson_looks_at(const PanelContext& context) {
     const LessonState& lesson = context.app.lesson;
-    return lesson.shown && !lesson.lists && !lesson.asks && lesson.at().look.pane == "text";
+    if (!lesson.shown || lesson.lists || lesson.asks) return "";
+    return lesson.at().look.pane;
 }
 
 void draw(LessonPanel& panel, const PanelContext& context) {

@@ -12,14 +12,16 @@ namespace keyhole {
 struct LessonPanel {
     double slider = 0;  ///< of the control to play with
     bool slides = false;
-    std::string edited;  ///< id of the field that is edited; empty: none
-    WrappedField field;  ///< shows its text
+    bool shows_reveal = false;  ///< since the frame before; it is scrolled to once
+    std::string edited;         ///< id of the field that is edited; empty: none
+    WrappedField field;         ///< shows its text
 };
 
 /// Returns the width that a lesson takes from the panes, in pixels; 0: none is shown.
 float lesson_width(const PanelContext& context);
-/// Returns whether the lesson looks at the text, which then gets more room.
-bool lesson_looks_at_text(const PanelContext& context);
+/// Returns the pane that the lesson looks at, in the lesson's words; "": none. It gets more room and no small
+/// print, since a class reads it from afar.
+std::string_view lesson_looks_at(const PanelContext& context);
 /// Draws lesson and ring. Call after the panes, since the ring goes around one of them.
 void draw(LessonPanel& panel, const PanelContext& context);
 

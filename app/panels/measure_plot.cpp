@@ -88,7 +88,7 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
                                      bool logarithmic, const char* nothing, ImVec2 room) {
     const AppState& app = context.app;
     const ScopedFont font(context.fonts.small);
-    const float line = ImGui::GetFontSize(), left = context.px(46);
+    const float line = ImGui::GetFontSize(), left = context.px(context.from_afar() ? 56 : 46);
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const ImVec2 min(origin.x + left, origin.y + context.px(3)),
         size(room.x - left - kLineEndRoom * context.scale, room.y - line - context.px(12));

@@ -65,6 +65,8 @@ struct PanelContext {
     ImVec2 frame_scale{1, 1};  ///< framebuffer pixels per window pixel
 
     float px(float unscaled) const { return unscaled * scale; }
+    /// The pane is read from afar: its small print is as large as other text, and takes more room.
+    bool from_afar() const { return fonts.small == fonts.book; }
 };
 
 /// Paints heat quads at this point of the draw list.

@@ -34,7 +34,7 @@ void draw_span_plot(const PanelContext& context) {
             .c_str());
     const float line = ImGui::GetFontSize();
     const ImVec2 origin = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
-    const float left = context.px(38),
+    const float left = context.px(context.from_afar() ? 48 : 38),
                 below = line * static_cast<float>(app.run.lane_editor.n_lanes() + 1) + context.px(8);
     const ImVec2 min(origin.x + left, origin.y + context.px(4)),
         size(room.x - left - kLineEndRoom * context.scale, room.y - below - context.px(6));

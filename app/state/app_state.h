@@ -189,6 +189,8 @@ struct AppState {
         return maps.complete && !jobs.any() && !device_proof.running() && !papers.running() && run.idle() &&
                lesson.settled();
     }
+    /// Many look from afar: type is large, and panes say less.
+    bool for_projector() const { return view.arrangement == Arrangement::teach || lesson.shown.has_value(); }
     /// Returns the index into history.lanes() of the focused lane; lane 0 while it has no record.
     int shown_lane() const { return run.history_lane(view.lane).value_or(0); }
     /// Returns the record of a lane at the shown step, or null.

@@ -422,12 +422,13 @@ void apply_lesson_look(AppState& app) {
     if (look.head) view.head = std::min(*look.head, model.n_heads - 1);
     for (const HeatMode mode : {HeatMode::attention, HeatMode::mask, HeatMode::score})
         if (look.mode == mode_name(mode)) view.mode = mode;
-    // Before the reveal the words to click are neither marked nor scrolled to.
+    // Before the reveal the words to click are neither marked nor scrolled to, and no others draw the eye.
     const bool asks_token =
         !lesson.revealed && lesson.at().predict && lesson.at().predict->kind == Prediction::Kind::token;
     lesson.in_sight.reset();
     if (asks_token) {
         view.watched.reset();
+        view.curve_positions.clear();
         lesson.in_sight = {0, app.run.last_row()};
     } else if (look.tokens == TokenSet{}) {
         const std::string& watch = run_of_step(lesson.lesson(), lesson.step).watch;

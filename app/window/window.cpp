@@ -204,8 +204,8 @@ void wait_for_turn(Clock::time_point last_frame, bool steps_alone, double step_f
 }
 
 /// Returns the scale of fonts and panes: the user's choice, larger for a projector.
-float wanted_scale(const ViewState& view) {
-    return view.interface_scale * (view.arrangement == Arrangement::teach ? 1.25f : 1.0f);
+float wanted_scale(const AppState& app) {
+    return app.view.interface_scale * (app.for_projector() ? 1.25f : 1.0f);
 }
 
 /// Returns the scale of the screen that the window is on, which may change. If the framebuffer is finer than
@@ -585,7 +585,7 @@ void WindowLoop::look_at_prompt() {
 
 /// Loads the fonts if the scale has changed or the run brought new characters.
 void WindowLoop::load_fonts_again() {
-    scale_ = wanted_scale(app_.view) * screen_scale(window_);
+    scale_ = wanted_scale(app_) * screen_scale(window_);
     std::vector<TopToken> more;  // tokens that no record holds
     if (const auto& counterfactual = app_.run.status.counterfactual) more = counterfactual->with;
     if (const auto& answers = app_.run.status.answers)
