@@ -28,12 +28,13 @@ bool draw_words(const PanelContext& context, const ShownAnswer& shown, float rig
     const AppState& app = context.app;
     ImDrawList& list = *ImGui::GetWindowDrawList();
     ImVec2 at = ImGui::GetCursorScreenPos();
-    const float line = ImGui::GetFontSize();
+    const float line = ImGui::GetFontSize(), dots = ImGui::CalcTextSize("…").x;
     for (std::size_t i = 0; i < shown.answer.tokens.size(); ++i) {
+        const bool last = i + 1 == shown.answer.tokens.size();
         const std::string& word = token_words(app, shown.answer.tokens[i]);
         const std::string text = shown.differs[i] ? visible(word) : word;  // a frame needs something inside
         const float wide = ImGui::CalcTextSize(text.c_str()).x;
-        if (at.x + wide > right) {
+        if (at.x + wide + (last ? 0 : dots) > right) {
             list.AddText(at, theme::colors().dim, "…");
             return false;
         }

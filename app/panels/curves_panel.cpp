@@ -2,6 +2,7 @@
 
 #include "app/panels/measure_plot.h"
 #include "app/panels/span_plot.h"
+#include "app/panels/wrapped_field.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/score_range.h"
 #include "engine/base/index.h"
@@ -79,12 +80,14 @@ void draw_measure(const PanelContext& context) {
     const bool all_shadowed =
         std::all_of(app.run.lane_editor.lanes().begin(), app.run.lane_editor.lanes().end(),
                     [](const LaneSpec& lane) { return lane.policy.shadow; });
+    const std::string_view unit = about.measure == "kl" || about.measure == "entropy" ? "nats"
+                                  : about.measure == "agreement"                      ? "share"
+                                                                                      : "mean over heads";
     ImGui::SameLine();
     if (about.needs_shadow && !all_shadowed && app.run.live())
         command_button(context, "shadow", "measure all lanes");
     else
-        dim_text(context, about.measure == "kl" || about.measure == "entropy" ? measure(about.measure).unit
-                                                                              : "mean over heads");
+        dim_text(context, fmt::format("{} · values of step {}", unit, app.view.row));
     draw_measure_plot(context, app.view.measure_curve, ImGui::GetContentRegionAvail(), true);
 }
 
@@ -149,10 +152,12 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
     if (size.x < 30 || size.y < 30) return;
     list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::colors().inset, 3);
     if (!any) {
-        const char* words = lines.empty()
-                                ? "Click a cell or a word to see its score\nand the eviction threshold."
-                                : "no score recorded here";
-        list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::colors().dim, words);
+        WrappedText words;
+        words.set(lines.empty() ? "Click a cell or a word to see its score and the eviction threshold."
+                                : "no score recorded here",
+                  size.x - context.px(16), drawn_width);
+        list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::colors().dim,
+                     words.shown().c_str());
     } else {
         const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
         const auto x_of = [&](int r) {

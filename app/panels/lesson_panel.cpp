@@ -132,7 +132,7 @@ void draw_look(const PanelContext& context, float width) {
     list.AddRectFilled({clear.max.x, clear.min.y}, {end.x, clear.max.y}, shade);
     if (hides) {
         cover(context, list, "answer", "pane answers", "The answers are covered until the reveal.");
-        cover(context, list, "broken", "doctor verdict", "The verdict is covered until the reveal.");
+        cover(context, list, "broken", "doctor verdict", "The doctor's verdict is covered until the reveal.");
     }
     list.AddRect(low, high, theme::colors().warm, context.px(6), 0,
                  tokens.empty() ? thick : context.px(1.5f));

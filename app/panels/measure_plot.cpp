@@ -54,25 +54,46 @@ void draw_scale(const PanelContext& context, ImDrawList& list, const Axis& axis,
     }
 }
 
-/// Draws the lanes with their values at the shown step, two in a line.
-void draw_legend(const PanelContext& context, ImDrawList& list, int kind, ImVec2 at, float width) {
-    const AppState& app = context.app;
+struct LegendEntry {
+    int lane = 0;
+    std::string text;
+};
+
+/// Returns the lanes with their values at the shown step.
+std::vector<LegendEntry> legend_entries(const AppState& app, int kind) {
     const std::size_t shown = to_index(std::max(0, app.view.row - app.run.first_row()));
-    const float column = width / 2, line = ImGui::GetFontSize();
-    int n = 0;
+    std::vector<LegendEntry> entries;
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
         const auto known = app.run.history_lane(lane);
         if (!known) continue;
         const std::span<const float> values = app.run.curves.curve(kind, *known);
         const float value = shown < values.size() ? values[shown] : NAN;
-        const ImVec2 place(at.x + column * static_cast<float>(n % 2),
-                           at.y + line * static_cast<float>(n / 2));
-        draw_lane_sample(context, list, lane, {place.x, place.y + line * 0.55f}, context.px(16));
-        list.AddText(
-            {place.x + context.px(19), place.y}, theme::colors().dim,
-            fitted(fmt::format("{}  {}", app.run.lane_editor.title(lane), number_text(double(value))),
-                   column - context.px(22))
-                .c_str());
+        entries.push_back(
+            {lane, fmt::format("{}  {}", app.run.lane_editor.title(lane), number_text(double(value)))});
+    }
+    return entries;
+}
+
+/// Returns how many entries stand in a line: two, or one if a class is to read long names.
+int legend_columns(const PanelContext& context, const std::vector<LegendEntry>& entries, float width) {
+    if (!context.from_afar()) return 2;
+    const float room = width / 2 - context.px(22);
+    return std::all_of(entries.begin(), entries.end(),
+                       [&](const LegendEntry& e) { return ImGui::CalcTextSize(e.text.c_str()).x <= room; })
+               ? 2
+               : 1;
+}
+
+void draw_legend(const PanelContext& context, ImDrawList& list, const std::vector<LegendEntry>& entries,
+                 int n_columns, ImVec2 at, float width) {
+    const float column = width / static_cast<float>(n_columns), line = ImGui::GetFontSize();
+    int n = 0;
+    for (const LegendEntry& entry : entries) {
+        const ImVec2 place(at.x + column * static_cast<float>(n % n_columns),
+                           at.y + line * static_cast<float>(n / n_columns));
+        draw_lane_sample(context, list, entry.lane, {place.x, place.y + line * 0.55f}, context.px(16));
+        list.AddText({place.x + context.px(19), place.y}, theme::colors().dim,
+                     fitted(entry.text, column - context.px(22)).c_str());
         ++n;
     }
 }
@@ -142,15 +163,17 @@ void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool 
         if (const auto known = app.run.history_lane(lane); known && !(lane == 0 && about.measure == "kl"))
             lines.push_back({app.run.curves.curve(kind, *known), lane, lane == app.view.lane});
     const ScopedFont font(context.fonts.small);
-    const float below =
-        legend ? ImGui::GetFontSize() * static_cast<float>((app.run.lane_editor.n_lanes() + 1) / 2) : 0;
+    const std::vector<LegendEntry> entries = legend ? legend_entries(app, kind) : std::vector<LegendEntry>();
+    const int n_columns = legend_columns(context, entries, room.x);
+    const int n_lines = legend ? (app.run.lane_editor.n_lanes() + n_columns - 1) / n_columns : 0;
+    const float below = ImGui::GetFontSize() * static_cast<float>(n_lines);
     const ScopedId id(kind);
     const char* nothing =
         about.needs_shadow ? "starts with the next step of a lane with a shadow" : "nothing recorded yet";
     const auto end = draw_row_lines(context, lines, about.logarithmic, nothing, {room.x, room.y - below});
     if (end) tooltip(context, measure_tooltip(about.measure));
     if (!end || !legend) return;
-    draw_legend(context, *ImGui::GetWindowDrawList(), kind, *end, room.x);
+    draw_legend(context, *ImGui::GetWindowDrawList(), entries, n_columns, *end, room.x);
 }
 
 }  // namespace keyhole

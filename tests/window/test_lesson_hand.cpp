@@ -1,5 +1,6 @@
 // Three lessons with a real pointer and the keys of a presenter's remote: predictions are clicked, the
 // reveal measures, controls are dragged, and a lesson of one's own is edited in place.
+#include "engine/base/index.h"
 #include "tests/window/x_hand.h"
 
 #include <fmt/format.h>
@@ -90,6 +91,28 @@ TEST_F(LessonHand, ATokenIsClickedInTheText) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+// Compare is as large as Teach while a lesson is open, and what a step looks at has room.
+TEST_F(LessonHand, EveryArrangementIsReadFromAfar) {
+    open(9);
+    if (HasFatalFailure()) return;
+    const auto size = [&](const std::string& item, int axis) {
+        const Json box = report()["items"].value(item, Json::array({0, 0, 0, 0}));
+        return box[to_index(axis + 2)].get<int>() - box[to_index(axis)].get<int>();
+    };
+    const int teach = size("mode.mask", 1), curves = size("pane curves", 0), high = size("pane curves", 1);
+    click("lesson.step 3");
+    ASSERT_TRUE(comes_to(3));
+    EXPECT_GT(size("pane curves", 0), curves * 3 / 2) << "the step looks at them";
+    EXPECT_GT(size("pane curves", 1), high);
+    key("F3");
+    ASSERT_TRUE(wait_until("Compare", [](const Json& now) { return now["items"].contains("pane compare"); }));
+    EXPECT_EQ(size("mode.mask", 1), teach);
+    click("lesson.close");
+    ASSERT_TRUE(wait_until("no lesson", [](const Json& now) { return now["lesson"].is_null(); }));
+    EXPECT_LT(size("mode.mask", 1), teach);
+    EXPECT_EQ(quit(), 0) << output();
+}
+
 TEST_F(LessonHand, TheDoctorAndALessonOfOnesOwn) {
     open(15);
     if (HasFatalFailure()) return;
@@ -100,6 +123,8 @@ TEST_F(LessonHand, TheDoctorAndALessonOfOnesOwn) {
     ASSERT_TRUE(comes_to(2));
     key("Next");
     ASSERT_TRUE(reveals("a broken cache"));
+    const Json verdict = report()["items"]["doctor verdict"], ring = report()["items"]["lesson.ring"];
+    EXPECT_TRUE(ring[0] <= verdict[0] && ring[3] >= verdict[3]) << "all of what the doctor says is ringed";
     EXPECT_EQ(report()["phase"], "trace");
     EXPECT_EQ(lesson()["holds"], true);
     key("Prior");

@@ -182,6 +182,13 @@ TEST(Lessons, AreNineteenAndEachNumberInAStepIsMeasured) {
         for (const LessonStep& step : lesson.steps) {
             EXPECT_FALSE(step.look.pane.empty()) << step.title << ": nothing to look at";
             EXPECT_FALSE(step.claims.empty()) << step.title << ": nothing is measured";
+            const auto says = [&](const std::string& words) {
+                return step.reveal.find(words) != std::string::npos;
+            };
+            for (std::size_t i = 0; i < step.claims.size(); ++i)
+                EXPECT_TRUE(!step.claims[i].over || !says(fmt::format("{{{}}}", i + 1)) || says("×") ||
+                            says("times"))
+                    << step.title << ": a ratio reads as a value";
             for (std::size_t i = step.claims.size() + 1; i <= 9; ++i)
                 EXPECT_EQ(step.reveal.find(fmt::format("{{{}}}", i)), std::string::npos) << step.title;
         }
@@ -412,11 +419,14 @@ TEST_F(LessonSteps, OfAnotherModelIsCheckedFirst) {
 }
 
 TEST_F(LessonSteps, ATokenIsPredictedByAClickAndGivenBack) {
+    app.view.curve_positions = {80};
     run("lesson 18");
+    EXPECT_TRUE(app.view.curve_positions.empty()) << "a framed token would draw the eye";
     const auto span = span_of(TokenSet{"4821", {}, {}}, app.run.history, app.shown_lane());
     ASSERT_TRUE(span);
     run(fmt::format("pick {} {}", app.run.last_row(), span->first));
     run("lesson.next");
+    EXPECT_EQ(lesson().in_sight, std::pair(span->last, app.run.last_row()));
     EXPECT_EQ(predicted_right(app), true);
     EXPECT_TRUE(holds()) << "the engine ran the lane once more";
 }
