@@ -91,25 +91,35 @@ TEST_F(LessonHand, ATokenIsClickedInTheText) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
-// Compare is as large as Teach while a lesson is open, and what a step looks at has room.
-TEST_F(LessonHand, EveryArrangementIsReadFromAfar) {
-    open(9);
+int size_of(const Json& now, const std::string& item, int axis) {
+    const Json box = now["items"].value(item, Json::array({0, 0, 0, 0}));
+    return box[to_index(axis + 2)].get<int>() - box[to_index(axis)].get<int>();
+}
+
+TEST_F(LessonHand, CompareIsAsLargeAsTeach) {
+    open(19);
     if (HasFatalFailure()) return;
-    const auto size = [&](const std::string& item, int axis) {
-        const Json box = report()["items"].value(item, Json::array({0, 0, 0, 0}));
-        return box[to_index(axis + 2)].get<int>() - box[to_index(axis)].get<int>();
-    };
-    const int teach = size("mode.mask", 1), curves = size("pane curves", 0), high = size("pane curves", 1);
+    const int teach = size_of(report(), "mode.mask", 1);
     click("lesson.step 3");
     ASSERT_TRUE(comes_to(3));
-    EXPECT_GT(size("pane curves", 0), curves * 3 / 2) << "the step looks at them";
-    EXPECT_GT(size("pane curves", 1), high);
-    key("F3");
-    ASSERT_TRUE(wait_until("Compare", [](const Json& now) { return now["items"].contains("pane compare"); }));
-    EXPECT_EQ(size("mode.mask", 1), teach);
+    key("Next");
+    ASSERT_TRUE(reveals("the overlap"));
+    EXPECT_TRUE(shows("pane compare"));
+    EXPECT_EQ(size_of(report(), "mode.mask", 1), teach);
     click("lesson.close");
-    ASSERT_TRUE(wait_until("no lesson", [](const Json& now) { return now["lesson"].is_null(); }));
-    EXPECT_LT(size("mode.mask", 1), teach);
+    EXPECT_TRUE(
+        wait_until("the usual type", [&](const Json& now) { return size_of(now, "mode.mask", 1) < teach; }));
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+TEST_F(LessonHand, WhatAStepLooksAtHasRoom) {
+    open(2);
+    if (HasFatalFailure()) return;
+    const Json before = report();
+    click("lesson.step 2");
+    ASSERT_TRUE(comes_to(2));
+    for (int axis = 0; axis < 2; ++axis)
+        EXPECT_GT(size_of(report(), "pane curves", axis), size_of(before, "pane curves", axis) * 5 / 4);
     EXPECT_EQ(quit(), 0) << output();
 }
 
