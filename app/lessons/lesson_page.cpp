@@ -44,7 +44,7 @@ std::string answers_table(const LessonRun& run, const Evidence& evidence) {
 }
 
 /// The text, darker where more KV heads keep a token, struck through where none does.
-std::string kept_text(const RunHistory& history, int lane) {
+std::string kept_text(const RunHistory& history, int index, int lane) {
     std::vector<float> share(to_index(history.n_positions()));
     const int row = history.last_row();
     kept_share(history, lane, row, 0, history.layout(lane).n_kv_heads(), share);
@@ -58,9 +58,10 @@ std::string kept_text(const RunHistory& history, int lane) {
             out += fmt::format("<span style=\"background:rgba(60,130,220,{:.2f})\">{}</span>",
                                0.6 * double(kept), word);
     }
-    return out +
-           "</p>\n<p class=\"caption\">Bluer: more KV heads keep the token. Struck through: none "
-           "does.</p>\n";
+    return out + fmt::format(
+                     "</p>\n<p class=\"caption\">The text of lane {}. Bluer: more KV heads keep the "
+                     "token. Struck through: none does.</p>\n",
+                     index);
 }
 
 }  // namespace
@@ -72,7 +73,7 @@ std::string step_figure(const LessonStep& step, const Lesson& lesson, const Evid
     const std::string& pane = step.look.pane;
     if (pane == "answers") return answers_table(step.run ? *step.run : lesson.run, evidence);
     if (lane < 0) return "";
-    if (pane == "text") return kept_text(history, lane);
+    if (pane == "text") return kept_text(history, index, lane);
     ViewState view;
     view.lane = index;
     view.row = history.last_row();
@@ -112,15 +113,22 @@ std::string lesson_page(const Lesson& lesson, const LessonCheck& check,
         "</head>\n<body>\n<h1>{1}{0}</h1>\n<p class=\"question\">{2}</p>\n",
         html(lesson.title), lesson.number > 0 ? fmt::format("{}. ", lesson.number) : "",
         html(lesson.question));
-    out += fmt::format("<p class=\"caption\">Model: {}. Lanes: {}.</p>\n", html(lesson.run.model),
-                       html(fmt::format("{}", fmt::join(lesson.run.lanes, ", "))));
-    if (!lesson.note.empty()) out += fmt::format("<p class=\"note\">{}</p>\n", html(lesson.note));
+    const auto name_run = [&](const LessonRun& run) {
+        out += fmt::format("<p class=\"caption\">Model: {}. Lanes: {}.</p>\n", html(run.model),
+                           html(fmt::format("{}", fmt::join(run.lanes, ", "))));
+    };
+    const auto add_note = [&](const std::string& note) {
+        if (!note.empty()) out += fmt::format("<p class=\"note\">For the teacher: {}</p>\n", html(note));
+    };
+    name_run(lesson.run);
+    add_note(lesson.note);
     for (std::size_t i = 0; i < lesson.steps.size(); ++i) {
         const LessonStep& step = lesson.steps[i];
         static const StepCheck kNone;
         const StepCheck& measured = i < check.steps.size() ? check.steps[i] : kNone;
         out += fmt::format("<div class=\"step\">\n<h2>{}. {}</h2>\n<p>{}</p>\n", i + 1, html(step.title),
                            html(step.text));
+        if (step.run) name_run(*step.run);
         if (step.predict) {
             out += fmt::format("<p><b>Predict:</b> {}</p>\n", html(step.predict->question));
             if (!step.predict->choices.empty()) {
@@ -128,6 +136,15 @@ std::string lesson_page(const Lesson& lesson, const LessonCheck& check,
                 for (const std::string& choice : step.predict->choices)
                     out += fmt::format("<li>☐ {}</li>\n", html(choice));
                 out += "</ul>\n";
+            }
+            if (step.predict->kind == Prediction::Kind::slider) {
+                const auto value = [&](double at) {
+                    Measured measured;
+                    measured.value = at;
+                    return html(measured_text(step.claims[to_index(step.predict->claim)], measured));
+                };
+                out += fmt::format("<p>Between {} and {}: ________</p>\n", value(step.predict->low),
+                                   value(step.predict->high));
             }
         }
         if (i < figures.size()) out += figures[i];
@@ -147,8 +164,7 @@ std::string lesson_page(const Lesson& lesson, const LessonCheck& check,
         }
         if (step.play && !step.play->text.empty())
             out += fmt::format("<p><b>Try:</b> {}</p>\n", html(step.play->text));
-        if (!step.note.empty())
-            out += fmt::format("<p class=\"note\">For the teacher: {}</p>\n", html(step.note));
+        add_note(step.note);
         out += "</div>\n";
     }
     return out + "</body>\n</html>\n";

@@ -50,6 +50,7 @@ void draw_span_plot(const PanelContext& context) {
     for (const float share : {0.0f, 0.5f, 1.0f}) {
         const float y = at(first, share).y;
         list.AddLine({min.x, y}, {min.x + size.x, y}, theme::colors().grid);
+        if (share == 0.5f && size.y < 2.5f * line) continue;
         list.AddText({origin.x, y - line / 2}, theme::colors().dim,
                      fmt::format("{:.0f} %", share * 100).c_str());
     }

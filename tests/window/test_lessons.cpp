@@ -533,6 +533,12 @@ TEST_F(LessonCommandLine, ListsReadsChecksAndPrints) {
     EXPECT_NE(output_.find(" NO"), std::string::npos) << output_;
     EXPECT_EQ(run("lesson 12 --print '" + path("page.html") + "'", home), 0) << output_;
     EXPECT_NE(read_text_file(path("page.html")).find("data:image/png;base64,iVBOR"), std::string::npos);
+    EXPECT_EQ(run("lesson 9 --print '" + path("notes.html") + "'", home), 0) << output_;
+    const std::string notes = read_text_file(path("notes.html"));
+    EXPECT_NE(notes.find("For the teacher: A2SF"), std::string::npos);
+    EXPECT_NE(notes.find("The text of lane 4."), std::string::npos);
+    EXPECT_EQ(run("lesson 2 --print '" + path("guess.html") + "'", home), 0) << output_;
+    EXPECT_NE(read_text_file(path("guess.html")).find("Between 0 and 120: ________"), std::string::npos);
     EXPECT_EQ(run("lesson --check --json until-full", home), 0) << output_;
     EXPECT_TRUE(Json::parse(output_.substr(output_.find('['))).is_array());
 }
