@@ -139,9 +139,9 @@ std::string lesson_page(const Lesson& lesson, const LessonCheck& check,
             }
             if (step.predict->kind == Prediction::Kind::slider) {
                 const auto value = [&](double at) {
-                    Measured measured;
-                    measured.value = at;
-                    return html(measured_text(step.claims[to_index(step.predict->claim)], measured));
+                    Measured bound;
+                    bound.value = at;
+                    return html(measured_text(step.claims[to_index(step.predict->claim)], bound));
                 };
                 out += fmt::format("<p>Between {} and {}: ________</p>\n", value(step.predict->low),
                                    value(step.predict->high));

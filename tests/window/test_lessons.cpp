@@ -419,8 +419,10 @@ TEST_F(LessonSteps, OfAnotherModelIsCheckedFirst) {
 }
 
 TEST_F(LessonSteps, ATokenIsPredictedByAClickAndGivenBack) {
-    app.view.curve_positions = {80};
     run("lesson 18");
+    app.view.curve_positions = {80};  // as the window picks tokens of a new prompt
+    app.lesson.look_due = true;
+    apply_lesson_look(app);
     EXPECT_TRUE(app.view.curve_positions.empty()) << "a framed token would draw the eye";
     const auto span = span_of(TokenSet{"4821", {}, {}}, app.run.history, app.shown_lane());
     ASSERT_TRUE(span);
