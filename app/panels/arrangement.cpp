@@ -58,7 +58,9 @@ Plan plan_of(const ViewState& view, bool large, std::string_view looked, float w
         plan.answers_beside ? std::clamp(answers, 130.0f, 230.0f) : std::clamp(answers + 90, 190.0f, 270.0f);
     // For a projector the answers come first.
     const float least = large ? 330 : 400;
-    if (middle >= least) plan.text = std::min(chosen(view.text_height, by_itself), middle - 140);
+    const bool needs_height = looked == "compare" && middle < 520;  // two rows of maps
+    if (middle >= least && !needs_height)
+        plan.text = std::min(chosen(view.text_height, by_itself), middle - 140);
     const float below = middle - plan.text - kGap;
     plan.atlas_below = plan.atlas_below && middle >= 420;
     plan.curves_below = plan.curves_below && below >= 380;
@@ -151,7 +153,8 @@ void lay_out(Panels& panels, const PanelContext& context) {
         app,           context.run_action, context.painters, readable, context.shared,
         context.scale, context.frame_scale};
     const auto in = [&](std::string_view pane) -> const PanelContext& {
-        return looked == pane ? from_afar : context;
+        const bool fits = pane != "compare" || size.x >= 900 * s;  // two heat maps and their legends
+        return looked == pane && fits ? from_afar : context;
     };
     draw_menus(panels.top, context);
     draw(panels.top, context);

@@ -203,9 +203,11 @@ void wait_for_turn(Clock::time_point last_frame, bool steps_alone, double step_f
     }
 }
 
-/// Returns the scale of fonts and panes: the user's choice, larger for a projector.
-float wanted_scale(const AppState& app) {
-    return app.view.interface_scale * (app.for_projector() ? 1.25f : 1.0f);
+/// Returns the scale of fonts and panes: the user's choice, larger for a projector. A small window has no
+/// room for large type beside two heat maps. wide: of the window, unscaled.
+float wanted_scale(const AppState& app, float wide) {
+    const bool fits = app.view.arrangement == Arrangement::teach || wide >= 1400 * app.view.interface_scale;
+    return app.view.interface_scale * (app.for_projector() && fits ? 1.25f : 1.0f);
 }
 
 /// Returns the scale of the screen that the window is on, which may change. If the framebuffer is finer than
@@ -585,7 +587,8 @@ void WindowLoop::look_at_prompt() {
 
 /// Loads the fonts if the scale has changed or the run brought new characters.
 void WindowLoop::load_fonts_again() {
-    scale_ = wanted_scale(app_) * screen_scale(window_);
+    const float screen = screen_scale(window_);
+    scale_ = wanted_scale(app_, ImGui::GetIO().DisplaySize.x / screen) * screen;
     std::vector<TopToken> more;  // tokens that no record holds
     if (const auto& counterfactual = app_.run.status.counterfactual) more = counterfactual->with;
     if (const auto& answers = app_.run.status.answers)
