@@ -72,7 +72,8 @@ void draw_answer(const PanelContext& context, const ShownAnswer& shown, float na
     else if (shown.mark == Mark::wrong)
         list.AddText({mark_x, text_y}, theme::colors().fault, "✗");
     const float words_x = mark_x + context.px(18);
-    const bool explains = shown.lane > 0 && shown.answer.complete && shown.mark != Mark::right &&
+    const bool explains = shown.lane > 0 && shown.answer.turn < 0 && shown.answer.complete &&
+                          shown.mark != Mark::right &&
                           std::find(shown.differs.begin(), shown.differs.end(), true) != shown.differs.end();
     const float button = explains ? ImGui::CalcTextSize("Why?").x + context.px(14) : 0;
     bool all = true;
@@ -118,11 +119,14 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
     ImGui::AlignTextToFramePadding();
     heading(context, "Answers");
     ImGui::SameLine();
-    dim_text(context, "what each lane says by itself after the prompt");
+    const bool of_turn = answered_turn(panel.answers) >= 0;
+    dim_text(context, of_turn ? "what each lane says by itself after the last turn"
+                              : "what each lane says by itself after the prompt");
     tooltip(context,
-            "The answer of a lane with its present settings from the prompt on. It is computed beside "
-            "the run, in copies, also while all lanes follow lane 0. Framed: lane 0 says another "
-            "word there.");
+            fmt::format("{} It is computed beside the run, in copies, also while all lanes follow lane 0. "
+                        "Framed: lane 0 says another word there.",
+                        of_turn ? "The answer of a lane with what it stored at the end of the turn."
+                                : "The answer of a lane with its present settings from the prompt on."));
     if (panel.answers.empty()) {
         small_words(context,
                     "The lanes of this trace followed lane 0, so it does not hold their own answers.");
@@ -141,6 +145,7 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
         name_width = std::min(name_width + context.px(18),
                               std::max(room * 0.35f, room - answer_width - context.px(110)));
         for (const ShownAnswer& shown : panel.answers) draw_answer(context, shown, name_width);
+        ImGui::Dummy({0, 0});  // Dear ImGui 1.92 refuses a window that ends with a place and no item
     }
     const ScopedFont font(context.fonts.small);
     const ScopedColor color(ImGuiCol_Text, theme::colors().warm);

@@ -548,7 +548,7 @@ Lesson lesson_of_run(const AppState& app, std::string title) {
         LessonStep& last = lesson.steps.back();
         const std::vector<LaneAnswer>& answers = *app.run.status.answers;
         for (std::size_t i = 0; i < answers.size(); ++i) {
-            if (!answers[i].complete || !answers[i].failure.empty()) continue;
+            if (!answers[i].complete || !answers[i].failure.empty() || answers[i].turn >= 0) continue;
             Claim claim;
             claim.measure = "answer";
             claim.lane = static_cast<int>(i);

@@ -38,8 +38,13 @@ std::vector<ShownAnswer> shown_answers(const AppState& app) {
         }
         list.push_back(std::move(shown));
     }
-    mark_answers(list, known);
+    // What is known is the answer to the prompt.
+    mark_answers(list, answered_turn(list) < 0 ? known : "");
     return list;
+}
+
+int answered_turn(const std::vector<ShownAnswer>& answers) {
+    return answers.empty() ? -1 : answers.front().answer.turn;
 }
 
 std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>& answers) {

@@ -18,6 +18,9 @@ std::string right_answer(const AppState& app);
 /// lanes chose their own tokens; otherwise the result is empty.
 std::vector<ShownAnswer> shown_answers(const AppState& app);
 
+/// Returns LaneAnswer::turn of the answers: -1 if they follow the prompt.
+int answered_turn(const std::vector<ShownAnswer>& answers);
+
 /// Returns the sentence that says what there is to see, such as "Lane 1 (h2o) is wrong: 1 of 48 KV heads
 /// holds the watched words."; empty for a single lane.
 std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>& answers);

@@ -92,10 +92,15 @@ AnswersFigure answers_figure(const RunInfo& run, const std::vector<ShownAnswer>&
     AnswersFigure figure;
     figure.texts.title = "What each lane answers";
     figure.texts.subtitle = std::filesystem::path(run.model_path).lexically_normal().filename().string();
-    if (!right.empty()) figure.texts.subtitle += fmt::format(" · the right answer has “{}”", right);
+    if (!right.empty() && (answers.empty() || answers.front().answer.turn < 0))
+        figure.texts.subtitle += fmt::format(" · the right answer has “{}”", right);
+    const bool of_turn = !answers.empty() && answers.front().answer.turn >= 0;
     figure.texts.caption =
-        "What a lane says by itself after the prompt, with its settings from the prompt on, whatever the run "
-        "feeds it.";
+        of_turn
+            ? "What a lane says by itself after the last turn, with what it stored then, whatever the run "
+              "feeds it."
+            : "What a lane says by itself after the prompt, with its settings from the prompt on, whatever "
+              "the run feeds it.";
     std::vector<LaneSpec> lanes;
     for (const std::string& spec : specs) lanes.push_back(parse_lane_spec(spec));
     const std::vector<std::string> names = lane_names(lanes);

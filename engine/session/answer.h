@@ -26,6 +26,7 @@ struct LaneAnswer {
     bool complete = false;    ///< false: more tokens are to come
     bool cut = false;         ///< it ended at AnswerEnd::max_tokens
     std::string failure;      ///< why the lane cannot answer; empty if it can
+    int turn = -1;            ///< row of the last token of the user's turn that it follows; -1: the prompt
     bool operator==(const LaneAnswer&) const = default;
 };
 

@@ -68,6 +68,7 @@ struct Engine::Impl {
     int pause_at = 0;           // text length in tokens at which an unlimited run pauses
     bool was_answered = false;  // the answer was complete at the last row
     bool answers_open = false;  // lanes may have no complete answer of their own
+    int answers_turn = -1;      // that they follow
     double rows_per_s = 0;
     Clock::time_point next_row_at;
     Clock::time_point rate_begin;
@@ -392,6 +393,10 @@ struct Engine::Impl {
                 : session->step();
         if (step == nullptr) return false;
         recorder.push(step);
+        if (std::exchange(answers_turn, session->answers_turn()) != session->answers_turn()) {
+            answers_open = true;
+            publish_answers();
+        }
         if (wake) wake();
         return true;
     }

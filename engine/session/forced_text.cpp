@@ -28,6 +28,7 @@ void say_now(const RunContext& context, SessionState& state, std::string text, b
         text = next_turn(chat, text, ended);
     }
     force_tokens(context, state, context.model->tokenizer().encode(text, false), instead);
+    if (!state.forced.empty()) state.turn_end = state.row + static_cast<int>(state.forced.size());
 }
 
 }  // namespace
@@ -39,6 +40,7 @@ void force_tokens(const RunContext& context, SessionState& state, const std::vec
         if (token < 0 || token >= n_vocab)
             fail(ErrorCode::wrong_use, "there is no token {}; the model has 0 to {}", token, n_vocab - 1);
     if (instead) state.forced.clear();
+    if (instead && state.turn_end > state.row) state.turn_end = -1;  // the rest of the turn is dropped
     state.forced.insert(state.forced.end(), tokens.begin(), tokens.end());
     for (Lane& lane : state.lanes) {
         const int last_row = context.n_prompt() + static_cast<int>(lane.tokens.size()) - 1;

@@ -19,12 +19,18 @@ bool is_touch(const Command& command) {
 
 OwnAnswers::OwnAnswers(const RunContext& context) : context_(context), runner_(context, RowWants{}) {}
 
-OwnAnswers::Question OwnAnswers::question_of(const Lane& lane, const Sampling& sampling) {
-    Question question{lane.id, lane.spec, {}, sampling};
+OwnAnswers::Question OwnAnswers::question_of(const Lane& lane, const Sampling& sampling, int turn) {
+    if (turn >= 0) return {lane.id, turn, {}, {}, {}};
+    Question question{lane.id, turn, lane.spec, {}, sampling};
     question.spec.policy.shadow = false;  // changes no answer, and costs memory
     for (const LoggedCommand& logged : lane.log)
         if (is_touch(logged.command)) question.touches.push_back(logged);
     return question;
+}
+
+int OwnAnswers::turn_at(const SessionState& now) const {
+    if (now.turn_end < 0) return -1;
+    return now.row >= now.turn_end ? now.turn_end : turn_;
 }
 
 const OwnAnswers::Known* OwnAnswers::find(const Question& question) const {
@@ -36,14 +42,15 @@ const OwnAnswers::Known* OwnAnswers::find(const Question& question) const {
 const Lane* OwnAnswers::past_of(const Question& question, const SessionState* after_prompt) {
     if (after_prompt == nullptr || after_prompt->sampling != question.sampling) return nullptr;
     for (const Lane& lane : after_prompt->lanes)
-        if (lane.id == question.lane_id && question_of(lane, question.sampling).spec == question.spec)
+        if (lane.id == question.lane_id && question_of(lane, question.sampling, -1).spec == question.spec)
             return &lane;
     return nullptr;
 }
 
 bool OwnAnswers::needs_prompt(const SessionState& now, const SessionState* after_prompt) const {
+    if (turn_at(now) >= 0) return false;
     return std::any_of(now.lanes.begin(), now.lanes.end(), [&](const Lane& lane) {
-        const Question question = question_of(lane, now.sampling);
+        const Question question = question_of(lane, now.sampling, -1);
         return find(question) == nullptr && past_of(question, after_prompt) == nullptr;
     });
 }
@@ -55,7 +62,8 @@ OwnAnswers::Known* OwnAnswers::find(const Question& question) {
 std::vector<LaneAnswer> OwnAnswers::list(const SessionState& now) const {
     std::vector<LaneAnswer> list;
     for (const Lane& lane : now.lanes)
-        if (const Known* known = find(question_of(lane, now.sampling))) list.push_back(known->answer);
+        if (const Known* known = find(question_of(lane, now.sampling, turn_at(now))))
+            list.push_back(known->answer);
     return list;
 }
 
@@ -70,13 +78,48 @@ std::int64_t OwnAnswers::bytes() const {
 void OwnAnswers::forget_old(const SessionState& now) {
     std::erase_if(known_, [&](const Known& known) {
         return std::none_of(now.lanes.begin(), now.lanes.end(), [&](const Lane& lane) {
-            return question_of(lane, now.sampling) == known.question;
+            return question_of(lane, now.sampling, turn_) == known.question;
         });
     });
     for (SessionState& group : groups_)
-        std::erase_if(group.lanes,
-                      [&](const Lane& lane) { return find(question_of(lane, group.sampling)) == nullptr; });
+        std::erase_if(group.lanes, [&](const Lane& lane) {
+            return find(question_of(lane, group.sampling, turn_)) == nullptr;
+        });
     std::erase_if(groups_, [](const SessionState& group) { return group.lanes.empty(); });
+}
+
+void OwnAnswers::add_failure(const Lane& lane, const Sampling& sampling, const std::string& why) {
+    LaneAnswer failed;
+    failed.lane_id = lane.id;
+    failed.complete = true;
+    failed.failure = why;
+    failed.turn = turn_;
+    known_.push_back({question_of(lane, sampling, turn_), failed});
+}
+
+void OwnAnswers::begin_turn(const SessionState& now) {
+    turn_ = now.row;
+    known_.clear();  // a turn of before a rewind may have ended at the same row
+    groups_.clear();
+    SessionState group;
+    group.row = now.row;
+    group.sampling = now.sampling;
+    for (const Lane& lane : now.lanes) {
+        if (!lane.active()) {
+            add_failure(lane, now.sampling, lane.failure.empty() ? "its text had ended" : lane.failure);
+            continue;
+        }
+        Lane copy = lane.copy();
+        copy.log.clear();  // what the user evicts from now on is not asked for
+        group.lanes.push_back(std::move(copy));
+        LaneAnswer empty;
+        empty.lane_id = lane.id;
+        empty.turn = turn_;
+        known_.push_back({question_of(lane, now.sampling, turn_), empty});
+    }
+    group.discard_outputs();
+    take_choice(group);
+    if (!group.lanes.empty()) groups_.push_back(std::move(group));
 }
 
 /// Copies the lanes of which nothing is known, as they are at the end of the prompt.
@@ -89,7 +132,7 @@ void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt
     std::vector<Lane> fresh;
     std::vector<Question> questions;
     for (const Lane& lane : now.lanes) {
-        const Question question = question_of(lane, now.sampling);
+        const Question question = question_of(lane, now.sampling, -1);
         if (find(question) != nullptr) continue;
         const Lane* past = past_of(question, after_prompt);
         try {
@@ -100,11 +143,7 @@ void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt
             (past != nullptr ? group.lanes : fresh).push_back(std::move(copy));
         } catch (const Error& error) {
             if (error.code() == ErrorCode::device) throw;
-            LaneAnswer failed;
-            failed.lane_id = lane.id;
-            failed.complete = true;
-            failed.failure = error.what();
-            known_.push_back({question, failed});
+            add_failure(lane, now.sampling, error.what());
         }
     }
     if (!fresh.empty()) runner_.prefill(fresh, now.sampling, progress, false);
@@ -113,7 +152,7 @@ void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt
     for (const Lane& lane : group.lanes) {
         LaneAnswer empty;
         empty.lane_id = lane.id;
-        known_.push_back({question_of(lane, now.sampling), empty});
+        known_.push_back({question_of(lane, now.sampling, -1), empty});
     }
     take_choice(group);
     if (!group.lanes.empty()) groups_.push_back(std::move(group));
@@ -126,14 +165,18 @@ void OwnAnswers::take_choice(SessionState& group) {
     const ModelConfig& config = context_.run->config;
     const bool at_last_position = config.positions == PositionKind::learned && group.row + 1 >= config.n_ctx;
     std::erase_if(group.lanes, [&](Lane& lane) {
-        Known* known = find(question_of(lane, group.sampling));
+        Known* known = find(question_of(lane, group.sampling, turn_));
         if (known == nullptr) return true;
         const bool ended = !context_.start.ignore_eos && std::find(config.eos.begin(), config.eos.end(),
                                                                    lane.predicted) != config.eos.end();
-        std::vector<int> tokens(lane.tokens.begin() + std::ssize(context_.start.forced), lane.tokens.end());
+        const std::ptrdiff_t n_given =
+            turn_ >= 0 ? turn_ + 1 - context_.n_prompt() : std::ssize(context_.start.forced);
+        std::vector<int> tokens(lane.tokens.begin() + std::min(n_given, std::ssize(lane.tokens)),
+                                lane.tokens.end());
         if (!ended) tokens.push_back(lane.predicted);
         known->answer = answer_from(context_.model->tokenizer(), tokens, end);
         known->answer.lane_id = lane.id;
+        known->answer.turn = turn_;
         known->answer.failure = lane.failure;
         const bool cut = std::ssize(tokens) >= end.max_tokens || at_last_position;
         known->answer.cut = !known->answer.complete && !ended && cut;
@@ -156,11 +199,15 @@ void OwnAnswers::feed(SessionState& group) {
 
 bool OwnAnswers::extend(const SessionState& now, const SessionState* after_prompt,
                         const ProgressPart& progress) {
+    turn_ = turn_at(now);
     forget_old(now);
-    const bool asks = std::any_of(now.lanes.begin(), now.lanes.end(), [&](const Lane& lane) {
-        return find(question_of(lane, now.sampling)) == nullptr;
-    });
-    if (asks) {
+    const auto is_unknown = [&](const Lane& lane) {
+        return find(question_of(lane, now.sampling, turn_)) == nullptr;
+    };
+    if (turn_ >= 0)  // of lanes that are known no more, or never were
+        for (const Lane& lane : now.lanes)
+            if (is_unknown(lane)) add_failure(lane, now.sampling, "it joined, or came back, after the turn");
+    if (std::any_of(now.lanes.begin(), now.lanes.end(), is_unknown)) {
         begin(now, after_prompt, progress);
     } else {
         for (SessionState& group : groups_) feed(group);

@@ -26,6 +26,14 @@ class OwnAnswers {
     /// again. A lane that cannot run keeps the reason in its answer.
     bool extend(const SessionState& now, const SessionState* after_prompt, const ProgressPart& progress);
 
+    /// Begins the answers to a turn whose last token all lanes have just consumed, in copies of the lanes
+    /// as they are. They replace those to the prompt, until the session goes back to before the turn. Later
+    /// settings, evictions and pins change them no more; a lane that joins later has none.
+    void begin_turn(const SessionState& now);
+
+    /// Returns LaneAnswer::turn of the answers.
+    int turn() const { return turn_; }
+
     /// Returns whether extend() would have to process the prompt.
     bool needs_prompt(const SessionState& now, const SessionState* after_prompt) const;
     /// Returns the answers in the order of the lanes; without those that have not begun.
@@ -34,9 +42,10 @@ class OwnAnswers {
     std::int64_t bytes() const;
 
   private:
-    /// What an answer depends on, beside the prompt.
+    /// What an answer depends on, beside the prompt; of an answer to a turn, the lane and the turn alone.
     struct Question {
         int lane_id = 0;
+        int turn = -1;  // as LaneAnswer
         LaneSpec spec;
         std::vector<LoggedCommand> touches;  // evict, pin and unpin
         Sampling sampling;
@@ -49,15 +58,19 @@ class OwnAnswers {
     const RunContext& context_;
     const LaneRunner runner_;
     std::vector<Known> known_;
+    int turn_ = -1;  // that the answers follow
     /// Copies that began together and are at the same row. A lane leaves once its answer is complete.
     std::vector<SessionState> groups_;
 
-    static Question question_of(const Lane& lane, const Sampling& sampling);
+    static Question question_of(const Lane& lane, const Sampling& sampling, int turn);
+    /// Returns the turn that answers follow. While the text of a turn is read, those before it stay.
+    int turn_at(const SessionState& now) const;
     /// Returns the lane at the end of the prompt; null: not kept with these settings.
     static const Lane* past_of(const Question& question, const SessionState* after_prompt);
     Known* find(const Question& question);
     const Known* find(const Question& question) const;
     void forget_old(const SessionState& now);
+    void add_failure(const Lane& lane, const Sampling& sampling, const std::string& why);
     void begin(const SessionState& now, const SessionState* after_prompt, const ProgressPart& progress);
     void feed(SessionState& group);
     void take_choice(SessionState& group);

@@ -229,6 +229,7 @@ std::shared_ptr<const StepTrace> Session::step(const ProgressReport& report) {
     auto step = s.record(ms_since(begin), nullptr);
     s.tree.row_done(s.state.row);
     s.checkpoints.offer(s.state);
+    if (s.context.start.answer_end && s.state.row == s.state.turn_end) s.own_answers.begin_turn(s.state);
     s.apply_scheduled(progress);
     return step;
 }
@@ -269,6 +270,10 @@ bool Session::extend_answers(const ProgressReport& report) {
     return s.own_answers.extend(s.state, s.after_prompt(), ProgressPart(report));
 }
 
+int Session::answers_turn() const {
+    return impl_->own_answers.turn();
+}
+
 bool Session::answers_need_prompt() const {
     return impl_->own_answers.needs_prompt(impl_->state, impl_->after_prompt());
 }
@@ -282,9 +287,11 @@ bool Session::answered() const {
     const RunContext& context = impl_->context;
     const SessionState& state = impl_->state;
     if (!context.start.answer_end || context.start.answer_end->stop.empty()) return false;
+    if (state.row < state.turn_end) return false;  // the turn is still read
+    const std::size_t n_given =
+        state.turn_end >= 0 ? to_index(state.turn_end + 1 - context.n_prompt()) : context.start.forced.size();
     const auto complete = [&](const Lane& lane) {
-        const std::size_t n_forced = std::min(context.start.forced.size(), lane.tokens.size());
-        const auto own = std::span(lane.tokens).subspan(n_forced);
+        const auto own = std::span(lane.tokens).subspan(std::min(n_given, lane.tokens.size()));
         return !lane.active() ||
                (own.size() <= kMostTokens &&
                 answer_from(context.model->tokenizer(), own, *context.start.answer_end).complete);

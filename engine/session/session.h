@@ -74,11 +74,13 @@ class Session {
     /// with new settings process again; then throws Error(cancelled), and the next call begins it again.
     /// Needs RunSpec::answer_end.
     bool extend_answers(const ProgressReport& progress = {});
+    /// Returns LaneAnswer::turn of the answers. When it changes, there are new ones to extend.
+    int answers_turn() const;
     /// Returns whether the next extend_answers() processes the prompt, which takes longer than a token.
     bool answers_need_prompt() const;
     /// Returns the answers that have begun, in the order of the lanes.
     std::vector<LaneAnswer> answers() const;
-    /// Returns whether the text after the prompt holds the end of the answer: of lane 0 in a run that follows
+    /// Returns whether the text after the prompt, or after the last turn, holds the end of the answer: of lane 0 in a run that follows
     /// it, otherwise of all lanes. False without a stop text, and in texts of more than 512 tokens.
     bool answered() const;
 

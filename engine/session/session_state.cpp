@@ -22,6 +22,7 @@ SessionState SessionState::copy() const {
     state.sampling = sampling;
     state.row = row;
     state.forced = forced;
+    state.turn_end = turn_end;
     state.to_say = to_say;
     state.history = history;
     state.commands_since = commands_since;

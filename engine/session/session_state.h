@@ -17,6 +17,7 @@ struct SessionState {
     Sampling sampling;
     int row = -1;                             ///< last row processed
     std::vector<int> forced;                  ///< tokens that the next rows consume, in order
+    int turn_end = -1;                        ///< row of the last token that a user said; -1: the prompt
     std::vector<std::string> to_say;          ///< texts for the ends of lane 0's next answers, in order
     std::vector<int> history;                 ///< tokens that the reference lane consumed in decode rows
     std::vector<std::string> commands_since;  ///< applied since the last record

@@ -156,6 +156,66 @@ TEST_F(OwnAnswers, FollowTheLanesSettings) {
     EXPECT_EQ(answers_of(touched).size(), 1u);
 }
 
+/// After a turn that the user appends, the answers are what the lanes would say from there.
+TEST_F(OwnAnswers, OfATurnAreThoseOfTheLanesAtItsEnd) {
+    const auto to_the_turns_end = [&](keyhole::Session& run, const std::string& say) {
+        run.step();
+        const int before = run.next_row();
+        run.apply(parse_command(say));
+        const auto n = static_cast<int>(model_->tokenizer().encode(say.substr(4), false).size());
+        EXPECT_GT(n, 2);
+        while (run.next_row() < before + n) run.step();
+    };
+    // The reference: all lanes read the turn, then each goes its own way.
+    const auto apart = [&](const std::string& say) {
+        keyhole::Session run = session(lanes_);
+        run.prefill();
+        to_the_turns_end(run, say);
+        run.apply(parse_command("follow off"));
+        std::vector<std::vector<int>> tokens(lanes_.size());
+        for (int i = 0; i < kAnswer; ++i) {
+            const auto step = run.step();
+            for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
+                tokens[lane].push_back(step->lanes[lane].token);
+        }
+        return tokens;
+    };
+    const std::string first = "say one two three", second = "say quite another text";
+    const auto to_prompt = free_run(lanes_), to_first = apart(first), to_second = apart(second);
+    EXPECT_NE(to_first, to_prompt);
+    EXPECT_NE(to_first, to_second);
+    EXPECT_NE(to_first[0], to_first[1]) << "or the test shows nothing";
+
+    keyhole::Session session = this->session(lanes_);
+    session.prefill();
+    EXPECT_EQ(answers_of(session), to_prompt);
+    session.step();
+    session.apply(parse_command(first));
+    session.step();
+    EXPECT_EQ(answers_of(session), to_prompt) << "while the turn is read";
+    EXPECT_EQ(session.answers_turn(), -1);
+    session.apply(parse_command(fmt::format("rewind {}", kPrompt - 1)));
+    to_the_turns_end(session, first);
+    EXPECT_EQ(session.answers_turn(), session.next_row() - 1);
+    session.step();
+    session.apply(parse_command("evict 0 3"));
+    session.apply(parse_command("lane 1 window:budget=4"));
+    EXPECT_FALSE(session.answers_need_prompt());
+    EXPECT_EQ(answers_of(session), to_first) << "what comes later changes nothing";
+    for (const LaneAnswer& answer : session.answers()) EXPECT_EQ(answer.turn, session.answers_turn());
+
+    session.apply(parse_command("add tova:budget=5"));
+    EXPECT_FALSE(session.extend_answers());
+    ASSERT_EQ(session.answers().size(), lanes_.size() + 1);
+    EXPECT_NE(session.answers().back().failure, "");
+
+    // Another turn from the same row takes their place; before both it is the prompt's again.
+    session.apply(parse_command(fmt::format("rewind {}", kPrompt - 1)));
+    EXPECT_EQ(answers_of(session), to_prompt);
+    to_the_turns_end(session, second);
+    EXPECT_EQ(answers_of(session), to_second);
+}
+
 TEST_F(OwnAnswers, CancelledPromptBeginsAgain) {
     keyhole::Session session = this->session({"full"});
     session.prefill();
@@ -287,6 +347,29 @@ TEST(DemoAnswers, AreThereBeforeTheFirstStepAndEndTheRun) {
     ASSERT_TRUE(wakes.wait_until([&] { return engine.recorder().snapshot().steps.size() > n + 5; }, 60s))
         << "it pauses once";
     engine.stop();
+
+    // A turn that is appended has answers of its own, and the run ends at lane 0's.
+    engine.send(parse_command("say Who has two of them?\n"));
+    engine.play();
+    ASSERT_TRUE(wakes.wait_until(
+        [&] {
+            const auto now = engine.status().answers;
+            return now != nullptr && !now->empty() && now->front().turn >= 0 && !engine.status().answering &&
+                   engine.status().phase == keyhole::EnginePhase::idle;
+        },
+        60s))
+        << engine.status().message;
+    EXPECT_NE(engine.status().message.find("answer is complete"), std::string::npos);
+    const auto of_turn = engine.status().answers;
+    ASSERT_EQ(of_turn->size(), 3u);
+    EXPECT_NE((*of_turn)[0].text, (*answers)[0].text);
+    const auto rows = engine.recorder().snapshot().steps;
+    std::vector<int> said;
+    for (const auto& step : rows)
+        if (step->row > (*of_turn)[0].turn) said.push_back(step->lanes[0].token);
+    ASSERT_GE(said.size(), (*of_turn)[0].tokens.size());
+    EXPECT_TRUE(std::equal((*of_turn)[0].tokens.begin(), (*of_turn)[0].tokens.end(), said.begin()))
+        << "lane 0 says in the run what it answers by itself";
 }
 
 }  // namespace
