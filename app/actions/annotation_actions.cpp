@@ -218,12 +218,13 @@ constexpr std::array kAnnotationActions = {
                "Shows the history of the picked token in the focused lane on one page.",
                {'Y', 0},
                ask_why},
-    UserAction{"why.back",
-               "Next token if this token had been kept",
-               "[watched] [ROW]: computed on a temporary copy of the lane after this step (default: the "
-               "shown one). watched: as if all watched words had been kept.",
-               {'Y', kShift},
-               request_counterfactual},
+    UserAction{
+        "why.back",
+        "Next token if this token had been kept",
+        "[watched] [ROW]: what the lane would say next, after this step (default: the shown one), had it "
+        "kept this token; watched: all watched words. Computed on a copy.",
+        {'Y', kShift},
+        request_counterfactual},
     UserAction{"why.shadow",
                "Compute full attention to this token",
                "Replays the run in the background to compute the shadow's attention to the evicted token; "

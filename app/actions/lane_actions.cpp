@@ -117,7 +117,7 @@ constexpr std::array kLaneActions = {
                drop_overrides},
     UserAction{"add",
                "Add a lane",
-               "[SPEC]: its policy (default: the first that no lane has, with 64 tokens).",
+               "[SPEC]: with this policy; else with the first one that no lane has, and 64 tokens.",
                {'N', kCtrl},
                add_lane},
     UserAction{
@@ -156,7 +156,7 @@ constexpr std::array kLaneActions = {
                }},
     UserAction{"follow",
                "All lanes follow lane 0",
-               "[on|off]: all lanes consume lane 0's token.",
+               "[on|off]: all lanes read lane 0's words; off, each reads its own.",
                {},
                [](AppState& app, std::string_view a) {
                    app.run.lane_editor.set_follow(on_or_off(a, app.run.lane_editor.follow()));

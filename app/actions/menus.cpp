@@ -2,8 +2,11 @@
 
 #include "app/actions/action_areas.h"
 
+#include "engine/backend/prover.h"
+
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 namespace keyhole {
 
@@ -178,6 +181,11 @@ constexpr std::array kNeeds = {
     Need{"undo", [](const AppState& app) { return !app.undo_history.next_undo().empty(); }},
     Need{"redo", [](const AppState& app) { return !app.undo_history.next_redo().empty(); }},
     Need{"remove", [](const AppState& app) { return app.view.lane > 0; }},
+    Need{"device.prove",
+         [](const AppState& app) {
+             std::error_code error;
+             return std::filesystem::exists(proof_setup(app.run.backend_options.device).module, error);
+         }},
     Need{"device.use",
          [](const AppState& app) {
              const auto verdict = app.device_proof.verdict();

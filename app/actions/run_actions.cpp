@@ -68,11 +68,14 @@ constexpr std::array kRunActions = {
     UserAction{
         "run.toggle",
         "Run or stop",
-        "Decodes until stopped.",
+        "Decodes until the answer ends, or until you stop it.",
         {' ', 0},
         [](AppState& app, std::string_view) { app.run.stoppable() ? app.run.stop(true) : app.play(); }},
-    UserAction{
-        "run.play", "Run", "Decodes until stopped.", {}, [](AppState& app, std::string_view) { app.play(); }},
+    UserAction{"run.play",
+               "Run",
+               "Decodes until the answer ends.",
+               {},
+               [](AppState& app, std::string_view) { app.play(); }},
     UserAction{"run.stop",
                "Stop",
                "Stops after this token; unfinished replays are discarded, an unfinished prompt is cancelled.",
@@ -187,12 +190,13 @@ constexpr std::array kRunActions = {
         "N: the state after step N.",
         {},
         [](AppState& app, std::string_view a) { move_time(app, whole_numbers(a, 1, 1)[0] - app.view.row); }},
-    UserAction{"rewind",
-               "Rewind to the shown step",
-               "[ROW] [keep]: continues the run from this step; later steps are kept as a branch. The lanes "
-               "get the settings of that step, or with keep the current ones.",
-               {'B', kCtrl},
-               rewind_run},
+    UserAction{
+        "rewind",
+        "Rewind to the shown step",
+        "[ROW] [keep]: goes back to this step and continues from here; later steps are kept as a branch. "
+        "The lanes get the settings of that step, or with keep the current ones.",
+        {'B', kCtrl},
+        rewind_run},
     UserAction{
         "fork.here",
         "Fork the lane at the shown step",

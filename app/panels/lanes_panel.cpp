@@ -69,7 +69,7 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
         if (index > 0 && record->kl) {
             line(fmt::format("{}KL {:.4f} nats",
                              !record->agrees   ? ""
-                             : *record->agrees ? "same next token · "
+                             : *record->agrees ? "next token as lane 0 · "
                                                : "other next token · ",
                              double(*record->kl)),
                  record->agrees && !*record->agrees ? theme::colors().warm : theme::colors().dim);

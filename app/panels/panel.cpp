@@ -83,13 +83,36 @@ void mark_area(const PanelContext& context, std::string_view name, ImVec2 min, I
                                                {std::min(max.x, high.x), std::min(max.y, high.y)}};
 }
 
+std::string help_without_arguments(const UserAction& action) {
+    const std::size_t colon = action.help.find(": ");
+    const std::string_view head = action.help.substr(0, colon);
+    // Arguments are in capitals or in brackets, which may hold any word; "or" stands between some.
+    bool are_arguments = true;
+    int depth = 0;
+    std::string word;
+    for (const char c : std::string(head) + " ") {
+        depth += c == '[' ? 1 : c == ']' ? -1 : 0;
+        if (depth == 0 && c >= 'a' && c <= 'z') {
+            word += c;
+        } else {
+            are_arguments = are_arguments && (word.empty() || word == "or");
+            word.clear();
+        }
+    }
+    if (!are_arguments) return std::string(action.help);
+    std::string words(colon == std::string_view::npos ? "" : action.help.substr(colon + 2));
+    if (!words.empty() && words.front() >= 'a' && words.front() <= 'z')
+        words.front() = static_cast<char>(words.front() - 'a' + 'A');
+    return words;
+}
+
 void action_tooltip(const PanelContext& context, std::string_view id) {
     if (!ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled)) return;
     const UserAction* command = find_action(id);
     if (command == nullptr) return;
     std::string text(command->title);
     if (command->shortcut.code != 0) text += "   " + shortcut_text(command->shortcut);
-    if (!command->help.empty()) text += "\n" + std::string(command->help);
+    if (const std::string help = help_without_arguments(*command); !help.empty()) text += "\n" + help;
     tooltip(context, text);
 }
 

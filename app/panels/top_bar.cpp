@@ -230,7 +230,7 @@ void draw_menu_item(const PanelContext& context, const MenuItem& item) {
     if (ImGui::MenuItem(title.c_str(), shortcut_text(action.shortcut).c_str(), state.ticked, state.possible))
         run(context, item.action);
     mark_item(context, fmt::format("{} {}", state.possible ? "menu" : "greyed", item.action));
-    if (!action.help.empty()) tooltip(context, action.help);
+    if (const std::string help = help_without_arguments(action); !help.empty()) tooltip(context, help);
 }
 
 void draw_menu(const PanelContext& context, const Menu& menu) {
@@ -330,7 +330,9 @@ void draw(TopBar& panel, const PanelContext& context) {
     const std::string& shown = app.run.live() ? app.run.setup.prompt : app.run.history.run().prompt;
     const std::string line = fitted(one_line(app.glyphs.text(shown.substr(0, 400))), width - context.px(16));
     if (prompt_button(line, width)) {
-        set_draft(panel, for_field(shown));
+        // A text that was typed and not run yet stays, until another prompt runs.
+        if (panel.draft.empty() || panel.draft_of != shown) set_draft(panel, for_field(shown));
+        panel.draft_of = shown;
         ImGui::OpenPopup("prompt");
     }
     mark_item(context, "prompt");
@@ -351,7 +353,7 @@ void draw_status(const PanelContext& context) {
     } else {
         switch (status.phase) {
             case EnginePhase::idle:
-                text = app.run.has_steps()      ? "Space decodes"
+                text = app.run.has_steps()      ? "stopped, Space runs"
                        : status.message.empty() ? "starting"
                                                 : "stopped";
                 break;

@@ -8,7 +8,8 @@
 namespace keyhole {
 
 struct TopBar {
-    std::string draft;                 ///< the prompt's text while its popup is open
+    std::string draft;                 ///< the prompt's text as typed; it outlives its popup
+    std::string draft_of;              ///< the run's prompt when the draft was begun
     std::filesystem::path draft_file;  ///< the draft came from it; empty: from the run
     std::string file_text;             ///< the draft as it came from the file
     bool draft_is_new = false;         ///< not yet wrapped into lines

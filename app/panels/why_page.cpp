@@ -120,12 +120,12 @@ void draw_payment(const PanelContext& context, std::span<const float> values, co
         if (values[i] >= largest) largest = values[i], at = context.app.run.history.steps()[i]->row;
     }
     if (n == 0) {
-        dim_text(context, "There was no step since its eviction.");
+        dim_text(context, "It was just evicted. Run decodes on and shows whether it is missed.");
         return;
     }
     wrapped(
         fmt::format("{} {:.2f} % of the attention of the heads that evicted it (mean of {} steps); the "
-                    "maximum is at step {}: {:.1f} %.",
+                    "maximum is at step {}: {:.2f} %.",
                     who, sum / n * 100, n, at, double(largest) * 100));
     draw_bars(context, values, largest, color);
 }

@@ -161,6 +161,11 @@ bool RunState::idle() const {
 
 std::optional<int> RunState::history_lane(int lane) const {
     if (!has_steps()) return std::nullopt;
+    // A lane that was removed or added since the last step moves the others.
+    if (live() && std::ssize(status.lane_ids) == lane_editor.n_lanes()) {
+        if (lane < 0 || lane >= lane_editor.n_lanes()) return std::nullopt;
+        return history.lane_from_id(status.lane_ids[to_index(lane)]);
+    }
     const std::vector<LaneRecord>& lanes = history.steps().back()->lanes;
     if (lane < 0 || lane >= static_cast<int>(lanes.size())) return std::nullopt;
     return history.lane_from_id(lanes[to_index(lane)].info->id);

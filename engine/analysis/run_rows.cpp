@@ -225,7 +225,7 @@ std::string recording_note(const RunHistory& history, int lane, int stride, int 
     else if (image->reduction > 1)
         note = fmt::format("prompt rows: maxima of {0} x {0} cells", image->reduction);
     if (stride > 1)
-        note += fmt::format("{}of the steps before {} every {}th is recorded", note.empty() ? "" : ", ",
+        note += fmt::format("{}of the steps before {} one in {} is recorded", note.empty() ? "" : ", ",
                             dense_from, stride);
     const int first = history.lanes()[to_index(lane)].first_row;
     const int parent = history.lanes()[to_index(lane)].forked_from;

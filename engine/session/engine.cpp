@@ -196,6 +196,7 @@ struct Engine::Impl {
             set_status([&, memory = memory_use()](EngineStatus& s) {
                 s.phase = EnginePhase::idle;
                 s.answering = answers_open;
+                s.lane_ids = session->lane_ids();
                 s.progress = 1;
                 s.memory = memory;
             });
@@ -329,6 +330,7 @@ struct Engine::Impl {
         const auto publish = [&](EngineStatus& s) {
             s.memory = memory_use();
             s.run = session->run_spec();
+            s.lane_ids = session->lane_ids();
             s.branch = session->branch();
             s.other_branches = session->other_branches();
             // The row that the answer is about may come again with another history.
@@ -408,6 +410,7 @@ struct Engine::Impl {
             if (on_the_way)
                 set_status([&](EngineStatus& s) {
                     s.run = session->run_spec();
+                    s.lane_ids = session->lane_ids();
                     s.work.clear();
                 });
             if (session->catching_up() && queue.stops_work()) stopped_work = stopped_on_the_way();

@@ -35,6 +35,7 @@ struct EngineStatus {
     double tokens_per_s = 0;  ///< of the last second of running
     std::string backend;
     EngineMemory memory;
+    std::vector<int> lane_ids;  ///< of the lanes as they are now: LaneInfo::id; empty: not known yet
     RunSpec run;     ///< as requested, with the log of the shown branch: the input of an export that re-runs
     int branch = 0;  ///< the shown one
     std::vector<Branch> other_branches;                    ///< branches that one can go to

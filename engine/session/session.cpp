@@ -300,6 +300,12 @@ bool Session::answered() const {
                         : std::all_of(state.lanes.begin(), state.lanes.end(), complete);
 }
 
+std::vector<int> Session::lane_ids() const {
+    std::vector<int> ids;
+    for (const Lane& lane : impl_->state.lanes) ids.push_back(lane.id);
+    return ids;
+}
+
 int Session::next_row() const {
     return impl_->state.row + 1;
 }

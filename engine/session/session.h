@@ -80,10 +80,13 @@ class Session {
     bool answers_need_prompt() const;
     /// Returns the answers that have begun, in the order of the lanes.
     std::vector<LaneAnswer> answers() const;
-    /// Returns whether the text after the prompt, or after the last turn, holds the end of the answer: of lane 0 in a run that follows
-    /// it, otherwise of all lanes. False without a stop text, and in texts of more than 512 tokens.
+    /// Returns whether the text after the prompt, or after the last turn, holds the end of the answer: of
+    /// lane 0 in a run that follows it, otherwise of all lanes. False while a turn is read, without a stop
+    /// text, and in texts of more than 512 tokens.
     bool answered() const;
 
+    /// Returns LaneInfo::id of each lane, in order.
+    std::vector<int> lane_ids() const;
     int next_row() const;
     /// Return the allocated bytes: of K, V and scores of all lanes, shadows included; of the states kept for
     /// rewinding.

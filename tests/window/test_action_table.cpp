@@ -1,5 +1,6 @@
 #include "app/actions/action_areas.h"
 #include "app/actions/menus.h"
+#include "app/panels/panel.h"
 
 #include "engine/base/error.h"
 
@@ -34,6 +35,19 @@ TEST(CommandTable, IdsAreUniqueAndTitled) {
             EXPECT_EQ(find_action(command.shortcut), &command);
             EXPECT_FALSE(shortcut_text(command.shortcut).empty());
         }
+    }
+}
+
+/// A tooltip explains what a click does; the arguments are for scripts.
+TEST(CommandTable, TooltipsLeaveArgumentsOut) {
+    const auto words = [](const char* id) { return help_without_arguments(*find_action(id)); };
+    EXPECT_EQ(words("follow"), "All lanes read lane 0's words; off, each reads its own.");
+    EXPECT_EQ(words("rewind").substr(0, 22), "Goes back to this step");
+    EXPECT_EQ(words("papers.make").substr(0, 4), "Runs");
+    EXPECT_EQ(words("run.play"), "Decodes until the answer ends.");
+    for (const UserAction& action : action_table()) {
+        const std::string shown = help_without_arguments(action);
+        EXPECT_FALSE(shown.starts_with("[")) << action.id << ": " << shown;
     }
 }
 

@@ -23,6 +23,29 @@ namespace {
 
 using testing::LiveRun;
 
+/// A lane keeps its records when another one is removed, before the next step too.
+TEST_F(LiveRun, RemovingALaneMovesNoRecords) {
+    const auto run = [&](const char* action) {
+        run_action(app, action);
+        settle();
+    };
+    run("add tova:budget=9");
+    run("step 3");
+    const std::optional<int> tova = app.run.history_lane(2);
+    ASSERT_TRUE(tova);
+    run("remove 1");
+    ASSERT_EQ(app.run.lane_editor.n_lanes(), 2);
+    EXPECT_EQ(app.run.history_lane(1), tova);
+    ASSERT_NE(app.record(1), nullptr);
+    EXPECT_EQ(app.record(1)->info->spec, "tova:budget=9");
+    EXPECT_EQ(app.run.history_lane(2), std::nullopt);
+    run("add h2o:budget=9");
+    EXPECT_EQ(app.run.history_lane(2), std::nullopt) << "it has no step yet";
+    run("step");
+    EXPECT_EQ(app.record(2)->info->spec, "h2o:budget=9");
+    EXPECT_EQ(app.record(1)->info->spec, "tova:budget=9");
+}
+
 TEST_F(LiveRun, ForcedTokensAndCandidatesAreConsumed) {
     const int before = app.run.last_row();
     run_action(app, "force 7,9");
