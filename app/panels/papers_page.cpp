@@ -30,6 +30,21 @@ VerdictLook look_of(std::string_view verdict) {
     return {"none", "No finding is decided", colors.dim};
 }
 
+/// Returns a time as the page says it: "6 s", "2 min".
+std::string time_text(double minutes) {
+    return minutes < 1 ? fmt::format("{:.0f} s", 60 * minutes) : fmt::format("{:g} min", minutes);
+}
+
+/// Returns which models show the effect, as a sentence.
+std::string models_text(const PaperCard& card) {
+    if (card.seen_on == "any") return "Any model shows it.";
+    constexpr std::string_view kSink = " (a sink)";
+    if (card.seen_on.ends_with(kSink))
+        return fmt::format("Needs a model with an attention sink, such as {}.",
+                           card.seen_on.substr(0, card.seen_on.size() - kSink.size()));
+    return fmt::format("Needs {}.", card.seen_on);
+}
+
 std::string capital(std::string text) {
     if (!text.empty() && text.front() >= 'a' && text.front() <= 'z')
         text.front() = static_cast<char>(text.front() - 'a' + 'A');
@@ -119,8 +134,8 @@ void draw_buttons(const PanelContext& context, const PaperCard& card, std::size_
     const AppState& app = context.app;
     const PaperFigures& papers = app.papers;
     if (papers.running() && papers.wanted() == card.name) {
-        dim_text(context, fmt::format("on {}: {:.0f} s, about {:g} min on an idle machine",
-                                      papers.wanted_model(), papers.seconds(), card.minutes));
+        dim_text(context, fmt::format("on {}: {:.0f} s so far, about {} on an idle machine",
+                                      papers.wanted_model(), papers.seconds(), time_text(card.minutes)));
         if (ImGui::Button("Cancel")) run(context, "papers.cancel");
         mark_item(context, "papers.cancel");
         return;
@@ -176,11 +191,10 @@ void draw_card(PapersPage& page, const PanelContext& context, const PaperCard& c
     small_words(
         context,
         fmt::format("The paper: {}{}", card.finding,
-                    card.paper_values.empty() ? "" : fmt::format(" Its numbers: {}.", card.paper_values)));
+                    card.paper_values.empty() ? "" : fmt::format(" It measured {}.", card.paper_values)));
     for (const MadeFigure& one : made) draw_verdicts(context, one);
     if (made.empty())
-        dim_text(context, fmt::format("Seen on {}. About {:g} min.",
-                                      card.seen_on == "any" ? "any model" : card.seen_on, card.minutes));
+        dim_text(context, fmt::format("{} About {}.", models_text(card), time_text(card.minutes)));
     draw_buttons(context, card, index);
     ImGui::Spacing();
 }

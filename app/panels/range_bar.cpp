@@ -73,19 +73,22 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
     const std::vector<double> ticks =
         scale.logarithmic ? log_ticks(scale.low, scale.high, 6) : linear_ticks(scale.low, scale.high, 6);
     const ScaleTerms terms = scale_terms(scale);
+    const auto mark = [&](double place, const std::string& words) {
+        const float y = top + height * static_cast<float>(1 - place);
+        list.AddLine({x + width, y}, {x + width + 3, y}, theme::colors().dim);
+        list.AddText({x + width + context.px(5), y - ImGui::GetFontSize() / 2}, theme::colors().dim,
+                     words.c_str());
+    };
+    if (scale.diverging) mark(0.5, "0");
     for (const auto& [tick, text] : labelled(ticks)) {
         double u =
             ((scale.logarithmic ? std::log2(tick) : tick) - double(terms.offset)) * double(terms.factor);
         if (u < -0.01 || u > 1.01) continue;
         u = std::pow(std::max(u, 0.0), double(terms.gamma));
-        const auto mark = [&](double place, const std::string& words) {
-            const float y = top + height * static_cast<float>(1 - place);
-            list.AddLine({x + width, y}, {x + width + 3, y}, theme::colors().dim);
-            list.AddText({x + width + context.px(5), y - ImGui::GetFontSize() / 2}, theme::colors().dim,
-                         words.c_str());
-        };
+        // The least magnitude of a logarithmic scale has the colour of 0, and its place.
+        if (scale.diverging && u <= 0.02) continue;
         mark(scale.diverging ? 0.5 + 0.5 * u : u, text);
-        if (scale.diverging && u > 0.02) mark(0.5 - 0.5 * u, "-" + text);
+        if (scale.diverging) mark(0.5 - 0.5 * u, "-" + text);
     }
     ImGui::SetCursorScreenPos({x - context.px(3), top});
     ImGui::InvisibleButton("range", {context.px(52), height});

@@ -123,10 +123,10 @@ void draw_payment(const PanelContext& context, std::span<const float> values, co
         dim_text(context, "It was just evicted. Run decodes on and shows whether it is missed.");
         return;
     }
-    wrapped(
-        fmt::format("{} {:.2f} % of the attention of the heads that evicted it (mean of {} steps); the "
-                    "maximum is at step {}: {:.2f} %.",
-                    who, sum / n * 100, n, at, double(largest) * 100));
+    wrapped(fmt::format(
+        "{} {:.2f} % of the attention of the heads that evicted it (mean of {}); the "
+        "maximum is at step {}: {:.2f} %.",
+        who, sum / n * 100, n == 1 ? "1 step" : fmt::format("{} steps", n), at, double(largest) * 100));
     draw_bars(context, values, largest, color);
 }
 

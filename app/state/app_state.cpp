@@ -54,6 +54,7 @@ void AppState::start(bool new_backend) {
 
 void AppState::play() {
     if (!run.live()) return;
+    if (notice.text == run.status.message) say("");  // why it paused
     view.follows_newest = true;
     run.play();
 }
