@@ -7,12 +7,20 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace keyhole {
 
 namespace {
 
 constexpr std::size_t kMostBytes = 1 << 20, kMostText = 4096, kMostEntries = 64;
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kVerdicts = {
+    {{"holds", "Holds here"},
+     {"fails", "Does not hold here"},
+     {"open", "Cannot be told here"},
+     {"unseen", "Cannot be seen on this model"},
+     {"none", ""}}};
 
 std::vector<std::string> texts(const JsonField& list) {
     std::vector<std::string> read;
@@ -21,12 +29,13 @@ std::vector<std::string> texts(const JsonField& list) {
 }
 
 FigureRecord::Finding finding_of(const JsonField& in) {
-    static constexpr std::array<std::string_view, 5> kVerdicts = {"holds", "fails", "open", "unseen", "none"};
     FigureRecord::Finding finding;
     finding.task = in["task"].text(kMostText);
     finding.verdict = in["verdict"].text(kMostText);
-    if (std::ranges::find(kVerdicts, finding.verdict) == kVerdicts.end())
+    if (std::ranges::find(kVerdicts, finding.verdict, [](const auto& known) { return known.first; }) ==
+        kVerdicts.end())
         in["verdict"].wanted("holds, fails, open, unseen or none");
+    finding.why = in["why"].text(kMostText);
     finding.sentences = texts(in["sentences"]);
     finding.picture = in["picture"].text(kMostText);
     if (finding.picture.empty() || finding.picture.find('/') != std::string::npos)
@@ -36,11 +45,18 @@ FigureRecord::Finding finding_of(const JsonField& in) {
 
 }  // namespace
 
+std::string_view verdict_label(std::string_view verdict) {
+    for (const auto& [known, label] : kVerdicts)
+        if (known == verdict) return label;
+    return {};
+}
+
 void write_figure_record(const FigureRecord& record, const std::filesystem::path& folder) {
     nlohmann::json findings = nlohmann::json::array();
     for (const FigureRecord::Finding& finding : record.findings)
         findings.push_back({{"task", finding.task},
                             {"verdict", finding.verdict},
+                            {"why", finding.why},
                             {"sentences", finding.sentences},
                             {"picture", finding.picture}});
     const nlohmann::json json = {

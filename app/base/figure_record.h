@@ -13,6 +13,7 @@ struct FigureRecord {
     struct Finding {
         std::string task;     ///< empty: a run or a text
         std::string verdict;  ///< "holds", "fails", "open" (cannot be told), "unseen" (on this model), "none"
+        std::string why;      ///< a sentence with the numbers of the verdict; empty for "none"
         std::vector<std::string> sentences;  ///< those below the picture
         std::string picture;                 ///< its file name without an ending
     };
@@ -20,6 +21,9 @@ struct FigureRecord {
     std::vector<std::string> models;  ///< as typed; empty: the demo model
     std::vector<Finding> findings;    ///< one or more
 };
+
+/// Returns a verdict as a reader sees it: "Does not hold here"; empty for "none" and what is no verdict.
+std::string_view verdict_label(std::string_view verdict);
 
 inline constexpr std::string_view kFigureRecordName = "figure.json";
 

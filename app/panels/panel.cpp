@@ -83,6 +83,12 @@ void mark_area(const PanelContext& context, std::string_view name, ImVec2 min, I
                                                {std::min(max.x, high.x), std::min(max.y, high.y)}};
 }
 
+std::string capitalised(std::string text) {
+    if (!text.empty() && text.front() >= 'a' && text.front() <= 'z')
+        text.front() = static_cast<char>(text.front() - 'a' + 'A');
+    return text;
+}
+
 std::string help_without_arguments(const UserAction& action) {
     const std::size_t colon = action.help.find(": ");
     const std::string_view head = action.help.substr(0, colon);
@@ -100,10 +106,7 @@ std::string help_without_arguments(const UserAction& action) {
         }
     }
     if (!are_arguments) return std::string(action.help);
-    std::string words(colon == std::string_view::npos ? "" : action.help.substr(colon + 2));
-    if (!words.empty() && words.front() >= 'a' && words.front() <= 'z')
-        words.front() = static_cast<char>(words.front() - 'a' + 'A');
-    return words;
+    return colon == std::string_view::npos ? "" : capitalised(std::string(action.help.substr(colon + 2)));
 }
 
 void action_tooltip(const PanelContext& context, std::string_view id) {

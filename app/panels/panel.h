@@ -80,6 +80,8 @@ PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max);
 void run(const PanelContext& context, std::string_view text);
 /// Picks a cell. adds: the other picked tokens keep their curves.
 void pick(const PanelContext& context, Pick cell, bool adds);
+/// Returns a sentence with a capital at its begin.
+std::string capitalised(std::string text);
 /// Returns the help of an action without its arguments, which only scripts and the palette take.
 std::string help_without_arguments(const UserAction& action);
 /// Shows title, key and help of a command if the last item is hovered.

@@ -15,19 +15,12 @@ using Finding = FigureRecord::Finding;
 
 constexpr float kThumbnail = 200;  // width, unscaled
 
-struct VerdictLook {
-    std::string_view word, text;
-    ImU32 color;
-};
-
-VerdictLook look_of(std::string_view verdict) {
+ImU32 color_of_verdict(std::string_view verdict) {
     const theme::Colors& colors = theme::colors();
-    for (const VerdictLook& look : {VerdictLook{"holds", "Holds here", colors.good},
-                                    VerdictLook{"fails", "Does not hold here", colors.fault},
-                                    VerdictLook{"open", "Cannot be told here", colors.accent},
-                                    VerdictLook{"unseen", "Cannot be seen on this model", colors.dim}})
-        if (look.word == verdict) return look;
-    return {"none", "No finding is decided", colors.dim};
+    return verdict == "holds"   ? colors.good
+           : verdict == "fails" ? colors.fault
+           : verdict == "open"  ? colors.accent
+                                : colors.dim;
 }
 
 /// Returns a time as the page says it: "6 s", "2 min".
@@ -45,12 +38,6 @@ std::string models_text(const PaperCard& card) {
     return fmt::format("Needs {}.", card.seen_on);
 }
 
-std::string capital(std::string text) {
-    if (!text.empty() && text.front() >= 'a' && text.front() <= 'z')
-        text.front() = static_cast<char>(text.front() - 'a' + 'A');
-    return text;
-}
-
 /// Returns a paper as its readers know it.
 std::string_view name_of_paper(std::string_view paper) {
     static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kPapers = {
@@ -61,14 +48,6 @@ std::string_view name_of_paper(std::string_view paper) {
     for (const auto& [id, name] : kPapers)
         if (id == paper) return name;
     return paper;
-}
-
-/// Returns the sentence that says why, without the words of the verdict.
-std::string why_of(const Finding& finding) {
-    for (const std::string& sentence : finding.sentences)
-        if (const std::string_view begin = look_of(finding.verdict).text; sentence.starts_with(begin))
-            return capital(sentence.substr(std::min(begin.size() + 2, sentence.size())));
-    return {};
 }
 
 std::filesystem::path picture_of(const MadeFigure& made, const Finding& finding) {
@@ -82,57 +61,56 @@ const MadeFigure* shown_of(const PaperCard& card, const std::vector<MadeFigure>&
     return made.empty() ? nullptr : &made.front();
 }
 
-/// Draws a picture as wide as `width`; a frame with words where there is none. Returns true if it was
-/// clicked.
-bool picture_button(const PictureTexture* picture, float width, const char* words) {
+/// Draws a picture as large as the box allows, or words where there is none. Returns true if it was clicked.
+bool picture_button(const PictureTexture* picture, ImVec2 box, const char* words) {
     const ImVec2 at = ImGui::GetCursorScreenPos();
-    const float height =
-        picture != nullptr ? width * static_cast<float>(picture->height) / static_cast<float>(picture->width)
-                           : width * 0.5f;
-    const bool clicked = ImGui::InvisibleButton("picture", {width, height});
+    const bool clicked = ImGui::InvisibleButton("picture", box);
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    const ImVec2 end(at.x + width, at.y + height);
+    ImVec2 size = ImGui::CalcTextSize(words);
     if (picture != nullptr) {
-        list.AddImage(imgui_compat::texture_id(picture->texture.name()), at, end);
-    } else {
-        const ImVec2 size = ImGui::CalcTextSize(words);
-        list.AddText({at.x + (width - size.x) / 2, at.y + (height - size.y) / 2}, theme::colors().dim, words);
+        const float width = static_cast<float>(picture->width), height = static_cast<float>(picture->height);
+        const float scale = std::min(box.x / width, box.y / height);
+        size = {width * scale, height * scale};
     }
-    list.AddRect(at, end, ImGui::IsItemHovered() ? theme::colors().accent : theme::colors().line);
+    const ImVec2 min(at.x + (box.x - size.x) / 2, at.y + (box.y - size.y) / 2);
+    if (picture != nullptr)
+        list.AddImage(imgui_compat::texture_id(picture->texture.name()), min,
+                      {min.x + size.x, min.y + size.y});
+    else
+        list.AddText(min, theme::colors().dim, words);
+    list.AddRect(at, {at.x + box.x, at.y + box.y},
+                 ImGui::IsItemHovered() ? theme::colors().accent : theme::colors().line);
     return clicked;
 }
 
 void draw_verdicts(const PanelContext& context, const MadeFigure& made) {
     for (const Finding& finding : made.record.findings) {
-        const VerdictLook look = look_of(finding.verdict);
-        colored_text(look.color, std::string(look.text));
+        const std::string_view label = verdict_label(finding.verdict);
+        colored_text(color_of_verdict(finding.verdict), label.empty() ? "No finding is decided" : label);
         ImGui::SameLine();
         const std::string where =
             finding.task.empty() ? made.model : fmt::format("{}, {}", made.model, finding.task);
         dim_text(context, where);
-        if (const std::string why = why_of(finding); !why.empty()) small_words(context, why);
+        if (!finding.why.empty()) small_words(context, capitalised(finding.why));
     }
 }
 
-/// Returns the models on which a card can be made: that of the run, and that which shows the effect.
-std::vector<std::pair<std::string, std::string>> models_for(const AppState& app, const PaperCard& card) {
-    std::vector<std::pair<std::string, std::string>> models;  // label, what --model takes
-    const auto add = [&](const CatalogModel& model) {
-        if (const auto path = path_if_here(model)) models.emplace_back(model.name, path->string());
-    };
+/// Returns the model of the run, and those of the catalogue that are here.
+std::vector<ModelChoice> models_here(const AppState& app) {
+    std::vector<ModelChoice> models;
     if (const std::filesystem::path& path = app.run.setup.model_folder; !path.empty()) {
         const CatalogModel* known = find_by_path(app.catalog, path);
-        models.emplace_back(known != nullptr ? known->name : path.filename().string(), path.string());
+        models.push_back({known != nullptr ? known->name : path.filename().string(), path.string()});
     }
     for (const CatalogModel& model : app.catalog)
-        if (card.seen_on.starts_with(model.name) && (models.empty() || models.front().first != model.name))
-            add(model);
+        if (const auto path = path_if_here(model); path && (models.empty() || models[0].name != model.name))
+            models.push_back({model.name, path->string()});
     return models;
 }
 
-void draw_buttons(const PanelContext& context, const PaperCard& card, std::size_t index) {
-    const AppState& app = context.app;
-    const PaperFigures& papers = app.papers;
+void draw_buttons(const PapersPage& page, const PanelContext& context, const PaperCard& card,
+                  std::size_t index) {
+    const PaperFigures& papers = context.app.papers;
     if (papers.running() && papers.wanted() == card.name) {
         dim_text(context, fmt::format("on {}: {:.0f} s so far, about {} on an idle machine",
                                       papers.wanted_model(), papers.seconds(), time_text(card.minutes)));
@@ -148,9 +126,11 @@ void draw_buttons(const PanelContext& context, const PaperCard& card, std::size_
             tooltip(context, "Runs the command on the models that it names, in the background.");
             ImGui::SameLine();
         } else {
-            for (const auto& [name, model] : models_for(app, card)) {
+            for (const auto& [name, path] : page.models) {
+                // The model of the run, and that which shows the effect.
+                if (name != page.models.front().name && !card.seen_on.starts_with(name)) continue;
                 if (ImGui::Button(fmt::format("Make on {}", name).c_str()))
-                    run(context, fmt::format("papers.make {} {}", card.name, model));
+                    run(context, fmt::format("papers.make {} {}", card.name, path));
                 mark_item(context, fmt::format("papers.make {} {}", card.name, name));
                 tooltip(context, fmt::format("Runs `{}` on this model, in the background.", card.command));
                 ImGui::SameLine();
@@ -179,7 +159,8 @@ void draw_card(PapersPage& page, const PanelContext& context, const PaperCard& c
         shown != nullptr && seen ? page.pictures.get(picture_of(*shown, shown->record.findings.front()),
                                                      static_cast<int>(2 * width))
                                  : nullptr;
-    if (picture_button(picture, width, card.makeable ? "not made yet" : "by another command") &&
+    if (picture_button(picture, {width, width * 0.6f},
+                       card.makeable ? "not made yet" : "by another command") &&
         shown != nullptr)
         run(context, "papers.open " + card.name);
     mark_item(context, "paper " + card.name);
@@ -195,7 +176,7 @@ void draw_card(PapersPage& page, const PanelContext& context, const PaperCard& c
     for (const MadeFigure& one : made) draw_verdicts(context, one);
     if (made.empty())
         dim_text(context, fmt::format("{} About {}.", models_text(card), time_text(card.minutes)));
-    draw_buttons(context, card, index);
+    draw_buttons(page, context, card, index);
     ImGui::Spacing();
 }
 
@@ -238,21 +219,25 @@ void draw_enlarged(PapersPage& page, const PanelContext& context, const PaperCar
         draw_verdicts(context, made);
         for (const Finding& finding : made.record.findings) {
             const ScopedId id(n++);
-            picture_button(page.pictures.get(picture_of(made, finding), 2400), width,
-                           "the picture is missing");
+            const PictureTexture* picture = page.pictures.get(picture_of(made, finding), 2400);
+            const float shape = picture != nullptr
+                                    ? static_cast<float>(picture->height) / static_cast<float>(picture->width)
+                                    : 0.5f;
+            picture_button(picture, {width, width * shape}, "the picture is missing");
             mark_item(context, fmt::format("paper picture {}", n - 1));
             dim_text(context, fmt::format("{}   {}", made.model, (made.folder / finding.picture).string()));
             ImGui::Spacing();
         }
     }
     small_words(context, "Beside each picture lie SVG and PDF, and a table of its points.");
-    draw_buttons(context, card, index);
+    draw_buttons(page, context, card, index);
 }
 
 }  // namespace
 
 void draw(PapersPage& page, const PanelContext& context) {
     const PaperFigures& papers = context.app.papers;
+    page.models = models_here(context.app);  // asks the file system, so once a frame
     page.pictures.load_all(!context.shared.panes_may_lag);
     const auto card = std::ranges::find(papers.cards, papers.enlarged, &PaperCard::name);
     if (card == papers.cards.end())

@@ -109,9 +109,14 @@ void OwnAnswers::begin_turn(const SessionState& now) {
             add_failure(lane, now.sampling, lane.failure.empty() ? "its text had ended" : lane.failure);
             continue;
         }
-        Lane copy = lane.copy();
-        copy.log.clear();  // what the user evicts from now on is not asked for
-        group.lanes.push_back(std::move(copy));
+        try {
+            group.lanes.push_back(lane.copy());
+        } catch (const Error& error) {  // the run itself goes on
+            if (error.code() == ErrorCode::device) throw;
+            add_failure(lane, now.sampling, error.what());
+            continue;
+        }
+        group.lanes.back().log.clear();  // what the user evicts from now on is not asked for
         LaneAnswer empty;
         empty.lane_id = lane.id;
         empty.turn = turn_;
@@ -130,7 +135,6 @@ void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt
     group.sampling = now.sampling;
     group.forced = context_.start.forced;
     std::vector<Lane> fresh;
-    std::vector<Question> questions;
     for (const Lane& lane : now.lanes) {
         const Question question = question_of(lane, now.sampling, -1);
         if (find(question) != nullptr) continue;

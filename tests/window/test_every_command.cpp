@@ -655,7 +655,7 @@ TEST_F(EveryCommand, OfPapers) {
     app.papers.program = "/bin/sh";
     app.papers.folder = folder.path() / "papers";
     std::filesystem::create_directories(folder.path() / "papers/x-1/old");
-    write_figure_record({"x-1", {}, {{"", "holds", {"Holds here: yes."}, "x-1"}}},
+    write_figure_record({"x-1", {}, {{"", "holds", "yes.", {"Holds here: yes."}, "x-1"}}},
                         folder.path() / "papers/x-1/old");
     run("papers");
     EXPECT_EQ(app.dialog, Dialog::papers);

@@ -377,6 +377,34 @@ TEST_F(Hand, MakesAndEnlargesAFigureOfAPaper) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+TEST_F(Hand, KeepsATypedPromptUntilItRuns) {
+    start();
+    if (HasFatalFailure()) return;
+    const auto open_field = [&] {
+        click("prompt");
+        ASSERT_TRUE(wait_until("field", [](const Json& now) { return now["typing"] == true; }));
+        settle();
+    };
+    ASSERT_NO_FATAL_FAILURE(open_field());
+    key("Ctrl+A");
+    type("The code is 77.");
+    escape_closes_all("prompt");
+    EXPECT_NE(report()["prompt"], "The code is 77.");
+    ASSERT_NO_FATAL_FAILURE(open_field());
+    click("prompt.restart");
+    ASSERT_TRUE(wait_until("the run", [](const Json& now) {
+        return now["prompt"] == "The code is 77." && now["idle"] == true;
+    }));
+    // The field now begins with the prompt of the run.
+    ASSERT_NO_FATAL_FAILURE(open_field());
+    key("Ctrl+End");
+    type(" Well");
+    click("prompt.restart");
+    ASSERT_TRUE(wait_until("the longer one",
+                           [](const Json& now) { return now["prompt"] == "The code is 77. Well"; }));
+    EXPECT_EQ(quit(), 0) << output();
+}
+
 TEST_F(Hand, OpensTheManualAtThePaneUnderThePointer) {
     start();
     if (HasFatalFailure()) return;

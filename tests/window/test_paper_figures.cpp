@@ -50,8 +50,9 @@ class PaperFiguresTest : public ::testing::Test {
     PaperFigures figures;
 };
 
-const std::string kRecord = R"({"figure": "x-1", "models": [], "findings": [{"task": "", "verdict": "fails",)"
-                            R"( "sentences": ["Does not hold here: 1 of 2."], "picture": "x-1"}]})";
+const std::string kRecord =
+    R"({"figure": "x-1", "models": [], "findings": [{"task": "", "verdict": "fails",)"
+    R"( "why": "1 of 2.", "sentences": ["Does not hold here: 1 of 2."], "picture": "x-1"}]})";
 
 TEST_F(PaperFiguresTest, EveryCardOfTheProgramIsACommand) {
     const std::vector<PaperCard> cards = paper_cards();
@@ -133,7 +134,8 @@ TEST_F(PaperFiguresTest, RefusesWhatItCannotMake) {
 }
 
 TEST_F(PaperFiguresTest, ARecordComesBackAsItWas) {
-    const FigureRecord record{"tova-3", {"a", "b"}, {{"needle", "open", {"One.", "Two."}, "needle-map"}}};
+    const FigureRecord record{
+        "tova-3", {"a", "b"}, {{"needle", "open", "Too few.", {"One.", "Two."}, "needle-map"}}};
     write_figure_record(record, folder.path());
     const FigureRecord read = read_figure_record(folder.path());
     EXPECT_EQ(read.figure, record.figure);
@@ -141,6 +143,7 @@ TEST_F(PaperFiguresTest, ARecordComesBackAsItWas) {
     ASSERT_EQ(read.findings.size(), 1u);
     EXPECT_EQ(read.findings[0].task, "needle");
     EXPECT_EQ(read.findings[0].verdict, "open");
+    EXPECT_EQ(read.findings[0].why, "Too few.");
     EXPECT_EQ(read.findings[0].sentences, record.findings[0].sentences);
     EXPECT_EQ(read.findings[0].picture, "needle-map");
 }

@@ -125,10 +125,11 @@ void write_picture(const Figure& figure, RunPicture picture, const FigureOptions
     };
     if (auto* plot = std::get_if<CurvePlot>(&picture.plot)) write(*plot, plot->title, plot->caption);
     if (auto* map = std::get_if<ValueMap>(&picture.plot)) write(*map, map->texts.title, map->texts.caption);
-    write_figure_record({std::string(figure.name),
-                         models_of(options.sweep),
-                         {{"", verdict_word(picture.verdict.state), notes, std::string(figure.name)}}},
-                        folder);
+    write_figure_record(
+        {std::string(figure.name),
+         models_of(options.sweep),
+         {{"", verdict_word(picture.verdict.state), picture.verdict.why, notes, std::string(figure.name)}}},
+        folder);
     for (const std::string& note : notes) print_out("{}\n", note);
     print_note("written to {}\n", folder.string());
 }
@@ -292,7 +293,7 @@ void run_sweep_of(const Figure& figure, FigureOptions& options) {
         const PaperVerdict verdict = judge(figure.claim, result);
         const std::vector<std::string> sentences = sentences_of(figure, verdict);
         record.findings.push_back(
-            {result.name, verdict_word(verdict.state), sentences, picture_of(figure, result)});
+            {result.name, verdict_word(verdict.state), verdict.why, sentences, picture_of(figure, result)});
         return sentences;
     };
     run_sweep(sweep);

@@ -3,6 +3,7 @@
 #include "engine/analysis/run_metrics.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/policy/lane_names.h"
 
 #include <fmt/format.h>
 
@@ -281,13 +282,13 @@ RunPicture cosine_to_ideal(const RunHistory& run) {
         "Mean over rows, layers and heads; the paper's is the mean of four data sets on LLaMA 2 7B.";
     Curve ours{"here"}, paper{"paper"};
     const std::array<double, 4> printed = {0.318, 0.967, 0.991, 0.989};
+    std::vector<LaneSpec> specs;
+    for (const LaneRecord& lane : run.steps().back()->lanes)
+        specs.push_back(parse_lane_spec(lane.info->spec));
+    const std::vector<std::string> names = lane_names(specs);
     std::string text;
     for (std::size_t lane = 0; lane < metrics.size() && lane < printed.size(); ++lane) {
-        const std::string name = run.steps().back()->lanes[lane].info->spec;
-        plot.x_words.push_back(
-            name.substr(0, name.find(":budget")) +
-            (name.find("alpha") != std::string::npos ? name.substr(name.find("alpha") - 1) : ""));
-        plot.x_words.back() = plot.x_words.back().substr(0, plot.x_words.back().find(",shadow"));
+        plot.x_words.push_back(names[lane]);
         ours.x.push_back(static_cast<double>(lane));
         ours.y.push_back(metrics[lane].cosine_ideal);
         paper.x.push_back(static_cast<double>(lane));

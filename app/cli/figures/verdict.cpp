@@ -1,5 +1,6 @@
 #include "app/cli/figures/figure.h"
 
+#include "app/base/figure_record.h"
 #include "engine/base/index.h"
 
 #include <fmt/format.h>
@@ -168,19 +169,8 @@ PaperVerdict judge_memory(const SweepResult& result) {
 }  // namespace
 
 std::string verdict_text(const PaperVerdict& verdict) {
-    switch (verdict.state) {
-        case State::none:
-            return "";
-        case State::holds:
-            return "Holds here: " + verdict.why;
-        case State::fails:
-            return "Does not hold here: " + verdict.why;
-        case State::open:
-            return "Cannot be told here: " + verdict.why;
-        case State::unseen:
-            return "Cannot be seen on this model: " + verdict.why;
-    }
-    return "";
+    const std::string_view label = verdict_label(verdict_word(verdict.state));
+    return label.empty() ? "" : fmt::format("{}: {}", label, verdict.why);
 }
 
 std::string verdict_word(State state) {
