@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/policy/next_token_measures.h"
+#include "engine/session/answer_choice.h"
 #include "engine/session/lane_runner.h"
 
 #include <fmt/format.h>
@@ -24,15 +25,10 @@ LaneSpec keeps_all(const LaneSpec& lane) {
     return spec;
 }
 
-bool attends_plainly(const ResolvedPolicy& policy) {
-    return policy.positions == Positions::original && policy.dilation == 0 &&
-           policy.gap != ResolvedPolicy::Gap::hidden;
-}
-
 /// Replays a lane's text up to a row in a temporary copy that evicts only what `gone` lists, by the row after
-/// which. Returns the log probabilities of the next token.
-std::vector<float> replay_in_copy(const LaneRunner& runner, const Lane& asked, const Sampling& sampling,
-                                  int at_row, const EvictionsByRow& gone, const ProgressPart& progress) {
+/// which. Returns the copy, which evicts nothing more.
+Lane replay_in_copy(const LaneRunner& runner, const Lane& asked, const Sampling& sampling, int at_row,
+                    const EvictionsByRow& gone, const ProgressPart& progress) {
     const RunContext& context = runner.context();
     Lane copy = runner.new_lane(LaneInfo{}, keeps_all(asked.spec));
     Lane* const fed = &copy;
@@ -55,9 +51,47 @@ std::vector<float> replay_in_copy(const LaneRunner& runner, const Lane& asked, c
         runner.prefill(std::span(&copy, 1), sampling, progress.part(0, n_prompt / n_rows), false);
         evict_after(n_prompt - 1);
     }
-    for (int r = n_prompt; r <= at_row; ++r) feed(asked.tokens[to_index(r - n_prompt)], r);
+    for (int r = n_prompt; r <= at_row; ++r) {
+        feed(asked.tokens[to_index(r - n_prompt)], r);
+        copy.tokens.push_back(copy.token);
+    }
     runner.read_logits(copy, sampling, at_row);
-    return copy.log_probs;
+    return copy;
+}
+
+/// Returns a copy of the lane as it is, which evicts nothing more.
+Lane copy_that_keeps(const LaneRunner& runner, const Lane& lane, int row) {
+    Lane copy = lane.copy();
+    runner.apply(copy, SetLane{0, keeps_all(lane.spec)}, row);
+    return copy;
+}
+
+/// Continues the copies by their own choices to the end of their answers. Returns these, in order.
+std::vector<LaneAnswer> continued(const LaneRunner& runner, std::span<Lane> copies, const Sampling& sampling,
+                                  int row, const ProgressPart& progress) {
+    const RunContext& context = runner.context();
+    const AnswerEnd& end = *context.start.answer_end;
+    std::vector<LaneAnswer> answers(copies.size());
+    const auto n_given = static_cast<std::ptrdiff_t>(copies.front().tokens.size());
+    for (int n = 0;; ++n, ++row) {
+        progress.report_or_cancel(std::min(1.0, double(n) / end.max_tokens));
+        std::vector<Lane*> open;
+        for (std::size_t i = 0; i < copies.size(); ++i) {
+            if (answers[i].complete) continue;
+            Lane& copy = copies[i];
+            answers[i] = answer_with_choice(context, end, copy,
+                                            {copy.tokens.begin() + n_given, copy.tokens.end()}, row);
+            if (answers[i].complete) continue;
+            copy.token = copy.predicted;
+            open.push_back(&copy);
+        }
+        if (open.empty()) return answers;
+        runner.feed(open, row + 1);
+        for (Lane* copy : open) {
+            copy->tokens.push_back(copy->token);
+            runner.read_logits(*copy, sampling, row + 1);
+        }
+    }
 }
 
 /// Throws an Error if there is no answer for these tokens after this row.
@@ -86,6 +120,11 @@ void check(const RestoredTokens& asked, const Lane& lane, const RunContext& cont
 }
 
 }  // namespace
+
+bool attends_plainly(const ResolvedPolicy& policy) {
+    return policy.positions == Positions::original && policy.dilation == 0 &&
+           policy.gap != ResolvedPolicy::Gap::hidden;
+}
 
 std::string RestoredTokens::text() const {
     return n_tokens == 1 ? fmt::format("token {}", position)
@@ -117,13 +156,17 @@ Counterfactual with_tokens_restored(const LaneRunner& runner, const SessionState
         fail(ErrorCode::wrong_use, "{} of lane {} {} held everywhere{}", asked.text(), asked.lane,
              asked.n_tokens == 1 ? "is" : "are", is_past ? fmt::format(" after step {}", asked.row) : "");
 
-    // The newest row's distribution is known; that of an earlier row is replayed too.
+    const bool answers = context.start.answer_end.has_value();
+    const ProgressPart replays = progress.part(0, answers ? 0.9 : 1);
+    // The newest row's state is known; that of an earlier row is replayed too.
     const LaneRunner quiet = runner.without_values();
     const auto replay = [&](const EvictionsByRow& gone, const ProgressPart& part) {
         return replay_in_copy(quiet, lane, state.sampling, asked.row, gone, part);
     };
-    const std::vector<float> as_it_is = is_past ? replay(left, progress.part(0, 0.5)) : lane.log_probs;
-    const std::vector<float> with = replay(left_with, is_past ? progress.part(0.5, 0.5) : progress);
+    std::vector<Lane> copies;
+    copies.push_back(is_past ? replay(left, replays.part(0, 0.5)) : copy_that_keeps(quiet, lane, asked.row));
+    copies.push_back(replay(left_with, is_past ? replays.part(0.5, 0.5) : replays));
+    const std::vector<float> as_it_is = copies[0].log_probs, with = copies[1].log_probs;
     Counterfactual result;
     result.lane_id = lane.id;
     result.position = asked.position;
@@ -134,6 +177,12 @@ Counterfactual with_tokens_restored(const LaneRunner& runner, const SessionState
     result.kl = kl_divergence(as_it_is, with);
     if (!result.with.empty())  // a distribution with NaN has no best token
         result.log_prob_as_is = as_it_is[to_index(result.with.front().id)];
+    if (answers) {
+        std::vector<LaneAnswer> said =
+            continued(quiet, copies, state.sampling, asked.row, progress.part(0.9, 0.1));
+        result.answer_as_is = std::move(said[0]);
+        result.answer_with = std::move(said[1]);
+    }
     return result;
 }
 

@@ -1,7 +1,8 @@
-/// Computes the next token that a lane would have if it had never evicted certain tokens, in a temporary copy
-/// that repeats the lane's other evictions. Used on the session's thread.
+/// Computes what a lane would say if it had never evicted certain tokens, in a temporary copy that repeats
+/// the lane's other evictions. Used on the session's thread.
 #pragma once
 
+#include "engine/session/answer.h"
 #include "engine/trace/record.h"
 
 #include <string>
@@ -13,7 +14,7 @@ class LaneRunner;
 class ProgressPart;
 struct SessionState;
 
-/// A counterfactual: the next token of a lane if it had never evicted certain tokens.
+/// A counterfactual: what a lane says next if it had never evicted certain tokens.
 struct Counterfactual {
     int lane_id = 0;
     int position = 0, n_tokens = 1;  ///< the first of these tokens, and their number
@@ -22,6 +23,9 @@ struct Counterfactual {
     std::vector<TopToken> with;      ///< most likely next tokens without these evictions, best first
     double kl = 0;                   ///< KL(as it is || without these evictions), nats
     float log_prob_as_is = 0;        ///< of with.front(), with these evictions
+    /// The text that follows the row by the lane's own choices. Neither copy evicts more tokens meanwhile, so
+    /// that these evictions are the only difference. Empty without RunSpec::answer_end.
+    LaneAnswer answer_as_is, answer_with;
 };
 
 /// What is asked: see Session::with_token_restored().
@@ -34,6 +38,9 @@ struct RestoredTokens {
     /// Returns "token 7" or "tokens 7 to 9".
     std::string text() const;
 };
+
+/// Returns whether a lane with this policy can be asked: it neither hides tokens nor moves keys.
+bool attends_plainly(const ResolvedPolicy& policy);
 
 /// Answers for a session in this state. Throws what Session::with_token_restored() throws, and
 /// Error(cancelled).

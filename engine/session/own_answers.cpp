@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/session/answer_choice.h"
 
 #include <algorithm>
 #include <utility>
@@ -165,26 +166,15 @@ void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt
 /// Adds the token that each lane chose to its answer; lanes whose answer is complete leave the group.
 void OwnAnswers::take_choice(SessionState& group) {
     if (!group.forced.empty()) return;
-    const AnswerEnd& end = *context_.start.answer_end;
-    const ModelConfig& config = context_.run->config;
-    const bool at_last_position = config.positions == PositionKind::learned && group.row + 1 >= config.n_ctx;
     std::erase_if(group.lanes, [&](Lane& lane) {
         Known* known = find(question_of(lane, group.sampling, turn_));
         if (known == nullptr) return true;
-        const bool ended = !context_.start.ignore_eos && std::find(config.eos.begin(), config.eos.end(),
-                                                                   lane.predicted) != config.eos.end();
         const std::ptrdiff_t n_given =
             turn_ >= 0 ? turn_ + 1 - context_.n_prompt() : std::ssize(context_.start.forced);
-        std::vector<int> tokens(lane.tokens.begin() + std::min(n_given, std::ssize(lane.tokens)),
-                                lane.tokens.end());
-        if (!ended) tokens.push_back(lane.predicted);
-        known->answer = answer_from(context_.model->tokenizer(), tokens, end);
-        known->answer.lane_id = lane.id;
+        known->answer = answer_with_choice(
+            context_, *context_.start.answer_end, lane,
+            {lane.tokens.begin() + std::min(n_given, std::ssize(lane.tokens)), lane.tokens.end()}, group.row);
         known->answer.turn = turn_;
-        known->answer.failure = lane.failure;
-        const bool cut = std::ssize(tokens) >= end.max_tokens || at_last_position;
-        known->answer.cut = !known->answer.complete && !ended && cut;
-        known->answer.complete = known->answer.complete || ended || cut || !lane.failure.empty();
         return known->answer.complete;
     });
 }

@@ -14,7 +14,14 @@ namespace {
 
 using keyhole::parse_command;
 
-constexpr int kPrompt = 24;
+constexpr int kPrompt = 24, kAnswer = 6;
+
+/// Returns the tokens that the lane consumes by its own choices in the next steps.
+std::vector<int> tokens_that_follow(keyhole::Session& session, int n, std::size_t lane = 0) {
+    std::vector<int> tokens;
+    while (std::ssize(tokens) < n) tokens.push_back(session.step()->lanes[lane].token);
+    return tokens;
+}
 
 class Counterfactual : public ::testing::Test {
   protected:
@@ -27,6 +34,7 @@ class Counterfactual : public ::testing::Test {
     keyhole::Session session(const std::vector<std::string>& lanes) const {
         keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 3), lanes, 40);
         spec.ignore_eos = true;
+        spec.answer_end = keyhole::AnswerEnd{{}, kAnswer};
         return keyhole::Session(model_, *backend_, spec, nullptr, 0);
     }
 
@@ -62,7 +70,37 @@ TEST_F(Counterfactual, GivesTheLaneThatNeverLostIt) {
             EXPECT_EQ(back.with[k].log_prob, as_it_is->lanes[0].top[k].log_prob) << where << " " << k;
         }
         EXPECT_GT(back.kl, 0);
+        // Both go on as copies say that they do.
+        EXPECT_TRUE(back.answer_with.complete && back.answer_with.cut);
+        EXPECT_EQ(back.answer_with.tokens, tokens_that_follow(straight, kAnswer)) << where;
+        EXPECT_EQ(back.answer_as_is.tokens, tokens_that_follow(bent, kAnswer)) << where;
+        // The same of the earlier step, now that the text is longer.
+        const keyhole::Counterfactual later = bent.with_token_restored(0, 5, {}, back.row);
+        EXPECT_EQ(later.answer_with, back.answer_with) << where;
+        EXPECT_EQ(later.answer_as_is.tokens, back.answer_as_is.tokens) << where;
     }
+}
+
+/// A stop text ends what the copies say, as it ends the lanes' answers; without an end nothing is said.
+TEST_F(Counterfactual, AnswersUpToTheEndOfTheAnswer) {
+    keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 3), {"full", "h2o:budget=10"}, 40);
+    spec.ignore_eos = true;
+    keyhole::Session silent(model_, *backend_, spec, nullptr, 0);
+    silent.prefill();
+    EXPECT_TRUE(silent.with_token_restored(1, 7).answer_with.tokens.empty());
+    EXPECT_FALSE(silent.with_token_restored(1, 7).answer_with.complete);
+    spec.answer_end = keyhole::AnswerEnd{{}, kAnswer};
+    keyhole::Session whole(model_, *backend_, spec, nullptr, 0);
+    whole.prefill();
+    const keyhole::LaneAnswer all = whole.with_token_restored(1, 7).answer_with;
+    ASSERT_EQ(std::ssize(all.tokens), kAnswer);
+    const std::string stop = model_->tokenizer().decode(std::span(all.tokens).subspan(2, 1));
+    spec.answer_end->stop = {stop};
+    keyhole::Session stopped(model_, *backend_, spec, nullptr, 0);
+    stopped.prefill();
+    const keyhole::LaneAnswer answer = stopped.with_token_restored(1, 7).answer_with;
+    EXPECT_TRUE(answer.complete && !answer.cut);
+    EXPECT_EQ(answer.text, all.text.substr(0, all.text.find(stop)));
 }
 
 /// Policies evict in many rows and by many rules. A token that the text no longer attends to changes little,
