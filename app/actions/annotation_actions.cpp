@@ -91,8 +91,23 @@ void ask_why(AppState& app, std::string_view) {
     open_dialog<Dialog::why>(app, {});
 }
 
+/// Asks what the lane answers had it kept the tokens, if it evicted one of them by the end of the prompt.
+void ask_with(AppState& app, TokenSpan tokens) {
+    const RunHistory& history = app.run.history;
+    const int lane = app.shown_lane(), row = history.n_prompt() - 1;
+    const LaneRecord* record = history.lane_record(row, lane);
+    if (!app.run.live() || app.run.working() || tokens.last > row || record == nullptr ||
+        !attends_plainly(record->info->policy))
+        return;
+    for (int p = tokens.first; p <= tokens.last; ++p)
+        for (int g = 0; g < history.layout(lane).n_kv_heads(); ++g)
+            if (!history.stored(lane, g, p, row))
+                return app.run.request_counterfactual(app.view.lane, tokens.first, row, tokens.size());
+}
+
 /// Opens the page on the token that explains a lane's answer: of the watched words, or else of all tokens,
-/// the evicted one that most KV heads of the lane lost.
+/// the evicted one that most KV heads of the lane lost. Asks there what the lane answers with it, or with
+/// all watched words, kept.
 void explain_answer(AppState& app, std::string_view arguments) {
     (void)config_of(app);
     const int lane = arguments.empty() ? app.view.lane : whole_numbers(arguments, 1, 1)[0];
@@ -112,12 +127,12 @@ void explain_answer(AppState& app, std::string_view arguments) {
     if (position < 0)
         fail(ErrorCode::wrong_use, "lane {} still holds {} in all heads after step {}", lane,
              app.view.watched ? "the watched words" : "every token", row);
-    app.view.pick_cell({row, position}, false);
+    app.view.pick = Pick{row, position};  // the plotted tokens stay
     app.dialog = Dialog::why;
+    ask_with(app, app.view.watched.value_or(TokenSpan{position, position}));
 }
 
-/// arguments: [watched] [ROW]. Asks for the next token with the evicted token, or the watched words, back in
-/// the cache.
+/// arguments: [watched] [ROW]. Asks what the lane says with the evicted token, or the watched words, kept.
 void request_counterfactual(AppState& app, std::string_view arguments) {
     app.run.need_live_run();
     constexpr std::string_view kWatched = "watched";
@@ -220,9 +235,9 @@ constexpr std::array kAnnotationActions = {
                ask_why},
     UserAction{
         "why.back",
-        "Next token if this token had been kept",
-        "[watched] [ROW]: what the lane would say next, after this step (default: the shown one), had it "
-        "kept this token; watched: all watched words. Computed on a copy.",
+        "What if the lane had kept this token?",
+        "[watched] [ROW]: the next token and the answer, after this step (default: the shown one), had the "
+        "lane kept this token; watched: all watched words. Computed on a copy.",
         {'Y', kShift},
         request_counterfactual},
     UserAction{"why.shadow",

@@ -11,12 +11,18 @@ namespace {
 using Mark = ShownAnswer::Mark;
 
 void update(AnswersPanel& panel, const AppState& app) {
-    std::tuple now(app.run.history.generation(), app.run.last_row(), app.run.lane_editor.n_lanes(),
+    std::tuple now(app.run.history.generation(), app.run.last_row(), app.run.lane_editor.lanes(),
                    app.view.watched ? app.view.watched->first : -1, app.run.status.answers);
     if (panel.made_of == now) return;
     panel.made_of = std::move(now);
     panel.answers = shown_answers(app);
     panel.caption = answers_caption(app, panel.answers);
+    panel.settings.clear();
+    for (const ShownAnswer& shown : panel.answers) {
+        const bool of_prompt = shown.answer.turn < 0;  // a turn is answered by copies of the lanes
+        const auto change = of_prompt ? app.run.new_settings(shown.lane) : std::nullopt;
+        panel.settings.push_back(change ? change->before : "");
+    }
 }
 
 float line_height(const PanelContext& context) {
@@ -53,7 +59,9 @@ bool draw_words(const PanelContext& context, const ShownAnswer& shown, float rig
 }
 
 /// Draws a lane's line: its name, whether it is right, its words, and what explains a wrong answer.
-void draw_answer(const PanelContext& context, const ShownAnswer& shown, float name_width) {
+/// before: the settings of the text, if the answer has others.
+void draw_answer(const PanelContext& context, const ShownAnswer& shown, const std::string& before,
+                 float name_width) {
     const AppState& app = context.app;
     const ScopedId id(shown.lane);
     ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -76,13 +84,22 @@ void draw_answer(const PanelContext& context, const ShownAnswer& shown, float na
                           shown.mark != Mark::right &&
                           std::find(shown.differs.begin(), shown.differs.end(), true) != shown.differs.end();
     const float button = explains ? ImGui::CalcTextSize("Why?").x + context.px(14) : 0;
+    float chip = 0;
+    if (!before.empty()) {
+        const ScopedFont font(context.fonts.small);
+        constexpr const char* kNew = "new settings";
+        chip = ImGui::CalcTextSize(kNew).x + context.px(14);
+        list.AddText({max.x - button - chip + context.px(4), min.y + (line - ImGui::GetFontSize()) / 2},
+                     theme::colors().warm, kNew);
+    }
+    const float words_end = max.x - button - chip;
     bool all = true;
     if (!shown.answer.failure.empty()) {
         list.AddText({words_x, text_y}, theme::colors().fault,
-                     fitted(shown.answer.failure, max.x - button - words_x).c_str());
+                     fitted(shown.answer.failure, words_end - words_x).c_str());
     } else {
         ImGui::SetCursorScreenPos({words_x, text_y});
-        all = draw_words(context, shown, max.x - button - pad);
+        all = draw_words(context, shown, words_end - pad);
     }
     ImGui::SetCursorScreenPos(min);
     if (ImGui::InvisibleButton("line", {std::max(width - button - pad, 1.0f), line}))
@@ -93,6 +110,11 @@ void draw_answer(const PanelContext& context, const ShownAnswer& shown, float na
     if (shown.mark == Mark::wrong)
         words +=
             fmt::format("{}The right answer is {}.", words.empty() ? "" : "\n", app.run.setup.guide.answer);
+    if (!before.empty())
+        words += fmt::format(
+            "{}With the new settings from the prompt on. The text, the curves and the next "
+            "tokens are of the run as it is, which processed the prompt as {}.",
+            words.empty() ? "" : "\n", before);
     if (!words.empty() && ImGui::IsItemHovered()) show_tooltip(context, words);
     if (explains) {
         ImGui::SetCursorScreenPos({max.x - button, min.y});
@@ -144,7 +166,8 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
         const float room = ImGui::GetContentRegionAvail().x;
         name_width = std::min(name_width + context.px(18),
                               std::max(room * 0.35f, room - answer_width - context.px(110)));
-        for (const ShownAnswer& shown : panel.answers) draw_answer(context, shown, name_width);
+        for (std::size_t i = 0; i < panel.answers.size(); ++i)
+            draw_answer(context, panel.answers[i], panel.settings[i], name_width);
         ImGui::Dummy({0, 0});  // Dear ImGui 1.92 refuses a window that ends with a place and no item
     }
     const ScopedFont font(context.fonts.small);

@@ -15,9 +15,11 @@ namespace keyhole {
 
 struct AnswersPanel {
     std::vector<ShownAnswer> answers;
+    std::vector<std::string> settings;  ///< [lane] of its text, if its answer has others
     std::string caption;
     /// The state that they were made of.
-    std::tuple<std::uint64_t, int, int, int, std::shared_ptr<const std::vector<LaneAnswer>>> made_of;
+    std::tuple<std::uint64_t, int, std::vector<LaneSpec>, int, std::shared_ptr<const std::vector<LaneAnswer>>>
+        made_of;
 };
 
 /// Returns the height that all lines need, in pixels.

@@ -213,7 +213,8 @@ void handle_mouse(HeatPaneState& panel, const PanelContext& context, const HeatV
     const int row = static_cast<int>(std::floor(cell.y)), position = static_cast<int>(std::floor(cell.x));
     const bool on_cell = hovered && row >= 0 && row < n && position >= 0 && position <= row;
     if (asks_for_menu && on_cell) {
-        pick(context, {row, position}, false);
+        const std::vector<int>& several = context.app.view.curve_positions;
+        pick(context, {row, position}, std::find(several.begin(), several.end(), position) != several.end());
         context.shared.open_token_menu = true;
     }
     if (on_cell) context.shared.next_hovered = Pick{row, position};
@@ -237,6 +238,17 @@ void draw_guides(const HeatView& view, const HeatCanvas& canvas, Pick cell, ImU3
     list.PopClipRect();
 }
 
+/// Marks the watched words below the map, where their columns end.
+void draw_watched(const PanelContext& context, const HeatView& view, const HeatCanvas& canvas) {
+    const std::optional<TokenSpan>& watched = context.app.view.watched;
+    if (!watched) return;
+    const float y = canvas.max().y + 1, left = canvas.at(view, watched->first, 0).x;
+    const float right = std::max(canvas.at(view, watched->last + 1, 0).x, left + context.px(3));
+    const float from = std::max(left, canvas.min.x), to = std::min(right, canvas.max().x);
+    if (from < to)
+        ImGui::GetWindowDrawList()->AddRectFilled({from, y}, {to, y + context.px(4)}, theme::colors().good);
+}
+
 /// Draws a line over each token that is pinned in the focused head after the shown step, from the token's
 /// own row on.
 void draw_pins(const PanelContext& context, const HeatView& view, int lane, const HeatCanvas& canvas) {
@@ -253,6 +265,33 @@ void draw_pins(const PanelContext& context, const HeatView& view, int lane, cons
         list.AddCircleFilled(top, context.px(3), theme::colors().text);
     }
     list.PopClipRect();
+}
+
+/// Says in the empty corner of a map without decoded steps what it shows, and what shows the eviction.
+void say_that_it_is_the_prompt(const PanelContext& context, const HeatPane& pane, const HeatCanvas& canvas) {
+    const AppState& app = context.app;
+    const LaneRecord* record = app.record(pane.lane);
+    if (!app.run.live() || app.run.n_decoded() > 0 || !app.view.heat.fitted || pane.versus >= 0 ||
+        app.view.mode == HeatMode::score || record == nullptr ||
+        record->info->policy.prefill == PrefillMode::stepwise)  // evicts while it reads the prompt
+        return;
+    const float left = canvas.min.x + canvas.size.x * 0.52f, wide = canvas.max().x - context.px(10) - left;
+    if (wide < context.px(150) || canvas.size.y < context.px(260)) return;
+    const int n_kv = app.run.history.layout(app.run.history_lane(pane.lane).value_or(0)).n_kv_heads();
+    const double kept = double(record->use.stored_tokens) / n_kv;
+    const int n = app.run.history.n_positions();
+    std::string text = "The steps of the prompt: each attends to the tokens before it.\n\n";
+    if (kept < n)
+        text += fmt::format(
+            "After the prompt this lane keeps {:.0f} of {} tokens. Space runs: the steps that "
+            "follow do not see the evicted ones.",
+            kept, n);
+    else
+        text += record->info->policy.evicts() ? "Nothing is evicted yet. Space runs."
+                                              : fmt::format("This lane keeps all {} tokens.", n);
+    ImGui::GetWindowDrawList()->AddText(ImGui::GetFont(), ImGui::GetFontSize(),
+                                        {left, canvas.min.y + context.px(12)}, theme::colors().dim,
+                                        text.c_str(), nullptr, wide);
 }
 
 std::string cell_caption(const AppState& app, int lane, Pick cell) {
@@ -401,7 +440,9 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     else
         draw_scale_and_legend(panel.range, context, pane, quad.scale, canvas);
 
+    draw_watched(context, heat, canvas);
     draw_pins(context, heat, pane.lane, canvas);
+    say_that_it_is_the_prompt(context, pane, canvas);
 
     // Marks the end of the prompt, and the shown row.
     list.PushClipRect(canvas.min, canvas.max(), true);

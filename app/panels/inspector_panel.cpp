@@ -8,20 +8,32 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace keyhole {
 
 namespace {
 
-/// Draws the most likely tokens of `n` lanes, a line a rank.
-void draw_candidates(const PanelContext& context, int first, int n) {
+/// Returns the lanes that have room side by side: lane 0, and those around the focused one.
+std::vector<int> lanes_side_by_side(const AppState& app) {
+    constexpr int kMost = 4;
+    const int n_lanes = app.run.lane_editor.n_lanes(), n = std::min(n_lanes, kMost);
+    std::vector<int> lanes;
+    const int first = std::clamp(app.view.lane - n / 2, 1, std::max(1, n_lanes - n + 1));
+    if (n > 0) lanes.push_back(0);
+    for (int lane = first; lane < first + n - 1; ++lane) lanes.push_back(lane);
+    return lanes;
+}
+
+/// Draws the most likely tokens of the lanes, a line a rank.
+void draw_candidates(const PanelContext& context, const std::vector<int>& lanes) {
     const AppState& app = context.app;
     const bool teaches = app.for_projector();  // few and large
     const ScopedFont font(teaches ? context.fonts.book : context.fonts.small);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     for (std::size_t k = 0; k < (teaches ? 5u : 10u); ++k) {
         ImGui::TableNextRow();
-        for (int i = first; i < first + n; ++i) {
+        for (const int i : lanes) {
             ImGui::TableNextColumn();
             const LaneRecord* record = app.record(i);
             if (record == nullptr || k >= record->top.size()) continue;
@@ -66,19 +78,23 @@ void draw_next_tokens(const PanelContext& context) {
     const AppState& app = context.app;
     heading(context, "Next token");
     ImGui::SameLine();
-    dim_text(context, fmt::format("after step {}", app.view.row));
-    const int n = std::min(app.run.lane_editor.n_lanes(), 4);
-    if (n == 0 ||
-        !ImGui::BeginTable("next", n, ImGuiTableFlags_SizingStretchSame | ImGuiTableFlags_BordersInnerV))
+    const std::vector<int> lanes = lanes_side_by_side(app);
+    const std::size_t n_lanes = to_index(app.run.lane_editor.n_lanes());
+    dim_text(
+        context,
+        fmt::format("after step {}{}", app.view.row,
+                    lanes.size() < n_lanes ? fmt::format(", {} of {} lanes", lanes.size(), n_lanes) : ""));
+    if (lanes.size() < n_lanes) tooltip(context, "Lane 0 and those around the focused lane.");
+    if (lanes.empty() ||
+        !ImGui::BeginTable("next", static_cast<int>(lanes.size()),
+                           ImGuiTableFlags_SizingStretchSame | ImGuiTableFlags_BordersInnerV))
         return;
-    // If there are more lanes than fit, shows those around the focused one.
-    const int first = std::clamp(app.view.lane - n + 1, 0, std::max(0, app.run.lane_editor.n_lanes() - n));
     ImGui::TableNextRow();
-    for (int i = first; i < first + n; ++i) {
+    for (const int lane : lanes) {
         ImGui::TableNextColumn();
-        draw_lane_title(context, i);
+        draw_lane_title(context, lane);
     }
-    draw_candidates(context, first, n);
+    draw_candidates(context, lanes);
     ImGui::EndTable();
 }
 

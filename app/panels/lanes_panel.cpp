@@ -31,24 +31,9 @@ void draw_silence(const PanelContext& context, const LaneRecord* record, float r
     if (!why.empty()) draw_line(why, theme::colors().warm, context, right);
 }
 
-/// Draws a change that is in force from the next step on, and what applies it to the prompt too.
-void draw_change(const PanelContext& context, const std::string& spec, float right) {
-    const ImVec2 min = ImGui::GetCursorScreenPos();
-    const std::string text = "from the next step: " + spec;
-    const float line = ImGui::GetFrameHeight(), pad = context.px(5);
-    const std::string cut = fitted(text, right - min.x - 2 * pad);
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    list.AddRectFilled(min, {right, min.y + line}, theme::faded(theme::colors().warm, 0.2f), context.px(4));
-    list.AddText({min.x + pad, min.y + (line - ImGui::GetFontSize()) / 2}, theme::colors().warm, cut.c_str());
-    ImGui::Dummy({right - min.x, line});
-    tooltip(context, text);
-    command_button(context, "run.restart", "Restart to apply to the prompt", false, right - min.x);
-}
-
 /// Draws the lane's settings and measures in small print.
 void draw_words(const PanelContext& context, int index, const LaneRecord* record, float right) {
     const AppState& app = context.app;
-    const LaneSpec spec = app.run.lane_editor.lanes()[to_index(index)];
     const bool focused = app.view.lane == index;
     const ScopedFont font(context.fonts.small);
     const auto line = [&](const std::string& text, ImU32 color) { draw_line(text, color, context, right); };
@@ -59,10 +44,6 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
         if (!record->failure.empty()) line(record->failure, theme::colors().fault);
         if (std::isnan(record->entropy)) line(kNoNumbers, theme::colors().fault);
         if (record->ended) line("ended: the model closed its text", theme::colors().dim);
-        const bool latest = app.view.row == app.run.last_row();
-        if (latest && app.run.live() && format_lane_spec(spec) != record->info->spec &&
-            spec != parse_lane_spec(record->info->spec))
-            draw_change(context, format_lane_spec(spec), right);
         if (app.view.advanced) line(record->info->effective, theme::colors().dim);
         if (!focused)
             line(accounting_text(record->info->policy), theme::colors().dim);  // else the policy card does
@@ -162,6 +143,63 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
     ImGui::Dummy({0, 0});
 }
 
+/// Says which lanes have other settings than those that processed the prompt, and what applies them to it.
+/// Stands below the cards, so that a change of settings moves nothing under the pointer.
+class NewSettingsStrip {
+  public:
+    explicit NewSettingsStrip(const AppState& app) {
+        for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane)
+            if (const std::optional<RunState::NewSettings> change = app.run.new_settings(lane))
+                lines_.push_back({lane, change->from, change->before,
+                                  format_lane_spec(app.run.lane_editor.lanes()[to_index(lane)])});
+    }
+    /// Returns the room that it takes below the cards.
+    float height(const PanelContext& context) const {
+        if (lines_.empty()) return 0;
+        return (static_cast<float>(n_shown()) + 1) * ImGui::GetFrameHeightWithSpacing() + context.px(4);
+    }
+    void draw(const PanelContext& context) const {
+        if (lines_.empty()) return;
+        const float right = ImGui::GetCursorScreenPos().x + ImGui::GetContentRegionAvail().x;
+        {
+            const ScopedFont font(context.fonts.small);
+            for (std::size_t i = 0; i < n_shown(); ++i) draw_change(context, lines_[i], right);
+        }
+        command_button(context, "run.restart",
+                       n_shown() < lines_.size()
+                           ? fmt::format("Restart to apply {} lanes to the prompt", lines_.size()).c_str()
+                           : "Restart to apply to the prompt",
+                       false, right - ImGui::GetCursorScreenPos().x);
+    }
+
+  private:
+    struct Line {
+        int lane, from;
+        std::string before, now;
+    };
+    std::vector<Line> lines_;
+    std::size_t n_shown() const { return std::min<std::size_t>(lines_.size(), 2); }
+
+    static void draw_change(const PanelContext& context, const Line& change, float right) {
+        const ImVec2 min = ImGui::GetCursorScreenPos();
+        const std::string text =
+            change.from < 0 ? fmt::format("Lane {} from the next step: {}", change.lane, change.now)
+                            : fmt::format("Lane {} since step {}: {}", change.lane, change.from, change.now);
+        const float line = ImGui::GetFrameHeight(), pad = context.px(5);
+        const std::string cut = fitted(text, right - min.x - 2 * pad);
+        ImDrawList& list = *ImGui::GetWindowDrawList();
+        list.AddRectFilled(min, {right, min.y + line}, theme::faded(theme::colors().warm, 0.2f),
+                           context.px(4));
+        list.AddText({min.x + pad, min.y + (line - ImGui::GetFontSize()) / 2}, theme::colors().warm,
+                     cut.c_str());
+        ImGui::Dummy({right - min.x, line});
+        mark_item(context, fmt::format("new settings {}", change.lane));
+        tooltip(context, fmt::format("{}\nIt processed the prompt as {}. Text, curves and next tokens are of "
+                                     "this run; Answers are with the new settings from the prompt on.",
+                                     text, change.before));
+    }
+};
+
 /// Says that all lanes still look alike: until a budget is full every policy keeps everything.
 void say_that_nothing_left(const PanelContext& context) {
     const AppState& app = context.app;
@@ -179,32 +217,39 @@ void say_that_nothing_left(const PanelContext& context) {
 
 void draw(LanesPanel& panel, const PanelContext& context) {
     const AppState& app = context.app;
-    if (app.for_projector()) {  // the menu has the other buttons
+    const NewSettingsStrip changed(app);
+    const bool brief = app.for_projector();
+    if (!brief) {  // on a projector the menu has these
+        ImGui::AlignTextToFramePadding();
+        heading(context, "Lanes");
+        ImGui::SameLine(ImGui::GetWindowContentRegionMax().x - context.px(100));
+        command_button(context, "add", "+", false, context.px(24));
+        ImGui::SameLine(0, context.px(3));
+        command_button(context, "lane.duplicate", "copy", false, context.px(46));
+        ImGui::SameLine(0, context.px(3));
+        command_button(context, "remove", "–", false, context.px(24));
+        bool follow = app.run.lane_editor.follow();
+        if (ImGui::Checkbox("follow lane 0", &follow)) run(context, follow ? "follow on" : "follow off");
+        mark_item(context, "follow");
+        action_tooltip(context, "follow");
+    }
+    {
+        const ScopedChild cards("cards", {0, -changed.height(context)}, false, 0);
         say_that_nothing_left(context);
+        if (!brief) ImGui::Spacing();
         for (int i = 0; i < app.run.lane_editor.n_lanes(); ++i) {
+            const float top = ImGui::GetCursorScreenPos().y, seen = ImGui::GetWindowPos().y;
             draw_card(panel, context, i);
-            // If not all cards fit, scrolls to the focused one.
-            if (i == app.view.lane && panel.shown_lane != i) ImGui::SetScrollHereY(1);
+            // Scrolls to the card that got the focus, if it is not in sight.
+            if (i != app.view.lane || panel.shown_lane == i) continue;
+            if (ImGui::GetCursorScreenPos().y > seen + ImGui::GetWindowHeight())
+                ImGui::SetScrollHereY(1);
+            else if (top < seen)
+                ImGui::SetScrollFromPosY(top - seen, 0);
         }
         panel.shown_lane = app.view.lane;
-        return;
     }
-    ImGui::AlignTextToFramePadding();
-    heading(context, "Lanes");
-    ImGui::SameLine(ImGui::GetWindowContentRegionMax().x - context.px(100));
-    command_button(context, "add", "+", false, context.px(24));
-    ImGui::SameLine(0, context.px(3));
-    command_button(context, "lane.duplicate", "copy", false, context.px(46));
-    ImGui::SameLine(0, context.px(3));
-    command_button(context, "remove", "–", false, context.px(24));
-    bool follow = app.run.lane_editor.follow();
-    if (ImGui::Checkbox("follow lane 0", &follow)) run(context, follow ? "follow on" : "follow off");
-    mark_item(context, "follow");
-    action_tooltip(context, "follow");
-
-    say_that_nothing_left(context);
-    ImGui::Spacing();
-    for (int i = 0; i < app.run.lane_editor.n_lanes(); ++i) draw_card(panel, context, i);
+    changed.draw(context);
 }
 
 }  // namespace keyhole

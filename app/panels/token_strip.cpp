@@ -96,6 +96,14 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     heading(context, "Text");
     ImGui::SameLine();
     colored_text(theme::lane_color(app.view.lane), fmt::format("lane {}", app.view.lane));
+    if (const auto change = app.run.new_settings(app.view.lane); change && change->from < 0) {
+        ImGui::SameLine();
+        colored_text(theme::colors().warm, "old settings");
+        tooltip(context,
+                fmt::format("The run as it is, with {}. The next step takes the new settings; Restart "
+                            "applies them to the prompt.",
+                            change->before));
+    }
     ImGui::SameLine(0, context.px(12));
     const StripColor by = app.view.strip;
     draw_color_choice(context);
@@ -124,7 +132,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
             context,
             panel.any_fed
                 ? "struck through: evicted everywhere · underlined: the lane would have chosen another token"
-                : "struck through: evicted everywhere");
+                : "struck through: evicted everywhere · drag over words to watch them");
     }
     const bool scored =
         by == StripColor::score && score_values(app.run.history, lane, app.view.row, g, score);
@@ -149,6 +157,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     float x = 0, y = 0, row_y = 0;
     const ImVec2 mouse = ImGui::GetMousePos();
     const bool hovered = ImGui::IsWindowHovered();
+    const TokenSpan dragged = panel.dragged();
     for (int p = 0; p < n; ++p) {
         const std::string& text = token_words(app, lane, p);
         const float wide = std::max(ImGui::CalcTextSize(text.c_str()).x, context.px(4));
@@ -191,6 +200,8 @@ void draw(TokenStrip& panel, const PanelContext& context) {
                             app.view.curve_positions.end();
         if (app.view.watched && app.view.watched->holds(p))
             list.AddRectFilled({min.x, max.y}, {max.x + 1, max.y + context.px(2)}, theme::colors().good);
+        if (dragged.size() > 1 && dragged.holds(p))
+            list.AddRectFilled(min, {max.x + 1, max.y}, theme::faded(theme::colors().good, 0.35f), 2);
         if (picked)
             list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::colors().warm, 2, 0, 1.5f);
         if (over && over->position == p)
@@ -202,9 +213,13 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         mark_area(context, fmt::format("token {}", p), min, max);
         if (hovered && mouse.x >= min.x && mouse.x <= max.x && mouse.y >= min.y && mouse.y < min.y + line) {
             context.shared.next_hovered = Pick{app.view.row, p};
-            if (ImGui::IsMouseClicked(0)) pick(context, {app.view.row, p}, ImGui::GetIO().KeyShift);
+            if (ImGui::IsMouseClicked(0)) {
+                pick(context, {app.view.row, p}, ImGui::GetIO().KeyShift);
+                panel.drag_first = panel.drag_last = p;
+            }
+            if (panel.drag_first >= 0 && ImGui::IsMouseDown(0)) panel.drag_last = p;
             if (ImGui::IsMouseClicked(1)) {
-                pick(context, {app.view.row, p}, false);
+                pick(context, {app.view.row, p}, picked);  // among several, they stay picked
                 context.shared.open_token_menu = true;
             }
             std::string words = fmt::format("position {}, {} steps old: kept by {:.0f} % of the KV heads", p,
@@ -219,6 +234,10 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         }
     }
     ImGui::Dummy({width, y + line});
+    if (panel.drag_first >= 0 && !ImGui::IsMouseDown(0)) {
+        if (dragged.size() > 1) run(context, fmt::format("watch {} {}", dragged.first, dragged.last));
+        panel.drag_first = -1;
+    }
     if (panel.last_row != seen || panel.width != width) {
         panel.last_row = seen;
         panel.width = width;

@@ -4,6 +4,7 @@
 
 #include "app/panels/panel.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <tuple>
 #include <vector>
@@ -11,8 +12,14 @@
 namespace keyhole {
 
 struct TokenStrip {
-    int last_row = -1;  ///< position that was scrolled to
-    float width = 0;    ///< width of the text at that time
+    int last_row = -1;                    ///< position that was scrolled to
+    float width = 0;                      ///< width of the text at that time
+    int drag_first = -1, drag_last = -1;  ///< tokens under the pointer since a press; -1: none
+    /// Returns the tokens that the pointer was drawn over; one or none: it was a click.
+    TokenSpan dragged() const {
+        return drag_first < 0 ? TokenSpan{0, -1}
+                              : TokenSpan{std::min(drag_first, drag_last), std::max(drag_first, drag_last)};
+    }
     // Computed for the state that share_of names.
     std::vector<float> share;       ///< of KV heads that keep each token
     std::vector<int> own;           ///< [position] token that the lane would have chosen instead; -1: none

@@ -172,14 +172,49 @@ void draw_shadow_attention(const PanelContext& context, const TokenLifetime& lif
         command_button(context, "why.shadow", "Update to the newest step");
 }
 
-/// Draws the next token that a temporary copy of the lane would choose with the evicted token back in its
-/// cache.
+/// Returns what the engine has computed about the token, as if the lane had kept it; null: nothing.
+const Counterfactual* known_about(const AppState& app, const TokenLifetime& lifetime) {
+    const auto& back = app.run.status.counterfactual;
+    if (!app.run.live() || back == nullptr) return nullptr;
+    const LaneRecord* record = app.run.history.lane_record(app.run.last_row(), lifetime.lane);
+    const bool same = record != nullptr && back->lane_id == record->info->id &&
+                      TokenSpan{back->position, back->position + back->n_tokens - 1}.holds(lifetime.position);
+    return same ? back.get() : nullptr;
+}
+
+/// Says what the lane answers as it is, and what a copy answers that kept the tokens.
+void draw_answers(const PanelContext& context, const TokenLifetime& lifetime) {
+    const Counterfactual* known = known_about(context.app, lifetime);
+    if (known == nullptr) return;
+    const Counterfactual& back = *known;
+    const LaneAnswer &now = back.answer_as_is, &with = back.answer_with;
+    const std::string& failure = now.failure.empty() ? with.failure : now.failure;
+    if (!failure.empty()) return wrapped(failure, theme::colors().fault);
+    if (!now.complete || !with.complete) return;
+    const auto quoted = [](const LaneAnswer& answer) {
+        const std::size_t first = answer.text.find_first_not_of(' ');
+        return fmt::format("“{}{}”", first == std::string::npos ? "" : answer.text.substr(first),
+                           answer.cut ? " …" : "");
+    };
+    const std::string kept =
+        back.n_tokens == 1 ? "this token" : fmt::format("these {} tokens", back.n_tokens);
+    const std::string what = context.app.run.history.n_prompt() - 1 == back.row ? "answers" : "goes on with";
+    wrapped(now.text == with.text
+                ? fmt::format("The lane {} {}, with and without {}.", what, quoted(now), kept)
+                : fmt::format("The lane {} {}. Had it kept {}, it {} {}.", what, quoted(now), kept, what,
+                              quoted(with)),
+            now.text == with.text ? theme::colors().text : theme::colors().good);
+    dim_text(context,
+             "Neither copy evicts more while it answers, so these evictions are the only difference.");
+}
+
+/// Draws what a temporary copy of the lane would say with the evicted token back in its cache.
 void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifetime) {
     const AppState& app = context.app;
     if (!app.run.live()) {
         dim_text(
             context,
-            "An opened trace cannot compute the next token as if this one had been kept; that needs a run.");
+            "An opened trace cannot compute what the lane would say with this token kept; that needs a run.");
         return;
     }
     const int shown = std::max(app.view.row, app.run.history.n_prompt() - 1), picked = app.view.pick->row;
@@ -189,11 +224,10 @@ void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifet
         command_button(context, "run.stop", "Cancel");
     } else {
         ImGui::AlignTextToFramePadding();
-        ImGui::TextUnformatted("Next token if this token had been kept:");
+        ImGui::TextUnformatted("What if the lane had kept this token?");
         const auto ask = [&](int row, bool watched = false) {
             if (ImGui::Button(
-                    fmt::format("{}after step {}", watched ? "With all watched words kept, " : "", row)
-                        .c_str()))
+                    fmt::format("{} step {}", watched ? "All watched words, after" : "After", row).c_str()))
                 run(context, fmt::format("why.back {}{}", watched ? "watched " : "", row));
             mark_item(context, watched ? "why.back watched" : row == shown ? "why.back" : "why.back picked");
             action_tooltip(context, "why.back");
@@ -206,11 +240,8 @@ void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifet
         }
         if (app.view.watched && app.view.watched->size() > 1) ask(shown, true);
     }
-    const auto& back = app.run.status.counterfactual;
-    const LaneRecord* record = app.run.history.lane_record(app.run.last_row(), lifetime.lane);
-    if (back == nullptr || record == nullptr || back->lane_id != record->info->id ||
-        !TokenSpan{back->position, back->position + back->n_tokens - 1}.holds(lifetime.position))
-        return;
+    const Counterfactual* back = known_about(app, lifetime);
+    if (back == nullptr) return;
     wrapped(fmt::format(
         "After step {}: a copy of the lane with the same evictions, except that it kept {} in the {} KV "
         "head{} that had evicted {}: KL {} nats.",
@@ -281,6 +312,7 @@ void draw(WhyPage& page, const PanelContext& context) {
     else
         summary += "No head has evicted it.";
     wrapped(summary);
+    draw_answers(context, lifetime);
     draw_heads(context, lifetime);
     const std::string story = eviction_story(app.run.history, lane, app.view.layer, app.view.head, position);
     wrapped(story.empty()

@@ -55,6 +55,9 @@ void AppState::start(bool new_backend) {
 void AppState::play() {
     if (!run.live()) return;
     if (notice.text == run.status.message) say("");  // why it paused
+    if (const int shown = view.row; run.has_steps() && shown < run.last_row())
+        say(fmt::format("Run continues after the newest step, {}; Rewind at step {} continues from there",
+                        run.last_row(), shown));
     view.follows_newest = true;
     run.play();
 }
@@ -421,7 +424,7 @@ int AppState::first_fitted_row() const {
     if (view.fitted_rows != FittedRows::automatic)
         return view.fitted_rows == FittedRows::decoded ? from_prompt : 0;
     constexpr int kSome = 4;  // fewer rows would be thick bars
-    if (run.n_decoded() < kSome || (view.mode == HeatMode::attention && !shows_difference())) return 0;
+    if (run.n_decoded() < kSome) return 0;
     std::vector<int> lanes = compared_lanes();
     lanes.push_back(view.lane);
     if (shows_difference()) lanes.push_back(other_lane());

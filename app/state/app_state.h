@@ -205,8 +205,8 @@ struct AppState {
     /// Side by side: shows the watched words in place of overlap and agreement.
     bool compares_watched() const { return view.watched && view.measure_curve == ViewState::kWatchedSpan; }
     /// Returns the row where a fitted zoom begins: row 0 or the prompt's last row. In automatic mode it
-    /// skips the prompt once a few tokens are decoded and the mask, scores or a difference are shown: with
-    /// one-shot prefill no lane evicts within the prompt, so the lanes are alike there.
+    /// skips the prompt once a few tokens are decoded: with one-shot prefill no lane evicts within the
+    /// prompt, so the lanes are alike there.
     int first_fitted_row() const;
 
   private:

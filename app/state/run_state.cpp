@@ -3,11 +3,21 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/resource_use.h"
+#include "engine/policy/lane_spec.h"
 #include "engine/session/run_settings.h"
 
 #include <utility>
 
 namespace keyhole {
+
+namespace {
+
+/// Compares settings with the spec of a record, which may have been written in another form.
+bool is_spec(const LaneSpec& settings, const std::string& spec) {
+    return format_lane_spec(settings) == spec || settings == parse_lane_spec(spec);
+}
+
+}  // namespace
 
 RunState::RunState(BackendOptions backend, std::function<void()> wake)
     : backend_options(backend),
@@ -169,6 +179,21 @@ std::optional<int> RunState::history_lane(int lane) const {
     const std::vector<LaneRecord>& lanes = history.steps().back()->lanes;
     if (lane < 0 || lane >= static_cast<int>(lanes.size())) return std::nullopt;
     return history.lane_from_id(lanes[to_index(lane)].info->id);
+}
+
+std::optional<RunState::NewSettings> RunState::new_settings(int lane) const {
+    const std::optional<int> known = history_lane(lane);
+    if (!live() || !known) return std::nullopt;
+    const LaneSpec& now = lane_editor.lanes()[to_index(lane)];
+    const LaneRecord* first = history.lane_record(history.lanes()[to_index(*known)].first_row, *known);
+    if (first == nullptr || is_spec(now, first->info->spec)) return std::nullopt;
+    NewSettings found{-1, first->info->spec};
+    for (int row = last_row(); row > first_row(); --row) {
+        const LaneRecord* record = history.lane_record(row, *known);
+        if (record == nullptr || !is_spec(now, record->info->spec)) break;
+        found.from = row;
+    }
+    return found;
 }
 
 }  // namespace keyhole

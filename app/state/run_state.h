@@ -115,6 +115,14 @@ class RunState {
     int n_decoded() const { return has_steps() ? history.last_row() - history.n_prompt() + 1 : 0; }
     /// Returns the index into history.lanes() of a lane of the editor; nullopt before its first record.
     std::optional<int> history_lane(int lane) const;
+    /// A lane whose settings are not those with which it processed the prompt: its text, its curves and its
+    /// next tokens then belong to several settings.
+    struct NewSettings {
+        int from = -1;       ///< the first step with the present settings; -1: the next one
+        std::string before;  ///< the spec at its first step
+    };
+    /// Returns nullopt for other lanes, for new ones, and in an opened trace.
+    std::optional<NewSettings> new_settings(int lane) const;
     Engine& engine() { return *engine_; }
     const Engine& engine() const { return *engine_; }
 

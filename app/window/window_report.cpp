@@ -86,6 +86,8 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"zoom", {view.heat.left, view.heat.top, view.heat.cell_width}},
         {"pick", view.pick ? nlohmann::json{view.pick->row, view.pick->position} : nlohmann::json()},
         {"picked", view.curve_positions},
+        {"watched",
+         view.watched ? nlohmann::json{view.watched->first, view.watched->last} : nlohmann::json()},
         {"prompt", app.run.setup.prompt},
         {"notice", app.notice.text},
         {"dialog", dialog_name(keys.dialog)},

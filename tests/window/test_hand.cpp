@@ -405,6 +405,35 @@ TEST_F(Hand, KeepsATypedPromptUntilItRuns) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+TEST_F(Hand, DragsOverWordsToWatchThem) {
+    start();
+    point("token 81");  // waits for the text
+    ASSERT_EQ(report()["picked"], Json({80, 81, 82, 83}));
+    // A menu of one of several picked words keeps the others; that of another word takes their place.
+    click("token 81", 0.5, 0.5, 3);
+    settle();
+    EXPECT_EQ(report()["picked"], Json({80, 81, 82, 83}));
+    EXPECT_EQ(report()["pick"][1], 81);
+    key("Escape");
+    drag("token 80", 0.5, 0.5, 2.4, 0.5);
+    const Json watched = report()["watched"];
+    ASSERT_TRUE(watched.is_array());
+    EXPECT_EQ(watched[0], 80);
+    EXPECT_GT(watched[1].get<int>(), 80);
+    EXPECT_LT(watched[1].get<int>(), 84);
+    EXPECT_EQ(report()["picked"], Json({80}));
+    // From right to left, and a click, which watches nothing.
+    drag("token 83", 0.5, 0.5, -1.4, 0.5);
+    EXPECT_EQ(report()["watched"][1], 83);
+    EXPECT_LT(report()["watched"][0].get<int>(), 83);
+    const Json before = report()["watched"];
+    click("token 84");
+    settle();
+    EXPECT_EQ(report()["watched"], before);
+    EXPECT_EQ(report()["picked"], Json({84}));
+    EXPECT_EQ(quit(), 0) << output();
+}
+
 TEST_F(Hand, OpensTheManualAtThePaneUnderThePointer) {
     start();
     if (HasFatalFailure()) return;

@@ -45,8 +45,54 @@ TEST_F(ShownAnswers, SayWhoIsRightBeforeTheFirstStep) {
     const std::string caption = answers_caption(app, answers);
     EXPECT_EQ(caption.rfind("Lane 1 (h2o) is wrong: ", 0), 0u) << caption;
     EXPECT_NE(caption.find("of 48 KV heads"), std::string::npos) << caption;
+    const std::vector<int> plotted = app.view.curve_positions;
     run_action(app, "why.answer 1");
     EXPECT_TRUE(app.view.watched->holds(app.view.pick->position));
+    EXPECT_EQ(app.view.curve_positions, plotted);
+    // The page asks by itself what the lane had answered with the watched words kept.
+    settle();
+    const auto& back = app.run.status.counterfactual;
+    ASSERT_NE(back, nullptr);
+    EXPECT_EQ(back->position, app.view.watched->first);
+    EXPECT_EQ(back->n_tokens, app.view.watched->size());
+    EXPECT_FALSE(answer_holds(back->answer_as_is.text, "4821")) << back->answer_as_is.text;
+    EXPECT_TRUE(answer_holds(back->answer_with.text, "4821")) << back->answer_with.text;
+    // It does not ask about a lane that the answer cannot be computed for: no refusal.
+    run_action(app, "lane 1 sink:budget=64,positions=cache");
+    run_action(app, "run.restart");
+    settle();
+    run_action(app, "watch 4821");
+    run_action(app, "why.answer 1");
+    settle();
+    EXPECT_EQ(app.run.status.counterfactual, nullptr);
+    EXPECT_EQ(app.refusal, "");
+}
+
+/// A lane with other settings than those of the prompt is marked until the run starts again.
+TEST_F(ShownAnswers, NewSettingsAreNamedUntilTheRestart) {
+    run_action(app, "run.restart");
+    settle();
+    EXPECT_FALSE(app.run.new_settings(1));
+    run_action(app, "lane 1 h2o:budget=96");
+    settle();
+    auto change = app.run.new_settings(1);
+    ASSERT_TRUE(change);
+    EXPECT_EQ(change->from, -1);
+    EXPECT_EQ(change->before, "h2o:budget=64");
+    const int last = app.run.last_row();
+    run_action(app, "step 3");
+    settle();
+    change = app.run.new_settings(1);
+    ASSERT_TRUE(change);
+    EXPECT_EQ(change->from, last + 1);
+    EXPECT_FALSE(app.run.new_settings(0));
+    run_action(app, "add sink:budget=64");
+    run_action(app, "step");
+    settle();
+    EXPECT_FALSE(app.run.new_settings(3)) << "a lane that joined has no other settings";
+    run_action(app, "run.restart");
+    settle();
+    EXPECT_FALSE(app.run.new_settings(1));
 }
 
 TEST_F(ShownAnswers, FollowASettingOfALane) {
