@@ -70,11 +70,32 @@ void LaneEditor::reset(std::vector<LaneSpec> lanes, bool follow) {
     undone_.clear();
 }
 
+/// Takes a change back in the list of lanes. Sends nothing.
+void LaneEditor::take_back(const Change& change) {
+    const bool removed = change.kind == Kind::removed;
+    if (change.index > n_lanes() || (change.index == n_lanes() && !removed)) return;
+    const auto at = lanes_.begin() + change.index;
+    if (removed)
+        lanes_.insert(at, change.before);
+    else if (change.kind == Kind::settings)
+        *at = change.before;
+    else
+        lanes_.erase(at);
+}
+
 void LaneEditor::adopt(const RunSpec& run) {
     if (run.lanes.empty()) return;
     const RunSettings settings = settings_at(run);
-    lanes_ = settings.lane_specs();
     follow_ = settings.follow;
+    std::vector<LaneSpec> lanes = settings.lane_specs();
+    // What the engine refused is not there to be undone; of other lanes, nothing is.
+    while (lanes_ != lanes && !done_.empty()) {
+        take_back(done_.back());
+        done_.pop_back();
+        undone_.clear();
+    }
+    if (lanes_ != lanes) undone_.clear();
+    lanes_ = std::move(lanes);
 }
 
 void LaneEditor::set(int index, const LaneSpec& spec) {
@@ -99,6 +120,11 @@ void LaneEditor::remove(int index) {
 void LaneEditor::take_out(int index) {
     lanes_.erase(lanes_.begin() + index);
     send_(RemoveLane{index});
+}
+
+void LaneEditor::put_back(int index, const LaneSpec& spec) {
+    lanes_.insert(lanes_.begin() + index, spec);
+    send_(RestoreLane{index, spec});
 }
 
 void LaneEditor::note(Change change) {
@@ -126,6 +152,12 @@ void LaneEditor::run(const Command& command) {
     } else if (const auto* removal = std::get_if<RemoveLane>(&command)) {
         check(removal->index, 1);
         remove(removal->index);
+    } else if (const auto* back = std::get_if<RestoreLane>(&command)) {
+        if (back->index < 1 || back->index > n_lanes())
+            fail(ErrorCode::wrong_use, "'{}': a lane comes back as lane 1 to {}", format_command(command),
+                 n_lanes());
+        note({Kind::added, back->index, back->spec, back->spec});
+        put_back(back->index, back->spec);
     } else if (const auto* follow = std::get_if<SetFollow>(&command)) {
         set_follow(follow->on);
     } else if (const auto* fork = std::get_if<ForkLane>(&command)) {
@@ -155,31 +187,14 @@ bool LaneEditor::undo() {
     if (done_.empty()) return false;
     Change change = done_.back();
     done_.pop_back();
-    switch (change.kind) {
-        case Kind::settings:
-            lanes_[to_index(change.index)] = change.before;
-            send_(SetLane{change.index, change.before});
-            break;
-        case Kind::added:
-        case Kind::forked:
-            take_out(change.index);
-            break;
-        case Kind::removed: {
-            // The lane comes back as the last one, so earlier changes find the lanes at other indices.
-            const int last = n_lanes();
-            for (Change& earlier : done_) {
-                if (earlier.index == change.index)
-                    earlier.index = last;
-                else if (earlier.index > change.index)
-                    --earlier.index;
-            }
-            lanes_.push_back(change.before);
-            send_(AddLane{change.before});
-            change.index = last;
-            break;
-        }
-    }
-    if (change.kind != Kind::forked) undone_.push_back(std::move(change));
+    take_back(change);
+    if (change.kind == Kind::settings)
+        send_(SetLane{change.index, change.before});
+    else if (change.kind == Kind::removed)
+        send_(RestoreLane{change.index, change.before});
+    else
+        send_(RemoveLane{change.index});
+    undone_.push_back(std::move(change));
     return true;
 }
 
@@ -195,8 +210,7 @@ bool LaneEditor::redo() {
             break;
         case Kind::added:
         case Kind::forked:
-            lanes_.push_back(change.after);
-            send_(AddLane{change.after});
+            put_back(change.index, change.after);
             break;
         case Kind::removed:
             take_out(change.index);

@@ -38,10 +38,10 @@ class LaneEditor {
     void run(const Command& command);
 
     /// Undoes the last change: settings of a lane, an added or a removed lane. Evicted tokens do not come
-    /// back: eviction is final. A lane that comes back is the last one, and is replayed from the prompt.
-    /// Returns false if there is nothing to undo.
+    /// back: eviction is final. A removed lane comes back to its place with its steps; it reads lane 0's
+    /// tokens for those that it missed. Returns false if there is nothing to undo.
     bool undo();
-    bool redo();  ///< a fork cannot be made again
+    bool redo();
     /// Returns what they would change, such as "lane 1, budget 64 → 48"; empty: nothing.
     std::string next_undo() const;
     std::string next_redo() const;
@@ -57,7 +57,9 @@ class LaneEditor {
         LaneSpec before, after;  // settings; of an added or a removed lane both are its spec
     };
     static std::string words_of(const Change& change);
+    void take_back(const Change& change);
     void take_out(int index);
+    void put_back(int index, const LaneSpec& spec);
     void note(Change change);
     Send send_;
     std::vector<LaneSpec> lanes_;

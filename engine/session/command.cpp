@@ -14,8 +14,9 @@ namespace keyhole {
 namespace {
 
 constexpr std::string_view kForms =
-    "lane <index> <spec>, add <spec>, remove <index>, follow on|off, sampling temperature=T,top_k=K,top_p=P, "
-    "fork <index> [<spec>], rewind <step>, branch <id>, evict|pin|unpin <index> <position> "
+    "lane <index> <spec>, add <spec>, remove <index>, restore <index> <spec>, follow on|off, "
+    "sampling temperature=T,top_k=K,top_p=P, fork <index> [<spec>], rewind <step>, branch <id>, "
+    "evict|pin|unpin <index> <position> "
     "[L<layer>[.H<head>]], force <id>[,<id>...], say|say_after \"<text>\"";
 
 [[noreturn]] void refuse(std::string_view text, std::string_view why) {
@@ -167,6 +168,9 @@ struct Formatter {
     }
     std::string operator()(const AddLane& c) const { return "add " + format_lane_spec(c.spec); }
     std::string operator()(const RemoveLane& c) const { return fmt::format("remove {}", c.index); }
+    std::string operator()(const RestoreLane& c) const {
+        return fmt::format("restore {} {}", c.index, format_lane_spec(c.spec));
+    }
     std::string operator()(const SetFollow& c) const { return c.on ? "follow on" : "follow off"; }
     std::string operator()(const SetSampling& c) const {
         const Sampling& s = c.sampling;
@@ -209,6 +213,10 @@ Command parse_command(std::string_view text) {
     }
     if (verb == "add") return AddLane{parse_lane_spec(rest)};
     if (verb == "remove") return RemoveLane{last_count(text, rest, "lane index")};
+    if (verb == "restore") {
+        const int index = count(text, next_word(rest), "lane index");
+        return RestoreLane{index, parse_lane_spec(rest)};
+    }
     if (verb == "follow") {
         if (rest != "on" && rest != "off") refuse(text, "follow is on or off");
         return SetFollow{rest == "on"};

@@ -40,6 +40,13 @@ struct RemoveLane {  ///< remove <index>; lane 0, the reference, stays
     int index = 0;
     bool operator==(const RemoveLane&) const = default;
 };
+/// restore <index> <spec>: the lane that was removed last from this place, with these settings, comes back
+/// with its past. It runs from the prompt again, and reads lane 0's tokens for the rows that it missed.
+struct RestoreLane {
+    int index = 0;
+    LaneSpec spec;
+    bool operator==(const RestoreLane&) const = default;
+};
 struct SetFollow {  ///< follow on|off
     bool on = true;
     bool operator==(const SetFollow&) const = default;
@@ -103,8 +110,8 @@ struct SayText {
     bool operator==(const SayText&) const = default;
 };
 
-using Command = std::variant<SetLane, AddLane, RemoveLane, SetFollow, SetSampling, ForkLane, Rewind,
-                             GoToBranch, EvictToken, PinToken, UnpinToken, ForceTokens, SayText>;
+using Command = std::variant<SetLane, AddLane, RemoveLane, RestoreLane, SetFollow, SetSampling, ForkLane,
+                             Rewind, GoToBranch, EvictToken, PinToken, UnpinToken, ForceTokens, SayText>;
 
 /// A command with the row after which it applies (n_prompt - 1: before the first decode row).
 struct LoggedCommand {

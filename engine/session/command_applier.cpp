@@ -71,6 +71,8 @@ void CommandApplier::apply(const Command& command) {
         add_lane(*add);
     } else if (const auto* remove = std::get_if<RemoveLane>(&command)) {
         remove_lane(*remove);
+    } else if (const auto* restore = std::get_if<RestoreLane>(&command)) {
+        restore_lane(*restore);
     } else if (const auto* on = std::get_if<SetFollow>(&command)) {
         state_.follow = on->on;
     } else if (const auto* values = std::get_if<SetSampling>(&command)) {
@@ -118,10 +120,34 @@ void CommandApplier::add_lane(const AddLane& command) {
 }
 
 void CommandApplier::remove_lane(const RemoveLane& command) {
-    state_.lane_at(command.index);
+    const Lane& lane = state_.lane_at(command.index);
     if (command.index == 0)
         fail(ErrorCode::wrong_use, "lane 0 is the reference of the others and stays; remove another one");
+    RemovedLane removed{command.index, static_cast<const LaneState&>(lane)};
+    // A replay makes the rest again.
+    removed.past.out = {};
+    removed.past.log_probs.clear();
+    removed.past.rows = nullptr;
+    removed.past.left.clear();
+    state_.removed.push_back(std::move(removed));
     state_.lanes.erase(state_.lanes.begin() + command.index);
+}
+
+/// Brings a removed lane back, so that its records go on.
+void CommandApplier::restore_lane(const RestoreLane& command) {
+    const auto found =
+        std::find_if(state_.removed.rbegin(), state_.removed.rend(), [&](const RemovedLane& lane) {
+            return lane.index == command.index && lane.past.spec == command.spec;
+        });
+    if (found == state_.removed.rend() || command.index > std::ssize(state_.lanes))
+        fail(ErrorCode::wrong_use, "no lane {} with the settings {} was removed; 'add {}' gives a new lane",
+             command.index, format_lane_spec(command.spec), format_lane_spec(command.spec));
+    if (!found->past.failure.empty())
+        fail(ErrorCode::wrong_use, "lane {} had failed before it was removed: {}", command.index,
+             found->past.failure);
+    Lane lane = replay_.restored(found->past, state_.history);
+    state_.removed.erase(std::prev(found.base()));
+    state_.lanes.insert(state_.lanes.begin() + command.index, std::move(lane));
 }
 
 void CommandApplier::fork_lane(const ForkLane& command) {

@@ -26,6 +26,7 @@ class CommandApplier {
     void set_lane(const SetLane& command);
     void add_lane(const AddLane& command);
     void remove_lane(const RemoveLane& command);
+    void restore_lane(const RestoreLane& command);
     void fork_lane(const ForkLane& command);
     void set_sampling(const Sampling& sampling);
     void touch_token(const TokenPlace& at, const Command& command);

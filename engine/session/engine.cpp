@@ -36,6 +36,8 @@ std::string work_text(const Command& command) {
         return fmt::format("going to branch {}", branch->id);
     if (const auto* set = std::get_if<SetLane>(&command))
         return fmt::format("lane {} runs again from the prompt", set->index);
+    if (const auto* restore = std::get_if<RestoreLane>(&command))
+        return fmt::format("lane {} runs again from the prompt", restore->index);
     if (const auto* fork = std::get_if<ForkLane>(&command))
         return fmt::format("the copy of lane {} runs from the prompt", fork->index);
     return "the new lane runs from the prompt";

@@ -45,6 +45,21 @@ Lane LaneReplay::joined(const LaneInfo& identity, const LaneSpec& spec, std::spa
     return replayed(identity, spec, tokens, {}, {});
 }
 
+Lane LaneReplay::restored(const LaneState& past, std::span<const int> history) const {
+    const int past_row = runner_.context().n_prompt() - 1 + static_cast<int>(past.tokens.size());
+    std::vector<int> tokens = past.tokens;
+    if (!past.ended)
+        tokens.insert(tokens.end(), history.begin() + static_cast<std::ptrdiff_t>(past.tokens.size()),
+                      history.end());
+    Lane lane = replayed(*past.info, past.initial_spec, tokens, past.log, {});
+    std::erase_if(lane.pending, [&](const Eviction& e) { return e.row <= past_row; });
+    lane.pending.insert(lane.pending.begin(), past.pending.begin(), past.pending.end());
+    lane.diverged = past.diverged;
+    lane.ended = past.ended;
+    lane.recorded = past.recorded;
+    return lane;
+}
+
 Lane LaneReplay::with_shadow(const Lane& lane, bool shadow) const {
     const auto change = [&](LaneSpec& past) { past.policy.shadow = shadow; };
     LaneSpec initial_spec = lane.initial_spec;

@@ -19,6 +19,10 @@ class LaneReplay {
     /// Returns a new lane that has read the prompt and then `tokens`.
     Lane joined(const LaneInfo& identity, const LaneSpec& spec, std::span<const int> tokens) const;
 
+    /// Returns a removed lane as it was, after it has also read the reference lane's tokens of the rows that
+    /// it missed. history: those of all decode rows. Pending are the evictions that no record contains.
+    Lane restored(const LaneState& past, std::span<const int> history) const;
+
     /// Returns the lane as if it had kept a shadow from the start, with its own tokens and commands. Throws
     /// Error(unsupported) if it then keeps other tokens.
     Lane with_shadow(const Lane& lane, bool shadow) const;

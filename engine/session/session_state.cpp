@@ -17,6 +17,7 @@ void check_lane(int index, std::size_t n_lanes) {
 SessionState SessionState::copy() const {
     SessionState state;
     for (const Lane& lane : lanes) state.lanes.push_back(lane.copy());
+    state.removed = removed;
     state.next_lane_id = next_lane_id;
     state.follow = follow;
     state.sampling = sampling;
@@ -31,6 +32,7 @@ SessionState SessionState::copy() const {
 
 std::size_t SessionState::bytes() const {
     std::size_t sum = history.size() * sizeof(int);
+    for (const RemovedLane& lane : removed) sum += lane.past.tokens.size() * sizeof(int);
     for (const Lane& lane : lanes) {
         const CacheUse use = lane.cache->use();
         sum += to_index(use.allocated_bytes + use.shadow_bytes) +

@@ -10,8 +10,15 @@
 
 namespace keyhole {
 
+/// A removed lane: what it takes to run it again.
+struct RemovedLane {
+    int index = 0;  ///< that it had
+    LaneState past;
+};
+
 struct SessionState {
     std::vector<Lane> lanes;
+    std::vector<RemovedLane> removed;  ///< in the order of their removal
     int next_lane_id = 0;
     bool follow = false;
     Sampling sampling;

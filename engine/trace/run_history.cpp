@@ -95,6 +95,10 @@ void RunHistory::fold(const StepTrace& step) {
         // it.
         if (!lane.ended || record.attended_tokens > 0) {
             lane.last_row = step.row;
+            // A lane that was removed and came back has read lane 0's tokens meanwhile.
+            const std::vector<int>& read = lanes_.front().tokens;
+            while (static_cast<int>(lane.tokens.size()) < step.row && lane.tokens.size() < read.size())
+                lane.tokens.push_back(read[lane.tokens.size()]);
             if (step.row >= static_cast<int>(lane.tokens.size()))
                 lane.tokens.resize(to_index(step.row) + 1, record.token);
         }

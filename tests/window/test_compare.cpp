@@ -224,16 +224,11 @@ TEST_F(CompareCommands, APairAgreesWhereItsOwnChoicesDo) {
 
 TEST_F(CompareCommands, WhatLanesDifferByIsFitted) {
     const int from_prompt = app.run.history.n_prompt() - 1;
-    EXPECT_EQ(app.first_fitted_row(), 0);  // attention
-    for (const char* mode : {"mode.mask", "mode.score"}) {
+    for (const char* mode : {"mode.attention", "mode.mask", "mode.score"}) {
         run_action(app, mode);
         EXPECT_EQ(app.first_fitted_row(), from_prompt) << mode;
     }
     run_action(app, "mode.attention");
-    run_action(app, "diff on");
-    EXPECT_EQ(app.first_fitted_row(), from_prompt);
-    run_action(app, "diff off");
-    EXPECT_EQ(app.first_fitted_row(), 0);
     run_action(app, "view.compare");
     EXPECT_EQ(app.first_fitted_row(), from_prompt);
 
@@ -249,8 +244,6 @@ TEST_F(CompareCommands, WhatLanesDifferByIsFitted) {
     EXPECT_EQ(app.first_fitted_row(), from_prompt);
     run_action(app, "view.explore");
     run_action(app, "mode.attention");
-    EXPECT_EQ(app.first_fitted_row(), 0);  // the default fit of scores was not a choice
-    run_action(app, "view.decoded");
     EXPECT_EQ(app.first_fitted_row(), from_prompt);
     app.remember_changes();
     run_action(app, "view.fit");

@@ -47,8 +47,8 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
       "view.region",     "view.size",    "view.reset", "ui.theme"}},
     {"OfLanes",
      {"lane.previous", "lane.next", "lane.focus", "lane", "lane.set", "lane.overrides", "lane.even", "add",
-      "lane.duplicate", "lane.advanced", "remove", "lane.copy", "lane.paste", "lane.undo", "lane.redo",
-      "follow", "shadow", "sampling"}},
+      "lane.duplicate", "lane.advanced", "remove", "restore", "lane.copy", "lane.paste", "lane.undo",
+      "lane.redo", "follow", "shadow", "sampling"}},
     {"OfFiles",
      {"picture.copy", "file.browse",  "file.answers",   "file.curves",   "file.atlas",    "file.overlap",
       "file.copy",    "file.frames",  "file.gif",       "file.gif-view", "export.cancel", "file.open",
@@ -534,6 +534,10 @@ TEST_F(EveryCommand, OfLanes) {
     EXPECT_EQ(app.run.lane_editor.n_lanes(), 4);
     run("remove 3");
     EXPECT_EQ(app.run.lane_editor.n_lanes(), 3);
+    const std::vector<LaneSpec> before = app.run.lane_editor.lanes();
+    run("remove 1");
+    run("restore 1 " + format_lane_spec(before[1]));
+    EXPECT_EQ(app.run.lane_editor.lanes(), before);
     const bool followed = app.run.lane_editor.follow();
     run("follow");
     EXPECT_NE(app.run.lane_editor.follow(), followed);

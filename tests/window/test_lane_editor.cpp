@@ -28,7 +28,7 @@ TEST(LaneEditor, SendsWhatChangesAndUndoes) {
     EXPECT_TRUE(lane_editor.redo());
     EXPECT_EQ(sent.back(), "lane 1 h2o:budget=32");
     EXPECT_TRUE(lane_editor.redo());
-    EXPECT_EQ(sent.back(), "add tova:budget=8");
+    EXPECT_EQ(sent.back(), "restore 2 tova:budget=8");
     EXPECT_FALSE(lane_editor.redo());
     lane_editor.remove(0);
     EXPECT_EQ(lane_editor.n_lanes(), 3);  // the reference stays
@@ -37,8 +37,9 @@ TEST(LaneEditor, SendsWhatChangesAndUndoes) {
     EXPECT_THROW(lane_editor.run(SetLane{5, parse_lane_spec("full")}), Error);
 }
 
-TEST(LaneEditor, ARemovedLaneComesBackLastAndEarlierChangesFindTheirLanes) {
-    LaneEditor lane_editor([](Command) {});
+TEST(LaneEditor, ARemovedLaneComesBackToItsPlace) {
+    std::vector<std::string> sent;
+    LaneEditor lane_editor([&](Command command) { sent.push_back(format_command(command)); });
     const auto spec = [](const char* text) { return parse_lane_spec(text); };
     lane_editor.reset({spec("full"), spec("h2o:budget=64"), spec("tova:budget=32")}, true);
     lane_editor.set(1, spec("h2o:budget=60"));
@@ -46,25 +47,29 @@ TEST(LaneEditor, ARemovedLaneComesBackLastAndEarlierChangesFindTheirLanes) {
     EXPECT_EQ(lane_editor.next_undo(), "lane 2, tova → window");
     lane_editor.remove(1);
     EXPECT_TRUE(lane_editor.undo());
+    EXPECT_EQ(sent.back(), "restore 1 h2o:budget=60");
     EXPECT_EQ(lane_editor.lanes(),
-              (std::vector{spec("full"), spec("window:budget=30"), spec("h2o:budget=60")}));
+              (std::vector{spec("full"), spec("h2o:budget=60"), spec("window:budget=30")}));
     EXPECT_TRUE(lane_editor.undo());
     EXPECT_TRUE(lane_editor.undo());
     EXPECT_EQ(lane_editor.lanes(),
-              (std::vector{spec("full"), spec("tova:budget=32"), spec("h2o:budget=64")}));
+              (std::vector{spec("full"), spec("h2o:budget=64"), spec("tova:budget=32")}));
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(lane_editor.redo());
     EXPECT_EQ(lane_editor.lanes(), (std::vector{spec("full"), spec("window:budget=30")}));
     EXPECT_FALSE(lane_editor.redo());
 }
 
-TEST(LaneEditor, AForkCanBeUndoneOnce) {
+TEST(LaneEditor, AnUndoneForkComesBack) {
     std::vector<std::string> sent;
     LaneEditor lane_editor([&](Command command) { sent.push_back(format_command(command)); });
     lane_editor.reset({parse_lane_spec("full")}, true);
     lane_editor.run(parse_command("fork 0 tova:budget=16"));
     EXPECT_TRUE(lane_editor.undo());
     EXPECT_EQ(sent.back(), "remove 1");
-    EXPECT_FALSE(lane_editor.redo()) << "the state that it copied is gone";
+    EXPECT_TRUE(lane_editor.redo());
+    EXPECT_EQ(sent.back(), "restore 1 tova:budget=16");
+    EXPECT_THROW(lane_editor.run(parse_command("restore 0 tova")), Error);
+    EXPECT_THROW(lane_editor.run(parse_command("restore 3 tova")), Error);
 }
 
 TEST(LaneEditor, AdoptsTheLanesOfTheEnginesLog) {
@@ -82,6 +87,17 @@ TEST(LaneEditor, AdoptsTheLanesOfTheEnginesLog) {
     ASSERT_EQ(lane_editor.n_lanes(), 2);
     EXPECT_EQ(lane_editor.lanes()[1], parse_lane_spec("tova:budget=9"));
     EXPECT_FALSE(lane_editor.follow());
+    EXPECT_FALSE(lane_editor.undo()) << "the change belonged to another lane";
+    // What the engine took over as it was asked to stays undoable.
+    lane_editor.set(1, parse_lane_spec("window:budget=5"));
+    run.commands.push_back({14, SetLane{1, parse_lane_spec("window:budget=5")}});
+    lane_editor.adopt(run);
+    // A change that the engine refused is gone; the one before it can be undone.
+    lane_editor.remove(1);
+    lane_editor.adopt(run);
+    EXPECT_EQ(lane_editor.n_lanes(), 2);
+    EXPECT_EQ(lane_editor.next_undo(), "lane 1, tova → window");
+    EXPECT_TRUE(lane_editor.undo());
 }
 
 TEST(LaneEditor, ForksJoinAndARewindForgetsUndo) {

@@ -43,7 +43,8 @@ void expect_sound(const AppState& app, const std::string& after) {
     const ModelConfig& config = app.run.history.run().config;
     ASSERT_TRUE(view.layer >= 0 && view.layer < config.n_layers) << after;
     ASSERT_TRUE(view.head >= 0 && view.head < config.n_heads) << after;
-    ASSERT_TRUE(view.lane >= 0 && view.lane < app.run.lane_editor.n_lanes()) << after;
+    ASSERT_TRUE(view.lane >= 0 && view.lane < app.run.lane_editor.n_lanes())
+        << after << ": lane " << view.lane << " of " << app.run.lane_editor.n_lanes();
     ASSERT_TRUE(app.other_lane() >= 0 && app.other_lane() < app.run.lane_editor.n_lanes()) << after;
     ASSERT_TRUE(view.row >= app.run.first_row() && view.row <= app.run.last_row()) << after;
     ASSERT_TRUE(!view.pick || (view.pick->position <= view.pick->row && view.pick->row <= app.run.last_row()))
