@@ -81,6 +81,20 @@ TEST_F(Counterfactual, GivesTheLaneThatNeverLostIt) {
     }
 }
 
+/// The copies evict nothing more while they answer: the lane as it is goes on like one that became full.
+TEST_F(Counterfactual, EvictsNothingMoreWhileItAnswers) {
+    const std::vector<std::string> lanes = {"full", "window:budget=8"};
+    keyhole::Session asked = session(lanes), evicts = session(lanes), keeps = session(lanes);
+    for (keyhole::Session* s : {&asked, &evicts, &keeps}) {
+        s->prefill();
+        for (int i = 0; i < 4; ++i) s->step();
+    }
+    const std::vector<int> said = asked.with_token_restored(1, 7).answer_as_is.tokens;
+    keeps.apply(parse_command("lane 1 full"));
+    EXPECT_EQ(said, tokens_that_follow(keeps, kAnswer, 1));
+    EXPECT_NE(said, tokens_that_follow(evicts, kAnswer, 1)) << "the two must differ for this test to tell";
+}
+
 /// A stop text ends what the copies say, as it ends the lanes' answers; without an end nothing is said.
 TEST_F(Counterfactual, AnswersUpToTheEndOfTheAnswer) {
     keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 3), {"full", "h2o:budget=10"}, 40);
