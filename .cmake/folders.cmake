@@ -43,7 +43,7 @@ set(KH_ALONE
 file(GLOB KH_FAMILIES RELATIVE ${CMAKE_SOURCE_DIR} engine/model/families/*.cpp)
 list(APPEND KH_ALONE ${KH_FAMILIES} engine/backend/cuda/prefill.cpp
   engine/figure/answers.cpp engine/figure/curves.cpp engine/figure/pdf.cpp
-  app/view/view_files.cpp app/cli/bench.cpp app/actions/lesson_actions.cpp app/panels/lesson_panel.cpp)
+  app/view/view_files.cpp app/actions/lesson_actions.cpp app/panels/lesson_panel.cpp)
 set_source_files_properties(${KH_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 # kh_unity(TARGET): compiles several sources of the target at once, with KH_UNITY. A build from nothing then

@@ -136,8 +136,8 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   set_target_properties(keyhole_selftest PROPERTIES BUILD_RPATH "$ORIGIN")
   add_dependencies(keyhole_selftest keyhole_cuda)
   if(KH_WINDOW)  # finds CLI11
-    file(GLOB KH_MODELS CONFIGURE_DEPENDS app/models/*.cpp)
-    add_executable(keyhole_bench tests/gpu/bench/main.cpp app/cli/bench.cpp app/cli/options.cpp
+    file(GLOB KH_MODELS CONFIGURE_DEPENDS app/models/*.cpp app/cli/bench*.cpp)
+    add_executable(keyhole_bench tests/gpu/bench/main.cpp app/cli/options.cpp
       app/cli/model_option.cpp app/cli/output.cpp app/base/assets.cpp
       app/base/end_signals.cpp ${KH_MODELS})
     target_link_libraries(keyhole_bench PRIVATE keyhole_engine nlohmann_json::nlohmann_json CLI11::CLI11

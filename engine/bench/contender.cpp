@@ -43,7 +43,7 @@ Contender::Contender(const Model& model, Backend& backend, ContenderSetup setup)
         caches_.push_back(backend.make_cache(setup_.policies[i]));
         lanes.push_back({caches_.back().get(), {}, &outputs_[i]});
     }
-    backend.prefill(prompt, lanes, nullptr, {});
+    prompt_ms = wall_ms([&] { backend.prefill(prompt, lanes, nullptr, {}); });
 }
 
 void Contender::check_positions(int end) const {

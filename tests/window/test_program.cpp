@@ -67,6 +67,26 @@ TEST_F(Program, OpensDecodesChangesPolicyAndQuits) {
     EXPECT_GT(std::filesystem::file_size(path("shot.png")), 20000u);
 }
 
+TEST_F(Program, BenchTimesPrompts) {
+    ASSERT_EQ(
+        run("bench --shape pythia-160m --layers 1 --prompt --context 40 --rounds 2 --backend cpu --json "
+            "--lane full --lane h2o:budget=8"),
+        0)
+        << output_;
+    const auto lanes = nlohmann::json::parse(output_).at("lanes");
+    ASSERT_EQ(lanes.size(), 2u);
+    for (const auto& lane : lanes) {
+        const double ms = lane.at("ms_per_prompt").get<double>();
+        EXPECT_GT(ms, 0);
+        EXPECT_NEAR(lane.at("tokens_per_s").get<double>(), 40e3 / ms, 1e-6 * 40e3 / ms);
+        EXPECT_NEAR(lane.at("time_over_first").get<double>(), ms / lanes[0].at("ms_per_prompt").get<double>(),
+                    1e-9);
+    }
+    EXPECT_EQ(lanes[1].at("spec"), "h2o:budget=8");
+    EXPECT_EQ(run("bench --prompt --parts"), 2);
+    EXPECT_NE(output_.find("--prompt goes with none of"), std::string::npos) << output_;
+}
+
 TEST_F(Program, ScriptFaultsNameTheLine) {
     EXPECT_EQ(run_script("wait idle\nlane 1 h2o:bugdet=3\nquit\n"), 2) << output_;
     EXPECT_NE(output_.find("line 2"), std::string::npos) << output_;

@@ -1,0 +1,136 @@
+#include "app/cli/bench_run.h"
+
+#include "app/cli/output.h"
+#include "engine/base/error.h"
+
+#include <cmath>
+#include <optional>
+
+namespace keyhole {
+
+namespace {
+
+/// The result of one table line, and the bytes of its weights.
+struct PaperResult {
+    BenchLine line;
+    std::int64_t weight_bytes = 0;
+};
+
+/// Returns how many lanes fit into 12 GB beside the weights, counted as in MLKV's figure 3.
+std::int64_t largest_batch(const PaperResult& result) {
+    const double left = 12e9 - static_cast<double>(result.weight_bytes);
+    const BenchLine& line = result.line;
+    return static_cast<std::int64_t>(left / (line.allocated_bytes / line.n_lanes));
+}
+
+void print_group(const BenchRun& options, const PaperRun& run, const PaperGroup& group,
+                 const std::vector<std::optional<PaperResult>>& lines,
+                 const std::vector<std::string>& reasons) {
+    print_out("\n{:<34} {:>10} {:>10} {:>9} {:>9} {:>9} {:>8} {:>18}\n", group.title, "paper", "tokens/s",
+              "ms/step", "KV MB", "GB/s", "share", "x first (by bytes)");
+    const std::optional<PaperResult>& first = lines.front();
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        const PaperLine& line = group.lines[i];
+        if (!lines[i]) {
+            print_out("{:<34} {:>10} {}\n", line.label, line.printed, reasons[i]);
+            continue;
+        }
+        const BenchLine& l = lines[i]->line;
+        const SpeedUp up = first ? speed_up(l, first->line) : SpeedUp{NAN, NAN};
+        print_out("{:<34} {:>10} {:>10.1f} {:>9.3f} {:>9.1f} {:>9.2f} {:>7.0f}% {:>8.2f} ({:.2f})",
+                  line.label, line.printed, l.tokens_per_s, l.ms_per_step,
+                  1e-6 * static_cast<double>(l.kv_bytes), l.gb_per_s, 100 * l.share_of_bandwidth, up.measured,
+                  up.by_bytes);
+        if (run.name == "mlkv-figure3" && options.scale.tokens == 1 && options.scale.layers == 0)
+            print_out("   {} lanes in 12 GB", largest_batch(*lines[i]));
+        print_out("\n");
+    }
+    if (!run.parts) return;
+    std::vector<BenchLine> there;
+    for (const auto& line : lines)
+        if (line) there.push_back(line->line);
+    print_step_parts(there);
+}
+
+/// Benches one group of a paper's table. A line that does not fit gives its reason instead.
+nlohmann::json bench_group(const BenchRun& options, const PaperRun& run, const PaperGroup& group,
+                           const ModelShape& shape, std::optional<BenchedModel>& benched, KvShape& there) {
+    std::vector<std::optional<PaperResult>> lines(group.lines.size());
+    std::vector<std::string> reasons(group.lines.size());
+    nlohmann::json json = {{"title", group.title}, {"lines", nlohmann::json::array()}};
+    // Runs the lines of one model in turn, so that their ratios are comparable.
+    for (std::size_t begin = 0; begin < group.lines.size();) {
+        std::size_t end = begin + 1;
+        while (end < group.lines.size() && group.lines[end].n_kv_heads == group.lines[begin].n_kv_heads &&
+               group.lines[end].n_kv_layers == group.lines[begin].n_kv_layers)
+            ++end;
+        std::deque<Contender> contenders;
+        std::vector<std::size_t> line_of;
+        for (std::size_t i = begin; i < end; ++i) try {
+                const PaperLine& line = group.lines[i];
+                const ModelShape wanted = with_kv_heads(shape, line);
+                if (!benched || there != kv_shape(wanted.config)) {
+                    benched.reset();
+                    benched = benched_shape(options, wanted);
+                    there = kv_shape(wanted.config);
+                    if (!options.json)
+                        print_out("{}, {}\n", benched->model->path().string(), benched->backend_text);
+                }
+                add_contender(contenders, *benched,
+                              contender_setup(line.lane, line.n_lanes, line.context, options.run.n_tokens));
+                line_of.push_back(i);
+            } catch (const Error& error) {
+                if (error.code() != ErrorCode::no_memory && error.code() != ErrorCode::unsupported) throw;
+                reasons[i] = error.what();
+            }
+        if (!contenders.empty()) {
+            const BenchReport report = run_rounds(options, *benched, contenders, run.parts || options.parts);
+            for (std::size_t i = 0; i < line_of.size(); ++i)
+                lines[line_of[i]] = PaperResult{report.lines[i], report.weight_bytes};
+        }
+        begin = end;
+    }
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        nlohmann::json of_line =
+            lines[i] ? json_of_line(lines[i]->line, lines[0] ? lines[0]->line : lines[i]->line)
+                     : nlohmann::json{{"reason", reasons[i]}};
+        of_line["label"] = group.lines[i].label;
+        of_line["paper"] = group.lines[i].printed;
+        json["lines"].push_back(std::move(of_line));
+    }
+    if (!options.json && benched) print_group(options, run, group, lines, reasons);
+    if (!options.json && !benched)
+        for (std::size_t i = 0; i < lines.size(); ++i)
+            print_out("{}: {}\n", group.lines[i].label, reasons[i]);
+    return json;
+}
+
+}  // namespace
+
+void bench_paper(const BenchRun& options) {
+    PaperRun run = paper_run(options.paper);
+    ModelShape shape = shape_of(options.shape.empty() ? run.shape : options.shape);
+    std::string scaled = scale_down(run, shape, options.scale);
+    if (!options.shape.empty() && options.shape != run.shape)
+        scaled =
+            fmt::format("{} instead of {}{}{}", options.shape, run.shape, scaled.empty() ? "" : ", ", scaled);
+    nlohmann::json json = {{"paper", run.name},
+                           {"source", run.source},
+                           {"unit", run.unit},
+                           {"scaled", scaled},
+                           {"shape", shape.name},
+                           {"dtype", options.dtype},
+                           {"groups", nlohmann::json::array()}};
+    if (!options.json)
+        print_out(
+            "{}\nThe paper's column: {}. Here decoding alone is timed, in the middle of the paper's "
+            "run.\nScaled down: {}\n",
+            run.source, run.unit, scaled.empty() ? "nothing" : scaled);
+    std::optional<BenchedModel> benched;
+    KvShape there;
+    for (const PaperGroup& group : run.groups)
+        json["groups"].push_back(bench_group(options, run, group, shape, benched, there));
+    if (options.json) print_out("{}\n", json.dump(2));
+}
+
+}  // namespace keyhole

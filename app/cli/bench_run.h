@@ -1,0 +1,81 @@
+/// What `keyhole bench` measures with: options, the model with its backend, and the lanes. Knows no table.
+#pragma once
+
+#include "app/cli/options.h"
+#include "engine/bench/bench.h"
+#include "engine/bench/papers.h"
+#include "engine/model/seeded_model.h"
+
+#include <nlohmann/json.hpp>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+/// The options of `keyhole bench`.
+struct BenchRun {
+    RunOptions run;
+    std::string shape, paper, dtype = "f16";
+    PaperScale scale;
+    int context = 512;
+    int batch = 1;
+    int rounds = 5;
+    bool instrument = false;
+    bool scores = false;
+    bool parts = false;
+    bool prompt = false;
+    bool json = false;
+    std::string text;  // file for the tokenizer
+    int cublas_from = 0;
+    bool narrow_prompt = false;
+    std::string executor;  // "none": a device that does nothing
+
+    DType weight_type() const;  ///< of random weights
+    BackendOptions backend_options() const {
+        BackendOptions out = run.backend_options();
+        out.cublas_from = cublas_from;
+        out.narrow_prompt = narrow_prompt;
+        out.prove = proof_progress();
+        return out;
+    }
+};
+
+/// The model and backend of a bench.
+struct BenchedModel {
+    std::shared_ptr<const Model> model;
+    std::unique_ptr<Backend> backend;
+    std::string backend_text;
+    std::unique_ptr<Bandwidth> bandwidth;
+    bool on_device = false;
+};
+
+/// Loads the model that the options name. Throws Error(no_memory) if the host has no room for it.
+BenchedModel benched_model(const BenchRun& options);
+/// Makes a model of this shape with random weights.
+BenchedModel benched_shape(const BenchRun& options, const ModelShape& shape);
+
+/// Returns the specs of the lanes; one that keeps everything if none is given.
+std::vector<std::string> specs_of(const BenchRun& options);
+/// Returns n_lanes lanes with the settings of a spec. Throws Error(wrong_use) if they need another model.
+ContenderSetup contender_setup(const std::string& spec, int n_lanes, int context, int n_tokens);
+
+/// Adds a contender. Throws if the host has no room for its cache.
+Contender& add_contender(std::deque<Contender>& contenders, const BenchedModel& benched,
+                         ContenderSetup setup);
+
+/// Decodes with all contenders in interleaved rounds, and shows the progress.
+BenchReport run_rounds(const BenchRun& options, BenchedModel& benched, std::deque<Contender>& contenders,
+                       bool parts);
+
+nlohmann::json json_of_line(const BenchLine& line, const BenchLine& first);
+void print_step_parts(const std::vector<BenchLine>& lines);
+
+/// Time decoding, a paper's table, and prompts.
+void bench_lanes(const BenchRun& options);
+void bench_paper(const BenchRun& options);
+void bench_prompts(const BenchRun& options);
+
+}  // namespace keyhole
