@@ -21,6 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 /// Replays that take less than kAnnounceAfter are not announced; longer ones report at intervals of
 /// kReportEvery.
+constexpr int kRowsOfRate = 8;  // fewer tell no speed
 constexpr auto kAnnounceAfter = std::chrono::milliseconds(200), kReportEvery = std::chrono::milliseconds(50);
 
 bool has_code(const std::exception& error, ErrorCode code) {
@@ -74,7 +75,8 @@ struct Engine::Impl {
     double rows_per_s = 0;
     Clock::time_point next_row_at;
     Clock::time_point rate_begin;
-    int rate_rows = 0;
+    int rate_rows = 0;   // since rate_begin
+    int run_length = 0;  // rows since the run began or went on
     bool quit = false;
     RequestId in_hand = 0;     // the request that is being handled
     std::string stopped_work;  // why a command had no effect; goes to the status once the stop is handled
@@ -259,9 +261,10 @@ struct Engine::Impl {
         while (pause_at <= session->next_row()) pause_at *= 2;
         was_answered = session->answered();
         next_row_at = rate_begin = Clock::now();
-        rate_rows = 0;
+        rate_rows = run_length = 0;
         set_status([](EngineStatus& s) {
             s.phase = EnginePhase::running;
+            s.tokens_per_s = 0;
             s.message.clear();
         });
     }
@@ -278,6 +281,7 @@ struct Engine::Impl {
     void stop(EnginePhase phase, const std::string& message) {
         rows_left = 0;
         set_status([&](EngineStatus& s) {
+            end_rate(s);
             if (phase != EnginePhase::idle || s.phase == EnginePhase::running || !message.empty())
                 s.phase = phase;
             s.message = message;
@@ -289,6 +293,7 @@ struct Engine::Impl {
         rows_left = 0;
         const std::string why = std::exchange(stopped_work, "");
         set_status([&](EngineStatus& s) {
+            end_rate(s);
             const bool ran = s.phase == EnginePhase::running;
             if (ran) s.phase = EnginePhase::idle;
             if (ran || !why.empty()) s.message = why;
@@ -466,14 +471,29 @@ struct Engine::Impl {
         return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(1 / rows_per_s));
     }
 
+    double seconds_of_rate() const {
+        return std::chrono::duration<double>(Clock::now() - rate_begin).count();
+    }
+
+    /// Gives a run that ends its speed, if it was long enough for one.
+    void end_rate(EngineStatus& of) const {
+        if (of.phase != EnginePhase::running) return;
+        if (run_length < kRowsOfRate)
+            of.tokens_per_s = 0;
+        else if (rate_rows >= kRowsOfRate)
+            of.tokens_per_s = rate_rows / std::max(seconds_of_rate(), 1e-6);
+    }
+
     void count_row() {
         ++rate_rows;
-        const double seconds = std::chrono::duration<double>(Clock::now() - rate_begin).count();
+        ++run_length;
+        const double seconds = seconds_of_rate();
         if (seconds < 1 && rows_left != 0) return;
         const EngineMemory memory = memory_use();
         const std::lock_guard lock(mutex);
         status.memory = memory;
-        status.tokens_per_s = rate_rows / std::max(seconds, 1e-6);
+        if (seconds < 1) return;
+        status.tokens_per_s = rate_rows / seconds;
         rate_rows = 0;
         rate_begin = Clock::now();
     }

@@ -142,6 +142,16 @@ TEST_F(EngineThread, StepsDecodeSoManyRows) {
     EXPECT_EQ(steps().back()->row, 25);
 }
 
+TEST_F(EngineThread, AFewStepsTellNoSpeed) {
+    start(60);
+    engine_.step(12);
+    ASSERT_TRUE(wait_until_settled() && wait_for_phase(EnginePhase::idle));
+    EXPECT_GT(engine_.status().tokens_per_s, 0);
+    engine_.step(1);
+    ASSERT_TRUE(wait_until_settled() && wait_for_phase(EnginePhase::idle));
+    EXPECT_EQ(engine_.status().tokens_per_s, 0);
+}
+
 TEST_F(EngineThread, PlaysToTheEnd) {
     start(40);
     engine_.play();
