@@ -48,6 +48,19 @@ Id texture_id(unsigned name) {
         return static_cast<Id>(name);
 }
 
+// Keys had numbers of the window system until 1.87.
+#if IMGUI_VERSION_NUM >= 18900
+inline constexpr ImGuiKey kKeypadEnter = ImGuiKey_KeypadEnter;
+inline bool is_pressed(ImGuiKey key) {
+    return ImGui::IsKeyPressed(key);
+}
+#else
+inline constexpr ImGuiKey_ kKeypadEnter = ImGuiKey_KeyPadEnter;
+inline bool is_pressed(ImGuiKey key) {
+    return ImGui::IsKeyPressed(ImGui::GetKeyIndex(key));
+}
+#endif
+
 /// Makes text fields copy and paste through these functions. Call after the platform backend, which sets its
 /// own.
 template <const char* (*get)(), void (*set)(const char*)>

@@ -50,7 +50,7 @@ void draw_choice(const PanelContext& context) {
     };
     const ScopedFont title(context.fonts.bold);
     ImGui::SetNextItemWidth(context.px(172));
-    const ScopedCombo combo("##curves", name(view.measure_curve).c_str(), ImGuiComboFlags_HeightLarge);
+    ScopedCombo combo("##curves", name(view.measure_curve).c_str(), ImGuiComboFlags_HeightLarge);
     if (!combo.open()) mark_item(context, "curves");
     const ScopedFont words(context.fonts.book);
     if (!combo.open())
@@ -63,7 +63,7 @@ void draw_choice(const PanelContext& context) {
                 ? "Scores of the picked tokens and the eviction threshold, or a measure of all lanes."
                 : measure_tooltip(curve_kinds()[to_index(view.measure_curve)].measure));
     for (int kind = ViewState::kWatchedSpan; kind < static_cast<int>(curve_kinds().size()); ++kind) {
-        if (ImGui::Selectable(name(kind).c_str(), kind == view.measure_curve))
+        if (combo.item(name(kind).c_str(), kind == view.measure_curve))
             run(context, fmt::format("curves {}", action_word(kind)));
         if (kind < 0) continue;
         const CurveKind& about = curve_kinds()[to_index(kind)];

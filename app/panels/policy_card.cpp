@@ -20,11 +20,14 @@ constexpr std::array kPresets = {Preset::full,    Preset::window,    Preset::sin
 
 void choose_preset(PolicyEditor& edit) {
     PolicyParams& policy = edit.policy;
-    const ScopedCombo combo("##preset", std::string(preset_name(policy.preset)).c_str());
+    ScopedCombo combo("##preset", std::string(preset_name(policy.preset)).c_str(),
+                      ImGuiComboFlags_HeightLarge);
     if (!combo.open()) return mark_item(edit.context, "preset");
     for (Preset preset : kPresets) {
-        const std::string name(preset_name(preset));
-        if (ImGui::Selectable(name.c_str(), preset == policy.preset) && preset != policy.preset) {
+        const std::string name(preset_name(preset)), title(preset_title(preset));
+        if (combo.item(title.empty() ? name.c_str() : fmt::format("{} – {}", name, title).c_str(),
+                       preset == policy.preset) &&
+            preset != policy.preset) {
             const PolicyParams before = policy;
             policy = preset_params(preset);
             // Keeps a budget that was set by hand, and all options that do not belong to the preset.
@@ -73,7 +76,7 @@ void draw_dialects(PolicyEditor& edit) {
     }
     // Shows all of it if it is in force, else only its beginning, since the card is short of room.
     if (policy.dialect == Dialect::released)
-        return small_words(context, dialect_help(policy.preset), theme::colors().warm);
+        return small_words(context, dialect_help(policy.preset), theme::colors().text);
     {
         const ScopedFont font(context.fonts.small);
         colored_text(theme::colors().dim, fitted(dialect_help(policy.preset), edit.room()));

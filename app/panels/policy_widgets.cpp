@@ -53,7 +53,7 @@ void PolicyEditor::choice(std::string_view option, Enum& value, const std::array
                           float width) {
     ImGui::SetNextItemWidth(width);
     int index = static_cast<int>(value);
-    if (ImGui::Combo(fmt::format("##{}", option).c_str(), &index, names.data(), static_cast<int>(n))) {
+    if (combo(fmt::format("##{}", option).c_str(), index, names)) {
         value = static_cast<Enum>(index);
         committed = true;
     }
@@ -101,7 +101,7 @@ void PolicyEditor::amount(std::string_view option, Amount& value, float width) {
     const auto now = std::find(units.begin(), units.end(), value.unit);
     int index = now == units.end() ? 0 : static_cast<int>(now - units.begin());
     ImGui::SetNextItemWidth(counts ? unit_width : width);
-    if (ImGui::Combo((id + " unit").c_str(), &index, names.data(), 3)) {
+    if (combo((id + " unit").c_str(), index, names)) {
         value.unit = units[to_index(index)];
         if (value.unit == Amount::Unit::percent) value.value = 50;
         if (value.unit == Amount::Unit::tokens && value.value < 1) value.value = is_budget ? 64 : 0;

@@ -7,6 +7,8 @@
 
 #include <imgui.h>
 
+#include <span>
+
 namespace keyhole {
 
 /// Base of the scopes. Cannot be copied or moved, since it stands for its block.
@@ -88,18 +90,23 @@ class ScopedDisabled : ImGuiScope {
 };
 
 /// The scopes from here on open a window. Draw its contents only if open() is true.
+/// A list that drops down. Up, Down, Home and End move its mark, Enter takes the marked entry, and Escape
+/// closes it, as in every popup (close_innermost() of the window).
 class ScopedCombo : ImGuiScope {
   public:
-    ScopedCombo(const char* id, const char* preview, ImGuiComboFlags flags = 0)
-        : open_(ImGui::BeginCombo(id, preview, flags)) {}
-    ~ScopedCombo() {
-        if (open_) ImGui::EndCombo();
-    }
+    ScopedCombo(const char* id, const char* preview, ImGuiComboFlags flags = 0);
+    ~ScopedCombo();
     bool open() const { return open_; }
+    /// Draws the next entry; chosen: the one in force. Returns true if the user takes it.
+    bool item(const char* label, bool chosen);
 
   private:
-    bool open_;
+    bool open_, appears_ = false, moved_ = false, enter_ = false;
+    int marked_ = -1, n_items_ = 0;
 };
+
+/// Draws a list of names. Returns true if the user takes another one than `index`.
+bool combo(const char* id, int& index, std::span<const char* const> names);
 
 class ScopedPopup : ImGuiScope {
   public:

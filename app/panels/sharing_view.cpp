@@ -99,7 +99,7 @@ void draw_choice(KvSharing& sharing, PolicyEditor& edit, const ModelConfig& conf
     const PanelContext& context = edit.context;
     edit.label("kv");
     ImGui::SetNextItemWidth(edit.room());
-    const ScopedCombo combo("##kv", choice_text(sharing, config).c_str());
+    ScopedCombo combo("##kv", choice_text(sharing, config).c_str());
     if (!combo.open()) return mark_item(context, "kv");
     const KvType type = stored_type(context.app, edit);
     for (KvSharing choice : sharing_choices(config)) {
@@ -111,7 +111,7 @@ void draw_choice(KvSharing& sharing, PolicyEditor& edit, const ModelConfig& conf
         shared.n_kv_heads = kv_shape(choice, config).n_heads;
         const std::string line =
             fmt::format("{}   {} a token", text, bytes_text(kv_bytes_per_token(shared, type)));
-        if (ImGui::Selectable(line.c_str(), choice == sharing) && choice != sharing) {
+        if (combo.item(line.c_str(), choice == sharing) && choice != sharing) {
             sharing = choice;
             edit.committed = true;
         }

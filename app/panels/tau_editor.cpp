@@ -113,7 +113,7 @@ bool edit_tau(const PanelContext& context, TauSchedule& tau, const ResolvedPolic
                                                                         : width);
     int shape = static_cast<int>(tau.shape);
     static constexpr std::array<const char*, 4> kNames = {"constant", "linear", "cosine", "points"};
-    if (ImGui::Combo("##shape", &shape, kNames.data(), 4)) {
+    if (combo("##shape", shape, kNames)) {
         tau = with_shape(tau, static_cast<TauSchedule::Shape>(shape), in_force.horizon);
         committed = true;
     }

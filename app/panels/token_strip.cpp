@@ -73,13 +73,13 @@ void draw_color_choice(const PanelContext& context) {
         return choice.color == context.app.view.strip;
     });
     ImGui::SetNextItemWidth(context.px(112));
-    const ScopedCombo combo("##strip", now->label);
+    ScopedCombo combo("##strip", now->label);
     if (!combo.open()) {
         mark_item(context, "strip");
         return tooltip(context, std::string("What colours the words. ") + now->help);
     }
     for (const Choice& choice : kChoices) {
-        if (ImGui::Selectable(choice.label, &choice == &*now))
+        if (combo.item(choice.label, &choice == &*now))
             run(context, fmt::format("strip.color {}", strip_color_name(choice.color)));
         mark_item(context, fmt::format("strip {}", strip_color_name(choice.color)));
         tooltip(context, choice.help);

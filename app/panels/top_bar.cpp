@@ -272,13 +272,13 @@ void draw_run_buttons(const PanelContext& context) {
     const std::string now = app.run.speed == 0
                                 ? "full speed"
                                 : fmt::format("{} step{}/s", app.run.speed, app.run.speed == 1 ? "" : "s");
-    const ScopedCombo combo("##speed", now.c_str());
+    ScopedCombo combo("##speed", now.c_str());
     if (!combo.open()) {
         mark_item(context, "speed");
         return tooltip(context, "The speed of Run. The digit keys also set it.");
     }
     for (std::size_t i = 0; i < kNames.size(); ++i) {
-        if (ImGui::Selectable(kNames[i], app.run.speed == kRates[i]))
+        if (combo.item(kNames[i], app.run.speed == kRates[i]))
             run(context, fmt::format("run.speed {}", kRates[i]));
         mark_item(context, fmt::format("speed {}", kRates[i]));
     }

@@ -22,6 +22,7 @@ using spec_text::Reader;
 struct PresetText {
     Preset preset;
     std::string_view name;
+    std::string_view title;  ///< where the name hides it: what papers call it
     std::string_view help;
     std::string_view released;  ///< how the released code differs from the paper
 };
@@ -29,47 +30,47 @@ struct PresetText {
 constexpr std::string_view kNoCode = "Nobody released code for it.";
 
 constexpr std::array kPresets = {
-    PresetText{Preset::full, "full", "Keeps every token: the reference for every measure.", kNoCode},
+    PresetText{Preset::full, "full", "", "Keeps every token: the reference for every measure.", kNoCode},
     PresetText{
-        Preset::window, "window", "Keeps the newest tokens only.",
+        Preset::window, "window", "Window attention", "Keeps the newest tokens only.",
         "The local baseline of H2O's code counts the step's own token in the budget: it stores k - 1 and "
         "attends to k."},
-    PresetText{Preset::sink, "sink",
+    PresetText{Preset::sink, "sink", "StreamingLLM",
                "Keeps the first tokens, which soak up spare attention, and the newest (StreamingLLM, Xiao et "
                "al. 2023).",
                "The released code turns every key to its index in the cache, so positions never pass the "
                "budget."},
-    PresetText{Preset::dilated, "dilated",
+    PresetText{Preset::dilated, "dilated", "Keyformer's dilated window",
                "Attends to every (dilation + 1)-th of the newest tokens; all between them stay stored, since "
                "later steps need them (Keyformer, figure 2c).",
                kNoCode},
     PresetText{
-        Preset::key, "key",
+        Preset::key, "key", "Keyformer's key attention",
         "Keeps the tokens with the most accumulated attention and protects none (Keyformer, section 2.3).",
         kNoCode},
     PresetText{
-        Preset::h2o, "h2o",
+        Preset::h2o, "h2o", "",
         "Keeps the newest tokens and those with the most accumulated attention (H2O, Zhang et al. 2023).",
         "The released mask code hides the token that leaves the recent window for one step before it "
         "competes, "
         "attends to k tokens instead of k + 1, truncates the heavy and recent shares one by one, and frees "
         "nothing."},
     PresetText{
-        Preset::tova, "tova",
+        Preset::tova, "tova", "",
         "Drops the token that the last step attended to least, one set a layer (TOVA, Oren et al. 2024).",
         "The released code reads the whole prompt with full attention and evicts once after it, where the "
         "paper's "
         "language-model runs evict after every prompt row; its compressed positions follow T + ln(ln(g - T + "
         "e)), rounded up, where the paper prints ln(ln g)."},
     PresetText{
-        Preset::keyformer, "keyformer",
+        Preset::keyformer, "keyformer", "",
         "As H2O, with Gumbel noise and a rising temperature on the scores (Keyformer, Adnan et al. 2024).",
         "The released code kills the token that leaves the recent window, so no generated token ever becomes "
         "a key token and the keys stay those of the prompt; it draws noise anew in every step, lets tau run "
         "past "
         "its end, attends to k tokens instead of k + 1, never evicts with recent 0, and frees nothing."},
     PresetText{
-        Preset::a2sf, "a2sf",
+        Preset::a2sf, "a2sf", "",
         "Accumulates attention and forgets old steps by a factor (A2SF, Jo and Shin 2024).",
         "The released code always keeps the newest token instead of letting it compete, truncates shares as "
         "int(ratio * n), loses a slot with recent 1, and frees nothing."},
@@ -591,6 +592,10 @@ std::string format_effective_spec(const LaneSpec& spec, int n_prompt, int n_gene
 
 std::string_view preset_name(Preset preset) {
     return kPresets[to_index(preset)].name;
+}
+
+std::string_view preset_title(Preset preset) {
+    return kPresets[to_index(preset)].title;
 }
 
 std::string_view preset_help(Preset preset) {

@@ -52,6 +52,8 @@ std::string format_lane_spec(const LaneSpec& spec);
 std::string format_effective_spec(const LaneSpec& spec, int n_prompt, int n_generate);
 
 std::string_view preset_name(Preset preset);
+/// Returns what papers call it where its name hides that: "StreamingLLM" for `sink`; else nothing.
+std::string_view preset_title(Preset preset);
 /// Returns a sentence for the policy card: what the preset keeps, and its paper.
 std::string_view preset_help(Preset preset);
 std::string_view dialect_name(Dialect dialect);

@@ -300,6 +300,30 @@ TEST_F(Hand, OpensAndClosesEverything) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+TEST_F(Hand, ChoosesFromListsByKeys) {
+    start();
+    if (HasFatalFailure()) return;
+    const auto with_keys = [&](const char* list, std::initializer_list<const char*> keys) {
+        click(list);
+        ASSERT_TRUE(wait_until("open", [](const Json& now) { return now["popups"] == 1; }));
+        for (const char* name : keys) key(name);
+        ASSERT_TRUE(wait_until("closed", [](const Json& now) { return now["popups"] == 0; }));
+    };
+    const Json lane = report()["lane"];
+    ASSERT_NO_FATAL_FAILURE(with_keys("speed", {"Home", "Down", "Down", "Return"}));
+    EXPECT_EQ(report()["speed"], 3);
+    ASSERT_NO_FATAL_FAILURE(with_keys("speed", {"Up", "KP_Enter"}));  // from the one in force
+    EXPECT_EQ(report()["speed"], 1);
+    ASSERT_NO_FATAL_FAILURE(with_keys("speed", {"End", "Escape"}));
+    EXPECT_EQ(report()["speed"], 1);
+    const int before = n_commands();
+    ASSERT_NO_FATAL_FAILURE(with_keys("preset", {"Down", "Return"}));
+    EXPECT_EQ(report()["commands"]["last"].back(), "lane");
+    EXPECT_EQ(n_commands(), before + 1);
+    EXPECT_EQ(report()["lane"], lane) << "Down is a command outside of lists";
+    EXPECT_EQ(quit(), 0) << output();
+}
+
 TEST_F(Hand, RunsEveryCommandOfTheMenus) {
     start();
     if (HasFatalFailure()) return;
