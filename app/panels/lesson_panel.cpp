@@ -263,16 +263,14 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
                                  : lesson.revealed ? std::string("no guess")
                                                    : std::string("drag to guess");
         ImGui::SetNextItemWidth(-1);
-        const ScopedDisabled disabled(lesson.revealed);
-        const std::string format = [&] {  // a % sign is a format's
-            std::string escaped;
-            for (const char c : text) escaped += c == '%' ? std::string("%%") : std::string(1, c);
-            return escaped;
-        }();
-        if (ImGui::SliderFloat("##guess", &value, static_cast<float>(asked.low),
-                               static_cast<float>(asked.high), format.c_str()))
-            run(context, fmt::format("lesson.predict {}", value));
-        mark_item(context, "lesson.predict");
+        {
+            const ScopedDisabled disabled(lesson.revealed);
+            if (bar_slider(context, "##guess", value, static_cast<float>(asked.low),
+                           static_cast<float>(asked.high), "%.3g"))
+                run(context, fmt::format("lesson.predict {}", value));
+            mark_item(context, "lesson.predict");
+        }
+        words(context, context.fonts.book, text, theme::colors().dim);
     } else {
         const std::optional<int> token = lesson.revealed ? lesson.token
                                          : context.app.view.pick
@@ -340,14 +338,17 @@ void draw_play(LessonPanel& panel, const PanelContext& context) {
     const bool whole = play.high - play.low > 4;
     float value = static_cast<float>(panel.slider);
     ImGui::SetNextItemWidth(-1);
-    if (ImGui::SliderFloat(
-            "##play", &value, static_cast<float>(play.low), static_cast<float>(play.high),
-            fmt::format("lane {}, {} {}", play.lane, play.key, whole ? "%.0f" : "%.2f").c_str()))
+    if (bar_slider(context, "##play", value, static_cast<float>(play.low), static_cast<float>(play.high),
+                   whole ? "%.0f" : "%.2f"))
         panel.slider = double(whole ? std::round(value) : value);
     mark_item(context, "lesson.play");
     panel.slides = ImGui::IsItemActive();
     // The engine works at the change, so it comes when the hand lets go.
     if (ImGui::IsItemDeactivatedAfterEdit()) run(context, fmt::format("lesson.play {:.4g}", panel.slider));
+    words(context, context.fonts.book,
+          fmt::format("lane {}, {} {}", play.lane, play.key,
+                      whole ? fmt::format("{:.0f}", panel.slider) : fmt::format("{:.2f}", panel.slider)),
+          theme::colors().dim);
 }
 
 void draw_step(LessonPanel& panel, const PanelContext& context) {
@@ -368,8 +369,7 @@ void draw_step(LessonPanel& panel, const PanelContext& context) {
         if (lesson.edits)
             text_or_field(panel, context, "reveal", step.reveal, context.fonts.book, 5);
         else if (!step.reveal.empty())
-            words(context, context.fonts.large, with_values(step.reveal, step.claims, shown),
-                  theme::colors().warm);
+            words(context, context.fonts.large, with_values(step.reveal, step.claims, shown));
         draw_claims(context);
         if (step.play) draw_play(panel, context);
         if (!panel.shows_reveal) ImGui::SetScrollHereY(1);  // in a small window it begins below

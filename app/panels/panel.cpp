@@ -135,6 +135,20 @@ bool command_button(const PanelContext& context, std::string_view id, const char
     return pressed;
 }
 
+bool bar_slider(const PanelContext& context, const char* id, float& value, float low, float high,
+                const char* format, ImGuiSliderFlags flags) {
+    const ImGuiID typing = ImGui::GetID(id) + 1;
+    ImGuiStorage& storage = *ImGui::GetStateStorage();
+    bool changed = false;
+    {
+        const ScopedVar thin(ImGuiStyleVar_FramePadding, {ImGui::GetStyle().FramePadding.x, context.px(1)});
+        const ScopedColor hidden(ImGuiCol_Text, 0, !storage.GetBool(typing));
+        changed = ImGui::SliderFloat(id, &value, low, high, format, flags | ImGuiSliderFlags_AlwaysClamp);
+    }
+    storage.SetBool(typing, ImGui::IsItemActive() && ImGui::GetIO().WantTextInput);
+    return changed;
+}
+
 void next_to(const char* label, float gap) {
     const float width = ImGui::CalcTextSize(label).x + 2 * ImGui::GetStyle().FramePadding.x;
     const float end = ImGui::GetWindowPos().x + ImGui::GetWindowContentRegionMax().x;

@@ -99,6 +99,11 @@ void mark_item(const PanelContext& context, std::string_view name);
 /// Names a part of the current window.
 void mark_area(const PanelContext& context, std::string_view name, ImVec2 min, ImVec2 max);
 
+/// Draws a slider without its value, which the grab would hide: the caller writes the value below or beside
+/// it. format: of the number that Ctrl+click types. As wide as SetNextItemWidth() says.
+bool bar_slider(const PanelContext& context, const char* id, float& value, float low, float high,
+                const char* format, ImGuiSliderFlags flags = 0);
+
 /// Continues on the same line if a button with this label fits there, else on the next line.
 void next_to(const char* label, float gap);
 

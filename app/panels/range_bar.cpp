@@ -120,11 +120,12 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
         }
         ImGui::SetNextItemWidth(context.px(110));
         float gamma = range.gamma;
-        if (ImGui::SliderFloat("gamma", &gamma, 0.2f, 5, "%.2f",
-                               ImGuiSliderFlags_Logarithmic | ImGuiSliderFlags_AlwaysClamp))
+        if (bar_slider(context, "##gamma", gamma, 0.2f, 5, "%.2f", ImGuiSliderFlags_Logarithmic))
             run(context, fmt::format("range.gamma {}", gamma));
         mark_item(context, "gamma");
         action_tooltip(context, "range.gamma");
+        ImGui::SameLine();
+        ImGui::TextUnformatted(fmt::format("gamma {:.2f}", double(gamma)).c_str());
         ImGui::SetNextItemWidth(context.px(110));
         const bool low = ImGui::InputFloat("lowest", &panel.low, 0, 0, "%.3g");
         mark_item(context, "range.low");
