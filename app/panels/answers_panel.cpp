@@ -171,7 +171,8 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
         ImGui::Dummy({0, 0});  // Dear ImGui 1.92 refuses a window that ends with a place and no item
     }
     const ScopedFont font(context.fonts.small);
-    const ScopedColor color(ImGuiCol_Text, theme::colors().warm);
+    const ScopedColor color(ImGuiCol_Text,
+                            has_other_answer(panel.answers) ? theme::colors().warm : theme::colors().dim);
     const std::string caption = fitted(panel.caption, ImGui::GetContentRegionAvail().x);
     ImGui::TextUnformatted(caption.c_str());
     if (caption != panel.caption) tooltip(context, panel.caption);

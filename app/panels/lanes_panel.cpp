@@ -39,7 +39,7 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
     const auto line = [&](const std::string& text, ImU32 color) { draw_line(text, color, context, right); };
     if (record == nullptr) {
         line(app.run.history_lane(index) ? "not present at this step" : "joins with the next step",
-             theme::colors().warm);
+             theme::colors().dim);
     } else {
         if (!record->failure.empty()) line(record->failure, theme::colors().fault);
         if (std::isnan(record->entropy)) line(kNoNumbers, theme::colors().fault);
@@ -209,7 +209,7 @@ void say_that_nothing_left(const PanelContext& context) {
         if (record.use.stored_tokens < std::int64_t{layout.n_kv_heads()} * app.run.history.n_positions())
             return;
     }
-    const ScopedColor color(ImGuiCol_Text, theme::colors().warm);
+    const ScopedColor color(ImGuiCol_Text, theme::colors().dim);
     ImGui::TextWrapped("No budget is full yet, so all policies still keep everything and look alike.");
 }
 

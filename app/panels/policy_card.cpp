@@ -110,19 +110,22 @@ void draw_budget(PolicyEditor& edit) {
     const int n_prompt = app.run.has_steps() ? app.run.history.n_prompt() : 512;
     const bool percent = budget.unit == Amount::Unit::percent;
     const int most = percent ? 100 : std::max({n_prompt, 128, static_cast<int>(budget.value)});
-    int value = static_cast<int>(budget.value);
-    const std::string text =
-        percent
-            ? fmt::format("%d %%  ({} tokens)", static_cast<int>(budget.value * n_prompt / 100))
-            : fmt::format("%d tokens  ({} %%)", static_cast<int>(std::round(100 * budget.value / n_prompt)));
+    float value = static_cast<float>(budget.value);
     edit.label("budget");
     ImGui::SetNextItemWidth(edit.room());
-    if (ImGui::SliderInt("##budget slider", &value, 1, most, text.c_str(), ImGuiSliderFlags_AlwaysClamp))
-        budget.value = value;
+    if (bar_slider(context, "##budget slider", value, 1, static_cast<float>(most), "%.0f"))
+        budget.value = std::round(double(value));
     edit.after_drag();
     mark_item(context, "budget slider");
     tooltip(context,
             "Tokens that a KV head keeps, and their share of the prompt. Ctrl+click types a number.");
+    ImGui::SetCursorPosX(ImGui::GetCursorPosX() + edit.label_width);
+    small_words(context,
+                percent ? fmt::format("{} % of the prompt, {} tokens", budget.value,
+                                      static_cast<int>(budget.value * n_prompt / 100))
+                        : fmt::format("{} tokens, {:.0f} % of the prompt", budget.value,
+                                      100 * budget.value / n_prompt),
+                theme::colors().text);
 }
 
 /// Shows how many ranges of heads have overrides, and a button that opens the matrix.

@@ -7,6 +7,19 @@
 
 namespace keyhole {
 
+namespace {
+
+/// Returns the first answer that is wrong, or another one than lane 0's where the right one is not known.
+std::vector<ShownAnswer>::const_iterator first_other(const std::vector<ShownAnswer>& answers) {
+    return std::find_if(answers.begin(), answers.end(), [&](const ShownAnswer& shown) {
+        return shown.mark == ShownAnswer::Mark::wrong ||
+               (shown.mark == ShownAnswer::Mark::none &&
+                shown.answer.tokens != answers.front().answer.tokens);
+    });
+}
+
+}  // namespace
+
 std::string right_answer(const AppState& app) {
     // A trace may be of another prompt.
     const bool same = app.run.has_steps() && app.run.history.run().prompt == app.run.setup.prompt;
@@ -47,6 +60,12 @@ int answered_turn(const std::vector<ShownAnswer>& answers) {
     return answers.empty() ? -1 : answers.front().answer.turn;
 }
 
+bool has_other_answer(const std::vector<ShownAnswer>& answers) {
+    return std::all_of(answers.begin(), answers.end(),
+                       [](const ShownAnswer& shown) { return shown.answer.complete; }) &&
+           first_other(answers) != answers.end();
+}
+
 std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>& answers) {
     if (answers.size() < 2) return {};
     const auto name = [&](int lane) {
@@ -55,13 +74,9 @@ std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>&
     const bool all = std::all_of(answers.begin(), answers.end(),
                                  [](const ShownAnswer& shown) { return shown.answer.complete; });
     if (!all) return "The lanes are still answering.";
-    std::vector<const ShownAnswer*> other;
-    for (const ShownAnswer& shown : answers)
-        if (shown.mark == ShownAnswer::Mark::wrong ||
-            (shown.mark == ShownAnswer::Mark::none && shown.answer.tokens != answers.front().answer.tokens))
-            other.push_back(&shown);
-    if (other.empty()) return "All lanes give the same answer.";
-    const ShownAnswer& first = *other.front();
+    const auto other = first_other(answers);
+    if (other == answers.end()) return "All lanes give the same answer.";
+    const ShownAnswer& first = *other;
     std::string text =
         fmt::format("{} {}", name(first.lane),
                     first.mark == ShownAnswer::Mark::wrong ? "is wrong" : "answers differently");

@@ -24,5 +24,7 @@ int answered_turn(const std::vector<ShownAnswer>& answers);
 /// Returns the sentence that says what there is to see, such as "Lane 1 (h2o) is wrong: 1 of 48 KV heads
 /// holds the watched words."; empty for a single lane.
 std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>& answers);
+/// Returns whether some complete answer is wrong, or another one than lane 0's where none is known.
+bool has_other_answer(const std::vector<ShownAnswer>& answers);
 
 }  // namespace keyhole

@@ -41,6 +41,7 @@ TEST_F(ShownAnswers, SayWhoIsRightBeforeTheFirstStep) {
         EXPECT_EQ(any, shown.mark == Mark::wrong) << shown.lane;
     }
     EXPECT_EQ(answers_caption(app, answers), "Lane 1 (h2o) is wrong.");
+    EXPECT_TRUE(has_other_answer(answers));
     run_action(app, "watch 4821");
     const std::string caption = answers_caption(app, answers);
     EXPECT_EQ(caption.rfind("Lane 1 (h2o) is wrong: ", 0), 0u) << caption;
@@ -101,6 +102,7 @@ TEST_F(ShownAnswers, FollowASettingOfALane) {
     const auto answers = shown_answers(app);
     EXPECT_EQ(answers[1].mark, Mark::right) << answers[1].answer.text;
     EXPECT_EQ(answers_caption(app, answers), "All lanes give the same answer.");
+    EXPECT_FALSE(has_other_answer(answers));
 }
 
 /// A prompt of the user's own has no known answer, so nothing is right or wrong.
