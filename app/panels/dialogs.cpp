@@ -337,7 +337,7 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     static constexpr std::array kWidths = {0, 800, 1200, 2400, 4800};
     for (const int width : kWidths) {
         if (width != 0) ImGui::SameLine();
-        const std::string name = width == 0 ? "from the cells" : std::to_string(width);
+        const std::string name = width == 0 ? "automatic" : std::to_string(width);
         if (ImGui::RadioButton(name.c_str(), panel.picture_width == width)) panel.picture_width = width;
         mark_item(context, "picture width " + std::to_string(width));
     }

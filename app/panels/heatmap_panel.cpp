@@ -19,15 +19,15 @@ void draw_heat_toolbar(const PanelContext& context) {
     const bool has_range = view.mode != HeatMode::mask;
     if (has_range) {
         button("range.log", "log", view.range().logarithmic, 12);
-        button("range.sinks", "sinks", view.range().sinks_count, 2);
+        button("range.sinks", "first 4", view.range().sinks_count, 2);
         if (!narrow) button("mask.overlay", "hatch", view.mask_overlay, 2);
     }
     const bool decoded = app.first_fitted_row() > 0;
-    button("view.fit", "fit", view.heat.fitted && !decoded, has_range ? 2 : 12);
+    button("view.fit", "whole", view.heat.fitted && !decoded, has_range ? 2 : 12);
     button("view.decoded", "decoded", view.heat.fitted && decoded, 2);
     // Side by side, the difference and the other lane have their own panes.
     if (app.run.lane_editor.n_lanes() < 2 || view.arrangement == Arrangement::compare) return;
-    button("diff", fmt::format("– {}", app.other_lane()), view.difference, narrow ? 6 : 12);
+    button("diff", fmt::format("minus lane {}", app.other_lane()), view.difference, narrow ? 6 : 12);
     button("blink", "blink", view.blink, 2);
 }
 
@@ -55,8 +55,9 @@ void draw(HeatmapPanel& panel, const PanelContext& context) {
     const HeatPane pane = focused_pane(context);
     const bool other = pane.versus >= 0 || pane.lane != context.app.view.lane;
     if (other) {
-        const std::string title = pane.versus >= 0 ? fmt::format("lane {} – lane {}", pane.lane, pane.versus)
-                                                   : fmt::format("lane {}", pane.lane);
+        const std::string title = pane.versus >= 0
+                                      ? fmt::format("lane {} minus lane {}", pane.lane, pane.versus)
+                                      : fmt::format("lane {}", pane.lane);
         next_to(title.c_str(), context.px(10));
         colored_text(theme::lane_color(pane.lane), title);
     }

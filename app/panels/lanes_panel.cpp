@@ -222,10 +222,10 @@ void draw(LanesPanel& panel, const PanelContext& context) {
     if (!brief) {  // on a projector the menu has these
         ImGui::AlignTextToFramePadding();
         heading(context, "Lanes");
-        ImGui::SameLine(ImGui::GetWindowContentRegionMax().x - context.px(100));
+        ImGui::SameLine(ImGui::GetWindowContentRegionMax().x - context.px(132));
         command_button(context, "add", "+", false, context.px(24));
         ImGui::SameLine(0, context.px(3));
-        command_button(context, "lane.duplicate", "copy", false, context.px(46));
+        command_button(context, "lane.duplicate", "duplicate", false, context.px(78));
         ImGui::SameLine(0, context.px(3));
         command_button(context, "remove", "–", false, context.px(24));
         bool follow = app.run.lane_editor.follow();

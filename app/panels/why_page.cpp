@@ -304,14 +304,10 @@ void draw(WhyPage& page, const PanelContext& context) {
     std::string summary = position < app.run.history.n_prompt()
                               ? fmt::format("Read in the prompt, step {}. ", position)
                               : fmt::format("Generated, consumed by step {}. ", position);
-    summary += fmt::format("After step {}, {} of {} KV heads keep it. ", app.view.row,
-                           lifetime.n_holding(app.view.row), n_kv);
-    if (lifetime.first_gone() >= 0)
-        summary += fmt::format("The first head evicted it after step {}, the last one so far after step {}.",
-                               lifetime.first_gone(), lifetime.last_gone());
-    else
-        summary += "No head has evicted it.";
-    wrapped(summary);
+    const int n = lifetime.n_holding(app.view.row);
+    summary += fmt::format("After step {}, {} of {} KV heads {} it. ", app.view.row, n, n_kv,
+                           n == 1 ? "keeps" : "keep");
+    wrapped(summary + evictions_text(lifetime));
     draw_answers(context, lifetime);
     draw_heads(context, lifetime);
     const std::string story = eviction_story(app.run.history, lane, app.view.layer, app.view.head, position);

@@ -82,6 +82,17 @@ TokenLifetime token_lifetime(const RunHistory& history, int lane, int position) 
     return lifetime;
 }
 
+std::string evictions_text(const TokenLifetime& lifetime) {
+    const auto n = std::count_if(lifetime.heads.begin(), lifetime.heads.end(),
+                                 [](const TokenLifetime::Head& head) { return head.evicted_at >= 0; });
+    const int first = lifetime.first_gone(), last = lifetime.last_gone();
+    if (n == 0) return "No KV head has evicted it.";
+    if (n == 1) return fmt::format("One KV head evicted it, after step {}.", first);
+    if (first == last) return fmt::format("{} KV heads evicted it, all after step {}.", n, first);
+    return fmt::format("{} KV heads evicted it: the first after step {}, the last so far after step {}.", n,
+                       first, last);
+}
+
 std::string eviction_story(const RunHistory& history, int lane, int layer, int head, int position) {
     const int g = history.layout(lane).kv_head_from_head(layer, head);
     const int row = history.evicted_at(lane, g, position);
@@ -92,13 +103,16 @@ std::string eviction_story(const RunHistory& history, int lane, int layer, int h
     const LaneRecord* record = history.lane_record(std::max(row, history.steps().front()->row), by);
     if (record == nullptr) return text;
     const ResolvedPolicy& policy = record->info->policy.at(layer, head);
-    if (policy.evicts())
-        text += fmt::format(
-            ". Its rule: of the tokens that compete the lowest score goes; {} stay, and {}the newest {} do "
-            "not "
-            "compete",
-            policy.stored, policy.sinks > 0 ? fmt::format("the first {} and ", policy.sinks) : "",
-            policy.newest);
+    if (policy.evicts()) {
+        text += fmt::format(". Its rule: of the tokens that compete the lowest score goes; {} stay",
+                            policy.stored);
+        std::string spared = policy.sinks > 0 ? fmt::format("the first {}", policy.sinks) : "";
+        if (policy.newest > 0)
+            spared += fmt::format("{}the newest {}", spared.empty() ? "" : " and ", policy.newest);
+        if (!spared.empty())
+            text += fmt::format(", and {} do{} not compete", spared,
+                                policy.sinks + policy.newest == 1 ? "es" : "");
+    }
     const auto at = competition(history, lane, layer, head, position, row);
     if (!at) return text + ". Scores within the prompt are not recorded.";
     if (!at->competes) return text + fmt::format(". It did not compete ({}).", at->why_not);

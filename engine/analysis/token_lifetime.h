@@ -29,6 +29,9 @@ struct TokenLifetime {
 /// Collects the history of a token. lane: index into history.lanes().
 TokenLifetime token_lifetime(const RunHistory& history, int lane, int position);
 
+/// Returns a sentence: how many KV heads have evicted the token, and after which steps.
+std::string evictions_text(const TokenLifetime& lifetime);
+
 /// Returns in sentences why a query head evicted a token: "by the policy h2o: lowest of 41 that competed;
 /// ...". Empty while the token is held.
 std::string eviction_story(const RunHistory& history, int lane, int layer, int head, int position);

@@ -91,7 +91,7 @@ std::string span_verdict(const SpanLifetime& lifetime) {
     std::string verdict;
     if (lifetime.says_other) verdict = fmt::format("○ other word at {} · ", *lifetime.says_other);
     if (lifetime.no_head_has_all)
-        return verdict + fmt::format("× in no head from {}", *lifetime.no_head_has_all);
+        return verdict + fmt::format("× whole in no head from {}", *lifetime.no_head_has_all);
     if (lifetime.n_heads_with_all == lifetime.n_heads) return verdict + "held";
     return verdict + fmt::format("whole in {}/{} heads", lifetime.n_heads_with_all, lifetime.n_heads);
 }

@@ -198,19 +198,11 @@ std::string idle_reason(const PolicyParams& params, std::string_view name, const
 }
 
 std::string accounting_text(const ResolvedPolicy& policy) {
-    if (!policy.evicts()) return "stores and attends to everything";
-    const int attended = policy.attended_when_full();
-    const auto relative = [&](int n) {
-        const int more = n - policy.budget;
-        return more == 0 ? std::string("k") : fmt::format("k {} {}", more > 0 ? '+' : '-', std::abs(more));
-    };
-    const auto near = [&](int n) { return std::abs(n - policy.budget) <= 1; };
-    const std::string stored = near(policy.stored)
-                                   ? fmt::format("{} = {}", relative(policy.stored), policy.stored)
-                                   : fmt::format("{}", policy.stored);
-    const std::string seen =
-        near(attended) ? fmt::format("{} = {}", relative(attended), attended) : fmt::format("{}", attended);
-    std::string text = fmt::format("stores {}, attends {}", stored, seen);
+    if (!policy.evicts()) return "keeps all tokens and attends to all";
+    const int stored = policy.stored, attended = policy.attended_when_full();
+    std::string text = fmt::format("keeps {} token{}, attends to ", stored, stored == 1 ? "" : "s");
+    text += attended == stored + 1 ? fmt::format("{} and the new one", stored == 1 ? "it" : "those")
+                                   : fmt::format("{}, the new one included", attended);
     if (policy.every > 1) text += fmt::format("; up to {} more between evictions", policy.every - 1);
     return text;
 }

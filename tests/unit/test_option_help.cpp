@@ -115,13 +115,14 @@ TEST(OptionHelp, PoolingNeedsHeadsThatShare) {
 
 TEST(OptionHelp, AccountingIsInWords) {
     const auto text = [](std::string_view spec) { return accounting_text(resolve(params(spec), 100, 10)); };
-    EXPECT_EQ(text("h2o:budget=64"), "stores k = 64, attends k + 1 = 65");
-    EXPECT_EQ(text("h2o:budget=64,dialect=released"), "stores k = 64, attends k = 64");
-    EXPECT_EQ(text("keyformer:budget=64,dialect=released"), "stores k - 1 = 63, attends k = 64");
-    EXPECT_EQ(text("dilated:budget=8"), "stores 15, attends k = 8");
+    EXPECT_EQ(text("h2o:budget=64"), "keeps 64 tokens, attends to those and the new one");
+    EXPECT_EQ(text("h2o:budget=64,dialect=released"), "keeps 64 tokens, attends to 64, the new one included");
+    EXPECT_EQ(text("keyformer:budget=64,dialect=released"),
+              "keeps 63 tokens, attends to those and the new one");
+    EXPECT_EQ(text("dilated:budget=8"), "keeps 15 tokens, attends to 8, the new one included");
     EXPECT_EQ(text("h2o:budget=64,every=8"),
-              "stores k = 64, attends k + 1 = 65; up to 7 more between evictions");
-    EXPECT_EQ(text("full"), "stores and attends to everything");
+              "keeps 64 tokens, attends to those and the new one; up to 7 more between evictions");
+    EXPECT_EQ(text("full"), "keeps all tokens and attends to all");
 }
 
 TEST(ChangedLaneSpec, SetsKeysAndReplacesOverrides) {

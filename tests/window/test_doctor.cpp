@@ -172,6 +172,19 @@ TEST(MemoryPlan, CountsBytes) {
               memory_schemes(6, 8, 32, 48, {10, 1, 2}, 64).front().full_bytes);
 }
 
+TEST(TokenLifetime, TellsEachStepOnce) {
+    TokenLifetime lifetime;
+    lifetime.heads.resize(4);
+    EXPECT_EQ(evictions_text(lifetime), "No KV head has evicted it.");
+    lifetime.heads[1].evicted_at = 369;
+    EXPECT_EQ(evictions_text(lifetime), "One KV head evicted it, after step 369.");
+    lifetime.heads[2].evicted_at = 369;
+    EXPECT_EQ(evictions_text(lifetime), "2 KV heads evicted it, all after step 369.");
+    lifetime.heads[0].evicted_at = 371;
+    EXPECT_EQ(evictions_text(lifetime),
+              "3 KV heads evicted it: the first after step 369, the last so far after step 371.");
+}
+
 TEST(TokenLifetime, SaysWhereAndWhenItWent) {
     const RunHistory history = history_of(testing::synthetic_run({.budgets = {0, 16}}));
     int told = 0;

@@ -97,7 +97,7 @@ TEST(WatchedSpan, VerdictSaysWhatWasLostAndWhatWasSaid) {
     EXPECT_EQ(span_verdict(lifetime), "○ other word at 370 · whole in 1/48 heads");
     lifetime.n_heads_with_all = 0;
     lifetime.no_head_has_all = 381;
-    EXPECT_EQ(span_verdict(lifetime), "○ other word at 370 · × in no head from 381");
+    EXPECT_EQ(span_verdict(lifetime), "○ other word at 370 · × whole in no head from 381");
 }
 
 TEST(WatchedSpan, CommandsWatchPicksPositionsAndWords) {
