@@ -40,6 +40,12 @@ void go_back(AppState& app, std::string_view) {
     go_to_lesson_step(app, std::max(app.lesson.step - 1, 0));
 }
 
+void close_it(AppState& app, std::string_view arguments) {
+    if (!arguments.empty() && arguments != "keep")
+        fail(ErrorCode::wrong_use, "'{}' is not 'keep'", shown_text(arguments));
+    close_lesson(app, arguments == "keep");
+}
+
 /// arguments: the number of a choice, from 1 on; the value of a slider.
 void predict(AppState& app, std::string_view arguments) {
     (void)shown_lesson(app);
@@ -259,9 +265,9 @@ constexpr std::array kTable = {
     UserAction{"lesson.drop", "Drop the lesson's step", "", {}, drop_step},
     UserAction{"lesson.close",
                "Close the lesson",
-               "The run stays.",
+               "[keep]: the run from before it comes back, step by step; with `keep` the lesson's run stays.",
                {},
-               [](AppState& app, std::string_view) { close_lesson(app); }},
+               close_it},
 };
 
 }  // namespace

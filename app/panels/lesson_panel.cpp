@@ -120,12 +120,18 @@ void draw_look(const PanelContext& context, float width) {
     const LessonStep& step = lesson.at();
     const bool hides = step.predict && !lesson.revealed && !lesson.edits;
     const ImU32 shade = theme::faded(theme::colors().window, hides ? 0.9f : 0.5f);
-    // Beside the text the class sees what the lanes answered.
+    // Beside the text the class sees what the lanes answer: what is claimed of it, or changed by playing.
     Box clear{low, high};
+    const bool answers_count =
+        measures(step, "answer") || (step.play && !run_of_step(lesson.lesson(), lesson.step).answer.empty());
     if (const Box answers = item_box(context, "pane answers");
-        lesson.revealed && step.look.pane == "text" && measures(step, "answer") && !answers.empty())
-        clear = {{std::min(low.x, answers.min.x), std::min(low.y, answers.min.y)},
-                 {std::max(high.x, answers.max.x), std::max(high.y, answers.max.y)}};
+        lesson.revealed && step.look.pane == "text" && answers_count && !answers.empty()) {
+        clear = {{std::min(low.x, answers.min.x - pad), std::min(low.y, answers.min.y - pad)},
+                 {std::max(high.x, answers.max.x + pad), std::max(high.y, answers.max.y + pad)}};
+        list.AddRect({answers.min.x - pad, answers.min.y - pad}, {answers.max.x + pad, answers.max.y + pad},
+                     theme::colors().warm, context.px(6), 0, thick);
+        mark_area(context, "lesson.ring of answers", answers.min, answers.max);
+    }
     list.AddRectFilled({0, 0}, {end.x, clear.min.y}, shade);
     list.AddRectFilled({0, clear.max.y}, end, shade);
     list.AddRectFilled({0, clear.min.y}, {clear.min.x, clear.max.y}, shade);
@@ -452,12 +458,28 @@ void draw_list(const PanelContext& context) {
     if (!asked.empty()) run(context, "lesson " + asked);
 }
 
+/// Returns the lesson that comes after the shown one, whose last step is done; null: none.
+const ShelvedLesson* next_lesson(const LessonState& lesson) {
+    const bool last = lesson.step + 1 == static_cast<int>(lesson.lesson().steps.size());
+    if (!last || (!lesson.revealed && has_reveal(lesson.at())) || lesson.lesson().number == 0) return nullptr;
+    for (const ShelvedLesson& one : lesson.shelf)
+        if (one.lesson.number == lesson.lesson().number + 1) return &one;
+    return nullptr;
+}
+
 /// Draws the buttons at the panel's lower edge.
 void draw_buttons(const PanelContext& context) {
     const LessonState& lesson = context.app.lesson;
     const float gap = context.px(4), width = (ImGui::GetContentRegionAvail().x - 2 * gap) / 3;
     const bool last = lesson.step + 1 == static_cast<int>(lesson.lesson().steps.size());
     const bool reveals = !lesson.revealed && has_reveal(lesson.at());
+    if (const ShelvedLesson* next = next_lesson(lesson)) {
+        // At home a reader goes on with it. A line of its own has room for its name.
+        const ScopedDisabled under_way(lesson.busy);
+        const std::string label = "Next lesson: " + context.app.glyphs.text(next->lesson.title);
+        act_button(context, fmt::format("lesson {}", next->lesson.number),
+                   fitted(label, ImGui::GetContentRegionAvail().x - context.px(12)), -1, true);
+    }
     {
         const ScopedDisabled first(lesson.step == 0);
         act_button(context, "lesson.back", "◀ Back", width);
@@ -465,19 +487,11 @@ void draw_buttons(const PanelContext& context) {
     ImGui::SameLine(0, gap);
     act_button(context, "lesson.reset", "Reset", width);
     ImGui::SameLine(0, gap);
-    const ScopedDisabled over(lesson.busy);
     if (last && !reveals) {
-        // At home a reader goes on with the next lesson.
-        const int next = lesson.lesson().number + 1;
-        const bool has_next =
-            lesson.lesson().number > 0 &&
-            std::any_of(lesson.shelf.begin(), lesson.shelf.end(),
-                        [&](const ShelvedLesson& one) { return one.lesson.number == next; });
-        has_next ? act_button(context, fmt::format("lesson {}", next), fmt::format("Lesson {} ▶", next),
-                              width, true)
-                 : act_button(context, "lesson", "All lessons", width, true);
+        act_button(context, "lesson", "All lessons", width);
         return;
     }
+    const ScopedDisabled over(lesson.busy);
     act_button(context, "lesson.next", reveals ? (lesson.at().predict ? "Reveal" : "Show") : "Next ▶", width,
                true);
 }
@@ -518,7 +532,9 @@ void draw_panel(LessonPanel& panel, const PanelContext& context, float width) {
             act_button(context, "lesson.drop", "Drop this step");
         }
     }
-    const float foot = ImGui::GetFrameHeight() + context.px(12);
+    const float foot =
+        ImGui::GetFrameHeight() + context.px(12) +
+        (!lesson.asks && next_lesson(lesson) != nullptr ? ImGui::GetFrameHeightWithSpacing() : 0);
     {
         const ScopedChild body("body", {0, -foot});
         text_or_field(panel, context, "title", lesson.lesson().title, context.fonts.large, 1);

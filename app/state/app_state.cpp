@@ -47,6 +47,7 @@ void say_what_proof_said(AppState& app) {
 
 void AppState::start(bool new_backend) {
     cancel_opening();
+    forget_way_back(lesson);
     run.start(new_backend);
     look_at_new_run(view);
     say("");
@@ -108,6 +109,7 @@ void AppState::cancel_opening() {
 }
 
 void AppState::show_run(OpenedRun opened) {
+    forget_way_back(lesson);
     run.show(opened);
     annotations = std::move(opened.annotations);
     look_at_new_run(view);

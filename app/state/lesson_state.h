@@ -5,6 +5,8 @@
 #include "app/lessons/lesson_runner.h"
 #include "app/lessons/lesson_shelf.h"
 #include "app/state/background_job.h"
+#include "app/state/run_state.h"
+#include "app/view/view_state.h"
 
 #include <deque>
 #include <filesystem>
@@ -15,6 +17,18 @@
 #include <vector>
 
 namespace keyhole {
+
+/// What was on show before the first lesson opened.
+struct BeforeLessons {
+    std::uint64_t run_id = 0;  ///< RunInfo::id
+    RunSetup setup;
+    bool follow = true;
+    std::vector<LoggedCommand> commands;
+    int first_row = 0, last_row = 0;
+    std::optional<OpenedRun> trace;  ///< in place of a live run
+    Annotations annotations;
+    ViewState view;
+};
 
 struct LessonState {
     std::vector<ShelvedLesson> shelf;  ///< all lessons, as of the last list
@@ -39,6 +53,12 @@ struct LessonState {
     BackgroundJob<LessonCheck> check_job;
     std::shared_ptr<const LessonCheck> check;  ///< of the loaded model; null: not known yet
     bool gets_model = false;                   ///< the lesson begins when its model has come
+
+    std::optional<BeforeLessons> before;  ///< comes back when lessons close
+    bool comes_back = false;              ///< it does now
+    /// The prompt and model of the run that the lesson began. A user who starts another run keeps that.
+    std::optional<std::pair<std::string, std::filesystem::path>> begun;
+    bool altered = false;  ///< the lesson shows records that it altered
 
     // What the run still has to do.
     std::deque<LessonCommand> waiting;

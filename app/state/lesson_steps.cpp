@@ -64,6 +64,7 @@ void begin_run(AppState& app, int step) {
     if (!model)
         fail(ErrorCode::wrong_use,
              "this step needs the model {0}, which is not here; get it with: keyhole get {0}", name);
+    lesson.altered = false;
     RunSetup& setup = app.run.setup;
     setup.model_folder = *model;
     setup.prompt = words_of(run.prompt);
@@ -74,6 +75,7 @@ void begin_run(AppState& app, int step) {
     std::vector<LaneSpec> lanes;
     for (const std::string& lane : run.lanes) lanes.push_back(parse_lane_spec(lane));
     setup.lanes = lanes;
+    lesson.begun = {setup.prompt, setup.model_folder};
     app.run.lane_editor.reset(std::move(lanes), run.follow);
     lesson.asked_back.reset();
     lesson.waiting.clear();
@@ -124,6 +126,7 @@ void run_command(AppState& app, const LessonCommand& command) {
         OpenedRun altered = opened_run(altered_records(app.run.history.steps(), *fault), {});
         altered.from = fmt::format("lane {} with a fault", fault->lane);
         app.run.show(altered);
+        app.lesson.altered = true;
         return;
     }
     app.run.need_live_run();
@@ -157,7 +160,7 @@ bool run_waiting(AppState& app) {
         lesson.busy = false;
         if (lesson.speed_before >= 0) app.run.set_speed(std::exchange(lesson.speed_before, -1));
         lesson.mark = mark_of(app);
-        lesson.look_due = true;
+        lesson.look_due = lesson.shown.has_value() || lesson.comes_back;
         changed = true;
     }
     return changed;
@@ -179,6 +182,68 @@ bool measure(AppState& app) {
         std::any_of(lesson.now.begin(), lesson.now.end(), [](const Measured& m) { return m.pending; });
     if (lesson.at_reveal.empty() && !pending) lesson.at_reveal = lesson.now;
     return true;
+}
+
+BeforeLessons on_show(const AppState& app) {
+    BeforeLessons before;
+    before.setup = app.run.setup;
+    before.annotations = app.annotations;
+    before.view = app.view;
+    before.follow = app.run.lane_editor.follow();
+    if (app.run.live() && app.run.lane_editor.n_lanes() > 0) before.setup.lanes = app.run.lane_editor.lanes();
+    if (!app.run.has_steps()) return before;
+    before.run_id = app.run.history.run().id;
+    if (!app.run.live()) {
+        before.trace = OpenedRun{app.run.opened_file, app.run.history, app.run.curves, app.annotations,
+                                 app.run.lane_editor.lanes()};
+    } else if (app.run.recorded()) {
+        before.setup.lanes = app.run.status.run.lanes;
+        before.follow = app.run.status.run.follow;
+        before.commands = app.run.status.run.commands;
+        before.first_row = app.run.first_row();
+        before.last_row = app.run.last_row();
+    }  // else a start is under way, and the history is that of the run before
+    return before;
+}
+
+/// Returns whether the run on show is one that the lesson began, as far as the user has not replaced it.
+bool shows_own_run(const AppState& app) {
+    const LessonState& lesson = app.lesson;
+    if (!lesson.begun || !lesson.before) return false;
+    if (app.run.has_steps() && app.run.history.run().id == lesson.before->run_id && app.run.recorded())
+        return false;
+    if (!app.run.live()) return lesson.altered;
+    return *lesson.begun == std::pair(app.run.setup.prompt, app.run.setup.model_folder);
+}
+
+/// Starts what was on show before: the same prompt and lanes, with every command at its step.
+void bring_back(AppState& app) {
+    LessonState& lesson = app.lesson;
+    BeforeLessons before = std::move(*lesson.before);
+    app.view.arrangement = before.view.arrangement;
+    app.run.setup = before.setup;
+    if (before.trace) {
+        OpenedRun trace = *before.trace;
+        app.run.show(trace);
+    } else {
+        app.run.lane_editor.reset(before.setup.lanes, before.follow);
+        app.start();
+        std::vector<LessonCommand> way;
+        int row = before.first_row;
+        const auto decode_to = [&](int to) {
+            if (to > row) way.push_back({"", DecodeSteps{to - row}});
+            row = std::max(row, to);
+        };
+        for (const LoggedCommand& logged : before.commands) {
+            decode_to(logged.row);
+            way.push_back({"", logged.command});
+        }
+        decode_to(before.last_row);
+        queue(lesson, way);
+    }
+    app.annotations = before.annotations;
+    lesson.before = std::move(before);
+    lesson.comes_back = lesson.busy = true;
 }
 
 void check_on_loaded_model(AppState& app) {
@@ -214,6 +279,9 @@ void open_lesson(AppState& app, std::string_view name) {
     LessonState& lesson = app.lesson;
     lesson.shelf = shelved_lessons();
     ShelvedLesson found = find_lesson(name, lesson.shelf);
+    const bool knows = lesson.before && (lesson.comes_back || (lesson.shown && shows_own_run(app)));
+    if (!knows) lesson.before = on_show(app);
+    lesson.comes_back = false;
     if (lesson.check_job.running()) lesson.check_job.cancel();
     lesson.shown = std::move(found);
     lesson.model.clear();
@@ -252,16 +320,31 @@ void begin_with_loaded_model(AppState& app) {
     begin(app, 0);
 }
 
-void close_lesson(AppState& app) {
+void close_lesson(AppState& app, bool keeps) {
     LessonState& lesson = app.lesson;
     lesson.check_job.cancel();
     if (lesson.speed_before >= 0) app.run.set_speed(std::exchange(lesson.speed_before, -1));
+    const bool was_open = lesson.shown.has_value();
     lesson.shown.reset();
     lesson.lists = lesson.asks = lesson.edits = lesson.gets_model = lesson.busy = lesson.look_due = false;
     lesson.waiting.clear();
     lesson.wanted.clear();
     lesson.in_sight.reset();
     forget_prediction(lesson);
+    if (was_open && !keeps && shows_own_run(app)) {
+        bring_back(app);
+        app.say("back to the run from before the lesson");
+    } else if (was_open) {
+        lesson.before.reset();
+    }
+    lesson.begun.reset();
+}
+
+void forget_way_back(LessonState& lesson) {
+    if (lesson.shown) return;
+    lesson.waiting.clear();
+    lesson.comes_back = lesson.busy = false;
+    lesson.before.reset();
 }
 
 void go_to_lesson_step(AppState& app, int step) {
@@ -283,6 +366,19 @@ void go_to_lesson_step(AppState& app, int step) {
 void reset_lesson_step(AppState& app) {
     need_lesson(app);
     begin(app, app.lesson.step);
+}
+
+/// Shows the view from before the lessons. What concerns the window and not the run stays as it is.
+static void show_view_again(AppState& app) {
+    LessonState& lesson = app.lesson;
+    ViewState view = std::move(lesson.before->view);
+    view.ground = app.view.ground;
+    view.interface_scale = app.view.interface_scale;
+    app.view = std::move(view);
+    app.view.fit_to(app.run.lane_editor.n_lanes(), app.run.history.run().config.n_layers,
+                    app.run.history.run().config.n_heads, app.run.first_row(), app.run.last_row());
+    lesson.before.reset();
+    lesson.comes_back = lesson.look_due = false;
 }
 
 bool has_reveal(const LessonStep& step) {
@@ -383,7 +479,7 @@ bool refresh_lesson(AppState& app) {
         }
         changed = true;
     }
-    if (!lesson.shown) return changed;
+    if (!lesson.shown) return (lesson.comes_back && run_waiting(app)) || changed;
     if (const std::shared_ptr<LessonCheck> check = lesson.check_job.take()) {
         lesson.check = check;
         changed = true;
@@ -406,6 +502,10 @@ bool refresh_lesson(AppState& app) {
 
 void apply_lesson_look(AppState& app) {
     LessonState& lesson = app.lesson;
+    if (lesson.look_due && lesson.comes_back && app.run.has_steps()) {
+        show_view_again(app);
+        return;
+    }
     if (!lesson.look_due || !lesson.shown || !app.run.has_steps()) return;
     lesson.look_due = false;
     const Look& look = lesson.at().look;

@@ -17,7 +17,11 @@ void open_lesson(AppState& app, std::string_view name);
 /// one. Throws Error(wrong_use) if no lesson waits.
 void begin_with_own_model(AppState& app);
 void begin_with_loaded_model(AppState& app);
-void close_lesson(AppState& app);
+/// Closes lessons and brings back what was on show before the first one, unless `keeps`, or the user has
+/// started another run or opened a trace since.
+void close_lesson(AppState& app, bool keeps = false);
+/// Ends the way back, since another run begins.
+void forget_way_back(LessonState& lesson);
 
 /// Goes to a step, 0 for the first. The run goes on to there, or begins anew where it has been changed since,
 /// or has gone further. Throws Error(wrong_use) without a lesson or such a step.

@@ -380,6 +380,70 @@ TEST_F(LessonSteps, PredictRevealAndGoOn) {
     EXPECT_THROW(run_action(app, "lesson.next"), Error);
 }
 
+TEST_F(LessonSteps, ClosingBringsTheRunBack) {
+    run("lane 1 h2o:budget=9");
+    run("step 3");
+    run("evict 0 2");
+    run("add tova:budget=10");
+    run("step 2");
+    run("bookmark here");
+    run("mode.score");
+    run("goto 2 3");
+    run("lane.focus 2");
+    const auto kept = [&] {
+        std::vector<std::vector<std::int32_t>> all;
+        for (const auto& lane : app.run.history.lanes()) all.push_back(lane.evicted_at);
+        return all;
+    };
+    const auto before = kept();
+    const std::string prompt = app.run.setup.prompt;
+    const int n = app.run.n_decoded();
+    const auto expect_back = [&] {
+        EXPECT_FALSE(lesson().open());
+        EXPECT_EQ(app.run.setup.prompt, prompt);
+        EXPECT_EQ(app.run.n_decoded(), n);
+        EXPECT_EQ(kept(), before);
+        EXPECT_EQ(app.run.lane_editor.n_lanes(), 3);
+        EXPECT_EQ(format_lane_spec(app.run.lane_editor.lanes()[1]), "h2o:budget=9");
+        EXPECT_EQ(app.view.arrangement, Arrangement::explore);
+        EXPECT_EQ(app.view.mode, HeatMode::score);
+        EXPECT_EQ(std::tuple(app.view.lane, app.view.layer, app.view.head), std::tuple(2, 2, 3));
+        EXPECT_EQ(app.annotations.bookmarks.size(), 1u);
+        EXPECT_FALSE(lesson().before);
+    };
+    run("lesson 6");
+    run("lesson.next");
+    EXPECT_EQ(app.view.arrangement, Arrangement::teach);
+    run("lesson 15");  // from one lesson to another; this one shows altered records
+    run("lesson.step 3");
+    run("lesson.next");
+    run("lesson.close");
+    expect_back();
+    run("lesson 6");
+    run("lesson.close keep");
+    EXPECT_EQ(app.run.lane_editor.n_lanes(), 6);
+    EXPECT_FALSE(lesson().before);
+    // A run that the user starts in a lesson stays.
+    run("lesson 2");
+    run("prompt The dog ran.");
+    run("lesson.close");
+    EXPECT_EQ(app.run.history.run().prompt, "The dog ran.");
+    EXPECT_EQ(app.view.arrangement, Arrangement::teach);
+}
+
+TEST_F(LessonSteps, ClosingBringsATraceBack) {
+    const std::string file = (folder.path() / "run.keyhole").string();
+    run("file.save " + file);
+    run("open " + file);
+    ASSERT_FALSE(app.run.live());
+    const auto last = app.run.last_row();
+    run("lesson 6");
+    EXPECT_TRUE(app.run.live());
+    run("lesson.close");
+    EXPECT_EQ(app.run.opened_file.string(), file);
+    EXPECT_EQ(app.run.last_row(), last);
+}
+
 TEST_F(LessonSteps, ResetBringsTheStepBack) {
     run("lesson 2");
     run("lesson.next");
