@@ -90,12 +90,14 @@ AtlasGrid grid_in_room(const PanelContext& context) {
     return grid;
 }
 
-/// Scrolls so that a head's square is visible, and in the middle if it was not.
-void scroll_to_focus(const AtlasGrid& grid, int layer, int head) {
+/// Scrolls so that a head's square is visible, and in the middle if it was not, by whole rows. anew: from the
+/// first layer on, since the room has another size.
+void scroll_to_focus(const AtlasGrid& grid, int layer, int head, bool anew) {
     const auto [min, max] = grid.square({0, 0}, layer, head);
     const ImVec2 room = ImGui::GetContentRegionAvail();
-    if (min.y < ImGui::GetScrollY() || max.y > ImGui::GetScrollY() + room.y)
-        ImGui::SetScrollY((min.y + max.y - room.y) / 2);
+    float y = anew ? 0 : ImGui::GetScrollY();
+    if (min.y < y || max.y > y + room.y) y = std::floor((min.y + max.y - room.y) / 2 / grid.cell) * grid.cell;
+    ImGui::SetScrollY(std::max(y, 0.0f));
     if (min.x < ImGui::GetScrollX() || max.x > ImGui::GetScrollX() + room.x)
         ImGui::SetScrollX((min.x + max.x - room.x) / 2);
 }
@@ -247,7 +249,11 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
         const ScopedChild child("atlas grid", {}, false,
                                 grid.wider ? ImGuiWindowFlags_HorizontalScrollbar : ImGuiWindowFlags_None);
         const std::tuple seen(app.view.layer, app.view.head, app.view.atlas_zoom);
-        if (std::exchange(panel.seen, seen) != seen) scroll_to_focus(grid, app.view.layer, app.view.head);
+        const bool other_head = std::exchange(panel.seen, seen) != seen;
+        const std::pair room(grid.cell, ImGui::GetWindowHeight());
+        const bool other_room = std::exchange(panel.room, room) != room;
+        if (other_head || other_room)
+            scroll_to_focus(grid, app.view.layer, app.view.head, other_room && !grid.wider);
         scrolled = ImGui::GetScrollX();
         draw_grid(panel, context, grid);
     }
