@@ -50,14 +50,51 @@ void pick(const PanelContext& context, Pick cell, bool adds) {
     run(context, fmt::format("pick {} {} {}", cell.row, cell.position, adds ? "add" : "only"));
 }
 
+namespace {
+
+constexpr float kTooltipWidth = 340;
+
+/// Places the next tooltip where it hides neither the last item nor its neighbours: beside a narrow pane, a
+/// list or a menu, where items stand one below the other; else below the item, or above it. On a large item
+/// it stays at the pointer.
+void place_tooltip(const PanelContext& context, std::string_view text) {
+    const ImVec2 low = ImGui::GetItemRectMin(), high = ImGui::GetItemRectMax(),
+                 screen = ImGui::GetIO().DisplaySize, pad = ImGui::GetStyle().WindowPadding;
+    const ImVec2 window = ImGui::GetWindowPos();
+    const float right = window.x + ImGui::GetWindowWidth(), gap = context.px(6);
+    const bool tall = high.y - low.y > context.px(70), wide = high.x - low.x > context.px(120);
+    if (tall && wide) return;
+    const ScopedFont font(context.fonts.book);
+    const ImVec2 words =
+        ImGui::CalcTextSize(text.data(), text.data() + text.size(), false, context.px(kTooltipWidth) - pad.x);
+    const ImVec2 size(words.x + 2 * pad.x, words.y + 2 * pad.y);
+    const float y = std::clamp(low.y, gap, std::max(gap, screen.y - size.y - gap));
+    const bool narrow = right - window.x < context.px(460);
+    const float from = narrow ? window.x : low.x, to = narrow ? right : high.x;
+    if (narrow || tall) {
+        if (to + gap + size.x <= screen.x) return ImGui::SetNextWindowPos({to + gap, y});
+        if (from - gap - size.x >= 0) return ImGui::SetNextWindowPos({from - gap - size.x, y});
+    }
+    const float x = std::clamp(low.x, gap, std::max(gap, screen.x - size.x - gap));
+    const bool below = high.y + gap + size.y <= screen.y;
+    ImGui::SetNextWindowPos({x, below ? high.y + gap : low.y - gap}, ImGuiCond_Always,
+                            {0, below ? 0.0f : 1.0f});
+}
+
+}  // namespace
+
 void tooltip(const PanelContext& context, std::string_view text) {
-    if (ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled)) show_tooltip(context, text);
+    if (!ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled)) return;
+    place_tooltip(context, text);
+    show_tooltip(context, text);
 }
 
 void show_tooltip(const PanelContext& context, std::string_view text) {
     const ScopedTooltip tip;
+    const ImVec2 at = ImGui::GetWindowPos(), size = ImGui::GetWindowSize();
+    mark_area(context, "tooltip", at, {at.x + size.x, at.y + size.y});
     const ScopedFont font(context.fonts.book);
-    const ScopedTextWrap wrap(context.px(340));
+    const ScopedTextWrap wrap(context.px(kTooltipWidth));
     ImGui::TextUnformatted(text.data(), text.data() + text.size());
 }
 

@@ -90,7 +90,7 @@ bool lit_button(const char* label, bool lit, float width = 0);
 /// Draws a button for a command; `lit` if the state that it switches is on.
 bool command_button(const PanelContext& context, std::string_view id, const char* label, bool lit = false,
                     float width = 0);
-/// Shows a text if the last item is hovered, also if it is disabled.
+/// Shows a text beside, below or above the last item if it is hovered, also if it is disabled.
 void tooltip(const PanelContext& context, std::string_view text);
 /// Shows a text at the pointer, whatever is hovered; wraps long text.
 void show_tooltip(const PanelContext& context, std::string_view text);

@@ -324,6 +324,29 @@ TEST_F(Hand, ChoosesFromListsByKeys) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+TEST_F(Hand, TooltipsHideNeitherTheirItemNorItsNeighbours) {
+    start();
+    if (HasFatalFailure()) return;
+    const auto apart = [](const Json& a, const Json& b) {
+        return a[2] <= b[0] || b[2] <= a[0] || a[3] <= b[1] || b[3] <= a[1];
+    };
+    // In a toolbar, in a narrow pane, and at the right and lower edges of the window.
+    for (const auto& [item, neighbours] : {std::pair{"diff", std::vector{"blink", "view.decoded"}},
+                                           {"lane.duplicate", std::vector{"add", "remove", "follow"}},
+                                           {"budget slider", std::vector{"preset", "recent"}},
+                                           {"run.restart", std::vector{"prompt"}},
+                                           {"time.follow", std::vector{"fork"}}}) {
+        SCOPED_TRACE(item);
+        point(item);
+        ASSERT_TRUE(wait_until("tooltip", [](const Json& now) { return now["items"].contains("tooltip"); }));
+        const Json items = report()["items"];
+        EXPECT_TRUE(apart(items["tooltip"], items[item])) << items["tooltip"] << items[item];
+        for (const char* neighbour : neighbours)
+            EXPECT_TRUE(!items.contains(neighbour) || apart(items["tooltip"], items[neighbour])) << neighbour;
+    }
+    EXPECT_EQ(quit(), 0) << output();
+}
+
 TEST_F(Hand, RunsEveryCommandOfTheMenus) {
     start();
     if (HasFatalFailure()) return;
