@@ -129,7 +129,7 @@ void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
 }
 
 void draw_keys(const PanelContext& context, bool opening) {
-    if (!begin(context, "Keys", 720, opening)) return;
+    if (!begin(context, "Keys", 760, opening)) return;
     struct Line {
         std::string keys, title;
     };
@@ -163,7 +163,9 @@ void draw_keys(const PanelContext& context, bool opening) {
             for (const Line& line : lines) {
                 colored_text(theme::colors().accent, line.keys);
                 ImGui::SameLine(context.px(110));
-                ImGui::TextUnformatted(line.title.c_str());
+                const std::string title = fitted(line.title, ImGui::GetContentRegionAvail().x);
+                ImGui::TextUnformatted(title.c_str());
+                if (title != line.title) tooltip(context, line.title);
             }
             ImGui::Spacing();
         }
@@ -236,7 +238,7 @@ void draw_browse(const PanelContext& context, const std::string& action) {
 
 void draw_export(const PanelContext& context, bool opening) {
     const AppState& app = context.app;
-    if (!begin(context, "Export the run", 520, opening)) return;
+    if (!begin(context, "Export the run", 570, opening)) return;
     const ExportRequest& request = app.jobs.export_job.request;
     std::string folder = request.folder.string();
     ImGui::TextUnformatted("Folder");

@@ -73,14 +73,21 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
     const std::vector<double> ticks =
         scale.logarithmic ? log_ticks(scale.low, scale.high, 6) : linear_ticks(scale.low, scale.high, 6);
     const ScaleTerms terms = scale_terms(scale);
+    std::vector<float> marked;
     const auto mark = [&](double place, const std::string& words) {
         const float y = top + height * static_cast<float>(1 - place);
+        // A low bar has no room for all.
+        for (const float other : marked)
+            if (std::abs(y - other) < ImGui::GetFontSize() * 0.9f) return;
+        marked.push_back(y);
         list.AddLine({x + width, y}, {x + width + 3, y}, theme::colors().dim);
         list.AddText({x + width + context.px(5), y - ImGui::GetFontSize() / 2}, theme::colors().dim,
                      words.c_str());
     };
     if (scale.diverging) mark(0.5, "0");
-    for (const auto& [tick, text] : labelled(ticks)) {
+    std::vector<Tick> labels = labelled(ticks);
+    std::reverse(labels.begin(), labels.end());  // the ends matter most
+    for (const auto& [tick, text] : labels) {
         double u =
             ((scale.logarithmic ? std::log2(tick) : tick) - double(terms.offset)) * double(terms.factor);
         if (u < -0.01 || u > 1.01) continue;
