@@ -1,6 +1,7 @@
 #include "app/panels/measure_plot.h"
 
 #include "app/panels/lane_line.h"
+#include "engine/analysis/curve_bins.h"
 #include "engine/base/index.h"
 #include "engine/figure/ticks.h"
 
@@ -22,16 +23,24 @@ struct Axis {
     }
 };
 
+constexpr double kLowest = 1e-5;  // of a logarithmic axis
+
 /// Fits the axis to the values of all lines. Returns false if there are none.
-bool fit(std::span<const RowLine> lines, Axis& axis) {
-    double low = 1e300, high = -1e300;
-    for (const RowLine& row_line : lines)
-        for (const float value : row_line.values)
-            if (!std::isnan(value)) low = std::min(low, double(value)), high = std::max(high, double(value));
-    if (high < low) return false;
+bool fit(std::span<const std::vector<float>> lines, Axis& axis) {
+    std::vector<double> known;
+    for (const std::vector<float>& values : lines)
+        for (const float value : values)
+            if (!std::isnan(value)) known.push_back(double(value));
+    if (known.empty()) return false;
+    const auto [least, most] = std::minmax_element(known.begin(), known.end());
+    const double low = *least, high = *most;
     if (axis.logarithmic) {
-        axis.low = 1e-5;
         axis.high = std::pow(10.0, std::ceil(std::log10(std::max(high, 1e-3)) * 2) / 2);
+        // A few values near zero, such as those of the first step, would take most of the room.
+        const auto few = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 50);
+        std::nth_element(known.begin(), few, known.end());
+        axis.low = std::clamp(std::pow(10.0, std::floor(std::log10(std::max(*few, kLowest)))), kLowest,
+                              axis.high / 100);
     } else {
         const double margin = std::max((high - low) * 0.08, 0.005);
         axis.low = low - margin;
@@ -118,7 +127,14 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
     axis.logarithmic = logarithmic;
     if (size.x < 30 || size.y < 30) return std::nullopt;
     list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::colors().inset, 3);
-    if (!fit(lines, axis)) {
+    // Many lanes side by side are a band where each step has its own point.
+    const float apart = context.px(lines.size() > 3 ? 6 : 2);
+    const std::size_t n_steps = app.run.history.steps().size();
+    const std::size_t per = values_a_bin(n_steps, static_cast<std::size_t>(size.x / apart));
+    std::vector<std::vector<float>> means;
+    for (const RowLine& line_of : lines)
+        means.push_back(means_of_bins(line_of.values, per, logarithmic, kLowest));
+    if (!fit(means, axis)) {
         list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::colors().dim, nothing);
         return std::nullopt;
     }
@@ -128,11 +144,14 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
     const auto x_of = [&](int r) {
         return min.x + size.x * static_cast<float>(r - first) / static_cast<float>(last - first);
     };
+    const auto point = [&](std::size_t from, std::size_t to, float value) {  // of the steps from .. to - 1
+        return ImVec2((x_of(steps[from]->row) + x_of(steps[to - 1]->row)) / 2,
+                      min.y + size.y * static_cast<float>(1 - std::max(axis.part(double(value)), 0.0)));
+    };
     std::vector<LineEnd> ends;
     list.PushClipRect(min, {min.x + size.x, min.y + size.y}, true);
-    for (const RowLine& row_line : lines) {
-        const std::span<const float> values = row_line.values;
-        const float width = row_line.in_focus ? 2.2f : 1.4f;
+    const auto draw_one = [&](const RowLine& row_line, const std::vector<float>& values) {
+        const float width = row_line.in_focus ? 2.4f : lines.size() > 3 ? 1.2f : 1.4f;
         LaneLine drawn = row_line.lane < 0 ? LaneLine(list, theme::colors().text, width)
                                            : LaneLine(context, list, row_line.lane, width);
         std::optional<ImVec2> end;
@@ -141,14 +160,28 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
                 drawn.lift();
                 continue;
             }
-            end = ImVec2(x_of(steps[i]->row),
-                         min.y + size.y * static_cast<float>(1 - axis.part(double(values[i]))));
+            end = point(i * per, std::min((i + 1) * per, n_steps), values[i]);
             drawn.to(*end);
         }
         drawn.lift();
         if (end && row_line.lane >= 0) ends.push_back({row_line.lane, end->y});
-    }
+    };
+    // The lane in focus comes last, on top; behind it stand its own values where means are drawn.
+    for (const bool focused : {false, true})
+        for (std::size_t n = 0; n < lines.size(); ++n) {
+            if (lines[n].in_focus != focused) continue;
+            if (focused && per > 1 && lines[n].lane >= 0) {
+                LaneLine raw(list, theme::faded(theme::lane_color(lines[n].lane), 0.3f), 1);
+                for (std::size_t i = 0; i < lines[n].values.size(); ++i)
+                    std::isnan(lines[n].values[i]) ? raw.lift() : raw.to(point(i, i + 1, lines[n].values[i]));
+            }
+            draw_one(lines[n], means[n]);
+        }
     finish_row_plot(list, min, size, x_of(app.view.row), first, steps.back()->row);
+    if (const std::string note = fmt::format("means of {} steps", per);
+        per > 1 && ImGui::CalcTextSize(note.c_str()).x < size.x - context.px(150))
+        list.AddText({min.x + (size.x - ImGui::CalcTextSize(note.c_str()).x) / 2, min.y + size.y + 2},
+                     theme::colors().dim, note.c_str());
     label_line_ends(list, std::move(ends), {min.x + size.x + context.px(3), min.y}, size.y);
     ImGui::SetCursorScreenPos(min);
     ImGui::InvisibleButton("plot", size);

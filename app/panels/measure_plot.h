@@ -14,9 +14,9 @@ struct RowLine {
     int lane = -1;  ///< gives colour, dashes and the number at the line's end; -1: a line of all lanes
     bool in_focus = false;
 };
-/// Draws lines into `room` at the cursor, with their own axes; the plot is the last item. Returns the
-/// position below it. If there is nothing to draw, shows the text `nothing` and submits no item. Needs an
-/// ImGui ID of its own.
+/// Draws lines, or means of steps where there are too many, into `room` at the cursor, with their own axes;
+/// the plot is the last item. Returns the position below it. If there is nothing to draw, shows the text
+/// `nothing` and submits no item. Needs an ImGui ID of its own.
 std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<const RowLine> lines,
                                      bool logarithmic, const char* nothing, ImVec2 room);
 
