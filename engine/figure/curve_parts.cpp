@@ -1,6 +1,7 @@
 #include "engine/figure/curve_parts.h"
 
 #include "engine/base/index.h"
+#include "engine/figure/colormap.h"
 #include "engine/figure/ticks.h"
 
 #include <algorithm>
@@ -245,8 +246,17 @@ Ranges ranges_of(const CurvePlot& plot, const std::vector<const Curve*>& curves)
     return ranges;
 }
 
-Looks::Looks(const std::vector<const Curve*>& curves, const FigureColors& colors) {
+Looks::Looks(const std::vector<const Curve*>& curves, const FigureColors& colors, bool ordered) {
     std::size_t n_lines = 0, n_thresholds = 0;
+    const auto n = static_cast<std::size_t>(
+        std::count_if(curves.begin(), curves.end(), [](const Curve* curve) { return !curve->threshold; }));
+    const bool ramp = ordered && n > styles().size();
+    // The end of the colour table that the ground has is left out.
+    const bool dark = colors.paper.r < 128;
+    const auto ramp_color = [&](std::size_t i) {
+        const std::size_t entry = i * 205 / (n - 1);
+        return colormap_table(Colormap::viridis)[dark ? entry + 50 : entry];
+    };
     for (const Curve* curve : curves) {
         const auto [at, is_new] = looks_.try_emplace(curve->name);
         if (!is_new) continue;
@@ -257,6 +267,10 @@ Looks::Looks(const std::vector<const Curve*>& curves, const FigureColors& colors
                                     ? Stroke{colors.axis, 4, {}, 0.6}
                                     : Stroke{colors.axis, 1.6, kDashes[(n_thresholds - 1) % kDashes.size()]};
             ++n_thresholds;
+            continue;
+        }
+        if (ramp) {
+            at->second.stroke = {ramp_color(n_lines++), 1.3};
             continue;
         }
         const Style& style = styles()[n_lines % styles().size()];
@@ -307,14 +321,14 @@ void draw_sample(Canvas& canvas, double x, double y, double width, const LineLoo
     if (look.marker >= 0) draw_marker(canvas, x + width / 2, y, look.marker, look.stroke.color, 3.2);
 }
 
-std::vector<EndLabel> end_labels(const std::vector<Curve>& curves, const Axes& axes, double gap) {
+std::vector<EndLabel> end_labels(const std::vector<const Curve*>& curves, const Axes& axes, double gap) {
     std::vector<EndLabel> labels;
-    for (const Curve& curve : curves) {
-        EndLabel label{&curve, axes.right(), axes.bottom(), 0, false};
-        for (std::size_t i = 0; i < curve.x.size(); ++i)
-            if (drawable(curve.y[i], axes.log_y)) {
-                label.x = axes.px(curve.x[i]);
-                label.y = axes.py(curve.y[i]);
+    for (const Curve* curve : curves) {
+        EndLabel label{curve, axes.right(), axes.bottom(), 0, false};
+        for (std::size_t i = 0; i < curve->x.size(); ++i)
+            if (drawable(curve->y[i], axes.log_y)) {
+                label.x = axes.px(curve->x[i]);
+                label.y = axes.py(curve->y[i]);
                 label.has_end = true;
             }
         label.at = label.y;
@@ -332,6 +346,21 @@ std::vector<EndLabel> end_labels(const std::vector<Curve>& curves, const Axes& a
         for (std::size_t i = 0; i < labels.size(); ++i)
             labels[i].at = std::max(labels[i].at, axes.top + gap * static_cast<double>(i));
     return labels;
+}
+
+std::vector<const Curve*> named_curves(const CurvePlot& plot) {
+    std::vector<const Curve*> lines, named;
+    for (const Curve& curve : plot.curves)
+        if (!curve.threshold) lines.push_back(&curve);
+    const bool some = plot.ordered && lines.size() > styles().size();
+    constexpr std::size_t kParts = 4;
+    for (const Curve& curve : plot.curves) {
+        bool is_named = curve.threshold || !some;
+        for (std::size_t part = 0; some && part <= kParts; ++part)
+            is_named = is_named || &curve == lines[part * (lines.size() - 1) / kParts];
+        if (is_named) named.push_back(&curve);
+    }
+    return named;
 }
 
 }  // namespace keyhole::curve_parts

@@ -50,7 +50,8 @@ struct LineLook {
 /// The looks of a plot's curves, by name, in order of appearance.
 class Looks {
   public:
-    Looks(const std::vector<const Curve*>& curves, const FigureColors& colors);
+    /// ordered: see CurvePlot.
+    Looks(const std::vector<const Curve*>& curves, const FigureColors& colors, bool ordered = false);
     const LineLook& of(const Curve& curve) const { return looks_.at(curve.name); }
     /// Returns the curves that a legend lists: one of each name.
     const std::vector<const Curve*>& listed() const { return listed_; }
@@ -81,6 +82,9 @@ struct EndLabel {
 };
 /// Returns the labels of the curves' ends from top to bottom, at least `gap` apart, as near to their ends as
 /// that allows, within the axes' height where they fit.
-std::vector<EndLabel> end_labels(const std::vector<Curve>& curves, const Axes& axes, double gap);
+std::vector<EndLabel> end_labels(const std::vector<const Curve*>& curves, const Axes& axes, double gap);
+/// Returns the curves of a plot without panels that have a name beside or below it: all; of an ordered ramp
+/// the first, the last and some between, with the thresholds.
+std::vector<const Curve*> named_curves(const CurvePlot& plot);
 
 }  // namespace keyhole::curve_parts

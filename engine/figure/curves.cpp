@@ -121,8 +121,9 @@ Layout lay_out(const CurvePlot& plot, double width) {
         return out;
     }
     float longest = 0;
-    for (const Curve& curve : plot.curves) longest = std::max(longest, text_width(curve.name, kSmall));
-    const auto n = static_cast<double>(plot.curves.size());
+    const std::vector<const Curve*> named = named_curves(plot);
+    for (const Curve* curve : named) longest = std::max(longest, text_width(curve->name, kSmall));
+    const auto n = static_cast<double>(named.size());
     out.legend_width = std::min(330.0, 46 + static_cast<double>(longest));
     out.legend_below = width - kLeft - out.legend_width - 24 < kLeastPlot;
     if (out.legend_below) out.legend_width = width - kLeft - 24;
@@ -170,7 +171,7 @@ void draw_end_labels(Canvas& canvas, const CurvePlot& plot, const Axes& axes, co
                      double room) {
     const bool words = !plot.x_words.empty();
     const double x = axes.right() + 14;
-    for (const EndLabel& label : end_labels(plot.curves, axes, kLabelGap)) {
+    for (const EndLabel& label : end_labels(named_curves(plot), axes, kLabelGap)) {
         const LineLook& look = looks.of(*label.curve);
         if (label.has_end && !words)
             canvas.path({{{label.x, label.y}, {axes.right() + 3, label.y}, {x, label.at}}},
@@ -184,7 +185,8 @@ void draw_end_labels(Canvas& canvas, const CurvePlot& plot, const Axes& axes, co
 void draw_plot(Canvas& canvas, const Layout& layout) {
     const CurvePlot& plot = layout.plot;
     const FigureColors& colors = canvas.colors();
-    const double n_curves = static_cast<double>(plot.curves.size());
+    const std::vector<const Curve*> named = named_curves(plot);
+    const double n_curves = static_cast<double>(named.size());
     const double right = layout.legend_below ? 24 : layout.legend_width + 24,
                  below = layout.legend_below ? kLine * n_curves + 4 : 0;
     const std::vector<const Curve*> all = all_curves(plot);
@@ -197,7 +199,7 @@ void draw_plot(Canvas& canvas, const Layout& layout) {
                     ranges.y,
                     plot.log_x,
                     plot.log_y};
-    const Looks looks(all, colors);
+    const Looks looks(all, colors, plot.ordered);
     draw_texts(canvas, layout);
     draw_axes(canvas, plot, axes, all);
     draw_axis_titles(canvas, plot, axes.left, axes.right(), axes.top + axes.height / 2, axes.bottom() + 38);
@@ -208,9 +210,9 @@ void draw_plot(Canvas& canvas, const Layout& layout) {
     }
     double y = axes.bottom() + 62;
     const auto room = static_cast<float>(layout.legend_width - 31);
-    for (const Curve& curve : plot.curves) {
-        draw_sample(canvas, axes.left, y, kSample, looks.of(curve));
-        canvas.text(axes.left + kSample + 7, y + 4, fit_text(curve.name, room, kSmall),
+    for (const Curve* curve : named) {
+        draw_sample(canvas, axes.left, y, kSample, looks.of(*curve));
+        canvas.text(axes.left + kSample + 7, y + 4, fit_text(curve->name, room, kSmall),
                     styled(kSmall, colors.ink));
         y += kLine;
     }

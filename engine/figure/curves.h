@@ -39,6 +39,9 @@ struct CurvePlot {
     bool log_y = false;   ///< values <= 0 break the line
     double y_floor = 0;   ///< with log_y: lower values are drawn at this one; 0: none
     std::vector<Curve> curves;
+    /// The curves have an order, such as layers. If they are more than the list has colours, they are thin
+    /// lines in the colours of a ramp, and some of them have names. Not for panels.
+    bool ordered = false;
     std::vector<CurvePanel> panels = {};  ///< not empty: these are drawn, and not `curves`
     bool own_y = false;                   ///< each panel has a y axis of its own
     int width = 960, height = 520;        ///< with text of normal size

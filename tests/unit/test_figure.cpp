@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "tests/reference/temp_folder.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <stb/stb_image.h>
 
@@ -386,6 +387,34 @@ TEST(Curves, SvgHasEveryLineAndEscapesTexts) {
     const std::string line = svg.substr(svg.rfind("<path", path), path - svg.rfind("<path", path));
     EXPECT_EQ(std::count(line.begin(), line.end(), 'M'), 2);
     EXPECT_TRUE(svg.ends_with("</svg>\n"));
+}
+
+TEST(Curves, ManyOrderedOnesHaveARampOfColoursAndFewNames) {
+    CurvePlot plot;
+    plot.ordered = true;
+    const auto strokes = [&] {
+        const std::string svg = body_of(curves_drawing(plot).svg());
+        std::set<std::string> colors;
+        for (std::size_t at = 0; (at = svg.find("stroke=\"#", at)) != std::string::npos; ++at)
+            colors.insert(svg.substr(at + 8, 7));
+        return std::pair(colors.size(), svg);
+    };
+    for (int i = 0; i < 8; ++i) {
+        const double y = i;
+        plot.curves.push_back({fmt::format("layer {}", i), {0, 1}, {y, y}});
+    }
+    EXPECT_NE(strokes().second.find(">layer 5<"), std::string::npos);
+    for (int i = 8; i < 30; ++i) {
+        const double y = i;
+        plot.curves.push_back({fmt::format("layer {}", i), {0, 1}, {y, y}});
+    }
+    plot.curves.push_back({"mean", {0, 1}, {3, 3}, true});
+    const auto [n_colors, svg] = strokes();
+    EXPECT_GE(n_colors, 30u) << "each layer has its own";
+    EXPECT_EQ(svg.find("stroke-dasharray=\"7"), std::string::npos);
+    for (const char* name : {">layer 0<", ">layer 7<", ">layer 14<", ">layer 21<", ">layer 29<", ">mean<"})
+        EXPECT_NE(svg.find(name), std::string::npos) << name;
+    EXPECT_EQ(svg.find(">layer 5<"), std::string::npos);
 }
 
 TEST(Curves, XmlHasNoBytesThatAreNotCharacters) {

@@ -99,6 +99,7 @@ RunPicture attention_mass(const AttentionRows& rows) {
     plot.subtitle = rows.subtitle;
     plot.x_label = "largest entries, % of the context";
     plot.y_label = "attention mass, %";
+    plot.ordered = true;
     Curve mean{"mean of all layers", {}, std::vector<double>(kPoints, 0), true};
     for (std::size_t layer = 0; layer < mass.size(); ++layer) {
         Curve& curve = plot.curves.emplace_back();
