@@ -128,7 +128,7 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
     if (size.x < 30 || size.y < 30) return std::nullopt;
     list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::colors().inset, 3);
     // Many lanes side by side are a band where each step has its own point.
-    const float apart = context.px(lines.size() > 3 ? 6 : 2);
+    const float apart = context.px(lines.size() > 3 ? 6 : 4);
     const std::size_t n_steps = app.run.history.steps().size();
     const std::size_t per = values_a_bin(n_steps, static_cast<std::size_t>(size.x / apart));
     std::vector<std::vector<float>> means;
@@ -171,7 +171,8 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
         for (std::size_t n = 0; n < lines.size(); ++n) {
             if (lines[n].in_focus != focused) continue;
             if (focused && per > 1 && lines[n].lane >= 0) {
-                LaneLine raw(list, theme::faded(theme::lane_color(lines[n].lane), 0.3f), 1);
+                const float ink = std::clamp(1.2f / static_cast<float>(per), 0.1f, 0.3f);
+                LaneLine raw(list, theme::faded(theme::lane_color(lines[n].lane), ink), 1);
                 for (std::size_t i = 0; i < lines[n].values.size(); ++i)
                     std::isnan(lines[n].values[i]) ? raw.lift() : raw.to(point(i, i + 1, lines[n].values[i]));
             }
