@@ -226,6 +226,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
             "heatmap", centre_left, below_text, centre, below, [&] { draw(panels.heatmap, in("head")); },
             kStill);
     const float curves_height = std::round(plan.curves * s);
+    context.shared.curves_below = plan.right_column && plan.curves_below;
     if (plan.right_column && plan.curves_below) {
         pane("inspector", centre_right + gap, below_text, right_width, below - curves_height - gap, info.draw,
              info.flags);

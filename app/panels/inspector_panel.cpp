@@ -144,9 +144,11 @@ void draw_memory(const PanelContext& context) {
     ImGui::EndTable();
 }
 
-/// Plots the retained share of the watched words for a projector, where the curves have no pane.
+/// Plots the retained share of the watched words for a projector, unless the curves' pane does.
 void draw_watched_curve(const PanelContext& context) {
-    if (!context.app.for_projector() || !context.app.view.watched) return;
+    const ViewState& view = context.app.view;
+    if (!context.app.for_projector() || !view.watched) return;
+    if (context.shared.curves_below && view.measure_curve == ViewState::kWatchedSpan) return;
     heading(context, "Watched words");
     {
         const ScopedChild child("watched", {0, context.px(150)}, false, ImGuiWindowFlags_NoScrollbar);

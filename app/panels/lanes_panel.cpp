@@ -204,6 +204,7 @@ class NewSettingsStrip {
 void say_that_nothing_left(const PanelContext& context) {
     const AppState& app = context.app;
     if (!app.run.has_steps() || app.run.lane_editor.n_lanes() < 2) return;
+    if (app.lesson.shown && !app.lesson.revealed && app.lesson.at().predict) return;  // it may be the answer
     for (const LaneRecord& record : app.run.history.steps().back()->lanes) {
         const KvLayout& layout = app.run.history.layout(*app.run.history.lane_from_id(record.info->id));
         if (record.use.stored_tokens < std::int64_t{layout.n_kv_heads()} * app.run.history.n_positions())

@@ -82,11 +82,10 @@ bool measures(const LessonStep& step, std::string_view measure) {
                        [&](const Claim& claim) { return claim.measure == measure; });
 }
 
-/// Covers what the class is asked to predict, if the step measures it.
-void cover(const PanelContext& context, ImDrawList& list, std::string_view measure, std::string_view item,
-           const char* words) {
+/// Covers what the class is asked to predict.
+void cover(const PanelContext& context, ImDrawList& list, std::string_view item, const char* words) {
     const Box box = item_box(context, item);
-    if (box.empty() || !measures(context.app.lesson.at(), measure)) return;
+    if (box.empty()) return;
     list.AddRectFilled(box.min, box.max, theme::colors().panel, context.px(4));
     const ImVec2 size = ImGui::CalcTextSize(words);
     list.PushClipRect(box.min, box.max);
@@ -137,8 +136,13 @@ void draw_look(const PanelContext& context, float width) {
     list.AddRectFilled({0, clear.min.y}, {clear.min.x, clear.max.y}, shade);
     list.AddRectFilled({clear.max.x, clear.min.y}, {end.x, clear.max.y}, shade);
     if (hides) {
-        cover(context, list, "answer", "pane answers", "The answers are covered until the reveal.");
-        cover(context, list, "broken", "doctor verdict", "The doctor's verdict is covered until the reveal.");
+        if (measures(step, "answer"))
+            cover(context, list, "pane answers", "The answers are covered until the reveal.");
+        if (measures(step, "broken"))
+            cover(context, list, "doctor verdict", "The doctor's verdict is covered until the reveal.");
+        // How far lanes are from lane 0 tells their perplexities too.
+        if (step.look.pane == "measures" && (measures(step, "kl") || measures(step, "perplexity")))
+            cover(context, list, "pane curves", "The curves are covered until the reveal.");
     }
     list.AddRect(low, high, theme::colors().warm, context.px(6), 0,
                  tokens.empty() ? thick : context.px(1.5f));

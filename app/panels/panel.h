@@ -41,6 +41,7 @@ struct PanelShared {
     std::optional<Pick> next_hovered;  ///< collected for the next frame
     bool open_token_menu = false;      ///< request to open the menu of the picked token
     std::deque<HeatBatch> batches;
+    bool curves_below = false;  ///< the curves have a pane beside the inspector in this frame
     bool panes_lag = false;     ///< another frame is due
     bool panes_may_lag = true;  ///< false in a frame that is saved to a file
     /// Widgets of the last frame by name. Scripts point at them, and the report lists them.
