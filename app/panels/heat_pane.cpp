@@ -465,11 +465,13 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
 
     // One line under the axis: the cell under the pointer, else what the picture does not show.
     std::string text;
+    bool lacks = false;  // steps that are not drawn are worth a bright line
     const std::optional<Pick> cell = context.shared.hovered ? context.shared.hovered : view.pick;
     if (cell && cell->row <= app.run.last_row() && cell->position <= cell->row) {
         text = pane.versus >= 0 ? difference_caption(app, pane, *cell) : cell_caption(app, lane, *cell);
     } else {
         text = recording_note(app.run.history, lane, app.run.stride, app.run.dense_from);
+        lacks = !text.empty();
         const int side = std::max(pane.data.focus().factor(), 1 << std::max(quad.view.level(), 0));
         const auto add = [&](const std::string& words) {
             if (!words.empty()) text += (text.empty() ? "" : ", ") + words;
@@ -480,7 +482,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
             text = "wheel zooms, drag pans, right-drag zooms to a box, double-click fits, click picks";
     }
     list.AddText({origin.x + context.px(4), origin.y + room.y - line - context.px(1)},
-                 cell ? theme::colors().text : theme::colors().dim,
+                 cell || lacks ? theme::colors().text : theme::colors().dim,
                  fitted(text, room.x - context.px(8)).c_str());
 }
 

@@ -44,6 +44,8 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
         if (!record->failure.empty()) line(record->failure, theme::colors().fault);
         if (std::isnan(record->entropy)) line(kNoNumbers, theme::colors().fault);
         if (record->ended) line("ended: the model closed its text", theme::colors().dim);
+        constexpr int kFew = 4;  // of more, only the focused one says all, so that the names stay in sight
+        if (!focused && app.run.lane_editor.n_lanes() > kFew) return;
         if (app.view.advanced) line(record->info->effective, theme::colors().dim);
         if (!focused)
             line(accounting_text(record->info->policy), theme::colors().dim);  // else the policy card does
