@@ -24,7 +24,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keyhole", required=True)
-    parser.add_argument("--model", required=True, help="a GGUF file")
+    of_what = parser.add_mutually_exclusive_group(required=True)
+    of_what.add_argument("--model", help="a GGUF file")
+    of_what.add_argument("--shape", help="random f16 weights of this shape; needs --llama-model of the same")
     parser.add_argument("--llama", default="llama-bench", help="the command of llama-bench")
     parser.add_argument("--llama-model", help="the same file as that command names it")
     parser.add_argument("--threads", type=int, default=2)
@@ -33,6 +35,9 @@ def main():
     parser.add_argument("--tokens", type=int, default=48, help="decoded at each depth")
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
+    if args.shape and not args.llama_model:
+        parser.error("--shape needs --llama-model")
+    weights = ["--shape", args.shape] if args.shape else ["--model", args.model]
 
     def llama(*what):
         command = [*shlex.split(args.llama), "-m", args.llama_model or args.model, "-t", str(args.threads),
@@ -40,8 +45,8 @@ def main():
         return output(command)[-1]["avg_ts"]
 
     def keyhole(*what):
-        command = [args.keyhole, "bench", "--model", args.model, "--threads", str(args.threads), "--backend",
-                   "cpu", "--rounds", "1", "--lane", "full", "--json", *map(str, what)]
+        command = [args.keyhole, "bench", *weights, "--threads", str(args.threads), "--backend", "cpu",
+                   "--rounds", "1", "--lane", "full", "--json", *map(str, what)]
         return output(command)["lanes"][0]["tokens_per_s"]
 
     pairs = [(f"prompt of {n}", ("-p", n, "-n", 0), ("--prompt", "--context", n)) for n in args.prompts]
