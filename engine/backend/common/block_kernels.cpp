@@ -1,5 +1,6 @@
 #include "engine/backend/common/block_kernels.h"
 
+#include "engine/backend/common/prefetch.h"
 #include "engine/model/quantised_blocks.h"
 
 #include <cstring>
@@ -168,11 +169,10 @@ struct Factors {
 };
 
 // Multiplies kRows rows with kColumns inputs; n_blocks is the length of a row. Each sum is independent and
-// runs over the columns in ascending order. Blocks `ahead` of those in use are prefetched.
+// runs over the columns in ascending order. The blocks that `soon` names are prefetched.
 template <int kRows, int kColumns, class Block>
-HWY_INLINE void multiply_whole_blocks(const Block* w, std::int64_t n_blocks, std::int64_t ahead,
-                                      const float* x, std::int64_t x_stride, float* y,
-                                      std::int64_t y_stride) {
+HWY_INLINE void multiply_whole_blocks(const Block* w, std::int64_t n_blocks, Ahead soon, const float* x,
+                                      std::int64_t x_stride, float* y, std::int64_t y_stride) {
     Floats total[kRows][kColumns];
     HWY_UNROLL(4)
     for (int r = 0; r < kRows; ++r) {
@@ -181,7 +181,7 @@ HWY_INLINE void multiply_whole_blocks(const Block* w, std::int64_t n_blocks, std
     }
     for (std::int64_t i = 0; i < n_blocks; ++i) {
         HWY_UNROLL(4)
-        for (int r = 0; r < kRows; ++r) hwy::Prefetch(w + r * n_blocks + i + ahead);
+        for (int r = 0; r < kRows; ++r) hwy::Prefetch(w + soon.first + r * soon.of_row + i * soon.of_column);
         BlockFactors<Block> of[kRows];
         HWY_UNROLL(4)
         for (int r = 0; r < kRows; ++r) set_factors(w[r * n_blocks + i], of[r]);
@@ -213,35 +213,34 @@ HWY_INLINE void multiply_whole_blocks(const Block* w, std::int64_t n_blocks, std
 }
 
 template <int kRows, class Block>
-void multiply_block_columns(const Block* w, std::int64_t n_blocks, std::int64_t ahead, const float* x,
+void multiply_block_columns(const Block* w, std::int64_t n_blocks, Ahead soon, const float* x,
                             std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
     int b = 0;
     // Blocks are widened once for four lanes.
     for (; b + 4 <= n_batch; b += 4)
-        multiply_whole_blocks<kRows, 4>(w, n_blocks, ahead, x + b * x_stride, x_stride, y + b * y_stride,
+        multiply_whole_blocks<kRows, 4>(w, n_blocks, soon, x + b * x_stride, x_stride, y + b * y_stride,
                                         y_stride);
     if (b + 2 <= n_batch) {
-        multiply_whole_blocks<kRows, 2>(w, n_blocks, ahead, x + b * x_stride, x_stride, y + b * y_stride,
+        multiply_whole_blocks<kRows, 2>(w, n_blocks, soon, x + b * x_stride, x_stride, y + b * y_stride,
                                         y_stride);
         b += 2;
     }
     if (b < n_batch)
-        multiply_whole_blocks<kRows, 1>(w, n_blocks, ahead, x + b * x_stride, x_stride, y + b * y_stride,
+        multiply_whole_blocks<kRows, 1>(w, n_blocks, soon, x + b * x_stride, x_stride, y + b * y_stride,
                                         y_stride);
 }
 
-// Prefetches as multiply_typed() in kernels.cpp does.
 template <class Block>
 void multiply_block_type(const Block* w, std::int64_t n_rows, std::int64_t n_blocks, const float* x,
                          std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
-    constexpr std::int64_t kRows = 4, kNear = 2048 / sizeof(Block), kLong = (32 << 10) / sizeof(Block);
-    const std::int64_t ahead = kRows * n_blocks <= kLong ? kRows * n_blocks : kNear;
+    constexpr std::int64_t kRows = 4;
+    const BlocksAhead ahead(kRows, n_blocks, 1, sizeof(Block));
     std::int64_t r = 0;
     for (; r + kRows <= n_rows; r += kRows)
-        multiply_block_columns<kRows>(w + r * n_blocks, n_blocks, r + 2 * kRows <= n_rows ? ahead : 0, x,
-                                      x_stride, n_batch, y + r, y_stride);
+        multiply_block_columns<kRows>(w + r * n_blocks, n_blocks, ahead.after(r, n_rows), x, x_stride,
+                                      n_batch, y + r, y_stride);
     for (; r < n_rows; ++r)
-        multiply_block_columns<1>(w + r * n_blocks, n_blocks, 0, x, x_stride, n_batch, y + r, y_stride);
+        multiply_block_columns<1>(w + r * n_blocks, n_blocks, Ahead{}, x, x_stride, n_batch, y + r, y_stride);
 }
 
 void multiply_blocked(const Weight& w, std::int64_t first_row, std::int64_t last_row, const float* x,

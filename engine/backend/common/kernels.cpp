@@ -1,6 +1,7 @@
 #include "engine/backend/common/kernels.h"
 
 #include "engine/backend/common/block_kernels.h"
+#include "engine/backend/common/prefetch.h"
 #include "engine/base/half.h"
 
 #include <algorithm>
@@ -23,10 +24,10 @@ HWY_BEFORE_NAMESPACE();
 namespace keyhole::HWY_NAMESPACE {
 
 // Multiplies kRows weight rows with kColumns inputs. Each sum is independent and runs over the columns in
-// ascending order, so the rows and the batch computed with it do not change its bits. Meanwhile weights
-// `ahead` of those in use are prefetched. The loops are written out; only then do the sums stay in registers.
+// ascending order, so the rows and the batch computed with it do not change its bits. Meanwhile the weights
+// that `soon` names are prefetched. The loops are written out; only then do the sums stay in registers.
 template <int kRows, int kColumns, class T>
-HWY_INLINE void multiply_block(const T* w, std::int64_t cols, std::int64_t ahead, const float* x,
+HWY_INLINE void multiply_block(const T* w, std::int64_t cols, Ahead soon, const float* x,
                                std::int64_t x_stride, float* y, std::int64_t y_stride) {
     Floats total[kRows][kColumns];
     HWY_UNROLL(8)
@@ -43,7 +44,8 @@ HWY_INLINE void multiply_block(const T* w, std::int64_t cols, std::int64_t ahead
         for (int b = 0; b < kColumns; ++b) in[b] = load(x + b * x_stride + c);
         if (c % kLine == 0) {
             HWY_UNROLL(8)
-            for (int r = 0; r < kRows; ++r) hwy::Prefetch(w + r * cols + c + ahead);
+            for (int r = 0; r < kRows; ++r)
+                hwy::Prefetch(w + soon.first + r * soon.of_row + c * soon.of_column);
         }
         HWY_UNROLL(8)
         for (int r = 0; r < kRows; ++r) {
@@ -64,50 +66,48 @@ HWY_INLINE void multiply_block(const T* w, std::int64_t cols, std::int64_t ahead
 }
 
 template <int kRows, class T>
-HWY_INLINE void multiply_columns(const T* w, std::int64_t cols, std::int64_t ahead, const float* x,
+HWY_INLINE void multiply_columns(const T* w, std::int64_t cols, Ahead soon, const float* x,
                                  std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
     int b = 0;
     // Up to six at once: weights are then widened once for a comparison of six lanes.
     for (; n_batch - b > 6; b += 4)
-        multiply_block<kRows, 4>(w, cols, ahead, x + b * x_stride, x_stride, y + b * y_stride, y_stride);
+        multiply_block<kRows, 4>(w, cols, soon, x + b * x_stride, x_stride, y + b * y_stride, y_stride);
     const float* rest = x + b * x_stride;
     switch (n_batch - b) {
         case 6:
-            multiply_block<kRows, 6>(w, cols, ahead, rest, x_stride, y + b * y_stride, y_stride);
+            multiply_block<kRows, 6>(w, cols, soon, rest, x_stride, y + b * y_stride, y_stride);
             break;
         case 5:
-            multiply_block<kRows, 5>(w, cols, ahead, rest, x_stride, y + b * y_stride, y_stride);
+            multiply_block<kRows, 5>(w, cols, soon, rest, x_stride, y + b * y_stride, y_stride);
             break;
         case 4:
-            multiply_block<kRows, 4>(w, cols, ahead, rest, x_stride, y + b * y_stride, y_stride);
+            multiply_block<kRows, 4>(w, cols, soon, rest, x_stride, y + b * y_stride, y_stride);
             break;
         case 3:
-            multiply_block<kRows, 3>(w, cols, ahead, rest, x_stride, y + b * y_stride, y_stride);
+            multiply_block<kRows, 3>(w, cols, soon, rest, x_stride, y + b * y_stride, y_stride);
             break;
         case 2:
-            multiply_block<kRows, 2>(w, cols, ahead, rest, x_stride, y + b * y_stride, y_stride);
+            multiply_block<kRows, 2>(w, cols, soon, rest, x_stride, y + b * y_stride, y_stride);
             break;
         case 1:
-            multiply_block<kRows, 1>(w, cols, ahead, rest, x_stride, y + b * y_stride, y_stride);
+            multiply_block<kRows, 1>(w, cols, soon, rest, x_stride, y + b * y_stride, y_stride);
             break;
         default:
             break;
     }
 }
 
-// While a block is multiplied, the next weights are prefetched: the same columns of the next block, which
-// lies beside this one; where blocks are too long for the first-level cache, weights a little further along
-// the same rows. At the end nothing is prefetched: what follows belongs to another thread.
 template <class T>
 HWY_INLINE void multiply_typed(const T* w, std::int64_t n_rows, std::int64_t cols, const float* x,
                                std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
-    constexpr std::int64_t kBlock = 4, kNear = 2048 / sizeof(T), kLong = (32 << 10) / sizeof(T);
-    const std::int64_t ahead = kBlock * cols <= kLong ? kBlock * cols : kNear;
+    constexpr std::int64_t kBlock = 4;
+    const BlocksAhead blocks(kBlock, cols, 64 / sizeof(T), sizeof(T));
     std::int64_t r = 0;
     for (; r + kBlock <= n_rows; r += kBlock)
-        multiply_columns<kBlock>(w + r * cols, cols, r + 2 * kBlock <= n_rows ? ahead : 0, x, x_stride,
-                                 n_batch, y + r, y_stride);
-    for (; r < n_rows; ++r) multiply_columns<1>(w + r * cols, cols, 0, x, x_stride, n_batch, y + r, y_stride);
+        multiply_columns<kBlock>(w + r * cols, cols, blocks.after(r, n_rows), x, x_stride, n_batch, y + r,
+                                 y_stride);
+    for (; r < n_rows; ++r)
+        multiply_columns<1>(w + r * cols, cols, Ahead{}, x, x_stride, n_batch, y + r, y_stride);
 }
 
 void multiply(const Weight& w, std::int64_t first_row, std::int64_t last_row, const float* x,
