@@ -15,11 +15,14 @@ namespace keyhole {
 namespace {
 
 /// Returns the lanes that have room side by side: lane 0, and those around the focused one.
-std::vector<int> lanes_side_by_side(const AppState& app) {
-    constexpr int kMost = 4;
-    const int n_lanes = app.run.lane_editor.n_lanes(), n = std::min(n_lanes, kMost);
+std::vector<int> lanes_side_by_side(const PanelContext& context) {
+    const AppState& app = context.app;
+    const ScopedFont font(app.for_projector() ? context.fonts.book : context.fonts.small);
+    const float column = 5.2f * ImGui::GetFontSize();  // a word and its share
+    const int most = std::clamp(static_cast<int>(ImGui::GetContentRegionAvail().x / column), 2, 4);
+    const int n_lanes = app.run.lane_editor.n_lanes(), n = std::min(n_lanes, most);
     std::vector<int> lanes;
-    const int first = std::clamp(app.view.lane - n / 2, 1, std::max(1, n_lanes - n + 1));
+    const int first = std::clamp(app.view.lane - (n - 1) / 2, 1, std::max(1, n_lanes - n + 1));
     if (n > 0) lanes.push_back(0);
     for (int lane = first; lane < first + n - 1; ++lane) lanes.push_back(lane);
     return lanes;
@@ -76,9 +79,9 @@ void draw_lane_title(const PanelContext& context, int lane) {
 
 void draw_next_tokens(const PanelContext& context) {
     const AppState& app = context.app;
+    const std::vector<int> lanes = lanes_side_by_side(context);
     heading(context, "Next token");
     ImGui::SameLine();
-    const std::vector<int> lanes = lanes_side_by_side(app);
     const std::size_t n_lanes = to_index(app.run.lane_editor.n_lanes());
     dim_text(
         context,

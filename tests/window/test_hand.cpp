@@ -481,6 +481,29 @@ TEST_F(Hand, DragsOverWordsToWatchThem) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+TEST_F(Hand, NextTokensAreThoseOfLaneZeroAndOfTheFocus) {
+    start();
+    for (int i = 0; i < 3; ++i) {  // six lanes
+        click("add");
+        settle();
+    }
+    key("Right");  // a step has records of them all
+    settle();
+    for (const char* arrangement : {"F2", "F4"}) {  // Explore, Teach
+        key(arrangement);
+        settle();
+        for (int i = 0; i < 6; ++i) key("Up");
+        for (int lane = 0; lane < 6; ++lane) {
+            settle();
+            ASSERT_EQ(report()["lane"], lane);
+            EXPECT_TRUE(shows("candidate 0 1")) << arrangement << " " << lane;
+            EXPECT_TRUE(shows(fmt::format("candidate {} 1", lane))) << arrangement;
+            key("Down");
+        }
+    }
+    EXPECT_EQ(quit(), 0) << output();
+}
+
 TEST_F(Hand, OpensTheManualAtThePaneUnderThePointer) {
     start();
     if (HasFatalFailure()) return;
