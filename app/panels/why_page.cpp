@@ -198,11 +198,12 @@ void draw_answers(const PanelContext& context, const TokenLifetime& lifetime) {
     };
     const std::string kept =
         back.n_tokens == 1 ? "this token" : fmt::format("these {} tokens", back.n_tokens);
-    const std::string what = context.app.run.history.n_prompt() - 1 == back.row ? "answers" : "goes on with";
-    wrapped(now.text == with.text
-                ? fmt::format("The lane {} {}, with and without {}.", what, quoted(now), kept)
-                : fmt::format("The lane {} {}. Had it kept {}, it {} {}.", what, quoted(now), kept, what,
-                              quoted(with)),
+    const bool to_prompt = context.app.run.history.n_prompt() - 1 == back.row;
+    const std::string said =
+        fmt::format("The lane {} {}", to_prompt ? "answers" : "goes on with", quoted(now));
+    wrapped(now.text == with.text ? fmt::format("{}, with and without {}.", said, kept)
+                                  : fmt::format("{}. Had it kept {}, it would {} {}.", said, kept,
+                                                to_prompt ? "answer" : "go on with", quoted(with)),
             now.text == with.text ? theme::colors().text : theme::colors().good);
     dim_text(context,
              "Neither copy evicts more while it answers, so these evictions are the only difference.");
