@@ -188,9 +188,11 @@ std::optional<RunState::NewSettings> RunState::new_settings(int lane) const {
     const LaneRecord* first = history.lane_record(history.lanes()[to_index(*known)].first_row, *known);
     if (first == nullptr || is_spec(now, first->info->spec)) return std::nullopt;
     NewSettings found{-1, first->info->spec};
+    std::shared_ptr<const LaneInfo> same;  // records between two changes share it: few specs are compared
     for (int row = last_row(); row > first_row(); --row) {
         const LaneRecord* record = history.lane_record(row, *known);
-        if (record == nullptr || !is_spec(now, record->info->spec)) break;
+        if (record == nullptr || (record->info != same && !is_spec(now, record->info->spec))) break;
+        same = record->info;
         found.from = row;
     }
     return found;
