@@ -36,7 +36,7 @@ Lane replay_in_copy(const LaneRunner& runner, const Lane& asked, const Sampling&
     const double n_rows = at_row + 1.0;
     const auto evict_after = [&](int row) {
         const auto found = gone.find(row);
-        if (found == gone.end() || row >= at_row) return;
+        if (found == gone.end()) return;
         for (const Eviction& e : found->second) copy.cache->evict(e.kv_head, e.position);
     };
     const auto feed = [&](int token, int row) {

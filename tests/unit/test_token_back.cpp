@@ -81,6 +81,25 @@ TEST_F(Counterfactual, GivesTheLaneThatNeverLostIt) {
     }
 }
 
+/// Tokens that left after the very step that is asked about are gone from the answer too, in both copies.
+TEST_F(Counterfactual, RepeatsTheEvictionsOfTheStepItself) {
+    keyhole::Session bent = session({"full"}), straight = session({"full"});
+    for (keyhole::Session* s : {&bent, &straight}) {
+        s->prefill();
+        for (int i = 0; i < 2; ++i) s->step();
+        for (int p = 6; p < kPrompt; ++p) s->apply(parse_command(fmt::format("evict 0 {}", p)));
+    }
+    bent.apply(parse_command("evict 0 5"));
+    const keyhole::Counterfactual back = bent.with_token_restored(0, 5);
+    const std::vector<int> with = tokens_that_follow(straight, kAnswer),
+                           as_is = tokens_that_follow(bent, kAnswer);
+    EXPECT_EQ(back.answer_with.tokens, with);
+    EXPECT_EQ(back.answer_as_is.tokens, as_is);
+    const keyhole::Counterfactual later = bent.with_token_restored(0, 5, {}, back.row);
+    EXPECT_EQ(later.answer_with.tokens, with);
+    EXPECT_EQ(later.answer_as_is.tokens, as_is);
+}
+
 /// The copies evict nothing more while they answer: the lane as it is goes on like one that became full.
 TEST_F(Counterfactual, EvictsNothingMoreWhileItAnswers) {
     const std::vector<std::string> lanes = {"full", "window:budget=8"};
