@@ -1,16 +1,12 @@
 #include "engine/session/engine.h"
 
 #include "engine/backend/memory_need.h"
-#include "engine/backend/shared_backend.h"
 #include "engine/base/error.h"
 #include "engine/base/last_words.h"
-#include "engine/model/weight_files.h"
-#include "engine/session/prompt.h"
-
-#include <fmt/ranges.h>
+#include "engine/session/new_run.h"
+#include "engine/session/step_rate.h"
 
 #include <mutex>
-#include <optional>
 #include <thread>
 
 namespace keyhole {
@@ -21,7 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 /// Replays that take less than kAnnounceAfter are not announced; longer ones report at intervals of
 /// kReportEvery.
-constexpr int kRowsOfRate = 8;  // fewer tell no speed
 constexpr auto kAnnounceAfter = std::chrono::milliseconds(200), kReportEvery = std::chrono::milliseconds(50);
 
 bool has_code(const std::exception& error, ErrorCode code) {
@@ -72,11 +67,7 @@ struct Engine::Impl {
     bool was_answered = false;  // the answer was complete at the last row
     bool answers_open = false;  // lanes may have no complete answer of their own
     int answers_turn = -1;      // that they follow
-    double rows_per_s = 0;
-    Clock::time_point next_row_at;
-    Clock::time_point rate_begin;
-    int rate_rows = 0;   // since rate_begin
-    int run_length = 0;  // rows since the run began or went on
+    StepRate rate;
     bool quit = false;
     RequestId in_hand = 0;     // the request that is being handled
     std::string stopped_work;  // why a command had no effect; goes to the status once the stop is handled
@@ -100,8 +91,8 @@ struct Engine::Impl {
             if (answers_wait()) {
             } else if (rows_left == 0) {
                 queue.wait();
-            } else if (rows_per_s > 0) {
-                queue.wait_until(next_row_at);
+            } else if (rate.limited()) {
+                queue.wait_until(rate.due());
             }
             while (auto queued = queue.pop()) {
                 in_hand = queued->id;
@@ -109,7 +100,7 @@ struct Engine::Impl {
                 set_status([&](EngineStatus& s) { s.handled = in_hand; });
             }
             if (quit) continue;
-            if (rows_left != 0 && (rows_per_s <= 0 || Clock::now() >= next_row_at)) decode_row();
+            if (rows_left != 0 && rate.is_due()) decode_row();
             if (answers_wait() && queue.empty()) extend_answers();
         }
     }
@@ -144,10 +135,7 @@ struct Engine::Impl {
         std::visit(Overloaded{[&](StartRun& start) { start_run(start); }, [&](Play&) { run_rows(-1); },
                               [&](Stop&) { halt(); },
                               [&](StepRows& step) { run_rows(std::max(rows_left, 0) + step.n_rows); },
-                              [&](SetSpeed& speed) {
-                                  rows_per_s = speed.rows_per_s;
-                                  next_row_at = Clock::now();
-                              },
+                              [&](SetSpeed& speed) { rate.limit(speed.rows_per_s); },
                               [&](Command& command) { apply(command); },
                               [&](RequestCounterfactual& ask) { answer(ask); }, [&](Quit&) { quit = true; }},
                    request);
@@ -213,41 +201,18 @@ struct Engine::Impl {
         }
     }
 
-    struct NewRun {
-        std::shared_ptr<const Model> model;
-        std::shared_ptr<Backend> backend;  // null: the current one serves this model
-        std::unique_ptr<Session> session;
-        std::string notice;
-    };
-
-    /// Loads the model, unless the current one is the same, and checks prompt and lanes. Changes nothing that
-    /// the current run uses.
     NewRun prepare(const StartRun& start) {
-        NewRun next;
+        CurrentRun current{.model = nullptr, .backend = backend.get()};
         {
             const std::lock_guard lock(mutex);
-            next.model = model;
+            current.model = model;
         }
-        const bool same_model = next.model != nullptr && next.model->path() == start.model_folder &&
-                                WeightFiles(*next.model).unchanged();
-        if (!same_model || backend == nullptr || start.new_backend) {
+        return prepare_run(current, options, start.model_folder, start.run, start.new_backend, [&] {
             set_status([&](EngineStatus& s) {
                 s.phase = EnginePhase::loading;
                 s.message = "loading " + start.model_folder.string();
             });
-            if (!same_model) next.model = load_model(start.model_folder);
-            next.backend = make_backend(next.model, options, &next.notice);
-            if (next.backend->on_device())
-                next.backend = std::make_shared<SharedBackend>(std::move(next.backend));
-            const std::string warning = fmt::format("{}", fmt::join(next.model->warnings(), "; "));
-            if (!warning.empty())
-                next.notice = "warning: " + warning + (next.notice.empty() ? "" : "; " + next.notice);
-        }
-        if (const std::string why = start.run.chat ? why_no_chat(*next.model) : ""; !why.empty())
-            next.notice += (next.notice.empty() ? "" : "; ") + why;
-        Backend& runs_on = next.backend != nullptr ? *next.backend : *backend;
-        next.session = std::make_unique<Session>(next.model, runs_on, start.run, nullptr, kCheckpointBytes);
-        return next;
+        });
     }
 
     void run_rows(int n_rows) {
@@ -260,8 +225,7 @@ struct Engine::Impl {
         pause_at = session->run().config.n_ctx;
         while (pause_at <= session->next_row()) pause_at *= 2;
         was_answered = session->answered();
-        next_row_at = rate_begin = Clock::now();
-        rate_rows = run_length = 0;
+        rate.begin();
         set_status([](EngineStatus& s) {
             s.phase = EnginePhase::running;
             s.tokens_per_s = 0;
@@ -381,7 +345,7 @@ struct Engine::Impl {
         recorder.rewind(session->next_row() - 1);
         while (session->catching_up() && !queue.stops_work()) decode_one();
         if (session->catching_up()) stopped_work = stopped_on_the_way();
-        next_row_at = Clock::now();
+        rate.hurry();
         if (rows_left == 0 && session->finished())
             stop(EnginePhase::finished, session->finish_reason());
         else if (rows_left == 0)
@@ -423,7 +387,6 @@ struct Engine::Impl {
             if (session->catching_up() && queue.stops_work()) stopped_work = stopped_on_the_way();
             if (!came && !session->finished()) return;  // the stop is handled next
             if (rows_left > 0) --rows_left;
-            next_row_at = std::max(next_row_at + period(), Clock::now());
             count_row();
             if (session->finished())
                 stop(EnginePhase::finished, session->finish_reason());
@@ -466,36 +429,21 @@ struct Engine::Impl {
         return use;
     }
 
-    Clock::duration period() const {
-        if (rows_per_s <= 0) return {};
-        return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(1 / rows_per_s));
-    }
-
-    double seconds_of_rate() const {
-        return std::chrono::duration<double>(Clock::now() - rate_begin).count();
-    }
-
     /// Gives a run that ends its speed, if it was long enough for one.
     void end_rate(EngineStatus& of) const {
         if (of.phase != EnginePhase::running) return;
-        if (run_length < kRowsOfRate)
-            of.tokens_per_s = 0;
-        else if (rate_rows >= kRowsOfRate)
-            of.tokens_per_s = rate_rows / std::max(seconds_of_rate(), 1e-6);
+        if (const auto steps_per_s = rate.at_end()) of.tokens_per_s = *steps_per_s;
     }
 
+    /// Counts a step. Once a second, and after the last step, the status has the speed and the memory.
     void count_row() {
-        ++rate_rows;
-        ++run_length;
-        const double seconds = seconds_of_rate();
-        if (seconds < 1 && rows_left != 0) return;
+        rate.count();
+        const auto steps_per_s = rate.each_second();
+        if (!steps_per_s && rows_left != 0) return;
         const EngineMemory memory = memory_use();
         const std::lock_guard lock(mutex);
         status.memory = memory;
-        if (seconds < 1) return;
-        status.tokens_per_s = rate_rows / seconds;
-        rate_rows = 0;
-        rate_begin = Clock::now();
+        if (steps_per_s) status.tokens_per_s = *steps_per_s;
     }
 };
 
