@@ -213,8 +213,7 @@ void handle_mouse(HeatPaneState& panel, const PanelContext& context, const HeatV
     const int row = static_cast<int>(std::floor(cell.y)), position = static_cast<int>(std::floor(cell.x));
     const bool on_cell = hovered && row >= 0 && row < n && position >= 0 && position <= row;
     if (asks_for_menu && on_cell) {
-        const std::vector<int>& several = context.app.view.curve_positions;
-        pick(context, {row, position}, std::find(several.begin(), several.end(), position) != several.end());
+        pick(context, {row, position}, context.app.view.has_picked(position));
         context.shared.open_token_menu = true;
     }
     if (on_cell) context.shared.next_hovered = Pick{row, position};

@@ -196,8 +196,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         const bool prompt_end = p == app.run.history.n_prompt();
         if (prompt_end) list.AddLine({min.x - 1, min.y - 1}, {min.x - 1, max.y + 1}, theme::colors().warm, 2);
         const std::optional<Pick>& over = context.shared.hovered;
-        const bool picked = std::find(app.view.curve_positions.begin(), app.view.curve_positions.end(), p) !=
-                            app.view.curve_positions.end();
+        const bool picked = app.view.has_picked(p);
         if (app.view.watched && app.view.watched->holds(p))
             list.AddRectFilled({min.x, max.y}, {max.x + 1, max.y + context.px(2)}, theme::colors().good);
         if (dragged.size() > 1 && dragged.holds(p))

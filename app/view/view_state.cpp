@@ -54,10 +54,13 @@ void ViewState::move_pick(int by_row, int by_position, int last_row) {
 void ViewState::pick_cell(Pick cell, bool adds) {
     pick = cell;
     if (!adds) curve_positions.clear();
-    if (std::find(curve_positions.begin(), curve_positions.end(), cell.position) != curve_positions.end())
-        return;
+    if (has_picked(cell.position)) return;
     if (curve_positions.size() >= kMaxCurves) curve_positions.erase(curve_positions.begin());
     curve_positions.push_back(cell.position);
+}
+
+bool ViewState::has_picked(int position) const {
+    return std::find(curve_positions.begin(), curve_positions.end(), position) != curve_positions.end();
 }
 
 void ViewState::fit_to(int n_lanes, int n_layers, int n_heads, int first_row, int last_row) {

@@ -100,6 +100,7 @@ struct ViewState {
     void move_pick(int by_row, int by_position, int last_row);
     /// Picks a cell. adds: adds its token's curve to the others; otherwise it replaces them.
     void pick_cell(Pick cell, bool adds);
+    bool has_picked(int position) const;
     /// Clamps everything to a new run.
     void fit_to(int n_lanes, int n_layers, int n_heads, int first_row, int last_row);
 };
