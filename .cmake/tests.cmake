@@ -139,7 +139,7 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   kh_add_tests(keyhole_gpu_tests gpu)
   add_executable(keyhole_selftest tests/gpu/selftest/main.cpp engine/backend/cuda/selftest.cpp
     engine/backend/cuda/host_executor.cpp engine/backend/cuda/open_module.cpp engine/base/error.cpp
-    engine/base/half.cpp engine/base/last_words.cpp)
+    engine/base/half.cpp engine/base/last_words.cpp engine/model/dtype.cpp)
   target_link_libraries(keyhole_selftest PRIVATE keyhole_options fmt::fmt ${CMAKE_DL_LIBS})
   target_include_directories(keyhole_selftest PRIVATE ${CMAKE_SOURCE_DIR})
   set_target_properties(keyhole_selftest PROPERTIES BUILD_RPATH "$ORIGIN")

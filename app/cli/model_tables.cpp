@@ -1,6 +1,5 @@
 #include "app/cli/model_tables.h"
 
-#include "engine/backend/cuda/device_model.h"
 #include "engine/backend/cuda/executor.h"
 #include "engine/backend/cuda/module.h"
 #include "engine/backend/memory_need.h"
@@ -20,12 +19,9 @@ std::string size_text(std::int64_t n_bytes) {
                             : fmt::format("{:.2f} GB", 1e-3 * megabytes);
 }
 
-/// more_bytes: what the weights take there beyond the table's figure.
 MemoryAnswer answer(const Model& model, const MemoryTable& table, std::string where, std::int64_t total,
-                    std::int64_t available, std::int64_t more_bytes) {
-    MemoryAnswer out{std::move(where), total, available,
-                     table.weights + table.cache + table.scratch + more_bytes};
-    available = std::max<std::int64_t>(0, available - more_bytes);
+                    std::int64_t available) {
+    MemoryAnswer out{std::move(where), total, available, table.weights + table.cache + table.scratch};
     out.longest_context = longest_context(model, table.batch, table.n_threads, available);
     // The engine refuses a prompt beyond the model's context, even if memory allows it.
     out.limited_by_model = out.longest_context > model.config().n_ctx;
@@ -95,14 +91,12 @@ MemoryTable memory_table(const Model& model, std::int64_t context, int batch) {
     table.cache = need.cache;
     table.scratch = need.scratch;
     const SystemMemory ram = system_memory();
-    table.answers.push_back(answer(model, table, "RAM", ram.total, ram.available, 0));
+    table.answers.push_back(answer(model, table, "RAM", ram.total, ram.available));
     std::string reason;
     if (const auto device = open_cuda_executor(cuda_module_path(), 0, reason)) {
         const cuda::MemoryUse memory = device->memory();
-        // Quantised matrices are widened there.
-        const std::int64_t more = std::max<std::int64_t>(0, cuda::device_weight_bytes(model) - need.weights);
-        table.answers.push_back(
-            answer(model, table, device->name(), memory.total_bytes, memory.free_bytes, more));
+        // Matrices have the type of the file there too.
+        table.answers.push_back(answer(model, table, device->name(), memory.total_bytes, memory.free_bytes));
     }
     return table;
 }

@@ -153,7 +153,7 @@ TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
     EXPECT_GE(n_run, 17);
 }
 
-// Quantised matrices are widened to float when they are uploaded.
+// Matrices stay quantised on the device, and the products of prompts and rows widen them.
 TEST_F(CudaBackend, QuantisedModelsFollowTheCpu) {
     for (const char* name : {"bytes.gguf", "scores.gguf"}) {
         SCOPED_TRACE(name);
@@ -161,10 +161,17 @@ TEST_F(CudaBackend, QuantisedModelsFollowTheCpu) {
         ASSERT_TRUE(keyhole::is_quantised(model->weights().layers[0].q.dtype));
         EXPECT_EQ(keyhole::cuda::common_type(*model), keyhole::DType::f32);
         // Embedding of 16 tokens; q, o, gate, up and down of 32 x 32; k and v of 16 x 32.
-        EXPECT_EQ(keyhole::cuda::device_weight_bytes(*model), 4 * (16 * 32 + 5 * 32 * 32 + 2 * 16 * 32));
-        Pair pair(model, 14);
-        pair.start({"full", "h2o:budget=9", "keyformer:budget=8,scope=layer"});
-        pair.step(9);
+        std::int64_t n_bytes = 0;
+        keyhole::visit_weights(model->weights(), [&](const keyhole::Weight& w) {
+            if (w.cols > 1) n_bytes += keyhole::stored_bytes(w);
+        });
+        EXPECT_LT(n_bytes, 2 * (16 * 32 + 5 * 32 * 32 + 2 * 16 * 32));
+        EXPECT_EQ(keyhole::cuda::device_weight_bytes(*model), n_bytes);
+        for (const std::int64_t tile : {std::int64_t{16} << 20, std::int64_t{7 * 32}, std::int64_t{1}}) {
+            Pair pair(model, 14, 1, {.widened_tile = tile});
+            pair.start({"full", "h2o:budget=9", "keyformer:budget=8,scope=layer"});
+            pair.step(9);
+        }
     }
 }
 
@@ -183,6 +190,30 @@ TEST_F(CudaBackend, WidthsThatFitNoPackAreRefusedWithTheirNumbers) {
             EXPECT_NE(std::string(error.what()).find("multiple"), std::string::npos) << error.what();
         }
     }
+}
+
+// The weights' memory is that of the file, and a prompt widens no more than a tile.
+TEST_F(CudaBackend, QuantisedWeightsTakeTheirOwnBytes) {
+    const auto model = keyhole::load_model(source_folder() / "tests/fuzz/seeds/gguf/bytes.gguf");
+    const std::shared_ptr<keyhole::cuda::Executor> executor = keyhole::cuda::make_host_executor();
+    keyhole::cuda::WeightStore<float> store(executor);
+    const std::int64_t before = executor->memory().free_bytes;
+    const keyhole::cuda::DeviceModel<float> weights(store, *model);
+    std::int64_t floats = 0;  // of norms
+    keyhole::visit_weights(model->weights(), [&](const keyhole::Weight& w) {
+        if (w.cols == 1) floats += 4 * w.rows;
+    });
+    EXPECT_EQ(store.uploaded_bytes(), keyhole::cuda::device_weight_bytes(*model) + floats);
+    EXPECT_EQ(before - executor->memory().free_bytes, store.uploaded_bytes());
+    EXPECT_FALSE(weights.layers[0].q.view().is_plain());
+}
+
+// cuBLAS has no products with quantised matrices, so that our own kernels multiply for any number of lanes.
+TEST_F(CudaBackend, ManyLanesOfAQuantisedModelFollowTheCpu) {
+    Pair pair(keyhole::load_model(source_folder() / "tests/fuzz/seeds/gguf/scores.gguf"), 14, 1,
+              {.cublas_from = 1});
+    pair.start(std::vector<std::string>(17, "h2o:budget=9"));
+    pair.step(4);
 }
 
 // cuBLAS from one lane on. With float weights the results differ only by the order of sums.

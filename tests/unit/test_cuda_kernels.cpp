@@ -2,11 +2,14 @@
 // evenly.
 #include "engine/backend/cuda/kernels/attention.h"
 #include "engine/backend/cuda/kernels/linear.h"
+#include "engine/backend/common/kernels.h"
 #include "engine/base/index.h"
+#include "engine/model/quantised_blocks.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <set>
@@ -43,7 +46,7 @@ TYPED_TEST(CudaKernels, EmbedWidensTheRowsOfTheTokens) {
     const auto table = stored<TypeParam>(normal(to_index(5 * d), 1));
     const std::vector<std::int32_t> tokens = {4, 0, 4};
     std::vector<float> x(to_index(3 * d), kNan);
-    run_on_host(Embed<TypeParam>{table.data(), tokens.data(), x.data(), d}, {3}, 16);
+    run_on_host(Embed<TypeParam>{{table.data()}, tokens.data(), x.data(), d}, {3}, 16);
     for (int lane = 0; lane < 3; ++lane)
         for (int i = 0; i < d; ++i)
             ASSERT_EQ(x[to_index(lane * d + i)], widen(table[to_index(tokens[to_index(lane)] * d + i)]))
@@ -63,8 +66,8 @@ void check_products(int cols, std::vector<int> rows, int n_threads) {
         all += rows[i];
     }
     for (std::size_t i = 0; i < rows.size(); ++i)
-        kernel.product[i] = {weights[i].data(), i == 1 ? bias.data() : nullptr, y[i].data(), rows[i],
-                             rows[i]};
+        kernel.product[i] = {
+            {weights[i].data()}, i == 1 ? bias.data() : nullptr, y[i].data(), rows[i], rows[i]};
     kernel.n_products = static_cast<int>(rows.size());
     kernel.cols = cols;
     kernel.x = x.data();
@@ -90,6 +93,91 @@ TYPED_TEST(CudaKernels, ProductsOfOneInputMatchDouble) {
     check_products<TypeParam, 1>(264, {5, 3, 11}, 256);
     check_products<TypeParam, 3>(40, {33, 7}, 64);
     check_products<TypeParam, 8>(512, {17}, 128);
+}
+
+/// Blocks of random bytes whose factors are finite.
+std::vector<std::uint8_t> random_blocks(DType type, std::int64_t n, unsigned seed) {
+    std::mt19937 generator(seed);
+    std::vector<std::uint8_t> bytes(stored_bytes(type, n));
+    for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(generator());
+    with_block(type, [&]<class Block>(Block block) {
+        for (std::size_t at = 0; at < bytes.size(); at += sizeof(block)) {
+            std::memcpy(&block, bytes.data() + at, sizeof(block));
+            block.d &= 0xbfff;  // below 2
+            if constexpr (Block::kHasOffset) block.m &= 0xbfff;
+            std::memcpy(bytes.data() + at, &block, sizeof(block));
+        }
+    });
+    return bytes;
+}
+
+constexpr DType kQuantised[] = {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,
+                                DType::q5_1, DType::q4_k, DType::q5_k, DType::q6_k};
+
+// Every value has the bits that the CPU gives it.
+TEST(CudaStored, WidensBlocksAsTheCpuDoes) {
+    for (const DType type : kQuantised) {
+        SCOPED_TRACE(dtype_name(type));
+        const std::int64_t cols = 3 * block_elements(type), rows = 5;
+        const std::vector<std::uint8_t> blocks = random_blocks(type, rows * cols, 3);
+        const Weight w{type, blocks.data(), rows, cols};
+        std::vector<float> expected(to_index(rows * cols)), wide(expected.size(), kNan);
+        widen_rows(w, 0, rows, expected.data());
+        const int n_packs = static_cast<int>(rows * cols / 8);
+        run_on_host(WidenStored{{blocks.data(), type}, wide.data(), n_packs}, {(n_packs + 63) / 64}, 64);
+        EXPECT_EQ(wide, expected);
+        const std::vector<std::int32_t> tokens = {4, 0};
+        std::vector<float> x(to_index(2 * cols), kNan);
+        run_on_host(Embed<Stored>{{blocks.data(), type}, tokens.data(), x.data(), static_cast<int>(cols)},
+                    {2}, 32);
+        for (std::size_t i = 0; i < to_index(cols); ++i) {
+            ASSERT_EQ(x[i], expected[4 * to_index(cols) + i]) << i;
+            ASSERT_EQ(x[to_index(cols) + i], expected[i]) << i;
+        }
+    }
+}
+
+/// A product with blocks against the CPU's: sums of the same terms in another order.
+template <int kBatch>
+void check_stored_products(DType type, std::int64_t cols, int n_lanes) {
+    const std::int64_t rows = 9;
+    const std::vector<std::uint8_t> blocks = random_blocks(type, rows * cols, 4);
+    const std::vector<float> x = normal(to_index(kBatch * cols), 7);
+    std::vector<float> y(to_index(kBatch * rows), kNan), expected(y.size(), kNan), wide(to_index(cols));
+    const Weight w{type, blocks.data(), rows, cols};
+    multiply_rows(w, 0, rows, x.data(), cols, n_lanes, expected.data(), rows);
+    MatrixVector<Stored, kBatch> kernel{};
+    kernel.product[0] = {{blocks.data(), type}, nullptr, y.data(), 9, 9};
+    kernel.x = x.data();
+    kernel.n_products = 1;
+    kernel.cols = static_cast<int>(cols);
+    kernel.n_lanes = n_lanes;
+    run_on_host(kernel, {MatrixVector<Stored, kBatch>::blocks(9, 128)}, 128);
+    for (int b = 0; b < kBatch; ++b)
+        for (int r = 0; r < rows; ++r) {
+            const std::size_t at = to_index(b * rows + r);
+            if (b >= n_lanes) {
+                ASSERT_TRUE(std::isnan(y[at])) << b;
+                continue;
+            }
+            widen_rows(w, r, r + 1, wide.data());
+            double magnitude = 1e-6;
+            for (std::size_t c = 0; c < wide.size(); ++c)
+                magnitude += std::abs(double(wide[c]) * x[to_index(b * cols) + c]);
+            ASSERT_NEAR(y[at], expected[at], 1e-6 * magnitude) << "lane " << b << " row " << r;
+        }
+}
+
+TEST(CudaStored, ProductsWithBlocksMatchTheCpu) {
+    for (const DType type : kQuantised) {
+        SCOPED_TRACE(dtype_name(type));
+        const std::int64_t block = block_elements(type);
+        check_stored_products<1>(type, block, 1);
+        check_stored_products<1>(type, 9 * 512 + block, 1);  // several reads under way, and a rest
+        check_stored_products<2>(type, 5 * block, 2);
+        check_stored_products<4>(type, 3 * block, 3);
+        check_stored_products<8>(type, 5 * block, 7);
+    }
 }
 
 TEST(CudaNorm, AddsAndNorms) {

@@ -10,6 +10,7 @@
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/executor.h"
 
+#include <cstdint>
 #include <memory>
 
 namespace keyhole {
@@ -26,6 +27,8 @@ struct ProductOptions {
     /// True: prompts run on tensor cores, with activations rounded to the type of the weights. False: in
     /// float, so that prompt and decode rows agree.
     bool narrow_prompt = false;
+    /// A prompt widens quantised matrices in tiles of whole rows, of at most this many floats (64 MB).
+    std::int64_t widened_tile = std::int64_t{16} << 20;
 };
 
 }  // namespace cuda

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <initializer_list>
 #include <optional>
-#include <type_traits>
 
 namespace keyhole::cuda {
 namespace {
@@ -29,53 +28,41 @@ void for_matrices(const ModelWeights& weights, Visit visit) {
     if (weights.output.data != weights.embedding.data) visit_one(weights.output);
 }
 
+/// Uploads a matrix in its own type, with zeros after its rows and columns. The device draws it where the
+/// host has no values; it then has type T.
 template <class T>
-constexpr DType kStoredAs = std::is_same_v<T, Fp16>   ? DType::f16
-                            : std::is_same_v<T, Bf16> ? DType::bf16
-                                                      : DType::f32;
-
-/// Uploads a weight. The host widens it where T is float and the weight is not; the device draws it where the
-/// host has no values.
-template <class T>
-Buffer<T> uploaded(const std::shared_ptr<Executor>& executor, const Weight& w) {
-    const std::int64_t n = w.rows * w.cols;
-    Buffer<T> out(executor, to_index(n));
+Buffer<std::byte> uploaded_matrix(const std::shared_ptr<Executor>& executor, const Weight& w,
+                                  std::int64_t rows, std::int64_t cols) {
+    const std::int64_t n = rows * cols;
+    Buffer<std::byte> out(executor, stored_bytes(w.dtype, n));
+    const bool same_size = rows == w.rows && cols == w.cols;
     if (const std::optional<SeededWeight> drawn = seeded_weight(w)) {
+        KH_ASSERT(same_size && w.dtype == kStoredAs<T>, "rows={} cols={}", w.rows, w.cols);
         constexpr int kThreads = 256;
         const std::int64_t n_packs = (n + kSeededPack - 1) / kSeededPack;
-        executor->launch(MakeWeight<T>{out.data(), n, *drawn},
+        executor->launch(MakeWeight<T>{reinterpret_cast<T*>(out.data()), n, *drawn},
                          {static_cast<int>((n_packs + kThreads - 1) / kThreads)}, kThreads);
-    } else if (w.dtype == kStoredAs<T>) {
+    } else if (same_size) {
         executor->upload(out.data(), w.data, out.size_bytes());
-    } else if constexpr (std::is_same_v<T, float>) {
-        constexpr std::int64_t kRows = 256;
-        std::vector<float> block(to_index(kRows * w.cols));
-        for (std::int64_t first = 0; first < w.rows; first += kRows) {
-            const std::int64_t last = std::min(w.rows, first + kRows);
-            widen_rows(w, first, last, block.data());
-            executor->upload(out.data() + first * w.cols, block.data(),
-                             to_index((last - first) * w.cols) * sizeof(float));
-            executor->wait();
-        }
+    } else {
+        KH_ASSERT(cols == w.cols || !is_quantised(w.dtype), "rows={} cols={}", w.rows, w.cols);
+        const std::size_t from_row = stored_bytes(w.dtype, w.cols), to_row = stored_bytes(w.dtype, cols);
+        std::vector<std::byte> host(out.size(), std::byte{0});
+        for (std::size_t row = 0; row < to_index(w.rows); ++row)
+            std::memcpy(host.data() + row * to_row, static_cast<const std::byte*>(w.data) + row * from_row,
+                        from_row);
+        executor->upload(out.data(), host.data(), out.size_bytes());
+        executor->wait();
     }
     executor->wait();
     return out;
 }
 
-/// Uploads a weight with zeros after its rows and columns.
-template <class T>
-Buffer<T> uploaded_wider(const std::shared_ptr<Executor>& executor, const Weight& w, std::int64_t rows,
-                         std::int64_t cols) {
-    KH_ASSERT(!seeded_weight(w), "rows={} cols={}", w.rows, w.cols);
-    std::vector<T> host(to_index(rows * cols), T{});
-    for (std::int64_t row = 0; row < w.rows; ++row) {
-        T* to = host.data() + row * cols;
-        if constexpr (std::is_same_v<T, float>)
-            widen_rows(w, row, row + 1, to);
-        else
-            std::memcpy(to, static_cast<const T*>(w.data) + row * w.cols, to_index(w.cols) * sizeof(T));
-    }
-    Buffer<T> out(executor, host.size());
+/// Uploads a vector as floats, with zeros after its rows.
+Buffer<float> uploaded_floats(const std::shared_ptr<Executor>& executor, const Weight& w, std::int64_t rows) {
+    std::vector<float> host(to_index(rows * w.cols), 0.0f);
+    widen_rows(w, 0, w.rows, host.data());
+    Buffer<float> out(executor, host.size());
     executor->upload(out.data(), host.data(), out.size_bytes());
     executor->wait();
     return out;
@@ -91,11 +78,15 @@ Buffer<std::int32_t> uploaded_ints(const std::shared_ptr<Executor>& executor,
 
 }  // namespace
 
-DType common_type(const Model& model) {
+bool has_one_type(const Model& model) {
     const DType first = model.weights().embedding.dtype;
-    bool same = true;
+    bool same = !is_quantised(first);
     for_matrices(model.weights(), [&](const Weight& w) { same = same && w.dtype == first; });
-    return same && !is_quantised(first) ? first : DType::f32;
+    return same;
+}
+
+DType common_type(const Model& model) {
+    return has_one_type(model) ? model.weights().embedding.dtype : DType::f32;
 }
 
 std::string unsupported_shape(const Model& model) {
@@ -111,22 +102,19 @@ std::string unsupported_shape(const Model& model) {
 }
 
 std::int64_t device_weight_bytes(const Model& model) {
-    const auto size = static_cast<std::int64_t>(dtype_bytes(common_type(model)));
     std::int64_t bytes = 0;
-    for_matrices(model.weights(), [&](const Weight& w) { bytes += w.rows * w.cols * size; });
+    for_matrices(model.weights(), [&](const Weight& w) { bytes += stored_bytes(w); });
     return bytes;
 }
 
 template <class T>
-template <class V>
-SharedBuffer<V> WeightStore<T>::find(Known<V>& known, const Weight& w, std::int64_t rows, std::int64_t cols) {
+template <class V, class Upload>
+SharedBuffer<V> WeightStore<T>::find(Known<V>& known, const Weight& w, Upload upload) {
     if (w.data == nullptr) return {};
     std::weak_ptr<const Buffer<V>>& there = known[{w.data, w.rows * w.cols}];
     std::shared_ptr<const Buffer<V>> buffer = there.lock();
     if (buffer == nullptr) {
-        buffer = std::make_shared<const Buffer<V>>(rows == w.rows && cols == w.cols
-                                                       ? uploaded<V>(executor_, w)
-                                                       : uploaded_wider<V>(executor_, w, rows, cols));
+        buffer = std::make_shared<const Buffer<V>>(upload());
         there = buffer;
         uploaded_bytes_ += static_cast<std::int64_t>(buffer->size_bytes());
     }
@@ -138,13 +126,13 @@ Matrix<T> WeightStore<T>::matrix(const Weight& w, const Weight& bias, std::int64
     if (w.data == nullptr) return {};
     rows = std::max(rows, w.rows);
     cols = std::max(cols, w.cols);
-    return {find<T>(matrices_, w, rows, cols), floats(bias, rows), static_cast<int>(rows),
-            static_cast<int>(cols)};
+    return {find(matrices_, w, [&] { return uploaded_matrix<T>(executor_, w, rows, cols); }),
+            floats(bias, rows), static_cast<int>(rows), static_cast<int>(cols), w.dtype};
 }
 
 template <class T>
 SharedBuffer<float> WeightStore<T>::floats(const Weight& w, std::int64_t rows) {
-    return find<float>(floats_, w, std::max(rows, w.rows), w.cols);
+    return find(floats_, w, [&] { return uploaded_floats(executor_, w, std::max(rows, w.rows)); });
 }
 
 template <class T>

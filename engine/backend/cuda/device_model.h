@@ -11,23 +11,41 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace keyhole::cuda {
 
-/// Returns the type of all matrices on the device: f32 where they differ or are quantised.
+/// Returns the type of all matrices; f32 where they differ or are quantised.
 DType common_type(const Model& model);
+/// True where all matrices have common_type().
+bool has_one_type(const Model& model);
 /// Returns why the kernels cannot run the model, as a clause; empty when they can.
 std::string unsupported_shape(const Model& model);
-/// Returns the bytes of weights on the device.
+/// Returns the bytes of the matrices on the device, where they have the type of the file.
 std::int64_t device_weight_bytes(const Model& model);
+
+template <class T>
+inline constexpr DType kStoredAs = std::is_same_v<T, Fp16>   ? DType::f16
+                                   : std::is_same_v<T, Bf16> ? DType::bf16
+                                                             : DType::f32;
 
 /// A matrix and its bias, as a product reads them.
 template <class T>
 struct MatrixView {
-    const T* data = nullptr;
+    const void* data = nullptr;
     const float* bias = nullptr;  ///< [rows] or null
     int rows = 0, cols = 0;
+    DType type = kStoredAs<T>;  ///< another one only where T is float: see common_type()
+
+    bool is_plain() const { return type == kStoredAs<T>; }
+    const T* numbers() const { return static_cast<const T*>(data); }  ///< where it is plain
+    Elements<Stored> stored() const { return {data, type}; }
+    /// Returns rows [first, first + n) without a bias.
+    MatrixView part(std::int64_t first, int n) const {
+        const auto at = static_cast<const std::byte*>(data) + stored_bytes(type, first * cols);
+        return {at, nullptr, n, cols, type};
+    }
 };
 
 /// Device memory that several models may share; the last owner frees it. Empty where the model family has
@@ -45,14 +63,15 @@ class SharedBuffer {
 
 template <class T>
 struct Matrix {
-    SharedBuffer<T> data;
+    SharedBuffer<std::byte> data;
     SharedBuffer<float> bias;
     int rows = 0, cols = 0;
-    MatrixView<T> view() const { return {data.data(), bias.data(), rows, cols}; }
+    DType type = kStoredAs<T>;
+    MatrixView<T> view() const { return {data.data(), bias.data(), rows, cols, type}; }
 };
 
-/// Uploads weights, each only once while someone holds it. A holder must also keep the weight's main memory,
-/// since its address is the key.
+/// Uploads weights as they are stored, each only once while someone holds it. A holder must also keep the
+/// weight's main memory, since its address is the key.
 template <class T>
 class WeightStore {
   public:
@@ -60,8 +79,8 @@ class WeightStore {
 
     const std::shared_ptr<Executor>& executor() const { return executor_; }
     std::int64_t uploaded_bytes() const { return uploaded_bytes_; }  ///< total
-    /// Uploads a matrix, with zeros at the ends where the weight has fewer than rows or cols; 0 keeps the
-    /// weight's own size.
+    /// Uploads a matrix, with zeros at the ends where the weight has fewer than rows or cols (rows alone
+    /// where it is quantised); 0 keeps the weight's own size.
     Matrix<T> matrix(const Weight& w, const Weight& bias = {}, std::int64_t rows = 0, std::int64_t cols = 0);
     SharedBuffer<float> floats(const Weight& w, std::int64_t rows = 0);
 
@@ -70,12 +89,12 @@ class WeightStore {
     template <class V>
     using Known = std::map<std::pair<const void*, std::int64_t>, std::weak_ptr<const Buffer<V>>>;
 
-    template <class V>
-    SharedBuffer<V> find(Known<V>& known, const Weight& w, std::int64_t rows, std::int64_t cols);
+    template <class V, class Upload>
+    SharedBuffer<V> find(Known<V>& known, const Weight& w, Upload upload);
 
     std::shared_ptr<Executor> executor_;
     std::int64_t uploaded_bytes_ = 0;
-    Known<T> matrices_;
+    Known<std::byte> matrices_;
     Known<float> floats_;
 };
 

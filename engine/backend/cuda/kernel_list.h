@@ -59,8 +59,10 @@ struct KernelList {
 using Kernels = KernelList<
     AddNorm, AddBias, Activate, RotatePrompt, SoftmaxTile, FoldTile,  //
     Embed<float>, Embed<Fp16>, Embed<Bf16>, Widen<float>, Widen<Fp16>, Widen<Bf16>, AddPositions<float>,
-    AddPositions<Fp16>, AddPositions<Bf16>, Narrow<Fp16>, Narrow<Bf16>,                                //
-    MatrixVector<float, 1>, MatrixVector<float, 2>, MatrixVector<float, 4>, MatrixVector<float, 8>,    //
+    AddPositions<Fp16>, AddPositions<Bf16>, Narrow<Fp16>, Narrow<Bf16>,  //
+    Embed<Stored>, AddPositions<Stored>, WidenStored, MatrixVector<Stored, 1>, MatrixVector<Stored, 2>,
+    MatrixVector<Stored, 4>, MatrixVector<Stored, 8>, MatrixVector<float, 1>, MatrixVector<float, 2>,
+    MatrixVector<float, 4>, MatrixVector<float, 8>,                                                    //
     MatrixVector<Fp16, 1>, MatrixVector<Fp16, 2>, MatrixVector<Fp16, 4>, MatrixVector<Fp16, 8>,        //
     MatrixVector<Bf16, 1>, MatrixVector<Bf16, 2>, MatrixVector<Bf16, 4>, MatrixVector<Bf16, 8>,        //
     BeginRow<float>, BeginRow<Fp16>, BeginRow<Bf16>, RotateAppend<float>, RotateAppend<Fp16>,          //

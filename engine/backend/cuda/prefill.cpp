@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 namespace keyhole::cuda {
@@ -30,28 +31,18 @@ Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<
     return out;
 }
 
-/// Returns the size of a layer's largest matrix, in elements.
-template <class T>
-std::size_t widest(const DeviceModel<T>& weights) {
-    std::size_t most = to_index(std::int64_t{weights.project_in.rows} * weights.project_in.cols);
-    for (const auto& layer : weights.layers)
-        for (const Matrix<T>* w :
-             {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
-            most = std::max(most, to_index(std::int64_t{w->rows} * w->cols));
-    return most;
-}
-
 }  // namespace
 
 template <class T>
 Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shared_ptr<Executor> executor,
-                    const float* turns, bool narrow, std::span<const int> tokens,
+                    const float* turns, const ProductOptions& products, std::span<const int> tokens,
                     std::span<const LanePrefill> lanes, PrefillSink* sink)
     : model_(model),
       weights_(weights),
       executor_(std::move(executor)),
       turns_(turns),
-      narrow_(narrow && !std::is_same_v<T, float> && executor_->has_products(kNumberType<T>)),
+      narrow_(products.narrow_prompt && !std::is_same_v<T, float> && executor_->has_products(kNumberType<T>)),
+      widened_tile_(products.widened_tile),
       tokens_(tokens),
       lanes_(lanes),
       sink_(sink),
@@ -76,8 +67,8 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
             executor_,
             std::max(n * to_index(std::max({c.d_model, c.n_heads * c.head_dim, weights_.embedding.cols})),
                      tokens_at_once * to_index(weights_.d_ff)));
-    else if constexpr (!std::is_same_v<T, float>)
-        floats(widened_, widest(weights_));
+    else
+        floats(widened_, widened_size());
     bool tempers = false, draws = false;
     for (const auto& of_head : plan_.streams)
         for (const ScoreStream& stream : of_head) {
@@ -180,21 +171,62 @@ void Prefill<T>::embed() {
     const bool projects = weights_.project_in.rows > 0;
     const int d_embed = weights_.embedding.cols;
     Buffer<float> embedded(executor_, projects ? to_index(n_) * to_index(d_embed) : 0);
-    executor_->launch(Embed<T>{weights_.embedding.data.data(), tokens.data(),
-                               projects ? embedded.data() : x_.data(), d_embed},
-                      {n_}, kThreads);
+    launch_rows<Embed>(*executor_, weights_.embedding.view(), n_,
+                       static_cast<const std::int32_t*>(tokens.data()),
+                       projects ? embedded.data() : x_.data(), d_embed);
     if (projects) multiply(weights_.project_in.view(), embedded.data(), n_, x_.data());
     KH_ASSERT(c.positions != PositionKind::learned || n_ <= c.n_ctx, "n={} n_ctx={}", n_, c.n_ctx);
     if (c.positions == PositionKind::learned)
-        executor_->launch(AddPositions<T>{weights_.position_embedding.data.data(), nullptr, x_.data(),
-                                          c.d_model, c.position_offset},
-                          {n_}, kThreads);
+        launch_rows<AddPositions>(*executor_, weights_.position_embedding.view(), n_,
+                                  static_cast<const std::int32_t*>(nullptr), x_.data(), c.d_model,
+                                  c.position_offset);
+}
+
+template <class T>
+int Prefill<T>::widened_rows(const MatrixView<T>& w) const {
+    return static_cast<int>(std::clamp<std::int64_t>(widened_tile_ / w.cols, 1, w.rows));
+}
+
+/// Returns the floats that products need for widened weights: of whole matrices of type T, and of tiles of
+/// others.
+template <class T>
+std::size_t Prefill<T>::widened_size() const {
+    std::size_t most = 0;
+    const auto visit = [&](const MatrixView<T>& w) {
+        if (w.rows == 0 || (std::is_same_v<T, float> && w.is_plain())) return;
+        const int rows = w.is_plain() ? w.rows : widened_rows(w);
+        most = std::max(most, to_index(std::int64_t{rows} * w.cols));
+    };
+    visit(weights_.project_in.view());
+    for (const auto& layer : weights_.layers)
+        for (const Matrix<T>* w :
+             {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
+            visit(w->view());
+    return most;
+}
+
+/// y [n_rows, w.rows] = x [n_rows, w.cols] W^T, where W is widened a tile of rows at a time
+template <class T>
+void Prefill<T>::multiply_stored(const MatrixView<T>& w, const float* x, std::int64_t n_rows, float* y) {
+    const int tile = widened_rows(w);
+    for (int first = 0; first < w.rows; first += tile) {
+        const MatrixView<T> part = w.part(first, std::min(tile, w.rows - first));
+        const std::int64_t n_packs = std::int64_t{part.rows} * part.cols / 8;
+        executor_->launch(WidenStored{part.stored(), widened_.data(), n_packs}, {blocks_for(n_packs)},
+                          kThreads);
+        const MatrixView<float> wide{widened_.data(), nullptr, part.rows, part.cols};
+        MatrixProduct product = product_of(wide, x, n_rows, y + first, NumberType::f32);
+        product.c_stride = w.rows;
+        executor_->multiply(product);
+    }
 }
 
 /// y [n_rows, w.rows] = x [n_rows, w.cols] W^T + bias
 template <class T>
 void Prefill<T>::multiply(const MatrixView<T>& w, const float* x, std::int64_t n_rows, float* y) {
-    if constexpr (std::is_same_v<T, float>) {
+    if (!w.is_plain()) {
+        multiply_stored(w, x, n_rows, y);
+    } else if constexpr (std::is_same_v<T, float>) {
         executor_->multiply(product_of(w, x, n_rows, y, NumberType::f32));
     } else if (narrow_) {
         const std::int64_t n = n_rows * w.cols;
@@ -202,7 +234,7 @@ void Prefill<T>::multiply(const MatrixView<T>& w, const float* x, std::int64_t n
         executor_->multiply(product_of(w, narrowed_.data(), n_rows, y, kNumberType<T>));
     } else {
         const std::int64_t n = std::int64_t{w.rows} * w.cols;
-        executor_->launch(Widen<T>{w.data, widened_.data(), n}, {blocks_for(n)}, kThreads);
+        executor_->launch(Widen<T>{w.numbers(), widened_.data(), n}, {blocks_for(n)}, kThreads);
         const MatrixView<float> wide{widened_.data(), w.bias, w.rows, w.cols};
         executor_->multiply(product_of(wide, x, n_rows, y, NumberType::f32));
     }
@@ -554,13 +586,15 @@ void Prefill<T>::write_last_logits() {
     const ModelConfig& c = model_.config();
     const Pending pending = this->pending();
     add_norm_from(n_ - 1, 1, pending.y, pending.z, weights_.final_norm, normed_.data());
+    const auto launch = [&]<class V>(const MatrixView<T>& w, const float* x, float* y) {
+        executor_->launch(products_of<V, 1, T>({&w, 1}, x, {&y, 1}, 1),
+                          {MatrixVector<V, 1>::blocks(w.rows, kThreads)}, kThreads);
+    };
     const auto multiply_one = [&](const MatrixView<T>& w, const float* x, float* y) {
-        MatrixVector<T, 1> kernel{};
-        kernel.product[0] = {w.data, w.bias, y, w.rows, w.rows};
-        kernel.x = x;
-        kernel.n_products = 1;
-        kernel.cols = w.cols;
-        executor_->launch(kernel, {MatrixVector<T, 1>::blocks(w.rows, kThreads)}, kThreads);
+        if (w.is_plain())
+            launch.template operator()<T>(w, x, y);
+        else
+            launch.template operator()<Stored>(w, x, y);
     };
     const float* last = normed_.data();
     const Buffer<float> narrow(executor_, to_index(weights_.project_out.rows));
@@ -707,8 +741,7 @@ void CudaBackend<T>::prefill(std::span<const int> tokens, std::span<const LanePr
             return &static_cast<Cache&>(*lane.cache).of() == &of;
         }));
         const float* turns = turns_.rows(executor_, static_cast<int>(tokens.size()) - 1);
-        Prefill<T>(*of.model, of.weights, executor_, turns, products_.narrow_prompt, tokens, lanes, sink)
-            .run(progress);
+        Prefill<T>(*of.model, of.weights, executor_, turns, products_, tokens, lanes, sink).run(progress);
     } catch (...) {
         for (const LanePrefill& lane : lanes) try {
                 static_cast<Cache&>(*lane.cache).clear();

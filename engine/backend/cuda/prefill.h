@@ -1,8 +1,8 @@
 /// The prompt pass on a device: products by the executor (cuBLAS), attention tile by tile, scores folded row
 /// by row; then each lane keeps what its policy keeps. The host chooses what stays, layer by layer, once per
-/// prompt. Activations are float and weights are widened for the products, so that prompt and decode rows
-/// agree; with ProductOptions::narrow_prompt both have the type of the weights. Engine thread only. CPU twin:
-/// cpu/prefill.h.
+/// prompt. Activations are float and weights are widened for the products (quantised ones in tiles of rows),
+/// so that prompt and decode rows agree; with ProductOptions::narrow_prompt both have the type of the
+/// weights. Engine thread only. CPU twin: cpu/prefill.h.
 #pragma once
 
 #include "engine/backend/cuda/step.h"
@@ -19,8 +19,8 @@ class Prefill {
   public:
     /// turns: the rows of all prompt positions.
     Prefill(const Model& model, const DeviceModel<T>& weights, std::shared_ptr<Executor> executor,
-            const float* turns, bool narrow, std::span<const int> tokens, std::span<const LanePrefill> lanes,
-            PrefillSink* sink);
+            const float* turns, const ProductOptions& products, std::span<const int> tokens,
+            std::span<const LanePrefill> lanes, PrefillSink* sink);
 
     void run(const std::function<bool(double)>& progress);
 
@@ -38,6 +38,9 @@ class Prefill {
     void size_rows();
     void embed();
     void multiply(const MatrixView<T>& w, const float* x, std::int64_t n_rows, float* y);
+    int widened_rows(const MatrixView<T>& w) const;
+    std::size_t widened_size() const;
+    void multiply_stored(const MatrixView<T>& w, const float* x, std::int64_t n_rows, float* y);
     void add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm, float* out);
     void add_norm_from(std::int64_t first, int n, const float* y, const float* z,
                        const typename DeviceModel<T>::Norm& norm, float* out);
@@ -82,6 +85,7 @@ class Prefill {
     std::shared_ptr<Executor> executor_;
     const float* turns_;
     bool narrow_;
+    std::int64_t widened_tile_;
     std::span<const int> tokens_;
     std::span<const LanePrefill> lanes_;
     PrefillSink* sink_;

@@ -2,9 +2,11 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/model/quantised_blocks.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <random>
@@ -157,8 +159,8 @@ void matrix_vector(Side& side, int cols = 520, int n_lanes = kBatch) {
     int offset = 0;
     for (int i = 0; i < 3; ++i) {
         w.push_back(side.up(stored<T>(normal(std::int64_t{rows[i]} * cols, static_cast<unsigned>(i)))));
-        kernel.product[i] = {w.back().data(), i == 1 ? bias.data() : nullptr, y.data() + kBatch * offset,
-                             rows[i], rows[i]};
+        kernel.product[i] = {
+            {w.back().data()}, i == 1 ? bias.data() : nullptr, y.data() + kBatch * offset, rows[i], rows[i]};
         offset += rows[i];
     }
     kernel.x = x.data();
@@ -196,11 +198,11 @@ void weights(Side& side) {
     const Buffer<T> table = side.up(stored<T>(normal(9 * d, 1)));
     const Buffer<std::int32_t> tokens = side.up(std::vector<std::int32_t>{8, 0, 3});
     const Buffer<float> x = side.floats(3 * d), wide = side.floats(9 * d);
-    const Embed<T> embed{table.data(), tokens.data(), x.data(), d};
+    const Embed<T> embed{{table.data()}, tokens.data(), x.data(), d};
     side.executor->launch(embed, {3}, 64);
     side.note(embed, 0, x);
-    const AddPositions<T> learned{table.data(), tokens.data(), x.data(), d, 0},
-        prompt{table.data(), nullptr, x.data(), d, 2};
+    const AddPositions<T> learned{{table.data()}, tokens.data(), x.data(), d, 0},
+        prompt{{table.data()}, nullptr, x.data(), d, 2};
     for (const AddPositions<T>& positions : {learned, prompt}) {
         side.executor->launch(positions, {3}, 64);
         side.note(positions, 0, x);
@@ -227,6 +229,82 @@ void weights(Side& side) {
     matrix_vector<T, 1>(side, 11008);  // several reads under way
     matrix_vector<T, 4>(side, 4104, 3);
     matrix_vector<T, 8>(side, 1032, 5);
+}
+
+/// Blocks of random bytes whose factors are small numbers.
+std::vector<std::uint8_t> random_blocks(DType type, std::int64_t n, unsigned seed) {
+    std::mt19937 generator(seed);
+    std::vector<std::uint8_t> bytes(stored_bytes(type, n));
+    for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(generator());
+    if (!is_quantised(type)) return bytes;
+    const auto set_factor = [&](std::uint16_t& factor) {
+        Fp16 half;
+        narrow(0.001f * static_cast<float>(1 + generator() % 16), half);
+        factor = half.bits;
+    };
+    with_block(type, [&]<class Block>(Block block) {
+        for (std::size_t at = 0; at < bytes.size(); at += sizeof(block)) {
+            std::memcpy(&block, bytes.data() + at, sizeof(block));
+            set_factor(block.d);
+            if constexpr (Block::kHasOffset) set_factor(block.m);
+            std::memcpy(bytes.data() + at, &block, sizeof(block));
+        }
+    });
+    return bytes;
+}
+
+/// Three matrices of two types, as a GGUF file may have them for q, k and v.
+template <int kBatch>
+void stored_vector(Side& side, DType type, DType other, int cols, int n_lanes = kBatch) {
+    const int rows[] = {21, 6, 3};
+    const Buffer<float> x = side.up(normal(n_lanes * cols, 7)), y = side.floats(kBatch * (21 + 6 + 3)),
+                        bias = side.up(normal(37, 8));
+    MatrixVector<Stored, kBatch> kernel{};
+    std::vector<Buffer<std::uint8_t>> w;
+    int offset = 0;
+    for (int i = 0; i < 3; ++i) {
+        const DType of = i == 1 ? other : type;
+        w.push_back(side.up(random_blocks(of, std::int64_t{rows[i]} * cols, static_cast<unsigned>(i))));
+        kernel.product[i] = {{w.back().data(), of},
+                             i == 1 ? bias.data() : nullptr,
+                             y.data() + kBatch * offset,
+                             rows[i],
+                             rows[i]};
+        offset += rows[i];
+    }
+    kernel.x = x.data();
+    kernel.n_products = 3;
+    kernel.cols = cols;
+    kernel.n_lanes = n_lanes;
+    side.executor->launch(kernel, {MatrixVector<Stored, kBatch>::blocks(offset, 256)}, 256);
+    side.note(kernel, kProductTolerance, y);
+}
+
+/// Matrices of every quantised type: rows of 3, 5 and 17 blocks.
+void stored_weights(Side& side) {
+    const DType types[] = {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,
+                           DType::q5_1, DType::q4_k, DType::q5_k, DType::q6_k};
+    for (const DType type : types) {
+        const int d = static_cast<int>(3 * block_elements(type));
+        const Buffer<std::uint8_t> table = side.up(random_blocks(type, 9 * d, 1));
+        const Buffer<std::int32_t> tokens = side.up(std::vector<std::int32_t>{8, 0, 3});
+        const Buffer<float> x = side.floats(3 * d), wide = side.floats(9 * d);
+        const Embed<Stored> embed{{table.data(), type}, tokens.data(), x.data(), d};
+        side.executor->launch(embed, {3}, 64);
+        side.note(embed, 0, x);
+        const AddPositions<Stored> learned{{table.data(), type}, tokens.data(), x.data(), d, 0};
+        side.executor->launch(learned, {3}, 64);
+        side.note(learned, 0, x);
+        const WidenStored widen{{table.data(), type}, wide.data(), 9 * d / 8};
+        side.executor->launch(widen, {(9 * d / 8 + 255) / 256}, 256);
+        side.note(widen, 0, wide);
+    }
+    for (const DType type : types)
+        stored_vector<1>(side, type, DType::f32, static_cast<int>(5 * block_elements(type)));
+    for (const DType type : types)
+        stored_vector<2>(side, type, DType::q8_0, static_cast<int>(5 * block_elements(type)));
+    stored_vector<4>(side, DType::q4_k, DType::q6_k, 17 * 256, 3);
+    stored_vector<8>(side, DType::q5_0, DType::q4_1, 37 * 32, 5);
 }
 
 /// A layer of two KV heads with two readers each, one lane, filled with noise.
@@ -694,7 +772,7 @@ std::vector<SelfTestLine> run_selftest(
     const std::shared_ptr<Executor>& executor, std::string_view only,
     const std::function<void(double share, const std::string& what)>& progress) {
     std::vector<SelfTestLine> lines;
-    constexpr double kCases = 16;
+    constexpr double kCases = 17;
     int n_run = 0;
     const auto run = [&](const std::string& shape, const Case& c) {
         const double share = std::min(1.0, n_run++ / kCases);
@@ -715,6 +793,7 @@ std::vector<SelfTestLine> run_selftest(
     typed.template operator()<float>();
     typed.template operator()<Fp16>();
     typed.template operator()<Bf16>();
+    run("every type of block, 96 to 4352 columns", stored_weights);
     run("rows 171 to 203 of 300", prompt);
     return lines;
 }

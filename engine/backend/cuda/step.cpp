@@ -74,6 +74,7 @@ CudaBackend<T>::CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<
       model_(std::move(model)),
       executor_(std::move(executor)),
       products_of_type_(executor_->has_products(kNumberType<T>)),
+      all_plain_(has_one_type(*model_)),
       store_(executor_),
       own_(std::make_shared<const OnDevice<T>>(store_, model_)),
       weights_(own_->weights),
@@ -310,26 +311,33 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
     executor_->upload(device, host, bytes);
 }
 
+template <class T>
+template <class V, int kBatch>
+void CudaBackend<T>::launch_products(std::span<const MatrixView<T>> w, const float* x,
+                                     std::span<float* const> y, int first, int n_lanes) {
+    std::array<float*, 3> to{};
+    int rows = 0;
+    for (std::size_t i = 0; i < w.size(); ++i) {
+        to[i] = y[i] + std::int64_t{first} * w[i].rows;
+        rows += w[i].rows;
+    }
+    executor_->launch(
+        products_of<V, kBatch>(w, x + std::int64_t{first} * w[0].cols, std::span<float* const>(to), n_lanes),
+        {MatrixVector<V, kBatch>::blocks(rows, kThreads)}, kThreads);
+}
+
 /// w has up to three matrices; those that the model lacks come last.
 template <class T>
 void CudaBackend<T>::multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
                               int n_batch) {
     while (w.back().rows == 0) w = w.first(w.size() - 1);
     if (takes_cublas(n_batch)) return multiply_by_cublas(w, x, y, n_batch);
-    const int cols = w[0].cols;
-    const auto launch = [&]<int kBatch>(int first, int n_lanes) {
-        MatrixVector<T, kBatch> kernel{};
-        int rows = 0;
-        for (std::size_t i = 0; i < w.size(); ++i) {
-            kernel.product[i] = {w[i].data, w[i].bias, y[i] + std::int64_t{first} * w[i].rows, w[i].rows,
-                                 w[i].rows};
-            rows += w[i].rows;
-        }
-        kernel.x = x + std::int64_t{first} * cols;
-        kernel.n_products = static_cast<int>(w.size());
-        kernel.cols = cols;
-        kernel.n_lanes = n_lanes;
-        executor_->launch(kernel, {MatrixVector<T, kBatch>::blocks(rows, kThreads)}, kThreads);
+    const bool plain = are_plain(w);
+    const auto launch = [&]<int kBatch>(int first, int n) {
+        if (plain)
+            launch_products<T, kBatch>(w, x, y, first, n);
+        else
+            launch_products<Stored, kBatch>(w, x, y, first, n);
     };
     // A lane's sums have one order, whatever the batch. Up to 8 lanes read the weights once.
     for (int first = 0; first < n_batch; first += 8) {
@@ -391,15 +399,13 @@ void CudaBackend<T>::embed(int n) {
     const ModelConfig& c = model_->config();
     Scratch& s = scratch_;
     const bool projects = weights_.project_in.rows > 0;
-    executor_->launch(Embed<T>{weights_.embedding.data.data(), tokens_,
-                               projects ? s.embedded.data() : s.x.data(), weights_.embedding.cols},
-                      {n}, kThreads);
+    launch_rows<Embed>(*executor_, weights_.embedding.view(), n, tokens_,
+                       projects ? s.embedded.data() : s.x.data(), weights_.embedding.cols);
     if (projects)
         multiply(std::array{weights_.project_in.view()}, s.embedded.data(), std::array{s.x.data()}, n);
     if (c.positions == PositionKind::learned)
-        executor_->launch(AddPositions<T>{weights_.position_embedding.data.data(), rows_, s.x.data(),
-                                          c.d_model, c.position_offset},
-                          {n}, kThreads);
+        launch_rows<AddPositions>(*executor_, weights_.position_embedding.view(), n, rows_, s.x.data(),
+                                  c.d_model, c.position_offset);
 }
 
 template <class T>

@@ -9,7 +9,10 @@
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/device_model.h"
 
+#include <algorithm>
 #include <memory>
+#include <span>
+#include <type_traits>
 #include <vector>
 
 namespace keyhole::cuda {
@@ -28,6 +31,44 @@ class DeviceTurns {
     int n_rows_ = 0;
     Buffer<float> device_;
 };
+
+/// Returns the kernel for products with up to three plain matrices, or with Stored ones, for one pass over
+/// the weights. y[i]: the first lane's.
+template <class V, int kBatch, class T>
+MatrixVector<V, kBatch> products_of(std::span<const MatrixView<T>> w, const float* x,
+                                    std::span<float* const> y, int n_lanes) {
+    MatrixVector<V, kBatch> kernel{};
+    for (std::size_t i = 0; i < w.size(); ++i) {
+        auto& product = kernel.product[i];
+        if constexpr (std::is_same_v<V, Stored>)
+            product.w = w[i].stored();
+        else
+            product.w = {w[i].numbers()};
+        product.bias = w[i].bias;
+        product.y = y[i];
+        product.rows = product.y_stride = w[i].rows;
+    }
+    kernel.x = x;
+    kernel.n_products = static_cast<int>(w.size());
+    kernel.cols = w[0].cols;
+    kernel.n_lanes = n_lanes;
+    return kernel;
+}
+
+template <class T>
+bool are_plain(std::span<const MatrixView<T>> w) {
+    return std::all_of(w.begin(), w.end(), [](const MatrixView<T>& m) { return m.is_plain(); });
+}
+
+/// Writes rows of the embedding, or adds those of learned positions: Kernel<V> has a table and `rest`.
+template <template <class> class Kernel, class T, class... Rest>
+void launch_rows(Executor& executor, const MatrixView<T>& table, int n, Rest... rest) {
+    constexpr int kThreads = 256;
+    if (table.is_plain())
+        executor.launch(Kernel<T>{{table.numbers()}, rest...}, {n}, kThreads);
+    else
+        executor.launch(Kernel<Stored>{table.stored(), rest...}, {n}, kThreads);
+}
 
 /// Makes the product y [n_rows, w.rows] = x [n_rows, w.cols] W^T; x has the given type.
 template <class T>
@@ -117,11 +158,19 @@ class CudaBackend final : public Backend {
     void add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm, float* out,
                   int n);
     void add_pending_norm(bool any, const typename DeviceModel<T>::Norm& norm, int n);
+    /// Launches a product, or several with the same input, for kBatch lanes at most, from `first` on.
+    /// V: T, or Stored where the matrices have types of their own.
+    template <class V, int kBatch>
+    void launch_products(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
+                         int first, int n_lanes);
     /// y[b] = W x[b] + bias for up to three matrices with the same input
     void multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y, int n_batch);
     void multiply_by_cublas(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
                             int n_batch);
-    bool takes_cublas(int n_batch) const { return products_of_type_ && n_batch >= products_.cublas_from; }
+    /// True where cuBLAS multiplies; it has no products with quantised matrices.
+    bool takes_cublas(int n_batch) const {
+        return products_of_type_ && all_plain_ && n_batch >= products_.cublas_from;
+    }
     void download_output(const Plan& plan);
     void add_times();
     void write_rows(const Plan& plan, int lane);
@@ -134,6 +183,7 @@ class CudaBackend final : public Backend {
     std::shared_ptr<const Model> model_;
     std::shared_ptr<Executor> executor_;
     bool products_of_type_;  // the device multiplies matrices of the weights' type
+    bool all_plain_;         // all matrices have type T
     WeightStore<T> store_;
     std::shared_ptr<const OnDevice<T>> own_;  // of model_
     std::vector<std::weak_ptr<const OnDevice<T>>> variants_;

@@ -5,6 +5,7 @@
 
 #include "engine/backend/cuda/block.h"
 #include "engine/backend/cuda/kernels/number.h"
+#include "engine/backend/cuda/kernels/stored.h"
 #include "engine/model/seeded_value.h"
 
 #include <cmath>
@@ -12,21 +13,33 @@
 
 namespace keyhole::cuda {
 
+/// Calls visit(i, value) for the elements of a row, a pack a thread.
+template <class T, class Visit>
+KH_FN void visit_row(const Elements<T>& table, std::int64_t row, int d, const Block& block, Visit visit) {
+    with_packs(table, [&](const auto& packs) {
+        const int n_packs = d / 8;
+        for (int i = block.thread; i < n_packs; i += block.n_threads) {
+            float wide[8];
+            packs.widen_pack(packs.load(row * n_packs + i), wide);
+            for (int j = 0; j < 8; ++j) visit(i * 8 + j, wide[j]);
+        }
+    });
+}
+
 /// x[lane, :] = embedding[token[lane], :]      block (lane), any number of threads
 template <class T>
 struct Embed {
     static constexpr int kPhases = 1;
     using Shared = NoShared;
     using Local = NoLocal;
-    const T* embedding;          ///< [n_vocab, d]
+    Elements<T> embedding;       ///< [n_vocab, d]
     const std::int32_t* tokens;  ///< [lanes]
     float* x;                    ///< [lanes, d]
     std::int32_t d, unused = 0;
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
-        const T* row = embedding + static_cast<std::int64_t>(tokens[block.x]) * d;
-        for (int i = block.thread; i < d; i += block.n_threads)
-            x[static_cast<std::int64_t>(block.x) * d + i] = widen(row[i]);
+        float* out = x + static_cast<std::int64_t>(block.x) * d;
+        visit_row(embedding, tokens[block.x], d, block, [&](int i, float value) { out[i] = value; });
     }
 };
 
@@ -37,16 +50,15 @@ struct AddPositions {
     static constexpr int kPhases = 1;
     using Shared = NoShared;
     using Local = NoLocal;
-    const T* table;                ///< [positions, d]
+    Elements<T> table;             ///< [positions, d]
     const std::int32_t* position;  ///< [lanes], or null
     float* x;                      ///< [lanes, d]
     std::int32_t d, offset;
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const int at = (position != nullptr ? position[block.x] : block.x) + offset;
-        const T* row = table + static_cast<std::int64_t>(at) * d;
         float* out = x + static_cast<std::int64_t>(block.x) * d;
-        for (int i = block.thread; i < d; i += block.n_threads) out[i] = add(out[i], widen(row[i]));
+        visit_row(table, at, d, block, [&](int i, float value) { out[i] = add(out[i], value); });
     }
 };
 
@@ -138,8 +150,8 @@ struct AddBias {
     }
 };
 
-/// Writes a matrix as float, for products that take no other type. For float it is a copy that fits into a
-/// list of launches. Grid x covers n.
+/// Writes rows of a matrix as float, for products that take no other type. For float it is a copy that fits
+/// into a list of launches. Grid x covers n.
 template <class T>
 struct Widen {
     static constexpr int kPhases = 1;
@@ -152,6 +164,26 @@ struct Widen {
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const std::int64_t i = static_cast<std::int64_t>(block.x) * block.n_threads + block.thread;
         if (i < n) to[i] = widen(from[i]);
+    }
+};
+
+/// Does so for a matrix of any type. Grid x covers n_packs.
+struct WidenStored {
+    static constexpr int kPhases = 1;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    Elements<Stored> from;  ///< begins at a row
+    float* to;
+    std::int64_t n_packs;
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const std::int64_t i = static_cast<std::int64_t>(block.x) * block.n_threads + block.thread;
+        if (i >= n_packs) return;
+        with_packs(from, [&](const auto& packs) {
+            float wide[8];
+            packs.widen_pack(packs.load(i), wide);
+            for (int j = 0; j < 8; ++j) to[i * 8 + j] = wide[j];
+        });
     }
 };
 
@@ -197,7 +229,7 @@ struct MakeWeight {
 /// One of the products that a launch computes together, such as q, k and v.
 template <class T>
 struct Product {
-    const T* w;         ///< [rows, cols]; cols is a multiple of 8, so rows are whole packs
+    Elements<T> w;      ///< [rows, cols]; cols is a multiple of 8, so rows are whole packs
     const float* bias;  ///< [rows] or null
     float* y;           ///< [lanes, y_stride]
     std::int32_t rows;
@@ -206,7 +238,8 @@ struct Product {
 
 /// y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], for up to three matrices with the same input. 32 threads
 /// share a row, so that a warp reads 512 neighbouring bytes at once; one read serves up to kBatch lanes. Each
-/// thread has kInFlight reads of weights under way before it uses the first. Grid:
+/// thread has kInFlight reads of weights under way before it uses the first. Where T is Stored, the matrices
+/// may differ in type, and quantised ones are widened in registers. Grid:
 /// x = ceil(all rows / (n_threads / 32)).
 template <class T, int kBatch>
 struct MatrixVector {
@@ -237,22 +270,7 @@ struct MatrixVector {
         if (p == 0) {
             float sum[kBatch];
             for (int b = 0; b < kBatch; ++b) sum[b] = 0;
-            const auto* packs = reinterpret_cast<const Pack<T>*>(w.w + static_cast<std::int64_t>(row) * cols);
-            const int n_packs = cols / Pack<T>::kSize;
-            int i = part;
-            // The same terms in the same order as one by one.
-            for (; i + (kInFlight - 1) * kThreadsPerRow < n_packs; i += kInFlight * kThreadsPerRow) {
-                Pack<T> pack[kInFlight];
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-                for (int k = 0; k < kInFlight; ++k) pack[k] = packs[i + k * kThreadsPerRow];
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-                for (int k = 0; k < kInFlight; ++k) add_pack(pack[k], i + k * kThreadsPerRow, sum);
-            }
-            for (; i < n_packs; i += kThreadsPerRow) add_pack(packs[i], i, sum);
+            with_packs(w.w, [&](const auto& packs) { add_row(packs, row, part, sum); });
             for (int b = 0; b < kBatch; ++b) shared.partial[b][block.thread] = sum[b];
             return;
         }
@@ -266,9 +284,30 @@ struct MatrixVector {
         }
     }
 
-    KH_FN void add_pack(const Pack<T>& pack, int i, float (&sum)[kBatch]) const {
-        float wide[Pack<T>::kSize];
-        for (int j = 0; j < Pack<T>::kSize; ++j) wide[j] = widen(pack.x[j]);
+    template <class Packs>
+    KH_FN void add_row(const Packs& packs, int row, int part, float (&sum)[kBatch]) const {
+        const int n_packs = cols / 8;
+        const std::int64_t at = static_cast<std::int64_t>(row) * n_packs;
+        int i = part;
+        // The same terms in the same order as one by one.
+        for (; i + (kInFlight - 1) * kThreadsPerRow < n_packs; i += kInFlight * kThreadsPerRow) {
+            typename Packs::Loaded pack[kInFlight];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (int k = 0; k < kInFlight; ++k) pack[k] = packs.load(at + i + k * kThreadsPerRow);
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (int k = 0; k < kInFlight; ++k) add_pack<Packs>(pack[k], i + k * kThreadsPerRow, sum);
+        }
+        for (; i < n_packs; i += kThreadsPerRow) add_pack<Packs>(packs.load(at + i), i, sum);
+    }
+
+    template <class Packs>
+    KH_FN void add_pack(const typename Packs::Loaded& pack, int i, float (&sum)[kBatch]) const {
+        float wide[8];
+        Packs::widen_pack(pack, wide);
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
@@ -276,7 +315,7 @@ struct MatrixVector {
             if (b >= n_lanes) break;
             const Pack<float> column =
                 reinterpret_cast<const Pack<float>*>(x + static_cast<std::int64_t>(b) * cols)[i];
-            for (int j = 0; j < Pack<T>::kSize; ++j) sum[b] = fused(wide[j], column.x[j], sum[b]);
+            for (int j = 0; j < 8; ++j) sum[b] = fused(wide[j], column.x[j], sum[b]);
         }
     }
 };

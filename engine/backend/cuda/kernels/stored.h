@@ -1,0 +1,201 @@
+/// Rows of a matrix, eight neighbours at a time: plain numbers of one type, or whatever type a file stores
+/// them in, with the quantised blocks of GGUF files. Widened in registers to the values of
+/// model/quantised_blocks.h. Host and device. Knows no product. CPU twin: backend/common/block_kernels.h.
+#pragma once
+
+#include "engine/backend/cuda/kernels/number.h"
+#include "engine/model/quantised_blocks.h"
+
+#include <cstdint>
+#ifndef __CUDA_ARCH__
+#include <cstring>
+#endif
+
+namespace keyhole::cuda {
+
+/// In place of a number's type: each matrix says its own.
+struct Stored {};
+
+/// The elements of a matrix, row-major; rows are whole packs and, where they are quantised, whole blocks.
+template <class T>
+struct Elements {
+    const T* data;
+};
+template <>
+struct Elements<Stored> {
+    const void* data;
+    DType type;
+    std::int32_t unused = 0;
+};
+
+/// Rows of plain numbers. Pack i of the matrix holds elements 8 i to 8 i + 7.
+template <class T>
+struct PlainPacks {
+    using Loaded = Pack<T>;
+    const Pack<T>* packs;
+
+    KH_FN explicit PlainPacks(const void* data) : packs(static_cast<const Pack<T>*>(data)) {}
+    KH_FN Loaded load(std::int64_t i) const { return packs[i]; }
+    KH_FN static void widen_pack(const Loaded& pack, float (&wide)[8]) {
+        for (int j = 0; j < 8; ++j) wide[j] = widen(pack.x[j]);
+    }
+};
+
+/// Returns four bytes, the first in the lowest bits. The address is a multiple of kAlign.
+template <int kAlign>
+KH_FN std::uint32_t word_at(const void* p) {
+#ifdef __CUDA_ARCH__
+    if constexpr (kAlign >= 4) return *static_cast<const std::uint32_t*>(p);
+    const auto* halves = static_cast<const std::uint16_t*>(p);
+    return halves[0] | static_cast<std::uint32_t>(halves[1]) << 16;
+#else
+    std::uint32_t word = 0;
+    std::memcpy(&word, p, sizeof(word));
+    return word;
+#endif
+}
+
+/// Returns byte j of a word as a float, less a whole number. The device conversion of integers has a quarter
+/// of the speed of a sum.
+template <int kLess>
+KH_FN float float_of_byte(std::uint32_t word, int j) {
+#ifdef __CUDA_ARCH__
+    const std::uint32_t bits = __byte_perm(word, 0x4b000000u, 0x7650u + static_cast<unsigned>(j));
+    return __uint_as_float(bits) - (8388608.0f + kLess);  // 2^23 and the byte: exact
+#else
+    return static_cast<float>(static_cast<int>(word >> (8 * j) & 255u) - kLess);
+#endif
+}
+
+/// The codes of elements e to e + 7 of a block, a byte each, kLess more than Block::code() gives.
+struct Codes {
+    std::uint32_t word[2];
+};
+
+KH_FN std::uint32_t low_halves(std::uint32_t bytes, int shift) {
+    return bytes >> shift & 0x0f0f0f0fu;
+}
+/// Returns bit j of four as the fifth bit of byte j.
+KH_FN std::uint32_t fifth_bits(std::uint32_t bits) {
+    return ((bits & 15u) * 0x00204081u & 0x01010101u) << 4;
+}
+
+/// Elements e to e + 7 of a block of 32 with four bits in q.
+template <int kAlign>
+KH_FN Codes four_bits(const std::uint8_t* q, int e) {
+    const int shift = e / 16 * 4;
+    return {
+        {low_halves(word_at<kAlign>(q + e % 16), shift), low_halves(word_at<kAlign>(q + e % 16 + 4), shift)}};
+}
+KH_FN Codes with_fifth(Codes codes, std::uint32_t bits) {
+    return {{codes.word[0] | fifth_bits(bits), codes.word[1] | fifth_bits(bits >> 4)}};
+}
+
+template <class Block>
+inline constexpr int kLess = 0;
+template <>
+inline constexpr int kLess<BlockQ8_0> = 128;
+template <>
+inline constexpr int kLess<BlockQ4_0> = 8;
+template <>
+inline constexpr int kLess<BlockQ5_0> = 16;
+template <>
+inline constexpr int kLess<BlockQ6_K> = 32;
+
+KH_FN Codes codes_of(const BlockQ8_0& b, int e) {
+    return {{word_at<2>(b.q + e) ^ 0x80808080u, word_at<2>(b.q + e + 4) ^ 0x80808080u}};
+}
+KH_FN Codes codes_of(const BlockQ4_0& b, int e) {
+    return four_bits<2>(b.q, e);
+}
+KH_FN Codes codes_of(const BlockQ4_1& b, int e) {
+    return four_bits<4>(b.q, e);
+}
+KH_FN Codes codes_of(const BlockQ5_0& b, int e) {
+    return with_fifth(four_bits<2>(b.q, e), b.high[e / 8]);
+}
+KH_FN Codes codes_of(const BlockQ5_1& b, int e) {
+    return with_fifth(four_bits<4>(b.q, e), b.high[e / 8]);
+}
+KH_FN Codes codes_of(const BlockQ4_K& b, int e) {
+    const std::uint8_t* q = b.q + e / 64 * 32 + e % 32;
+    const int shift = e / 32 % 2 * 4;
+    return {{low_halves(word_at<4>(q), shift), low_halves(word_at<4>(q + 4), shift)}};
+}
+KH_FN Codes codes_of(const BlockQ5_K& b, int e) {
+    const std::uint8_t *q = b.q + e / 64 * 32 + e % 32, *high = b.high + e % 32;
+    const int shift = e / 32 % 2 * 4, part = e / 32;
+    return {{low_halves(word_at<4>(q), shift) | (word_at<4>(high) >> part & 0x01010101u) << 4,
+             low_halves(word_at<4>(q + 4), shift) | (word_at<4>(high + 4) >> part & 0x01010101u) << 4}};
+}
+KH_FN Codes codes_of(const BlockQ6_K& b, int e) {
+    const int half = e / 128, i = e % 128, shift = i / 64 * 4, part = i / 32 * 2;
+    const std::uint8_t *q = b.q + half * 64 + i % 64, *high = b.high + half * 32 + i % 32;
+    return {{low_halves(word_at<2>(q), shift) | (word_at<2>(high) >> part & 0x03030303u) << 4,
+             low_halves(word_at<2>(q + 4), shift) | (word_at<2>(high + 4) >> part & 0x03030303u) << 4}};
+}
+
+/// Rows of blocks.
+template <class Block>
+struct BlockPacks {
+    struct Loaded {
+        Codes codes;
+        float scale, offset;
+    };
+    const Block* blocks;
+
+    KH_FN explicit BlockPacks(const void* data) : blocks(static_cast<const Block*>(data)) {}
+    KH_FN Loaded load(std::int64_t i) const {
+        constexpr int kPacks = Block::kElements / 8;
+        const Block& block = blocks[i / kPacks];
+        const int e = static_cast<int>(i % kPacks) * 8, part = e / Block::kPerScale;
+        Loaded loaded{codes_of(block, e), widen(Fp16{block.d}), 0};
+        if constexpr (Block::kPerScale < Block::kElements)
+            loaded.scale = mul(loaded.scale, static_cast<float>(block.scale(part)));
+        if constexpr (Block::kHasOffset)
+            loaded.offset = mul(widen(Fp16{block.m}), static_cast<float>(block.offset(part)));
+        return loaded;
+    }
+    /// The product of scale and code is exact, so that the sum has the same bits fused or not.
+    KH_FN static void widen_pack(const Loaded& loaded, float (&wide)[8]) {
+        for (int j = 0; j < 8; ++j) {
+            const float code = float_of_byte<kLess<Block>>(loaded.codes.word[j / 4], j % 4);
+            wide[j] = Block::kHasOffset ? fused(loaded.scale, code, loaded.offset) : mul(loaded.scale, code);
+        }
+    }
+};
+
+/// Calls visit(packs) with the packs of all elements.
+template <class T, class Visit>
+KH_FN void with_packs(const Elements<T>& elements, Visit visit) {
+    visit(PlainPacks<T>(elements.data));
+}
+template <class Visit>
+KH_FN void with_packs(const Elements<Stored>& elements, Visit visit) {
+    switch (elements.type) {
+        case DType::f32:
+            return visit(PlainPacks<float>(elements.data));
+        case DType::f16:
+            return visit(PlainPacks<Fp16>(elements.data));
+        case DType::bf16:
+            return visit(PlainPacks<Bf16>(elements.data));
+        case DType::q8_0:
+            return visit(BlockPacks<BlockQ8_0>(elements.data));
+        case DType::q4_0:
+            return visit(BlockPacks<BlockQ4_0>(elements.data));
+        case DType::q4_1:
+            return visit(BlockPacks<BlockQ4_1>(elements.data));
+        case DType::q5_0:
+            return visit(BlockPacks<BlockQ5_0>(elements.data));
+        case DType::q5_1:
+            return visit(BlockPacks<BlockQ5_1>(elements.data));
+        case DType::q4_k:
+            return visit(BlockPacks<BlockQ4_K>(elements.data));
+        case DType::q5_k:
+            return visit(BlockPacks<BlockQ5_K>(elements.data));
+        case DType::q6_k:
+            return visit(BlockPacks<BlockQ6_K>(elements.data));
+    }
+}
+
+}  // namespace keyhole::cuda
