@@ -95,6 +95,49 @@ TYPED_TEST(CudaKernels, ProductsOfOneInputMatchDouble) {
     check_products<TypeParam, 8>(512, {17}, 128);
 }
 
+/// Products with a norm, an activation and a sum against a launch of each: the same bits.
+template <class T, int kBatch>
+void check_fused_products(bool centres, bool gated, bool adds, int n_lanes) {
+    const int cols = 1096, rows = 19, kThreads = 256;
+    std::vector<float> x = normal(to_index(kBatch * cols), 1), normed(x.size(), kNan);
+    const std::vector<float> gain = normal(to_index(cols), 2), bias = normal(to_index(cols), 3),
+                             of_row = normal(to_index(rows), 4);
+    const auto w = stored<T>(normal(to_index(rows * cols), 5)),
+               up = stored<T>(normal(to_index(rows * cols), 6));
+    const std::vector<float> start = normal(to_index(kBatch * rows), 7);
+    std::vector<float> y(start.size(), kNan), by_up(y), fused_y = start;
+    const NormRule norm{gain.data(), centres ? bias.data() : nullptr, 1e-5f, centres ? 1 : 0};
+    run_on_host(AddNorm{x.data(), nullptr, nullptr, norm, normed.data(), cols}, {n_lanes}, kThreads);
+    MatrixVector<T, kBatch> kernel{};
+    kernel.product[0] = {{w.data()}, of_row.data(), y.data(), rows, rows};
+    kernel.product[1] = {{up.data()}, nullptr, by_up.data(), rows, rows};
+    kernel.x = normed.data();
+    kernel.n_products = 2;
+    kernel.cols = cols;
+    kernel.n_lanes = n_lanes;
+    run_on_host(kernel, {kernel.blocks(2 * rows, kThreads)}, kThreads);
+    const std::int64_t n = n_lanes * rows;
+    run_on_host(Activate{y.data(), gated ? by_up.data() : nullptr, n, ActivationKind::silu}, {2}, kThreads);
+    for (std::size_t i = 0; adds && i < to_index(n); ++i) y[i] = add(start[i], y[i]);
+    kernel.product[0].y = fused_y.data();
+    kernel.product[1].y = nullptr;
+    kernel.x = x.data();
+    kernel.n_products = gated ? 2 : 1;
+    kernel.use = {norm, adds ? 1 : 0, 1, gated ? 1 : 0, ActivationKind::silu};
+    run_on_host(kernel, {kernel.blocks(rows, kThreads)}, kThreads);
+    for (std::size_t i = 0; i < y.size(); ++i)
+        ASSERT_EQ(fused_y[i], i < to_index(n) ? y[i] : start[i]) << "at " << i;
+}
+
+TYPED_TEST(CudaKernels, FusedProductsHaveTheBitsOfSingleLaunches) {
+    for (const bool centres : {false, true})
+        for (const bool gated : {false, true}) {
+            check_fused_products<TypeParam, 1>(centres, gated, gated, 1);
+            check_fused_products<TypeParam, 2>(centres, gated, !gated, 2);
+            check_fused_products<TypeParam, 4>(centres, gated, true, 3);
+        }
+}
+
 /// Blocks of random bytes whose factors are finite.
 std::vector<std::uint8_t> random_blocks(DType type, std::int64_t n, unsigned seed) {
     std::mt19937 generator(seed);
@@ -191,8 +234,9 @@ TEST(CudaNorm, AddsAndNorms) {
                     std::vector<float> out(to_index(2 * d), kNan);
                     run_on_host(
                         AddNorm{x.data(), n_added > 0 ? y.data() : nullptr, n_added > 1 ? z.data() : nullptr,
-                                has_gain ? gain.data() : nullptr, centres ? bias.data() : nullptr, out.data(),
-                                1e-5f, d, centres ? 1 : 0},
+                                NormRule{has_gain ? gain.data() : nullptr, centres ? bias.data() : nullptr,
+                                         1e-5f, centres ? 1 : 0},
+                                out.data(), d},
                         {2}, 64);
                     for (int lane = 0; lane < 2; ++lane) {
                         double mean = 0, square = 0;
@@ -468,8 +512,9 @@ TEST(CudaKernelOrder, DoesNotMatter) {
     std::vector<float> first;
     for (const unsigned shuffle : {0u, 1u, 5u, 77u}) {
         std::vector<float> x = normal(100, 1), gain(100, 1.0f), out(100);
-        run_on_host(AddNorm{x.data(), nullptr, nullptr, gain.data(), nullptr, out.data(), 1e-5f, 100, 1}, {1},
-                    64, shuffle);
+        run_on_host(
+            AddNorm{x.data(), nullptr, nullptr, NormRule{gain.data(), nullptr, 1e-5f, 1}, out.data(), 100},
+            {1}, 64, shuffle);
         if (first.empty()) first = out;
         EXPECT_EQ(out, first);
     }

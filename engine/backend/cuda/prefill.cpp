@@ -256,9 +256,11 @@ void Prefill<T>::add_norm_from(std::int64_t first, int n, const float* y, const 
     const ModelConfig& c = model_.config();
     const std::int64_t at_row = first * c.d_model;
     const auto from = [&](const float* rows) { return rows != nullptr ? rows + at_row : nullptr; };
-    executor_->launch(AddNorm{x_.data() + at_row, from(y), from(z), norm.gain.data(), norm.bias.data(), out,
-                              c.norm_eps, c.d_model, c.norm == NormKind::layer ? 1 : 0},
-                      {n}, kThreads);
+    executor_->launch(
+        AddNorm{x_.data() + at_row, from(y), from(z),
+                NormRule{norm.gain.data(), norm.bias.data(), c.norm_eps, c.norm == NormKind::layer ? 1 : 0},
+                out, c.d_model},
+        {n}, kThreads);
 }
 
 /// Computes q, k and v of all tokens, finishes their heads, and stores K and V head by head.

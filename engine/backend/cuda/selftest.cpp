@@ -129,9 +129,11 @@ void plain_layers(Side& side) {
     const Buffer<float> x = side.up(normal(lanes * d, 1)), y = side.up(normal(lanes * d, 2)),
                         z = side.up(normal(lanes * d, 4)), gain = side.up(normal(d, 3)),
                         bias = side.up(normal(d, 5)), out = side.floats(lanes * d);
-    const AddNorm rms{x.data(), y.data(), nullptr, gain.data(), nullptr, out.data(), 1e-5f, d, 0},
-        centred{x.data(), y.data(), z.data(), gain.data(), bias.data(), out.data(), 1e-5f, d, 1},
-        none{x.data(), nullptr, z.data(), nullptr, nullptr, out.data(), 1e-5f, d, 1};
+    const NormRule of_rms{gain.data(), nullptr, 1e-5f, 0}, of_layer{gain.data(), bias.data(), 1e-5f, 1},
+        nothing{nullptr, nullptr, 1e-5f, 1};
+    const AddNorm rms{x.data(), y.data(), nullptr, of_rms, out.data(), d},
+        centred{x.data(), y.data(), z.data(), of_layer, out.data(), d},
+        none{x.data(), nullptr, z.data(), nothing, out.data(), d};
     for (const AddNorm& norm : {rms, centred, none}) {
         side.executor->launch(norm, {lanes}, 256);
         side.note(norm, kSumTolerance, out);
@@ -169,6 +171,42 @@ void matrix_vector(Side& side, int cols = 520, int n_lanes = kBatch) {
     kernel.n_lanes = n_lanes;
     side.executor->launch(kernel, {MatrixVector<T, kBatch>::blocks(offset, 256)}, 256);
     side.note(kernel, kProductTolerance, y);  // the device rounds products and sums together
+}
+
+/// Two products as a layer launches them: gate and up with a norm before and an activation after, and a
+/// product that is added to what is there.
+template <class T, int kBatch>
+void fused_products(Side& side, const Elements<T>& gate, const Elements<T>& up, int cols,
+                    int n_lanes = kBatch) {
+    const int rows = 13;
+    const Buffer<float> x = side.up(normal(n_lanes * cols, 7)), y = side.up(normal(kBatch * rows, 14)),
+                        gain = side.up(normal(cols, 15)), offset = side.up(normal(cols, 16)),
+                        bias = side.up(normal(rows, 17));
+    MatrixVector<T, kBatch> kernel{};
+    kernel.product[0] = {gate, bias.data(), y.data(), rows, rows};
+    kernel.product[1] = {up, bias.data(), nullptr, rows, rows};
+    kernel.x = x.data();
+    kernel.n_products = 2;
+    kernel.cols = cols;
+    kernel.n_lanes = n_lanes;
+    kernel.use = {{gain.data(), offset.data(), 1e-5f, 1}, 0, 1, 1, ActivationKind::silu};
+    side.executor->launch(kernel, {MatrixVector<T, kBatch>::blocks(rows, 256)}, 256);
+    side.note(kernel, kProductTolerance, y);
+    kernel.n_products = 1;
+    kernel.use = {{gain.data(), nullptr, 1e-5f, 0}, 1, 0, 0, ActivationKind::silu};
+    side.executor->launch(kernel, {MatrixVector<T, kBatch>::blocks(rows, 256)}, 256);
+    side.note(kernel, kProductTolerance, y);
+}
+
+template <class T>
+void fused_products(Side& side) {
+    const int cols = 1336;
+    const Buffer<T> gate = side.up(stored<T>(normal(13 * cols, 1))),
+                    up = side.up(stored<T>(normal(13 * cols, 2)));
+    fused_products<T, 1>(side, {gate.data()}, {up.data()}, cols);
+    fused_products<T, 2>(side, {gate.data()}, {up.data()}, cols);
+    fused_products<T, 4>(side, {gate.data()}, {up.data()}, cols, 3);
+    fused_products<T, 8>(side, {gate.data()}, {up.data()}, cols, 5);
 }
 
 /// A product of weights as a step computes it, in their type.
@@ -229,6 +267,7 @@ void weights(Side& side) {
     matrix_vector<T, 1>(side, 11008);  // several reads under way
     matrix_vector<T, 4>(side, 4104, 3);
     matrix_vector<T, 8>(side, 1032, 5);
+    fused_products<T>(side);
 }
 
 /// Blocks of random bytes whose factors are small numbers.
@@ -305,6 +344,14 @@ void stored_weights(Side& side) {
         stored_vector<2>(side, type, DType::q8_0, static_cast<int>(5 * block_elements(type)));
     stored_vector<4>(side, DType::q4_k, DType::q6_k, 17 * 256, 3);
     stored_vector<8>(side, DType::q5_0, DType::q4_1, 37 * 32, 5);
+    const int cols = 5 * 256;
+    const Buffer<std::uint8_t> gate = side.up(random_blocks(DType::q4_k, 13 * cols, 1)),
+                               up = side.up(random_blocks(DType::q6_k, 13 * cols, 2));
+    const Elements<Stored> of_gate{gate.data(), DType::q4_k}, of_up{up.data(), DType::q6_k};
+    fused_products<Stored, 1>(side, of_gate, of_up, cols);
+    fused_products<Stored, 2>(side, of_gate, of_up, cols);
+    fused_products<Stored, 4>(side, of_gate, of_up, cols);
+    fused_products<Stored, 8>(side, of_gate, of_up, cols);
 }
 
 /// A layer of two KV heads with two readers each, one lane, filled with noise.

@@ -314,30 +314,31 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
 template <class T>
 template <class V, int kBatch>
 void CudaBackend<T>::launch_products(std::span<const MatrixView<T>> w, const float* x,
-                                     std::span<float* const> y, int first, int n_lanes) {
+                                     std::span<float* const> y, int first, int n_lanes,
+                                     const ProductUse& use) {
     std::array<float*, 3> to{};
     int rows = 0;
     for (std::size_t i = 0; i < w.size(); ++i) {
-        to[i] = y[i] + std::int64_t{first} * w[i].rows;
-        rows += w[i].rows;
+        if (i < y.size()) to[i] = y[i] + std::int64_t{first} * w[i].rows;
+        if (i < y.size()) rows += w[i].rows;
     }
-    executor_->launch(
-        products_of<V, kBatch>(w, x + std::int64_t{first} * w[0].cols, std::span<float* const>(to), n_lanes),
-        {MatrixVector<V, kBatch>::blocks(rows, kThreads)}, kThreads);
+    executor_->launch(products_of<V, kBatch>(w, x + std::int64_t{first} * w[0].cols,
+                                             std::span<float* const>(to), n_lanes, use),
+                      {MatrixVector<V, kBatch>::blocks(rows, kThreads)}, kThreads);
 }
 
 /// w has up to three matrices; those that the model lacks come last.
 template <class T>
 void CudaBackend<T>::multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
-                              int n_batch) {
+                              int n_batch, const ProductUse& use) {
     while (w.back().rows == 0) w = w.first(w.size() - 1);
     if (takes_cublas(n_batch)) return multiply_by_cublas(w, x, y, n_batch);
     const bool plain = are_plain(w);
     const auto launch = [&]<int kBatch>(int first, int n) {
         if (plain)
-            launch_products<T, kBatch>(w, x, y, first, n);
+            launch_products<T, kBatch>(w, x, y, first, n, use);
         else
-            launch_products<Stored, kBatch>(w, x, y, first, n);
+            launch_products<Stored, kBatch>(w, x, y, first, n, use);
     };
     // A lane's sums have one order, whatever the batch. Up to 8 lanes read the weights once.
     for (int first = 0; first < n_batch; first += 8) {
@@ -376,10 +377,24 @@ void CudaBackend<T>::multiply_by_cublas(std::span<const MatrixView<T>> w, const 
 template <class T>
 void CudaBackend<T>::add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm,
                               float* out, int n) {
+    executor_->launch(AddNorm{scratch_.x.data(), y, z, rule_of(norm), out, model_->config().d_model}, {n},
+                      kThreads);
+}
+
+template <class T>
+NormRule CudaBackend<T>::rule_of(const typename DeviceModel<T>::Norm& norm) const {
     const ModelConfig& c = model_->config();
-    executor_->launch(AddNorm{scratch_.x.data(), y, z, norm.gain.data(), norm.bias.data(), out, c.norm_eps,
-                              c.d_model, c.norm == NormKind::layer ? 1 : 0},
-                      {n}, kThreads);
+    return {norm.gain.data(), norm.bias.data(), c.norm_eps, c.norm == NormKind::layer ? 1 : 0};
+}
+
+template <class T>
+typename CudaBackend<T>::Input CudaBackend<T>::normed_input(const typename DeviceModel<T>::Norm& norm,
+                                                            int n) {
+    // Each row of a product norms its inputs anew. That is cheap beside its weights for few lanes alone.
+    constexpr int kNormedApart = 3;
+    if (n < kNormedApart) return {scratch_.x.data(), rule_of(norm)};
+    add_norm(nullptr, nullptr, norm, scratch_.normed.data(), n);
+    return {scratch_.normed.data(), {}};
 }
 
 /// Does the same with the outputs that earlier layers left to add (`any`: there are some).
@@ -419,14 +434,16 @@ void CudaBackend<T>::launch_all(const Plan& plan) {
                               {group.of->model->layout().n_kv_heads(), group.n}, 32);
         });
     embed(n);
-    for (int layer = 0; layer < c.n_layers; ++layer) launch_layer(plan, layer);
-    add_pending_norm(true, weights_.final_norm, n);
-    const float* last = s.normed.data();
+    for (int layer = 0; layer < c.n_layers; ++layer)
+        fuses(n) ? launch_fused_layer(plan, layer) : launch_layer(plan, layer);
+    if (!fuses(n)) add_pending_norm(true, weights_.final_norm, n);
+    Input last = fuses(n) ? normed_input(weights_.final_norm, n) : Input{s.normed.data(), {}};
     if (weights_.project_out.rows > 0) {
-        multiply(std::array{weights_.project_out.view()}, last, std::array{s.embedded.data()}, n);
-        last = s.embedded.data();
+        multiply(std::array{weights_.project_out.view()}, last.x, std::array{s.embedded.data()}, n,
+                 {.norm = last.norm});
+        last = {s.embedded.data(), {}};
     }
-    multiply(std::array{weights_.output()}, last, std::array{s.logits.data()}, n);
+    multiply(std::array{weights_.output()}, last.x, std::array{s.logits.data()}, n, {.norm = last.norm});
     for (const Group& group : plan.groups) {
         const int n_kv_heads = group.of->model->layout().n_kv_heads();
         const std::int64_t unit_at = std::int64_t{group.first} * plan.max_units,
@@ -457,70 +474,110 @@ void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
     const auto& w = weights_.layers[to_index(layer)];
     float* input = c.post_norm ? s.x.data() : s.normed.data();
     if (!c.post_norm) add_pending_norm(layer > 0, w.attention_norm, n);
-    project(plan, layer, input);
+    project(plan, layer, {input, {}});
     attend(plan, layer);
     multiply(std::array{w.o.view()}, s.attended.data(), std::array{s.projected.data()}, n);
     if (c.post_norm)
         add_norm(s.projected.data(), nullptr, w.attention_norm, s.x.data(), n);
     else if (!c.shared_norm)
         add_norm(c.parallel ? nullptr : s.projected.data(), nullptr, w.mlp_norm, s.normed.data(), n);
-    feed_forward(plan, layer, input);
+    fill_hidden(plan, layer, {input, {}}, false);
+    const bool gated = w.gate.rows > 0;
+    executor_->launch(activation_of(c, hidden_of(layer), gated ? s.up.data() : nullptr, plan.hidden_size),
+                      {blocks_for(plan.hidden_size)}, kThreads);
+    add_hidden(plan, layer, s.fed.data(), false);
     if (c.post_norm) add_norm(s.fed.data(), nullptr, w.mlp_norm, s.x.data(), n);
+}
+
+/// Does the same in fewer launches, with the same bits. Where both halves read the same stream, the second
+/// half's hidden values are computed before the first adds to it.
+template <class T>
+void CudaBackend<T>::launch_fused_layer(const Plan& plan, int layer) {
+    const ModelConfig& c = model_->config();
+    const int n = static_cast<int>(plan.lanes.size());
+    const auto& w = weights_.layers[to_index(layer)];
+    const bool late = adds_late(c);
+    const Input input = normed_input(w.attention_norm, n);
+    project(plan, layer, input);
+    if (late) fill_hidden(plan, layer, c.shared_norm ? input : normed_input(w.mlp_norm, n), true);
+    attend(plan, layer);
+    multiply(std::array{w.o.view()}, scratch_.attended.data(), std::array{scratch_.x.data()}, n, {.adds = 1});
+    if (!late) fill_hidden(plan, layer, normed_input(w.mlp_norm, n), true);
+    add_hidden(plan, layer, scratch_.x.data(), true);
 }
 
 /// Computes q once for all lanes, and k and v of each group that owns them in this layer; in one launch with
 /// q where there is one group.
 template <class T>
-void CudaBackend<T>::project(const Plan& plan, int layer, const float* input) {
+void CudaBackend<T>::project(const Plan& plan, int layer, const Input& input) {
     const ModelConfig& c = model_->config();
     Scratch& s = scratch_;
     const auto& w = weights_.layers[to_index(layer)];
     const bool alone = plan.groups.size() == 1;
     if (!alone)
-        multiply(std::array{w.q.view()}, input, std::array{s.q.data()}, static_cast<int>(plan.lanes.size()));
+        multiply(std::array{w.q.view()}, input.x, std::array{s.q.data()}, static_cast<int>(plan.lanes.size()),
+                 {.norm = input.norm});
     for (const Group& group : plan.groups) {
         const auto& own = group.of->weights.layers[to_index(layer)];
         float *k = s.k.data() + group.kv_at, *v = s.v.data() + group.kv_at;
-        const float* x = input + std::int64_t{group.first} * c.d_model;
+        const float* x = input.x + std::int64_t{group.first} * c.d_model;
         if (alone)
             multiply(std::array{own.q.view(), own.k.view(), own.v.view()}, x, std::array{s.q.data(), k, v},
-                     group.n);
+                     group.n, {.norm = input.norm});
         else if (own.k.rows > 0)
-            multiply(std::array{own.k.view(), own.v.view()}, x, std::array{k, v}, group.n);
+            multiply(std::array{own.k.view(), own.v.view()}, x, std::array{k, v}, group.n,
+                     {.norm = input.norm});
     }
 }
 
-/// Runs once for groups that share their weights; they are neighbours.
 template <class T>
-void CudaBackend<T>::feed_forward(const Plan& plan, int layer, const float* input) {
+float* CudaBackend<T>::hidden_of(int layer) const {
+    return weights_.layers[to_index(layer)].gate.rows > 0 ? scratch_.gate.data() : scratch_.up.data();
+}
+
+/// Calls visit(weights, first group, lanes) once for groups that share their weights; they are neighbours.
+template <class T>
+template <class Visit>
+void CudaBackend<T>::for_runs(const Plan& plan, int layer, Visit visit) {
+    for (std::size_t i = 0; i < plan.groups.size();) {
+        const Group& first = plan.groups[i];
+        const auto& w = first.of->weights.layers[to_index(layer)];
+        int n = 0;
+        while (i < plan.groups.size() &&
+               plan.groups[i].of->weights.layers[to_index(layer)].up.data.data() == w.up.data.data())
+            n += plan.groups[i++].n;
+        visit(w, first, n);
+    }
+}
+
+/// Computes gate and up; fused: with the activation.
+template <class T>
+void CudaBackend<T>::fill_hidden(const Plan& plan, int layer, const Input& input, bool fused) {
     const ModelConfig& c = model_->config();
-    Scratch& s = scratch_;
     const bool gated = weights_.layers[to_index(layer)].gate.rows > 0;
-    float* hidden = gated ? s.gate.data() : s.up.data();
-    const auto for_runs = [&](auto visit) {
-        for (std::size_t i = 0; i < plan.groups.size();) {
-            const Group& first = plan.groups[i];
-            const auto& w = first.of->weights.layers[to_index(layer)];
-            int n = 0;
-            while (i < plan.groups.size() &&
-                   plan.groups[i].of->weights.layers[to_index(layer)].up.data.data() == w.up.data.data())
-                n += plan.groups[i++].n;
-            visit(w, first, n);
-        }
-    };
-    for_runs([&](const auto& w, const Group& first, int n) {
-        const float* x = input + std::int64_t{first.first} * c.d_model;
-        float *gate = s.gate.data() + first.hidden_at, *up = s.up.data() + first.hidden_at;
-        if (gated)
-            multiply(std::array{w.gate.view(), w.up.view()}, x, std::array{gate, up}, n);
+    ProductUse use{.norm = input.norm};
+    if (fused) use.activates = 1;
+    if (fused && gated) use.gated = 1;
+    use.kind = static_cast<ActivationKind>(c.activation);
+    for_runs(plan, layer, [&](const auto& w, const Group& first, int n) {
+        const float* x = input.x + std::int64_t{first.first} * c.d_model;
+        float *gate = scratch_.gate.data() + first.hidden_at, *up = scratch_.up.data() + first.hidden_at;
+        if (!gated)
+            multiply(std::array{w.up.view()}, x, std::array{up}, n, use);
+        else if (fused)
+            multiply(std::array{w.gate.view(), w.up.view()}, x, std::array{gate}, n, use);
         else
-            multiply(std::array{w.up.view()}, x, std::array{up}, n);
+            multiply(std::array{w.gate.view(), w.up.view()}, x, std::array{gate, up}, n, use);
     });
-    executor_->launch(activation_of(c, hidden, gated ? s.up.data() : nullptr, plan.hidden_size),
-                      {blocks_for(plan.hidden_size)}, kThreads);
-    for_runs([&](const auto& w, const Group& first, int n) {
-        multiply(std::array{w.down.view()}, hidden + first.hidden_at,
-                 std::array{s.fed.data() + std::int64_t{first.first} * c.d_model}, n);
+}
+
+/// Writes the product of the hidden values to `to`; fused: adds it.
+template <class T>
+void CudaBackend<T>::add_hidden(const Plan& plan, int layer, float* to, bool fused) {
+    for_runs(plan, layer, [&](const auto& w, const Group& first, int n) {
+        multiply(std::array{w.down.view()}, hidden_of(layer) + first.hidden_at,
+                 std::array{to + std::int64_t{first.first} * model_->config().d_model}, n,
+                 {.adds = fused ? 1 : 0});
     });
 }
 

@@ -36,7 +36,7 @@ class DeviceTurns {
 /// the weights. y[i]: the first lane's.
 template <class V, int kBatch, class T>
 MatrixVector<V, kBatch> products_of(std::span<const MatrixView<T>> w, const float* x,
-                                    std::span<float* const> y, int n_lanes) {
+                                    std::span<float* const> y, int n_lanes, const ProductUse& use = {}) {
     MatrixVector<V, kBatch> kernel{};
     for (std::size_t i = 0; i < w.size(); ++i) {
         auto& product = kernel.product[i];
@@ -52,6 +52,7 @@ MatrixVector<V, kBatch> products_of(std::span<const MatrixView<T>> w, const floa
     kernel.n_products = static_cast<int>(w.size());
     kernel.cols = w[0].cols;
     kernel.n_lanes = n_lanes;
+    kernel.use = use;
     return kernel;
 }
 
@@ -115,6 +116,11 @@ class CudaBackend final : public Backend {
         std::int64_t kv_at = 0;  ///< where their rows of k and v begin: [n, KV heads of a layer * head_dim]
         std::int64_t hidden_at = 0;  ///< the same for gate and up: [n, d_ff]
     };
+    /// What a product reads: rows of the stream, with the norm that it applies, or normed rows.
+    struct Input {
+        const float* x = nullptr;
+        NormRule norm{};
+    };
     /// Everything that the host computes before a step.
     struct Plan {
         std::vector<LaneStep> lanes;  ///< sorted so that the lanes of one model are consecutive
@@ -148,13 +154,12 @@ class CudaBackend final : public Backend {
     void launch_all(const Plan& plan);
     void embed(int n);
     void launch_layer(const Plan& plan, int layer);
-    void project(const Plan& plan, int layer, const float* input);
+    void project(const Plan& plan, int layer, const Input& input);
     void attend(const Plan& plan, int layer);
     template <class K>
     void attend_group(const Plan& plan, const Group& group, int layer);
     void keep_for_shadow(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
                          std::size_t size);
-    void feed_forward(const Plan& plan, int layer, const float* input);
     void add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm, float* out,
                   int n);
     void add_pending_norm(bool any, const typename DeviceModel<T>::Norm& norm, int n);
@@ -162,9 +167,22 @@ class CudaBackend final : public Backend {
     /// V: T, or Stored where the matrices have types of their own.
     template <class V, int kBatch>
     void launch_products(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
-                         int first, int n_lanes);
-    /// y[b] = W x[b] + bias for up to three matrices with the same input
-    void multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y, int n_batch);
+                         int first, int n_lanes, const ProductUse& use);
+    /// y[b] = W x[b] + bias for up to three matrices with the same input; where cuBLAS multiplies, without
+    /// any use.
+    void multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y, int n_batch,
+                  const ProductUse& use = {});
+    /// Returns the norm of x; from kNormedApart lanes on, a launch computes it.
+    Input normed_input(const typename DeviceModel<T>::Norm& norm, int n);
+    NormRule rule_of(const typename DeviceModel<T>::Norm& norm) const;
+    /// True where products add to the stream and apply activations themselves.
+    bool fuses(int n) const { return !takes_cublas(n) && !model_->config().post_norm; }
+    void launch_fused_layer(const Plan& plan, int layer);
+    void fill_hidden(const Plan& plan, int layer, const Input& input, bool fused);
+    void add_hidden(const Plan& plan, int layer, float* to, bool fused);
+    float* hidden_of(int layer) const;
+    template <class Visit>
+    static void for_runs(const Plan& plan, int layer, Visit visit);
     void multiply_by_cublas(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
                             int n_batch);
     /// True where cuBLAS multiplies; it has no products with quantised matrices.

@@ -62,29 +62,58 @@ struct AddPositions {
     }
 };
 
-/// x <- x + y + z, where given; out = norm(x), in float; block (lane)
+/// Sums over the threads of a block, in one order: each sums its own share, kGroups threads sum those, and
+/// whoever needs it the rest.
+struct BlockSum {
+    static constexpr int kGroups = 32;
+
+    KH_FN static void sum_groups(float* partial, const Block& block) {
+        if (block.thread >= kGroups) return;
+        float sum = partial[block.thread];
+        for (int i = block.thread + kGroups; i < block.n_threads; i += kGroups) sum = add(sum, partial[i]);
+        partial[block.thread] = sum;
+    }
+    KH_FN static float total(const float* partial, const Block& block) {
+        float sum = 0;
+        for (int i = 0; i < kGroups && i < block.n_threads; ++i) sum = add(sum, partial[i]);
+        return sum;
+    }
+};
+
+/// A norm of rows [d]:
 ///     RMSNorm      x / sqrt(mean(x^2) + eps) * gain
 ///     LayerNorm    (x - mean) / sqrt(variance + eps) * gain + bias
 ///     no gain      x itself
+struct NormRule {
+    const float* gain;  ///< [d] or null
+    const float* bias;  ///< [d] or null
+    float eps;
+    std::int32_t centres;  ///< 1: LayerNorm, subtracts the mean
+
+    KH_FN float mean_of(float sum, int d) const { return centres != 0 ? sum / static_cast<float>(d) : 0.0f; }
+    KH_FN float scale_of(float squares, int d) const {
+        return 1.0f / sqrtf(add(squares / static_cast<float>(d), eps));
+    }
+    KH_FN static float applied(float x, float mean, float scale, float of_gain) {
+        return mul(mul(add(x, -mean), scale), of_gain);
+    }
+};
+
+/// x <- x + y + z, where given; out = norm(x), in float; block (lane)
 struct AddNorm {
     static constexpr int kPhases = 5;
-    static constexpr int kGroups = 32;  ///< threads that sum a first share
     struct Shared {
         float sum[kMaxThreads], squares[kMaxThreads];
     };
     struct Local {
         float mean;
     };
-    float* x;           ///< [lanes, d]
-    const float* y;     ///< [lanes, d] or null
-    const float* z;     ///< [lanes, d] or null
-    const float* gain;  ///< [d] or null
-    const float* bias;  ///< [d] or null
-    float* out;         ///< [lanes, d]; may be x
-    float eps;
-    std::int32_t d;
-    std::int32_t centres;  ///< 1: LayerNorm, subtracts the mean
-    std::int32_t unused = 0;
+    float* x;        ///< [lanes, d]
+    const float* y;  ///< [lanes, d] or null
+    const float* z;  ///< [lanes, d] or null
+    NormRule norm;
+    float* out;  ///< [lanes, d]; may be x
+    std::int32_t d, unused = 0;
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
         const std::int64_t at = static_cast<std::int64_t>(block.x) * d;
@@ -99,9 +128,9 @@ struct AddNorm {
             }
             shared.sum[block.thread] = sum;
         } else if (p == 1) {
-            sum_groups(shared.sum, block);
+            BlockSum::sum_groups(shared.sum, block);
         } else if (p == 2) {
-            local.mean = centres != 0 ? total(shared.sum, block) / static_cast<float>(d) : 0.0f;
+            local.mean = norm.mean_of(BlockSum::total(shared.sum, block), d);
             float squares = 0;
             for (int i = block.thread; i < d; i += block.n_threads) {
                 const float value = add(x[at + i], -local.mean);
@@ -109,28 +138,16 @@ struct AddNorm {
             }
             shared.squares[block.thread] = squares;
         } else if (p == 3) {
-            sum_groups(shared.squares, block);
+            BlockSum::sum_groups(shared.squares, block);
         } else {
-            const float scale = 1.0f / sqrtf(add(total(shared.squares, block) / static_cast<float>(d), eps));
+            const float scale = norm.scale_of(BlockSum::total(shared.squares, block), d);
             for (int i = block.thread; i < d; i += block.n_threads) {
                 float value = x[at + i];
-                if (gain != nullptr) value = mul(mul(add(value, -local.mean), scale), gain[i]);
-                if (gain != nullptr && bias != nullptr) value = add(value, bias[i]);
+                if (norm.gain != nullptr) value = NormRule::applied(value, local.mean, scale, norm.gain[i]);
+                if (norm.gain != nullptr && norm.bias != nullptr) value = add(value, norm.bias[i]);
                 out[at + i] = value;
             }
         }
-    }
-
-    KH_FN static void sum_groups(float* partial, const Block& block) {
-        if (block.thread >= kGroups) return;
-        float sum = partial[block.thread];
-        for (int i = block.thread + kGroups; i < block.n_threads; i += kGroups) sum = add(sum, partial[i]);
-        partial[block.thread] = sum;
-    }
-    KH_FN static float total(const float* partial, const Block& block) {
-        float sum = 0;
-        for (int i = 0; i < kGroups && i < block.n_threads; ++i) sum = add(sum, partial[i]);
-        return sum;
     }
 };
 
@@ -226,6 +243,24 @@ struct MakeWeight {
     }
 };
 
+enum class ActivationKind : std::int32_t { silu, gelu, gelu_tanh, relu };  ///< in the order of Activation
+
+KH_FN float activated(ActivationKind kind, float v) {
+    switch (kind) {
+        case ActivationKind::silu:
+            return v / add(1.0f, expf(-v));
+        case ActivationKind::gelu:
+            return mul(mul(0.5f, v), add(1.0f, erff(mul(v, 0.70710678f))));
+        case ActivationKind::gelu_tanh: {
+            const float cubic = add(v, mul(mul(0.044715f, mul(v, v)), v));
+            return mul(mul(0.5f, v), add(1.0f, tanhf(mul(0.79788456f, cubic))));
+        }
+        case ActivationKind::relu:
+            break;
+    }
+    return v > 0.0f ? v : 0.0f;
+}
+
 /// One of the products that a launch computes together, such as q, k and v.
 template <class T>
 struct Product {
@@ -236,56 +271,114 @@ struct Product {
     std::int32_t y_stride;
 };
 
+/// What a launch of products does besides, each with the bits of a launch of its own.
+struct ProductUse {
+    NormRule norm{};             ///< x is normed as it is read; without a gain it is not
+    std::int32_t adds = 0;       ///< 1: y += the product, instead of y =
+    std::int32_t activates = 0;  ///< 1: y = act(product)
+    std::int32_t gated =
+        0;  ///< 1, with activates: the second product has the same rows; y = act(first) * second
+    ActivationKind kind = ActivationKind::silu;
+};
+
 /// y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], for up to three matrices with the same input. 32 threads
 /// share a row, so that a warp reads 512 neighbouring bytes at once; one read serves up to kBatch lanes. Each
 /// thread has kInFlight reads of weights under way before it uses the first. Where T is Stored, the matrices
-/// may differ in type, and quantised ones are widened in registers. Grid:
-/// x = ceil(all rows / (n_threads / 32)).
+/// may differ in type, and quantised ones are widened in registers. Each block computes a norm's mean and
+/// scale itself, in the order of AddNorm with as many threads. Grid: x = ceil(all rows / (n_threads / 32)).
 template <class T, int kBatch>
 struct MatrixVector {
-    static constexpr int kPhases = 2;
+    static constexpr int kPhases = 6;
     static constexpr int kThreadsPerRow = 32;
     static constexpr int kInFlight = 4;
     struct Shared {
-        float partial[kBatch][kMaxThreads];
+        float sum[kBatch][kMaxThreads], squares[kBatch][kMaxThreads];  // of the norm
+        float partial[kBatch][kMaxThreads], gated[kBatch][kMaxThreads];
     };
-    using Local = NoLocal;
+    struct Local {
+        float mean[kBatch], scale[kBatch];
+    };
     Product<T> product[3];
     const float* x;  ///< [n_lanes, cols]
     std::int32_t n_products, cols;
     std::int32_t n_lanes = kBatch;  ///< at most kBatch
     std::int32_t unused = 0;
+    ProductUse use;
 
     static int blocks(int rows, int n_threads) {
         const int per_block = n_threads / kThreadsPerRow;
         return (rows + per_block - 1) / per_block;
     }
 
-    KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
+    KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
+        if (p < 4) return measure(p, block, shared, local);
+        if (p == 4 && use.norm.gain != nullptr)
+            for (int b = 0; b < kBatch && b < n_lanes; ++b)
+                local.scale[b] = use.norm.scale_of(BlockSum::total(shared.squares[b], block), cols);
         const int in_block = block.thread / kThreadsPerRow, part = block.thread % kThreadsPerRow;
         int row = block.x * (block.n_threads / kThreadsPerRow) + in_block, which = 0;
-        while (which < n_products && row >= product[which].rows) row -= product[which++].rows;
-        if (which == n_products) return;
-        const Product<T>& w = product[which];
-        if (p == 0) {
-            float sum[kBatch];
-            for (int b = 0; b < kBatch; ++b) sum[b] = 0;
-            with_packs(w.w, [&](const auto& packs) { add_row(packs, row, part, sum); });
-            for (int b = 0; b < kBatch; ++b) shared.partial[b][block.thread] = sum[b];
+        const int n = use.gated != 0 ? 1 : n_products;
+        while (which < n && row >= product[which].rows) row -= product[which++].rows;
+        if (which == n) return;
+        if (p == 4) {
+            add_product(product[which], row, part, local, shared.partial, block.thread);
+            if (use.gated != 0) add_product(product[1], row, part, local, shared.gated, block.thread);
             return;
         }
-        // The row's first threads each sum one lane.
+        // The row's first threads each finish one lane.
         for (int b = part; b < n_lanes; b += kThreadsPerRow) {
-            float sum = 0;
-            for (int i = 0; i < kThreadsPerRow; ++i)
-                sum = add(sum, shared.partial[b][in_block * kThreadsPerRow + i]);
-            if (w.bias != nullptr) sum = add(sum, w.bias[row]);
-            w.y[static_cast<std::int64_t>(b) * w.y_stride + row] = sum;
+            float sum = total(shared.partial[b], in_block, product[which], row);
+            if (use.activates != 0) sum = activated(use.kind, sum);
+            if (use.gated != 0) sum = mul(sum, total(shared.gated[b], in_block, product[1], row));
+            float& y = product[which].y[static_cast<std::int64_t>(b) * product[which].y_stride + row];
+            y = use.adds != 0 ? add(y, sum) : sum;
         }
     }
 
+    /// Computes the mean and the sum of squares of each lane's x, where there is a norm.
+    KH_FN void measure(int p, const Block& block, Shared& shared, Local& local) const {
+        if (use.norm.gain == nullptr) return;
+        for (int b = 0; b < kBatch && b < n_lanes; ++b) {
+            const float* lane = x + static_cast<std::int64_t>(b) * cols;
+            if (p == 0 && use.norm.centres != 0) {
+                float sum = 0;
+                for (int i = block.thread; i < cols; i += block.n_threads) sum = add(sum, lane[i]);
+                shared.sum[b][block.thread] = sum;
+            } else if (p == 1 && use.norm.centres != 0) {
+                BlockSum::sum_groups(shared.sum[b], block);
+            } else if (p == 2) {
+                local.mean[b] = use.norm.centres != 0
+                                    ? use.norm.mean_of(BlockSum::total(shared.sum[b], block), cols)
+                                    : 0.0f;
+                float squares = 0;
+                for (int i = block.thread; i < cols; i += block.n_threads) {
+                    const float value = add(lane[i], -local.mean[b]);
+                    squares = add(squares, mul(value, value));
+                }
+                shared.squares[b][block.thread] = squares;
+            } else if (p == 3) {
+                BlockSum::sum_groups(shared.squares[b], block);
+            }
+        }
+    }
+
+    KH_FN void add_product(const Product<T>& of, int row, int part, const Local& local,
+                           float (&partial)[kBatch][kMaxThreads], int thread) const {
+        float sum[kBatch];
+        for (int b = 0; b < kBatch; ++b) sum[b] = 0;
+        with_packs(of.w, [&](const auto& packs) { add_row(packs, row, part, local, sum); });
+        for (int b = 0; b < kBatch; ++b) partial[b][thread] = sum[b];
+    }
+
+    KH_FN static float total(const float* partial, int in_block, const Product<T>& of, int row) {
+        float sum = 0;
+        for (int i = 0; i < kThreadsPerRow; ++i) sum = add(sum, partial[in_block * kThreadsPerRow + i]);
+        return of.bias != nullptr ? add(sum, of.bias[row]) : sum;
+    }
+
     template <class Packs>
-    KH_FN void add_row(const Packs& packs, int row, int part, float (&sum)[kBatch]) const {
+    KH_FN void add_row(const Packs& packs, int row, int part, const Local& local,
+                       float (&sum)[kBatch]) const {
         const int n_packs = cols / 8;
         const std::int64_t at = static_cast<std::int64_t>(row) * n_packs;
         int i = part;
@@ -299,13 +392,14 @@ struct MatrixVector {
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-            for (int k = 0; k < kInFlight; ++k) add_pack<Packs>(pack[k], i + k * kThreadsPerRow, sum);
+            for (int k = 0; k < kInFlight; ++k) add_pack<Packs>(pack[k], i + k * kThreadsPerRow, local, sum);
         }
-        for (; i < n_packs; i += kThreadsPerRow) add_pack<Packs>(packs.load(at + i), i, sum);
+        for (; i < n_packs; i += kThreadsPerRow) add_pack<Packs>(packs.load(at + i), i, local, sum);
     }
 
     template <class Packs>
-    KH_FN void add_pack(const typename Packs::Loaded& pack, int i, float (&sum)[kBatch]) const {
+    KH_FN void add_pack(const typename Packs::Loaded& pack, int i, const Local& local,
+                        float (&sum)[kBatch]) const {
         float wide[8];
         Packs::widen_pack(pack, wide);
 #ifdef __CUDA_ARCH__
@@ -313,14 +407,21 @@ struct MatrixVector {
 #endif
         for (int b = 0; b < kBatch; ++b) {
             if (b >= n_lanes) break;
-            const Pack<float> column =
+            Pack<float> column =
                 reinterpret_cast<const Pack<float>*>(x + static_cast<std::int64_t>(b) * cols)[i];
+            if (use.norm.gain != nullptr) norm_pack(column, i, local.mean[b], local.scale[b]);
             for (int j = 0; j < 8; ++j) sum[b] = fused(wide[j], column.x[j], sum[b]);
         }
     }
-};
 
-enum class ActivationKind : std::int32_t { silu, gelu, gelu_tanh, relu };  ///< in the order of Activation
+    KH_FN void norm_pack(Pack<float>& column, int i, float mean, float scale) const {
+        const Pack<float> gain = reinterpret_cast<const Pack<float>*>(use.norm.gain)[i];
+        for (int j = 0; j < 8; ++j) column.x[j] = NormRule::applied(column.x[j], mean, scale, gain.x[j]);
+        if (use.norm.bias == nullptr) return;
+        const Pack<float> bias = reinterpret_cast<const Pack<float>*>(use.norm.bias)[i];
+        for (int j = 0; j < 8; ++j) column.x[j] = add(column.x[j], bias.x[j]);
+    }
+};
 
 /// x <- act(x), or act(x) * up where up is not null; see activate() in backend/common/kernels.h.
 /// Grid x covers n.
@@ -337,24 +438,8 @@ struct Activate {
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const std::int64_t i = static_cast<std::int64_t>(block.x) * block.n_threads + block.thread;
         if (i >= n) return;
-        const float value = activated(x[i]);
+        const float value = activated(kind, x[i]);
         x[i] = up != nullptr ? mul(value, up[i]) : value;
-    }
-
-    KH_FN float activated(float v) const {
-        switch (kind) {
-            case ActivationKind::silu:
-                return v / add(1.0f, expf(-v));
-            case ActivationKind::gelu:
-                return mul(mul(0.5f, v), add(1.0f, erff(mul(v, 0.70710678f))));
-            case ActivationKind::gelu_tanh: {
-                const float cubic = add(v, mul(mul(0.044715f, mul(v, v)), v));
-                return mul(mul(0.5f, v), add(1.0f, tanhf(mul(0.79788456f, cubic))));
-            }
-            case ActivationKind::relu:
-                break;
-        }
-        return v > 0.0f ? v : 0.0f;
     }
 };
 
