@@ -121,9 +121,10 @@ void check_fused_products(bool centres, bool gated, bool adds, int n_lanes) {
     for (std::size_t i = 0; adds && i < to_index(n); ++i) y[i] = add(start[i], y[i]);
     kernel.product[0].y = fused_y.data();
     kernel.product[1].y = nullptr;
-    kernel.x = x.data();
+    constexpr bool kNorms = MatrixVector<T, kBatch>::kNorms;
+    kernel.x = kNorms ? x.data() : normed.data();
     kernel.n_products = gated ? 2 : 1;
-    kernel.use = {norm, adds ? 1 : 0, 1, gated ? 1 : 0, ActivationKind::silu};
+    kernel.use = {kNorms ? norm : NormRule{}, adds ? 1 : 0, 1, gated ? 1 : 0, ActivationKind::silu};
     run_on_host(kernel, {kernel.blocks(rows, kThreads)}, kThreads);
     for (std::size_t i = 0; i < y.size(); ++i)
         ASSERT_EQ(fused_y[i], i < to_index(n) ? y[i] : start[i]) << "at " << i;
@@ -134,7 +135,7 @@ TYPED_TEST(CudaKernels, FusedProductsHaveTheBitsOfSingleLaunches) {
         for (const bool gated : {false, true}) {
             check_fused_products<TypeParam, 1>(centres, gated, gated, 1);
             check_fused_products<TypeParam, 2>(centres, gated, !gated, 2);
-            check_fused_products<TypeParam, 4>(centres, gated, true, 3);
+            if (!centres) check_fused_products<TypeParam, 4>(false, gated, true, 3);
         }
 }
 
@@ -342,29 +343,31 @@ struct AttentionCase {
         HeadRule heads_are{};
         heads_are.magnitude = 1;
         heads_are.dims = heads_are.head_dim = head_dim;
-        run_on_host(RotateAppend<T>{q.data(), k.data(), v.data(), turns.data(), &lane, kv_of_head.data(),
-                                    heads_are, 0, n_heads, n_kv},
-                    {n_heads + n_kv, 1}, 32);
-        run_on_host(AttendSplit<T>{q.data(),
-                                   &lane,
-                                   kv_of_head.data(),
-                                   {logits.data(), of_lane},
-                                   {tempered.data(), of_lane},
-                                   {noise.data(), of_lane},
-                                   sums.data(),
-                                   partial.data(),
-                                   0,
-                                   n_heads,
-                                   head_dim,
-                                   1.0f / std::sqrt(float(head_dim)),
-                                   capacity,
-                                   max_splits,
-                                   turns.data(),
-                                   nullptr,
-                                   0,
-                                   head_dim,
-                                   0},
-                    {max_splits, n_heads, 1}, kSplit);
+        AttendSplit<T> attend{};
+        attend.q = q.data();
+        attend.k = k.data();
+        attend.v = v.data();
+        attend.lanes = &lane;
+        attend.kv_of_head = kv_of_head.data();
+        attend.logits = {logits.data(), of_lane};
+        attend.tempered = {tempered.data(), of_lane};
+        attend.noise = {noise.data(), of_lane};
+        attend.sums = sums.data();
+        attend.partial_values = partial.data();
+        attend.n_heads = n_heads;
+        attend.head_dim = head_dim;
+        attend.scale = 1.0f / std::sqrt(float(head_dim));
+        attend.row_stride = capacity;
+        attend.max_splits = max_splits;
+        attend.turns = turns.data();
+        attend.finish = heads_are;
+        attend.n_kv = n_kv;
+        run_on_host(attend, {max_splits, n_heads, 1}, kSplit);
+        for (int h = 0; h < n_heads; ++h)  // check() takes the rotated query
+            for (int i = 0; i < head_dim / 2; ++i) {
+                float &a = q[to_index(h * head_dim + i)], &b = q[to_index(h * head_dim + i + head_dim / 2)];
+                rotate_pair(float(a), float(b), cosine[to_index(i)], sine[to_index(i)], a, b);
+            }
         run_on_host(FinishRow<T>{&lane,
                                  kv_of_head.data(),
                                  {probabilities.data(), of_lane},
@@ -479,6 +482,9 @@ TYPED_TEST(CudaKernels, TheNewTokenIsRotatedIntoItsSlot) {
             EXPECT_NEAR(row.key(g, slot, i), a * c - b * s, 0.02);
             EXPECT_NEAR(row.key(g, slot, i + half), b * c + a * s, 0.02);
         }
+        for (int i = 0; i < row.head_dim; ++i)
+            EXPECT_NEAR(widen(row.values[to_index(g)][to_index(slot * row.head_dim + i)]),
+                        row.v[to_index(g * row.head_dim + i)], 0.02);
     }
 }
 

@@ -67,18 +67,18 @@ class CudaLaunches : public ::testing::Test {
     cuda::LaunchCounts before_;
 };
 
-TEST_F(CudaLaunches, ARowWaitsOnceAndLaunchesSevenKernelsALayer) {
+TEST_F(CudaLaunches, ARowWaitsOnceAndLaunchesSixKernelsALayer) {
     const int n_layers = model_->config().n_layers;
-    // q, k, v with their norm; rotation; attention in two; its output; gate and up with their norm and
+    // q, k, v with their norm; attention in two; its output; gate and up with their norm and
     // activation; the way down. Besides: begin, embedding, output, selection, removal.
     for (const int n_lanes : {1, 2}) {
         decode("full", n_lanes, 4);
-        EXPECT_EQ(launches(), 4 * (7 * n_layers + 5)) << n_lanes;
+        EXPECT_EQ(launches(), 4 * (6 * n_layers + 5)) << n_lanes;
         EXPECT_EQ(executor_->n_waits, 4);
     }
     // Norms apart.
     decode("full", 3, 4);
-    EXPECT_EQ(launches(), 4 * (9 * n_layers + 6));
+    EXPECT_EQ(launches(), 4 * (8 * n_layers + 6));
 }
 
 TEST_F(CudaLaunches, UpToEightLanesReadTheWeightsOnce) {

@@ -62,11 +62,11 @@ using Kernels = KernelList<
     AddPositions<Fp16>, AddPositions<Bf16>, Narrow<Fp16>, Narrow<Bf16>,  //
     Embed<Stored>, AddPositions<Stored>, WidenStored, MatrixVector<Stored, 1>, MatrixVector<Stored, 2>,
     MatrixVector<Stored, 4>, MatrixVector<Stored, 8>, MatrixVector<float, 1>, MatrixVector<float, 2>,
-    MatrixVector<float, 4>, MatrixVector<float, 8>,                                                    //
-    MatrixVector<Fp16, 1>, MatrixVector<Fp16, 2>, MatrixVector<Fp16, 4>, MatrixVector<Fp16, 8>,        //
-    MatrixVector<Bf16, 1>, MatrixVector<Bf16, 2>, MatrixVector<Bf16, 4>, MatrixVector<Bf16, 8>,        //
-    BeginRow<float>, BeginRow<Fp16>, BeginRow<Bf16>, RotateAppend<float>, RotateAppend<Fp16>,          //
-    RotateAppend<Bf16>, AttendSplit<float>, AttendSplit<Fp16>, AttendSplit<Bf16>, FinishRow<float>,    //
+    MatrixVector<float, 4>, MatrixVector<float, 8>,                                              //
+    MatrixVector<Fp16, 1>, MatrixVector<Fp16, 2>, MatrixVector<Fp16, 4>, MatrixVector<Fp16, 8>,  //
+    MatrixVector<Bf16, 1>, MatrixVector<Bf16, 2>, MatrixVector<Bf16, 4>, MatrixVector<Bf16, 8>,  //
+    BeginRow<float>, BeginRow<Fp16>, BeginRow<Bf16>, AttendSplit<float>, AttendSplit<Fp16>, AttendSplit<Bf16>,
+    FinishRow<float>,                                                                                  //
     FinishRow<Fp16>, FinishRow<Bf16>, SelectVictims<float>, SelectVictims<Fp16>, SelectVictims<Bf16>,  //
     CompactHead<float>, CompactHead<Fp16>, CompactHead<Bf16>, DrawNoise<float>, DrawNoise<Fp16>,       //
     DrawNoise<Bf16>, CopySlots<float>, CopySlots<Fp16>, CopySlots<Bf16>, MoveSlots<float>,             //

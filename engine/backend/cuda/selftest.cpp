@@ -189,11 +189,13 @@ void fused_products(Side& side, const Elements<T>& gate, const Elements<T>& up, 
     kernel.n_products = 2;
     kernel.cols = cols;
     kernel.n_lanes = n_lanes;
-    kernel.use = {{gain.data(), offset.data(), 1e-5f, 1}, 0, 1, 1, ActivationKind::silu};
+    const bool norms = MatrixVector<T, kBatch>::kNorms;
+    const NormRule of_layer{gain.data(), offset.data(), 1e-5f, 1}, of_rms{gain.data(), nullptr, 1e-5f, 0};
+    kernel.use = {norms ? of_layer : NormRule{}, 0, 1, 1, ActivationKind::silu};
     side.executor->launch(kernel, {MatrixVector<T, kBatch>::blocks(rows, 256)}, 256);
     side.note(kernel, kProductTolerance, y);
     kernel.n_products = 1;
-    kernel.use = {{gain.data(), nullptr, 1e-5f, 0}, 1, 0, 0, ActivationKind::silu};
+    kernel.use = {norms ? of_rms : NormRule{}, 1, 0, 0, ActivationKind::silu};
     side.executor->launch(kernel, {MatrixVector<T, kBatch>::blocks(rows, 256)}, 256);
     side.note(kernel, kProductTolerance, y);
 }
@@ -477,23 +479,6 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     heads_are.dims = heads_are.head_dim = head_dim;
     if (model) heads_are = {gains.data(), gains.data(), 1.5f, 1e-5f, 1.25f, head_dim / 2, 1, head_dim};
     const Buffer<float> raw_keys = side.floats(kv * head_dim);
-    const RotateAppend<T> append{q.data(),
-                                 k.data(),
-                                 v.data(),
-                                 c.turns.data(),
-                                 c.lane.data(),
-                                 c.kv_of_head.data(),
-                                 heads_are,
-                                 0,
-                                 heads,
-                                 kv,
-                                 0,
-                                 model ? raw_keys.data() : nullptr};
-    side.executor->launch(append, {heads + kv, 1}, 64);
-    side.note(append, model ? kSumTolerance : 0, q);
-    side.note(append, model ? rounding<T> : 0, c.keys);
-    side.note(append, 0, c.values);
-    if (model) side.note(append, kSumTolerance, raw_keys);
     const Buffer<float> logits = side.floats(of_lane), tempered = side.floats(of_lane),
                         noise = side.floats(of_lane),
                         partial = side.floats(std::int64_t{heads} * splits * head_dim),
@@ -501,6 +486,8 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     const Buffer<SplitSum> sums = side.up(std::vector<SplitSum>(to_index(heads * splits)));
     AttendSplit<T> attend{};
     attend.q = q.data();
+    attend.k = k.data();
+    attend.v = v.data();
     attend.lanes = c.lane.data();
     attend.kv_of_head = c.kv_of_head.data();
     attend.logits = {logits.data(), of_lane};
@@ -514,13 +501,18 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     attend.row_stride = c.capacity;
     attend.max_splits = splits;
     attend.turns = c.turns.data();
-    attend.dims = heads_are.dims;
-    attend.interleaved = heads_are.interleaved;
+    attend.finish = heads_are;
     if (model) attend.slopes = slopes.data();
     if (model) attend.window = n;
     if (model) attend.raw_keys = raw_keys.data();
     attend.n_kv = kv;
     side.executor->launch(attend, {splits, heads, 1}, kSplit);
+    side.note(attend, model ? rounding<T> : 0, c.keys);
+    side.note(attend, 0, c.values);
+    if (model) side.note(attend, kSumTolerance, raw_keys);
+    // A layer that borrows: it reads its own token's key before rotation.
+    attend.k = attend.v = nullptr;
+    if (model) side.executor->launch(attend, {splits, heads, 1}, kSplit);
     side.note(attend, kSumTolerance, logits);
     side.note(attend, kSumTolerance, tempered);
     side.note(attend, kSumTolerance, noise);

@@ -390,9 +390,7 @@ NormRule CudaBackend<T>::rule_of(const typename DeviceModel<T>::Norm& norm) cons
 template <class T>
 typename CudaBackend<T>::Input CudaBackend<T>::normed_input(const typename DeviceModel<T>::Norm& norm,
                                                             int n) {
-    // Each row of a product norms its inputs anew. That is cheap beside its weights for few lanes alone.
-    constexpr int kNormedApart = 3;
-    if (n < kNormedApart) return {scratch_.x.data(), rule_of(norm)};
+    if (n <= kMostNormed) return {scratch_.x.data(), rule_of(norm)};
     add_norm(nullptr, nullptr, norm, scratch_.normed.data(), n);
     return {scratch_.normed.data(), {}};
 }
@@ -615,13 +613,6 @@ void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int laye
     const LaneView<K>* views = views_of<K>(group);
     const std::int32_t* kv_of_head = group.of->layout.kv_of_head.data() + std::int64_t{layer} * c.n_heads;
     const bool owns = layout.owns(layer);
-    const int n_own = owns ? c.n_kv_heads : 0;
-    float* raw_keys = c.borrows_unrotated ? s.raw_keys.data() + group.kv_at : nullptr;
-    float* q = s.q.data() + first * d_q;
-    executor_->launch(RotateAppend<K>{q, s.k.data() + group.kv_at, s.v.data() + group.kv_at, turn_rows_,
-                                      views, kv_of_head, group.of->weights.head_rule(c, layer),
-                                      layout.first_of_layer(layer), c.n_heads, n_own, 0, raw_keys},
-                      {c.n_heads + n_own, group.n}, 64);
     // Wanted rows are kept, all layers of a lane one after the other; others are overwritten by the next
     // layer.
     const auto kept = [&](float* data) {
@@ -631,7 +622,9 @@ void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int laye
     const RowBuffer none{nullptr, 0};
     const std::int64_t split_at = first * c.n_heads * plan.max_splits;
     AttendSplit<K> attend{};
-    attend.q = q;
+    attend.q = s.q.data() + first * d_q;
+    attend.k = owns ? s.k.data() + group.kv_at : nullptr;
+    attend.v = owns ? s.v.data() + group.kv_at : nullptr;
     attend.lanes = views;
     attend.kv_of_head = kv_of_head;
     attend.logits = plan.wants.logits ? kept(s.row_logits.data()) : passing(s.row_logits.data());
@@ -645,12 +638,11 @@ void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int laye
     attend.scale = attention_rule(c, layer, 0).scale;
     attend.window = attention_rule(c, layer, 0).window;
     attend.slopes = weights_.slopes.data();
-    attend.dims = c.rotary.dims;
-    attend.interleaved = c.rotary.interleaved ? 1 : 0;
+    attend.finish = group.of->weights.head_rule(c, layer);
     attend.row_stride = plan.row_stride;
     attend.max_splits = plan.max_splits;
     attend.turns = turn_rows_;
-    if (!owns) attend.raw_keys = raw_keys;
+    attend.raw_keys = c.borrows_unrotated ? s.raw_keys.data() + group.kv_at : nullptr;
     attend.first_kv = layout.first_read(layer);
     attend.n_kv = c.n_kv_heads;
     const Grid splits{plan.max_splits, c.n_heads, group.n};
@@ -740,7 +732,7 @@ void CudaBackend<T>::add_times() {
                                [&](std::string_view n) { return name.starts_with(n); });
         };
         double& part = is({"MatrixVector", "Narrow", "AddBias"})          ? times_->linear
-                       : is({"RotateAppend", "AttendSplit"})              ? times_->attention
+                       : is({"AttendSplit"})                              ? times_->attention
                        : is({"FinishRow"})                                ? times_->scoring
                        : is({"BeginRow", "SelectVictims", "CompactHead"}) ? times_->eviction
                                                                           : times_->rest;

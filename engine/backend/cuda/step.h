@@ -172,7 +172,7 @@ class CudaBackend final : public Backend {
     /// any use.
     void multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y, int n_batch,
                   const ProductUse& use = {});
-    /// Returns the norm of x; from kNormedApart lanes on, a launch computes it.
+    /// Returns the norm of x; for more lanes than kMostNormed, a launch computes it.
     Input normed_input(const typename DeviceModel<T>::Norm& norm, int n);
     NormRule rule_of(const typename DeviceModel<T>::Norm& norm) const;
     /// True where products add to the stream and apply activations themselves.

@@ -97,59 +97,6 @@ struct HeadFinish {
     }
 };
 
-/// Finishes q in place and writes the new token's key and value to the last slot of every KV head of the
-/// layer. Grid: x = query heads + KV heads that the layer owns (none where it borrows), y = lanes.
-template <class T>
-struct RotateAppend {
-    static constexpr int kPhases = 3;
-    using Shared = HeadFinish::Shared;
-    using Local = NoLocal;
-    float* q;        ///< [lanes, n_heads, head_dim]
-    const float* k;  ///< [lanes, n_kv, head_dim]
-    const float* v;
-    const float* turns;  ///< [positions, rule.dims] cosines of a position's angles, then their sines
-    const LaneView<T>* lanes;
-    const std::int32_t* kv_of_head;  ///< [n_heads] of the layer
-    HeadRule rule;
-    std::int32_t first_kv;  ///< the layer's first KV head
-    std::int32_t n_heads, n_kv, unused = 0;
-    float* raw_keys =
-        nullptr;  ///< [lanes, n_kv, head_dim] keys before rotation, for layers that borrow them; or null
-
-    KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
-        const int lane = block.y, d = rule.head_dim, g = block.x - n_heads;
-        const bool is_query = block.x < n_heads;
-        float* query = q + (static_cast<std::int64_t>(lane) * n_heads + block.x) * d;
-        const std::int64_t key_at = (static_cast<std::int64_t>(lane) * n_kv + g) * d;
-        if (p == 0) return HeadFinish::load(rule, block, shared, is_query ? query : k + key_at);
-        if (p == 1) return HeadFinish::norm(rule, block, shared, is_query ? rule.q_norm : rule.k_norm);
-        const LaneView<T>& view = lanes[lane];
-        const int place = is_query && view.places != nullptr ? view.places[kv_of_head[block.x]] : view.row;
-        const float* turn = turns + static_cast<std::int64_t>(place) * rule.dims;
-        if (is_query) return HeadFinish::rotate(rule, block, shared, turn, WriteQuery{query});
-        const DeviceHead<T>& head = view.heads[first_kv + g];
-        const std::int64_t slot = head.count - 1;
-        KH_DEVICE_ASSERT(slot >= 0 && slot < head.capacity);
-        HeadFinish::rotate(rule, block, shared, turn, WriteKey{head, slot});
-        for (int i = block.thread; i < d; i += block.n_threads)
-            narrow(rule.clipped(v[key_at + i]), head.values[slot * d + i]);
-        if (raw_keys != nullptr)
-            for (int i = block.thread; i < d; i += block.n_threads) raw_keys[key_at + i] = shared.x[i];
-    }
-
-    struct WriteQuery {
-        float* out;
-        KH_FN void operator()(int i, float value) const { out[i] = value; }
-    };
-    struct WriteKey {
-        const DeviceHead<T>& head;
-        std::int64_t slot;
-        KH_FN void operator()(int i, float value) const {
-            narrow(value, head.keys[(static_cast<std::int64_t>(i / 8) * head.capacity + slot) * 8 + i % 8]);
-        }
-    };
-};
-
 /// A buffer of row values: those of a lane's query head h start at [lane * lane_stride + h * stride].
 struct RowBuffer {
     float* data;
@@ -167,16 +114,20 @@ struct SplitSum {
 };
 
 /// Computes the logits of up to kSplit slots of one query head, their maximum and sum, and the values
-/// weighted by exp(logit - max). Blocks of kSplit threads, one thread per slot. Grid: x = splits, y = query
-/// heads of the layer, z = lanes. Blocks beyond a head's slots do nothing, so one grid fits all counts up to
-/// a capacity.
+/// weighted by exp(logit - max). Each block finishes its query itself, and the new token's key and value
+/// where it sees them; one block of a KV head writes these two to their slot, and none reads them there.
+/// Blocks of kSplit threads, one thread per slot. Grid: x = splits, y = query heads of the layer, z = lanes.
+/// Blocks beyond a head's slots do nothing, so one grid fits all counts up to a capacity.
 template <class T>
 struct AttendSplit {
-    static constexpr int kPhases = 6;
-    static constexpr int kGroups = 32;   ///< threads that reduce a first share
-    static constexpr int kInFlight = 4;  ///< reads of keys or values under way in a thread
+    static constexpr int kPhases = 8;
+    static constexpr int kGroups = 32;     ///< threads that reduce a first share
+    static constexpr int kInFlight = 4;    ///< reads of keys or values under way in a thread
+    static constexpr int kFinishers = 64;  ///< threads that finish the query and the new key
     struct Shared {
-        float q[kMaxHeadDim];
+        HeadFinish::Shared query, key;
+        float q[kMaxHeadDim];                                        // rotated
+        alignas(16) T new_key[kMaxHeadDim], new_value[kMaxHeadDim];  // as they are stored
         float logit[kSplit], tempered[kSplit];  ///< from phase 3 on: the weights exp(. - max)
         SplitSum group[kGroups];
         float values[kSplit][8];
@@ -184,7 +135,9 @@ struct AttendSplit {
     struct Local {
         float logit, tempered;
     };
-    const float* q;  ///< [lanes, n_heads, head_dim], rotated
+    const float* q;  ///< [lanes, n_heads, head_dim]
+    const float* k;  ///< [lanes, n_kv, head_dim] of the new token; null in a layer that borrows
+    const float* v;
     const LaneView<T>* lanes;
     const std::int32_t* kv_of_head;  ///< [n_heads] of the layer
     RowBuffer logits;                ///< -inf where hidden
@@ -196,16 +149,17 @@ struct AttendSplit {
     float scale;              ///< factor of q.k
     std::int32_t row_stride;  ///< slots that the row buffers have room for
     std::int32_t max_splits;
-    const float* turns;  ///< see RotateAppend
+    const float* turns;  ///< [positions, finish.dims] cosines of a position's angles, then their sines
     const float*
         slopes;  ///< [n_heads] ALiBi: logit += slope * (place of the key - place of the query); or null
-    std::int32_t window;             ///< the layer sees this many newest positions; 0: all
-    std::int32_t dims, interleaved;  ///< see HeadRule
+    HeadRule finish;
+    std::int32_t window;    ///< the layer sees this many newest positions; 0: all
+    std::int32_t first_kv;  ///< the owner's first KV head
+    std::int32_t n_kv;      ///< how many KV heads it has
     std::int32_t unused = 0;
-    /// Keys before rotation (see RotateAppend), used for the row's own token where a borrowing layer sees it
-    /// so (ModelConfig::borrows_unrotated); or null.
-    const float* raw_keys = nullptr;
-    std::int32_t first_kv = 0, n_kv = 0;  ///< the owner's first KV head, and how many it has
+    /// [lanes, n_kv, head_dim] keys before rotation, or null: written by a layer that owns them, and read for
+    /// the row's own token by one that borrows them so (ModelConfig::borrows_unrotated).
+    float* raw_keys = nullptr;
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
         const int split = block.x, h = block.y, lane = block.z, t = block.thread;
@@ -214,23 +168,23 @@ struct AttendSplit {
         if (first >= head.count) return;
         const int n = head.count - first < kSplit ? head.count - first : kSplit;
         const std::int64_t head_at = static_cast<std::int64_t>(lane) * n_heads + h;
+        const bool holds_new = k != nullptr && first + n == head.count;
+        if (p < 3) return finish_heads(p, block, shared, holds_new);
         switch (p) {
-            case 0:
-                for (int i = t; i < head_dim; i += block.n_threads) shared.q[i] = q[head_at * head_dim + i];
-                return;
-            case 1:
+            case 3:
                 local.logit = local.tempered = -INFINITY;
                 if (t < n) score_slot(shared, local, head, lane, h, first + t);
                 shared.logit[t] = local.logit;
                 shared.tempered[t] = local.tempered;
+                if (holds_new && (h == 0 || kv_of_head[h - 1] != kv_of_head[h])) store(block, shared, head);
                 return;
-            case 2:
+            case 4:
                 if (t < kGroups) {
                     shared.group[t].max = max_of_group(shared.logit, t);
                     shared.group[t].tempered_max = max_of_group(shared.tempered, t);
                 }
                 return;
-            case 3: {
+            case 5: {
                 float most = -INFINITY, most_tempered = -INFINITY;
                 for (int i = 0; i < kGroups; ++i) {
                     most = shared.group[i].max > most ? shared.group[i].max : most;
@@ -241,8 +195,8 @@ struct AttendSplit {
                 shared.tempered[t] = weight_of(local.tempered, most_tempered);
                 return;
             }
-            case 4:
-                add_values(block, shared, head, first, n);
+            case 6:
+                add_values(block, shared, head, first, n, holds_new);
                 if (t < kGroups) {
                     shared.group[t].sum = sum_of_group(shared.logit, t);
                     shared.group[t].tempered_sum = sum_of_group(shared.tempered, t);
@@ -254,6 +208,54 @@ struct AttendSplit {
         }
     }
 
+    /// Loads, norms and rotates the query, and the new token's key where the block sees it.
+    KH_FN void finish_heads(int p, const Block& block, Shared& shared, bool holds_new) const {
+        if (block.thread >= kFinishers) return;
+        Block few = block;
+        few.n_threads = block.n_threads < kFinishers ? block.n_threads : kFinishers;
+        const int lane = block.z, h = block.y, g = kv_of_head[h];
+        const LaneView<T>& view = lanes[lane];
+        const std::int64_t key_at = (static_cast<std::int64_t>(lane) * n_kv + g - first_kv) * head_dim;
+        if (p == 0) {
+            HeadFinish::load(finish, few, shared.query,
+                             q + (static_cast<std::int64_t>(lane) * n_heads + h) * head_dim);
+            if (holds_new) HeadFinish::load(finish, few, shared.key, k + key_at);
+        } else if (p == 1) {
+            HeadFinish::norm(finish, few, shared.query, finish.q_norm);
+            if (holds_new) HeadFinish::norm(finish, few, shared.key, finish.k_norm);
+        } else {
+            const std::int64_t place = view.places != nullptr ? view.places[g] : view.row;
+            HeadFinish::rotate(finish, few, shared.query, turns + place * finish.dims, Keep{shared.q});
+            if (!holds_new) return;
+            HeadFinish::rotate(finish, few, shared.key,
+                               turns + static_cast<std::int64_t>(view.row) * finish.dims,
+                               KeepStored{shared.new_key});
+            for (int i = few.thread; i < head_dim; i += few.n_threads)
+                narrow(finish.clipped(v[key_at + i]), shared.new_value[i]);
+        }
+    }
+    struct Keep {
+        float* out;
+        KH_FN void operator()(int i, float value) const { out[i] = value; }
+    };
+    struct KeepStored {
+        T* out;
+        KH_FN void operator()(int i, float value) const { narrow(value, out[i]); }
+    };
+
+    /// Writes the new token's key and value to the last slot.
+    KH_FN void store(const Block& block, const Shared& shared, const DeviceHead<T>& head) const {
+        const std::int64_t slot = head.count - 1, capacity = head.capacity;
+        KH_DEVICE_ASSERT(slot >= 0 && slot < capacity);
+        const std::int64_t at =
+            (static_cast<std::int64_t>(block.z) * n_kv + kv_of_head[block.y] - first_kv) * head_dim;
+        for (int i = block.thread; i < head_dim; i += block.n_threads) {
+            head.keys[(i / 8 * capacity + slot) * 8 + i % 8] = shared.new_key[i];
+            head.values[slot * head_dim + i] = shared.new_value[i];
+            if (raw_keys != nullptr) raw_keys[at + i] = shared.key.x[i];
+        }
+    }
+
     KH_FN void score_slot(const Shared& shared, Local& local, const DeviceHead<T>& head, int lane, int h,
                           int slot) const {
         const LaneView<T>& view = lanes[lane];
@@ -262,12 +264,15 @@ struct AttendSplit {
         const int row = view.row, position = head.positions[slot], g = kv_of_head[h];
         KH_DEVICE_ASSERT(slot < row_stride && position >= 0 && position <= row);
         const int steps = view.steps != nullptr ? view.steps[g * view.steps_stride + slot] : 0;
+        const bool is_own = slot == head.count - 1, is_new = is_own && k != nullptr;
         float dot = 0;
-        if (raw_keys != nullptr && slot == head.count - 1) {
+        if (is_own && !is_new && raw_keys != nullptr) {
             const float* key = raw_keys + (static_cast<std::int64_t>(lane) * n_kv + g - first_kv) * head_dim;
             for (int i = 0; i < head_dim; ++i) dot = add(dot, mul(shared.q[i], key[i]));
-        } else if (steps != 0 && dims > 0) {
-            dot = dot_turned(shared.q, head, slot, steps);
+        } else if (steps != 0 && finish.dims > 0) {
+            dot = dot_turned(shared, head, slot, steps, is_new);
+        } else if (is_new) {
+            for (int i = 0; i < head_dim; ++i) dot = add(dot, mul(shared.q[i], widen(shared.new_key[i])));
         } else {
             const Pack<T>* packs = in_device_memory(reinterpret_cast<const Pack<T>*>(head.keys)) + slot;
             const std::int64_t capacity = head.capacity;
@@ -278,11 +283,11 @@ struct AttendSplit {
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-                for (int k = 0; k < kInFlight; ++k) pack[k] = packs[(c + k) * capacity];
+                for (int j = 0; j < kInFlight; ++j) pack[j] = packs[(c + j) * capacity];
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-                for (int k = 0; k < kInFlight; ++k) dot = add_pack(dot, shared.q + (c + k) * 8, pack[k]);
+                for (int j = 0; j < kInFlight; ++j) dot = add_pack(dot, shared.q + (c + j) * 8, pack[j]);
             }
             for (; c < head_dim / 8; ++c) dot = add_pack(dot, shared.q + c * 8, packs[c * capacity]);
         }
@@ -307,23 +312,27 @@ struct AttendSplit {
         return dot;
     }
 
-    KH_FN static float key_at(const DeviceHead<T>& head, int slot, int i) {
+    KH_FN static float key_at(const Shared& shared, const DeviceHead<T>& head, int slot, int i, bool is_new) {
+        if (is_new) return widen(shared.new_key[i]);
         return widen(head.keys[(static_cast<std::int64_t>(i / 8) * head.capacity + slot) * 8 + i % 8]);
     }
 
     /// Returns the product of q and a key turned back by `steps` positions.
-    KH_FN float dot_turned(const float* q_row, const DeviceHead<T>& head, int slot, int steps) const {
-        const int half = dims / 2;
-        const float* cosine = turns + static_cast<std::int64_t>(steps) * dims;
+    KH_FN float dot_turned(const Shared& shared, const DeviceHead<T>& head, int slot, int steps,
+                           bool is_new) const {
+        const int half = finish.dims / 2;
+        const float* cosine = turns + static_cast<std::int64_t>(steps) * finish.dims;
         const float* sine = cosine + half;
         float dot = 0;
         for (int i = 0; i < half; ++i) {
-            const int one = interleaved != 0 ? 2 * i : i, other = interleaved != 0 ? 2 * i + 1 : i + half;
+            const int one = finish.first_of(i), other = finish.second_of(i);
             float x, y;
-            rotate_pair(key_at(head, slot, one), key_at(head, slot, other), cosine[i], -sine[i], x, y);
-            dot = add(dot, add(mul(q_row[one], x), mul(q_row[other], y)));
+            rotate_pair(key_at(shared, head, slot, one, is_new), key_at(shared, head, slot, other, is_new),
+                        cosine[i], -sine[i], x, y);
+            dot = add(dot, add(mul(shared.q[one], x), mul(shared.q[other], y)));
         }
-        for (int i = dims; i < head_dim; ++i) dot = add(dot, mul(q_row[i], key_at(head, slot, i)));
+        for (int i = finish.dims; i < head_dim; ++i)
+            dot = add(dot, mul(shared.q[i], key_at(shared, head, slot, i, is_new)));
         return dot;
     }
 
@@ -355,31 +364,33 @@ struct AttendSplit {
         return out;
     }
 
-    /// Thread (part, pack of 8 dimensions) sums every parts-th slot.
-    KH_FN void add_values(const Block& block, Shared& shared, const DeviceHead<T>& head, int first,
-                          int n) const {
+    /// Thread (part, pack of 8 dimensions) sums every parts-th slot; the new token's is the last.
+    KH_FN void add_values(const Block& block, Shared& shared, const DeviceHead<T>& head, int first, int n,
+                          bool holds_new) const {
         const int packs = head_dim / 8, parts = kSplit / packs;
         const int part = block.thread / packs, pack = block.thread % packs;
         if (part >= parts) return;
         float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
         const Pack<T>* values = in_device_memory(reinterpret_cast<const Pack<T>*>(head.values)) +
                                 static_cast<std::int64_t>(first) * packs + pack;
-        const auto add_slot = [&](int i, const Pack<T>& v) {
-            for (int j = 0; j < 8; ++j) sum[j] = add(sum[j], mul(shared.logit[i], widen(v.x[j])));
+        const auto add_slot = [&](int i, const Pack<T>& of) {
+            for (int j = 0; j < 8; ++j) sum[j] = add(sum[j], mul(shared.logit[i], widen(of.x[j])));
         };
+        const int n_old = holds_new ? n - 1 : n;
         int i = part;
-        for (; i + (kInFlight - 1) * parts < n; i += kInFlight * parts) {
-            Pack<T> v[kInFlight];
+        for (; i + (kInFlight - 1) * parts < n_old; i += kInFlight * parts) {
+            Pack<T> of_slot[kInFlight];
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-            for (int k = 0; k < kInFlight; ++k) v[k] = values[(i + k * parts) * packs];
+            for (int j = 0; j < kInFlight; ++j) of_slot[j] = values[(i + j * parts) * packs];
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-            for (int k = 0; k < kInFlight; ++k) add_slot(i + k * parts, v[k]);
+            for (int j = 0; j < kInFlight; ++j) add_slot(i + j * parts, of_slot[j]);
         }
-        for (; i < n; i += parts) add_slot(i, values[i * packs]);
+        for (; i < n_old; i += parts) add_slot(i, values[i * packs]);
+        if (i < n) add_slot(i, reinterpret_cast<const Pack<T>*>(shared.new_value)[pack]);
         for (int j = 0; j < 8; ++j) shared.values[block.thread][j] = sum[j];
     }
 

@@ -271,13 +271,16 @@ struct Product {
     std::int32_t y_stride;
 };
 
+inline constexpr int kMostNormed = 2;
+
 /// What a launch of products does besides, each with the bits of a launch of its own.
 struct ProductUse {
-    NormRule norm{};             ///< x is normed as it is read; without a gain it is not
+    /// x is normed as it is read, for kMostNormed lanes at most; without a gain it is not.
+    NormRule norm{};
     std::int32_t adds = 0;       ///< 1: y += the product, instead of y =
     std::int32_t activates = 0;  ///< 1: y = act(product)
-    std::int32_t gated =
-        0;  ///< 1, with activates: the second product has the same rows; y = act(first) * second
+    /// 1, with activates: the second product has the same rows, and y = act(first) * second.
+    std::int32_t gated = 0;
     ActivationKind kind = ActivationKind::silu;
 };
 
@@ -288,11 +291,15 @@ struct ProductUse {
 /// scale itself, in the order of AddNorm with as many threads. Grid: x = ceil(all rows / (n_threads / 32)).
 template <class T, int kBatch>
 struct MatrixVector {
-    static constexpr int kPhases = 6;
+    /// Each row norms its inputs anew. That is cheap beside the row's weights for few lanes alone.
+    static constexpr bool kNorms = kBatch <= kMostNormed;
+    static constexpr int kMeasures = kNorms ? 4 : 0;  ///< phases of the norm
+    static constexpr int kPhases = kMeasures + 2;
     static constexpr int kThreadsPerRow = 32;
     static constexpr int kInFlight = 4;
     struct Shared {
-        float sum[kBatch][kMaxThreads], squares[kBatch][kMaxThreads];  // of the norm
+        float sum[kNorms ? kBatch : 1][kNorms ? kMaxThreads : 1];  // of the norm, as squares
+        float squares[kNorms ? kBatch : 1][kNorms ? kMaxThreads : 1];
         float partial[kBatch][kMaxThreads], gated[kBatch][kMaxThreads];
     };
     struct Local {
@@ -311,16 +318,18 @@ struct MatrixVector {
     }
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
-        if (p < 4) return measure(p, block, shared, local);
-        if (p == 4 && use.norm.gain != nullptr)
-            for (int b = 0; b < kBatch && b < n_lanes; ++b)
-                local.scale[b] = use.norm.scale_of(BlockSum::total(shared.squares[b], block), cols);
+        if constexpr (kNorms) {
+            if (p < kMeasures) return measure(p, block, shared, local);
+            if (p == kMeasures && use.norm.gain != nullptr)
+                for (int b = 0; b < kBatch && b < n_lanes; ++b)
+                    local.scale[b] = use.norm.scale_of(BlockSum::total(shared.squares[b], block), cols);
+        }
         const int in_block = block.thread / kThreadsPerRow, part = block.thread % kThreadsPerRow;
         int row = block.x * (block.n_threads / kThreadsPerRow) + in_block, which = 0;
         const int n = use.gated != 0 ? 1 : n_products;
         while (which < n && row >= product[which].rows) row -= product[which++].rows;
         if (which == n) return;
-        if (p == 4) {
+        if (p == kMeasures) {
             add_product(product[which], row, part, local, shared.partial, block.thread);
             if (use.gated != 0) add_product(product[1], row, part, local, shared.gated, block.thread);
             return;
@@ -409,7 +418,7 @@ struct MatrixVector {
             if (b >= n_lanes) break;
             Pack<float> column =
                 reinterpret_cast<const Pack<float>*>(x + static_cast<std::int64_t>(b) * cols)[i];
-            if (use.norm.gain != nullptr) norm_pack(column, i, local.mean[b], local.scale[b]);
+            if (kNorms && use.norm.gain != nullptr) norm_pack(column, i, local.mean[b], local.scale[b]);
             for (int j = 0; j < 8; ++j) sum[b] = fused(wide[j], column.x[j], sum[b]);
         }
     }

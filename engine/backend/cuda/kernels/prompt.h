@@ -24,7 +24,7 @@ struct RotatePrompt {
     const float* v;      ///< same
     float* keys;         ///< [n_kv, n, head_dim]
     float* values;       ///< same
-    const float* turns;  ///< see RotateAppend
+    const float* turns;  ///< see AttendSplit
     HeadRule rule;
     std::int32_t n, n_heads, n_kv, unused = 0;
     float* raw_keys = nullptr;  ///< keys before rotation, for layers that borrow them; or null

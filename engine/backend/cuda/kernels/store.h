@@ -58,7 +58,7 @@ struct MoveSlots {
 };
 
 /// Gives the new token a slot in every KV head: counts it, clears its scores, draws its noise. Keys and
-/// values follow layer by layer (RotateAppend). Needs room. Grid: x = KV heads of the model, y = lanes.
+/// values follow layer by layer (AttendSplit). Needs room. Grid: x = KV heads of the model, y = lanes.
 template <class T>
 struct BeginRow {
     static constexpr int kPhases = 2;
