@@ -8,8 +8,8 @@
 
 # kh_precompiled(NAME [LIBRARIES TARGET...] [HEADERS HEADER...])
 # Precompiles the headers that nearly every file includes, and HEADERS. kh_precompile(TARGET NAME) lets a
-# target use them; it must be compiled with the common options and no others. Clang's fuzzers use none, so
-# that a file that lacks an include fails there.
+# target use them; it must be compiled with the common options and no others. The fuzzers use none, since
+# their readers have options of their own.
 function(kh_precompiled name)
   cmake_parse_arguments(PARSE_ARGV 1 PRECOMPILED "" "" "LIBRARIES;HEADERS")
   if(KH_FUZZ)

@@ -5,6 +5,7 @@
 #include "engine/model/quantised_blocks.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -151,26 +152,36 @@ void plain_layers(Side& side) {
         }
 }
 
-template <class T, int kBatch>
-void matrix_vector(Side& side, int cols = 520, int n_lanes = kBatch) {
-    const int rows[] = {37, 11, 5};
-    const Buffer<float> x = side.up(normal(n_lanes * cols, 7)), y = side.floats(kBatch * (37 + 11 + 5)),
-                        bias = side.up(normal(37, 8));
-    MatrixVector<T, kBatch> kernel{};
-    std::vector<Buffer<T>> w;
+/// Three products with one input, as q, k and v; the second has a bias. weights(i, n): the n elements of
+/// matrix i.
+template <class V, int kBatch, class Weights>
+void three_products(Side& side, const std::array<int, 3>& rows, int cols, int n_lanes, Weights weights) {
+    const Buffer<float> x = side.up(normal(n_lanes * cols, 7)),
+                        y = side.floats(kBatch * (rows[0] + rows[1] + rows[2])),
+                        bias = side.up(normal(rows[1], 8));
+    MatrixVector<V, kBatch> kernel{};
     int offset = 0;
     for (int i = 0; i < 3; ++i) {
-        w.push_back(side.up(stored<T>(normal(std::int64_t{rows[i]} * cols, static_cast<unsigned>(i)))));
-        kernel.product[i] = {
-            {w.back().data()}, i == 1 ? bias.data() : nullptr, y.data() + kBatch * offset, rows[i], rows[i]};
-        offset += rows[i];
+        const int n = rows[to_index(i)];
+        kernel.product[i] = {weights(i, std::int64_t{n} * cols), i == 1 ? bias.data() : nullptr,
+                             y.data() + kBatch * offset, n, n};
+        offset += n;
     }
     kernel.x = x.data();
     kernel.n_products = 3;
     kernel.cols = cols;
     kernel.n_lanes = n_lanes;
-    side.executor->launch(kernel, {MatrixVector<T, kBatch>::blocks(offset, 256)}, 256);
+    side.executor->launch(kernel, {MatrixVector<V, kBatch>::blocks(offset, 256)}, 256);
     side.note(kernel, kProductTolerance, y);  // the device rounds products and sums together
+}
+
+template <class T, int kBatch>
+void matrix_vector(Side& side, int cols = 520, int n_lanes = kBatch) {
+    std::vector<Buffer<T>> w;
+    three_products<T, kBatch>(side, {37, 11, 5}, cols, n_lanes, [&](int i, std::int64_t n) {
+        w.push_back(side.up(stored<T>(normal(n, static_cast<unsigned>(i)))));
+        return Elements<T>{w.back().data()};
+    });
 }
 
 /// Two products as a layer launches them: gate and up with a norm before and an activation after, and a
@@ -297,28 +308,12 @@ std::vector<std::uint8_t> random_blocks(DType type, std::int64_t n, unsigned see
 /// Three matrices of two types, as a GGUF file may have them for q, k and v.
 template <int kBatch>
 void stored_vector(Side& side, DType type, DType other, int cols, int n_lanes = kBatch) {
-    const int rows[] = {21, 6, 3};
-    const Buffer<float> x = side.up(normal(n_lanes * cols, 7)), y = side.floats(kBatch * (21 + 6 + 3)),
-                        bias = side.up(normal(37, 8));
-    MatrixVector<Stored, kBatch> kernel{};
     std::vector<Buffer<std::uint8_t>> w;
-    int offset = 0;
-    for (int i = 0; i < 3; ++i) {
+    three_products<Stored, kBatch>(side, {21, 6, 3}, cols, n_lanes, [&](int i, std::int64_t n) {
         const DType of = i == 1 ? other : type;
-        w.push_back(side.up(random_blocks(of, std::int64_t{rows[i]} * cols, static_cast<unsigned>(i))));
-        kernel.product[i] = {{w.back().data(), of},
-                             i == 1 ? bias.data() : nullptr,
-                             y.data() + kBatch * offset,
-                             rows[i],
-                             rows[i]};
-        offset += rows[i];
-    }
-    kernel.x = x.data();
-    kernel.n_products = 3;
-    kernel.cols = cols;
-    kernel.n_lanes = n_lanes;
-    side.executor->launch(kernel, {MatrixVector<Stored, kBatch>::blocks(offset, 256)}, 256);
-    side.note(kernel, kProductTolerance, y);
+        w.push_back(side.up(random_blocks(of, n, static_cast<unsigned>(i))));
+        return Elements<Stored>{w.back().data(), of};
+    });
 }
 
 /// Matrices of every quantised type: rows of 3, 5 and 17 blocks.
