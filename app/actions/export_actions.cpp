@@ -181,9 +181,12 @@ void copy_command(AppState& app, std::string_view what) {
         if (request.all_rows) options.emplace_back("--rows all");
         ExportOptions files;
         parse_export_list(list, files, !app.run.live());
+        PictureChoice pictures;
         if (files.draws())
-            for (std::string& option : picture_options(request.pictures))
-                options.push_back(std::move(option));
+            pictures = request.pictures;
+        else if (files.animates())
+            pictures.ground = request.pictures.ground;
+        for (std::string& option : picture_options(pictures)) options.push_back(std::move(option));
         extra = fmt::format("{}", fmt::join(options, " "));
     }
     const std::filesystem::path& folder = app.jobs.export_job.request.folder;

@@ -29,7 +29,8 @@ void ExportArguments::add(CLI::App& command) {
     option("--row", row, "of views: up to this row, not the last")->transform(number_from(0));
     option("--focus", focus, "of views: the lane on show")->transform(number_from(0));
     option("--look", look,
-           "of pictures: dark; of views: colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan, clips, "
+           "of pictures and GIFs: dark; of views: colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan, "
+           "clips, "
            "comma between");
     option("--width", width, "of pictures, in pixels; text scales with it")
         ->transform(number_in(PictureChoice::kLeastWidth, PictureChoice::kMostWidth));
@@ -51,10 +52,11 @@ ExportOptions ExportArguments::parsed() const {
              export_word_list());
     const bool draws = options.draws() || !of_views.empty();
     options.pictures = pictures();
-    if (!draws && (width > 0 || !formats.empty() || options.pictures.ground == Ground::dark))
+    const bool dark = options.pictures.ground == Ground::dark && !options.animates();
+    if (!draws && (width > 0 || !formats.empty() || dark))
         fail(ErrorCode::wrong_use,
              "--width, --format and --look dark are of pictures; name some with --export: mask, heatmap, "
-             "scores or a view");
+             "scores or a view; frames and GIFs take --look dark alone");
     options.folder = folder;
     options.all_rows = rows == "all";
     options.layers = layers;

@@ -108,8 +108,8 @@ void draw_bars(const PanelContext& context, std::span<const float> values, float
 
 /// Draws the attention that evicted token got since. values: one a record. who: subject and verb of the
 /// sentence.
-void draw_payment(const PanelContext& context, std::span<const float> values, const std::string& who,
-                  ImU32 color) {
+void draw_attention_since(const PanelContext& context, std::span<const float> values, const std::string& who,
+                          ImU32 color) {
     double sum = 0;
     float largest = 0;
     int n = 0, at = -1;
@@ -137,8 +137,8 @@ void draw_full_attention(const PanelContext& context, const TokenLifetime& lifet
                  "The attention of a full cache to this token needs a full lane 0 beside this lane.");
         return;
     }
-    draw_payment(context, lifetime.full_attention, "Lane 0, which keeps everything, has since given it",
-                 theme::lane_color(0));
+    draw_attention_since(context, lifetime.full_attention,
+                         "Lane 0, which keeps everything, has since given it", theme::lane_color(0));
 }
 
 /// Draws the same for the lane's own shadow, if it has one: full attention over the lane's own text and
@@ -164,10 +164,11 @@ void draw_shadow_attention(const PanelContext& context, const TokenLifetime& lif
         if (step->row > known->last_row) break;
         values.push_back(known->by_row[to_index(step->row)]);
     }
-    draw_payment(context, values,
-                 fmt::format("Up to step {}, the lane's shadow (full attention on its own text) has given it",
-                             known->last_row),
-                 theme::lane_color(app.view.lane));
+    draw_attention_since(
+        context, values,
+        fmt::format("Up to step {}, the lane's shadow (full attention on its own text) has given it",
+                    known->last_row),
+        theme::lane_color(app.view.lane));
     if (known->last_row < app.run.last_row())
         command_button(context, "why.shadow", "Update to the newest step");
 }
@@ -296,10 +297,10 @@ void draw(WhyPage& page, const PanelContext& context) {
     // The same token in the other lanes, one click away.
     for (int other = 0; app.run.lane_editor.n_lanes() > 1 && other < app.run.lane_editor.n_lanes(); ++other) {
         if (app.run.history_lane(other) && other != app.view.lane) {
-            ImGui::SameLine();
+            const std::string title = app.run.lane_editor.title(other);
+            next_to(title.c_str(), context.px(8));
             const ScopedColor ink(ImGuiCol_Text, theme::lane_color(other));
-            if (ImGui::SmallButton(app.run.lane_editor.title(other).c_str()))
-                run(context, fmt::format("lane.focus {}", other));
+            if (ImGui::SmallButton(title.c_str())) run(context, fmt::format("lane.focus {}", other));
         }
     }
     std::string summary = position < app.run.history.n_prompt()

@@ -4,10 +4,12 @@
 #include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/threads.h"
+#include "engine/figure/figure_colors.h"
 #include "engine/figure/gif.h"
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace keyhole {
 
@@ -35,7 +37,7 @@ struct AnimationRows {
     }
 };
 
-void write_animation(const AnimationRows& animation, std::optional<Colormap> map,
+void write_animation(const AnimationRows& animation, std::optional<Colormap> map, Ground ground,
                      const std::filesystem::path& path, const ExportProgress& progress,
                      const std::function<Image(int row)>& draw) {
     // Frames are drawn on all cores a few at a time, and written in order.
@@ -50,7 +52,7 @@ void write_animation(const AnimationRows& animation, std::optional<Colormap> map
             images[to_index(i)] = draw(animation.rows[begin + to_index(i)]);
         });
         for (std::size_t i = 0; i < images.size(); ++i) {
-            Image canvas(last.width(), last.height());
+            Image canvas(last.width(), last.height(), figure_colors(ground).paper);
             canvas.paste(images[i], 0, 0);
             gif.add(canvas, begin + i + 1 == n ? kLastFrameMs : kFrameMs);
         }
@@ -98,7 +100,7 @@ void write_growing(const LaneRows& rows, HeatmapFigure figure, const std::filesy
     const std::string title = figure.texts.title;
     figure.texts.caption += fmt::format(" A frame a row; 128 of the 256 colours of {}.{}",
                                         colormap_name(figure.scale.map), animation.note);
-    write_animation(animation, figure.scale.map, path, progress, [&](int row) {
+    write_animation(animation, figure.scale.map, figure.ground, path, progress, [&](int row) {
         HeatmapFigure frame = figure;
         frame.texts.title = fmt::format("{}, up to row {}", title, row);
         frame.states = states_up_to(figure.states, figure.values.width, rows.range().first_row, row);
@@ -109,10 +111,11 @@ void write_growing(const LaneRows& rows, HeatmapFigure figure, const std::filesy
 }  // namespace
 
 Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_heads, int row, int last_row,
-                 const FigureTexts& texts) {
+                 const FigureTexts& texts, Ground ground) {
     const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
     MaskFigure figure;
     figure.texts = texts;
+    figure.ground = ground;
     figure.n_columns = last_row + 1;
     figure.n_rows = static_cast<int>(kv_heads.size());
     figure.row_axis = {"KV head (layer.head)", 0, {}};
@@ -131,7 +134,7 @@ Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_he
     return draw_mask(figure);
 }
 
-void write_mask_frames(const LaneRows& rows, const std::filesystem::path& folder,
+void write_mask_frames(const LaneRows& rows, Ground ground, const std::filesystem::path& folder,
                        const ExportProgress& progress) {
     const auto [first, last] = recorded_rows(rows);
     if (last < first) return;
@@ -139,12 +142,12 @@ void write_mask_frames(const LaneRows& rows, const std::filesystem::path& folder
     draw_all(to_index(last - first + 1), progress, [&, from = first](std::size_t i) {
         const int row = from + static_cast<int>(i);
         write_png(mask_frame(rows.history(), rows.index(), rows.range().kv_heads, row, rows.range().last_row,
-                             frame_texts(rows, row, "")),
+                             frame_texts(rows, row, ""), ground),
                   folder / fmt::format("row_{:06}.png", row));
     });
 }
 
-void write_mask_gif(const LaneRows& rows, const std::filesystem::path& folder,
+void write_mask_gif(const LaneRows& rows, Ground ground, const std::filesystem::path& folder,
                     const ExportProgress& progress) {
     const auto [first, last] = recorded_rows(rows);
     if (last < first) return;
@@ -153,13 +156,13 @@ void write_mask_gif(const LaneRows& rows, const std::filesystem::path& folder,
     const std::string note =
         animation.note +
         shades_note(range.n_positions(), static_cast<int>(range.kv_heads.size()), FigureSize{});
-    write_animation(animation, std::nullopt, folder / "mask.gif", progress, [&](int row) {
+    write_animation(animation, std::nullopt, ground, folder / "mask.gif", progress, [&](int row) {
         return mask_frame(rows.history(), rows.index(), range.kv_heads, row, range.last_row,
-                          frame_texts(rows, row, note));
+                          frame_texts(rows, row, note), ground);
     });
 }
 
-void write_attention_gifs(const LaneRows& rows, const std::filesystem::path& folder,
+void write_attention_gifs(const LaneRows& rows, Ground ground, const std::filesystem::path& folder,
                           const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
@@ -168,24 +171,28 @@ void write_attention_gifs(const LaneRows& rows, const std::filesystem::path& fol
               [&](std::size_t i, const ExportProgress& of_film) {
                   const int layer = range.layers[i / range.heads.size()],
                             head = range.heads[i % range.heads.size()];
-                  write_growing(rows, attention_figure(rows, layer, head, scale),
+                  HeatmapFigure figure = attention_figure(rows, layer, head, scale);
+                  figure.ground = ground;
+                  write_growing(rows, std::move(figure),
                                 folder / fmt::format("heatmap_L{}_H{}.gif", layer, head), of_film);
               });
 }
 
-void write_score_gifs(const LaneRows& rows, const std::filesystem::path& folder,
+void write_score_gifs(const LaneRows& rows, Ground ground, const std::filesystem::path& folder,
                       const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
     const ColorScale scale = scale_of_scores(rows);
     each_film(range.kv_heads.size(), progress, [&](std::size_t i, const ExportProgress& of_film) {
         const int g = range.kv_heads[i];
-        write_growing(rows, score_figure(rows, g, scale),
+        HeatmapFigure figure = score_figure(rows, g, scale);
+        figure.ground = ground;
+        write_growing(rows, std::move(figure),
                       folder / fmt::format("scores_{}.gif", kv_head_name(rows.layout().kv_head(g))), of_film);
     });
 }
 
-void write_head_mask_gifs(const LaneRows& rows, const std::filesystem::path& folder,
+void write_head_mask_gifs(const LaneRows& rows, Ground ground, const std::filesystem::path& folder,
                           const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
@@ -193,10 +200,11 @@ void write_head_mask_gifs(const LaneRows& rows, const std::filesystem::path& fol
     each_film(range.kv_heads.size(), progress, [&](std::size_t i, const ExportProgress& of_film) {
         const int g = range.kv_heads[i];
         MaskFigure figure = mask_figure(rows, g);
+        figure.ground = ground;
         figure.texts.caption +=
             " A frame a row." + animation.note + shades_note(figure.n_columns, figure.n_rows, figure.size);
         const std::string title = figure.texts.title;
-        write_animation(animation, std::nullopt,
+        write_animation(animation, std::nullopt, ground,
                         folder / fmt::format("mask_{}.gif", kv_head_name(rows.layout().kv_head(g))), of_film,
                         [&](int row) {
                             MaskFigure frame = figure;

@@ -5,6 +5,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/export/exporter.h"
 #include "engine/export/animation.h"
+#include "engine/figure/figure_colors.h"
 
 #include "tests/reference/gif_pictures.h"
 #include "tests/reference/temp_folder.h"
@@ -137,8 +138,9 @@ class Films : public Gif {
         for (int i = 0; i <= 9; ++i) steps.push_back(maker.next().step);
         history_.update(steps);
     }
-    void write(const std::string& list) {
+    void write(const std::string& list, Ground ground = Ground::light) {
         ExportOptions options;
+        options.pictures.ground = ground;
         options.folder = folder_.path();
         options.layers = {1};
         options.heads = {2};
@@ -149,8 +151,11 @@ class Films : public Gif {
     RunHistory history_;
 };
 
-TEST_F(Films, OfTheMaskIsItsPngFrames) {
-    write("frames,gif");
+/// Films of the mask on both grounds.
+class MaskFilms : public Films, public ::testing::WithParamInterface<Ground> {};
+
+TEST_P(MaskFilms, AreTheirPngFrames) {
+    write("frames,gif", GetParam());
     const std::vector<GifFrame> frames = read_gif(file("mask.gif"));
     ASSERT_EQ(frames.size(), 9u);
     for (int i = 0; i < 9; ++i)
@@ -160,10 +165,16 @@ TEST_F(Films, OfTheMaskIsItsPngFrames) {
             << i;
     EXPECT_GT(frames.back().delay_ms, frames.front().delay_ms);
     EXPECT_NE(frames[0].image.rgb(), frames[1].image.rgb());
+    EXPECT_EQ(frames[0].image.at(0, 0), figure_colors(GetParam()).paper);
 }
 
-TEST_F(Films, OfAHeadEndWithItsPicture) {
-    write("mask,heatmap,gif-attention,gif-mask,gif-scores");
+INSTANTIATE_TEST_SUITE_P(Grounds, MaskFilms, ::testing::Values(Ground::light, Ground::dark));
+
+class HeadFilms : public MaskFilms {};
+
+TEST_P(HeadFilms, EndWithTheirPicture) {
+    write("mask,heatmap,gif-attention,gif-mask,gif-scores", GetParam());
+    const Rgb8 paper = figure_colors(GetParam()).paper;
     // Title and caption differ, so the test compares the middle of the pictures. The caption changes the
     // height.
     const auto middle = [](const Image& image) {
@@ -180,10 +191,16 @@ TEST_F(Films, OfAHeadEndWithItsPicture) {
     // Adjacent viridis entries differ by at most 6 in any channel.
     EXPECT_EQ(n_apart(middle(heat.back().image), middle(read_png(file("heatmap_L1_H2.png"))), 6), 0);
     EXPECT_GT(n_apart(middle(heat.front().image), middle(heat.back().image), 6), 1000);
-    EXPECT_EQ(read_gif(file("scores_L1_G1.gif")).size(), 9u);
+    const std::vector<GifFrame> scores = read_gif(file("scores_L1_G1.gif"));
+    ASSERT_EQ(scores.size(), 9u);
+    // The legend grows, so the first picture is smaller than the film: the rest is paper too.
+    for (const GifFrame& first : {masks.front(), heat.front(), scores.front()})
+        EXPECT_EQ(first.image.at(first.image.width() - 1, first.image.height() - 1), paper);
     EXPECT_FALSE(fs::exists(file("scores.npy")));
     EXPECT_FALSE(fs::exists(file("attention.npy")));
 }
+
+INSTANTIATE_TEST_SUITE_P(Grounds, HeadFilms, ::testing::Values(Ground::light, Ground::dark));
 
 }  // namespace
 }  // namespace keyhole::test_gif
