@@ -23,6 +23,10 @@ void BeamArguments::add(CLI::App& command) {
                     "beams: a text of n tokens scores its log probability / n^penalty")
         ->transform(number_in(-10.0, 10.0))
         ->capture_default_str();
+    command.add_flag(
+        "--early-stopping", settings.early_stopping,
+        "beams: the search ends with as many finished texts as beams, though a beam may yet become "
+        "better");
 }
 
 BeamSettings BeamArguments::parsed() const {
@@ -30,7 +34,8 @@ BeamSettings BeamArguments::parsed() const {
     parsed.scores = scores == "shared" ? BeamScores::shared : BeamScores::apart;
     if (parsed.n_beams == 1 && parsed != BeamSettings{})
         fail(ErrorCode::wrong_use,
-             "--beam-scores and --length-penalty are for a beam search; give --beams 2 or more with them");
+             "--beam-scores, --length-penalty and --early-stopping are for a beam search; give --beams 2 or "
+             "more with them");
     return parsed;
 }
 

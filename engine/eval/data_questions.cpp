@@ -202,7 +202,8 @@ std::string identity_of(const DataOptions& options, const DataFile& file, const 
         if (options.beams.n_beams > 1)
             text += fmt::format(" beams={} {} length_penalty={}", options.beams.n_beams,
                                 options.beams.scores == BeamScores::shared ? "shared" : "apart",
-                                options.beams.length_penalty);
+                                options.beams.length_penalty) +
+                    (options.beams.early_stopping ? " early_stopping" : "");
     }
     return fmt::format("{} model={}", text, model.hash());
 }
@@ -214,7 +215,8 @@ std::string description_of(const DataOptions& options, const DataFile& file, std
     text += fmt::format(": answers of at most {} tokens", options.answer_tokens);
     if (options.beams.n_beams > 1)
         text += fmt::format(", {} beams with scores {}", options.beams.n_beams,
-                            options.beams.scores == BeamScores::shared ? "shared" : "apart");
+                            options.beams.scores == BeamScores::shared ? "shared" : "apart") +
+                (options.beams.early_stopping ? ", early stopping" : "");
     return text + (options.stems ? "; ROUGE of stems" : "");
 }
 

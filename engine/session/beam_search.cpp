@@ -154,7 +154,7 @@ void BeamSearch::choose(Search& search) const {
     const double n_now = std::pow(n_tokens_ + 1, settings_.length_penalty);
     // Scores per token fall, so a beam that is worse than all finished texts now stays worse (a heuristic).
     const bool may_improve =
-        !is_full || (!search.beams.empty() &&
+        !is_full || (!settings_.early_stopping && !search.beams.empty() &&
                      static_cast<double>(search.beams.front().score) / n_now > search.finished.back().score);
     search.done = !goes_on || search.beams.empty() || !may_improve;
 }

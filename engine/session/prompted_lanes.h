@@ -19,11 +19,13 @@ namespace keyhole {
 ///             that gave to it end. What Keyformer's released code does.
 enum class BeamScores { apart, shared };
 
-/// Beam search as transformers has it for a decoder, with early_stopping=False.
+/// Beam search as transformers has it for a decoder.
 struct BeamSettings {
     int n_beams = 1;            ///< 1: no beam search
     double length_penalty = 1;  ///< a text of n tokens scores its log probability / n^length_penalty
     BeamScores scores = BeamScores::apart;
+    /// Ends the search with the n-th finished text. Otherwise it goes on while a beam may become better.
+    bool early_stopping = false;
     bool operator==(const BeamSettings&) const = default;
 };
 inline constexpr int kMostBeams = 64;

@@ -85,6 +85,7 @@ TEST(Generate, EqualsTransformers) {
         BeamSettings search;
         search.n_beams = settings.value("num_beams", 1);
         search.length_penalty = settings.value("length_penalty", 1.0);
+        search.early_stopping = settings.value("early_stopping", false);
         const OwnText found = keyhole::PromptedLanes(model, *backend, run).texts(search, {}).front();
         EXPECT_EQ(found.tokens, row.at("tokens").get<std::vector<int>>()) << row;
         EXPECT_EQ(found.complete, row.at("ended").get<bool>()) << row;

@@ -151,6 +151,7 @@ TEST_F(DataCommands, SayInALineWhatIsWrong) {
           {"eval" + model() + data("own.jsonl") + " --shots 2", 2, "--few-shot FILE and --shots K"},
           {"eval" + model() + data("own.jsonl") + " --context 20", 2, "own.jsonl:1: prompt"},
           {"eval" + model() + data("own.jsonl") + " --beam-scores shared", 2, "--beams 2"},
+          {decode + " --early-stopping", 2, "--early-stopping are for a beam search"},
           {"eval" + model() + data("own.jsonl") + " --repetition-penalty 0", 2, "--repetition-penalty"},
           {decode + " --beams 2 --out '" + path("x") + "'", 2, "--beams prints the texts"},
           {decode + " --beams 2 --follow", 2, "--follow"},
