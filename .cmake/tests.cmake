@@ -8,8 +8,8 @@ endif()
 include(GoogleTest)
 
 # Only these units use several threads. The others would take long under ThreadSanitizer and find nothing.
-# The real model alone takes nine minutes there; small models run the same threads. Of the calls that fail on a
-# device, one is enough.
+# The real model alone takes nine minutes there; small models run the same threads. Of the calls that fail
+# on a device, one is enough.
 string(CONCAT KH_THREADED_TESTS "*Recorder*:*Queue*:*Threads*:*Engine*"
   "-*Reference*:SmolLm2*:*OnFailingDevice*/Launch:*OnFailingDevice*/Copy")
 set(KH_THREADED_FILES "^TEST.*\\(.*(Recorder|Queue|Threads|Engine)")

@@ -6,10 +6,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include <string_view>
+
 namespace keyhole {
 
 namespace {
 
+constexpr std::string_view kGuideEnd = ".prompt.json";
 constexpr JsonBounds kGuideBounds{1 << 20, 1 << 12};
 
 std::string text_of(const std::filesystem::path& path, const std::string& name, const nlohmann::json& value) {
@@ -46,13 +49,18 @@ PromptGuide read_guide(const std::filesystem::path& path) {
 }  // namespace
 
 PromptFile read_prompt_file(const std::filesystem::path& file) {
+    const std::string name = file.filename().string();
+    if (name.ends_with(kGuideEnd))
+        fail(ErrorCode::bad_file,
+             "{} says what is known about a prompt; give the text beside it, such as {}.txt", file.string(),
+             name.substr(0, name.size() - kGuideEnd.size()));
     constexpr std::size_t kMostBytes = 64 << 20;  // more than any context holds
     PromptFile prompt;
     prompt.text = read_text_input(file, kMostBytes);
     if (prompt.text.ends_with('\n')) prompt.text.pop_back();
     if (prompt.text.ends_with('\r')) prompt.text.pop_back();
     std::filesystem::path beside = file;
-    beside.replace_extension(".prompt.json");
+    beside.replace_extension(kGuideEnd);
     std::error_code ignored;
     if (beside != file && std::filesystem::is_regular_file(beside, ignored))
         prompt.guide = read_guide(beside);

@@ -297,6 +297,17 @@ TEST(PromptFile, KnowsWhatLiesBesideIt) {
 }
 
 /// Every guide of our prompts can be read, and its words are in its prompt.
+TEST(PromptFile, TheFileThatDescribesAPromptIsNotTakenForOne) {
+    try {
+        keyhole::read_prompt_file(source_folder() / "assets/prompts/garden-gate.prompt.json");
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("give the text beside it, such as garden-gate.txt"),
+                  std::string::npos)
+            << error.what();
+    }
+}
+
 TEST(PromptFile, OurGuidesNameWordsOfTheirPrompts) {
     int n_guides = 0;
     for (const auto& entry : std::filesystem::directory_iterator(source_folder() / "assets/prompts")) {
