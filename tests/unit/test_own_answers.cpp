@@ -301,7 +301,7 @@ TEST(PromptFile, TheFileThatDescribesAPromptIsNotTakenForOne) {
     try {
         keyhole::read_prompt_file(source_folder() / "assets/prompts/garden-gate.prompt.json");
         FAIL();
-    } catch (const Error& error) {
+    } catch (const keyhole::Error& error) {
         EXPECT_NE(std::string(error.what()).find("give the text beside it, such as garden-gate.txt"),
                   std::string::npos)
             << error.what();
