@@ -48,6 +48,7 @@ void bench_host_part(const BenchRun& options) {
                 contender_setup(spec, options.batch, options.context, options.run.n_tokens);
             if (rows) setup.name += " +rows";
             setup.wants.attention = setup.wants.scores = rows;
+            setup.wants.form = RowForm::packed;  // as a session without exports asks for them
             const std::string name = setup.name;
             const std::int64_t before_prompt = executor->counts().launches;
             Contender contender(*model, *backend, std::move(setup));

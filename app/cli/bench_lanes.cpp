@@ -84,6 +84,7 @@ void bench_lanes(const BenchRun& options) {
         if (!options.instrument) continue;
         instrumented.name = spec + " +rows";
         instrumented.wants.attention = instrumented.wants.scores = true;
+        instrumented.wants.form = RowForm::packed;
         rows.push_back({contenders.size(), first});
         add_contender(contenders, benched, std::move(instrumented));
     }

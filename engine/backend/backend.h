@@ -95,8 +95,10 @@ class Backend {
     virtual void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                          const std::function<bool(double)>& progress) = 0;
 
-    /// Feeds one token to every lane.
+    /// Feeds one token to every lane. Blocks of rows (RowOutput::block) may still be filled afterwards.
     virtual void step(std::span<const LaneStep> lanes) = 0;
+    /// Waits until the blocks of earlier rows are complete. Throws Error(device) where the device failed.
+    virtual void finish_rows() {}
 
     /// Applies a policy that changed between rows: creates the accumulators that it needs, evicts down to its
     /// budget and resizes the cache. Evictions carry last_row, the last row processed.
@@ -133,7 +135,8 @@ struct BackendOptions {
 };
 
 /// Creates the backend. `automatic` takes CUDA where the module, a driver and a device exist that has passed
-/// its proof (prover.h); otherwise it takes the CPU and writes the reason to *notice. An explicit `cuda` that
+/// its proof and is faster than the CPU (prover.h); otherwise it takes the CPU and writes the reason to
+/// *notice. An explicit `cuda` that
 /// is not available throws Error(device).
 std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const BackendOptions& options,
                                       std::string* notice);

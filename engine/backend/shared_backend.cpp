@@ -122,6 +122,11 @@ void SharedBackend::step(std::span<const LaneStep> lanes) {
     owned_->backend->step(inner);
 }
 
+void SharedBackend::finish_rows() {
+    const Turn turn(owned_->turns);
+    owned_->backend->finish_rows();
+}
+
 std::vector<Eviction> SharedBackend::apply_policy(KvCache& cache, const ResolvedPolicy& policy,
                                                   int last_row) {
     const Turn turn(owned_->turns);

@@ -41,6 +41,7 @@ class SharedBackend final : public Backend {
     void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;
+    void finish_rows() override;
     std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) override;
     void parallel_for(std::int64_t n, const std::function<void(std::int64_t i)>& body) override;
     bool time_parts(StepTimes* times) override;

@@ -72,7 +72,10 @@ void Contender::decode(int n_steps) {
     for (int i = 0; i < n_steps; ++i, ++row_) {
         for (std::size_t n = 0; n < caches_.size(); ++n)
             steps[n] = {caches_[n].get(), token(row_, static_cast<int>(n)), row_, setup_.wants, &outputs_[n]};
-        step_ms.push_back(clock([&] { backend_.step(steps); }));
+        step_ms.push_back(clock([&] {
+            backend_.step(steps);
+            backend_.finish_rows();
+        }));
         if (!setup_.keeps && setup_.follows == nullptr) continue;
         gone_.emplace_back();
         for (std::size_t n = 0; n < caches_.size(); ++n) {

@@ -89,8 +89,17 @@ RowMeasures mean_measures(const KvLayout& layout, const RowOutput& out) {
         mean_of.output_similarity = mean(shadow.output_similarity);
     }
     const RowValues& values = out.values;
-    if (values.attention.empty()) return mean_of;
     double sum = 0;
+    if (values.attention.empty()) {
+        if (out.sink_attention.empty()) return mean_of;
+        const int n_heads = layout.n_layers() * layout.n_heads();
+        for (int head = 0; head < n_heads; ++head) {
+            const auto first = out.sink_attention.begin() + head * kSinkTokens;
+            sum += std::accumulate(first, first + kSinkTokens, 0.0);
+        }
+        mean_of.sink_share = static_cast<float>(sum / n_heads);
+        return mean_of;
+    }
     for (int layer = 0; layer < layout.n_layers(); ++layer)
         for (int head = 0; head < layout.n_heads(); ++head) {
             const auto g = to_index(layout.kv_head_from_head(layer, head));

@@ -2,8 +2,11 @@
 /// between backend, session and exports; any thread. Knows nothing of the other folders.
 #pragma once
 
+#include "engine/base/unfilled.h"
+
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 namespace keyhole {
@@ -16,6 +19,13 @@ struct Eviction {
     bool operator==(const Eviction&) const = default;
 };
 
+/// How attention and scores are handed out.
+enum class RowForm {
+    floats,  ///< in RowValues
+    packed,  ///< in RowOutput::block; RowValues may lack them, their positions and the thresholds
+    both,
+};
+
 /// The parts of a row that the caller requests.
 struct RowWants {
     bool attention = false;
@@ -23,6 +33,7 @@ struct RowWants {
     bool noise = false;
     bool scores = false;
     bool shadow = false;  ///< full rows of lanes that run a shadow
+    RowForm form = RowForm::floats;
 };
 
 /// The values of one row of one lane, ragged. The attended tokens of KV head g are entries [offset[g],
@@ -43,6 +54,22 @@ struct RowValues {
     std::vector<float> shadow;
     /// [n_kv_heads] lowest score that stayed among the competing tokens; NaN where nothing competed
     std::vector<float> threshold;
+};
+
+/// The values of one lane at one row, packed as records hold them, in the ragged order of RowValues. The
+/// attended positions are not stored. They are all p <= row with evicted_at[g][p] < 0 or >= row
+/// (RunHistory::held_positions), hidden ones included.
+struct RowBlock {
+    std::vector<std::int32_t> offset;         ///< [n_kv_heads + 1]
+    std::vector<std::int64_t> head_offset;    ///< [n_layers * n_heads + 1]
+    UnfilledVector<std::uint16_t> attention;  ///< fp16
+    UnfilledVector<float> scores;             ///< [offset.back()] pooled
+    std::vector<float> threshold;             ///< [n_kv_heads]
+    std::size_t bytes() const {
+        return offset.size() * sizeof(offset[0]) + head_offset.size() * sizeof(head_offset[0]) +
+               attention.size() * sizeof(attention[0]) + scores.size() * sizeof(scores[0]) +
+               threshold.size() * sizeof(threshold[0]);
+    }
 };
 
 /// Measures of a row against full attention on the lane's own queries, per (layer, query head), [n_layers *
@@ -69,8 +96,20 @@ struct RowMeasures {
 struct RowOutput {
     std::vector<float> next_logits;  ///< [n_vocab]
     RowValues values;
+    /// Attention and scores as RowWants::form asks; null where neither is wanted. Complete once
+    /// Backend::finish_rows() has returned.
+    std::shared_ptr<const RowBlock> block;
+    /// [n_layers * n_heads, kSinkTokens] the probabilities of the text's first tokens, 0 where not stored.
+    /// Only where attention is packed and not in `values`; for mean_measures().
+    std::vector<float> sink_attention;
     std::vector<Eviction> evictions;  ///< evictions of this row, ascending (kv_head, position)
     ShadowRow shadow;
+
+    void drop_values() {
+        values = {};
+        block = nullptr;
+        sink_attention.clear();
+    }
 };
 
 /// Sizes of a lane's cache, in tokens and bytes of K and V.

@@ -127,7 +127,6 @@ void CommandApplier::remove_lane(const RemoveLane& command) {
     // A replay makes the rest again.
     removed.past.out = {};
     removed.past.log_probs.clear();
-    removed.past.rows = nullptr;
     removed.past.left.clear();
     state_.removed.push_back(std::move(removed));
     state_.lanes.erase(state_.lanes.begin() + command.index);

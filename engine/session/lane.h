@@ -29,9 +29,8 @@ struct LaneState {
     bool diverged = false;  ///< consumed another token than lane 0 did: its positions hold other tokens
     bool ended = false;
     std::string failure;
-    std::shared_ptr<const RowBlock> rows;  ///< of `out`, for its record; null: not made yet or not wanted
-    bool out_is_new = false;               ///< `out` is of the row to be recorded
-    bool recorded = false;                 ///< at least one record contains the lane
+    bool out_is_new = false;  ///< `out` is of the row to be recorded
+    bool recorded = false;    ///< at least one record contains the lane
 
     // The lane's history, including its parent's before a fork: enough to replay it from the prompt.
     LaneSpec initial_spec;
@@ -58,7 +57,7 @@ struct Lane : LaneState {
     /// Returns an exact copy, without the values of the last row, which are in its record.
     Lane copy() const {
         Lane lane = with_cache(cache->clone());
-        lane.out.values = {};
+        lane.out.drop_values();
         return lane;
     }
 };

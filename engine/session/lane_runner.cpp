@@ -213,8 +213,6 @@ void LaneRunner::feed_row(SessionState& state) const {
     if (given) state.forced.erase(state.forced.begin());
     state.history.push_back(state.lanes.front().token);
     state.row = next;
-    // Now, while the threads that help are still awake.
-    for (Lane* lane : fed) lane->rows = row_block(context_.backend, lane->out.values);
     const std::vector<int>& eos = context_.model->config().eos;
     for (Lane* lane : fed) {
         lane->tokens.push_back(lane->token);

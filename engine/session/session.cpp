@@ -38,6 +38,12 @@ std::vector<LoggedCommand> before_row(std::vector<LoggedCommand> commands, int r
     return commands;
 }
 
+/// Returns what the rows must hold: blocks for records, and floats where a sink reads them.
+RowWants recorded(RowWants wants, const RowSink* sink) {
+    wants.form = sink != nullptr ? RowForm::both : RowForm::packed;
+    return wants;
+}
+
 }  // namespace
 
 /// The current state, and what it takes to return to an earlier one.
@@ -56,7 +62,7 @@ struct Session::Impl {
     Impl(std::shared_ptr<const Model> model, Backend& backend, RunSpec spec, RowSink* sink,
          std::size_t checkpoint_bytes)
         : context(std::move(model), backend, std::move(spec), sink),
-          runner(context, context.start.wants),
+          runner(context, recorded(context.start.wants, sink)),
           state(runner.first_state()),
           checkpoints(checkpoint_bytes, context.model.get()),
           tree(context.n_prompt() - 1),
@@ -189,7 +195,7 @@ std::shared_ptr<const StepTrace> Session::prefill(const ProgressReport& report) 
     for (Lane& lane : s.state.lanes) lane.out_is_new = true;
     auto step = s.record(ms_since(begin), std::move(prompt_rows));
     // These are as wide as the prompt; later rows may be narrower.
-    for (Lane& lane : s.state.lanes) lane.out.values = {};
+    for (Lane& lane : s.state.lanes) lane.out.drop_values();
     s.checkpoints.offer(s.state);
     return step;
 }

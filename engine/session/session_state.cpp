@@ -57,9 +57,8 @@ void SessionState::discard_outputs() {
     for (Lane& lane : lanes) {
         lane.pending.clear();
         lane.out_is_new = false;
-        lane.rows = nullptr;
         lane.recorded = true;
-        lane.out.values = {};
+        lane.out.drop_values();
     }
 }
 

@@ -1,6 +1,5 @@
 #include "engine/session/step_record.h"
 
-#include "engine/base/half.h"
 #include "engine/base/index.h"
 #include "engine/policy/attention.h"
 #include "engine/policy/next_token_measures.h"
@@ -36,17 +35,17 @@ std::int64_t count_attended(const RowValues& values) {
 }
 
 /// Records a lane's part of the row that it has just processed.
-void record_row(LaneRecord& r, Lane& lane, Backend& backend) {
+void record_row(LaneRecord& r, Lane& lane) {
     r.hidden = hidden_set(lane.out.values);
     r.attended_tokens = count_attended(lane.out.values);
     r.evictions.insert(r.evictions.end(), lane.out.evictions.begin(), lane.out.evictions.end());
-    r.rows = lane.rows != nullptr ? std::exchange(lane.rows, nullptr) : row_block(backend, lane.out.values);
+    r.rows = lane.out.block;
     r.measures = mean_measures(lane.model->layout(), lane.out);
     if (!lane.out.shadow.retained_mass.empty()) r.shadow = std::make_shared<const ShadowRow>(lane.out.shadow);
     lane.out_is_new = false;
 }
 
-LaneRecord record_lane(Lane& lane, const Lane& reference, int row, int n_top, Backend& backend) {
+LaneRecord record_lane(Lane& lane, const Lane& reference, int row, int n_top) {
     LaneRecord r;
     r.info = lane.info;
     r.token = lane.token;
@@ -67,43 +66,11 @@ LaneRecord record_lane(Lane& lane, const Lane& reference, int row, int n_top, Ba
         r.agrees = &lane == &reference || best(reference.out.next_logits) == best(lane.out.next_logits);
     }
     for (int id : top_k(lane.log_probs, n_top)) r.top.push_back({id, lane.log_probs[to_index(id)]});
-    if (lane.active() || lane.out_is_new) record_row(r, lane, backend);
+    if (lane.active() || lane.out_is_new) record_row(r, lane);
     return r;
 }
 
 }  // namespace
-
-std::shared_ptr<const RowBlock> row_block(Backend& backend, const RowValues& values) {
-    if (values.attention.empty() && values.scores.empty()) return nullptr;
-    auto block = std::make_shared<RowBlock>();
-    block->offset = values.offset;
-    block->head_offset = values.head_offset;
-    block->threshold = values.threshold;
-    block->attention.resize(values.attention.size());
-    block->scores.resize(values.scores.size());
-    // Use all threads: getting a long row's pages from the system takes many times as long as filling them.
-    constexpr std::size_t kPart = 32 << 10;
-    const auto n_parts = [](std::size_t n) { return (n + kPart - 1) / kPart; };
-    const std::size_t n_attention = n_parts(values.attention.size());
-    const auto work = static_cast<std::int64_t>(n_attention + n_parts(values.scores.size()));
-    const auto fill = [&](std::int64_t i) {
-        const auto part = to_index(i);
-        if (part < n_attention) {
-            const std::size_t first = part * kPart, n = std::min(kPart, values.attention.size() - first);
-            fp16_from_floats(std::span(values.attention).subspan(first, n),
-                             std::span(block->attention).subspan(first, n));
-        } else {
-            const std::size_t first = (part - n_attention) * kPart;
-            std::copy_n(values.scores.data() + first, std::min(kPart, values.scores.size() - first),
-                        block->scores.data() + first);
-        }
-    };
-    if (work > 2)
-        backend.parallel_for(work, fill);
-    else  // a short row is filled before another thread wakes up
-        for (std::int64_t i = 0; i < work; ++i) fill(i);
-    return block;
-}
 
 StepTrace bare_step(std::shared_ptr<const RunInfo> run, std::span<const Lane> lanes, int row) {
     StepTrace step;
@@ -118,9 +85,9 @@ std::shared_ptr<StepTrace> make_record(const RunContext& context, SessionState& 
     step->run = context.run;
     step->row = state.row;
     step->commands = std::exchange(state.commands_since, {});
+    context.backend.finish_rows();
     for (Lane& lane : state.lanes)
-        step->lanes.push_back(
-            record_lane(lane, state.lanes.front(), state.row, context.start.n_top, context.backend));
+        step->lanes.push_back(record_lane(lane, state.lanes.front(), state.row, context.start.n_top));
     return step;
 }
 

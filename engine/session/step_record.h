@@ -9,9 +9,6 @@
 
 namespace keyhole {
 
-/// Returns the values of a row as records hold them; null if none were kept.
-std::shared_ptr<const RowBlock> row_block(Backend& backend, const RowValues& values);
-
 /// Returns a record with only the row and the lanes: for prompt rows, which the history does not hold one by
 /// one.
 StepTrace bare_step(std::shared_ptr<const RunInfo> run, std::span<const Lane> lanes, int row);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "engine/base/index.h"
-#include "engine/base/unfilled.h"
 #include "engine/model/model.h"
 #include "engine/policy/row.h"
 #include "engine/policy/params.h"
@@ -89,18 +88,6 @@ struct LaneInfo {
 struct TopToken {
     int id = 0;
     float log_prob = 0;
-};
-
-/// The values of one lane at one row, packed: fp16, in the ragged order of RowValues. The attended positions
-/// are not stored. They are all p <= row with evicted_at[g][p] < 0 or >= row (RunHistory::held_positions),
-/// hidden ones included.
-struct RowBlock {
-    std::vector<std::int32_t> offset;         ///< [n_kv_heads + 1]
-    std::vector<std::int64_t> head_offset;    ///< [n_layers * n_heads + 1]
-    UnfilledVector<std::uint16_t> attention;  ///< fp16
-    UnfilledVector<float> scores;             ///< [offset.back()] pooled
-    std::vector<float> threshold;             ///< [n_kv_heads]
-    std::size_t bytes() const;
 };
 
 /// The positions that were stored but not visible to a row (RowValues::hidden), packed: entry i of KV head

@@ -6,12 +6,6 @@
 
 namespace keyhole {
 
-std::size_t RowBlock::bytes() const {
-    return offset.size() * sizeof(offset[0]) + head_offset.size() * sizeof(head_offset[0]) +
-           attention.size() * sizeof(attention[0]) + scores.size() * sizeof(scores[0]) +
-           threshold.size() * sizeof(threshold[0]);
-}
-
 namespace {
 
 std::size_t bytes_of(const ShadowRow& shadow) {

@@ -1,5 +1,6 @@
 #include "tests/reference/backend_pair.h"
 
+#include "engine/base/half.h"
 #include "engine/base/index.h"
 #include "engine/model/kv_sharing.h"
 #include "engine/trace/record.h"
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 namespace reference {
@@ -24,6 +26,22 @@ std::unique_ptr<keyhole::Backend> cuda_backend(const std::shared_ptr<const keyho
                                                const keyhole::cuda::ProductOptions& products) {
     std::string reason;
     return keyhole::make_cuda_backend(model, executor_under_test(shuffle, reason), products);
+}
+
+void expect_block_of(const RowOutput& out) {
+    ASSERT_NE(out.block, nullptr);
+    const keyhole::RowBlock& block = *out.block;
+    EXPECT_EQ(block.offset, out.values.offset);
+    EXPECT_EQ(block.head_offset, out.values.head_offset);
+    const auto same_bits = [](const auto& x, const auto& y) {
+        return x.size() == y.size() &&
+               (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(x[0])) == 0);
+    };
+    std::vector<std::uint16_t> narrow(out.values.attention.size());
+    keyhole::fp16_from_floats(out.values.attention, narrow);
+    EXPECT_TRUE(same_bits(block.attention, narrow));
+    EXPECT_TRUE(same_bits(block.scores, out.values.scores));
+    EXPECT_TRUE(same_bits(block.threshold, out.values.threshold));
 }
 
 void CudaBackend::SetUp() {
@@ -151,6 +169,7 @@ void Pair::step(int n_rows) {
         }
         cpu->step(a);
         cuda->step(b);
+        cuda->finish_rows();
         compare(fmt::format("row {}", next_));
         if (::testing::Test::HasFatalFailure()) return;
     }
@@ -191,6 +210,7 @@ void Pair::compare(const std::string& where) {
         near("full cosine", a.shadow.cosine_full, b.shadow.cosine_full);
         near("output similarity", a.shadow.output_similarity, b.shadow.output_similarity);
         near("threshold", a.values.threshold, b.values.threshold);
+        for (const RowOutput* out : {&a, &b}) expect_block_of(*out);
         for (int g = 0; g < lanes[n].model->layout().n_kv_heads(); ++g) {
             ASSERT_EQ(lanes[n].cpu->stored_positions(g), lanes[n].cuda->stored_positions(g));
             ASSERT_EQ(lanes[n].cpu->pinned_positions(g), lanes[n].cuda->pinned_positions(g));

@@ -16,7 +16,10 @@
 
 namespace reference {
 
-inline constexpr keyhole::RowWants kAllOfARow{true, true, true, true, true};
+inline constexpr keyhole::RowWants kAllOfARow{true, true, true, true, true, keyhole::RowForm::both};
+
+/// Expects the row's block to hold its floats, to the bit: attention narrowed, scores as they are.
+void expect_block_of(const keyhole::RowOutput& out);
 
 /// A CUDA backend on the executor that executor_under_test() returns.
 std::unique_ptr<keyhole::Backend> cuda_backend(const std::shared_ptr<const keyhole::Model>& model,

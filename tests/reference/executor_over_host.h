@@ -27,6 +27,10 @@ class ExecutorOverHost : public keyhole::cuda::Executor {
                        std::size_t n) override {
         host_->download_rows(to, a, from, b, width, n);
     }
+    void download_beside(void* to, const void* from, std::size_t n) override {
+        host_->download_beside(to, from, n);
+    }
+    void wait_beside() override { host_->wait_beside(); }
     void copy(void* to, const void* from, std::size_t n) override { host_->copy(to, from, n); }
     void clear(void* to, std::size_t n) override { host_->clear(to, n); }
     void wait() override { host_->wait(); }

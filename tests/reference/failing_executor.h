@@ -69,6 +69,15 @@ class FailingExecutor final : public keyhole::cuda::Executor {
             look_for_unwritten(static_cast<const std::byte*>(from) + row * b, width);
         host_->download_rows(to, a, from, b, width, n);
     }
+    void download_beside(void* to, const void* from, std::size_t n) override {
+        copied();
+        look_for_unwritten(from, n);
+        host_->download_beside(to, from, n);
+    }
+    void wait_beside() override {
+        host_->wait_beside();
+        count(fails.wait, n_waits, keyhole::ErrorCode::device, "an illegal address");
+    }
     void copy(void* to, const void* from, std::size_t n) override {
         copied();
         look_for_unwritten(from, n);

@@ -46,12 +46,13 @@ class Counter final : public reference::ExecutorOverHost {
 class CudaLaunches : public ::testing::Test {
   protected:
     /// Decodes with n_lanes lanes after a prompt of 40 tokens and counts the last rows.
-    void decode(const std::string& spec, int n_lanes, int n_rows) {
+    void decode(const std::string& spec, int n_lanes, int n_rows, const RowWants& wants = {}) {
         const auto backend = make_cuda_backend(model_, executor_);
         ContenderSetup setup;
         setup.name = spec;
         setup.policies.assign(to_index(n_lanes), resolve(parse_lane_spec(spec).policy, 40, n_rows));
         setup.context = 40;
+        setup.wants = wants;
         Contender contender(*model_, *backend, std::move(setup));
         contender.decode(1);
         executor_->n_of_kernel.clear();
@@ -79,6 +80,19 @@ TEST_F(CudaLaunches, ARowWaitsOnceAndLaunchesSixKernelsALayer) {
     // Norms apart.
     decode("full", 3, 4);
     EXPECT_EQ(launches(), 4 * (8 * n_layers + 6));
+}
+
+TEST_F(CudaLaunches, ARecordedRowIsPackedByOneKernelMore) {
+    RowWants wants;
+    wants.attention = wants.scores = true;
+    wants.form = RowForm::packed;
+    const int plain = 6 * model_->config().n_layers + 5;
+    decode("full", 1, 4, wants);
+    EXPECT_EQ(launches(), 4 * (plain + 1));
+    EXPECT_EQ(executor_->n_waits, 4);
+    decode("h2o:budget=16", 1, 4, wants);  // tokens that left were replaced by later ones
+    EXPECT_EQ(launches(), 4 * (plain + 2));
+    EXPECT_LE(new_lists(), 1);  // from the row on that is out of text order
 }
 
 TEST_F(CudaLaunches, UpToEightLanesReadTheWeightsOnce) {
@@ -132,6 +146,25 @@ TEST_F(CudaHostPart, APromptOf8kTakesFewLaunches) {
     const std::int64_t before = executor_->counts().launches;
     backend->prefill(std::vector<int>(8192, 65), {&lane, 1}, nullptr, {});
     EXPECT_LE(executor_->counts().launches - before, 2000);
+}
+
+TEST_F(CudaHostPart, PackedRowsAreNotGathered) {
+    const auto backend = make_cuda_backend(model_, executor_);
+    const auto cache = backend->make_cache(resolve(parse_lane_spec("full").policy, 64, 20));
+    RowOutput out;
+    const LanePrefill lane{cache.get(), {}, &out};
+    backend->prefill(std::vector<int>(64, 65), {&lane, 1}, nullptr, {});
+    RowWants wants;
+    wants.attention = wants.scores = true;
+    wants.form = RowForm::packed;
+    const LaneStep step{cache.get(), 65, 64, wants, &out};
+    backend->step({&step, 1});
+    backend->finish_rows();
+    EXPECT_TRUE(out.values.attention.empty() && out.values.scores.empty() && out.values.positions.empty());
+    ASSERT_NE(out.block, nullptr);
+    EXPECT_EQ(out.block->attention.size(), std::size_t{32 * 32 * 65});
+    EXPECT_EQ(out.block->scores.size(), std::size_t{32 * 32 * 65});
+    EXPECT_NE(out.block->attention.get_allocator().source(), nullptr);  // pinned: copied to directly
 }
 
 TEST_F(CudaHostPart, NothingIsGatheredWhereNothingIsWanted) {

@@ -1,5 +1,6 @@
 #include "engine/backend/common/shared.h"
 
+#include "engine/base/half.h"
 #include "engine/base/index.h"
 
 #include <cmath>
@@ -35,16 +36,20 @@ bool model_hides(const ModelConfig& config, int row) {
                        [row](int window) { return window > 0 && row >= window; });
 }
 
+void row_offsets(const KvLayout& layout, std::span<const int> n_attended, std::vector<std::int32_t>& offset,
+                 std::vector<std::int64_t>& head_offset) {
+    offset.assign(1, 0);
+    for (const int n : n_attended) offset.push_back(offset.back() + n);
+    head_offset.assign(1, 0);
+    for (int l = 0; l < layout.n_layers(); ++l)
+        for (int h = 0; h < layout.n_heads(); ++h)
+            head_offset.push_back(head_offset.back() + n_attended[to_index(layout.kv_head_from_head(l, h))]);
+}
+
 void size_row(const KvLayout& layout, std::span<const int> n_attended, const ResolvedPolicy& policy,
               const RowWants& wants, bool hides, RowOutput& out) {
     RowValues& values = out.values;
-    values.offset.assign(1, 0);
-    for (const int n : n_attended) values.offset.push_back(values.offset.back() + n);
-    values.head_offset.assign(1, 0);
-    for (int l = 0; l < layout.n_layers(); ++l)
-        for (int h = 0; h < layout.n_heads(); ++h)
-            values.head_offset.push_back(values.head_offset.back() +
-                                         n_attended[to_index(layout.kv_head_from_head(l, h))]);
+    row_offsets(layout, n_attended, values.offset, values.head_offset);
     const auto n_heads = to_index(values.head_offset.back());
     const auto n_units = to_index(values.offset.back());
     constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
@@ -57,6 +62,41 @@ void size_row(const KvLayout& layout, std::span<const int> n_attended, const Res
     values.hidden.assign(hides ? n_units : 0, 0);
     values.threshold.assign(wants.scores ? to_index(layout.n_kv_heads()) : 0, kNone);
     out.evictions.clear();
+    out.block = nullptr;
+    out.sink_attention.clear();
+}
+
+void pack_row(Backend& backend, const RowWants& wants, RowOutput& out) {
+    const RowValues& values = out.values;
+    if (wants.form == RowForm::floats || (values.attention.empty() && values.scores.empty())) return;
+    auto block = std::make_shared<RowBlock>();
+    block->offset = values.offset;
+    block->head_offset = values.head_offset;
+    block->threshold = values.threshold;
+    block->attention.resize(values.attention.size());
+    block->scores.resize(values.scores.size());
+    // Use all threads: getting a long row's pages from the system takes many times as long as filling them.
+    constexpr std::size_t kPart = 32 << 10;
+    const auto n_parts = [](std::size_t n) { return (n + kPart - 1) / kPart; };
+    const std::size_t n_attention = n_parts(values.attention.size());
+    const auto work = static_cast<std::int64_t>(n_attention + n_parts(values.scores.size()));
+    const auto fill = [&](std::int64_t i) {
+        const auto part = to_index(i);
+        if (part < n_attention) {
+            const std::size_t first = part * kPart, n = std::min(kPart, values.attention.size() - first);
+            fp16_from_floats(std::span(values.attention).subspan(first, n),
+                             std::span(block->attention).subspan(first, n));
+        } else {
+            const std::size_t first = (part - n_attention) * kPart;
+            std::copy_n(values.scores.data() + first, std::min(kPart, values.scores.size() - first),
+                        block->scores.data() + first);
+        }
+    };
+    if (work > 2)
+        backend.parallel_for(work, fill);
+    else  // a short row is filled before another thread wakes up
+        for (std::int64_t i = 0; i < work; ++i) fill(i);
+    out.block = std::move(block);
 }
 
 void pool_more(Pool pool, bool first, const float* score, std::int64_t n, float* pooled) {

@@ -310,6 +310,8 @@ void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
         if (std::find(hidden.begin(), hidden.end(), 1) == hidden.end()) hidden.clear();
     }
     select(lanes);
+    // Now, while the threads that help are still awake.
+    for (const LaneStep& lane : lanes) pack_row(*this, lane.wants, *lane.out);
 }
 
 void CpuBackend::feed_forward(int layer, const float* input) {

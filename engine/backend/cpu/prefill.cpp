@@ -637,6 +637,7 @@ void CpuBackend::prefill(std::span<const int> tokens, std::span<const LanePrefil
         }));
         Prefill(*model, tables_of(model), pool_, tokens, lanes, sink).run(progress);
         give_heap_back();
+        for (const LanePrefill& lane : lanes) pack_row(*this, lane.wants, *lane.out);
     } catch (...) {
         for (const LanePrefill& lane : lanes) static_cast<CpuKvCache&>(*lane.cache).clear();
         throw;

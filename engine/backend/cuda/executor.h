@@ -1,9 +1,9 @@
 /// Owns the backend's memory and runs its kernels: a CUDA device (through the CUDA module), or the host,
 /// thread by thread, for tests and for the CPU half of `selftest`. Engine thread only. Knows no CUDA.
 ///
-/// Calls run in order, one after the other, and complete at the latest when the next wait() returns. Host
-/// memory passed to an upload or a download must stay valid until then. Device failures throw Error(device),
-/// some of them only in wait().
+/// Calls run in order, one after the other, and complete at the latest when the next wait() returns
+/// (download_beside() apart). Host memory passed to an upload or a download must stay valid until then.
+/// Device failures throw Error(device), some of them only in wait().
 #pragma once
 
 #include "engine/backend/cuda/block.h"
@@ -87,6 +87,11 @@ class Executor {
     /// apart in `to`.
     virtual void download_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,
                                std::size_t width, std::size_t n_rows) = 0;
+    /// Copies to pinned host memory on a second stream, once all work before this call is done. Later work
+    /// may run meanwhile and must leave `from` alone. Complete when wait_beside() returns; wait() does not
+    /// wait for it.
+    virtual void download_beside(void* to, const void* from, std::size_t n_bytes) = 0;
+    virtual void wait_beside() = 0;
     virtual void copy(void* to, const void* from, std::size_t n_bytes) = 0;
     virtual void clear(void* to, std::size_t n_bytes) = 0;
     virtual void wait() = 0;

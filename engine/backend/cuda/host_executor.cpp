@@ -60,7 +60,8 @@ const std::array<RunOnHost, Kernels::kSize>& host_kernels() {
     return table;
 }
 
-/// Runs everything at once, so copies and kernels see the same data as in a stream.
+/// Runs everything at once, so copies and kernels see the same data as in a stream. Copies beside it run as
+/// late as they may.
 class HostExecutor final : public Executor {
   public:
     explicit HostExecutor(const HostOrder& order) : order_(order) {}
@@ -75,6 +76,7 @@ class HostExecutor final : public Executor {
         return data;
     }
     void release(void* data) noexcept override {
+        wait_beside();
         const auto known = sizes_.find(data);
         used_ -= known->second;
         sizes_.erase(known);
@@ -86,7 +88,10 @@ class HostExecutor final : public Executor {
         std::memset(data, order_.poison, n_bytes);
         return data;
     }
-    void release_host(void* data) noexcept override { std::free(data); }
+    void release_host(void* data) noexcept override {
+        wait_beside();
+        std::free(data);
+    }
 
     void upload(void* to, const void* from, std::size_t n) override { copy(to, from, n); }
     void download(void* to, const void* from, std::size_t n) override { copy(to, from, n); }
@@ -96,7 +101,15 @@ class HostExecutor final : public Executor {
             copy(static_cast<std::byte*>(to) + i * to_stride,
                  static_cast<const std::byte*>(from) + i * from_stride, width);
     }
-    void copy(void* to, const void* from, std::size_t n) override {
+    void download_beside(void* to, const void* from, std::size_t n) override {
+        if (n > 0) std::memset(to, order_.poison, n);  // for those who read too early
+        beside_.push_back({to, from, n});
+    }
+    void wait_beside() noexcept override {
+        for (const Copy& late : beside_) copy(late.to, late.from, late.n_bytes);
+        beside_.clear();
+    }
+    void copy(void* to, const void* from, std::size_t n) noexcept override {
         if (n > 0) std::memcpy(to, from, n);
     }
     void clear(void* to, std::size_t n) override {
@@ -159,6 +172,12 @@ class HostExecutor final : public Executor {
     std::unordered_map<void*, std::int64_t> sizes_;
     std::int64_t used_ = 0;
     std::vector<double> times_;
+    struct Copy {
+        void* to;
+        const void* from;
+        std::size_t n_bytes;
+    };
+    std::vector<Copy> beside_;
 };
 
 /// Does nothing. Addresses of device memory come from a range that is reserved and never touched.
@@ -194,6 +213,8 @@ class IdleExecutor final : public Executor {
     void upload(void*, const void*, std::size_t) override {}
     void download(void*, const void*, std::size_t) override {}
     void download_rows(void*, std::size_t, const void*, std::size_t, std::size_t, std::size_t) override {}
+    void download_beside(void*, const void*, std::size_t) override {}
+    void wait_beside() override {}
     void copy(void*, const void*, std::size_t) override {}
     void clear(void*, std::size_t) override {}
     void wait() override {}

@@ -6,6 +6,7 @@
 #include "engine/backend/cuda/kernels/attention.h"
 #include "engine/backend/cuda/kernels/linear.h"
 #include "engine/backend/cuda/kernels/prompt.h"
+#include "engine/backend/cuda/kernels/rows.h"
 #include "engine/backend/cuda/kernels/select.h"
 #include "engine/backend/cuda/kernels/store.h"
 
@@ -57,7 +58,7 @@ struct KernelList {
 };
 
 using Kernels = KernelList<
-    AddNorm, AddBias, Activate, RotatePrompt, SoftmaxTile, FoldTile,  //
+    AddNorm, AddBias, Activate, RotatePrompt, SoftmaxTile, FoldTile, OrderSlots, PackRow,  //
     Embed<float>, Embed<Fp16>, Embed<Bf16>, Widen<float>, Widen<Fp16>, Widen<Bf16>, AddPositions<float>,
     AddPositions<Fp16>, AddPositions<Bf16>, Narrow<Fp16>, Narrow<Bf16>,  //
     Embed<Stored>, AddPositions<Stored>, WidenStored, MatrixVector<Stored, 1>, MatrixVector<Stored, 2>,

@@ -14,9 +14,9 @@
 
 namespace keyhole {
 
-/// Changes with the interface: Executor (counted by hand: the + 5), the list of kernels and the sizes of
+/// Changes with the interface: Executor (counted by hand: the + 6), the list of kernels and the sizes of
 /// their arguments.
-inline constexpr std::uint32_t kCudaModuleAbi = cuda::Kernels::kFingerprint + 5;
+inline constexpr std::uint32_t kCudaModuleAbi = cuda::Kernels::kFingerprint + 6;
 inline constexpr const char* kCudaModuleEntry = "keyhole_cuda_make_executor";
 
 /// The type of the module's entry, exported with C linkage. Returns a new executor for the device, or null

@@ -744,6 +744,7 @@ void CudaBackend<T>::prefill(std::span<const int> tokens, std::span<const LanePr
         }));
         const float* turns = turns_.rows(executor_, static_cast<int>(tokens.size()) - 1);
         Prefill<T>(*of.model, of.weights, executor_, turns, products_, tokens, lanes, sink).run(progress);
+        for (const LanePrefill& lane : lanes) pack_row(*this, lane.wants, *lane.out);
     } catch (...) {
         for (const LanePrefill& lane : lanes) try {
                 static_cast<Cache&>(*lane.cache).clear();

@@ -97,6 +97,11 @@ void copies(Side& side) {
                                  4 * sizeof(float), 7);
     side.executor->wait();
     side.outputs.push_back({"download of rows", {rows.begin(), rows.end()}, 0});
+    const HostBuffer<float> beside(side.executor, 999);
+    side.executor->copy(c.data(), a.data(), a.size_bytes());
+    side.executor->download_beside(beside.data(), c.data(), c.size_bytes());
+    side.executor->wait_beside();
+    side.outputs.push_back({"download beside the work", {beside.data(), beside.data() + 999}, 0});
 }
 
 void products(Side& side) {
@@ -738,6 +743,54 @@ void prompt(Side& side) {
     side.note(fold, 1e-3, score_rows);
 }
 
+/// Packs rows of two lanes: one out of text order, over two windows of positions, and one in order without
+/// scores.
+void packing(Side& side) {
+    constexpr int kLanes = 2, kKv = 2, kHeads = 4, kStride = 640, kEntries = 1208;
+    const std::array<int, kKv> n = {601, 3};
+    std::mt19937 random(9);
+    std::vector<std::int32_t> positions(kKv * kStride, -1);
+    for (int g = 0; g < kKv; ++g) {
+        const auto begin = positions.begin() + g * kStride;
+        for (int i = 0; i < n[to_index(g)]; ++i) begin[i] = 2 * OrderSlots::kWindow / n[to_index(g)] * i;
+        std::shuffle(begin, begin + n[to_index(g)], random);
+    }
+    std::vector<float> probabilities = normal(kLanes * kHeads * kStride, 51, 6);
+    for (std::size_t i = 0; i < probabilities.size(); ++i) {
+        float& p = probabilities[i];  // some are halfway between two numbers in fp16, some below the least
+        p = i % 7 == 0 ? 1 + static_cast<float>(i % 64) / 2048 : std::exp(-std::abs(3 * p));
+    }
+    const Buffer<std::int32_t> at = side.up(positions),
+                               of_kv = side.up(std::vector<std::int32_t>{0, 601, 604}),
+                               kv_of_head = side.up(std::vector<std::int32_t>{0, 1, 1, 0}),
+                               unit_of_head = side.up(std::vector<std::int32_t>{1, 0}),
+                               order = side.up(std::vector<std::int32_t>(kKv * kStride, 0));
+    const Buffer<std::int64_t> of_head = side.up(std::vector<std::int64_t>{0, 601, 604, 607, kEntries});
+    const Buffer<AnyHead> heads =
+        side.up(std::vector<AnyHead>{{nullptr, nullptr, at.data(), nullptr, n[0], kStride},
+                                     {nullptr, nullptr, at.data() + kStride, nullptr, n[1], kStride}});
+    AnyLane lane{};
+    lane.heads = heads.data();
+    lane.unit_of_head = unit_of_head.data();
+    const Buffer<AnyLane> lanes = side.up(std::vector<AnyLane>(kLanes, lane));
+    const Buffer<float> row = side.up(probabilities), pooled = side.up(normal(kLanes * kKv * kStride, 52)),
+                        scores = side.floats(604), first = side.floats(kLanes * kHeads * PackRow::kFirst);
+    const Buffer<Fp16> attention = side.up(std::vector<Fp16>(kLanes * kEntries, Fp16{0xc000}));
+    const Buffer<PackedLane> packed = side.up(std::vector<PackedLane>{
+        {of_kv.data(), of_head.data(), order.data(), attention.data(), first.data(), scores.data()},
+        {of_kv.data(), of_head.data(), nullptr, attention.data() + kEntries,
+         first.data() + kHeads * PackRow::kFirst, nullptr}});
+    const OrderSlots order_slots{lanes.data(), packed.data(), kStride};
+    side.executor->launch(order_slots, {kKv, kLanes, 2}, 256);
+    side.note(order_slots, 0, order);
+    const PackRow pack{lanes.data(), packed.data(), kv_of_head.data(), row.data(), pooled.data(), kHeads,
+                       kKv,          kStride};
+    side.executor->launch(pack, {3, kHeads + kKv, kLanes}, kSplit);
+    side.note(pack, 0, attention);
+    side.note(pack, 0, first);
+    side.note(pack, 0, scores);
+}
+
 /// Returns the largest difference as a share of the largest value. NaN and infinities must be where the host
 /// has them.
 double difference(const Output& host, const Output& device) {
@@ -806,7 +859,7 @@ std::vector<SelfTestLine> run_selftest(
     const std::shared_ptr<Executor>& executor, std::string_view only,
     const std::function<void(double share, const std::string& what)>& progress) {
     std::vector<SelfTestLine> lines;
-    constexpr double kCases = 17;
+    constexpr double kCases = 18;
     int n_run = 0;
     const auto run = [&](const std::string& shape, const Case& c) {
         const double share = std::min(1.0, n_run++ / kCases);
@@ -829,6 +882,7 @@ std::vector<SelfTestLine> run_selftest(
     typed.template operator()<Bf16>();
     run("every type of block, 96 to 4352 columns", stored_weights);
     run("rows 171 to 203 of 300", prompt);
+    run("2 lanes of 601 and 3 entries", packing);
     return lines;
 }
 

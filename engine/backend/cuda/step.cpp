@@ -8,6 +8,7 @@
 #include "engine/base/index.h"
 #include "engine/model/kv_default.h"
 #include "engine/model/kv_sharing.h"
+#include "engine/policy/attention.h"
 
 #include <algorithm>
 #include <array>
@@ -78,7 +79,8 @@ CudaBackend<T>::CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<
       store_(executor_),
       own_(std::make_shared<const OnDevice<T>>(store_, model_)),
       weights_(own_->weights),
-      turns_(*model_) {}
+      turns_(*model_),
+      pool_(std::make_shared<PinnedPool>(executor_)) {}
 
 template <class T>
 std::string CudaBackend<T>::name() const {
@@ -164,11 +166,19 @@ typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lan
                   c.n_ctx);
         Cache& cache = cache_of(lane);
         if (const std::vector<int> room = room_for_row(cache, lane.row); !room.empty()) cache.reserve(room);
+        const bool as_floats = lane.wants.form != RowForm::packed;
         plan.any_shadow |= cache.shadow() != nullptr;
         plan.wants.attention |= lane.wants.attention || cache.shadow() != nullptr;
+        plan.floats.attention |= (lane.wants.attention && as_floats) || cache.shadow() != nullptr;
+        plan.floats.scores |= lane.wants.scores && as_floats;
         plan.wants.logits |= lane.wants.logits;
         plan.wants.noise |= lane.wants.noise;
         plan.wants.scores |= lane.wants.scores;
+        plan.blocks.push_back(new_block(lane));
+        if (plan.blocks.back() != nullptr) {
+            plan.any_block = true;
+            plan.any_unordered = plan.any_unordered || !all_in_text_order(cache);
+        }
         plan.row_stride = std::max(plan.row_stride, cache.largest_capacity());
         plan.max_units = std::max(plan.max_units, static_cast<int>(cache.units().size()));
         plan.n_rows.push_back(cache.largest_count() + 1);
@@ -189,6 +199,30 @@ typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lan
     plan.row_stride = (plan.row_stride + 31) / 32 * 32;
     plan.max_splits = (plan.row_stride + kSplit - 1) / kSplit;
     return plan;
+}
+
+/// Returns a block with the sizes of the coming row, null where none is wanted.
+template <class T>
+std::shared_ptr<RowBlock> CudaBackend<T>::new_block(const LaneStep& lane) const {
+    const RowWants& wants = lane.wants;
+    if (wants.form == RowForm::floats || (!wants.attention && !wants.scores)) return nullptr;
+    const Cache& cache = cache_of(lane);
+    std::vector<int> n_attended;
+    for (int g = 0; g < cache.layout().n_kv_heads(); ++g) n_attended.push_back(cache.count(g) + 1);
+    auto block = std::make_shared<RowBlock>();
+    row_offsets(cache.layout(), n_attended, block->offset, block->head_offset);
+    const auto size = [&]<class V>(UnfilledVector<V>& values, std::int64_t n) {
+        try {
+            values = UnfilledVector<V>(to_index(n), UnfilledAllocator<V>(pool_));
+        } catch (const Error& error) {
+            if (error.code() != ErrorCode::no_memory) throw;
+            values.resize(to_index(n));  // in pages that the driver copies to by way of its own
+        }
+    };
+    if (wants.attention) size(block->attention, block->head_offset.back());
+    if (wants.scores) size(block->scores, block->offset.back());
+    if (wants.scores) block->threshold.assign(n_attended.size(), std::numeric_limits<float>::quiet_NaN());
+    return block;
 }
 
 template <class T>
@@ -237,10 +271,17 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
     if (plan.any_shadow) grow_clear(s.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
     if (plan.any_shadow) grow(host_.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
     grow(host_.logits, n * to_index(c.n_vocab));
-    if (plan.wants.attention) grow(host_.row_attention, all_heads * stride);
+    if (plan.any_block) {
+        grow(s.packed_attention, plan.wants.attention ? all_heads * stride : 0);
+        grow(s.packed_scores, plan.wants.scores ? kv_heads * stride : 0);
+        grow(s.order, plan.any_unordered ? kv_heads * stride : 0);
+        grow_clear(s.first_attention, all_heads * PackRow::kFirst);
+        grow(host_.first_attention, all_heads * PackRow::kFirst);
+    }
+    if (plan.floats.attention) grow(host_.row_attention, all_heads * stride);
     if (plan.wants.logits) grow(host_.row_logits, all_heads * stride);
     if (plan.wants.noise) grow(host_.row_noise, all_heads * stride);
-    if (plan.wants.scores) grow(host_.pooled, units * stride);
+    if (plan.floats.scores) grow(host_.pooled, units * stride);
     if (plan.wants.scores) grow(host_.threshold, units);
     grow(host_.victims, kv_heads * to_index(plan.most_victims));
     grow(host_.n_victims, kv_heads);
@@ -256,10 +297,11 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
         return std::exchange(bytes, bytes + (wanted + 15) / 16 * 16);
     };
     const std::size_t views_at = take(n * sizeof(AnyLane)), tokens_at = take(n * sizeof(std::int32_t)),
-                      rows_at = take(n * sizeof(std::int32_t));
+                      rows_at = take(n * sizeof(std::int32_t)),
+                      packed_at = take(plan.any_block ? n * sizeof(PackedLane) : 0);
     struct Part {
         std::vector<RowRule> rules;
-        std::size_t rules_at = 0, steps_at = 0, places_at = 0;
+        std::size_t rules_at = 0, steps_at = 0, places_at = 0, offset_at = 0, head_offset_at = 0;
         bool turns = false;
     };
     std::vector<Part> parts(n);
@@ -277,6 +319,10 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
         if (part.turns)
             part.steps_at = take(to_index(n_kv_heads) * to_index(plan.row_stride) * sizeof(std::int32_t));
         if (part.turns) part.places_at = take(to_index(n_kv_heads) * sizeof(std::int32_t));
+        if (const auto& block = plan.blocks[lane]; block != nullptr) {
+            part.offset_at = take(block->offset.size() * sizeof(block->offset[0]));
+            part.head_offset_at = take(block->head_offset.size() * sizeof(block->head_offset[0]));
+        }
         last_row = std::max(last_row, plan.lanes[lane].row);
     }
     turn_rows_ = turns_.rows(executor_, last_row);
@@ -300,6 +346,18 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
             view.places = reinterpret_cast<const std::int32_t*>(device + part.places_at);
             view.steps_stride = plan.row_stride;
         }
+        if (plan.any_block) {
+            PackedLane packed = packed_lane(plan, lane);
+            if (const auto& block = plan.blocks[lane]; block != nullptr) {
+                const auto put = [&]<class V>(const std::vector<V>& values, std::size_t at, const V*& there) {
+                    std::memcpy(host + at, values.data(), values.size() * sizeof(V));
+                    there = reinterpret_cast<const V*>(device + at);
+                };
+                put(block->offset, part.offset_at, packed.offset);
+                put(block->head_offset, part.head_offset_at, packed.head_offset);
+            }
+            std::memcpy(host + packed_at + lane * sizeof(packed), &packed, sizeof(packed));
+        }
         std::memcpy(host + views_at + lane * sizeof(view), &view, sizeof(view));
         const std::int32_t token = plan.lanes[lane].token;
         std::memcpy(host + tokens_at + lane * sizeof(token), &token, sizeof(token));
@@ -308,7 +366,26 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
     views_ = reinterpret_cast<const AnyLane*>(device + views_at);
     tokens_ = reinterpret_cast<const std::int32_t*>(device + tokens_at);
     rows_ = reinterpret_cast<const std::int32_t*>(device + rows_at);
+    packed_ = reinterpret_cast<const PackedLane*>(device + packed_at);
     executor_->upload(device, host, bytes);
+}
+
+/// Returns where a lane's packed values lie on the device; null where nothing of it is packed.
+template <class T>
+PackedLane CudaBackend<T>::packed_lane(const Plan& plan, std::size_t lane) const {
+    PackedLane packed{};
+    const RowBlock* block = plan.blocks[lane].get();
+    if (block == nullptr) return packed;
+    const std::size_t heads = to_index(model_->config().n_layers * model_->config().n_heads),
+                      kv_heads = to_index(plan.n_kv_heads), stride = to_index(plan.row_stride);
+    if (!all_in_text_order(cache_of(plan.lanes[lane])))
+        packed.order = scratch_.order.data() + lane * kv_heads * stride;
+    if (!block->attention.empty()) {
+        packed.attention = scratch_.packed_attention.data() + lane * heads * stride;
+        packed.first = scratch_.first_attention.data() + lane * heads * PackRow::kFirst;
+    }
+    if (!block->scores.empty()) packed.scores = scratch_.packed_scores.data() + lane * kv_heads * stride;
+    return packed;
 }
 
 template <class T>
@@ -453,6 +530,7 @@ void CudaBackend<T>::launch_all(const Plan& plan) {
                                                s.leaving.data() + unit_at, s.threshold.data() + unit_at,
                                                plan.max_units, plan.row_stride},
                               {plan.max_units, group.n}, kThreads);
+            if (plan.any_block) pack_rows(plan, group);  // while slots are as the row saw them
             executor_->launch(
                 CompactHead<K>{views_of<K>(group), group.of->layout.table(), leaves,
                                s.leaving.data() + unit_at, s.victims.data() + head_at * plan.most_victims,
@@ -461,6 +539,26 @@ void CudaBackend<T>::launch_all(const Plan& plan) {
                 {n_kv_heads, group.n}, 64);
         });
     }
+}
+
+template <class T>
+void CudaBackend<T>::pack_rows(const Plan& plan, const Group& group) {
+    const ModelConfig& c = model_->config();
+    const int n_heads = c.n_layers * c.n_heads, n_kv_heads = group.of->model->layout().n_kv_heads();
+    const std::int64_t first = group.first, stride = plan.row_stride;
+    const AnyLane* views = views_ + first;
+    const PackedLane* packed = packed_ + first;
+    int last_row = 0;
+    for (const LaneStep& lane : plan.lanes) last_row = std::max(last_row, lane.row);
+    if (plan.any_unordered)
+        executor_->launch(OrderSlots{views, packed, plan.row_stride},
+                          {n_kv_heads, group.n, last_row / OrderSlots::kWindow + 1}, kThreads);
+    executor_->launch(
+        PackRow{views, packed, group.of->layout.kv_of_head.data(),
+                plan.wants.attention ? scratch_.row_attention.data() + first * n_heads * stride : nullptr,
+                scratch_.pooled.data() + first * plan.max_units * stride, n_heads, plan.max_units,
+                plan.row_stride},
+        {plan.max_splits, n_heads + n_kv_heads, group.n}, kSplit);
 }
 
 /// Sums are added by the next norm that reads them; see add_pending_norm.
@@ -664,11 +762,29 @@ void CudaBackend<T>::download_output(const Plan& plan) {
     const auto all = [&](auto& to, const auto& from, std::size_t size) {
         executor_->download(to.data(), from.data(), size * sizeof(*to.data()));
     };
+    for (std::size_t lane = 0; lane < n; ++lane) {
+        RowBlock* block = plan.blocks[lane].get();
+        if (block == nullptr) continue;
+        const PackedLane packed = packed_lane(plan, lane);
+        const auto values = [&](auto& to, const void* from) {
+            const std::size_t n_bytes = to.size() * sizeof(to[0]);
+            if (to.get_allocator().source() != nullptr)
+                executor_->download_beside(to.data(), from, n_bytes);
+            else
+                executor_->download(to.data(), from, n_bytes);
+        };
+        values(block->attention, packed.attention);
+        values(block->scores, packed.scores);
+        if (!block->attention.empty())
+            executor_->download(host_.first_attention.data() + lane * heads * PackRow::kFirst, packed.first,
+                                heads * PackRow::kFirst * sizeof(float));
+    }
     all(host_.logits, scratch_.logits, n * to_index(c.n_vocab));
     all(host_.n_victims, scratch_.n_victims, n * n_kv_heads);
     all(host_.victims, scratch_.victims, n * n_kv_heads * to_index(plan.most_victims));
     for (std::size_t lane = 0; lane < n; ++lane) {
         const RowWants& wants = plan.lanes[lane].wants;
+        const bool as_floats = wants.form != RowForm::packed;
         const std::size_t width = to_index(plan.n_rows[lane]) * sizeof(float);
         const auto rows = [&](bool wanted, HostBuffer<float>& to, const Buffer<float>& from,
                               std::size_t n_lines) {
@@ -677,11 +793,11 @@ void CudaBackend<T>::download_output(const Plan& plan) {
                                          from.data() + lane * n_lines * stride, stride * sizeof(float), width,
                                          n_lines);
         };
-        rows(wants.attention || cache_of(plan.lanes[lane]).shadow() != nullptr, host_.row_attention,
-             scratch_.row_attention, heads);
+        rows((wants.attention && as_floats) || cache_of(plan.lanes[lane]).shadow() != nullptr,
+             host_.row_attention, scratch_.row_attention, heads);
         rows(wants.logits, host_.row_logits, scratch_.row_logits, heads);
         rows(wants.noise, host_.row_noise, scratch_.row_noise, heads);
-        rows(wants.scores, host_.pooled, scratch_.pooled, units);
+        rows(wants.scores && as_floats, host_.pooled, scratch_.pooled, units);
     }
     if (plan.wants.scores) all(host_.threshold, scratch_.threshold, n * units);
     if (plan.any_shadow) all(host_.shadow, scratch_.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
@@ -690,6 +806,7 @@ void CudaBackend<T>::download_output(const Plan& plan) {
 template <class T>
 void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
     if (lanes.empty()) return;
+    executor_->wait_beside();  // until the row before is packed and copied
     const Plan plan = this->plan(lanes);
     size_buffers(plan);
     upload_input(plan);
@@ -709,10 +826,11 @@ void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
         cache_of(step).note_appended(step.row);
         write_rows(plan, lane);
         if (cache_of(step).shadow() != nullptr) write_shadow(plan, lane);
+        if (plan.blocks[to_index(lane)] != nullptr) write_block(plan, lane);
         write_evictions(plan, lane);
         if (plan.on_host[to_index(lane)] == 0 && !cache_of(step).any_on_host()) continue;
         try {
-            select_on_host(step, plan.on_host[to_index(lane)] != 0);
+            select_on_host(step, plan.blocks[to_index(lane)].get(), plan.on_host[to_index(lane)] != 0);
         } catch (const Error& error) {  // the row is only half processed
             fail(ErrorCode::device, "{}; start the run again", error.what());
         }
@@ -758,8 +876,9 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
     RowValues& values = step.out->values;
     std::vector<int> n_attended;
     for (int g = 0; g < layout.n_kv_heads(); ++g) n_attended.push_back(cache.count(g));
-    size_row(layout, n_attended, cache.policy(), step.wants, model_hides(model_->config(), step.row),
-             *step.out);
+    RowWants floats = step.wants;
+    if (floats.form == RowForm::packed) floats.attention = floats.scores = false;
+    size_row(layout, n_attended, cache.policy(), floats, model_hides(model_->config(), step.row), *step.out);
     begin_shadow(layout, cache.shadow(), step.row, step.wants.shadow, *step.out);
     const float* logits = host_.logits.data() + std::int64_t{lane} * model_->config().n_vocab;
     step.out->next_logits.assign(logits, logits + model_->config().n_vocab);
@@ -883,10 +1002,13 @@ void CudaBackend<T>::write_evictions(const Plan& plan, int lane) {
     const LaneStep& step = plan.lanes[to_index(lane)];
     Cache& cache = cache_of(step);
     RowValues& values = step.out->values;
+    RowBlock* const block = plan.blocks[to_index(lane)].get();
     for (std::size_t u = 0; u < cache.units().size(); ++u) {
-        if (plan.on_host[to_index(lane)] != 0 || cache.is_on_host(u) || values.scores.empty()) continue;
+        if (plan.on_host[to_index(lane)] != 0 || cache.is_on_host(u) || !step.wants.scores) continue;
         const std::size_t unit_at = to_index(lane) * to_index(plan.max_units) + u;
         for (int g = cache.units()[u].first; g < cache.units()[u].last; ++g) {
+            if (block != nullptr) block->threshold[to_index(g)] = host_.threshold[unit_at];
+            if (values.scores.empty()) continue;
             const float* pooled = host_.pooled.data() + unit_at * to_index(plan.row_stride);
             float* to = values.scores.data() + values.offset[to_index(g)];
             if (cache.in_text_order(g))
@@ -907,26 +1029,50 @@ void CudaBackend<T>::write_evictions(const Plan& plan, int lane) {
     }
 }
 
-/// Selects on the host for units whose heads hold different tokens, or for the whole lane.
+/// Hands out the block, and the first tokens' probabilities where the floats are not there.
 template <class T>
-void CudaBackend<T>::select_on_host(const LaneStep& step, bool whole_lane) {
+void CudaBackend<T>::write_block(const Plan& plan, int lane) {
+    const LaneStep& step = plan.lanes[to_index(lane)];
+    const Cache& cache = cache_of(step);
+    const KvLayout& layout = cache.layout();
+    const std::shared_ptr<RowBlock>& block = plan.blocks[to_index(lane)];
+    step.out->block = block;
+    if (block->attention.empty() || !step.out->values.attention.empty()) return;
+    static_assert(PackRow::kFirst == kSinkTokens);
+    const int n_heads = layout.n_layers() * layout.n_heads();
+    const float* first = host_.first_attention.data() + std::int64_t{lane} * n_heads * kSinkTokens;
+    step.out->sink_attention.assign(first, first + n_heads * kSinkTokens);
+    for (int head = 0; head < n_heads; ++head) {
+        const int g = layout.kv_head_from_head(head / layout.n_heads(), head % layout.n_heads());
+        for (int i = 0; i < std::min(kSinkTokens, cache.count(g)); ++i)
+            if (cache.positions(g)[to_index(cache.order(g)[to_index(i)])] >= kSinkTokens)
+                step.out->sink_attention[to_index(head * kSinkTokens + i)] = 0;
+    }
+}
+
+/// Selects on the host for units whose heads hold different tokens, or for the whole lane. block: the row's,
+/// or null.
+template <class T>
+void CudaBackend<T>::select_on_host(const LaneStep& step, RowBlock* block, bool whole_lane) {
     Cache& cache = cache_of(step);
     RowValues& values = step.out->values;
+    if (block != nullptr && !block->scores.empty()) executor_->wait_beside();
     std::vector<std::vector<std::int32_t>> gone(to_index(cache.layout().n_kv_heads()));
     bool any = false;
     for (std::size_t u = 0; u < cache.units().size(); ++u) {
         if (!whole_lane && !cache.is_on_host(u)) continue;
         const Unit& unit = cache.units()[u];
         const bool may_evict = unit_policy(cache.layout(), cache.policy(), unit.first).evicts_after(step.row);
-        if (!may_evict && values.scores.empty()) continue;
+        if (!may_evict && !step.wants.scores) continue;
         const HostSelection chosen = cache.select_on_host(unit, cache.policy(), step.row, may_evict);
         for (int g = unit.first; g < unit.last; ++g) {
             std::size_t column = 0;
             for (int i = 0; i < cache.count(g); ++i) {
                 const std::int32_t position = cache.positions(g)[to_index(cache.order(g)[to_index(i)])];
                 while (chosen.positions[column] != position) ++column;
-                if (!values.scores.empty())
-                    values.scores[to_index(values.offset[to_index(g)] + i)] = chosen.pooled[column];
+                const std::size_t at = to_index(values.offset[to_index(g)] + i);
+                if (!values.scores.empty()) values.scores[at] = chosen.pooled[column];
+                if (block != nullptr && !block->scores.empty()) block->scores[at] = chosen.pooled[column];
                 if (!std::binary_search(chosen.victims.begin(), chosen.victims.end(),
                                         static_cast<int>(column)))
                     continue;
@@ -935,6 +1081,7 @@ void CudaBackend<T>::select_on_host(const LaneStep& step, bool whole_lane) {
                 any = true;
             }
             if (!values.scores.empty()) values.threshold[to_index(g)] = chosen.threshold;
+            if (block != nullptr && !block->scores.empty()) block->threshold[to_index(g)] = chosen.threshold;
         }
     }
     if (!any) return;

@@ -8,6 +8,7 @@
 #include "engine/backend/cuda/cache.h"
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/device_model.h"
+#include "engine/backend/cuda/pinned_pool.h"
 
 #include <algorithm>
 #include <memory>
@@ -103,6 +104,7 @@ class CudaBackend final : public Backend {
     void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;
+    void finish_rows() override { executor_->wait_beside(); }
     std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) override;
     bool time_parts(StepTimes* times) override;
 
@@ -128,7 +130,12 @@ class CudaBackend final : public Backend {
         std::int64_t kv_size = 0, hidden_size = 0;  ///< for all lanes
         int n_kv_heads = 0;                         ///< the most of any model
         RowWants wants;                             ///< wanted by any lane
-        int row_stride = 0;  ///< slots that row buffers have room for: the largest capacity
+        RowWants floats;                            ///< the same as floats on the host
+        /// [lanes] of the coming row, sized and not filled; null where none is wanted.
+        std::vector<std::shared_ptr<RowBlock>> blocks;
+        bool any_block = false;
+        bool any_unordered = false;  ///< a block's slots are not in text order
+        int row_stride = 0;          ///< slots that row buffers have room for: the largest capacity
         int max_splits = 0;
         int max_units = 0;
         int most_victims = 1;  ///< the most of any KV head
@@ -143,8 +150,17 @@ class CudaBackend final : public Backend {
         return reinterpret_cast<const LaneView<K>*>(views_ + group.first);
     }
     static Cache& cache_of(const LaneStep& step) { return static_cast<Cache&>(*step.cache); }
+    static bool all_in_text_order(const Cache& cache) {
+        for (int g = 0; g < cache.layout().n_kv_heads(); ++g)
+            if (!cache.in_text_order(g)) return false;
+        return true;
+    }
 
     Plan plan(std::span<const LaneStep> lanes);
+    std::shared_ptr<RowBlock> new_block(const LaneStep& lane) const;
+    PackedLane packed_lane(const Plan& plan, std::size_t lane) const;
+    void pack_rows(const Plan& plan, const Group& group);
+    void write_block(const Plan& plan, int lane);
     void group_lanes(std::span<const LaneStep> lanes, Plan& plan) const;
     const Group& group_of(const Plan& plan, int lane) const;
     /// Returns the device data of a cache's model; uploads what a variant does not share.
@@ -194,7 +210,7 @@ class CudaBackend final : public Backend {
     void write_rows(const Plan& plan, int lane);
     void write_shadow(const Plan& plan, int lane);
     void write_evictions(const Plan& plan, int lane);
-    void select_on_host(const LaneStep& step, bool whole_lane);
+    void select_on_host(const LaneStep& step, RowBlock* block, bool whole_lane);
     std::vector<Eviction> evictions_under(const ResolvedPolicy& policy, Cache& store, int last_row);
 
     ProductOptions products_;
@@ -209,6 +225,7 @@ class CudaBackend final : public Backend {
         weights_;  // of model_; variants differ in k, v and, where they compensate, gate, up and down
     DeviceTurns turns_;
     StepTimes* times_ = nullptr;
+    std::shared_ptr<PinnedPool> pool_;  // of blocks, which outlive the backend
 
     struct Scratch {
         Buffer<float> x, embedded, normed, q, k, v, raw_keys, attended, projected, fed, gate, up, logits;
@@ -220,13 +237,16 @@ class CudaBackend final : public Backend {
         Buffer<std::int32_t> victims, n_victims;
         Buffer<std::byte> input;
         Buffer<float> shadow;  // [n_layers] ShadowParts of all lanes
+        Buffer<Fp16> packed_attention;
+        Buffer<float> packed_scores, first_attention;
+        Buffer<std::int32_t> order;
     } scratch_;
     /// Pinned host copies of the same.
     struct Host {
         HostBuffer<std::byte> input;
         HostBuffer<float> logits, row_logits, row_attention, row_noise, pooled, threshold;
         HostBuffer<std::int32_t> victims, n_victims;
-        HostBuffer<float> shadow;
+        HostBuffer<float> shadow, first_attention;
     } host_;
     /// Offsets, in floats, of what a shadow needs of a layer, for all lanes: q before rotation, k, v and the
     /// output of attention.
@@ -237,6 +257,7 @@ class CudaBackend final : public Backend {
     ShadowScratch shadow_scratch_;
     const float* turn_rows_ = nullptr;
     const AnyLane* views_ = nullptr;  // device, inside input
+    const PackedLane* packed_ = nullptr;
     const std::int32_t* tokens_ = nullptr;
     const std::int32_t* rows_ = nullptr;
 };

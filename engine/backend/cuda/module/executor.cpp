@@ -1,6 +1,7 @@
-// The CUDA module: an Executor on one device, with one stream. Lists of launches that repeat run as a graph.
-// This half is C++; the kernels are in kernels.cu. cuBLAS is opened at run time: the module then loads, and
-// says what is missing, on a machine that has none or one of another version.
+// The CUDA module: an Executor on one device, with one stream, and a second one for copies of rows. Lists of
+// launches that repeat run as a graph. This half is C++; the kernels are in kernels.cu. cuBLAS is opened at
+// run time: the module then loads, and says what is missing, on a machine that has none or one of another
+// version.
 //
 // KEYHOLE_CUDA_CHECK=1 in the environment waits after every launch, so that a failure names its kernel, and
 // makes no graphs.
@@ -159,6 +160,8 @@ class DeviceExecutor final : public Executor {
         name_ = properties.name;
         has_bf16_ = properties.major >= 8;
         check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+        check(cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking), "making a stream");
+        check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "making an event");
     }
     ~DeviceExecutor() override {
         cudaSetDevice(device_);  // the destructor may run on any thread
@@ -166,7 +169,9 @@ class DeviceExecutor final : public Executor {
         for (const Timed& timed : timed_) cudaEventDestroy(timed.begin), cudaEventDestroy(timed.end);
         if (cublas_ != nullptr) cublas().destroy(cublas_);
         if (workspace_ != nullptr) cudaFree(workspace_);
-        if (stream_ != nullptr) cudaStreamDestroy(stream_);
+        if (done_ != nullptr) cudaEventDestroy(done_);
+        for (cudaStream_t stream : {beside_, stream_})
+            if (stream != nullptr) cudaStreamDestroy(stream);
     }
 
     std::string name() const override { return name_; }
@@ -197,8 +202,7 @@ class DeviceExecutor final : public Executor {
         return data;
     }
     void release(void* data) noexcept override {
-        cudaSetDevice(device_);
-        cudaStreamSynchronize(stream_);
+        finish_both();
         cudaFree(data);
     }
     void* allocate_host(std::size_t n_bytes) override {
@@ -216,8 +220,7 @@ class DeviceExecutor final : public Executor {
         return data;
     }
     void release_host(void* data) noexcept override {
-        cudaSetDevice(device_);
-        cudaStreamSynchronize(stream_);
+        finish_both();
         cudaFreeHost(data);
     }
 
@@ -237,6 +240,18 @@ class DeviceExecutor final : public Executor {
         check(cudaMemcpy2DAsync(to, to_stride, from, from_stride, width, n_rows, cudaMemcpyDeviceToHost,
                                 stream_),
               "copying rows from the device");
+    }
+    void download_beside(void* to, const void* from, std::size_t n) override {
+        if (n == 0) return;
+        enter();
+        check(cudaEventRecord(done_, stream_), "marking the work before a copy");
+        check(cudaStreamWaitEvent(beside_, done_, 0), "waiting for the work before a copy");
+        check(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, beside_),
+              fmt::format("copying {} bytes beside the work", n));
+    }
+    void wait_beside() override {
+        enter();
+        check(cudaStreamSynchronize(beside_), "copying rows from the device");
     }
     void clear(void* to, std::size_t n) override {
         if (n == 0) return;
@@ -346,6 +361,12 @@ class DeviceExecutor final : public Executor {
         blas.check(blas.set_math_mode(cublas_, CUBLAS_DEFAULT_MATH), "choosing full precision");
     }
 
+    void finish_both() const noexcept {
+        cudaSetDevice(device_);
+        cudaStreamSynchronize(stream_);
+        cudaStreamSynchronize(beside_);
+    }
+
     /// Selects the device. The current device belongs to the thread, and any thread may call.
     void enter() const { check(cudaSetDevice(device_), fmt::format("using device {}", device_)); }
 
@@ -387,7 +408,8 @@ class DeviceExecutor final : public Executor {
     void* workspace_ = nullptr;
     std::vector<Timed> timed_;
     std::string name_;
-    cudaStream_t stream_ = nullptr;
+    cudaStream_t stream_ = nullptr, beside_ = nullptr;
+    cudaEvent_t done_ = nullptr;  ///< the work that a copy beside it waits for
     cublasHandle_t cublas_ = nullptr;
     std::array<cudaGraphExec_t, kKnownLists> graphs_{};
 };
