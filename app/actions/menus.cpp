@@ -189,7 +189,7 @@ constexpr std::array kNeeds = {
     Need{"device.use",
          [](const AppState& app) {
              const auto verdict = app.device_proof.verdict();
-             return verdict != nullptr && verdict->passed && !app.device_proof.running();
+             return verdict != nullptr && verdict->is_taken() && !app.device_proof.running();
          }},
     Need{"papers.cancel", [](const AppState& app) { return app.papers.running(); }},
     Need{"model.cancel", [](const AppState& app) { return app.jobs.getting(); }},

@@ -37,6 +37,11 @@ nlohmann::json json_of(const std::vector<SelfTestLine>& lines) {
     return out;
 }
 
+nlohmann::json step_json(const Verdict& verdict) {
+    if (!verdict.step) return nullptr;
+    return {{"device", verdict.step->device_ms}, {"cpu", verdict.step->cpu_ms}};
+}
+
 /// Prints the verdict; throws where it failed.
 void show(const Options& options, const Verdict& verdict) {
     const std::string name = verdict.device.name.empty() ? "the CUDA device" : verdict.device.name;
@@ -45,6 +50,7 @@ void show(const Options& options, const Verdict& verdict) {
                                          {"uuid", verdict.device.uuid},
                                          {"driver", verdict.device.driver},
                                          {"passed", verdict.passed},
+                                         {"step_ms", step_json(verdict)},
                                          {"reason", verdict.reason},
                                          {"seconds", verdict.seconds},
                                          {"report", verdict.report.string()},
@@ -55,7 +61,7 @@ void show(const Options& options, const Verdict& verdict) {
                   verdict.lines.empty() ? "" : cuda::selftest_table(verdict.lines));
     if (!verdict.passed) fail(ErrorCode::device, "selftest: {}; take --backend cpu there", text_of(verdict));
     if (!options.json)
-        print_out("{} in {:.1f} s; --backend auto takes it\n", text_of(verdict), verdict.seconds);
+        print_out("{}; --backend auto takes {}\n", text_of(verdict), verdict.is_taken() ? "it" : "the CPU");
 }
 
 void run_on_device(const Options& options) {

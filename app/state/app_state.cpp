@@ -227,6 +227,9 @@ void AppState::prove_device_once() {
 
 void AppState::use_device() {
     const std::shared_ptr<const Verdict> verdict = device_proof.verdict();
+    if (verdict != nullptr && verdict->passed && !verdict->is_taken())
+        fail(ErrorCode::wrong_use, "{}; start Keyhole with --backend cuda to take it all the same",
+             text_of(*verdict));
     if (verdict == nullptr || !verdict->passed || device_proof.running())
         fail(ErrorCode::wrong_use, "no CUDA device has passed its proof; Prove the CUDA device runs it");
     if (run.backend_options.choice != BackendChoice::automatic)
@@ -241,6 +244,7 @@ AppState::DeviceNews AppState::device_news() const {
     if (verdict == nullptr || device_proof.dismissed()) return DeviceNews::none;
     if (!verdict->passed)
         return verdict->available && verdict->is_new ? DeviceNews::failed : DeviceNews::none;
+    if (!verdict->is_taken()) return DeviceNews::none;  // the status line has said why
     const bool on_cpu = run.live() && run.status.backend.starts_with("cpu");
     return on_cpu && run.backend_options.choice == BackendChoice::automatic ? DeviceNews::passed
                                                                             : DeviceNews::none;

@@ -27,8 +27,9 @@ std::unique_ptr<Backend> backend_on(std::shared_ptr<cuda::Executor> executor,
     }
 }
 
-/// Takes the device where it has passed its proof. Returns null and sets `text` to the reason where it takes
-/// none; otherwise sets `text` when the proof is news. A device that is not taken is not kept open.
+/// Takes the device where it has passed its proof and is faster than the CPU. Returns null and sets `text` to
+/// the reason where it takes none; otherwise sets `text` when the proof is news. A device that is not taken is
+/// not kept open.
 std::unique_ptr<Backend> automatic_backend(const std::shared_ptr<const Model>& model,
                                            const BackendOptions& options, std::string& text) {
     const ProofSetup setup = proof_setup(options.device);
@@ -39,7 +40,7 @@ std::unique_ptr<Backend> automatic_backend(const std::shared_ptr<const Model>& m
     }
     std::shared_ptr<cuda::Executor> executor;
     std::optional<Verdict> verdict;
-    if (!driver_may_be_here() || any_device_passed(setup)) {
+    if (!driver_may_be_here() || any_device_taken(setup)) {
         executor = open_cuda_executor(setup.module, options.device, text);
         if (executor == nullptr) return nullptr;
         verdict = kept_verdict(setup, executor->identity());
@@ -48,13 +49,13 @@ std::unique_ptr<Backend> automatic_backend(const std::shared_ptr<const Model>& m
         executor.reset();  // the proof has the device for itself
         verdict = prove_device(setup, options.prove);
     } else if (!verdict && executor == nullptr) {
-        verdict = kept_failure(setup);
+        verdict = kept_refusal(setup);
     }
     if (!verdict) {
         text = "the CUDA device has not passed its proof yet (keyhole selftest --backend cuda runs it)";
         return nullptr;
     }
-    if (!verdict->passed) {
+    if (!verdict->is_taken()) {
         text = text_of(*verdict);
         if (verdict->available) text += "; --backend cuda takes it all the same";
         return nullptr;
@@ -62,8 +63,7 @@ std::unique_ptr<Backend> automatic_backend(const std::shared_ptr<const Model>& m
     if (executor == nullptr) executor = open_cuda_executor(setup.module, options.device, text);
     if (executor == nullptr) return nullptr;
     auto backend = backend_on(std::move(executor), model, options, text);
-    if (backend != nullptr)
-        text = verdict->is_new ? fmt::format("{} in {:.1f} s", text_of(*verdict), verdict->seconds) : "";
+    if (backend != nullptr) text = verdict->is_new ? text_of(*verdict) : "";
     return backend;
 }
 

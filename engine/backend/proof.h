@@ -22,6 +22,11 @@ using ProofProgress = std::function<void(double share, const std::string& what)>
 std::vector<SelfTestLine> run_proof(const std::shared_ptr<cuda::Executor>& executor,
                                     const ProofProgress& progress = {});
 
+/// Times steps of a small model whose weights no processor's cache holds (64 MB), on the device and on the
+/// CPU with all its threads, in turns. Steps mostly read weights, on both. Throws Error(device) where the
+/// device fails.
+TimedStep time_step(const std::shared_ptr<cuda::Executor>& executor, const ProofProgress& progress = {});
+
 /// Returns a clause on the first failed line, with its numbers ("AttendSplit<Fp16> (300 slots) is off by
 /// 3.1e-02, 2e-06 is allowed"), and how many others failed; empty when all passed.
 std::string proof_failure(const std::vector<SelfTestLine>& lines);

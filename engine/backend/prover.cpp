@@ -127,9 +127,19 @@ std::optional<Json> read_json(const fs::path& path) {
     return std::nullopt;
 }
 
+std::optional<TimedStep> step_of(const Json& json) {
+    const auto step = json.find("step_ms");
+    if (step == json.end() || step->is_null()) return std::nullopt;
+    return TimedStep{step->at("device").get<double>(), step->at("cpu").get<double>()};
+}
+Json json_of(const std::optional<TimedStep>& step) {
+    return step ? Json{{"device", step->device_ms}, {"cpu", step->cpu_ms}} : Json();
+}
+
 Verdict verdict_of(const Json& json, const fs::path& file) {
     Verdict verdict;
     verdict.passed = json.at("passed").get<bool>();
+    verdict.step = step_of(json);
     verdict.index = json.value("index", 0);
     verdict.device = identity_of(json.value("device", Json::object()));
     verdict.reason = printable_text(json.value("reason", ""));
@@ -141,7 +151,10 @@ Verdict verdict_of(const Json& json, const fs::path& file) {
 
 std::optional<Verdict> read_verdict(const fs::path& path) {
     try {
-        if (const std::optional<Json> json = read_json(path)) return verdict_of(*json, path);
+        if (const std::optional<Json> json = read_json(path)) {
+            Verdict verdict = verdict_of(*json, path);
+            if (verdict.step || !verdict.passed) return verdict;
+        }
     } catch (const std::exception&) {  // another type where a text should be
     }
     return std::nullopt;
@@ -166,15 +179,11 @@ std::optional<Verdict> find_verdict(const ProofSetup& setup,
 void keep(Verdict& verdict, const ProofSetup& setup, const std::string& hash, const Json& lines,
           const std::string& printed) {
     if (setup.folder.empty()) return;
-    const Json json = {{"version", kProofVersion},
-                       {"module", hash},
-                       {"index", setup.device},
-                       {"device", json_of(verdict.device)},
-                       {"passed", verdict.passed},
-                       {"reason", verdict.reason},
-                       {"seconds", verdict.seconds},
-                       {"lines", lines},
-                       {"printed", printable_text(printed, true)}};
+    const Json json = {{"version", kProofVersion}, {"module", hash},
+                       {"index", setup.device},    {"device", json_of(verdict.device)},
+                       {"passed", verdict.passed}, {"step_ms", json_of(verdict.step)},
+                       {"reason", verdict.reason}, {"seconds", verdict.seconds},
+                       {"lines", lines},           {"printed", printable_text(printed, true)}};
     const fs::path file = verdict_file(setup, hash, verdict.device);
     try {
         std::error_code error;
@@ -233,6 +242,11 @@ std::string others(const std::string& output) {
     return text;
 }
 
+/// "0.21 ms", "42 ms"
+std::string ms_text(double ms) {
+    return ms < 9.95 ? fmt::format("{:.2g} ms", ms) : fmt::format("{:.0f} ms", ms);
+}
+
 /// A file that only this proof writes.
 class ReportFile {
   public:
@@ -280,13 +294,13 @@ std::optional<Verdict> kept_verdict(const ProofSetup& setup, const DeviceIdentit
     return read_verdict(verdict_file(setup, module_hash(setup.module), device));
 }
 
-bool any_device_passed(const ProofSetup& setup) {
-    return find_verdict(setup, [](const Verdict& verdict) { return verdict.passed; }).has_value();
+bool any_device_taken(const ProofSetup& setup) {
+    return find_verdict(setup, [](const Verdict& verdict) { return verdict.is_taken(); }).has_value();
 }
 
-std::optional<Verdict> kept_failure(const ProofSetup& setup) {
+std::optional<Verdict> kept_refusal(const ProofSetup& setup) {
     return find_verdict(
-        setup, [&](const Verdict& verdict) { return !verdict.passed && verdict.index == setup.device; });
+        setup, [&](const Verdict& verdict) { return !verdict.is_taken() && verdict.index == setup.device; });
 }
 
 Verdict prove_device(const ProofSetup& setup,
@@ -349,8 +363,10 @@ Verdict prove_device(const ProofSetup& setup,
     } else {
         lines = written->at("lines");
         verdict.lines = lines_of(lines);
-        verdict.passed = written->at("passed").get<bool>();
+        verdict.step = step_of(*written);
+        verdict.passed = written->at("passed").get<bool>() && verdict.step;
         verdict.reason = printable_text(written->value("reason", ""));
+        if (!verdict.passed && verdict.reason.empty()) verdict.reason = "it timed no step";
     }
     keep(verdict, setup, hash, lines, others(child.output()));
     return verdict;
@@ -366,14 +382,25 @@ void prove_as_child(int device, const fs::path& report) {
     std::shared_ptr<cuda::Executor> executor = open_cuda_executor(cuda_module_path(), device, reason);
     if (executor == nullptr) return say(kNoneMark, reason);
     say(kDeviceMark, json_of(executor->identity()).dump(-1, ' ', true, Json::error_handler_t::replace));
-    const std::vector<SelfTestLine> lines = run_proof(executor, [&](double share, const std::string& what) {
+    const ProofProgress progress = [&](double share, const std::string& what) {
         say(kPartMark, fmt::format("{} {}", static_cast<int>(1000 * share), what));
-    });
+    };
+    std::vector<SelfTestLine> lines = run_proof(executor, progress);
+    const auto all_passed = [&] {
+        return std::ranges::all_of(lines, [](const SelfTestLine& line) { return line.passed; });
+    };
+    std::optional<TimedStep> step;
+    if (all_passed()) try {
+            step = time_step(executor, progress);
+        } catch (const Error& error) {
+            lines.push_back({"a timed step", "64 MB of weights", std::numeric_limits<double>::infinity(), 0,
+                             false, error.what()});
+        }
     say(kPartMark, "1000 the end");
     executor.reset();
-    const bool passed = std::ranges::all_of(lines, [](const SelfTestLine& line) { return line.passed; });
     const Json json = {{"version", kProofVersion},
-                       {"passed", passed},
+                       {"passed", all_passed()},
+                       {"step_ms", json_of(step)},
                        {"reason", proof_failure(lines)},
                        {"lines", json_of(lines)}};
     write_text_file(report, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
@@ -381,7 +408,13 @@ void prove_as_child(int device, const fs::path& report) {
 
 std::string text_of(const Verdict& verdict) {
     const std::string name = verdict.device.name.empty() ? "the CUDA device" : verdict.device.name;
-    if (verdict.passed) return fmt::format("{} passed its proof", name);
+    if (verdict.passed) {
+        const TimedStep step = verdict.step.value_or(TimedStep{});
+        return fmt::format("{} passed its proof{}{} a step of its model takes {} there and {} on the CPU",
+                           name, verdict.is_new ? fmt::format(" in {:.1f} s", verdict.seconds) : "",
+                           verdict.is_taken() ? ";" : ", but is not faster:", ms_text(step.device_ms),
+                           ms_text(step.cpu_ms));
+    }
     if (!verdict.available) return verdict.reason;
     return fmt::format("{} failed its proof: {}{}", name, verdict.reason,
                        verdict.report.empty() ? "" : fmt::format("; report: {}", verdict.report.string()));

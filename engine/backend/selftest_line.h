@@ -21,4 +21,9 @@ struct SelfTestLine {
     std::string failure;  ///< the device's error message, if any
 };
 
+/// What one decode step of a model takes, at best.
+struct TimedStep {
+    double device_ms = 0, cpu_ms = 0;
+};
+
 }  // namespace keyhole

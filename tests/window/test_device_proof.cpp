@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 
 namespace keyhole::test_device_proof {
 namespace {
@@ -51,7 +52,8 @@ class DeviceProofTest : public testing::ProgramRun {
         });
     }
     /// Keeps a verdict without a proof, which takes seconds.
-    void keep(bool passed, const std::string& reason = "") {
+    void keep(bool passed, const std::string& reason = "",
+              const std::string& step = R"({\"device\":0.25,\"cpu\":4.5})") {
         set_fault("driver:0.0");
         ProofSetup of = setup();
         of.program = path("prover.sh");
@@ -61,8 +63,8 @@ class DeviceProofTest : public testing::ProgramRun {
                                   << "echo 'proof part 500 half of it'\n"
                                   << "while [ \"$1\" != --proof ]; do shift; done\n"
                                   << "echo '{\"version\":" << kProofVersion
-                                  << ",\"passed\":" << (passed ? "true" : "false") << ",\"reason\":\""
-                                  << reason << "\",\"lines\":[]}' > \"$2\"\n";
+                                  << ",\"passed\":" << (passed ? "true" : "false") << ",\"step_ms\":" << step
+                                  << ",\"reason\":\"" << reason << "\",\"lines\":[]}' > \"$2\"\n";
         fs::permissions(of.program, fs::perms::owner_all);
         of.again = true;
         ASSERT_EQ(prove(of).passed, passed);
@@ -109,9 +111,57 @@ TEST_F(DeviceProofTest, PassesOnceAndIsKept) {
     EXPECT_TRUE(parts_.empty() || parts_.back() != "1000 the end");
     EXPECT_EQ(again.lines.size(), first.lines.size());
 
-    // `auto` takes the device, with no proof.
-    EXPECT_EQ(automatic()->name(), "cuda, failing") << notice_;
+    // This device is the CPU, thread by thread: `auto` takes the CPU and says why.
+    ASSERT_TRUE(first.step && again.step);
+    EXPECT_GT(first.step->device_ms, first.step->cpu_ms);
+    EXPECT_GT(first.step->cpu_ms, 0);
+    EXPECT_EQ(again.step->device_ms, first.step->device_ms);
+    EXPECT_TRUE(automatic()->name().starts_with("cpu"));
+    EXPECT_TRUE(std::regex_match(
+        notice_, std::regex("failing passed its proof, but is not faster: a step of its model takes "
+                            "[0-9.e+]+ ms there and [0-9.e+]+ ms on the CPU; --backend cuda takes it all the "
+                            "same; using the CPU")))
+        << notice_;
+}
+
+TEST_F(DeviceProofTest, AutoTakesWhatIsFaster) {
+    keep(true);
+    EXPECT_EQ(automatic()->name(), "cuda, faulty") << notice_;
     EXPECT_EQ(notice_, "");
+    keep(true, "", R"({\"device\":40.1,\"cpu\":4.5})");
+    EXPECT_TRUE(automatic()->name().starts_with("cpu"));
+    EXPECT_EQ(notice_,
+              "faulty passed its proof, but is not faster: a step of its model takes 40 ms there and 4.5 ms "
+              "on the CPU; --backend cuda takes it all the same; using the CPU");
+    keep(true, "", R"({\"device\":4.5,\"cpu\":4.5})");
+    EXPECT_TRUE(automatic()->name().starts_with("cpu"));
+    // A proof just now says both numbers where the device is taken too.
+    fs::remove_all(folder_ / "keyhole");
+    set_fault("fast");
+    EXPECT_EQ(automatic([](double, const std::string&) { return true; })->name(), "cuda, faulty") << notice_;
+    EXPECT_TRUE(std::regex_match(
+        notice_, std::regex("faulty passed its proof in [0-9.]+ s; a step of its model takes [0-9.e-]+ ms "
+                            "there and [0-9.e+-]+ ms on the CPU")))
+        << notice_;
+}
+
+TEST_F(DeviceProofTest, AVerdictWithoutATimedStepIsStale) {
+    keep(true);
+    ASSERT_EQ(kept().size(), 1u);
+    auto json = nlohmann::json::parse(read_text_file(kept()[0]));
+    ASSERT_TRUE(json.contains("step_ms"));
+    json.erase("step_ms");
+    write_text_file(kept()[0], json.dump());
+    EXPECT_FALSE(any_device_taken(setup()));
+    EXPECT_FALSE(kept_verdict(setup(), {"faulty", "GPU-of-tests", "0.0"}));
+    EXPECT_TRUE(automatic()->name().starts_with("cpu"));
+    EXPECT_NE(notice_.find("has not passed its proof yet"), std::string::npos) << notice_;
+    // What failed needs no time.
+    json["passed"] = false;
+    json["reason"] = "of old";
+    write_text_file(kept()[0], json.dump());
+    EXPECT_TRUE(automatic()->name().starts_with("cpu"));
+    EXPECT_NE(notice_.find("faulty failed its proof: of old"), std::string::npos) << notice_;
 }
 
 TEST_F(DeviceProofTest, NamesTheKernelThatGivesWrongNumbers) {
@@ -218,7 +268,7 @@ TEST_F(DeviceProofTest, KeepsNoVerdictWithoutADevice) {
 
 TEST_F(DeviceProofTest, AVerdictHoldsForOneDriverAndOneModule) {
     keep(true);
-    EXPECT_TRUE(any_device_passed(setup()));
+    EXPECT_TRUE(any_device_taken(setup()));
     EXPECT_EQ(automatic()->name(), "cuda, faulty") << notice_;
     set_fault("driver:0.1");
     EXPECT_TRUE(automatic()->name().starts_with("cpu"));
@@ -232,16 +282,20 @@ TEST_F(DeviceProofTest, AVerdictHoldsForOneDriverAndOneModule) {
     fs::copy_file(reference::built("libkeyhole_host_cuda.so"), path("other.so"));
     std::ofstream(path("other.so"), std::ios::app) << "another build";
     ::setenv("KEYHOLE_CUDA_MODULE", path("other.so").c_str(), 1);
-    EXPECT_FALSE(any_device_passed(setup()));
+    EXPECT_FALSE(any_device_taken(setup()));
     EXPECT_TRUE(automatic()->name().starts_with("cpu"));
 }
 
 TEST_F(DeviceProofTest, ADamagedVerdictIsNone) {
+    static_assert(kProofVersion == 2);  // as below
     keep(true);
     ASSERT_EQ(kept().size(), 1u);
     for (const char* text :
-         {"", "{}", "[]", "{\"version\":1,\"passed\":\"yes\"}", "{\"version\":99,\"passed\":true}",
-          "{\"version\":1,\"passed\":true,\"lines\":7}"}) {
+         {"", "{}", "[]", "{\"version\":2,\"passed\":\"yes\"}",
+          "{\"version\":99,\"passed\":true,\"step_ms\":{\"device\":1,\"cpu\":2}}",
+          "{\"version\":2,\"passed\":true,\"step_ms\":{\"device\":1,\"cpu\":2},\"lines\":7}",
+          "{\"version\":2,\"passed\":true,\"step_ms\":{\"device\":1}}",
+          "{\"version\":2,\"passed\":true,\"step_ms\":\"fast\"}"}) {
         write_text_file(kept()[0], text);
         EXPECT_TRUE(automatic()->name().starts_with("cpu")) << text;
     }
@@ -281,6 +335,7 @@ TEST_F(DeviceProofTest, SelftestShowsIt) {
     ASSERT_EQ(run("selftest --backend cuda"), 0) << output_;
     EXPECT_NE(output_.find("failing, driver 0.0\nkernel "), std::string::npos) << output_;
     EXPECT_NE(output_.find("failing passed its proof in "), std::string::npos) << output_;
+    EXPECT_NE(output_.find(" ms on the CPU; --backend auto takes the CPU\n"), std::string::npos) << output_;
     set_fault("crash:Embed<float>");
     ASSERT_EQ(run("selftest --json"), 1) << output_;
     const auto json = nlohmann::json::parse(
@@ -337,7 +392,7 @@ class DeviceInTheWindow : public DeviceProofTest {
 };
 
 TEST_F(DeviceInTheWindow, OffersTheDeviceThatPassed) {
-    set_fault("driver:0.0");
+    set_fault("fast");
     app_->start();
     settle();
     EXPECT_TRUE(app_->run.status.backend.starts_with("cpu")) << app_->run.status.backend;
@@ -376,6 +431,26 @@ TEST_F(DeviceInTheWindow, OffersTheDeviceThatPassed) {
     EXPECT_EQ(app_->run.status.backend, "cuda, faulty");
     EXPECT_FALSE(app_->device_proof.verdict()->is_new);
     EXPECT_EQ(app_->device_news(), News::none);
+}
+
+TEST_F(DeviceInTheWindow, DoesNotOfferASlowerDevice) {
+    keep(true, "", R"({\"device\":40.1,\"cpu\":4.5})");
+    app_->start();
+    app_->prove_device_once();
+    settle();
+    ASSERT_NE(app_->device_proof.verdict(), nullptr);
+    EXPECT_TRUE(app_->device_proof.verdict()->passed);
+    EXPECT_EQ(app_->device_news(), News::none);
+    const std::string error = [&] {
+        try {
+            run_action(*app_, "device.use");
+        } catch (const Error& refused) {
+            return std::string(refused.what());
+        }
+        return std::string();
+    }();
+    EXPECT_NE(error.find("takes 40 ms there and 4.5 ms on the CPU"), std::string::npos) << error;
+    EXPECT_TRUE(app_->run.status.backend.starts_with("cpu"));
 }
 
 TEST_F(DeviceInTheWindow, SaysWhatFailedAndStaysOnTheCpu) {
