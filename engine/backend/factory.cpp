@@ -27,9 +27,9 @@ std::unique_ptr<Backend> backend_on(std::shared_ptr<cuda::Executor> executor,
     }
 }
 
-/// Takes the device where it has passed its proof and is faster than the CPU. Returns null and sets `text` to
-/// the reason where it takes none; otherwise sets `text` when the proof is news. A device that is not taken is
-/// not kept open.
+/// Takes the device where it has passed its proof and is faster than the CPU. Returns null and sets `text`
+/// to the reason where it takes none; otherwise sets `text` when the proof is news. A device that is not
+/// taken is not kept open.
 std::unique_ptr<Backend> automatic_backend(const std::shared_ptr<const Model>& model,
                                            const BackendOptions& options, std::string& text) {
     const ProofSetup setup = proof_setup(options.device);

@@ -70,8 +70,8 @@ Verdict prove_device(const ProofSetup& setup,
 /// The child's half: proves the device of cuda_module_path(), prints what it does, and writes `report`.
 void prove_as_child(int device, const std::filesystem::path& report);
 
-/// Returns one line: "NVIDIA H200 failed its proof: ... ; report in FILE", or "NVIDIA H200 passed its proof in
-/// 5.1 s; a step of its model takes 0.21 ms there and 4.3 ms on the CPU".
+/// Returns one line: "NVIDIA H200 failed its proof: ... ; report in FILE", or "NVIDIA H200 passed its proof
+/// in 5.1 s; a step of its model takes 0.21 ms there and 4.3 ms on the CPU".
 std::string text_of(const Verdict& verdict);
 
 }  // namespace keyhole
