@@ -53,7 +53,7 @@ class DeviceProofTest : public testing::ProgramRun {
     }
     /// Keeps a verdict without a proof, which takes seconds.
     void keep(bool passed, const std::string& reason = "",
-              const std::string& step = R"({\"device\":0.25,\"cpu\":4.5})") {
+              const std::string& step = R"({"device":0.25,"cpu":4.5})") {
         set_fault("driver:0.0");
         ProofSetup of = setup();
         of.program = path("prover.sh");
@@ -128,12 +128,12 @@ TEST_F(DeviceProofTest, AutoTakesWhatIsFaster) {
     keep(true);
     EXPECT_EQ(automatic()->name(), "cuda, faulty") << notice_;
     EXPECT_EQ(notice_, "");
-    keep(true, "", R"({\"device\":40.1,\"cpu\":4.5})");
+    keep(true, "", R"({"device":40.1,"cpu":4.5})");
     EXPECT_TRUE(automatic()->name().starts_with("cpu"));
     EXPECT_EQ(notice_,
               "faulty passed its proof, but is not faster: a step of its model takes 40 ms there and 4.5 ms "
               "on the CPU; --backend cuda takes it all the same; using the CPU");
-    keep(true, "", R"({\"device\":4.5,\"cpu\":4.5})");
+    keep(true, "", R"({"device":4.5,"cpu":4.5})");
     EXPECT_TRUE(automatic()->name().starts_with("cpu"));
     // A proof just now says both numbers where the device is taken too.
     fs::remove_all(folder_ / "keyhole");
@@ -434,7 +434,7 @@ TEST_F(DeviceInTheWindow, OffersTheDeviceThatPassed) {
 }
 
 TEST_F(DeviceInTheWindow, DoesNotOfferASlowerDevice) {
-    keep(true, "", R"({\"device\":40.1,\"cpu\":4.5})");
+    keep(true, "", R"({"device":40.1,"cpu":4.5})");
     app_->start();
     app_->prove_device_once();
     settle();
