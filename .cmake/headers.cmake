@@ -1,4 +1,5 @@
-# Target keyhole_headers: compiles every header of the engine alone, so that includes need no order.
+# Target keyhole_headers, which ./test --full builds: compiles every header of the engine alone, so that
+# includes need no order.
 
 file(GLOB_RECURSE KH_HEADERS CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} engine/*.h)
 
@@ -10,10 +11,7 @@ foreach(header IN LISTS KH_HEADERS)
   list(APPEND sources ${source})
 endforeach()
 
-add_library(keyhole_headers OBJECT ${sources})
+add_library(keyhole_headers OBJECT EXCLUDE_FROM_ALL ${sources})
 target_link_libraries(keyhole_headers PRIVATE keyhole_options fmt::fmt PkgConfig::HWY)
 target_include_directories(keyhole_headers PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_options(keyhole_headers PRIVATE -O0 -g0 -Wno-unused-function)
-if(NOT KH_CHECK_HEADERS)
-  set_target_properties(keyhole_headers PROPERTIES EXCLUDE_FROM_ALL ON)
-endif()

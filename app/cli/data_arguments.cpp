@@ -23,10 +23,8 @@ void BeamArguments::add(CLI::App& command) {
                     "beams: a text of n tokens scores its log probability / n^penalty")
         ->transform(number_in(-10.0, 10.0))
         ->capture_default_str();
-    command.add_flag(
-        "--early-stopping", settings.early_stopping,
-        "beams: the search ends with as many finished texts as beams, though a beam may yet become "
-        "better");
+    command.add_flag("--early-stopping", settings.early_stopping,
+                     "beams: the search ends once as many texts as beams are finished");
 }
 
 BeamSettings BeamArguments::parsed() const {

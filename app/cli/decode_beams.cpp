@@ -37,10 +37,8 @@ BeamTexts search_beams(const LoadedModel& loaded, RunSpec spec, const BeamSettin
 }
 
 void print_beams(const LoadedModel& loaded, const BeamTexts& found, const BeamSettings& settings) {
-    print_out("{}, {}\nprompt of {} tokens; {} beams with scores {}{}\n",
-              printable_text(loaded.model->path().string()), loaded.backend_text, found.n_prompt,
-              settings.n_beams, settings.scores == BeamScores::shared ? "shared" : "apart",
-              settings.early_stopping ? ", early stopping" : "");
+    print_out("{}, {}\nprompt of {} tokens; {}\n", printable_text(loaded.model->path().string()),
+              loaded.backend_text, found.n_prompt, beams_text(settings));
     for (std::size_t i = 0; i < found.lanes.size(); ++i) {
         const OwnText& text = found.texts[i];
         const auto n = static_cast<double>(std::max<std::size_t>(text.tokens.size(), 1));

@@ -30,8 +30,7 @@ void ExportArguments::add(CLI::App& command) {
     option("--focus", focus, "of views: the lane on show")->transform(number_from(0));
     option("--look", look,
            "of pictures and GIFs: dark; of views: colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan, "
-           "clips, "
-           "comma between");
+           "clips, comma between");
     option("--width", width, "of pictures, in pixels; text scales with it")
         ->transform(number_in(PictureChoice::kLeastWidth, PictureChoice::kMostWidth));
     option("--format", formats, "of pictures: png, svg, pdf, comma between (default: png; curves svg)");

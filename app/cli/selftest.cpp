@@ -37,11 +37,6 @@ nlohmann::json json_of(const std::vector<SelfTestLine>& lines) {
     return out;
 }
 
-nlohmann::json step_json(const Verdict& verdict) {
-    if (!verdict.step) return nullptr;
-    return {{"device", verdict.step->device_ms}, {"cpu", verdict.step->cpu_ms}};
-}
-
 /// Prints the verdict; throws where it failed.
 void show(const Options& options, const Verdict& verdict) {
     const std::string name = verdict.device.name.empty() ? "the CUDA device" : verdict.device.name;
@@ -50,7 +45,7 @@ void show(const Options& options, const Verdict& verdict) {
                                          {"uuid", verdict.device.uuid},
                                          {"driver", verdict.device.driver},
                                          {"passed", verdict.passed},
-                                         {"step_ms", step_json(verdict)},
+                                         {"step_ms", json_of(verdict.step)},
                                          {"reason", verdict.reason},
                                          {"seconds", verdict.seconds},
                                          {"report", verdict.report.string()},

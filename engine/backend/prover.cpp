@@ -132,9 +132,6 @@ std::optional<TimedStep> step_of(const Json& json) {
     if (step == json.end() || step->is_null()) return std::nullopt;
     return TimedStep{step->at("device").get<double>(), step->at("cpu").get<double>()};
 }
-Json json_of(const std::optional<TimedStep>& step) {
-    return step ? Json{{"device", step->device_ms}, {"cpu", step->cpu_ms}} : Json();
-}
 
 Verdict verdict_of(const Json& json, const fs::path& file) {
     Verdict verdict;
@@ -418,6 +415,10 @@ std::string text_of(const Verdict& verdict) {
     if (!verdict.available) return verdict.reason;
     return fmt::format("{} failed its proof: {}{}", name, verdict.reason,
                        verdict.report.empty() ? "" : fmt::format("; report: {}", verdict.report.string()));
+}
+
+nlohmann::json json_of(const std::optional<TimedStep>& step) {
+    return step ? Json{{"device", step->device_ms}, {"cpu", step->cpu_ms}} : Json();
 }
 
 }  // namespace keyhole

@@ -5,6 +5,8 @@
 
 #include "engine/backend/selftest_line.h"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -73,5 +75,9 @@ void prove_as_child(int device, const std::filesystem::path& report);
 /// Returns one line: "NVIDIA H200 failed its proof: ... ; report in FILE", or "NVIDIA H200 passed its proof
 /// in 5.1 s; a step of its model takes 0.21 ms there and 4.3 ms on the CPU".
 std::string text_of(const Verdict& verdict);
+
+/// Returns the two times of a step, {"device": ms, "cpu": ms}, as files and `selftest --json` hold them; null
+/// without a step.
+nlohmann::json json_of(const std::optional<TimedStep>& step);
 
 }  // namespace keyhole

@@ -213,10 +213,7 @@ std::string description_of(const DataOptions& options, const DataFile& file, std
     if (options.n_shots > 0) text += fmt::format(", {} examples before each", options.n_shots);
     if (file.has_choices()) return text + ": the most likely of the choices";
     text += fmt::format(": answers of at most {} tokens", options.answer_tokens);
-    if (options.beams.n_beams > 1)
-        text += fmt::format(", {} beams with scores {}", options.beams.n_beams,
-                            options.beams.scores == BeamScores::shared ? "shared" : "apart") +
-                (options.beams.early_stopping ? ", early stopping" : "");
+    if (options.beams.n_beams > 1) text += ", " + beams_text(options.beams);
     return text + (options.stems ? "; ROUGE of stems" : "");
 }
 

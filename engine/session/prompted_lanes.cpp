@@ -10,6 +10,12 @@
 
 namespace keyhole {
 
+std::string beams_text(const BeamSettings& settings) {
+    return fmt::format("{} beams with scores {}{}", settings.n_beams,
+                       settings.scores == BeamScores::shared ? "shared" : "apart",
+                       settings.early_stopping ? ", early stopping" : "");
+}
+
 OwnText text_until(const Tokenizer& tokenizer, std::span<const int> tokens,
                    std::span<const std::string> stop) {
     OwnText own;

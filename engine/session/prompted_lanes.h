@@ -29,6 +29,8 @@ struct BeamSettings {
     bool operator==(const BeamSettings&) const = default;
 };
 inline constexpr int kMostBeams = 64;
+/// Returns "4 beams with scores apart, early stopping".
+std::string beams_text(const BeamSettings& settings);
 
 /// A text that a lane wrote after the prompt.
 struct OwnText {
