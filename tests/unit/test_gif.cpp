@@ -193,7 +193,6 @@ TEST_P(HeadFilms, EndWithTheirPicture) {
     EXPECT_GT(n_apart(middle(heat.front().image), middle(heat.back().image), 6), 1000);
     const std::vector<GifFrame> scores = read_gif(file("scores_L1_G1.gif"));
     ASSERT_EQ(scores.size(), 9u);
-    // The legend grows, so the first picture is smaller than the film: the rest is paper too.
     for (const GifFrame& first : {masks.front(), heat.front(), scores.front()})
         EXPECT_EQ(first.image.at(first.image.width() - 1, first.image.height() - 1), paper);
     EXPECT_FALSE(fs::exists(file("scores.npy")));
