@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs `keyhole figure` for the papers' figures and writes the page of this evidence.
+"""Runs keyhole for the papers' figures and tables and writes the page of this evidence.
 
     tests/bench/papers.py --keyhole build/release/keyhole --work /tmp/papers
 
@@ -7,6 +7,8 @@ Answers stay in the work folder, so that a second run only computes what is miss
 of each figure go to tests/bench/results/papers.
 """
 import argparse
+import itertools
+import json
 import pathlib
 import platform
 import re
@@ -23,60 +25,90 @@ FAMILY = " ".join(f"--model assets/models/keyhole-{name}"
 RUNS = ["keyformer-3a", "keyformer-3b", "keyformer-4", "keyformer-11", "keyformer-eq8", "a2sf-1", "a2sf-2",
         "a2sf-4", "a2sf-6", "a2sf-table2", "tova-9", "tova-table2"]
 ANSWERS = ["keyformer-3c", "keyformer-7", "keyformer-table2", "a2sf-3", "a2sf-5", "a2sf-table1", "tova-4",
-           "tova-5"]
+           "tova-5", "tova-10", "tova-11"]
 TEXTS = ["keyformer-5", "keyformer-12", "keyformer-13", "keyformer-16", "keyformer-table3",
          "keyformer-table4", "tova-3", "tova-table3"]
 REAL = "smollm2-135m"
+MASKS = "decode --prompt-file assets/prompts/story.txt --tokens 200 --lane tova:budget=64 --export mask"
+# The papers' batches and contexts, with one layer of the 7B models, since all would take hours.
+SPEEDS = {"keyformer-9": "keyformer-table1 --layers 1", "keyformer-table1": "keyformer-table1 --layers 1",
+          "keyformer-10": "keyformer-figure10 --layers 1", "tova-table1": "tova-table1 --layers 1",
+          "mlkv-3": "mlkv-figure3", "mlkv-5": "mlkv-figure5"}
+
+
+TO_COMPARE = {"decode": "Compare the pictures by eye; the program decides nothing here.",
+              "bench": "Compare the table with the paper's column; the program decides nothing here."}
 
 
 def jobs():
+    """Yields a figure's name, the model, and the command without its folder."""
+    def figure(name, model, options):
+        chosen = f"--model {model} " if model == REAL else ""
+        return name, model, f"figure {name} {chosen}{options}".strip()
+
     for name in RUNS:
-        yield name, "keyhole-base", ""
-        yield name, REAL, ""
+        yield figure(name, "keyhole-base", "")
+        yield figure(name, REAL, "")
     for name in ANSWERS:
-        yield name, "keyhole-base", "--samples 50 --context 512"
-        yield name, REAL, "--ask statement --samples 12 --context 512"
+        yield figure(name, "keyhole-base", "--samples 50 --context 512")
+        yield figure(name, REAL, "--ask statement --samples 12 --context 512")
     for name in TEXTS:
-        yield name, "keyhole-base", f"{NARRATIVE} --samples 4"
-        yield name, REAL, f"{NARRATIVE} --samples 3 --context 512"
-    yield "keyformer-8", "keyhole-base", "--context 1024 --samples 20"
-    yield "tova-7", "keyhole-base", f"{NARRATIVE} --samples 1 --context 2048 --prefill 64"
+        yield figure(name, "keyhole-base", f"{NARRATIVE} --samples 4")
+        yield figure(name, REAL, f"{NARRATIVE} --samples 3 --context 512")
+    yield figure("keyformer-8", "keyhole-base", "--context 1024 --samples 20")
+    yield figure("tova-7", "keyhole-base", f"{NARRATIVE} --samples 1 --context 2048 --prefill 64")
     for name in ("mlkv-4", "mlkv-table3"):
-        yield name, "the shipped family", f"{FAMILY} --context 300 --samples 50"
+        yield figure(name, "the shipped family", f"{FAMILY} --context 300 --samples 50")
+    maps = ("--prompt-file assets/prompts/story.txt --tokens 64 --export atlas --layers 0,1,2,3 "
+            "--heads 0,1,2,3")
+    yield "keyformer-14", "keyhole-base", f"decode {maps}"
+    yield "keyformer-15", REAL, f"decode --model {REAL} {maps}"
+    yield "tova-8", "keyhole-base", f"{MASKS} --layers 5 --heads 0"
+    yield "tova-12", "keyhole-base", f"{MASKS} --heads 0"
+    for name, options in SPEEDS.items():
+        yield name, "random weights of the paper's shape", f"bench --paper {options}"
 
 
-def picture_of(folder, name, figure_is_memory):
-    for stem in (name, "needle-memory" if figure_is_memory else "needle", "text", "fact", "passage"):
-        if (folder / f"{stem}.png").exists():
-            return folder / f"{stem}.png"
-    return None
+def pictures_of(folder, name):
+    stems = (name, "needle-memory" if name.startswith("mlkv") else "needle", "text", "fact", "passage")
+    found = [folder / f"{stem}.png" for stem in stems if (folder / f"{stem}.png").exists()][:1]
+    return found or sorted(folder.glob("**/*.png"))
 
 
-def run(keyhole, work, name, model, options, limit):
-    """Returns the command, what it printed, and its seconds; None if it did not end within the limit."""
-    folder = work / (f"{name}-" + model.replace(" ", "-"))
-    chosen = f"--model {model} " if model == REAL else ""
-    command = f"figure {name} {chosen}{options}".strip()
+def run(keyhole, work, name, model, command, limit):
+    """Returns the command, what it printed, its seconds, and the folder; None if it took too long.
+
+    A figure keeps its answers in its folder. What `bench` prints is kept here, for all who name the command.
+    """
+    folder = work / re.sub(r"[^\w.]+", "-", command if command.startswith("bench") else f"{name} {model}")
+    printed = folder / "printed.txt"
+    if command.startswith("bench") and printed.exists():
+        return command, printed.read_text(), 0, folder
+    arguments = command.split()
+    if not command.startswith("bench"):
+        arguments += ["--width", "720", "--out", str(folder)]
     begin = time.time()
     try:
-        done = subprocess.run([keyhole, *command.split(), "--width", "720", "--out", str(folder)], cwd=ROOT,
-                              capture_output=True, text=True, timeout=limit)
+        done = subprocess.run([keyhole, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
         return None
     if done.returncode != 0:
         raise SystemExit(f"{command}: {done.stderr}")
+    folder.mkdir(parents=True, exist_ok=True)
+    printed.write_text(done.stdout)
     return command, done.stdout, time.time() - begin, folder
 
 
-def sentences(text):
-    """Returns the lines that say whether the finding holds, with the task where there are several."""
-    task, found = "", []
-    for line in text.splitlines():
-        if match := re.match(r"(\w+): \d+ questions", line):
-            task = match[1]
-        if re.match(r"(Holds|Does not hold|Cannot be) ", line):
-            found.append(f"{task}: {line}" if task else line)
-    return list(dict.fromkeys(found))
+def sentences(folder):
+    """Returns whether the paper's findings hold, with the task where there are several."""
+    record = folder / "figure.json"
+    found = json.loads(record.read_text())["findings"] if record.exists() else []
+    verdicts = []
+    for finding in found:
+        task = f"{finding['task']}: " if len(found) > 1 else ""
+        verdicts += [task + line for line in finding["sentences"]
+                     if re.match(r"(Holds|Does not hold|Cannot be) ", line)]
+    return list(dict.fromkeys(verdicts))
 
 
 def wrapped(text):
@@ -87,6 +119,22 @@ def shown(command):
     """Returns a command as a block of a page, in lines that end with a backslash."""
     return textwrap.fill(command, 104, initial_indent="    ", subsequent_indent="        ",
                          break_long_words=False, break_on_hyphens=False).replace("\n", " \\\n")
+
+
+def table_of(text):
+    """Returns what `bench` printed as prose and tables, without the lines on each model."""
+    text = text.replace("share x first", "share  x first").replace("linear attention", "linear  attention")
+    blocks, lines = [], [line for line in text.splitlines() if "threads" not in line]
+    for is_row, group in itertools.groupby(lines, key=lambda line: bool(re.search(r"\S {2,}\S", line))):
+        if not is_row:
+            blocks += [wrapped(line) for line in group if line.strip()]
+            continue
+        rows = [re.split(r" {2,}", line.rstrip()) for line in group]
+        columns = max(len(row) for row in rows)
+        rows = [row + [""] * (columns - len(row)) for row in rows]
+        blocks.append("\n".join("| " + " | ".join(row) + " |"
+                                for row in [rows[0], ["---"] + ["---:"] * (columns - 1), *rows[1:]]))
+    return "\n\n".join(blocks) + "\n"
 
 
 def about_figures(keyhole):
@@ -125,8 +173,10 @@ def main():
             wrapped(f"Made by `tests/bench/papers.py` on {time.strftime('%Y-%m-%d')}, commit {commit}, "
                     f"{platform.machine()}, CPU backend. The picture is that of the model that the paper's "
                     "finding needs, where it was run. Sentences are computed by the program from the numbers "
-                    "of the run; intervals are 95 %, paired. Samples are few: more are an option of each "
-                    "command. Below a picture stands what it confounds, and which task is a stand-in.")
+                    "of the run; intervals are 95 %, paired, and several pairs of lanes are compared without "
+                    "a correction for their number. Samples are few: more are an option of each command. "
+                    "Below a picture stands what it confounds, and which task is a stand-in. Speeds are of "
+                    "this machine's CPU, of as many layers as the table says; the papers' are of a GPU.")
             + "\n"]
     for name, entry in about.items():
         page.append(f"## {name}: {entry['shows']}\n")
@@ -137,13 +187,18 @@ def main():
             page.append(f"Not run here ({entry['seen'].removeprefix('on').strip()}):\n\n"
                         f"{shown(entry['command'].rpartition('   (')[0])}\n")
             continue
-        for model, command, text, seconds, _ in runs:
-            said = " ".join(sentences(text)) or "No finding is decided."
-            page.append(wrapped(f"**{model}**: {said}") + f"\n\n{shown(f'keyhole {command} --out OUT')}\n")
+        for model, command, text, _, folder in runs:
+            said = " ".join(sentences(folder)) or TO_COMPARE[command.split()[0]]
+            out = "" if command.startswith("bench") else " --out OUT"
+            page.append(wrapped(f"**{model}**: {said}") + f"\n\n{shown(f'keyhole {command}{out}')}\n")
+            if command.startswith("bench"):
+                page.append(table_of(text))
         best = next((r for r in runs if r[0] == REAL and "sink" in entry["seen"]), runs[0])
-        if picture := picture_of(best[4], name, name.startswith("mlkv")):
-            shutil.copyfile(picture, OUT / f"{name}.png")
-            page.append(f"![{name} on {best[0]}]({name}.png)\n")
+        pictures = pictures_of(best[4], name)
+        for picture in pictures:
+            kept = f"{name}.png" if len(pictures) == 1 else f"{name}-{picture.name}"
+            shutil.copyfile(picture, OUT / kept)
+            page.append(f"![{name} on {best[0]}]({kept})\n")
     (OUT / "README.md").write_text("\n".join(page).rstrip() + "\n")
 
 
