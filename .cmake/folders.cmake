@@ -8,8 +8,13 @@
 
 # kh_precompiled(NAME [LIBRARIES TARGET...] [HEADERS HEADER...])
 # Precompiles the headers that nearly every file includes, and HEADERS. kh_precompile(TARGET NAME) lets a
-# target use them; it must be compiled with the common options and no others. The fuzzers use none, since
-# their readers have options of their own.
+# target use them; it must be compiled with the common options and no others. The fuzzers have other options,
+# so they precompile KH_PRECOMPILED by themselves.
+set(KH_PRECOMPILED
+  <algorithm> <array> <cmath> <condition_variable> <cstdint> <deque> <filesystem> <fstream> <functional>
+  <map> <memory> <mutex> <optional> <random> <set> <span> <sstream> <string> <string_view> <thread>
+  <unordered_map> <utility> <variant> <vector> <fmt/format.h> <nlohmann/json.hpp>)
+
 function(kh_precompiled name)
   cmake_parse_arguments(PARSE_ARGV 1 PRECOMPILED "" "" "LIBRARIES;HEADERS")
   if(KH_FUZZ)
@@ -19,11 +24,7 @@ function(kh_precompiled name)
   add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/generated/${name}.cpp)
   target_link_libraries(${name} PRIVATE keyhole_options fmt::fmt nlohmann_json::nlohmann_json
     ${PRECOMPILED_LIBRARIES})
-  target_precompile_headers(${name} PRIVATE
-    <algorithm> <array> <cmath> <condition_variable> <cstdint> <deque> <filesystem> <fstream> <functional>
-    <map> <memory> <mutex> <optional> <random> <set> <span> <sstream> <string> <string_view> <thread>
-    <unordered_map> <utility> <variant> <vector>
-    <fmt/format.h> <nlohmann/json.hpp> ${PRECOMPILED_HEADERS})
+  target_precompile_headers(${name} PRIVATE ${KH_PRECOMPILED} ${PRECOMPILED_HEADERS})
 endfunction()
 
 function(kh_precompile target name)

@@ -28,6 +28,7 @@ target_link_libraries(keyhole_readers PUBLIC keyhole_options fmt::fmt Threads::T
 set_source_files_properties(app/lessons/lesson.cpp app/lessons/lesson_file.cpp app/state/settings.cpp
   engine/base/npy.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 kh_unity(keyhole_readers)
+target_precompile_headers(keyhole_readers PRIVATE ${KH_PRECOMPILED})
 
 # kh_add_fuzzer(NAME SEED...): adds a fuzz target and its test. Seeds are files below tests/.
 function(kh_add_fuzzer name)
@@ -35,6 +36,7 @@ function(kh_add_fuzzer name)
   target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer-no-link)
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
   target_link_libraries(fuzz_${name} PRIVATE keyhole_readers)
+  target_precompile_headers(fuzz_${name} REUSE_FROM keyhole_readers)
   set(new ${CMAKE_BINARY_DIR}/corpus/${name})
   set(seeds ${CMAKE_BINARY_DIR}/seeds/${name})
   file(MAKE_DIRECTORY ${new} ${seeds})
