@@ -264,8 +264,12 @@ float splitter(const char* id, bool vertical, ImVec2 at, float length, float thi
         ImGui::GetWindowDrawList()->AddRectFilled(from, ImVec2(from.x + size.x, from.y + size.y),
                                                   active ? theme::colors().accent : theme::colors().line);
     }
-    if (!active) return 0;
-    return vertical ? ImGui::GetIO().MouseDelta.x : ImGui::GetIO().MouseDelta.y;
+    // The border stays where the pointer took hold of it, however the movement falls into frames. The frame
+    // of the release counts too.
+    const float away = vertical ? ImGui::GetMousePos().x - at.x : ImGui::GetMousePos().y - at.y;
+    float* hold = ImGui::GetStateStorage()->GetFloatRef(ImGui::GetID(id));
+    if (ImGui::IsItemActivated()) *hold = away;
+    return active || ImGui::IsItemDeactivated() ? away - *hold : 0;
 }
 
 const std::string& token_words(const AppState& app, int id) {

@@ -257,9 +257,12 @@ TEST_F(Hand, OpensAndClosesEverything) {
     ASSERT_TRUE(wait_until("two rows", [](const Json& now) { return now["rows"] == 2; }));
     drag("scrub", 0.99, 0.5, 0.02, 0.5);
     EXPECT_EQ(report()["row"], report()["first_row"]);
-    const Json atlas = report()["items"]["atlas"];
-    drag("splitter left", 0.5, 0.5, 8, 0.5);
-    EXPECT_NE(report()["items"]["atlas"], atlas);
+    const Json border = report()["items"]["splitter left"];
+    drag("splitter left", 0.5, 0.5, 4.5, 0.5);
+    ASSERT_TRUE(wait_until("another border",
+                           [&](const Json& now) { return now["items"]["splitter left"] != border; }));
+    EXPECT_NEAR(report()["items"]["splitter left"][0].get<int>(),
+                border[0].get<int>() + 4 * (border[2].get<int>() - border[0].get<int>()), 1);
     drag("alpha", 0.8, 0.5, 0.2, 0.5);
     ASSERT_TRUE(wait_until("the lane as it was set", [](const Json& now) { return now["idle"] == true; }));
     click("range");
@@ -268,6 +271,9 @@ TEST_F(Hand, OpensAndClosesEverything) {
     escape_closes_all("range");
 
     // The grid of heads: a drag paints, the right button clears.
+    point("pane lanes", 0.5, 0.9);
+    wheel(-30);  // the button is near the card's end
+    settle();
     click("lane.overrides");
     ASSERT_EQ(dialog(), "overrides");
     drag("override L1 H1", 0.5, 0.5, 3.5, 2.5);
