@@ -116,6 +116,14 @@ target_link_libraries(keyhole_tests PRIVATE
 kh_precompile(keyhole_tests keyhole_tests_precompiled)
 kh_unity(keyhole_tests)
 kh_add_tests(keyhole_tests unit)
+if(NOT KH_SANITIZE)
+  foreach(simd SSSE3 SSE4 AVX2)  # the best that the processor has runs in all tests
+    add_test(NAME Simd.${simd} COMMAND keyhole_tests --gtest_brief=1
+      "--gtest_filter=Kernels.*:*StoredTypes*:KvRows.*:*QuantisedTypes*:Half.*:ScoreRow.*:Distribution.*")
+    set_tests_properties(Simd.${simd} PROPERTIES LABELS unit SKIP_REGULAR_EXPRESSION "skipped: "
+      ENVIRONMENT KEYHOLE_TEST_SIMD=${simd})
+  endforeach()
+endif()
 
 # A module without CUDA, to test what the backend's factory does with good, wrong and missing modules.
 add_library(keyhole_fake_cuda MODULE tests/fixtures/fake_cuda_module.cpp)

@@ -14,8 +14,10 @@ void demote_row(const float* in, std::size_t n, std::uint16_t* out) {
     const hn::ScalableTag<float> floats;
     const hn::Rebind<hwy::float16_t, decltype(floats)> halves;
     const std::size_t step = hn::Lanes(floats);
+    // Highway rounds towards zero where the processor has no instruction for it.
+    constexpr bool kRoundsToNearest = !(HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2);
     std::size_t i = 0;
-    for (; i + step <= n; i += step)
+    for (; kRoundsToNearest && i + step <= n; i += step)
         hn::StoreU(hn::DemoteTo(halves, hn::LoadU(floats, in + i)), halves,
                    reinterpret_cast<hwy::float16_t*>(out + i));
     for (; i < n; ++i) out[i] = fp16_from_float(in[i]);

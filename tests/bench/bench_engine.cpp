@@ -7,6 +7,7 @@
 #include "engine/session/session.h"
 #include "engine/trace/recorder.h"
 #include "tests/bench/bench_options.h"
+#include "tests/reference/instruction_set.h"
 #include "tests/reference/tiny_model.h"
 
 #include <fmt/format.h>
@@ -273,6 +274,7 @@ void run(const Options& options) {
 int main(int n_args, char** args) {
     keyhole::Options options;
     std::string clock;  // "cpu": measure processor time
+    std::string simd;   // an instruction set, such as AVX2; empty: the processor's best
     if (!keyhole::read_options(n_args, args,
                                {{"--model", &options.model},
                                 {"--context", &options.context},
@@ -281,9 +283,14 @@ int main(int n_args, char** args) {
                                 {"--pairs", &options.pairs},
                                 {"--clock", &clock},
                                 {"--only", &options.only},
+                                {"--simd", &simd},
                                 {"--threads", &options.threads}}))
         return 2;
     options.cpu_time = clock == "cpu";
+    if (!simd.empty() && !reference::use_instruction_set(simd)) {
+        fmt::print(stderr, "--simd {}: this processor or build has none of that name\n", simd);
+        return 2;
+    }
     try {
         keyhole::run(options);
     } catch (const std::exception& error) {

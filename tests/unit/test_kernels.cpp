@@ -87,6 +87,20 @@ TEST_P(StoredTypes, WideningIsExact) {
     for (std::size_t i = 0; i < wide.size(); ++i) EXPECT_EQ(static_cast<double>(wide[i]), m.exact[45 + i]);
 }
 
+TEST(Kernels, EveryHalfWidensToItself) {
+    std::vector<std::uint16_t> bits(65536);
+    for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::uint16_t>(i);
+    std::vector<float> wide(bits.size());
+    widen_rows({DType::f16, bits.data(), 256, 256}, 0, 256, wide.data());
+    for (std::size_t i = 0; i < bits.size(); ++i) {
+        const float expected = float_from_fp16(bits[i]);
+        if (std::isnan(expected))
+            ASSERT_TRUE(std::isnan(wide[i])) << i;
+        else
+            ASSERT_EQ(wide[i], expected) << i;
+    }
+}
+
 TEST(Kernels, AttentionOfOneHeadMatchesDouble) {
     for (int head_dim : {8, 24, 32, 64, 80, 128})
         for (int n : {1, 2, 3, 5, 16, 67}) {

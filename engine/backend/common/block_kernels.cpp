@@ -9,6 +9,8 @@
 #define HWY_TARGET_INCLUDE "engine/backend/common/block_kernels.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each instruction set
 
+#include "engine/backend/common/widen_halves.h"
+
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
@@ -79,9 +81,7 @@ HWY_INLINE Ints codes(const BlockQ6_K& b, int j, int e) {
 }
 
 HWY_INLINE Floats all_of_half(std::uint16_t bits) {
-    const hn::Rebind<hwy::float16_t, FloatTag> half_tag;
-    const hn::Rebind<std::uint16_t, FloatTag> bits_tag;
-    return hn::PromoteTo(FloatTag(), hn::BitCast(half_tag, hn::Set(bits_tag, bits)));
+    return widen_halves(FloatTag(), hn::Set(hn::Rebind<std::uint16_t, FloatTag>(), bits));
 }
 
 // The factors of all parts of a block, as floats.

@@ -119,8 +119,7 @@ HWY_INLINE float scale_of(const std::byte* block) {
     std::uint16_t bits = 0;
     std::memcpy(&bits, block, sizeof bits);
     const hn::CappedTag<float, 1> one;
-    const auto halves = hn::Set(hn::Rebind<std::uint16_t, decltype(one)>(), bits);
-    return hn::GetLane(hn::PromoteTo(one, hn::BitCast(hn::Rebind<hwy::float16_t, decltype(one)>(), halves)));
+    return hn::GetLane(widen_halves(one, hn::Set(hn::Rebind<std::uint16_t, decltype(one)>(), bits)));
 }
 HWY_INLINE const std::int8_t* codes_of(const std::byte* block) {
     return reinterpret_cast<const std::int8_t*>(block + kKvScaleBytes);

@@ -7,6 +7,7 @@
 #define KEYHOLE_ENGINE_BACKEND_COMMON_SIMD_H
 #endif
 
+#include "engine/backend/common/widen_halves.h"
 #include "engine/base/half.h"
 
 #include <hwy/highway.h>
@@ -30,7 +31,8 @@ HWY_INLINE Floats load(const float* p) {
     return hn::LoadU(FloatTag(), p);
 }
 HWY_INLINE Floats load(const hwy::float16_t* p) {
-    return hn::PromoteTo(FloatTag(), hn::LoadU(hn::Rebind<hwy::float16_t, FloatTag>(), p));
+    const hn::Rebind<std::uint16_t, FloatTag> tag;
+    return widen_halves(FloatTag(), hn::LoadU(tag, reinterpret_cast<const std::uint16_t*>(p)));
 }
 HWY_INLINE Floats load(const hwy::bfloat16_t* p) {
     return hn::PromoteTo(FloatTag(), hn::LoadU(hn::Rebind<hwy::bfloat16_t, FloatTag>(), p));

@@ -1,0 +1,17 @@
+#include "tests/reference/instruction_set.h"
+
+#include <hwy/highway.h>
+
+namespace reference {
+
+bool use_instruction_set(std::string_view name) {
+    for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+        if (hwy::TargetName(target) != name) continue;
+        hwy::SetSupportedTargetsForTest(target);
+        hwy::GetChosenTarget().DeInit();  // the next call of a kernel chooses anew
+        return true;
+    }
+    return false;
+}
+
+}  // namespace reference
