@@ -133,19 +133,26 @@ int best(std::span<const float> values) {
     return index < values.size() ? static_cast<int>(index) : 0;
 }
 
-// Keeps the best values so far in order, in one pass: a vocabulary is long and k is small, so few values
-// pass the first comparison.
+// Keeps the best values so far in order, in one pass. A vocabulary is long and k is small, so most stretches of
+// it hold nothing better than the worst kept value.
 std::vector<int> top_k(std::span<const float> values, int k) {
+    constexpr std::size_t kStretch = 256;
     const std::size_t most = to_index(std::max(k, 0));
     std::vector<int> best;
     if (most == 0) return best;
     auto value = [&](int v) { return values[to_index(v)]; };
-    for (std::size_t v = 0; v < values.size(); ++v) {
-        if (std::isnan(values[v]) || (best.size() == most && !(values[v] > value(best.back())))) continue;
-        if (best.size() == most) best.pop_back();
-        const auto at = std::upper_bound(best.begin(), best.end(), values[v],
-                                         [&](float x, int b) { return x > value(b); });
-        best.insert(at, static_cast<int>(v));
+    for (std::size_t first = 0; first < values.size(); first += kStretch) {
+        const std::size_t last = std::min(values.size(), first + kStretch);
+        if (best.size() == most &&
+            !(HWY_DYNAMIC_DISPATCH(largest)(values.data() + first, last - first) > value(best.back())))
+            continue;
+        for (std::size_t v = first; v < last; ++v) {
+            if (std::isnan(values[v]) || (best.size() == most && !(values[v] > value(best.back())))) continue;
+            if (best.size() == most) best.pop_back();
+            const auto at = std::upper_bound(best.begin(), best.end(), values[v],
+                                             [&](float x, int b) { return x > value(b); });
+            best.insert(at, static_cast<int>(v));
+        }
     }
     return best;
 }

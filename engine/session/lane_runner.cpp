@@ -141,7 +141,9 @@ std::shared_ptr<const PromptRows> LaneRunner::prefill(std::span<Lane> lanes, con
     context_.weight_files.check();  // results computed from a file that has changed do not count
     for (const Group& group : oneshot)
         for (int i : group.lanes) note_row(lanes[to_index(i)]);
-    for (Lane& lane : lanes) read_logits(lane, sampling, context_.n_prompt() - 1);
+    context_.backend.parallel_for(static_cast<std::int64_t>(lanes.size()), [&](std::int64_t i) {
+        read_logits(lanes[to_index(i)], sampling, context_.n_prompt() - 1);
+    });
     return rows;
 }
 
@@ -214,9 +216,12 @@ void LaneRunner::feed_row(SessionState& state) const {
     state.history.push_back(state.lanes.front().token);
     state.row = next;
     const std::vector<int>& eos = context_.model->config().eos;
+    context_.backend.parallel_for(static_cast<std::int64_t>(fed.size()), [&](std::int64_t i) {
+        Lane& lane = *fed[to_index(i)];
+        lane.tokens.push_back(lane.token);
+        read_logits(lane, state.sampling, next);
+    });
     for (Lane* lane : fed) {
-        lane->tokens.push_back(lane->token);
-        read_logits(*lane, state.sampling, next);
         lane->out_is_new = true;
         lane->ended = !context_.start.ignore_eos && state.forced.empty() &&
                       std::find(eos.begin(), eos.end(), lane->token) != eos.end();

@@ -45,7 +45,7 @@ class Stopwatch {
     std::chrono::steady_clock::time_point begin_;
 };
 
-std::size_t grow(std::vector<float>& v, std::int64_t n) {
+std::size_t grow(AlignedFloats& v, std::int64_t n) {
     if (v.size() < to_index(n)) v.resize(to_index(n));
     return v.size();
 }
@@ -247,21 +247,21 @@ void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
     const std::int64_t d = config.d_model, d_q = std::int64_t{config.n_heads} * config.head_dim,
                        half = config.rotary.dims / 2;
     StepScratch& s = scratch_;
-    for (auto [v, width] : std::initializer_list<std::pair<std::vector<float>*, std::int64_t>>{
-             {&s.x, d},
-             {&s.embedded, weights.embedding.cols},
-             {&s.normed, d},
-             {&s.q, d_q},
-             {&s.k, d_kv_},
-             {&s.v, d_kv_},
-             {&s.raw_keys, d_kv_},
-             {&s.attended, d_q},
-             {&s.projected, d},
-             {&s.gate, d_ff_},
-             {&s.up, d_ff_},
-             {&s.cosine, half},
-             {&s.sine, half},
-             {&s.logits, config.n_vocab}})
+    for (auto [v, width] :
+         std::initializer_list<std::pair<AlignedFloats*, std::int64_t>>{{&s.x, d},
+                                                                        {&s.embedded, weights.embedding.cols},
+                                                                        {&s.normed, d},
+                                                                        {&s.q, d_q},
+                                                                        {&s.k, d_kv_},
+                                                                        {&s.v, d_kv_},
+                                                                        {&s.raw_keys, d_kv_},
+                                                                        {&s.attended, d_q},
+                                                                        {&s.projected, d},
+                                                                        {&s.gate, d_ff_},
+                                                                        {&s.up, d_ff_},
+                                                                        {&s.cosine, half},
+                                                                        {&s.sine, half},
+                                                                        {&s.logits, config.n_vocab}})
         grow(*v, n_batch * width);
 
     gone_.resize(to_index(n_batch) * n_kv_heads_);
@@ -322,15 +322,11 @@ void CpuBackend::feed_forward(int layer, const float* input) {
     queue(layer, &LayerWeights::up, &ModelTables::Layer::up_bias, input, d, s.up.data(), d_ff_);
     run_queue();
     float* hidden = gated ? s.gate.data() : s.up.data();
-    // In a group that is narrower than another, the ends of its lanes' rows stay untouched.
-    for (const Group& group : groups_) {
-        const std::int64_t width = group.model->config().d_ff, n_rows = width == d_ff_ ? 1 : group.n;
-        for (std::int64_t row = 0; row < n_rows; ++row) {
-            const std::int64_t at = (group.first + row) * d_ff_;
-            activate(model_->config().activation, hidden + at, gated ? s.up.data() + at : nullptr,
-                     width == d_ff_ ? group.n * width : width);
-        }
-    }
+    pool_.parallel_for(static_cast<std::int64_t>(sorted_.size()), [&](std::int64_t lane, int) {
+        const std::int64_t at = lane * d_ff_;
+        activate(model_->config().activation, hidden + at, gated ? s.up.data() + at : nullptr,
+                 group_of(static_cast<int>(lane)).model->config().d_ff);
+    });
     queue(layer, &LayerWeights::down, &ModelTables::Layer::down_bias, hidden, d_ff_, s.projected.data(), d);
     run_queue();
     add_to(s.x.data(), s.projected.data(), static_cast<std::int64_t>(sorted_.size()) * d);

@@ -8,6 +8,7 @@
 #include "engine/backend/cpu/cache.h"
 #include "engine/backend/cpu/score.h"
 #include "engine/backend/cpu/select.h"
+#include "engine/base/aligned.h"
 #include "engine/base/threads.h"
 
 #include <memory>
@@ -94,13 +95,13 @@ class CpuBackend final : public Backend {
 
     // Scratch of a step, [n_lanes, width] each; grows and is never freed.
     struct StepScratch {
-        std::vector<float> x, normed, q, k, v, raw_keys, attended, projected, gate, up, logits, cosine, sine,
+        AlignedFloats x, normed, q, k, v, raw_keys, attended, projected, gate, up, logits, cosine, sine,
             embedded;
     } scratch_;
     /// Scratch of one worker thread.
     struct WorkerScratch {
         RowScratch row;
-        std::vector<float> turned, cosine, sine;  // keys; angles of the query's place
+        AlignedFloats turned, cosine, sine;  // keys; angles of the query's place
         std::vector<std::int32_t> steps;
         UnitScores unit;
         ShadowScratch shadow;
