@@ -26,18 +26,20 @@ void print_lines(const std::vector<BenchLine>& lines) {
 }
 
 nlohmann::json head_of(const BenchedModel& benched, const BenchReport& report) {
-    return {{"model", benched.model->path().string()}, {"backend", benched.backend->name()},
-            {"weight_bytes", report.weight_bytes},     {"bandwidth", benched.bandwidth->what()},
-            {"bandwidth_gb_per_s", report.bandwidth},  {"cpu_share_of_others", report.share_of_others},
-            {"lanes", nlohmann::json::array()}};
+    return {{"model", benched.model->path().string()},    {"backend", benched.backend->name()},
+            {"weight_bytes", report.weight_bytes},        {"bandwidth", benched.bandwidth->what()},
+            {"bandwidth_gb_per_s", report.bandwidth},     {"cpu_share_of_others", report.share_of_others},
+            {"weights", benched.backend->weights_text()}, {"lanes", nlohmann::json::array()}};
 }
 
 void print_head(const BenchedModel& benched, const BenchReport& report) {
     print_out(
         "{}, {}\n{:.2f} MB of weights a step; {}: {:.1f} GB/s; other processes took {:.0f} % of the busy "
-        "time\n\n",
+        "time\n",
         benched.model->path().string(), benched.backend_text, 1e-6 * static_cast<double>(report.weight_bytes),
         benched.bandwidth->what(), report.bandwidth, 100 * report.share_of_others);
+    if (const std::string text = benched.backend->weights_text(); !text.empty()) print_out("{}\n", text);
+    print_out("\n");
 }
 
 struct TokenizerSpeed {

@@ -117,6 +117,9 @@ class Backend {
         (void)times;
         return false;
     }
+
+    /// Says how the weights are kept in memory, in a sentence; empty where there is nothing to say.
+    virtual std::string weights_text() const { return {}; }
 };
 
 enum class BackendChoice { automatic, cpu, cuda };

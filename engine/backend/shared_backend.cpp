@@ -143,4 +143,9 @@ bool SharedBackend::time_parts(StepTimes* times) {
     return owned_->backend->time_parts(times);
 }
 
+std::string SharedBackend::weights_text() const {
+    const Turn turn(owned_->turns);
+    return owned_->backend->weights_text();
+}
+
 }  // namespace keyhole

@@ -57,6 +57,7 @@ CpuBackend::CpuBackend(std::shared_ptr<const Model> model, int n_threads)
       tables_(*model_),
       turns_(model_->config().rotary.inverse_frequency),
       pool_(n_threads),
+      weight_pages_(use_large_pages(model_, pool_)),
       workers_(to_index(pool_.n_threads())) {}
 
 std::string CpuBackend::name() const {

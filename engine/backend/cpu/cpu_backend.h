@@ -8,6 +8,7 @@
 #include "engine/backend/cpu/cache.h"
 #include "engine/backend/cpu/score.h"
 #include "engine/backend/cpu/select.h"
+#include "engine/backend/cpu/weight_pages.h"
 #include "engine/base/aligned.h"
 #include "engine/base/threads.h"
 
@@ -48,6 +49,7 @@ class CpuBackend final : public Backend {
     std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) override;
     void parallel_for(std::int64_t n, const std::function<void(std::int64_t i)>& body) override;
     bool time_parts(StepTimes* times) override;
+    std::string weights_text() const override { return weight_pages_.text(); }
 
   private:
     void run_step(std::span<const LaneStep> lanes);
@@ -91,6 +93,7 @@ class CpuBackend final : public Backend {
     ModelTables tables_;
     RotationTable turns_;  // grown as lanes with other positions than the original ones need it
     ThreadPool pool_;
+    WeightPages weight_pages_;
     StepTimes* times_ = nullptr;
 
     // Scratch of a step, [n_lanes, width] each; grows and is never freed.
