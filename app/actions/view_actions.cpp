@@ -90,8 +90,8 @@ void show_side(AppState& app, std::string_view name) {
 }
 
 void color_strip(AppState& app, std::string_view name) {
-    choose(app.view.strip, std::array{StripColor::share, StripColor::score, StripColor::age},
-           strip_color_name, name, "a colour of the text");
+    choose(app.view.text_color, std::array{TextColor::share, TextColor::score, TextColor::age},
+           text_color_name, name, "a colour of the text");
 }
 
 void set_scale(AppState& app, float scale) {

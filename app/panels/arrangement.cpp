@@ -120,7 +120,7 @@ void draw_story(Panels& panels, const PanelContext& context, const Plan& plan) {
     {
         const ScopedChild child("text of lane", text, false, kStill);
         mark_area(context, "pane text", at, {at.x + text.x, at.y + text.y});
-        side_by_side ? draw_texts(panels.compare, panels.strip, context) : draw(panels.strip, context);
+        side_by_side ? draw_texts(panels.compare, panels.text, context) : draw(panels.text, context);
     }
     ImGui::SetCursorScreenPos(plan.answers_beside ? ImVec2(at.x + text.x + gap, at.y)
                                                   : ImVec2(at.x, at.y + text.y + context.px(4)));
@@ -182,7 +182,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const Turn curves{SidePane::curves, "Curves", ImGuiWindowFlags_NoScrollbar,
                       [&] { draw(panels.curves, in("measures")); }};
     const Turn info{SidePane::info, "Info", 0,
-                    [&] { draw(panels.inspector, in(looked == "doctor" ? "doctor" : "details")); }};
+                    [&] { draw(panels.details, in(looked == "doctor" ? "doctor" : "details")); }};
     const Turn text{SidePane::text, "Text", kStill,
                     [&] { draw_story(panels, in(looked == "answers" ? "answers" : "text"), plan); }};
     const auto turns_in = [&](const char* id, std::vector<Turn> turns, float x, float y, float width,
@@ -239,7 +239,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
         "time", gap, bottom - time_height, size.x - 2 * gap, time_height - gap / 2,
         [&] { draw(panels.time, in("time")); }, kStill);
     ImGui::SetCursorScreenPos({gap + 4 * s, bottom + std::round(3 * s)});
-    draw_status(context);
+    draw_status_line(context);
 
     // Draggable borders.
     const auto drag = [&](const char* id, bool vertical, ImVec2 at, float length, std::string_view part,

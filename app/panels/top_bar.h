@@ -1,4 +1,4 @@
-/// Draws menus, model, prompt, run and stop buttons, and the status line.
+/// Draws the menus, and the bar below them: run and stop, one step, speed, model, prompt and restart.
 /// Window thread, within a frame; changes the run only by commands and AppState.
 #pragma once
 
@@ -20,6 +20,5 @@ struct TopBar {
 
 void draw_menus(TopBar& panel, const PanelContext& context);
 void draw(TopBar& panel, const PanelContext& context);
-void draw_status(const PanelContext& context);
 
 }  // namespace keyhole

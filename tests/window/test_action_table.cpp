@@ -152,7 +152,7 @@ TEST(CommandTable, RunsByTextAndRefusesWhatDoesNotFit) {
     EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
     run_action(app, "strip.color score");
     run_action(app, "strip.color score");
-    EXPECT_EQ(app.view.strip, StripColor::score);
+    EXPECT_EQ(app.view.text_color, TextColor::score);
     EXPECT_THROW(run_action(app, "strip.color perhaps"), Error);
     EXPECT_THROW(run_action(app, "range.set 3 1"), Error);
     EXPECT_THROW(run_action(app, "layer.next"), Error);  // no run
