@@ -171,7 +171,7 @@ bool picked_and_live(const AppState& app) {
     return has_pick(app) && is_live(app);
 }
 
-/// What an action needs. Actions that are not listed need nothing.
+/// The requirements of actions. Actions that are not listed need nothing.
 struct Need {
     std::string_view action;
     bool (*is_met)(const AppState&);

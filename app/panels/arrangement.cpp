@@ -46,7 +46,7 @@ Plan plan_of(const ViewState& view, bool large, std::string_view looked, float w
     const float beside = wide - plan.left - 4 * kGap;
     if (view.right_width == 0 && (looked == "measures" || looked == "doctor" || looked == "details"))
         plan.right = std::max(plan.right, std::min(wide * 0.42f, beside - kFocus));
-    // Two maps side by side leave a class no use for a third column.
+    // Two maps side by side need the room of a third column when a class looks at them.
     if (beside - plan.right < (compares ? kPair : kFocus) || (compares && looked == "compare")) {
         plan.right_column = plan.atlas_below = plan.curves_below = false;
         plan.right = -kGap;
@@ -146,7 +146,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const float words = looked == "text" ? 230 : 0;
     const Plan plan = plan_of(view, app.for_projector(), looked, size.x / s, size.y / s,
                               std::max(answers_height(context) / s, words));
-    // What a class looks at has no small print.
+    // The pane that a class looks at has no small print.
     Fonts readable = context.fonts;
     readable.small = readable.book;
     const PanelContext from_afar{

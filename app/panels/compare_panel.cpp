@@ -101,7 +101,7 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
         }
     }
     ImGui::Dummy({width, y + pair});
-    if (std::exchange(panel.last_words, app.view.row) != app.view.row)
+    if (std::exchange(panel.scrolled_to, app.view.row) != app.view.row)
         ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + y + pair, 1);
 }
 

@@ -12,7 +12,7 @@ namespace keyhole {
 
 struct ComparePanel {
     std::array<HeatPaneState, 5> panes;  ///< lanes, then the difference
-    int last_words = -1;                 ///< step to which the lanes' own words are scrolled
+    int scrolled_to = -1;                ///< step to which the lanes' own words are scrolled
 };
 
 void draw(ComparePanel& panel, const PanelContext& context);

@@ -57,7 +57,7 @@ std::vector<bool> template_tokens_of(const AppState& app, int lane, int n) {
     return marks;
 }
 
-/// What the colours of the words show.
+/// Draws the choice of what the colours of the words show.
 void draw_color_choice(const PanelContext& context) {
     struct Choice {
         TextColor color;

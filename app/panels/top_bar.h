@@ -14,7 +14,7 @@ struct TopBar {
     std::string file_text;             ///< the draft as it came from the file
     bool draft_is_new = false;         ///< not yet wrapped into lines
     WrappedField field;                ///< shows the draft
-    std::string model_text;            ///< what names the model while its popup is open
+    std::string model_text;            ///< the name of the model as typed in its popup
     bool was_getting = false;          ///< a model was being downloaded in the frame before
 };
 

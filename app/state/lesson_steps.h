@@ -41,7 +41,7 @@ void apply_lesson_look(AppState& app);
 bool has_reveal(const LessonStep& step);
 /// Returns the evidence that the run on show gives.
 Evidence lesson_evidence(AppState& app);
-/// Returns whether the prediction was right; nullopt: there was none, or it cannot be told yet. A slider is
+/// Returns whether the prediction was right; nullopt: there was none, or it is not known yet. A slider is
 /// right within a tenth of its range.
 std::optional<bool> predicted_right(const AppState& app);
 

@@ -1,4 +1,4 @@
-/// What the figures of runs share: whole attention matrices, means over heads, and the figures themselves.
+/// Parts that the figures of runs share: whole attention matrices, means over heads, and the figures themselves.
 /// Main thread; reads a history, runs nothing.
 #pragma once
 
