@@ -91,8 +91,8 @@ void ask_why(AppState& app, std::string_view) {
     open_dialog<Dialog::why>(app, {});
 }
 
-/// Asks the engine what the lane would answer if it had kept the tokens. Asks nothing unless the lane had evicted
-/// one of them by the end of the prompt.
+/// Asks the engine what the lane would answer if it had kept the tokens. Asks nothing unless the lane had
+/// evicted one of them by the end of the prompt.
 void ask_with(AppState& app, TokenSpan tokens) {
     const RunHistory& history = app.run.history;
     const int lane = app.shown_lane(), row = history.n_prompt() - 1;
@@ -107,8 +107,8 @@ void ask_with(AppState& app, TokenSpan tokens) {
 }
 
 /// Opens the page on the token that explains a lane's answer: the token of the watched words, or else of all
-/// tokens, that most KV heads of the lane have evicted. Also asks what the lane would answer if it had kept this
-/// token, or all watched words.
+/// tokens, that most KV heads of the lane have evicted. Also asks what the lane would answer if it had kept
+/// this token, or all watched words.
 void explain_answer(AppState& app, std::string_view arguments) {
     (void)config_of(app);
     const int lane = arguments.empty() ? app.view.lane : whole_numbers(arguments, 1, 1)[0];

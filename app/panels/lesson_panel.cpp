@@ -28,8 +28,8 @@ Box item_box(const PanelContext& context, std::string_view name) {
     return {found->second.seen_min, found->second.seen_max};
 }
 
-/// Returns where a pane is drawn, by its name in lessons. If the window has no room for all panes, several share
-/// a place.
+/// Returns where a pane is drawn, by its name in lessons. If the window has no room for all panes, several
+/// share a place.
 Box pane_box(const PanelContext& context, std::string_view pane) {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kItems = {
         {{"lanes", "pane lanes"},

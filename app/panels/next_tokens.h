@@ -1,5 +1,5 @@
-/// Draws the list "Next token": the most likely next tokens of the lanes, a column a lane and a line a rank. A
-/// click on a token makes the next step consume it. Window thread, within a frame.
+/// Draws the list "Next token": the most likely next tokens of the lanes, a column a lane and a line a rank.
+/// A click on a token makes the next step consume it. Window thread, within a frame.
 #pragma once
 
 #include "app/panels/panel.h"

@@ -1,5 +1,5 @@
-/// Draws the status line at the lower edge: what the engine does and how far it is, the last message, and at the
-/// right end the numbers of tokens, the speed and the backend. Window thread, within a frame.
+/// Draws the status line at the lower edge: what the engine does and how far it is, the last message, and at
+/// the right end the numbers of tokens, the speed and the backend. Window thread, within a frame.
 #pragma once
 
 #include "app/panels/panel.h"
