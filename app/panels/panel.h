@@ -66,7 +66,7 @@ struct PanelContext {
     ImVec2 frame_scale{1, 1};  ///< framebuffer pixels per window pixel
 
     float px(float unscaled) const { return unscaled * scale; }
-    /// The pane is read from afar: its small print is as large as other text, and takes more room.
+    /// The pane is read from a distance: its small print is as large as other text, and takes more room.
     bool from_afar() const { return fonts.small == fonts.book; }
 };
 
@@ -81,7 +81,7 @@ PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max);
 void run(const PanelContext& context, std::string_view text);
 /// Picks a cell. adds: the other picked tokens keep their curves.
 void pick(const PanelContext& context, Pick cell, bool adds);
-/// Returns a sentence with a capital at its begin.
+/// Returns a sentence with a capital first letter.
 std::string capitalised(std::string text);
 /// Returns the help of an action without its arguments, which only scripts and the palette take.
 std::string help_without_arguments(const UserAction& action);

@@ -76,7 +76,7 @@ struct Notice {
 
 struct ShownManual {
     ManualPlace place;
-    ManualPage page;  ///< that of `place`
+    ManualPage page;  ///< the page of `place`
 };
 
 /// The actions that were run.
@@ -159,7 +159,7 @@ struct AppState {
     /// Records changes of the view or of a lane's settings, for undo(). Call once a frame, while no button is
     /// held.
     void remember_changes() { undo_history.remember(view, run.lane_editor); }
-    /// Return what was undone or done again; empty: nothing.
+    /// Return the change that was undone or redone; empty: none.
     std::string undo() { return undo_history.undo(view, run.lane_editor); }
     std::string redo() { return undo_history.redo(view, run.lane_editor); }
     void say(std::string text, bool fault = false) { notice = {std::move(text), fault}; }
@@ -179,7 +179,7 @@ struct AppState {
     /// Moves the focus to an existing lane. Actions, rewinds and other files may remove lanes.
     void keep_lane_in_range();
 
-    /// What is to be said about the CUDA device.
+    /// The news about the CUDA device that a strip at the bottom shows.
     enum class DeviceNews { none, proving, passed, failed };
     DeviceNews device_news() const;
 
@@ -189,7 +189,7 @@ struct AppState {
         return maps.complete && !jobs.any() && !device_proof.running() && !papers.running() && run.idle() &&
                lesson.settled();
     }
-    /// Many look from afar: type is large, and panes say less.
+    /// Returns whether people look from a distance: type is large, and panes say less.
     bool for_projector() const { return view.arrangement == Arrangement::teach || lesson.shown.has_value(); }
     /// Returns the index into history.lanes() of the focused lane; lane 0 while it has no record.
     int shown_lane() const { return run.history_lane(view.lane).value_or(0); }

@@ -18,7 +18,7 @@
 
 namespace keyhole {
 
-/// What was on show before the first lesson opened.
+/// The run and the view from before the first lesson opened.
 struct BeforeLessons {
     std::uint64_t run_id = 0;  ///< RunInfo::id
     RunSetup setup;
@@ -41,14 +41,14 @@ struct LessonState {
     std::optional<int> choice;        ///< predicted, of a choice
     std::optional<double> guess;      ///< of a slider
     std::optional<int> token;         ///< position, of a token; set by the reveal
-    std::vector<Measured> now;        ///< what the step's claims measure, once it is revealed
+    std::vector<Measured> now;        ///< measured by the step's claims, once it is revealed
     std::vector<Measured> at_reveal;  ///< the same before the user played; empty: not known yet
     std::string fault;                ///< why the step cannot be shown; empty: it can
 
     bool shows_notes = false, edits = false;
 
     // The pre-flight: what a check on another model than the lesson's says.
-    std::string model;  ///< what runs in place of the lesson's own model; empty: its own
+    std::string model;  ///< the model in place of the lesson's own; empty: its own
     bool asks = false;  ///< the lesson waits for the choice of the model
     BackgroundJob<LessonCheck> check_job;
     std::shared_ptr<const LessonCheck> check;  ///< of the loaded model; null: not known yet
@@ -60,7 +60,7 @@ struct LessonState {
     std::optional<std::pair<std::string, std::filesystem::path>> begun;
     bool altered = false;  ///< the lesson shows records that it altered
 
-    // What the run still has to do.
+    // Work that the run still has to do.
     std::deque<LessonCommand> waiting;
     bool busy = false;      ///< commands were sent, and the run has not come to rest since
     bool look_due = false;  ///< the frame loop shows what the step looks at

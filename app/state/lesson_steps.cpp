@@ -643,7 +643,7 @@ Lesson lesson_of_run(const AppState& app, std::string title) {
         look_at(mark, step.look);
         lesson.steps.push_back(std::move(step));
     }
-    // What the lanes answer now is what the lesson claims.
+    // The lesson claims the answers that the lanes give now.
     if (app.run.status.answers != nullptr && !lesson.run.answer.empty()) {
         LessonStep& last = lesson.steps.back();
         const std::vector<LaneAnswer>& answers = *app.run.status.answers;
@@ -675,7 +675,7 @@ void save_shown_lesson(AppState& app) {
         shown.own = true;
         shown.lesson.number = 0;
     }
-    // What is written must be readable, so the reader's checks come first.
+    // A written file must be readable, so the reader's checks come first.
     const std::string text = lesson_text(shown.lesson);
     (void)parse_lesson(text, shown.file.string());
     write_lesson(shown.lesson, shown.file);

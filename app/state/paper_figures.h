@@ -29,7 +29,7 @@ struct PaperCard {
     bool has_models() const { return command.find("--model ") != std::string::npos; }
 };
 
-/// What was made of a figure on a model.
+/// The files that were made of a figure on a model.
 struct MadeFigure {
     std::string model;  ///< its name in the folder
     std::filesystem::path folder;
@@ -40,7 +40,7 @@ class PaperFigures {
   public:
     std::vector<PaperCard> cards;   ///< in the order of the list
     std::filesystem::path folder;   ///< for all that is made; empty: none is known
-    std::filesystem::path program;  ///< that has the command figure
+    std::filesystem::path program;  ///< the program that has the command figure
     std::string enlarged;           ///< card whose pictures fill the page; empty: the list
 
     /// Reads what lies in the folder. What cannot be read counts as not made.

@@ -1,4 +1,4 @@
-/// What actions ask of the frame loop, which owns the screen, the clipboard and the fonts. Window thread.
+/// Requests of actions to the frame loop, which owns the screen, the clipboard and the fonts. Window thread.
 #pragma once
 
 #include <filesystem>

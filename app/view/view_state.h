@@ -17,8 +17,8 @@ namespace keyhole {
 enum class Arrangement { explore, compare, teach };
 std::string_view arrangement_name(Arrangement arrangement);
 
-/// What colours the tokens of the text: share of the KV heads that keep them, score in the focused head, or
-/// age in steps.
+/// The measure that colours the tokens of the text: share of the KV heads that keep them, score in the
+/// focused head, or age in steps.
 enum class TextColor { share, score, age };
 std::string_view text_color_name(TextColor color);
 

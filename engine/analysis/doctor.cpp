@@ -134,15 +134,15 @@ Finding equals_full(const Patient& x) {
         return unknown(kName, "lane 0 is not another, full lane");
     for (int g = 0; g < x.n_kv(); ++g)
         if (x.n_stored(g) != x.row + 1) return unknown(kName, "it has evicted, or hides tokens");
-    if (!x.record.kl) return unknown(kName, "the texts have parted");
+    if (!x.record.kl) return unknown(kName, "the texts have diverged");
     if (x.record.hidden != nullptr || x.record.attended_tokens != full->attended_tokens)
         return unknown(kName, "it has evicted, or hides tokens");
     if (x.record.info->policy.positions != Positions::original)
-        return unknown(kName, "its positions are its own");
+        return unknown(kName, "it moves keys to other positions");
     const bool same =
         *x.record.kl == 0 && x.record.predicted == full->predicted && x.record.entropy == full->entropy;
     return same ? good(kName, "the same bits")
-                : broken(kName, fmt::format("nothing is gone, but KL is {:.2e}", double(*x.record.kl)));
+                : broken(kName, fmt::format("nothing was evicted, but KL is {:.2e}", double(*x.record.kl)));
 }
 
 Finding lost_mass(const Patient& x) {

@@ -55,7 +55,7 @@ struct Figure {
     std::string_view name = {}, title = {};
     From from = From::sweep;
     std::string_view finding = {};       ///< of the paper
-    std::string_view paper_values = {};  ///< that it prints; empty: none
+    std::string_view paper_values = {};  ///< numbers that it prints; empty: none
     std::string_view options = {};  ///< of the command, as the list shows it; elsewhere: the whole command
     double minutes = 1;             ///< about, on the shipped model and two cores
     std::string_view seen_on = {};  ///< the model that shows the effect
