@@ -47,15 +47,15 @@ struct LessonState {
 
     bool shows_notes = false, edits = false;
 
-    // The pre-flight: what a check on another model than the lesson's says.
+    // A check of the lesson on another model than its own.
     std::string model;  ///< the model in place of the lesson's own; empty: its own
     bool asks = false;  ///< the lesson waits for the choice of the model
     BackgroundJob<LessonCheck> check_job;
     std::shared_ptr<const LessonCheck> check;  ///< of the loaded model; null: not known yet
-    bool gets_model = false;                   ///< the lesson begins when its model has come
+    bool gets_model = false;                   ///< the lesson begins when its model is downloaded
 
-    std::optional<BeforeLessons> before;  ///< comes back when lessons close
-    bool comes_back = false;              ///< it does now
+    std::optional<BeforeLessons> before;  ///< shown again when lessons close
+    bool comes_back = false;              ///< its run is being restored now
     /// The prompt and model of the run that the lesson began. A user who starts another run keeps that.
     std::optional<std::pair<std::string, std::filesystem::path>> begun;
     bool altered = false;  ///< the lesson shows records that it altered

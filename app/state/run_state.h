@@ -55,7 +55,7 @@ class RunState {
     RecordUse record_use;
     double speed = 0;  ///< steps per second; 0: no limit
 
-    // --- what the user asks for. An opened trace ignores it, if nothing else is said ---
+    // --- requests of the user. An opened trace ignores them unless a comment says otherwise ---
     /// Starts a new run from `setup` in place of the shown one. Lanes of a shown run keep their settings. If
     /// the engine refuses it, the shown run stays with its model; the prompt of `setup` stays for another
     /// try.
