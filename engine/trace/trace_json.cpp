@@ -494,8 +494,8 @@ void check_run(const StepList& steps, std::string_view name, ReadBudget& budget)
                 if (layouts.size() > kMostLanes)
                     bad(*step, fmt::format("there are more than {} lanes", kMostLanes));
                 if (info.forked_from >= 0 && info.forked_at >= step->row)
-                    bad(*step, fmt::format("lane {} appears, which was forked at the later row {}", info.id,
-                                           info.forked_at));
+                    bad(*step,
+                        fmt::format("lane {} was forked at row {}, which is later", info.id, info.forked_at));
                 // Tokens and evicted_at, in the reader's history and in its caller's.
                 budget.take(2 * sizeof(std::int32_t) * n_positions *
                                 (1 + static_cast<std::uint64_t>(layout->n_kv_heads())),

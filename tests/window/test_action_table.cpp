@@ -41,7 +41,7 @@ TEST(CommandTable, IdsAreUniqueAndTitled) {
 /// A tooltip explains what a click does; the arguments are for scripts.
 TEST(CommandTable, TooltipsLeaveArgumentsOut) {
     const auto words = [](const char* id) { return help_without_arguments(*find_action(id)); };
-    EXPECT_EQ(words("follow"), "All lanes read lane 0's words; off, each reads its own.");
+    EXPECT_EQ(words("follow"), "All lanes read lane 0's tokens; off: each reads its own.");
     EXPECT_EQ(words("rewind").substr(0, 22), "Goes back to this step");
     EXPECT_EQ(words("papers.make").substr(0, 4), "Runs");
     EXPECT_EQ(words("run.play"), "Decodes until the answer ends.");
