@@ -82,7 +82,7 @@ void add_get_command(CLI::App& app) {
     CLI::Option* list =
         command->add_flag("--list", options->list, "what there is: parameters, size, licence, where it lies");
     name->excludes(list);
-    const std::string as_elsewhere = "accepted as elsewhere; get asks no question";
+    const std::string as_elsewhere = "has no effect here: get never asks";
     command->add_flag("--yes", as_elsewhere);
     command->callback([options] {
         if (options->name.empty() && !options->list)

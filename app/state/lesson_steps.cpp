@@ -96,8 +96,8 @@ void arrive(AppState& app, int step) {
     forget_prediction(app.lesson);
     app.view.pick.reset();
     app.lesson.look_due = false;
-    app.refusal.clear();     // of what the user did before
-    app.lesson.busy = true;  // the look follows when the run has come to rest
+    app.refusal.clear();     // of an earlier action of the user
+    app.lesson.busy = true;  // the view follows when the run is idle
 }
 
 void begin(AppState& app, int step) {
@@ -368,7 +368,7 @@ void reset_lesson_step(AppState& app) {
     begin(app, app.lesson.step);
 }
 
-/// Shows the view from before the lessons. What concerns the window and not the run stays as it is.
+/// Shows the view from before the lessons. Settings of the window, such as its theme, stay as they are.
 static void show_view_again(AppState& app) {
     LessonState& lesson = app.lesson;
     ViewState view = std::move(lesson.before->view);
@@ -555,7 +555,7 @@ void apply_lesson_look(AppState& app) {
         view.measure_curve = -1;
     if (look.curve == "watched") view.measure_curve = ViewState::kWatchedSpan;
     if (const int curve = curve_index(look.curve); curve >= 0) view.measure_curve = curve;
-    // Where the window has no room for all panes, the one to look at has its turn.
+    // If the window has no room for all panes, show the one that the step looks at.
     if (look.pane == "lanes") view.side = SidePane::lanes;
     if (look.pane == "atlas") view.side = SidePane::atlas;
     if (look.pane == "measures") view.side = SidePane::curves;

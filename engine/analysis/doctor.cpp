@@ -224,7 +224,7 @@ void DoctorWatch::update(const RunHistory& history, std::span<const int> lanes, 
     const bool last = row >= history.last_row();
     const auto stale = [&](std::size_t i) {
         const Watched& one = watched_[i];
-        return one.generation != history.generation() || one.lane != lanes[i] || one.patient.row != row ||
+        return one.generation != history.generation() || one.lane != lanes[i] || one.checked.row != row ||
                one.last != last;
     };
     Clock::time_point begin{};  // the clock is read only if there is work
@@ -248,8 +248,8 @@ void DoctorWatch::update(const RunHistory& history, std::span<const int> lanes, 
         one.generation = history.generation();
         one.lane = lanes[i];
         one.last = last;
-        one.patient.row = row;
-        one.patient.findings =
+        one.checked.row = row;
+        one.checked.findings =
             lanes[i] < 0 ? std::vector<Finding>() : examine(history, lanes[i], row, one.order);
         ++n_examined_;
         ++next_;
@@ -262,7 +262,7 @@ DoctorWatch::Verdict DoctorWatch::verdict() const {
     std::vector<Finding> worst;  // one entry per invariant, in the order of the findings
     const auto weight = [](State state) { return state == State::broken ? 2 : state == State::good ? 1 : 0; };
     for (std::size_t lane = 0; lane < watched_.size(); ++lane) {
-        const std::vector<Finding>& findings = watched_[lane].patient.findings;
+        const std::vector<Finding>& findings = watched_[lane].checked.findings;
         for (std::size_t i = 0; i < findings.size(); ++i) {
             if (i >= worst.size()) worst.push_back({findings[i].name, State::unknown, {}});
             if (weight(findings[i].state) > weight(worst[i].state)) worst[i].state = findings[i].state;
