@@ -95,7 +95,7 @@ struct AppState {
     DoctorWatch doctor;     ///< findings for all lanes at the shown step
     mutable Glyphs glyphs;  ///< mutable, since it caches texts on request
     Jobs jobs;
-    DeviceProof device_proof;  ///< of the CUDA device, which `--backend auto` takes after it
+    DeviceProof device_proof;  ///< the proof after which `--backend auto` takes the CUDA device
     LessonState lesson;
     PaperFigures papers;
     Requests requests;
@@ -118,8 +118,8 @@ struct AppState {
     void start(bool new_backend = false);
     void play();
     void step(int n_rows);
-    /// As RunState's functions of these names. The view goes to the newest step, and the notice says what
-    /// happened.
+    /// Do what RunState's functions of these names do. The view goes to the newest step, and the notice says
+    /// what happened.
     void rewind(int row, bool keeps_settings = false);
     void go_to_branch(int id);
     /// Starts a run with a model (see find_model). Throws as find_model() does, and Error(wrong_use) for a
@@ -135,7 +135,7 @@ struct AppState {
     /// Proves the CUDA device in the background. Throws Error(wrong_use) where the build has no CUDA backend,
     /// and while a proof runs.
     void prove_device(bool again);
-    /// Does so at the start of the window, where `--backend auto` may find a device; else has no effect.
+    /// Proves the device at the start of the window, if `--backend auto` may find one; else has no effect.
     void prove_device_once();
     /// Starts the run again on the proven device. Throws Error(wrong_use) where there is none.
     void use_device();
@@ -184,7 +184,7 @@ struct AppState {
     DeviceNews device_news() const;
 
     // --- what is on show. A lane is an index into run.lane_editor.lanes() ---
-    /// Nothing is under way: every request so far has taken effect.
+    /// Returns true if no work is in progress: every request so far has taken effect.
     bool idle() const {
         return maps.complete && !jobs.any() && !device_proof.running() && !papers.running() && run.idle() &&
                lesson.settled();

@@ -38,9 +38,9 @@ struct LessonState {
 
     int step = 0;
     bool revealed = false;
-    std::optional<int> choice;        ///< predicted, of a choice
-    std::optional<double> guess;      ///< of a slider
-    std::optional<int> token;         ///< position, of a token; set by the reveal
+    std::optional<int> choice;        ///< the predicted choice
+    std::optional<double> guess;      ///< the predicted value of a slider
+    std::optional<int> token;         ///< the position of the predicted token; set by the reveal
     std::vector<Measured> now;        ///< measured by the step's claims, once it is revealed
     std::vector<Measured> at_reveal;  ///< the same before the user played; empty: not known yet
     std::string fault;                ///< why the step cannot be shown; empty: it can
@@ -62,12 +62,12 @@ struct LessonState {
 
     // Work that the run still has to do.
     std::deque<LessonCommand> waiting;
-    bool busy = false;      ///< commands were sent, and the run has not come to rest since
-    bool look_due = false;  ///< the frame loop shows what the step looks at
+    bool busy = false;      ///< commands were sent, and the run has not been idle since
+    bool look_due = false;  ///< the frame loop has to show what the step looks at
     double speed_before = -1;
     /// A position that the text scrolls to, as long as the run ends with this row.
     std::optional<std::pair<int, int>> in_sight;
-    std::optional<RestoredTokens> asked_back;  ///< of the engine, for a claim
+    std::optional<RestoredTokens> asked_back;  ///< the engine was asked about these tokens, for a claim
 
     /// The run as the lesson left it, to see whether the user has changed it since.
     using RunMark = std::tuple<std::uint64_t, int, std::size_t, std::vector<std::string>>;
@@ -78,7 +78,7 @@ struct LessonState {
     bool open() const { return shown.has_value() || lists; }
     const Lesson& lesson() const { return shown->lesson; }
     const LessonStep& at() const { return shown->lesson.steps[static_cast<std::size_t>(step)]; }
-    /// Nothing of it is under way.
+    /// Returns true if no work of the lesson is in progress.
     bool settled() const { return waiting.empty() && !busy && !check_job.running() && wanted.empty(); }
 };
 

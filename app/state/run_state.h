@@ -98,16 +98,16 @@ class RunState {
     bool live() const { return opened_file.empty(); }
     bool has_steps() const { return !history.empty(); }
     bool running() const { return live() && status.phase == EnginePhase::running; }
-    /// The engine replays steps for a command, and it takes a while: see EngineStatus::work.
+    /// Returns true if the engine replays steps for a command and this takes a while: see EngineStatus::work.
     bool working() const { return live() && !status.work.empty(); }
-    /// The engine decodes, or does work that stop(true) ends: a replay, or a prompt.
+    /// Returns true if the engine decodes, or does work that stop(true) ends: a replay, or a prompt.
     bool stoppable() const {
         return running() || working() || (live() && status.phase == EnginePhase::prefill);
     }
-    /// Every request to the engine has taken effect or was refused, as far as refresh() has seen.
+    /// Returns true if every request to the engine has taken effect or was refused, as of the last refresh().
     bool settled() const;
-    /// Settled, the lanes have answered, and no decoding and no prompt is under way. Always true for an
-    /// opened trace.
+    /// Returns true if settled(), the lanes have answered, and no decoding and no prompt is in progress.
+    /// Always true for an opened trace.
     bool idle() const;
 
     int first_row() const { return has_steps() ? history.steps().front()->row : 0; }
