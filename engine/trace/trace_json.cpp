@@ -475,8 +475,8 @@ void check_run(const StepList& steps, std::string_view name, ReadBudget& budget)
         fail(ErrorCode::bad_file, "{} is damaged: at row {} {}", name, step.row, why);
     };
     if (steps.front()->row != run.n_prompt() - 1)
-        bad(*steps.front(), fmt::format("the steps begin; they should begin at row {}, the prompt's last",
-                                        run.n_prompt() - 1));
+        bad(*steps.front(),
+            fmt::format("the run begins; it should begin at row {}, the prompt's last", run.n_prompt() - 1));
     const auto n_positions = static_cast<std::uint64_t>(steps.back()->row) + 1;
     std::map<int, const KvLayout*> layouts;  // by lane id
     int row = steps.front()->row;
