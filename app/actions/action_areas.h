@@ -1,5 +1,5 @@
 /// Declares the parts of the command table, one source file each, and the helpers that their actions share.
-/// Only *_commands.cpp and action_table.cpp include it. Window thread; knows neither GL nor ImGui.
+/// Only *_actions.cpp and action_table.cpp include it. Window thread; knows neither GL nor ImGui.
 #pragma once
 
 #include "app/actions/action_table.h"

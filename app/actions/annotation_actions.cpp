@@ -18,7 +18,7 @@ std::size_t index_of(std::string_view arguments, std::size_t n, std::string_view
     return to_index(i - 1);
 }
 
-/// Saves the keepsakes beside an opened trace at once. Those of a live run are saved with its trace.
+/// Saves bookmarks and notes beside an opened trace at once. Those of a live run are saved with its trace.
 void keep(AppState& app) {
     if (!app.run.live()) save_annotations(app.annotations, annotations_file(app.run.opened_file));
 }
@@ -91,7 +91,8 @@ void ask_why(AppState& app, std::string_view) {
     open_dialog<Dialog::why>(app, {});
 }
 
-/// Asks what the lane answers had it kept the tokens, if it evicted one of them by the end of the prompt.
+/// Asks the engine what the lane would answer if it had kept the tokens. Asks nothing unless the lane had
+/// evicted one of them by the end of the prompt.
 void ask_with(AppState& app, TokenSpan tokens) {
     const RunHistory& history = app.run.history;
     const int lane = app.shown_lane(), row = history.n_prompt() - 1;
@@ -105,9 +106,9 @@ void ask_with(AppState& app, TokenSpan tokens) {
                 return app.run.request_counterfactual(app.view.lane, tokens.first, row, tokens.size());
 }
 
-/// Opens the page on the token that explains a lane's answer: of the watched words, or else of all tokens,
-/// the evicted one that most KV heads of the lane lost. Asks there what the lane answers with it, or with
-/// all watched words, kept.
+/// Opens the page on the token that explains a lane's answer: the token of the watched words, or else of all
+/// tokens, that most KV heads of the lane have evicted. Also asks what the lane would answer if it had kept
+/// this token, or all watched words.
 void explain_answer(AppState& app, std::string_view arguments) {
     (void)config_of(app);
     const int lane = arguments.empty() ? app.view.lane : whole_numbers(arguments, 1, 1)[0];
@@ -132,7 +133,8 @@ void explain_answer(AppState& app, std::string_view arguments) {
     ask_with(app, app.view.watched.value_or(TokenSpan{position, position}));
 }
 
-/// arguments: [watched] [ROW]. Asks what the lane says with the evicted token, or the watched words, kept.
+/// arguments: [watched] [STEP]. Asks what the lane would say if it had kept the evicted token, or the watched
+/// words.
 void request_counterfactual(AppState& app, std::string_view arguments) {
     app.run.need_live_run();
     constexpr std::string_view kWatched = "watched";
@@ -180,7 +182,7 @@ void say_undone(AppState& app, std::string_view) {
 
 void say_redone(AppState& app, std::string_view) {
     const std::string what = app.redo();
-    app.say(what.empty() ? "nothing to redo" : "done again: " + what);
+    app.say(what.empty() ? "nothing to redo" : "redone: " + what);
 }
 
 constexpr std::array kAnnotationActions = {
@@ -194,7 +196,7 @@ constexpr std::array kAnnotationActions = {
                "Undoes the last change of the view or of the lanes. Evicted tokens stay evicted.",
                {'Z', kCtrl},
                say_undone},
-    UserAction{"redo", "Redo", "Makes the change again that was undone last.", {'Y', kCtrl}, say_redone},
+    UserAction{"redo", "Redo", "Repeats the change that was undone last.", {'Y', kCtrl}, say_redone},
     UserAction{"bookmark",
                "Bookmark this view",
                "[NAME]: stores both lanes, head, mode, step, pick, zoom and arrangement.",
@@ -236,7 +238,7 @@ constexpr std::array kAnnotationActions = {
     UserAction{
         "why.back",
         "What if the lane had kept this token?",
-        "[watched] [ROW]: the next token and the answer, after this step (default: the shown one), had the "
+        "[watched] [STEP]: the next token and the answer, after this step (default: the shown one), had the "
         "lane kept this token; watched: all watched words. Computed on a copy.",
         {'Y', kShift},
         request_counterfactual},

@@ -14,7 +14,7 @@ void fork_lane(AppState& app, std::string_view arguments);
 /// Copies the focused lane in its state at the shown step. If that is not the newest step, rewinds to it
 /// first.
 void fork_here(AppState& app, std::string_view arguments);
-/// [ROW] [keep], default: the shown step. The steps after it become a branch. keep: keeps the current
+/// [STEP] [keep], default: the shown step. The steps after it become a branch. keep: keeps the current
 /// settings.
 void rewind_run(AppState& app, std::string_view arguments);
 /// ID: of a branch that a rewind left behind.

@@ -134,7 +134,7 @@ constexpr std::array kLaneActions = {
                remove_lane},
     UserAction{"restore",
                "Bring a removed lane back",
-               "INDEX SPEC: to the place that it had, with its past. Undo does it too.",
+               "INDEX SPEC: to the place that it had, with its history. Undo does so too.",
                {},
                [](AppState& app, std::string_view a) { engine_command(app, "restore", a); }},
     UserAction{"lane.copy", "Copy the lane's spec", "", {'C', kCtrl}, copy_lane},
@@ -157,11 +157,11 @@ constexpr std::array kLaneActions = {
                {},
                [](AppState& app, std::string_view) {
                    const std::string what = app.run.lane_editor.next_redo();
-                   app.say(app.run.lane_editor.redo() ? "done again: " + what : "nothing to redo");
+                   app.say(app.run.lane_editor.redo() ? "redone: " + what : "nothing to redo");
                }},
     UserAction{"follow",
                "All lanes follow lane 0",
-               "[on|off]: all lanes read lane 0's words; off, each reads its own.",
+               "[on|off]: all lanes read lane 0's tokens; off: each reads its own.",
                {},
                [](AppState& app, std::string_view a) {
                    app.run.lane_editor.set_follow(on_or_off(a, app.run.lane_editor.follow()));

@@ -135,7 +135,7 @@ void save(AppState& app, std::string_view title) {
     app.say("saved " + name);
 }
 
-/// Returns the text that a word names, to be edited.
+/// Returns the text of the lesson, to be edited, that a name such as "step.title" stands for.
 std::string& field_of(Lesson& lesson, LessonStep& step, std::string_view name) {
     if (name == "title") return lesson.title;
     if (name == "question") return lesson.question;
@@ -220,14 +220,14 @@ constexpr std::array kTable = {
                play_with},
     UserAction{"lesson.notes",
                "Notes for the teacher",
-               "[on|off]: shows what the lesson says to its teacher.",
+               "[on|off]: shows the lesson's notes for the teacher.",
                {},
                [](AppState& app, std::string_view text) {
                    app.lesson.shows_notes = on_or_off(text, app.lesson.shows_notes);
                }},
     UserAction{"lesson.model",
                "Open the lesson with its own model",
-               "Gets the model that the lesson was made for if it is not here.",
+               "Downloads the model that the lesson was made for if it is not here.",
                {},
                [](AppState& app, std::string_view) { begin_with_own_model(app); }},
     UserAction{"lesson.stay",

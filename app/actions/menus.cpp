@@ -138,9 +138,9 @@ constexpr std::array kSwitches = {
     Switch{"colors viridis", [](const AppState& app) { return app.view.colors == Colormap::viridis; }},
     Switch{"colors cividis", [](const AppState& app) { return app.view.colors == Colormap::cividis; }},
     Switch{"colors gray", [](const AppState& app) { return app.view.colors == Colormap::gray; }},
-    Switch{"strip.color share", [](const AppState& app) { return app.view.strip == StripColor::share; }},
-    Switch{"strip.color score", [](const AppState& app) { return app.view.strip == StripColor::score; }},
-    Switch{"strip.color age", [](const AppState& app) { return app.view.strip == StripColor::age; }},
+    Switch{"strip.color share", [](const AppState& app) { return app.view.text_color == TextColor::share; }},
+    Switch{"strip.color score", [](const AppState& app) { return app.view.text_color == TextColor::score; }},
+    Switch{"strip.color age", [](const AppState& app) { return app.view.text_color == TextColor::age; }},
     Switch{"ui.theme", [](const AppState& app) { return app.view.ground == Ground::light; }},
     Switch{"time.follow", [](const AppState& app) { return app.view.follows_newest; }},
     Switch{"prompt.chat", [](const AppState& app) { return app.run.setup.chat; }},
@@ -171,7 +171,7 @@ bool picked_and_live(const AppState& app) {
     return has_pick(app) && is_live(app);
 }
 
-/// What an action needs. Actions that are not listed need nothing.
+/// The requirements of actions. Actions that are not listed need nothing.
 struct Need {
     std::string_view action;
     bool (*is_met)(const AppState&);

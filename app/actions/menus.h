@@ -38,7 +38,7 @@ std::string_view menu_of(std::string_view action_id);
 struct ActionState {
     bool possible = true;
     bool ticked = false;  ///< a switch that is on, or the choice in force
-    std::string object;   ///< what the action is about, such as the change that undo takes back
+    std::string object;   ///< what the action will change, such as the change that undo takes back
 };
 ActionState action_state(const AppState& app, const MenuItem& item);
 

@@ -116,13 +116,13 @@ constexpr std::array kRunActions = {
                {},
                get_model},
     UserAction{"model.cancel",
-               "Cancel getting a model",
+               "Cancel the download of a model",
                "Stops the download; nothing of it is kept.",
                {},
                [](AppState& app, std::string_view) { app.cancel_getting(); }},
     UserAction{"device.prove",
                "Prove the CUDA device",
-               "In a process of its own: every kernel against the host, a tiny model against the CPU.",
+               "Compares, in a process of its own, every kernel with the host and a tiny model with the CPU.",
                {},
                [](AppState& app, std::string_view) { app.prove_device(true); }},
     UserAction{"device.use",
@@ -132,7 +132,7 @@ constexpr std::array kRunActions = {
                [](AppState& app, std::string_view) { app.use_device(); }},
     UserAction{"device.close",
                "Close the strip of the CUDA device",
-               "Stops a proof that runs; no verdict is kept then.",
+               "Stops a proof in progress; no verdict is kept then.",
                {},
                [](AppState& app, std::string_view) {
                    app.device_proof.stop();
@@ -193,7 +193,7 @@ constexpr std::array kRunActions = {
     UserAction{
         "rewind",
         "Rewind to the shown step",
-        "[ROW] [keep]: goes back to this step and continues from here; later steps are kept as a branch. "
+        "[STEP] [keep]: goes back to this step and continues from here; later steps are kept as a branch. "
         "The lanes get the settings of that step, or with keep the current ones.",
         {'B', kCtrl},
         rewind_run},
@@ -205,7 +205,7 @@ constexpr std::array kRunActions = {
         fork_here},
     UserAction{"branch",
                "Go to a branch",
-               "ID: goes to the end of a branch that an earlier “go back” left.",
+               "ID: goes to the end of a branch, the steps that an earlier rewind cut off.",
                {},
                go_to_branch},
     UserAction{"fork",

@@ -78,8 +78,8 @@ bool Script::wait(const ScriptStep& step, AppState& app) {
             progress_at_ = now;  // a long prompt may take long
         }
         if (std::chrono::duration<double>(now - std::max(wait_begin_, progress_at_)).count() > kWaitLimitS)
-            fail(ErrorCode::wrong_use, "waited {:.0f} s in vain; {} tokens are decoded", kWaitLimitS,
-                 app.run.n_decoded());
+            fail(ErrorCode::wrong_use, "waited {:.0f} s, which is the limit; {} tokens are decoded",
+                 kWaitLimitS, app.run.n_decoded());
         return false;
     }
     waiting_ = false;

@@ -14,8 +14,8 @@ namespace keyhole {
 void force_next(AppState& app, int row, int token);
 /// Makes all lanes consume the text after the newest step, keeping their caches; then stops.
 void say_turn(AppState& app, std::string_view text);
-/// Quotes text typed into a field for `say` and `token.edit`: keeps blanks, lets \n and \t be escapes, and
-/// takes all else literally.
+/// Quotes text typed into a field for `say` and `token.edit`: keeps blanks, keeps \n and \t as escapes, and
+/// takes all other characters literally.
 std::string quoted_as_typed(std::string_view typed);
 /// Replaces the generated token at a position, and all later ones, by the text.
 void edit_text(AppState& app, int position, std::string_view text);

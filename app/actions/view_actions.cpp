@@ -90,8 +90,8 @@ void show_side(AppState& app, std::string_view name) {
 }
 
 void color_strip(AppState& app, std::string_view name) {
-    choose(app.view.strip, std::array{StripColor::share, StripColor::score, StripColor::age},
-           strip_color_name, name, "a colour of the text");
+    choose(app.view.text_color, std::array{TextColor::share, TextColor::score, TextColor::age},
+           text_color_name, name, "a colour of the text");
 }
 
 void set_scale(AppState& app, float scale) {
@@ -320,7 +320,7 @@ constexpr std::array kViewActions = {
         show_region},
     UserAction{"view.size",
                "Set the size of a part of the window",
-               "left|right|text|atlas|curves POINTS: at least 100; panes share what is there.",
+               "left|right|text|atlas|curves POINTS: at least 100; the other panes share the rest.",
                {},
                size_side},
     UserAction{"view.reset",
@@ -352,7 +352,7 @@ constexpr std::array kViewActions = {
                "",
                {'.', 0},
                [](AppState& app, std::string_view) { app.view.move_head(1, config_of(app).n_heads); }},
-    UserAction{"goto", "Go to layer, head, step…", "LAYER HEAD [ROW]", {'G', kCtrl}, go_to},
+    UserAction{"goto", "Go to layer, head, step…", "LAYER HEAD [STEP]", {'G', kCtrl}, go_to},
     UserAction{
         "find", "Find a token…", "TEXT: picks the next token that contains it.", {'F', kCtrl}, find_token},
     UserAction{"pick",

@@ -80,11 +80,11 @@ class Lines {
 const char* fault_name(int signal) {
     switch (signal) {
         case SIGSEGV:
-            return "SIGSEGV, a wrong address";
+            return "SIGSEGV, an invalid address";
         case SIGBUS:
-            return "SIGBUS, memory or a mapped file that is not there";
+            return "SIGBUS, memory or a part of a mapped file that does not exist";
         case SIGFPE:
-            return "SIGFPE, wrong arithmetic";
+            return "SIGFPE, an arithmetic error";
         case SIGILL:
             return "SIGILL, an instruction that the processor does not know";
         default:
@@ -131,7 +131,7 @@ void write_report(const Lines& out, int signal, const siginfo_t* info) {
         out << "address: 0x";
         out.number(reinterpret_cast<std::uintptr_t>(info->si_addr), 16) << "\n";
     }
-    if (*last_words() != '\0') out << "last words: " << last_words() << "\n";
+    if (*last_words() != '\0') out << "message: " << last_words() << "\n";
     out << "seconds since 1970: ";
     out.number(static_cast<std::uintptr_t>(std::time(nullptr)), 10) << "\nthread: ";
     out.number(static_cast<std::uintptr_t>(::syscall(SYS_gettid)), 10)

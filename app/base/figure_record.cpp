@@ -18,7 +18,7 @@ constexpr std::size_t kMostBytes = 1 << 20, kMostText = 4096, kMostEntries = 64;
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kVerdicts = {
     {{"holds", "Holds here"},
      {"fails", "Does not hold here"},
-     {"open", "Cannot be told here"},
+     {"open", "Cannot be decided here"},
      {"unseen", "Cannot be seen on this model"},
      {"none", ""}}};
 

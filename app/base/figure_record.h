@@ -1,4 +1,4 @@
-/// What `keyhole figure` found, kept as figure.json beside its pictures. Any thread; knows no window.
+/// The findings of `keyhole figure`, kept as figure.json beside its pictures. Any thread; knows no window.
 #pragma once
 
 #include <filesystem>
@@ -9,10 +9,10 @@
 namespace keyhole {
 
 struct FigureRecord {
-    /// What one set of questions, or the run, says.
+    /// The finding on one set of questions, or on the run.
     struct Finding {
         std::string task;     ///< empty: a run or a text
-        std::string verdict;  ///< "holds", "fails", "open" (cannot be told), "unseen" (on this model), "none"
+        std::string verdict;  ///< "holds", "fails", "open" (undecided), "unseen" (on this model), "none"
         std::string why;      ///< a sentence with the numbers of the verdict; empty for "none"
         std::vector<std::string> sentences;  ///< those below the picture
         std::string picture;                 ///< its file name without an ending
@@ -22,7 +22,7 @@ struct FigureRecord {
     std::vector<Finding> findings;    ///< one or more
 };
 
-/// Returns a verdict as a reader sees it: "Does not hold here"; empty for "none" and what is no verdict.
+/// Returns a verdict as readers see it: "Does not hold here"; empty for "none" and for any other text.
 std::string_view verdict_label(std::string_view verdict);
 
 inline constexpr std::string_view kFigureRecordName = "figure.json";

@@ -63,7 +63,7 @@ void bench_host_part(const BenchRun& options) {
             const double middle = median(ms), n_rows = static_cast<double>(options.run.n_tokens),
                          p99 = ms[to_index(static_cast<int>(0.99 * static_cast<double>(ms.size() - 1)))];
             const double launches = static_cast<double>(after.launches - before.launches) / n_rows;
-            // What every layer launches, and what the row launches besides.
+            // Launches of every layer, and the other launches of the row.
             const double of_layer = std::floor(launches / n_layers), others = launches - of_layer * n_layers;
             const std::int64_t of_prompt = prompt.launches - before_prompt,
                                lists = after.new_lists - before.new_lists;
@@ -93,11 +93,11 @@ void add_bench_command(CLI::App& app) {
     auto options = std::make_shared<BenchRun>();
     CLI::App* command = app.add_subcommand(
         "bench",
-        "tokens per second, bytes per token and the share of what memory gives, in interleaved rounds");
+        "tokens per second, bytes per token and the share of the memory bandwidth, in interleaved rounds");
     options->run.add_model(*command);
     command->add_option("--shape", options->shape,
                         "instead of a model: random weights of the shape of " + joined(shape_names()));
-    command->add_option("--dtype", options->dtype, "of random weights")
+    command->add_option("--dtype", options->dtype, "number type of random weights")
         ->check(CLI::IsMember({"f32", "f16", "bf16"}))
         ->capture_default_str();
     command->add_option("--paper", options->paper,
@@ -129,13 +129,14 @@ void add_bench_command(CLI::App& app) {
                       "each lane also with attention and score rows of all heads");
     command->add_flag(
         "--scores", options->scores,
-        "each lane also without any scores, losing the same tokens: what choosing and evicting costs");
+        "each lane also without scores, evicting the same tokens: shows what choosing and evicting cost");
     command->add_flag(
         "--parts", options->parts,
         "also the time of linear layers, attention, scoring and eviction, in steps of their own");
     command
-        ->add_option("--cublas-from", options->cublas_from,
-                     "with --shape on CUDA: lanes from which cuBLAS takes the products (default: 16)")
+        ->add_option(
+            "--cublas-from", options->cublas_from,
+            "with --shape on CUDA: number of lanes from which cuBLAS computes the products (default: 16)")
         ->transform(number_in(1, 1 << 20));
     command->add_flag("--narrow-prompt", options->narrow_prompt,
                       "with --shape on CUDA: prompts in the type of the weights, on tensor cores");
@@ -143,7 +144,7 @@ void add_bench_command(CLI::App& app) {
         ->add_option("--executor", options->executor,
                      "none: with --shape, the host's part of a step on CUDA alone; needs no device")
         ->check(CLI::IsMember({"none"}));
-    command->add_option("--text", options->text, "a file that the tokenizer cuts, for its speed")
+    command->add_option("--text", options->text, "a text file: measures the speed of the tokenizer on it")
         ->check(CLI::ExistingFile);
     command->add_flag("--json", options->json, "machine-readable");
     command->callback([options] {

@@ -1,4 +1,4 @@
-/// What `keyhole bench` measures with: options, the model with its backend, and the lanes. Knows no table.
+/// The setup of `keyhole bench`: options, the model with its backend, and the lanes. Knows no table.
 #pragma once
 
 #include "app/cli/options.h"

@@ -245,7 +245,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
         print_note("the records of the trace take up to {} in {}\n", format_bytes(n_bytes),
                    trace->spool().string());
         if (!trace->rescued().empty())
-            print_note("the records of a run that did not end lay in {}: they are {} now\n",
+            print_note("{} held the records of an interrupted run: they are saved as {} now\n",
                        trace->spool().string(), trace->rescued().string());
         set_end_note(fmt::format("the steps so far are in {0}: `keyhole replay {0}` makes a trace of them",
                                  trace->spool().string()));

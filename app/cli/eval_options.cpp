@@ -62,7 +62,7 @@ void EvalOptions::add(CLI::App& command) {
                     "every language model completes")
         ->check(CLI::IsMember({"question", "statement"}))
         ->capture_default_str();
-    command.add_option("--seed", seed, "of the questions")
+    command.add_option("--seed", seed, "seed of the questions")
         ->transform(number_from<std::uint64_t>(0))
         ->capture_default_str();
     command.add_option("--passages", passages,

@@ -18,23 +18,24 @@ void ExportArguments::add(CLI::App& command) {
         return others.emplace_back(command.add_option(name, value, help));
     };
     option("--export", list,
-           fmt::format("{} (but frames and gif), comma between; or what the window's views show: {}",
+           fmt::format("{} (but frames and gif), comma between; or views of the window: {}",
                        export_word_list(), view_word_list()))
         ->capture_default_str();
     option("--rows", rows, "decode rows, or all: prompt rows too")->check(CLI::IsMember({"decode", "all"}));
     option("--layers", layers, "only these layers")->delimiter(',')->transform(number_from(0));
     option("--heads", heads, "only these query heads")->delimiter(',')->transform(number_from(0));
-    option("--last-rows", last_rows, "only so many rows from the end")->transform(number_from(0));
-    option("--dtype", dtype, "of arrays")->check(CLI::IsMember({"f32", "f16"}));
-    option("--row", row, "of views: up to this row, not the last")->transform(number_from(0));
-    option("--focus", focus, "of views: the lane on show")->transform(number_from(0));
+    option("--last-rows", last_rows, "only this many rows from the end")->transform(number_from(0));
+    option("--dtype", dtype, "number type of arrays")->check(CLI::IsMember({"f32", "f16"}));
+    option("--row", row, "views: the shown row (default: the last one)")->transform(number_from(0));
+    option("--focus", focus, "views: the shown lane")->transform(number_from(0));
     option("--look", look,
-           "of pictures and GIFs: dark; of views: colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan, "
-           "clips, comma between");
-    option("--width", width, "of pictures, in pixels; text scales with it")
+           "pictures and GIFs: dark; views: colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan, clips, "
+           "comma between");
+    option("--width", width, "width of pictures in pixels; text scales with it")
         ->transform(number_in(PictureChoice::kLeastWidth, PictureChoice::kMostWidth));
-    option("--format", formats, "of pictures: png, svg, pdf, comma between (default: png; curves svg)");
-    option("--right", right, "of answers: the right one, unless the prompt file knows it");
+    option("--format", formats,
+           "format of pictures: png, svg, pdf, comma between (default: png; curves svg)");
+    option("--right", right, "answers: the right answer, if the prompt's file does not name it");
     yes_option = add_yes(command, "write more than 2 GB without asking");
     for (CLI::Option* other : others) other->needs(out);
 }
@@ -54,7 +55,7 @@ ExportOptions ExportArguments::parsed() const {
     const bool dark = options.pictures.ground == Ground::dark && !options.animates();
     if (!draws && (width > 0 || !formats.empty() || dark))
         fail(ErrorCode::wrong_use,
-             "--width, --format and --look dark are of pictures; name some with --export: mask, heatmap, "
+             "--width, --format and --look dark are for pictures; name some with --export: mask, heatmap, "
              "scores or a view; frames and GIFs take --look dark alone");
     options.folder = folder;
     options.all_rows = rows == "all";

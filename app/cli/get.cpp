@@ -77,11 +77,12 @@ void run_get(const GetOptions& options) {
 void add_get_command(CLI::App& app) {
     auto options = std::make_shared<GetOptions>();
     CLI::App* command = app.add_subcommand("get", "get a model of the catalogue, or list the catalogue");
-    CLI::Option* name = command->add_option("name", options->name, "of the catalogue, such as smollm2-135m");
+    CLI::Option* name =
+        command->add_option("name", options->name, "name in the catalogue, such as smollm2-135m");
     CLI::Option* list =
         command->add_flag("--list", options->list, "what there is: parameters, size, licence, where it lies");
     name->excludes(list);
-    const std::string as_elsewhere = "accepted as elsewhere; get asks no question";
+    const std::string as_elsewhere = "has no effect here: get never asks";
     command->add_flag("--yes", as_elsewhere);
     command->callback([options] {
         if (options->name.empty() && !options->list)

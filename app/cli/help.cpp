@@ -80,7 +80,8 @@ void add_help_command(CLI::App& app) {
     auto options = std::make_shared<HelpOptions>();
     CLI::App* command = app.add_subcommand("help", "the manual: its pages, or one of them");
     command->add_option("page", options->page, "a page, or a command; without: the list of pages");
-    command->add_option("section", options->section, "of the page, such as 2.11 of policies");
+    command->add_option("section", options->section,
+                        "number of a section of the page, such as 2.11 of policies");
     command->callback([&app, options] { run_help(app, *options); });
 }
 

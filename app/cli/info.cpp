@@ -90,8 +90,7 @@ std::string positions_text(const ModelConfig& c) {
 std::string window_limits_text() {
     return fmt::format(
         "the window keeps at most {} MB of recorded attention and scores and {} MB of states to rewind to; "
-        "F5 "
-        "there lists all parts\n",
+        "F5 in the window lists all parts\n",
         Recorder::kRowBudgetBytes >> 20, kCheckpointBytes >> 20);
 }
 

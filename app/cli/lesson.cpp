@@ -247,7 +247,7 @@ void run_command(const LessonOptions& options) {
     Models models(options);
     if (options.check) {
         if (!check_all(options, lessons, models))
-            fail(ErrorCode::bad_file, "some lessons say what this model does not show; see the table");
+            fail(ErrorCode::bad_file, "some claims do not hold on this model; see the table");
         return;
     }
     if (!options.print.empty() && lessons.size() > 1)

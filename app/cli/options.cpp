@@ -77,13 +77,13 @@ void RunOptions::add_sampling(CLI::App& command) {
     command.add_option("--top-p", sampling.top_p, "sample from the likeliest tokens that hold this mass")
         ->transform(number_in(kLeastMass, 1.0));
     add_token_rules(command, sampling);
-    command.add_option("--seed", seed, "of the sampling")
+    command.add_option("--seed", seed, "seed of the sampling")
         ->transform(number_from<std::uint64_t>(0))
         ->capture_default_str();
     command
         .add_option(
             "--script", script,
-            "commands to apply while it runs: a line is `+N command` (after N tokens) or `ROW command`")
+            "commands to apply while it runs: a line is `+N command` (after N tokens) or `STEP command`")
         ->check(some_path());
 }
 

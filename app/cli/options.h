@@ -20,7 +20,7 @@ struct RunOptions {
     std::string model;  ///< as typed; see model_path()
     const CLI::Option* yes_option = nullptr;
     std::string prompt, prompt_file;
-    const CLI::Option* prompt_option = nullptr;  ///< tells an empty `prompt` from none
+    const CLI::Option* prompt_option = nullptr;  ///< distinguishes an empty `prompt` from none
     std::vector<std::string> lanes;
     int n_tokens = 64;
     bool follow = false, free = false;

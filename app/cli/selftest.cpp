@@ -106,7 +106,7 @@ void add_selftest_command(CLI::App& app) {
         ->transform(number_in(0, 1024))
         ->capture_default_str();
     command->add_flag("--json", options->json, "machine-readable");
-    command->add_option("--proof", options->proof, "of the process that proves: where it writes its report")
+    command->add_option("--proof", options->proof, "for the process that runs the proof: file for its report")
         ->group("");
     command->callback([options] {
         if (!options->proof.empty())

@@ -151,7 +151,7 @@ std::vector<Part> map_parts(const SweepOptions& options, const std::shared_ptr<c
         for (const int depth : map_depths(options)) {
             EvalOptions cell = options.eval;
             cell.context = length;
-            // What stands before the needle is `depth` per cent; make_task() keeps the needle in the text.
+            // The text before the needle is `depth` per cent of it; make_task() keeps the needle in the text.
             const int distance = std::clamp(length - length * depth / 100, 1, length - 1);
             cell.distance = fmt::format("{}", distance);
             parts.push_back({cell.questions(model).front(), length, length, depth});
@@ -425,7 +425,7 @@ void add_models_option(CLI::App& command, SweepOptions& options) {
 }
 
 void add_plot_options(CLI::App& command, PlotChoice& plots) {
-    command.add_option("--width", plots.width, "of the plots, in pixels; text scales with it")
+    command.add_option("--width", plots.width, "width of the plots in pixels; text scales with it")
         ->transform(number_in(PictureChoice::kLeastWidth, PictureChoice::kMostWidth));
     command.add_flag("--dark", plots.dark, "plots on a dark ground");
 }
@@ -459,10 +459,11 @@ void add_sweep_command(CLI::App& app) {
         ->take_all();
     command->add_flag("--map", options->map,
                       "a task by depth (the place of what is asked for) and length of the text");
-    command->add_option("--lengths", options->lengths,
-                        "of the map, in tokens: 256..4096*2 (default: five doublings up to the context)");
+    command->add_option(
+        "--lengths", options->lengths,
+        "lengths of the map in tokens: 256..4096*2 (default: five doublings up to the context)");
     command->add_option("--depths", options->depths,
-                        "of the map, per cent of the text before the place (default: 0..100+25)");
+                        "depths of the map, per cent of the text before the place (default: 0..100+25)");
     command
         ->add_option("--out", options->out,
                      "folder: answers.csv, table.csv and a plot for each task; other sweeps into it add to "

@@ -226,7 +226,7 @@ SweepQuantity measure_quantity(const MeasureKind& kind, std::size_t m) {
 SweepQuantity difference_quantity(const MeasureKind& kind, std::size_t m) {
     return {"-" + kind.name + "-difference",
             kind.label + ", difference to the first lane",
-            kind.label + ", points more",
+            kind.label + ", difference in points",
             "The value minus that of the first lane, question by question, with 95 % intervals of the pairs.",
             true,
             [m](const LaneScore& s) { return times(s.measures[m].difference, 100); },
@@ -241,7 +241,7 @@ const std::vector<SweepQuantity>& task_quantities() {
          "Bars are 95 % intervals of each lane by itself (Wilson); the picture of differences pairs the "
          "questions.",
          false, [](const LaneScore& s) { return times(s.accuracy, 100); }},
-        {"-difference", "difference to the first lane", "right answers, points more",
+        {"-difference", "difference to the first lane", "right answers, difference in points",
          "Right answers minus those of the first lane, question by question, with 95 % intervals of the "
          "pairs (Bonett and Price).",
          true, [](const LaneScore& s) { return times(s.accuracy_difference, 100); },

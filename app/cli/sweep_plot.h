@@ -26,8 +26,8 @@ struct SweepPoint {
     std::vector<Outcome> outcomes = {};  ///< question by question, to compare any two lanes
 };
 
-/// What a sweep measured on one set of questions. Points stand model by model; the first one of a model is
-/// what the others of this model are compared with.
+/// The results of a sweep on one set of questions. Points stand model by model; the others of a model are
+/// compared with its first one.
 struct SweepResult {
     std::string name, description;
     bool is_task = false;
@@ -41,7 +41,7 @@ struct SweepResult {
 std::string lane_label(const std::string& typed, std::span<const std::string> values,
                        std::span<const Vary> varies);
 
-/// What of a score is drawn.
+/// The quantity of a score that is drawn.
 struct SweepQuantity {
     std::string suffix;  ///< of the file's name
     std::string title, y_label, caption;

@@ -20,7 +20,7 @@ class SweepTable {
     /// is not changed.
     explicit SweepTable(std::filesystem::path path);
 
-    /// What a line says of the model and of the questions beside the score.
+    /// The model and the questions of a line, beside its score.
     struct About {
         std::string model = {};
         double kv_bytes = 0;        ///< see SweepPoint; 0: not known

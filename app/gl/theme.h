@@ -17,7 +17,7 @@ struct Fonts {
     ImFont* book = nullptr;
     ImFont* bold = nullptr;
     ImFont* small = nullptr;
-    ImFont* large = nullptr;  ///< of lessons, which are read from afar
+    ImFont* large = nullptr;  ///< of lessons, which are read from a distance
 };
 
 namespace theme {

@@ -1,4 +1,4 @@
-/// What a lesson is: a question, the run that answers it, and steps to predict, see and try. Plain values;
+/// A lesson: a question, the run that answers it, and steps to predict, see and try. Plain values;
 /// any thread; knows no session and no window.
 #pragma once
 
@@ -67,8 +67,8 @@ struct AlterRecords {
     std::string kind;
     bool operator==(const AlterRecords&) const = default;
 };
-/// What a lesson does to its run. Engine commands other than these touch no file and no setting of the
-/// window, so that a lesson from a stranger is safe to open.
+/// The commands that a lesson gives to its run. Engine commands other than these touch no file and no setting
+/// of the window, so that a lesson from a stranger is safe to open.
 struct LessonCommand {
     std::string text;  ///< as written
     std::variant<DecodeSteps, TouchWords, GoBack, AlterRecords, Command> what;
@@ -103,7 +103,7 @@ struct Claim {
     bool operator==(const Claim&) const = default;
 };
 
-/// What the class predicts before the reveal.
+/// The prediction that a step asks for before the reveal.
 struct Prediction {
     enum class Kind { choice, slider, token };
     Kind kind = Kind::choice;

@@ -29,7 +29,7 @@ std::span<const ClaimMeasure> claim_measures();
 const ClaimMeasure* find_claim_measure(std::string_view name);
 std::vector<std::string_view> claim_measure_names();
 
-/// What claims are measured on. lanes: for each lane as the user numbers them, its index into
+/// The evidence that claims are measured on. lanes: for each lane as the user numbers them, its index into
 /// history.lanes(), -1: none.
 struct Evidence {
     const RunHistory* history = nullptr;

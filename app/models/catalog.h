@@ -22,7 +22,7 @@ struct PythonPackage {
 
 struct CatalogModel {
     std::string name;
-    std::string shows;  ///< what it is good for, one line
+    std::string shows;  ///< the effects that it shows, one line
     std::uint64_t parameters = 0;
     std::uint64_t bytes = 0;  ///< of its weights' file
     std::string license, source;
@@ -45,13 +45,13 @@ const CatalogModel* find_by_path(std::span<const CatalogModel> catalog, const st
 /// Returns the prompt's file that a model opens with; empty: none is named.
 std::filesystem::path prompt_of(const CatalogModel& model);
 
-/// Returns the folder where got models lie: keyhole/models below $XDG_CACHE_HOME, else below ~/.cache; empty
+/// Returns the folder of downloaded models: keyhole/models below $XDG_CACHE_HOME, else below ~/.cache; empty
 /// if neither is known.
 std::filesystem::path got_models_folder();
 /// Returns where the weights of a model lie or will lie; empty if no folder is known.
 std::filesystem::path weights_of(const CatalogModel& model);
-/// Returns what load_model() takes: a shipped model's folder, or a got model's file. nullopt if it is not
-/// here: its file is missing or has another size.
+/// Returns the path for load_model(): a shipped model's folder, or a downloaded model's file. nullopt if the
+/// model is not here: its file is missing or has another size.
 std::optional<std::filesystem::path> path_if_here(const CatalogModel& model);
 
 /// Returns a size as messages show it: "93 MB".

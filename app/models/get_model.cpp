@@ -107,9 +107,9 @@ std::vector<std::vector<std::string>> pip_commands() {
     return commands;
 }
 
-/// Returns why pip failed, and what to do: its last line that begins with ERROR, else its last line. After
-/// vain tries to connect these lines say only that nothing was found, and before a trace of calls (an
-/// exception in pip, such as a full disk) only that there is one.
+/// Returns why pip failed, and what to do: its last line that begins with ERROR, else its last line. Two
+/// cases need more: if pip cannot connect, that line only says that nothing was found; if pip has an
+/// exception (such as a full disk), it only says "Exception:".
 std::string reason_of_pip(std::string_view output, int status) {
     const char* const remedy = output.find("No space left on device") != std::string_view::npos
                                    ? "make room, or set XDG_CACHE_HOME to a folder elsewhere"

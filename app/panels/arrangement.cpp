@@ -12,7 +12,7 @@ namespace keyhole {
 namespace {
 
 /// A pane of a group that shares one place; one pane of the group is visible.
-struct Turn {
+struct Tab {
     SidePane pane;
     const char* label;
     ImGuiWindowFlags flags;
@@ -20,14 +20,14 @@ struct Turn {
 };
 
 /// The places of the panes, in unscaled pixels: lanes and atlas left; text and answers above the rest; the
-/// focused head beside details and curves. Where the window has no room for all, panes take turns.
+/// focused head beside details and curves. Where the window has no room for all, panes share a place.
 struct Plan {
-    bool right_column = true;    ///< details and curves; false: they take turns in the left column
-    bool atlas_below = true;     ///< the lanes; false: the atlas takes turns with them
-    bool curves_below = true;    ///< the details; false: the curves take turns with them
+    bool right_column = true;    ///< details and curves; false: they share a place in the left column
+    bool atlas_below = true;     ///< the lanes; false: the atlas shares a place with them
+    bool curves_below = true;    ///< the details; false: the curves share a place with them
     bool answers_beside = true;  ///< the text; false: below it
     float left = 0, right = 0;
-    float text = 0;  ///< height of text and answers; 0: they take turns in the left column
+    float text = 0;  ///< height of text and answers; 0: they share a place in the left column
     float atlas = 0, curves = 0;
 };
 
@@ -46,7 +46,7 @@ Plan plan_of(const ViewState& view, bool large, std::string_view looked, float w
     const float beside = wide - plan.left - 4 * kGap;
     if (view.right_width == 0 && (looked == "measures" || looked == "doctor" || looked == "details"))
         plan.right = std::max(plan.right, std::min(wide * 0.42f, beside - kFocus));
-    // Two maps side by side leave a class no use for a third column.
+    // Two maps side by side need the room of a third column when a class looks at them.
     if (beside - plan.right < (compares ? kPair : kFocus) || (compares && looked == "compare")) {
         plan.right_column = plan.atlas_below = plan.curves_below = false;
         plan.right = -kGap;
@@ -69,25 +69,24 @@ Plan plan_of(const ViewState& view, bool large, std::string_view looked, float w
     return plan;
 }
 
-void draw_turn_buttons(const PanelContext& context, const std::vector<Turn>& turns, const Turn& on) {
+void draw_tab_buttons(const PanelContext& context, const std::vector<Tab>& tabs, const Tab& on) {
     const ScopedFont font(context.fonts.small);
     const ScopedVar padding(ImGuiStyleVar_FramePadding, {context.px(5), context.px(3)});
-    for (const Turn& turn : turns) {
-        if (&turn != &turns.front()) next_to(turn.label, context.px(2));
-        const std::string_view name = side_pane_name(turn.pane);
-        if (lit_button(turn.label, &turn == &on)) run(context, fmt::format("view.side {}", name));
+    for (const Tab& tab : tabs) {
+        if (&tab != &tabs.front()) next_to(tab.label, context.px(2));
+        const std::string_view name = side_pane_name(tab.pane);
+        if (lit_button(tab.label, &tab == &on)) run(context, fmt::format("view.side {}", name));
         mark_item(context, fmt::format("side {}", name));
         action_tooltip(context, "view.side");
     }
 }
 
 /// Draws a row of pane names, and the chosen pane below it.
-void draw_turns(const PanelContext& context, const std::vector<Turn>& turns) {
+void draw_tabs(const PanelContext& context, const std::vector<Tab>& tabs) {
     const SidePane side = context.app.view.side;
-    const auto shown =
-        std::find_if(turns.begin(), turns.end(), [&](const Turn& t) { return t.pane == side; });
-    const Turn& on = shown == turns.end() ? turns.front() : *shown;
-    draw_turn_buttons(context, turns, on);
+    const auto shown = std::find_if(tabs.begin(), tabs.end(), [&](const Tab& t) { return t.pane == side; });
+    const Tab& on = shown == tabs.end() ? tabs.front() : *shown;
+    draw_tab_buttons(context, tabs, on);
     const ScopedChild child(on.label, {0, 0}, false, on.flags);
     on.draw();
 }
@@ -120,7 +119,7 @@ void draw_story(Panels& panels, const PanelContext& context, const Plan& plan) {
     {
         const ScopedChild child("text of lane", text, false, kStill);
         mark_area(context, "pane text", at, {at.x + text.x, at.y + text.y});
-        side_by_side ? draw_texts(panels.compare, panels.strip, context) : draw(panels.strip, context);
+        side_by_side ? draw_texts(panels.compare, panels.text, context) : draw(panels.text, context);
     }
     ImGui::SetCursorScreenPos(plan.answers_beside ? ImVec2(at.x + text.x + gap, at.y)
                                                   : ImVec2(at.x, at.y + text.y + context.px(4)));
@@ -146,7 +145,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const float words = looked == "text" ? 230 : 0;
     const Plan plan = plan_of(view, app.for_projector(), looked, size.x / s, size.y / s,
                               std::max(answers_height(context) / s, words));
-    // What a class looks at has no small print.
+    // The pane that a class looks at has no small print.
     Fonts readable = context.fonts;
     readable.small = readable.book;
     const PanelContext from_afar{
@@ -176,19 +175,19 @@ void lay_out(Panels& panels, const PanelContext& context) {
         body();
     };
     constexpr ImGuiWindowFlags kStill = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
-    const Turn lanes{SidePane::lanes, "Lanes", 0, [&] { draw(panels.lanes, in("lanes")); }};
-    const Turn atlas{SidePane::atlas, "Atlas", ImGuiWindowFlags_NoScrollbar,
-                     [&] { draw(panels.atlas, in("atlas")); }};
-    const Turn curves{SidePane::curves, "Curves", ImGuiWindowFlags_NoScrollbar,
-                      [&] { draw(panels.curves, in("measures")); }};
-    const Turn info{SidePane::info, "Info", 0,
-                    [&] { draw(panels.inspector, in(looked == "doctor" ? "doctor" : "details")); }};
-    const Turn text{SidePane::text, "Text", kStill,
-                    [&] { draw_story(panels, in(looked == "answers" ? "answers" : "text"), plan); }};
-    const auto turns_in = [&](const char* id, std::vector<Turn> turns, float x, float y, float width,
-                              float height) {
+    const Tab lanes{SidePane::lanes, "Lanes", 0, [&] { draw(panels.lanes, in("lanes")); }};
+    const Tab atlas{SidePane::atlas, "Atlas", ImGuiWindowFlags_NoScrollbar,
+                    [&] { draw(panels.atlas, in("atlas")); }};
+    const Tab curves{SidePane::curves, "Curves", ImGuiWindowFlags_NoScrollbar,
+                     [&] { draw(panels.curves, in("measures")); }};
+    const Tab info{SidePane::info, "Info", 0,
+                   [&] { draw(panels.details, in(looked == "doctor" ? "doctor" : "details")); }};
+    const Tab text{SidePane::text, "Text", kStill,
+                   [&] { draw_story(panels, in(looked == "answers" ? "answers" : "text"), plan); }};
+    const auto tabs_in = [&](const char* id, std::vector<Tab> tabs, float x, float y, float width,
+                             float height) {
         pane(
-            id, x, y, width, height, [&] { draw_turns(context, turns); }, kStill);
+            id, x, y, width, height, [&] { draw_tabs(context, tabs); }, kStill);
     };
 
     // Left: the lanes, and the atlas below them as high as its squares need.
@@ -206,10 +205,10 @@ void lay_out(Panels& panels, const PanelContext& context) {
         pane("lanes", gap, top, left_width, middle - atlas_height - gap, lanes.draw, lanes.flags);
         pane("atlas", gap, middle_end - atlas_height, left_width, atlas_height, atlas.draw, atlas.flags);
     } else {
-        std::vector<Turn> turns = {lanes, atlas};
-        if (!plan.right_column) turns.insert(turns.end(), {curves, info});
-        if (plan.text == 0) turns.push_back(text);
-        turns_in("side", std::move(turns), gap, top, left_width, middle);
+        std::vector<Tab> tabs = {lanes, atlas};
+        if (!plan.right_column) tabs.insert(tabs.end(), {curves, info});
+        if (plan.text == 0) tabs.push_back(text);
+        tabs_in("side", std::move(tabs), gap, top, left_width, middle);
     }
 
     if (plan.text > 0)
@@ -233,13 +232,13 @@ void lay_out(Panels& panels, const PanelContext& context) {
         pane("curves", centre_right + gap, middle_end - curves_height, right_width, curves_height,
              curves.draw, curves.flags);
     } else if (plan.right_column) {
-        turns_in("details", {info, curves}, centre_right + gap, below_text, right_width, below);
+        tabs_in("details", {info, curves}, centre_right + gap, below_text, right_width, below);
     }
     pane(
         "time", gap, bottom - time_height, size.x - 2 * gap, time_height - gap / 2,
         [&] { draw(panels.time, in("time")); }, kStill);
     ImGui::SetCursorScreenPos({gap + 4 * s, bottom + std::round(3 * s)});
-    draw_status(context);
+    draw_status_line(context);
 
     // Draggable borders.
     const auto drag = [&](const char* id, bool vertical, ImVec2 at, float length, std::string_view part,

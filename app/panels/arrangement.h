@@ -6,13 +6,14 @@
 #include "app/panels/atlas_panel.h"
 #include "app/panels/compare_panel.h"
 #include "app/panels/curves_panel.h"
+#include "app/panels/details_panel.h"
 #include "app/panels/dialogs.h"
 #include "app/panels/heatmap_panel.h"
-#include "app/panels/inspector_panel.h"
 #include "app/panels/lanes_panel.h"
 #include "app/panels/lesson_panel.h"
+#include "app/panels/status_line.h"
+#include "app/panels/text_panel.h"
 #include "app/panels/time_bar.h"
-#include "app/panels/token_strip.h"
 #include "app/panels/top_bar.h"
 
 namespace keyhole {
@@ -23,9 +24,9 @@ struct Panels {
     AtlasPanel atlas;
     HeatmapPanel heatmap;
     ComparePanel compare;
-    InspectorPanel inspector;
+    DetailsPanel details;
     CurvesPanel curves;
-    TokenStrip strip;
+    TextPanel text;
     AnswersPanel answers;
     TimeBar time;
     LessonPanel lesson;

@@ -1,4 +1,4 @@
-/// Draws the facts about one cell, as part of the inspector: the query's step, the key's token, their
+/// Draws the facts about one cell, as part of the details: the query's step, the key's token, their
 /// attention, the score with its threshold and rank, what the cache holds of the token, and the commands on
 /// it. Window thread.
 #pragma once

@@ -101,7 +101,7 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
         }
     }
     ImGui::Dummy({width, y + pair});
-    if (std::exchange(panel.last_words, app.view.row) != app.view.row)
+    if (std::exchange(panel.scrolled_to, app.view.row) != app.view.row)
         ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + y + pair, 1);
 }
 
@@ -158,10 +158,10 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     draw_overlap(context);
 }
 
-void draw_texts(ComparePanel& panel, TokenStrip& strip, const PanelContext& context) {
+void draw_texts(ComparePanel& panel, TextPanel& text, const PanelContext& context) {
     const AppState& app = context.app;
     if (!app.run.has_steps()) return;
-    if (app.run.lane_editor.n_lanes() < 2) return draw(strip, context);
+    if (app.run.lane_editor.n_lanes() < 2) return draw(text, context);
     const ImVec2 room = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorScreenPos();
     const float gap = context.px(8);
     const bool beside = room.x >= context.px(560);
@@ -171,7 +171,7 @@ void draw_texts(ComparePanel& panel, TokenStrip& strip, const PanelContext& cont
         beside ? ImVec2(room.x - first.x - gap, room.y) : ImVec2(room.x, room.y - first.y - gap);
     {
         const ScopedChild child("text of lane", first, false, ImGuiWindowFlags_NoScrollbar);
-        draw(strip, context);
+        draw(text, context);
     }
     ImGui::SetCursorScreenPos(beside ? ImVec2(at.x + first.x + gap, at.y)
                                      : ImVec2(at.x, at.y + first.y + gap));

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "app/panels/heat_pane.h"
-#include "app/panels/token_strip.h"
+#include "app/panels/text_panel.h"
 
 #include <array>
 
@@ -12,13 +12,13 @@ namespace keyhole {
 
 struct ComparePanel {
     std::array<HeatPaneState, 5> panes;  ///< lanes, then the difference
-    int last_words = -1;                 ///< step to which the lanes' own words are scrolled
+    int scrolled_to = -1;                ///< step to which the lanes' own words are scrolled
 };
 
 void draw(ComparePanel& panel, const PanelContext& context);
 
-/// Draws the text as the token strip does, and beside it the tokens that the two lanes chose, with differing
+/// Draws the text as the text panel does, and beside it the tokens that the two lanes chose, with differing
 /// words marked.
-void draw_texts(ComparePanel& panel, TokenStrip& strip, const PanelContext& context);
+void draw_texts(ComparePanel& panel, TextPanel& text, const PanelContext& context);
 
 }  // namespace keyhole

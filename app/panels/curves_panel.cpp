@@ -1,7 +1,7 @@
 #include "app/panels/curves_panel.h"
 
 #include "app/panels/measure_plot.h"
-#include "app/panels/span_plot.h"
+#include "app/panels/watched_plot.h"
 #include "app/panels/wrapped_field.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/score_range.h"
@@ -120,7 +120,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
     const AppState& app = context.app;
     draw_choice(context);
     if (!app.run.has_steps()) return;
-    if (app.view.measure_curve == ViewState::kWatchedSpan) return draw_span_plot(context);
+    if (app.view.measure_curve == ViewState::kWatchedSpan) return draw_watched_plot(context);
     if (app.view.measure_curve >= 0) return draw_measure(context);
     ImGui::SameLine();
     const int lane = app.shown_lane(), g = app.focused_kv_head();

@@ -11,7 +11,7 @@ struct DoctorPanel {
     MemoryRequest request;
 };
 
-/// Draws the inspector's line on the doctor: how many invariants hold over all lanes, red if one is broken.
+/// Draws the doctor's line in the details: how many invariants hold over all lanes, red if one is broken.
 /// A click opens the panel.
 void draw_doctor_line(const PanelContext& context);
 void draw(DoctorPanel& panel, const PanelContext& context);

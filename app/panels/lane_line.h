@@ -38,7 +38,7 @@ struct LineEnd {
     int lane = 0;
     float y = 0;
 };
-inline constexpr float kLineEndRoom = 16;  ///< that labels need right of a plot, in unscaled pixels
+inline constexpr float kLineEndRoom = 16;  ///< room for labels right of a plot, in unscaled pixels
 /// Writes the lanes' numbers beside the ends of their lines, one below the other where they are close. at:
 /// upper end of the labels' column; height: of the plot.
 void label_line_ends(ImDrawList& list, std::vector<LineEnd> ends, ImVec2 at, float height);

@@ -91,7 +91,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
         draw_silence(context, record, right - kept_width);
         ImGui::NewLine();
     }
-    // What tells the lane from others of its preset.
+    // The settings in which the lane differs from others of its preset.
     const std::string& name = app.run.lane_editor.name(index);
     if (const std::size_t blank = name.find(' '); blank != std::string::npos) {
         const ScopedFont font(context.fonts.small);

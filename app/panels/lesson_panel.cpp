@@ -28,7 +28,7 @@ Box item_box(const PanelContext& context, std::string_view name) {
     return {found->second.seen_min, found->second.seen_max};
 }
 
-/// Returns where a pane of the lesson's words is drawn. Where the window has no room for all panes, several
+/// Returns where a pane is drawn, by its name in lessons. If the window has no room for all panes, several
 /// share a place.
 Box pane_box(const PanelContext& context, std::string_view pane) {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kItems = {
@@ -82,7 +82,7 @@ bool measures(const LessonStep& step, std::string_view measure) {
                        [&](const Claim& claim) { return claim.measure == measure; });
 }
 
-/// Covers what the class is asked to predict.
+/// Covers an item that shows what the class is asked to predict.
 void cover(const PanelContext& context, ImDrawList& list, std::string_view item, const char* words) {
     const Box box = item_box(context, item);
     if (box.empty()) return;
@@ -115,11 +115,12 @@ void draw_look(const PanelContext& context, float width) {
     const float pad = context.px(3), thick = context.px(3);
     const ImVec2 low(std::max(pane.min.x - pad, thick / 2), std::max(pane.min.y - pad, thick / 2)),
         high(std::min(pane.max.x + pad, end.x - thick / 2), std::min(pane.max.y + pad, end.y - thick / 2));
-    // What could give the answer away is hardly to be seen before the reveal.
+    // Before the reveal all other panes are dimmed strongly, since they could give the answer away.
     const LessonStep& step = lesson.at();
     const bool hides = step.predict && !lesson.revealed && !lesson.edits;
     const ImU32 shade = theme::faded(theme::colors().window, hides ? 0.9f : 0.5f);
-    // Beside the text the class sees what the lanes answer: what is claimed of it, or changed by playing.
+    // After the reveal of a text the answers are clear too, if the step claims something about them or its
+    // control changes them.
     Box clear{low, high};
     const bool answers_count =
         measures(step, "answer") || (step.play && !run_of_step(lesson.lesson(), lesson.step).answer.empty());
@@ -140,7 +141,7 @@ void draw_look(const PanelContext& context, float width) {
             cover(context, list, "pane answers", "The answers are covered until the reveal.");
         if (measures(step, "broken"))
             cover(context, list, "doctor verdict", "The doctor's verdict is covered until the reveal.");
-        // How far lanes are from lane 0 tells their perplexities too.
+        // A curve of KL would also give the perplexities away.
         if (step.look.pane == "measures" && (measures(step, "kl") || measures(step, "perplexity")))
             cover(context, list, "pane curves", "The curves are covered until the reveal.");
     }
@@ -337,7 +338,7 @@ void draw_play(LessonPanel& panel, const PanelContext& context) {
         }
         return;
     }
-    // Stands where the lane stands, unless a hand holds it.
+    // Shows the lane's value unless the user drags the slider.
     if (!panel.slides && play.lane < app.run.lane_editor.n_lanes()) {
         panel.slider = (play.low + play.high) / 2;
         double value = 0;
@@ -353,7 +354,7 @@ void draw_play(LessonPanel& panel, const PanelContext& context) {
         panel.slider = double(whole ? std::round(value) : value);
     mark_item(context, "lesson.play");
     panel.slides = ImGui::IsItemActive();
-    // The engine works at the change, so it comes when the hand lets go.
+    // The engine needs time for a change, so it is sent when the slider is released.
     if (ImGui::IsItemDeactivatedAfterEdit()) run(context, fmt::format("lesson.play {:.4g}", panel.slider));
     words(context, context.fonts.book,
           fmt::format("lane {}, {} {}", play.lane, play.key,
@@ -478,7 +479,7 @@ void draw_buttons(const PanelContext& context) {
     const bool last = lesson.step + 1 == static_cast<int>(lesson.lesson().steps.size());
     const bool reveals = !lesson.revealed && has_reveal(lesson.at());
     if (const ShelvedLesson* next = next_lesson(lesson)) {
-        // At home a reader goes on with it. A line of its own has room for its name.
+        // For a reader who works alone. A line of its own has room for the lesson's name.
         const ScopedDisabled under_way(lesson.busy);
         const std::string label = "Next lesson: " + context.app.glyphs.text(next->lesson.title);
         act_button(context, fmt::format("lesson {}", next->lesson.number),

@@ -323,4 +323,11 @@ std::string number_text(double value) {
     return fmt::format("{:.1e}", value);
 }
 
+void draw_lane_title(const PanelContext& context, int lane) {
+    const std::string title = context.app.run.lane_editor.title(lane);
+    const std::string cut = fitted(title, ImGui::GetContentRegionAvail().x);
+    colored_text(theme::lane_color(lane), cut);
+    if (cut != title) tooltip(context, title);
+}
+
 }  // namespace keyhole

@@ -37,11 +37,11 @@ struct NamedItem {
 
 /// State that panels share within a frame.
 struct PanelShared {
-    std::optional<Pick> hovered;       ///< cell of the focused head under the pointer, in heat map or strip
+    std::optional<Pick> hovered;       ///< cell of the focused head under the pointer, in heat map or text
     std::optional<Pick> next_hovered;  ///< collected for the next frame
     bool open_token_menu = false;      ///< request to open the menu of the picked token
     std::deque<HeatBatch> batches;
-    bool curves_below = false;  ///< the curves have a pane beside the inspector in this frame
+    bool curves_below = false;  ///< the curves have a pane beside the details in this frame
     bool panes_lag = false;     ///< another frame is due
     bool panes_may_lag = true;  ///< false in a frame that is saved to a file
     /// Widgets of the last frame by name. Scripts point at them, and the report lists them.
@@ -66,7 +66,7 @@ struct PanelContext {
     ImVec2 frame_scale{1, 1};  ///< framebuffer pixels per window pixel
 
     float px(float unscaled) const { return unscaled * scale; }
-    /// The pane is read from afar: its small print is as large as other text, and takes more room.
+    /// The pane is read from a distance: its small print is as large as other text, and takes more room.
     bool from_afar() const { return fonts.small == fonts.book; }
 };
 
@@ -81,7 +81,7 @@ PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max);
 void run(const PanelContext& context, std::string_view text);
 /// Picks a cell. adds: the other picked tokens keep their curves.
 void pick(const PanelContext& context, Pick cell, bool adds);
-/// Returns a sentence with a capital at its begin.
+/// Returns a sentence with a capital first letter.
 std::string capitalised(std::string text);
 /// Returns the help of an action without its arguments, which only scripts and the palette take.
 std::string help_without_arguments(const UserAction& action);
@@ -118,6 +118,8 @@ void small_words(const PanelContext& context, std::string_view text, ImU32 color
 ScopedChild words_child(const PanelContext& context, const char* id, float padding);
 /// Returns the text, shortened with an ellipsis if it is wider than `width` pixels in the current font.
 std::string fitted(std::string_view text, float width);
+/// Draws the lane's number and name in its colour, cut where the column ends.
+void draw_lane_title(const PanelContext& context, int lane);
 /// Draws text turned by 90 degrees so that it reads upward; `at` is its lower left corner.
 void text_upward(ImDrawList& list, ImVec2 at, ImU32 color, const char* text);
 /// Finishes a plot over the steps: draws the line of the shown step at x = shown, pops the clip rectangle

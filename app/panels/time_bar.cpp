@@ -181,7 +181,7 @@ void draw(TimeBar&, const PanelContext& context) {
         tooltip(context, text +
                              "\n\nLines: KL to lane 0 (square root). Ticks: evictions of the focused lane. "
                              "Triangles: changes. Rhombs: branches and forks.\nDragging only shows earlier "
-                             "steps; “go back” rewinds.");
+                             "steps; the button Rewind goes back.");
     }
     list.AddText({max.x + context.px(8), min.y + (size.y - ImGui::GetFontSize()) / 2}, theme::colors().text,
                  fmt::format("step {}", app.view.row).c_str());

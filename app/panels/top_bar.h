@@ -1,4 +1,4 @@
-/// Draws menus, model, prompt, run and stop buttons, and the status line.
+/// Draws the menus, and the bar below them: run and stop, one step, speed, model, prompt and restart.
 /// Window thread, within a frame; changes the run only by commands and AppState.
 #pragma once
 
@@ -14,12 +14,11 @@ struct TopBar {
     std::string file_text;             ///< the draft as it came from the file
     bool draft_is_new = false;         ///< not yet wrapped into lines
     WrappedField field;                ///< shows the draft
-    std::string model_text;            ///< what names the model while its popup is open
+    std::string model_text;            ///< the name of the model as typed in its popup
     bool was_getting = false;          ///< a model was being downloaded in the frame before
 };
 
 void draw_menus(TopBar& panel, const PanelContext& context);
 void draw(TopBar& panel, const PanelContext& context);
-void draw_status(const PanelContext& context);
 
 }  // namespace keyhole

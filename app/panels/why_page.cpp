@@ -120,7 +120,7 @@ void draw_attention_since(const PanelContext& context, std::span<const float> va
         if (values[i] >= largest) largest = values[i], at = context.app.run.history.steps()[i]->row;
     }
     if (n == 0) {
-        dim_text(context, "It was just evicted. Run decodes on and shows whether it is missed.");
+        dim_text(context, "It was just evicted. Run decodes on; later steps show the attention to it.");
         return;
     }
     wrapped(fmt::format(

@@ -1,4 +1,4 @@
-/// Holds what a user adds to a run: bookmarks and notes. Stored in a file beside the trace. Window thread;
+/// Holds a user's additions to a run: bookmarks and notes. Stored in a file beside the trace. Window thread;
 /// knows neither GL nor ImGui.
 #pragma once
 

@@ -76,7 +76,7 @@ struct Notice {
 
 struct ShownManual {
     ManualPlace place;
-    ManualPage page;  ///< that of `place`
+    ManualPage page;  ///< the page of `place`
 };
 
 /// The actions that were run.
@@ -95,7 +95,7 @@ struct AppState {
     DoctorWatch doctor;     ///< findings for all lanes at the shown step
     mutable Glyphs glyphs;  ///< mutable, since it caches texts on request
     Jobs jobs;
-    DeviceProof device_proof;  ///< of the CUDA device, which `--backend auto` takes after it
+    DeviceProof device_proof;  ///< the proof after which `--backend auto` takes the CUDA device
     LessonState lesson;
     PaperFigures papers;
     Requests requests;
@@ -118,8 +118,8 @@ struct AppState {
     void start(bool new_backend = false);
     void play();
     void step(int n_rows);
-    /// As RunState's functions of these names. The view goes to the newest step, and the notice says what
-    /// happened.
+    /// Do what RunState's functions of these names do. The view goes to the newest step, and the notice says
+    /// what happened.
     void rewind(int row, bool keeps_settings = false);
     void go_to_branch(int id);
     /// Starts a run with a model (see find_model). Throws as find_model() does, and Error(wrong_use) for a
@@ -135,7 +135,7 @@ struct AppState {
     /// Proves the CUDA device in the background. Throws Error(wrong_use) where the build has no CUDA backend,
     /// and while a proof runs.
     void prove_device(bool again);
-    /// Does so at the start of the window, where `--backend auto` may find a device; else has no effect.
+    /// Proves the device at the start of the window, if `--backend auto` may find one; else has no effect.
     void prove_device_once();
     /// Starts the run again on the proven device. Throws Error(wrong_use) where there is none.
     void use_device();
@@ -159,7 +159,7 @@ struct AppState {
     /// Records changes of the view or of a lane's settings, for undo(). Call once a frame, while no button is
     /// held.
     void remember_changes() { undo_history.remember(view, run.lane_editor); }
-    /// Return what was undone or done again; empty: nothing.
+    /// Return the change that was undone or redone; empty: none.
     std::string undo() { return undo_history.undo(view, run.lane_editor); }
     std::string redo() { return undo_history.redo(view, run.lane_editor); }
     void say(std::string text, bool fault = false) { notice = {std::move(text), fault}; }
@@ -179,17 +179,17 @@ struct AppState {
     /// Moves the focus to an existing lane. Actions, rewinds and other files may remove lanes.
     void keep_lane_in_range();
 
-    /// What is to be said about the CUDA device.
+    /// The news about the CUDA device that a strip at the bottom shows.
     enum class DeviceNews { none, proving, passed, failed };
     DeviceNews device_news() const;
 
     // --- what is on show. A lane is an index into run.lane_editor.lanes() ---
-    /// Nothing is under way: every request so far has taken effect.
+    /// Returns true if no work is in progress: every request so far has taken effect.
     bool idle() const {
         return maps.complete && !jobs.any() && !device_proof.running() && !papers.running() && run.idle() &&
                lesson.settled();
     }
-    /// Many look from afar: type is large, and panes say less.
+    /// Returns whether people look from a distance: type is large, and panes say less.
     bool for_projector() const { return view.arrangement == Arrangement::teach || lesson.shown.has_value(); }
     /// Returns the index into history.lanes() of the focused lane; lane 0 while it has no record.
     int shown_lane() const { return run.history_lane(view.lane).value_or(0); }

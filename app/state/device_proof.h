@@ -16,9 +16,9 @@ class DeviceProof {
   public:
     /// Begins a proof, or takes the kept verdict; no effect while one runs. wake: called on any thread.
     void start(const ProofSetup& setup, std::function<void()> wake);
-    /// Ends a proof that runs; none is kept.
+    /// Stops a running proof; no verdict is kept.
     void stop() { job_.cancel(); }
-    /// The strip stays closed until the next verdict.
+    /// Closes the strip until the next verdict.
     void dismiss() { dismissed_ = true; }
 
     bool running() const { return job_.running(); }

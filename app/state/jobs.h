@@ -1,5 +1,5 @@
-/// Holds the window's background jobs: writing files, reading a trace, asking a lane's shadow, getting a
-/// model. Window thread.
+/// Holds the window's background jobs: writing files, reading a trace, computing a shadow's attention,
+/// downloading a model. Window thread.
 #pragma once
 
 #include "app/state/background_job.h"

@@ -88,7 +88,8 @@ void LaneEditor::adopt(const RunSpec& run) {
     const RunSettings settings = settings_at(run);
     follow_ = settings.follow;
     std::vector<LaneSpec> lanes = settings.lane_specs();
-    // What the engine refused is not there to be undone; of other lanes, nothing is.
+    // Take back the changes that the engine refused, so that they cannot be undone. If the lanes still
+    // differ, nothing can be undone.
     while (lanes_ != lanes && !done_.empty()) {
         take_back(done_.back());
         done_.pop_back();

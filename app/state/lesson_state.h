@@ -18,7 +18,7 @@
 
 namespace keyhole {
 
-/// What was on show before the first lesson opened.
+/// The run and the view from before the first lesson opened.
 struct BeforeLessons {
     std::uint64_t run_id = 0;  ///< RunInfo::id
     RunSetup setup;
@@ -38,36 +38,36 @@ struct LessonState {
 
     int step = 0;
     bool revealed = false;
-    std::optional<int> choice;        ///< predicted, of a choice
-    std::optional<double> guess;      ///< of a slider
-    std::optional<int> token;         ///< position, of a token; set by the reveal
-    std::vector<Measured> now;        ///< what the step's claims measure, once it is revealed
+    std::optional<int> choice;        ///< the predicted choice
+    std::optional<double> guess;      ///< the predicted value of a slider
+    std::optional<int> token;         ///< the position of the predicted token; set by the reveal
+    std::vector<Measured> now;        ///< measured by the step's claims, once it is revealed
     std::vector<Measured> at_reveal;  ///< the same before the user played; empty: not known yet
     std::string fault;                ///< why the step cannot be shown; empty: it can
 
     bool shows_notes = false, edits = false;
 
-    // The pre-flight: what a check on another model than the lesson's says.
-    std::string model;  ///< what runs in place of the lesson's own model; empty: its own
+    // A check of the lesson on another model than its own.
+    std::string model;  ///< the model in place of the lesson's own; empty: its own
     bool asks = false;  ///< the lesson waits for the choice of the model
     BackgroundJob<LessonCheck> check_job;
     std::shared_ptr<const LessonCheck> check;  ///< of the loaded model; null: not known yet
-    bool gets_model = false;                   ///< the lesson begins when its model has come
+    bool gets_model = false;                   ///< the lesson begins when its model is downloaded
 
-    std::optional<BeforeLessons> before;  ///< comes back when lessons close
-    bool comes_back = false;              ///< it does now
+    std::optional<BeforeLessons> before;  ///< shown again when lessons close
+    bool comes_back = false;              ///< its run is being restored now
     /// The prompt and model of the run that the lesson began. A user who starts another run keeps that.
     std::optional<std::pair<std::string, std::filesystem::path>> begun;
     bool altered = false;  ///< the lesson shows records that it altered
 
-    // What the run still has to do.
+    // Work that the run still has to do.
     std::deque<LessonCommand> waiting;
-    bool busy = false;      ///< commands were sent, and the run has not come to rest since
-    bool look_due = false;  ///< the frame loop shows what the step looks at
+    bool busy = false;      ///< commands were sent, and the run has not been idle since
+    bool look_due = false;  ///< the frame loop has to show what the step looks at
     double speed_before = -1;
     /// A position that the text scrolls to, as long as the run ends with this row.
     std::optional<std::pair<int, int>> in_sight;
-    std::optional<RestoredTokens> asked_back;  ///< of the engine, for a claim
+    std::optional<RestoredTokens> asked_back;  ///< the engine was asked about these tokens, for a claim
 
     /// The run as the lesson left it, to see whether the user has changed it since.
     using RunMark = std::tuple<std::uint64_t, int, std::size_t, std::vector<std::string>>;
@@ -78,7 +78,7 @@ struct LessonState {
     bool open() const { return shown.has_value() || lists; }
     const Lesson& lesson() const { return shown->lesson; }
     const LessonStep& at() const { return shown->lesson.steps[static_cast<std::size_t>(step)]; }
-    /// Nothing of it is under way.
+    /// Returns true if no work of the lesson is in progress.
     bool settled() const { return waiting.empty() && !busy && !check_job.running() && wanted.empty(); }
 };
 

@@ -96,8 +96,8 @@ void arrive(AppState& app, int step) {
     forget_prediction(app.lesson);
     app.view.pick.reset();
     app.lesson.look_due = false;
-    app.refusal.clear();     // of what the user did before
-    app.lesson.busy = true;  // the look follows when the run has come to rest
+    app.refusal.clear();     // of an earlier action of the user
+    app.lesson.busy = true;  // the view follows when the run is idle
 }
 
 void begin(AppState& app, int step) {
@@ -368,7 +368,7 @@ void reset_lesson_step(AppState& app) {
     begin(app, app.lesson.step);
 }
 
-/// Shows the view from before the lessons. What concerns the window and not the run stays as it is.
+/// Shows the view from before the lessons. Settings of the window, such as its theme, stay as they are.
 static void show_view_again(AppState& app) {
     LessonState& lesson = app.lesson;
     ViewState view = std::move(lesson.before->view);
@@ -555,7 +555,7 @@ void apply_lesson_look(AppState& app) {
         view.measure_curve = -1;
     if (look.curve == "watched") view.measure_curve = ViewState::kWatchedSpan;
     if (const int curve = curve_index(look.curve); curve >= 0) view.measure_curve = curve;
-    // Where the window has no room for all panes, the one to look at has its turn.
+    // If the window has no room for all panes, show the one that the step looks at.
     if (look.pane == "lanes") view.side = SidePane::lanes;
     if (look.pane == "atlas") view.side = SidePane::atlas;
     if (look.pane == "measures") view.side = SidePane::curves;
@@ -643,7 +643,7 @@ Lesson lesson_of_run(const AppState& app, std::string title) {
         look_at(mark, step.look);
         lesson.steps.push_back(std::move(step));
     }
-    // What the lanes answer now is what the lesson claims.
+    // The lesson claims the answers that the lanes give now.
     if (app.run.status.answers != nullptr && !lesson.run.answer.empty()) {
         LessonStep& last = lesson.steps.back();
         const std::vector<LaneAnswer>& answers = *app.run.status.answers;
@@ -675,7 +675,7 @@ void save_shown_lesson(AppState& app) {
         shown.own = true;
         shown.lesson.number = 0;
     }
-    // What is written must be readable, so the reader's checks come first.
+    // A written file must be readable, so the reader's checks come first.
     const std::string text = lesson_text(shown.lesson);
     (void)parse_lesson(text, shown.file.string());
     write_lesson(shown.lesson, shown.file);

@@ -20,7 +20,7 @@ void begin_with_loaded_model(AppState& app);
 /// Closes lessons and brings back what was on show before the first one, unless `keeps`, or the user has
 /// started another run or opened a trace since.
 void close_lesson(AppState& app, bool keeps = false);
-/// Ends the way back, since another run begins.
+/// Forgets the run from before the lessons, since another run begins.
 void forget_way_back(LessonState& lesson);
 
 /// Goes to a step, 0 for the first. The run goes on to there, or begins anew where it has been changed since,
@@ -41,7 +41,7 @@ void apply_lesson_look(AppState& app);
 bool has_reveal(const LessonStep& step);
 /// Returns the evidence that the run on show gives.
 Evidence lesson_evidence(AppState& app);
-/// Returns whether the prediction was right; nullopt: there was none, or it cannot be told yet. A slider is
+/// Returns whether the prediction was right; nullopt: there was none, or it is not known yet. A slider is
 /// right within a tenth of its range.
 std::optional<bool> predicted_right(const AppState& app);
 

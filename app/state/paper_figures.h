@@ -29,7 +29,7 @@ struct PaperCard {
     bool has_models() const { return command.find("--model ") != std::string::npos; }
 };
 
-/// What was made of a figure on a model.
+/// The files that were made of a figure on a model.
 struct MadeFigure {
     std::string model;  ///< its name in the folder
     std::filesystem::path folder;
@@ -40,10 +40,10 @@ class PaperFigures {
   public:
     std::vector<PaperCard> cards;   ///< in the order of the list
     std::filesystem::path folder;   ///< for all that is made; empty: none is known
-    std::filesystem::path program;  ///< that has the command figure
+    std::filesystem::path program;  ///< the program that has the command figure
     std::string enlarged;           ///< card whose pictures fill the page; empty: the list
 
-    /// Reads what lies in the folder. What cannot be read counts as not made.
+    /// Reads the figures in the folder. A figure that cannot be read counts as not made.
     void look();
     /// Returns what was made of a card by the last look(), sorted by model.
     const std::vector<MadeFigure>& made(std::size_t card) const;
@@ -59,7 +59,7 @@ class PaperFigures {
     const std::string& wanted() const { return wanted_; }
     const std::string& wanted_model() const { return wanted_model_; }
     double seconds() const;
-    /// Returns true while one is made and once after it, when it has looked again.
+    /// Returns true while one is made, and once after it, when the folder has been read again.
     bool refresh();
     /// Returns why the last one was not made; empty if it was.
     std::string fault() const { return job_.fault(); }

@@ -45,7 +45,7 @@ void RunState::start(bool new_backend) {
     starting_->id = engine_->last_request();
 }
 
-/// Sees whether the newest start has taken effect or was refused.
+/// Checks whether the newest start has taken effect or was refused.
 void RunState::take_start() {
     if (!starting_ || status.handled < starting_->id) return;
     const Starting start = *std::exchange(starting_, std::nullopt);

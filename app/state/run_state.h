@@ -55,7 +55,7 @@ class RunState {
     RecordUse record_use;
     double speed = 0;  ///< steps per second; 0: no limit
 
-    // --- what the user asks for. An opened trace ignores it, if nothing else is said ---
+    // --- requests of the user. An opened trace ignores them unless a comment says otherwise ---
     /// Starts a new run from `setup` in place of the shown one. Lanes of a shown run keep their settings. If
     /// the engine refuses it, the shown run stays with its model; the prompt of `setup` stays for another
     /// try.
@@ -98,16 +98,16 @@ class RunState {
     bool live() const { return opened_file.empty(); }
     bool has_steps() const { return !history.empty(); }
     bool running() const { return live() && status.phase == EnginePhase::running; }
-    /// The engine replays steps for a command, and it takes a while: see EngineStatus::work.
+    /// Returns true if the engine replays steps for a command and this takes a while: see EngineStatus::work.
     bool working() const { return live() && !status.work.empty(); }
-    /// The engine decodes, or does work that stop(true) ends: a replay, or a prompt.
+    /// Returns true if the engine decodes, or does work that stop(true) ends: a replay, or a prompt.
     bool stoppable() const {
         return running() || working() || (live() && status.phase == EnginePhase::prefill);
     }
-    /// Every request to the engine has taken effect or was refused, as far as refresh() has seen.
+    /// Returns true if every request to the engine has taken effect or was refused, as of the last refresh().
     bool settled() const;
-    /// Settled, the lanes have answered, and no decoding and no prompt is under way. Always true for an
-    /// opened trace.
+    /// Returns true if settled(), the lanes have answered, and no decoding and no prompt is in progress.
+    /// Always true for an opened trace.
     bool idle() const;
 
     int first_row() const { return has_steps() ? history.steps().front()->row : 0; }

@@ -51,7 +51,7 @@ std::vector<ShownAnswer> shown_answers(const AppState& app) {
         }
         list.push_back(std::move(shown));
     }
-    // What is known is the answer to the prompt.
+    // The known answer is that to the prompt.
     mark_answers(list, answered_turn(list) < 0 ? known : "");
     return list;
 }

@@ -1,4 +1,4 @@
-/// What each lane answers to the prompt by itself, ready to be shown: marked right or wrong where the right
+/// The answer of each lane to the prompt, ready to be shown: marked right or wrong where the right
 /// answer is known, and compared with lane 0. Only reads the state; window thread; knows neither GL nor
 /// ImGui.
 #pragma once

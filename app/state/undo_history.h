@@ -16,7 +16,7 @@ class UndoHistory {
     /// Undoes the last change. Returns what it was, such as "lane 1, budget 64 → 48"; empty: nothing to undo.
     std::string undo(ViewState& view, LaneEditor& lanes);
     std::string redo(ViewState& view, LaneEditor& lanes);
-    /// Returns what they would return, as of the last remember(), undo() or redo().
+    /// Returns what undo() and redo() would return, as of the last remember(), undo() or redo().
     const std::string& next_undo() const { return next_undo_; }
     const std::string& next_redo() const { return next_redo_; }
 

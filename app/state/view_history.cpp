@@ -29,7 +29,7 @@ std::string_view difference_of(const ViewState& a, const ViewState& b) {
         return "colours of the heat map";
     if (a.measure_curve != b.measure_curve) return "measure of the curves";
     if (a.atlas_measure != b.atlas_measure) return "colours of the atlas";
-    if (a.strip != b.strip) return "colours of the text";
+    if (a.text_color != b.text_color) return "colours of the text";
     return {};
 }
 

@@ -164,7 +164,7 @@ Drawing difference_picture(const RunHistory& history, int a, int b, const ViewSt
     caption =
         view.mode == HeatMode::mask
             ? "1: stored by the first lane alone; -1: by the second alone; 0: by both; hatched: by neither."
-            : "What a lane did not see counts as 0; hatched: seen by neither.";
+            : "A token that a lane did not attend to counts as 0; hatched: attended to by neither.";
     const std::string of_a = recording_note(history, a, request.stride, request.dense_from),
                       of_b = recording_note(history, b, request.stride, request.dense_from);
     if (!of_a.empty()) append(caption, of_a == of_b ? of_a : "First lane: " + of_a);

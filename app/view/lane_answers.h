@@ -1,5 +1,5 @@
-/// What each lane answers to the prompt by itself: marked right or wrong where the right answer is known,
-/// compared with lane 0, and as a figure for a file. Any thread; knows no window.
+/// The answer of each lane to the prompt, by its own choices: marked right or wrong where the right answer is
+/// known, compared with lane 0, and as a figure for a file. Any thread; knows no window.
 #pragma once
 
 #include "engine/figure/answers.h"

@@ -366,7 +366,7 @@ ViewLimits view_limits(const RunHistory& history) {
 void check_views(const std::vector<ViewWord>& words, const ViewExport& how, const ViewLimits& limits) {
     if (words.empty()) {
         if (how.row >= 0 || how.focus > 0 || !how.look.empty())
-            fail(ErrorCode::wrong_use, "--row, --focus and --look are of views; name one with --export: {}",
+            fail(ErrorCode::wrong_use, "--row, --focus and --look are for views; name one with --export: {}",
                  view_word_list());
         return;
     }

@@ -21,7 +21,7 @@ std::string_view arrangement_name(Arrangement arrangement) {
     return "";
 }
 
-std::string_view strip_color_name(StripColor color) {
+std::string_view text_color_name(TextColor color) {
     constexpr std::array<std::string_view, 3> kNames = {"share", "score", "age"};
     return kNames[to_index(color)];
 }

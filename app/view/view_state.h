@@ -17,10 +17,10 @@ namespace keyhole {
 enum class Arrangement { explore, compare, teach };
 std::string_view arrangement_name(Arrangement arrangement);
 
-/// What colours the tokens of the text: share of the KV heads that keep them, score in the focused head, or
-/// age in steps.
-enum class StripColor { share, score, age };
-std::string_view strip_color_name(StripColor color);
+/// The measure that colours the tokens of the text: share of the KV heads that keep them, score in the
+/// focused head, or age in steps.
+enum class TextColor { share, score, age };
+std::string_view text_color_name(TextColor color);
 
 /// Panes that share a column if the window has no room for all; one of them is visible.
 enum class SidePane { lanes, atlas, curves, info, text };
@@ -81,7 +81,7 @@ struct ViewState {
     static constexpr float kLargestAtlasZoom = 16;
     std::optional<TokenSpan> watched;
 
-    StripColor strip = StripColor::share;
+    TextColor text_color = TextColor::share;
     bool advanced = false;  ///< the focused lane's card shows all options, not only the usual ones
 
     Ground ground = Ground::dark;  ///< the window's theme

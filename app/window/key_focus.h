@@ -6,7 +6,7 @@
 
 namespace keyhole {
 
-/// What may take keys at one moment.
+/// The fields and popups that may take keys at one moment.
 struct KeyFocus {
     bool in_text = false;  ///< a text field is being edited
     int n_popups = 0;      ///< open menus, lists and popups, one within the other

@@ -14,7 +14,7 @@ namespace {
 
 using State = Finding::State;
 
-struct Patient {
+struct CheckedLane {
     const RunHistory& history;
     int lane, row;
     const LaneRecord& record;
@@ -57,7 +57,7 @@ Finding unknown(std::string_view name, std::string detail) {
 
 /// With scope head, a head holds its budget, and up to every - 1 tokens more before the next eviction of
 /// every N rows.
-Finding budget(const Patient& x) {
+Finding budget(const CheckedLane& x) {
     constexpr std::string_view kName = "each head holds its budget";
     int most = 0, checked = 0;
     for (int g = 0; g < x.n_kv(); ++g) {
@@ -75,7 +75,7 @@ Finding budget(const Patient& x) {
 }
 
 /// A command may evict a recent token between rows, but no row may.
-Finding window_advances(const Patient& x) {
+Finding window_advances(const CheckedLane& x) {
     constexpr std::string_view kName = "the recent window moves on";
     for (const Eviction& e : x.record.evictions) {
         const int newest = x.policy(e.kv_head).newest;
@@ -89,7 +89,7 @@ Finding window_advances(const Patient& x) {
                         : good(kName, fmt::format("the newest of {} KV heads stay", guarded));
 }
 
-Finding counts_agree(const Patient& x) {
+Finding counts_agree(const CheckedLane& x) {
     constexpr std::string_view kName = "the cache stores what the mask says";
     std::int64_t n = 0;
     for (int g = 0; g < x.n_kv(); ++g) n += x.n_stored(g);
@@ -105,7 +105,7 @@ Finding counts_agree(const Patient& x) {
     return good(kName, fmt::format("{} tokens over {} KV heads", n, x.n_kv()));
 }
 
-Finding sums_to_one(const Patient& x) {
+Finding sums_to_one(const CheckedLane& x) {
     constexpr std::string_view kName = "attention sums to 1";
     if (x.record.rows == nullptr || x.record.rows->attention.empty())
         return unknown(kName, "the step's attention is not recorded");
@@ -127,25 +127,25 @@ Finding sums_to_one(const Patient& x) {
 }
 
 /// A lane that has evicted nothing must equal the reference bit for bit.
-Finding equals_full(const Patient& x) {
+Finding equals_full(const CheckedLane& x) {
     constexpr std::string_view kName = "before it evicts, it equals Full";
     const LaneRecord* full = x.history.lane_record(x.row, 0);
     if (x.lane == 0 || full == nullptr || full->info->policy.evicts())
         return unknown(kName, "lane 0 is not another, full lane");
     for (int g = 0; g < x.n_kv(); ++g)
         if (x.n_stored(g) != x.row + 1) return unknown(kName, "it has evicted, or hides tokens");
-    if (!x.record.kl) return unknown(kName, "the texts have parted");
+    if (!x.record.kl) return unknown(kName, "the texts have diverged");
     if (x.record.hidden != nullptr || x.record.attended_tokens != full->attended_tokens)
         return unknown(kName, "it has evicted, or hides tokens");
     if (x.record.info->policy.positions != Positions::original)
-        return unknown(kName, "its positions are its own");
+        return unknown(kName, "it moves keys to other positions");
     const bool same =
         *x.record.kl == 0 && x.record.predicted == full->predicted && x.record.entropy == full->entropy;
     return same ? good(kName, "the same bits")
-                : broken(kName, fmt::format("nothing is gone, but KL is {:.2e}", double(*x.record.kl)));
+                : broken(kName, fmt::format("nothing was evicted, but KL is {:.2e}", double(*x.record.kl)));
 }
 
-Finding lost_mass(const Patient& x) {
+Finding lost_mass(const CheckedLane& x) {
     constexpr std::string_view kName = "lost mass is a share";
     const float kept = x.record.measures.retained_mass;
     if (std::isnan(kept)) return unknown(kName, "needs the lane's shadow");
@@ -199,7 +199,7 @@ std::vector<Finding> examine(const RunHistory& history, int lane, int row, Evict
     const LaneRecord* record = history.lane_record(row, lane);
     if (record == nullptr) return {};
     order.update(history, lane);
-    Patient x{history, lane, row, *record};
+    CheckedLane x{history, lane, row, *record};
     x.count_stored();
     return {budget(x),      window_advances(x), order.at(history, row), counts_agree(x), sums_to_one(x),
             equals_full(x), lost_mass(x)};
@@ -224,7 +224,7 @@ void DoctorWatch::update(const RunHistory& history, std::span<const int> lanes, 
     const bool last = row >= history.last_row();
     const auto stale = [&](std::size_t i) {
         const Watched& one = watched_[i];
-        return one.generation != history.generation() || one.lane != lanes[i] || one.patient.row != row ||
+        return one.generation != history.generation() || one.lane != lanes[i] || one.checked.row != row ||
                one.last != last;
     };
     Clock::time_point begin{};  // the clock is read only if there is work
@@ -248,8 +248,8 @@ void DoctorWatch::update(const RunHistory& history, std::span<const int> lanes, 
         one.generation = history.generation();
         one.lane = lanes[i];
         one.last = last;
-        one.patient.row = row;
-        one.patient.findings =
+        one.checked.row = row;
+        one.checked.findings =
             lanes[i] < 0 ? std::vector<Finding>() : examine(history, lanes[i], row, one.order);
         ++n_examined_;
         ++next_;
@@ -262,7 +262,7 @@ DoctorWatch::Verdict DoctorWatch::verdict() const {
     std::vector<Finding> worst;  // one entry per invariant, in the order of the findings
     const auto weight = [](State state) { return state == State::broken ? 2 : state == State::good ? 1 : 0; };
     for (std::size_t lane = 0; lane < watched_.size(); ++lane) {
-        const std::vector<Finding>& findings = watched_[lane].patient.findings;
+        const std::vector<Finding>& findings = watched_[lane].checked.findings;
         for (std::size_t i = 0; i < findings.size(); ++i) {
             if (i >= worst.size()) worst.push_back({findings[i].name, State::unknown, {}});
             if (weight(findings[i].state) > weight(worst[i].state)) worst[i].state = findings[i].state;

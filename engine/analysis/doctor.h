@@ -45,10 +45,10 @@ std::vector<Finding> examine(const RunHistory& history, int lane, int row, Evict
 /// Returns whether nothing is broken.
 bool healthy(const std::vector<Finding>& findings);
 
-/// Keeps the findings on all lanes at the shown row until something changes, for a permanent display.
+/// Keeps the findings on all lanes at the shown row up to date, for a permanent display.
 class DoctorWatch {
   public:
-    struct Patient {
+    struct LaneFindings {
         std::vector<Finding> findings;  ///< empty: no record, or not checked yet
         int row = -1;                   ///< row of the findings
     };
@@ -63,7 +63,7 @@ class DoctorWatch {
     std::int64_t n_examined() const { return n_examined_; }
     int n_lanes() const { return static_cast<int>(watched_.size()); }
     /// lane: its place among the lanes of the last update().
-    const Patient& of(int lane) const { return watched_[to_index(lane)].patient; }
+    const LaneFindings& of(int lane) const { return watched_[to_index(lane)].checked; }
 
     /// Over all lanes: an invariant is broken if any lane breaks it, and holds if it is known for some lane
     /// and broken for none.
@@ -77,7 +77,7 @@ class DoctorWatch {
 
   private:
     struct Watched {
-        Patient patient;
+        LaneFindings checked;
         EvictionOrder order;
         std::uint64_t generation = 0;
         int lane = -1;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::array kMeasures = {
     Measure{"retained_mass", "Retained mass", "1", "sum over p in A of f_p",
-            "Share of the full attention row that lies on what the lane still attends to."},
+            "Share of the full attention row on the tokens that the lane still attends to."},
     Measure{"lost_mass", "Lost mass", "1", "1 - retained_mass = sum over p not in A of f_p",
             "Share of the full attention row on tokens that are evicted or hidden."},
     Measure{"cosine_ideal", "Cosine to Ideal", "1",
@@ -26,17 +26,17 @@ constexpr std::array kMeasures = {
             "Share of the lane's attention on the first four tokens, StreamingLLM's sinks."},
     Measure{"recent_share", "Recent share", "1", "|{p in S_t: p > t - k}| / |S_t|, rows with t + 1 > k",
             "Share of the stored tokens that are among the newest k: 73 to 76 % in TOVA's paper."},
-    Measure{
-        "jaccard", "Overlap of kept sets", "1", "|S_t and S'_t| / |S_t or S'_t|, 1 where both are empty",
-        "How far two lanes store the same positions in a KV head, over the steps before their texts part."},
+    Measure{"jaccard", "Overlap of kept sets", "1", "|S_t and S'_t| / |S_t or S'_t|, 1 where both are empty",
+            "How far two lanes store the same positions in a KV head, over the steps before their texts "
+            "diverge."},
     Measure{"lifetime", "Lifetime", "steps",
             "e_p - p, e_p = step that evicted p, or the lane's last step + 1 where p is still stored",
             "Rows after which a token was still stored: TOVA's figure 9 and table 2."},
     Measure{"entropy", "Entropy", "nats", "-sum over v of p_v ln p_v",
             "How undecided the next-token distribution is."},
-    Measure{
-        "kl", "KL to lane 0", "nats", "sum over v of p_v (ln p_v - ln q_v), p of lane 0, q of the lane",
-        "How far the next-token distribution moved from lane 0's, over the steps before their texts part."},
+    Measure{"kl", "KL to lane 0", "nats", "sum over v of p_v (ln p_v - ln q_v), p of lane 0, q of the lane",
+            "How far the next-token distribution moved from lane 0's, over the steps before their texts "
+            "diverge."},
     Measure{"agreement", "Agreement", "1", "share of steps with argmax p = argmax q",
             "How often lane 0 and the lane have the same most likely next token."},
     Measure{"first_divergence", "First divergence", "step",

@@ -16,7 +16,7 @@
 
 namespace keyhole {
 
-/// Means over a lane's decode rows. The equations are in measures.h. NaN or empty: no values to average.
+/// Means over a lane's decode rows. Equations: measure_table.h. NaN or empty: no values to average.
 struct LaneMetrics {
     static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
@@ -39,7 +39,7 @@ struct LaneMetrics {
     // Kept sets; these are means over KV heads too.
     double recent_share = kNone;
     std::vector<double> recent_by_layer;  ///< [n_layers], NaN where no row had more than k tokens
-    /// Of the first kLifetimePositions positions, fewer if the text is shorter.
+    /// Lifetimes of the first kLifetimePositions positions, fewer if the text is shorter.
     std::vector<double> lifetime_by_position;
     std::array<double, kTokenClasses> lifetime_by_class;  ///< NaN for classes that the text lacks
     std::array<int, kTokenClasses> tokens_by_class{};

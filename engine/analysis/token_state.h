@@ -1,4 +1,4 @@
-/// Describes in words the state of one token in one KV head of a lane, for inspector, captions and context
+/// Describes in words the state of one token in one KV head of a lane, for the details, captions and context
 /// menu. Only reads the history; used on the window's thread; knows no GL.
 #pragma once
 

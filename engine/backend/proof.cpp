@@ -211,8 +211,8 @@ class Scenario {
         return worst / largest;
     }
 
-    /// Both must keep the same tokens, except where scores were too close to tell. Then both lose the tokens
-    /// that one of them lost, so that the run can go on.
+    /// Both must keep the same tokens, unless their scores are nearly equal. Then both evict the tokens that
+    /// one of them evicted, so that the run can go on.
     void same_tokens(Lane& lane, int row) {
         Worst& kept = worst_["kept tokens of " + lane.name];
         kept.tolerance = kScoreMargin;

@@ -13,7 +13,7 @@
 namespace keyhole {
 
 /// Receives the share that is done, 0..1, and what comes next ("AttendSplit<Fp16>, 1 to 601 slots"), before
-/// that runs: after a hang or a crash the last report names the guilty part.
+/// that runs: after a hang or a crash the last report names the part that failed.
 using ProofProgress = std::function<void(double share, const std::string& what)>;
 
 /// Runs the whole proof. Returns the lines of run_selftest() and then those of the tiny model, whose `kernel`

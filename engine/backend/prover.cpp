@@ -33,11 +33,11 @@ using Json = nlohmann::json;
 constexpr std::chrono::seconds kSlowStart{4};
 constexpr const char* kStarting = "the start of the device, whose driver may compile the kernels once";
 
-// What the child prints, a line each: the device, and the share that is done with what comes next.
+// The child prints lines that begin with these words: the device; the share that is done and what comes next.
 constexpr std::string_view kDeviceMark = "proof device ", kPartMark = "proof part ",
                            kNoneMark = "proof none ";
 
-/// FNV-1a, 64 bits: tells builds of the module apart, and is no protection against anybody.
+/// FNV-1a, 64 bits: distinguishes builds of the module; not for security.
 std::string hash_of(std::string_view bytes) {
     std::uint64_t hash = 0xcbf29ce484222325u;
     for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -193,7 +193,7 @@ void keep(Verdict& verdict, const ProofSetup& setup, const std::string& hash, co
     }
 }
 
-/// What the child has said so far.
+/// The reports of the child so far.
 struct Said {
     std::optional<DeviceIdentity> device;
     std::optional<std::string> none;  ///< why there is no device
@@ -277,7 +277,7 @@ ProofSetup proof_setup(int device) {
 bool driver_may_be_here() {
     if (const char* named = std::getenv("KEYHOLE_CUDA_MODULE"); named != nullptr && *named != '\0')
         return true;
-    // Of the driver on a desktop or server, under Windows, and on a Jetson.
+    // Files of the driver on a desktop or server, under Windows, and on a Jetson.
     return std::ranges::any_of(
         std::array{"/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg", "/dev/nvhost-ctrl-gpu"},
         [](const char* path) {

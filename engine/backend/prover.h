@@ -1,6 +1,6 @@
 /// Proves a CUDA device once, in a process of its own, and keeps the verdict: `--backend auto` takes a device
-/// only after that. A sick driver may hang or end the process that asks it; here that is a child with a time
-/// limit. Any thread; a proof takes seconds. Knows no window.
+/// only after that. A faulty driver may hang or end the process that asks it; here that is a child with a
+/// time limit. Any thread; a proof takes seconds. Knows no window.
 #pragma once
 
 #include "engine/backend/selftest_line.h"
@@ -19,10 +19,10 @@ namespace keyhole {
 /// Changes with what a proof covers: older verdicts then no longer count.
 inline constexpr int kProofVersion = 2;
 
-/// What is known about a device. It holds for one device, driver, module and kProofVersion.
+/// The facts about a device. They are valid for one device, driver, module and kProofVersion.
 struct Verdict {
     bool passed = false;
-    /// What a step took in a proof that passed. A kept verdict that passed without it does not count.
+    /// The time of a step in a proof that passed. A kept verdict that passed without it does not count.
     std::optional<TimedStep> step;
     bool available = true;         ///< false: there is no device, or it cannot be opened; see `reason`
     int index = 0;                 ///< of the device when it was proven
@@ -30,7 +30,7 @@ struct Verdict {
     std::string reason;            ///< a clause: what failed, with its numbers; empty when it passed
     std::filesystem::path report;  ///< file with every line, to attach to a report; empty: none could be kept
     bool is_new = false;           ///< from a proof just now, not from the cache folder
-    double seconds = 0;            ///< that the proof took
+    double seconds = 0;            ///< duration of the proof
     std::vector<SelfTestLine> lines;  ///< none after a crash or a hang
     /// `--backend auto` takes a device that passed and is faster than the CPU.
     bool is_taken() const { return passed && step && step->device_ms < step->cpu_ms; }

@@ -1,11 +1,11 @@
-/// What a self test of a device says. Plain values; any thread. Knows neither kernels nor devices.
+/// The results of a self test of a device. Plain values; any thread. Knows neither kernels nor devices.
 #pragma once
 
 #include <string>
 
 namespace keyhole {
 
-/// Which device, and under which driver: what a verdict of the proof is about (prover.h).
+/// A device and its driver, which a verdict of the proof is about (prover.h).
 struct DeviceIdentity {
     std::string name;    ///< "NVIDIA H200"
     std::string uuid;    ///< "GPU-8f0c...", of this very device
@@ -21,7 +21,7 @@ struct SelfTestLine {
     std::string failure;  ///< the device's error message, if any
 };
 
-/// What one decode step of a model takes, at best.
+/// The time of one decode step of a model, at best.
 struct TimedStep {
     double device_ms = 0, cpu_ms = 0;
 };

@@ -48,7 +48,7 @@ std::string shown(const Json& value) {
 
 Json parse_json(std::string_view text, std::string_view name) {
     if (!is_shallow_json(text))
-        fail(ErrorCode::bad_file, "cannot read {}: its values lie in one another too deep", name);
+        fail(ErrorCode::bad_file, "cannot read {}: its values are nested too deeply", name);
     try {
         return Json::parse(text);
     } catch (const Json::parse_error& error) {

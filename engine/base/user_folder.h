@@ -6,7 +6,7 @@
 namespace keyhole {
 
 enum class UserFolder {
-    cache,   ///< can be made again: got models, proofs of devices
+    cache,   ///< can be made again: downloaded models, proofs of devices
     config,  ///< settings of the window
     data,    ///< made by the user: lessons, figures of the papers
     state,   ///< spools and crash reports

@@ -40,7 +40,7 @@ class Contender {
     /// Digests of the logits, one per step and lane, when kept: equal exactly when the bits are.
     const std::vector<std::uint64_t>& digests() const { return digests_; }
 
-    double prompt_ms = 0;  ///< that the prompt took, on the wall clock
+    double prompt_ms = 0;  ///< time of the prompt, on the wall clock
     std::vector<double> step_ms;
     /// Returns the milliseconds that `work` took. Wall clock unless replaced.
     std::function<double(const std::function<void()>& work)> clock;

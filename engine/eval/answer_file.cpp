@@ -15,7 +15,7 @@ namespace keyhole {
 
 namespace {
 constexpr std::string_view kHeader = "questions,lane,question,right,nats,tokens,bytes,measures\n";
-/// Of files from before there were measures.
+/// The header of files from before there were measures.
 constexpr std::string_view kOldHeader = "questions,lane,question,right,nats,tokens,bytes\n";
 constexpr std::string_view kModel = " model=", kBackend = " backend=";
 

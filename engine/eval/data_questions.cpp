@@ -22,7 +22,7 @@ struct TokenQuestion {
     std::vector<std::vector<int>> choices;  ///< each behind the prompt
 };
 
-/// What all questions of a file share.
+/// The data that all questions of a file share.
 struct Asking {
     DataOptions options;
     std::vector<DataExample> examples;

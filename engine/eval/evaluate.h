@@ -23,11 +23,11 @@ struct Outcome {
     /// Every token of `fed` was the lane's most likely one: greedy decoding gives exactly this.
     bool right = false;
     std::vector<double> measures{};  ///< in the order of QuestionSet::measures, each 0 to 1
-    std::string text{};              ///< what the lane answered, where measures are; else empty
+    std::string text{};              ///< the lane's answer if there are measures; else empty
 };
 
-/// The prompt is processed and evicted from at once, as the lane's policy says. Then `fed` goes in, one token
-/// and one eviction a row.
+/// The prompt is processed, and the lane evicts as its policy says. Then `fed` is fed, one token and one
+/// eviction a row.
 struct Question {
     std::vector<int> prompt;
     std::vector<int> fed;  ///< the scored tokens, each by the distribution of the row before it
@@ -70,7 +70,7 @@ struct QuestionSet {
     std::string identity;
     std::function<Question(int)> make;
     std::vector<MeasureKind> measures{};  ///< empty: `right` and the likelihood alone
-    int n_caches = 1;                     ///< that a lane holds at a time while it answers
+    int n_caches = 1;                     ///< caches that a lane holds at a time while it answers
 };
 
 /// Makes questions from windows of a text. Each window begins with the tokenizer's begin-of-text and has

@@ -22,8 +22,8 @@ class SideBySide {
     /// Most bytes that all lanes of the questions at a time should store after their prompts.
     static constexpr double kBytes = 3e9;
 
-    /// backend: of the model, and longer alive. Questions are answered there one by one if it is no CPU or
-    /// has one thread. n_threads: as in BackendOptions.
+    /// backend: of the model; it must outlive this object. If it is no CPU, or has one thread, it answers the
+    /// questions one by one. n_threads: as in BackendOptions.
     SideBySide(std::shared_ptr<const Model> model, Backend& backend, int n_threads);
 
     int n_at_a_time() const { return halves_.empty() ? 1 : 2; }

@@ -31,7 +31,7 @@ struct ExportOptions {
     int last_rows = 0;        ///< only this many rows up to the planned end; 0: all
     bool f16 = false;         ///< arrays in half precision
     bool yes = false;         ///< allows more than 2 GB without asking
-    /// Of masks, heat maps and curves of scores. Frames and GIFs only take the ground: their cells are whole
+    /// For masks, heat maps and curves of scores. Frames and GIFs only take the ground: their cells are whole
     /// pixels.
     PictureChoice pictures;
 
@@ -68,7 +68,7 @@ std::span<const ExportWord> export_words();
 /// Returns "run, mask, ..., all".
 std::string export_word_list();
 
-/// What must be known of a run before it starts.
+/// The facts about a run that an export needs before it starts.
 struct ExportShape {
     KvLayout layout;  ///< of the run's model
     int n_prompt = 0;

@@ -17,8 +17,8 @@ enum class TableFormat { csv, json };
 void write_table(const LaneRows& rows, TableFormat format, const std::filesystem::path& path,
                  const std::function<void(double)>& progress = {});
 
-/// Writes metrics.csv, one line for each (row, layer, head): the measures of engine/analysis/measures.h for
-/// the head's row and for its KV head's kept set; empty where not computed. Throws Error(io).
+/// Writes metrics.csv, one line for each (row, layer, head): the measures of engine/analysis/measure_table.h
+/// for the head's row and for its KV head's kept set; empty where not computed. Throws Error(io).
 void write_metrics_table(const LaneRows& rows, const std::filesystem::path& path);
 
 }  // namespace keyhole

@@ -20,7 +20,8 @@ struct Stroke {
     bool round = true;  ///< round ends and joints
 };
 
-/// What fills a cell or a swatch of the legend. hatched: the pattern of evicted cells, whatever the colour.
+/// The fill of a cell or of a swatch in the legend. hatched: the pattern of evicted cells, whatever the
+/// colour.
 struct CellFill {
     Rgb8 color = {};
     bool hatched = false;

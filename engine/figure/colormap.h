@@ -41,7 +41,7 @@ enum class Colormap {
 inline constexpr std::array kColormaps = {Colormap::viridis, Colormap::cividis, Colormap::rdbu,
                                           Colormap::rdbu_dark, Colormap::gray};
 
-/// What a picture stands on: paper and projectors, or the dark window.
+/// The background of a picture: light for paper and projectors, or dark as in the window.
 enum class Ground { light, dark };
 /// Returns the map of differences for a ground.
 constexpr Colormap difference_map(Ground ground) {

@@ -338,7 +338,7 @@ std::vector<EndLabel> end_labels(const std::vector<const Curve*>& curves, const 
                      [](const EndLabel& a, const EndLabel& b) { return a.at < b.at; });
     for (std::size_t i = 1; i < labels.size(); ++i)
         labels[i].at = std::max(labels[i].at, labels[i - 1].at + gap);
-    // What was pushed below the axes goes up again, as far as there is room.
+    // Move labels that were pushed below the axes up again, as far as there is room.
     double most = axes.bottom() + 4;
     for (std::size_t i = labels.size(); i-- > 0; most = labels[i].at - gap)
         labels[i].at = std::min(labels[i].at, most);

@@ -61,7 +61,7 @@ class Looks {
     std::vector<const Curve*> listed_;
 };
 
-/// Which texts an axis has.
+/// The texts of an axis.
 struct AxisTexts {
     bool x = true, y = true;
 };

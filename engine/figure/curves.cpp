@@ -29,7 +29,7 @@ std::vector<const Curve*> all_curves(const CurvePlot& plot) {
     return all;
 }
 
-/// What is drawn where, in units of text of normal size.
+/// The places of the parts, in units of text of normal size.
 struct Layout {
     CurvePlot plot;  ///< with its width and height in these units
     std::vector<std::string> title, subtitle, caption;

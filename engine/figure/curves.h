@@ -45,7 +45,8 @@ struct CurvePlot {
     std::vector<CurvePanel> panels = {};  ///< not empty: these are drawn, and not `curves`
     bool own_y = false;                   ///< each panel has a y axis of its own
     int width = 960, height = 520;        ///< with text of normal size
-    /// Of the picture in pixels, with text in proportion; 0: `width`. A narrow picture has its legend below.
+    /// Width of the picture in pixels, with text in proportion; 0: `width`. A narrow picture has its legend
+    /// below.
     int picture_width = 0;
     Ground ground = Ground::light;
 };

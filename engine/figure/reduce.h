@@ -66,7 +66,7 @@ enum class CellState : std::uint8_t {
     future,     ///< the token comes later in the text
 };
 
-/// A block of mask cells. Unborn cells do not count.
+/// A block of mask cells. Future cells do not count.
 struct MaskCell {
     float kept_fraction = 0;   ///< share of the block's cells that the row attended to
     bool any_evicted = false;  ///< some cell is evicted

@@ -49,7 +49,7 @@ constexpr const char* kGpt4oPattern =
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-// What converters write for a model that they do not know, and DeepSeek's coder.
+// The pre-tokenizer that converters write for a model that they do not know, and that of DeepSeek's coder.
 constexpr const char* kDefaultPatterns[] = {
     R"([\p{P}\$\+<=>\^~\|]+)", R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))",
     R"(\p{N}+)", R"([0-9][0-9][0-9])"};

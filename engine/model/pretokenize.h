@@ -12,10 +12,10 @@
 
 namespace keyhole {
 
-/// What happens to a match: see the tokenizers package, SplitDelimiterBehavior.
+/// The treatment of a match: see the tokenizers package, SplitDelimiterBehavior.
 enum class SplitBehavior { removed, isolated, contiguous, merged_with_previous, merged_with_next };
 
-/// Which pieces Metaspace prefixes with its sign, unless they begin with it.
+/// The pieces that Metaspace prefixes with its sign, unless they begin with it.
 enum class PrependScheme { always, first, never };
 
 class PreTokenizer {

@@ -1,6 +1,6 @@
 /// Compares a lane's attention row with the full one: retained mass, cosine to Ideal and to Full, output
 /// similarity, sink share. Pure functions; any thread; knows layout and rows only.
-/// engine/analysis/measures.h has the table of measures and the letters.
+/// engine/analysis/measure_table.h defines the measures and the letters.
 #pragma once
 
 #include "engine/model/kv_layout.h"

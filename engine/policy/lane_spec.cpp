@@ -38,7 +38,7 @@ constexpr std::array kPresets = {
     PresetText{Preset::sink, "sink", "StreamingLLM",
                "Keeps the first tokens, which soak up spare attention, and the newest (StreamingLLM, Xiao et "
                "al. 2023).",
-               "The released code turns every key to its index in the cache, so positions never pass the "
+               "The released code rotates every key by its index in the cache, so positions never pass the "
                "budget."},
     PresetText{Preset::dilated, "dilated", "Keyformer's dilated window",
                "Attends to every (dilation + 1)-th of the newest tokens; all between them stay stored, since "
@@ -65,7 +65,8 @@ constexpr std::array kPresets = {
     PresetText{
         Preset::keyformer, "keyformer", "",
         "As H2O, with Gumbel noise and a rising temperature on the scores (Keyformer, Adnan et al. 2024).",
-        "The released code kills the token that leaves the recent window, so no generated token ever becomes "
+        "The released code evicts the token that leaves the recent window, so no generated token ever "
+        "becomes "
         "a key token and the keys stay those of the prompt; it draws noise anew in every step, lets tau run "
         "past "
         "its end, attends to k tokens instead of k + 1, never evicts with recent 0, and frees nothing."},

@@ -16,11 +16,11 @@ constexpr std::array kHelps = {
                "option may be moved away from them.",
                "one paper each: see the preset"},
     OptionHelp{"budget", "64  50%  all",
-               "Tokens that stay in the cache after each step; a percentage is of the prompt.",
+               "Tokens that stay in the cache after each step; a percentage is a share of the prompt.",
                "k in all papers; cache ratio in A2SF"},
     OptionHelp{"recent", "32  30%  rest",
-               "The newest tokens, which are always kept, inside the budget; a percentage is of the budget. "
-               "What is left of the budget goes to the best scores.",
+               "The newest tokens, which are always kept, inside the budget; a percentage is a share of it. "
+               "The rest of the budget goes to the tokens with the best scores.",
                "w: Keyformer, section 3.4 and figure 12; H2O, section 4"},
     OptionHelp{"sinks", "0  4", "The first tokens, which are always kept, inside the budget.",
                "StreamingLLM, section 3.2; Window+i: TOVA, section 5.1"},
@@ -35,24 +35,25 @@ constexpr std::array kHelps = {
         "Keyformer, section 3.3.1, equation (10), and section A.8"},
     OptionHelp{
         "horizon", "0  256",
-        "T, the decode steps over which tau runs from its first to its last value; 0: what the session "
-        "generates, 256 when that is open.",
+        "T, the decode steps over which tau runs from its first to its last value; 0: the number of tokens "
+        "to generate, 256 if that is open.",
         "Keyformer, equation (10)"},
-    OptionHelp{"tau_delta", "0  0.01",
-               "What a linear tau gains in every decode step until it reaches its last value; 0: the horizon "
-               "says how fast it rises.",
-               "delta tau: Keyformer, equation (10); 0.01 in its code where no script sets it"},
+    OptionHelp{
+        "tau_delta", "0  0.01",
+        "The rise of a linear tau in every decode step until it reaches its last value; 0: the horizon "
+        "says how fast it rises.",
+        "delta tau: Keyformer, equation (10); 0.01 in its code where no script sets it"},
     OptionHelp{"noise", "none  gumbel  gaussian  constant",
                "Added to the logits before the score's softmax, so that the kept set is partly a draw. A "
                "constant changes nothing: softmax does not see shifts.",
                "Keyformer, sections 3.1, 3.2 and 4.4.3 (table 4)"},
     OptionHelp{"draw", "token  row",
                "Noise drawn once a token for the whole run (the paper), or anew in every step (the released "
-               "code), where it averages out.",
+               "code), so that it averages out.",
                "Keyformer, algorithm 1"},
     OptionHelp{"gain", "1", "Factor on the noise.", "1 in Keyformer; other values are Keyhole's"},
     OptionHelp{"scope", "head  layer  shared",
-               "What is kept together: one set a KV head, one a layer, or one for the whole model.",
+               "The scope of a kept set: one set a KV head, one a layer, or one for the whole model.",
                "TOVA, section 4 and appendix A; shared: Keyformer, section 4.4.1 (table 3)"},
     OptionHelp{"pool", "mean  sum  max",
                "How the scores of the query heads that share a set become one score.",
@@ -62,7 +63,7 @@ constexpr std::array kHelps = {
                "budget, so that later tokens of the prompt already see less.",
                "stepwise: TOVA's language-model runs, section 6.1; oneshot: all released code"},
     OptionHelp{"every", "1  8",
-               "Rows between evictions: between them the cache grows, so its size is a sawtooth.",
+               "Steps between evictions: between them the cache grows, so its size is a sawtooth.",
                "Keyformer's shrinking code: every 8"},
     OptionHelp{"damping", "1  0.9", "Factor on what decode steps add to the scores; the prompt counts fully.",
                "Keyformer, section 2.3.3 and figure 5"},
@@ -70,17 +71,19 @@ constexpr std::array kHelps = {
                "Number type in which scores add up. With few bits a long sum stops growing, and late "
                "evidence is lost.",
                "fp16 in H2O's code, bf16 in Keyformer's"},
-    OptionHelp{"kv_dtype", "auto  f32  f16  bf16  q8",
-               "Number type in which keys and values are stored; q8 is 8 bits with a scale for each 32 "
-               "numbers. Fewer bytes, and a rounding that eviction is studied beside. Sums stay fp32. A "
-               "wider type brings no bits back.",
-               "f16 in llama.cpp; q8 as its q8_0"},
+    OptionHelp{
+        "kv_dtype", "auto  f32  f16  bf16  q8",
+        "Number type in which keys and values are stored; q8 is 8 bits with a scale for each 32 "
+        "numbers. Fewer bytes and more rounding, which can be compared with eviction. Sums stay fp32. A "
+        "wider type brings no bits back.",
+        "f16 in llama.cpp; q8 as its q8_0"},
     OptionHelp{"seed", "1", "Of the noise: another seed is another draw.", "12345 in Keyformer's scripts"},
-    OptionHelp{"positions", "original  cache  compressed",
-               "Where kept keys stand for the model: where they stood in the text, at their index in the "
-               "cache, or with long gaps shortened.",
-               "cache: StreamingLLM, section 3.2, and Keyformer, section 4.4.2 (table 3); compressed: TOVA, "
-               "section 7.2"},
+    OptionHelp{
+        "positions", "original  cache  compressed",
+        "The positions that the model sees for kept keys: those in the text, their index in the cache, "
+        "or those in the text with long gaps shortened.",
+        "cache: StreamingLLM, section 3.2, and Keyformer, section 4.4.2 (table 3); compressed: TOVA, "
+        "section 7.2"},
     OptionHelp{"dilation", "1  2",
                "Tokens skipped between two that a step attends to. All between them stay stored, since the "
                "next step needs them: dilation saves work, not memory.",

@@ -81,7 +81,7 @@ struct PolicyParams {
     TauSchedule tau;
     /// T of the tau schedule in decode rows; 0: the number of tokens that the session generates
     int horizon = 0;
-    /// What a linear tau gains in every decode row, in place of (end - begin) / horizon; 0: as the horizon
+    /// The rise of a linear tau in every decode row, in place of (end - begin) / horizon; 0: as the horizon
     /// says. Keyformer's scripts have it as an option.
     double tau_delta = 0;
     NoiseKind noise = NoiseKind::none;

@@ -19,7 +19,7 @@ struct Eviction {
     bool operator==(const Eviction&) const = default;
 };
 
-/// How attention and scores are handed out.
+/// Where a row's attention and scores are written.
 enum class RowForm {
     floats,  ///< in RowValues
     packed,  ///< in RowOutput::block; RowValues may lack them, their positions and the thresholds
@@ -73,7 +73,7 @@ struct RowBlock {
 };
 
 /// Measures of a row against full attention on the lane's own queries, per (layer, query head), [n_layers *
-/// n_heads] each; empty without a shadow. Equations: engine/analysis/measures.h.
+/// n_heads] each; empty without a shadow. Equations: engine/analysis/measure_table.h.
 struct ShadowRow {
     std::vector<float> retained_mass;      ///< full-row probability on the attended set; the rest is lost
     std::vector<float> cosine_ideal;       ///< between the lane's row and the row that keeps the best k
@@ -82,7 +82,7 @@ struct ShadowRow {
 };
 
 /// Means of one row over layers and query heads, for records; NaN: not computed. Equations:
-/// engine/analysis/measures.h.
+/// engine/analysis/measure_table.h.
 struct RowMeasures {
     static constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
     float retained_mass = kNone;  ///< this and the next three: means of ShadowRow

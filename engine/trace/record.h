@@ -23,7 +23,7 @@ struct RunCommand {
 };
 
 /// How a run was requested, in text form. With the prompt and the commands it is enough to run it again
-/// (run_spec_of in session.h).
+/// (run_spec_of() in run_spec.h).
 struct RunStart {
     std::vector<std::string> lanes;  ///< specs of the first lanes
     std::string sampling;            ///< in the form of the command `sampling ...`

@@ -186,7 +186,7 @@ class LaneArrays {
     }
 
   private:
-    /// Where a record of the lane is.
+    /// The place of a record of the lane.
     struct Place {
         std::size_t step, index;
         int row;
@@ -396,7 +396,7 @@ void write_trace(const StepList& light, const LaneOf& whole, const fs::path& par
                  const std::function<bool(double)>& report) {
     RunHistory history;
     history.update(light);
-    std::vector<std::unique_ptr<LaneArrays>> lanes;  // they live until the zip is closed
+    std::vector<std::unique_ptr<LaneArrays>> lanes;  // they exist until the zip is closed
     ZipWriter zip(part, report);
     const std::string json = format_trace_json(light, true);
     const auto bytes = std::as_bytes(std::span(json.data(), json.size()));
@@ -472,8 +472,8 @@ TraceWriter::TraceWriter(const fs::path& path) : path_(checked_target(path)) {
     fs::path folder = path_;
     folder += ".spool";
     spool_.emplace(folder);
-    // Save what a crash left under this name beside the new trace. What cannot be read (damaged, or of
-    // another version) is moved aside unchanged.
+    // Save the spool that a crash left under this name beside the new trace. A spool that cannot be read
+    // (damaged, or of another version) is moved aside unchanged.
     if (spool_->has_frames()) {
         rescued_ = recovered_path(path_);
         bool saved = false;

@@ -476,7 +476,7 @@ void check_run(const StepList& steps, std::string_view name, ReadBudget& budget)
     };
     if (steps.front()->row != run.n_prompt() - 1)
         bad(*steps.front(),
-            fmt::format("begins what should begin at row {}, the prompt's last", run.n_prompt() - 1));
+            fmt::format("the run begins; it should begin at row {}, the prompt's last", run.n_prompt() - 1));
     const auto n_positions = static_cast<std::uint64_t>(steps.back()->row) + 1;
     std::map<int, const KvLayout*> layouts;  // by lane id
     int row = steps.front()->row;
@@ -495,7 +495,7 @@ void check_run(const StepList& steps, std::string_view name, ReadBudget& budget)
                     bad(*step, fmt::format("there are more than {} lanes", kMostLanes));
                 if (info.forked_from >= 0 && info.forked_at >= step->row)
                     bad(*step,
-                        fmt::format("lane {} was forked at row {}, after it", info.id, info.forked_at));
+                        fmt::format("lane {} was forked at row {}, which is later", info.id, info.forked_at));
                 // Tokens and evicted_at, in the reader's history and in its caller's.
                 budget.take(2 * sizeof(std::int32_t) * n_positions *
                                 (1 + static_cast<std::uint64_t>(layout->n_kv_heads())),
@@ -505,7 +505,7 @@ void check_run(const StepList& steps, std::string_view name, ReadBudget& budget)
             if (known->second != layout)
                 budget.look(static_cast<std::uint64_t>(layout->n_kv_heads()), "the KV heads of its lanes");
             if (!here.insert(info.id).second || !(known->second == layout || *known->second == *layout))
-                bad(*step, fmt::format("lane {} is not the lane it was", info.id));
+                bad(*step, fmt::format("lane {} appears twice or has other KV heads than before", info.id));
         }
     }
 }

@@ -14,7 +14,7 @@
 
 namespace keyhole {
 
-/// Which arrays a record has besides its scalars.
+/// The arrays that a record has besides its scalars.
 struct RowParts {
     bool attention = false, scores = false;
     bool any = false;  ///< there is a row block, possibly empty

@@ -80,7 +80,7 @@ class TraceReader {
             const Eviction e{values[i + 1], values[i + 2], values[i + 3]};
             if (!lane || e.kv_head < 0 || e.kv_head >= layout(*lane).n_kv_heads() || e.position < 0 ||
                 e.position >= n_positions || e.row < -1 || e.row >= n_positions)
-                zip_.bad(name, fmt::format("line {} is of no row, KV head or position of the run", i / 4));
+                zip_.bad(name, fmt::format("line {} names no row, KV head or position of the run", i / 4));
             lane->evictions.push_back(e);
         }
     }
@@ -100,7 +100,7 @@ class TraceReader {
                 if (!lane || values[i] != step->row || pin.first < 0 ||
                     pin.first >= layout(*lane).n_kv_heads() || pin.second < 0 || pin.second > step->row)
                     zip_.bad(name,
-                             fmt::format("line {} is of no row, KV head or position of the run", i / 4));
+                             fmt::format("line {} names no row, KV head or position of the run", i / 4));
                 if (values[i + 3] != 0)
                     pinned.insert(pin);
                 else

@@ -125,7 +125,7 @@ double decode(Contender& lanes, int n_rows) {
 class BusyProcess {
   public:
     BusyProcess() : pid_(fork()) {
-        if (pid_ == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);  // dies with the bench if the bench is killed
+        if (pid_ == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);  // ends with the bench if the bench is killed
         if (pid_ == 0)
             for (volatile std::uint64_t n = 0;;) n = n + 1;
         stop();

@@ -105,7 +105,7 @@ Simulated keyformer(const Observed& text, const Readers& unit, int k, Protect pr
 Simulated a2sf(const Observed& text, const Readers& unit, int k, Protect protect, double alpha, PoolOver pool,
                Cadence when);
 
-/// A lane that its user steers. All running scores (sum, forgetting sum, tempered sum, both) accumulate
+/// A lane with commands of its user. All running scores (sum, forgetting sum, tempered sum, both) accumulate
 /// through every change with the alpha, tau and noise in force. A policy switched on in mid-run thus finds
 /// its own score (policies, section 2.12).
 enum class By { sum, forgetting, tempered };

@@ -52,7 +52,7 @@ TEST(BackendFactory, SaysWhenALibraryIsSomethingElse) {
     EXPECT_NE(reason_of(info.dli_fname).find("is no CUDA backend of Keyhole"), std::string::npos);
 }
 
-TEST(BackendFactory, AsksForCudaInVain) {
+TEST(BackendFactory, RefusesCudaWhereThereIsNone) {
     const auto program = std::filesystem::read_symlink("/proc/self/exe");
     if (std::filesystem::exists(program.parent_path() / "libkeyhole_cuda.so"))
         GTEST_SKIP() << "this build has CUDA";

@@ -65,7 +65,7 @@ TEST(BranchTree, WhatWasNeverUsedLeavesNoBranch) {
     EXPECT_EQ(parents, (std::vector<int>{3, 0}));
 }
 
-TEST(BranchTree, TheWayToABranchBeginsWhereItParted) {
+TEST(BranchTree, TheWayToABranchBeginsWhereTheyDiverge) {
     BranchTree tree(9);
     decode(tree, 10, 20);
     tree.log(at(20, 3));

@@ -142,7 +142,7 @@ TEST_F(EngineThread, StepsDecodeSoManyRows) {
     EXPECT_EQ(steps().back()->row, 25);
 }
 
-TEST_F(EngineThread, AFewStepsTellNoSpeed) {
+TEST_F(EngineThread, AFewStepsGiveNoSpeed) {
     start(60);
     engine_.step(12);
     ASSERT_TRUE(wait_until_settled() && wait_for_phase(EnginePhase::idle));
@@ -242,7 +242,7 @@ TEST_F(EngineThread, AnAnswerAboutARowThatIsTakenBackGoes) {
 
 // Lanes that replay a long history: the status shows it once it takes a while, a stop takes effect within one
 // row, and the session stays unchanged.
-TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
+TEST_F(EngineThread, ReplaysAreShownAndStopped) {
     engine_.start(tiny_.folder(), [] {
         keyhole::RunSpec run = spec(0);
         run.wants = {};
@@ -403,7 +403,7 @@ TEST_F(EngineThread, ACommandOnTheWayToABranchIsStopped) {
 }
 
 // A new start does not wait for a lane's replay.
-TEST_F(EngineThread, ANewStartStopsWhatLivesRowsAgain) {
+TEST_F(EngineThread, ANewStartStopsAReplay) {
     start(0);
     engine_.step(600);
     ASSERT_TRUE(wait_for_row(619));
@@ -528,7 +528,7 @@ TEST_F(EngineThread, ARefusedStartLeavesTheRun) {
 
 // A stopped prompt leaves nothing to run, and the status says so. The next start works and shows nothing of
 // it.
-TEST_F(EngineThread, RunAfterAPromptThatWasGivenUpIsRefused) {
+TEST_F(EngineThread, RunAfterACancelledPromptIsRefused) {
     start(5);
     keyhole::RunSpec run = spec(5);
     run.prompt = random_text(4000, 2);

@@ -1,4 +1,4 @@
-// The engine thread on a device, which the host stands in for. Runs with live changes equal the CPU's.
+// The engine thread on a device, which the host stands in for. Runs with changes in mid-run equal the CPU's.
 // Whatever device call fails, the session ends with its reason, its rows stay readable, and the next run
 // starts fresh.
 #include "engine/backend/cuda/module.h"
@@ -93,7 +93,7 @@ class EngineOnDevice : public ::testing::Test {
     FailingExecutor* (*latest_)() = nullptr;
 };
 
-TEST_F(EngineOnDevice, LiveChangesAreTheCpus) {
+TEST_F(EngineOnDevice, ChangesInMidRunGiveTheCpusResults) {
     std::vector<std::vector<int>> tokens;
     std::vector<std::vector<std::string>> kv;
     for (const keyhole::BackendChoice choice : {keyhole::BackendChoice::cpu, keyhole::BackendChoice::cuda}) {

@@ -250,7 +250,7 @@ TEST_F(Evaluate, QuestionsSideBySideHaveTheSameAnswersInOrder) {
     }
 }
 
-TEST_F(Evaluate, TellsTheNatsOfEveryToken) {
+TEST_F(Evaluate, ReportsTheNatsOfEveryToken) {
     const QuestionSet set = text_windows(model(), reference::random_text(60, 7), 40, 30, 1);
     const auto specs = lanes({"full", "window:budget=4"});
     std::vector<std::vector<double>> nats(2);

@@ -343,7 +343,7 @@ TEST(Ticks, AreRoundWithinTheRangeAndNotTooMany) {
     EXPECT_EQ(index_ticks(303, 20, 4), (std::vector<int>{305, 310, 315, 320}));
 }
 
-TEST(Ticks, TextsAreShortAndTellNeighboursApart) {
+TEST(Ticks, TextsAreShortAndDifferBetweenNeighbours) {
     const auto texts = [](const std::vector<double>& values) {
         std::vector<std::string> out;
         for (const Tick& tick : labelled(values)) out.push_back(tick.text);

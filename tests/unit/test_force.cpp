@@ -68,7 +68,7 @@ TEST_F(SessionForce, NextRowsConsumeTheTokensInAllLanes) {
     }
 }
 
-TEST_F(SessionForce, ReplaysToTheBitAndMeetsAddedLanes) {
+TEST_F(SessionForce, ReplaysToTheBitAndAppliesToAddedLanes) {
     std::map<int, std::string> script = {
         {kPrompt + 2, "force 5,6,7,8"}, {kPrompt + 4, "add tova:budget=9"}, {kPrompt + 8, "say \"abc\""}};
     const SessionRun live = run(spec(false), script);

@@ -128,7 +128,7 @@ TEST_F(Gif, RefusesSidesThatItHasNoNumbersFor) {
 }
 
 /// Exports the records of a made-up run, as decode exports what its records hold.
-class Films : public Gif {
+class Animations : public Gif {
   protected:
     void SetUp() override {
         testing_trace::Maker maker;
@@ -151,10 +151,10 @@ class Films : public Gif {
     RunHistory history_;
 };
 
-/// Films of the mask on both grounds.
-class MaskFilms : public Films, public ::testing::WithParamInterface<Ground> {};
+/// Animations of the mask on both grounds.
+class MaskAnimations : public Animations, public ::testing::WithParamInterface<Ground> {};
 
-TEST_P(MaskFilms, AreTheirPngFrames) {
+TEST_P(MaskAnimations, AreTheirPngFrames) {
     write("frames,gif", GetParam());
     const std::vector<GifFrame> frames = read_gif(file("mask.gif"));
     ASSERT_EQ(frames.size(), 9u);
@@ -168,11 +168,11 @@ TEST_P(MaskFilms, AreTheirPngFrames) {
     EXPECT_EQ(frames[0].image.at(0, 0), figure_colors(GetParam()).paper);
 }
 
-INSTANTIATE_TEST_SUITE_P(Grounds, MaskFilms, ::testing::Values(Ground::light, Ground::dark));
+INSTANTIATE_TEST_SUITE_P(Grounds, MaskAnimations, ::testing::Values(Ground::light, Ground::dark));
 
-class HeadFilms : public MaskFilms {};
+class HeadAnimations : public MaskAnimations {};
 
-TEST_P(HeadFilms, EndWithTheirPicture) {
+TEST_P(HeadAnimations, EndWithTheirPicture) {
     write("mask,heatmap,gif-attention,gif-mask,gif-scores", GetParam());
     const Rgb8 paper = figure_colors(GetParam()).paper;
     // Title and caption differ, so the test compares the middle of the pictures. The caption changes the
@@ -199,7 +199,7 @@ TEST_P(HeadFilms, EndWithTheirPicture) {
     EXPECT_FALSE(fs::exists(file("attention.npy")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Grounds, HeadFilms, ::testing::Values(Ground::light, Ground::dark));
+INSTANTIATE_TEST_SUITE_P(Grounds, HeadAnimations, ::testing::Values(Ground::light, Ground::dark));
 
 }  // namespace
 }  // namespace keyhole::test_gif

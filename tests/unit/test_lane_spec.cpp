@@ -120,7 +120,7 @@ TEST(LaneSpec, EveryDialectIsSaidInASentence) {
     EXPECT_EQ(dialect_name(Dialect::released), "released");
 }
 
-TEST(LaneSpec, DefaultsMayBeTold) {
+TEST(LaneSpec, DefaultsMayBeGiven) {
     EXPECT_EQ(
         parsed("h2o:positions=original,dialect=paper,shadow=off,dilation=0,merge=uniform,compensate=off"),
         preset_params(Preset::h2o));

@@ -71,7 +71,7 @@ TEST_F(EngineLanes, AloneAndTogetherGiveTheSameBits) {
         expect_same(together[n], run({kSpecs[n]}, 2)[0], kSpecs[n]);
 }
 
-TEST_F(EngineLanes, TwinsStayTwins) {
+TEST_F(EngineLanes, EqualLanesStayEqual) {
     const LaneRows rows = run({"h2o:budget=16", "full", "h2o:budget=16"}, 2);
     expect_same(rows[0], rows[2], "h2o");
 }

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kBytes = std::size_t{1} << 20;
 
-/// Expects death by the signal, or by a sanitizer's report of it.
+/// Expects the process to end by the signal, or by a sanitizer's report of it.
 bool ended_badly(int status) {
     return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }

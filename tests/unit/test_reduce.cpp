@@ -86,7 +86,7 @@ TEST(Reduce, UpdatedPyramidEqualsANewOne) {
     }
 }
 
-TEST(Reduce, MaskCellsCountBornCellsOnly) {
+TEST(Reduce, MaskCellsCountNoFutureCells) {
     using enum CellState;
     const std::vector<CellState> states{kept,    evicted,   future,  //
                                         kept,    last_seen, kept,    //

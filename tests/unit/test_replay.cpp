@@ -251,7 +251,7 @@ std::string random_command(std::mt19937& random, std::size_t n_lanes) {
 
 // Any commands in any order: the cache stores exactly the past positions that were not evicted, and the log
 // replays to the bit.
-TEST_F(EngineReplay, RandomScriptsKeepTheBooksAndReplay) {
+TEST_F(EngineReplay, RandomScriptsStayConsistentAndReplay) {
     for (unsigned seed = 1; seed <= 8; ++seed) {
         std::mt19937 random(seed);
         keyhole::RunSpec spec =

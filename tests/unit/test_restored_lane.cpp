@@ -46,7 +46,7 @@ TEST_F(RestoredLane, AtOnceItIsAsIfItHadNeverGone) {
             also.emplace_back(4, fmt::format("restore {} {}", lane, kLanes[lane]));
             const SessionRun straight = run(follow, past), bent = run(follow, also);
             EXPECT_EQ(bent.sink.rows, straight.sink.rows) << follow << " " << kLanes[lane];
-            // A record tells each eviction once.
+            // Each eviction is in one record.
             for (std::size_t step = 0; step < straight.steps.size(); ++step)
                 EXPECT_EQ(bent.lane(step, lane).evictions, straight.lane(step, lane).evictions) << step;
             const keyhole::RunHistory a = history_of(straight), b = history_of(bent);

@@ -162,7 +162,7 @@ TEST_F(SessionRewind, UnchangedContinuationEqualsTheStraightRun) {
     expect_detour_leaves_no_trace({}, {"20 follow on"}, 20, {});  // takes the command back
 }
 
-TEST_F(SessionRewind, WhatWasDoneBeforeIsLivedAgain) {
+TEST_F(SessionRewind, EarlierCommandsAreReplayed) {
     // Positions that the lanes still hold: recent ones.
     const std::vector<std::string> before = {"2 lane 1 h2o:budget=8",
                                              "3 fork 2",

@@ -110,7 +110,7 @@ TEST_F(EngineSession, ScalarsAreThoseOfTheDistributions) {
     }
 }
 
-TEST_F(EngineSession, FreeLanesHaveNoDivergenceAfterTheyPart) {
+TEST_F(EngineSession, FreeLanesHaveNoKlAfterTheyDiverge) {
     const SessionRun r = run(run_spec(prompt_, {"full", "window:budget=2"}, 20));
     bool parted = false;
     for (std::size_t t = 0; t < r.steps.size(); ++t) {

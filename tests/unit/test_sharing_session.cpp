@@ -76,7 +76,7 @@ TEST_F(SharingSession, RecordsSayWhatALaneSharesAndCosts) {
     EXPECT_NE(shared.lane(0, 1).prompt_rows->attention, shared.steps[0]->prompt_rows->attention);
 }
 
-TEST_F(SharingSession, ALiveChangeIsTheLaneThatBeganSo) {
+TEST_F(SharingSession, AChangeInMidRunGivesTheLaneThatBeganSo) {
     const std::string before = "lane 1 h2o:budget=6", after = "lane 1 h2o:budget=6,kv=(mlkv:m=2,g=1)";
     const SessionRun live = run({"full", "h2o:budget=9"}, {{2, before}, {5, after}});
     const SessionRun began = run({"full", "h2o:budget=9,kv=(mlkv:m=2,g=1)"}, {{2, after}});
@@ -362,7 +362,7 @@ TEST_F(SharingSession, ExportsGoByTheKvHeadsOfEachLane) {
     }
 }
 
-TEST_F(SharingSession, KeptSetsOfLanesMeetAtQueryHeads) {
+TEST_F(SharingSession, KeptSetsOfLanesAreComparedByQueryHead) {
     // Both keep the newest 6 everywhere, so the sets are equal under any sharing.
     const keyhole::RunHistory same =
         history_of(run({"window:budget=6", "window:budget=6,kv=(mlkv:m=2,g=1)"}));

@@ -65,7 +65,7 @@ TEST(Threads, SleepingWorkersWakeUp) {
     EXPECT_EQ(total.load(), 150);
 }
 
-TEST(Threads, AnExceptionReachesTheCallerAndThePoolLivesOn) {
+TEST(Threads, AnExceptionReachesTheCallerAndThePoolStaysUsable) {
     ThreadPool pool(2);
     EXPECT_THROW(pool.parallel_for(20,
                                    [](std::int64_t chunk, int) {

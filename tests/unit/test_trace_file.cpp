@@ -201,7 +201,7 @@ TEST_F(TraceFile, RecordsComeBackAsTheyWere) {
 }
 
 // Only a lane with a parent can be marked `replayed`. Files that mark a lane without a parent still open.
-TEST_F(TraceFile, ALaneWithoutAParentIsNoneLivedAgain) {
+TEST_F(TraceFile, ALaneWithoutAParentIsNotReplayed) {
     const auto info_of = [](const std::string& json) {
         ReadBudget budget("a trace", json.size());
         return TraceParser("a trace", budget).parse(json, nullptr).steps.back()->lanes.back().info;
@@ -469,8 +469,8 @@ TEST_F(TraceFile, FramesThatDoNotFitTheirRunAreNamed) {
                      }),
                      "its records are damaged"));
     EXPECT_TRUE(says(fault([](StepTrace& s) { s.row = 1 << 19; }), "the place"));
-    EXPECT_TRUE(
-        says(fault([&](StepTrace& s) { info(s, [](LaneInfo& l) { l.id = 0; }); }), "not the lane it was"));
+    EXPECT_TRUE(says(fault([&](StepTrace& s) { info(s, [](LaneInfo& l) { l.id = 0; }); }),
+                     "has other KV heads than before"));
 }
 
 TEST_F(TraceFile, NewRunUnderTheNameOfACrashedOneSavesThatFirst) {
@@ -550,7 +550,7 @@ TEST_F(TraceFile, EveryTruncationIsOneErrorThatNamesTheFile) {
     EXPECT_NE(error_of(folder_ / "absent.keyhole").find("absent.keyhole"), std::string::npos);
 }
 
-TEST_F(TraceFile, ReadingTellsHowFarItIsAndCanBeStopped) {
+TEST_F(TraceFile, ReadingReportsProgressAndCanBeStopped) {
     const StepList steps = everything();
     write_trace(steps, path_);
     std::vector<double> told;
@@ -779,7 +779,7 @@ TEST_F(TraceFile, OneWriterANameAndNoSpoolOfItsIsRecovered) {
     EXPECT_EQ(refusal(path_, ErrorCode::io), "") << "the lock went with the writer";
 }
 
-TEST_F(TraceFile, WritingTellsHowFarItIsAndLeavesTheSpoolWhenStopped) {
+TEST_F(TraceFile, WritingReportsProgressAndLeavesTheSpoolWhenStopped) {
     const StepList steps = everything();
     write_text_file(path_, "old");
     double last = 0;

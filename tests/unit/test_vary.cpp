@@ -211,7 +211,7 @@ TEST(Csv, FieldsComeBack) {
 
 /// A sweep continued with another model or backend asks every question again and says so. Its own earlier
 /// answers are reused.
-TEST_F(Answers, OfOtherModelsAndBackendsAreToldApart) {
+TEST_F(Answers, OfOtherModelsAndBackendsAreKeptApart) {
     const std::string set = "needle seed=1 model=0123456789abcdef", other = "needle seed=1 model=fedcba98",
                       far = "needle seed=2 model=0123456789abcdef";
     EXPECT_EQ(asked_on(set, "cpu, 2 threads, AVX2"), set);  // as in files of earlier versions

@@ -41,7 +41,7 @@ TEST(CommandTable, IdsAreUniqueAndTitled) {
 /// A tooltip explains what a click does; the arguments are for scripts.
 TEST(CommandTable, TooltipsLeaveArgumentsOut) {
     const auto words = [](const char* id) { return help_without_arguments(*find_action(id)); };
-    EXPECT_EQ(words("follow"), "All lanes read lane 0's words; off, each reads its own.");
+    EXPECT_EQ(words("follow"), "All lanes read lane 0's tokens; off: each reads its own.");
     EXPECT_EQ(words("rewind").substr(0, 22), "Goes back to this step");
     EXPECT_EQ(words("papers.make").substr(0, 4), "Runs");
     EXPECT_EQ(words("run.play"), "Decodes until the answer ends.");
@@ -118,7 +118,7 @@ TEST(MenuBar, GreysWhatCannotBeDoneAndNamesWhatUndoTakesBack) {
     EXPECT_EQ(app.run.lane_editor.lanes()[1], parse_lane_spec("h2o:budget=8"));
     EXPECT_FALSE(action_state(app, {"undo"}).possible);
     run_action(app, "redo");
-    EXPECT_EQ(app.notice.text, "done again: lane 1, budget=8 → budget=5");
+    EXPECT_EQ(app.notice.text, "redone: lane 1, budget=8 → budget=5");
 }
 
 TEST(CommandTable, AreasOfThePartsExplainEveryCommand) {
@@ -152,7 +152,7 @@ TEST(CommandTable, RunsByTextAndRefusesWhatDoesNotFit) {
     EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
     run_action(app, "strip.color score");
     run_action(app, "strip.color score");
-    EXPECT_EQ(app.view.strip, StripColor::score);
+    EXPECT_EQ(app.view.text_color, TextColor::score);
     EXPECT_THROW(run_action(app, "strip.color perhaps"), Error);
     EXPECT_THROW(run_action(app, "range.set 3 1"), Error);
     EXPECT_THROW(run_action(app, "layer.next"), Error);  // no run

@@ -67,11 +67,12 @@ TEST_F(CommandWords, PicturesAreWrittenAsAskedOrRefused) {
     expect_refused(decode() + lanes + "--width 100",
                    "--width: '100' is not a whole number from 320 to 12000");
     expect_refused(decode() + lanes + "--format eps", "'eps' is no format of pictures");
-    expect_refused(decode() + lanes + "--export run --look dark", "--width, --format and --look dark are of");
+    expect_refused(decode() + lanes + "--export run --look dark",
+                   "--width, --format and --look dark are for");
     expect_refused(decode() + lanes + "--export gif --width 500", "frames and GIFs take --look dark alone");
     expect_refused(decode() + lanes + "--export run --format svg", "name some with --export");
     expect_refused(decode() + lanes + "--export mask --look cividis",
-                   "--row, --focus and --look are of views");
+                   "--row, --focus and --look are for views");
     expect_refused(decode() + lanes + "--export view --look bright", "'bright' is unknown; dark, ");
     EXPECT_EQ(run("replay '" + path("run.keyhole") + "' --export answers --out '" + path("again") + "'"), 2);
     EXPECT_NE(output_.find("followed lane 0"), std::string::npos) << output_;
@@ -154,7 +155,7 @@ TEST_F(CommandWords, ExportWordsAreCheckedBeforeTheWork) {
     expect_refused(decode() + "--export view --look 0..inf" + to, "'inf' is not a number");
     expect_refused(decode() + "--export view --look 1..1" + to, "'1..1' does not ascend");
     expect_refused(decode() + "--export view --look gamma=nan" + to, "'nan' is not a number from 0.2 to 5");
-    expect_refused(decode() + "--export run --look cividis" + to, "are of views");
+    expect_refused(decode() + "--export run --look cividis" + to, "are for views");
     expect_refused(decode() + "--export ,," + to, "--export ',,' names nothing");
     expect_refused(decode() + "--export all", "--export requires --out");
     expect_refused(decode() + "--rows all", "--rows requires --out");

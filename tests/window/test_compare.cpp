@@ -96,7 +96,7 @@ TEST(Compare, AHotDifferenceSurvivesEveryLevel) {
     EXPECT_EQ(data.focus().largest(true), 1);
 }
 
-TEST(Compare, TextsPartWhereChoicesDo) {
+TEST(Compare, TextsDifferWhereChoicesDo) {
     StepList steps = testing::synthetic_run({.budgets = {0, 16}});
     RunHistory same;
     same.update(steps);
@@ -251,7 +251,7 @@ TEST_F(CompareCommands, WhatLanesDifferByIsFitted) {
     EXPECT_EQ(app.first_fitted_row(), from_prompt);
 }
 
-TEST_F(CompareCommands, TheWholeIsFittedWhereThePromptTells) {
+TEST_F(CompareCommands, TheWholeIsFittedWhereLanesDifferInThePrompt) {
     run_action(app, "mode.mask");
     app.show_run(opened_run(testing::synthetic_run({.n_decoded = 3}), "short"));
     app.refresh();
@@ -272,7 +272,7 @@ TEST_F(CompareCommands, TheWholeIsFittedWhereThePromptTells) {
     EXPECT_GT(app.first_fitted_row(), 0);
 }
 
-TEST_F(CompareCommands, PartingIsShownAtItsRow) {
+TEST_F(CompareCommands, TheFirstDifferenceIsShownAtItsRow) {
     run_action(app, "compare.parting");
     EXPECT_EQ(app.view.row, parting);
 }
@@ -283,7 +283,7 @@ TEST_F(CompareCommands, AgreementIsTheShareOfRowsSoFar) {
     EXPECT_EQ(curve.back(), 1);  // the synthetic lanes agree in every record
 }
 
-TEST(Compare, WordsThatALaneWasFedAreToldFromItsOwn) {
+TEST(Compare, WordsThatALaneWasFedDifferFromItsOwn) {
     StepList steps = testing::synthetic_run({.n_prompt = 40, .n_decoded = 10, .budgets = {0, 16}});
     RunHistory history;
     history.update(steps);

@@ -172,7 +172,7 @@ TEST(MemoryPlan, CountsBytes) {
               memory_schemes(6, 8, 32, 48, {10, 1, 2}, 64).front().full_bytes);
 }
 
-TEST(TokenLifetime, TellsEachStepOnce) {
+TEST(TokenLifetime, CountsEachStepOnce) {
     TokenLifetime lifetime;
     lifetime.heads.resize(4);
     EXPECT_EQ(evictions_text(lifetime), "No KV head has evicted it.");
@@ -224,7 +224,7 @@ TEST(TokenLifetime, SaysWhereAndWhenItWent) {
     EXPECT_GT(told, 20);
 }
 
-TEST(TokenLifetime, StoriesNameRuleAndRank) {
+TEST(TokenLifetime, SentencesNameRuleAndRank) {
     const RunHistory history = history_of(testing::synthetic_run({.budgets = {0, 16}}));
     const StepList& steps = history.steps();
     const Eviction& gone = steps.back()->lanes[1].evictions.front();

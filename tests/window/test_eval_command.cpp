@@ -246,7 +246,7 @@ TEST_F(EvalCommand, MapsATaskByDepthAndLength) {
     EXPECT_EQ(read("m/answers.csv"), before);
 }
 
-/// A picture of a mask tells stored tokens that the row does not see from those that it attends to.
+/// A picture of a mask shows stored tokens that the row does not see apart from those that it attends to.
 TEST_F(EvalCommand, MasksShowHiddenTokens) {
     const auto mask_of = [&](const std::string& lane) {
         EXPECT_EQ(run("decode" + model() + " --prompt-file '" + path("text.txt") +

@@ -421,12 +421,12 @@ TEST_F(EveryCommand, OfTheView) {
     EXPECT_NE(token_text(app.run.history, app.shown_lane(), app.view.pick->position).find("cat"),
               std::string::npos);
 
-    for (const StripColor color : {StripColor::score, StripColor::age, StripColor::share}) {
+    for (const TextColor color : {TextColor::score, TextColor::age, TextColor::share}) {
         run("strip.color");
-        EXPECT_EQ(app.view.strip, color);
+        EXPECT_EQ(app.view.text_color, color);
     }
     run("strip.color age");
-    EXPECT_EQ(app.view.strip, StripColor::age);
+    EXPECT_EQ(app.view.text_color, TextColor::age);
     run("pick 30 12");
     for (const auto& [id, cell] : {std::pair("pick.up", Pick{29, 12}),
                                    {"pick.down", Pick{30, 12}},

@@ -268,7 +268,7 @@ TEST(FigureVerdict, AheadNeedsPairsThatAreSure) {
     const PaperVerdict open =
         judge(claim, result_of({full, lane_of("tova", "8", 51), lane_of("h2o", "8", 50)}));
     EXPECT_EQ(open.state, State::open);
-    EXPECT_NE(verdict_text(open).find("Cannot be told here: tova is ahead in 0 of 1"), std::string::npos)
+    EXPECT_NE(verdict_text(open).find("Cannot be decided here: tova is ahead in 0 of 1"), std::string::npos)
         << verdict_text(open);
     // Ahead at one size and behind at another: the finding fails.
     EXPECT_EQ(judge(claim, result_of({full, lane_of("tova", "8", 80), lane_of("h2o", "8", 40),

@@ -51,7 +51,7 @@ class Instrument : public ::testing::Test {
     std::filesystem::path folder;
 };
 
-TEST_F(Instrument, ViewChangesAreUndoneAndDoneAgain) {
+TEST_F(Instrument, ViewChangesAreUndoneAndRedone) {
     run_action(app, "goto 2 3");
     app.remember_changes();
     run_action(app, "mode.mask");
@@ -149,7 +149,7 @@ TEST_F(Instrument, BookmarksComeBackAndAreKeptBesideTheTrace) {
 
 // Each bookmark value is limited to what a run can have, so that the view may use it. The message names file
 // and field.
-TEST(KeepsakesFile, HostileNotesAreRefusedByField) {
+TEST(AnnotationsFile, HostileNotesAreRefusedByField) {
     const std::filesystem::path file =
         std::filesystem::temp_directory_path() / ("keyhole-notes-" + std::to_string(::getpid()) + ".json");
     const auto refusal = [&](const std::string& key, const std::string& value) -> std::string {

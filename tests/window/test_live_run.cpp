@@ -189,7 +189,7 @@ TEST_F(LiveRun, TextThatCannotBeDrawnIsCopiedAsItIs) {
     EXPECT_NE(shown.find("<0xF0><0x9F><0x98><0x80>"), std::string::npos) << shown << ": its bytes are tokens";
 }
 
-TEST_F(LiveRun, APromptIsGivenUpWhenToldAndBegunAgain) {
+TEST_F(LiveRun, APromptIsCancelledOnRequestAndBegunAgain) {
     const std::string words = app.run.setup.prompt;
     while (app.run.setup.prompt.size() < 3000) app.run.setup.prompt += " " + words;
     app.start();
@@ -209,7 +209,7 @@ TEST_F(LiveRun, APromptIsGivenUpWhenToldAndBegunAgain) {
 }
 
 /// Returns the mean over the heads that lost the token, from the rows that an export writes.
-TEST_F(LiveRun, AShadowPaysWhatTheExportHas) {
+TEST_F(LiveRun, AShadowsAttentionIsThatOfTheExport) {
     run_action(app, "lane.focus 1");
     run_action(app, "lane.set shadow=on");
     settle();

@@ -152,7 +152,7 @@ TEST_F(Program, FramesMakeAFilmOfTheMask) {
     }
     ASSERT_EQ(pictures.size(), 3u);
     std::sort(pictures.begin(), pictures.end());
-    // The film contains the pictures pixel by pixel, and the command line makes the same file.
+    // The animation contains the pictures pixel by pixel, and the command line makes the same file.
     const std::vector<testing::GifFrame> animation = testing::read_gif(path("film/lane1/mask.gif"));
     ASSERT_EQ(animation.size(), 3u);
     for (std::size_t i = 0; i < 3; ++i) {

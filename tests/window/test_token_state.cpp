@@ -86,7 +86,7 @@ TEST(TokenState, RankAndMarginSayWhoLeaves) {
     EXPECT_EQ(eviction_cause(history, 0, 0, 3), "");
 }
 
-TEST(TokenState, HiddenTokensAreToldFromEvictedOnes) {
+TEST(TokenState, HiddenTokensDifferFromEvictedOnes) {
     StepList steps = synthetic_run({.n_prompt = 40, .n_decoded = 10, .budgets = {0, 16}});
     const int row = 45, position = history_of(steps).attended_positions(1, 0, row).at(3);
     hide(steps, row, position);
@@ -153,7 +153,7 @@ TEST(TokenState, SaysWhoTookAToken) {
     EXPECT_EQ(cause({"evict 1 POS L" + std::to_string(reader.layer + 1)}), "by a command");  // another layer
 }
 
-TEST(TokenState, SumsWhatARowPaysToSeveralTokens) {
+TEST(TokenState, SumsTheAttentionOfARowToSeveralTokens) {
     const RunHistory history =
         history_of(synthetic_run({.n_prompt = 40, .n_decoded = 10, .budgets = {0, 16}}));
     const int row = 45;

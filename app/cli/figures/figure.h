@@ -13,8 +13,8 @@
 
 namespace keyhole {
 
-/// Whether a paper's finding is seen in what was measured. open: the intervals do not tell. unseen: the model
-/// cannot show it.
+/// Whether a paper's finding is seen in what was measured. open: the intervals do not decide it. unseen: the
+/// model cannot show it.
 struct PaperVerdict {
     enum class State { none, holds, fails, open, unseen };
     State state = State::none;
@@ -25,7 +25,7 @@ std::string verdict_text(const PaperVerdict& verdict);
 /// Returns the word of FigureRecord for it.
 std::string verdict_word(PaperVerdict::State state);
 
-/// What a paper finds, in a form that a sweep can decide.
+/// The finding of a paper, in a form that a sweep can decide.
 struct PaperClaim {
     enum class Kind {
         none,
@@ -55,7 +55,7 @@ struct Figure {
     std::string_view name = {}, title = {};
     From from = From::sweep;
     std::string_view finding = {};       ///< of the paper
-    std::string_view paper_values = {};  ///< that it prints; empty: none
+    std::string_view paper_values = {};  ///< numbers that it prints; empty: none
     std::string_view options = {};  ///< of the command, as the list shows it; elsewhere: the whole command
     double minutes = 1;             ///< about, on the shipped model and two cores
     std::string_view seen_on = {};  ///< the model that shows the effect
@@ -66,7 +66,7 @@ struct Figure {
     bool of_text = false;              ///< of perplexity unless a task is given
     bool of_models = false;            ///< needs several --model
     bool has_shorter_context = false;  ///< with the baseline of a shorter context
-    std::string_view confounds = {};   ///< what the picture cannot tell apart
+    std::string_view confounds = {};   ///< settings whose effects the picture cannot separate
     PaperClaim claim = {};
     RunPicture (*draw)(const RunHistory& run) = nullptr;
 };

@@ -1,5 +1,5 @@
-/// What the figures of runs share: whole attention matrices, means over heads, and the figures themselves.
-/// Main thread; reads a history, runs nothing.
+/// Parts that the figures of runs share: whole attention matrices, means over heads, and the figures
+/// themselves. Main thread; reads a history, runs nothing.
 #pragma once
 
 #include "app/cli/figures/figure.h"

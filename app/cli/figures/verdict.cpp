@@ -48,7 +48,7 @@ std::string name_of(const SweepPoint& point, const SweepResult& result) {
 
 PaperVerdict counted(int ahead, int behind, int open, std::string_view what) {
     const State state = behind > 0 ? State::fails : ahead > 0 ? State::holds : State::open;
-    return {state, fmt::format("{} in {} of {} comparisons, behind in {}; {} cannot be told.", what, ahead,
+    return {state, fmt::format("{} in {} of {} comparisons, behind in {}; {} cannot be decided.", what, ahead,
                                ahead + behind + open, behind, open)};
 }
 
@@ -117,7 +117,7 @@ PaperVerdict judge_best(const PaperClaim& claim, const SweepResult& result,
         worse += sign > 0 ? 1 : 0;
         better += sign < 0 ? 1 : 0;
     }
-    // Another value may be best by chance: then nothing is told.
+    // Another value may be best by chance: then nothing is decided.
     const State state = better > 0 ? State::fails : worse > 0 && fits(best) ? State::holds : State::open;
     return {state, fmt::format(
                        "{}={} is best ({}); the paper's {} is surely ahead of {} and behind {} of {} others.",

@@ -11,7 +11,7 @@
 
 namespace keyhole {
 
-struct TokenStrip {
+struct TextPanel {
     int last_row = -1;                    ///< position that was scrolled to
     float width = 0;                      ///< width of the text at that time
     int drag_first = -1, drag_last = -1;  ///< tokens under the pointer since a press; -1: none
@@ -28,6 +28,6 @@ struct TokenStrip {
     std::tuple<std::uint64_t, int, int, int> share_of{0, -1, -1, -1};
 };
 
-void draw(TokenStrip& panel, const PanelContext& context);
+void draw(TextPanel& panel, const PanelContext& context);
 
 }  // namespace keyhole

@@ -1,4 +1,4 @@
-#include "app/panels/span_plot.h"
+#include "app/panels/watched_plot.h"
 
 #include "app/panels/lane_line.h"
 #include "engine/analysis/run_rows.h"
@@ -18,7 +18,7 @@ std::string when(const std::optional<int>& row) {
 
 }  // namespace
 
-void draw_span_plot(const PanelContext& context) {
+void draw_watched_plot(const PanelContext& context) {
     const AppState& app = context.app;
     if (!app.view.watched) {
         dim_text(context, "Pick words in the text (Shift adds more) and press W to watch them.");

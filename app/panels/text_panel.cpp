@@ -1,4 +1,4 @@
-#include "app/panels/token_strip.h"
+#include "app/panels/text_panel.h"
 
 #include "engine/analysis/compare.h"
 #include "engine/analysis/run_rows.h"
@@ -57,20 +57,20 @@ std::vector<bool> template_tokens_of(const AppState& app, int lane, int n) {
     return marks;
 }
 
-/// What the colours of the words show.
+/// Draws the choice of what the colours of the words show.
 void draw_color_choice(const PanelContext& context) {
     struct Choice {
-        StripColor color;
+        TextColor color;
         const char* label;
         const char* help;
     };
     static constexpr std::array kChoices = {
-        Choice{StripColor::share, "kept share", "The share of all KV heads that keep the token."},
-        Choice{StripColor::score, "score", "The token's score in the focused head, on a logarithmic scale."},
-        Choice{StripColor::age, "age",
+        Choice{TextColor::share, "kept share", "The share of all KV heads that keep the token."},
+        Choice{TextColor::score, "score", "The token's score in the focused head, on a logarithmic scale."},
+        Choice{TextColor::age, "age",
                "Steps since the token was read, on a logarithmic scale; brighter is newer."}};
     const auto now = std::find_if(kChoices.begin(), kChoices.end(), [&](const Choice& choice) {
-        return choice.color == context.app.view.strip;
+        return choice.color == context.app.view.text_color;
     });
     ImGui::SetNextItemWidth(context.px(112));
     ScopedCombo combo("##strip", now->label);
@@ -80,15 +80,15 @@ void draw_color_choice(const PanelContext& context) {
     }
     for (const Choice& choice : kChoices) {
         if (combo.item(choice.label, &choice == &*now))
-            run(context, fmt::format("strip.color {}", strip_color_name(choice.color)));
-        mark_item(context, fmt::format("strip {}", strip_color_name(choice.color)));
+            run(context, fmt::format("strip.color {}", text_color_name(choice.color)));
+        mark_item(context, fmt::format("strip {}", text_color_name(choice.color)));
         tooltip(context, choice.help);
     }
 }
 
 }  // namespace
 
-void draw(TokenStrip& panel, const PanelContext& context) {
+void draw(TextPanel& panel, const PanelContext& context) {
     const AppState& app = context.app;
     if (!app.run.has_steps()) return;
     const int lane = app.shown_lane(), n = app.view.row + 1, g = app.focused_kv_head();
@@ -105,7 +105,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
                             change->before));
     }
     ImGui::SameLine(0, context.px(12));
-    const StripColor by = app.view.strip;
+    const TextColor by = app.view.text_color;
     draw_color_choice(context);
     const bool narrow = ImGui::GetWindowWidth() < context.px(420);
 
@@ -134,8 +134,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
                 ? "struck through: evicted everywhere · underlined: the lane would have chosen another token"
                 : "struck through: evicted everywhere · drag over words to watch them");
     }
-    const bool scored =
-        by == StripColor::score && score_values(app.run.history, lane, app.view.row, g, score);
+    const bool scored = by == TextColor::score && score_values(app.run.history, lane, app.view.row, g, score);
     float most = 0;
     if (scored)
         for (float s : score)
@@ -171,20 +170,20 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         if (max.y < clip_top || min.y > clip_bottom) continue;
         const std::size_t i = to_index(p);
         float u = share[i];
-        if (by == StripColor::score)
+        if (by == TextColor::score)
             u = scored && score[i] > 0 && most > 0 ? std::max(0.0f, 1 + std::log10(score[i] / most) / 3) : 0;
-        if (by == StripColor::age)
+        if (by == TextColor::age)
             u = 1 - std::log1p(static_cast<float>(app.view.row - p)) / std::log1p(static_cast<float>(n));
         const bool gone = share[i] == 0;
         const float place = 0.08f + 0.8f * u;
         const bool dimmed = panel.in_template[i];
         if (!gone && !dimmed)
-            list.AddRectFilled(min, max, by == StripColor::share ? share_color(u) : heat(place), 2);
-        const bool on_light = by != StripColor::share && light(place) && !dimmed;
+            list.AddRectFilled(min, max, by == TextColor::share ? share_color(u) : heat(place), 2);
+        const bool on_light = by != TextColor::share && light(place) && !dimmed;
         // A token that few heads hold looks nearly gone.
         const ImU32 color = gone || dimmed ? theme::colors().faint
                             : on_light     ? theme::kOnBright
-                            : by == StripColor::share
+                            : by == TextColor::share
                                 ? theme::faded(theme::colors().text, 0.4f + 0.6f * share[i])
                                 : theme::kOnDark;
         list.AddText({min.x, min.y + context.px(1)}, color, text.c_str());

@@ -7,6 +7,6 @@
 namespace keyhole {
 
 /// Fills the remaining room.
-void draw_span_plot(const PanelContext& context);
+void draw_watched_plot(const PanelContext& context);
 
 }  // namespace keyhole
