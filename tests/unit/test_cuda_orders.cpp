@@ -162,7 +162,7 @@ TEST(CudaOrders, ABarrierIsForAllThreads) {
     }
 }
 
-/// Barriers are the ends of phases and nothing else.
+/// Barriers are the ends of phases; beyond them there is what block.h has for the last block, nothing else.
 TEST(CudaOrders, NoKernelSynchronisesByItself) {
     int n_files = 0;
     for (const auto& entry :

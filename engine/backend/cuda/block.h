@@ -13,18 +13,26 @@
 ///
 /// In one phase, a thread must not read what another thread writes, and no block what another block writes.
 /// run_on_host() runs threads and blocks in any order, so a kernel that breaks this rule gives different
-/// results there.
+/// results there. One exception, because a second kernel that joins the blocks' results costs a launch: the
+/// last block to write may read what the others wrote, in three phases.
+///
+///     1. Every block writes its results.
+///     2. One thread of every block calls is_last_block() with a counter that these blocks share.
+///     3. Where that was true, the block reads with read_across().
+///
+/// No block waits for another. Which one is the last differs from run to run, so it must read in a fixed
+/// order and write what any other block would have written.
 #pragma once
 
 #include "engine/base/host_device.h"
 
+#include <cstdint>
 #ifdef __CUDACC__
 #include <cstdio>
 #else
 #include "engine/base/error.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -67,6 +75,31 @@ struct Grid {
 
 struct NoShared {};
 struct NoLocal {};
+
+/// Counts a block and returns whether it is the last of n_blocks; the counter is then 0 again, for the next
+/// launch. The fences order what blocks wrote before the count and what the last one reads after it.
+KH_FN bool is_last_block(std::uint32_t& counter, int n_blocks) {
+    const auto last = static_cast<std::uint32_t>(n_blocks - 1);
+#ifdef __CUDA_ARCH__
+    __threadfence();
+    const bool is_last = atomicInc(&counter, last) == last;
+    __threadfence();
+    return is_last;
+#else
+    const bool is_last = counter == last;
+    counter = is_last ? 0 : counter + 1;
+    return is_last;
+#endif
+}
+
+/// Reads what another block wrote in this launch: from L2, since L1 may hold what was there before.
+KH_FN float read_across(const float* data) {
+#ifdef __CUDA_ARCH__
+    return __ldcg(data);
+#else
+    return *data;
+#endif
+}
 
 #ifdef __CUDACC__
 
