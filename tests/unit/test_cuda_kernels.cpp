@@ -1,5 +1,6 @@
 // CUDA kernels, run thread by thread on the host, against double precision, on shapes that do not divide
 // evenly.
+#include "engine/backend/cuda/executor.h"
 #include "engine/backend/cuda/kernels/attention.h"
 #include "engine/backend/cuda/kernels/linear.h"
 #include "engine/backend/common/kernels.h"
@@ -294,7 +295,10 @@ struct AttentionCase {
     std::vector<HeadScores> scoring;
     std::vector<std::int32_t> kv_of_head;
     std::vector<float> q, k, v, turns, cosine, sine, logits, tempered, noise, probabilities, partial, out;
-    std::vector<SplitSum> sums;
+    std::vector<SplitSum> sums, totals;
+    std::vector<std::uint32_t> n_done;
+    int n_runs = 1;   ///< of AttendSplit, one after the other
+    HostOrder order;  ///< of its blocks and threads
 
     void run() {
         const int n = n_old + 1, max_splits = (capacity + kSplit - 1) / kSplit;
@@ -331,6 +335,8 @@ struct AttentionCase {
         for (auto* buffer : {&logits, &tempered, &noise, &probabilities})
             buffer->assign(to_index(n_heads * capacity), -7);
         sums.resize(to_index(n_heads * max_splits));
+        totals.resize(to_index(n_heads));
+        n_done.assign(to_index(n_heads), 0);
         partial.assign(to_index(n_heads * max_splits * head_dim), kNan);
         out.assign(to_index(n_heads * head_dim), kNan);
         LaneView<T> lane{};
@@ -354,6 +360,9 @@ struct AttentionCase {
         attend.noise = {noise.data(), of_lane};
         attend.sums = sums.data();
         attend.partial_values = partial.data();
+        attend.n_done = n_done.data();
+        attend.out = out.data();
+        attend.totals = {totals.data(), n_heads};
         attend.n_heads = n_heads;
         attend.head_dim = head_dim;
         attend.scale = 1.0f / std::sqrt(float(head_dim));
@@ -362,25 +371,25 @@ struct AttentionCase {
         attend.turns = turns.data();
         attend.finish = heads_are;
         attend.n_kv = n_kv;
-        run_on_host(attend, {max_splits, n_heads, 1}, kSplit);
+        for (int i = 0; i < n_runs; ++i) {
+            out.assign(out.size(), kNan);
+            partial.assign(partial.size(), kNan);
+            run_on_host(attend, {max_splits, n_heads, 1}, kSplit, static_cast<int>(order.order), order.seed,
+                        order.poison);
+        }
         for (int h = 0; h < n_heads; ++h)  // check() takes the rotated query
             for (int i = 0; i < head_dim / 2; ++i) {
                 float &a = q[to_index(h * head_dim + i)], &b = q[to_index(h * head_dim + i + head_dim / 2)];
                 rotate_pair(float(a), float(b), cosine[to_index(i)], sine[to_index(i)], a, b);
             }
-        run_on_host(FinishRow<T>{&lane,
-                                 kv_of_head.data(),
-                                 {probabilities.data(), of_lane},
-                                 {logits.data(), of_lane},
-                                 {tempered.data(), of_lane},
-                                 sums.data(),
-                                 partial.data(),
-                                 out.data(),
-                                 0,
-                                 n_heads,
-                                 head_dim,
-                                 capacity,
-                                 max_splits},
+        run_on_host(FoldRow<T>{&lane,
+                               kv_of_head.data(),
+                               {probabilities.data(), of_lane},
+                               attend.logits,
+                               attend.tempered,
+                               attend.totals,
+                               0,
+                               capacity},
                     {max_splits, n_heads, 1}, kSplit);
     }
 
@@ -485,6 +494,24 @@ TYPED_TEST(CudaKernels, TheNewTokenIsRotatedIntoItsSlot) {
         for (int i = 0; i < row.head_dim; ++i)
             EXPECT_NEAR(widen(row.values[to_index(g)][to_index(slot * row.head_dim + i)]),
                         row.v[to_index(g * row.head_dim + i)], 0.02);
+    }
+}
+
+TYPED_TEST(CudaKernels, WhicheverBlockIsLastCombinesTheSameBits) {
+    std::vector<AttentionCase<TypeParam>> rows;
+    for (const RunOrder order : {RunOrder::forward, RunOrder::backward, RunOrder::shuffled,
+                                 RunOrder::in_turns, RunOrder::in_turns}) {
+        AttentionCase<TypeParam>& row = rows.emplace_back();
+        row.n_old = 600;
+        row.n_runs = static_cast<int>(rows.size());  // each counts the blocks from 0
+        row.order = {order, static_cast<unsigned>(rows.size()), 0xff};
+        row.rule = plain_rule();
+        row.run();
+        ASSERT_NO_FATAL_FAILURE(row.check());
+        EXPECT_EQ(row.n_done, std::vector<std::uint32_t>(to_index(row.n_heads), 0));
+        EXPECT_EQ(row.out, rows.front().out);
+        EXPECT_EQ(row.probabilities, rows.front().probabilities);
+        EXPECT_EQ(row.scores, rows.front().scores);
     }
 }
 

@@ -1,6 +1,8 @@
 // What a step launches and how often its list changes, counted on the host. A device spends microseconds on
 // each launch, and makes a graph of each new list.
 #include "engine/backend/cuda/cuda_backend.h"
+#include "engine/backend/cuda/step.h"
+#include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/bench/contender.h"
 #include "engine/model/seeded_model.h"
@@ -10,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -29,6 +32,17 @@ class Counter final : public reference::ExecutorOverHost {
                 sum += found->second;
         });
         return sum;
+    }
+    std::size_t most_bytes = std::size_t{1} << 40;  ///< of one piece of memory
+    int n_refused = 0;
+    std::size_t largest = 0;  ///< piece that it gave
+    void* allocate(std::size_t n) override {
+        if (n > most_bytes) {
+            ++n_refused;
+            fail(ErrorCode::no_memory, "no room for {} bytes", n);
+        }
+        largest = std::max(largest, n);
+        return ExecutorOverHost::allocate(n);
     }
     int n_waits = 0;
     void wait() override {
@@ -68,31 +82,112 @@ class CudaLaunches : public ::testing::Test {
     cuda::LaunchCounts before_;
 };
 
-TEST_F(CudaLaunches, ARowWaitsOnceAndLaunchesSixKernelsALayer) {
+TEST_F(CudaLaunches, ARowWaitsOnceAndLaunchesFiveKernelsALayer) {
     const int n_layers = model_->config().n_layers;
-    // q, k, v with their norm; attention in two; its output; gate and up with their norm and
-    // activation; the way down. Besides: begin, embedding, output, selection, removal.
+    // q, k, v with their norm; attention; its output; gate and up with their norm and activation; the way
+    // down. Besides: begin, embedding, all scores, output, selection, removal.
     for (const int n_lanes : {1, 2}) {
         decode("full", n_lanes, 4);
-        EXPECT_EQ(launches(), 4 * (6 * n_layers + 5)) << n_lanes;
+        EXPECT_EQ(launches(), 4 * (5 * n_layers + 6)) << n_lanes;
         EXPECT_EQ(executor_->n_waits, 4);
     }
     // Norms apart.
     decode("full", 3, 4);
-    EXPECT_EQ(launches(), 4 * (8 * n_layers + 6));
+    EXPECT_EQ(launches(), 4 * (7 * n_layers + 7));
 }
 
 TEST_F(CudaLaunches, ARecordedRowIsPackedByOneKernelMore) {
     RowWants wants;
     wants.attention = wants.scores = true;
     wants.form = RowForm::packed;
-    const int plain = 6 * model_->config().n_layers + 5;
+    const int plain = 5 * model_->config().n_layers + 6;
     decode("full", 1, 4, wants);
     EXPECT_EQ(launches(), 4 * (plain + 1));
     EXPECT_EQ(executor_->n_waits, 4);
     decode("h2o:budget=16", 1, 4, wants);  // tokens that left were replaced by later ones
     EXPECT_EQ(launches(), 4 * (plain + 2));
     EXPECT_LE(new_lists(), 1);  // from the row on that is out of text order
+}
+
+/// 7B at 8,192 tokens: 1 MB of logits a layer and lane.
+TEST(CudaFolds, TakeAllLayersAtOnceUpToALimit) {
+    constexpr std::int64_t kLayer = std::int64_t{32} * 8192 * 4;
+    EXPECT_EQ(cuda::layers_per_fold(32, kLayer, cuda::kMostWaitingBytes), 32);
+    EXPECT_EQ(cuda::layers_per_fold(32, 16 * kLayer, cuda::kMostWaitingBytes), 32);
+    EXPECT_EQ(cuda::layers_per_fold(32, 17 * kLayer, cuda::kMostWaitingBytes), 16);
+    EXPECT_EQ(cuda::layers_per_fold(32, 64 * kLayer, cuda::kMostWaitingBytes), 8);
+    EXPECT_EQ(cuda::layers_per_fold(30, 64 * kLayer, cuda::kMostWaitingBytes), 8);
+    EXPECT_EQ(cuda::layers_per_fold(32, 1000 * kLayer, cuda::kMostWaitingBytes), 1);
+}
+
+/// What rows decide, with the launches that folded their scores.
+struct Decided {
+    std::vector<float> logits;
+    std::vector<std::vector<std::int32_t>> kept;  ///< in each row, lane and KV head
+    int n_folds = 0;
+    std::size_t largest = 0;  ///< memory that a row took, bytes
+    int n_refused = 0;
+};
+
+Decided decide(const RowWants& wants, std::size_t most_bytes) {
+    ModelShape shape = reference::tiny_shape(256);
+    shape.config.n_layers = 6;
+    const std::shared_ptr<const Model> model = make_seeded_model(shape, DType::f16);
+    const auto executor = std::make_shared<Counter>();
+    const auto backend = make_cuda_backend(model, executor);
+    std::vector<std::unique_ptr<KvCache>> caches;
+    std::vector<RowOutput> outs(2);
+    std::vector<LanePrefill> prompt;
+    for (const char* spec : {"h2o:budget=16", "keyformer:budget=9"}) {
+        caches.push_back(backend->make_cache(resolve(parse_lane_spec(spec).policy, 40, 12)));
+        prompt.push_back({caches.back().get(), wants, &outs[prompt.size()]});
+    }
+    backend->prefill(std::vector<int>(40, 65), prompt, nullptr, {});
+    executor->n_of_kernel.clear();
+    executor->largest = 0;
+    executor->most_bytes = most_bytes;
+    Decided out;
+    for (int row = 40; row < 52; ++row) {
+        std::vector<LaneStep> steps;
+        for (std::size_t n = 0; n < caches.size(); ++n)
+            steps.push_back({caches[n].get(), 70 + row % 7, row, wants, &outs[n]});
+        backend->step(steps);
+        for (std::size_t n = 0; n < caches.size(); ++n) {
+            out.logits.insert(out.logits.end(), outs[n].next_logits.begin(), outs[n].next_logits.end());
+            for (int g = 0; g < model->layout().n_kv_heads(); ++g)
+                out.kept.push_back(caches[n]->stored_positions(g));
+        }
+    }
+    backend->finish_rows();
+    out.n_folds = executor->n_of("FoldRow");
+    out.largest = executor->largest;
+    out.n_refused = executor->n_refused;
+    return out;
+}
+
+/// Rows wait in memory of their own, or in that of what is recorded, and are folded at once or, where the
+/// device has no room, in shares: the same bits.
+TEST(CudaFolds, DecideTheSameWhereverRowsWait) {
+    constexpr std::size_t kAnyRoom = std::size_t{1} << 40;
+    const Decided whole = decide({}, kAnyRoom);
+    EXPECT_EQ(whole.n_folds, 12);
+    std::vector<Decided> others;
+    RowWants wants;
+    wants.attention = wants.scores = true;
+    wants.form = RowForm::packed;
+    others.push_back(decide(wants, kAnyRoom));
+    wants.form = RowForm::floats;
+    others.push_back(decide(wants, kAnyRoom));
+    wants.logits = true;
+    others.push_back(decide(wants, kAnyRoom));
+    for (const Decided& other : others) EXPECT_EQ(other.n_folds, 12);
+    others.push_back(decide({}, whole.largest - 1));
+    EXPECT_EQ(others.back().n_folds, 2 * 12);
+    EXPECT_EQ(others.back().n_refused, 1) << "it does not ask again in each row";
+    for (const Decided& other : others) {
+        EXPECT_EQ(other.logits, whole.logits);
+        EXPECT_EQ(other.kept, whole.kept);
+    }
 }
 
 TEST_F(CudaLaunches, UpToEightLanesReadTheWeightsOnce) {

@@ -46,12 +46,12 @@ TEST(CudaSelfTest, FindsAKernelThatDoesNothing) {
 
 TEST(CudaSelfTest, NamesTheKernelThatFails) {
     const auto executor = std::make_shared<reference::FailingExecutor>();
-    executor->bad_kernel = kKernelIndex<FinishRow<Fp16>>;
+    executor->bad_kernel = kKernelIndex<FoldRow<Fp16>>;
     const auto lines = run_selftest(executor);
     const auto failed =
         std::find_if(lines.begin(), lines.end(), [](const SelfTestLine& line) { return !line.passed; });
     ASSERT_NE(failed, lines.end());
-    EXPECT_EQ(failed->kernel, "FinishRow<Fp16>");
+    EXPECT_EQ(failed->kernel, "FoldRow<Fp16>");
     EXPECT_EQ(failed->failure, "an illegal address");
 }
 

@@ -165,15 +165,15 @@ TEST_F(DeviceProofTest, AVerdictWithoutATimedStepIsStale) {
 }
 
 TEST_F(DeviceProofTest, NamesTheKernelThatGivesWrongNumbers) {
-    set_fault("wrong:FinishRow<Fp16>");
+    set_fault("wrong:FoldRow<Fp16>");
     const Verdict verdict = prove(setup());
     EXPECT_FALSE(verdict.passed);
     EXPECT_TRUE(verdict.is_new);
-    EXPECT_EQ(verdict.reason.find("FinishRow<Fp16> (1 to 601 slots, head size 16 to 128) is off by "), 0u)
+    EXPECT_EQ(verdict.reason.find("FoldRow<Fp16> (1 to 601 slots, head size 16 to 128) is off by "), 0u)
         << verdict.reason;
     EXPECT_NE(verdict.reason.find("is allowed"), std::string::npos) << verdict.reason;
     const std::string report = read_text_file(verdict.report);
-    EXPECT_NE(report.find("FinishRow<Fp16>"), std::string::npos);
+    EXPECT_NE(report.find("FoldRow<Fp16>"), std::string::npos);
     EXPECT_NE(report.find("GPU-of-tests"), std::string::npos);
 
     // `auto` takes the CPU and says why; it does not prove again. `cuda` takes the device all the same.
@@ -183,7 +183,7 @@ TEST_F(DeviceProofTest, NamesTheKernelThatGivesWrongNumbers) {
             ->name()
             .starts_with("cpu"));
     EXPECT_FALSE(proved);
-    EXPECT_NE(notice_.find("faulty failed its proof: FinishRow<Fp16>"), std::string::npos) << notice_;
+    EXPECT_NE(notice_.find("faulty failed its proof: FoldRow<Fp16>"), std::string::npos) << notice_;
     EXPECT_NE(notice_.find(verdict.report.string()), std::string::npos) << notice_;
     EXPECT_NE(notice_.find("--backend cuda takes it all the same; using the CPU"), std::string::npos)
         << notice_;
@@ -195,7 +195,7 @@ TEST_F(DeviceProofTest, NamesTheKernelThatGivesWrongNumbers) {
     ASSERT_EQ(run("decode --model '" + tiny_.folder().string() + "' --prompt ab --tokens 2 --backend auto"),
               0)
         << output_;
-    EXPECT_NE(output_.find("FinishRow<Fp16> (1 to 601 slots, head size 16 to 128) is off by"),
+    EXPECT_NE(output_.find("FoldRow<Fp16> (1 to 601 slots, head size 16 to 128) is off by"),
               std::string::npos)
         << output_;
 }

@@ -13,20 +13,30 @@
 ///
 /// In one phase, a thread must not read what another thread writes, and no block what another block writes.
 /// run_on_host() runs threads and blocks in any order, so a kernel that breaks this rule gives different
-/// results there.
+/// results there. One exception, because a second kernel that joins the blocks' results costs a launch: the
+/// last block to write may read what the others wrote, in three phases.
+///
+///     1. Every block writes its results.
+///     2. One thread of every block calls is_last_block() with a counter that these blocks share.
+///     3. Where that was true, the block reads with read_across().
+///
+/// No block waits for another. Which one is the last differs from run to run, so it must read in a fixed
+/// order and write what any other block would have written.
 #pragma once
 
 #include "engine/base/host_device.h"
 
+#include <cstdint>
 #ifdef __CUDACC__
 #include <cstdio>
 #else
 #include "engine/base/error.h"
 
-#include <cstdint>
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <type_traits>
 #include <vector>
 #endif
@@ -65,6 +75,31 @@ struct Grid {
 
 struct NoShared {};
 struct NoLocal {};
+
+/// Counts a block and returns whether it is the last of n_blocks; the counter is then 0 again, for the next
+/// launch. The fences order what blocks wrote before the count and what the last one reads after it.
+KH_FN bool is_last_block(std::uint32_t& counter, int n_blocks) {
+    const auto last = static_cast<std::uint32_t>(n_blocks - 1);
+#ifdef __CUDA_ARCH__
+    __threadfence();
+    const bool is_last = atomicInc(&counter, last) == last;
+    __threadfence();
+    return is_last;
+#else
+    const bool is_last = counter == last;
+    counter = is_last ? 0 : counter + 1;
+    return is_last;
+#endif
+}
+
+/// Reads what another block wrote in this launch: from L2, since L1 may hold what was there before.
+KH_FN float read_across(const float* data) {
+#ifdef __CUDA_ARCH__
+    return __ldcg(data);
+#else
+    return *data;
+#endif
+}
 
 #ifdef __CUDACC__
 
@@ -118,33 +153,84 @@ class Visit {
     std::uint32_t step_ = 1, start_ = 0;
 };
 
+/// A block on its way through the phases of a kernel.
+template <class Kernel>
+class BlockRun {
+    static_assert(std::is_trivially_copyable_v<typename Kernel::Shared> &&
+                  std::is_trivially_copyable_v<typename Kernel::Local>);
+
+  public:
+    BlockRun(int n_threads, int order, std::uint32_t seed, unsigned char poison)
+        : n_threads_(n_threads),
+          order_(order),
+          seed_(seed),
+          poison_(poison),
+          shared_(std::make_unique<typename Kernel::Shared>()),
+          locals_(static_cast<std::size_t>(n_threads)) {}
+
+    /// Starts with the block of this number in the grid.
+    void begin(int at, Grid grid) {
+        block_ = {at % grid.x, at / grid.x % grid.y, at / (grid.x * grid.y), 0, n_threads_};
+        phase_ = n_done_ = 0;
+        std::memset(static_cast<void*>(shared_.get()), poison_, sizeof(*shared_));
+        std::memset(static_cast<void*>(locals_.data()), poison_, locals_.size() * sizeof(locals_[0]));
+    }
+    /// Runs n threads, of one phase after the other. Returns false at the block's end.
+    bool advance(const Kernel& kernel, int n) {
+        while (n > 0) {
+            const int p = phase_, end = std::min(n_done_ + n, n_threads_);
+            const Visit threads(n_threads_, order_, seed_ + 977u * static_cast<std::uint32_t>(p + 1));
+            n -= end - n_done_;
+            for (Block block = block_; n_done_ < end; ++n_done_) {
+                block.thread = threads.at(n_done_);
+                kernel.phase(p, block, *shared_, locals_[static_cast<std::size_t>(block.thread)]);
+            }
+            if (n_done_ < n_threads_) continue;
+            n_done_ = 0;
+            if (++phase_ == Kernel::kPhases) return false;
+        }
+        return true;
+    }
+
+  private:
+    int n_threads_, order_;
+    std::uint32_t seed_;
+    unsigned char poison_;
+    std::unique_ptr<typename Kernel::Shared> shared_;
+    std::vector<typename Kernel::Local> locals_;
+    Block block_;
+    int phase_ = 0, n_done_ = 0;
+};
+
 /// Runs every block, phase by phase: the blocks in an order, and the threads of each phase in another.
-/// order: 0 forward, 1 backward, 2 shuffled by `seed`. Shared memory and locals start as `poison`.
+/// order: 0 forward, 1 backward, 2 shuffled by `seed`, 3 shuffled and several blocks in turns, each stopping
+/// anywhere in a phase. Shared memory and locals start as `poison`.
 /// A phase ends for all threads of a block, whatever they did in it: a barrier that only some threads reach
 /// cannot be written.
 template <class Kernel>
 void run_on_host(const Kernel& kernel, Grid grid, int n_threads, int order, std::uint32_t seed,
                  unsigned char poison) {
-    static_assert(std::is_trivially_copyable_v<typename Kernel::Shared> &&
-                  std::is_trivially_copyable_v<typename Kernel::Local>);
     KH_ASSERT(n_threads > 0 && n_threads <= kMaxThreads, "n_threads={}", n_threads);
-    const auto shared = std::make_unique<typename Kernel::Shared>();
-    std::vector<typename Kernel::Local> locals(static_cast<std::size_t>(n_threads));
-    const int n_blocks = grid.x * grid.y * grid.z;
-    const Visit blocks(n_blocks, order, seed);
-    for (int b = 0; b < n_blocks; ++b) {
-        const int at = blocks.at(b);
-        std::memset(static_cast<void*>(shared.get()), poison, sizeof(*shared));
-        std::memset(static_cast<void*>(locals.data()), poison, locals.size() * sizeof(locals[0]));
-        for (int p = 0; p < Kernel::kPhases; ++p) {
-            const Visit threads(n_threads, order, seed + 977u * static_cast<std::uint32_t>(p + 1));
-            for (int i = 0; i < n_threads; ++i) {
-                const int thread = threads.at(i);
-                const Block block{at % grid.x, at / grid.x % grid.y, at / (grid.x * grid.y), thread,
-                                  n_threads};
-                kernel.phase(p, block, *shared, locals[static_cast<std::size_t>(thread)]);
-            }
-        }
+    const int n_blocks = grid.x * grid.y * grid.z, in_order = std::min(order, 2);
+    const Visit blocks(n_blocks, in_order, seed);
+    constexpr int kAtOnce = 8;
+    std::vector<BlockRun<Kernel>> runs;
+    int next = 0;
+    for (const int end = std::min(n_blocks, order == 3 ? kAtOnce : 1); next < end; ++next) {
+        runs.emplace_back(n_threads, in_order, seed, poison);
+        runs.back().begin(blocks.at(next), grid);
+    }
+    const int whole = n_threads * Kernel::kPhases;
+    std::minstd_rand draw(seed + 1);
+    while (!runs.empty()) {
+        BlockRun<Kernel>& run = runs.back();
+        const int n = order == 3 ? 1 + static_cast<int>(draw() % (2 * static_cast<unsigned>(whole))) : whole;
+        if (run.advance(kernel, n))
+            std::rotate(runs.begin(), runs.end() - 1, runs.end());  // stopped: it waits for all others
+        else if (next < n_blocks)
+            run.begin(blocks.at(next++), grid);
+        else
+            runs.pop_back();
     }
 }
 

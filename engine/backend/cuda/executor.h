@@ -154,8 +154,8 @@ class Executor {
 };
 
 /// The order in which a host executor runs the blocks of a grid and the threads of a phase. On a device there
-/// is none, so results must not depend on it.
-enum class RunOrder { forward, backward, shuffled };
+/// is none, so results must not depend on it. in_turns: shuffled, with several blocks under way at a time.
+enum class RunOrder { forward, backward, shuffled, in_turns };
 
 struct HostOrder {
     RunOrder order = RunOrder::shuffled;

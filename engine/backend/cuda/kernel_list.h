@@ -67,11 +67,11 @@ using Kernels = KernelList<
     MatrixVector<Fp16, 1>, MatrixVector<Fp16, 2>, MatrixVector<Fp16, 4>, MatrixVector<Fp16, 8>,  //
     MatrixVector<Bf16, 1>, MatrixVector<Bf16, 2>, MatrixVector<Bf16, 4>, MatrixVector<Bf16, 8>,  //
     BeginRow<float>, BeginRow<Fp16>, BeginRow<Bf16>, AttendSplit<float>, AttendSplit<Fp16>, AttendSplit<Bf16>,
-    FinishRow<float>,                                                                                  //
-    FinishRow<Fp16>, FinishRow<Bf16>, SelectVictims<float>, SelectVictims<Fp16>, SelectVictims<Bf16>,  //
-    CompactHead<float>, CompactHead<Fp16>, CompactHead<Bf16>, DrawNoise<float>, DrawNoise<Fp16>,       //
-    DrawNoise<Bf16>, CopySlots<float>, CopySlots<Fp16>, CopySlots<Bf16>, MoveSlots<float>,             //
-    MoveSlots<Fp16>, MoveSlots<Bf16>, KeepPrompt<float>, KeepPrompt<Fp16>, KeepPrompt<Bf16>,           //
+    FoldRow<float>, FoldRow<Fp16>, FoldRow<Bf16>,                                                 //
+    SelectVictims<float>, SelectVictims<Fp16>, SelectVictims<Bf16>,                               //
+    CompactHead<float>, CompactHead<Fp16>, CompactHead<Bf16>, DrawNoise<float>, DrawNoise<Fp16>,  //
+    DrawNoise<Bf16>, CopySlots<float>, CopySlots<Fp16>, CopySlots<Bf16>, MoveSlots<float>,        //
+    MoveSlots<Fp16>, MoveSlots<Bf16>, KeepPrompt<float>, KeepPrompt<Fp16>, KeepPrompt<Bf16>,      //
     MakeWeight<float>, MakeWeight<Fp16>, MakeWeight<Bf16>>;
 
 template <class Kernel>

@@ -483,7 +483,9 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
                         noise = side.floats(of_lane),
                         partial = side.floats(std::int64_t{heads} * splits * head_dim),
                         p = side.floats(of_lane), out = side.floats(heads * head_dim);
-    const Buffer<SplitSum> sums = side.up(std::vector<SplitSum>(to_index(heads * splits)));
+    const Buffer<SplitSum> sums = side.up(std::vector<SplitSum>(to_index(heads * splits))),
+                           totals = side.up(std::vector<SplitSum>(to_index(heads)));
+    const Buffer<std::uint32_t> n_done = side.up(std::vector<std::uint32_t>(to_index(heads)));
     AttendSplit<T> attend{};
     attend.q = q.data();
     attend.k = k.data();
@@ -495,6 +497,9 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     attend.noise = {noise.data(), of_lane};
     attend.sums = sums.data();
     attend.partial_values = partial.data();
+    attend.n_done = n_done.data();
+    attend.out = out.data();
+    attend.totals = {totals.data(), heads};
     attend.n_heads = heads;
     attend.head_dim = head_dim;
     attend.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
@@ -510,32 +515,32 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     side.note(attend, model ? rounding<T> : 0, c.keys);
     side.note(attend, 0, c.values);
     if (model) side.note(attend, kSumTolerance, raw_keys);
-    // A layer that borrows: it reads its own token's key before rotation.
+    side.note(attend, 5e-6, out);
+    // A layer that borrows: it reads its own token's key before rotation, and counts blocks anew.
     attend.k = attend.v = nullptr;
-    if (model) side.executor->launch(attend, {splits, heads, 1}, kSplit);
+    side.executor->clear(out.data(), out.size_bytes());
+    side.executor->launch(attend, {splits, heads, 1}, kSplit);
+    side.note(attend, 5e-6, out);
+    side.note(attend, 0, n_done);
     side.note(attend, kSumTolerance, logits);
     side.note(attend, kSumTolerance, tempered);
     side.note(attend, kSumTolerance, noise);
     side.note(kernel_name<AttendSplit<T>>(), kSumTolerance, reinterpret_cast<const float*>(sums.data()),
               sums.size() * 4);
-    const FinishRow<T> finish{c.lane.data(),
-                              c.kv_of_head.data(),
-                              {p.data(), of_lane},
-                              attend.logits,
-                              attend.tempered,
-                              sums.data(),
-                              partial.data(),
-                              out.data(),
-                              0,
-                              heads,
-                              head_dim,
-                              c.capacity,
-                              splits};
-    side.executor->launch(finish, {splits, heads, 1}, kSplit);
-    side.note(finish, 5e-6, p);
-    side.note(finish, 5e-6, out);
+    side.note(kernel_name<AttendSplit<T>>(), 5e-6, reinterpret_cast<const float*>(totals.data()),
+              totals.size() * 4);
+    const FoldRow<T> fold{c.lane.data(),
+                          c.kv_of_head.data(),
+                          {p.data(), of_lane},
+                          attend.logits,
+                          attend.tempered,
+                          attend.totals,
+                          0,
+                          c.capacity};
+    side.executor->launch(fold, {splits, heads, 1}, kSplit);
+    side.note(fold, 5e-6, p);
     // A score rounded to bf16 may round either way.
-    side.note(finish, rule.score_dtype == static_cast<int>(ScoreType::fp32) ? 5e-6 : 8e-3, c.scores);
+    side.note(fold, rule.score_dtype == static_cast<int>(ScoreType::fp32) ? 5e-6 : 8e-3, c.scores);
 }
 
 template <class T>

@@ -50,6 +50,11 @@ constexpr int kThreads = 256;
 int blocks_for(std::int64_t n) {
     return static_cast<int>((n + kThreads - 1) / kThreads);
 }
+
+bool any_tempers(const ResolvedPolicy& policy) {
+    return policy.tempers() || std::any_of(policy.variants.begin(), policy.variants.end(),
+                                           [](const ResolvedPolicy& variant) { return variant.tempers(); });
+}
 }  // namespace
 
 DeviceTurns::DeviceTurns(const Model& model)
@@ -180,6 +185,7 @@ typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lan
             plan.any_unordered = plan.any_unordered || !all_in_text_order(cache);
         }
         plan.row_stride = std::max(plan.row_stride, cache.largest_capacity());
+        plan.tempers |= any_tempers(cache.policy());
         plan.max_units = std::max(plan.max_units, static_cast<int>(cache.units().size()));
         plan.n_rows.push_back(cache.largest_count() + 1);
         int most = 1;
@@ -239,12 +245,6 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
         raw_keys |= group.of->model->config().borrows_unrotated;
     }
     const auto grow = [&](auto& buffer, std::size_t size) { buffer.grow(executor_, size); };
-    // Cleared because they are downloaded as rectangles that not every lane or head fills.
-    const auto grow_clear = [&](auto& buffer, std::size_t size) {
-        if (size <= buffer.size()) return;
-        grow(buffer, size);
-        executor_->clear(buffer.data(), buffer.size_bytes());
-    };
     Scratch& s = scratch_;
     for (auto* buffer : {&s.x, &s.normed, &s.projected, &s.fed}) grow(*buffer, n * to_index(c.d_model));
     if (weights_.project_in.rows > 0) grow(s.embedded, n * to_index(weights_.embedding.cols));
@@ -256,11 +256,11 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
     if (raw_keys) grow(s.raw_keys, to_index(plan.kv_size));
     for (auto* buffer : {&s.gate, &s.up}) grow(*buffer, to_index(plan.hidden_size));
     grow(s.logits, n * to_index(c.n_vocab));
-    grow_clear(s.row_logits, (plan.wants.logits ? all_heads : heads) * stride);
-    grow(s.row_tempered, heads * stride);
+    if (plan.wants.logits) grow_clear(s.row_logits, all_heads * stride);
     if (plan.wants.attention) grow_clear(s.row_attention, all_heads * stride);
     if (plan.wants.noise) grow_clear(s.row_noise, all_heads * stride);
     grow(s.sums, heads * to_index(plan.max_splits));
+    grow_clear(s.n_done, heads);
     grow(s.partial_values, heads * to_index(plan.max_splits) * to_index(c.head_dim));
     grow_clear(s.pooled, units * stride);
     grow(s.leaves, units * stride);
@@ -285,6 +285,29 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
     if (plan.wants.scores) grow(host_.threshold, units);
     grow(host_.victims, kv_heads * to_index(plan.most_victims));
     grow(host_.n_victims, kv_heads);
+}
+
+/// Makes room for the rows that wait until their scores are folded, and chooses for how many layers. Logits
+/// have memory of their own only where neither they nor the attention that they become are kept.
+template <class T>
+void CudaBackend<T>::size_waiting_rows(Plan& plan) {
+    const ModelConfig& c = model_->config();
+    const std::size_t heads = plan.lanes.size() * to_index(c.n_heads), stride = to_index(plan.row_stride);
+    const bool own_logits = !plan.wants.logits && !plan.wants.attention;
+    const std::size_t n_rows = (own_logits ? 1u : 0u) + (plan.tempers ? 1u : 0u);
+    const auto layer_bytes =
+        static_cast<std::int64_t>(heads * (n_rows * stride * sizeof(float) + sizeof(SplitSum)));
+    for (;;) try {
+            plan.fold_layers = layers_per_fold(c.n_layers, layer_bytes, most_waiting_bytes_);
+            const std::size_t n = heads * to_index(plan.fold_layers);
+            if (own_logits) grow_clear(scratch_.row_logits, n * stride);
+            if (plan.tempers) scratch_.row_tempered.grow(executor_, n * stride);
+            scratch_.totals.grow(executor_, n);
+            return;
+        } catch (const Error& error) {
+            if (error.code() != ErrorCode::no_memory || plan.fold_layers == 1) throw;
+            most_waiting_bytes_ = layer_bytes * plan.fold_layers / 2;
+        }
 }
 
 /// Uploads one block of bytes: tokens, what kernels see of each lane, and the numbers of its policy at its
@@ -686,7 +709,8 @@ void CudaBackend<T>::keep_for_shadow(const Plan& plan, int layer, const Buffer<f
     executor_->launch(Widen<float>{from.data(), to, n}, {blocks_for(n)}, kThreads);
 }
 
-/// From q, k and v of all lanes, computes the heads' outputs and folds all scores.
+/// From q, k and v of all lanes, computes the heads' outputs. After the last of the layers that are folded
+/// together, folds their scores.
 template <class T>
 void CudaBackend<T>::attend(const Plan& plan, int layer) {
     const ShadowParts parts = shadow_parts(plan);
@@ -696,7 +720,37 @@ void CudaBackend<T>::attend(const Plan& plan, int layer) {
     keep_for_shadow(plan, layer, s.v, parts.v, parts.attended - parts.v);
     for (const Group& group : plan.groups)
         with_number(group.kv, [&]<class K>() { this->template attend_group<K>(plan, group, layer); });
+    if ((layer + 1) % plan.fold_layers == 0 || layer + 1 == model_->config().n_layers)
+        for (const Group& group : plan.groups)
+            with_number(group.kv, [&]<class K>() { this->template fold_group<K>(plan, group, layer); });
     keep_for_shadow(plan, layer, s.attended, parts.attended, parts.end - parts.attended);
+}
+
+template <class T>
+RowBuffer CudaBackend<T>::kept_rows(const Plan& plan, const Group& group, int layer,
+                                    const Buffer<float>& in) const {
+    const ModelConfig& c = model_->config();
+    const std::int64_t of_layer = std::int64_t{c.n_heads} * plan.row_stride;
+    return {in.data() + (std::int64_t{group.first} * c.n_layers + layer) * of_layer, c.n_layers * of_layer};
+}
+
+template <class T>
+typename CudaBackend<T>::WaitingRows CudaBackend<T>::waiting_rows(const Plan& plan, const Group& group,
+                                                                  int layer) const {
+    const Scratch& s = scratch_;
+    const std::int64_t n = plan.fold_layers, heads = model_->config().n_heads;
+    const std::int64_t layer_at = group.first * n + layer % n;
+    const auto waiting = [&](const Buffer<float>& in) {
+        const std::int64_t of_layer = heads * plan.row_stride;
+        return RowBuffer{in.data() + layer_at * of_layer, n * of_layer};
+    };
+    WaitingRows rows{};
+    rows.logits = plan.wants.logits      ? kept_rows(plan, group, layer, s.row_logits)
+                  : plan.wants.attention ? kept_rows(plan, group, layer, s.row_attention)
+                                         : waiting(s.row_logits);
+    if (plan.tempers) rows.tempered = waiting(s.row_tempered);
+    rows.totals = {s.totals.data() + layer_at * heads, n * heads};
+    return rows;
 }
 
 template <class T>
@@ -705,31 +759,25 @@ void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int laye
     const Model& model = *group.of->model;
     const ModelConfig& c = model.config();
     const KvLayout& layout = model.layout();
-    const std::int64_t stride = plan.row_stride, of_layer = c.n_heads * stride, first = group.first,
-                       d_q = std::int64_t{c.n_heads} * c.head_dim;
+    const std::int64_t first = group.first, d_q = std::int64_t{c.n_heads} * c.head_dim;
     Scratch& s = scratch_;
-    const LaneView<K>* views = views_of<K>(group);
-    const std::int32_t* kv_of_head = group.of->layout.kv_of_head.data() + std::int64_t{layer} * c.n_heads;
     const bool owns = layout.owns(layer);
-    // Wanted rows are kept, all layers of a lane one after the other; others are overwritten by the next
-    // layer.
-    const auto kept = [&](float* data) {
-        return RowBuffer{data + (first * c.n_layers + layer) * of_layer, c.n_layers * of_layer};
-    };
-    const auto passing = [&](float* data) { return RowBuffer{data + first * of_layer, of_layer}; };
-    const RowBuffer none{nullptr, 0};
     const std::int64_t split_at = first * c.n_heads * plan.max_splits;
+    const WaitingRows rows = waiting_rows(plan, group, layer);
     AttendSplit<K> attend{};
     attend.q = s.q.data() + first * d_q;
     attend.k = owns ? s.k.data() + group.kv_at : nullptr;
     attend.v = owns ? s.v.data() + group.kv_at : nullptr;
-    attend.lanes = views;
-    attend.kv_of_head = kv_of_head;
-    attend.logits = plan.wants.logits ? kept(s.row_logits.data()) : passing(s.row_logits.data());
-    attend.tempered = passing(s.row_tempered.data());
-    attend.noise = plan.wants.noise ? kept(s.row_noise.data()) : none;
+    attend.lanes = views_of<K>(group);
+    attend.kv_of_head = group.of->layout.kv_of_head.data() + std::int64_t{layer} * c.n_heads;
+    attend.logits = rows.logits;
+    attend.tempered = rows.tempered;
+    if (plan.wants.noise) attend.noise = kept_rows(plan, group, layer, s.row_noise);
     attend.sums = s.sums.data() + split_at;
     attend.partial_values = s.partial_values.data() + split_at * c.head_dim;
+    attend.n_done = s.n_done.data() + first * c.n_heads;
+    attend.out = s.attended.data() + first * d_q;
+    attend.totals = rows.totals;
     attend.layer = layer;
     attend.n_heads = c.n_heads;
     attend.head_dim = c.head_dim;
@@ -743,14 +791,25 @@ void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int laye
     attend.raw_keys = c.borrows_unrotated ? s.raw_keys.data() + group.kv_at : nullptr;
     attend.first_kv = layout.first_read(layer);
     attend.n_kv = c.n_kv_heads;
-    const Grid splits{plan.max_splits, c.n_heads, group.n};
-    executor_->launch(attend, splits, kSplit);
-    executor_->launch(
-        FinishRow<K>{views, kv_of_head, plan.wants.attention ? kept(s.row_attention.data()) : none,
-                     attend.logits, attend.tempered, attend.sums, attend.partial_values,
-                     s.attended.data() + first * d_q, layer, c.n_heads, c.head_dim, plan.row_stride,
-                     plan.max_splits},
-        splits, kSplit);
+    executor_->launch(attend, {plan.max_splits, c.n_heads, group.n}, kSplit);
+}
+
+/// layer: the last of those that are folded together.
+template <class T>
+template <class K>
+void CudaBackend<T>::fold_group(const Plan& plan, const Group& group, int layer) {
+    const int n_heads = model_->config().n_heads, first = layer / plan.fold_layers * plan.fold_layers;
+    const WaitingRows rows = waiting_rows(plan, group, first);
+    FoldRow<K> fold{};
+    fold.lanes = views_of<K>(group);
+    fold.kv_of_head = group.of->layout.kv_of_head.data() + std::int64_t{first} * n_heads;
+    if (plan.wants.attention) fold.probabilities = kept_rows(plan, group, first, scratch_.row_attention);
+    fold.logits = rows.logits;
+    fold.tempered = rows.tempered;
+    fold.totals = rows.totals;
+    fold.first_head = first * n_heads;
+    fold.row_stride = plan.row_stride;
+    executor_->launch(fold, {plan.max_splits, (layer + 1 - first) * n_heads, group.n}, kSplit);
 }
 
 template <class T>
@@ -807,8 +866,9 @@ template <class T>
 void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
     if (lanes.empty()) return;
     executor_->wait_beside();  // until the row before is packed and copied
-    const Plan plan = this->plan(lanes);
+    Plan plan = this->plan(lanes);
     size_buffers(plan);
+    size_waiting_rows(plan);
     upload_input(plan);
     executor_->begin_list();
     try {
@@ -837,8 +897,7 @@ void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
     }
 }
 
-/// Adds times by the purpose of a kernel. FinishRow counts as scoring, although it also combines the splits
-/// of attention.
+/// Adds times by the purpose of a kernel.
 template <class T>
 void CudaBackend<T>::add_times() {
     const std::vector<double> seconds = executor_->take_times();
@@ -851,7 +910,7 @@ void CudaBackend<T>::add_times() {
         };
         double& part = is({"MatrixVector", "Narrow", "AddBias"})          ? times_->linear
                        : is({"AttendSplit"})                              ? times_->attention
-                       : is({"FinishRow"})                                ? times_->scoring
+                       : is({"FoldRow"})                                  ? times_->scoring
                        : is({"BeginRow", "SelectVictims", "CompactHead"}) ? times_->eviction
                                                                           : times_->rest;
         part += seconds[to_index(kernel++)];

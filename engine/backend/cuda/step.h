@@ -62,6 +62,13 @@ bool are_plain(std::span<const MatrixView<T>> w) {
     return std::all_of(w.begin(), w.end(), [](const MatrixView<T>& m) { return m.is_plain(); });
 }
 
+/// Returns how many layers of a step one launch folds, where a layer's rows take `layer_bytes` until then and
+/// all that wait may take `most_bytes`: as even shares as can be, at least one layer.
+inline int layers_per_fold(int n_layers, std::int64_t layer_bytes, std::int64_t most_bytes) {
+    const std::int64_t n_folds = (n_layers * layer_bytes + most_bytes - 1) / most_bytes;
+    return static_cast<int>((n_layers + n_folds - 1) / n_folds);
+}
+
 /// Writes rows of the embedding, or adds those of learned positions: Kernel<V> has a table and `rest`.
 template <template <class> class Kernel, class T, class... Rest>
 void launch_rows(Executor& executor, const MatrixView<T>& table, int n, Rest... rest) {
@@ -137,6 +144,8 @@ class CudaBackend final : public Backend {
         bool any_unordered = false;  ///< a block's slots are not in text order
         int row_stride = 0;          ///< slots that row buffers have room for: the largest capacity
         int max_splits = 0;
+        bool tempers = false;  ///< any rule of a lane
+        int fold_layers = 1;   ///< layers whose scores one launch folds
         int max_units = 0;
         int most_victims = 1;  ///< the most of any KV head
         std::vector<std::uint8_t>
@@ -165,7 +174,16 @@ class CudaBackend final : public Backend {
     const Group& group_of(const Plan& plan, int lane) const;
     /// Returns the device data of a cache's model; uploads what a variant does not share.
     std::shared_ptr<const OnDevice<T>> on_device(const std::shared_ptr<const Model>& model);
+    /// Clears what it grows: buffers that count from 0, and those that are downloaded as rectangles, which
+    /// not every lane or head fills.
+    template <class V>
+    void grow_clear(Buffer<V>& buffer, std::size_t size) {
+        if (size <= buffer.size()) return;
+        buffer.grow(executor_, size);
+        executor_->clear(buffer.data(), buffer.size_bytes());
+    }
     void size_buffers(const Plan& plan);
+    void size_waiting_rows(Plan& plan);
     void upload_input(const Plan& plan);
     void launch_all(const Plan& plan);
     void embed(int n);
@@ -174,6 +192,16 @@ class CudaBackend final : public Backend {
     void attend(const Plan& plan, int layer);
     template <class K>
     void attend_group(const Plan& plan, const Group& group, int layer);
+    template <class K>
+    void fold_group(const Plan& plan, const Group& group, int layer);
+    /// A group's rows of a layer; those of the layers after it follow, up to a fold.
+    struct WaitingRows {
+        RowBuffer logits, tempered;
+        HeadBuffer<SplitSum> totals;
+    };
+    WaitingRows waiting_rows(const Plan& plan, const Group& group, int layer) const;
+    /// Returns the group's rows in a buffer that keeps all layers of a lane, one after the other.
+    RowBuffer kept_rows(const Plan& plan, const Group& group, int layer, const Buffer<float>& in) const;
     void keep_for_shadow(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
                          std::size_t size);
     void add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm, float* out,
@@ -214,6 +242,7 @@ class CudaBackend final : public Backend {
     std::vector<Eviction> evictions_under(const ResolvedPolicy& policy, Cache& store, int last_row);
 
     ProductOptions products_;
+    std::int64_t most_waiting_bytes_ = kMostWaitingBytes;  // less where the device had no room
     std::shared_ptr<const Model> model_;
     std::shared_ptr<Executor> executor_;
     bool products_of_type_;  // the device multiplies matrices of the weights' type
@@ -231,7 +260,8 @@ class CudaBackend final : public Backend {
         Buffer<float> x, embedded, normed, q, k, v, raw_keys, attended, projected, fed, gate, up, logits;
         Buffer<T> narrowed;  // [lanes, widest input] for cuBLAS
         Buffer<float> row_logits, row_tempered, row_attention, row_noise, pooled, threshold, partial_values;
-        Buffer<SplitSum> sums;
+        Buffer<SplitSum> sums, totals;
+        Buffer<std::uint32_t> n_done;  // zeros between launches
         Buffer<std::uint8_t> leaves;
         Buffer<Leaving> leaving;
         Buffer<std::int32_t> victims, n_victims;

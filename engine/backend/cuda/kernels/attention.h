@@ -1,7 +1,7 @@
-/// Attention of one row: finishes queries and the new token's key and value, computes logits and weighted
-/// values over splits of the stored tokens, then the final probabilities, and folds every running score. Host
-/// and device. Knows a lane's device tables, no model. CPU twins: backend/cpu/cpu_backend.cpp
-/// (attend_kv_head) and backend/cpu/score.h.
+/// Attention of one row: finishes queries and the new token's key and value, computes logits and each head's
+/// output over splits of the stored tokens; later, for many layers at once, the final probabilities, and
+/// folds every running score. Host and device. Knows a lane's device tables, no model. CPU twins:
+/// backend/cpu/cpu_backend.cpp (attend_kv_head) and backend/cpu/score.h.
 #pragma once
 
 #include "engine/backend/cuda/block.h"
@@ -97,30 +97,34 @@ struct HeadFinish {
     }
 };
 
-/// A buffer of row values: those of a lane's query head h start at [lane * lane_stride + h * stride].
-struct RowBuffer {
-    float* data;
+/// A buffer of values by query head: those of a lane's head h start at [lane * lane_stride + h * stride].
+template <class V>
+struct HeadBuffer {
+    V* data;
     std::int64_t lane_stride;
 
-    KH_FN float* of(int lane, int h, int stride) const {
+    KH_FN V* of(int lane, int h, int stride) const {
         return data + lane * lane_stride + static_cast<std::int64_t>(h) * stride;
     }
 };
+using RowBuffer = HeadBuffer<float>;
 
-/// Maximum and sum of one split. The softmax over the whole row follows from those of all splits.
+/// Maximum and sum of one split, or of a whole row. The softmax over the row follows from the latter.
 struct SplitSum {
     float max = 0, sum = 0;                    ///< sum of exp(logit - max)
     float tempered_max = 0, tempered_sum = 0;  ///< the same for the tempered logits
 };
 
 /// Computes the logits of up to kSplit slots of one query head, their maximum and sum, and the values
-/// weighted by exp(logit - max). Each block finishes its query itself, and the new token's key and value
-/// where it sees them; one block of a KV head writes these two to their slot, and none reads them there.
-/// Blocks of kSplit threads, one thread per slot. Grid: x = splits, y = query heads of the layer, z = lanes.
-/// Blocks beyond a head's slots do nothing, so one grid fits all counts up to a capacity.
+/// weighted by exp(logit - max). The last block of a head to do so (is_last_block) combines the splits, in
+/// their order: the head's output, and the row's maximum and sum for FoldRow. Each block finishes its query
+/// itself, and the new token's key and value where it sees them; one block of a KV head writes these two to
+/// their slot, and none reads them there. Blocks of kSplit threads, one thread per slot. Grid: x = splits,
+/// y = query heads of the layer, z = lanes. Blocks beyond a head's slots do nothing and are not counted, so
+/// one grid fits all counts up to a capacity.
 template <class T>
 struct AttendSplit {
-    static constexpr int kPhases = 8;
+    static constexpr int kPhases = 12;
     static constexpr int kGroups = 32;     ///< threads that reduce a first share
     static constexpr int kInFlight = 4;    ///< reads of keys or values under way in a thread
     static constexpr int kFinishers = 64;  ///< threads that finish the query and the new key
@@ -128,12 +132,13 @@ struct AttendSplit {
         HeadFinish::Shared query, key;
         float q[kMaxHeadDim];                                        // rotated
         alignas(16) T new_key[kMaxHeadDim], new_value[kMaxHeadDim];  // as they are stored
-        float logit[kSplit], tempered[kSplit];  ///< from phase 3 on: the weights exp(. - max)
+        float logit[kSplit], tempered[kSplit];  ///< from phase 5 on: the weights exp(. - max)
         SplitSum group[kGroups];
         float values[kSplit][8];
+        std::int32_t combines;
     };
     struct Local {
-        float logit, tempered;
+        float logit, tempered;  ///< from phase 10 on: the row's maxima
     };
     const float* q;  ///< [lanes, n_heads, head_dim]
     const float* k;  ///< [lanes, n_kv, head_dim] of the new token; null in a layer that borrows
@@ -145,6 +150,9 @@ struct AttendSplit {
     RowBuffer noise;                 ///< null when not wanted
     SplitSum* sums;                  ///< [lanes, n_heads, max_splits]
     float* partial_values;           ///< [lanes, n_heads, max_splits, head_dim]
+    std::uint32_t* n_done;           ///< [lanes, n_heads] blocks that have written; 0 between launches
+    float* out;                      ///< [lanes, n_heads, head_dim]
+    HeadBuffer<SplitSum> totals;     ///< of the whole row, 1 a head
     std::int32_t layer, n_heads, head_dim;
     float scale;              ///< factor of q.k
     std::int32_t row_stride;  ///< slots that the row buffers have room for
@@ -202,10 +210,90 @@ struct AttendSplit {
                     shared.group[t].tempered_sum = sum_of_group(shared.tempered, t);
                 }
                 return;
-            default:
+            case 7:
                 finish_values(block, shared, partial_values + (head_at * max_splits + split) * head_dim);
                 if (t == 0) sums[head_at * max_splits + split] = whole(shared);
+                return;
+            case 8:
+                if (t == 0) shared.combines = is_last_block(n_done[head_at], n_splits(head)) ? 1 : 0;
+                return;
+            default:
+                if (shared.combines != 0) combine(p, block, shared, local, head_at, n_splits(head));
         }
+    }
+
+    KH_FN static int n_splits(const DeviceHead<T>& head) { return (head.count + kSplit - 1) / kSplit; }
+
+    /// Combines the splits of all blocks, in three phases: the row's maxima, each split's weights, sums.
+    KH_FN void combine(int p, const Block& block, Shared& shared, Local& local, std::int64_t head_at,
+                       int n) const {
+        SplitSum* of_split = sums + head_at * max_splits;
+        if (p == 9) {
+            float most = -INFINITY, most_tempered = -INFINITY;
+            for (int s = block.thread; s < n; s += block.n_threads) {
+                most = larger(most, read_across(&of_split[s].max));
+                most_tempered = larger(most_tempered, read_across(&of_split[s].tempered_max));
+            }
+            shared.logit[block.thread] = most;
+            shared.tempered[block.thread] = most_tempered;
+        } else if (p == 10) {
+            local.logit = local.tempered = -INFINITY;
+            for (int i = 0; i < n && i < block.n_threads; ++i) {
+                local.logit = larger(local.logit, shared.logit[i]);
+                local.tempered = larger(local.tempered, shared.tempered[i]);
+            }
+            for (int s = block.thread; s < n; s += block.n_threads) {
+                const float sum = read_across(&of_split[s].sum);
+                const float sum_tempered = read_across(&of_split[s].tempered_sum);
+                // From here on with its weights in place of its maxima, and written by this block.
+                of_split[s] = {
+                    weight_of_split(read_across(&of_split[s].max), sum, local.logit), sum,
+                    weight_of_split(read_across(&of_split[s].tempered_max), sum_tempered, local.tempered),
+                    sum_tempered};
+            }
+        } else if (block.thread < head_dim) {
+            SplitSum all{local.logit, 0, local.tempered, 0};
+            for (int s = 0; s < n; ++s) {
+                all.sum = add(all.sum, mul(of_split[s].sum, of_split[s].max));
+                all.tempered_sum =
+                    add(all.tempered_sum, mul(of_split[s].tempered_sum, of_split[s].tempered_max));
+            }
+            if (block.thread == 0) *totals.of(block.z, block.y, 1) = all;
+            for (int i = block.thread; i < head_dim; i += block.n_threads) {
+                const float sum = combined(of_split, partial_values + head_at * max_splits * head_dim + i, n);
+                out[head_at * head_dim + i] =
+                    all.sum != 0 ? sum / all.sum : 0.0f;  // 0 for a row that sees nothing
+            }
+        }
+    }
+
+    /// Returns the larger one; a where b is NaN.
+    KH_FN static float larger(float a, float b) { return b > a ? b : a; }
+
+    /// Returns exp(max - most); 0 for a split whose slots are all hidden: it has no maximum.
+    KH_FN static float weight_of_split(float max, float sum, float most) {
+        return sum != 0 ? expf(add(max, -most)) : 0.0f;
+    }
+
+    /// Returns the weighted sum of one dimension's partial values.
+    KH_FN float combined(const SplitSum* of_split, const float* of_dimension, int n) const {
+        constexpr int kRead = 16 / sizeof(T);  // more take registers from the rest of the kernel (sm_90)
+        float sum = 0;
+        for (int first = 0; first < n; first += kRead) {
+            float value[kRead];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (int j = 0; j < kRead; ++j)
+                if (first + j < n)
+                    value[j] = read_across(of_dimension + static_cast<std::int64_t>(first + j) * head_dim);
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (int j = 0; j < kRead; ++j)
+                if (first + j < n) sum = add(sum, mul(of_split[first + j].max, value[j]));
+        }
+        return sum;
     }
 
     /// Loads, norms and rotates the query, and the new token's key where the block sees it.
@@ -394,58 +482,40 @@ struct AttendSplit {
         for (int j = 0; j < 8; ++j) shared.values[block.thread][j] = sum[j];
     }
 
-    KH_FN void finish_values(const Block& block, const Shared& shared, float* out) const {
+    KH_FN void finish_values(const Block& block, const Shared& shared, float* to) const {
         const int packs = head_dim / 8, parts = kSplit / packs;
         for (int i = block.thread; i < head_dim; i += block.n_threads) {
             float sum = 0;
             for (int part = 0; part < parts; ++part)
                 sum = add(sum, shared.values[part * packs + i / 8][i % 8]);
-            out[i] = sum;
+            to[i] = sum;
         }
     }
 };
 
-/// Combines the splits: probabilities of the whole row, every running score folded, and the head's output.
-/// One thread per slot; the first block of a head writes the output. Grid as in AttendSplit.
+/// Writes the probabilities of whole rows and folds every running score, for the query heads of one layer or
+/// of several. One thread per slot. Grid: x = splits, y = query heads, from first_head on, z = lanes.
 template <class T>
-struct FinishRow {
+struct FoldRow {
     static constexpr int kPhases = 1;
     using Shared = NoShared;
     using Local = NoLocal;
     const LaneView<T>* lanes;
-    const std::int32_t* kv_of_head;
-    RowBuffer probabilities;  ///< null when not wanted; may be `logits` itself
-    RowBuffer logits;         ///< as AttendSplit wrote them
+    const std::int32_t* kv_of_head;  ///< [query heads]
+    RowBuffer probabilities;         ///< null when not wanted; may be `logits` itself
+    RowBuffer logits;                ///< as AttendSplit wrote them
     RowBuffer tempered;
-    const SplitSum* sums;
-    const float* partial_values;
-    float* out;  ///< [lanes, n_heads, head_dim]
-    std::int32_t layer, n_heads, head_dim;
-    std::int32_t row_stride, max_splits;
-    std::int32_t unused = 0;
+    HeadBuffer<SplitSum> totals;
+    std::int32_t first_head;  ///< numbered over the whole model
+    std::int32_t row_stride;
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const int h = block.y, lane = block.z, slot = block.x * kSplit + block.thread;
         const LaneView<T>& view = lanes[lane];
-        const DeviceHead<T>& head = view.heads[kv_of_head[h]];
-        const std::int64_t head_at = static_cast<std::int64_t>(lane) * n_heads + h;
-        const int n_splits = (head.count + kSplit - 1) / kSplit;
-        if (block.x >= n_splits) return;
-        const SplitSum* of_split = sums + head_at * max_splits;
-        const SplitSum all = whole(of_split, n_splits);
-        if (block.x == 0)
-            for (int i = block.thread; i < head_dim; i += block.n_threads) {
-                float sum = 0;
-                for (int s = 0; s < n_splits; ++s) {
-                    const float scale = of_split[s].sum != 0 ? expf(add(of_split[s].max, -all.max)) : 0.0f;
-                    sum = add(sum, mul(scale, partial_values[(head_at * max_splits + s) * head_dim + i]));
-                }
-                out[head_at * head_dim + i] =
-                    all.sum != 0 ? sum / all.sum : 0.0f;  // 0 for a row that sees nothing
-            }
-        if (slot >= head.count) return;
-        const HeadScores& scores = view.scores[layer * n_heads + h];
+        if (slot >= view.heads[kv_of_head[h]].count) return;
+        const HeadScores& scores = view.scores[first_head + h];
         const RowRule& rule = view.rules[scores.variant];
+        const SplitSum& all = *totals.of(lane, h, 1);
         const float p = share(logits.of(lane, h, row_stride)[slot], all.max, all.sum);
         const float warm = rule.tempers != 0 ? share(tempered.of(lane, h, row_stride)[slot], all.tempered_max,
                                                      all.tempered_sum)
@@ -462,24 +532,6 @@ struct FinishRow {
 
     KH_FN static float share(float logit, float most, float sum) {
         return logit == -INFINITY || sum == 0 ? 0.0f : expf(add(logit, -most)) / sum;
-    }
-
-    KH_FN static SplitSum whole(const SplitSum* of_split, int n_splits) {
-        SplitSum out{-INFINITY, 0, -INFINITY, 0};
-        for (int s = 0; s < n_splits; ++s) {
-            out.max = of_split[s].max > out.max ? of_split[s].max : out.max;
-            out.tempered_max =
-                of_split[s].tempered_max > out.tempered_max ? of_split[s].tempered_max : out.tempered_max;
-        }
-        for (int s = 0; s < n_splits; ++s) {  // an empty split (all hidden) has sum 0 and no maximum
-            if (of_split[s].sum != 0)
-                out.sum = add(out.sum, mul(of_split[s].sum, expf(add(of_split[s].max, -out.max))));
-            if (of_split[s].tempered_sum != 0)
-                out.tempered_sum = add(
-                    out.tempered_sum,
-                    mul(of_split[s].tempered_sum, expf(add(of_split[s].tempered_max, -out.tempered_max))));
-        }
-        return out;
     }
 };
 
