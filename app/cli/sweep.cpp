@@ -22,6 +22,7 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 namespace keyhole {
 
@@ -213,7 +214,7 @@ class Sweep {
     std::optional<SweepTable> table_;
     std::optional<MeasureTable> measures_;
     std::vector<SweepResult> results_;
-    std::vector<std::string> paths_, names_;  ///< of the models so far
+    std::vector<std::string> names_;  ///< of the models so far
     nlohmann::json json_ = {{"lanes", nlohmann::json::array()}};
 };
 
@@ -222,10 +223,13 @@ std::vector<SweepResult> Sweep::run() {
     // A bad model or question is refused before the folder is made.
     std::vector<std::string> models = options_.models;
     if (models.empty()) models.push_back(options_.eval.run.model);
+    std::set<std::string> given;
     for (const std::string& model : models) {
         RunOptions run = options_.eval.run;
         run.model = model;
-        (void)model_path(run);
+        const std::string path = model_path(run).lexically_normal().string();
+        if (!given.insert(path).second)
+            fail(ErrorCode::wrong_use, "--model {} is given twice; name each model once", path);
     }
     std::optional<PathLock> lock;
     for (const std::string& model : models) {
@@ -282,9 +286,6 @@ std::vector<SweepResult> Sweep::run() {
 /// Returns the model's name in pictures: that of its folder, or its path if another model has this name.
 std::string Sweep::name_of(const Model& model) {
     const std::string path = model.path().lexically_normal().string();
-    if (std::find(paths_.begin(), paths_.end(), path) != paths_.end())
-        fail(ErrorCode::wrong_use, "--model {} is given twice; name each model once", path);
-    paths_.push_back(path);
     std::string name = model.path().lexically_normal().filename().string();
     if (std::find(names_.begin(), names_.end(), name) != names_.end()) name = path;
     return names_.emplace_back(name);
