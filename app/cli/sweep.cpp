@@ -242,6 +242,8 @@ std::vector<SweepResult> Sweep::run() {
         else
             for (QuestionSet& set : options_.eval.questions(loaded.model))
                 parts.push_back({std::move(set), options_.eval.context_of(*loaded.model), 0, 0});
+        // A task that does not fit is refused before the first one is asked.
+        for (const Part& part : parts) (void)part.set.make(0);
         if (!lock) {
             make_out_folder(folder, "sweep");
             lock = PathLock::try_take(folder);

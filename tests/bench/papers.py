@@ -32,13 +32,13 @@ TEXTS = ["keyformer-5", "keyformer-12", "keyformer-13", "keyformer-16", "keyform
 REAL = "smollm2-135m"
 SUMMARIES = "assets/tasks/data/short-summaries.jsonl"
 QUESTIONS = "assets/tasks/data/tale-questions.jsonl"
-DATA = {"keyformer-7": f"--data {SUMMARIES} --few-shot {SUMMARIES} --shots 2 --answer-tokens 24 --samples 12",
-        "tova-4": f"--data {SUMMARIES} --few-shot {SUMMARIES} --shots 2 --answer-tokens 24 --samples 12",
+SUMMARY_TASK = f"--data {SUMMARIES} --few-shot {SUMMARIES} --shots 2 --answer-tokens 24 --samples 12"
+DATA = {"keyformer-7": SUMMARY_TASK, "tova-4": SUMMARY_TASK,
         "tova-5": f"--data {QUESTIONS} --few-shot {QUESTIONS} --shots 2 --answer-tokens 12 --samples 20"}
 # The papers' batches and contexts, with one layer of the 7B models, since all would take hours.
-SPEEDS = {"keyformer-1": "keyformer-figure10 --layers 1", "keyformer-9": "keyformer-table1 --layers 1", "keyformer-table1": "keyformer-table1 --layers 1",
-          "keyformer-10": "keyformer-figure10 --layers 1", "tova-table1": "tova-table1 --layers 1",
-          "mlkv-3": "mlkv-figure3", "mlkv-5": "mlkv-figure5"}
+SPEEDS = {"keyformer-1": "keyformer-figure10 --layers 1", "keyformer-9": "keyformer-table1 --layers 1",
+          "keyformer-table1": "keyformer-table1 --layers 1", "keyformer-10": "keyformer-figure10 --layers 1",
+          "tova-table1": "tova-table1 --layers 1", "mlkv-3": "mlkv-figure3", "mlkv-5": "mlkv-figure5"}
 TO_COMPARE = "Compare the table with the paper's column; the program decides nothing here."
 VERDICT = re.compile(r"(Holds|Does not hold|Cannot be) ")
 

@@ -594,7 +594,7 @@ TEST(Curves, PanelsShareAxesAndLooks) {
     EXPECT_NE(body_of(curves_drawing(plot).svg()).find(">2000<"), std::string::npos);
 }
 
-/// Words below an axis are never cut: they are broken into lines, and if that does not help they stand upright.
+/// Words below an axis are not cut: they are broken into lines, and if that does not help, stand upright.
 TEST(Curves, WordsBelowAnAxisAreWhole) {
     CurvePlot plot;
     plot.y_label = "perplexity";

@@ -230,7 +230,7 @@ TEST_F(FigureCommand, AsksAUsersOwnQuestions) {
 
 /// Several tasks are one picture, with the paper's data sets beside them.
 TEST_F(FigureCommand, DrawsSeveralTasksAsOnePicture) {
-    ASSERT_EQ(run("figure a2sf-table1" + model() + " --samples 2 --context 160 --out '" + path("m") + "'"), 0)
+    ASSERT_EQ(run("figure a2sf-table1" + model() + " --samples 2 --context 400 --out '" + path("m") + "'"), 0)
         << output_;
     expect_record("a2sf-table1", "m");
     for (const FigureRecord::Finding& finding : read_figure_record(path("m")).findings)
@@ -262,6 +262,12 @@ TEST_F(FigureCommand, RefusesBeforeTheWork) {
     }
     EXPECT_EQ(run("sweep" + model() + model() + " --task needle --samples 2 --context 160 --out '" +
                   path("r") + "'"),
+              2);
+    EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
+    EXPECT_FALSE(std::filesystem::exists(path("r")));
+    // The second task does not fit; the first one is not asked.
+    EXPECT_EQ(run("sweep" + model() +
+                  " --task needle,fact --samples 2 --context 160 --vary budget=8 --out '" + path("r") + "'"),
               2);
     EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
     EXPECT_FALSE(std::filesystem::exists(path("r")));
@@ -434,7 +440,10 @@ TEST(FigureVerdict, TheMeasureOfThePaperDecides) {
     result.measures = {{"rouge1", "ROUGE-1"}, {"rouge2", "ROUGE-2"}};
     result.varies = {parse_vary("budget=8,16")};
     const auto lane = [](const char* name, double rouge1, double rouge2) {
-        SweepPoint point{"m", name, {"8"}};
+        SweepPoint point;
+        point.model = "m";
+        point.lane = name;
+        point.values = {"8"};
         for (int i = 0; i < 30; ++i) {
             Outcome outcome{1, 1, 1, false};
             outcome.measures = {rouge1 + 0.001 * i, rouge2 + 0.002 * (i % 5)};

@@ -17,7 +17,7 @@ using State = PaperVerdict::State;
 const PaperVerdict kNothingEvicted = {State::unseen, "the budget holds the whole text."};
 constexpr float kEmpty = std::numeric_limits<float>::quiet_NaN();
 
-/// Keyformer, figures 14 and 15: maps of the first layers and heads. Decoded rows only; exact zeros are empty.
+/// Keyformer, figures 14 and 15: maps of the first layers and heads. Decoded rows; exact zeros are empty.
 RunPicture heat_maps(const RunHistory& run, int n_layers, int n_heads) {
     constexpr int kCellsBeside = 440;  // of all panels side by side
     n_layers = std::min(n_layers, run.run().config.n_layers);
