@@ -380,6 +380,15 @@ TEST(FigureVerdict, AheadNeedsPairsThatAreSure) {
                                       lane_of("tova", "16", 50), lane_of("h2o", "16", 90)}))
                   .state,
               State::fails);
+    // One sure pair of three is too few for "at every size".
+    const auto at_three = [&](int third) {
+        return judge(claim, result_of({full, lane_of("tova", "8", 80), lane_of("h2o", "8", 40),
+                                       lane_of("tova", "16", 60), lane_of("h2o", "16", 60),
+                                       lane_of("tova", "32", third), lane_of("h2o", "32", 60)}))
+            .state;
+    };
+    EXPECT_EQ(at_three(60), State::open);
+    EXPECT_EQ(at_three(95), State::holds);
     // A full cache that cannot answer shows nothing.
     EXPECT_EQ(
         judge(claim, result_of({lane_of("full", "", 5), lane_of("tova", "8", 4), lane_of("h2o", "8", 1)}))

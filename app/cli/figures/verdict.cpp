@@ -60,8 +60,13 @@ std::string name_of(const SweepPoint& point, const SweepResult& result) {
     return lane_label(point.lane, point.values, result.varies);
 }
 
+/// A finding about all pairs needs half of them at least: a few may be sure by chance.
+bool enough(int sure, int all) {
+    return sure > 0 && 2 * sure >= all;
+}
+
 PaperVerdict counted(int ahead, int behind, int open, std::string_view what) {
-    const State state = behind > 0 ? State::fails : ahead > 0 ? State::holds : State::open;
+    const State state = behind > 0 ? State::fails : enough(ahead, ahead + open) ? State::holds : State::open;
     return {state, fmt::format("{} in {} of {} comparisons, behind in {}; {} cannot be told.", what, ahead,
                                ahead + behind + open, behind, open)};
 }
@@ -131,12 +136,15 @@ PaperVerdict judge_best(const PaperClaim& claim, const SweepResult& result,
         better += sign < 0 ? 1 : 0;
     }
     // Another value may be best by chance: then nothing is told.
-    const State state = better > 0 ? State::fails : worse > 0 && fits(best) ? State::holds : State::open;
+    const auto n_others = static_cast<int>(points.size() - in.size());
+    const State state = better > 0                              ? State::fails
+                        : enough(worse, n_others) && fits(best) ? State::holds
+                                                                : State::open;
     return {state,
             fmt::format(
                 "{}={} is best ({}); the paper's {} is surely ahead of {} and behind {} of {} others.",
                 result.varies.front().key, best.values.front(), amount(best, result.points.front(), scale),
-                mine.values.front(), worse, better, points.size() - in.size())};
+                mine.values.front(), worse, better, n_others)};
 }
 
 PaperVerdict judge_ordered(const PaperClaim& claim, const SweepResult& result, const Scale& scale) {
