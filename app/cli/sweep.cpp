@@ -160,6 +160,19 @@ std::vector<Part> map_parts(const SweepOptions& options, const std::shared_ptr<c
     return parts;
 }
 
+/// Returns the sets of questions of a sweep. Throws Error(wrong_use) where one does not fit the model, so that
+/// nothing was asked by then.
+std::vector<Part> parts_of(const SweepOptions& options, const std::shared_ptr<const Model>& model) {
+    std::vector<Part> parts;
+    if (options.map)
+        parts = map_parts(options, model);
+    else
+        for (QuestionSet& set : options.eval.questions(model))
+            parts.push_back({std::move(set), options.eval.context_of(*model), 0, 0});
+    for (const Part& part : parts) (void)part.set.make(0);
+    return parts;
+}
+
 void check_map(const SweepOptions& options) {
     if (!options.map) {
         if (!options.lengths.empty() || !options.depths.empty())
@@ -231,19 +244,14 @@ std::vector<SweepResult> Sweep::run() {
         if (!given.insert(path).second)
             fail(ErrorCode::wrong_use, "--model {} is given twice; name each model once", path);
     }
+    if (models.size() > 1)
+        for (const std::string& path : given) (void)parts_of(options_, load_model(path));
     std::optional<PathLock> lock;
     for (const std::string& model : models) {
         RunOptions run = options_.eval.run;
         run.model = model;
         const LoadedModel loaded = load_for_run(run);
-        std::vector<Part> parts;
-        if (options_.map)
-            parts = map_parts(options_, loaded.model);
-        else
-            for (QuestionSet& set : options_.eval.questions(loaded.model))
-                parts.push_back({std::move(set), options_.eval.context_of(*loaded.model), 0, 0});
-        // A task that does not fit is refused before the first one is asked.
-        for (const Part& part : parts) (void)part.set.make(0);
+        const std::vector<Part> parts = parts_of(options_, loaded.model);
         if (!lock) {
             make_out_folder(folder, "sweep");
             lock = PathLock::try_take(folder);

@@ -265,6 +265,15 @@ TEST_F(FigureCommand, RefusesBeforeTheWork) {
               2);
     EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
     EXPECT_FALSE(std::filesystem::exists(path("r")));
+    // The second model's context is too short; the first one is not asked.
+    reference::TinyShape small;
+    small.n_ctx = 64;
+    const reference::TinyModel other{small};
+    EXPECT_EQ(run("sweep" + model() + " --model '" + other.folder().string() + "' --text '" +
+                  path("text.txt") + "' --context 100 --samples 2 --lane full --out '" + path("r") + "'"),
+              2);
+    EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
+    EXPECT_FALSE(std::filesystem::exists(path("r")));
     // The second task does not fit; the first one is not asked.
     EXPECT_EQ(run("sweep" + model() +
                   " --task needle,fact --samples 2 --context 160 --vary budget=8 --out '" + path("r") + "'"),
