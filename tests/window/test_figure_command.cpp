@@ -269,8 +269,8 @@ TEST_F(FigureCommand, RefusesBeforeTheWork) {
     reference::TinyShape small;
     small.n_ctx = 64;
     const reference::TinyModel other{small};
-    EXPECT_EQ(run("sweep" + model() + " --model '" + other.folder().string() + "' --text '" +
-                  path("text.txt") + "' --context 100 --samples 2 --lane full --out '" + path("r") + "'"),
+    EXPECT_EQ(run("sweep" + model() + " --model '" + other.folder().string() +
+                  "' --task needle --context 160 --samples 2 --lane full --out '" + path("r") + "'"),
               2);
     EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
     EXPECT_FALSE(std::filesystem::exists(path("r")));
