@@ -160,8 +160,8 @@ std::vector<Part> map_parts(const SweepOptions& options, const std::shared_ptr<c
     return parts;
 }
 
-/// Returns the sets of questions of a sweep. Throws Error(wrong_use) where one does not fit the model; nothing
-/// was asked by then.
+/// Returns the sets of questions of a sweep. Throws Error(wrong_use) where one does not fit the model, before
+/// any is asked.
 std::vector<Part> parts_of(const SweepOptions& options, const std::shared_ptr<const Model>& model) {
     std::vector<Part> parts;
     if (options.map)
