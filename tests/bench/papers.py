@@ -80,13 +80,15 @@ def pictures_of(folder, name):
 def run(keyhole, work, name, model, command, limit):
     """Returns the command, what it printed, its seconds, and the folder; None if it took too long.
 
-    A figure keeps its answers in its folder. What `bench` prints is kept here, for all who name the command.
+    What the same program already printed for the same command is taken from there.
     """
     own = " data" if "--data" in command else ""
     folder = work / re.sub(r"[^\w.]+", "-",
                            command if command.startswith("bench") else f"{name} {model}{own}")
     printed = folder / "printed.txt"
-    if command.startswith("bench") and printed.exists():
+    asked = folder / "command.txt"
+    newer = printed.exists() and printed.stat().st_mtime > pathlib.Path(keyhole).stat().st_mtime
+    if newer and asked.exists() and asked.read_text() == command:
         return command, printed.read_text(), 0, folder
     arguments = command.split()
     if not command.startswith("bench"):
@@ -100,6 +102,7 @@ def run(keyhole, work, name, model, command, limit):
         raise SystemExit(f"{command}: {done.stderr}")
     folder.mkdir(parents=True, exist_ok=True)
     printed.write_text(done.stdout)
+    asked.write_text(command)
     return command, done.stdout, time.time() - begin, folder
 
 
@@ -160,15 +163,36 @@ def about_figures(keyhole):
     return about
 
 
+def sections_of_old_page():
+    """Returns the sections of the present page by figure, with a line that says of which commit they are."""
+    page = OUT / "README.md"
+    if not page.exists():
+        return {}
+    head, *parts = re.split(r"^## ", page.read_text(), flags=re.M)
+    made = " ".join(head.split())
+    commit = re.search(r"on (\S+), commit (\w+)", made)
+    kept = {}
+    for part in parts:
+        title, _, rest = part.partition("\n")
+        if "\nNot run here" in part or not commit:
+            continue
+        if not rest.startswith("\nFrom commit"):
+            rest = f"\nFrom commit {commit[2]}, {commit[1]}.\n{rest}"
+        kept[title.partition(":")[0]] = f"## {title}\n{rest}".rstrip() + "\n"
+    return kept
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keyhole", required=True)
     parser.add_argument("--work", required=True, type=pathlib.Path)
     parser.add_argument("--limit", type=float, default=600, help="seconds of a figure")
-    parser.add_argument("--without", default="", help="figures:models that are left out, comma between")
+    parser.add_argument("--without", default="",
+                        help="figures:models that are left out, comma between; a figure that has no other "
+                             "model keeps its section of the present page")
     options = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
-    about, done = about_figures(options.keyhole), {}
+    about, done, old = about_figures(options.keyhole), {}, sections_of_old_page()
     left_out = options.without.split(",")
     for name, model, arguments in jobs():
         if f"{name}:{model}" in left_out:
@@ -189,10 +213,14 @@ def main():
                     "this machine's CPU, of as many layers as the table says; the papers' are of a GPU.")
             + "\n"]
     for name, entry in about.items():
+        page_begin = len(page)
         page.append(f"## {name}: {entry['shows']}\n")
         page.append(wrapped(f"Paper: {entry['paper'].partition(': ')[2]}"
                             + (f" Its numbers: {entry['printed']}." if "printed" in entry else "")) + "\n")
         runs = done.get(name, [])
+        if not runs and name in old:
+            page[page_begin:] = [old[name]]
+            continue
         if not runs:
             page.append(f"Not run here ({entry['seen'].removeprefix('on').strip()}):\n\n"
                         f"{shown(entry['command'].rpartition('   (')[0])}\n")
