@@ -210,7 +210,8 @@ def main():
                     "of the run; intervals are 95 %, paired, and several pairs of lanes are compared without "
                     "a correction for their number. Samples are few: more are an option of each command. "
                     "Below a picture stands what it confounds, and which task is a stand-in. Speeds are of "
-                    "this machine's CPU, of as many layers as the table says; the papers' are of a GPU.")
+                    "this machine's CPU, of as many layers as the table says; the papers' are of a GPU. A "
+                    "section that begins with \"From commit\" was not made anew.")
             + "\n"]
     for name, entry in about.items():
         page_begin = len(page)
