@@ -1,8 +1,10 @@
 #include "app/cli/bench_run.h"
 
+#include "app/cli/figures/figure.h"
 #include "app/cli/output.h"
 #include "engine/base/error.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -21,6 +23,25 @@ std::int64_t largest_batch(const PaperResult& result) {
     const double left = 12e9 - static_cast<double>(result.weight_bytes);
     const BenchLine& line = result.line;
     return static_cast<std::int64_t>(left / (line.allocated_bytes / line.n_lanes));
+}
+
+/// Returns whether a group shows what the paper found.
+PaperVerdict verdict_of(const PaperRun& run, const PaperGroup& group,
+                        const std::vector<std::optional<PaperResult>>& lines) {
+    if (!lines.front()) return {};
+    std::vector<SpeedLine> there;
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        if (!lines[i]) continue;
+        const BenchLine& line = lines[i]->line;
+        SpeedLine& out = there.emplace_back();
+        out = {group.lines[i].label, group.lines[i].printed, line.tokens_per_s,
+               speed_up(line, lines.front()->line).by_bytes, static_cast<double>(largest_batch(*lines[i]))};
+        if (!line.has_parts) continue;
+        out.attention_ms =
+            1e3 * line.parts.attention / static_cast<double>(std::max<std::int64_t>(1, line.parts.n_steps));
+        out.step_ms = line.ms_per_step;
+    }
+    return judge_speed(run.name, there);
 }
 
 void print_group(const BenchRun& options, const PaperRun& run, const PaperGroup& group,
@@ -45,11 +66,12 @@ void print_group(const BenchRun& options, const PaperRun& run, const PaperGroup&
             print_out("   {} lanes in 12 GB", largest_batch(*lines[i]));
         print_out("\n");
     }
-    if (!run.parts) return;
     std::vector<BenchLine> there;
     for (const auto& line : lines)
         if (line) there.push_back(line->line);
-    print_step_parts(there);
+    if (run.parts) print_step_parts(there);
+    if (const std::string text = verdict_text(verdict_of(run, group, lines)); !text.empty())
+        print_out("{}\n", text);
 }
 
 /// Benches one group of a paper's table. A line that does not fit gives its reason instead.
@@ -98,6 +120,9 @@ nlohmann::json bench_group(const BenchRun& options, const PaperRun& run, const P
         of_line["paper"] = group.lines[i].printed;
         json["lines"].push_back(std::move(of_line));
     }
+    const PaperVerdict verdict = verdict_of(run, group, lines);
+    json["verdict"] = verdict_word(verdict.state);
+    json["why"] = verdict.why;
     if (!options.json && benched) print_group(options, run, group, lines, reasons);
     if (!options.json && !benched)
         for (std::size_t i = 0; i < lines.size(); ++i)

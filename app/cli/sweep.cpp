@@ -22,6 +22,7 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 namespace keyhole {
 
@@ -159,6 +160,19 @@ std::vector<Part> map_parts(const SweepOptions& options, const std::shared_ptr<c
     return parts;
 }
 
+/// Returns the sets of questions of a sweep. Throws Error(wrong_use) where one does not fit the model, before
+/// any is asked.
+std::vector<Part> parts_of(const SweepOptions& options, const std::shared_ptr<const Model>& model) {
+    std::vector<Part> parts;
+    if (options.map)
+        parts = map_parts(options, model);
+    else
+        for (QuestionSet& set : options.eval.questions(model))
+            parts.push_back({std::move(set), options.eval.context_of(*model), 0, 0});
+    for (const Part& part : parts) (void)part.set.make(0);
+    return parts;
+}
+
 void check_map(const SweepOptions& options) {
     if (!options.map) {
         if (!options.lengths.empty() || !options.depths.empty())
@@ -213,7 +227,7 @@ class Sweep {
     std::optional<SweepTable> table_;
     std::optional<MeasureTable> measures_;
     std::vector<SweepResult> results_;
-    std::vector<std::string> paths_, names_;  ///< of the models so far
+    std::vector<std::string> names_;  ///< of the models so far
     nlohmann::json json_ = {{"lanes", nlohmann::json::array()}};
 };
 
@@ -222,22 +236,22 @@ std::vector<SweepResult> Sweep::run() {
     // A bad model or question is refused before the folder is made.
     std::vector<std::string> models = options_.models;
     if (models.empty()) models.push_back(options_.eval.run.model);
+    std::set<std::string> given;
     for (const std::string& model : models) {
         RunOptions run = options_.eval.run;
         run.model = model;
-        (void)model_path(run);
+        const std::string path = model_path(run).lexically_normal().string();
+        if (!given.insert(path).second)
+            fail(ErrorCode::wrong_use, "--model {} is given twice; name each model once", path);
     }
+    if (models.size() > 1)
+        for (const std::string& path : given) (void)parts_of(options_, load_model(path));
     std::optional<PathLock> lock;
     for (const std::string& model : models) {
         RunOptions run = options_.eval.run;
         run.model = model;
         const LoadedModel loaded = load_for_run(run);
-        std::vector<Part> parts;
-        if (options_.map)
-            parts = map_parts(options_, loaded.model);
-        else
-            for (QuestionSet& set : options_.eval.questions(loaded.model))
-                parts.push_back({std::move(set), options_.eval.context_of(*loaded.model), 0, 0});
+        const std::vector<Part> parts = parts_of(options_, loaded.model);
         if (!lock) {
             make_out_folder(folder, "sweep");
             lock = PathLock::try_take(folder);
@@ -282,9 +296,6 @@ std::vector<SweepResult> Sweep::run() {
 /// Returns the model's name in pictures: that of its folder, or its path if another model has this name.
 std::string Sweep::name_of(const Model& model) {
     const std::string path = model.path().lexically_normal().string();
-    if (std::find(paths_.begin(), paths_.end(), path) != paths_.end())
-        fail(ErrorCode::wrong_use, "--model {} is given twice; name each model once", path);
-    paths_.push_back(path);
     std::string name = model.path().lexically_normal().filename().string();
     if (std::find(names_.begin(), names_.end(), name) != names_.end()) name = path;
     return names_.emplace_back(name);

@@ -150,23 +150,40 @@ void name_plot(CurvePlot& plot, const SweepResult& result, const SweepQuantity& 
     plot.whole_x = false;
 }
 
+/// Returns ", budget=50%" if one key varies over one value; else nothing.
+std::string one_value(std::span<const Vary> varies) {
+    if (varies.size() != 1 || varies.front().values.size() != 1) return "";
+    return fmt::format(", {}={}", varies.front().key, varies.front().values.front());
+}
+
+/// A lane that collapses would press all other ratios together.
+bool ratios_collapse(const SweepResult& result, const SweepQuantity& quantity) {
+    double low = std::numeric_limits<double>::infinity(), high = 0;
+    for (const SweepPoint& point : result.points) {
+        low = std::min(low, quantity.of(point.score).value);
+        high = std::max(high, quantity.of(point.score).value);
+    }
+    return low > 0 && high > 3 * low;
+}
+
 /// Returns the plot of lanes side by side: no key varies, or one has one value.
 CurvePlot words_plot(const SweepResult& result, const SweepQuantity& quantity,
                      std::span<const double> share_lines) {
     CurvePlot plot;
     name_plot(plot, result, quantity);
     const bool several = n_models(result.points) > 1;
+    // The one value of a key stands below the axis, not in every name.
     for (const SweepPoint& point : result.points)
-        add_point(
-            plot.curves, several ? point.model : quantity.y_label,
-            static_cast<double>(place_in(plot.x_words, lane_label(point.lane, point.values, result.varies))),
-            quantity.of(point.score));
+        add_point(plot.curves, several ? point.model : quantity.y_label,
+                  static_cast<double>(place_in(plot.x_words, lane_label(point.lane, {}, result.varies))),
+                  quantity.of(point.score));
     if (!several && !quantity.is_paired)
         for (const double share : share_lines)
             add_level(plot.curves, fmt::format("{:g} % of {}", 100 * share, result.points.front().lane), -0.5,
                       static_cast<double>(plot.x_words.size()) - 0.5,
                       share * quantity.of(result.points.front().score).value);
-    plot.x_label = "lane";
+    plot.x_label = "lane" + one_value(result.varies);
+    if (!result.is_task) plot.log_y = ratios_collapse(result, quantity);
     return plot;
 }
 
@@ -304,16 +321,40 @@ CurvePlot sweep_plot(const SweepResult& result, const SweepQuantity& quantity,
                 into.push_back(&panel.curves);
         add_levels(result, quantity, share_lines, model, axis.low, axis.high, into);
     }
-    // A collapse would press all other ratios together.
-    if (!result.is_task) {
-        double low = std::numeric_limits<double>::infinity(), high = 0;
+    if (!result.is_task) plot.log_y = ratios_collapse(result, quantity);
+    return plot;
+}
+
+CurvePlot tasks_plot(std::span<const SweepResult> results,
+                     const std::function<SweepQuantity(const SweepResult&)>& quantity_of) {
+    const SweepResult& first = results.front();
+    const SweepQuantity shown = quantity_of(first);
+    const bool several = n_models(first.points) > 1;
+    CurvePlot plot;
+    if (!several) plot.subtitle = first.points.front().model;
+    const std::string same = one_value(first.varies);
+    plot.x_label = "task" + same;
+    plot.y_label = shown.y_label;
+    plot.whole_x = false;
+    plot.caption =
+        fmt::format("{} questions a task. {}", first.points.front().score.n_questions, shown.caption);
+    for (const SweepResult& result : results) {
+        const SweepQuantity quantity = quantity_of(result);
+        const auto x = static_cast<double>(place_in(plot.x_words, result.name));
         for (const SweepPoint& point : result.points) {
-            low = std::min(low, quantity.of(point.score).value);
-            high = std::max(high, quantity.of(point.score).value);
+            const std::string lane = lane_label(
+                point.lane, same.empty() ? point.values : std::vector<std::string>{}, result.varies);
+            const std::string name =
+                !several ? lane : point.model + (first.varies.empty() ? "" : " · " + lane);
+            add_point(plot.curves, name, x, quantity.of(point.score));
         }
-        plot.log_y = low > 0 && high > 3 * low;
     }
     return plot;
+}
+
+void add_column(CurvePlot& plot, std::string_view word, std::string_view lane, double value) {
+    const auto x = static_cast<double>(place_in(plot.x_words, std::string(word)));
+    add_point(plot.curves, std::string(lane), x, {value, {kNone, kNone}});
 }
 
 namespace {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -58,6 +59,11 @@ std::vector<SweepQuantity> sweep_quantities(const SweepResult& result);
 /// side by side. share_lines: level lines at these shares of the first lane's value.
 CurvePlot sweep_plot(const SweepResult& result, const SweepQuantity& quantity,
                      std::span<const double> share_lines = {});
+/// Returns several tasks side by side: a curve a lane with its values, or a model if there are several.
+CurvePlot tasks_plot(std::span<const SweepResult> results,
+                     const std::function<SweepQuantity(const SweepResult&)>& quantity_of);
+/// Adds a value without interval to the curve of a lane, at a word that is added if it is new.
+void add_column(CurvePlot& plot, std::string_view word, std::string_view lane, double value);
 /// Returns the same of two keys as a map: columns are the values of the first key, rows those of the second.
 ValueMap sweep_map(const SweepResult& result, const SweepQuantity& quantity);
 /// Returns a quantity against the bytes of K and V: a curve a model, a panel a lane.

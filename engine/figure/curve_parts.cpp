@@ -55,13 +55,6 @@ double share_of(double v, const Range& range, bool log) {
 
 std::vector<Tick> x_ticks(const CurvePlot& plot, const Axes& axes, const std::vector<const Curve*>& curves) {
     std::vector<double> ticks;
-    if (!plot.x_words.empty()) {
-        std::vector<Tick> words;
-        const auto room = static_cast<float>(axes.width / static_cast<double>(plot.x_words.size()) - 6);
-        for (const std::string& word : plot.x_words)
-            words.push_back({static_cast<double>(words.size()), fit_text(word, room, kSmall)});
-        return words;
-    }
     if (plot.log_x) {
         for (const Curve* curve : curves) ticks.insert(ticks.end(), curve->x.begin(), curve->x.end());
         std::sort(ticks.begin(), ticks.end());
@@ -100,6 +93,38 @@ std::vector<Tick> y_ticks(const Axes& axes) {
         if (more.size() > ticks.size()) ticks = more;
     }
     return labelled(ticks);
+}
+
+/// Splits a word behind its colons, commas and blanks.
+std::vector<std::string> pieces_of(const std::string& word) {
+    std::vector<std::string> pieces(1);
+    for (const char c : word) {
+        pieces.back() += c;
+        if (c == ':' || c == ',' || c == ' ') pieces.emplace_back();
+    }
+    if (pieces.back().empty() && pieces.size() > 1) pieces.pop_back();
+    return pieces;
+}
+
+double width_of(const std::string& text) {
+    return static_cast<double>(text_width(text, kSmall));
+}
+
+void draw_words(Canvas& canvas, const CurvePlot& plot, const Axes& axes, bool with_texts) {
+    const WordLabels labels = word_labels(plot.x_words, axes.width);
+    const double bottom = axes.bottom();
+    for (std::size_t i = 0; i < labels.lines.size(); ++i) {
+        const double x = axes.px(static_cast<double>(i));
+        canvas.path({{{x, bottom}, {x, bottom + 5}}}, thin(canvas.colors().axis));
+        for (std::size_t line = 0; with_texts && line < labels.lines[i].size(); ++line) {
+            if (labels.upward)
+                canvas.text(x + 4, bottom + 9, labels.lines[i][line],
+                            styled(kSmall, canvas.colors().ink, TextAlign::right, true));
+            else
+                canvas.text(x, bottom + 18 + WordLabels::kLine * static_cast<double>(line),
+                            labels.lines[i][line], styled(kSmall, canvas.colors().ink, TextAlign::center));
+        }
+    }
 }
 
 /// Draws a marker. Each has a shape of its own; the first is a dot.
@@ -193,6 +218,31 @@ void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Line
 }
 
 }  // namespace
+
+WordLabels word_labels(const std::vector<std::string>& words, double width) {
+    constexpr std::size_t kMostLines = 3;
+    constexpr double kMostUpward = 190;
+    WordLabels labels;
+    if (words.empty()) return labels;
+    const double room = width / static_cast<double>(words.size()) - 6;
+    for (const std::string& word : words) {
+        std::vector<std::string>& lines = labels.lines.emplace_back(1);
+        for (const std::string& piece : pieces_of(word)) {
+            if (!lines.back().empty() && width_of(lines.back() + piece) > room) lines.emplace_back();
+            lines.back() += piece;
+            labels.upward = labels.upward || width_of(piece) > room;
+        }
+        labels.upward = labels.upward || lines.size() > kMostLines;
+        labels.more = std::max(labels.more, WordLabels::kLine * static_cast<double>(lines.size() - 1));
+    }
+    if (!labels.upward) return labels;
+    labels.more = 0;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        labels.lines[i] = {fit_text(words[i], kMostUpward, kSmall)};
+        labels.more = std::max(labels.more, width_of(labels.lines[i].front()) - 8);
+    }
+    return labels;
+}
 
 TextStyle styled(TextStyle style, Rgb8 color, TextAlign align, bool upward) {
     style.color = color;
@@ -291,11 +341,15 @@ void draw_axes(Canvas& canvas, const CurvePlot& plot, const Axes& axes,
         if (texts.y)
             canvas.text(axes.left - 7, y + 4, tick.text, styled(kSmall, colors.ink, TextAlign::right));
     }
-    for (const Tick& tick : x_ticks(plot, axes, curves)) {
-        const double x = axes.px(tick.value);
-        canvas.path({{{x, bottom}, {x, bottom + 5}}}, thin(colors.axis));
-        if (texts.x) canvas.text(x, bottom + 18, tick.text, styled(kSmall, colors.ink, TextAlign::center));
-    }
+    if (!plot.x_words.empty())
+        draw_words(canvas, plot, axes, texts.x);
+    else
+        for (const Tick& tick : x_ticks(plot, axes, curves)) {
+            const double x = axes.px(tick.value);
+            canvas.path({{{x, bottom}, {x, bottom + 5}}}, thin(colors.axis));
+            if (texts.x)
+                canvas.text(x, bottom + 18, tick.text, styled(kSmall, colors.ink, TextAlign::center));
+        }
     canvas.path({{{axes.left, axes.top}, {axes.left, bottom}, {right, bottom}}}, thin(colors.axis));
 }
 
@@ -355,6 +409,8 @@ std::vector<const Curve*> named_curves(const CurvePlot& plot) {
     const bool some = plot.ordered && lines.size() > styles().size();
     constexpr std::size_t kParts = 4;
     for (const Curve& curve : plot.curves) {
+        // A name that says no more than the axis does is left out.
+        if (plot.curves.size() == 1 && curve.name == plot.y_label) continue;
         bool is_named = curve.threshold || !some;
         for (std::size_t part = 0; some && part <= kParts; ++part)
             is_named = is_named || &curve == lines[part * (lines.size() - 1) / kParts];

@@ -42,6 +42,17 @@ struct Axes {
     double right() const { return left + width; }
 };
 
+/// The words below an axis of words. A word that is wider than its place is broken behind colons, commas and
+/// blanks; if that does not help, all words stand upright.
+struct WordLabels {
+    static constexpr double kLine = 16;
+    std::vector<std::vector<std::string>> lines = {};  ///< of each word
+    bool upward = false;
+    double more = 0;  ///< height that they take beyond one line
+};
+/// width: of the axis.
+WordLabels word_labels(const std::vector<std::string>& words, double width);
+
 /// How a line looks.
 struct LineLook {
     Stroke stroke;

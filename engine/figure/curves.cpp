@@ -16,6 +16,8 @@ namespace {
 constexpr double kLine = 20;      // of a legend
 constexpr double kLabelGap = 17;  // between names at the ends of lines
 constexpr double kSample = 28;    // length of a line in a legend
+/// A name is joined to its line's end over at most this share of the axis.
+constexpr double kFarthestName = 0.25;
 
 /// The margin left of the axes: the y label and the numbers.
 constexpr double kLeft = 84;
@@ -37,6 +39,7 @@ struct Layout {
     double legend_width = 0, top = 0, caption_height = 0;
     int columns = 0, rows = 0;  ///< of panels; 0: one plot
     double legend_height = 0;   ///< of the lines above panels
+    double more_words = 0;      ///< height of words below the axes, beyond one line
 };
 
 /// Breaks a caption by its number of characters, which are about 7 units wide.
@@ -78,6 +81,14 @@ std::vector<LegendPlace> flow(const std::vector<const Curve*>& curves, double le
     return places;
 }
 
+double panel_gap(const CurvePlot& plot) {
+    return plot.own_y ? 58 : 32;
+}
+
+double panel_width(const CurvePlot& plot, int columns) {
+    return (plot.width - kLeft - 24 - panel_gap(plot) * (columns - 1)) / columns;
+}
+
 void lay_out_panels(Layout& out) {
     constexpr double kLeastPanel = 170, kPanelHeight = 200;
     CurvePlot& plot = out.plot;
@@ -91,8 +102,9 @@ void lay_out_panels(Layout& out) {
     const std::vector<LegendPlace> places =
         flow(Looks(all_curves(plot), colors).listed(), 18, plot.width - 18.0);
     out.legend_height = places.empty() ? 0 : kLine * (places.back().line + 1) + 6;
+    out.more_words = word_labels(plot.x_words, panel_width(plot, out.columns)).more;
     plot.height = static_cast<int>(out.top + out.legend_height + out.rows * (kPanelHeight + 46) + 50 +
-                                   out.caption_height);
+                                   out.caption_height + out.more_words);
 }
 
 Layout lay_out(const CurvePlot& plot, double width) {
@@ -124,16 +136,18 @@ Layout lay_out(const CurvePlot& plot, double width) {
     const std::vector<const Curve*> named = named_curves(plot);
     for (const Curve* curve : named) longest = std::max(longest, text_width(curve->name, kSmall));
     const auto n = static_cast<double>(named.size());
-    out.legend_width = std::min(330.0, 46 + static_cast<double>(longest));
+    out.legend_width = named.empty() ? 0 : std::min(330.0, 46 + static_cast<double>(longest));
     out.legend_below = width - kLeft - out.legend_width - 24 < kLeastPlot;
     if (out.legend_below) out.legend_width = width - kLeft - 24;
     const double below = out.legend_below ? kLine * n + 4 : 0;
+    const double right = out.legend_below ? 24 : out.legend_width + 24;
+    out.more_words = word_labels(plot.x_words, width - kLeft - right).more;
     // Many names beside the lines need a higher picture.
     const double more_names =
         out.legend_below
             ? 0
             : std::max(0.0, kLabelGap * n - (plot.height - out.top - 60 - out.caption_height - more_titles));
-    out.plot.height += static_cast<int>(more_titles + below + more_names) +
+    out.plot.height += static_cast<int>(more_titles + below + more_names + out.more_words) +
                        (out.subtitle.size() > 1 ? 18 * static_cast<int>(out.subtitle.size() - 1) : 0) +
                        (narrow && out.caption.size() > 3 ? 18 * static_cast<int>(out.caption.size() - 3) : 0);
     return out;
@@ -173,7 +187,9 @@ void draw_end_labels(Canvas& canvas, const CurvePlot& plot, const Axes& axes, co
     const double x = axes.right() + 14;
     for (const EndLabel& label : end_labels(named_curves(plot), axes, kLabelGap)) {
         const LineLook& look = looks.of(*label.curve);
-        if (label.has_end && !words)
+        // A dotted line across the plot would look like a curve.
+        const bool near = axes.right() - label.x < kFarthestName * axes.width;
+        if (label.has_end && near && !words)
             canvas.path({{{label.x, label.y}, {axes.right() + 3, label.y}, {x, label.at}}},
                         {look.stroke.color, 0.8, {1, 3}, 0.9, false});
         draw_sample(canvas, x, label.at, 16, look);
@@ -194,7 +210,7 @@ void draw_plot(Canvas& canvas, const Layout& layout) {
     const Axes axes{kLeft,
                     layout.top,
                     plot.width - kLeft - right,
-                    plot.height - layout.top - (60 + below + layout.caption_height),
+                    plot.height - layout.top - (60 + below + layout.caption_height + layout.more_words),
                     ranges.x,
                     ranges.y,
                     plot.log_x,
@@ -202,13 +218,14 @@ void draw_plot(Canvas& canvas, const Layout& layout) {
     const Looks looks(all, colors, plot.ordered);
     draw_texts(canvas, layout);
     draw_axes(canvas, plot, axes, all);
-    draw_axis_titles(canvas, plot, axes.left, axes.right(), axes.top + axes.height / 2, axes.bottom() + 38);
+    draw_axis_titles(canvas, plot, axes.left, axes.right(), axes.top + axes.height / 2,
+                     axes.bottom() + 38 + layout.more_words);
     draw_curves(canvas, plot, plot.curves, axes, looks);
     if (!layout.legend_below) {
         draw_end_labels(canvas, plot, axes, looks, layout.legend_width - 14);
         return;
     }
-    double y = axes.bottom() + 62;
+    double y = axes.bottom() + 62 + layout.more_words;
     const auto room = static_cast<float>(layout.legend_width - 31);
     for (const Curve* curve : named) {
         draw_sample(canvas, axes.left, y, kSample, looks.of(*curve));
@@ -231,9 +248,9 @@ void draw_panels(Canvas& canvas, const Layout& layout) {
         draw_sample(canvas, places[i].x, y, kSample, looks.of(*looks.listed()[i]));
         canvas.text(places[i].x + kSample + 7, y + 4, places[i].text, styled(kSmall, colors.ink));
     }
-    const double top = layout.top + layout.legend_height, bottom = plot.height - layout.caption_height - 60;
-    const double gap = plot.own_y ? 58 : 32;
-    const double wide = (plot.width - kLeft - 24 - gap * (layout.columns - 1)) / layout.columns,
+    const double top = layout.top + layout.legend_height,
+                 bottom = plot.height - layout.caption_height - 60 - layout.more_words;
+    const double gap = panel_gap(plot), wide = panel_width(plot, layout.columns),
                  high = (bottom - top) / layout.rows;
     const Ranges shared = ranges_of(plot, all);
     for (std::size_t i = 0; i < plot.panels.size(); ++i) {
@@ -257,7 +274,8 @@ void draw_panels(Canvas& canvas, const Layout& layout) {
         draw_axes(canvas, plot, axes, all, {last_of_column, plot.own_y || column == 0});
         draw_curves(canvas, plot, panel.curves, axes, looks);
     }
-    draw_axis_titles(canvas, plot, kLeft, plot.width - 24.0, (top + bottom) / 2, bottom + 16);
+    draw_axis_titles(canvas, plot, kLeft, plot.width - 24.0, (top + bottom) / 2,
+                     bottom + 16 + layout.more_words);
 }
 
 }  // namespace

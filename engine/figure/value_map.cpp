@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/number.h"
 #include "engine/figure/ticks.h"
 
 #include <fmt/format.h>
@@ -52,6 +53,10 @@ Places place(const ValueMap& map, double width) {
     p.columns = std::clamp(fit, 1, std::min(n, 4));
     p.rows = (n + p.columns - 1) / p.columns;
     p.columns = (n + p.rows - 1) / p.rows;  // equal rows
+    if (map.panel_columns > 0) {
+        p.columns = std::min(n, map.panel_columns);
+        p.rows = (n + p.columns - 1) / p.columns;
+    }
     p.cell_width = std::min(kMostCell, (room - kPanelGap * (p.columns - 1)) / p.columns / n_columns);
     // Maps of many cells are square ones.
     p.cell_height = p.cell_width < 20 ? p.cell_width : kCellHeight;
@@ -122,26 +127,43 @@ void draw_cells(Canvas& canvas, const ValueMap& map, const ValuePanel& panel, co
     canvas.outline(left - 1, top - 1, p.panel_width + 1, p.panel_height + 1, canvas.colors().line);
 }
 
+/// Returns every how many labels one has room: 1, 2, 5, 10 and so on, so that numbers are round ones.
+/// room: of a cell; needed: of a label.
+std::size_t label_step(double room, double needed) {
+    for (std::size_t ten = 1;; ten *= 10)
+        for (const std::size_t step : {ten, 2 * ten, 5 * ten})
+            if (static_cast<double>(step) * room >= needed) return step;
+}
+
+/// Calls each(index) for the labels to draw. Labels of whole numbers are taken where the step divides them.
+template <class Each>
+void each_label(const std::vector<std::string>& labels, double room, double needed, const Each& each) {
+    const std::size_t step = label_step(room, needed);
+    std::vector<int> numbers;
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+        const auto number = number_from_text<int>(labels[i], 0);
+        if (number && (numbers.empty() || *number == numbers.back() + 1)) numbers.push_back(*number);
+    }
+    const bool counts = numbers.size() == labels.size();
+    for (std::size_t i = 0; i < labels.size(); ++i)
+        if ((counts ? to_index(numbers[i]) : i) % step == 0) each(i);
+}
+
 /// Draws as many column labels as have room, each below its cell.
 void draw_columns(Canvas& canvas, const ValueMap& map, const Places& p, double left, double y) {
-    double end = -1;
-    for (std::size_t i = 0; i < map.columns.size(); ++i) {
-        const double middle = left + p.cell_width * (static_cast<double>(i) + 0.5),
-                     wide = width_of(map.columns[i], kMapTick);
-        if (middle - wide / 2 < end) continue;
-        end = middle + wide / 2 + 6;
-        canvas.text(middle, y, map.columns[i], with(kMapTick, canvas.colors().ink, TextAlign::center));
-    }
+    double widest = 0;
+    for (const std::string& column : map.columns) widest = std::max(widest, width_of(column, kMapTick));
+    each_label(map.columns, p.cell_width, widest + 6, [&](std::size_t i) {
+        canvas.text(left + p.cell_width * (static_cast<double>(i) + 0.5), y, map.columns[i],
+                    with(kMapTick, canvas.colors().ink, TextAlign::center));
+    });
 }
 
 void draw_rows(Canvas& canvas, const ValueMap& map, const Places& p, double right, double top) {
-    double end = -1;
-    for (std::size_t i = 0; i < map.rows.size(); ++i) {
-        const double middle = top + p.cell_height * (static_cast<double>(i) + 0.5);
-        if (middle - 7 < end) continue;
-        end = middle + 7;
-        canvas.text(right, middle + 4, map.rows[i], with(kMapTick, canvas.colors().ink, TextAlign::right));
-    }
+    each_label(map.rows, p.cell_height, 14, [&](std::size_t i) {
+        canvas.text(right, top + p.cell_height * (static_cast<double>(i) + 0.5) + 4, map.rows[i],
+                    with(kMapTick, canvas.colors().ink, TextAlign::right));
+    });
 }
 
 void draw_map(Canvas& canvas, const ValueMap& map, const Places& p) {

@@ -23,9 +23,10 @@ struct ValueMap {
     std::string row_label, column_label, value_label;
     std::vector<std::string> rows, columns;  ///< labels of the cells, the same in every panel
     std::vector<ValuePanel> panels;
-    ColorScale scale;  ///< shared by all panels
-    int decimals = 0;  ///< of the numbers in the cells; below 0: no numbers
-    int width = 0;     ///< of the picture in pixels, with text in proportion; 0: the usual one
+    ColorScale scale;       ///< shared by all panels
+    int panel_columns = 0;  ///< panels side by side; 0: as many as have room for large cells
+    int decimals = 0;       ///< of the numbers in the cells; below 0: no numbers
+    int width = 0;          ///< of the picture in pixels, with text in proportion; 0: the usual one
     Ground ground = Ground::light;
 };
 Drawing value_map_drawing(const ValueMap& map);

@@ -58,10 +58,11 @@ constexpr std::array kPresets = {
     PresetText{
         Preset::tova, "tova", "",
         "Drops the token that the last step attended to least, one set a layer (TOVA, Oren et al. 2024).",
-        "The released code reads the whole prompt with full attention and evicts once after it, where the "
-        "paper's "
-        "language-model runs evict after every prompt row; its compressed positions follow T + ln(ln(g - T + "
-        "e)), rounded up, where the paper prints ln(ln g)."},
+        "The released code reads the whole prompt with full attention and evicts once after it, and so do "
+        "both dialects here; the paper's language-model runs evict after every prompt row, which is "
+        "prefill=stepwise. Its compressed positions follow T + ln(ln(g - T + e)), rounded up, where the "
+        "paper "
+        "prints ln(ln g)."},
     PresetText{
         Preset::keyformer, "keyformer", "",
         "As H2O, with Gumbel noise and a rising temperature on the scores (Keyformer, Adnan et al. 2024).",

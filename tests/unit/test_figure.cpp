@@ -594,6 +594,71 @@ TEST(Curves, PanelsShareAxesAndLooks) {
     EXPECT_NE(body_of(curves_drawing(plot).svg()).find(">2000<"), std::string::npos);
 }
 
+/// Words below an axis are not cut: they are broken into lines, and if that does not help, stand upright.
+TEST(Curves, WordsBelowAnAxisAreWhole) {
+    CurvePlot plot;
+    plot.y_label = "perplexity";
+    const auto svg_of = [&](std::vector<std::string> words) {
+        plot.curves = {{"perplexity"}};
+        for (std::size_t i = 0; i < words.size(); ++i) {
+            plot.curves[0].x.push_back(static_cast<double>(i));
+            plot.curves[0].y.push_back(1);
+        }
+        plot.x_words = std::move(words);
+        return body_of(curves_drawing(plot).svg());
+    };
+    const std::string broken =
+        svg_of({"full", "keyformer", "keyformer:scope=shared", "keyformer:positions=cache", "h2o:recent=30%",
+                "window", "sink:positions=cache,budget=60%"});
+    for (const char* piece :
+         {">full<", ">keyformer:<", ">scope=shared<", ">positions=cache<", ">budget=60%<"})
+        EXPECT_NE(broken.find(piece), std::string::npos) << piece;
+    EXPECT_EQ(broken.find("…"), std::string::npos);
+    EXPECT_EQ(broken.find("rotate(-90"), broken.rfind("rotate(-90")) << "the y label alone is upright";
+    const std::size_t name = broken.find(">perplexity<");
+    EXPECT_EQ(broken.find(">perplexity<", name + 1), std::string::npos) << "no legend that repeats the axis";
+
+    std::vector<std::string> many;
+    for (int i = 0; i < 18; ++i) many.push_back("sentence_end (" + std::to_string(i) + ")");
+    const int low = curves_drawing(plot).height;
+    const std::string upright = svg_of(many);
+    for (const std::string& word : many) EXPECT_NE(upright.find(">" + word + "<"), std::string::npos) << word;
+    EXPECT_NE(upright.find("rotate(-90"), upright.rfind("rotate(-90"));
+    EXPECT_GT(curves_drawing(plot).height, low + 40) << "upright words need room";
+}
+
+/// A line from a lone point to its name would look like a curve.
+TEST(Curves, APointFarFromItsNameIsNotJoinedToIt) {
+    CurvePlot plot;
+    plot.curves = {{"near", {9}, {1}}, {"far", {1}, {2}}};
+    const std::string svg = body_of(curves_drawing(plot).svg());
+    const std::size_t dotted = svg.find("stroke-dasharray=\"1 3\"");
+    ASSERT_NE(dotted, std::string::npos);
+    EXPECT_EQ(svg.find("stroke-dasharray=\"1 3\"", dotted + 1), std::string::npos);
+}
+
+/// Numbers of a wide map stand at equal distances, and are round.
+TEST(ValueMaps, LabelsAreRoundNumbersAtEqualDistances) {
+    ValueMap map;
+    for (int i = 0; i < 420; ++i) map.columns.push_back(std::to_string(i));
+    for (int i = 370; i < 418; ++i) map.rows.push_back(std::to_string(i));
+    map.panels = {{"p", std::vector<float>(420 * 48, 0.5f)}};
+    map.decimals = -1;
+    const std::string svg = body_of(value_map_drawing(map).svg());
+    std::vector<int> columns;
+    for (int i = 0; i < 420; ++i)
+        if (svg.find(">" + std::to_string(i) + "<") != std::string::npos) columns.push_back(i);
+    std::vector<int> rows;
+    while (columns.size() > 1 && columns.back() >= 370 && columns.back() != 400) {
+        rows.push_back(columns.back());
+        columns.pop_back();
+    }
+    ASSERT_GE(columns.size(), 5u);
+    EXPECT_EQ(columns[0], 0);
+    for (const int label : columns) EXPECT_EQ(label % (columns[1] - columns[0]), 0) << label;
+    for (const int label : rows) EXPECT_EQ(label % 5, 0) << label;
+}
+
 TEST(ValueMaps, CellsHaveTheColourAndTheNumberOfTheirValue) {
     ValueMap map;
     map.rows = {"0", "50"};

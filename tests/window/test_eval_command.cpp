@@ -414,7 +414,7 @@ TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
           {"figure tova-9 --from x --out x", 2, "--prompt-file, not --from"},
           {"figure mlkv-4 --out x", 2, "compares models"},
           {"figure tova-7 --out x", 2, "--text FILE"},
-          {"figure tova-7 --out x --task needle", 2, "not --vary or --task"},
+          {"figure tova-7 --out x --task needle", 2, "not --vary, --task or --data"},
           {"sweep" + model() + text() + " --out '" + path("s") + "'", 2, "nothing varies"},
           {"sweep" + model() + " --task needle --lengths 64 --out '" + path("s") + "'", 2, "give --map"},
           {"sweep" + model() + " --task passage --map --out '" + path("s") + "'", 2, "--map shows one task"},

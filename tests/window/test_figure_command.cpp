@@ -76,10 +76,11 @@ constexpr int kRows = 48, kHeads = 8;  // of the tiny model: two layers of four 
 TEST_F(FigureCommand, ListsEveryFigureWithItsCommand) {
     ASSERT_EQ(run("figure --list"), 0) << output_;
     for (const char* name :
-         {"keyformer-3c",  "keyformer-4", "keyformer-8", "keyformer-13", "keyformer-table2",
-          "keyformer-eq8", "a2sf-1",      "a2sf-2",      "a2sf-4",       "a2sf-6",
-          "a2sf-table1",   "a2sf-table2", "tova-4",      "tova-5",       "tova-9",
-          "tova-10",       "tova-11",     "tova-table2", "mlkv-4",       "mlkv-table3"})
+         {"keyformer-3c", "keyformer-4", "keyformer-8", "keyformer-13", "keyformer-table2", "keyformer-eq8",
+          "a2sf-1",       "a2sf-2",      "a2sf-4",      "a2sf-6",       "a2sf-table1",      "a2sf-table2",
+          "tova-4",       "tova-5",      "tova-9",      "tova-10",      "tova-11",          "tova-table2",
+          "mlkv-4",       "mlkv-table3", "tova-6",      "tova-13",      "tova-table4",      "tova-table5",
+          "keyformer-1",  "mlkv-table1", "mlkv-table2"})
         EXPECT_NE(output_.find("\n" + std::string(name) + "\n"), std::string::npos) << name;
     std::set<std::string_view> names;
     for (const Figure& figure : figures()) {
@@ -166,6 +167,122 @@ TEST_F(FigureCommand, DrawsTheOtherFiguresOfRuns) {
         draw(name, std::string(name).starts_with("keyformer-4") ? " --lane full --lane h2o:budget=8" : "");
     // The mean curve of the mass ends at 100 %, and the cross of 90 % is said.
     EXPECT_NE(read("f/keyformer-3b.csv").find("mean of all layers,100,100\n"), std::string::npos);
+}
+
+/// The cells are cube roots of probabilities, here without reduction: a row's cubes sum up to 1.
+TEST_F(FigureCommand, HeatMapsHoldTheRowsOfEveryHead) {
+    std::map<std::pair<std::string, std::string>, double> sum;
+    for (const auto& line : draw("keyformer-14")) sum[{line[0], line[1]}] += std::pow(std::stod(line[3]), 3);
+    ASSERT_EQ(sum.size(), 8u * 8) << "two layers of four heads, eight decoded rows";
+    for (const auto& [cell, p] : sum) EXPECT_NEAR(p, 1, 0.01) << cell.first << " " << cell.second;
+    EXPECT_NE(output_.find("% of the entries are exactly zero in half precision"), std::string::npos);
+}
+
+/// After a row a lane stores its budget; before, all tokens so far.
+TEST_F(FigureCommand, KeptMapsShowTheBudget) {
+    std::map<std::pair<std::string, int>, int> stored;
+    for (const auto& line : draw("tova-12", " --lane tova:budget=8,prefill=stepwise"))
+        stored[{line[0], std::stoi(line[1])}] += std::stoi(line[3]);
+    ASSERT_EQ(stored.size(), 2u * kRows);
+    for (const auto& [cell, n] : stored) EXPECT_EQ(n, std::min(cell.second + 1, 8)) << cell.second;
+    EXPECT_NE(output_.find("% of the kept tokens are recent (paper 73 to 76 %)"), std::string::npos);
+    for (const auto& line : draw("tova-8", " --lane tova:budget=8,prefill=stepwise"))
+        EXPECT_EQ(line[0], "layer 1") << "the last one";
+    draw("tova-8", " --lane tova:budget=200");
+    EXPECT_NE(output_.find("Cannot be seen on this model: the budget holds the whole text."),
+              std::string::npos)
+        << output_;
+}
+
+/// The kinds' lifetimes are over the mean of all tokens, so that their mean, weighted by tokens, is 1.
+TEST_F(FigureCommand, LifetimesOfKindsAverageToThatOfAllTokens) {
+    double sum = 0;
+    int n = 0;
+    for (const auto& line : draw("tova-table2", " --lane tova:budget=8,prefill=stepwise")) {
+        if (line[0].starts_with("paper")) continue;
+        const int tokens = std::stoi(line[1].substr(line[1].find('(') + 1));
+        sum += tokens * std::stod(line[2]);
+        n += tokens;
+    }
+    EXPECT_EQ(n, kRows);
+    EXPECT_NEAR(sum / n, 1, 1e-3);
+}
+
+/// A user's own questions take the place of the figure's task, and the paper's measure decides.
+TEST_F(FigureCommand, AsksAUsersOwnQuestions) {
+    std::ofstream data(path("own.jsonl"));
+    for (const char* word : {"a", "b", "c"})
+        data << nlohmann::json{{"prompt", std::string("once ") + word}, {"references", {"a b", "c"}}} << "\n";
+    data.close();
+    for (const char* name : {"keyformer-7", "keyformer-13"}) {
+        ASSERT_EQ(run("figure " + std::string(name) + model() + " --data '" + path("own.jsonl") +
+                      "' --answer-tokens 4 --vary budget=50% --out '" + path("d") + "'"),
+                  0)
+            << output_;
+        EXPECT_EQ(output_.find("A stand-in"), std::string::npos) << output_;
+        expect_record(name, "d");
+        EXPECT_EQ(read_figure_record(path("d")).findings.at(0).picture, "own-rouge2");
+    }
+    EXPECT_EQ(run("figure tova-7" + model() + " --text '" + path("text.txt") + "' --data '" +
+                  path("own.jsonl") + "' --out '" + path("d") + "'"),
+              2);
+}
+
+/// Several tasks are one picture, with the paper's data sets beside them.
+TEST_F(FigureCommand, DrawsSeveralTasksAsOnePicture) {
+    ASSERT_EQ(run("figure a2sf-table1" + model() + " --samples 2 --context 400 --out '" + path("m") + "'"), 0)
+        << output_;
+    expect_record("a2sf-table1", "m");
+    for (const FigureRecord::Finding& finding : read_figure_record(path("m")).findings)
+        EXPECT_EQ(finding.picture, "a2sf-table1");
+    const std::string csv = read("m/a2sf-table1.csv"), svg = read("m/a2sf-table1.svg");
+    for (const char* task : {"needle", "fact", "latest", "dialogue"}) {
+        EXPECT_NE(csv.find(std::string("\nwindow,") + task + ","), std::string::npos) << csv;
+        EXPECT_NE(svg.find(std::string(">") + task + "<"), std::string::npos) << task;
+    }
+    EXPECT_NE(csv.find("\nwindow,paper: mean of 7 sets,37.4\n"), std::string::npos) << csv;
+    EXPECT_NE(svg.find(">task, budget=20%<"), std::string::npos);
+}
+
+/// One window has no interval, so that it decides nothing.
+TEST_F(FigureCommand, OneWindowOfATextDecidesNothing) {
+    reference::TinyShape small;  // the text goes beyond its context
+    small.n_ctx = 64;
+    const reference::TinyModel other{small};
+    ASSERT_EQ(run("figure tova-7 --model '" + other.folder().string() + "' --text '" + path("text.txt") +
+                  "' --context 200 --prefill 16 --lane tova:budget=8 --lane sink:budget=8 --out '" +
+                  path("t") + "' --samples 1"),
+              0)
+        << output_;
+    EXPECT_NE(output_.find("\nCannot be decided here: "), std::string::npos) << output_;
+    EXPECT_NE(output_.find("one window has no interval."), std::string::npos) << output_;
+}
+
+TEST_F(FigureCommand, RefusesBeforeTheWork) {
+    for (const char* options : {" --task needle", " --text x", " --vary budget=8", " --data x"}) {
+        EXPECT_EQ(run("figure a2sf-1" + model() + options + " --out '" + path("r") + "'"), 2) << options;
+        EXPECT_NE(output_.find("it takes --prompt-file"), std::string::npos) << output_;
+    }
+    EXPECT_EQ(run("sweep" + model() + model() + " --task needle --samples 2 --context 160 --out '" +
+                  path("r") + "'"),
+              2);
+    EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
+    EXPECT_FALSE(std::filesystem::exists(path("r")));
+    // The second model's context is too short; the first one is not asked.
+    reference::TinyShape small;
+    small.n_ctx = 64;
+    const reference::TinyModel other{small};
+    EXPECT_EQ(run("sweep" + model() + " --model '" + other.folder().string() +
+                  "' --task needle --context 160 --samples 2 --lane full --out '" + path("r") + "'"),
+              2);
+    EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
+    EXPECT_FALSE(std::filesystem::exists(path("r")));
+    // The second task does not fit; the first one is not asked.
+    EXPECT_EQ(run("sweep" + model() +
+                  " --task needle,fact --samples 2 --context 160 --vary budget=8 --out '" + path("r") + "'"),
+              2);
+    EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
+    EXPECT_FALSE(std::filesystem::exists(path("r")));
 }
 
 /// The baseline reads pieces of a text, each from its beginning.
@@ -275,6 +392,15 @@ TEST(FigureVerdict, AheadNeedsPairsThatAreSure) {
                                       lane_of("tova", "16", 50), lane_of("h2o", "16", 90)}))
                   .state,
               State::fails);
+    // One sure pair of three is too few for "at every size".
+    const auto at_three = [&](int third) {
+        return judge(claim, result_of({full, lane_of("tova", "8", 80), lane_of("h2o", "8", 40),
+                                       lane_of("tova", "16", 60), lane_of("h2o", "16", 60),
+                                       lane_of("tova", "32", third), lane_of("h2o", "32", 60)}))
+            .state;
+    };
+    EXPECT_EQ(at_three(60), State::open);
+    EXPECT_EQ(at_three(95), State::holds);
     // A full cache that cannot answer shows nothing.
     EXPECT_EQ(
         judge(claim, result_of({lane_of("full", "", 5), lane_of("tova", "8", 4), lane_of("h2o", "8", 1)}))
@@ -323,6 +449,84 @@ TEST(FigureVerdict, RestoringOrderAndMemory) {
                                        lane_of("full", "", 70, 2)}))
                   .state,
               State::fails);
+}
+
+/// With a user's own questions the paper's measure decides, though another one says the reverse.
+TEST(FigureVerdict, TheMeasureOfThePaperDecides) {
+    const PaperClaim claim{
+        .kind = PaperClaim::Kind::ahead, .lanes = {"keyformer", "h2o"}, .measure = "rouge2"};
+    SweepResult result;
+    result.name = "own";
+    result.is_task = true;
+    result.measures = {{"rouge1", "ROUGE-1"}, {"rouge2", "ROUGE-2"}};
+    result.varies = {parse_vary("budget=8,16")};
+    const auto lane = [](const char* name, double rouge1, double rouge2) {
+        SweepPoint point;
+        point.model = "m";
+        point.lane = name;
+        point.values = {"8"};
+        for (int i = 0; i < 30; ++i) {
+            Outcome outcome{1, 1, 1, false};
+            outcome.measures = {rouge1 + 0.001 * i, rouge2 + 0.002 * (i % 5)};
+            point.outcomes.push_back(outcome);
+        }
+        return point;
+    };
+    QuestionSet set;
+    set.measures = result.measures;
+    result.points = {lane("full", 0.9, 0.9), lane("keyformer", 0.2, 0.6), lane("h2o", 0.4, 0.3)};
+    for (SweepPoint& point : result.points)
+        point.score = score_lane(set, point.outcomes, result.points.front().outcomes);
+    const PaperVerdict verdict = judge(claim, result);
+    EXPECT_EQ(verdict.state, State::holds) << verdict.why;
+    EXPECT_TRUE(verdict.why.starts_with("by ROUGE-2, keyformer is ahead in 1 of 1")) << verdict.why;
+    result.measures = {{"f1", "F1"}, {"exact", "exact"}};
+    EXPECT_EQ(judge(claim, result).state, State::fails) << "none of the paper's: the first one decides";
+}
+
+/// Models whose intervals overlap are not told apart.
+TEST(FigureVerdict, MemoryNeedsIntervalsThatAreApart) {
+    const PaperClaim memory{.kind = PaperClaim::Kind::memory};
+    const PaperVerdict equal =
+        judge(memory, result_of({lane_of("full", "", 90, 8), lane_of("full", "", 89, 4)}));
+    EXPECT_EQ(equal.state, State::open) << equal.why;
+    EXPECT_NE(equal.why.find("surely better in 0, surely worse in 0; 1 cannot be decided"), std::string::npos)
+        << equal.why;
+}
+
+TEST(FigureVerdict, SpeedIsThatOfThePaperOrSaysWhyNot) {
+    const auto ratio = [](double tokens, double by_bytes) {
+        return judge_speed(
+            "keyformer-table1",
+            std::vector<SpeedLine>{{"full", "8.3", 30, 1}, {"Keyformer", "17.0", tokens, by_bytes}});
+    };
+    EXPECT_EQ(ratio(60, 2.1).state, State::holds);
+    EXPECT_EQ(ratio(33, 1.1).state, State::unseen) << "the bytes do not allow it";
+    EXPECT_EQ(ratio(33, 2.1).state, State::fails);
+    EXPECT_NE(ratio(33, 1.1).why.find("1.10 times the tokens a second of full (paper 2.05)"),
+              std::string::npos)
+        << ratio(33, 1.1).why;
+    EXPECT_EQ(judge_speed("keyformer-table1",
+                          std::vector<SpeedLine>{{"full", "OOM", 30, 1}, {"Keyformer", "19.85", 60, 1.2}})
+                  .state,
+              State::none)
+        << "the paper has no ratio";
+    const auto sharing = [](double mlkv) {
+        return judge_speed("mlkv-figure5",
+                           std::vector<SpeedLine>{{"GQA-48", "-", 300, 1}, {"MLKV-48", "-", mlkv, 1}})
+            .state;
+    };
+    EXPECT_EQ(sharing(260), State::holds);
+    EXPECT_EQ(sharing(400), State::fails);
+    EXPECT_EQ(judge_speed("mlkv-figure3",
+                          std::vector<SpeedLine>{{"MHA", "48", 1, 1, 147}, {"MLKV-1", "1100", 1, 1, 6794}})
+                  .state,
+              State::holds);
+    EXPECT_EQ(judge_speed("keyformer-figure10", std::vector<SpeedLine>{{"full", "1", 34, 1, 0, 2.7, 30},
+                                                                       {"half", "-", 34, 1, 0, 1.3, 30}})
+                  .state,
+              State::unseen)
+        << "attention is 9 % of a step";
 }
 
 }  // namespace

@@ -332,6 +332,33 @@ std::string only_in(const Words& a, const Words& b) {
     return text;
 }
 
+/// Every flag of the papers' released scripts stands in the manual, with ours or with why there is none.
+TEST(Manual, MapsEveryFlagOfThePapersScripts) {
+    constexpr std::string_view kFlags =
+        // Keyformer f327831: summarize.py, dialogue.py, lm_eval_harness
+        "model_name dataset_path save_path model_path score_path attentions_path device task bs "
+        "decoder_start_token_id n_obs dtype no_repeat_ngram_size include_special_tokens "
+        "clean_up_tokenization_spaces preprocess_workers postprocess_workers no_truncation save_attentions "
+        "save_prompt_attentions return_tensors padding max_tokenizer_length max_gen_length max_new_tokens "
+        "min_gen_length causal_lm early_stopping output_summaries_only output_sequence_scores "
+        "model_parallelize keyformer kv_cache recent tau_init tau_end beam eos_token_id temperature top_k "
+        "top_p repetition_penalty do_sample num_return_sequences seed padding_side use_slow_tokenizer "
+        "input-path output-path model-name model-path model-type cache-dir token_discard sparse_threshold "
+        "prompt_sparse_threshold sparse_itr result-file output-file task-name num-fewshot debug "
+        // A2SF a4360f1 to 00a617f: evaluation, generation, plots
+        "shots dataset datasets select_budget recent_budget random_budget streaming_budget "
+        "forgetting_factor random_method gpu gpus use_compression method budget total_budget num_prompt "
+        "layers article_idx config_file window gpus_per_model aj_weight_fn aj_offset rl_checkpoint "
+        // MLKV c2ad065
+        "num_key_value_layers num_key_value_heads use_key_value_mlp weights_path output_path batch_sizes "
+        "sequence_length measure_loss";
+    const std::string page =
+        read_text_file(reference::source_folder() / "assets/manual/lanes-and-policies.md");
+    const std::string table = page.substr(page.find("## Options of the papers' scripts"));
+    for (const std::string& flag : split_words(kFlags, ' '))
+        EXPECT_TRUE(std::regex_search(table, std::regex("--" + flag + "[ ,|)]"))) << flag;
+}
+
 TEST(Manual, TablesListWhatTheProgramHas) {
     const std::map<std::string, Words> of_pages = words_of_tables();
     for (const auto& [kind, expected] : words_of_program()) {

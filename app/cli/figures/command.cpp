@@ -66,12 +66,28 @@ void print_list() {
     }
 }
 
-/// Returns the sentences below a picture: the paper's finding and numbers, what the picture confounds, and
-/// whether the finding is seen.
-std::vector<std::string> sentences_of(const Figure& figure, const PaperVerdict& verdict) {
+/// Returns what the paper finds, and its numbers.
+std::vector<std::string> paper_sentences(const Figure& figure) {
     std::vector<std::string> notes = {fmt::format("Paper: {}", figure.finding)};
     if (!figure.paper_values.empty()) notes.push_back(fmt::format("Its numbers: {}.", figure.paper_values));
+    return notes;
+}
+
+/// Returns whether other questions or another measure take the place of the paper's; empty for a user's own
+/// questions, and where the paper shows the same.
+std::string_view stand_in(const Figure& figure, const SweepResult& result) {
+    if (!result.measures.empty()) return "";
+    if (result.is_task) return "A stand-in: accuracy in a recall task, in place of the paper's data set.";
+    return figure.of_paper_text ? "" : "A stand-in: perplexity, in place of the paper's measure.";
+}
+
+/// Returns the sentences below a picture: the paper's finding and numbers, whether the finding is seen, and
+/// what the picture confounds.
+std::vector<std::string> sentences_of(const Figure& figure, const PaperVerdict& verdict,
+                                      std::string_view instead = "") {
+    std::vector<std::string> notes = paper_sentences(figure);
     if (const std::string text = verdict_text(verdict); !text.empty()) notes.push_back(text);
+    if (!instead.empty()) notes.emplace_back(instead);
     if (!figure.confounds.empty()) notes.emplace_back(figure.confounds);
     return notes;
 }
@@ -219,6 +235,7 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
     const auto held = hold_models(loaded.model, *loaded.backend, lanes);
     const std::size_t n_prompt = set.make(0).prompt.size(), n_fed = set.make(0).fed.size();
     std::vector<std::vector<double>> nats(lanes.size(), std::vector<double>(n_fed, 0));
+    std::vector<double> differences(to_index(set.n_questions), 0);  // of the first two lanes, a token
     {
         const auto all = static_cast<double>(n_fed * lanes.size()) * set.n_questions;
         Progress progress(fmt::format("figure {}", figure.name), all);
@@ -227,6 +244,9 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
             ask(loaded.model, *loaded.backend, lanes, set.make(i),
                 [&](std::size_t lane, std::size_t token, double of_token) {
                     nats[lane][token] += of_token / set.n_questions;
+                    if (lane < 2)
+                        differences[to_index(i)] +=
+                            (lane == 0 ? 1 : -1) * of_token / static_cast<double>(n_fed);
                     progress.update(++done);
                 });
     }
@@ -258,20 +278,54 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
                    fmt::format("{} tokens are not beyond the trained context of {}.", n_read, n_ctx)};
     } else if (plot.curves.size() > 1) {
         const double first = plot.curves[0].y.back(), second = plot.curves[1].y.back();
-        verdict = {first < second ? PaperVerdict::State::holds : PaperVerdict::State::fails,
-                   fmt::format("{:.2f} against {:.2f} after {} tokens.", first, second, n_read)};
+        const Interval& pairs = mean_estimate(differences).interval;
+        verdict = {pairs.high < 0  ? PaperVerdict::State::holds
+                   : pairs.low > 0 ? PaperVerdict::State::fails
+                                   : PaperVerdict::State::open,
+                   fmt::format("{:.2f} against {:.2f} after {} tokens; ", first, second, n_read)};
+        verdict.why += differences.size() < 2 ? "one window has no interval."
+                                              : fmt::format("their ratio is {:.3f} to {:.3f}.",
+                                                            std::exp(pairs.low), std::exp(pairs.high));
     }
     write_picture(figure, {std::move(plot), verdict}, options);
 }
 
-/// Returns the name of the picture that a sweep draws of the figure. Other pictures beside it show other
-/// quantities.
+/// Returns the quantity that a figure shows: of a user's own questions the paper's measure. Other pictures
+/// beside it show other quantities.
+SweepQuantity quantity_of(const Figure& figure, const SweepResult& result) {
+    const std::vector<SweepQuantity> all = sweep_quantities(result);
+    const auto measure = measure_of(figure.claim, result);
+    const std::string suffix = measure ? "-" + result.measures[*measure].name : "";
+    for (const SweepQuantity& quantity : all)
+        if ((!measure || quantity.suffix == suffix) && (!figure.of_models || !quantity.is_paired))
+            return quantity;
+    return all.front();
+}
+
+/// Returns the name of the picture that a sweep draws of the figure.
 std::string picture_of(const Figure& figure, const SweepResult& result) {
-    for (const SweepQuantity& quantity : sweep_quantities(result)) {
-        if (!figure.of_models) return result.name + quantity.suffix;
-        if (!quantity.is_paired) return result.name + quantity.suffix + "-memory";
-    }
-    return result.name;
+    const SweepQuantity quantity = quantity_of(figure, result);
+    return result.name + quantity.suffix + (figure.of_models ? "-memory" : "");
+}
+
+/// Writes one picture of all tasks as NAME, beside those of each.
+void write_tasks(const Figure& figure, const SweepOptions& sweep, const std::vector<SweepResult>& results,
+                 const FigureRecord& record) {
+    CurvePlot plot =
+        tasks_plot(results, [&](const SweepResult& result) { return quantity_of(figure, result); });
+    for (const PaperColumn& column : figure.paper_columns)
+        for (const auto& [lane, value] : column.values) add_column(plot, column.name, lane, value);
+    plot.title = figure.title;
+    std::vector<std::string> notes = paper_sentences(figure);
+    for (std::size_t i = 0; i < results.size(); ++i)
+        if (const std::string text = verdict_text(judge(figure.claim, results[i])); !text.empty())
+            notes.push_back(fmt::format("{}: {}", results[i].name, text));
+    if (const std::string_view instead = stand_in(figure, results.front()); !instead.empty())
+        notes.emplace_back(instead);
+    for (const std::string& note : notes) plot.caption += " " + note;
+    const fs::path folder = sweep.out;
+    write_text_file(folder / fmt::format("{}.csv", record.figure), table_of(plot));
+    write_plot_files(std::move(plot), sweep.plots, folder / record.figure);
 }
 
 void run_sweep_of(const Figure& figure, FigureOptions& options) {
@@ -279,10 +333,10 @@ void run_sweep_of(const Figure& figure, FigureOptions& options) {
     if (sweep.varies.empty()) sweep.varies = figure.varies;
     if (figure.of_models && sweep.models.size() < 2)
         fail(ErrorCode::wrong_use, "figure {} compares models; try: {}", figure.name, command_of(figure));
-    if (sweep.eval.task.empty() && sweep.eval.text.empty()) {
+    if (sweep.eval.task.empty() && sweep.eval.text.empty() && sweep.eval.data.files.empty()) {
         if (figure.of_text)
-            fail(ErrorCode::wrong_use, "figure {} shows perplexity; give --text FILE, or --task NAME",
-                 figure.name);
+            fail(ErrorCode::wrong_use,
+                 "figure {} shows perplexity; give --text FILE, --task NAME, or --data FILE", figure.name);
         sweep.eval.task = figure.task;
     }
     sweep.plots.title = figure.title;
@@ -291,12 +345,16 @@ void run_sweep_of(const Figure& figure, FigureOptions& options) {
     FigureRecord record{std::string(figure.name), models_of(sweep), {}};
     sweep.notes = [&](const SweepResult& result) {
         const PaperVerdict verdict = judge(figure.claim, result);
-        const std::vector<std::string> sentences = sentences_of(figure, verdict);
+        const std::vector<std::string> sentences = sentences_of(figure, verdict, stand_in(figure, result));
         record.findings.push_back(
             {result.name, verdict_word(verdict.state), verdict.why, sentences, picture_of(figure, result)});
         return sentences;
     };
-    run_sweep(sweep);
+    const std::vector<SweepResult> results = run_sweep(sweep);
+    if (results.size() > 1) {
+        write_tasks(figure, sweep, results, record);
+        for (FigureRecord::Finding& finding : record.findings) finding.picture = record.figure;
+    }
     write_figure_record(record, sweep.out);
 }
 
@@ -318,20 +376,27 @@ void run_figure(FigureOptions options) {
     if (options.sweep.out.empty())
         fail(ErrorCode::wrong_use, "figure {}: give --out DIR for its files", figure->name);
     if (figure->from == Figure::From::run) {
+        const EvalOptions& eval = options.sweep.eval;
+        if (!eval.task.empty() || !eval.text.empty() || !eval.data.files.empty() ||
+            !options.sweep.varies.empty())
+            fail(ErrorCode::wrong_use,
+                 "figure {} shows a run; it takes --prompt-file, not --task, --text, --data or --vary",
+                 figure->name);
         draw_from_run(*figure, options);
         return;
     }
     SweepOptions& sweep = options.sweep;
     if (!options.from.empty() || !options.prompt_file.empty())
-        fail(ErrorCode::wrong_use,
-             "figure {} is measured on questions or a text; give --text FILE or --task NAME, not --from or "
-             "--prompt-file",
-             figure->name);
+        fail(
+            ErrorCode::wrong_use,
+            "figure {} is measured on questions or a text; give --text FILE, --task NAME or --data FILE, not "
+            "--from or --prompt-file",
+            figure->name);
     if (sweep.eval.run.lanes.empty()) sweep.eval.run.lanes = figure->lanes;
     if (figure->from == Figure::From::text) {
-        if (!sweep.varies.empty() || !sweep.eval.task.empty())
-            fail(ErrorCode::wrong_use, "figure {} follows a text; it takes --text, not --vary or --task",
-                 figure->name);
+        if (!sweep.varies.empty() || !sweep.eval.task.empty() || !sweep.eval.data.files.empty())
+            fail(ErrorCode::wrong_use,
+                 "figure {} follows a text; it takes --text, not --vary, --task or --data", figure->name);
         if (sweep.eval.text.empty())
             fail(ErrorCode::wrong_use, "figure {} shows perplexity; give --text FILE", figure->name);
         if (!sweep.models.empty()) sweep.eval.run.model = sweep.models.front();

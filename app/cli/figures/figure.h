@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -40,6 +41,16 @@ struct PaperClaim {
     std::vector<std::string> lanes = {};  ///< as typed; the first is the one that the claim is about
     double low = 0, high = 0;
     std::string value = {};
+    std::string_view measure = {};  ///< of a user's own questions, as the paper has it: "rouge2"
+};
+/// Returns the measure of the user's own questions that a claim is decided by: the paper's if there, else the
+/// first. nullopt: the result has none.
+std::optional<std::size_t> measure_of(const PaperClaim& claim, const SweepResult& result);
+
+/// What a paper prints for some lanes, beside our own tasks: a data set, or the mean of several.
+struct PaperColumn {
+    std::string_view name;
+    std::vector<std::pair<std::string_view, double>> values;  ///< by lane as typed
 };
 
 /// A picture from the rows of a run, and what it says.
@@ -62,11 +73,13 @@ struct Figure {
     std::vector<std::string> lanes = {};
     std::vector<std::string> varies = {};
     std::vector<double> share_lines = {};
-    std::string_view task = "needle";  ///< unless --task or --text is given
-    bool of_text = false;              ///< of perplexity unless a task is given
-    bool of_models = false;            ///< needs several --model
-    bool has_shorter_context = false;  ///< with the baseline of a shorter context
-    std::string_view confounds = {};   ///< settings whose effects the picture cannot separate
+    std::string_view task = "needle";             ///< unless --task or --text is given
+    bool of_text = false;                         ///< of perplexity unless a task is given
+    bool of_models = false;                       ///< needs several --model
+    bool of_paper_text = false;                   ///< perplexity is what the paper itself shows
+    bool has_shorter_context = false;             ///< with the baseline of a shorter context
+    std::vector<PaperColumn> paper_columns = {};  ///< several tasks: drawn beside them
+    std::string_view confounds = {};              ///< settings whose effects the picture cannot separate
     PaperClaim claim = {};
     RunPicture (*draw)(const RunHistory& run) = nullptr;
 };
@@ -77,5 +90,18 @@ std::string command_of(const Figure& figure);
 
 /// Decides a claim by the results of a sweep: pairs of lanes, question by question, with 95 % intervals.
 PaperVerdict judge(const PaperClaim& claim, const SweepResult& result);
+
+/// A measured line of a paper's table of speed.
+struct SpeedLine {
+    std::string label;
+    std::string printed;  ///< by the paper; "-", "OOM" and words are no numbers
+    double tokens_per_s = 0;
+    double by_bytes = 1;                   ///< tokens a second over the first line's, if bytes alone decided
+    double n_lanes_that_fit = 0;           ///< into 12 GB
+    double attention_ms = 0, step_ms = 0;  ///< 0: parts were not timed
+};
+/// Decides what a group of a table (`bench --paper TABLE`) finds. Lines that did not run are left out; the
+/// first one must be there.
+PaperVerdict judge_speed(std::string_view table, std::span<const SpeedLine> lines);
 
 }  // namespace keyhole

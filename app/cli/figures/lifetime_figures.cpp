@@ -6,7 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
+#include <string_view>
 
 namespace keyhole::figure_parts {
 
@@ -29,7 +32,7 @@ RunPicture lifetime_by_position(const RunHistory& run) {
     plot.y_label = "rows that the token stays stored";
     plot.caption =
         "Mean over KV heads. A token that is never evicted counts to the end of the text. Rows count from "
-        "the end of the prompt.";
+        "the token's own.";
     int first_longest = 0;
     std::string text;
     for (std::size_t lane = 0; lane < metrics.size(); ++lane) {
@@ -56,39 +59,93 @@ RunPicture lifetime_by_position(const RunHistory& run) {
              text + "."}};
 }
 
-/// TOVA, table 2: the same by kind of token.
+namespace {
+
+/// TOVA, table 5, 512 states: rows of a tag over the 481 of all tokens.
+struct PaperTag {
+    std::string_view tag;
+    double rows;
+};
+constexpr double kPaperAll = 481;
+constexpr std::array<PaperTag, 14> kPaperTags = {{{".", 645},
+                                                  {",", 453},
+                                                  {":", 492},
+                                                  {")", 670},
+                                                  {"$", 724},
+                                                  {"\\n", 550},
+                                                  {"CD", 537},
+                                                  {"POS", 1393},
+                                                  {"DT", 379},
+                                                  {"IN", 385},
+                                                  {"CC", 437},
+                                                  {"PRP", 424},
+                                                  {"MD", 377},
+                                                  {"NNP", 517}}};
+
+/// Returns the first tag of a class that the paper has; NaN if it has none.
+double paper_rows(WordClass kind) {
+    if (kind == WordClass::space) return kPaperTags[5].rows;
+    const std::string tags = fmt::format(" {} ", penn_tags(kind));
+    for (const PaperTag& tag : kPaperTags)
+        if (tags.find(fmt::format(" {} ", tag.tag)) != std::string::npos) return tag.rows;
+    return std::numeric_limits<double>::quiet_NaN();
+}
+
+bool is_punctuation(WordClass kind) {
+    return kind == WordClass::sentence_end || kind == WordClass::comma || kind == WordClass::pause ||
+           kind == WordClass::quote || kind == WordClass::bracket || kind == WordClass::symbol;
+}
+
+}  // namespace
+
+/// TOVA, tables 2 and 5: the same by kind of word, over the mean of all tokens.
 RunPicture lifetime_by_class(const RunHistory& run) {
     const std::vector<LaneMetrics> metrics = run_metrics(run);
     CurvePlot plot;
     plot.subtitle = run_subtitle(run);
-    plot.x_label = "kind of token";
-    plot.y_label = "rows that a token stays stored";
+    plot.x_label = "kind of word";
+    plot.log_y = true;  // the begin of the text stays far longer than all else
+    plot.y_label = "rows stored, over those of all tokens";
     plot.caption =
-        "Kinds of tokens by their text, in place of the paper's parts of speech; mean over KV heads.";
-    plot.x_words.emplace_back("all");
+        "Kinds of words are Keyhole's own, by the word alone, in place of the paper's parts of speech; mean "
+        "over KV heads. The paper's are 512 states, each of the tag that stands for the kind.";
     std::vector<std::size_t> kinds;
-    for (std::size_t c = 0; c < kTokenClasses; ++c)
-        if (metrics[0].tokens_by_class[c] > 0) {
-            kinds.push_back(c);
-            plot.x_words.emplace_back(token_class_name(static_cast<TokenClass>(c)));
+    for (std::size_t c = 0; c < kWordClasses; ++c)
+        if (metrics[0].tokens_by_word_class[c] > 0) kinds.push_back(c);
+    std::stable_sort(kinds.begin(), kinds.end(), [&](std::size_t a, std::size_t b) {
+        return metrics[0].lifetime_by_word_class[a] > metrics[0].lifetime_by_word_class[b];
+    });
+    Curve paper{"paper, 512"};
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+        const auto kind = static_cast<WordClass>(kinds[i]);
+        plot.x_words.emplace_back(
+            fmt::format("{} ({})", word_class_name(kind), metrics[0].tokens_by_word_class[kinds[i]]));
+        if (const double rows = paper_rows(kind); std::isfinite(rows)) {
+            paper.x.push_back(static_cast<double>(i));
+            paper.y.push_back(rows / kPaperAll);
         }
+    }
     int longer = 0;
     std::string text;
     for (std::size_t lane = 0; lane < metrics.size(); ++lane) {
+        const LaneMetrics& m = metrics[lane];
         Curve& curve = plot.curves.emplace_back();
         curve.name = lane_name(run, lane);
-        curve.x.push_back(0);
-        curve.y.push_back(metrics[lane].lifetime);
+        double rows = 0;
+        int n = 0;
         for (std::size_t i = 0; i < kinds.size(); ++i) {
-            curve.x.push_back(static_cast<double>(i + 1));
-            curve.y.push_back(metrics[lane].lifetime_by_class[kinds[i]]);
+            curve.x.push_back(static_cast<double>(i));
+            curve.y.push_back(m.lifetime_by_word_class[kinds[i]] / m.lifetime);
+            if (!is_punctuation(static_cast<WordClass>(kinds[i]))) continue;
+            rows += m.lifetime_by_word_class[kinds[i]] * m.tokens_by_word_class[kinds[i]];
+            n += m.tokens_by_word_class[kinds[i]];
         }
-        const double punctuation =
-            metrics[lane].lifetime_by_class[to_index(static_cast<int>(TokenClass::punctuation))];
-        longer += punctuation > metrics[lane].lifetime ? 1 : 0;
+        const double punctuation = n > 0 ? rows / n : 0;
+        longer += punctuation > m.lifetime ? 1 : 0;
         text += fmt::format("{}{}: punctuation {:.0f} rows, all tokens {:.0f}", text.empty() ? "" : "; ",
-                            curve.name, punctuation, metrics[lane].lifetime);
+                            curve.name, punctuation, m.lifetime);
     }
+    plot.curves.push_back(std::move(paper));
     return {std::move(plot),
             {longer == static_cast<int>(metrics.size()) ? State::holds : State::fails, text + "."}};
 }

@@ -41,6 +41,10 @@ RunPicture toy_matrix(const RunHistory& run);
 RunPicture masked_maps(const RunHistory& run);
 RunPicture scores_over_steps(const RunHistory& run);
 RunPicture cosine_to_ideal(const RunHistory& run);
+RunPicture heat_maps_4x4(const RunHistory& run);
+RunPicture heat_maps_6x8(const RunHistory& run);
+RunPicture kept_by_last_layer(const RunHistory& run);
+RunPicture kept_by_every_layer(const RunHistory& run);
 RunPicture lifetime_by_position(const RunHistory& run);
 RunPicture lifetime_by_class(const RunHistory& run);
 
