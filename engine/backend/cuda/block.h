@@ -11,6 +11,14 @@
 ///         KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const;
 ///     };
 ///
+/// A kernel that walks over tiles repeats its first phases: with `static constexpr int kRepeated`, phases
+/// [0, kRepeated) run `n_tiles(block)` times, the others once afterwards.
+///
+///         // The same for all threads of a block; where it is 0, the block does nothing.
+///         KH_FN int n_tiles(const Block& block) const;
+///         // Runs once before the first phase, without a barrier between.
+///         KH_FN void begin(const Block& block, Shared& shared, Local& local) const;
+///
 /// In one phase, a thread must not read what another thread writes, and no block what another block writes.
 /// run_on_host() runs threads and blocks in any order, so a kernel that breaks this rule gives different
 /// results there.
@@ -49,6 +57,13 @@
 #define KH_DEVICE_ASSERT(condition) static_cast<void>(0)
 #endif
 
+// Before a loop whose arrays shall lie in registers.
+#ifdef __CUDA_ARCH__
+#define KH_UNROLL _Pragma("unroll")
+#else
+#define KH_UNROLL
+#endif
+
 namespace keyhole::cuda {
 
 inline constexpr int kMaxThreads = 256;
@@ -57,6 +72,7 @@ struct Block {
     int x = 0, y = 0, z = 0;  ///< index in the grid
     int thread = 0;
     int n_threads = 1;
+    int tile = 0, n_tiles = 1;  ///< of the phases that repeat; afterwards tile is n_tiles
 };
 
 struct Grid {
@@ -66,6 +82,11 @@ struct Grid {
 struct NoShared {};
 struct NoLocal {};
 
+template <class Kernel>
+inline constexpr int kRepeatedPhases = 0;
+template <class Kernel>
+requires(Kernel::kRepeated > 0) inline constexpr int kRepeatedPhases<Kernel> = Kernel::kRepeated;
+
 #ifdef __CUDACC__
 
 template <class Kernel>
@@ -74,11 +95,25 @@ __global__ void __launch_bounds__(kMaxThreads) run_kernel(const __grid_constant_
     __shared__ alignas(16) unsigned char bytes[sizeof(typename Kernel::Shared)];
     auto& shared = *reinterpret_cast<typename Kernel::Shared*>(bytes);
     typename Kernel::Local local;
-    const Block block{static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y),
-                      static_cast<int>(blockIdx.z), static_cast<int>(threadIdx.x),
-                      static_cast<int>(blockDim.x)};
+    Block block{static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z),
+                static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x)};
+    constexpr int kRepeated = kRepeatedPhases<Kernel>;
+    if constexpr (kRepeated > 0) {
+        block.n_tiles = kernel.n_tiles(block);
+        if (block.n_tiles == 0) return;
+        kernel.begin(block, shared, local);
+#pragma unroll 1
+        for (; block.tile < block.n_tiles; ++block.tile) {
+            if (block.tile > 0) __syncthreads();
 #pragma unroll
-    for (int p = 0; p < Kernel::kPhases; ++p) {
+            for (int p = 0; p < kRepeated; ++p) {
+                if (p > 0) __syncthreads();
+                kernel.phase(p, block, shared, local);
+            }
+        }
+    }
+#pragma unroll
+    for (int p = kRepeated; p < Kernel::kPhases; ++p) {
         if (p > 0) __syncthreads();
         kernel.phase(p, block, shared, local);
     }
@@ -136,15 +171,26 @@ void run_on_host(const Kernel& kernel, Grid grid, int n_threads, int order, std:
         const int at = blocks.at(b);
         std::memset(static_cast<void*>(shared.get()), poison, sizeof(*shared));
         std::memset(static_cast<void*>(locals.data()), poison, locals.size() * sizeof(locals[0]));
-        for (int p = 0; p < Kernel::kPhases; ++p) {
-            const Visit threads(n_threads, order, seed + 977u * static_cast<std::uint32_t>(p + 1));
+        Block block{at % grid.x, at / grid.x % grid.y, at / (grid.x * grid.y), 0, n_threads};
+        constexpr int kRepeated = kRepeatedPhases<Kernel>;
+        std::uint32_t n_run = 0;
+        const auto run_phase = [&](int p) {
+            const Visit threads(n_threads, order, seed + 977u * ++n_run);
             for (int i = 0; i < n_threads; ++i) {
-                const int thread = threads.at(i);
-                const Block block{at % grid.x, at / grid.x % grid.y, at / (grid.x * grid.y), thread,
-                                  n_threads};
-                kernel.phase(p, block, *shared, locals[static_cast<std::size_t>(thread)]);
+                block.thread = threads.at(i);
+                auto& local = locals[static_cast<std::size_t>(block.thread)];
+                if constexpr (kRepeated > 0)
+                    if (n_run == 1) kernel.begin(block, *shared, local);
+                kernel.phase(p, block, *shared, local);
             }
+        };
+        if constexpr (kRepeated > 0) {
+            block.n_tiles = kernel.n_tiles(block);
+            if (block.n_tiles == 0) continue;
+            for (; block.tile < block.n_tiles; ++block.tile)
+                for (int p = 0; p < kRepeated; ++p) run_phase(p);
         }
+        for (int p = kRepeated; p < Kernel::kPhases; ++p) run_phase(p);
     }
 }
 
