@@ -17,7 +17,7 @@
 namespace keyhole {
 
 /// Changes with what a proof covers: older verdicts then no longer count.
-inline constexpr int kProofVersion = 2;
+inline constexpr int kProofVersion = 3;
 
 /// What is known about a device. It holds for one device, driver, module and kProofVersion.
 struct Verdict {
