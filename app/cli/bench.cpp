@@ -42,7 +42,7 @@ void bench_host_part(const BenchRun& options) {
             const std::shared_ptr<cuda::Executor> executor = cuda::make_idle_executor();
             cuda::ProductOptions products;
             if (options.cublas_from > 0) products.cublas_from = options.cublas_from;
-            products.narrow_prompt = options.narrow_prompt;
+            products.narrow_prompt = !options.wide_prompt;
             const auto backend = make_cuda_backend(model, executor, products);
             ContenderSetup setup =
                 contender_setup(spec, options.batch, options.context, options.run.n_tokens);
@@ -138,8 +138,8 @@ void add_bench_command(CLI::App& app) {
             "--cublas-from", options->cublas_from,
             "with --shape on CUDA: number of lanes from which cuBLAS computes the products (default: 16)")
         ->transform(number_in(1, 1 << 20));
-    command->add_flag("--narrow-prompt", options->narrow_prompt,
-                      "with --shape on CUDA: prompts in the type of the weights, on tensor cores");
+    command->add_flag("--wide-prompt", options->wide_prompt,
+                      "with --shape on CUDA: prompts in float, without tensor cores");
     command
         ->add_option("--executor", options->executor,
                      "none: with --shape, the host's part of a step on CUDA alone; needs no device")

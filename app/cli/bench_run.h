@@ -30,14 +30,14 @@ struct BenchRun {
     bool json = false;
     std::string text;  // file for the tokenizer
     int cublas_from = 0;
-    bool narrow_prompt = false;
+    bool wide_prompt = false;
     std::string executor;  // "none": a device that does nothing
 
     DType weight_type() const;  ///< of random weights
     BackendOptions backend_options() const {
         BackendOptions out = run.backend_options();
         out.cublas_from = cublas_from;
-        out.narrow_prompt = narrow_prompt;
+        out.wide_prompt = wide_prompt;
         out.prove = proof_progress();
         return out;
     }

@@ -129,9 +129,9 @@ struct BackendOptions {
     int n_threads = 0;  ///< 0: all cores this process may use
     int device = 0;     ///< CUDA device by index
     /// For CUDA benches. cublas_from: number of lanes from which cuBLAS computes a step's products; 0:
-    /// default. narrow_prompt: the prompt runs in the type of the weights.
+    /// default. wide_prompt: the prompt runs in float, without tensor cores.
     int cublas_from = 0;
-    bool narrow_prompt = false;
+    bool wide_prompt = false;
     /// Lets `automatic` run the proof of a device that has none (prover.h): it is called again and again
     /// meanwhile, and returns false to stop the proof. Empty: such a device is not taken.
     std::function<bool(double share, const std::string& what)> prove{};

@@ -19,7 +19,7 @@ std::unique_ptr<Backend> backend_on(std::shared_ptr<cuda::Executor> executor,
     try {
         cuda::ProductOptions products;
         if (options.cublas_from > 0) products.cublas_from = options.cublas_from;
-        products.narrow_prompt = options.narrow_prompt;
+        products.narrow_prompt = !options.wide_prompt;
         return make_cuda_backend(model, std::move(executor), products);
     } catch (const Error& error) {
         reason = error.what();

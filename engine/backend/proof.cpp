@@ -21,9 +21,10 @@ namespace {
 
 constexpr int kPrompt = 300;                                                    // two splits of attention
 constexpr int kChange = 20, kFork = 30, kRewindTo = 34, kRows = 40, kWide = 4;  // rows after the prompt
-// The device keeps K and V in 16 bits and the CPU in 32. Logits of the tiny model differ by at most 1.5e-3 of
-// the largest on the host executor, and scores by 6e-4 of the row's largest.
-constexpr double kLogitTolerance = 6e-3, kScoreMargin = 4e-3;
+// The device keeps K and V in 16 bits and computes the prompt in them, the CPU in 32. On the host executor
+// logits of the tiny model differ by at most 1.6e-3 of the largest, and attention by 3.1e-3; scores of rows
+// differ by 6e-4 of the row's largest.
+constexpr double kLogitTolerance = 1.2e-2, kScoreMargin = 4e-3;
 constexpr double kPartOfKernels = 0.6;  // of the proof's time
 
 /// A model of f16 with seeded weights; it has two or more query heads a KV head.

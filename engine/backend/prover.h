@@ -17,7 +17,7 @@
 namespace keyhole {
 
 /// Changes with what a proof covers: older verdicts then no longer count.
-inline constexpr int kProofVersion = 2;
+inline constexpr int kProofVersion = 3;
 
 /// The facts about a device. They are valid for one device, driver, module and kProofVersion.
 struct Verdict {

@@ -220,8 +220,13 @@ run_products() {
                 --tokens 30 --batch $batch --cublas-from $from --lane tova:budget=256
         done
     done
-    step prompt-in-weight-type 60 "${bench[@]}" --shape llama-2-7b --context 4096 --tokens 10 --lane full \
-        --narrow-prompt
+    local context
+    for context in 2048 8192; do
+        step prompt-$context 60 "${bench[@]}" --prompt --rounds 5 --shape llama-2-7b --context $context \
+            --lane full --lane h2o:budget=256 --lane keyformer:budget=256
+        step prompt-$context-in-float 60 "${bench[@]}" --prompt --rounds 2 --shape llama-2-7b \
+            --context $context --wide-prompt --lane full --lane h2o:budget=256 --lane keyformer:budget=256
+    done
 }
 run_sanitizer() {
     local tool

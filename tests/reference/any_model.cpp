@@ -1,9 +1,11 @@
 #include "tests/reference/any_model.h"
 
+#include "engine/base/half.h"
 #include "engine/base/index.h"
 #include "tests/reference/source_folder.h"
 
 #include <cmath>
+#include <cstring>
 #include <deque>
 #include <random>
 #include <vector>
@@ -16,8 +18,8 @@ using keyhole::Weight;
 /// Draws random weights and keeps them in memory.
 class Drawer {
   public:
-    explicit Drawer(std::uint64_t seed)
-        : random_(seed), kept_(std::make_shared<std::deque<std::vector<float>>>()) {}
+    Drawer(std::uint64_t seed, keyhole::DType dtype)
+        : random_(seed), dtype_(dtype), kept_(std::make_shared<std::deque<std::vector<float>>>()) {}
 
     /// Uniform about `middle` with the given standard deviation.
     Weight draw(int rows, int cols, double deviation, double middle = 0) {
@@ -28,14 +30,29 @@ class Drawer {
         }
         return {keyhole::DType::f32, values.data(), rows, cols};
     }
+    /// The same, in the type of the matrices.
+    Weight matrix(int rows, int cols, double deviation) {
+        Weight w = draw(rows, cols, deviation);
+        if (dtype_ == keyhole::DType::f32) return w;
+        std::vector<float>& values = kept_->back();  // its first half then holds the narrow ones
+        auto* narrow = reinterpret_cast<std::uint16_t*>(values.data());
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            const std::uint16_t bits = dtype_ == keyhole::DType::f16 ? keyhole::fp16_from_float(values[i])
+                                                                     : keyhole::bf16_from_float(values[i]);
+            std::memcpy(narrow + i, &bits, sizeof(bits));
+        }
+        w.dtype = dtype_;
+        return w;
+    }
     /// Inputs of deviation 1 give outputs of deviation 1.7, so that attention is not flat.
-    Weight product(int rows, int cols) { return draw(rows, cols, 1.7 / std::sqrt(cols)); }
+    Weight product(int rows, int cols) { return matrix(rows, cols, 1.7 / std::sqrt(cols)); }
     Weight gain(int n) { return draw(n, 1, 0.2, 1.0); }
     Weight bias(int n, bool wanted) { return wanted ? draw(n, 1, 0.3) : Weight(); }
     std::shared_ptr<const void> kept() const { return kept_; }
 
   private:
     std::mt19937_64 random_;
+    keyhole::DType dtype_;
     std::shared_ptr<std::deque<std::vector<float>>> kept_;  // elements do not move when it grows
 };
 
@@ -65,13 +82,13 @@ std::shared_ptr<const keyhole::Model> any_model(AnyShape shape) {
     if (c.positions == keyhole::PositionKind::alibi)
         for (int h = 0; h < c.n_heads; ++h)
             c.alibi_slopes.push_back(std::pow(0.5f, static_cast<float>(h + 1)));
-    Drawer drawer(shape.seed);
+    Drawer drawer(shape.seed, shape.dtype);
     keyhole::ModelWeights w;
     const int d = c.d_model, d_q = c.n_heads * c.head_dim, d_kv = c.n_kv_heads * c.head_dim;
     const int d_embed = shape.d_embed > 0 ? shape.d_embed : d;
-    w.embedding = drawer.draw(c.n_vocab, d_embed, 1.0);
+    w.embedding = drawer.matrix(c.n_vocab, d_embed, 1.0);
     if (c.positions == keyhole::PositionKind::learned)
-        w.position_embedding = drawer.draw(c.n_ctx + c.position_offset, d, 1.0);
+        w.position_embedding = drawer.matrix(c.n_ctx + c.position_offset, d, 1.0);
     if (shape.d_embed > 0) {
         w.project_in = drawer.product(d, d_embed);
         w.project_out = drawer.product(d_embed, d);

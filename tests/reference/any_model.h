@@ -20,6 +20,7 @@ struct AnyShape {
     bool output_bias = false;
     int d_embed = 0;  ///< 0: d_model, without embedding projections
     std::uint64_t seed = 1;
+    keyhole::DType dtype = keyhole::DType::f32;  ///< of matrices: f32, f16 or bf16
 };
 
 /// The smallest shape with grouped queries: 2 layers, 4 heads of 8 channels, 2 KV heads, rotary positions,

@@ -142,12 +142,16 @@ TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
             is_f16 = is_f16 || w.dtype == keyhole::DType::f16;
         });
         const bool all_floats = !is_bf16 && !is_f16;
-        pair.start(all_floats
-                       ? std::vector<std::string>{"full", "h2o:budget=9", "keyformer:budget=8,scope=layer"}
-                       : std::vector<std::string>{"full", "window:budget=9"});
-        // K and V have 16 bits on the device: values are near, and sets are equal where positions alone
-        // decide them.
-        if (!all_floats) pair.tolerance = is_bf16 ? 1e-1 : 5e-2;
+        const std::vector<std::string> specs =
+            all_floats ? std::vector<std::string>{"full", "h2o:budget=9", "keyformer:budget=8,scope=layer"}
+                       : std::vector<std::string>{"full", "window:budget=9"};
+        // K, V and the prompt have 16 bits on the device: values are near, and sets are equal where positions
+        // alone decide them. A prompt in floats has the CPU's values.
+        if (!all_floats) {
+            Pair(model, 14, 1, {.narrow_prompt = false}).start(specs);
+            pair.tolerance = is_bf16 ? 1e-1 : 5e-2;
+        }
+        pair.start(specs);
         pair.step(9);
     }
     EXPECT_GE(n_run, 17);
@@ -236,7 +240,8 @@ TEST_F(CudaBackend, ProductsInTheTypeOfTheWeightsStayNear) {
         const std::vector<int> tokens = random_tokens(40, 5);
         const std::span<const int> all(tokens);
         const std::vector<std::string> specs = {"full", "window:budget=9"};
-        const auto exact = cuda_backend(model), narrow = cuda_backend(model, 1, {1, true});
+        const auto exact = cuda_backend(model, 1, {.narrow_prompt = false}),
+                   narrow = cuda_backend(model, 1, {1, true});
         const LaneRows a = run_backend(*exact, model, specs, all.first(30), all.subspan(30)),
                        b = run_backend(*narrow, model, specs, all.first(30), all.subspan(30));
         double worst = 0;
@@ -262,7 +267,8 @@ TEST(CudaBackendOnHost, WithoutProductsOfTheTypeNothingIsRounded) {
     const auto executor = std::make_shared<FailingExecutor>();
     executor->has_typed_products = false;
     const auto without = keyhole::make_cuda_backend(model, executor, {1, true}),
-               plain = keyhole::make_cuda_backend(model, keyhole::cuda::make_host_executor());
+               plain = keyhole::make_cuda_backend(model, keyhole::cuda::make_host_executor(),
+                                                  {.narrow_prompt = false});
     const LaneRows a = run_backend(*without, model, specs, all.first(20), all.subspan(20)),
                    b = run_backend(*plain, model, specs, all.first(20), all.subspan(20));
     for (std::size_t lane = 0; lane < specs.size(); ++lane)
@@ -319,11 +325,11 @@ TEST_F(CudaBackend, StoredTypesFollowTheCpu) {
         const std::vector<int> tokens = random_tokens(40, 5);
         const std::vector<std::string> specs = {"full", "window:budget=9"};
         const std::span<const int> all(tokens);
-        const auto backend = cuda_backend(model);
+        const auto backend = cuda_backend(model, 1, {.narrow_prompt = false});
         const LaneRows a = run_engine(model, specs, all.first(30), all.subspan(30)),
                        b = run_backend(*backend, model, specs, all.first(30), all.subspan(30));
-        // Keys and values are stored in the weights' type, so decoded rows differ by its rounding. The
-        // prompt's row does not.
+        // Keys and values are stored in the weights' type, so decoded rows differ by its rounding. The row of
+        // a prompt in floats does not.
         const double rounding = type == StoredAs::f16 ? 2e-2 : 1e-1;
         for (std::size_t lane = 0; lane < specs.size(); ++lane)
             for (std::size_t row = 0; row < a[lane].size(); ++row)
@@ -347,7 +353,7 @@ TEST_F(CudaBackend, BothBackendsRoundKeysAndValuesAlike) {
         const std::vector<std::string> alike = {"full:" + same, "window:budget=9," + same},
                                        exact = {"full:kv_dtype=f32", "window:budget=9,kv_dtype=f32"};
         const std::span<const int> all(tokens);
-        const auto backend = cuda_backend(model);
+        const auto backend = cuda_backend(model, 1, {.narrow_prompt = false});
         const auto run = [&](const std::vector<std::string>& specs) {
             return run_engine(model, specs, all.first(30), all.subspan(30));
         };

@@ -234,13 +234,26 @@ class CudaHostPart : public ::testing::Test {
 };
 
 TEST_F(CudaHostPart, APromptOf8kTakesFewLaunches) {
-    const auto backend = make_cuda_backend(model_, executor_);
-    const auto cache = backend->make_cache(resolve(parse_lane_spec("keyformer:budget=64").policy, 8192, 20));
-    RowOutput out;
-    const LanePrefill lane{cache.get(), {}, &out};
-    const std::int64_t before = executor_->counts().launches;
-    backend->prefill(std::vector<int>(8192, 65), {&lane, 1}, nullptr, {});
-    EXPECT_LE(executor_->counts().launches - before, 2000);
+    const auto launches = [&](int n, const char* spec, const RowWants& wants) {
+        const auto backend = make_cuda_backend(model_, executor_);
+        const auto cache = backend->make_cache(resolve(parse_lane_spec(spec).policy, n, 20));
+        RowOutput out;
+        const LanePrefill lane{cache.get(), wants, &out};
+        const std::int64_t before = executor_->counts().launches;
+        backend->prefill(std::vector<int>(to_index(n), 65), {&lane, 1}, nullptr, {});
+        return executor_->counts().launches - before;
+    };
+    // A layer: 2 norms, 7 products and as many roundings, rotation, activation, 3 roundings of q, k and v,
+    // 3 kernels of attention, and what stays.
+    const std::int64_t n_layers = model_->config().n_layers;
+    for (const int n : {2048, 8192}) {
+        EXPECT_EQ(launches(n, "full", {}), 25 * n_layers + 3) << n;
+        EXPECT_EQ(launches(n, "keyformer:budget=64", {}), 25 * n_layers + 4) << n;  // its noise
+    }
+    // The last row: its logits and its softmax.
+    RowWants wants;
+    wants.attention = true;
+    EXPECT_EQ(launches(8192, "full", wants), 27 * n_layers + 3);
 }
 
 TEST_F(CudaHostPart, PackedRowsAreNotGathered) {

@@ -287,15 +287,15 @@ TEST_F(DeviceProofTest, AVerdictHoldsForOneDriverAndOneModule) {
 }
 
 TEST_F(DeviceProofTest, ADamagedVerdictIsNone) {
-    static_assert(kProofVersion == 2);  // as below
+    static_assert(kProofVersion == 3);  // as below
     keep(true);
     ASSERT_EQ(kept().size(), 1u);
     for (const char* text :
-         {"", "{}", "[]", "{\"version\":2,\"passed\":\"yes\"}",
+         {"", "{}", "[]", "{\"version\":3,\"passed\":\"yes\"}",
           "{\"version\":99,\"passed\":true,\"step_ms\":{\"device\":1,\"cpu\":2}}",
-          "{\"version\":2,\"passed\":true,\"step_ms\":{\"device\":1,\"cpu\":2},\"lines\":7}",
-          "{\"version\":2,\"passed\":true,\"step_ms\":{\"device\":1}}",
-          "{\"version\":2,\"passed\":true,\"step_ms\":\"fast\"}"}) {
+          "{\"version\":3,\"passed\":true,\"step_ms\":{\"device\":1,\"cpu\":2},\"lines\":7}",
+          "{\"version\":3,\"passed\":true,\"step_ms\":{\"device\":1}}",
+          "{\"version\":3,\"passed\":true,\"step_ms\":\"fast\"}"}) {
         write_text_file(kept()[0], text);
         EXPECT_TRUE(automatic()->name().starts_with("cpu")) << text;
     }

@@ -11,6 +11,14 @@
 ///         KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const;
 ///     };
 ///
+/// A kernel that walks over tiles repeats its first phases: with `static constexpr int kRepeated`, phases
+/// [0, kRepeated) run `n_tiles(block)` times, the others once afterwards.
+///
+///         // The same for all threads of a block; where it is 0, the block does nothing.
+///         KH_FN int n_tiles(const Block& block) const;
+///         // Runs once before the first phase, without a barrier between.
+///         KH_FN void begin(const Block& block, Shared& shared, Local& local) const;
+///
 /// In one phase, a thread must not read what another thread writes, and no block what another block writes.
 /// run_on_host() runs threads and blocks in any order, so a kernel that breaks this rule gives different
 /// results there. One exception, because a second kernel that joins the blocks' results costs a launch: the
@@ -34,6 +42,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -59,6 +68,13 @@
 #define KH_DEVICE_ASSERT(condition) static_cast<void>(0)
 #endif
 
+// Before a loop whose arrays shall lie in registers.
+#ifdef __CUDA_ARCH__
+#define KH_UNROLL _Pragma("unroll")
+#else
+#define KH_UNROLL
+#endif
+
 namespace keyhole::cuda {
 
 inline constexpr int kMaxThreads = 256;
@@ -67,6 +83,7 @@ struct Block {
     int x = 0, y = 0, z = 0;  ///< index in the grid
     int thread = 0;
     int n_threads = 1;
+    int tile = 0, n_tiles = 1;  ///< of the phases that repeat; afterwards tile is n_tiles
 };
 
 struct Grid {
@@ -101,6 +118,11 @@ KH_FN float read_across(const float* data) {
 #endif
 }
 
+template <class Kernel>
+inline constexpr int kRepeatedPhases = 0;
+template <class Kernel>
+requires(Kernel::kRepeated > 0) inline constexpr int kRepeatedPhases<Kernel> = Kernel::kRepeated;
+
 #ifdef __CUDACC__
 
 template <class Kernel>
@@ -109,11 +131,25 @@ __global__ void __launch_bounds__(kMaxThreads) run_kernel(const __grid_constant_
     __shared__ alignas(16) unsigned char bytes[sizeof(typename Kernel::Shared)];
     auto& shared = *reinterpret_cast<typename Kernel::Shared*>(bytes);
     typename Kernel::Local local;
-    const Block block{static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y),
-                      static_cast<int>(blockIdx.z), static_cast<int>(threadIdx.x),
-                      static_cast<int>(blockDim.x)};
+    Block block{static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z),
+                static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x)};
+    constexpr int kRepeated = kRepeatedPhases<Kernel>;
+    if constexpr (kRepeated > 0) {
+        block.n_tiles = kernel.n_tiles(block);
+        if (block.n_tiles == 0) return;
+        kernel.begin(block, shared, local);
+#pragma unroll 1
+        for (; block.tile < block.n_tiles; ++block.tile) {
+            if (block.tile > 0) __syncthreads();
 #pragma unroll
-    for (int p = 0; p < Kernel::kPhases; ++p) {
+            for (int p = 0; p < kRepeated; ++p) {
+                if (p > 0) __syncthreads();
+                kernel.phase(p, block, shared, local);
+            }
+        }
+    }
+#pragma unroll
+    for (int p = kRepeated; p < Kernel::kPhases; ++p) {
         if (p > 0) __syncthreads();
         kernel.phase(p, block, shared, local);
     }
@@ -169,25 +205,36 @@ class BlockRun {
           locals_(static_cast<std::size_t>(n_threads)) {}
 
     /// Starts with the block of this number in the grid.
-    void begin(int at, Grid grid) {
+    void begin(const Kernel& kernel, int at, Grid grid) {
         block_ = {at % grid.x, at / grid.x % grid.y, at / (grid.x * grid.y), 0, n_threads_};
-        phase_ = n_done_ = 0;
+        n_run_ = n_done_ = 0;
+        if constexpr (kRepeated > 0) block_.n_tiles = kernel.n_tiles(block_);
         std::memset(static_cast<void*>(shared_.get()), poison_, sizeof(*shared_));
         std::memset(static_cast<void*>(locals_.data()), poison_, locals_.size() * sizeof(locals_[0]));
     }
     /// Runs n threads, of one phase after the other. Returns false at the block's end.
     bool advance(const Kernel& kernel, int n) {
+        if (kRepeated > 0 && block_.n_tiles == 0) return false;
+        const int n_in_tiles = kRepeated * block_.n_tiles,
+                  n_phases = n_in_tiles + Kernel::kPhases - kRepeated;
         while (n > 0) {
-            const int p = phase_, end = std::min(n_done_ + n, n_threads_);
-            const Visit threads(n_threads_, order_, seed_ + 977u * static_cast<std::uint32_t>(p + 1));
+            const bool in_tiles = n_run_ < n_in_tiles;
+            const int p = in_tiles ? n_run_ % std::max(kRepeated, 1) : kRepeated + n_run_ - n_in_tiles;
+            const int end = n < n_threads_ - n_done_ ? n_done_ + n : n_threads_;
+            const Visit threads(n_threads_, order_, seed_ + 977u * static_cast<std::uint32_t>(n_run_ + 1));
             n -= end - n_done_;
-            for (Block block = block_; n_done_ < end; ++n_done_) {
+            Block block = block_;
+            block.tile = in_tiles ? n_run_ / std::max(kRepeated, 1) : kRepeated > 0 ? block_.n_tiles : 0;
+            for (; n_done_ < end; ++n_done_) {
                 block.thread = threads.at(n_done_);
-                kernel.phase(p, block, *shared_, locals_[static_cast<std::size_t>(block.thread)]);
+                auto& local = locals_[static_cast<std::size_t>(block.thread)];
+                if constexpr (kRepeated > 0)
+                    if (n_run_ == 0) kernel.begin(block, *shared_, local);
+                kernel.phase(p, block, *shared_, local);
             }
             if (n_done_ < n_threads_) continue;
             n_done_ = 0;
-            if (++phase_ == Kernel::kPhases) return false;
+            if (++n_run_ == n_phases) return false;
         }
         return true;
     }
@@ -198,8 +245,9 @@ class BlockRun {
     unsigned char poison_;
     std::unique_ptr<typename Kernel::Shared> shared_;
     std::vector<typename Kernel::Local> locals_;
+    static constexpr int kRepeated = kRepeatedPhases<Kernel>;
     Block block_;
-    int phase_ = 0, n_done_ = 0;
+    int n_run_ = 0, n_done_ = 0;  // phases, and threads of the present one
 };
 
 /// Runs every block, phase by phase: the blocks in an order, and the threads of each phase in another.
@@ -218,17 +266,18 @@ void run_on_host(const Kernel& kernel, Grid grid, int n_threads, int order, std:
     int next = 0;
     for (const int end = std::min(n_blocks, order == 3 ? kAtOnce : 1); next < end; ++next) {
         runs.emplace_back(n_threads, in_order, seed, poison);
-        runs.back().begin(blocks.at(next), grid);
+        runs.back().begin(kernel, blocks.at(next), grid);
     }
-    const int whole = n_threads * Kernel::kPhases;
+    constexpr int kWhole = std::numeric_limits<int>::max();
+    const auto at_most = 2 * static_cast<unsigned>(n_threads * Kernel::kPhases);
     std::minstd_rand draw(seed + 1);
     while (!runs.empty()) {
         BlockRun<Kernel>& run = runs.back();
-        const int n = order == 3 ? 1 + static_cast<int>(draw() % (2 * static_cast<unsigned>(whole))) : whole;
+        const int n = order == 3 ? 1 + static_cast<int>(draw() % at_most) : kWhole;
         if (run.advance(kernel, n))
             std::rotate(runs.begin(), runs.end() - 1, runs.end());  // stopped: it waits for all others
         else if (next < n_blocks)
-            run.begin(blocks.at(next++), grid);
+            run.begin(kernel, blocks.at(next++), grid);
         else
             runs.pop_back();
     }

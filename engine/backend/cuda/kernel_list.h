@@ -6,6 +6,7 @@
 #include "engine/backend/cuda/kernels/attention.h"
 #include "engine/backend/cuda/kernels/linear.h"
 #include "engine/backend/cuda/kernels/prompt.h"
+#include "engine/backend/cuda/kernels/prompt_attention.h"
 #include "engine/backend/cuda/kernels/rows.h"
 #include "engine/backend/cuda/kernels/select.h"
 #include "engine/backend/cuda/kernels/store.h"
@@ -72,7 +73,13 @@ using Kernels = KernelList<
     CompactHead<float>, CompactHead<Fp16>, CompactHead<Bf16>, DrawNoise<float>, DrawNoise<Fp16>,  //
     DrawNoise<Bf16>, CopySlots<float>, CopySlots<Fp16>, CopySlots<Bf16>, MoveSlots<float>,        //
     MoveSlots<Fp16>, MoveSlots<Bf16>, KeepPrompt<float>, KeepPrompt<Fp16>, KeepPrompt<Bf16>,      //
-    MakeWeight<float>, MakeWeight<Fp16>, MakeWeight<Bf16>>;
+    MakeWeight<float>, MakeWeight<Fp16>, MakeWeight<Bf16>,                                        //
+    PromptSums<Fp16, 64>, PromptSums<Fp16, 128>, PromptSums<Fp16, 256>, PromptSums<Bf16, 64>,
+    PromptSums<Bf16, 128>, PromptSums<Bf16, 256>,  //
+    PromptAttend<Fp16, 64>, PromptAttend<Fp16, 128>, PromptAttend<Fp16, 256>, PromptAttend<Bf16, 64>,
+    PromptAttend<Bf16, 128>, PromptAttend<Bf16, 256>,  //
+    PromptColumns<Fp16, 64>, PromptColumns<Fp16, 128>, PromptColumns<Fp16, 256>, PromptColumns<Bf16, 64>,
+    PromptColumns<Bf16, 128>, PromptColumns<Bf16, 256>>;
 
 template <class Kernel>
 inline constexpr int kKernelIndex = Kernels::index_of<Kernel>();

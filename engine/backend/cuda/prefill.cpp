@@ -69,6 +69,34 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
                      tokens_at_once * to_index(weights_.d_ff)));
     else
         floats(widened_, widened_size());
+    size_tiles(free_floats);
+    rules_.grow(executor_, to_index(plan_.n_streams) * to_index(c.n_heads));
+    shared_scores_.resize(lanes_.size());
+    borrowed_scores_.resize(lanes_.size());
+    size_rows();
+}
+
+/// True where the kernels of prompt_attention.h compute the prompt. Tiles remain
+///   - for float weights: products on tensor cores would round them (quantised ones are widened to floats),
+///   - where a device has no products of the weights' type,
+///   - where the host gets the rows themselves,
+///   - for scores that are rounded after every row: their sums have an order that only rows have,
+///   - for head sizes that no product takes.
+template <class T>
+bool Prefill<T>::can_fuse() const {
+    const bool rounds = std::any_of(plan_.streams.begin(), plan_.streams.end(), [](const auto& of_head) {
+        return std::any_of(of_head.begin(), of_head.end(),
+                           [](const ScoreStream& stream) { return stream.dtype != ScoreType::fp32; });
+    });
+    const int head_dim = model_.config().head_dim;
+    return narrow_ && !sink_gets_tiles_ && !rounds && head_dim % 16 == 0 && head_dim <= kMaxHeadDim;
+}
+
+/// Takes the memory of attention. free_floats: what tiles may take of the free memory.
+template <class T>
+void Prefill<T>::size_tiles(std::int64_t free_floats) {
+    const ModelConfig& c = model_.config();
+    const std::size_t n = to_index(n_);
     bool tempers = false, draws = false;
     for (const auto& of_head : plan_.streams)
         for (const ScoreStream& stream : of_head) {
@@ -76,29 +104,37 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
             draws = draws || (stream.tempered && stream.noise != NoiseKind::none);
         }
     bool wants_noise = sink_wants_.noise;
-    for (const LanePrefill& lane : lanes_) wants_noise = wants_noise || lane.wants.noise;
+    for (const LanePrefill& lane : lanes_) {
+        wants_noise = wants_noise || lane.wants.noise;
+        wants_last_row_ = wants_last_row_ || lane.wants.attention || lane.wants.logits;
+    }
     const bool keeps_noise = draws && wants_noise;
+    wants_last_row_ = wants_last_row_ || keeps_noise;
     sink_gets_tiles_ = sink_wants_.attention || sink_wants_.logits || sink_wants_.noise || sink_wants_.scores;
-    const std::int64_t n_buffers = 2 + (tempers ? 1 : 0) + (keeps_noise ? 1 : 0);
-    const std::int64_t tile_floats =
-        sink_gets_tiles_ ? kSmallTile : std::clamp(free_floats / n_buffers, kSmallTile, kLargeTile);
-    tile_rows_ = static_cast<int>(std::clamp<std::int64_t>(tile_floats / (std::int64_t{c.n_heads} * n_),
-                                                           std::min(kLeastTileRows, n_),
-                                                           sink_gets_tiles_ ? std::min(n_, 256) : n_));
+    fused_ = can_fuse();
+    if (fused_) {
+        for (auto* buffer : {&narrow_keys_, &narrow_values_})
+            buffer->grow(executor_, n * to_index(c.n_kv_heads * c.head_dim));
+        sums_.grow(executor_, to_index(1 + plan_.n_streams) * to_index(c.n_heads) * n);
+        tile_rows_ = wants_last_row_ ? 1 : 0;
+    } else {
+        const std::int64_t n_buffers = 2 + (tempers ? 1 : 0) + (keeps_noise ? 1 : 0);
+        const std::int64_t tile_floats =
+            sink_gets_tiles_ ? kSmallTile : std::clamp(free_floats / n_buffers, kSmallTile, kLargeTile);
+        tile_rows_ = static_cast<int>(std::clamp<std::int64_t>(tile_floats / (std::int64_t{c.n_heads} * n_),
+                                                               std::min(kLeastTileRows, n_),
+                                                               sink_gets_tiles_ ? std::min(n_, 256) : n_));
+    }
     const std::size_t tile = to_index(c.n_heads) * to_index(tile_rows_) * n;
-    for (auto* buffer : {&logits_, &probabilities_}) floats(*buffer, tile);
-    if (tempers) floats(tempered_, tile);
-    if (keeps_noise) floats(noise_, tile);
-    if (sink_wants_.scores) floats(score_rows_, to_index(plan_.n_streams) * tile);
+    for (auto* buffer : {&logits_, &probabilities_}) buffer->grow(executor_, tile);
+    if (fused_ ? keeps_noise : tempers) tempered_.grow(executor_, tile);
+    if (keeps_noise) noise_.grow(executor_, tile);
+    if (sink_wants_.scores) score_rows_.grow(executor_, to_index(plan_.n_streams) * tile);
     // Cleared because they are downloaded whole, but noise is written only for visible columns and scores
     // only where a head has the stream.
     for (auto* buffer : {&noise_, &score_rows_})
         if (buffer->size() > 0) executor_->clear(buffer->data(), buffer->size_bytes());
-    rules_.grow(executor_, to_index(plan_.n_streams) * to_index(c.n_heads));
     tile_.resize(sink_gets_tiles_ ? tile : to_index(c.n_heads) * n);
-    shared_scores_.resize(lanes_.size());
-    borrowed_scores_.resize(lanes_.size());
-    size_rows();
 }
 
 /// Sizes the lanes' outputs for the last prompt row: every KV head attends to all n tokens in it.
@@ -291,7 +327,7 @@ void Prefill<T>::project(int layer, LayerStore& store) {
 }
 
 template <class T>
-void Prefill<T>::attend(int layer, const LayerStore& own, const LayerStore& owner) {
+void Prefill<T>::upload_rules(int layer) {
     const int n_heads = model_.config().n_heads;
     std::vector<StreamRule> rules(to_index(plan_.n_streams * n_heads));
     for (int h = 0; h < n_heads; ++h) {
@@ -311,29 +347,89 @@ void Prefill<T>::attend(int layer, const LayerStore& own, const LayerStore& owne
     }
     executor_->upload(rules_.data(), rules.data(), rules.size() * sizeof(StreamRule));
     executor_->wait();
+}
+
+template <class T>
+void Prefill<T>::attend(int layer, const LayerStore& own, const LayerStore& owner) {
+    upload_rules(layer);
+    if (fused_)
+        attend_fused(layer, own, owner);
+    else
+        attend_tiles(layer, own, owner);
+}
+
+/// Attends all rows and sums every score stream. What lanes want of the last row comes from a tile of it.
+template <class T>
+void Prefill<T>::attend_fused(int layer, const LayerStore& own, const LayerStore& owner) {
+    if constexpr (!std::is_same_v<T, float>) {
+        const ModelConfig& c = model_.config();
+        const std::int64_t of_q = std::int64_t{n_} * c.n_heads * c.head_dim,
+                           of_kv = std::int64_t{n_} * c.n_kv_heads * c.head_dim;
+        const auto narrow = [&](const float* from, T* to, std::int64_t n) {
+            executor_->launch(Narrow<T>{from, to, n}, {blocks_for(n)}, kThreads);
+        };
+        narrow(q_.data(), narrowed_.data(), of_q);  // no product needs it meanwhile
+        narrow(keys_of(layer, owner), narrow_keys_.data(), of_kv);
+        narrow(owner.values.data(), narrow_values_.data(), of_kv);
+        const AttentionRule rule = attention_rule(c, layer, 0);
+        PromptHeads<T> heads{};
+        heads.q = narrowed_.data();
+        heads.k = narrow_keys_.data();
+        heads.v = narrow_values_.data();
+        heads.slopes = weights_.slopes.data();
+        heads.scale = rule.scale;
+        heads.n = n_;
+        heads.n_heads = c.n_heads;
+        heads.head_dim = c.head_dim;
+        heads.group = c.n_heads / c.n_kv_heads;
+        heads.window = rule.window;
+        heads.layer = layer;
+        with_prompt_dim(c.head_dim, [&]<int kDim>() {
+            using Sums = PromptSums<T, kDim>;
+            using Attend = PromptAttend<T, kDim>;
+            using Columns = PromptColumns<T, kDim>;
+            const auto blocks = [&](int of_block) { return (n_ + of_block - 1) / of_block; };
+            executor_->launch(Sums{heads, rules_.data(), sums_.data()},
+                              {blocks(Sums::kRows), c.n_heads, 1 + plan_.n_streams}, kMaxThreads);
+            executor_->launch(Attend{heads, sums_.data(), attended_.data()},
+                              {blocks(Attend::kRows), c.n_heads}, kMaxThreads);
+            executor_->launch(Columns{heads, rules_.data(), sums_.data(), own.scores.data()},
+                              {blocks(Columns::kColumns), c.n_heads, plan_.n_streams}, kMaxThreads);
+        });
+        if (!wants_last_row_) return;
+        weigh_tile(layer, owner, n_ - 1, n_);
+        for (int stream = 0; noise_.size() > 0 && stream < plan_.n_streams; ++stream)
+            temper_tile(layer, stream, n_ - 1, n_);
+    }
+}
+
+template <class T>
+void Prefill<T>::attend_tiles(int layer, const LayerStore& own, const LayerStore& owner) {
     for (int first = 0; first < n_; first += tile_rows_) {
         const int last = std::min(n_, first + tile_rows_);
-        attend_tile(layer, owner, first, last);
-        for (int stream = 0; stream < plan_.n_streams; ++stream) fold_tile(layer, own, stream, first, last);
+        weigh_tile(layer, owner, first, last);
+        attend_tile(owner, first, last);
+        for (int stream = 0; stream < plan_.n_streams; ++stream) {
+            temper_tile(layer, stream, first, last);
+            fold_tile(own, stream, first, last);
+        }
         if (sink_wants_.scores) emit_scores(layer, first, last);
     }
 }
 
-/// Attends rows [first, last) of all heads: logits and probabilities [heads, rows, last], output in
-/// attended_.
+/// Computes logits and probabilities [heads, rows, last] of rows [first, last) of all heads, and sends them
+/// to those who want them.
 template <class T>
-void Prefill<T>::attend_tile(int layer, const LayerStore& owner, int first, int last) {
+void Prefill<T>::weigh_tile(int layer, const LayerStore& owner, int first, int last) {
     const ModelConfig& c = model_.config();
     const std::int64_t d = c.head_dim, rows = last - first, columns = last, group = c.n_heads / c.n_kv_heads;
     const AttentionRule rule = attention_rule(c, layer, 0);
-    const Buffer<float>& keys = c.borrows_unrotated && !owns(layer) ? owner.raw_keys : owner.keys;
-    MatrixProduct product;  // one query head of every KV head
-    product.m = rows;
-    product.n_batch = c.n_kv_heads;
-    for (std::int64_t j = 0; j < group; ++j) {
-        MatrixProduct p = product;
+    for (std::int64_t j = 0; j < group; ++j) {  // one query head of every KV head
+        MatrixProduct p;
+        p.m = rows;
+        p.n_batch = c.n_kv_heads;
         p.a = q_.data() + first * c.n_heads * d + j * d;
-        p.b = keys.data();
+        p.b = keys_of(layer, owner);
         p.c = logits_.data() + j * rows * columns;
         p.n = columns;
         p.k = d;
@@ -351,8 +447,18 @@ void Prefill<T>::attend_tile(int layer, const LayerStore& owner, int first, int 
         SoftmaxTile{logits_.data(), probabilities_.data(), nullptr, nullptr, weights_.slopes.data(), first,
                     static_cast<std::int32_t>(rows), last, layer, rule.window},
         {static_cast<int>(rows), c.n_heads}, kThreads);
+    emit_attention(layer, first, last);
+}
+
+/// Writes the output of the tile's rows to attended_.
+template <class T>
+void Prefill<T>::attend_tile(const LayerStore& owner, int first, int last) {
+    const ModelConfig& c = model_.config();
+    const std::int64_t d = c.head_dim, rows = last - first, columns = last, group = c.n_heads / c.n_kv_heads;
     for (std::int64_t j = 0; j < group; ++j) {
-        MatrixProduct p = product;
+        MatrixProduct p;
+        p.m = rows;
+        p.n_batch = c.n_kv_heads;
         p.a = probabilities_.data() + j * rows * columns;
         p.b = owner.values.data();
         p.c = attended_.data() + first * c.n_heads * d + j * d;
@@ -366,29 +472,33 @@ void Prefill<T>::attend_tile(int layer, const LayerStore& owner, int first, int 
         p.c_batch = group * d;
         executor_->multiply(p);
     }
-    emit_attention(layer, first, last);
 }
 
-/// Folds the tile's rows, in order, into one score stream of every head that has it.
+/// Computes the tempered probabilities and the noise of a stream where some head tempers.
 template <class T>
-void Prefill<T>::fold_tile(int layer, const LayerStore& store, int stream, int first, int last) {
+void Prefill<T>::temper_tile(int layer, int stream, int first, int last) {
     const int n_heads = model_.config().n_heads, rows = last - first;
-    const StreamRule* rules = rules_.data() + std::int64_t{stream} * n_heads;
     bool tempers = false;
     for (int h = 0; h < n_heads; ++h) {
         const auto& of_head = plan_.streams[to_index(layer * n_heads + h)];
         tempers = tempers || (to_index(stream) < of_head.size() && of_head[to_index(stream)].tempered);
     }
-    if (tempers) {
-        executor_->launch(SoftmaxTile{logits_.data(), tempered_.data(), noise_.data(), rules, nullptr, first,
-                                      rows, last, layer, 0},
-                          {rows, n_heads}, kThreads);
-        emit_noise(layer, stream, first, last);
-    }
+    if (!tempers) return;
+    const StreamRule* rules = rules_.data() + std::int64_t{stream} * n_heads;
+    executor_->launch(SoftmaxTile{logits_.data(), tempered_.data(), noise_.data(), rules, nullptr, first,
+                                  rows, last, layer, 0},
+                      {rows, n_heads}, kThreads);
+    emit_noise(layer, stream, first, last);
+}
+
+/// Folds the tile's rows, in order, into one score stream of every head that has it.
+template <class T>
+void Prefill<T>::fold_tile(const LayerStore& store, int stream, int first, int last) {
+    const int n_heads = model_.config().n_heads, rows = last - first;
     FoldTile fold{};
     fold.p = probabilities_.data();
     fold.tempered = tempered_.data();
-    fold.streams = rules;
+    fold.streams = rules_.data() + std::int64_t{stream} * n_heads;
     fold.score = store.scores.data() + std::int64_t{stream} * n_heads * n_;
     if (sink_wants_.scores) fold.rows = score_rows_.data() + std::int64_t{stream} * n_heads * rows * last;
     fold.first_row = first;

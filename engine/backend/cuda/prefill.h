@@ -1,8 +1,9 @@
-/// The prompt pass on a device: products by the executor (cuBLAS), attention tile by tile, scores folded row
-/// by row; then each lane keeps what its policy keeps. The host chooses what stays, layer by layer, once per
-/// prompt. Activations are float and weights are widened for the products (quantised ones in tiles of rows),
-/// so that prompt and decode rows agree; with ProductOptions::narrow_prompt both have the type of the
-/// weights. Engine thread only. CPU twin: cpu/prefill.h.
+/// The prompt pass on a device: products by the executor (cuBLAS), attention and scores; then each lane keeps
+/// what its policy keeps. The host chooses what stays, layer by layer, once per prompt. With 16-bit weights
+/// products run on tensor cores, their inputs rounded to the type of the weights
+/// (ProductOptions::narrow_prompt), and attention is fused (kernels/prompt_attention.h). Otherwise
+/// activations are float, weights are widened (quantised ones in tiles of rows), and attention runs tile by
+/// tile with the scores folded row by row (kernels/prompt.h). Engine thread only. CPU twin: cpu/prefill.h.
 #pragma once
 
 #include "engine/backend/cuda/step.h"
@@ -55,10 +56,21 @@ class Prefill {
     }
     const float* input() const { return model_.config().post_norm ? x_.data() : normed_.data(); }
     void project(int layer, LayerStore& store);
+    bool can_fuse() const;
+    void size_tiles(std::int64_t free_floats);
     /// own: the store of this layer; owner: the store of the layer whose K and V it reads.
     void attend(int layer, const LayerStore& own, const LayerStore& owner);
-    void attend_tile(int layer, const LayerStore& owner, int first, int last);
-    void fold_tile(int layer, const LayerStore& store, int stream, int first, int last);
+    void upload_rules(int layer);
+    void attend_fused(int layer, const LayerStore& own, const LayerStore& owner);
+    void attend_tiles(int layer, const LayerStore& own, const LayerStore& owner);
+    void weigh_tile(int layer, const LayerStore& owner, int first, int last);
+    void attend_tile(const LayerStore& owner, int first, int last);
+    void temper_tile(int layer, int stream, int first, int last);
+    void fold_tile(const LayerStore& store, int stream, int first, int last);
+    /// The keys that a layer reads.
+    const float* keys_of(int layer, const LayerStore& owner) const {
+        return (model_.config().borrows_unrotated && !owns(layer) ? owner.raw_keys : owner.keys).data();
+    }
     int download_tile(const Buffer<float>& from, int rows, int last, bool whole);
     void emit_attention(int layer, int first, int last);
     void emit_noise(int layer, int stream, int first, int last);
@@ -95,10 +107,14 @@ class Prefill {
     int hidden_rows_;  // rows of the hidden layer in memory at once
     bool sink_gets_tiles_ = false;
     StreamPlan plan_;
+    bool fused_ = false;           // attention of all rows; then tiles hold the last row alone
+    bool wants_last_row_ = false;  // some lane wants values of it
     std::vector<std::vector<std::vector<std::int32_t>>> kept_;  // [lane][KV head] positions that stay
 
     Buffer<float> x_, normed_, q_, k_, v_, attended_, projected_, fed_, gate_, up_, widened_;
     Buffer<T> narrowed_;
+    Buffer<T> narrow_keys_, narrow_values_;  // [n_kv_heads, n, head_dim] of the layer, for fused attention
+    Buffer<RowSum> sums_;                    // [1 + n_streams, n_heads, n]
     Buffer<float> logits_, probabilities_, tempered_, noise_;  // [n_heads, tile rows, columns]
     Buffer<float> score_rows_;  // [n_streams, n_heads, tile rows, columns] for a sink
     Buffer<StreamRule> rules_;  // [n_streams, n_heads] of the layer

@@ -748,6 +748,51 @@ void prompt(Side& side) {
     side.note(fold, 1e-3, score_rows);
 }
 
+/// A whole prompt with score streams of every kind: forgetting, tempered with both draws, none.
+template <class T, int kDim>
+void prompt_attention(Side& side, int head_dim, int window, bool slopes) {
+    const int n = 140, heads = 2, kv = 1, streams = 2;
+    const Buffer<T> q = side.up(stored<T>(normal(n * heads * head_dim, 61))),
+                    k = side.up(stored<T>(normal(n * kv * head_dim, 62))),
+                    v = side.up(stored<T>(normal(n * kv * head_dim, 63)));
+    const Buffer<float> of_heads = side.up(std::vector<float>{0.5f, 0.01f}),
+                        out = side.floats(n * heads * head_dim), score = side.floats(streams * heads * n);
+    const StreamRule none{}, forgets{1, 0.9f, 1, 1, 1, 0, 0, 0, 0};
+    StreamRule of_token{7, 1, 1.5f, 1, 1, 1, 0, static_cast<int>(NoiseKind::gumbel), 0}, of_row = of_token;
+    of_token.noise_draw = static_cast<int>(NoiseDraw::token);
+    of_row.noise_draw = static_cast<int>(NoiseDraw::row);
+    of_row.alpha = 0.95f;
+    of_row.noise_kind = static_cast<int>(NoiseKind::gaussian);
+    const Buffer<StreamRule> rules = side.up(std::vector<StreamRule>{forgets, of_row, of_token, none});
+    const Buffer<RowSum> sums = side.up(std::vector<RowSum>(to_index((1 + streams) * heads * n), {0, 0}));
+    PromptHeads<T> of{};
+    of.q = q.data();
+    of.k = k.data();
+    of.v = v.data();
+    if (slopes) of.slopes = of_heads.data();
+    of.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+    of.n = n;
+    of.n_heads = heads;
+    of.head_dim = head_dim;
+    of.group = heads / kv;
+    of.window = window;
+    of.layer = 3;
+    const auto blocks = [](int of_block) { return (n + of_block - 1) / of_block; };
+    using Sums = PromptSums<T, kDim>;
+    using Attend = PromptAttend<T, kDim>;
+    using Columns = PromptColumns<T, kDim>;
+    const Sums of_rows{of, rules.data(), sums.data()};
+    side.executor->launch(of_rows, {blocks(Sums::kRows), heads, 1 + streams}, kMaxThreads);
+    side.note(kernel_name<Sums>(), kProductTolerance, reinterpret_cast<const float*>(sums.data()),
+              2 * sums.size());
+    const Attend attend{of, sums.data(), out.data()};
+    side.executor->launch(attend, {blocks(Attend::kRows), heads}, kMaxThreads);
+    side.note(attend, rounding<T>, out);  // a probability may round either way
+    const Columns columns{of, rules.data(), sums.data(), score.data()};
+    side.executor->launch(columns, {blocks(Columns::kColumns), heads, streams}, kMaxThreads);
+    side.note(columns, 5 * kProductTolerance, score);
+}
+
 /// Packs rows of two lanes: one out of text order, over two windows of positions, and one in order without
 /// scores.
 void packing(Side& side) {
@@ -864,7 +909,7 @@ std::vector<SelfTestLine> run_selftest(
     const std::shared_ptr<Executor>& executor, std::string_view only,
     const std::function<void(double share, const std::string& what)>& progress) {
     std::vector<SelfTestLine> lines;
-    constexpr double kCases = 18;
+    constexpr double kCases = 24;
     int n_run = 0;
     const auto run = [&](const std::string& shape, const Case& c) {
         const double share = std::min(1.0, n_run++ / kCases);
@@ -887,6 +932,15 @@ std::vector<SelfTestLine> run_selftest(
     typed.template operator()<Bf16>();
     run("every type of block, 96 to 4352 columns", stored_weights);
     run("rows 171 to 203 of 300", prompt);
+    const auto fused = [&]<class T>(const std::string& of_type) {
+        run(of_type + ", head size 48, slopes",
+            [](Side& side) { prompt_attention<T, 64>(side, 48, 0, true); });
+        run(of_type + ", head size 80, window of 50",
+            [](Side& side) { prompt_attention<T, 128>(side, 80, 50, false); });
+        run(of_type + ", head size 144", [](Side& side) { prompt_attention<T, 256>(side, 144, 0, false); });
+    };
+    fused.template operator()<Fp16>("140 tokens in f16");
+    fused.template operator()<Bf16>("140 tokens in bf16");
     run("2 lanes of 601 and 3 entries", packing);
     return lines;
 }
