@@ -30,13 +30,16 @@ set_source_files_properties(app/lessons/lesson.cpp app/lessons/lesson_file.cpp a
 kh_unity(keyhole_readers)
 target_precompile_headers(keyhole_readers PRIVATE ${KH_PRECOMPILED})
 
-# kh_add_fuzzer(NAME SEED...): adds a fuzz target and its test. Seeds are files below tests/.
+file(GLOB targets CONFIGURE_DEPENDS tests/fuzz/*.cpp)
+add_executable(keyhole_fuzzers ${targets})
+target_compile_options(keyhole_fuzzers PRIVATE -fsanitize=fuzzer-no-link)
+target_link_options(keyhole_fuzzers PRIVATE -fsanitize=fuzzer)
+target_link_libraries(keyhole_fuzzers PRIVATE keyhole_readers)
+target_precompile_headers(keyhole_fuzzers REUSE_FROM keyhole_readers)
+
+# kh_add_fuzzer(NAME SEED...): adds a name of the program and its test. Seeds are files below tests/.
 function(kh_add_fuzzer name)
-  add_executable(fuzz_${name} tests/fuzz/fuzz_${name}.cpp)
-  target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer-no-link)
-  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
-  target_link_libraries(fuzz_${name} PRIVATE keyhole_readers)
-  target_precompile_headers(fuzz_${name} REUSE_FROM keyhole_readers)
+  file(CREATE_LINK keyhole_fuzzers ${CMAKE_BINARY_DIR}/fuzz_${name} SYMBOLIC)
   set(new ${CMAKE_BINARY_DIR}/corpus/${name})
   set(seeds ${CMAKE_BINARY_DIR}/seeds/${name})
   file(MAKE_DIRECTORY ${new} ${seeds})
@@ -45,7 +48,7 @@ function(kh_add_fuzzer name)
     configure_file(${CMAKE_SOURCE_DIR}/tests/${seed} ${seeds}/${file} COPYONLY)
   endforeach()
   add_test(NAME Fuzz.${name}
-    COMMAND fuzz_${name} -max_total_time=${KH_FUZZ_SECONDS} -max_len=32768 -timeout=10 -rss_limit_mb=2048
+    COMMAND ${CMAKE_BINARY_DIR}/fuzz_${name} -max_total_time=${KH_FUZZ_SECONDS} -max_len=32768 -timeout=10 -rss_limit_mb=2048
             -artifact_prefix=${CMAKE_BINARY_DIR}/ -print_final_stats=1 ${new} ${seeds})
   math(EXPR limit "${KH_FUZZ_SECONDS} + 300")
   set_tests_properties(Fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT ${limit})

@@ -20,6 +20,23 @@
 
 namespace keyhole {
 
+/// A reader that is fuzzed. Every fuzz_NAME.cpp defines one; main.cpp chooses it by the program's name.
+struct FuzzTarget {
+    using Run = int (*)(const std::uint8_t* data, std::size_t size);
+    using Mutate = std::size_t (*)(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed);
+    FuzzTarget(std::string_view name_of_reader, Run run_reader, Mutate mutate_input = nullptr)
+        : name(name_of_reader), run(run_reader), mutate(mutate_input) {
+        all().push_back(this);
+    }
+    static std::vector<const FuzzTarget*>& all() {
+        static std::vector<const FuzzTarget*> targets;
+        return targets;
+    }
+    std::string_view name;
+    Run run;
+    Mutate mutate;  ///< null: libFuzzer's own mutations
+};
+
 /// A file in memory that holds these bytes.
 class MemoryFile {
   public:

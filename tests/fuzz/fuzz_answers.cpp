@@ -79,7 +79,7 @@ constexpr std::string_view kWords[] = {"questions",
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+static int run(const std::uint8_t* data, std::size_t size) {
     const std::string input(text_of(data, size));
     expect_error_or_none([&] { check(input); });
     expect_error_or_none([&] { check(std::string(kHeader) + input); });
@@ -87,7 +87,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
 }
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
-                                               unsigned seed) {
+static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
     return mutate_pieces(data, size, max_size, seed, "\n,\"", kWords);
 }
+
+static const keyhole::FuzzTarget target("answers", run, mutate);

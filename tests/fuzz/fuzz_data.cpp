@@ -24,12 +24,13 @@ void check(const DataFile& file) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+static int run(const std::uint8_t* data, std::size_t size) {
     expect_error_or_none([&] { check(parse_data_file(text_of(data, size), "data.jsonl")); });
     return 0;
 }
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most,
-                                               unsigned seed) {
+static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
     return keyhole::mutate_json(data, size, most, seed);
 }
+
+static const keyhole::FuzzTarget target("data", run, mutate);

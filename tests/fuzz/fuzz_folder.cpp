@@ -13,7 +13,7 @@ bool is_weights(const std::string& name) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+static int run(const std::uint8_t* data, std::size_t size) {
     using namespace keyhole;
     static const FuzzFolder folder("folder");
     folder.fill(members_of(text_of(data, size)));
@@ -36,11 +36,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
 }
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most,
-                                               unsigned seed) {
+static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
     return keyhole::mutate_members(
         data, size, most, seed,
         [](const std::string& name, std::string& bytes, keyhole::JsonMutator& mutator) {
             return is_weights(name) && keyhole::mutate_safetensors(bytes, mutator);
         });
 }
+
+static const keyhole::FuzzTarget target("folder", run, mutate);

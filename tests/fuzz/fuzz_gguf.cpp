@@ -7,7 +7,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+static int run(const std::uint8_t* data, std::size_t size) {
     using namespace keyhole;
     const MemoryFile file(text_of(data, size));
     expect_error_or_none([&] {
@@ -30,3 +30,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     expect_error_or_none([&] { load_model(file.path()); });
     return 0;
 }
+
+static const keyhole::FuzzTarget target("gguf", run);

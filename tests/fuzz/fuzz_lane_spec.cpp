@@ -95,14 +95,15 @@ constexpr std::string_view kWords[] = {"full",        "window",      "sink",
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+static int run(const std::uint8_t* data, std::size_t size) {
     expect_error_or_none([&] { check(text_of(data, size)); });
     expect_error_or_none(
         [&] { changed_lane_spec(parse_lane_spec("h2o:alpha@L0=0.5"), text_of(data, size)); });
     return 0;
 }
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
-                                               unsigned seed) {
+static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
     return mutate_pieces(data, size, max_size, seed, ":,=@.-() %", kWords);
 }
+
+static const keyhole::FuzzTarget target("lane_spec", run, mutate);

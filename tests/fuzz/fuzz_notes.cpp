@@ -3,7 +3,7 @@
 
 #include "tests/fuzz/structure.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+static int run(const std::uint8_t* data, std::size_t size) {
     using namespace keyhole;
     const MemoryFile file(text_of(data, size));
     static const std::filesystem::path copy =
@@ -39,8 +39,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
 }
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
-                                               unsigned seed) {
+static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
     return keyhole::mutate_text(data, size, max_size, seed,
                                 {"attention", "mask", "score", "compare", "teach", "a note"});
 }
+
+static const keyhole::FuzzTarget target("notes", run, mutate);

@@ -6,7 +6,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/json_mutator.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+static int run(const std::uint8_t* data, std::size_t size) {
     using namespace keyhole;
     const MemoryFile file(text_of(data, size));
     expect_error_or_none([&] {
@@ -24,11 +24,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
 }
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most,
-                                               unsigned seed) {
+static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
     keyhole::JsonMutator mutator(seed);
     std::string bytes(keyhole::text_of(data, size));
     if (mutator.below(8) == 0 || !keyhole::mutate_safetensors(bytes, mutator))
         return LLVMFuzzerMutate(data, size, most);
     return keyhole::replace_input(data, size, most, bytes);
 }
+
+static const keyhole::FuzzTarget target("safetensors", run, mutate);

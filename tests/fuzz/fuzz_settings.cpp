@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+static int run(const std::uint8_t* data, std::size_t size) {
     using namespace keyhole;
     const MemoryFile file(text_of(data, size));
     ViewState view;
@@ -26,8 +26,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
 }
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
-                                               unsigned seed) {
+static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
     return keyhole::mutate_text(data, size, max_size, seed,
                                 {"explore", "compare", "teach", "cividis", "rdbu", "/tmp/run.keyhole"});
 }
+
+static const keyhole::FuzzTarget target("settings", run, mutate);

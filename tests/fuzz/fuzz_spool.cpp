@@ -8,7 +8,7 @@
 
 #include <fstream>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+static int run(const std::uint8_t* data, std::size_t size) {
     using namespace keyhole;
     namespace fs = std::filesystem;
     static const fs::path folder =
@@ -39,8 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
 }
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
-                                               unsigned seed) {
+static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
     using namespace keyhole;
     Mutator mutator(seed, run_texts());
     // A frame: the length of its JSON text, the text, then arrays, each preceded by an 8-byte count.
@@ -58,3 +57,5 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
         return std::string(reinterpret_cast<const char*>(&n_text), sizeof n_text) + text + arrays;
     });
 }
+
+static const keyhole::FuzzTarget target("spool", run, mutate);

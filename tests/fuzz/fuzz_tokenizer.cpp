@@ -6,7 +6,7 @@
 
 #include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+static int run(const std::uint8_t* data, std::size_t size) {
     using namespace keyhole;
     const MemoryFile file(text_of(data, size));
     expect_error_or_none([&] {
@@ -36,7 +36,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
 }
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most,
-                                               unsigned seed) {
+static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
     return keyhole::mutate_json(data, size, most, seed);
 }
+
+static const keyhole::FuzzTarget target("tokenizer", run, mutate);

@@ -34,7 +34,7 @@ bool write_zip(const std::vector<Member>& members, const std::filesystem::path& 
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+static int run(const std::uint8_t* data, std::size_t size) {
     static const std::filesystem::path path =
         std::filesystem::temp_directory_path() / ("keyhole-fuzz-" + std::to_string(getpid()) + ".keyhole");
     const std::string_view input = text_of(data, size);
@@ -54,11 +54,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
 }
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
-                                               unsigned seed) {
+static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
     Mutator mutator(seed, run_texts());
     return mutate_members(data, size, max_size, mutator,
                           [&](const std::string& name, const std::string& bytes) {
                               return name.ends_with(".npy") ? mutator.npy(bytes) : mutator.json(bytes);
                           });
 }
+
+static const keyhole::FuzzTarget target("trace", run, mutate);

@@ -1,6 +1,5 @@
 #include "app/cli/figures/figure.h"
 
-#include "app/base/figure_record.h"
 #include "engine/base/index.h"
 
 #include <fmt/format.h>
@@ -188,27 +187,6 @@ PaperVerdict judge_memory(const SweepResult& result, const Scale& scale) {
 }
 
 }  // namespace
-
-std::string verdict_text(const PaperVerdict& verdict) {
-    const std::string_view label = verdict_label(verdict_word(verdict.state));
-    return label.empty() ? "" : fmt::format("{}: {}", label, verdict.why);
-}
-
-std::string verdict_word(State state) {
-    switch (state) {
-        case State::none:
-            break;
-        case State::holds:
-            return "holds";
-        case State::fails:
-            return "fails";
-        case State::open:
-            return "open";
-        case State::unseen:
-            return "unseen";
-    }
-    return "none";
-}
 
 std::optional<std::size_t> measure_of(const PaperClaim& claim, const SweepResult& result) {
     if (result.measures.empty()) return std::nullopt;
