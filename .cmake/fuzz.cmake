@@ -48,8 +48,8 @@ function(kh_add_fuzzer name)
     configure_file(${CMAKE_SOURCE_DIR}/tests/${seed} ${seeds}/${file} COPYONLY)
   endforeach()
   add_test(NAME Fuzz.${name}
-    COMMAND ${CMAKE_BINARY_DIR}/fuzz_${name} -max_total_time=${KH_FUZZ_SECONDS} -max_len=32768 -timeout=10 -rss_limit_mb=2048
-            -artifact_prefix=${CMAKE_BINARY_DIR}/ -print_final_stats=1 ${new} ${seeds})
+    COMMAND ${CMAKE_BINARY_DIR}/fuzz_${name} -max_total_time=${KH_FUZZ_SECONDS} -max_len=32768 -timeout=10
+            -rss_limit_mb=2048 -artifact_prefix=${CMAKE_BINARY_DIR}/ -print_final_stats=1 ${new} ${seeds})
   math(EXPR limit "${KH_FUZZ_SECONDS} + 300")
   set_tests_properties(Fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT ${limit})
 endfunction()

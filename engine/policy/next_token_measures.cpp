@@ -133,8 +133,8 @@ int best(std::span<const float> values) {
     return index < values.size() ? static_cast<int>(index) : 0;
 }
 
-// Keeps the best values so far in order, in one pass. A vocabulary is long and k is small, so most stretches of
-// it hold nothing better than the worst kept value.
+// Keeps the best values so far in order, in one pass. A vocabulary is long and k is small, so most
+// stretches of it hold nothing better than the worst kept value.
 std::vector<int> top_k(std::span<const float> values, int k) {
     constexpr std::size_t kStretch = 256;
     const std::size_t most = to_index(std::max(k, 0));

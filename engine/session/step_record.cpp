@@ -86,7 +86,8 @@ std::shared_ptr<StepTrace> make_record(const RunContext& context, SessionState& 
     step->row = state.row;
     step->commands = std::exchange(state.commands_since, {});
     context.backend.finish_rows();
-    // Measures of a vocabulary take long. A lane writes only what is its own, and reads the first one's logits.
+    // Measures of a vocabulary take long. A lane writes only what is its own, and reads the first one's
+    // logits.
     step->lanes.resize(state.lanes.size());
     context.backend.parallel_for(static_cast<std::int64_t>(state.lanes.size()), [&](std::int64_t i) {
         step->lanes[to_index(i)] =

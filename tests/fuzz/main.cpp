@@ -1,5 +1,5 @@
-// Gives libFuzzer the target that the program is named after: fuzz_trace is a link to this program. One program
-// is compiled and linked in a fraction of the time that fifteen take.
+// Gives libFuzzer the target that the program is named after: fuzz_trace is a link to this program. One
+// program is compiled and linked in a fraction of the time that fifteen take.
 #include "tests/fuzz/fuzz.h"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);

@@ -1,5 +1,6 @@
-// Limits all tests of the process to the instruction set that KEYHOLE_TEST_SIMD names. ctest runs the tests of
-// kernels once more for each (Simd.NAME): a new processor would otherwise never run what an older one runs.
+// Limits all tests of the process to the instruction set that KEYHOLE_TEST_SIMD names. ctest runs the tests
+// of kernels once more for each (Simd.NAME): a new processor would otherwise never run what an older one
+// runs.
 #include "engine/backend/common/kernels.h"
 
 #include "tests/reference/instruction_set.h"

@@ -1,5 +1,5 @@
-/// Widens f16 in registers, with one rule for every instruction set. For sources that Highway compiles once for
-/// each: they include this file after foreach_target.h. Any thread.
+/// Widens f16 in registers, with one rule for every instruction set. For sources that Highway compiles once
+/// for each: they include this file after foreach_target.h. Any thread.
 #if defined(KEYHOLE_ENGINE_BACKEND_COMMON_WIDEN_HALVES_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEYHOLE_ENGINE_BACKEND_COMMON_WIDEN_HALVES_H
 #undef KEYHOLE_ENGINE_BACKEND_COMMON_WIDEN_HALVES_H

@@ -17,9 +17,9 @@ struct WeightPages {
     std::string text() const;
 };
 
-/// Moves 32 MB of the weights, times a product with them and with 32 MB that were not moved, and moves the rest
-/// where the first is faster by 5 % or more. Does nothing for weights of less than 64 MB, which caches hold in
-/// part, nor where memory is short. Addresses and values stay. A model is measured once.
+/// Moves 32 MB of the weights, times a product with them and with 32 MB that were not moved, and moves the
+/// rest where the first is faster by 5 % or more. Does nothing for weights of less than 64 MB, which caches
+/// hold in part, nor where memory is short. Addresses and values stay. A model is measured once.
 WeightPages use_large_pages(const std::shared_ptr<const Model>& model, ThreadPool& pool);
 
 }  // namespace keyhole::cpu
