@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace keyhole {
 
@@ -481,6 +482,9 @@ void draw(Dialogs& panel, const PanelContext& context) {
             draw_about(context, opening);
             break;
     }
+    // A window takes the height of its content one frame later.
+    const float height = ImGui::GetCursorPosY();
+    if (std::exchange(panel.content_height, height) != height) context.shared.panes_lag = true;
     ImGui::End();
     panel.selected_by = 0;
 }

@@ -24,6 +24,7 @@ struct Dialogs {
     bool picture_of_shown = false;
     bool picture_is_dark = false;  ///< light is for paper
     int selected_by = 0;           ///< moves by the arrow keys
+    float content_height = 0;      ///< of the last frame
 };
 
 void draw(Dialogs& panel, const PanelContext& context);

@@ -353,7 +353,7 @@ struct Engine::Impl {
     }
 
     std::string stopped_on_the_way() const {
-        return fmt::format("stopped at step {} on the way to the end of branch {}; Run goes on",
+        return fmt::format("stopped at step {} on the way to the end of branch {}; Space continues",
                            session->next_row() - 1, session->branch());
     }
 
@@ -395,7 +395,7 @@ struct Engine::Impl {
             else if (rows_left < 0 && session->next_row() == pause_at)
                 stop(EnginePhase::idle, paused_text());
             else if (rows_left < 0 && !std::exchange(was_answered, session->answered()) && was_answered)
-                stop(EnginePhase::idle, "the answer is complete; Run goes on");
+                stop(EnginePhase::idle, "the answer is complete; Space continues");
         } catch (const std::exception& error) {
             end_after(error);
             set_status([](EngineStatus& s) { s.work.clear(); });
@@ -405,7 +405,7 @@ struct Engine::Impl {
 
     std::string paused_text() const {
         const int n_ctx = session->run().config.n_ctx;
-        return fmt::format("paused at {} tokens, {} the context that the model was trained on; Run goes on",
+        return fmt::format("paused at {} tokens, {} the context that the model was trained on; Space continues",
                            pause_at, pause_at == n_ctx ? "which fill" : "beyond");
     }
 
