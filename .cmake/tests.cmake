@@ -23,7 +23,8 @@ set(KH_HAND_TESTS "Hand.*:LessonHand.*:Monkey.*")
 set(KH_NOT_UNDER_ASAN CudaOrders.FindEveryMissingBarrier CudaSelfTest.FindsAKernelThatDoesNothing
   SmolLm2File.AWindowWithoutTheSinkLosesTheText SmolLm2File.BitsDoNotDependOnThreads
   SmolLm2File.AnswersAsItsF16FolderDoes Generate.EqualsTransformers CudaBackend.TheDemoModelsFollowTheCpu
-  RecordedRun.KeepsWhatFollowsFromItsLogitsAndNoise Papers.EverySharingOfMlkvRunsOnBothBackends
+  CudaPrompt.FollowsTheCpu RecordedRun.KeepsWhatFollowsFromItsLogitsAndNoise
+  Papers.EverySharingOfMlkvRunsOnBothBackends
   Drawings.AreAsWideAsAskedInEveryFormat)
 list(JOIN KH_NOT_UNDER_ASAN ":" KH_ASAN_TESTS)
 string(PREPEND KH_ASAN_TESTS "*-")
