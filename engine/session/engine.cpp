@@ -405,8 +405,9 @@ struct Engine::Impl {
 
     std::string paused_text() const {
         const int n_ctx = session->run().config.n_ctx;
-        return fmt::format("paused at {} tokens, {} the context that the model was trained on; Space continues",
-                           pause_at, pause_at == n_ctx ? "which fill" : "beyond");
+        return fmt::format(
+            "paused at {} tokens, {} the context that the model was trained on; Space continues", pause_at,
+            pause_at == n_ctx ? "which fill" : "beyond");
     }
 
     /// Ends the session if the device failed, since its caches are lost; the records stay. Returns whether it
