@@ -7,7 +7,7 @@
 #include "engine/bench/contender.h"
 #include "engine/model/seeded_model.h"
 #include "engine/policy/lane_spec.h"
-#include "tests/reference/executor_over_host.h"
+#include "tests/reference/launch_counter.h"
 #include "tests/reference/tiny_shape.h"
 
 #include <gtest/gtest.h>
@@ -20,19 +20,9 @@
 namespace keyhole::test_cuda_launches {
 namespace {
 
-/// Counts launches by kernel.
-class Counter final : public reference::ExecutorOverHost {
+/// Counts waits and allocations too.
+class Counter final : public reference::LaunchCounter {
   public:
-    std::map<int, int> n_of_kernel;
-    int n_of(std::string_view name) const {
-        int sum = 0, index = 0;
-        cuda::Kernels::for_each([&]<class Kernel>() {
-            if (const auto found = n_of_kernel.find(index++);
-                found != n_of_kernel.end() && cuda::kernel_name<Kernel>().starts_with(name))
-                sum += found->second;
-        });
-        return sum;
-    }
     std::size_t most_bytes = std::size_t{1} << 40;  ///< of one piece of memory
     int n_refused = 0;
     std::size_t largest = 0;  ///< piece that it gave
@@ -48,12 +38,6 @@ class Counter final : public reference::ExecutorOverHost {
     void wait() override {
         ++n_waits;
         ExecutorOverHost::wait();
-    }
-
-  protected:
-    void run_one(const cuda::Launch& launch) override {
-        ++n_of_kernel[launch.kernel];
-        ExecutorOverHost::run_one(launch);
     }
 };
 

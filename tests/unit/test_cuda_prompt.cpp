@@ -5,7 +5,7 @@
 #include "engine/model/kv_sharing.h"
 #include "tests/reference/any_model.h"
 #include "tests/reference/backend_pair.h"
-#include "tests/reference/executor_over_host.h"
+#include "tests/reference/launch_counter.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -24,30 +24,14 @@ namespace cuda = keyhole::cuda;
 using keyhole::DType;
 using keyhole::to_index;
 
-/// Counts launches by kernel, and notes the sizes of all allocations.
-class Watched final : public ExecutorOverHost {
+/// Notes the sizes of all allocations too.
+class Watched final : public LaunchCounter {
   public:
-    int n_of(std::string_view name) const {
-        int sum = 0, index = 0;
-        cuda::Kernels::for_each([&]<class Kernel>() {
-            if (const auto found = n_of_kernel.find(index++);
-                found != n_of_kernel.end() && cuda::kernel_name<Kernel>().starts_with(name))
-                sum += found->second;
-        });
-        return sum;
-    }
     void* allocate(std::size_t n) override {
         sizes.push_back(n);
         return ExecutorOverHost::allocate(n);
     }
-    std::map<int, int> n_of_kernel;
     std::vector<std::size_t> sizes;
-
-  protected:
-    void run_one(const cuda::Launch& launch) override {
-        ++n_of_kernel[launch.kernel];
-        ExecutorOverHost::run_one(launch);
-    }
 };
 
 /// Grouped queries with heads of 16.
