@@ -151,19 +151,24 @@ class HostExecutor final : public Executor {
     }
     template <class T>
     static void multiply_all(const MatrixProduct& p) {
+        std::vector<float> a_row(to_index(p.k)), b_columns(to_index(p.n * p.k));  // widened once
         for (std::int64_t i = 0; i < p.n_batch; ++i) {
             const T* a = static_cast<const T*>(p.a) + i * p.a_batch;
             const T* b = static_cast<const T*>(p.b) + i * p.b_batch;
             float* c = p.c + i * p.c_batch;
-            for (std::int64_t row = 0; row < p.m; ++row)
+            for (std::int64_t column = 0; column < p.n; ++column)
+                for (std::int64_t t = 0; t < p.k; ++t)
+                    b_columns[to_index(column * p.k + t)] =
+                        widen(b[p.b_transposed != 0 ? column * p.b_stride + t : t * p.b_stride + column]);
+            for (std::int64_t row = 0; row < p.m; ++row) {
+                for (std::int64_t t = 0; t < p.k; ++t) a_row[to_index(t)] = widen(a[row * p.a_stride + t]);
                 for (std::int64_t column = 0; column < p.n; ++column) {
+                    const float* b_column = b_columns.data() + column * p.k;
                     float sum = 0;
-                    for (std::int64_t t = 0; t < p.k; ++t)
-                        sum +=
-                            widen(a[row * p.a_stride + t]) *
-                            widen(b[p.b_transposed != 0 ? column * p.b_stride + t : t * p.b_stride + column]);
+                    for (std::int64_t t = 0; t < p.k; ++t) sum += a_row[to_index(t)] * b_column[t];
                     c[row * p.c_stride + column] = p.alpha * sum;
                 }
+            }
         }
     }
 

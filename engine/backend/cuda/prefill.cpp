@@ -23,6 +23,12 @@ constexpr std::int64_t kLeastHiddenRows = 512;  // prompt rows whose hidden laye
 int blocks_for(std::int64_t n) {
     return static_cast<int>((n + kThreads - 1) / kThreads);
 }
+
+/// Returns whole warps, no more than a row of so many columns needs.
+int threads_for_row(int n_columns) {
+    return std::min(kThreads, (n_columns + 31) / 32 * 32);
+}
+
 template <class V>
 Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<V>& from) {
     Buffer<V> out(executor, from.size());
@@ -446,7 +452,7 @@ void Prefill<T>::weigh_tile(int layer, const LayerStore& owner, int first, int l
     executor_->launch(
         SoftmaxTile{logits_.data(), probabilities_.data(), nullptr, nullptr, weights_.slopes.data(), first,
                     static_cast<std::int32_t>(rows), last, layer, rule.window},
-        {static_cast<int>(rows), c.n_heads}, kThreads);
+        {static_cast<int>(rows), c.n_heads}, threads_for_row(last));
     emit_attention(layer, first, last);
 }
 
@@ -487,7 +493,7 @@ void Prefill<T>::temper_tile(int layer, int stream, int first, int last) {
     const StreamRule* rules = rules_.data() + std::int64_t{stream} * n_heads;
     executor_->launch(SoftmaxTile{logits_.data(), tempered_.data(), noise_.data(), rules, nullptr, first,
                                   rows, last, layer, 0},
-                      {rows, n_heads}, kThreads);
+                      {rows, n_heads}, threads_for_row(last));
     emit_noise(layer, stream, first, last);
 }
 

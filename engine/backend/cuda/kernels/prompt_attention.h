@@ -55,6 +55,23 @@ struct PromptHeads {
     KH_FN std::int64_t of_kv(int h, int column) const {
         return (static_cast<std::int64_t>(h / group) * n + column) * head_dim;
     }
+    /// Blocks of kRows rows, from the last rows to the first. Returns a block's first row.
+    template <int kRows>
+    KH_FN int first_row(int block) const {
+        return ((n + kRows - 1) / kRows - 1 - block) * kRows;
+    }
+    /// Returns the column at which the first tile of kColumns columns begins that the block's rows see.
+    template <int kRows, int kColumns>
+    KH_FN int first_column(int block) const {
+        const int first = first_row<kRows>(block) - window + 1;
+        return window > 0 && first > 0 ? first / kColumns * kColumns : 0;
+    }
+    /// Returns the number of tiles from there to the block's last row.
+    template <int kRows, int kColumns>
+    KH_FN int n_tiles(int block) const {
+        const int end = first_row<kRows>(block) + kRows < n ? first_row<kRows>(block) + kRows : n;
+        return (end - first_column<kRows, kColumns>(block) + kColumns - 1) / kColumns;
+    }
     KH_FN bool sees(int row, int column) const {
         return column <= row && row < n && (window <= 0 || column > row - window);
     }
@@ -198,19 +215,15 @@ struct PromptSums {
         return block.z > 0 ? streams + static_cast<std::int64_t>(block.z - 1) * heads.n_heads + block.y
                            : nullptr;
     }
-    KH_FN int first_row(const Block& block) const {
-        return ((heads.n + kRows - 1) / kRows - 1 - block.x) * kRows;
-    }
+    KH_FN int first_row(const Block& block) const { return heads.template first_row<kRows>(block.x); }
     KH_FN int first_column(const Block& block) const {
-        const int first = first_row(block) - heads.window + 1;
-        return heads.window > 0 && first > 0 ? first / kColumns * kColumns : 0;
+        return heads.template first_column<kRows, kColumns>(block.x);
     }
     KH_FN int n_tiles(const Block& block) const {
         KH_DEVICE_ASSERT(block.n_threads == kMaxThreads);
         const StreamRule* of = stream(block);
         if (of != nullptr && (of->runs == 0 || of->tempered == 0)) return 0;
-        const int last = first_row(block) + kRows < heads.n ? first_row(block) + kRows : heads.n;
-        return (last - first_column(block) + kColumns - 1) / kColumns;
+        return heads.template n_tiles<kRows, kColumns>(block.x);
     }
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
@@ -328,17 +341,13 @@ struct PromptAttend {
     const RowSum* sums;  ///< [n_heads, n]
     float* out;          ///< [n, n_heads, head_dim]
 
-    KH_FN int first_row(const Block& block) const {
-        return ((heads.n + kRows - 1) / kRows - 1 - block.x) * kRows;
-    }
+    KH_FN int first_row(const Block& block) const { return heads.template first_row<kRows>(block.x); }
     KH_FN int first_column(const Block& block) const {
-        const int first = first_row(block) - heads.window + 1;
-        return heads.window > 0 && first > 0 ? first / kColumns * kColumns : 0;
+        return heads.template first_column<kRows, kColumns>(block.x);
     }
     KH_FN int n_tiles(const Block& block) const {
         KH_DEVICE_ASSERT(block.n_threads == kMaxThreads);
-        const int last = first_row(block) + kRows < heads.n ? first_row(block) + kRows : heads.n;
-        return (last - first_column(block) + kColumns - 1) / kColumns;
+        return heads.template n_tiles<kRows, kColumns>(block.x);
     }
     /// The first of the warp's rows in the block.
     KH_FN static int rows_of(const Block& block) { return block.thread / kWarp % (kRows / 16) * 16; }
