@@ -155,14 +155,13 @@ Vector clipped(Vector x, double limit) {
 
 // RoPE: rotates channels c and c + dims / 2 (interleaved: 2 c and 2 c + 1) by the angle
 // position * inverse_frequency[c].
-Vector rotated(const Weights& w, const Vector& x, int position) {
+Vector rotated(const Weights& w, const Vector& x, const std::vector<ChannelAngle>& angles) {
     const std::size_t half = keyhole::to_index(w.rotary_dims / 2);
     Vector y = x;
     for (std::size_t c = 0; c < half; ++c) {
         const std::size_t a = w.interleaved ? 2 * c : c, b = w.interleaved ? 2 * c + 1 : c + half;
-        const double angle = position * w.inverse_frequency[c];
-        y[a] = w.magnitude * (x[a] * std::cos(angle) - x[b] * std::sin(angle));
-        y[b] = w.magnitude * (x[b] * std::cos(angle) + x[a] * std::sin(angle));
+        y[a] = w.magnitude * (x[a] * angles[c].cos - x[b] * angles[c].sin);
+        y[b] = w.magnitude * (x[b] * angles[c].cos + x[a] * angles[c].sin);
     }
     return y;
 }
@@ -416,6 +415,17 @@ std::vector<int> places_of(Places places, const std::vector<int>& positions) {
     return out;
 }
 
+const std::vector<ChannelAngle>& Sequence::angles_at(int position) {
+    while (angles_.size() <= keyhole::to_index(position)) {
+        angles_.emplace_back();
+        for (const double frequency : weights_.inverse_frequency) {
+            const double angle = static_cast<double>(angles_.size() - 1) * frequency;
+            angles_.back().push_back({std::cos(angle), std::sin(angle)});
+        }
+    }
+    return angles_[keyhole::to_index(position)];
+}
+
 Row Sequence::feed(int token, const PositionSets& visible, Places places, bool sees_itself, int call_begin) {
     const Weights& w = weights_;
     if (call_begin < 0) call_begin = next_row_;
@@ -459,7 +469,8 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
             const auto logit = [&](int p, int key_place, int query_place) {
                 const Vector& key = keys_[owner][g][keyhole::to_index(p)];
                 const bool raw = w.borrows_unrotated && owner != l && p >= call_begin;
-                return scale * dot(rotated(w, q_head, query_place), raw ? key : rotated(w, key, key_place)) +
+                return scale * dot(rotated(w, q_head, angles_at(query_place)),
+                                   raw ? key : rotated(w, key, angles_at(key_place))) +
                        slope * (key_place - query_place);
             };
             const auto mix = [&](const Vector& attention) {

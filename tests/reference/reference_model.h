@@ -96,6 +96,11 @@ struct Row {
     std::vector<Vector> output_similarity;
 };
 
+/// The cosine and sine of one channel's angle.
+struct ChannelAngle {
+    double cos, sin;
+};
+
 /// One text. `weights` must outlive it.
 class Sequence {
   public:
@@ -111,6 +116,8 @@ class Sequence {
   private:
     const Weights& weights_;
     int next_row_ = 0;
+    std::vector<std::vector<ChannelAngle>> angles_;  // by position, as far as they were needed
+    const std::vector<ChannelAngle>& angles_at(int position);
     std::vector<std::vector<std::vector<Vector>>> keys_,
         values_;  // [layer][KV head][position][head_dim], keys before rotation
 };
