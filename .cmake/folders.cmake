@@ -38,7 +38,7 @@ kh_precompiled(keyhole_precompiled)
 # Sources that cannot be compiled together with others: Highway compiles some once for every instruction
 # set, and others have functions or constants of equal names.
 set(KH_ALONE
-  engine/base/half_many.cpp engine/policy/next_token_measures.cpp
+  engine/base/half.cpp engine/policy/next_token_measures.cpp
   engine/backend/common/block_kernels.cpp engine/backend/common/kernels.cpp
   engine/backend/common/kv_rows.cpp)
 file(GLOB KH_FAMILIES RELATIVE ${CMAKE_SOURCE_DIR} engine/model/families/*.cpp)

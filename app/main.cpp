@@ -1,5 +1,5 @@
 #include "app/base/crash_report.h"
-#include "app/base/end_signals.h"
+#include "app/base/termination.h"
 #include "app/base/version.h"
 #include "app/cli/commands.h"
 #include "app/cli/output.h"
@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     const std::filesystem::path state = keyhole::user_folder(keyhole::UserFolder::state);
     keyhole::install_crash_report(state, arguments);
-    keyhole::handle_end_signals();
+    keyhole::handle_termination_signals();
     for (const std::filesystem::path& report : keyhole::new_crash_reports(state))
         keyhole::print_note("keyhole: an earlier run crashed; what helps to find out why is in {}\n",
                             report.string());

@@ -7,6 +7,9 @@
 #include "engine/base/number.h"
 #include "engine/policy/spec_text.h"
 
+#include <array>
+#include <utility>
+
 namespace keyhole {
 
 namespace {
@@ -26,6 +29,13 @@ std::vector<Number> numbers(std::string_view text, std::size_t at_least, std::si
         fail(ErrorCode::wrong_use, "'{}': give {} to {} numbers", shown_text(text), at_least, at_most);
     return values;
 }
+
+/// Ids that earlier scripts use, and the present ones.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kFormerIds = {
+    {{"row", "time.show"},
+     {"strip.color", "text.color"},
+     {"compare.parting", "compare.first-difference"},
+     {"why.back", "why.kept"}}};
 
 /// Joins all areas in the order of menus and palette.
 std::vector<UserAction> whole_table() {
@@ -69,7 +79,7 @@ void move_time(AppState& app, int by) {
 }
 
 void copy_text(AppState& app, std::string text) {
-    app.say("copied " + text);
+    app.notify("copied " + text);
     app.requests.clipboard_out = std::move(text);
 }
 
@@ -125,6 +135,8 @@ std::span<const UserAction> action_table() {
 }
 
 const UserAction* find_action(std::string_view id) {
+    for (const auto& [former, present] : kFormerIds)
+        if (former == id) id = present;
     for (const UserAction& command : action_table())
         if (command.id == id) return &command;
     return nullptr;
@@ -150,9 +162,9 @@ void run_action(AppState& app, std::string_view text) {
              spec_text::nearest_word(id.substr(0, 64), ids));
     }
     ++app.action_log.count;
-    app.action_log.last_ids.emplace_back(id);
+    app.action_log.last_ids.emplace_back(command->id);
     if (app.action_log.last_ids.size() > 16) app.action_log.last_ids.pop_front();
-    note_command(text);
+    note_command(arguments.empty() ? std::string(command->id) : fmt::format("{} {}", command->id, arguments));
     command->action(app, arguments);
     app.keep_lane_in_range();
 }

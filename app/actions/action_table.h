@@ -19,6 +19,7 @@ struct UserAction {
 };
 
 std::span<const UserAction> action_table();
+/// Returns the action with this id, present or former; null if there is none.
 const UserAction* find_action(std::string_view id);
 const UserAction* find_action(Shortcut shortcut);
 

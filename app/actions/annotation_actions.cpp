@@ -42,8 +42,8 @@ void add_bookmark(AppState& app, std::string_view name) {
     if (!view.heat.fitted) b.zoom = view.heat;
     app.annotations.bookmarks.push_back(std::move(b));
     keep(app);
-    app.say(fmt::format("bookmark {}: {}", app.annotations.bookmarks.size(),
-                        app.annotations.bookmarks.back().name));
+    app.notify(fmt::format("bookmark {}: {}", app.annotations.bookmarks.size(),
+                           app.annotations.bookmarks.back().name));
 }
 
 void go_to_bookmark(AppState& app, std::string_view arguments) {
@@ -65,7 +65,7 @@ void go_to_bookmark(AppState& app, std::string_view arguments) {
     move_time(app, b.row - app.view.row);
     app.view.fit_to(app.run.lane_editor.n_lanes(), config_of(app).n_layers, config_of(app).n_heads,
                     app.run.first_row(), app.run.last_row());
-    app.say(b.name);
+    app.notify(b.name);
 }
 
 void drop_bookmark(AppState& app, std::string_view arguments) {
@@ -82,7 +82,7 @@ void write_note(AppState& app, std::string_view text) {
     if (!app.annotations.notes.empty()) app.annotations.notes += "\n";
     app.annotations.notes += text;
     keep(app);
-    app.say("noted");
+    app.notify("noted");
 }
 
 void ask_why(AppState& app, std::string_view) {
@@ -97,7 +97,7 @@ void ask_with(AppState& app, TokenSpan tokens) {
     const RunHistory& history = app.run.history;
     const int lane = app.shown_lane(), row = history.n_prompt() - 1;
     const LaneRecord* record = history.lane_record(row, lane);
-    if (!app.run.live() || app.run.working() || tokens.last > row || record == nullptr ||
+    if (!app.run.live() || app.run.is_replaying() || tokens.last > row || record == nullptr ||
         !attends_plainly(record->info->policy))
         return;
     for (int p = tokens.first; p <= tokens.last; ++p)
@@ -177,12 +177,12 @@ void open_path(AppState& app, std::string_view path) {
 
 void say_undone(AppState& app, std::string_view) {
     const std::string what = app.undo();
-    app.say(what.empty() ? "nothing to undo" : "undone: " + what);
+    app.notify(what.empty() ? "nothing to undo" : "undone: " + what);
 }
 
 void say_redone(AppState& app, std::string_view) {
     const std::string what = app.redo();
-    app.say(what.empty() ? "nothing to redo" : "redone: " + what);
+    app.notify(what.empty() ? "nothing to redo" : "redone: " + what);
 }
 
 constexpr std::array kAnnotationActions = {
@@ -236,7 +236,7 @@ constexpr std::array kAnnotationActions = {
                {'Y', 0},
                ask_why},
     UserAction{
-        "why.back",
+        "why.kept",
         "What if the lane had kept this token?",
         "[watched] [STEP]: the next token and the answer, after this step (default: the shown one), had the "
         "lane kept this token; watched: all watched words. Computed on a copy.",

@@ -17,12 +17,12 @@ using namespace key;
 
 void begin_measurement(AppState& app, std::string_view) {
     app.frames.begin();
-    app.say("measuring frames; the action Frame times shows the result");
+    app.notify("measuring frames; the action Frame times shows the result");
 }
 
 void end_measurement(AppState& app, std::string_view arguments) {
     const FrameMeter::Report r = app.frames.report();
-    app.say(frame_text(r));
+    app.notify(frame_text(r));
     if (arguments.empty()) return;
     const std::string path(arguments);
     const ResidentMemory resident = resident_memory();

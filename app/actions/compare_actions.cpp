@@ -61,18 +61,19 @@ void compare_next(AppState& app, std::string_view) {
 }
 
 /// Goes to the step after which the two lanes first chose different tokens.
-void go_to_parting(AppState& app, std::string_view) {
+void go_to_first_difference(AppState& app, std::string_view) {
     (void)config_of(app);
     need_two_lanes(app);
     const std::optional<int> at = first_divergence(app.run.history, app.shown_lane(),
                                                    app.run.history_lane(app.other_lane()).value_or(0));
     if (!at) {
-        app.say(fmt::format("lanes {} and {} have chosen the same tokens so far", app.view.lane,
-                            app.other_lane()));
+        app.notify(fmt::format("lanes {} and {} have chosen the same tokens so far", app.view.lane,
+                               app.other_lane()));
         return;
     }
     move_time(app, *at - 1 - app.view.row);
-    app.say(fmt::format("lanes {} and {} first differ at position {}", app.view.lane, app.other_lane(), *at));
+    app.notify(
+        fmt::format("lanes {} and {} first differ at position {}", app.view.lane, app.other_lane(), *at));
 }
 
 constexpr std::array kCompareActions = {
@@ -136,11 +137,11 @@ constexpr std::array kCompareActions = {
                 fail(ErrorCode::wrong_use, "no words are watched; pick some and press W");
             app.view.measure_curve = on ? ViewState::kWatchedSpan : -1;
         }},
-    UserAction{"compare.parting",
+    UserAction{"compare.first-difference",
                "Go where the texts first differ",
                "Shows the step after which the two lanes first chose different tokens.",
                {'J', 0},
-               go_to_parting},
+               go_to_first_difference},
 };
 
 }  // namespace

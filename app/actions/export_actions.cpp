@@ -59,7 +59,7 @@ void choose_pictures(AppState& app, std::string_view words) {
         blank = words.find(' ');
         const std::string_view word = words.substr(0, blank);
         if (word == "dark" || word == "light")
-            choice.ground = word == "dark" ? Ground::dark : Ground::light;
+            choice.ground = word == "dark" ? Background::dark : Background::light;
         else if (!word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos)
             choice.width = whole_numbers(word, 1, 1)[0];
         else if (!word.empty())
@@ -75,7 +75,7 @@ std::vector<std::string> picture_options(const PictureChoice& choice) {
     for (const PictureFormat format : choice.formats) formats.emplace_back(format_name(format));
     if (!formats.empty()) options.push_back(fmt::format("--format {}", fmt::join(formats, ",")));
     if (choice.width > 0) options.push_back(fmt::format("--width {}", choice.width));
-    if (choice.ground == Ground::dark) options.emplace_back("--look dark");
+    if (choice.ground == Background::dark) options.emplace_back("--look dark");
     return options;
 }
 
@@ -233,7 +233,7 @@ int focus_with_rows(const AppState& app) {
 struct PictureWords {
     std::string_view file;
     int width = 0;
-    Ground ground = Ground::light;
+    Background ground = Background::light;
     bool shown = false;
 };
 
@@ -245,7 +245,7 @@ PictureWords picture_words(std::string_view arguments) {
         if (last == "shown")
             words.shown = true;
         else if (last == "dark" || last == "light")
-            words.ground = last == "dark" ? Ground::dark : Ground::light;
+            words.ground = last == "dark" ? Background::dark : Background::light;
         else if (!last.empty() && last.find_first_not_of("0123456789") == std::string_view::npos)
             words.width = whole_numbers(last, 1, 1)[0];
         else
@@ -271,7 +271,7 @@ void save_curves(AppState& app, std::string_view arguments) {
         write_text_file(path, curve_table(plot));
     else
         write_drawing(curves_drawing(plot), path);
-    app.say("saved " + path.string());
+    app.notify("saved " + path.string());
 }
 
 void save_atlas(AppState& app, std::string_view arguments) {
@@ -308,7 +308,7 @@ void save_answers(AppState& app, std::string_view arguments) {
     figure.width = words.width;
     figure.ground = words.ground;
     write_drawing(answers_drawing(figure), path);
-    app.say("saved " + path.string());
+    app.notify("saved " + path.string());
 }
 
 void save_overlap(AppState& app, std::string_view file) {
@@ -318,7 +318,7 @@ void save_overlap(AppState& app, std::string_view file) {
     const std::filesystem::path path = file_of(file, "overlap.csv", "an overlap", {".csv"});
     write_text_file(path, overlap_table(app.run.history, app.shown_lane(),
                                         app.run.history_lane(app.other_lane()).value_or(0), app.view.row));
-    app.say("saved " + path.string());
+    app.notify("saved " + path.string());
 }
 
 void save_picture(AppState& app, std::string_view arguments) {
@@ -361,7 +361,7 @@ void copy_picture(AppState& app, std::string_view) {
         throw;
     }
     std::filesystem::remove(file);
-    app.say("copied a picture of the focused view");
+    app.notify("copied a picture of the focused view");
 }
 
 constexpr std::array kExportActions = {

@@ -10,8 +10,8 @@ void fork_lane(AppState& app, std::string_view arguments) {
     app.run.lane_editor.run(parse_command(arguments.empty() ? fmt::format("fork {}", app.view.lane)
                                                             : "fork " + std::string(arguments)));
     app.view.lane = app.run.lane_editor.n_lanes() - 1;
-    app.say(fmt::format("lane {} is copied at step {}; the copy continues beside it", app.view.lane,
-                        app.run.last_row()));
+    app.notify(fmt::format("lane {} is copied at step {}; the copy continues beside it", app.view.lane,
+                           app.run.last_row()));
 }
 
 void fork_here(AppState& app, std::string_view) {
@@ -45,8 +45,8 @@ void touch_token(AppState& app, std::string_view verb, std::string_view argument
     }
     const Command command = parse_command(fmt::format("{} {}", verb, text));
     app.run.lane_editor.run(command);
-    app.say(fmt::format("{}, after step {}: takes effect with the next step", format_command(command),
-                        app.run.last_row()));
+    app.notify(fmt::format("{}, after step {}: takes effect with the next step", format_command(command),
+                           app.run.last_row()));
 }
 
 }  // namespace keyhole

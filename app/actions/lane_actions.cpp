@@ -43,7 +43,7 @@ void set_shadows(AppState& app, std::string_view text) {
         spec.policy.shadow = on;
         app.run.lane_editor.set(i, spec);
     }
-    app.say(on ? "shadows on: measures begin with the next step" : "shadows off");
+    app.notify(on ? "shadows on: measures begin with the next step" : "shadows off");
 }
 
 void drop_overrides(AppState& app, std::string_view field) {
@@ -149,7 +149,7 @@ constexpr std::array kLaneActions = {
                {},
                [](AppState& app, std::string_view) {
                    const std::string what = app.run.lane_editor.next_undo();
-                   app.say(app.run.lane_editor.undo() ? "undone: " + what : "nothing to undo");
+                   app.notify(app.run.lane_editor.undo() ? "undone: " + what : "nothing to undo");
                }},
     UserAction{"lane.redo",
                "Redo the last change of lanes",
@@ -157,7 +157,7 @@ constexpr std::array kLaneActions = {
                {},
                [](AppState& app, std::string_view) {
                    const std::string what = app.run.lane_editor.next_redo();
-                   app.say(app.run.lane_editor.redo() ? "redone: " + what : "nothing to redo");
+                   app.notify(app.run.lane_editor.redo() ? "redone: " + what : "nothing to redo");
                }},
     UserAction{"follow",
                "All lanes follow lane 0",

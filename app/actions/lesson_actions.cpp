@@ -112,7 +112,7 @@ void print(AppState& app, std::string_view file) {
 /// Makes a lesson of the run on show, writes it to the user's folder and opens it for editing.
 void save(AppState& app, std::string_view title) {
     const std::string words(title.empty() ? std::string_view("My lesson") : title);
-    ShelvedLesson made;
+    ListedLesson made;
     made.lesson = lesson_of_run(app, words);
     made.own = true;
     for (const char c : words)
@@ -132,7 +132,7 @@ void save(AppState& app, std::string_view title) {
     const std::string name = made.file.string();
     open_lesson(app, name);
     app.lesson.edits = true;
-    app.say("saved " + name);
+    app.notify("saved " + name);
 }
 
 /// Returns the text of the lesson, to be edited, that a name such as "step.title" stands for.

@@ -10,7 +10,7 @@ namespace keyhole {
 namespace {
 
 void open_page(AppState& app, std::string_view) {
-    app.papers.look();
+    app.papers.list_made();
     open_dialog<Dialog::papers>(app, {});
 }
 
@@ -21,7 +21,8 @@ void make(AppState& app, std::string_view arguments) {
     std::string model(end == std::string_view::npos ? "" : arguments.substr(end + 1));
     if (model.empty()) model = app.run.setup.model_folder.string();
     app.papers.make(name, model, app.wake);
-    app.say(fmt::format("making {} on {} in the background", app.papers.wanted(), app.papers.wanted_model()));
+    app.notify(
+        fmt::format("making {} on {} in the background", app.papers.wanted(), app.papers.wanted_model()));
 }
 
 /// arguments: [NAME].

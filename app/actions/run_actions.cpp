@@ -24,8 +24,8 @@ void step_or_forward(AppState& app, int n_rows) {
 
 void set_speed_to(AppState& app, double steps_per_second) {
     app.run.set_speed(steps_per_second);
-    app.say(steps_per_second == 0 ? "speed: no limit"
-                                  : fmt::format("speed: {} steps a second", steps_per_second));
+    app.notify(steps_per_second == 0 ? "speed: no limit"
+                                     : fmt::format("speed: {} steps a second", steps_per_second));
 }
 
 void set_speed(AppState& app, std::string_view arguments) {
@@ -185,7 +185,7 @@ constexpr std::array kRunActions = {
                    if (app.view.follows_newest) move_time(app, app.run.last_row());
                }},
     UserAction{
-        "row",
+        "time.show",
         "Show a step",
         "N: the state after step N.",
         {},

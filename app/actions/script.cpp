@@ -44,7 +44,7 @@ void Script::refuse(const Line& line, const char* why) const {
 
 bool Script::may_go_on(const ScriptStep& wait, const AppState& app) const {
     if (wait.kind == ScriptStep::Kind::wait_idle) return app.idle() && app.doctor.complete();
-    if (wait.kind == ScriptStep::Kind::wait_rows) return app.run.n_decoded() >= wait.n;
+    if (wait.kind == ScriptStep::Kind::wait_steps) return app.run.n_decoded() >= wait.n;
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - wait_begin_;
     return waited.count() >= wait.seconds;
 }
@@ -98,7 +98,7 @@ bool Script::run(const ScriptStep& step, AppState& app, const FindItem& find_ite
                 tried_ = true;
                 run_action(app, step.words);
             } catch (const Error& error) {
-                app.say(error.what(), true);
+                app.notify(error.what(), true);
             }
             break;
         case ScriptStep::Kind::deadline:
@@ -109,7 +109,7 @@ bool Script::run(const ScriptStep& step, AppState& app, const FindItem& find_ite
             deadline_.reset();
             break;
         case ScriptStep::Kind::wait_idle:
-        case ScriptStep::Kind::wait_rows:
+        case ScriptStep::Kind::wait_steps:
         case ScriptStep::Kind::wait_seconds:
             return wait(step, app);
         case ScriptStep::Kind::mouse:

@@ -34,8 +34,9 @@ ScriptStep parse_wait(std::string_view what) {
     if (what == "idle") return {Kind::wait_idle};
     if (word == "seconds")
         return {.kind = Kind::wait_seconds, .seconds = read_number("seconds", number, 0.0, kLongestWaitS)};
-    if (word == "rows") return {.kind = Kind::wait_rows, .n = read_number("rows", number, 0)};
-    fail(ErrorCode::wrong_use, "write wait rows N, wait idle, or wait seconds S");
+    if (word == "steps" || word == "rows")  // "rows": the word of earlier scripts
+        return {.kind = Kind::wait_steps, .n = read_number("steps", number, 0)};
+    fail(ErrorCode::wrong_use, "write wait steps N, wait idle, or wait seconds S");
 }
 
 std::vector<std::string> parse_paths(std::string_view text) {

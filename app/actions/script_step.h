@@ -16,7 +16,7 @@ struct ScriptStep {
         deadline,
         finally,
         wait_idle,
-        wait_rows,
+        wait_steps,
         wait_seconds,
         mouse,
         point,
@@ -32,7 +32,7 @@ struct ScriptStep {
     std::string words{};               ///< of command, attempt, point, text, key
     double x = 0, y = 0;               ///< mouse: window pixels; wheel: x is the number of turns
     double seconds = 0;                ///< of wait_seconds, deadline
-    int n = 0;                         ///< wait_rows: steps; press and click: button, 0 left, 1 right
+    int n = 0;                         ///< wait_steps: steps; press and click: button, 0 left, 1 right
     std::vector<std::string> paths{};  ///< of drop
     bool operator==(const ScriptStep&) const = default;
 };

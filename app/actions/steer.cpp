@@ -25,8 +25,8 @@ void force_next(AppState& app, int row, int token) {
     app.run.stop();
     app.run.lane_editor.run(ForceTokens{{token}, true});
     app.step(1);
-    app.say(fmt::format("step {} consumes “{}”", row + 1,
-                        app.run.history.run().token_display.at(to_index(token))));
+    app.notify(fmt::format("step {} consumes “{}”", row + 1,
+                           app.run.history.run().token_display.at(to_index(token))));
 }
 
 namespace {
@@ -38,7 +38,7 @@ void read_words(AppState& app, const std::string& command_text) {
     app.run.stop();
     app.run.lane_editor.run(command);
     app.step(n);
-    app.say(fmt::format("all lanes read {} token{} of your text", n, n == 1 ? "" : "s"));
+    app.notify(fmt::format("all lanes read {} token{} of your text", n, n == 1 ? "" : "s"));
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ void watch(AppState& app, std::string_view words) {
         app.view.watched = found;
     }
     app.view.measure_curve = ViewState::kWatchedSpan;
-    app.say(fmt::format("watching positions {} to {}", app.view.watched->first, app.view.watched->last));
+    app.notify(fmt::format("watching positions {} to {}", app.view.watched->first, app.view.watched->last));
 }
 
 void unwatch(AppState& app, std::string_view) {
@@ -57,7 +57,7 @@ void take_candidate(AppState& app, std::string_view arguments) {
 void force_tokens(AppState& app, std::string_view arguments) {
     app.run.need_live_run();
     app.run.lane_editor.run(parse_command("force " + std::string(arguments)));
-    app.say("the next steps consume these tokens");
+    app.notify("the next steps consume these tokens");
 }
 
 void say_text(AppState& app, std::string_view words) {

@@ -84,12 +84,13 @@ void choose(Choice& choice, const std::array<Choice, n>& choices, std::string_vi
 }
 
 void show_side(AppState& app, std::string_view name) {
+    if (name == "info") name = "details";  // the word of earlier scripts
     choose(app.view.side,
-           std::array{SidePane::lanes, SidePane::atlas, SidePane::curves, SidePane::info, SidePane::text},
+           std::array{SidePane::lanes, SidePane::atlas, SidePane::curves, SidePane::details, SidePane::text},
            side_pane_name, name, "a pane");
 }
 
-void color_strip(AppState& app, std::string_view name) {
+void color_text(AppState& app, std::string_view name) {
     choose(app.view.text_color, std::array{TextColor::share, TextColor::score, TextColor::age},
            text_color_name, name, "a colour of the text");
 }
@@ -114,10 +115,10 @@ void find_token(AppState& app, std::string_view words) {
         if (app.run.history.run().token_bytes[to_index(tokens[to_index(p)])].find(words) == std::string::npos)
             continue;
         app.view.pick_cell({std::max(app.view.row, p), p}, false);
-        app.say(fmt::format("'{}' at position {}", words, p));
+        app.notify(fmt::format("'{}' at position {}", words, p));
         return;
     }
-    app.say(fmt::format("no token contains '{}'", words), true);
+    app.notify(fmt::format("no token contains '{}'", words), true);
 }
 
 void go_to(AppState& app, std::string_view arguments) {
@@ -182,7 +183,7 @@ void fit_range(AppState& app, std::string_view) {
     range.automatic = false;
     range.low = fitted->first;
     range.high = fitted->second;
-    app.say(fmt::format("range {:.3g} to {:.3g}", range.low, range.high));
+    app.notify(fmt::format("range {:.3g} to {:.3g}", range.low, range.high));
 }
 
 void choose_colors(AppState& app, std::string_view name) {
@@ -196,15 +197,15 @@ void choose_colors(AppState& app, std::string_view name) {
             fail(ErrorCode::wrong_use, "'{}' is no colour map; choose viridis, cividis or gray", name);
         app.view.colors = *map;
     }
-    app.say("colours: " + std::string(colormap_name(app.view.colors)));
+    app.notify("colours: " + std::string(colormap_name(app.view.colors)));
 }
 
 void choose_theme(AppState& app, std::string_view name) {
-    Ground& ground = app.view.ground;
+    Background& ground = app.view.ground;
     if (name.empty())
-        ground = ground == Ground::dark ? Ground::light : Ground::dark;
+        ground = ground == Background::dark ? Background::light : Background::dark;
     else if (name == "dark" || name == "light")
-        ground = name == "light" ? Ground::light : Ground::dark;
+        ground = name == "light" ? Background::light : Background::dark;
     else
         fail(ErrorCode::wrong_use, "'{}' is no theme; choose dark or light", name);
     app.requests.scale_changed = true;
@@ -408,15 +409,15 @@ constexpr std::array kViewActions = {
                "FACTOR: 1 to 16; with 1 all heads fit into the width. Alt and the wheel do the same.",
                {},
                zoom_atlas},
-    UserAction{"strip.color",
+    UserAction{"text.color",
                "Colour the text by the next measure",
                "[share|score|age]: share of the heads that keep a token, its score in the focused head, or "
                "steps since it was read.",
                {'T', 0},
-               color_strip},
+               color_text},
     UserAction{"view.side",
                "Next pane of the side column",
-               "[lanes|atlas|curves|info|text]: for small windows, in which panes share one column.",
+               "[lanes|atlas|curves|details|text]: for small windows, in which panes share one column.",
                {'A', kShift},
                show_side},
     UserAction{"ui.larger",

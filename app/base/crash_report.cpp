@@ -1,10 +1,10 @@
 #include "app/base/crash_report.h"
 
-#include "app/base/end_signals.h"
+#include "app/base/termination.h"
 #include "app/base/version.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
-#include "engine/base/last_words.h"
+#include "engine/base/crash_message.h"
 #include "engine/base/mapped_file.h"
 
 #include <dlfcn.h>
@@ -131,7 +131,7 @@ void write_report(const Lines& out, int signal, const siginfo_t* info) {
         out << "address: 0x";
         out.number(reinterpret_cast<std::uintptr_t>(info->si_addr), 16) << "\n";
     }
-    if (*last_words() != '\0') out << "message: " << last_words() << "\n";
+    if (*crash_message() != '\0') out << "message: " << crash_message() << "\n";
     out << "seconds since 1970: ";
     out.number(static_cast<std::uintptr_t>(std::time(nullptr)), 10) << "\nthread: ";
     out.number(static_cast<std::uintptr_t>(::syscall(SYS_gettid)), 10)
@@ -169,7 +169,7 @@ void on_crash(int signal, siginfo_t* info, void*) {
         if (!g_with_text) terminal << ", without any text of yours";
     }
     terminal << "\n";
-    if (*end_note() != '\0') terminal << "keyhole: " << end_note() << "\n";
+    if (*termination_note() != '\0') terminal << "keyhole: " << termination_note() << "\n";
     die_by(signal);
 }
 
@@ -178,13 +178,13 @@ void on_crash(int signal, siginfo_t* info, void*) {
         try {
             std::rethrow_exception(error);
         } catch (const std::exception& known) {
-            set_last_words(g_with_text ? fmt::format("uncaught {}: {}", typeid(known).name(), known.what())
-                                       : fmt::format("uncaught {}", typeid(known).name()));
+            set_crash_message(g_with_text ? fmt::format("uncaught {}: {}", typeid(known).name(), known.what())
+                                          : fmt::format("uncaught {}", typeid(known).name()));
         } catch (...) {
-            set_last_words("an uncaught exception");
+            set_crash_message("an uncaught exception");
         }
     } else {
-        set_last_words("std::terminate");
+        set_crash_message("std::terminate");
     }
     std::abort();
 }
@@ -282,7 +282,7 @@ namespace {
 
 /// Returns true for actions that a drag or a field runs in every frame.
 bool is_drag(std::string_view id) {
-    constexpr std::array<std::string_view, 6> kDrags = {"view.region", "view.size", "row",
+    constexpr std::array<std::string_view, 6> kDrags = {"view.region", "view.size", "time.show",
                                                         "range.gamma", "notes.set", "export.folder"};
     return std::find(kDrags.begin(), kDrags.end(), id) != kDrags.end();
 }
@@ -293,7 +293,7 @@ void note_command(std::string_view text) noexcept {
     // The arguments of these are only numbers, option names of lanes, and places.
     constexpr std::array<std::string_view, 31> kPlain = {
         "lane",        "lane.set",  "lane.focus", "add",       "fork",      "fork.here",   "sampling",
-        "row",         "rewind",    "branch",     "evict",     "evict.all", "evict.layer", "pin",
+        "time.show",   "rewind",    "branch",     "evict",     "evict.all", "evict.layer", "pin",
         "pin.all",     "unpin",     "unpin.all",  "candidate", "run.step",  "pick",        "curves",
         "range.set",   "view.zoom", "ui.scale",   "remove",    "colors",    "range.gamma", "compare.with",
         "view.region", "view.size", "run.speed"};

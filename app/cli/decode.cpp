@@ -1,5 +1,5 @@
 #include "app/cli/commands.h"
-#include "app/base/end_signals.h"
+#include "app/base/termination.h"
 #include "app/cli/data_arguments.h"
 #include "app/cli/decode_beams.h"
 #include "app/cli/export_options.h"
@@ -228,7 +228,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
         print_note("no lane starts with shadow=on: those without one get no shadow.npy\n");
     if (exports.next) spec.n_top = 64;
 
-    const EndGuard guard;  // before the objects that it guards
+    const TerminationGuard guard;  // before the objects that it guards
     std::unique_ptr<ExportSink> sink;
     if (options.exports.has_files()) {
         sink = std::make_unique<ExportSink>(
@@ -247,8 +247,9 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
         if (!trace->rescued().empty())
             print_note("{} held the records of an interrupted run: they are saved as {} now\n",
                        trace->spool().string(), trace->rescued().string());
-        set_end_note(fmt::format("the steps so far are in {0}: `keyhole replay {0}` makes a trace of them",
-                                 trace->spool().string()));
+        set_termination_note(
+            fmt::format("the steps so far are in {0}: `keyhole replay {0}` makes a trace of them",
+                        trace->spool().string()));
     }
 
     PromptGuide guide =
@@ -258,7 +259,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
     if (options.exports.has_answers()) {
         Progress progress("answers", 1);
         const auto report = [&](double done) {
-            check_end();
+            check_termination();
             progress.update(done);
             return true;
         };
@@ -277,7 +278,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
         Progress progress("decode", spec.n_generate);
         replay(loaded.model, *loaded.backend, spec, last_row, sink.get(),
                [&](std::shared_ptr<const StepTrace> step) {
-                   check_end();
+                   check_termination();
                    recorder.push(step);
                    if (trace != nullptr) trace->append(*step);
                    progress.update(step->row + 1 - n_prompt);
@@ -292,7 +293,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
     if (sink != nullptr) {
         Progress progress("export", 1);
         sink->finish(history, [&](double done, const std::string&) {
-            check_end();
+            check_termination();
             progress.update(done);
         });
         print_note("written to {}\n", exports.folder.string());
@@ -303,7 +304,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
         how.answers = std::move(answers);
         how.right_answer = guide.answer;
         write_views(history, views, how, stride, dense_from, [&](double done) {
-            check_end();
+            check_termination();
             progress.update(done);
         });
         print_note("views written to {}\n", options.exports.folder);
@@ -312,9 +313,9 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
         Progress progress("save", 1);
         trace->finish([&](double done) {
             progress.update(done);
-            return !end_asked();
+            return !termination_requested();
         });
-        set_end_note("");
+        set_termination_note("");
         print_note("trace saved as {}\n", options.save);
     }
     return options.json ? json_of(history) : nlohmann::json();

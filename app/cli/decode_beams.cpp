@@ -1,6 +1,6 @@
 #include "app/cli/decode_beams.h"
 
-#include "app/base/end_signals.h"
+#include "app/base/termination.h"
 #include "app/cli/output.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
@@ -20,10 +20,10 @@ BeamTexts search_beams(const LoadedModel& loaded, RunSpec spec, const BeamSettin
     spec.wants.scores = settings.scores == BeamScores::shared;
     const std::vector<LaneSpec> lanes = spec.lanes;
     const int n_generate = spec.n_generate;
-    const EndGuard guard;
+    const TerminationGuard guard;
     Progress progress(fmt::format("{} beams", settings.n_beams), 1);
     const auto report = [&](double done) {
-        check_end();
+        check_termination();
         progress.update(done);
         return true;
     };

@@ -4,7 +4,7 @@
 #include "app/cli/measure_report.h"
 #include "app/cli/output.h"
 #include "engine/base/mapped_file.h"
-#include "engine/eval/side_by_side.h"
+#include "engine/eval/two_at_a_time.h"
 
 #include <fmt/format.h>
 
@@ -24,8 +24,8 @@ void run_eval(const EvalOptions& options, bool as_json) {
     int n_caches = 1;
     for (const QuestionSet& set : sets) n_caches = std::max(n_caches, set.n_caches);
     const bool two_fit =
-        lanes_that_fit(*loaded.model, lanes, context, SideBySide::kBytes / 2 / n_caches) == lanes.size();
-    SideBySide side_by_side(loaded.model, *loaded.backend,
+        lanes_that_fit(*loaded.model, lanes, context, TwoAtATime::kBytes / 2 / n_caches) == lanes.size();
+    TwoAtATime side_by_side(loaded.model, *loaded.backend,
                             two_fit ? options.run.backend_options().n_threads : 1);
     side_by_side.hold(lanes);
     std::vector<std::vector<LaneScore>> all;

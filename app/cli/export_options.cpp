@@ -52,7 +52,7 @@ ExportOptions ExportArguments::parsed() const {
              export_word_list());
     const bool draws = options.draws() || !of_views.empty();
     options.pictures = pictures();
-    const bool dark = options.pictures.ground == Ground::dark && !options.animates();
+    const bool dark = options.pictures.ground == Background::dark && !options.animates();
     if (!draws && (width > 0 || !formats.empty() || dark))
         fail(ErrorCode::wrong_use,
              "--width, --format and --look dark are for pictures; name some with --export: mask, heatmap, "

@@ -1,4 +1,4 @@
-#include "app/base/end_signals.h"
+#include "app/base/termination.h"
 #include "app/cli/commands.h"
 #include "app/cli/model_option.h"
 #include "app/cli/output.h"
@@ -37,9 +37,10 @@ void print_list(const std::vector<CatalogModel>& catalog) {
 
 /// Returns false if the weights are not those of the catalogue.
 bool is_right(const CatalogModel& model) {
-    const EndGuard guard;
-    const std::string found = sha256_of_file(weights_of(model), [](double) { return !end_asked(); });
-    check_end();
+    const TerminationGuard guard;
+    const std::string found =
+        sha256_of_file(weights_of(model), [](double) { return !termination_requested(); });
+    check_termination();
     return found == model.sha256;
 }
 

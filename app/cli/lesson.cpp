@@ -1,4 +1,4 @@
-#include "app/base/end_signals.h"
+#include "app/base/termination.h"
 #include "app/cli/commands.h"
 #include "app/cli/model_option.h"
 #include "app/cli/options.h"
@@ -7,7 +7,7 @@
 #include "app/lessons/lesson_file.h"
 #include "app/lessons/lesson_page.h"
 #include "app/lessons/lesson_runner.h"
-#include "app/lessons/lesson_shelf.h"
+#include "app/lessons/lesson_list.h"
 #include "app/models/catalog.h"
 #include "app/models/find_model.h"
 #include "engine/base/error.h"
@@ -82,19 +82,19 @@ Lesson wanted(const LessonOptions& options, const Lesson& lesson) {
 LessonCheck run_lesson(const LessonOptions& options, const Lesson& lesson, Models& models,
                        const LessonStepSeen& seen = {}) {
     Progress progress(lesson.title, 1);
-    const EndGuard guard;
+    const TerminationGuard guard;
     return check_lesson(
         lesson, [&](const std::string& name) { return models(name); }, options.run.backend_options(),
         [&](double done) {
-            check_end();
+            check_termination();
             progress.update(done);
             return true;
         },
         seen);
 }
 
-void print_list(const std::vector<ShelvedLesson>& shelf) {
-    for (const ShelvedLesson& one : shelf) {
+void print_list(const std::vector<ListedLesson>& all) {
+    for (const ListedLesson& one : all) {
         if (!one.fault.empty()) {
             print_out("    {}: {}\n", printable_text(one.name), printable_text(one.fault));
             continue;
@@ -156,8 +156,8 @@ void print_step(const LessonStep& step, std::size_t number, std::size_t of, cons
         print_out("\n{}", wrapped("Try in the window: " + step.play->text, "  "));
 }
 
-void read_aloud(const LessonOptions& options, const ShelvedLesson& shelved, Models& models) {
-    const Lesson lesson = wanted(options, shelved.lesson);
+void read_aloud(const LessonOptions& options, const ListedLesson& listed, Models& models) {
+    const Lesson lesson = wanted(options, listed.lesson);
     const bool asks = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0;
     const LessonCheck check = run_lesson(options, lesson, models);
     print_out("{}{}\n{}", lesson.number > 0 ? fmt::format("{}. ", lesson.number) : "",
@@ -168,8 +168,8 @@ void read_aloud(const LessonOptions& options, const ShelvedLesson& shelved, Mode
         print_step(lesson.steps[i], i + 1, lesson.steps.size(), check.steps[i], asks);
 }
 
-void print_page(const LessonOptions& options, const ShelvedLesson& shelved, Models& models) {
-    const Lesson lesson = wanted(options, shelved.lesson);
+void print_page(const LessonOptions& options, const ListedLesson& listed, Models& models) {
+    const Lesson lesson = wanted(options, listed.lesson);
     std::vector<std::string> figures(lesson.steps.size());
     const LessonCheck check = run_lesson(options, lesson, models, [&](int step, const Evidence& evidence) {
         figures[to_index(step)] = step_figure(lesson.steps[to_index(step)], lesson, evidence);
@@ -179,22 +179,22 @@ void print_page(const LessonOptions& options, const ShelvedLesson& shelved, Mode
 }
 
 /// Prints a line a claim, or the reason why a lesson was skipped. Returns whether all that ran holds.
-bool check_all(const LessonOptions& options, const std::vector<ShelvedLesson>& lessons, Models& models) {
+bool check_all(const LessonOptions& options, const std::vector<ListedLesson>& lessons, Models& models) {
     bool all = true;
     int n_skipped = 0, n_claims = 0, n_broken = 0;
     nlohmann::json json = nlohmann::json::array();
     if (!options.json)
         print_out("{:<24} {:>4}  {:<68} {:<16} {}\n", "lesson", "step", "claim", "measured", "holds");
-    for (const ShelvedLesson& shelved : lessons) {
+    for (const ListedLesson& listed : lessons) {
         const std::string name = printable_text(
-            shelved.lesson.number > 0 ? fmt::format("{:>2} {}", shelved.lesson.number, shelved.name)
-                                      : shelved.name);
-        if (!shelved.fault.empty()) fail(ErrorCode::bad_file, "{}", shelved.fault);
-        const Lesson lesson = wanted(options, shelved.lesson);
+            listed.lesson.number > 0 ? fmt::format("{:>2} {}", listed.lesson.number, listed.name)
+                                     : listed.name);
+        if (!listed.fault.empty()) fail(ErrorCode::bad_file, "{}", listed.fault);
+        const Lesson lesson = wanted(options, listed.lesson);
         if (const std::string why = models.why_not(lesson); !why.empty()) {
             ++n_skipped;
             if (options.json)
-                json.push_back({{"lesson", shelved.name}, {"skipped", why}});
+                json.push_back({{"lesson", listed.name}, {"skipped", why}});
             else
                 print_out("{:<24} {:>4}  skipped: {}\n", name, "", why);
             continue;
@@ -206,7 +206,7 @@ bool check_all(const LessonOptions& options, const std::vector<ShelvedLesson>& l
             if (!step.fault.empty()) {
                 ++n_broken;
                 if (options.json)
-                    json.push_back({{"lesson", shelved.name}, {"step", i + 1}, {"fault", step.fault}});
+                    json.push_back({{"lesson", listed.name}, {"step", i + 1}, {"fault", step.fault}});
                 else
                     print_out("{:<24} {:>4}  could not be run: {}\n", name, i + 1,
                               printable_text(step.fault));
@@ -217,7 +217,7 @@ bool check_all(const LessonOptions& options, const std::vector<ShelvedLesson>& l
                 ++n_claims;
                 n_broken += measured.holds ? 0 : 1;
                 if (options.json)
-                    json.push_back({{"lesson", shelved.name},
+                    json.push_back({{"lesson", listed.name},
                                     {"step", i + 1},
                                     {"claim", claim_text(claim)},
                                     {"measured", measured_text(claim, measured)},
@@ -236,14 +236,14 @@ bool check_all(const LessonOptions& options, const std::vector<ShelvedLesson>& l
 }
 
 void run_command(const LessonOptions& options) {
-    const std::vector<ShelvedLesson> shelf = shelved_lessons();
+    const std::vector<ListedLesson> all = list_all_lessons();
     if (options.list || (options.names.empty() && !options.check)) {
-        print_list(shelf);
+        print_list(all);
         return;
     }
-    std::vector<ShelvedLesson> lessons;
-    for (const std::string& name : options.names) lessons.push_back(find_lesson(name, shelf));
-    if (lessons.empty()) lessons = shelf;
+    std::vector<ListedLesson> lessons;
+    for (const std::string& name : options.names) lessons.push_back(find_lesson(name, all));
+    if (lessons.empty()) lessons = all;
     Models models(options);
     if (options.check) {
         if (!check_all(options, lessons, models))
@@ -252,7 +252,7 @@ void run_command(const LessonOptions& options) {
     }
     if (!options.print.empty() && lessons.size() > 1)
         fail(ErrorCode::wrong_use, "--print writes one lesson to one file; name one lesson");
-    for (const ShelvedLesson& lesson : lessons)
+    for (const ListedLesson& lesson : lessons)
         options.print.empty() ? read_aloud(options, lesson, models) : print_page(options, lesson, models);
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/eval/evaluate.h"
-#include "engine/eval/side_by_side.h"
+#include "engine/eval/two_at_a_time.h"
 #include "engine/eval/sweep_grid.h"
 
 #include <nlohmann/json_fwd.hpp>

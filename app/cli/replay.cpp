@@ -1,5 +1,5 @@
 #include "app/cli/commands.h"
-#include "app/base/end_signals.h"
+#include "app/base/termination.h"
 #include "app/cli/export_options.h"
 #include "app/cli/metrics_table.h"
 #include "app/cli/options.h"
@@ -26,7 +26,7 @@ struct ReplayOptions {
 
 void run_replay(ReplayOptions options) {
     // A killed run left its records in the spool beside the file that it did not get to write.
-    const EndGuard guard;
+    const TerminationGuard guard;
     std::filesystem::path spool = options.file;
     std::error_code ignored;  // the file's reader reports its errors
     if (!std::filesystem::exists(spool, ignored)) spool += ".spool";
@@ -34,7 +34,7 @@ void run_replay(ReplayOptions options) {
         Progress progress("recover", 1);
         options.file = recover_spool(spool, [&](double done) {
                            progress.update(done);
-                           return !end_asked();
+                           return !termination_requested();
                        }).string();
         print_note("recovered {} from the spool of a run that did not end\n", options.file);
     }
@@ -60,7 +60,7 @@ void run_replay(ReplayOptions options) {
     if (options.exports.has_files()) {
         Progress progress("export", 1);
         export_history(history, exports, [&](double done, const std::string&) {
-            check_end();
+            check_termination();
             progress.update(done);
         });
     }
@@ -71,7 +71,7 @@ void run_replay(ReplayOptions options) {
         how.right_answer = options.exports.right;
         mark_answers(how.answers, how.right_answer);
         write_views(history, views, how, 1, history.steps().front()->row, [&](double done) {
-            check_end();
+            check_termination();
             progress.update(done);
         });
     }

@@ -38,7 +38,7 @@ nlohmann::json json_of(const std::vector<SelfTestLine>& lines) {
 }
 
 /// Prints the verdict; throws where it failed.
-void show(const Options& options, const Verdict& verdict) {
+void show(const Options& options, const DeviceVerdict& verdict) {
     const std::string name = verdict.device.name.empty() ? "the CUDA device" : verdict.device.name;
     if (options.json)
         print_out("{}\n", nlohmann::json{{"device", verdict.device.name},
@@ -66,14 +66,14 @@ void run_on_device(const Options& options) {
     std::error_code error;
     if (!std::filesystem::exists(setup.module, error))
         fail(ErrorCode::device, "selftest: this build has no CUDA backend; {}", kRemedy);
-    const Verdict verdict = prove_device(setup, proof_progress());
+    const DeviceVerdict verdict = prove_device(setup, proof_progress());
     if (!verdict.available) fail(ErrorCode::device, "selftest: {}; {}", verdict.reason, kRemedy);
     show(options, verdict);
 }
 
 void run_on_host(const Options& options) {
     const std::shared_ptr<cuda::Executor> executor = cuda::make_host_executor(77);
-    Verdict verdict;
+    DeviceVerdict verdict;
     verdict.device = executor->identity();
     {
         const auto progress = proof_progress();

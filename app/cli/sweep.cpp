@@ -13,7 +13,7 @@
 #include "engine/base/number.h"
 #include "engine/base/path_lock.h"
 #include "engine/eval/answer_file.h"
-#include "engine/eval/side_by_side.h"
+#include "engine/eval/two_at_a_time.h"
 #include "engine/session/run_spec.h"
 
 #include <nlohmann/json.hpp>
@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Answers the questions that no earlier run answered, with as many lanes at a time as memory allows.
-void answer(const LoadedModel& loaded, SideBySide& side_by_side, const QuestionSet& set,
+void answer(const LoadedModel& loaded, TwoAtATime& side_by_side, const QuestionSet& set,
             std::span<const GridCell> cells, int context, AnswerFile& answers) {
     const std::string asked = asked_on(set.identity, loaded.backend->name());
     const auto missing_of = [&](std::span<const LaneSpec> lanes, int question) {
@@ -46,7 +46,7 @@ void answer(const LoadedModel& loaded, SideBySide& side_by_side, const QuestionS
     for (int i = 0; i < set.n_questions; ++i) n_missing += static_cast<double>(missing_of(all, i).size());
     Progress progress(fmt::format("sweep {}", set.name), n_missing);
     for (std::span<const LaneSpec> rest = all; !rest.empty();) {
-        const double bytes = SideBySide::kBytes / side_by_side.n_at_a_time() / set.n_caches;
+        const double bytes = TwoAtATime::kBytes / side_by_side.n_at_a_time() / set.n_caches;
         const auto some = rest.first(lanes_that_fit(*loaded.model, rest, context, bytes));
         rest = rest.subspan(some.size());
         side_by_side.hold(some);
@@ -208,7 +208,7 @@ class Sweep {
     std::vector<SweepResult> run();
 
   private:
-    void measure(const LoadedModel& loaded, SideBySide& side_by_side, const Part& part,
+    void measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const Part& part,
                  const std::string& model, SweepResult& result);
     std::string name_of(const Model& model);
     void add_shorter_context(const LoadedModel& loaded, const Part& part, const std::string& model,
@@ -267,7 +267,7 @@ std::vector<SweepResult> Sweep::run() {
             print_out("{}{}, {}\n", results_.empty() ? "" : "\n", loaded.model->path().string(),
                       loaded.backend_text);
         const std::string name = name_of(*loaded.model);
-        SideBySide side_by_side(loaded.model, *loaded.backend, run.backend_options().n_threads);
+        TwoAtATime side_by_side(loaded.model, *loaded.backend, run.backend_options().n_threads);
         for (std::size_t i = 0; i < parts.size(); ++i) {
             if (results_.size() <= i)
                 results_.push_back({parts[i].set.name,
@@ -301,7 +301,7 @@ std::string Sweep::name_of(const Model& model) {
     return names_.emplace_back(name);
 }
 
-void Sweep::measure(const LoadedModel& loaded, SideBySide& side_by_side, const Part& part,
+void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const Part& part,
                     const std::string& model, SweepResult& result) {
     const std::string asked = asked_on(part.set.identity, loaded.backend->name());
     const std::string others = answers_->others(asked);
@@ -444,14 +444,14 @@ void add_plot_options(CLI::App& command, PlotChoice& plots) {
 void write_plot_files(CurvePlot plot, const PlotChoice& choice, const fs::path& path) {
     if (!choice.title.empty()) plot.title = choice.title;
     plot.picture_width = choice.width;
-    plot.ground = choice.dark ? Ground::dark : Ground::light;
+    plot.ground = choice.dark ? Background::dark : Background::light;
     write_drawing_files(plot, &curves_drawing, path);
 }
 
 void write_plot_files(ValueMap map, const PlotChoice& choice, const fs::path& path) {
     if (!choice.title.empty()) map.texts.title = choice.title;
     map.width = choice.width;
-    map.ground = choice.dark ? Ground::dark : Ground::light;
+    map.ground = choice.dark ? Background::dark : Background::light;
     write_drawing_files(map, &value_map_drawing, path);
 }
 

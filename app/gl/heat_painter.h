@@ -38,7 +38,7 @@ struct HeatQuad {
     bool difference = false;  ///< values are differences, so -1 is a value and not a mark
     ColorScale scale;
     int shown_row = 0;
-    Ground ground = Ground::dark;
+    Background ground = Background::dark;
     bool operator==(const HeatQuad&) const = default;
 };
 

@@ -42,7 +42,7 @@ struct Colors {
     ImU32 kept_by_none, kept_by_all;                     ///< ends of a token's ground by kept share
     std::array<ImU32, 8> lanes;  ///< need no red-green vision (Okabe and Ito, for the ground)
 };
-const Colors& colors_on(Ground ground);
+const Colors& colors_on(Background ground);
 /// Returns the theme that apply_theme() has set.
 const Colors& colors();
 /// Texts on cells of a colour table: on its bright part, and on the rest.
@@ -59,6 +59,6 @@ ImU32 faded(ImU32 color, float alpha);
 /// system font. Falls back to ImGui's own font. Call before the first frame, and after the scale or the
 /// needed characters changed (then rebuild the font texture).
 Fonts load_fonts(float scale, Glyphs& glyphs);
-void apply_theme(float scale, Ground ground);
+void apply_theme(float scale, Background ground);
 
 }  // namespace keyhole

@@ -36,7 +36,7 @@ struct Evidence {
     std::vector<int> lanes;
     std::span<const LaneAnswer> answers;  ///< in the order of `lanes`; empty: not known yet
     /// Answers what a lane would say with tokens back; nullopt: not known yet. Throws Error.
-    std::function<std::optional<Counterfactual>(const RestoredTokens&)> restored;
+    std::function<std::optional<Counterfactual>(const CounterfactualRequest&)> restored;
 };
 
 struct Measured {

@@ -171,9 +171,8 @@ Evidence LessonSession::evidence() {
     while (evidence.lanes.size() < answers_.size()) evidence.lanes.push_back(-1);
     evidence.answers = answers_;
     if (!altered_)
-        evidence.restored = [this](const RestoredTokens& asked) -> std::optional<Counterfactual> {
-            return session_->with_token_restored(asked.lane, asked.position, progress_, asked.row,
-                                                 asked.n_tokens);
+        evidence.restored = [this](const CounterfactualRequest& asked) -> std::optional<Counterfactual> {
+            return session_->counterfactual(asked.lane, asked.position, progress_, asked.row, asked.n_tokens);
         };
     return evidence;
 }

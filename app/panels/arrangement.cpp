@@ -180,8 +180,8 @@ void lay_out(Panels& panels, const PanelContext& context) {
                     [&] { draw(panels.atlas, in("atlas")); }};
     const Tab curves{SidePane::curves, "Curves", ImGuiWindowFlags_NoScrollbar,
                      [&] { draw(panels.curves, in("measures")); }};
-    const Tab info{SidePane::info, "Info", 0,
-                   [&] { draw(panels.details, in(looked == "doctor" ? "doctor" : "details")); }};
+    const Tab details{SidePane::details, "Details", 0,
+                      [&] { draw(panels.details, in(looked == "doctor" ? "doctor" : "details")); }};
     const Tab text{SidePane::text, "Text", kStill,
                    [&] { draw_story(panels, in(looked == "answers" ? "answers" : "text"), plan); }};
     const auto tabs_in = [&](const char* id, std::vector<Tab> tabs, float x, float y, float width,
@@ -206,14 +206,14 @@ void lay_out(Panels& panels, const PanelContext& context) {
         pane("atlas", gap, middle_end - atlas_height, left_width, atlas_height, atlas.draw, atlas.flags);
     } else {
         std::vector<Tab> tabs = {lanes, atlas};
-        if (!plan.right_column) tabs.insert(tabs.end(), {curves, info});
+        if (!plan.right_column) tabs.insert(tabs.end(), {curves, details});
         if (plan.text == 0) tabs.push_back(text);
         tabs_in("side", std::move(tabs), gap, top, left_width, middle);
     }
 
     if (plan.text > 0)
         pane(
-            "strip", centre_left, top, size.x - gap - centre_left, text_height,
+            "text", centre_left, top, size.x - gap - centre_left, text_height,
             [&] { draw_story(panels, in(looked == "answers" ? "answers" : "text"), plan); }, kStill);
     const float below = middle_end - below_text, centre = centre_right - centre_left;
     if (side_by_side)
@@ -227,12 +227,12 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const float curves_height = std::round(plan.curves * s);
     context.shared.curves_below = plan.right_column && plan.curves_below;
     if (plan.right_column && plan.curves_below) {
-        pane("inspector", centre_right + gap, below_text, right_width, below - curves_height - gap, info.draw,
-             info.flags);
+        pane("details", centre_right + gap, below_text, right_width, below - curves_height - gap,
+             details.draw, details.flags);
         pane("curves", centre_right + gap, middle_end - curves_height, right_width, curves_height,
              curves.draw, curves.flags);
     } else if (plan.right_column) {
-        tabs_in("details", {info, curves}, centre_right + gap, below_text, right_width, below);
+        tabs_in("details", {details, curves}, centre_right + gap, below_text, right_width, below);
     }
     pane(
         "time", gap, bottom - time_height, size.x - 2 * gap, time_height - gap / 2,

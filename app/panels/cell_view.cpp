@@ -249,7 +249,7 @@ void draw_token_menu(const PanelContext& context) {
         item(fmt::format("Rewind to step {}, keep settings", cell.row),
              fmt::format("rewind {} keep", cell.row));
     item(fmt::format("Fork lane {} at step {}", app.view.lane, app.view.row), "fork.here");
-    item(fmt::format("Show step {}", cell.row), fmt::format("row {}", cell.row));
+    item(fmt::format("Show step {}", cell.row), fmt::format("time.show {}", cell.row));
 }
 
 }  // namespace keyhole

@@ -110,7 +110,7 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
 }
 
 /// Draws where the lanes' choices first differ. A click shows the step before.
-void draw_parting(const PanelContext& context, int a, int b) {
+void draw_first_difference(const PanelContext& context, int a, int b) {
     const AppState& app = context.app;
     const std::optional<int> at = first_divergence(app.run.history, a, b);
     const ScopedFont font(context.fonts.small);
@@ -123,9 +123,9 @@ void draw_parting(const PanelContext& context, int a, int b) {
         {
             const ScopedColor color(ImGuiCol_Text, theme::colors().warm);
             if (ImGui::Selectable(fitted(text, ImGui::GetContentRegionAvail().x).c_str()))
-                run(context, "compare.parting");
+                run(context, "compare.first-difference");
         }
-        mark_item(context, "compare.parting");
+        mark_item(context, "compare.first-difference");
         tooltip(context, text + "\nClick: shows the step that chose it.");
     }
 }
@@ -177,7 +177,7 @@ void draw_overlap(const PanelContext& context) {
                                             app.view.row));
     const ImVec2 room = ImGui::GetContentRegionAvail();
     draw_heads(context, a, b, {room.x, room.y * 0.45f});
-    draw_parting(context, a, b);
+    draw_first_difference(context, a, b);
     const float left = ImGui::GetContentRegionAvail().y;
     if (left < context.px(60)) return;
     const ImVec2 at = ImGui::GetCursorScreenPos(), plots = ImGui::GetContentRegionAvail();

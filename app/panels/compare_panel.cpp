@@ -97,7 +97,7 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
         mark_area(context, fmt::format("choice {}", p), min, max);
         if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
             ImGui::SetTooltip("position %d, chosen after step %d", p, p - 1);
-            if (ImGui::IsMouseClicked(0)) run(context, fmt::format("row {}", p - 1));
+            if (ImGui::IsMouseClicked(0)) run(context, fmt::format("time.show {}", p - 1));
         }
     }
     ImGui::Dummy({width, y + pair});

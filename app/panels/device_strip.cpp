@@ -21,7 +21,7 @@ void draw_proof(const PanelContext& context) {
     mark_item(context, "device close");
 }
 
-void draw_offer(const PanelContext& context, const Verdict& verdict) {
+void draw_offer(const PanelContext& context, const DeviceVerdict& verdict) {
     ImGui::TextUnformatted(fmt::format("{}. This run is on the CPU.", text_of(verdict)).c_str());
     ImGui::SameLine();
     if (ImGui::Button("Start it again there")) run(context, "device.use");
@@ -33,7 +33,7 @@ void draw_offer(const PanelContext& context, const Verdict& verdict) {
     mark_item(context, "device close");
 }
 
-void draw_failure(const PanelContext& context, const Verdict& verdict) {
+void draw_failure(const PanelContext& context, const DeviceVerdict& verdict) {
     colored_text(theme::colors().fault,
                  fitted(fmt::format("{} failed its proof: {}",
                                     verdict.device.name.empty() ? "The CUDA device" : verdict.device.name,
@@ -57,8 +57,8 @@ void draw_failure(const PanelContext& context, const Verdict& verdict) {
 }  // namespace
 
 void draw_device_strip(const PanelContext& context) {
-    const AppState::DeviceNews news = context.app.device_news();
-    if (news == AppState::DeviceNews::none) return;
+    const AppState::DeviceStrip news = context.app.device_strip();
+    if (news == AppState::DeviceStrip::none) return;
     const ImVec2 size = ImGui::GetIO().DisplaySize;
     // Above the time bar, which stays in use.
     ImGui::SetNextWindowPos({size.x / 2, size.y - context.px(96)}, ImGuiCond_Always, {0.5f, 1});
@@ -66,10 +66,10 @@ void draw_device_strip(const PanelContext& context) {
                  ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_AlwaysAutoResize |
                      ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoFocusOnAppearing);
     ImGui::AlignTextToFramePadding();
-    const std::shared_ptr<const Verdict> verdict = context.app.device_proof.verdict();
-    if (news == AppState::DeviceNews::proving)
+    const std::shared_ptr<const DeviceVerdict> verdict = context.app.device_proof.verdict();
+    if (news == AppState::DeviceStrip::proving)
         draw_proof(context);
-    else if (news == AppState::DeviceNews::passed)
+    else if (news == AppState::DeviceStrip::passed)
         draw_offer(context, *verdict);
     else
         draw_failure(context, *verdict);

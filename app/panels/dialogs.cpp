@@ -209,7 +209,7 @@ void draw_export_pictures(const PanelContext& context, const PictureChoice& now)
         ImGui::SameLine();
         if (on) formats.push_back(name);
     }
-    bool dark = now.ground == Ground::dark;
+    bool dark = now.ground == Background::dark;
     ImGui::Checkbox("dark", &dark);
     mark_item(context, "export picture dark");
     ImGui::SameLine();
@@ -224,7 +224,7 @@ void draw_export_pictures(const PanelContext& context, const PictureChoice& now)
         width <= 0 ? 0 : std::clamp(width, PictureChoice::kLeastWidth, PictureChoice::kMostWidth);
     const std::string words =
         fmt::format("{} {} {}", fmt::join(formats, ","), in_bounds, dark ? "dark" : "light");
-    if (formats.size() != now.formats.size() || dark != (now.ground == Ground::dark) ||
+    if (formats.size() != now.formats.size() || dark != (now.ground == Background::dark) ||
         in_bounds != now.width)
         run(context, "export.pictures " + words);
 }

@@ -4,7 +4,7 @@
 
 namespace keyhole {
 
-void draw_interrupted_runs(KeptRuns& runs, const PanelContext& context) {
+void draw_interrupted_runs(RunBackups& runs, const PanelContext& context) {
     if (runs.left().empty() || context.app.jobs.opening()) return;
     const std::filesystem::path spool = runs.left().front();
     const ImVec2 size = ImGui::GetIO().DisplaySize;

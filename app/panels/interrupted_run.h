@@ -3,11 +3,11 @@
 #pragma once
 
 #include "app/panels/panel.h"
-#include "app/state/kept_runs.h"
+#include "app/state/run_backups.h"
 
 namespace keyhole {
 
 /// Draws nothing if there is no such run.
-void draw_interrupted_runs(KeptRuns& runs, const PanelContext& context);
+void draw_interrupted_runs(RunBackups& runs, const PanelContext& context);
 
 }  // namespace keyhole

@@ -38,16 +38,16 @@ Box pane_box(const PanelContext& context, std::string_view pane) {
          {"answers", "pane answers"},
          {"head", "pane heatmap"},
          {"compare", "pane compare"},
-         {"details", "pane inspector"},
+         {"details", "pane details"},
          {"measures", "pane curves"},
          {"time", "pane time"},
          {"doctor", "doctor verdict"}}};
     for (const auto& [name, item] : kItems) {
         if (name != pane) continue;
         for (const std::string_view place :
-             {item, std::string_view("pane strip"), std::string_view("pane details"),
+             {item, std::string_view("pane text"), std::string_view("pane details"),
               std::string_view("pane side")}) {
-            if (place == "pane strip" && pane != "text" && pane != "answers") continue;
+            if (place == "pane text" && pane != "text" && pane != "answers") continue;
             if (const Box box = item_box(context, place); !box.empty()) return box;
         }
     }
@@ -373,9 +373,9 @@ void draw_step(LessonPanel& panel, const PanelContext& context) {
     if (step.predict) draw_prediction(panel, context);
     ImGui::Spacing();
     if (!lesson.fault.empty()) words(context, context.fonts.book, lesson.fault, theme::colors().fault);
-    if (lesson.busy)
+    if (lesson.awaits_run)
         words(context, context.fonts.book, "the lesson's run is under way…", theme::colors().dim);
-    if (lesson.revealed && !lesson.busy) {
+    if (lesson.revealed && !lesson.awaits_run) {
         const std::vector<Measured>& shown = lesson.at_reveal.empty() ? lesson.now : lesson.at_reveal;
         if (lesson.edits)
             text_or_field(panel, context, "reveal", step.reveal, context.fonts.book, 5);
@@ -385,7 +385,7 @@ void draw_step(LessonPanel& panel, const PanelContext& context) {
         if (step.play) draw_play(panel, context);
         if (!panel.shows_reveal) ImGui::SetScrollHereY(1);  // in a small window it begins below
     }
-    panel.shows_reveal = lesson.revealed && !lesson.busy;
+    panel.shows_reveal = lesson.revealed && !lesson.awaits_run;
     if (lesson.shows_notes && (lesson.edits || !step.note.empty() || !lesson.lesson().note.empty())) {
         ImGui::Spacing();
         words(context, context.fonts.bold, "For the teacher", theme::colors().accent);
@@ -445,8 +445,8 @@ void draw_list(const PanelContext& context) {
     ImGui::SameLine();
     act_button(context, "lesson.close", "Close");
     std::string asked;
-    for (const ShelvedLesson& one : lesson.shelf) {
-        const ScopedId id(static_cast<int>(&one - lesson.shelf.data()));
+    for (const ListedLesson& one : lesson.all) {
+        const ScopedId id(static_cast<int>(&one - lesson.all.data()));
         const std::string label = one.lesson.number > 0
                                       ? fmt::format("{:>2}  {}", one.lesson.number, one.lesson.title)
                                   : one.fault.empty() ? "•  " + one.lesson.title
@@ -464,10 +464,10 @@ void draw_list(const PanelContext& context) {
 }
 
 /// Returns the lesson that comes after the shown one, whose last step is done; null: none.
-const ShelvedLesson* next_lesson(const LessonState& lesson) {
+const ListedLesson* next_lesson(const LessonState& lesson) {
     const bool last = lesson.step + 1 == static_cast<int>(lesson.lesson().steps.size());
     if (!last || (!lesson.revealed && has_reveal(lesson.at())) || lesson.lesson().number == 0) return nullptr;
-    for (const ShelvedLesson& one : lesson.shelf)
+    for (const ListedLesson& one : lesson.all)
         if (one.lesson.number == lesson.lesson().number + 1) return &one;
     return nullptr;
 }
@@ -478,9 +478,9 @@ void draw_buttons(const PanelContext& context) {
     const float gap = context.px(4), width = (ImGui::GetContentRegionAvail().x - 2 * gap) / 3;
     const bool last = lesson.step + 1 == static_cast<int>(lesson.lesson().steps.size());
     const bool reveals = !lesson.revealed && has_reveal(lesson.at());
-    if (const ShelvedLesson* next = next_lesson(lesson)) {
+    if (const ListedLesson* next = next_lesson(lesson)) {
         // For a reader who works alone. A line of its own has room for the lesson's name.
-        const ScopedDisabled under_way(lesson.busy);
+        const ScopedDisabled under_way(lesson.awaits_run);
         const std::string label = "Next lesson: " + context.app.glyphs.text(next->lesson.title);
         act_button(context, fmt::format("lesson {}", next->lesson.number),
                    fitted(label, ImGui::GetContentRegionAvail().x - context.px(12)), -1, true);
@@ -496,7 +496,7 @@ void draw_buttons(const PanelContext& context) {
         act_button(context, "lesson", "All lessons", width);
         return;
     }
-    const ScopedDisabled over(lesson.busy);
+    const ScopedDisabled over(lesson.awaits_run);
     act_button(context, "lesson.next", reveals ? (lesson.at().predict ? "Reveal" : "Show") : "Next ▶", width,
                true);
 }

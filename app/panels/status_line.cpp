@@ -39,7 +39,7 @@ void draw_status_line(const PanelContext& context) {
                 break;
         }
     }
-    if (app.run.working()) {
+    if (app.run.is_replaying()) {
         text = status.work;
         progress = static_cast<float>(status.progress);
     }

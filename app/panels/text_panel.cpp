@@ -73,15 +73,15 @@ void draw_color_choice(const PanelContext& context) {
         return choice.color == context.app.view.text_color;
     });
     ImGui::SetNextItemWidth(context.px(112));
-    ScopedCombo combo("##strip", now->label);
+    ScopedCombo combo("##text color", now->label);
     if (!combo.open()) {
-        mark_item(context, "strip");
+        mark_item(context, "text.color");
         return tooltip(context, std::string("What colours the words. ") + now->help);
     }
     for (const Choice& choice : kChoices) {
         if (combo.item(choice.label, &choice == &*now))
-            run(context, fmt::format("strip.color {}", text_color_name(choice.color)));
-        mark_item(context, fmt::format("strip {}", text_color_name(choice.color)));
+            run(context, fmt::format("text.color {}", text_color_name(choice.color)));
+        mark_item(context, fmt::format("text.color {}", text_color_name(choice.color)));
         tooltip(context, choice.help);
     }
 }

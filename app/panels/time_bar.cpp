@@ -163,7 +163,7 @@ void draw(TimeBar&, const PanelContext& context) {
     const double under = first + double(ImGui::GetMousePos().x - min.x - context.px(6)) /
                                      double(size.x - context.px(12)) * std::max(n - 1, 1);
     const int row = std::clamp(static_cast<int>(std::lround(under)), first, last);
-    if (ImGui::IsItemActive() && row != app.view.row) run(context, fmt::format("row {}", row));
+    if (ImGui::IsItemActive() && row != app.view.row) run(context, fmt::format("time.show {}", row));
     const float handle = x_of(app.view.row);
     list.AddLine({handle, min.y}, {handle, max.y}, theme::colors().text, 1.5f);
     list.AddCircleFilled({handle, min.y + 5}, context.px(4), theme::colors().text);

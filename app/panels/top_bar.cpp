@@ -2,7 +2,7 @@
 
 #include "app/actions/menus.h"
 #include "app/base/assets.h"
-#include "app/lessons/lesson_shelf.h"
+#include "app/lessons/lesson_list.h"
 #include "app/models/catalog.h"
 #include "engine/base/index.h"
 #include <imgui_stdlib.h>
@@ -208,9 +208,8 @@ void draw_recent_files(const PanelContext& context) {
 
 /// Lists the lessons by number.
 void draw_lesson_names(const PanelContext& context) {
-    static const std::vector<ShelvedLesson> shelf =
-        shelved_lessons();  // a new one stands in the panel's list
-    for (const ShelvedLesson& one : shelf) {
+    static const std::vector<ListedLesson> all = list_all_lessons();  // a new one stands in the panel's list
+    for (const ListedLesson& one : all) {
         if (one.lesson.number == 0) continue;
         const std::string title = fmt::format("{:>2}  {}", one.lesson.number, one.lesson.title);
         if (ImGui::MenuItem(title.c_str())) run(context, "lesson " + one.name);

@@ -220,7 +220,7 @@ void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifet
         return;
     }
     const int shown = std::max(app.view.row, app.run.history.n_prompt() - 1), picked = app.view.pick->row;
-    if (app.run.working()) {
+    if (app.run.is_replaying()) {
         ImGui::ProgressBar(static_cast<float>(app.run.status.progress), {context.px(220), 0});
         ImGui::SameLine();
         command_button(context, "run.stop", "Cancel");
@@ -230,9 +230,9 @@ void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifet
         const auto ask = [&](int row, bool watched = false) {
             if (ImGui::Button(
                     fmt::format("{} step {}", watched ? "All watched words, after" : "After", row).c_str()))
-                run(context, fmt::format("why.back {}{}", watched ? "watched " : "", row));
-            mark_item(context, watched ? "why.back watched" : row == shown ? "why.back" : "why.back picked");
-            action_tooltip(context, "why.back");
+                run(context, fmt::format("why.kept {}{}", watched ? "watched " : "", row));
+            mark_item(context, watched ? "why.kept watched" : row == shown ? "why.kept" : "why.kept picked");
+            action_tooltip(context, "why.kept");
         };
         ImGui::SameLine();
         ask(shown);

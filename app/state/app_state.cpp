@@ -19,7 +19,7 @@ AppState::AppState(BackendOptions backend, std::function<void()> wake_window)
     try {
         catalog = own_catalog();
     } catch (const Error& error) {
-        say(error.what(), true);
+        notify(error.what(), true);
     }
 }
 
@@ -36,29 +36,29 @@ void look_at_new_run(ViewState& view) {
 
 /// Says how a proof of the CUDA device ended, unless it only took the kept verdict.
 void say_what_proof_said(AppState& app) {
-    const std::shared_ptr<const Verdict> verdict = app.device_proof.verdict();
+    const std::shared_ptr<const DeviceVerdict> verdict = app.device_proof.verdict();
     if (const std::string fault = app.device_proof.fault(); !fault.empty())
-        app.say(fault, !app.device_proof.dismissed());
+        app.notify(fault, !app.device_proof.dismissed());
     else if (verdict != nullptr && verdict->is_new)
-        app.say(text_of(*verdict), !verdict->passed && verdict->available);
+        app.notify(text_of(*verdict), !verdict->passed && verdict->available);
 }
 
 }  // namespace
 
 void AppState::start(bool new_backend) {
     cancel_opening();
-    forget_way_back(lesson);
+    forget_run_before_lessons(lesson);
     run.start(new_backend);
     look_at_new_run(view);
-    say("");
+    notify("");
 }
 
 void AppState::play() {
     if (!run.live()) return;
-    if (notice.text == run.status.message) say("");  // why it paused
+    if (notice.text == run.status.message) notify("");  // why it paused
     if (const int shown = view.row; run.has_steps() && shown < run.last_row())
-        say(fmt::format("Run continues after the newest step, {}; Rewind at step {} continues from there",
-                        run.last_row(), shown));
+        notify(fmt::format("Run continues after the newest step, {}; Rewind at step {} continues from there",
+                           run.last_row(), shown));
     view.follows_newest = true;
     run.play();
 }
@@ -81,13 +81,13 @@ void AppState::rewind(int row, bool keeps_settings) {
                                            ". The lanes are as they were set at step {0}; 'rewind {0} keep' "
                                            "goes there with the later settings.",
                                            row);
-    say(fmt::format("went back to step {}; the later steps are kept as a branch{}", row, settings));
+    notify(fmt::format("went back to step {}; the later steps are kept as a branch{}", row, settings));
 }
 
 void AppState::go_to_branch(int id) {
     const int last_row = run.go_to_branch(id);
     view.follows_newest = true;
-    say(fmt::format("went to branch {}, to its step {}", id, last_row));
+    notify(fmt::format("went to branch {}, to its step {}", id, last_row));
 }
 
 void AppState::open_trace(const std::filesystem::path& path) {
@@ -99,22 +99,22 @@ void AppState::open_trace(const std::filesystem::path& path) {
         [path](const BackgroundJob<OpenedRun>::Progress& progress) { return open_run(path, progress); },
         wake);
     jobs.read_file = path;
-    say("opening " + path.string());
+    notify("opening " + path.string());
 }
 
 void AppState::cancel_opening() {
     if (!jobs.opening()) return;
     jobs.open_job.cancel();
-    say("cancelled opening " + std::exchange(jobs.read_file, {}).string());
+    notify("cancelled opening " + std::exchange(jobs.read_file, {}).string());
 }
 
 void AppState::show_run(OpenedRun opened) {
-    forget_way_back(lesson);
+    forget_run_before_lessons(lesson);
     run.show(opened);
     annotations = std::move(opened.annotations);
     look_at_new_run(view);
     if (!run.opened_file.empty()) recent.add(run.opened_file);
-    say("opened " + run.opened_file.string());
+    notify("opened " + run.opened_file.string());
 }
 
 void AppState::save_trace(const std::filesystem::path& path) {
@@ -132,10 +132,10 @@ void AppState::save_in_background(const std::filesystem::path& path, std::functi
     jobs.export_job.save(path, std::move(write), wake);
     jobs.was_exporting = true;
     jobs.written_file = path;
-    say("saving " + path.string());
+    notify("saving " + path.string());
 }
 
-void AppState::save_picture(const std::filesystem::path& path, int width, bool shown, Ground ground) {
+void AppState::save_picture(const std::filesystem::path& path, int width, bool shown, Background ground) {
     if (!run.has_steps()) fail(ErrorCode::wrong_use, "no run yet");
     check_picture_width(width);
     PictureOptions request{width, {}, 1, run.stride, run.dense_from, ground};
@@ -154,7 +154,7 @@ void AppState::save_picture(const std::filesystem::path& path, int width, bool s
         write_drawing(focus_picture(run.history, shown_lane(), view, color_scale(view, largest), request),
                       path);
     }
-    say("saved " + path.string());
+    notify("saved " + path.string());
 }
 
 void AppState::keep_lane_in_range() {
@@ -199,13 +199,13 @@ void AppState::get_model(std::string_view name) {
         },
         wake);
     jobs.wanted_model = model->name;
-    say(fmt::format("getting {}: {}; from {}", model->name, terms_text(*model), model->source));
+    notify(fmt::format("getting {}: {}; from {}", model->name, terms_text(*model), model->source));
 }
 
 void AppState::cancel_getting() {
     if (!jobs.getting()) return;
     jobs.get_job.cancel();
-    say("stopped getting " + std::exchange(jobs.wanted_model, {}) + "; nothing of it was kept");
+    notify("stopped getting " + std::exchange(jobs.wanted_model, {}) + "; nothing of it was kept");
 }
 
 void AppState::prove_device(bool again) {
@@ -226,7 +226,7 @@ void AppState::prove_device_once() {
 }
 
 void AppState::use_device() {
-    const std::shared_ptr<const Verdict> verdict = device_proof.verdict();
+    const std::shared_ptr<const DeviceVerdict> verdict = device_proof.verdict();
     if (verdict != nullptr && verdict->passed && !verdict->is_taken())
         fail(ErrorCode::wrong_use, "{}; start Keyhole with --backend cuda to take it all the same",
              text_of(*verdict));
@@ -238,16 +238,16 @@ void AppState::use_device() {
     start(true);
 }
 
-AppState::DeviceNews AppState::device_news() const {
-    if (device_proof.running()) return device_proof.part().empty() ? DeviceNews::none : DeviceNews::proving;
-    const std::shared_ptr<const Verdict> verdict = device_proof.verdict();
-    if (verdict == nullptr || device_proof.dismissed()) return DeviceNews::none;
+AppState::DeviceStrip AppState::device_strip() const {
+    if (device_proof.running()) return device_proof.part().empty() ? DeviceStrip::none : DeviceStrip::proving;
+    const std::shared_ptr<const DeviceVerdict> verdict = device_proof.verdict();
+    if (verdict == nullptr || device_proof.dismissed()) return DeviceStrip::none;
     if (!verdict->passed)
-        return verdict->available && verdict->is_new ? DeviceNews::failed : DeviceNews::none;
-    if (!verdict->is_taken()) return DeviceNews::none;  // the status line has said why
+        return verdict->available && verdict->is_new ? DeviceStrip::failed : DeviceStrip::none;
+    if (!verdict->is_taken()) return DeviceStrip::none;  // the status line has said why
     const bool on_cpu = run.live() && run.status.backend.starts_with("cpu");
-    return on_cpu && run.backend_options.choice == BackendChoice::automatic ? DeviceNews::passed
-                                                                            : DeviceNews::none;
+    return on_cpu && run.backend_options.choice == BackendChoice::automatic ? DeviceStrip::passed
+                                                                            : DeviceStrip::none;
 }
 
 /// Starts a run with the model that has come. Returns true while one comes and once after it.
@@ -259,10 +259,10 @@ bool AppState::take_got_model() {
         run.setup.model_folder = *path;
         take_prompt_of_model();
         start();
-        say("got " + path->string());
+        notify("got " + path->string());
     } else {
         refusal = jobs.get_job.fault();
-        say(refusal, true);
+        notify(refusal, true);
     }
     return true;
 }
@@ -282,7 +282,7 @@ bool AppState::take_opened_run() {
         show_run(std::move(*opened));
     } else {
         refusal = jobs.open_job.fault();
-        say(refusal, true);
+        notify(refusal, true);
     }
     return true;
 }
@@ -293,12 +293,12 @@ bool AppState::report_jobs() {
     const bool export_ended = std::exchange(jobs.was_exporting, exports) && !exports;
     const bool shadow_ended = std::exchange(jobs.was_asking_shadow, asks) && !asks;
     if (export_ended) {
-        say(jobs.export_job.result(), jobs.export_job.failed());
+        notify(jobs.export_job.result(), jobs.export_job.failed());
         return_freed_memory();  // of the replayed run
         const std::filesystem::path saved = std::exchange(jobs.written_file, {});
         if (saved.extension() == ".keyhole" && !jobs.export_job.failed()) recent.add(saved);
     }
-    if (shadow_ended && !jobs.shadow_job.fault().empty()) say(jobs.shadow_job.fault(), true);
+    if (shadow_ended && !jobs.shadow_job.fault().empty()) notify(jobs.shadow_job.fault(), true);
     return exports || asks || export_ended || shadow_ended;
 }
 
@@ -306,10 +306,10 @@ bool AppState::refresh_papers() {
     if (!papers.refresh()) return false;
     if (!papers.running()) {
         const std::string fault = papers.fault();
-        say(fault.empty() ? fmt::format("{} is made on {}; Help, Figures of the papers shows it",
-                                        papers.wanted(), papers.wanted_model())
-                          : fault,
-            !fault.empty());
+        notify(fault.empty() ? fmt::format("{} is made on {}; Help, Figures of the papers shows it",
+                                           papers.wanted(), papers.wanted_model())
+                             : fault,
+               !fault.empty());
     }
     return true;
 }
@@ -331,7 +331,7 @@ bool AppState::take_chosen_path() {
     std::string command = std::exchange(jobs.chosen_for, {});
     const auto chosen = jobs.choose_job.take();
     if (chosen == nullptr) {
-        say(jobs.choose_job.fault(), true);
+        notify(jobs.choose_job.fault(), true);
         return true;
     }
     if (!*chosen) return true;  // the user closed the dialog
@@ -354,13 +354,13 @@ bool AppState::refresh() {
         changed = true;
         if (!device_proof.running()) say_what_proof_said(*this);
     }
-    const RunState::News news = run.refresh();
+    const RunState::Changes news = run.refresh();
     changed = changed || news.visible;
-    if (news.paused) say(run.status.message);
+    if (news.paused) notify(run.status.message);
     // A failed run shows its message by itself.
     if (news.refused && (!run.live() || run.status.phase != EnginePhase::failed)) {
         refusal = run.status.refusal_message;
-        say(refusal, true);
+        notify(refusal, true);
     }
     changed = report_jobs() || changed;
     changed = refresh_papers() || changed;

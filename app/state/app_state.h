@@ -155,14 +155,14 @@ struct AppState {
     /// PNG, SVG or PDF. width: pixels, 0: cells of whole pixels; shown: only the part that the zoom shows.
     /// Throws Error(wrong_use) if the name has another ending or the width is out of bounds.
     void save_picture(const std::filesystem::path& path, int width = 0, bool shown = false,
-                      Ground ground = Ground::light);
+                      Background ground = Background::light);
     /// Records changes of the view or of a lane's settings, for undo(). Call once a frame, while no button is
     /// held.
     void remember_changes() { undo_history.remember(view, run.lane_editor); }
     /// Return the change that was undone or redone; empty: none.
     std::string undo() { return undo_history.undo(view, run.lane_editor); }
     std::string redo() { return undo_history.redo(view, run.lane_editor); }
-    void say(std::string text, bool fault = false) { notice = {std::move(text), fault}; }
+    void notify(std::string text, bool fault = false) { notice = {std::move(text), fault}; }
     /// Fits the zoom to the chosen rows. A choice that equals the automatic one stays automatic.
     void fit_rows(FittedRows rows);
 
@@ -179,15 +179,15 @@ struct AppState {
     /// Moves the focus to an existing lane. Actions, rewinds and other files may remove lanes.
     void keep_lane_in_range();
 
-    /// The news about the CUDA device that a strip at the bottom shows.
-    enum class DeviceNews { none, proving, passed, failed };
-    DeviceNews device_news() const;
+    /// What the strip at the bottom says about the CUDA device.
+    enum class DeviceStrip { none, proving, passed, failed };
+    DeviceStrip device_strip() const;
 
     // --- what is on show. A lane is an index into run.lane_editor.lanes() ---
     /// Returns true if no work is in progress: every request so far has taken effect.
     bool idle() const {
         return maps.complete && !jobs.any() && !device_proof.running() && !papers.running() && run.idle() &&
-               lesson.settled();
+               lesson.is_idle();
     }
     /// Returns whether people look from a distance: type is large, and panes say less.
     bool for_projector() const { return view.arrangement == Arrangement::teach || lesson.shown.has_value(); }

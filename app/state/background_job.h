@@ -2,7 +2,7 @@
 /// queried on the window's thread.
 #pragma once
 
-#include "engine/base/last_words.h"
+#include "engine/base/crash_message.h"
 
 #include <atomic>
 #include <exception>

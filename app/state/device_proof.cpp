@@ -13,7 +13,7 @@ void DeviceProof::start(const ProofSetup& setup, std::function<void()> wake) {
     dismissed_ = false;
     was_running_ = true;
     job_.begin(
-        [this, setup](const BackgroundJob<Verdict>::Progress& progress) {
+        [this, setup](const BackgroundJob<DeviceVerdict>::Progress& progress) {
             return prove_device(setup, [&](double share, const std::string& what) {
                 {
                     const std::lock_guard lock(mutex_);

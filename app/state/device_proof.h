@@ -26,7 +26,7 @@ class DeviceProof {
     /// Returns what is being proven; empty until it is sure that the device needs a proof.
     std::string part() const;
     /// Returns the last verdict; null: none yet.
-    std::shared_ptr<const Verdict> verdict() const { return job_.result(); }
+    std::shared_ptr<const DeviceVerdict> verdict() const { return job_.result(); }
     /// Returns why there is no verdict; empty if there is one.
     std::string fault() const { return job_.fault(); }
     bool dismissed() const { return dismissed_; }
@@ -37,7 +37,7 @@ class DeviceProof {
     mutable std::mutex mutex_;  // guards part_
     std::string part_;
     bool was_running_ = false, dismissed_ = false;
-    BackgroundJob<Verdict> job_;  // last: joins first
+    BackgroundJob<DeviceVerdict> job_;  // last: joins first
 };
 
 }  // namespace keyhole

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "app/lessons/lesson_runner.h"
-#include "app/lessons/lesson_shelf.h"
+#include "app/lessons/lesson_list.h"
 #include "app/state/background_job.h"
 #include "app/state/run_state.h"
 #include "app/view/view_state.h"
@@ -31,9 +31,9 @@ struct BeforeLessons {
 };
 
 struct LessonState {
-    std::vector<ShelvedLesson> shelf;  ///< all lessons, as of the last list
-    bool lists = false;                ///< the list of lessons is shown
-    std::optional<ShelvedLesson> shown;
+    std::vector<ListedLesson> all;  ///< all lessons, as of the last list
+    bool lists = false;             ///< the list of lessons is shown
+    std::optional<ListedLesson> shown;
     std::string wanted;  ///< lesson to open once the first run is there; empty: none
 
     int step = 0;
@@ -55,19 +55,20 @@ struct LessonState {
     bool gets_model = false;                   ///< the lesson begins when its model is downloaded
 
     std::optional<BeforeLessons> before;  ///< shown again when lessons close
-    bool comes_back = false;              ///< its run is being restored now
+    bool restores_run = false;            ///< its run is being restored now
     /// The prompt and model of the run that the lesson began. A user who starts another run keeps that.
     std::optional<std::pair<std::string, std::filesystem::path>> begun;
     bool altered = false;  ///< the lesson shows records that it altered
 
     // Work that the run still has to do.
     std::deque<LessonCommand> waiting;
-    bool busy = false;      ///< commands were sent, and the run has not been idle since
-    bool look_due = false;  ///< the frame loop has to show what the step looks at
+    bool awaits_run = false;  ///< commands were sent, and the run has not been idle since
+    bool look_due = false;    ///< the frame loop has to show what the step looks at
     double speed_before = -1;
     /// A position that the text scrolls to, as long as the run ends with this row.
     std::optional<std::pair<int, int>> in_sight;
-    std::optional<RestoredTokens> asked_back;  ///< the engine was asked about these tokens, for a claim
+    std::optional<CounterfactualRequest>
+        requested_counterfactual;  ///< the engine was asked about these tokens, for a claim
 
     /// The run as the lesson left it, to see whether the user has changed it since.
     using RunMark = std::tuple<std::uint64_t, int, std::size_t, std::vector<std::string>>;
@@ -79,7 +80,7 @@ struct LessonState {
     const Lesson& lesson() const { return shown->lesson; }
     const LessonStep& at() const { return shown->lesson.steps[static_cast<std::size_t>(step)]; }
     /// Returns true if no work of the lesson is in progress.
-    bool settled() const { return waiting.empty() && !busy && !check_job.running() && wanted.empty(); }
+    bool is_idle() const { return waiting.empty() && !awaits_run && !check_job.running() && wanted.empty(); }
 };
 
 }  // namespace keyhole

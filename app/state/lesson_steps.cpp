@@ -51,7 +51,7 @@ void forget_prediction(LessonState& lesson) {
 
 void queue(LessonState& lesson, const std::vector<LessonCommand>& commands) {
     lesson.waiting.insert(lesson.waiting.end(), commands.begin(), commands.end());
-    lesson.busy = true;
+    lesson.awaits_run = true;
 }
 
 /// Starts the run that a step belongs to, and queues all that the steps before it do.
@@ -77,7 +77,7 @@ void begin_run(AppState& app, int step) {
     setup.lanes = lanes;
     lesson.begun = {setup.prompt, setup.model_folder};
     app.run.lane_editor.reset(std::move(lanes), run.follow);
-    lesson.asked_back.reset();
+    lesson.requested_counterfactual.reset();
     lesson.waiting.clear();
     app.start();
     if (!run.then.empty())
@@ -96,8 +96,8 @@ void arrive(AppState& app, int step) {
     forget_prediction(app.lesson);
     app.view.pick.reset();
     app.lesson.look_due = false;
-    app.refusal.clear();     // of an earlier action of the user
-    app.lesson.busy = true;  // the view follows when the run is idle
+    app.refusal.clear();           // of an earlier action of the user
+    app.lesson.awaits_run = true;  // the view follows when the run is idle
 }
 
 void begin(AppState& app, int step) {
@@ -107,7 +107,7 @@ void begin(AppState& app, int step) {
 
 bool at_rest(const AppState& app) {
     if (!app.run.live()) return true;
-    return app.run.recorded() && app.run.settled() && !app.run.stoppable() &&
+    return app.run.recorded() && app.run.has_taken_requests() && !app.run.stoppable() &&
            app.run.status.phase != EnginePhase::loading;
 }
 
@@ -149,18 +149,18 @@ bool run_waiting(AppState& app) {
             changed = true;
         }
         // A refused command is a fault of the step, not of the window.
-        if (lesson.busy && !app.refusal.empty())
+        if (lesson.awaits_run && !app.refusal.empty())
             fail(ErrorCode::wrong_use, "{}", std::exchange(app.refusal, ""));
     } catch (const Error& error) {
         lesson.waiting.clear();
         lesson.fault = error.what();
-        app.say(lesson.fault, true);
+        app.notify(lesson.fault, true);
     }
-    if (lesson.waiting.empty() && lesson.busy && at_rest(app)) {
-        lesson.busy = false;
+    if (lesson.waiting.empty() && lesson.awaits_run && at_rest(app)) {
+        lesson.awaits_run = false;
         if (lesson.speed_before >= 0) app.run.set_speed(std::exchange(lesson.speed_before, -1));
         lesson.mark = mark_of(app);
-        lesson.look_due = lesson.shown.has_value() || lesson.comes_back;
+        lesson.look_due = lesson.shown.has_value() || lesson.restores_run;
         changed = true;
     }
     return changed;
@@ -169,7 +169,7 @@ bool run_waiting(AppState& app) {
 /// Measures the claims of a revealed step whenever the run has changed and stands still.
 bool measure(AppState& app) {
     LessonState& lesson = app.lesson;
-    if (!lesson.revealed || lesson.busy || app.run.running() || !app.run.has_steps() || !at_rest(app))
+    if (!lesson.revealed || lesson.awaits_run || app.run.running() || !app.run.has_steps() || !at_rest(app))
         return false;
     const LessonState::MeasuredOf of{app.run.history.generation(), app.run.last_row(),
                                      app.run.status.answers.get(), app.run.status.counterfactual.get()};
@@ -243,7 +243,7 @@ void bring_back(AppState& app) {
     }
     app.annotations = before.annotations;
     lesson.before = std::move(before);
-    lesson.comes_back = lesson.busy = true;
+    lesson.restores_run = lesson.awaits_run = true;
 }
 
 void check_on_loaded_model(AppState& app) {
@@ -271,24 +271,24 @@ void check_on_loaded_model(AppState& app) {
 }  // namespace
 
 void list_lessons(AppState& app) {
-    app.lesson.shelf = shelved_lessons();
+    app.lesson.all = list_all_lessons();
     app.lesson.lists = true;
 }
 
 void open_lesson(AppState& app, std::string_view name) {
     LessonState& lesson = app.lesson;
-    lesson.shelf = shelved_lessons();
-    ShelvedLesson found = find_lesson(name, lesson.shelf);
-    const bool knows = lesson.before && (lesson.comes_back || (lesson.shown && shows_own_run(app)));
+    lesson.all = list_all_lessons();
+    ListedLesson found = find_lesson(name, lesson.all);
+    const bool knows = lesson.before && (lesson.restores_run || (lesson.shown && shows_own_run(app)));
     if (!knows) lesson.before = on_show(app);
-    lesson.comes_back = false;
+    lesson.restores_run = false;
     if (lesson.check_job.running()) lesson.check_job.cancel();
     lesson.shown = std::move(found);
     lesson.model.clear();
     lesson.check.reset();
     lesson.lists = lesson.edits = lesson.gets_model = false;
     lesson.waiting.clear();
-    lesson.busy = false;
+    lesson.awaits_run = false;
     lesson.step = 0;
     forget_prediction(lesson);
     app.dialog = Dialog::none;
@@ -326,24 +326,25 @@ void close_lesson(AppState& app, bool keeps) {
     if (lesson.speed_before >= 0) app.run.set_speed(std::exchange(lesson.speed_before, -1));
     const bool was_open = lesson.shown.has_value();
     lesson.shown.reset();
-    lesson.lists = lesson.asks = lesson.edits = lesson.gets_model = lesson.busy = lesson.look_due = false;
+    lesson.lists = lesson.asks = lesson.edits = lesson.gets_model = lesson.awaits_run = lesson.look_due =
+        false;
     lesson.waiting.clear();
     lesson.wanted.clear();
     lesson.in_sight.reset();
     forget_prediction(lesson);
     if (was_open && !keeps && shows_own_run(app)) {
         bring_back(app);
-        app.say("back to the run from before the lesson");
+        app.notify("back to the run from before the lesson");
     } else if (was_open) {
         lesson.before.reset();
     }
     lesson.begun.reset();
 }
 
-void forget_way_back(LessonState& lesson) {
+void forget_run_before_lessons(LessonState& lesson) {
     if (lesson.shown) return;
     lesson.waiting.clear();
-    lesson.comes_back = lesson.busy = false;
+    lesson.restores_run = lesson.awaits_run = false;
     lesson.before.reset();
 }
 
@@ -354,7 +355,7 @@ void go_to_lesson_step(AppState& app, int step) {
         fail(ErrorCode::wrong_use, "the lesson has {} steps", lesson.lesson().steps.size());
     const LessonStep& next = lesson.lesson().steps[to_index(step)];
     const bool unchanged =
-        !lesson.asks && lesson.fault.empty() && !lesson.busy && lesson.mark == mark_of(app);
+        !lesson.asks && lesson.fault.empty() && !lesson.awaits_run && lesson.mark == mark_of(app);
     if (step != lesson.step + 1 || next.run || !unchanged) return begin(app, step);
     std::vector<LessonCommand> rest;
     if (!lesson.revealed) rest = lesson.at().reveal_commands;
@@ -378,7 +379,7 @@ static void show_view_again(AppState& app) {
     app.view.fit_to(app.run.lane_editor.n_lanes(), app.run.history.run().config.n_layers,
                     app.run.history.run().config.n_heads, app.run.first_row(), app.run.last_row());
     lesson.before.reset();
-    lesson.comes_back = lesson.look_due = false;
+    lesson.restores_run = lesson.look_due = false;
 }
 
 bool has_reveal(const LessonStep& step) {
@@ -389,7 +390,7 @@ void advance_lesson(AppState& app) {
     need_lesson(app);
     LessonState& lesson = app.lesson;
     if (lesson.asks) return begin_with_own_model(app);
-    if (lesson.busy) return app.say("the lesson's run is still under way");
+    if (lesson.awaits_run) return app.notify("the lesson's run is still under way");
     if (!lesson.revealed && has_reveal(lesson.at())) {
         if (lesson.at().predict && lesson.at().predict->kind == Prediction::Kind::token && app.view.pick)
             lesson.token = app.view.pick->position;
@@ -399,7 +400,7 @@ void advance_lesson(AppState& app) {
         return;
     }
     if (lesson.step + 1 >= static_cast<int>(lesson.lesson().steps.size()))
-        return app.say("this was the lesson's last step; the menu Lessons has more");
+        return app.notify("this was the lesson's last step; the menu Lessons has more");
     go_to_lesson_step(app, lesson.step + 1);
 }
 
@@ -427,7 +428,7 @@ Evidence lesson_evidence(AppState& app) {
         evidence.lanes.push_back(app.run.history_lane(lane).value_or(-1));
     if (app.run.live() && app.run.status.answers != nullptr) evidence.answers = *app.run.status.answers;
     if (app.run.live())
-        evidence.restored = [&app](const RestoredTokens& asked) -> std::optional<Counterfactual> {
+        evidence.restored = [&app](const CounterfactualRequest& asked) -> std::optional<Counterfactual> {
             const auto& known = app.run.status.counterfactual;
             const int lane = app.run.history_lane(asked.lane).value_or(-1);
             if (known != nullptr && lane >= 0 &&
@@ -435,7 +436,7 @@ Evidence lesson_evidence(AppState& app) {
                 known->position == asked.position && known->n_tokens == asked.n_tokens &&
                 known->row == asked.row)
                 return *known;
-            std::optional<RestoredTokens>& before = app.lesson.asked_back;
+            std::optional<CounterfactualRequest>& before = app.lesson.requested_counterfactual;
             if (!before || before->lane != asked.lane || before->position != asked.position ||
                 before->n_tokens != asked.n_tokens || before->row != asked.row) {
                 before = asked;
@@ -475,11 +476,11 @@ bool refresh_lesson(AppState& app) {
         try {
             open_lesson(app, std::exchange(lesson.wanted, ""));
         } catch (const Error& error) {
-            app.say(error.what(), true);
+            app.notify(error.what(), true);
         }
         changed = true;
     }
-    if (!lesson.shown) return (lesson.comes_back && run_waiting(app)) || changed;
+    if (!lesson.shown) return (lesson.restores_run && run_waiting(app)) || changed;
     if (const std::shared_ptr<LessonCheck> check = lesson.check_job.take()) {
         lesson.check = check;
         changed = true;
@@ -493,7 +494,7 @@ bool refresh_lesson(AppState& app) {
     if (lesson.asks) return changed;
     changed = run_waiting(app) || changed;
     // The engine refused to give tokens back, for a claim.
-    if (lesson.revealed && !lesson.busy && lesson.asked_back && !app.refusal.empty()) {
+    if (lesson.revealed && !lesson.awaits_run && lesson.requested_counterfactual && !app.refusal.empty()) {
         lesson.fault = std::exchange(app.refusal, "");
         changed = true;
     }
@@ -502,7 +503,7 @@ bool refresh_lesson(AppState& app) {
 
 void apply_lesson_look(AppState& app) {
     LessonState& lesson = app.lesson;
-    if (lesson.look_due && lesson.comes_back && app.run.has_steps()) {
+    if (lesson.look_due && lesson.restores_run && app.run.has_steps()) {
         show_view_again(app);
         return;
     }
@@ -559,7 +560,7 @@ void apply_lesson_look(AppState& app) {
     if (look.pane == "lanes") view.side = SidePane::lanes;
     if (look.pane == "atlas") view.side = SidePane::atlas;
     if (look.pane == "measures") view.side = SidePane::curves;
-    if (look.pane == "details" || look.pane == "doctor") view.side = SidePane::info;
+    if (look.pane == "details" || look.pane == "doctor") view.side = SidePane::details;
     if (look.pane == "text" || look.pane == "answers") view.side = SidePane::text;
     view.follows_newest = true;
     view.row = app.run.last_row();
@@ -665,7 +666,7 @@ Lesson lesson_of_run(const AppState& app, std::string title) {
 
 void save_shown_lesson(AppState& app) {
     need_lesson(app);
-    ShelvedLesson& shown = *app.lesson.shown;
+    ListedLesson& shown = *app.lesson.shown;
     if (!shown.own) {
         const std::filesystem::path folder = own_lessons_folder();
         if (folder.empty()) fail(ErrorCode::io, "no folder for your lessons: set HOME or XDG_DATA_HOME");

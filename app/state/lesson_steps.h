@@ -21,7 +21,7 @@ void begin_with_loaded_model(AppState& app);
 /// started another run or opened a trace since.
 void close_lesson(AppState& app, bool keeps = false);
 /// Forgets the run from before the lessons, since another run begins.
-void forget_way_back(LessonState& lesson);
+void forget_run_before_lessons(LessonState& lesson);
 
 /// Goes to a step, 0 for the first. The run goes on to there, or begins anew where it has been changed since,
 /// or has gone further. Throws Error(wrong_use) without a lesson or such a step.

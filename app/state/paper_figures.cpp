@@ -77,7 +77,7 @@ std::vector<std::string> words_of(const PaperCard& card, std::string_view model,
     return words;
 }
 
-void PaperFigures::look() {
+void PaperFigures::list_made() {
     made_.clear();
     for (const PaperCard& card : cards)
         made_.push_back(folder.empty() ? std::vector<MadeFigure>{} : made_in(folder / card.name));
@@ -118,7 +118,7 @@ double PaperFigures::seconds() const {
 bool PaperFigures::refresh() {
     const bool runs = running();
     const bool ended = std::exchange(was_running_, runs) && !runs;
-    if (ended) look();
+    if (ended) list_made();
     return runs || ended;
 }
 

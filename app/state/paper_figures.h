@@ -44,7 +44,7 @@ class PaperFigures {
     std::string enlarged;           ///< card whose pictures fill the page; empty: the list
 
     /// Reads the figures in the folder. A figure that cannot be read counts as not made.
-    void look();
+    void list_made();
     /// Returns what was made of a card by the last look(), sorted by model.
     const std::vector<MadeFigure>& made(std::size_t card) const;
 

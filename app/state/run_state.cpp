@@ -140,32 +140,32 @@ bool RunState::take_records() {
     return true;
 }
 
-RunState::News RunState::refresh() {
-    News news;
-    if (!live()) return news;
+RunState::Changes RunState::refresh() {
+    Changes changes;
+    if (!live()) return changes;
     EngineStatus now = engine_->status();
-    news.visible = now.phase != status.phase || now.progress != status.progress ||
-                   now.message != status.message || now.handled != status.handled ||
-                   now.counterfactual != status.counterfactual || now.answers != status.answers ||
-                   now.answering != status.answering || now.branch != status.branch;
-    news.paused =
+    changes.visible = now.phase != status.phase || now.progress != status.progress ||
+                      now.message != status.message || now.handled != status.handled ||
+                      now.counterfactual != status.counterfactual || now.answers != status.answers ||
+                      now.answering != status.answering || now.branch != status.branch;
+    changes.paused =
         status.phase == EnginePhase::running && now.phase == EnginePhase::idle && !now.message.empty();
     status = std::move(now);
-    news.visible = take_records() || news.visible;
+    changes.visible = take_records() || changes.visible;
     take_start();
-    news.refused = std::exchange(seen_refusal_, status.refused) < status.refused;
-    if (settled()) lane_editor.adopt(status.run);
+    changes.refused = std::exchange(seen_refusal_, status.refused) < status.refused;
+    if (has_taken_requests()) lane_editor.adopt(status.run);
     if (has_steps()) curves.update(history);
-    return news;
+    return changes;
 }
 
-bool RunState::settled() const {
+bool RunState::has_taken_requests() const {
     return status.handled == engine_->last_request();
 }
 
 bool RunState::idle() const {
     if (!live()) return true;
-    return settled() && !status.answering && status.phase != EnginePhase::loading &&
+    return has_taken_requests() && !status.answering && status.phase != EnginePhase::loading &&
            status.phase != EnginePhase::prefill && status.phase != EnginePhase::running;
 }
 

@@ -78,12 +78,12 @@ class RunState {
     void show(OpenedRun& run);
 
     /// Takes what the engine made since the last call.
-    struct News {
+    struct Changes {
         bool visible = false;  ///< something that is shown changed
         bool paused = false;   ///< decoding ended by itself; the status says why
         bool refused = false;  ///< a command was refused: EngineStatus::refusal_message
     };
-    News refresh();
+    Changes refresh();
 
     /// Throws Error(wrong_use) without a run, and for an opened trace, which cannot be continued.
     void need_live_run() const;
@@ -99,15 +99,15 @@ class RunState {
     bool has_steps() const { return !history.empty(); }
     bool running() const { return live() && status.phase == EnginePhase::running; }
     /// Returns true if the engine replays steps for a command and this takes a while: see EngineStatus::work.
-    bool working() const { return live() && !status.work.empty(); }
+    bool is_replaying() const { return live() && !status.work.empty(); }
     /// Returns true if the engine decodes, or does work that stop(true) ends: a replay, or a prompt.
     bool stoppable() const {
-        return running() || working() || (live() && status.phase == EnginePhase::prefill);
+        return running() || is_replaying() || (live() && status.phase == EnginePhase::prefill);
     }
     /// Returns true if every request to the engine has taken effect or was refused, as of the last refresh().
-    bool settled() const;
-    /// Returns true if settled(), the lanes have answered, and no decoding and no prompt is in progress.
-    /// Always true for an opened trace.
+    bool has_taken_requests() const;
+    /// Returns true if has_taken_requests(), the lanes have answered, and no decoding and no prompt is in
+    /// progress. Always true for an opened trace.
     bool idle() const;
 
     int first_row() const { return has_steps() ? history.steps().front()->row : 0; }

@@ -26,7 +26,7 @@ struct PictureOptions {
     std::optional<CellRect> shown;   ///< part of the matrix; empty: all up to the shown row
     double cell_aspect = 1;          ///< height of a cell divided by its width, if `width` is given
     int stride = 1, dense_from = 0;  ///< which rows the recorder stored
-    Ground ground = Ground::light;   ///< of the picture, whatever the window's
+    Background ground = Background::light;  ///< of the picture, whatever the window's
 };
 
 /// Draws the focused head in the current mode, up to the shown row. lane: index into history.lanes().

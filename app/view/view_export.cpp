@@ -301,8 +301,8 @@ std::string format_look(const ViewState& view) {
     return fmt::format("{}", fmt::join(parts, ","));
 }
 
-Ground take_ground(std::string& look) {
-    Ground ground = Ground::light;
+Background take_ground(std::string& look) {
+    Background ground = Background::light;
     std::string rest;
     std::string_view left = look;
     while (!left.empty()) {
@@ -310,7 +310,7 @@ Ground take_ground(std::string& look) {
         const std::string_view part = left.substr(0, comma);
         left.remove_prefix(std::min(comma + 1, left.size()));
         if (part == "dark" || part == "light")
-            ground = part == "dark" ? Ground::dark : Ground::light;
+            ground = part == "dark" ? Background::dark : Background::light;
         else
             rest += (rest.empty() ? "" : ",") + std::string(part);
     }

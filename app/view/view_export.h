@@ -59,7 +59,7 @@ struct ViewExport {
 /// "linear", "0.001..0.5", "gamma=0.5", "no-sinks", "no-nan", "clips". Returns "" if none differ.
 std::string format_look(const ViewState& view);
 /// Removes "dark" and "light" from a look and returns the ground.
-Ground take_ground(std::string& look);
+Background take_ground(std::string& look);
 /// Throws Error(wrong_use).
 void parse_look(std::string_view look, ViewState& view);
 

@@ -27,7 +27,7 @@ std::string_view text_color_name(TextColor color) {
 }
 
 std::string_view side_pane_name(SidePane pane) {
-    constexpr std::array<std::string_view, 5> kNames = {"lanes", "atlas", "curves", "info", "text"};
+    constexpr std::array<std::string_view, 5> kNames = {"lanes", "atlas", "curves", "details", "text"};
     return kNames[to_index(pane)];
 }
 
@@ -99,7 +99,7 @@ ColorScale color_scale(const ViewState& view, float largest) {
     return scale;
 }
 
-ColorScale difference_scale(const ViewState& view, float largest, Ground ground) {
+ColorScale difference_scale(const ViewState& view, float largest, Background ground) {
     const RangeChoice& range = view.range();
     ColorScale scale;
     scale.marks_clips = view.marks_clips;

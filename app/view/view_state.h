@@ -23,7 +23,7 @@ enum class TextColor { share, score, age };
 std::string_view text_color_name(TextColor color);
 
 /// Panes that share a column if the window has no room for all; one of them is visible.
-enum class SidePane { lanes, atlas, curves, info, text };
+enum class SidePane { lanes, atlas, curves, details, text };
 std::string_view side_pane_name(SidePane pane);
 
 /// Rows that a fitted zoom shows. automatic: see AppState::first_fitted_row().
@@ -84,7 +84,7 @@ struct ViewState {
     TextColor text_color = TextColor::share;
     bool advanced = false;  ///< the focused lane's card shows all options, not only the usual ones
 
-    Ground ground = Ground::dark;  ///< the window's theme
+    Background ground = Background::dark;  ///< the window's theme
     float interface_scale = 1;
     // Panes, in unscaled pixels; 0: the default for the window's size.
     float left_width = 0, right_width = 0, atlas_height = 0, text_height = 0, curves_height = 0;
@@ -108,6 +108,6 @@ struct ViewState {
 /// Returns the range in force. An automatic range follows the largest shown value.
 ColorScale color_scale(const ViewState& view, float largest);
 /// Returns the range for differences, symmetric about zero. largest: largest magnitude.
-ColorScale difference_scale(const ViewState& view, float largest, Ground ground);
+ColorScale difference_scale(const ViewState& view, float largest, Background ground);
 
 }  // namespace keyhole

@@ -5,9 +5,9 @@
 #include "app/cli/options.h"
 #include "app/cli/path_option.h"
 #include "app/lessons/lesson_file.h"
-#include "app/lessons/lesson_shelf.h"
+#include "app/lessons/lesson_list.h"
 #include "app/models/catalog.h"
-#include "app/state/kept_runs.h"
+#include "app/state/run_backups.h"
 #include "app/window/window.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
@@ -74,13 +74,13 @@ void run_gui(const GuiArguments& arguments) {
     else if (arguments.script.empty())
         options.settings = settings_file();
     if (!arguments.keep.empty())
-        options.kept_runs = arguments.keep;
+        options.run_backups = arguments.keep;
     else if (arguments.script.empty())
-        options.kept_runs = kept_runs_folder();
+        options.run_backups = run_backups_folder();
     if (!arguments.size.empty()) std::tie(options.width, options.height) = parse_size(arguments.size);
     RunOptions run = arguments.run;
     if (!arguments.lesson.empty()) {
-        const Lesson lesson = find_lesson(arguments.lesson, shelved_lessons()).lesson;
+        const Lesson lesson = find_lesson(arguments.lesson, list_all_lessons()).lesson;
         options.lesson = arguments.lesson;
         if (run.model.empty()) run.model = lesson.run.model;
         if (options.setup.prompt.empty() && run.prompt_file.empty()) {

@@ -9,7 +9,7 @@
 #include "app/gl/imgui_compat.h"
 #include "app/window/imgui_input.h"
 #include "app/window/key_focus.h"
-#include "app/state/kept_runs.h"
+#include "app/state/run_backups.h"
 #include "app/state/lesson_steps.h"
 #include "app/gl/theme.h"
 #include "app/window/paper_cards.h"
@@ -366,7 +366,7 @@ class WindowLoop {
     ImGuiInput imgui_input_;
     HeatPainters painters_;
     AppState app_;
-    KeptRuns kept_runs_;
+    RunBackups run_backups_;
     const std::function<void(std::string_view)> act_ = [this](std::string_view text) { act(text); };
     Fonts fonts_;
     Panels panels_;
@@ -392,7 +392,7 @@ WindowLoop::WindowLoop(WindowOptions options)
       imgui_(window_),
       imgui_input_(window_),
       app_(options_.backend, [] { glfwPostEmptyEvent(); }),
-      kept_runs_(options_.kept_runs),
+      run_backups_(options_.run_backups),
       report_(options_.report),
       starting_(!options_.open.empty()) {
     g_input = &input_;
@@ -427,7 +427,7 @@ WindowLoop::WindowLoop(WindowOptions options)
         app_.start();
     if (!scripted()) app_.prove_device_once();
     app_.lesson.wanted = options_.lesson;
-    if (!fault_of_settings.empty()) app_.say(fault_of_settings, true);
+    if (!fault_of_settings.empty()) app_.notify(fault_of_settings, true);
 }
 
 WindowLoop::~WindowLoop() {
@@ -461,7 +461,7 @@ void WindowLoop::act(std::string_view text) {
     try {
         run_action(app_, text);
     } catch (const std::exception& error) {
-        app_.say(error.what(), true);
+        app_.notify(error.what(), true);
     }
 }
 
@@ -526,8 +526,8 @@ bool WindowLoop::update() {
 
 bool WindowLoop::refresh() {
     const bool due = app_.refresh();
-    if (app_.run.live()) kept_runs_.update(app_.run.history.steps());
-    if (std::string fault = kept_runs_.take_fault(); !fault.empty()) app_.say(std::move(fault), true);
+    if (app_.run.live()) run_backups_.update(app_.run.history.steps());
+    if (std::string fault = run_backups_.take_fault(); !fault.empty()) app_.notify(std::move(fault), true);
     if (starting_ && !app_.jobs.opening()) {
         starting_ = false;
         if (!app_.run.has_steps() && !app_.jobs.open_job.fault().empty())
@@ -628,7 +628,7 @@ void WindowLoop::draw() {
     for (const std::string& path : std::exchange(dropped_, {})) act("open " + path);
     if (!app_.requests.action.empty()) act(std::exchange(app_.requests.action, {}));
     lay_out(panels_, context());
-    draw_interrupted_runs(kept_runs_, context());
+    draw_interrupted_runs(run_backups_, context());
     draw_device_strip(context());
     if (shared_.drawn_heat) app_.heat_was_drawn(*shared_.drawn_heat);
     if (app_.run.has_steps() && !io.MouseDown[0] && !io.MouseDown[1]) app_.remember_changes();
@@ -661,13 +661,13 @@ void WindowLoop::write_files(int width, int height) {
     try {
         if (const auto path = std::exchange(app_.requests.screenshot, std::nullopt)) {
             write_screenshot(*path, width, height);
-            app_.say("saved " + path->string());
+            app_.notify("saved " + path->string());
         }
         if (const auto path = std::exchange(app_.requests.dump_cells, std::nullopt))
             dump_cells(*path, app_, shared_, height);
     } catch (const std::exception& error) {
         if (scripted() && !options_.script->tries()) throw;
-        app_.say(error.what(), true);
+        app_.notify(error.what(), true);
     }
 }
 

@@ -15,10 +15,10 @@ struct WindowOptions {
     std::string lesson;          ///< by number, name or file; empty: none
     std::optional<Script> script;
     BackendOptions backend;
-    std::filesystem::path report;     ///< see WindowReport; empty: none
-    std::filesystem::path settings;   ///< read at the start, written at the end; empty: none
-    std::filesystem::path kept_runs;  ///< folder that stores the run while the window is open; empty: none
-    int width = 0, height = 0;        ///< 0: three quarters of the screen, within reason
+    std::filesystem::path report;       ///< see WindowReport; empty: none
+    std::filesystem::path settings;     ///< read at the start, written at the end; empty: none
+    std::filesystem::path run_backups;  ///< folder that stores the run while the window is open; empty: none
+    int width = 0, height = 0;          ///< 0: three quarters of the screen, within reason
 };
 
 /// Throws Error(device) without a display or OpenGL 3.3, and Error(wrong_use) from the script.

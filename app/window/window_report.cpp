@@ -97,7 +97,7 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
                               {"step", app.lesson.step + 1},
                               {"revealed", app.lesson.revealed},
                               {"asks", app.lesson.asks},
-                              {"busy", app.lesson.busy},
+                              {"busy", app.lesson.awaits_run},
                               {"measured", app.lesson.at_reveal.size()},
                               {"holds", std::all_of(app.lesson.at_reveal.begin(), app.lesson.at_reveal.end(),
                                                     [](const Measured& m) { return m.holds; })},

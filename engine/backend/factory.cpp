@@ -39,7 +39,7 @@ std::unique_ptr<Backend> automatic_backend(const std::shared_ptr<const Model>& m
         return nullptr;
     }
     std::shared_ptr<cuda::Executor> executor;
-    std::optional<Verdict> verdict;
+    std::optional<DeviceVerdict> verdict;
     if (!driver_may_be_here() || any_device_taken(setup)) {
         executor = open_cuda_executor(setup.module, options.device, text);
         if (executor == nullptr) return nullptr;

@@ -133,8 +133,8 @@ std::optional<TimedStep> step_of(const Json& json) {
     return TimedStep{step->at("device").get<double>(), step->at("cpu").get<double>()};
 }
 
-Verdict verdict_of(const Json& json, const fs::path& file) {
-    Verdict verdict;
+DeviceVerdict verdict_of(const Json& json, const fs::path& file) {
+    DeviceVerdict verdict;
     verdict.passed = json.at("passed").get<bool>();
     verdict.step = step_of(json);
     verdict.index = json.value("index", 0);
@@ -146,10 +146,10 @@ Verdict verdict_of(const Json& json, const fs::path& file) {
     return verdict;
 }
 
-std::optional<Verdict> read_verdict(const fs::path& path) {
+std::optional<DeviceVerdict> read_verdict(const fs::path& path) {
     try {
         if (const std::optional<Json> json = read_json(path)) {
-            Verdict verdict = verdict_of(*json, path);
+            DeviceVerdict verdict = verdict_of(*json, path);
             if (verdict.step || !verdict.passed) return verdict;
         }
     } catch (const std::exception&) {  // another type where a text should be
@@ -158,8 +158,8 @@ std::optional<Verdict> read_verdict(const fs::path& path) {
 }
 
 /// Returns a kept verdict on the module for which `wanted` holds.
-std::optional<Verdict> find_verdict(const ProofSetup& setup,
-                                    const std::function<bool(const Verdict&)>& wanted) {
+std::optional<DeviceVerdict> find_verdict(const ProofSetup& setup,
+                                          const std::function<bool(const DeviceVerdict&)>& wanted) {
     if (setup.folder.empty()) return std::nullopt;
     const std::string hash = module_hash(setup.module);
     std::error_code error;
@@ -173,7 +173,7 @@ std::optional<Verdict> find_verdict(const ProofSetup& setup,
 
 /// Writes the verdict with what the child wrote and printed. A folder that cannot be written means no more
 /// than that the proof is repeated.
-void keep(Verdict& verdict, const ProofSetup& setup, const std::string& hash, const Json& lines,
+void keep(DeviceVerdict& verdict, const ProofSetup& setup, const std::string& hash, const Json& lines,
           const std::string& printed) {
     if (setup.folder.empty()) return;
     const Json json = {{"version", kProofVersion}, {"module", hash},
@@ -286,22 +286,23 @@ bool driver_may_be_here() {
         });
 }
 
-std::optional<Verdict> kept_verdict(const ProofSetup& setup, const DeviceIdentity& device) {
+std::optional<DeviceVerdict> kept_verdict(const ProofSetup& setup, const DeviceIdentity& device) {
     if (setup.folder.empty()) return std::nullopt;
     return read_verdict(verdict_file(setup, module_hash(setup.module), device));
 }
 
 bool any_device_taken(const ProofSetup& setup) {
-    return find_verdict(setup, [](const Verdict& verdict) { return verdict.is_taken(); }).has_value();
+    return find_verdict(setup, [](const DeviceVerdict& verdict) { return verdict.is_taken(); }).has_value();
 }
 
-std::optional<Verdict> kept_refusal(const ProofSetup& setup) {
-    return find_verdict(
-        setup, [&](const Verdict& verdict) { return !verdict.is_taken() && verdict.index == setup.device; });
+std::optional<DeviceVerdict> kept_refusal(const ProofSetup& setup) {
+    return find_verdict(setup, [&](const DeviceVerdict& verdict) {
+        return !verdict.is_taken() && verdict.index == setup.device;
+    });
 }
 
-Verdict prove_device(const ProofSetup& setup,
-                     const std::function<bool(double share, const std::string& what)>& progress) {
+DeviceVerdict prove_device(const ProofSetup& setup,
+                           const std::function<bool(double share, const std::string& what)>& progress) {
     using Clock = std::chrono::steady_clock;
     const std::string hash = module_hash(setup.module);
     if (!setup.again)
@@ -337,7 +338,7 @@ Verdict prove_device(const ProofSetup& setup,
         hung = !status && (now - last_word > setup.silence || now - begin > setup.most);
         if (hung) break;
     }
-    Verdict verdict;
+    DeviceVerdict verdict;
     verdict.is_new = true;
     verdict.index = setup.device;
     verdict.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -403,7 +404,7 @@ void prove_as_child(int device, const fs::path& report) {
     write_text_file(report, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-std::string text_of(const Verdict& verdict) {
+std::string text_of(const DeviceVerdict& verdict) {
     const std::string name = verdict.device.name.empty() ? "the CUDA device" : verdict.device.name;
     if (verdict.passed) {
         const TimedStep step = verdict.step.value_or(TimedStep{});

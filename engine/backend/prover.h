@@ -20,7 +20,7 @@ namespace keyhole {
 inline constexpr int kProofVersion = 3;
 
 /// The facts about a device. They are valid for one device, driver, module and kProofVersion.
-struct Verdict {
+struct DeviceVerdict {
     bool passed = false;
     /// The time of a step in a proof that passed. A kept verdict that passed without it does not count.
     std::optional<TimedStep> step;
@@ -56,25 +56,25 @@ ProofSetup proof_setup(int device);
 bool driver_may_be_here();
 
 /// Returns the verdict on the device that an executor runs on; nullopt: none is kept.
-std::optional<Verdict> kept_verdict(const ProofSetup& setup, const DeviceIdentity& device);
+std::optional<DeviceVerdict> kept_verdict(const ProofSetup& setup, const DeviceIdentity& device);
 /// Returns whether any device is taken with the module. Reads files alone, as the next one does.
 bool any_device_taken(const ProofSetup& setup);
 /// Returns a verdict by which the device of that index is not taken with the module; nullopt: none is kept.
 /// Another device may have the index by now.
-std::optional<Verdict> kept_refusal(const ProofSetup& setup);
+std::optional<DeviceVerdict> kept_refusal(const ProofSetup& setup);
 
 /// Runs the proof in a child process, or takes the kept verdict on the same device. A crash, a hang and a
 /// device that cannot be opened are verdicts too. progress: may be empty; when it returns false the proof
 /// ends with Error(cancelled). Throws Error(io) where no process can be started.
-Verdict prove_device(const ProofSetup& setup,
-                     const std::function<bool(double share, const std::string& what)>& progress);
+DeviceVerdict prove_device(const ProofSetup& setup,
+                           const std::function<bool(double share, const std::string& what)>& progress);
 
 /// The child's half: proves the device of cuda_module_path(), prints what it does, and writes `report`.
 void prove_as_child(int device, const std::filesystem::path& report);
 
 /// Returns one line: "NVIDIA H200 failed its proof: ... ; report in FILE", or "NVIDIA H200 passed its proof
 /// in 5.1 s; a step of its model takes 0.21 ms there and 4.3 ms on the CPU".
-std::string text_of(const Verdict& verdict);
+std::string text_of(const DeviceVerdict& verdict);
 
 /// Returns the two times of a step, {"device": ms, "cpu": ms}, as files and `selftest --json` hold them; null
 /// without a step.

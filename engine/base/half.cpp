@@ -1,33 +1,39 @@
 #include "engine/base/half.h"
 
-#include <bit>
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/base/half.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each instruction set
 
-namespace keyhole {
+#include <hwy/highway.h>
 
-float float_from_fp16(std::uint16_t bits) {
-    const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
-    const std::uint32_t exponent = (bits >> 10) & 0x1fu, mantissa = bits & 0x3ffu;
-    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-    if (exponent == 0) {  // zero and subnormals: mantissa * 2^-24
-        const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-        return sign != 0 ? -magnitude : magnitude;
-    }
-    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+HWY_BEFORE_NAMESPACE();
+namespace keyhole::HWY_NAMESPACE {
+
+void demote_row(const float* in, std::size_t n, std::uint16_t* out) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::ScalableTag<float> floats;
+    const hn::Rebind<hwy::float16_t, decltype(floats)> halves;
+    const std::size_t step = hn::Lanes(floats);
+    // Highway rounds towards zero where the processor has no instruction for it.
+    constexpr bool kRoundsToNearest = !(HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2);
+    std::size_t i = 0;
+    for (; kRoundsToNearest && i + step <= n; i += step)
+        hn::StoreU(hn::DemoteTo(halves, hn::LoadU(floats, in + i)), halves,
+                   reinterpret_cast<hwy::float16_t*>(out + i));
+    for (; i < n; ++i) out[i] = fp16_from_float(in[i]);
 }
 
-std::uint16_t fp16_from_float(float value) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-    const std::uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);   // NaN
-    if (magnitude >= 0x47800000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // 65536 and above
-    if (magnitude < 0x38800000u) {
-        // Below 2^-14: the sum's last bit is worth 2^-24, so that the float unit rounds to even.
-        const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-        return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
-    }
-    const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
-    return static_cast<std::uint16_t>(
-        sign | ((rounded - 0x38000000u) >> 13));  // may carry into infinity, as it should
+}  // namespace keyhole::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace keyhole {
+
+HWY_EXPORT(demote_row);
+
+void fp16_from_floats(std::span<const float> values, std::span<std::uint16_t> out) {
+    HWY_DYNAMIC_DISPATCH(demote_row)(values.data(), values.size(), out.data());
 }
 
 }  // namespace keyhole
+#endif

@@ -37,7 +37,7 @@ struct AnimationRows {
     }
 };
 
-void write_animation(const AnimationRows& animation, std::optional<Colormap> map, Ground ground,
+void write_animation(const AnimationRows& animation, std::optional<Colormap> map, Background ground,
                      const std::filesystem::path& path, const ExportProgress& progress,
                      const std::function<Image(int row)>& draw) {
     // Frames are drawn on all cores a few at a time, and written in order.
@@ -111,7 +111,7 @@ void write_growing(const LaneRows& rows, HeatmapFigure figure, const std::filesy
 }  // namespace
 
 Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_heads, int row, int last_row,
-                 const FigureTexts& texts, Ground ground) {
+                 const FigureTexts& texts, Background ground) {
     const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
     MaskFigure figure;
     figure.texts = texts;
@@ -134,7 +134,7 @@ Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_he
     return draw_mask(figure);
 }
 
-void write_mask_frames(const LaneRows& rows, Ground ground, const std::filesystem::path& folder,
+void write_mask_frames(const LaneRows& rows, Background ground, const std::filesystem::path& folder,
                        const ExportProgress& progress) {
     const auto [first, last] = recorded_rows(rows);
     if (last < first) return;
@@ -147,7 +147,7 @@ void write_mask_frames(const LaneRows& rows, Ground ground, const std::filesyste
     });
 }
 
-void write_mask_gif(const LaneRows& rows, Ground ground, const std::filesystem::path& folder,
+void write_mask_gif(const LaneRows& rows, Background ground, const std::filesystem::path& folder,
                     const ExportProgress& progress) {
     const auto [first, last] = recorded_rows(rows);
     if (last < first) return;
@@ -162,7 +162,7 @@ void write_mask_gif(const LaneRows& rows, Ground ground, const std::filesystem::
     });
 }
 
-void write_attention_gifs(const LaneRows& rows, Ground ground, const std::filesystem::path& folder,
+void write_attention_gifs(const LaneRows& rows, Background ground, const std::filesystem::path& folder,
                           const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
@@ -178,7 +178,7 @@ void write_attention_gifs(const LaneRows& rows, Ground ground, const std::filesy
               });
 }
 
-void write_score_gifs(const LaneRows& rows, Ground ground, const std::filesystem::path& folder,
+void write_score_gifs(const LaneRows& rows, Background ground, const std::filesystem::path& folder,
                       const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
@@ -192,7 +192,7 @@ void write_score_gifs(const LaneRows& rows, Ground ground, const std::filesystem
     });
 }
 
-void write_head_mask_gifs(const LaneRows& rows, Ground ground, const std::filesystem::path& folder,
+void write_head_mask_gifs(const LaneRows& rows, Background ground, const std::filesystem::path& folder,
                           const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;

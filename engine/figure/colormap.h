@@ -42,10 +42,10 @@ inline constexpr std::array kColormaps = {Colormap::viridis, Colormap::cividis, 
                                           Colormap::rdbu_dark, Colormap::gray};
 
 /// The background of a picture: light for paper and projectors, or dark as in the window.
-enum class Ground { light, dark };
+enum class Background { light, dark };
 /// Returns the map of differences for a ground.
-constexpr Colormap difference_map(Ground ground) {
-    return ground == Ground::light ? Colormap::rdbu : Colormap::rdbu_dark;
+constexpr Colormap difference_map(Background ground) {
+    return ground == Background::light ? Colormap::rdbu : Colormap::rdbu_dark;
 }
 const std::array<Rgb8, 256>& colormap_table(Colormap map);
 std::string_view colormap_name(Colormap map);
@@ -103,8 +103,8 @@ inline constexpr Rgb8 kLastSeenColor{238, 150, 34};
 struct CellColors {
     Rgb8 future, missing, evicted, hatch, kept, last_seen, hidden;
 };
-constexpr CellColors cell_colors(Ground ground) {
-    if (ground == Ground::light)
+constexpr CellColors cell_colors(Background ground) {
+    if (ground == Background::light)
         return {kFutureColor, kMissingColor,  kEvictedColor,  kHatchColor,
                 kKeptColor,   kLastSeenColor, {178, 140, 190}};
     return {{20, 22, 27},   {44, 47, 55},   {38, 41, 49},  {66, 70, 82},

@@ -48,7 +48,7 @@ struct CurvePlot {
     /// Width of the picture in pixels, with text in proportion; 0: `width`. A narrow picture has its legend
     /// below.
     int picture_width = 0;
-    Ground ground = Ground::light;
+    Background ground = Background::light;
 };
 
 Drawing curves_drawing(const CurvePlot& plot);

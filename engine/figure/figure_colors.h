@@ -16,8 +16,8 @@ struct FigureColors {
     CellColors cells;
 };
 
-constexpr FigureColors figure_colors(Ground ground) {
-    if (ground == Ground::light)
+constexpr FigureColors figure_colors(Background ground) {
+    if (ground == Background::light)
         return {{255, 255, 255}, {32, 32, 36},  {104, 104, 112}, {150, 150, 156}, {140, 140, 148},
                 {226, 226, 230}, {18, 112, 60}, {190, 30, 30},   {176, 88, 0},    cell_colors(ground)};
     return {{20, 22, 27}, {230, 232, 238}, {164, 168, 180}, {98, 102, 114}, {138, 142, 154},

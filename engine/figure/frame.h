@@ -78,7 +78,7 @@ struct MatrixFrame {
     CellLayout cells;
     std::optional<LegendBar> bar;
     std::vector<LegendItem> items;
-    Ground ground = Ground::light;
+    Background ground = Background::light;
     /// Returns what fills cell (column, row) of the reduced matrix.
     std::function<CellFill(int column, int row)> cell;
 };

@@ -204,7 +204,7 @@ Drawing mask_drawing(const MaskFigure& figure) {
                         fmt::format("Reduced: each cell stands for {0} x {0} cells; the {1}, the more of "
                                     "them are kept; hatched where "
                                     "none is, orange where one was seen for the last time.",
-                                    factor, figure.ground == Ground::light ? "darker" : "lighter"));
+                                    factor, figure.ground == Background::light ? "darker" : "lighter"));
     frame.items = {{"attended, kept", {colors.kept}}, {"attended for the last time", {colors.last_seen}}};
     std::vector<CellState> listed = {CellState::evicted, CellState::future};
     if (std::find(figure.states.begin(), figure.states.end(), CellState::hidden) != figure.states.end())

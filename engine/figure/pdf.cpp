@@ -37,7 +37,7 @@ constexpr double kPointsPerPixel = 0.75;
 
 class PdfCanvas final : public Canvas {
   public:
-    PdfCanvas(cairo_t* context, Ground ground) : Canvas(ground), context_(context) {}
+    PdfCanvas(cairo_t* context, Background ground) : Canvas(ground), context_(context) {}
 
     void path(const std::vector<Run>& runs, const Stroke& stroke) override {
         for (const Run& run : runs)

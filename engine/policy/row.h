@@ -2,7 +2,7 @@
 /// between backend, session and exports; any thread. Knows nothing of the other folders.
 #pragma once
 
-#include "engine/base/unfilled.h"
+#include "engine/base/uninitialised_vector.h"
 
 #include <cstdint>
 #include <limits>
@@ -60,11 +60,11 @@ struct RowValues {
 /// attended positions are not stored. They are all p <= row with evicted_at[g][p] < 0 or >= row
 /// (RunHistory::held_positions), hidden ones included.
 struct RowBlock {
-    std::vector<std::int32_t> offset;         ///< [n_kv_heads + 1]
-    std::vector<std::int64_t> head_offset;    ///< [n_layers * n_heads + 1]
-    UnfilledVector<std::uint16_t> attention;  ///< fp16
-    UnfilledVector<float> scores;             ///< [offset.back()] pooled
-    std::vector<float> threshold;             ///< [n_kv_heads]
+    std::vector<std::int32_t> offset;              ///< [n_kv_heads + 1]
+    std::vector<std::int64_t> head_offset;         ///< [n_layers * n_heads + 1]
+    UninitialisedVector<std::uint16_t> attention;  ///< fp16
+    UninitialisedVector<float> scores;             ///< [offset.back()] pooled
+    std::vector<float> threshold;                  ///< [n_kv_heads]
     std::size_t bytes() const {
         return offset.size() * sizeof(offset[0]) + head_offset.size() * sizeof(head_offset[0]) +
                attention.size() * sizeof(attention[0]) + scores.size() * sizeof(scores[0]) +

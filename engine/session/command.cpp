@@ -39,7 +39,7 @@ int count(std::string_view text, std::string_view word, std::string_view what) {
 }
 
 [[noreturn]] void too_much(std::string_view text, std::string_view rest) {
-    refuse(text, fmt::format("'{}' is too much", shown_text(rest)));
+    refuse(text, fmt::format("unexpected '{}' after the command", shown_text(rest)));
 }
 
 /// Parses a count that is the last word of a command.

@@ -31,7 +31,7 @@ struct StepRows {
 struct SetSpeed {
     double rows_per_s = 0;  ///< 0: as fast as possible
 };
-struct RequestCounterfactual {  ///< Session::with_token_restored
+struct RequestCounterfactual {  ///< Session::counterfactual
     int index = 0;
     int position = 0;
     int row = -1;

@@ -95,7 +95,7 @@ std::vector<LaneAnswer> continued(const LaneRunner& runner, std::span<Lane> copi
 }
 
 /// Throws an Error if there is no answer for these tokens after this row.
-void check(const RestoredTokens& asked, const Lane& lane, const RunContext& context) {
+void check(const CounterfactualRequest& asked, const Lane& lane, const RunContext& context) {
     const int first_row = context.n_prompt() - 1;
     if (asked.n_tokens < 1 || asked.position < 0 || asked.last() > asked.row)
         fail(ErrorCode::wrong_use, "there is no token {} yet; the newest one is {}",
@@ -126,13 +126,13 @@ bool attends_plainly(const ResolvedPolicy& policy) {
            policy.gap != ResolvedPolicy::Gap::hidden;
 }
 
-std::string RestoredTokens::text() const {
+std::string CounterfactualRequest::text() const {
     return n_tokens == 1 ? fmt::format("token {}", position)
                          : fmt::format("tokens {} to {}", position, last());
 }
 
-Counterfactual with_tokens_restored(const LaneRunner& runner, const SessionState& state, RestoredTokens asked,
-                                    const ProgressPart& progress) {
+Counterfactual compute_counterfactual(const LaneRunner& runner, const SessionState& state,
+                                      CounterfactualRequest asked, const ProgressPart& progress) {
     const RunContext& context = runner.context();
     if (asked.row < 0) asked.row = state.row;
     if (asked.row > state.row || asked.row < context.n_prompt() - 1)

@@ -28,8 +28,8 @@ struct Counterfactual {
     LaneAnswer answer_as_is, answer_with;
 };
 
-/// What is asked: see Session::with_token_restored().
-struct RestoredTokens {
+/// What is asked: see Session::counterfactual().
+struct CounterfactualRequest {
     int lane = 0;
     int position = 0, n_tokens = 1;
     int row = -1;  ///< -1: the newest
@@ -42,9 +42,9 @@ struct RestoredTokens {
 /// Returns whether a lane with this policy can be asked: it neither hides tokens nor moves keys.
 bool attends_plainly(const ResolvedPolicy& policy);
 
-/// Answers for a session in this state. Throws what Session::with_token_restored() throws, and
+/// Answers for a session in this state. Throws what Session::counterfactual() throws, and
 /// Error(cancelled).
-Counterfactual with_tokens_restored(const LaneRunner& runner, const SessionState& state, RestoredTokens asked,
-                                    const ProgressPart& progress);
+Counterfactual compute_counterfactual(const LaneRunner& runner, const SessionState& state,
+                                      CounterfactualRequest asked, const ProgressPart& progress);
 
 }  // namespace keyhole

@@ -2,7 +2,7 @@
 
 #include "engine/backend/memory_need.h"
 #include "engine/base/error.h"
-#include "engine/base/last_words.h"
+#include "engine/base/crash_message.h"
 #include "engine/session/new_run.h"
 #include "engine/session/step_rate.h"
 
@@ -326,7 +326,7 @@ struct Engine::Impl {
     void answer(const RequestCounterfactual& ask) {
         try {
             if (session == nullptr) fail(ErrorCode::wrong_use, "no session is running; start one first");
-            auto result = std::make_shared<const Counterfactual>(session->with_token_restored(
+            auto result = std::make_shared<const Counterfactual>(session->counterfactual(
                 ask.index, ask.position,
                 work(ask.n_tokens == 1
                          ? fmt::format("lane {} runs once more with token {}", ask.index, ask.position)

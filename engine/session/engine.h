@@ -78,7 +78,7 @@ class Engine {
     /// then continue; the recorder drops the rows that they cut off. The rows up to a branch's end are
     /// decoded at once.
     void send(Command command);
-    /// Runs Session::with_token_restored after a row (-1: the current one). The status brings the answer or
+    /// Runs Session::counterfactual after a row (-1: the current one). The status brings the answer or
     /// the refusal.
     void request_counterfactual(int index, int position, int row = -1, int n_tokens = 1);
 

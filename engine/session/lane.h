@@ -37,7 +37,7 @@ struct LaneState {
     std::vector<int> tokens;  ///< consumed in decode rows
     /// SetLane, EvictToken, PinToken and UnpinToken that were applied to it.
     std::vector<LoggedCommand> log;
-    /// Evictions by row, for messages of refused commands and for with_token_restored(). Shared by copies.
+    /// Evictions by row, for messages of refused commands and for counterfactual(). Shared by copies.
     std::vector<std::shared_ptr<const std::vector<Eviction>>> left;
 
     bool active() const { return !ended && failure.empty(); }

@@ -240,14 +240,14 @@ std::shared_ptr<const StepTrace> Session::step(const ProgressReport& report) {
     return step;
 }
 
-Counterfactual Session::with_token_restored(int index, int position, const ProgressReport& report, int row,
-                                            int n_tokens) {
+Counterfactual Session::counterfactual(int index, int position, const ProgressReport& report, int row,
+                                       int n_tokens) {
     const Impl& s = *impl_;
     KH_ASSERT(s.state.row >= 0);
-    const RestoredTokens asked{index, position, n_tokens, row};
-    return or_nothing_changed(fmt::format("asking for {} of lane {}", asked.text(), index), [&] {
-        return with_tokens_restored(s.runner, s.state, asked, ProgressPart(report));
-    });
+    const CounterfactualRequest asked{index, position, n_tokens, row};
+    return or_nothing_changed(
+        fmt::format("computing the counterfactual of {} in lane {}", asked.text(), index),
+        [&] { return compute_counterfactual(s.runner, s.state, asked, ProgressPart(report)); });
 }
 
 bool Session::finished() const {

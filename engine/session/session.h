@@ -36,7 +36,7 @@ class Session {
     ///
     /// Rewind restores the state right after a row exactly: the rows that follow equal those of a run that
     /// never went further. It is not logged; the rows that it cuts off become a branch. GoToBranch returns to
-    /// the row where a branch parted. step() then replays the branch with its commands while catching_up().
+    /// the row where a branch begins. step() then replays the branch with its commands while catching_up().
     /// Records of the rows that were cut come again, and the sink is notified. If GoToBranch is cancelled
     /// during the branch's first commands, the switch stands, and these commands wait for step().
     ///
@@ -66,8 +66,8 @@ class Session {
     /// apply(). Throws Error(wrong_use) if there is no such lane or token, or if every KV head still holds
     /// the tokens. Throws Error(unsupported) if the lane has hidden tokens or moved keys to other positions,
     /// which the copy cannot repeat.
-    Counterfactual with_token_restored(int index, int position, const ProgressReport& progress = {},
-                                       int row = -1, int n_tokens = 1);
+    Counterfactual counterfactual(int index, int position, const ProgressReport& progress = {}, int row = -1,
+                                  int n_tokens = 1);
 
     /// Makes the answers that the lanes give by themselves one token longer, in copies that the run does not
     /// see: see OwnAnswers. Returns false once all are complete. progress: cancels the prompt, which lanes

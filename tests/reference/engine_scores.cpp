@@ -71,10 +71,11 @@ ResolvedPolicy resolved(const std::string& spec, const Observed& text, const KvL
     return resolve(params, text.n_prompt, n_generate, grid_of(layout));
 }
 
-void act(const Hand& hand, cpu::CpuKvCache& cache) {
+void act(const ManualChange& hand, cpu::CpuKvCache& cache) {
     for (int g = 0; g < cache.layout().n_kv_heads(); ++g) {
-        const bool done = hand.act == Hand::evict ? cache.evict(g, hand.position)
-                                                  : cache.set_pinned(g, hand.position, hand.act == Hand::pin);
+        const bool done = hand.act == ManualChange::evict
+                              ? cache.evict(g, hand.position)
+                              : cache.set_pinned(g, hand.position, hand.act == ManualChange::pin);
         if (!done) throw std::runtime_error("a token to act on by hand is not stored");
     }
 }
@@ -86,7 +87,7 @@ std::vector<Simulated> run_engine_scores(const Observed& text, const std::string
 }
 
 std::vector<Simulated> run_engine_scores(const Observed& text, const std::vector<Turn>& turns,
-                                         const std::vector<Hand>& hands, int n_generate) {
+                                         const std::vector<ManualChange>& hands, int n_generate) {
     const KvLayout layout = KvLayout::grouped(text.n_layers, text.n_heads, text.n_kv_heads);
     ResolvedPolicy policy = resolved(turns.front().spec, text, layout, n_generate);
     cpu::CpuKvCache cache(layout, 1);
@@ -110,7 +111,7 @@ std::vector<Simulated> run_engine_scores(const Observed& text, const std::vector
             rows[keyhole::to_index(g)].push_back(out);
         }
         cpu::select_row(cache, row);
-        for (const Hand& hand : hands)
+        for (const ManualChange& hand : hands)
             if (hand.after_row == row) act(hand, cache);
         for (const Turn& turn : turns) {
             if (turn.from_row != row + 1) continue;

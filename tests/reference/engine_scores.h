@@ -19,6 +19,6 @@ struct Turn {
     std::string spec;
 };
 std::vector<Simulated> run_engine_scores(const Observed& text, const std::vector<Turn>& turns,
-                                         const std::vector<Hand>& hands, int n_generate);
+                                         const std::vector<ManualChange>& hands, int n_generate);
 
 }  // namespace reference

@@ -316,7 +316,7 @@ Simulated a2sf(const Observed& text, const Readers& unit, int k, Protect protect
 }
 
 Simulated steered(const Observed& text, const Readers& unit, const std::vector<Regime>& regimes,
-                  const std::vector<Hand>& hands, PoolOver pool) {
+                  const std::vector<ManualChange>& hands, PoolOver pool) {
     Scores sum(text, unit), forgetting(text, unit), tempered(text, unit);
     Simulated rows;
     PositionSet stored, pinned;
@@ -347,11 +347,11 @@ Simulated steered(const Observed& text, const Readers& unit, const std::vector<R
         tempered.add(tempered.tempered(row, stored, now.tempering), weight);
         out.scores = by(now).pooled(row, pool);
         if (row + 1 >= text.n_prompt) select(now, &out.margin);
-        for (const Hand& hand : hands) {
+        for (const ManualChange& hand : hands) {
             if (hand.after_row != row) continue;
-            if (hand.act == Hand::pin) pinned.insert(hand.position);
-            if (hand.act != Hand::pin) pinned.erase(hand.position);
-            if (hand.act == Hand::evict) stored.erase(hand.position);
+            if (hand.act == ManualChange::pin) pinned.insert(hand.position);
+            if (hand.act != ManualChange::pin) pinned.erase(hand.position);
+            if (hand.act == ManualChange::evict) stored.erase(hand.position);
         }
         if (at(row + 1) != &now) select(*at(row + 1), &out.margin);
         out.kept = stored;

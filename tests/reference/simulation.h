@@ -118,14 +118,14 @@ struct Regime {
     KeyformerScore tempering{constant_tau(1), no_noise()};
 };
 /// A user command after a row and its eviction. Pinned positions are never evicted and count in k.
-struct Hand {
+struct ManualChange {
     enum Act { evict, pin, unpin };
     int after_row = 0;
     Act act = pin;
     int position = 0;
 };
 Simulated steered(const Observed& text, const Readers& unit, const std::vector<Regime>& regimes,
-                  const std::vector<Hand>& hands, PoolOver pool);
+                  const std::vector<ManualChange>& hands, PoolOver pool);
 
 // --- released code, read once over the prompt, then after every row ---------------------------------------
 

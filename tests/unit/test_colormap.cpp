@@ -76,12 +76,12 @@ TEST(Colormap, TheDarkDivergingMapIsGreyAtZeroAndRisesAlikeOnBothSides) {
 }
 
 TEST(Colormap, CellsDifferOnBothGrounds) {
-    for (const Ground ground : {Ground::light, Ground::dark}) {
+    for (const Background ground : {Background::light, Background::dark}) {
         const CellColors c = cell_colors(ground);
         const std::array all = {c.future, c.missing, c.evicted, c.hatch, c.kept, c.last_seen, c.hidden};
         for (std::size_t i = 0; i < all.size(); ++i)
             for (std::size_t j = 0; j < i; ++j) EXPECT_NE(all[i], all[j]) << i << " " << j;
-        EXPECT_EQ(luminance(c.future) > 0.5, ground == Ground::light);
+        EXPECT_EQ(luminance(c.future) > 0.5, ground == Background::light);
     }
 }
 

@@ -211,13 +211,13 @@ TEST(PinnedPool, FreesLargeBlocksBeforeItIsFull) {
 
 TEST(PinnedPool, TakesBlocksBackOnAnyThread) {
     auto pool = std::make_shared<PinnedPool>(std::make_shared<Pinned>());
-    std::vector<keyhole::UnfilledVector<float>> rows;
+    std::vector<keyhole::UninitialisedVector<float>> rows;
     for (int i = 0; i < 64; ++i)
-        rows.emplace_back(std::size_t{1000} + to_index(i), keyhole::UnfilledAllocator<float>(pool));
-    const keyhole::UnfilledVector<float> copy = rows.front();
+        rows.emplace_back(std::size_t{1000} + to_index(i), keyhole::UninitialisedAllocator<float>(pool));
+    const keyhole::UninitialisedVector<float> copy = rows.front();
     EXPECT_EQ(copy.get_allocator().source(), nullptr);
-    std::vector<keyhole::UnfilledVector<float>> half(std::make_move_iterator(rows.begin() + 32),
-                                                     std::make_move_iterator(rows.end()));
+    std::vector<keyhole::UninitialisedVector<float>> half(std::make_move_iterator(rows.begin() + 32),
+                                                          std::make_move_iterator(rows.end()));
     EXPECT_NE(half.front().get_allocator().source(), nullptr);
     rows.resize(32);
     const std::size_t bytes = pool->bytes();
@@ -227,7 +227,7 @@ TEST(PinnedPool, TakesBlocksBackOnAnyThread) {
     // Blocks that were lost would not leave room for so many.
     for (int round = 0; round < 16; ++round) {
         for (int i = 0; i < 64; ++i)
-            rows.emplace_back(std::size_t{1000} + to_index(i), keyhole::UnfilledAllocator<float>(pool));
+            rows.emplace_back(std::size_t{1000} + to_index(i), keyhole::UninitialisedAllocator<float>(pool));
         std::thread([back = std::move(rows)]() mutable { back.clear(); }).join();
         rows.clear();
     }

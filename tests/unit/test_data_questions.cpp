@@ -5,7 +5,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/eval/answer_file.h"
 #include "engine/eval/data_questions.h"
-#include "engine/eval/side_by_side.h"
+#include "engine/eval/two_at_a_time.h"
 #include "engine/eval/text_scores.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"
@@ -204,7 +204,7 @@ TEST_F(DataQuestions, SideBySideAndAloneAgree) {
     options.beams.n_beams = 2;
     const QuestionSet set = data_questions(model_, options);
     const auto specs = lanes({"full", "tova:budget=4"});
-    SideBySide two(model_, *backend_, 2);
+    TwoAtATime two(model_, *backend_, 2);
     std::vector<Asked> asked;
     for (int i = 0; i < 3; ++i) asked.push_back({i, specs});
     two.ask(set, asked, [&](const Asked& one, const std::vector<Outcome>& found) {

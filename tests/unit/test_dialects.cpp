@@ -124,7 +124,8 @@ Steered through_four_policies() {
              {33, By::sum, 9, {0, 2}}}};
 }
 
-void expect_steered(const Steered& lane, const std::vector<Hand>& hands, int n_kv_heads, std::uint64_t seed) {
+void expect_steered(const Steered& lane, const std::vector<ManualChange>& hands, int n_kv_heads,
+                    std::uint64_t seed) {
     const Observed text = random_logits(2, 4, n_kv_heads, 16, 40, 3, seed);
     const std::vector<Simulated> engine = run_engine_scores(text, lane.turns, hands, 24);
     int n_choices = 0;
@@ -149,14 +150,17 @@ TEST(SteeredLanes, TokensEvictedAndPinnedByHand) {
     const Steered h2o{{{0, "h2o:budget=9,recent=3"}}, {{0, By::sum, 9, {0, 3}}}};
     // 14 and 15 are among the newest after row 15, 19 and 22 after their rows: they are stored for any
     // scores.
-    const std::vector<Hand> hands = {{15, Hand::pin, 14}, {15, Hand::evict, 15}, {19, Hand::pin, 19},
-                                     {22, Hand::pin, 22}, {28, Hand::unpin, 14}, {31, Hand::evict, 19}};
+    const std::vector<ManualChange> hands = {{15, ManualChange::pin, 14},   {15, ManualChange::evict, 15},
+                                             {19, ManualChange::pin, 19},   {22, ManualChange::pin, 22},
+                                             {28, ManualChange::unpin, 14}, {31, ManualChange::evict, 19}};
     for (std::uint64_t seed = 0; seed < 8; ++seed)
         for (int n_kv_heads : {4, 1}) {
             expect_steered(h2o, hands, n_kv_heads, seed);
             Steered both = through_four_policies();
-            expect_steered(both, {{15, Hand::pin, 14}, {19, Hand::pin, 19}, {30, Hand::unpin, 14}},
-                           n_kv_heads, seed);
+            expect_steered(
+                both,
+                {{15, ManualChange::pin, 14}, {19, ManualChange::pin, 19}, {30, ManualChange::unpin, 14}},
+                n_kv_heads, seed);
         }
 }
 

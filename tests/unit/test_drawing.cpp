@@ -30,7 +30,7 @@ namespace {
 
 // --- figures of every kind ---------------------------------------------------------------------------------
 
-HeatmapFigure heatmap(int columns, int rows, Ground ground = Ground::light) {
+HeatmapFigure heatmap(int columns, int rows, Background ground = Background::light) {
     HeatmapFigure figure;
     figure.texts = {"Attention <1> & more", "model · lane 1", "A caption that says what the colours mean."};
     figure.values = Plane(columns, rows);
@@ -46,7 +46,7 @@ HeatmapFigure heatmap(int columns, int rows, Ground ground = Ground::light) {
     return figure;
 }
 
-MaskFigure mask(Ground ground) {
+MaskFigure mask(Background ground) {
     MaskFigure figure;
     figure.texts = {"Kept tokens", "model", ""};
     figure.n_columns = 20;
@@ -56,7 +56,7 @@ MaskFigure mask(Ground ground) {
     return figure;
 }
 
-AtlasFigure atlas(Ground ground) {
+AtlasFigure atlas(Background ground) {
     AtlasFigure figure;
     figure.texts = {"Attention of all layers and heads", "model", "One scale."};
     figure.layers = {0, 1};
@@ -74,7 +74,7 @@ AtlasFigure atlas(Ground ground) {
     return figure;
 }
 
-CurvePlot curves(Ground ground) {
+CurvePlot curves(Background ground) {
     CurvePlot plot;
     plot.title = "KL to lane 0";
     plot.subtitle = "model";
@@ -88,14 +88,14 @@ CurvePlot curves(Ground ground) {
     return plot;
 }
 
-CurvePlot panels(Ground ground) {
+CurvePlot panels(Background ground) {
     CurvePlot plot = curves(ground);
     for (int i = 0; i < 7; ++i) plot.panels.push_back({"panel " + std::to_string(i), plot.curves});
     plot.x_words = {"one", "two", "three", "four"};
     return plot;
 }
 
-ValueMap value_map(Ground ground) {
+ValueMap value_map(Background ground) {
     ValueMap map;
     map.texts = {"Right answers by depth and length", "model", "Share of right answers."};
     map.row_label = "depth, %";
@@ -111,7 +111,7 @@ ValueMap value_map(Ground ground) {
     return map;
 }
 
-AnswersFigure answers(Ground ground) {
+AnswersFigure answers(Background ground) {
     AnswersFigure figure;
     figure.texts = {"What each lane answers", "model · the right answer has “4821”", "Each by itself."};
     figure.lines = {
@@ -124,47 +124,47 @@ AnswersFigure answers(Ground ground) {
 
 struct Named {
     std::string name;
-    std::function<Drawing(int width, Ground ground)> make;
+    std::function<Drawing(int width, Background ground)> make;
 };
 
 const std::vector<Named>& figures() {
     static const std::vector<Named> all = {{"heatmap",
-                                            [](int width, Ground ground) {
+                                            [](int width, Background ground) {
                                                 HeatmapFigure figure = heatmap(40, 10, ground);
                                                 figure.size.width = width;
                                                 return heatmap_drawing(figure);
                                             }},
                                            {"mask",
-                                            [](int width, Ground ground) {
+                                            [](int width, Background ground) {
                                                 MaskFigure figure = mask(ground);
                                                 figure.size.width = width;
                                                 return mask_drawing(figure);
                                             }},
                                            {"atlas",
-                                            [](int width, Ground ground) {
+                                            [](int width, Background ground) {
                                                 AtlasFigure figure = atlas(ground);
                                                 figure.width = width;
                                                 return atlas_drawing(std::move(figure));
                                             }},
                                            {"curves",
-                                            [](int width, Ground ground) {
+                                            [](int width, Background ground) {
                                                 CurvePlot plot = curves(ground);
                                                 plot.picture_width = width;
                                                 return curves_drawing(plot);
                                             }},
                                            {"panels",
-                                            [](int width, Ground ground) {
+                                            [](int width, Background ground) {
                                                 CurvePlot plot = panels(ground);
                                                 plot.picture_width = width;
                                                 return curves_drawing(plot);
                                             }},
                                            {"value map",
-                                            [](int width, Ground ground) {
+                                            [](int width, Background ground) {
                                                 ValueMap map = value_map(ground);
                                                 map.width = width;
                                                 return value_map_drawing(map);
                                             }},
-                                           {"answers", [](int width, Ground ground) {
+                                           {"answers", [](int width, Background ground) {
                                                 AnswersFigure figure = answers(ground);
                                                 figure.width = width;
                                                 return answers_drawing(figure);
@@ -297,7 +297,7 @@ std::vector<unsigned char> from_base64(std::string_view text) {
 TEST(Drawings, SvgHasTheWordsOfThePixels) {
     for (const Named& figure : figures())
         for (const int width : {0, 500}) {
-            const Drawing drawing = figure.make(width, Ground::light);
+            const Drawing drawing = figure.make(width, Background::light);
             std::vector<std::string> words;
             for (const Element& element : parse_xml(drawing.svg()))
                 if (element.name == "text") words.push_back(unescaped(element.content));
@@ -308,8 +308,8 @@ TEST(Drawings, SvgHasTheWordsOfThePixels) {
 
 TEST(Drawings, SvgHoldsTheExactCells) {
     for (const Named& figure : figures()) {
-        const Drawing drawing = figure.make(0, Ground::light);
-        Notes notes(Ground::light);
+        const Drawing drawing = figure.make(0, Background::light);
+        Notes notes(Background::light);
         drawing.draw(notes);
         const Image image = drawing.image();
         std::size_t n = 0;
@@ -377,7 +377,7 @@ TEST(Drawings, SvgEmbedsFontsWithTheWidthsOfThePixels) {
 TEST(Drawings, AreAsWideAsAskedInEveryFormat) {
     for (const Named& figure : figures())
         for (const int width : {320, 501, 960, 3000, 12'000}) {
-            const Drawing drawing = figure.make(width, Ground::light);
+            const Drawing drawing = figure.make(width, Background::light);
             EXPECT_EQ(drawing.width, width) << figure.name;
             EXPECT_LT(drawing.height, 3 * width) << figure.name;
             const std::string svg = drawing.svg();
@@ -385,7 +385,7 @@ TEST(Drawings, AreAsWideAsAskedInEveryFormat) {
             if (width > 3000) continue;
             EXPECT_EQ(drawing.image().width(), width) << figure.name;
             // No text leaves the picture.
-            Notes notes(Ground::light);
+            Notes notes(Background::light);
             drawing.draw(notes);
             for (const Notes::Text& text : notes.texts) {
                 const double wide = static_cast<double>(text_width(text.words, text.style));
@@ -416,7 +416,7 @@ double contrast(Rgb8 a, Rgb8 b) {
 }
 
 TEST(Drawings, EveryTextCanBeReadOnBothGrounds) {
-    for (const Ground ground : {Ground::light, Ground::dark}) {
+    for (const Background ground : {Background::light, Background::dark}) {
         const FigureColors colors = figure_colors(ground);
         for (const Named& figure : figures()) {
             const Drawing drawing = figure.make(0, ground);
@@ -424,7 +424,7 @@ TEST(Drawings, EveryTextCanBeReadOnBothGrounds) {
             drawing.draw(notes);
             for (const Notes::Text& text : notes.texts)
                 EXPECT_GE(contrast(text.style.color, colors.paper), 4.5) << figure.name << " " << text.words;
-            if (ground == Ground::dark && (figure.name == "curves" || figure.name == "panels"))
+            if (ground == Background::dark && (figure.name == "curves" || figure.name == "panels"))
                 for (const Stroke& stroke : notes.strokes)
                     if (stroke.width > 1) {
                         EXPECT_GE(contrast(stroke.color, colors.paper), 3) << int{stroke.color.r};
@@ -436,16 +436,16 @@ TEST(Drawings, EveryTextCanBeReadOnBothGrounds) {
         }
     }
     // No colour of the light ground is left on the dark one.
-    const Image dark = mask_drawing(mask(Ground::dark)).image();
+    const Image dark = mask_drawing(mask(Background::dark)).image();
     for (int y = 0; y < dark.height(); ++y)
         for (int x = 0; x < dark.width(); ++x)
             ASSERT_FALSE(dark.at(x, y) == kFutureColor || dark.at(x, y) == kEvictedColor) << x << " " << y;
 }
 
 TEST(Drawings, AnswersFrameTheWordsThatDiffer) {
-    Notes notes(Ground::light);
-    answers_drawing(answers(Ground::light)).draw(notes);
-    const Rgb8 frame = figure_colors(Ground::light).differs;
+    Notes notes(Background::light);
+    answers_drawing(answers(Background::light)).draw(notes);
+    const Rgb8 frame = figure_colors(Background::light).differs;
     const auto frames = std::count_if(notes.strokes.begin(), notes.strokes.end(),
                                       [&](const Stroke& stroke) { return stroke.color == frame; });
     EXPECT_EQ(frames, 2) << "one word, and the legend";
@@ -458,11 +458,11 @@ TEST(Drawings, AnswersFrameTheWordsThatDiffer) {
     EXPECT_EQ(says("✓"), 2) << "one lane, and the legend";
     EXPECT_EQ(says("✗"), 2);
     // Tokens of one word have one frame, and the line above each lane stays at every width.
-    AnswersFigure joined = answers(Ground::light);
+    AnswersFigure joined = answers(Background::light);
     joined.lines[1].words = {{" 33", true}, {"33", true}, {" 5", true}};
     joined.width = 320;
     const Drawing small = answers_drawing(joined);
-    Notes of_joined(Ground::light);
+    Notes of_joined(Background::light);
     small.draw(of_joined);
     EXPECT_EQ(std::count_if(of_joined.texts.begin(), of_joined.texts.end(),
                             [](const Notes::Text& text) { return text.words == "3333"; }),
@@ -470,14 +470,14 @@ TEST(Drawings, AnswersFrameTheWordsThatDiffer) {
     const Image image = small.image();
     int lines = 0;
     for (int y = 0; y < image.height(); ++y)
-        lines += image.at(200, y) == figure_colors(Ground::light).grid ? 1 : 0;
+        lines += image.at(200, y) == figure_colors(Background::light).grid ? 1 : 0;
     EXPECT_EQ(lines, 3);
     // Long answers wrap within the picture, and tokens of one word stay together.
-    AnswersFigure figure = answers(Ground::light);
+    AnswersFigure figure = answers(Background::light);
     for (int i = 0; i < 60; ++i) figure.lines[0].words.push_back({i % 2 == 0 ? " gard" : "ens", i % 7 == 0});
     const Drawing drawing = answers_drawing(figure);
-    EXPECT_GT(drawing.height, answers_drawing(answers(Ground::light)).height);
-    Notes wrapped(Ground::light);
+    EXPECT_GT(drawing.height, answers_drawing(answers(Background::light)).height);
+    Notes wrapped(Background::light);
     drawing.draw(wrapped);
     for (std::size_t i = 1; i < wrapped.texts.size(); ++i)
         if (wrapped.texts[i].words == "ens") {
@@ -494,7 +494,7 @@ TEST(Drawings, WrongEndingsFormatsAndWidthsAreOneLine) {
         }
         return std::string("nothing");
     };
-    const Drawing drawing = answers_drawing(answers(Ground::light));
+    const Drawing drawing = answers_drawing(answers(Background::light));
     const reference::TempFolder folder("endings");
     for (const char* name : {"x.jpg", "x", "x.", "png", "x.PNG2"}) {
         const std::string words = said([&] { write_drawing(drawing, folder.path() / name); });
@@ -549,7 +549,7 @@ std::vector<std::string> sorted_words(const std::string& text) {
 
 TEST_F(PdfDrawings, HasTheWordsOfThePixels) {
     for (const Named& figure : figures()) {
-        const Drawing drawing = figure.make(0, Ground::light);
+        const Drawing drawing = figure.make(0, Background::light);
         std::string expected;
         for (const std::string& words : words_of(drawing)) expected += words + " ";
         const std::string found = output_of("pdftotext -raw " + write(drawing) + " -");
@@ -585,8 +585,8 @@ TEST_F(PdfDrawings, EmbedsItsFontsAndNamesItsTitle) {
 }
 
 TEST_F(PdfDrawings, HoldsTheExactCells) {
-    const Drawing drawing = heatmap_drawing(heatmap(40, 10, Ground::dark));
-    Notes notes(Ground::dark);
+    const Drawing drawing = heatmap_drawing(heatmap(40, 10, Background::dark));
+    Notes notes(Background::dark);
     drawing.draw(notes);
     const std::string stem = (folder_.path() / "cells").string();
     output_of("pdfimages -png " + write(drawing) + " " + stem);
@@ -615,8 +615,8 @@ TEST_F(PdfDrawings, HoldsTheExactCells) {
 }
 
 TEST_F(PdfDrawings, OfEqualFiguresAreEqualAndAsLargeAsThePixels) {
-    const Drawing drawing = curves_drawing(curves(Ground::dark));
-    EXPECT_EQ(drawing.pdf(), curves_drawing(curves(Ground::dark)).pdf());
+    const Drawing drawing = curves_drawing(curves(Background::dark));
+    EXPECT_EQ(drawing.pdf(), curves_drawing(curves(Background::dark)).pdf());
     const std::string size = output_of("pdfinfo " + write(drawing));
     EXPECT_NE(size.find("720 x " + std::to_string(drawing.height * 3 / 4)), std::string::npos) << size;
 }

@@ -293,7 +293,7 @@ TEST_F(EngineThread, ReplaysAreShownAndStopped) {
     engine_.stop(true);
     ASSERT_TRUE(wait_until_settled());
     EXPECT_TRUE(
-        wait_for([&] { return engine_.status().message.find("token 5 of lane 1") != std::string::npos; }));
+        wait_for([&] { return engine_.status().message.find("token 5 in lane 1") != std::string::npos; }));
     const keyhole::EngineStatus status = engine_.status();
     EXPECT_EQ(status.work, "");
     EXPECT_EQ(status.counterfactual, nullptr);

@@ -6,7 +6,7 @@
 
 #include "engine/base/mapped_file.h"
 #include "engine/eval/evaluate.h"
-#include "engine/eval/side_by_side.h"
+#include "engine/eval/two_at_a_time.h"
 #include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
@@ -228,7 +228,7 @@ TEST_F(Evaluate, QuestionsSideBySideHaveTheSameAnswersInOrder) {
     const auto expected = outcomes(set, specs);
     for (const int n_threads : {1, 2, 3}) {
         const auto backend = make_backend(model(), {BackendChoice::cpu, n_threads, 0}, nullptr);
-        SideBySide side_by_side(model(), *backend, n_threads);
+        TwoAtATime side_by_side(model(), *backend, n_threads);
         EXPECT_EQ(side_by_side.n_at_a_time(), n_threads == 1 ? 1 : 2);
         side_by_side.hold(specs);
         int n = 0;
@@ -242,7 +242,7 @@ TEST_F(Evaluate, QuestionsSideBySideHaveTheSameAnswersInOrder) {
     }
     // An error of the second question comes out like one of the first.
     const auto backend = make_backend(model(), {BackendChoice::cpu, 2, 0}, nullptr);
-    SideBySide side_by_side(model(), *backend, 2);
+    TwoAtATime side_by_side(model(), *backend, 2);
     for (const std::size_t wrong : {0, 1}) {
         std::vector<Asked> broken = asked;
         broken[wrong].lanes.clear();

@@ -138,7 +138,7 @@ class Animations : public Gif {
         for (int i = 0; i <= 9; ++i) steps.push_back(maker.next().step);
         history_.update(steps);
     }
-    void write(const std::string& list, Ground ground = Ground::light) {
+    void write(const std::string& list, Background ground = Background::light) {
         ExportOptions options;
         options.pictures.ground = ground;
         options.folder = folder_.path();
@@ -152,7 +152,7 @@ class Animations : public Gif {
 };
 
 /// Animations of the mask on both grounds.
-class MaskAnimations : public Animations, public ::testing::WithParamInterface<Ground> {};
+class MaskAnimations : public Animations, public ::testing::WithParamInterface<Background> {};
 
 TEST_P(MaskAnimations, AreTheirPngFrames) {
     write("frames,gif", GetParam());
@@ -168,7 +168,7 @@ TEST_P(MaskAnimations, AreTheirPngFrames) {
     EXPECT_EQ(frames[0].image.at(0, 0), figure_colors(GetParam()).paper);
 }
 
-INSTANTIATE_TEST_SUITE_P(Grounds, MaskAnimations, ::testing::Values(Ground::light, Ground::dark));
+INSTANTIATE_TEST_SUITE_P(Grounds, MaskAnimations, ::testing::Values(Background::light, Background::dark));
 
 class HeadAnimations : public MaskAnimations {};
 
@@ -199,7 +199,7 @@ TEST_P(HeadAnimations, EndWithTheirPicture) {
     EXPECT_FALSE(fs::exists(file("attention.npy")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Grounds, HeadAnimations, ::testing::Values(Ground::light, Ground::dark));
+INSTANTIATE_TEST_SUITE_P(Grounds, HeadAnimations, ::testing::Values(Background::light, Background::dark));
 
 }  // namespace
 }  // namespace keyhole::test_gif

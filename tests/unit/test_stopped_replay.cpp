@@ -92,7 +92,7 @@ TEST_F(StoppedReplay, StoppedBeforeAnyRowLeavesAllAsItWas) {
         {"a lane that joins", command("add tova:budget=5")},
         {"going back", command("rewind 18")},
         {"a token back",
-         [](keyhole::Session& s, const Progress& progress) { s.with_token_restored(3, 2, progress); }},
+         [](keyhole::Session& s, const Progress& progress) { s.counterfactual(3, 2, progress); }},
     };
     for (const auto& [what, ask] : asks) {
         std::vector<double> reported;

@@ -1,5 +1,6 @@
 #include "app/actions/action_areas.h"
 #include "app/actions/menus.h"
+#include "app/actions/script_step.h"
 #include "app/panels/panel.h"
 
 #include "engine/base/error.h"
@@ -89,12 +90,28 @@ TEST(MenuBar, TicksFollowEverySwitch) {
     for (const auto& [chosen, other] : {std::pair("mode.mask", "mode.score"),
                                         {"view.teach", "view.explore"},
                                         {"colors gray", "colors viridis"},
-                                        {"strip.color age", "strip.color share"},
+                                        {"text.color age", "text.color share"},
                                         {"run.speed3", "run.speed0"}}) {
         run_action(app, chosen);
         EXPECT_TRUE(action_state(app, {chosen}).ticked) << chosen;
         EXPECT_FALSE(action_state(app, {other}).ticked) << other;
     }
+}
+
+TEST(CommandTable, RunsTheIdsOfEarlierScripts) {
+    AppState app({}, {});
+    for (const auto& [former, present] : {std::pair("row", "time.show"),
+                                          {"strip.color", "text.color"},
+                                          {"compare.parting", "compare.first-difference"},
+                                          {"why.back", "why.kept"}}) {
+        ASSERT_NE(find_action(former), nullptr) << former;
+        EXPECT_EQ(find_action(former)->id, present);
+    }
+    run_action(app, "strip.color age");
+    EXPECT_EQ(app.view.text_color, TextColor::age);
+    EXPECT_EQ(app.action_log.last_ids.back(), "text.color");
+    EXPECT_EQ(parse_script_step("wait rows 3").kind, ScriptStep::Kind::wait_steps);
+    EXPECT_EQ(parse_script_step("wait steps 3").n, 3);
 }
 
 TEST(MenuBar, GreysWhatCannotBeDoneAndNamesWhatUndoTakesBack) {
@@ -150,10 +167,10 @@ TEST(CommandTable, RunsByTextAndRefusesWhatDoesNotFit) {
     EXPECT_EQ(app.view.mode, HeatMode::mask);
     run_action(app, "ui.scale 150");
     EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
-    run_action(app, "strip.color score");
-    run_action(app, "strip.color score");
+    run_action(app, "text.color score");
+    run_action(app, "text.color score");
     EXPECT_EQ(app.view.text_color, TextColor::score);
-    EXPECT_THROW(run_action(app, "strip.color perhaps"), Error);
+    EXPECT_THROW(run_action(app, "text.color perhaps"), Error);
     EXPECT_THROW(run_action(app, "range.set 3 1"), Error);
     EXPECT_THROW(run_action(app, "layer.next"), Error);  // no run
     EXPECT_THROW(run_action(app, "lane 4 full"), Error);

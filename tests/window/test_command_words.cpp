@@ -136,9 +136,9 @@ TEST_F(CommandWords, ScriptsAreReadWholeAndBeforeTheWork) {
     EXPECT_EQ(run(decode() + script("+4 follow off\n")), 0) << output_;
     expect_refused("gui --model x --prompt abc --script '" + path("") + "'", "it is a folder", 1);
     for (const std::string line :
-         {"wait seconds nan", "wait seconds 1e9", "wait rows -1", "wait rows 1x", "wait", "deadline inf",
+         {"wait seconds nan", "wait seconds 1e9", "wait steps -1", "wait steps 1x", "wait", "deadline inf",
           "mouse 1", "mouse 1 nan", "mouse 1e300 0", "click 7", "press 2", "wheel inf", "wheel", "drop |",
-          "wait rows 99999999999"})
+          "wait steps 99999999999"})
         expect_refused("gui --model x --prompt abc" + script("wait idle\n\n" + line + "\n"),
                        "line 3 '" + line + "'");
 }

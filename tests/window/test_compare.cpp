@@ -14,7 +14,7 @@
 namespace keyhole::test_compare {
 namespace {
 
-constexpr CellColors kGround = cell_colors(Ground::dark);
+constexpr CellColors kGround = cell_colors(Background::dark);
 
 constexpr int kRow = 60;
 
@@ -114,11 +114,11 @@ TEST(Compare, TextsDifferWhereChoicesDo) {
 TEST(Compare, WhoHoldsStandsOutFromTheGround) {
     ViewState view;
     view.mode = HeatMode::mask;
-    const ColorScale scale = difference_scale(view, 1, Ground::dark);
+    const ColorScale scale = difference_scale(view, 1, Background::dark);
     const auto brightness = [](Rgb8 c) { return 0.3 * c.r + 0.59 * c.g + 0.11 * c.b; };
     for (const float value : {1.0f, -1.0f, 0.0f}) {
         EXPECT_GT(brightness(color_of(scale, value)), brightness(kGround.hatch) + 25) << value;
-        EXPECT_EQ(color_of(scale, value), color_of(difference_scale(view, 0.1f, Ground::dark), value));
+        EXPECT_EQ(color_of(scale, value), color_of(difference_scale(view, 0.1f, Background::dark), value));
     }
 }
 
@@ -273,7 +273,7 @@ TEST_F(CompareCommands, TheWholeIsFittedWhereLanesDifferInThePrompt) {
 }
 
 TEST_F(CompareCommands, TheFirstDifferenceIsShownAtItsRow) {
-    run_action(app, "compare.parting");
+    run_action(app, "compare.first-difference");
     EXPECT_EQ(app.view.row, parting);
 }
 

@@ -44,7 +44,7 @@ class DeviceProofTest : public testing::ProgramRun {
         setup.program = reference::built("keyhole");
         return setup;
     }
-    Verdict prove(const ProofSetup& of) {
+    DeviceVerdict prove(const ProofSetup& of) {
         parts_.clear();
         return prove_device(of, [this](double, const std::string& what) {
             if (!what.empty() && (parts_.empty() || parts_.back() != what)) parts_.push_back(what);
@@ -89,7 +89,7 @@ class DeviceProofTest : public testing::ProgramRun {
 };
 
 TEST_F(DeviceProofTest, PassesOnceAndIsKept) {
-    const Verdict first = prove(setup());
+    const DeviceVerdict first = prove(setup());
     EXPECT_TRUE(first.passed) << first.reason;
     EXPECT_TRUE(first.is_new);
     EXPECT_EQ(first.device.uuid, "GPU-of-tests");
@@ -105,7 +105,7 @@ TEST_F(DeviceProofTest, PassesOnceAndIsKept) {
     ASSERT_EQ(kept().size(), 1u);
     EXPECT_EQ(first.report, kept()[0]);
 
-    const Verdict again = prove(setup());
+    const DeviceVerdict again = prove(setup());
     EXPECT_TRUE(again.passed);
     EXPECT_FALSE(again.is_new);
     EXPECT_TRUE(parts_.empty() || parts_.back() != "1000 the end");
@@ -166,7 +166,7 @@ TEST_F(DeviceProofTest, AVerdictWithoutATimedStepIsStale) {
 
 TEST_F(DeviceProofTest, NamesTheKernelThatGivesWrongNumbers) {
     set_fault("wrong:FoldRow<Fp16>");
-    const Verdict verdict = prove(setup());
+    const DeviceVerdict verdict = prove(setup());
     EXPECT_FALSE(verdict.passed);
     EXPECT_TRUE(verdict.is_new);
     EXPECT_EQ(verdict.reason.find("FoldRow<Fp16> (1 to 601 slots, head size 16 to 128) is off by "), 0u)
@@ -204,7 +204,7 @@ TEST_F(DeviceProofTest, StopsAKernelThatHangs) {
     set_fault("hang:SoftmaxTile");
     ProofSetup of = setup();
     of.silence = std::chrono::seconds(4);
-    const Verdict verdict = prove(of);
+    const DeviceVerdict verdict = prove(of);
     EXPECT_FALSE(verdict.passed);
     EXPECT_NE(verdict.reason.find("it hung at SoftmaxTile, rows 171 to 203 of 300 and was stopped after"),
               std::string::npos)
@@ -220,7 +220,7 @@ TEST_F(DeviceProofTest, StopsADeviceThatNeverOpens) {
     set_fault("hang:open");
     ProofSetup of = setup();
     of.silence = std::chrono::seconds(1);
-    const Verdict verdict = prove(of);
+    const DeviceVerdict verdict = prove(of);
     EXPECT_FALSE(verdict.passed);
     EXPECT_TRUE(verdict.available);
     EXPECT_EQ(verdict.reason.find("it hung when the device was opened and was stopped after"), 0u)
@@ -234,7 +234,7 @@ TEST_F(DeviceProofTest, StopsADeviceThatNeverOpens) {
 
 TEST_F(DeviceProofTest, SurvivesACrash) {
     set_fault("crash:CompactHead<Bf16>");
-    const Verdict verdict = prove(setup());
+    const DeviceVerdict verdict = prove(setup());
     EXPECT_FALSE(verdict.passed);
     EXPECT_NE(verdict.reason.find("the process crashed (signal 11) at CompactHead<Bf16>"), std::string::npos)
         << verdict.reason;
@@ -243,21 +243,21 @@ TEST_F(DeviceProofTest, SurvivesACrash) {
 
 TEST_F(DeviceProofTest, FindsResultsThatDifferFromRunToRun) {
     set_fault("flaky");
-    const Verdict verdict = prove(setup());
+    const DeviceVerdict verdict = prove(setup());
     EXPECT_FALSE(verdict.passed);
     EXPECT_EQ(verdict.reason.find("other bits the second time"), 0u) << verdict.reason;
 }
 
 TEST_F(DeviceProofTest, FindsMemoryThatDoesNotComeBack) {
     set_fault("leak");
-    const Verdict verdict = prove(setup());
+    const DeviceVerdict verdict = prove(setup());
     EXPECT_FALSE(verdict.passed);
     EXPECT_EQ(verdict.reason.find("memory (64 MB taken and freed) is off by 1.0e+00"), 0u) << verdict.reason;
 }
 
 TEST_F(DeviceProofTest, KeepsNoVerdictWithoutADevice) {
     set_fault("none");
-    const Verdict verdict = prove(setup());
+    const DeviceVerdict verdict = prove(setup());
     EXPECT_FALSE(verdict.passed);
     EXPECT_FALSE(verdict.available);
     EXPECT_EQ(text_of(verdict), "there is no CUDA device");
@@ -325,7 +325,7 @@ TEST_F(DeviceProofTest, SaysWhatAProgramWithoutTheCommandDoes) {
     of.program = path("nothing");
     EXPECT_THROW(prove(of), Error);
     of.program = "/bin/false";
-    const Verdict verdict = prove(of);
+    const DeviceVerdict verdict = prove(of);
     EXPECT_FALSE(verdict.passed);
     EXPECT_NE(verdict.reason.find("ended with status 1 when the device was opened"), std::string::npos)
         << verdict.reason;
@@ -386,7 +386,7 @@ class DeviceInTheWindow : public DeviceProofTest {
             return app_->idle();
         })) << app_->run.status.message;
     }
-    using News = AppState::DeviceNews;
+    using News = AppState::DeviceStrip;
     reference::Wakes wakes_;
     std::unique_ptr<AppState> app_;
 };
@@ -401,15 +401,15 @@ TEST_F(DeviceInTheWindow, OffersTheDeviceThatPassed) {
     bool was_proving = false;
     ASSERT_TRUE(wakes_.wait_until([&] {
         app_->refresh();
-        was_proving = was_proving || app_->device_news() == News::proving;
+        was_proving = was_proving || app_->device_strip() == News::proving;
         return !app_->device_proof.running();
     }));
     EXPECT_TRUE(was_proving);
-    ASSERT_EQ(app_->device_news(), News::passed) << app_->device_proof.fault();
+    ASSERT_EQ(app_->device_strip(), News::passed) << app_->device_proof.fault();
     run_action(*app_, "device.use");
     settle();
     EXPECT_EQ(app_->run.status.backend, "cuda, faulty") << app_->run.status.message;
-    EXPECT_EQ(app_->device_news(), News::none);
+    EXPECT_EQ(app_->device_strip(), News::none);
     run_action(*app_, "step 3");
     settle();
     EXPECT_EQ(app_->run.n_decoded(), 3);
@@ -430,7 +430,7 @@ TEST_F(DeviceInTheWindow, OffersTheDeviceThatPassed) {
     settle();
     EXPECT_EQ(app_->run.status.backend, "cuda, faulty");
     EXPECT_FALSE(app_->device_proof.verdict()->is_new);
-    EXPECT_EQ(app_->device_news(), News::none);
+    EXPECT_EQ(app_->device_strip(), News::none);
 }
 
 TEST_F(DeviceInTheWindow, DoesNotOfferASlowerDevice) {
@@ -440,7 +440,7 @@ TEST_F(DeviceInTheWindow, DoesNotOfferASlowerDevice) {
     settle();
     ASSERT_NE(app_->device_proof.verdict(), nullptr);
     EXPECT_TRUE(app_->device_proof.verdict()->passed);
-    EXPECT_EQ(app_->device_news(), News::none);
+    EXPECT_EQ(app_->device_strip(), News::none);
     const std::string error = [&] {
         try {
             run_action(*app_, "device.use");
@@ -458,12 +458,12 @@ TEST_F(DeviceInTheWindow, SaysWhatFailedAndStaysOnTheCpu) {
     app_->start();
     run_action(*app_, "device.prove");
     settle();
-    EXPECT_EQ(app_->device_news(), News::failed);
+    EXPECT_EQ(app_->device_strip(), News::failed);
     EXPECT_NE(app_->device_proof.verdict()->reason.find("signal 11"), std::string::npos);
     EXPECT_TRUE(app_->run.status.backend.starts_with("cpu"));
     EXPECT_THROW(run_action(*app_, "device.use"), Error);
     run_action(*app_, "device.close");
-    EXPECT_EQ(app_->device_news(), News::none);
+    EXPECT_EQ(app_->device_strip(), News::none);
 }
 
 TEST_F(DeviceInTheWindow, AProofCanBeStopped) {
@@ -472,12 +472,12 @@ TEST_F(DeviceInTheWindow, AProofCanBeStopped) {
     run_action(*app_, "device.prove");
     ASSERT_TRUE(wakes_.wait_until([&] {
         app_->refresh();
-        return app_->device_news() == News::proving;
+        return app_->device_strip() == News::proving;
     }));
     EXPECT_THROW(run_action(*app_, "device.prove"), Error);
     run_action(*app_, "device.close");
     settle();
-    EXPECT_EQ(app_->device_news(), News::none);
+    EXPECT_EQ(app_->device_strip(), News::none);
     EXPECT_EQ(app_->device_proof.verdict(), nullptr);
     EXPECT_TRUE(kept().empty());
 }

@@ -247,7 +247,7 @@ TEST(TokenLifetime, CommandsNeedAPick) {
     EXPECT_EQ(app.dialog, Dialog::why);
     run_action(app, "why");
     EXPECT_EQ(app.dialog, Dialog::none);
-    EXPECT_THROW(run_action(app, "why.back"), Error);  // a trace has no model
+    EXPECT_THROW(run_action(app, "why.kept"), Error);  // a trace has no model
     run_action(app, "doctor");
     EXPECT_EQ(app.dialog, Dialog::doctor);
     run_action(app, "bookmarks");

@@ -29,22 +29,65 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
     {"OfModels", {"model.get", "model.cancel"}},
     {"OfTheDevice", {"device.prove", "device.use", "device.close"}},
     {"OfTime",
-     {"time.back", "time.back10", "time.first", "time.last", "time.follow", "row", "rewind", "branch",
+     {"time.back", "time.back10", "time.first", "time.last", "time.follow", "time.show", "rewind", "branch",
       "fork.here", "fork"}},
     {"OfTokens",
      {"evict", "evict.layer", "evict.all", "pin", "pin.all", "unpin", "unpin.all", "candidate", "force",
-      "say", "token.edit", "watch", "watch.clear", "why", "why.answer", "why.back", "why.shadow",
+      "say", "token.edit", "watch", "watch.clear", "why", "why.answer", "why.kept", "why.shadow",
       "compare.watched"}},
     {"OfTheView",
-     {"mode.attention",  "mode.mask",    "mode.score", "range.set",      "range.fit",    "colors",
-      "view.fit",        "view.decoded", "view.zoom",  "layer.previous", "layer.next",   "head.previous",
-      "head.next",       "goto",         "find",       "range.gamma",    "pick",         "pick.up",
-      "pick.down",       "pick.left",    "pick.right", "pick.clear",     "curves",       "atlas.color",
-      "atlas.zoom",      "view.side",    "ui.larger",  "ui.smaller",     "ui.scale",     "strip.color",
-      "view.explore",    "view.compare", "view.teach", "view.arrange",   "compare.with", "compare.next",
-      "compare.parting", "undo",         "redo",       "mask.overlay",   "range.log",    "range.auto",
-      "range.sinks",     "range.clips",  "range.nan",  "diff",           "blink",        "compare.all",
-      "view.region",     "view.size",    "view.reset", "ui.theme"}},
+     {"mode.attention",
+      "mode.mask",
+      "mode.score",
+      "range.set",
+      "range.fit",
+      "colors",
+      "view.fit",
+      "view.decoded",
+      "view.zoom",
+      "layer.previous",
+      "layer.next",
+      "head.previous",
+      "head.next",
+      "goto",
+      "find",
+      "range.gamma",
+      "pick",
+      "pick.up",
+      "pick.down",
+      "pick.left",
+      "pick.right",
+      "pick.clear",
+      "curves",
+      "atlas.color",
+      "atlas.zoom",
+      "view.side",
+      "ui.larger",
+      "ui.smaller",
+      "ui.scale",
+      "text.color",
+      "view.explore",
+      "view.compare",
+      "view.teach",
+      "view.arrange",
+      "compare.with",
+      "compare.next",
+      "compare.first-difference",
+      "undo",
+      "redo",
+      "mask.overlay",
+      "range.log",
+      "range.auto",
+      "range.sinks",
+      "range.clips",
+      "range.nan",
+      "diff",
+      "blink",
+      "compare.all",
+      "view.region",
+      "view.size",
+      "view.reset",
+      "ui.theme"}},
     {"OfLanes",
      {"lane.previous", "lane.next", "lane.focus", "lane", "lane.set", "lane.overrides", "lane.even", "add",
       "lane.duplicate", "lane.advanced", "remove", "restore", "lane.copy", "lane.paste", "lane.undo",
@@ -209,7 +252,7 @@ TEST_F(EveryCommand, OfTime) {
     EXPECT_EQ(app.view.row, app.run.first_row());
     run("time.last");
     EXPECT_EQ(app.view.row, last);
-    run("row " + std::to_string(last - 3));
+    run("time.show " + std::to_string(last - 3));
     EXPECT_EQ(app.view.row, last - 3);
     EXPECT_FALSE(app.view.follows_newest);
     run("time.follow");
@@ -234,7 +277,7 @@ TEST_F(EveryCommand, OfTime) {
     EXPECT_TRUE(app.run.lane_editor.follow());
     run("branch " + std::to_string(app.run.status.other_branches.back().id));
     EXPECT_EQ(app.run.lane_editor.lanes()[1], after);
-    run("row " + std::to_string(last - 1));
+    run("time.show " + std::to_string(last - 1));
     run("rewind keep");
     EXPECT_EQ(app.run.last_row(), last - 1);
     EXPECT_EQ(app.run.lane_editor.lanes()[1], after);
@@ -327,19 +370,19 @@ TEST_F(EveryCommand, OfTokens) {
                  app.run.history.stored(app.shown_lane(), 1, app.view.pick->position, app.run.last_row()));
     EXPECT_THROW(run_action(app, "why.answer 9"), Error);
     app.view.pick_cell({app.run.last_row(), gone}, false);
-    run("why.back");
+    run("why.kept");
     ASSERT_NE(app.run.status.counterfactual, nullptr);
     EXPECT_EQ(app.run.status.counterfactual->row, app.run.last_row());
-    run("why.back " + std::to_string(app.run.last_row() - 1));
+    run("why.kept " + std::to_string(app.run.last_row() - 1));
     EXPECT_EQ(app.run.status.counterfactual->row, app.run.last_row() - 1);
     EXPECT_EQ(app.run.status.counterfactual->n_tokens, 1);
     run(fmt::format("watch {} {}", gone, gone + 2));
-    run(fmt::format("why.back watched {}", app.run.last_row() - 1));
+    run(fmt::format("why.kept watched {}", app.run.last_row() - 1));
     EXPECT_EQ(app.run.status.counterfactual->position, gone);
     EXPECT_EQ(app.run.status.counterfactual->n_tokens, 3);
     EXPECT_EQ(app.run.status.counterfactual->row, app.run.last_row() - 1);
     run("watch.clear");
-    EXPECT_THROW(run_action(app, "why.back watched"), Error);
+    EXPECT_THROW(run_action(app, "why.kept watched"), Error);
     EXPECT_THROW(run_action(app, "why.shadow"), Error);  // the lane has no shadow
     run("lane.set shadow=on");
     run("step");
@@ -382,7 +425,7 @@ TEST_F(EveryCommand, OfTheView) {
     EXPECT_FLOAT_EQ(app.view.range().high, 0.5f);
     run("range.gamma 0.5");
     EXPECT_EQ(color_scale(app.view, 1).gamma, 0.5f);
-    EXPECT_EQ(difference_scale(app.view, 1, Ground::dark).gamma, 0.5f);
+    EXPECT_EQ(difference_scale(app.view, 1, Background::dark).gamma, 0.5f);
     EXPECT_THROW(run_action(app, "range.gamma 0"), Error);
     run("range.gamma 1");
     run("range.fit");
@@ -422,10 +465,10 @@ TEST_F(EveryCommand, OfTheView) {
               std::string::npos);
 
     for (const TextColor color : {TextColor::score, TextColor::age, TextColor::share}) {
-        run("strip.color");
+        run("text.color");
         EXPECT_EQ(app.view.text_color, color);
     }
-    run("strip.color age");
+    run("text.color age");
     EXPECT_EQ(app.view.text_color, TextColor::age);
     run("pick 30 12");
     for (const auto& [id, cell] : {std::pair("pick.up", Pick{29, 12}),
@@ -457,15 +500,18 @@ TEST_F(EveryCommand, OfTheView) {
     run("view.side curves");
     EXPECT_EQ(app.view.side, SidePane::curves);
     run("view.side");
-    EXPECT_EQ(app.view.side, SidePane::info);
+    EXPECT_EQ(app.view.side, SidePane::details);
+    run("view.side lanes");
+    run("view.side info");
+    EXPECT_EQ(app.view.side, SidePane::details);
     run("view.side text");
     run("view.side");
     EXPECT_EQ(app.view.side, SidePane::lanes);
     EXPECT_THROW(run("view.side strip"), Error);
     run("ui.theme light");
-    EXPECT_EQ(app.view.ground, Ground::light);
+    EXPECT_EQ(app.view.ground, Background::light);
     run("ui.theme");
-    EXPECT_EQ(app.view.ground, Ground::dark);
+    EXPECT_EQ(app.view.ground, Background::dark);
     EXPECT_THROW(run("ui.theme sepia"), Error);
     run("ui.scale 150");
     EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
@@ -490,7 +536,7 @@ TEST_F(EveryCommand, OfTheView) {
     EXPECT_EQ(app.view.other, 2);
     run("compare.next");
     EXPECT_EQ(app.view.other, 0);
-    run("compare.parting");
+    run("compare.first-difference");
     EXPECT_NE(app.notice.text.find("lanes 1 and 0"), std::string::npos) << app.notice.text;
 }
 
@@ -682,7 +728,7 @@ TEST_F(EveryCommand, OfLessons) {
     ::setenv("XDG_DATA_HOME", folder.path().c_str(), 1);
     run("lesson");
     EXPECT_TRUE(app.lesson.lists);
-    EXPECT_EQ(app.lesson.shelf.size(), 19u);
+    EXPECT_EQ(app.lesson.all.size(), 19u);
     run("lesson 9");
     EXPECT_FALSE(app.lesson.lists);
     run("lesson.predict 4");

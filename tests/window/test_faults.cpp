@@ -48,8 +48,8 @@ class Faults : public testing::ProgramRun {
 
     /// Starts the program in the background, with its output in out.txt. end() or ended() returns its status.
     void start(const std::string& arguments, const std::string& before = "") {
-        const std::string command = before + " exec '" + reference::built("keyhole") + "' " + arguments +
-                                    " > '" + path("out.txt") + "' 2>&1";
+        const std::string command = in_folder() + before + " exec '" + reference::built("keyhole") + "' " +
+                                    arguments + " > '" + path("out.txt") + "' 2>&1";
         pid_ = ::fork();
         if (pid_ == 0) {
             ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
@@ -413,7 +413,7 @@ TEST_F(WindowFaults, AKilledWindowsRunIsOfferedAtTheNextStart) {
 }
 
 TEST_F(WindowFaults, ARunThatEndsWellIsNotKept) {
-    ASSERT_EQ(run(gui("wait idle\nrun.play\nwait rows 5\nquit\n")), 0) << output_;
+    ASSERT_EQ(run(gui("wait idle\nrun.play\nwait steps 5\nquit\n")), 0) << output_;
     EXPECT_TRUE(kept(".spool").empty());
     // A discarded run that did not end is deleted.
     start(gui("wait idle\nrun.play\nwait seconds 60\nquit\n"));

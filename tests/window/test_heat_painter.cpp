@@ -18,7 +18,7 @@
 namespace keyhole::test_heat_painter {
 namespace {
 
-constexpr CellColors kGround = cell_colors(Ground::dark);
+constexpr CellColors kGround = cell_colors(Background::dark);
 
 constexpr int kSize = 300;
 
@@ -441,7 +441,7 @@ TEST_F(HeatPainterTest, DifferencesAreThoseOfTheFigure) {
             quad.mode = mode;
             quad.difference = true;
             quad.kv_head = 1;
-            quad.scale = difference_scale(view, data.focus().largest(true) / 2, Ground::dark);
+            quad.scale = difference_scale(view, data.focus().largest(true) / 2, Background::dark);
             quad.view.fit(n, n, kSize, kSize);
             quad.shown_row = n;
             draw(quad);

@@ -22,7 +22,7 @@ TEST_F(HistoryRun, EvictingTheAnswerLosesIt) {
         run_of_script(kGate,
                       "wait idle\nlane.focus 1\nfind 4\nmouse 2 2\npoint token 80\nclick 1\npoint menu "
                       "evict.all\nclick\nwait idle\n"
-                      "find 8\nevict.all\nfind 2\nevict all\nwait idle\nstep 3\nwait rows 3");
+                      "find 8\nevict.all\nfind 2\nevict all\nwait idle\nstep 3\nwait steps 3");
     EXPECT_EQ(run["commands"].size(), 3u) << run["commands"];
     EXPECT_NE(run["commands"].dump().find("evict 1 80\""), std::string::npos) << run["commands"];
     double largest = 0;
@@ -31,10 +31,11 @@ TEST_F(HistoryRun, EvictingTheAnswerLosesIt) {
 }
 
 TEST_F(HistoryRun, RewindForksAndBranchesFromScript) {
-    const nlohmann::json run = run_of_script(kGate + "--lane h2o:budget=64",
-                                             "wait idle\nstep 6\nwait rows 6\nrow 371\nlane.focus 2\npoint "
-                                             "fork.here\nclick\nwait idle\nlane.set budget=32\nstep 5\nwait "
-                                             "idle");
+    const nlohmann::json run =
+        run_of_script(kGate + "--lane h2o:budget=64",
+                      "wait idle\nstep 6\nwait steps 6\ntime.show 371\nlane.focus 2\npoint "
+                      "fork.here\nclick\nwait idle\nlane.set budget=32\nstep 5\nwait "
+                      "idle");
     const nlohmann::json& lanes = run["lanes"];
     ASSERT_EQ(lanes.size(), 4u);
     EXPECT_NE(lanes[3]["spec"].get<std::string>().find("budget=32"), std::string::npos);
@@ -54,7 +55,7 @@ TEST_F(HistoryRun, ABranchIsTheWayBack) {
 
 TEST_F(HistoryRun, PinsHoldAndRefusalsAreSaid) {
     const nlohmann::json run = run_of_script(kGate + "--lane window:budget=16",
-                                             "wait idle\npin 2 360\nwait idle\nstep 20\nwait rows 20\nwait "
+                                             "wait idle\npin 2 360\nwait idle\nstep 20\nwait steps 20\nwait "
                                              "idle\nlane.focus 2\npick 385 360\npoint unpin\nclick\nwait "
                                              "idle\nstep 2\nwait idle");
     EXPECT_EQ(run["commands"].size(), 2u) << run["commands"];

@@ -56,7 +56,7 @@ TEST_F(Instrument, ViewChangesAreUndoneAndRedone) {
     app.remember_changes();
     run_action(app, "mode.mask");
     app.remember_changes();
-    run_action(app, "row 50");
+    run_action(app, "time.show 50");
     app.remember_changes();  // a change of row is no undo step
     run_action(app, "undo");
     EXPECT_EQ(app.view.mode, HeatMode::attention);
@@ -232,7 +232,7 @@ TEST_F(Instrument, RangesFitTheCellsAndColoursChange) {
     EXPECT_TRUE(color_scale(app.view, 1).marks_clips);
     run_action(app, "range.nan");
     EXPECT_FALSE(app.view.marks_nan);
-    EXPECT_FALSE(difference_scale(app.view, 1, Ground::dark).marks_nan);
+    EXPECT_FALSE(difference_scale(app.view, 1, Background::dark).marks_nan);
 }
 
 TEST(RangeHistogram, CountsEveryValueOnce) {

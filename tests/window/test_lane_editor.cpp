@@ -140,7 +140,7 @@ TEST(Script, FaultsNameTheLine) {
 
 TEST(Script, WaitsBlockAndBadWaitsFail) {
     AppState app({}, {});
-    Script script = Script::from_text("s.txt", "wait rows 3\nquit");
+    Script script = Script::from_text("s.txt", "wait steps 3\nquit");
     script.advance(app);
     script.advance(app);
     EXPECT_FALSE(script.done());

@@ -3,7 +3,7 @@
 #include "app/actions/action_table.h"
 #include "app/lessons/lesson_file.h"
 #include "app/lessons/lesson_page.h"
-#include "app/lessons/lesson_shelf.h"
+#include "app/lessons/lesson_list.h"
 #include "app/state/lesson_steps.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -151,15 +151,15 @@ TEST(LessonFile, AShelfShowsAFaultyFileAndFindsByNumberNameAndPath) {
     fs::create_directories(own);
     std::ofstream(own / "broken.json") << "{";
     std::ofstream(own / "mine.json") << kSmall;
-    const std::vector<ShelvedLesson> shelf = shelved_lessons();
-    EXPECT_EQ(shelf.size(), shipped().size() + 2);
-    EXPECT_EQ(find_lesson("6", shelf).name, "lost-needle");
-    EXPECT_EQ(find_lesson("lost-needle", shelf).lesson.number, 6);
-    EXPECT_TRUE(find_lesson("mine", shelf).own);
-    EXPECT_EQ(find_lesson((own / "mine.json").string(), shelf).lesson.title, "T");
-    EXPECT_THROW((void)find_lesson("broken", shelf), Error);
+    const std::vector<ListedLesson> all = list_all_lessons();
+    EXPECT_EQ(all.size(), shipped().size() + 2);
+    EXPECT_EQ(find_lesson("6", all).name, "lost-needle");
+    EXPECT_EQ(find_lesson("lost-needle", all).lesson.number, 6);
+    EXPECT_TRUE(find_lesson("mine", all).own);
+    EXPECT_EQ(find_lesson((own / "mine.json").string(), all).lesson.title, "T");
+    EXPECT_THROW((void)find_lesson("broken", all), Error);
     try {
-        (void)find_lesson("lost-neddle", shelf);
+        (void)find_lesson("lost-neddle", all);
         FAIL();
     } catch (const Error& error) {
         EXPECT_NE(std::string(error.what()).find("did you mean 'lost-needle'"), std::string::npos)

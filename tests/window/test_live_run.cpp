@@ -132,7 +132,7 @@ TEST_F(LiveRun, AnswersWhatATokenBackWouldSay) {
         if (app.run.history.evicted_at(1, 0, p) >= 0) gone = p;
     ASSERT_GE(gone, 0);
     run_action(app, "pick " + std::to_string(app.run.last_row()) + " " + std::to_string(gone));
-    run_action(app, "why.back");
+    run_action(app, "why.kept");
     settle();
     ASSERT_NE(app.run.status.counterfactual, nullptr) << app.notice.text;
     EXPECT_EQ(app.run.status.counterfactual->position, gone);
@@ -142,7 +142,7 @@ TEST_F(LiveRun, AnswersWhatATokenBackWouldSay) {
     EXPECT_TRUE(app.run.status.run.commands.empty());  // a question is not logged
     // A token that is held everywhere cannot be put back: the status line says so.
     run_action(app, "pick " + std::to_string(app.run.last_row()) + " " + std::to_string(app.run.last_row()));
-    run_action(app, "why.back");
+    run_action(app, "why.kept");
     settle();
     EXPECT_NE(app.notice.text.find("held everywhere"), std::string::npos) << app.notice.text;
 }
@@ -319,7 +319,7 @@ TEST_F(LiveRun, ARefusedStartLeavesTheRun) {
 TEST_F(LiveRun, AModelThatIsNotFoundStartsNothing) {
     for (const char* name : {"/nowhere/x", "no-such-model", "org/none"})
         EXPECT_THROW(run_action(app, std::string("model ") + name), Error) << name;
-    EXPECT_TRUE(app.run.settled());
+    EXPECT_TRUE(app.run.has_taken_requests());
     EXPECT_NO_THROW(app.run.need_recorded_run());
 }
 

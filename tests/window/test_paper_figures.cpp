@@ -164,11 +164,11 @@ TEST_F(PaperFiguresTest, RecordsThatCannotBeReadNameTheFieldAndCountAsNotMade) {
           {R"({"figure": "x", "models": [], "findings": []})", "findings"}}) {
         write_text_file(made / "figure.json", text);
         EXPECT_NE(what_of([&] { read_figure_record(made); }).find(part), std::string::npos) << text;
-        figures.look();
+        figures.list_made();
         EXPECT_TRUE(figures.made(0).empty()) << text;
     }
     write_text_file(made / "figure.json", kRecord);
-    figures.look();
+    figures.list_made();
     EXPECT_EQ(figures.made(0).size(), 1u);
 }
 

@@ -70,6 +70,8 @@ std::string digest(const std::string& path) {
 
 class Pictures : public testing::ProgramRun {
   protected:
+    Pictures() { needs_pixels_ = true; }
+
     const std::vector<CatalogModel> own_catalog_ = own_catalog();
 
     /// A part of the picture that is not dark.
@@ -115,7 +117,7 @@ TEST_F(Pictures, Explore) {
 TEST_F(Pictures, Compare) {
     compare(
         "compare",
-        "step 60\nwait rows 60\nwait idle\nview.compare\nlane.focus 1\ncompare.with 2\nmode.mask\ngoto 3 5\n"
+        "step 60\nwait steps 60\nwait idle\nview.compare\nlane.focus 1\ncompare.with 2\nmode.mask\ngoto 3 5\n"
         "view.zoom 3 400 330\npick 420 372\n");
 }
 

@@ -15,7 +15,7 @@ TEST_F(PolicyCardRun, TheDialectSwitchChangesTheLane) {
     const nlohmann::json run = run_of_script(
         "--lane full --lane h2o:budget=64 --lane keyformer:budget=64",
         "wait idle\nlane.advanced on\nlane.focus 2\npoint dialect released\nclick\nlane.focus 1\npoint "
-        "dialect released\nclick\nstep 2\nwait rows 2");
+        "dialect released\nclick\nstep 2\nwait steps 2");
     EXPECT_NE(spec_of(run, 1).find("dialect=released"), std::string::npos) << spec_of(run, 1);
     EXPECT_NE(spec_of(run, 2).find("dialect=released"), std::string::npos) << spec_of(run, 2);
     EXPECT_EQ(spec_of(run, 0), "full");
@@ -24,7 +24,7 @@ TEST_F(PolicyCardRun, TheDialectSwitchChangesTheLane) {
 TEST_F(PolicyCardRun, WhereNobodyReleasedCodeTheSwitchDoesNothing) {
     const nlohmann::json run = run_of_script(
         "--lane full --lane key:budget=64",
-        "wait idle\nlane.advanced on\nlane.focus 1\npoint dialect released\nclick\nstep 1\nwait rows 1");
+        "wait idle\nlane.advanced on\nlane.focus 1\npoint dialect released\nclick\nstep 1\nwait steps 1");
     EXPECT_EQ(spec_of(run, 1).find("released"), std::string::npos) << spec_of(run, 1);
 }
 
@@ -33,11 +33,11 @@ TEST_F(PolicyCardRun, PresetsAndOptionsAreChosenByMouseAndByCommand) {
         run_of_script("--lane full --lane h2o:budget=64",
                       "wait idle\nlane.advanced on\nlane.focus 1\npoint preset\nclick\npoint preset "
                       "dilated\nclick\nlane.set "
-                      "dilation=2\nstep 1\nwait rows 1\n"
+                      "dilation=2\nstep 1\nwait steps 1\n"
                       "point preset\nclick\npoint preset keyformer\nclick\n"
                       "point tau curve 0.77 0.2\npress\npoint tau curve 0.77 0.1\nrelease\n"
                       "lane.set damping=0.5,score_dtype=bf16,kv_dtype=q8,positions=cache,shadow=on\npoint "
-                      "shadow\nclick\nstep 1\nwait rows 2");
+                      "shadow\nclick\nstep 1\nwait steps 2");
     const std::string spec = spec_of(run, 1);
     EXPECT_EQ(spec.rfind("keyformer:budget=64", 0), 0u) << spec;
     for (const char* part : {"damping=0.5", "score_dtype=bf16", "kv_dtype=q8", "positions=cache"})
@@ -56,12 +56,12 @@ TEST_F(PolicyCardRun, TheMatrixPaintsOverridesAndUndoTakesThemBack) {
         "override L4 "
         "H4\nclick 1\n";
     const std::string spec =
-        spec_of(run_of_script("--lane full --lane a2sf:budget=64", paint + "step 1\nwait rows 1"), 1);
+        spec_of(run_of_script("--lane full --lane a2sf:budget=64", paint + "step 1\nwait steps 1"), 1);
     for (const char* part : {"alpha@L0=", "alpha@L4.H3=", "alpha@L4.H5-6="})
         EXPECT_NE(spec.find(part), std::string::npos) << spec;
     EXPECT_EQ(spec.find("H4"), std::string::npos) << spec;
     const std::string undone = spec_of(run_of_script("--lane full --lane a2sf:budget=64",
-                                                     paint + "lane.undo\nlane.undo\nstep 1\nwait rows 1"),
+                                                     paint + "lane.undo\nlane.undo\nstep 1\nwait steps 1"),
                                        1);
     EXPECT_NE(undone.find("alpha@L4.H3-6="), std::string::npos) << undone;
     EXPECT_EQ(undone.find("@L0"), std::string::npos) << undone;

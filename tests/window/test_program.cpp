@@ -59,7 +59,7 @@ Array read_array(const std::string& path) {
 
 TEST_F(Program, OpensDecodesChangesPolicyAndQuits) {
     const int status = run_script(
-        "wait idle\nstep 12\nwait rows 12\nlane 1 h2o:budget=32\nadd tova:budget=40\nstep 8\nwait rows "
+        "wait idle\nstep 12\nwait steps 12\nlane 1 h2o:budget=32\nadd tova:budget=40\nstep 8\nwait steps "
         "20\nwait idle\n"
         "screenshot " +
         path("shot.png") + "\nmode.mask\nmode.score\ngoto 2 1\nquit\n");
@@ -96,7 +96,7 @@ TEST_F(Program, ScriptFaultsNameTheLine) {
 TEST_F(Program, WhatAScriptTriesMayFail) {
     const std::string to_a_folder = "screenshot " + path("");
     EXPECT_EQ(run_script("wait idle\ntry " + to_a_folder +
-                         "\ntry lane 9 h2o\nwait seconds 0.1\nstep 1\nwait rows 1\nquit\n"),
+                         "\ntry lane 9 h2o\nwait seconds 0.1\nstep 1\nwait steps 1\nquit\n"),
               0)
         << output_;
     EXPECT_NE(run_script("wait idle\n" + to_a_folder + "\nwait seconds 0.1\nquit\n"), 0) << output_;
@@ -121,6 +121,7 @@ TEST_F(Program, AMissingModelIsSaidInTheWindowAndEndsAScript) {
 }
 
 TEST_F(Program, PixelsAreWhatAnotherProcessExports) {
+    needs_pixels_ = true;
     ASSERT_EQ(run("decode --model '" + kModel + "' --prompt-file '" + kPrompt + "'" + kLanes +
                   " --tokens 20 --follow --rows all --export attention --yes --out '" + path("out") + "'"),
               0)
@@ -130,7 +131,7 @@ TEST_F(Program, PixelsAreWhatAnotherProcessExports) {
     const std::int64_t n = attention.shape[3];
 
     std::string script =
-        "wait idle\nstep 20\nwait rows 20\nwait idle\nlane.focus 1\ngoto 3 2\nwait idle\ndump-cells " +
+        "wait idle\nstep 20\nwait steps 20\nwait idle\nlane.focus 1\ngoto 3 2\nwait idle\ndump-cells " +
         path("fit.json");
     script += "\nview.zoom 0.6 150 100\nwait idle\ndump-cells " + path("far.json");
     script += "\nview.zoom 14 " + std::to_string(n - 12) + " " + std::to_string(n - 30) +

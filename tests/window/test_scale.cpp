@@ -41,9 +41,9 @@ TEST_F(Scale, AThousandHeadsStayWithinTheirBytes) {
     shape.eos = 300;  // no text ends by chance
     const reference::TinyModel model(shape);
     std::ofstream(path("prompt.txt")) << reference::random_text(200, 3);
-    std::string script = "wait idle\nstep 12\nwait rows 12\nwait idle\nmeasure.begin\nstep 12\n";
+    std::string script = "wait idle\nstep 12\nwait steps 12\nwait idle\nmeasure.begin\nstep 12\n";
     for (int i = 0; i < 10; ++i) script += "mouse " + std::to_string(700 + 9 * i) + " 300\n";
-    script += "mode.mask\nwait rows 24\nwait idle\nmeasure.end " + path("many.json") + "\nscreenshot " +
+    script += "mode.mask\nwait steps 24\nwait idle\nmeasure.end " + path("many.json") + "\nscreenshot " +
               path("shot.png") + "\nquit\n";
     std::ofstream(path("script.txt")) << script;
     ASSERT_EQ(run("gui --model '" + model.folder().string() + "' --prompt-file '" + path("prompt.txt") +
@@ -72,7 +72,7 @@ TEST_F(Scale, TheFocusedHeadKeepsItsRoomAtEveryInterfaceScale) {
             script += fmt::format("ui.scale {}\nwait idle\ndump-cells {}\n", scale,
                                   path(fmt::format("{}.json", scale)));
             if (scale == 200 && width < 1900)  // every pane of the column is reachable
-                for (const char* pane : {"atlas", "curves", "info", "lanes"})
+                for (const char* pane : {"atlas", "curves", "details", "lanes"})
                     script += fmt::format("point side {}\nclick\nwait seconds 0.1\n", pane);
         }
         std::ofstream(path("script.txt")) << script << "quit\n";

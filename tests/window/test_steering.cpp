@@ -26,7 +26,7 @@ std::vector<std::string> commands_of(const nlohmann::json& run) {
 
 TEST_F(Program, CandidatesAndTurnsAreInTheLog) {
     const nlohmann::json run = run_of_script(kTwoLanes,
-                                             "wait idle\nstep 4\nwait rows 4\nwait idle\ncandidate 3\nwait "
+                                             "wait idle\nstep 4\nwait steps 4\nwait idle\ncandidate 3\nwait "
                                              "idle\nsay \" And then he said\"\nwait idle\nstep 2");
     const std::vector<std::string> commands = commands_of(run);
     ASSERT_EQ(commands.size(), 2u) << run["commands"];
@@ -42,10 +42,10 @@ TEST_F(Program, CandidatesAndTurnsAreInTheLog) {
 }
 
 TEST_F(Program, EditingAGeneratedTokenKeepsTheOldWayAsABranch) {
-    const nlohmann::json info = run_of_script(kTwoLanes, "wait idle\nstep 6\nwait rows 6\nwait idle");
+    const nlohmann::json info = run_of_script(kTwoLanes, "wait idle\nstep 6\nwait steps 6\nwait idle");
     const int n_prompt = static_cast<int>(info["prompt_tokens"].size());
     const nlohmann::json run =
-        run_of_script(kTwoLanes, "wait idle\nstep 6\nwait rows 6\nwait idle\ntoken.edit " +
+        run_of_script(kTwoLanes, "wait idle\nstep 6\nwait steps 6\nwait idle\ntoken.edit " +
                                      std::to_string(n_prompt + 2) + " \" the fox\"\nwait idle");
     EXPECT_EQ(commands_of(run), (std::vector<std::string>{"say! \" the fox\""}));
     ASSERT_EQ(run["branches"].size(), 1u);
@@ -58,7 +58,7 @@ TEST_F(Program, EditingAGeneratedTokenKeepsTheOldWayAsABranch) {
 TEST_F(Program, CandidatesAreClicked) {
     const nlohmann::json run = run_of_script(
         kTwoLanes,
-        "wait idle\nstep 3\nwait rows 3\nwait idle\nlane.focus 1\npoint candidate 1 2\nclick\nwait idle");
+        "wait idle\nstep 3\nwait steps 3\nwait idle\nlane.focus 1\npoint candidate 1 2\nclick\nwait idle");
     const std::vector<std::string> commands = commands_of(run);
     ASSERT_EQ(commands.size(), 1u);
     EXPECT_TRUE(commands[0].starts_with("force! ")) << commands[0];
@@ -66,7 +66,7 @@ TEST_F(Program, CandidatesAreClicked) {
 
 TEST_F(Program, EveryArrangementAndPageIsDrawn) {
     const std::string script =
-        "wait idle\nstep 20\nwait rows 20\nwait idle\nlane.focus 1\nview.compare\nwait idle\nscreenshot " +
+        "wait idle\nstep 20\nwait steps 20\nwait idle\nlane.focus 1\nview.compare\nwait idle\nscreenshot " +
         path("compare.png") + "\ncompare.all on\nmode.mask\nwait idle\nscreenshot " + path("all.png") +
         "\nview.teach\nwait idle\nscreenshot " + path("teach.png") +
         "\nview.explore\ndiff on\nwait idle\nscreenshot " + path("diff.png") +
@@ -88,7 +88,7 @@ TEST_F(Program, EmojiSurviveTheFieldOfThePrompt) {
                       "wait idle\npoint prompt\nclick\nwait seconds 0.3\npoint prompt.text\nclick\nwait "
                       "seconds 0.3\ntext \U0001f431 and \\u{1F42D}\nwait seconds 0.3\nscreenshot " +
                           path("field.png") +
-                          "\npoint prompt.restart\nclick\nwait seconds 0.5\nwait idle\nstep 2\nwait rows 2");
+                          "\npoint prompt.restart\nclick\nwait seconds 0.5\nwait idle\nstep 2\nwait steps 2");
     const std::string prompt = run["prompt"];
     EXPECT_EQ(prompt.size(), std::string("The cat \U0001f600 sat on the mat\U0001f431 and \\u{1F42D}").size())
         << prompt;
@@ -111,14 +111,14 @@ TEST_F(Program, SettingsOutliveTheWindow) {
 /// Drops files as the desktop does: through the GLFW callback.
 TEST_F(Program, DroppedFilesAreOpened) {
     std::ofstream(path("a prompt.txt")) << "It was a dark and stormy night\n";
-    const std::string prompt_dropped = "wait idle\nstep 2\nwait rows 2\nwait idle\nfile.save " +
+    const std::string prompt_dropped = "wait idle\nstep 2\nwait steps 2\nwait idle\nfile.save " +
                                        path("first.keyhole") + "\ndrop " + path("a prompt.txt") +
-                                       "\nwait idle\nstep 1\nwait rows 1\nwait idle\nfile.save " +
+                                       "\nwait idle\nstep 1\nwait steps 1\nwait idle\nfile.save " +
                                        path("second.keyhole");
     ASSERT_EQ(run_script(prompt_dropped + "\ndrop " + path("first.keyhole") + "\nwait idle\nfile.save " +
                          path("third.keyhole") + "\ndrop " + reference::source_folder().string() +
                          "/assets/models/keyhole-gqa2|" + path("a prompt.txt") +
-                         "\nwait idle\nstep 1\nwait rows 1\nwait idle\nfile.save " + path("fourth.keyhole") +
+                         "\nwait idle\nstep 1\nwait steps 1\nwait idle\nfile.save " + path("fourth.keyhole") +
                          "\nquit\n"),
               0)
         << output_;
@@ -140,7 +140,7 @@ TEST_F(Program, DroppedFilesAreOpened) {
 
 TEST_F(Program, FramesMakeAFilmOfTheMask) {
     ASSERT_EQ(
-        run_script("wait idle\nstep 3\nwait rows 3\nwait idle\nfile.frames " + path("film") +
+        run_script("wait idle\nstep 3\nwait steps 3\nwait idle\nfile.frames " + path("film") +
                    "\nwait idle\nfile.gif\nwait idle\nmode.mask\ngoto 2 1\nfile.gif-view\nwait idle\nquit\n"),
         0)
         << output_;

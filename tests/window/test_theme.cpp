@@ -33,11 +33,11 @@ std::vector<Named> grounds(const theme::Colors& c) {
     return {{"window", c.window}, {"panel", c.panel}, {"card", c.card}, {"focused card", c.card_focused}};
 }
 
-class EveryTheme : public ::testing::TestWithParam<Ground> {
+class EveryTheme : public ::testing::TestWithParam<Background> {
   protected:
     const theme::Colors& c = theme::colors_on(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Grounds, EveryTheme, ::testing::Values(Ground::dark, Ground::light));
+INSTANTIATE_TEST_SUITE_P(Grounds, EveryTheme, ::testing::Values(Background::dark, Background::light));
 
 TEST(Theme, ContrastIsThatOfTheStandard) {
     EXPECT_NEAR(contrast(theme::rgb(0, 0, 0), theme::rgb(255, 255, 255)), 21, 1e-9);

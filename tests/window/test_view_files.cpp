@@ -272,7 +272,7 @@ TEST_F(ViewFiles, OfOneViewSayTheSameInEveryFormatAndAreDarkOnRequest) {
     ViewExport how{folder / "out", {0}, {0}, 0, -1, "dark,cividis"};
     how.pictures.ground = take_ground(how.look);
     EXPECT_EQ(how.look, "cividis");
-    EXPECT_EQ(how.pictures.ground, Ground::dark);
+    EXPECT_EQ(how.pictures.ground, Background::dark);
     how.pictures.formats = {PictureFormat::svg, PictureFormat::png};
     how.pictures.width = 640;
     std::string list = "view,difference:1-0,curve:kl,atlas,answers";

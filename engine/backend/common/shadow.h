@@ -58,7 +58,7 @@ void begin_shadow(const KvLayout& layout, const ShadowStore* store, int row, boo
 /// Computes full attention of scratch.query (rotated at the row's original position) over all tokens of KV
 /// head g that the model's rule lets it see, including the row's own. Compares the seen row with it, with an
 /// ideal set of k tokens. Writes entry `head` of out.shadow, and of out.values.shadow where that has room.
-/// Equations: engine/analysis/measures.h.
+/// Equations: engine/analysis/measure_table.h.
 void measure_row(const ShadowStore& store, int g, int head, int k, const AttentionRule& rule,
                  const SeenRow& seen, ShadowScratch& scratch, RowOutput& out);
 

@@ -36,7 +36,7 @@ class CpuKvCache final : public KvCache {
     bool set_pinned(int g, int position, bool pinned) override;
     std::vector<std::int32_t> pinned_positions(int g) const override { return pinned(g); }
 
-    /// Starts the accumulators that the policy needs (each is copied from its nearest running relative),
+    /// Starts the accumulators that the policy needs (each is copied from its nearest running accumulator),
     /// draws the noise of stored tokens, and converts K and V to the policy's type. A shadow can start only
     /// with an empty cache; later it would lack the evicted tokens.
     void set_policy(const ResolvedPolicy& policy);

@@ -53,7 +53,7 @@ class CudaKvCache final : public KvCache {
     /// One ascending list per KV head.
     using PositionLists = std::vector<std::vector<std::int32_t>>;
 
-    /// Starts the accumulators that the policy needs (each is copied from its nearest running relative),
+    /// Starts the accumulators that the policy needs (each is copied from its nearest running accumulator),
     /// draws the noise of stored tokens, removes tokens, and converts K and V to the policy's type. gone:
     /// empty, or their positions.
     void set_policy(const ResolvedPolicy& policy, const PositionLists& gone = {});

@@ -55,7 +55,7 @@ struct KernelList {
     static constexpr void for_each(Visit visit) {
         (visit.template operator()<Kernels>(), ...);
     }
-    static_assert((std::is_trivially_copyable_v<Kernels> && ...), "arguments cross the door as bytes");
+    static_assert((std::is_trivially_copyable_v<Kernels> && ...), "arguments reach the module as bytes");
 };
 
 using Kernels = KernelList<

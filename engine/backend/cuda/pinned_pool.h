@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/backend/cuda/executor.h"
-#include "engine/base/unfilled.h"
+#include "engine/base/uninitialised_vector.h"
 
 #include <cstddef>
 #include <map>

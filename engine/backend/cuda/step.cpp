@@ -217,9 +217,9 @@ std::shared_ptr<RowBlock> CudaBackend<T>::new_block(const LaneStep& lane) const 
     for (int g = 0; g < cache.layout().n_kv_heads(); ++g) n_attended.push_back(cache.count(g) + 1);
     auto block = std::make_shared<RowBlock>();
     row_offsets(cache.layout(), n_attended, block->offset, block->head_offset);
-    const auto size = [&]<class V>(UnfilledVector<V>& values, std::int64_t n) {
+    const auto size = [&]<class V>(UninitialisedVector<V>& values, std::int64_t n) {
         try {
-            values = UnfilledVector<V>(to_index(n), UnfilledAllocator<V>(pool_));
+            values = UninitialisedVector<V>(to_index(n), UninitialisedAllocator<V>(pool_));
         } catch (const Error& error) {
             if (error.code() != ErrorCode::no_memory) throw;
             values.resize(to_index(n));  // in pages that the driver copies to by way of its own

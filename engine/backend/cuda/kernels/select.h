@@ -13,10 +13,10 @@
 
 namespace keyhole::cuda {
 
-/// A slot's rank for eviction. standing: 0 must leave (dropped_position), 1 competes, 2 is among the newest,
+/// A slot's rank for eviction. tier: 0 must leave (dropped_position), 1 competes, 2 is among the newest,
 /// 3 is a sink, 4 is pinned.
 struct LeaveOrder {
-    std::int32_t standing = 4;
+    std::int32_t tier = 4;
     float score = 0;
     std::int32_t position = 0;
     std::int32_t slot = -1;
@@ -24,13 +24,13 @@ struct LeaveOrder {
 
 /// True when a is evicted before b. Positions differ, so the order is total.
 KH_FN bool leaves_before(const LeaveOrder& a, const LeaveOrder& b) {
-    if (a.standing != b.standing) return a.standing < b.standing;
-    if (a.standing == 1) {
+    if (a.tier != b.tier) return a.tier < b.tier;
+    if (a.tier == 1) {
         const float x = a.score == a.score ? a.score : -INFINITY,
                     y = b.score == b.score ? b.score : -INFINITY;
         if (x != y) return x < y;
     }
-    return a.standing == 3 ? a.position > b.position : a.position < b.position;
+    return a.tier == 3 ? a.position > b.position : a.position < b.position;
 }
 
 /// Returns the score of a slot of a unit: pooled over all query heads that read it.
@@ -78,12 +78,12 @@ struct SelectVictims {
     KH_FN LeaveOrder order_of(const RowRule& rule, const DeviceHead<T>& head, const float* score,
                               int newest_from, int slot) const {
         const int position = head.positions[slot];
-        const int standing = head.pinned[slot] != 0              ? 4
-                             : position == rule.dropped_position ? 0
-                             : position < rule.sinks             ? 3
-                             : position >= newest_from           ? 2
-                                                                 : 1;
-        return {standing, score[slot], position, slot};
+        const int tier = head.pinned[slot] != 0              ? 4
+                         : position == rule.dropped_position ? 0
+                         : position < rule.sinks             ? 3
+                         : position >= newest_from           ? 2
+                                                             : 1;
+        return {tier, score[slot], position, slot};
     }
 
     KH_FN static void take(LeaveOrder& first, LeaveOrder& second, const LeaveOrder& candidate) {
@@ -97,7 +97,7 @@ struct SelectVictims {
 
     KH_FN static void merge(const Shared& shared, int i, LeaveOrder& first, LeaveOrder& second) {
         take(first, second, shared.first[i]);
-        if (shared.second[i].standing < 4) take(first, second, shared.second[i]);
+        if (shared.second[i].tier < 4) take(first, second, shared.second[i]);
     }
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
@@ -137,7 +137,7 @@ struct SelectVictims {
             if (selects)
                 for (int i = t; i < n; i += block.n_threads) {
                     const LeaveOrder mine = order_of(rule, head, score, shared.newest_from, i);
-                    if (mine.standing == 4) continue;
+                    if (mine.tier == 4) continue;
                     if (n_victims <= 1) {
                         take(first, second, mine);
                         continue;
@@ -145,9 +145,9 @@ struct SelectVictims {
                     int earlier = 0;
                     for (int j = 0; j < n; ++j)
                         earlier += leaves_before(order_of(rule, head, score, shared.newest_from, j), mine);
-                    if (earlier < n_victims || mine.standing == 0)
+                    if (earlier < n_victims || mine.tier == 0)
                         leave[i] = 1;
-                    else if (mine.standing == 1)
+                    else if (mine.tier == 1)
                         take(first, second, mine);
                 }
             shared.first[t] = first;
@@ -165,10 +165,10 @@ struct SelectVictims {
                 merge(shared, i, first, second);
             // The released Keyformer evicts dropped_position even where the cache is not full.
             const bool goes =
-                selects && n_victims <= 1 && (n_victims == 1 || first.standing == 0) && first.standing < 4;
+                selects && n_victims <= 1 && (n_victims == 1 || first.tier == 0) && first.tier < 4;
             leaving[unit_at] = {n_victims > 1 ? -1 : goes ? 1 : 0, goes ? first.slot : -1};
             const LeaveOrder& stays = goes ? second : first;
-            threshold[unit_at] = selects && stays.standing == 1 ? stays.score : nanf("");
+            threshold[unit_at] = selects && stays.tier == 1 ? stays.score : nanf("");
         }
     }
 

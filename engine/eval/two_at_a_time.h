@@ -17,14 +17,14 @@ struct Asked {
     std::vector<LaneSpec> lanes;
 };
 
-class SideBySide {
+class TwoAtATime {
   public:
     /// Most bytes that all lanes of the questions at a time should store after their prompts.
     static constexpr double kBytes = 3e9;
 
     /// backend: of the model; it must outlive this object. If it is no CPU, or has one thread, it answers the
     /// questions one by one. n_threads: as in BackendOptions.
-    SideBySide(std::shared_ptr<const Model> model, Backend& backend, int n_threads);
+    TwoAtATime(std::shared_ptr<const Model> model, Backend& backend, int n_threads);
 
     int n_at_a_time() const { return halves_.empty() ? 1 : 2; }
     /// As hold_models(), for all later questions, in place of the lanes held before.

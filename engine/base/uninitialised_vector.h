@@ -25,18 +25,18 @@ class MemorySource {
 /// Takes memory from a source, or from the system where there is none. Copies of a vector come from the
 /// system; moved vectors keep their source.
 template <class T>
-class UnfilledAllocator {
+class UninitialisedAllocator {
   public:
     using value_type = T;
     using propagate_on_container_move_assignment = std::true_type;
     using propagate_on_container_swap = std::true_type;
 
-    UnfilledAllocator() = default;
-    explicit UnfilledAllocator(std::shared_ptr<MemorySource> source) : source_(std::move(source)) {}
+    UninitialisedAllocator() = default;
+    explicit UninitialisedAllocator(std::shared_ptr<MemorySource> source) : source_(std::move(source)) {}
     template <class U>
-    UnfilledAllocator(const UnfilledAllocator<U>& other)  // NOLINT: implicit, as allocators are
+    UninitialisedAllocator(const UninitialisedAllocator<U>& other)  // NOLINT: implicit, as allocators are
         : source_(other.source()) {}
-    UnfilledAllocator select_on_container_copy_construction() const { return {}; }
+    UninitialisedAllocator select_on_container_copy_construction() const { return {}; }
 
     T* allocate(std::size_t n) {
         return source_ == nullptr ? std::allocator<T>().allocate(n)
@@ -57,13 +57,13 @@ class UnfilledAllocator {
         std::construct_at(at, std::forward<Args>(args)...);
     }
     const std::shared_ptr<MemorySource>& source() const { return source_; }
-    bool operator==(const UnfilledAllocator& other) const { return source_ == other.source_; }
+    bool operator==(const UninitialisedAllocator& other) const { return source_ == other.source_; }
 
   private:
     std::shared_ptr<MemorySource> source_;
 };
 
 template <class T>
-using UnfilledVector = std::vector<T, UnfilledAllocator<T>>;
+using UninitialisedVector = std::vector<T, UninitialisedAllocator<T>>;
 
 }  // namespace keyhole

@@ -1,8 +1,8 @@
-#include "app/state/kept_runs.h"
+#include "app/state/run_backups.h"
 
-#include "app/base/end_signals.h"
+#include "app/base/termination.h"
 #include "engine/base/error.h"
-#include "engine/base/last_words.h"
+#include "engine/base/crash_message.h"
 #include "engine/base/user_folder.h"
 #include "engine/trace/spool_folder.h"
 
@@ -34,12 +34,12 @@ std::string spool_name() {
 
 }  // namespace
 
-fs::path kept_runs_folder() {
+fs::path run_backups_folder() {
     const fs::path state = user_folder(UserFolder::state);
     return state.empty() ? state : state / "runs";
 }
 
-KeptRuns::KeptRuns(fs::path folder, std::size_t most_bytes)
+RunBackups::RunBackups(fs::path folder, std::size_t most_bytes)
     : folder_(std::move(folder)), most_bytes_(most_bytes) {
     if (folder_.empty()) return;
     find_left();
@@ -51,7 +51,7 @@ KeptRuns::KeptRuns(fs::path folder, std::size_t most_bytes)
     }
 }
 
-KeptRuns::~KeptRuns() {
+RunBackups::~RunBackups() {
     {
         const std::lock_guard lock(mutex_);
         remove_ = std::uncaught_exceptions() == 0;
@@ -59,7 +59,7 @@ KeptRuns::~KeptRuns() {
     thread_.request_stop();
 }
 
-void KeptRuns::find_left() {
+void RunBackups::find_left() {
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
         if (!entry.path().filename().string().ends_with(".keyhole.spool")) continue;
@@ -73,11 +73,11 @@ void KeptRuns::find_left() {
     while (left_.size() > kMostLeft) discard(fs::path(left_.back()));
 }
 
-void KeptRuns::forget(const fs::path& spool) {
+void RunBackups::forget(const fs::path& spool) {
     std::erase(left_, fs::path(spool));
 }
 
-void KeptRuns::discard(const fs::path& spool) {
+void RunBackups::discard(const fs::path& spool) {
     try {
         SpoolFolder(spool).remove();
     } catch (const Error&) {  // another window has taken it meanwhile
@@ -85,7 +85,7 @@ void KeptRuns::discard(const fs::path& spool) {
     forget(spool);
 }
 
-void KeptRuns::update(const StepList& steps) {
+void RunBackups::update(const StepList& steps) {
     if (folder_.empty() || steps.empty()) return;
     if (steps.front()->run->id != run_id_) taken_.clear();
     run_id_ = steps.front()->run->id;
@@ -104,22 +104,22 @@ void KeptRuns::update(const StepList& steps) {
     changed_.notify_all();
 }
 
-void KeptRuns::wait() {
+void RunBackups::wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return waiting_.empty() && !busy_; });
 }
 
-fs::path KeptRuns::spool() const {
+fs::path RunBackups::spool() const {
     const std::lock_guard lock(mutex_);
     return spool_;
 }
 
-std::string KeptRuns::take_fault() {
+std::string RunBackups::take_fault() {
     const std::lock_guard lock(mutex_);
     return std::exchange(fault_, "");
 }
 
-void KeptRuns::write_all(std::stop_token stop) {
+void RunBackups::write_all(std::stop_token stop) {
     guard_stack();
     std::optional<SpoolFolder> spool;
     std::uint64_t run_id = 0;
@@ -142,7 +142,7 @@ void KeptRuns::write_all(std::stop_token stop) {
                 run_id = step->run->id;
                 n_bytes = 0;
                 most = most_bytes_;
-                set_end_note(
+                set_termination_note(
                     fmt::format("the run is kept on disk: the window offers it at the next start, and "
                                 "`keyhole replay {}` makes a trace of it",
                                 spool->path().string()));
@@ -166,7 +166,7 @@ void KeptRuns::write_all(std::stop_token stop) {
         changed_.notify_all();
     }
     if (remove_ && spool) {
-        set_end_note("");
+        set_termination_note("");
         spool->remove();
     }
 }

@@ -59,7 +59,7 @@ TEST_F(Counterfactual, GivesTheLaneThatNeverLostIt) {
             without = bent.step();
             as_it_is = straight.step();
         }
-        const keyhole::Counterfactual back = bent.with_token_restored(0, 5);
+        const keyhole::Counterfactual back = bent.counterfactual(0, 5);
         EXPECT_EQ(back.row, kPrompt + 7);
         EXPECT_EQ(back.kv_heads.size(), std::string(where).empty()    ? 4u
                                         : where == std::string(" L1") ? 2u
@@ -75,7 +75,7 @@ TEST_F(Counterfactual, GivesTheLaneThatNeverLostIt) {
         EXPECT_EQ(back.answer_with.tokens, tokens_that_follow(straight, kAnswer)) << where;
         EXPECT_EQ(back.answer_as_is.tokens, tokens_that_follow(bent, kAnswer)) << where;
         // The same of the earlier step, now that the text is longer.
-        const keyhole::Counterfactual later = bent.with_token_restored(0, 5, {}, back.row);
+        const keyhole::Counterfactual later = bent.counterfactual(0, 5, {}, back.row);
         EXPECT_EQ(later.answer_with, back.answer_with) << where;
         EXPECT_EQ(later.answer_as_is.tokens, back.answer_as_is.tokens) << where;
     }
@@ -90,12 +90,12 @@ TEST_F(Counterfactual, RepeatsTheEvictionsOfTheStepItself) {
         for (int p = 6; p < kPrompt; ++p) s->apply(parse_command(fmt::format("evict 0 {}", p)));
     }
     bent.apply(parse_command("evict 0 5"));
-    const keyhole::Counterfactual back = bent.with_token_restored(0, 5);
+    const keyhole::Counterfactual back = bent.counterfactual(0, 5);
     const std::vector<int> with = tokens_that_follow(straight, kAnswer),
                            as_is = tokens_that_follow(bent, kAnswer);
     EXPECT_EQ(back.answer_with.tokens, with);
     EXPECT_EQ(back.answer_as_is.tokens, as_is);
-    const keyhole::Counterfactual later = bent.with_token_restored(0, 5, {}, back.row);
+    const keyhole::Counterfactual later = bent.counterfactual(0, 5, {}, back.row);
     EXPECT_EQ(later.answer_with.tokens, with);
     EXPECT_EQ(later.answer_as_is.tokens, as_is);
 }
@@ -108,7 +108,7 @@ TEST_F(Counterfactual, EvictsNothingMoreWhileItAnswers) {
         s->prefill();
         for (int i = 0; i < 4; ++i) s->step();
     }
-    const std::vector<int> said = asked.with_token_restored(1, 7).answer_as_is.tokens;
+    const std::vector<int> said = asked.counterfactual(1, 7).answer_as_is.tokens;
     keeps.apply(parse_command("lane 1 full"));
     EXPECT_EQ(said, tokens_that_follow(keeps, kAnswer, 1));
     EXPECT_NE(said, tokens_that_follow(evicts, kAnswer, 1)) << "the two must differ for this test to tell";
@@ -120,18 +120,18 @@ TEST_F(Counterfactual, AnswersUpToTheEndOfTheAnswer) {
     spec.ignore_eos = true;
     keyhole::Session silent(model_, *backend_, spec, nullptr, 0);
     silent.prefill();
-    EXPECT_TRUE(silent.with_token_restored(1, 7).answer_with.tokens.empty());
-    EXPECT_FALSE(silent.with_token_restored(1, 7).answer_with.complete);
+    EXPECT_TRUE(silent.counterfactual(1, 7).answer_with.tokens.empty());
+    EXPECT_FALSE(silent.counterfactual(1, 7).answer_with.complete);
     spec.answer_end = keyhole::AnswerEnd{{}, kAnswer};
     keyhole::Session whole(model_, *backend_, spec, nullptr, 0);
     whole.prefill();
-    const keyhole::LaneAnswer all = whole.with_token_restored(1, 7).answer_with;
+    const keyhole::LaneAnswer all = whole.counterfactual(1, 7).answer_with;
     ASSERT_EQ(std::ssize(all.tokens), kAnswer);
     const std::string stop = model_->tokenizer().decode(std::span(all.tokens).subspan(2, 1));
     spec.answer_end->stop = {stop};
     keyhole::Session stopped(model_, *backend_, spec, nullptr, 0);
     stopped.prefill();
-    const keyhole::LaneAnswer answer = stopped.with_token_restored(1, 7).answer_with;
+    const keyhole::LaneAnswer answer = stopped.counterfactual(1, 7).answer_with;
     EXPECT_TRUE(answer.complete && !answer.cut);
     EXPECT_EQ(answer.text, all.text.substr(0, all.text.find(stop)));
 }
@@ -154,7 +154,7 @@ TEST_F(Counterfactual, LeavesTheSessionAsItWas) {
         }
         for (const int lane : {1, 2, 3})
             for (const keyhole::Eviction& e : a->lanes[keyhole::to_index(lane)].evictions) {
-                const keyhole::Counterfactual back = asked.with_token_restored(lane, e.position);
+                const keyhole::Counterfactual back = asked.counterfactual(lane, e.position);
                 EXPECT_GE(back.kl, 0) << lane;
                 EXPECT_TRUE(std::isfinite(back.kl));
                 // The token was evicted after this row, which still attended to it, so nothing differs yet if
@@ -178,12 +178,12 @@ TEST_F(Counterfactual, OfAnEarlierRowIsWhatItWasThere) {
         std::vector<keyhole::Counterfactual> there;
         for (int i = 0; i < 10; ++i) {
             s.step();
-            there.push_back(s.with_token_restored(lane, 7));
+            there.push_back(s.counterfactual(lane, 7));
         }
         double largest = 0;
         for (std::size_t i = 0; i < there.size(); ++i) {
             const keyhole::Counterfactual later =
-                s.with_token_restored(lane, 7, {}, kPrompt + static_cast<int>(i));
+                s.counterfactual(lane, 7, {}, kPrompt + static_cast<int>(i));
             EXPECT_EQ(later.row, there[i].row);
             EXPECT_EQ(later.kv_heads, there[i].kv_heads) << i;
             // The lane itself sums its slots in another order than a copy.
@@ -203,18 +203,18 @@ TEST_F(Counterfactual, OfAnEarlierRowIsWhatItWasThere) {
             reported.push_back(done);
             return true;
         };
-        s.with_token_restored(lane, 7, progress, kPrompt + 4);
+        s.counterfactual(lane, 7, progress, kPrompt + 4);
         EXPECT_TRUE(std::is_sorted(reported.begin(), reported.end()));
         EXPECT_GT(reported.back(), 0.9);
         EXPECT_LE(reported.back(), 1);
         for (const double until : {0.3, 0.7})
             error_of(
                 [&] {
-                    s.with_token_restored(
+                    s.counterfactual(
                         lane, 7, [&](double done) { return done < until; }, kPrompt + 4);
                 },
                 keyhole::ErrorCode::cancelled);
-        EXPECT_EQ(s.with_token_restored(lane, 7).kl, there.back().kl);
+        EXPECT_EQ(s.counterfactual(lane, 7).kl, there.back().kl);
     }
 }
 
@@ -236,11 +236,11 @@ TEST_F(Counterfactual, OfAllTokensGivesTheFullLane) {
             EXPECT_EQ(apart < 1e-5, same) << spec << " " << apart;
             EXPECT_EQ(back.kv_heads.size(), 4u);
         };
-        const keyhole::Counterfactual all = s.with_token_restored(1, 0, {}, -1, step->row + 1);
+        const keyhole::Counterfactual all = s.counterfactual(1, 0, {}, -1, step->row + 1);
         expect_full(all, true);
         EXPECT_EQ(all.position, 0);
         EXPECT_EQ(all.n_tokens, step->row + 1);
-        expect_full(s.with_token_restored(1, 0, {}, -1, 6), false);
+        expect_full(s.counterfactual(1, 0, {}, -1, 6), false);
     }
 }
 
@@ -249,19 +249,19 @@ TEST_F(Counterfactual, SaysWhatItCannot) {
     s.prefill();
     s.step();
     const auto refused = [&](int lane, int position, keyhole::ErrorCode code) {
-        return error_of([&] { s.with_token_restored(lane, position); }, code);
+        return error_of([&] { s.counterfactual(lane, position); }, code);
     };
     EXPECT_NE(refused(0, 3, keyhole::ErrorCode::wrong_use).find("held everywhere"), std::string::npos);
     EXPECT_NE(refused(0, 300, keyhole::ErrorCode::wrong_use).find("no token 300"), std::string::npos);
-    EXPECT_NE(error_of([&] { s.with_token_restored(0, 3, {}, -1, 4); }, keyhole::ErrorCode::wrong_use)
+    EXPECT_NE(error_of([&] { s.counterfactual(0, 3, {}, -1, 4); }, keyhole::ErrorCode::wrong_use)
                   .find("tokens 3 to 6 of lane 0 are held everywhere"),
               std::string::npos);
-    EXPECT_NE(error_of([&] { s.with_token_restored(0, kPrompt, {}, -1, 2); }, keyhole::ErrorCode::wrong_use)
+    EXPECT_NE(error_of([&] { s.counterfactual(0, kPrompt, {}, -1, 2); }, keyhole::ErrorCode::wrong_use)
                   .find(fmt::format("no token {}", kPrompt + 1)),
               std::string::npos);
-    EXPECT_THROW(s.with_token_restored(2, 3, {}, -1, 0), keyhole::Error);
+    EXPECT_THROW(s.counterfactual(2, 3, {}, -1, 0), keyhole::Error);
     for (const int row : {kPrompt - 2, kPrompt + 1})
-        EXPECT_NE(error_of([&] { s.with_token_restored(0, 3, {}, row); }, keyhole::ErrorCode::wrong_use)
+        EXPECT_NE(error_of([&] { s.counterfactual(0, 3, {}, row); }, keyhole::ErrorCode::wrong_use)
                       .find("is out of range; choose"),
                   std::string::npos);
     EXPECT_NE(refused(7, 3, keyhole::ErrorCode::wrong_use).find("lane 7"), std::string::npos);
@@ -276,7 +276,7 @@ TEST_F(Counterfactual, SaysWhatItCannot) {
         EXPECT_NE(refused(lane, 6, keyhole::ErrorCode::unsupported).find("hid tokens or moved"),
                   std::string::npos)
             << lane;
-    EXPECT_FALSE(s.with_token_restored(3, 6).kv_heads.empty());
+    EXPECT_FALSE(s.counterfactual(3, 6).kv_heads.empty());
 }
 
 }  // namespace

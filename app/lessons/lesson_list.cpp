@@ -1,4 +1,4 @@
-#include "app/lessons/lesson_shelf.h"
+#include "app/lessons/lesson_list.h"
 
 #include "app/base/assets.h"
 #include "app/lessons/lesson_file.h"
@@ -26,8 +26,8 @@ std::string name_of(const std::filesystem::path& file) {
     return stem;
 }
 
-ShelvedLesson shelved(const std::filesystem::path& file, bool own) {
-    ShelvedLesson one{file, name_of(file), own, {}, {}};
+ListedLesson listed(const std::filesystem::path& file, bool own) {
+    ListedLesson one{file, name_of(file), own, {}, {}};
     try {
         one.lesson = read_lesson(file);
     } catch (const Error& error) {
@@ -36,17 +36,17 @@ ShelvedLesson shelved(const std::filesystem::path& file, bool own) {
     return one;
 }
 
-void add_folder(const std::filesystem::path& folder, bool own, std::vector<ShelvedLesson>& shelf) {
+void add_folder(const std::filesystem::path& folder, bool own, std::vector<ListedLesson>& all) {
     if (folder.empty()) return;
-    std::vector<ShelvedLesson> found;
+    std::vector<ListedLesson> found;
     std::error_code error;
     for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
          entry.increment(error))
-        if (entry->path().extension() == ".json") found.push_back(shelved(entry->path(), own));
-    std::sort(found.begin(), found.end(), [](const ShelvedLesson& a, const ShelvedLesson& b) {
+        if (entry->path().extension() == ".json") found.push_back(listed(entry->path(), own));
+    std::sort(found.begin(), found.end(), [](const ListedLesson& a, const ListedLesson& b) {
         return std::tie(a.lesson.number, a.name) < std::tie(b.lesson.number, b.name);
     });
-    std::move(found.begin(), found.end(), std::back_inserter(shelf));
+    std::move(found.begin(), found.end(), std::back_inserter(all));
 }
 
 }  // namespace
@@ -56,30 +56,30 @@ std::filesystem::path own_lessons_folder() {
     return data.empty() ? data : data / "lessons";
 }
 
-std::vector<ShelvedLesson> shelved_lessons() {
-    std::vector<ShelvedLesson> shelf;
+std::vector<ListedLesson> list_all_lessons() {
+    std::vector<ListedLesson> all;
     if (const std::filesystem::path assets = find_assets(); !assets.empty())
-        add_folder(assets / "lessons", false, shelf);
-    add_folder(own_lessons_folder(), true, shelf);
-    return shelf;
+        add_folder(assets / "lessons", false, all);
+    add_folder(own_lessons_folder(), true, all);
+    return all;
 }
 
-ShelvedLesson find_lesson(std::string_view name, std::span<const ShelvedLesson> shelf) {
-    const auto known = [&](const ShelvedLesson& one) {
+ListedLesson find_lesson(std::string_view name, std::span<const ListedLesson> all) {
+    const auto known = [&](const ListedLesson& one) {
         if (!one.fault.empty()) fail(ErrorCode::bad_file, "{}", one.fault);
         return one;
     };
     if (const auto number = number_from_text(name, 1, 9999))
-        for (const ShelvedLesson& one : shelf)
+        for (const ListedLesson& one : all)
             if (one.lesson.number == *number) return known(one);
-    for (const ShelvedLesson& one : shelf)
+    for (const ListedLesson& one : all)
         if (one.name == name || one.file.stem().string() == name) return known(one);
     const std::filesystem::path path(name);
     std::error_code ignored;
     if (path.extension() == ".json" && std::filesystem::exists(path, ignored))
         return {path, name_of(path), true, read_lesson(path), {}};
     std::vector<std::string_view> names;
-    for (const ShelvedLesson& one : shelf) names.push_back(one.name);
+    for (const ListedLesson& one : all) names.push_back(one.name);
     if (names.empty())
         fail(ErrorCode::wrong_use,
              "there is no lesson '{}': none are installed; give the path of a .json file", shown_text(name));

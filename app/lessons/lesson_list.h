@@ -11,7 +11,7 @@
 
 namespace keyhole {
 
-struct ShelvedLesson {
+struct ListedLesson {
     std::filesystem::path file;
     std::string name;   ///< "lost-needle" of 06-lost-needle.json
     bool own = false;   ///< lies in the user's folder
@@ -23,9 +23,9 @@ struct ShelvedLesson {
 std::filesystem::path own_lessons_folder();
 /// Returns all lessons: Keyhole's by number, then the user's by name. A file that cannot be read stands in
 /// the list with its fault.
-std::vector<ShelvedLesson> shelved_lessons();
+std::vector<ListedLesson> list_all_lessons();
 /// Returns the lesson that a person names: by number, by name, or by the path of a .json file. Throws
 /// Error(wrong_use) with the nearest names, and what read_lesson() throws.
-ShelvedLesson find_lesson(std::string_view name, std::span<const ShelvedLesson> shelf);
+ListedLesson find_lesson(std::string_view name, std::span<const ListedLesson> all);
 
 }  // namespace keyhole

@@ -1,4 +1,4 @@
-#include "tests/window/x_hand.h"
+#include "tests/window/simulated_user.h"
 
 #include "tests/window/program_run.h"
 
@@ -36,7 +36,8 @@ pid_t spawn(const std::vector<std::string>& words, const std::filesystem::path& 
     dup2(fileno(stdout), 2);
     if (!display.empty()) setenv("DISPLAY", display.c_str(), 1);
     unsetenv("WAYLAND_DISPLAY");
-    // The Monkey may ask for a model. None must come from a network or from the person at the machine.
+    setenv("LP_NO_RAST", "1", 1);  // no test here looks at pixels: see kNoPixels
+    // A test may ask for a model. None must come from a network or from the person at the machine.
     setenv("XDG_CACHE_HOME", (folder / "cache").c_str(), 1);
     setenv("XDG_DATA_HOME", (folder / "data").c_str(), 1);
     setenv("PIP_NO_INDEX", "1", 1);
@@ -47,7 +48,7 @@ pid_t spawn(const std::vector<std::string>& words, const std::filesystem::path& 
 
 }  // namespace
 
-void XHand::SetUp() {
+void SimulatedUser::SetUp() {
     folder_ =
         std::filesystem::temp_directory_path() /
         ("keyhole-hand-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) +
@@ -71,7 +72,7 @@ void XHand::SetUp() {
     ASSERT_NE(display_, nullptr) << display_name_;
 }
 
-void XHand::TearDown() {
+void SimulatedUser::TearDown() {
     const auto end = [](pid_t& child) {
         if (child <= 0) return;
         kill(child, SIGKILL);
@@ -85,7 +86,7 @@ void XHand::TearDown() {
     std::filesystem::remove_all(folder_);
 }
 
-void XHand::start(const std::string& arguments) {
+void SimulatedUser::start(const std::string& arguments) {
     n_buttons_ = n_keys_ = n_turns_ = 0;
     report_ = {};
     std::filesystem::remove(folder_ / "report.json");
@@ -109,21 +110,21 @@ void XHand::start(const std::string& arguments) {
     }));
 }
 
-std::string XHand::output() {
+std::string SimulatedUser::output() {
     std::ifstream file(folder_ / "out.txt");
     std::ostringstream text;
     text << file.rdbuf();
     return text.str();
 }
 
-bool XHand::alive() {
+bool SimulatedUser::alive() {
     if (program_ <= 0) return false;
     if (waitpid(program_, &status_, WNOHANG) == 0) return true;
     program_ = -1;
     return false;
 }
 
-int XHand::quit() {
+int SimulatedUser::quit() {
     strike("Ctrl+Q");
     for (const auto until = Clock::now() + std::chrono::seconds(kPatienceS);
          alive() && Clock::now() < until;) {
@@ -134,23 +135,23 @@ int XHand::quit() {
     return exit_status();
 }
 
-int XHand::exit_status() const {
+int SimulatedUser::exit_status() const {
     return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1;
 }
 
-bool XHand::read_report() {
+bool SimulatedUser::read_report() {
     std::ifstream file(folder_ / "report.json");
     if (!file) return false;
     report_ = Json::parse(file, nullptr, false);
     return report_.is_object();
 }
 
-XHand::Json XHand::report() {
+SimulatedUser::Json SimulatedUser::report() {
     read_report();
     return report_;
 }
 
-bool XHand::wait_for(const std::function<bool(const Json&)>& so) {
+bool SimulatedUser::wait_for(const std::function<bool(const Json&)>& so) {
     Json taken;  // progress on input extends the time limit, for slow machines
     auto until = Clock::now() + std::chrono::seconds(kPatienceS);
     while (Clock::now() < until) {
@@ -168,7 +169,7 @@ bool XHand::wait_for(const std::function<bool(const Json&)>& so) {
     return false;
 }
 
-bool XHand::wait_until(const std::string& what, const std::function<bool(const Json&)>& so) {
+bool SimulatedUser::wait_until(const std::string& what, const std::function<bool(const Json&)>& so) {
     if (wait_for(so)) return true;
     if (!alive()) {
         ADD_FAILURE() << "the program ended (status " << status_ << ") before " << what << "\n" << output();
@@ -180,38 +181,38 @@ bool XHand::wait_until(const std::string& what, const std::function<bool(const J
     return false;
 }
 
-bool XHand::has_caught_up(const Json& now) const {
+bool SimulatedUser::has_caught_up(const Json& now) const {
     const Json& input = now["input"];
     return input["buttons"] >= n_buttons_ && input["keys"] >= n_keys_ && input["turns"] >= n_turns_ &&
            input["waiting"] == false;
 }
 
-bool XHand::settle() {
+bool SimulatedUser::settle() {
     return wait_until("end of the events", [&](const Json& now) { return has_caught_up(now); });
 }
 
-bool XHand::catch_up() {
+bool SimulatedUser::catch_up() {
     return wait_for([&](const Json& now) { return has_caught_up(now); });
 }
 
-bool XHand::shows(const std::string& item) {
+bool SimulatedUser::shows(const std::string& item) {
     return report()["items"].contains(item);
 }
 
 // Outside the window the next click would be nobody's. A widget of the last report may lie there after the
 // window became smaller.
-void XHand::move(int x, int y) {
+void SimulatedUser::move(int x, int y) {
     XTestFakeMotionEvent(display_, -1, std::clamp(x, 0, width_ - 1), std::clamp(y, 0, height_ - 1), 0);
     XFlush(display_);
 }
 
-void XHand::button(int number, bool press) {
+void SimulatedUser::button(int number, bool press) {
     XTestFakeButtonEvent(display_, static_cast<unsigned>(number), press ? True : False, 0);
     XFlush(display_);
     if (number <= 3) ++n_buttons_;
 }
 
-void XHand::wheel(int turns) {
+void SimulatedUser::wheel(int turns) {
     for (int i = 0; i < std::abs(turns); ++i) {
         button(turns > 0 ? 4 : 5, true);
         button(turns > 0 ? 4 : 5, false);
@@ -219,7 +220,7 @@ void XHand::wheel(int turns) {
     n_turns_ += std::abs(turns);
 }
 
-void XHand::point(const std::string& item, double across, double down) {
+void SimulatedUser::point(const std::string& item, double across, double down) {
     if (!wait_until("widget '" + item + "'", [&](const Json& now) { return now["items"].contains(item); }))
         return;
     const Json& box = report_["items"][item];
@@ -227,14 +228,14 @@ void XHand::point(const std::string& item, double across, double down) {
          static_cast<int>(box[1].get<double>() + (box[3].get<double>() - box[1].get<double>()) * down));
 }
 
-void XHand::click(const std::string& item, double across, double down, int number) {
+void SimulatedUser::click(const std::string& item, double across, double down, int number) {
     point(item, across, down);
     button(number, true);
     button(number, false);
     settle();
 }
 
-void XHand::drag(const std::string& item, double from_x, double from_y, double to_x, double to_y) {
+void SimulatedUser::drag(const std::string& item, double from_x, double from_y, double to_x, double to_y) {
     point(item, from_x, from_y);
     const Json box = report_["items"][item];
     button(1, true);
@@ -248,19 +249,19 @@ void XHand::drag(const std::string& item, double from_x, double from_y, double t
     settle();
 }
 
-void XHand::key_code(unsigned code, bool press) {
+void SimulatedUser::key_code(unsigned code, bool press) {
     XTestFakeKeyEvent(display_, code, press ? True : False, kKeyMs);
     XFlush(display_);
     if (press) ++n_keys_;
 }
 
-void XHand::press_key(const std::string& keysym, bool press) {
+void SimulatedUser::press_key(const std::string& keysym, bool press) {
     const KeySym symbol = XStringToKeysym(keysym.c_str());
     ASSERT_NE(symbol, static_cast<KeySym>(NoSymbol)) << keysym;
     key_code(XKeysymToKeycode(display_, symbol), press);
 }
 
-void XHand::strike(const std::string& combination) {
+void SimulatedUser::strike(const std::string& combination) {
     std::vector<std::string> held;
     std::size_t begin = 0;
     for (std::size_t plus; (plus = combination.find('+', begin)) != std::string::npos && plus > begin;) {
@@ -279,12 +280,12 @@ void XHand::strike(const std::string& combination) {
     }
 }
 
-void XHand::key(const std::string& combination) {
+void SimulatedUser::key(const std::string& combination) {
     strike(combination);
     settle();
 }
 
-void XHand::write(std::string_view text) {
+void SimulatedUser::write(std::string_view text) {
     for (const char c : text) {
         // The keysyms of Latin-1 equal their character codes.
         const KeySym symbol = c == '\n' ? XK_Return : static_cast<KeySym>(static_cast<unsigned char>(c));
@@ -300,12 +301,12 @@ void XHand::write(std::string_view text) {
     }
 }
 
-void XHand::type(std::string_view text) {
+void SimulatedUser::type(std::string_view text) {
     write(text);
     settle();
 }
 
-void XHand::resize(int width, int height) {
+void SimulatedUser::resize(int width, int height) {
     Window root = DefaultRootWindow(display_), ignored = 0, parent = 0;
     Window* children = nullptr;
     unsigned n = 0;

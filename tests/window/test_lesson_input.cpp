@@ -1,7 +1,7 @@
 // Three lessons with a real pointer and the keys of a presenter's remote: predictions are clicked, the
 // reveal measures, controls are dragged, and a lesson of one's own is edited in place.
 #include "engine/base/index.h"
-#include "tests/window/x_hand.h"
+#include "tests/window/simulated_user.h"
 
 #include <fmt/format.h>
 
@@ -10,14 +10,14 @@
 #include <sstream>
 #include <string>
 
-namespace keyhole::test_lesson_hand {
+namespace keyhole::test_lesson_input {
 namespace {
 
 using Json = nlohmann::json;
 
-class LessonHand : public testing::XHand {
+class LessonInput : public testing::SimulatedUser {
   protected:
-    LessonHand() { width_ = 1920, height_ = 1080; }
+    LessonInput() { width_ = 1920, height_ = 1080; }
     void open(int number) {
         start(fmt::format("--lesson {}", number));
         if (HasFatalFailure()) return;
@@ -38,7 +38,7 @@ class LessonHand : public testing::XHand {
     }
 };
 
-TEST_F(LessonHand, TheLostNeedleByChoiceAndSlider) {
+TEST_F(LessonInput, TheLostNeedleByChoiceAndSlider) {
     open(6);
     if (HasFatalFailure()) return;
     EXPECT_TRUE(shows("lesson.ring of words")) << "the digits are ringed";
@@ -74,7 +74,7 @@ TEST_F(LessonHand, TheLostNeedleByChoiceAndSlider) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
-TEST_F(LessonHand, ATokenIsClickedInTheText) {
+TEST_F(LessonInput, ATokenIsClickedInTheText) {
     open(18);
     if (HasFatalFailure()) return;
     EXPECT_FALSE(shows("lesson.ring of words")) << "a ring around the digits would give them away";
@@ -96,7 +96,7 @@ int size_of(const Json& now, const std::string& item, int axis) {
     return box[to_index(axis + 2)].get<int>() - box[to_index(axis)].get<int>();
 }
 
-TEST_F(LessonHand, CompareIsAsLargeAsTeach) {
+TEST_F(LessonInput, CompareIsAsLargeAsTeach) {
     open(19);
     if (HasFatalFailure()) return;
     const int teach = size_of(report(), "mode.mask", 1);
@@ -112,7 +112,7 @@ TEST_F(LessonHand, CompareIsAsLargeAsTeach) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
-TEST_F(LessonHand, WhatAStepLooksAtHasRoom) {
+TEST_F(LessonInput, WhatAStepLooksAtHasRoom) {
     open(2);
     if (HasFatalFailure()) return;
     const Json before = report();
@@ -123,7 +123,7 @@ TEST_F(LessonHand, WhatAStepLooksAtHasRoom) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
-TEST_F(LessonHand, TheDoctorAndALessonOfOnesOwn) {
+TEST_F(LessonInput, TheDoctorAndALessonOfOnesOwn) {
     open(15);
     if (HasFatalFailure()) return;
     click("lesson.predict 2");
@@ -160,4 +160,4 @@ TEST_F(LessonHand, TheDoctorAndALessonOfOnesOwn) {
 }
 
 }  // namespace
-}  // namespace keyhole::test_lesson_hand
+}  // namespace keyhole::test_lesson_input

@@ -1,9 +1,9 @@
 // Real pointer and key events in the real window. Popups must close, clicks must act, and typed keys must
-// become text. The Monkey test acts at random: KEYHOLE_RANDOM_MINUTES=10 makes it longer, KEYHOLE_RANDOM_SEED
+// become text. RandomInput acts at random: KEYHOLE_RANDOM_MINUTES=10 makes it longer, KEYHOLE_RANDOM_SEED
 // changes it.
 #include "engine/base/index.h"
 #include "tests/reference/source_folder.h"
-#include "tests/window/x_hand.h"
+#include "tests/window/simulated_user.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 #include <random>
 #include <vector>
 
-namespace keyhole::test_hand {
+namespace keyhole::test_window_input {
 namespace {
 
 using Json = nlohmann::json;
@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 8> kMenus = {"File",  "Edit",  "View",   
 constexpr std::string_view kEveryLetter =
     "Who? The quick brown fox jumps over 1234567890 lazy dogs, [and] then.../ ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-class Hand : public testing::XHand {
+class WindowInput : public testing::SimulatedUser {
   protected:
     int n_commands() { return report()["commands"]["count"]; }
     std::string dialog() { return report()["dialog"]; }
@@ -210,7 +210,7 @@ class Hand : public testing::XHand {
     }
 };
 
-TEST_F(Hand, OpensAndClosesEverything) {
+TEST_F(WindowInput, OpensAndClosesEverything) {
     width_ = 1600, height_ = 1180;  // a whole card is visible
     start();
     if (HasFatalFailure()) return;
@@ -306,7 +306,7 @@ TEST_F(Hand, OpensAndClosesEverything) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
-TEST_F(Hand, ChoosesFromListsByKeys) {
+TEST_F(WindowInput, ChoosesFromListsByKeys) {
     start();
     if (HasFatalFailure()) return;
     const auto with_keys = [&](const char* list, std::initializer_list<const char*> keys) {
@@ -330,7 +330,7 @@ TEST_F(Hand, ChoosesFromListsByKeys) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
-TEST_F(Hand, TooltipsHideNeitherTheirItemNorItsNeighbours) {
+TEST_F(WindowInput, TooltipsHideNeitherTheirItemNorItsNeighbours) {
     start();
     if (HasFatalFailure()) return;
     const auto apart = [](const Json& a, const Json& b) {
@@ -353,14 +353,14 @@ TEST_F(Hand, TooltipsHideNeitherTheirItemNorItsNeighbours) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
-TEST_F(Hand, RunsEveryCommandOfTheMenus) {
+TEST_F(WindowInput, RunsEveryCommandOfTheMenus) {
     start();
     if (HasFatalFailure()) return;
     walk_menus();
     EXPECT_EQ(quit(), 0) << output();
 }
 
-TEST_F(Hand, SavesAPictureInTheFormatThatTheDialogNames) {
+TEST_F(WindowInput, SavesAPictureInTheFormatThatTheDialogNames) {
     start();
     if (HasFatalFailure()) return;
     key("Ctrl+Shift+E");
@@ -381,7 +381,7 @@ TEST_F(Hand, SavesAPictureInTheFormatThatTheDialogNames) {
     EXPECT_FALSE(std::filesystem::exists(folder_ / "hand.png"));
 }
 
-TEST_F(Hand, ExportsPicturesAsWideAsTheFieldSays) {
+TEST_F(WindowInput, ExportsPicturesAsWideAsTheFieldSays) {
     start();
     if (HasFatalFailure()) return;
     key("Right");
@@ -407,7 +407,7 @@ TEST_F(Hand, ExportsPicturesAsWideAsTheFieldSays) {
     EXPECT_NE(svg.find(" width=\"640\""), std::string::npos) << svg.substr(0, 200);
 }
 
-TEST_F(Hand, MakesAndEnlargesAFigureOfAPaper) {
+TEST_F(WindowInput, MakesAndEnlargesAFigureOfAPaper) {
     start();
     if (HasFatalFailure()) return;
     click("menu Help");
@@ -430,7 +430,7 @@ TEST_F(Hand, MakesAndEnlargesAFigureOfAPaper) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
-TEST_F(Hand, KeepsATypedPromptUntilItRuns) {
+TEST_F(WindowInput, KeepsATypedPromptUntilItRuns) {
     start();
     if (HasFatalFailure()) return;
     const auto open_field = [&] {
@@ -458,7 +458,7 @@ TEST_F(Hand, KeepsATypedPromptUntilItRuns) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
-TEST_F(Hand, DragsOverWordsToWatchThem) {
+TEST_F(WindowInput, DragsOverWordsToWatchThem) {
     start();
     point("token 81");  // waits for the text
     ASSERT_EQ(report()["picked"], Json({80, 81, 82, 83}));
@@ -487,7 +487,7 @@ TEST_F(Hand, DragsOverWordsToWatchThem) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
-TEST_F(Hand, NextTokensAreThoseOfLaneZeroAndOfTheFocus) {
+TEST_F(WindowInput, NextTokensAreThoseOfLaneZeroAndOfTheFocus) {
     start();
     for (int i = 0; i < 3; ++i) {  // six lanes
         click("add");
@@ -510,7 +510,7 @@ TEST_F(Hand, NextTokensAreThoseOfLaneZeroAndOfTheFocus) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
-TEST_F(Hand, OpensTheManualAtThePaneUnderThePointer) {
+TEST_F(WindowInput, OpensTheManualAtThePaneUnderThePointer) {
     start();
     if (HasFatalFailure()) return;
     const auto place = [&] { return report()["manual"].get<std::string>(); };
@@ -537,7 +537,7 @@ TEST_F(Hand, OpensTheManualAtThePaneUnderThePointer) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
-TEST_F(Hand, LosesNothingWhileDecoding) {
+TEST_F(WindowInput, LosesNothingWhileDecoding) {
     width_ = 1600, height_ = 1180;
     start("--model " + model_of_wide_context());
     if (HasFatalFailure()) return;
@@ -594,7 +594,7 @@ TEST_F(Hand, LosesNothingWhileDecoding) {
 
 // With many layers the thumbnails stay squares, and the atlas scrolls: by the wheel, and to the head that
 // keys choose. Alt and the wheel zoom.
-TEST_F(Hand, TheAtlasScrollsAndZooms) {
+TEST_F(WindowInput, TheAtlasScrollsAndZooms) {
     start();
     const auto box = [&](int i) { return report()["items"]["atlas"][to_index(i)].get<int>(); };
     const auto zoom = [&](int turns) {
@@ -638,7 +638,7 @@ TEST_F(Hand, TheAtlasScrollsAndZooms) {
 }
 
 /// Random pointer and key actions. Prints its last actions when the program fails.
-class Monkey : public Hand {
+class RandomInput : public WindowInput {
   protected:
     std::mt19937 random_;
     std::deque<std::string> done_;
@@ -715,10 +715,10 @@ class Monkey : public Hand {
     }
 };
 
-TEST_F(Monkey, DoesAnythingAnywhere) {
+TEST_F(RandomInput, DoesAnythingAnywhere) {
     const char* minutes = std::getenv("KEYHOLE_RANDOM_MINUTES");
     const char* seed = std::getenv("KEYHOLE_RANDOM_SEED");
-    const double seconds = minutes == nullptr ? 30 : 60 * std::stod(minutes);
+    const double seconds = minutes == nullptr ? 12 : 60 * std::stod(minutes);
     const unsigned number = seed == nullptr ? 1 : static_cast<unsigned>(std::stoul(seed));
     random_.seed(number);
     start();
@@ -751,4 +751,4 @@ TEST_F(Monkey, DoesAnythingAnywhere) {
 }
 
 }  // namespace
-}  // namespace keyhole::test_hand
+}  // namespace keyhole::test_window_input

@@ -1,4 +1,4 @@
-#include "engine/base/last_words.h"
+#include "engine/base/crash_message.h"
 
 #include <algorithm>
 #include <array>
@@ -38,14 +38,14 @@ class HandlerStack {
 
 }  // namespace
 
-void set_last_words(std::string_view words) noexcept {
+void set_crash_message(std::string_view words) noexcept {
     int none = 0;
     if (!g_state.compare_exchange_strong(none, 1)) return;
     std::memcpy(g_words.data(), words.data(), std::min(words.size(), g_words.size() - 1));
     g_state = 2;
 }
 
-const char* last_words() noexcept {
+const char* crash_message() noexcept {
     return g_state == 2 ? g_words.data() : "";
 }
 

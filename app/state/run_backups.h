@@ -19,15 +19,15 @@
 
 namespace keyhole {
 
-class KeptRuns {
+class RunBackups {
   public:
     /// folder: of the spools; empty: nothing is stored or offered. most_bytes: limit of the run's spool;
     /// above it the oldest rows lose their attention and scores, but keep tokens, evictions and measures.
-    explicit KeptRuns(std::filesystem::path folder, std::size_t most_bytes = std::size_t{256} << 20);
+    explicit RunBackups(std::filesystem::path folder, std::size_t most_bytes = std::size_t{256} << 20);
     /// Removes the run's spool, unless the window ends by an exception.
-    ~KeptRuns();
-    KeptRuns(const KeptRuns&) = delete;
-    KeptRuns& operator=(const KeptRuns&) = delete;
+    ~RunBackups();
+    RunBackups(const RunBackups&) = delete;
+    RunBackups& operator=(const RunBackups&) = delete;
 
     /// Queues the records that the live run added since the last call. Returns at once.
     void update(const StepList& steps);
@@ -66,6 +66,6 @@ class KeptRuns {
 };
 
 /// Returns the folder `runs` of UserFolder::state; empty if that is not known.
-std::filesystem::path kept_runs_folder();
+std::filesystem::path run_backups_folder();
 
 }  // namespace keyhole

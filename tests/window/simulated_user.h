@@ -17,7 +17,7 @@ struct _XDisplay;
 
 namespace keyhole::testing {
 
-class XHand : public ::testing::Test {
+class SimulatedUser : public ::testing::Test {
   protected:
     using Json = nlohmann::json;
 

@@ -9,26 +9,27 @@
 namespace keyhole {
 
 /// Call once, at the start.
-void handle_end_signals();
+void handle_termination_signals();
 
-/// While an EndGuard exists, the first signal sets end_asked(), and the process has two seconds to unwind.
-class EndGuard {
+/// While a TerminationGuard exists, the first signal sets termination_requested(), and the process has two
+/// seconds to unwind.
+class TerminationGuard {
   public:
-    EndGuard();
-    ~EndGuard();
-    EndGuard(const EndGuard&) = delete;
-    EndGuard& operator=(const EndGuard&) = delete;
+    TerminationGuard();
+    ~TerminationGuard();
+    TerminationGuard(const TerminationGuard&) = delete;
+    TerminationGuard& operator=(const TerminationGuard&) = delete;
 };
 
-bool end_asked();
+bool termination_requested();
 /// Throws Error(cancelled) with the signal and the note if a signal has asked the process to end.
-void check_end();
+void check_termination();
 
 /// Sets a note to print when the process ends by a signal or a crash: where the run is stored. One line
 /// without its line end; "": no note.
-void set_end_note(std::string_view note) noexcept;
+void set_termination_note(std::string_view note) noexcept;
 /// Returns the note. Async-signal-safe.
-const char* end_note() noexcept;
+const char* termination_note() noexcept;
 
 /// Call last: ends the process by the signal that asked it to end. Returns if there was none.
 void end_by_signal();

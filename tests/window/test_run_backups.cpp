@@ -1,5 +1,5 @@
 // The live run's spool: its content, its size, its deletion, and the offer to recover it.
-#include "app/state/kept_runs.h"
+#include "app/state/run_backups.h"
 
 #include "engine/base/error.h"
 #include "engine/trace/spool.h"
@@ -53,7 +53,7 @@ class Kept : public ::testing::Test {
 TEST_F(Kept, HoldsTheRunWhileTheWindowIsOpen) {
     fs::path spool;
     {
-        KeptRuns kept(folder_);
+        RunBackups kept(folder_);
         EXPECT_TRUE(kept.left().empty());
         const StepList run = steps(6);
         kept.update({run.begin(), run.begin() + 2});
@@ -63,7 +63,7 @@ TEST_F(Kept, HoldsTheRunWhileTheWindowIsOpen) {
         spool = kept.spool();
         EXPECT_EQ(rows_of(spool), (std::vector<int>{5, 6, 7, 8, 9, 10}));
         EXPECT_EQ(fs::status(folder_).permissions() & fs::perms::others_all, fs::perms::none);
-        const KeptRuns second(folder_);
+        const RunBackups second(folder_);
         EXPECT_TRUE(second.left().empty()) << "it is in use";
         kept.update(steps(3, 2));  // another run takes its place
         kept.wait();
@@ -73,7 +73,7 @@ TEST_F(Kept, HoldsTheRunWhileTheWindowIsOpen) {
 }
 
 TEST_F(Kept, FollowsTheShownBranch) {
-    KeptRuns kept(folder_);
+    RunBackups kept(folder_);
     StepList run = steps(6);
     kept.update(run);
     // Rewinds to row 7 and continues.
@@ -95,7 +95,7 @@ TEST_F(Kept, FollowsTheShownBranch) {
 
 TEST_F(Kept, StaysBelowItsSize) {
     constexpr std::size_t kMost = 400'000;
-    KeptRuns kept(folder_, kMost);
+    RunBackups kept(folder_, kMost);
     const StepList run = steps(160);
     kept.update(run);
     kept.wait();
@@ -111,7 +111,7 @@ TEST_F(Kept, StaysBelowItsSize) {
 TEST_F(Kept, AnExceptionLeavesTheRun) {
     fs::path spool;
     try {
-        KeptRuns kept(folder_);
+        RunBackups kept(folder_);
         kept.update(steps(4));
         kept.wait();
         spool = kept.spool();
@@ -119,7 +119,7 @@ TEST_F(Kept, AnExceptionLeavesTheRun) {
     } catch (const std::runtime_error&) {
     }
     EXPECT_EQ(rows_of(spool).size(), 4u);
-    KeptRuns next(folder_);
+    RunBackups next(folder_);
     EXPECT_EQ(next.left(), std::vector<fs::path>{spool});
     EXPECT_EQ(read_trace(recover_spool(spool)).size(), 4u);
 }
@@ -129,7 +129,7 @@ TEST_F(Kept, OffersTheNewestFewAndDiscards) {
     for (const char* name : {"run-1", "run-2", "run-3", "run-4", "run-5"}) leave(name, 2);
     fs::create_directories(folder_ / "run-6.keyhole.spool");  // an empty spool
     fs::create_directories(folder_ / "thesis");
-    KeptRuns kept(folder_);
+    RunBackups kept(folder_);
     ASSERT_EQ(kept.left().size(), 4u);
     EXPECT_EQ(kept.left().front().filename(), "run-5.keyhole.spool");
     EXPECT_FALSE(fs::exists(folder_ / "run-1.keyhole.spool"));
@@ -144,7 +144,7 @@ TEST_F(Kept, OffersTheNewestFewAndDiscards) {
 }
 
 TEST_F(Kept, AFullDiskIsSaidAndTheWindowGoesOn) {
-    KeptRuns kept("/proc/nowhere");
+    RunBackups kept("/proc/nowhere");
     kept.update(steps(2));
     kept.wait();
     EXPECT_NE(kept.take_fault().find("no longer kept"), std::string::npos);

@@ -1,4 +1,4 @@
-#include "engine/eval/side_by_side.h"
+#include "engine/eval/two_at_a_time.h"
 
 #include "engine/base/index.h"
 #include "engine/base/threads.h"
@@ -7,7 +7,7 @@
 
 namespace keyhole {
 
-SideBySide::SideBySide(std::shared_ptr<const Model> model, Backend& backend, int n_threads)
+TwoAtATime::TwoAtATime(std::shared_ptr<const Model> model, Backend& backend, int n_threads)
     : model_(std::move(model)), whole_(backend) {
     const int n = ThreadPool(n_threads).n_threads();
     if (n < 2 || !whole_.name().starts_with("cpu,")) return;
@@ -15,13 +15,13 @@ SideBySide::SideBySide(std::shared_ptr<const Model> model, Backend& backend, int
         halves_.push_back(make_backend(model_, {BackendChoice::cpu, half, 0}, nullptr));
 }
 
-void SideBySide::hold(std::span<const LaneSpec> lanes) {
+void TwoAtATime::hold(std::span<const LaneSpec> lanes) {
     held_ = hold_models(model_, whole_, lanes);
     for (const auto& half : halves_)
         for (auto& cache : hold_models(model_, *half, lanes)) held_.push_back(std::move(cache));
 }
 
-void SideBySide::ask(const QuestionSet& set, std::span<const Asked> asked,
+void TwoAtATime::ask(const QuestionSet& set, std::span<const Asked> asked,
                      const std::function<void(const Asked&, const std::vector<Outcome>&)>& each) {
     const auto answer = [&](const Asked& one, Backend& backend, const Question& question) {
         return keyhole::ask(model_, backend, one.lanes, question);

@@ -1,4 +1,4 @@
-#include "app/base/end_signals.h"
+#include "app/base/termination.h"
 
 #include "engine/base/error.h"
 
@@ -29,11 +29,11 @@ const char* signal_name(int signal) {
 
 void end_now(int signal) {
     clear_progress_line();
-    if (*end_note() != '\0') {
+    if (*termination_note() != '\0') {
         write_line("keyhole: ended by ");
         write_line(signal_name(signal));
         write_line("; ");
-        write_line(end_note());
+        write_line(termination_note());
         write_line("\n");
     }
     die_by(signal);
@@ -51,7 +51,7 @@ void on_signal(int signal) {
 
 }  // namespace
 
-void handle_end_signals() {
+void handle_termination_signals() {
     struct sigaction action {};
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART | SA_ONSTACK;
@@ -65,25 +65,25 @@ void handle_end_signals() {
     ::sigaction(SIGALRM, &action, nullptr);
 }
 
-EndGuard::EndGuard() {
+TerminationGuard::TerminationGuard() {
     ++g_guards;
 }
 
-EndGuard::~EndGuard() {
+TerminationGuard::~TerminationGuard() {
     --g_guards;
 }
 
-bool end_asked() {
+bool termination_requested() {
     return g_asked != 0;
 }
 
-void check_end() {
+void check_termination() {
     if (g_asked == 0) return;
-    const std::string note = end_note();
+    const std::string note = termination_note();
     fail(ErrorCode::cancelled, "ended by {}{}{}", signal_name(g_asked), note.empty() ? "" : "; ", note);
 }
 
-void set_end_note(std::string_view note) noexcept {
+void set_termination_note(std::string_view note) noexcept {
     const unsigned next = 1 - g_note;
     std::array<char, 1024>& to = g_notes[next];
     const std::size_t n = std::min(note.size(), to.size() - 1);
@@ -92,7 +92,7 @@ void set_end_note(std::string_view note) noexcept {
     g_note = next;
 }
 
-const char* end_note() noexcept {
+const char* termination_note() noexcept {
     return g_notes[g_note].data();
 }
 
