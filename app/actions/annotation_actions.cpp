@@ -143,12 +143,14 @@ void request_counterfactual(AppState& app, std::string_view arguments) {
     const int row = arguments.empty() ? app.view.row : whole_numbers(arguments, 1, 1)[0];
     if (watched) {
         if (!app.view.watched) fail(ErrorCode::wrong_use, "no words are watched; pick some and press W");
-        return app.run.request_counterfactual(app.view.lane, app.view.watched->first, row,
-                                              app.view.watched->size());
+        app.run.request_counterfactual(app.view.lane, app.view.watched->first, row, app.view.watched->size());
+        if (!app.view.pick) app.view.pick_cell({row, app.view.watched->first}, false);
+    } else {
+        if (!app.view.pick)
+            fail(ErrorCode::wrong_use, "pick a token first: a cell of a heat map, or a word of the text");
+        app.run.request_counterfactual(app.view.lane, app.view.pick->position, row, 1);
     }
-    if (!app.view.pick)
-        fail(ErrorCode::wrong_use, "pick a token first: a cell of a heat map, or a word of the text");
-    app.run.request_counterfactual(app.view.lane, app.view.pick->position, row, 1);
+    app.dialog = Dialog::why;  // its page shows the answer
 }
 
 /// Computes, or stops computing, how much attention the focused lane's shadow gave to the picked token.
@@ -239,7 +241,7 @@ constexpr std::array kAnnotationActions = {
         "why.kept",
         "What if the lane had kept this token?",
         "[watched] [STEP]: the next token and the answer, after this step (default: the shown one), had the "
-        "lane kept this token; watched: all watched words. Computed on a copy.",
+        "lane kept this token; watched: all watched words. Computed on a copy; the page Why shows it.",
         {'Y', kShift},
         request_counterfactual},
     UserAction{"why.shadow",

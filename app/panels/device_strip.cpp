@@ -60,8 +60,8 @@ void draw_device_strip(const PanelContext& context) {
     const AppState::DeviceStrip news = context.app.device_strip();
     if (news == AppState::DeviceStrip::none) return;
     const ImVec2 size = ImGui::GetIO().DisplaySize;
-    // Above the time bar, which stays in use.
-    ImGui::SetNextWindowPos({size.x / 2, size.y - context.px(96)}, ImGuiCond_Always, {0.5f, 1});
+    // Above the time bar, which stays in use, and above the strip about interrupted runs.
+    ImGui::SetNextWindowPos({size.x / 2, size.y - context.px(136)}, ImGuiCond_Always, {0.5f, 1});
     ImGui::Begin("##device", nullptr,
                  ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_AlwaysAutoResize |
                      ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoFocusOnAppearing);

@@ -8,7 +8,8 @@ void draw_interrupted_runs(RunBackups& runs, const PanelContext& context) {
     if (runs.left().empty() || context.app.jobs.opening()) return;
     const std::filesystem::path spool = runs.left().front();
     const ImVec2 size = ImGui::GetIO().DisplaySize;
-    ImGui::SetNextWindowPos({size.x / 2, size.y - context.px(40)}, ImGuiCond_Always, {0.5f, 1});
+    // Above the time bar, which stays in use.
+    ImGui::SetNextWindowPos({size.x / 2, size.y - context.px(96)}, ImGuiCond_Always, {0.5f, 1});
     ImGui::Begin("##left run", nullptr,
                  ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_AlwaysAutoResize |
                      ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoFocusOnAppearing);

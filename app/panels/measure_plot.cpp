@@ -1,6 +1,6 @@
 #include "app/panels/measure_plot.h"
 
-#include "app/panels/lane_line.h"
+#include "app/panels/lane_curve.h"
 #include "engine/analysis/curve_bins.h"
 #include "engine/base/index.h"
 #include "engine/figure/ticks.h"
@@ -152,8 +152,8 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
     list.PushClipRect(min, {min.x + size.x, min.y + size.y}, true);
     const auto draw_one = [&](const RowLine& row_line, const std::vector<float>& values) {
         const float width = row_line.in_focus ? 2.4f : lines.size() > 3 ? 1.2f : 1.4f;
-        LaneLine drawn = row_line.lane < 0 ? LaneLine(list, theme::colors().text, width)
-                                           : LaneLine(context, list, row_line.lane, width);
+        LaneCurve drawn = row_line.lane < 0 ? LaneCurve(list, theme::colors().text, width)
+                                            : LaneCurve(context, list, row_line.lane, width);
         std::optional<ImVec2> end;
         for (std::size_t i = 0; i < values.size(); ++i) {
             if (std::isnan(values[i])) {
@@ -172,7 +172,7 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
             if (lines[n].in_focus != focused) continue;
             if (focused && per > 1 && lines[n].lane >= 0) {
                 const float ink = std::clamp(1.2f / static_cast<float>(per), 0.1f, 0.3f);
-                LaneLine raw(list, theme::faded(theme::lane_color(lines[n].lane), ink), 1);
+                LaneCurve raw(list, theme::faded(theme::lane_color(lines[n].lane), ink), 1);
                 for (std::size_t i = 0; i < lines[n].values.size(); ++i)
                     std::isnan(lines[n].values[i]) ? raw.lift() : raw.to(point(i, i + 1, lines[n].values[i]));
             }

@@ -191,13 +191,13 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
         const std::string name(override_field_name(field));
         if (ImGui::RadioButton(name.c_str(), panel.field == field)) panel.field = field;
         mark_item(context, "override field " + name);
-        tooltip(context, option_tooltip(name, idle_reason(lane.policy, name, heads)));
+        tooltip(context, option_tooltip(name, no_effect_reason(lane.policy, name, heads)));
     }
     PolicyParams brush_params = lane.policy;
     TauDrag unused;
     PolicyEditor edit{context, brush_params, unused, heads};
     draw_brush(panel, edit);
-    const std::string idle = idle_reason(lane.policy, override_field_name(panel.field), heads);
+    const std::string idle = no_effect_reason(lane.policy, override_field_name(panel.field), heads);
     const bool off = lane.policy.preset == Preset::full;
     ImGui::SameLine();
     const OverrideGrid shown(panel.draft, panel.field, heads);

@@ -57,7 +57,7 @@ void draw_preset(PolicyEditor& edit, bool with_words) {
 void draw_dialects(PolicyEditor& edit) {
     PolicyParams& policy = edit.policy;
     const PanelContext& context = edit.context;
-    const std::string idle = idle_reason(policy, "dialect");
+    const std::string idle = no_effect_reason(policy, "dialect");
     edit.label("dialect");
     const float gap = context.px(3), width = (edit.room() - gap) / 2;
     for (const Dialect dialect : {Dialect::paper, Dialect::released}) {
@@ -104,7 +104,7 @@ void draw_budget(PolicyEditor& edit) {
     Amount& budget = edit.policy.budget;
     const PanelContext& context = edit.context;
     const AppState& app = context.app;
-    if (!idle_reason(edit.policy, "budget").empty()) return;
+    if (!no_effect_reason(edit.policy, "budget").empty()) return;
     if (budget.unit != Amount::Unit::tokens && budget.unit != Amount::Unit::percent)
         return edit.row({"budget"});
     const int n_prompt = app.run.has_steps() ? app.run.history.n_prompt() : 512;

@@ -38,7 +38,7 @@ void PolicyEditor::label(std::string_view option) {
     const float x = ImGui::GetCursorPosX();
     ImGui::AlignTextToFramePadding();
     colored_text(theme::colors().dim, short_name(option));
-    tooltip(context, option_tooltip(option, idle_reason(policy, option, heads)));
+    tooltip(context, option_tooltip(option, no_effect_reason(policy, option, heads)));
     ImGui::SameLine();
     ImGui::SetCursorPosX(x + label_width);
 }
@@ -175,7 +175,7 @@ void PolicyEditor::widget(std::string_view option, float width) {
 void PolicyEditor::row(std::initializer_list<std::string_view> options) {
     std::vector<std::string_view> acting;
     for (std::string_view option : options)
-        if (idle_reason(policy, option, heads).empty()) acting.push_back(option);
+        if (no_effect_reason(policy, option, heads).empty()) acting.push_back(option);
     if (acting.empty()) return;
     const float start = ImGui::GetCursorScreenPos().x, gap = context.px(8);
     const float part = (room() + gap) / static_cast<float>(acting.size());
@@ -200,7 +200,7 @@ void PolicyEditor::row(std::initializer_list<std::string_view> options) {
 void PolicyEditor::idle_options(std::initializer_list<std::string_view> options) {
     std::vector<std::string_view> idle;
     for (std::string_view option : options)
-        if (!idle_reason(policy, option, heads).empty()) idle.push_back(option);
+        if (!no_effect_reason(policy, option, heads).empty()) idle.push_back(option);
     if (idle.empty()) return;
     const ScopedFont font(context.fonts.small);
     const ScopedColor color(ImGuiCol_Text, theme::colors().faint);
@@ -215,7 +215,7 @@ void PolicyEditor::idle_options(std::initializer_list<std::string_view> options)
         for (std::string_view option : idle) {
             ImGui::TextUnformatted(short_name(option).data(),
                                    short_name(option).data() + short_name(option).size());
-            const std::string reason = idle_reason(policy, option, heads);
+            const std::string reason = no_effect_reason(policy, option, heads);
             tooltip(context, option_tooltip(option, reason));
             ImGui::SameLine(0, context.px(6));
             ImGui::TextWrapped("%s", reason.c_str());

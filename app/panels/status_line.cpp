@@ -63,8 +63,8 @@ void draw_status_line(const PanelContext& context) {
     if (app.run.has_steps()) {
         const int n = app.run.n_decoded();
         right = fmt::format("prompt {} · decoded {}{} · {}", app.run.history.n_prompt(), n,
-                            app.run.live() && status.tokens_per_s > 0
-                                ? fmt::format(" · {:.1f} steps/s", status.tokens_per_s)
+                            app.run.live() && status.steps_per_s > 0
+                                ? fmt::format(" · {:.1f} steps/s", status.steps_per_s)
                                 : "",
                             app.run.history.run().backend);
         if (app.run.last_row() + 1 > app.run.history.run().config.n_ctx)

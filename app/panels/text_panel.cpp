@@ -116,11 +116,12 @@ void draw(TextPanel& panel, const PanelContext& context) {
         panel.share_of = shown;
         share.resize(to_index(n));
         kept_share(app.run.history, lane, app.view.row, 0, app.run.history.layout(lane).n_kv_heads(), share);
-        panel.own.assign(to_index(n), -1);
+        panel.own_choice.assign(to_index(n), -1);
         for (int p = app.run.history.n_prompt(); p < n; ++p)
-            panel.own[to_index(p)] = choice_passed_over(app.run.history, lane, p);
+            panel.own_choice[to_index(p)] = choice_passed_over(app.run.history, lane, p);
         panel.in_template = template_tokens_of(app, lane, n);
-        panel.any_fed = std::any_of(panel.own.begin(), panel.own.end(), [](int id) { return id >= 0; });
+        panel.any_forced =
+            std::any_of(panel.own_choice.begin(), panel.own_choice.end(), [](int id) { return id >= 0; });
     }
     if (!narrow) {
         ImGui::SameLine(0, context.px(12));
@@ -130,7 +131,7 @@ void draw(TextPanel& panel, const PanelContext& context) {
         }
         dim_text(
             context,
-            panel.any_fed
+            panel.any_forced
                 ? "struck through: evicted everywhere · underlined: the lane would have chosen another token"
                 : "struck through: evicted everywhere · drag over words to watch them");
     }
@@ -189,7 +190,7 @@ void draw(TextPanel& panel, const PanelContext& context) {
         list.AddText({min.x, min.y + context.px(1)}, color, text.c_str());
         if (gone)
             list.AddLine({min.x, (min.y + max.y) / 2}, {max.x, (min.y + max.y) / 2}, theme::colors().faint);
-        if (panel.own[i] >= 0)  // fed: the lane did not choose this token
+        if (panel.own_choice[i] >= 0)  // forced: the lane did not choose this token
             list.AddLine({min.x, max.y - context.px(1)}, {max.x, max.y - context.px(1)}, theme::colors().warm,
                          context.px(1.5f));
         const bool prompt_end = p == app.run.history.n_prompt();
@@ -223,9 +224,9 @@ void draw(TextPanel& panel, const PanelContext& context) {
             std::string words = fmt::format("position {}, {} steps old: kept by {:.0f} % of the KV heads", p,
                                             app.view.row - p, double(share[i]) * 100);
             if (scored && score[i] >= 0) words += fmt::format("\nscore {}", number_text(double(score[i])));
-            if (panel.own[i] >= 0)
+            if (panel.own_choice[i] >= 0)
                 words += fmt::format("\nlane {} had to consume this; it would have chosen “{}”",
-                                     app.view.lane, visible(token_words(app, panel.own[i])));
+                                     app.view.lane, visible(token_words(app, panel.own_choice[i])));
             if (dimmed) words += "\nwritten by the chat template";
             if (alone >= 0) words += fmt::format("\nin the focused head only lane {} keeps it", alone);
             ImGui::SetTooltip("%s", words.c_str());

@@ -22,9 +22,9 @@ struct TextPanel {
     }
     // Computed for the state that share_of names.
     std::vector<float> share;       ///< of KV heads that keep each token
-    std::vector<int> own;           ///< [position] token that the lane would have chosen instead; -1: none
+    std::vector<int> own_choice;    ///< [position] token that the lane would have chosen instead; -1: none
     std::vector<bool> in_template;  ///< [position] the chat template wrote it
-    bool any_fed = false;           ///< at least one position has such a token
+    bool any_forced = false;        ///< at least one position has such a token
     std::tuple<std::uint64_t, int, int, int> share_of{0, -1, -1, -1};
 };
 

@@ -1,6 +1,6 @@
 #include "app/panels/time_bar.h"
 
-#include "app/panels/lane_line.h"
+#include "app/panels/lane_curve.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
@@ -143,7 +143,7 @@ void draw(TimeBar&, const PanelContext& context) {
             return -1;
         }();
         if (listed < 0) continue;
-        LaneLine line(context, list, listed, 1.2f);
+        LaneCurve line(context, list, listed, 1.2f);
         for (const auto& step : app.run.history.steps()) {
             const LaneRecord* record = app.run.history.lane_record(step->row, static_cast<int>(i));
             if (record == nullptr || !record->kl) {

@@ -1,16 +1,19 @@
 #include "app/panels/watched_plot.h"
 
-#include "app/panels/lane_line.h"
+#include "app/panels/lane_curve.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 namespace keyhole {
 
 namespace {
+
+constexpr float kLeastPlotLines = 3;  // height of the plot, in lines of text
 
 std::string when(const std::optional<int>& row) {
     return row ? fmt::format("step {}", *row) : "never";
@@ -34,13 +37,19 @@ void draw_watched_plot(const PanelContext& context) {
             .c_str());
     const float line = ImGui::GetFontSize();
     const ImVec2 origin = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
+    // The plot comes first: of many lanes only some have a line of text below it, the focused one always.
+    const int n_lanes = app.run.lane_editor.n_lanes();
+    const auto lines_in_room =
+        static_cast<int>((room.y - context.px(14) - kLeastPlotLines * line) / line) - 1;
+    const int n_lines = std::clamp(lines_in_room, 1, n_lanes);
     const float left = context.px(context.from_afar() ? 48 : 38),
-                below = line * static_cast<float>(app.run.lane_editor.n_lanes() + 1) + context.px(8);
+                below = line * static_cast<float>(n_lines + 1) + context.px(8);
     const ImVec2 min(origin.x + left, origin.y + context.px(4)),
         size(room.x - left - kLineEndRoom * context.scale, room.y - below - context.px(6));
     ImDrawList& list = *ImGui::GetWindowDrawList();
     if (size.x < 30 || size.y < 24) return;
     list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::colors().inset, 3);
+    mark_area(context, "watched plot", min, {min.x + size.x, min.y + size.y});
     const StepList& steps = app.run.history.steps();
     const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
     const auto at = [&](int row, float share) {
@@ -59,15 +68,16 @@ void draw_watched_plot(const PanelContext& context) {
     struct Note {
         std::string text, whole;
         ImU32 color;
+        int lane;
     };
     std::vector<Note> notes;
     std::vector<LineEnd> ends;
-    for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
+    for (int lane = 0; lane < n_lanes; ++lane) {
         const auto known = app.run.history_lane(lane);
         if (!known) continue;
         const SpanLifetime lifetime = span_lifetime(app.run.history, *known, span);
         const ImU32 color = theme::lane_color(lane);
-        LaneLine drawn(context, list, lane, lane == app.view.lane ? 2.4f : 1.5f);
+        LaneCurve drawn(context, list, lane, lane == app.view.lane ? 2.4f : 1.5f);
         std::optional<ImVec2> end;
         for (std::size_t i = 0; i < lifetime.share.size(); ++i) {
             if (std::isnan(lifetime.share[i])) {
@@ -89,8 +99,9 @@ void draw_watched_plot(const PanelContext& context) {
             list.AddLine({mark.x - r, mark.y - r}, {mark.x + r, mark.y + r}, color, 2);
             list.AddLine({mark.x - r, mark.y + r}, {mark.x + r, mark.y - r}, color, 2);
         }
-        if (lifetime.says_other && *lifetime.says_other >= first)
-            list.AddCircle(at(*lifetime.says_other, share_at(*lifetime.says_other)), r, color, 0, 2);
+        if (lifetime.first_other_token && *lifetime.first_other_token >= first)
+            list.AddCircle(at(*lifetime.first_other_token, share_at(*lifetime.first_other_token)), r, color,
+                           0, 2);
         const std::size_t shown = to_index(std::max(0, app.view.row - first));
         const std::string share = shown < lifetime.share.size()
                                       ? fmt::format("{:.0f} %", double(lifetime.share[shown]) * 100)
@@ -100,15 +111,21 @@ void draw_watched_plot(const PanelContext& context) {
              fmt::format("Lane {}\n× no head stores all of them from: {}\nno head stores any of them from: "
                          "{}\n○ the lane's own next token first differs from lane 0's after: {}",
                          lane, when(lifetime.no_head_has_all), when(lifetime.all_gone),
-                         when(lifetime.says_other)),
-             color});
+                         when(lifetime.first_other_token)),
+             color, lane});
     }
     finish_row_plot(list, min, size, at(app.view.row, 0).x, first, steps.back()->row);
     label_line_ends(list, std::move(ends), {min.x + size.x + context.px(3), min.y}, size.y);
-    for (const Note& note : notes) {
+    const std::size_t n_written = std::min(notes.size(), to_index(n_lines));
+    if (n_written < notes.size())
+        std::ranges::stable_partition(notes, [&](const Note& note) { return note.lane == app.view.lane; });
+    std::string more = n_written < notes.size() ? fmt::format("\n\nA taller pane lists the other lanes too:")
+                                                : std::string();
+    for (std::size_t i = n_written; i < notes.size(); ++i) more += "\n" + notes[i].text;
+    for (const Note& note : std::span(notes).first(n_written)) {
         ImGui::SetCursorScreenPos({origin.x, text_y});
         colored_text(note.color, fitted(note.text, room.x));
-        tooltip(context, note.whole);
+        tooltip(context, note.whole + more);
         text_y += line;
     }
 }

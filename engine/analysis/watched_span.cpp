@@ -81,15 +81,16 @@ SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span) 
         lifetime.share.push_back(
             shown ? 1 - static_cast<float>(gone[to_index(row)]) / static_cast<float>(entries) : kNoValue);
         const int own = own_choice(history, lane, row + 1), reference = own_choice(history, 0, row + 1);
-        if (!lifetime.says_other && row >= span.last && own >= 0 && reference >= 0 && own != reference)
-            lifetime.says_other = row;
+        if (!lifetime.first_other_token && row >= span.last && own >= 0 && reference >= 0 && own != reference)
+            lifetime.first_other_token = row;
     }
     return lifetime;
 }
 
 std::string span_verdict(const SpanLifetime& lifetime) {
     std::string verdict;
-    if (lifetime.says_other) verdict = fmt::format("○ other word at {} · ", *lifetime.says_other);
+    if (lifetime.first_other_token)
+        verdict = fmt::format("○ other word at {} · ", *lifetime.first_other_token);
     if (lifetime.no_head_has_all)
         return verdict + fmt::format("× whole in no head from {}", *lifetime.no_head_has_all);
     if (lifetime.n_heads_with_all == lifetime.n_heads) return verdict + "held";

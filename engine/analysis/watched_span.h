@@ -28,7 +28,7 @@ struct SpanLifetime {
     std::optional<int> no_head_has_all;
     std::optional<int> all_gone;  ///< first row after which no KV head stores any of it
     /// First row from the span's end on after which the lane's own next token differs from lane 0's.
-    std::optional<int> says_other;
+    std::optional<int> first_other_token;
     /// KV heads that store the whole span after the last record, and all KV heads.
     int n_heads_with_all = 0, n_heads = 0;
 };

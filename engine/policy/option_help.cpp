@@ -158,7 +158,7 @@ const OptionHelp& option_help(std::string_view name) {
     return *found;
 }
 
-std::string idle_reason(const PolicyParams& params, std::string_view name, const HeadGrid& heads) {
+std::string no_effect_reason(const PolicyParams& params, std::string_view name, const HeadGrid& heads) {
     const Preset preset = params.preset;
     if (one_of(name, {"preset", "kv_dtype", "shadow", "kv", "merge", "compensate"})) return {};
     if (name == "dialect")

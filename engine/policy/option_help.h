@@ -24,7 +24,7 @@ const OptionHelp& option_help(std::string_view name);
 
 /// Returns one sentence on why an option has no effect under these settings (on what is kept, attended to
 /// or measured), or an empty text when it has one. heads: those of the model, where it is known.
-std::string idle_reason(const PolicyParams& params, std::string_view name, const HeadGrid& heads = {});
+std::string no_effect_reason(const PolicyParams& params, std::string_view name, const HeadGrid& heads = {});
 
 /// Returns the text on how many tokens a unit stores and a row attends to once the budget is full:
 /// "stores k = 64, attends k + 1 = 65" (policies, section 1).

@@ -228,7 +228,7 @@ struct Engine::Impl {
         rate.begin();
         set_status([](EngineStatus& s) {
             s.phase = EnginePhase::running;
-            s.tokens_per_s = 0;
+            s.steps_per_s = 0;
             s.message.clear();
         });
     }
@@ -433,7 +433,7 @@ struct Engine::Impl {
     /// Gives a run that ends its speed, if it was long enough for one.
     void end_rate(EngineStatus& of) const {
         if (of.phase != EnginePhase::running) return;
-        if (const auto steps_per_s = rate.at_end()) of.tokens_per_s = *steps_per_s;
+        if (const auto steps_per_s = rate.at_end()) of.steps_per_s = *steps_per_s;
     }
 
     /// Counts a step. Once a second, and after the last step, the status has the speed and the memory.
@@ -444,7 +444,7 @@ struct Engine::Impl {
         const EngineMemory memory = memory_use();
         const std::lock_guard lock(mutex);
         status.memory = memory;
-        if (steps_per_s) status.tokens_per_s = *steps_per_s;
+        if (steps_per_s) status.steps_per_s = *steps_per_s;
     }
 };
 

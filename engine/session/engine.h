@@ -29,10 +29,10 @@ inline constexpr std::size_t kCheckpointBytes = std::size_t{96} << 20;
 
 struct EngineStatus {
     EnginePhase phase = EnginePhase::idle;
-    std::string message;      ///< current activity or error, for the status line
-    std::string work;         ///< purpose of a replay in progress, once it takes a while
-    double progress = 0;      ///< of prefill, or of `work` if there is any, 0..1
-    double tokens_per_s = 0;  ///< of the last second of running; 0: the run was too short to tell
+    std::string message;     ///< current activity or error, for the status line
+    std::string work;        ///< purpose of a replay in progress, once it takes a while
+    double progress = 0;     ///< of prefill, or of `work` if there is any, 0..1
+    double steps_per_s = 0;  ///< of the last second of running; 0: the run was too short to tell
     std::string backend;
     EngineMemory memory;
     std::vector<int> lane_ids;  ///< of the lanes as they are now: LaneInfo::id; empty: not known yet

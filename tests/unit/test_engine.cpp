@@ -146,10 +146,10 @@ TEST_F(EngineThread, AFewStepsGiveNoSpeed) {
     start(60);
     engine_.step(12);
     ASSERT_TRUE(wait_until_settled() && wait_for_phase(EnginePhase::idle));
-    EXPECT_GT(engine_.status().tokens_per_s, 0);
+    EXPECT_GT(engine_.status().steps_per_s, 0);
     engine_.step(1);
     ASSERT_TRUE(wait_until_settled() && wait_for_phase(EnginePhase::idle));
-    EXPECT_EQ(engine_.status().tokens_per_s, 0);
+    EXPECT_EQ(engine_.status().steps_per_s, 0);
 }
 
 TEST_F(EngineThread, PlaysToTheEnd) {

@@ -54,7 +54,7 @@ TEST(OptionHelp, ExamplesParse) {
 
 TEST(OptionHelp, SaysWhatIsIdleAndWhy) {
     const auto idle = [](std::string_view spec, std::string_view option) {
-        return idle_reason(params(spec), option);
+        return no_effect_reason(params(spec), option);
     };
     for (const OptionHelp& o : option_helps()) {
         const bool acts = o.name == "preset" || o.name == "kv_dtype" || o.name == "shadow" ||
@@ -102,15 +102,15 @@ TEST(OptionHelp, ReleasedCodeFixesWhatIsCalledFixed) {
                 parse_lane_spec(std::string(preset) + ":dialect=released,noise=gumbel,draw=row,alpha=0.5");
             const LaneSpec other = changed_lane_spec(released, change);
             const bool reaches = !(resolve(released.policy, 100, 10) == resolve(other.policy, 100, 10));
-            EXPECT_EQ(idle_reason(released.policy, option).empty(), reaches) << preset << " " << option;
+            EXPECT_EQ(no_effect_reason(released.policy, option).empty(), reaches) << preset << " " << option;
         }
 }
 
 TEST(OptionHelp, PoolingNeedsHeadsThatShare) {
     HeadGrid alone{1, 4, {0, 1, 2, 3}}, shared{1, 4, {0, 0, 1, 1}};
-    EXPECT_NE(idle_reason(params("h2o"), "pool", alone), "");
-    EXPECT_EQ(idle_reason(params("h2o"), "pool", shared), "");
-    EXPECT_EQ(idle_reason(params("tova"), "pool", alone), "");
+    EXPECT_NE(no_effect_reason(params("h2o"), "pool", alone), "");
+    EXPECT_EQ(no_effect_reason(params("h2o"), "pool", shared), "");
+    EXPECT_EQ(no_effect_reason(params("tova"), "pool", alone), "");
 }
 
 TEST(OptionHelp, AccountingIsInWords) {

@@ -140,6 +140,7 @@ TEST_F(LiveRun, AnswersWhatATokenBackWouldSay) {
     EXPECT_FALSE(app.run.status.counterfactual->kv_heads.empty());
     EXPECT_TRUE(std::isfinite(app.run.status.counterfactual->kl));
     EXPECT_TRUE(app.run.status.run.commands.empty());  // a question is not logged
+    EXPECT_EQ(app.dialog, Dialog::why);                // the page that shows the answer
     // A token that is held everywhere cannot be put back: the status line says so.
     run_action(app, "pick " + std::to_string(app.run.last_row()) + " " + std::to_string(app.run.last_row()));
     run_action(app, "why.kept");

@@ -75,7 +75,7 @@ TEST(WatchedSpan, IsLostWhenNoHeadHasAllOfIt) {
     }
     EXPECT_TRUE(span_lifetime(history, 1, span).no_head_has_all.has_value());
     const SpanLifetime full = span_lifetime(history, 0, span);
-    EXPECT_FALSE(full.no_head_has_all || full.all_gone || full.says_other);
+    EXPECT_FALSE(full.no_head_has_all || full.all_gone || full.first_other_token);
     EXPECT_EQ(full.share.back(), 1);
 }
 
@@ -84,7 +84,7 @@ TEST(WatchedSpan, SaysWhenTheLaneFirstSaysAnother) {
     auto changed = std::make_shared<StepTrace>(*steps[9]);
     changed->lanes[1].predicted = (changed->lanes[1].predicted + 1) % 12;
     steps[9] = changed;
-    EXPECT_EQ(span_lifetime(history_of(steps), 1, {kFirst, kLast}).says_other, changed->row);
+    EXPECT_EQ(span_lifetime(history_of(steps), 1, {kFirst, kLast}).first_other_token, changed->row);
 }
 
 TEST(WatchedSpan, VerdictSaysWhatWasLostAndWhatWasSaid) {
@@ -93,7 +93,7 @@ TEST(WatchedSpan, VerdictSaysWhatWasLostAndWhatWasSaid) {
     EXPECT_EQ(span_verdict(lifetime), "held");
     lifetime.n_heads_with_all = 1;
     EXPECT_EQ(span_verdict(lifetime), "whole in 1/48 heads");
-    lifetime.says_other = 370;
+    lifetime.first_other_token = 370;
     EXPECT_EQ(span_verdict(lifetime), "○ other word at 370 · whole in 1/48 heads");
     lifetime.n_heads_with_all = 0;
     lifetime.no_head_has_all = 381;

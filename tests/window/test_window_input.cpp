@@ -487,6 +487,20 @@ TEST_F(WindowInput, DragsOverWordsToWatchThem) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+/// The texts of many lanes leave room for the plot that they belong to.
+TEST_F(WindowInput, WatchedWordsHaveAPlotHoweverManyLanes) {
+    start();
+    for (int i = 0; i < 4; ++i) {  // seven lanes
+        click("add");
+        settle();
+    }
+    key("Right");
+    settle();
+    const Json box = report()["items"].value("watched plot", Json::array({0, 0, 0, 0}));
+    EXPECT_GT(box[3].get<int>() - box[1].get<int>(), 30) << box;
+    EXPECT_EQ(quit(), 0) << output();
+}
+
 TEST_F(WindowInput, NextTokensAreThoseOfLaneZeroAndOfTheFocus) {
     start();
     for (int i = 0; i < 3; ++i) {  // six lanes

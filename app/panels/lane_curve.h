@@ -9,10 +9,10 @@
 
 namespace keyhole {
 
-class LaneLine {
+class LaneCurve {
   public:
-    LaneLine(const PanelContext& context, ImDrawList& list, int lane, float width);
-    LaneLine(ImDrawList& list, ImU32 color, float width) : list_(list), color_(color), width_(width) {}
+    LaneCurve(const PanelContext& context, ImDrawList& list, int lane, float width);
+    LaneCurve(ImDrawList& list, ImU32 color, float width) : list_(list), color_(color), width_(width) {}
 
     /// Draws from the last point to this one; the first point only begins the line. The dashes continue
     /// over points.

@@ -1,4 +1,4 @@
-#include "app/panels/lane_line.h"
+#include "app/panels/lane_curve.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,14 +6,14 @@
 
 namespace keyhole {
 
-LaneLine::LaneLine(const PanelContext& context, ImDrawList& list, int lane, float width)
+LaneCurve::LaneCurve(const PanelContext& context, ImDrawList& list, int lane, float width)
     : list_(list),
       color_(theme::lane_color(lane)),
       width_(width),
       dash_(theme::lane_dash(lane)),
       scale_(context.scale) {}
 
-void LaneLine::to(ImVec2 point) {
+void LaneCurve::to(ImVec2 point) {
     const std::optional<ImVec2> from = std::exchange(last_, point);
     alone_ = !from;
     if (!from) return;
@@ -37,7 +37,7 @@ void LaneLine::to(ImVec2 point) {
     }
 }
 
-void LaneLine::lift() {
+void LaneCurve::lift() {
     if (last_ && alone_) list_.AddCircleFilled(*last_, 2, color_);
     last_.reset();
     piece_ = 0;
@@ -60,7 +60,7 @@ void label_line_ends(ImDrawList& list, std::vector<LineEnd> ends, ImVec2 at, flo
 }
 
 void draw_lane_sample(const PanelContext& context, ImDrawList& list, int lane, ImVec2 at, float length) {
-    LaneLine line(context, list, lane, 2);
+    LaneCurve line(context, list, lane, 2);
     line.to(at);
     line.to({at.x + length, at.y});
 }
