@@ -41,7 +41,7 @@ void check_step(const ScriptLine& line) {
     const ScriptStep step = parse_script_step(line.text);
     for (const double value : {step.x, step.y, step.seconds})
         if (!(std::abs(value) <= 1e6)) stop("a number out of its range", line.text);
-    if (step.n < 0 || (step.n > 1 && step.kind != ScriptStep::Kind::wait_rows))
+    if (step.n < 0 || (step.n > 1 && step.kind != ScriptStep::Kind::wait_steps))
         stop("no such button", line.text);
     if (step.kind == ScriptStep::Kind::drop && step.paths.empty()) stop("nothing is dropped", line.text);
     if (!(parse_script_step(line.text) == step)) stop("read twice, it is another step", line.text);
