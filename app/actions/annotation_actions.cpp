@@ -144,7 +144,8 @@ void request_counterfactual(AppState& app, std::string_view arguments) {
     if (watched) {
         if (!app.view.watched) fail(ErrorCode::wrong_use, "no words are watched; pick some and press W");
         app.run.request_counterfactual(app.view.lane, app.view.watched->first, row, app.view.watched->size());
-        if (!app.view.pick) app.view.pick_cell({row, app.view.watched->first}, false);
+        if (const int first = app.view.watched->first; !app.view.pick)
+            app.view.pick_cell({std::max(app.view.row, first), first}, false);
     } else {
         if (!app.view.pick)
             fail(ErrorCode::wrong_use, "pick a token first: a cell of a heat map, or a word of the text");

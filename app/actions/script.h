@@ -1,7 +1,7 @@
 /// Runs a script of the window: one command a line; `#` starts a comment. The commands are the ids of the
 /// command table and these:
 ///
-///     wait steps N        until N steps were decoded after the prompt
+///     wait steps N       until N steps were decoded after the prompt
 ///     wait idle          until no work is under way
 ///     wait seconds S     at most 180
 ///     mouse X Y          moves the pointer, in window pixels (the real one is ignored while a script runs)

@@ -381,6 +381,15 @@ TEST_F(EveryCommand, OfTokens) {
     EXPECT_EQ(app.run.status.counterfactual->position, gone);
     EXPECT_EQ(app.run.status.counterfactual->n_tokens, 3);
     EXPECT_EQ(app.run.status.counterfactual->row, app.run.last_row() - 1);
+    // Without a pick it picks the first watched word, within the run, also where the engine refuses the step.
+    const std::optional<Pick> picked = app.view.pick;
+    app.view.pick.reset();
+    run("why.kept watched 99999");
+    ASSERT_TRUE(app.view.pick);
+    EXPECT_EQ(app.view.pick->position, gone);
+    EXPECT_LE(app.view.pick->row, app.run.last_row());
+    EXPECT_NE(app.notice.text.find("99999"), std::string::npos) << app.notice.text;
+    app.view.pick = picked;
     run("watch.clear");
     EXPECT_THROW(run_action(app, "why.kept watched"), Error);
     EXPECT_THROW(run_action(app, "why.shadow"), Error);  // the lane has no shadow
