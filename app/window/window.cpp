@@ -193,10 +193,11 @@ double between_steps_s(double frame_s) {
     return std::clamp(frame_s / 0.15, 1.0 / 20, 1.0 / 4);
 }
 
-/// Processes events until the next frame is due. step_frame_s: see between_steps_s().
-void wait_for_turn(Clock::time_point last_frame, bool steps_alone, double step_frame_s) {
+/// Processes events until the next frame is due. frame_s, step_frame_s: seconds between two frames that the
+/// user causes, and between two that only steps cause.
+void wait_for_turn(Clock::time_point last_frame, bool steps_alone, double frame_s, double step_frame_s) {
     for (;;) {
-        const double apart = steps_alone && g_frames_wanted == 0 ? step_frame_s : kFrameS;
+        const double apart = steps_alone && g_frames_wanted == 0 ? step_frame_s : frame_s;
         const double left = apart - std::chrono::duration<double>(Clock::now() - last_frame).count();
         if (left <= 0) return;
         glfwWaitEventsTimeout(left);
@@ -476,7 +477,9 @@ void WindowLoop::wait_for_events(bool behind) {
                               : ImGui::GetIO().WantTextInput ? 0.4  // for the blinking caret
                                                              : 10.0);
     if (!scripted() || g_frames_wanted == 0)
-        wait_for_turn(last_frame_, app_.maps.complete, between_steps_s(frame_s_));
+        // A program that reads reports has no eyes to spare frames for: it waits for each of them.
+        wait_for_turn(last_frame_, app_.maps.complete, report_.wanted() ? 0 : kFrameS,
+                      between_steps_s(frame_s_));
 }
 
 /// Runs the script's next command once the last one has been drawn. Returns true if it ran one.

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -324,10 +325,12 @@ struct AttentionCase {
         q = normal(to_index(n_heads * head_dim), 21, 2);
         k = normal(to_index(n_kv * head_dim), 22);
         v = normal(to_index(n_kv * head_dim), 23);
+        std::vector<double> frequency;
+        for (int i = 0; i < head_dim / 2; ++i) frequency.push_back(std::pow(10000.0, -2.0 * i / head_dim));
         for (int p = 0; p <= row; ++p)
             for (const bool is_sine : {false, true})
-                for (int i = 0; i < head_dim / 2; ++i) {
-                    const double angle = p * std::pow(10000.0, -2.0 * i / head_dim);
+                for (const double f : frequency) {
+                    const double angle = p * f;
                     turns.push_back(static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle)));
                 }
         cosine.assign(turns.end() - head_dim, turns.end() - head_dim / 2);
@@ -425,27 +428,33 @@ struct AttentionCase {
                 sum += weight(logit[to_index(slot)], most);
                 sum_warm += weight(warm[to_index(slot)], most_warm);
             }
+            std::vector<double> share(to_index(n));
+            std::array<std::vector<float>, kScores> before;  // as run() filled the scores
+            for (int a = 0; a < kScores; ++a)
+                before[to_index(a)] =
+                    normal(to_index(capacity), static_cast<unsigned>(100 + h * kScores + a));
             for (int slot = 0; slot < n; ++slot) {
                 const double p = weight(logit[to_index(slot)], most) / sum,
                              w = weight(warm[to_index(slot)], most_warm) / sum_warm;
+                share[to_index(slot)] = p;
                 ASSERT_NEAR(probabilities[to_index(h * capacity + slot)], p, 1e-5)
                     << "head " << h << " slot " << slot;
                 ASSERT_EQ(std::isinf(logits[to_index(h * capacity + slot)]),
                           std::isnan(logit[to_index(slot)]));
                 for (int a = 0; a < kScores; ++a) {
-                    const double before = normal(
-                        to_index(capacity), static_cast<unsigned>(100 + h * kScores + a))[to_index(slot)];
                     const double source = (a & 2) != 0 && s.tempers != 0 ? w : p;
                     ASSERT_NEAR(scores[to_index(h * kScores + a)][to_index(slot)],
-                                ((a & 1) != 0 ? double(s.alpha) : 1.0) * before + s.weight * source, 1e-5)
+                                ((a & 1) != 0 ? double(s.alpha) : 1.0) * before[to_index(a)][to_index(slot)] +
+                                    s.weight * source,
+                                1e-5)
                         << "head " << h << " slot " << slot << " accumulator " << a;
                 }
             }
             for (int i = 0; i < head_dim; ++i) {
                 double expected = 0;
                 for (int slot = 0; slot < n; ++slot)
-                    expected += weight(logit[to_index(slot)], most) / sum *
-                                widen(values[to_index(g)][to_index(slot * head_dim + i)]);
+                    expected +=
+                        share[to_index(slot)] * widen(values[to_index(g)][to_index(slot * head_dim + i)]);
                 ASSERT_NEAR(out[to_index(h * head_dim + i)], expected, 2e-5)
                     << "head " << h << " dimension " << i;
             }

@@ -305,15 +305,26 @@ TEST_F(EngineThread, ReplaysAreShownAndStopped) {
     EXPECT_EQ(steps().back()->lanes[1].info->kv, "gqa:2");
 }
 
+/// Returns how many rows a lane replays: enough to be stopped in between. usually: without ThreadSanitizer,
+/// which makes them slow.
+constexpr int n_rows_to_stop_in(int usually) {
+#ifdef __SANITIZE_THREAD__
+    return usually / 2;
+#else
+    return usually;
+#endif
+}
+
 // The replay to a branch's end stops at a row, with the commands up to there. It continues on request, or a
 // rewind abandons it.
 TEST_F(EngineThread, TheWayToABranchIsStopped) {
+    constexpr int kFar = n_rows_to_stop_in(1469);
     start(0);
-    engine_.step(1450);
-    ASSERT_TRUE(wait_for_row(1469));
+    engine_.step(kFar - 19);
+    ASSERT_TRUE(wait_for_row(kFar));
     engine_.send(keyhole::parse_command("add tova:budget=5"));
     engine_.step(50);
-    ASSERT_TRUE(wait_for_row(1519));
+    ASSERT_TRUE(wait_for_row(kFar + 50));
     engine_.send(keyhole::parse_command("rewind 30"));
     engine_.step();
     ASSERT_TRUE(wait_for([&] { return steps().back()->row == 31; }));
@@ -323,7 +334,7 @@ TEST_F(EngineThread, TheWayToABranchIsStopped) {
     ASSERT_TRUE(wait_until_settled());
     ASSERT_TRUE(wait_for([&] { return engine_.status().message.find("on the way") != std::string::npos; }));
     const int row = steps().back()->row;
-    ASSERT_LT(row, 1460);
+    ASSERT_LT(row, kFar - 9);
     EXPECT_TRUE(is_at_rest());
     EXPECT_EQ(steps().back()->row, row);
     EXPECT_TRUE(engine_.status().run.commands.empty());
@@ -332,10 +343,10 @@ TEST_F(EngineThread, TheWayToABranchIsStopped) {
     engine_.step(3);
     ASSERT_TRUE(wait_for_row(row + 3));
     EXPECT_TRUE(engine_.status().run.commands.empty());
-    engine_.step(1470 - (row + 3));
-    ASSERT_TRUE(wait_for_row(1470));
+    engine_.step(kFar + 1 - (row + 3));
+    ASSERT_TRUE(wait_for_row(kFar + 1));
     ASSERT_EQ(engine_.status().run.commands.size(), 1u);
-    EXPECT_EQ(engine_.status().run.commands[0].row, 1469);
+    EXPECT_EQ(engine_.status().run.commands[0].row, kFar);
     engine_.send(keyhole::parse_command("rewind 40"));
     engine_.send(keyhole::parse_command("remove 1"));
     ASSERT_TRUE(wait_until_settled());
@@ -349,12 +360,7 @@ TEST_F(EngineThread, TheWayToABranchIsStopped) {
 // A branch command that replays a lane is stopped too, both on the way and when the replay continues: it
 // waits.
 TEST_F(EngineThread, ACommandOnTheWayToABranchIsStopped) {
-// Rows that the lane replays: enough to be stopped in between.
-#ifdef __SANITIZE_THREAD__
-    constexpr int kFar = 1200;
-#else
-    constexpr int kFar = 2500;
-#endif
+    constexpr int kFar = n_rows_to_stop_in(2500);
     keyhole::RunSpec run = spec(0);
     run.wants = {};
     engine_.start(tiny_.folder(), run);

@@ -184,7 +184,12 @@ TEST_P(EngineOnFailingDevice, EndsTheSessionWithItsReason) {
     for (const auto& [what, request] : requests) {
         SCOPED_TRACE(what);
         const int n_calls = run(request, 0, false);
-        for (const int nth : std::set<int>{1, (n_calls + 1) / 2, n_calls}) {
+#ifdef __SANITIZE_THREAD__  // which looks at threads; elsewhere it matters which call it is
+        const std::set<int> failing = {n_calls};
+#else
+        const std::set<int> failing = {1, (n_calls + 1) / 2, n_calls};
+#endif
+        for (const int nth : failing) {
             if (n_calls == 0) continue;  // this request makes no such call
             SCOPED_TRACE(fmt::format("call {} of {}", nth, n_calls));
             run(request, nth, what != "a prompt" && what != "a rewind");

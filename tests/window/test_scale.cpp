@@ -19,14 +19,14 @@ class Scale : public testing::ProgramRun {
 };
 
 TEST_F(Scale, AnIdleWindowDrawsNothing) {
-    ASSERT_EQ(run_script("wait idle\nstep 3\nwait idle\nmeasure.begin\nwait seconds 5\nmeasure.end " +
+    ASSERT_EQ(run_script("wait idle\nstep 3\nwait idle\nmeasure.begin\nwait seconds 3\nmeasure.end " +
                          path("idle.json") + "\nquit\n"),
               0)
         << output_;
     const nlohmann::json idle = measured("idle.json");
-    EXPECT_GE(idle["seconds"], 5);
+    EXPECT_GE(idle["seconds"], 3);
     // Six follow the two commands. Windows of other tests uncover this one now and then, three frames each
-    // time. A window that kept drawing would draw a hundred.
+    // time. A window that kept drawing would draw sixty or more.
     EXPECT_LE(idle["frames"], 30);
     EXPECT_LT(idle["process_cpu_share"], 0.1);
 }
