@@ -151,8 +151,8 @@ add_library(keyhole_fake_cuda MODULE tests/fixtures/fake_cuda_module.cpp)
 target_link_libraries(keyhole_fake_cuda PRIVATE keyhole_options fmt::fmt)
 target_include_directories(keyhole_fake_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 # A module whose device is the host.
-add_library(keyhole_host_cuda MODULE tests/fixtures/host_cuda_module.cpp engine/backend/cuda/host_executor.cpp
-  engine/base/error.cpp engine/base/crash_message.cpp)
+add_library(keyhole_host_cuda MODULE tests/fixtures/host_cuda_module.cpp
+  $<TARGET_OBJECTS:engine.backend.cuda.host> engine/base/error.cpp engine/base/crash_message.cpp)
 target_link_libraries(keyhole_host_cuda PRIVATE keyhole_options fmt::fmt)
 target_include_directories(keyhole_host_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 add_dependencies(keyhole_tests keyhole_fake_cuda keyhole_host_cuda)
@@ -172,7 +172,7 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   set_target_properties(keyhole_gpu_tests PROPERTIES BUILD_RPATH "$ORIGIN")
   kh_add_tests(keyhole_gpu_tests gpu)
   add_executable(keyhole_selftest tests/gpu/selftest/main.cpp engine/backend/cuda/selftest.cpp
-    engine/backend/cuda/host_executor.cpp engine/backend/cuda/open_module.cpp engine/base/error.cpp
+    $<TARGET_OBJECTS:engine.backend.cuda.host> engine/backend/cuda/open_module.cpp engine/base/error.cpp
     engine/base/crash_message.cpp engine/model/dtype.cpp)
   target_link_libraries(keyhole_selftest PRIVATE keyhole_options fmt::fmt ${CMAKE_DL_LIBS})
   target_include_directories(keyhole_selftest PRIVATE ${CMAKE_SOURCE_DIR})
