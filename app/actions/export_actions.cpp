@@ -51,7 +51,7 @@ void choose_rows(AppState& app, std::string_view rows) {
     app.jobs.export_job.request.all_rows = rows == "all";
 }
 
-/// Reads "svg,pdf 1200 dark": formats, width and ground, each of which may be left out.
+/// Reads "svg,pdf 1200 dark": formats, width and background, each of which may be left out.
 void choose_pictures(AppState& app, std::string_view words) {
     PictureChoice choice;
     for (std::size_t blank = 0; blank != std::string_view::npos && !words.empty();
@@ -59,7 +59,7 @@ void choose_pictures(AppState& app, std::string_view words) {
         blank = words.find(' ');
         const std::string_view word = words.substr(0, blank);
         if (word == "dark" || word == "light")
-            choice.ground = word == "dark" ? Background::dark : Background::light;
+            choice.background = word == "dark" ? Background::dark : Background::light;
         else if (!word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos)
             choice.width = whole_numbers(word, 1, 1)[0];
         else if (!word.empty())
@@ -75,7 +75,7 @@ std::vector<std::string> picture_options(const PictureChoice& choice) {
     for (const PictureFormat format : choice.formats) formats.emplace_back(format_name(format));
     if (!formats.empty()) options.push_back(fmt::format("--format {}", fmt::join(formats, ",")));
     if (choice.width > 0) options.push_back(fmt::format("--width {}", choice.width));
-    if (choice.ground == Background::dark) options.emplace_back("--look dark");
+    if (choice.background == Background::dark) options.emplace_back("--look dark");
     return options;
 }
 
@@ -185,7 +185,7 @@ void copy_command(AppState& app, std::string_view what) {
         if (files.draws())
             pictures = request.pictures;
         else if (files.animates())
-            pictures.ground = request.pictures.ground;
+            pictures.background = request.pictures.background;
         for (std::string& option : picture_options(pictures)) options.push_back(std::move(option));
         extra = fmt::format("{}", fmt::join(options, " "));
     }
@@ -233,7 +233,7 @@ int focus_with_rows(const AppState& app) {
 struct PictureWords {
     std::string_view file;
     int width = 0;
-    Background ground = Background::light;
+    Background background = Background::light;
     bool shown = false;
 };
 
@@ -245,7 +245,7 @@ PictureWords picture_words(std::string_view arguments) {
         if (last == "shown")
             words.shown = true;
         else if (last == "dark" || last == "light")
-            words.ground = last == "dark" ? Background::dark : Background::light;
+            words.background = last == "dark" ? Background::dark : Background::light;
         else if (!last.empty() && last.find_first_not_of("0123456789") == std::string_view::npos)
             words.width = whole_numbers(last, 1, 1)[0];
         else
@@ -266,7 +266,7 @@ void save_curves(AppState& app, std::string_view arguments) {
     CurvePlot plot = curve_figure(app.run.history, app.run.curves, app.view,
                                   shown_lanes(app.run.history, focus_with_rows(app)));
     plot.picture_width = words.width;
-    plot.ground = words.ground;
+    plot.background = words.background;
     if (path.extension() == ".csv")
         write_text_file(path, curve_table(plot));
     else
@@ -279,7 +279,7 @@ void save_atlas(AppState& app, std::string_view arguments) {
     const PictureWords words = picture_words(arguments);
     const std::filesystem::path path =
         file_of(words.file, "atlas.png", "the atlas", {".png", ".svg", ".pdf"});
-    const PictureOptions request{words.width, {}, 1, app.run.stride, app.run.dense_from, words.ground};
+    const PictureOptions request{words.width, {}, 1, app.run.stride, app.run.dense_from, words.background};
     // Takes a second at a thousand heads, hence in the background.
     app.save_in_background(path,
                            [history = app.run.history, view = app.view,
@@ -306,7 +306,7 @@ void save_answers(AppState& app, std::string_view arguments) {
     }
     AnswersFigure figure = answers_figure(app.run.history.run(), answers, specs, right_answer(app));
     figure.width = words.width;
-    figure.ground = words.ground;
+    figure.background = words.background;
     write_drawing(answers_drawing(figure), path);
     app.notify("saved " + path.string());
 }
@@ -325,7 +325,7 @@ void save_picture(AppState& app, std::string_view arguments) {
     if (arguments.empty()) return open_dialog<Dialog::save_picture>(app, {});
     const PictureWords words = picture_words(arguments);
     const std::filesystem::path path = file_of(words.file, "", "a picture", {".png", ".svg", ".pdf"});
-    app.save_picture(path, words.width, words.shown, words.ground);
+    app.save_picture(path, words.width, words.shown, words.background);
 }
 
 /// arguments: the action that needs a path, with {} where the path stands if not at the end.

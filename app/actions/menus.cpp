@@ -141,7 +141,7 @@ constexpr std::array kSwitches = {
     Switch{"text.color share", [](const AppState& app) { return app.view.text_color == TextColor::share; }},
     Switch{"text.color score", [](const AppState& app) { return app.view.text_color == TextColor::score; }},
     Switch{"text.color age", [](const AppState& app) { return app.view.text_color == TextColor::age; }},
-    Switch{"ui.theme", [](const AppState& app) { return app.view.ground == Background::light; }},
+    Switch{"ui.theme", [](const AppState& app) { return app.view.background == Background::light; }},
     Switch{"time.follow", [](const AppState& app) { return app.view.follows_newest; }},
     Switch{"prompt.chat", [](const AppState& app) { return app.run.setup.chat; }},
     Switch{"lane.advanced", [](const AppState& app) { return app.view.advanced; }},

@@ -201,11 +201,11 @@ void choose_colors(AppState& app, std::string_view name) {
 }
 
 void choose_theme(AppState& app, std::string_view name) {
-    Background& ground = app.view.ground;
+    Background& background = app.view.background;
     if (name.empty())
-        ground = ground == Background::dark ? Background::light : Background::dark;
+        background = background == Background::dark ? Background::light : Background::dark;
     else if (name == "dark" || name == "light")
-        ground = name == "light" ? Background::light : Background::dark;
+        background = name == "light" ? Background::light : Background::dark;
     else
         fail(ErrorCode::wrong_use, "'{}' is no theme; choose dark or light", name);
     app.requests.scale_changed = true;

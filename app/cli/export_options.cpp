@@ -52,7 +52,7 @@ ExportOptions ExportArguments::parsed() const {
              export_word_list());
     const bool draws = options.draws() || !of_views.empty();
     options.pictures = pictures();
-    const bool dark = options.pictures.ground == Background::dark && !options.animates();
+    const bool dark = options.pictures.background == Background::dark && !options.animates();
     if (!draws && (width > 0 || !formats.empty() || dark))
         fail(ErrorCode::wrong_use,
              "--width, --format and --look dark are for pictures; name some with --export: mask, heatmap, "
@@ -74,7 +74,7 @@ std::vector<ViewWord> ExportArguments::views() const {
 
 ViewExport ExportArguments::view_export() const {
     ViewExport how{folder, layers, heads, focus, row, look};
-    (void)take_ground(how.look);
+    (void)take_background(how.look);
     how.pictures = pictures();
     return how;
 }
@@ -82,7 +82,7 @@ ViewExport ExportArguments::view_export() const {
 PictureChoice ExportArguments::pictures() const {
     std::string rest = look;
     PictureChoice choice;
-    choice.ground = take_ground(rest);
+    choice.background = take_background(rest);
     choice.width = width;
     if (!formats.empty()) choice.formats = formats_from_list(formats);
     return choice;

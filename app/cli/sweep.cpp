@@ -438,20 +438,20 @@ void add_models_option(CLI::App& command, SweepOptions& options) {
 void add_plot_options(CLI::App& command, PlotChoice& plots) {
     command.add_option("--width", plots.width, "width of the plots in pixels; text scales with it")
         ->transform(number_in(PictureChoice::kLeastWidth, PictureChoice::kMostWidth));
-    command.add_flag("--dark", plots.dark, "plots on a dark ground");
+    command.add_flag("--dark", plots.dark, "plots on a dark background");
 }
 
 void write_plot_files(CurvePlot plot, const PlotChoice& choice, const fs::path& path) {
     if (!choice.title.empty()) plot.title = choice.title;
     plot.picture_width = choice.width;
-    plot.ground = choice.dark ? Background::dark : Background::light;
+    plot.background = choice.dark ? Background::dark : Background::light;
     write_drawing_files(plot, &curves_drawing, path);
 }
 
 void write_plot_files(ValueMap map, const PlotChoice& choice, const fs::path& path) {
     if (!choice.title.empty()) map.texts.title = choice.title;
     map.width = choice.width;
-    map.ground = choice.dark ? Background::dark : Background::light;
+    map.background = choice.dark ? Background::dark : Background::light;
     write_drawing_files(map, &value_map_drawing, path);
 }
 

@@ -16,7 +16,7 @@ namespace keyhole {
 struct PlotChoice {
     std::string title;  ///< empty: the measured quantity
     int width = 0;      ///< in pixels; 0: the usual one
-    bool dark = false;  ///< the ground
+    bool dark = false;  ///< the background
 };
 
 struct SweepOptions {

@@ -294,7 +294,7 @@ void HeatPainter::draw(std::span<const HeatQuad> quads, float frame_width, float
 }
 
 bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, float frame_height,
-                            Rgb8 ground, bool may_lag) {
+                            Rgb8 background, bool may_lag) {
     using Clock = std::chrono::steady_clock;
     if (quads.empty()) return true;
     Pane& pane = panes_[quads.front().matrix < 0 ? 0 : 1];
@@ -344,7 +344,7 @@ bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, 
         pane.x = static_cast<int>(left), pane.y = static_cast<int>(top);
         pane.width = width, pane.height = height;
         const auto begin = Clock::now();
-        glClearColor(float(ground.r) / 255, float(ground.g) / 255, float(ground.b) / 255, 1);
+        glClearColor(float(background.r) / 255, float(background.g) / 255, float(background.b) / 255, 1);
         glClear(GL_COLOR_BUFFER_BIT);
         draw_into(quads, {left, top, right - left, bottom - top});
         glFinish();  // waits, to measure the cost
@@ -418,7 +418,7 @@ void HeatPainter::draw_into(std::span<const HeatQuad> quads, const PixelRect& fr
     set_float("scale_offset", terms.offset);
     set_float("scale_factor", terms.factor);
     set_float("scale_gamma", terms.gamma);
-    const CellColors colors = cell_colors(quad.ground);
+    const CellColors colors = cell_colors(quad.background);
     set_color("color_future", colors.future);
     set_color("color_missing", colors.missing);
     set_color("color_evicted", colors.evicted);

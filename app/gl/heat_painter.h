@@ -38,7 +38,7 @@ struct HeatQuad {
     bool difference = false;  ///< values are differences, so -1 is a value and not a mark
     ColorScale scale;
     int shown_row = 0;
-    Background ground = Background::dark;
+    Background background = Background::dark;
     bool operator==(const HeatQuad&) const = default;
 };
 
@@ -54,10 +54,10 @@ class HeatPainter {
     /// Draws the matrices of one pane. They may differ only in canvas, clip, matrix and KV head.
     void draw(std::span<const HeatQuad> quads, float frame_width, float frame_height);
     /// Draws the same, but from a stored picture that is kept until the quads or the textures change: a
-    /// frame in which only the pointer moves costs one copy. `ground` fills the space between the quads. If
-    /// drawing a pane takes long and only new rows arrive, it is redrawn less often. Returns false if the
+    /// frame in which only the pointer moves costs one copy. `background` fills the space between the quads.
+    /// If drawing a pane takes long and only new rows arrive, it is redrawn less often. Returns false if the
     /// picture lags behind and another frame is due.
-    bool draw_kept(std::span<const HeatQuad> quads, float frame_width, float frame_height, Rgb8 ground,
+    bool draw_kept(std::span<const HeatQuad> quads, float frame_width, float frame_height, Rgb8 background,
                    bool may_lag = true);
     /// Number of pictures that draw_kept() has redrawn.
     int n_redrawn() const { return n_redrawn_; }

@@ -83,8 +83,8 @@ const Colors* shown_colors = &kDarkTheme;
 
 }  // namespace
 
-const Colors& colors_on(Background ground) {
-    return ground == Background::light ? kLightTheme : kDarkTheme;
+const Colors& colors_on(Background background) {
+    return background == Background::light ? kLightTheme : kDarkTheme;
 }
 
 const Colors& colors() {
@@ -230,11 +230,11 @@ Fonts load_fonts(float scale, Glyphs& glyphs) {
     return fonts;
 }
 
-void apply_theme(float scale, Background ground) {
-    theme::shown_colors = &theme::colors_on(ground);
+void apply_theme(float scale, Background background) {
+    theme::shown_colors = &theme::colors_on(background);
     ImGuiStyle& style = ImGui::GetStyle();
     style = ImGuiStyle();
-    ground == Background::light ? ImGui::StyleColorsLight(&style) : ImGui::StyleColorsDark(&style);
+    background == Background::light ? ImGui::StyleColorsLight(&style) : ImGui::StyleColorsDark(&style);
     style.WindowPadding = {10, 8};
     style.FramePadding = {7, 3};
     style.ItemSpacing = {7, 5};
@@ -296,7 +296,7 @@ void apply_theme(float scale, Background ground) {
         Widget{ImGuiCol_TextSelectedBg, rgb(60, 100, 150), rgb(170, 204, 240)},
         Widget{ImGuiCol_ModalWindowDimBg, rgb(10, 11, 13, 140), rgb(120, 126, 138, 120)}};
     for (const Widget& widget : kWidgets)
-        set(widget.part, ground == Background::light ? widget.light : widget.dark);
+        set(widget.part, background == Background::light ? widget.light : widget.dark);
 }
 
 }  // namespace keyhole

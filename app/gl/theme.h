@@ -27,10 +27,10 @@ inline constexpr ImU32 rgb(int r, int g, int b, int a = 255) {
 inline constexpr ImU32 opaque(Rgb8 color) {
     return IM_COL32(color.r, color.g, color.b, 255);
 }
-/// One theme. Texts have a contrast of at least 4.5:1 on each ground (WCAG 2.2, success criterion 1.4.3).
+/// One theme. Texts have a contrast of at least 4.5:1 on each background (WCAG 2.2, success criterion 1.4.3).
 struct Colors {
-    ImU32 window, panel, card, card_focused;  ///< grounds
-    ImU32 inset;                              ///< ground of plots
+    ImU32 window, panel, card, card_focused;  ///< backgrounds
+    ImU32 inset;                              ///< background of plots
     ImU32 line, grid;                         ///< borders; lines in plots
     ImU32 text, dim, faint;
     ImU32 accent;  ///< links and keys
@@ -39,10 +39,10 @@ struct Colors {
     ImU32 lit, lit_hovered, on_lit;                      ///< a button that is switched on
     ImU32 run, run_hovered, stop, stop_hovered, on_run;  ///< the run button
     ImU32 held, gone;                                    ///< whether a head holds a token
-    ImU32 kept_by_none, kept_by_all;                     ///< ends of a token's ground by kept share
-    std::array<ImU32, 8> lanes;  ///< need no red-green vision (Okabe and Ito, for the ground)
+    ImU32 kept_by_none, kept_by_all;                     ///< ends of a token's background by kept share
+    std::array<ImU32, 8> lanes;  ///< need no red-green vision (Okabe and Ito, for the background)
 };
-const Colors& colors_on(Background ground);
+const Colors& colors_on(Background background);
 /// Returns the theme that apply_theme() has set.
 const Colors& colors();
 /// Texts on cells of a colour table: on its bright part, and on the rest.
@@ -59,6 +59,6 @@ ImU32 faded(ImU32 color, float alpha);
 /// system font. Falls back to ImGui's own font. Call before the first frame, and after the scale or the
 /// needed characters changed (then rebuild the font texture).
 Fonts load_fonts(float scale, Glyphs& glyphs);
-void apply_theme(float scale, Background ground);
+void apply_theme(float scale, Background background);
 
 }  // namespace keyhole

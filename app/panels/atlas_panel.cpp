@@ -41,7 +41,7 @@ void draw_measure(const PanelContext& context, ImDrawList& list, const LaneRecor
                                             : head_measure(*record, curve_kinds()[to_index(kind)].measure,
                                                            app.run.history.run().config.n_heads, layer, head);
     if (std::isnan(value)) {
-        list.AddRectFilled(min, max, theme::opaque(cell_colors(app.view.ground).missing));
+        list.AddRectFilled(min, max, theme::opaque(cell_colors(app.view.background).missing));
         return;
     }
     const float u = std::clamp(value, 0.0f, 1.0f);
@@ -136,7 +136,7 @@ void draw_thumbnails(AtlasPanel& panel, const PanelContext& context, const Atlas
         for (int h = 0; h < grid.n_heads; ++h) {
             const auto [min, max] = grid.square(origin, l, h);
             HeatQuad quad;
-            quad.ground = app.view.ground;
+            quad.background = app.view.background;
             quad.canvas = frame_rect(context, min, max);
             quad.view.fit(app.run.history.n_positions(), app.run.history.n_positions(), quad.canvas.width,
                           quad.canvas.height);

@@ -70,7 +70,8 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
     };
     const auto part = [&](ImVec2 min, ImVec2 max, float u) {
         if (std::isnan(u))
-            return list.AddRectFilled(min, max, theme::opaque(cell_colors(context.app.view.ground).missing));
+            return list.AddRectFilled(min, max,
+                                      theme::opaque(cell_colors(context.app.view.background).missing));
         const Rgb8 c = colormap_table(Colormap::viridis)[static_cast<std::size_t>(u * 255)];
         list.AddRectFilled(min, max, theme::opaque(c));
         const std::string text = watched ? fmt::format("{:.0f}", u * 100) : fmt::format("{:.2f}", u);

@@ -198,7 +198,7 @@ void draw_export_words(const PanelContext& context, const ExportRequest& request
     if (list != request.list) run(context, "export.list " + list);
 }
 
-/// Draws formats, ground and width of the pictures of an export.
+/// Draws formats, background and width of the pictures of an export.
 void draw_export_pictures(const PanelContext& context, const PictureChoice& now) {
     std::vector<std::string> formats;
     for (const PictureFormat format : kPictureFormats) {
@@ -209,7 +209,7 @@ void draw_export_pictures(const PanelContext& context, const PictureChoice& now)
         ImGui::SameLine();
         if (on) formats.push_back(name);
     }
-    bool dark = now.ground == Background::dark;
+    bool dark = now.background == Background::dark;
     ImGui::Checkbox("dark", &dark);
     mark_item(context, "export picture dark");
     ImGui::SameLine();
@@ -224,7 +224,7 @@ void draw_export_pictures(const PanelContext& context, const PictureChoice& now)
         width <= 0 ? 0 : std::clamp(width, PictureChoice::kLeastWidth, PictureChoice::kMostWidth);
     const std::string words =
         fmt::format("{} {} {}", fmt::join(formats, ","), in_bounds, dark ? "dark" : "light");
-    if (formats.size() != now.formats.size() || dark != (now.ground == Background::dark) ||
+    if (formats.size() != now.formats.size() || dark != (now.background == Background::dark) ||
         in_bounds != now.width)
         run(context, "export.pictures " + words);
 }
@@ -308,7 +308,7 @@ void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const
     mark_item(context, "field.cancel");
 }
 
-/// Draws the choices of format, which is the ending of the name, and of the ground.
+/// Draws the choices of format, which is the ending of the name, and of the background.
 void draw_picture_format(Dialogs& panel, const PanelContext& context) {
     std::filesystem::path path = from_field(panel.text);
     const std::optional<PictureFormat> now = format_of(path);
@@ -327,7 +327,7 @@ void draw_picture_format(Dialogs& panel, const PanelContext& context) {
     mark_item(context, "picture dark");
 }
 
-/// Draws the fields of the picture dialog: path, width, the part of the view, format and ground.
+/// Draws the fields of the picture dialog: path, width, the part of the view, format and background.
 void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     if (!begin(context, "Save a picture of the focused view", 480, opening)) return;
     if (opening) {

@@ -95,7 +95,7 @@ class Legend {
             for (float d = 2; d < 2 * box; d += 4) {
                 const float a = std::min(d, box), b = std::max(0.0f, d - box);
                 list.AddLine({x_ + a, y_ + b}, {x_ + b, y_ + a},
-                             theme::opaque(cell_colors(context_.app.view.ground).hatch), 1.5f);
+                             theme::opaque(cell_colors(context_.app.view.background).hatch), 1.5f);
             }
         say(text);
     }
@@ -118,10 +118,10 @@ class Legend {
 
 void draw_mask_legend(const PanelContext& context, const HeatCanvas& canvas) {
     Legend legend(context, canvas);
-    legend.item(cell_colors(context.app.view.ground).kept, false, "kept");
-    legend.item(cell_colors(context.app.view.ground).hidden, false, "hidden");
-    legend.item(cell_colors(context.app.view.ground).last_seen, false, "last seen");
-    legend.item(cell_colors(context.app.view.ground).evicted, true, "evicted");
+    legend.item(cell_colors(context.app.view.background).kept, false, "kept");
+    legend.item(cell_colors(context.app.view.background).hidden, false, "hidden");
+    legend.item(cell_colors(context.app.view.background).last_seen, false, "last seen");
+    legend.item(cell_colors(context.app.view.background).evicted, true, "evicted");
     legend.pin("pinned");
 }
 
@@ -138,7 +138,7 @@ void draw_scale_and_legend(RangeBar& bar, const PanelContext& context, const Hea
     HeatCanvas below = canvas;
     below.min.y += height + context.px(14);
     Legend list(context, below);
-    const CellColors colors = cell_colors(context.app.view.ground);
+    const CellColors colors = cell_colors(context.app.view.background);
     if (!differs) list.item(color_of(scale, value_at(scale, 0.75f)), false, "attended");
     list.item(colors.evicted, context.app.view.mask_overlay, differs ? "neither" : "evicted");
     if (!differs) list.item(colors.hidden, false, "hidden");
@@ -317,12 +317,12 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
 
 /// Draws the legend of a difference of masks: one colour a lane.
 void draw_difference_legend(const PanelContext& context, const HeatPane& pane, const HeatCanvas& canvas) {
-    const ColorScale scale = difference_scale(context.app.view, 1, context.app.view.ground);
+    const ColorScale scale = difference_scale(context.app.view, 1, context.app.view.background);
     Legend legend(context, canvas);
     legend.item(color_of(scale, 1), false, fmt::format("only {}", pane.lane));
     legend.item(color_of(scale, -1), false, fmt::format("only {}", pane.versus));
     legend.item(color_of(scale, 0), false, "both");
-    legend.item(cell_colors(context.app.view.ground).evicted, true, "neither");
+    legend.item(cell_colors(context.app.view.background).evicted, true, "neither");
 }
 
 std::string difference_caption(const AppState& app, const HeatPane& pane, Pick cell) {
@@ -418,9 +418,10 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     quad.mask_overlay = view.mask_overlay;
     quad.difference = pane.versus >= 0;
     const float largest = largest_in(app, pane);
-    quad.scale = quad.difference ? difference_scale(view, largest, view.ground) : color_scale(view, largest);
+    quad.scale =
+        quad.difference ? difference_scale(view, largest, view.background) : color_scale(view, largest);
     quad.shown_row = view.row;
-    quad.ground = view.ground;
+    quad.background = view.background;
     if (&pane.data == &app.maps.lane) {
         context.shared.heat_canvas = quad.canvas;
         context.shared.heat_view = quad.view;

@@ -249,9 +249,9 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
         for (std::size_t i = 0; i < asked.choices.size(); ++i) {
             const bool mine = lesson.choice == static_cast<int>(i),
                        right = lesson.revealed && asked.right == static_cast<int>(i);
-            const ScopedColor ground(ImGuiCol_Button, right  ? theme::colors().run
-                                                      : mine ? theme::colors().lit
-                                                             : theme::colors().card);
+            const ScopedColor background(ImGuiCol_Button, right  ? theme::colors().run
+                                                          : mine ? theme::colors().lit
+                                                                 : theme::colors().card);
             const ScopedVar align(ImGuiStyleVar_ButtonTextAlign, {0, 0.5f});
             const float room = ImGui::GetContentRegionAvail().x;
             const std::string label = fitted(fmt::format("{} {}",
@@ -508,7 +508,7 @@ void draw_panel(LessonPanel& panel, const PanelContext& context, float width) {
     ImGui::SetNextWindowSize({width, size.y});
     const ScopedVar rounding(ImGuiStyleVar_WindowRounding, 0),
         padding(ImGuiStyleVar_WindowPadding, {context.px(12), context.px(10)});
-    const ScopedColor ground(ImGuiCol_WindowBg, theme::colors().panel);
+    const ScopedColor background(ImGuiCol_WindowBg, theme::colors().panel);
     ImGui::Begin("lesson", nullptr,
                  ImGuiWindowFlags_NoTitleBar | ImGuiWindowFlags_NoResize | ImGuiWindowFlags_NoMove |
                      ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoBringToFrontOnFocus);

@@ -12,10 +12,10 @@ namespace {
 void draw_batch(const ImDrawList*, const ImDrawCmd* command) {
     const auto& batch = *static_cast<const HeatBatch*>(command->UserCallbackData);
     const ImU32 c = theme::colors().panel;
-    const Rgb8 ground{static_cast<std::uint8_t>(c >> IM_COL32_R_SHIFT),
-                      static_cast<std::uint8_t>(c >> IM_COL32_G_SHIFT),
-                      static_cast<std::uint8_t>(c >> IM_COL32_B_SHIFT)};
-    if (!batch.painter->draw_kept(batch.quads, batch.frame_width, batch.frame_height, ground,
+    const Rgb8 background{static_cast<std::uint8_t>(c >> IM_COL32_R_SHIFT),
+                          static_cast<std::uint8_t>(c >> IM_COL32_G_SHIFT),
+                          static_cast<std::uint8_t>(c >> IM_COL32_B_SHIFT)};
+    if (!batch.painter->draw_kept(batch.quads, batch.frame_width, batch.frame_height, background,
                                   batch.shared->panes_may_lag))
         batch.shared->panes_lag = true;
 }
@@ -157,7 +157,7 @@ void action_tooltip(const PanelContext& context, std::string_view id) {
 }
 
 bool lit_button(const char* label, bool lit, float width) {
-    const ScopedColor ground(ImGuiCol_Button, theme::colors().lit, lit),
+    const ScopedColor background(ImGuiCol_Button, theme::colors().lit, lit),
         hovered(ImGuiCol_ButtonHovered, theme::colors().lit_hovered, lit),
         ink(ImGuiCol_Text, theme::colors().on_lit, lit);
     return ImGui::Button(label, ImVec2(width, 0));
@@ -214,7 +214,7 @@ void small_words(const PanelContext& context, std::string_view text, ImU32 color
 }
 
 ScopedChild words_child(const PanelContext& context, const char* id, float padding) {
-    const ScopedColor ground(ImGuiCol_ChildBg, theme::colors().inset);
+    const ScopedColor background(ImGuiCol_ChildBg, theme::colors().inset);
     const ScopedVar edge(ImGuiStyleVar_WindowPadding, {context.px(8), context.px(padding)});
     return ScopedChild(id, {0, 0}, true, ImGuiWindowFlags_AlwaysUseWindowPadding);
 }

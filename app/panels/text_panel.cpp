@@ -13,7 +13,7 @@ namespace keyhole {
 
 namespace {
 
-/// Returns a token's background by kept share: the fewer heads keep it, the nearer to the pane's ground.
+/// Returns a token's background by kept share: the fewer heads keep it, the nearer to the pane's background.
 ImU32 share_color(float u) {
     const ImVec4 none = ImGui::ColorConvertU32ToFloat4(theme::colors().kept_by_none),
                  all = ImGui::ColorConvertU32ToFloat4(theme::colors().kept_by_all);

@@ -32,7 +32,7 @@ std::vector<std::filesystem::path> texts_in(const std::filesystem::path& folder)
 
 /// Draws a button that looks like the field that it opens.
 bool prompt_button(const std::string& line, float width) {
-    const ScopedColor ground(ImGuiCol_Button, ImGui::GetColorU32(ImGuiCol_FrameBg));
+    const ScopedColor background(ImGuiCol_Button, ImGui::GetColorU32(ImGuiCol_FrameBg));
     const ScopedVar align(ImGuiStyleVar_ButtonTextAlign, {0, 0.5f});
     return ImGui::Button((line + "##prompt").c_str(), {width, 0});
 }
@@ -253,7 +253,7 @@ void draw_run_buttons(const PanelContext& context) {
     const ScopedDisabled disabled(!app.run.live());
     {
         const theme::Colors& c = theme::colors();
-        const ScopedColor ground(ImGuiCol_Button, running ? c.stop : c.run),
+        const ScopedColor background(ImGuiCol_Button, running ? c.stop : c.run),
             hovered(ImGuiCol_ButtonHovered, running ? c.stop_hovered : c.run_hovered),
             ink(ImGuiCol_Text, c.on_run);
         // A run that stopped by itself says why in the status line.

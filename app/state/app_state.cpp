@@ -135,10 +135,10 @@ void AppState::save_in_background(const std::filesystem::path& path, std::functi
     notify("saving " + path.string());
 }
 
-void AppState::save_picture(const std::filesystem::path& path, int width, bool shown, Background ground) {
+void AppState::save_picture(const std::filesystem::path& path, int width, bool shown, Background background) {
     if (!run.has_steps()) fail(ErrorCode::wrong_use, "no run yet");
     check_picture_width(width);
-    PictureOptions request{width, {}, 1, run.stride, run.dense_from, ground};
+    PictureOptions request{width, {}, 1, run.stride, run.dense_from, background};
     if (shown) {
         request.shown = shown_cells(view.heat, maps.canvas, view.row);
         request.cell_aspect = std::clamp(view.heat.cell_height / view.heat.cell_width, 0.1, 10.0);
@@ -147,7 +147,7 @@ void AppState::save_picture(const std::filesystem::path& path, int width, bool s
         const float most = maps.difference.focus().largest(view.range().sinks_count);
         write_drawing(
             difference_picture(run.history, shown_lane(), run.history_lane(other_lane()).value_or(0), view,
-                               difference_scale(view, most, ground), request),
+                               difference_scale(view, most, background), request),
             path);
     } else {
         const float largest = maps.lane.focus().largest(view.range().sinks_count);

@@ -155,7 +155,7 @@ struct AppState {
     /// PNG, SVG or PDF. width: pixels, 0: cells of whole pixels; shown: only the part that the zoom shows.
     /// Throws Error(wrong_use) if the name has another ending or the width is out of bounds.
     void save_picture(const std::filesystem::path& path, int width = 0, bool shown = false,
-                      Background ground = Background::light);
+                      Background background = Background::light);
     /// Records changes of the view or of a lane's settings, for undo(). Call once a frame, while no button is
     /// held.
     void remember_changes() { undo_history.remember(view, run.lane_editor); }

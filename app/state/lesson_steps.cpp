@@ -373,7 +373,7 @@ void reset_lesson_step(AppState& app) {
 static void show_view_again(AppState& app) {
     LessonState& lesson = app.lesson;
     ViewState view = std::move(lesson.before->view);
-    view.ground = app.view.ground;
+    view.background = app.view.background;
     view.interface_scale = app.view.interface_scale;
     app.view = std::move(view);
     app.view.fit_to(app.run.lane_editor.n_lanes(), app.run.history.run().config.n_layers,

@@ -44,7 +44,7 @@ void load_settings(const std::filesystem::path& file, ViewState& view, RecentFil
         for (const Arrangement a : {Arrangement::explore, Arrangement::compare, Arrangement::teach})
             if (arranged->text(kMostText) == arrangement_name(a)) read.arrangement = a;
     if (const std::optional<JsonField> theme = in.find("theme"))
-        read.ground = theme->text(kMostText) == "light" ? Background::light : Background::dark;
+        read.background = theme->text(kMostText) == "light" ? Background::light : Background::dark;
     if (const std::optional<JsonField> colors = in.find("colors"))
         if (const auto map = colormap_from_name(colors->text(kMostText))) read.colors = *map;
     for (const auto& [key, to] :
@@ -70,7 +70,7 @@ bool save_settings(const std::filesystem::path& file, const ViewState& view, con
     if (file.empty()) return false;
     const nlohmann::json out = {{"interface_scale", view.interface_scale},
                                 {"arrangement", arrangement_name(view.arrangement)},
-                                {"theme", view.ground == Background::light ? "light" : "dark"},
+                                {"theme", view.background == Background::light ? "light" : "dark"},
                                 {"colors", colormap_name(view.colors)},
                                 {"hatch", view.mask_overlay},
                                 {"logarithmic", view.attention_range.logarithmic},

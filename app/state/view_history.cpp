@@ -38,7 +38,7 @@ void keep_time(const ViewState& from, ViewState& to) {
     to.row = from.row;
     to.follows_newest = from.follows_newest;
     to.interface_scale = from.interface_scale;
-    to.ground = from.ground;
+    to.background = from.background;
     to.left_width = from.left_width;
     to.right_width = from.right_width;
     to.atlas_height = from.atlas_height;

@@ -71,7 +71,7 @@ void put_axes(Figure& figure, const RunHistory& history, int lane, const Part& p
         figure.column_axis.tokens.push_back(token_text(history, lane, p));
     figure.size.width = request.width;
     figure.size.cell_aspect = request.cell_aspect;
-    figure.ground = request.ground;
+    figure.background = request.background;
 }
 
 std::string model_name(const RunHistory& history) {

@@ -26,7 +26,7 @@ struct PictureOptions {
     std::optional<CellRect> shown;   ///< part of the matrix; empty: all up to the shown row
     double cell_aspect = 1;          ///< height of a cell divided by its width, if `width` is given
     int stride = 1, dense_from = 0;  ///< which rows the recorder stored
-    Background ground = Background::light;  ///< of the picture, whatever the window's
+    Background background = Background::light;  ///< of the picture, whatever the window's
 };
 
 /// Draws the focused head in the current mode, up to the shown row. lane: index into history.lanes().
@@ -34,7 +34,7 @@ Drawing focus_picture(const RunHistory& history, int lane, const ViewState& view
                       const PictureOptions& request = {});
 
 /// Draws the difference of lane a minus lane b: see difference_values. The scale's map should suit the
-/// ground.
+/// background.
 Drawing difference_picture(const RunHistory& history, int a, int b, const ViewState& view,
                            const ColorScale& scale, const PictureOptions& request = {});
 

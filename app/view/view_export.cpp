@@ -177,7 +177,7 @@ struct Writer {
             HeatData data(HeatData::Kind::difference);
             data.update(history, a, view, std::numeric_limits<double>::infinity(), b);
             const float most = data.focus().largest(view.range().sinks_count);
-            save(difference_picture(history, a, b, view, difference_scale(view, most, request.ground),
+            save(difference_picture(history, a, b, view, difference_scale(view, most, request.background),
                                     request),
                  fmt::format("{}_{}-{}_{}", name_of(word), word.a, word.b, head), PictureFormat::png);
         });
@@ -187,7 +187,7 @@ struct Writer {
         measures.update(history);
         CurvePlot plot = curve_figure(history, measures, view, shown_lanes(history, how.focus));
         plot.picture_width = how.pictures.width;
-        plot.ground = how.pictures.ground;
+        plot.background = how.pictures.background;
         save(curves_drawing(plot), name, PictureFormat::svg);
         write_text_file(path(name + ".csv"), curve_table(plot));
     }
@@ -227,7 +227,7 @@ struct Writer {
             specs.push_back(record.info->effective);
         AnswersFigure figure = answers_figure(history.run(), how.answers, specs, how.right_answer);
         figure.width = how.pictures.width;
-        figure.ground = how.pictures.ground;
+        figure.background = how.pictures.background;
         save(answers_drawing(figure), "answers", PictureFormat::png);
     }
     void watched(const ViewWord& word) {
@@ -301,8 +301,8 @@ std::string format_look(const ViewState& view) {
     return fmt::format("{}", fmt::join(parts, ","));
 }
 
-Background take_ground(std::string& look) {
-    Background ground = Background::light;
+Background take_background(std::string& look) {
+    Background background = Background::light;
     std::string rest;
     std::string_view left = look;
     while (!left.empty()) {
@@ -310,12 +310,12 @@ Background take_ground(std::string& look) {
         const std::string_view part = left.substr(0, comma);
         left.remove_prefix(std::min(comma + 1, left.size()));
         if (part == "dark" || part == "light")
-            ground = part == "dark" ? Background::dark : Background::light;
+            background = part == "dark" ? Background::dark : Background::light;
         else
             rest += (rest.empty() ? "" : ",") + std::string(part);
     }
     look = rest;
-    return ground;
+    return background;
 }
 
 void parse_look(std::string_view look, ViewState& view) {
@@ -417,7 +417,7 @@ std::vector<std::string> write_views(const RunHistory& history, const std::vecto
     writer.request.stride = stride;
     writer.request.dense_from = dense_from;
     writer.request.width = how.pictures.width;
-    writer.request.ground = how.pictures.ground;
+    writer.request.background = how.pictures.background;
     parse_look(how.look, writer.view);
     writer.view.row = how.row < 0 ? history.last_row() : how.row;
     double done = 0;

@@ -48,7 +48,7 @@ struct ViewExport {
     std::vector<int> layers, heads;  ///< for pictures and scores of tokens; empty: all
     int focus = 0;                   ///< the focused lane
     int row = -1;                    ///< the shown step; -1: the last one
-    std::string look;                ///< see format_look; without the ground, which `pictures` names
+    std::string look;                ///< see format_look; without the background, which `pictures` names
     /// How pictures are written. By default curves are SVG, all others PNG.
     PictureChoice pictures = {};
     std::vector<ShownAnswer> answers = {};  ///< marked; for `answers`
@@ -58,8 +58,8 @@ struct ViewExport {
 /// Lists the colours and range that differ from those of a new window, separated by commas: "cividis",
 /// "linear", "0.001..0.5", "gamma=0.5", "no-sinks", "no-nan", "clips". Returns "" if none differ.
 std::string format_look(const ViewState& view);
-/// Removes "dark" and "light" from a look and returns the ground.
-Background take_ground(std::string& look);
+/// Removes "dark" and "light" from a look and returns the background.
+Background take_background(std::string& look);
 /// Throws Error(wrong_use).
 void parse_look(std::string_view look, ViewState& view);
 

@@ -148,7 +148,7 @@ Drawing atlas_picture(const RunHistory& history, const ViewState& view, const Sh
     figure.scale.marks_clips = view.marks_clips;
     figure.value_label = "attention probability";
     figure.width = request.width;
-    figure.ground = request.ground;
+    figure.background = request.background;
     figure.cell = [&history, lane, n, row](int layer, int head) mutable {
         AtlasCell cell;
         cell.values = Plane(n, n, kNone);

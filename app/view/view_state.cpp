@@ -99,12 +99,12 @@ ColorScale color_scale(const ViewState& view, float largest) {
     return scale;
 }
 
-ColorScale difference_scale(const ViewState& view, float largest, Background ground) {
+ColorScale difference_scale(const ViewState& view, float largest, Background background) {
     const RangeChoice& range = view.range();
     ColorScale scale;
     scale.marks_clips = view.marks_clips;
     scale.marks_nan = view.marks_nan;
-    scale.map = difference_map(ground);
+    scale.map = difference_map(background);
     scale.diverging = true;
     if (view.mode == HeatMode::mask) {  // 1, 0, -1: avoids the dark ends, which the hatch would hide
         scale.high = 1.5f;

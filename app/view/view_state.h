@@ -84,7 +84,7 @@ struct ViewState {
     TextColor text_color = TextColor::share;
     bool advanced = false;  ///< the focused lane's card shows all options, not only the usual ones
 
-    Background ground = Background::dark;  ///< the window's theme
+    Background background = Background::dark;  ///< the window's theme
     float interface_scale = 1;
     // Panes, in unscaled pixels; 0: the default for the window's size.
     float left_width = 0, right_width = 0, atlas_height = 0, text_height = 0, curves_height = 0;
@@ -108,6 +108,6 @@ struct ViewState {
 /// Returns the range in force. An automatic range follows the largest shown value.
 ColorScale color_scale(const ViewState& view, float largest);
 /// Returns the range for differences, symmetric about zero. largest: largest magnitude.
-ColorScale difference_scale(const ViewState& view, float largest, Background ground);
+ColorScale difference_scale(const ViewState& view, float largest, Background background);
 
 }  // namespace keyhole

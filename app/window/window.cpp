@@ -601,7 +601,7 @@ void WindowLoop::load_fonts_again() {
     if (!std::exchange(app_.requests.scale_changed, false) && !learned && drawn_scale_ == scale_) return;
     const bool first = std::exchange(drawn_scale_, scale_) == 0;
     fonts_ = load_fonts(scale_, app_.glyphs);
-    apply_theme(scale_, app_.view.ground);
+    apply_theme(scale_, app_.view.background);
     imgui_compat::renew_font_texture(first);
     g_frames_wanted = 3;
 }
@@ -652,8 +652,8 @@ void WindowLoop::render() {
     glfwGetFramebufferSize(window_, &width, &height);
     glViewport(0, 0, width, height);
     glDisable(GL_SCISSOR_TEST);
-    const ImVec4 ground = ImGui::ColorConvertU32ToFloat4(theme::colors().window);
-    glClearColor(ground.x, ground.y, ground.z, 1);
+    const ImVec4 background = ImGui::ColorConvertU32ToFloat4(theme::colors().window);
+    glClearColor(background.x, background.y, background.z, 1);
     glClear(GL_COLOR_BUFFER_BIT);
     ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
     write_files(width, height);

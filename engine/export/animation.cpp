@@ -37,7 +37,7 @@ struct AnimationRows {
     }
 };
 
-void write_animation(const AnimationRows& animation, std::optional<Colormap> map, Background ground,
+void write_animation(const AnimationRows& animation, std::optional<Colormap> map, Background background,
                      const std::filesystem::path& path, const ExportProgress& progress,
                      const std::function<Image(int row)>& draw) {
     // Frames are drawn on all cores a few at a time, and written in order.
@@ -52,7 +52,7 @@ void write_animation(const AnimationRows& animation, std::optional<Colormap> map
             images[to_index(i)] = draw(animation.rows[begin + to_index(i)]);
         });
         for (std::size_t i = 0; i < images.size(); ++i) {
-            Image canvas(last.width(), last.height(), figure_colors(ground).paper);
+            Image canvas(last.width(), last.height(), figure_colors(background).paper);
             canvas.paste(images[i], 0, 0);
             gif.add(canvas, begin + i + 1 == n ? kLastFrameMs : kFrameMs);
         }
@@ -100,7 +100,7 @@ void write_growing(const LaneRows& rows, HeatmapFigure figure, const std::filesy
     const std::string title = figure.texts.title;
     figure.texts.caption += fmt::format(" A frame a row; 128 of the 256 colours of {}.{}",
                                         colormap_name(figure.scale.map), animation.note);
-    write_animation(animation, figure.scale.map, figure.ground, path, progress, [&](int row) {
+    write_animation(animation, figure.scale.map, figure.background, path, progress, [&](int row) {
         HeatmapFigure frame = figure;
         frame.texts.title = fmt::format("{}, up to row {}", title, row);
         frame.states = states_up_to(figure.states, figure.values.width, rows.range().first_row, row);
@@ -111,11 +111,11 @@ void write_growing(const LaneRows& rows, HeatmapFigure figure, const std::filesy
 }  // namespace
 
 Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_heads, int row, int last_row,
-                 const FigureTexts& texts, Background ground) {
+                 const FigureTexts& texts, Background background) {
     const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
     MaskFigure figure;
     figure.texts = texts;
-    figure.ground = ground;
+    figure.background = background;
     figure.n_columns = last_row + 1;
     figure.n_rows = static_cast<int>(kv_heads.size());
     figure.row_axis = {"KV head (layer.head)", 0, {}};
@@ -134,7 +134,7 @@ Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_he
     return draw_mask(figure);
 }
 
-void write_mask_frames(const LaneRows& rows, Background ground, const std::filesystem::path& folder,
+void write_mask_frames(const LaneRows& rows, Background background, const std::filesystem::path& folder,
                        const ExportProgress& progress) {
     const auto [first, last] = recorded_rows(rows);
     if (last < first) return;
@@ -142,12 +142,12 @@ void write_mask_frames(const LaneRows& rows, Background ground, const std::files
     draw_all(to_index(last - first + 1), progress, [&, from = first](std::size_t i) {
         const int row = from + static_cast<int>(i);
         write_png(mask_frame(rows.history(), rows.index(), rows.range().kv_heads, row, rows.range().last_row,
-                             frame_texts(rows, row, ""), ground),
+                             frame_texts(rows, row, ""), background),
                   folder / fmt::format("row_{:06}.png", row));
     });
 }
 
-void write_mask_gif(const LaneRows& rows, Background ground, const std::filesystem::path& folder,
+void write_mask_gif(const LaneRows& rows, Background background, const std::filesystem::path& folder,
                     const ExportProgress& progress) {
     const auto [first, last] = recorded_rows(rows);
     if (last < first) return;
@@ -156,13 +156,13 @@ void write_mask_gif(const LaneRows& rows, Background ground, const std::filesyst
     const std::string note =
         animation.note +
         shades_note(range.n_positions(), static_cast<int>(range.kv_heads.size()), FigureSize{});
-    write_animation(animation, std::nullopt, ground, folder / "mask.gif", progress, [&](int row) {
+    write_animation(animation, std::nullopt, background, folder / "mask.gif", progress, [&](int row) {
         return mask_frame(rows.history(), rows.index(), range.kv_heads, row, range.last_row,
-                          frame_texts(rows, row, note), ground);
+                          frame_texts(rows, row, note), background);
     });
 }
 
-void write_attention_gifs(const LaneRows& rows, Background ground, const std::filesystem::path& folder,
+void write_attention_gifs(const LaneRows& rows, Background background, const std::filesystem::path& folder,
                           const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
@@ -172,13 +172,13 @@ void write_attention_gifs(const LaneRows& rows, Background ground, const std::fi
                   const int layer = range.layers[i / range.heads.size()],
                             head = range.heads[i % range.heads.size()];
                   HeatmapFigure figure = attention_figure(rows, layer, head, scale);
-                  figure.ground = ground;
+                  figure.background = background;
                   write_growing(rows, std::move(figure),
                                 folder / fmt::format("heatmap_L{}_H{}.gif", layer, head), of_film);
               });
 }
 
-void write_score_gifs(const LaneRows& rows, Background ground, const std::filesystem::path& folder,
+void write_score_gifs(const LaneRows& rows, Background background, const std::filesystem::path& folder,
                       const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
@@ -186,13 +186,13 @@ void write_score_gifs(const LaneRows& rows, Background ground, const std::filesy
     each_film(range.kv_heads.size(), progress, [&](std::size_t i, const ExportProgress& of_film) {
         const int g = range.kv_heads[i];
         HeatmapFigure figure = score_figure(rows, g, scale);
-        figure.ground = ground;
+        figure.background = background;
         write_growing(rows, std::move(figure),
                       folder / fmt::format("scores_{}.gif", kv_head_name(rows.layout().kv_head(g))), of_film);
     });
 }
 
-void write_head_mask_gifs(const LaneRows& rows, Background ground, const std::filesystem::path& folder,
+void write_head_mask_gifs(const LaneRows& rows, Background background, const std::filesystem::path& folder,
                           const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
@@ -200,11 +200,11 @@ void write_head_mask_gifs(const LaneRows& rows, Background ground, const std::fi
     each_film(range.kv_heads.size(), progress, [&](std::size_t i, const ExportProgress& of_film) {
         const int g = range.kv_heads[i];
         MaskFigure figure = mask_figure(rows, g);
-        figure.ground = ground;
+        figure.background = background;
         figure.texts.caption +=
             " A frame a row." + animation.note + shades_note(figure.n_columns, figure.n_rows, figure.size);
         const std::string title = figure.texts.title;
-        write_animation(animation, std::nullopt, ground,
+        write_animation(animation, std::nullopt, background,
                         folder / fmt::format("mask_{}.gif", kv_head_name(rows.layout().kv_head(g))), of_film,
                         [&](int row) {
                             MaskFigure frame = figure;

@@ -183,16 +183,20 @@ void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, cons
          [&](const ExportProgress& p) { write_heatmaps(rows, options.pictures, folder, p); }},
         {options.frames, "frames",
          [&](const ExportProgress& p) {
-             write_mask_frames(rows, options.pictures.ground, folder / "frames", p);
+             write_mask_frames(rows, options.pictures.background, folder / "frames", p);
          }},
         {options.gif, "gif",
-         [&](const ExportProgress& p) { write_mask_gif(rows, options.pictures.ground, folder, p); }},
+         [&](const ExportProgress& p) { write_mask_gif(rows, options.pictures.background, folder, p); }},
         {options.gif_attention, "gif-attention",
-         [&](const ExportProgress& p) { write_attention_gifs(rows, options.pictures.ground, folder, p); }},
+         [&](const ExportProgress& p) {
+             write_attention_gifs(rows, options.pictures.background, folder, p);
+         }},
         {options.gif_mask, "gif-mask",
-         [&](const ExportProgress& p) { write_head_mask_gifs(rows, options.pictures.ground, folder, p); }},
+         [&](const ExportProgress& p) {
+             write_head_mask_gifs(rows, options.pictures.background, folder, p);
+         }},
         {options.gif_scores, "gif-scores",
-         [&](const ExportProgress& p) { write_score_gifs(rows, options.pictures.ground, folder, p); }},
+         [&](const ExportProgress& p) { write_score_gifs(rows, options.pictures.background, folder, p); }},
         {options.scores, "scores",
          [&](const ExportProgress& p) { write_score_curves(rows, thresholds, options.pictures, folder, p); }},
         {options.next, "next", [&](const ExportProgress&) { write_next(rows, folder / "next.npy"); }},

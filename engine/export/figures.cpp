@@ -170,7 +170,7 @@ void write_masks(const LaneRows& rows, const PictureChoice& how, const std::file
         const int g = range.kv_heads[i];
         MaskFigure figure = mask_figure(rows, g);
         figure.size.width = how.width;
-        figure.ground = how.ground;
+        figure.background = how.background;
         write_drawing(mask_drawing(figure),
                       folder / fmt::format("mask_{}", kv_head_name(rows.layout().kv_head(g))),
                       formats_or(how, PictureFormat::png));
@@ -187,7 +187,7 @@ void write_heatmaps(const LaneRows& rows, const PictureChoice& how, const std::f
         const int layer = range.layers[i / range.heads.size()], head = range.heads[i % range.heads.size()];
         HeatmapFigure figure = attention_figure(rows, layer, head, scale);
         figure.size.width = how.width;
-        figure.ground = how.ground;
+        figure.background = how.background;
         write_drawing(heatmap_drawing(figure), folder / fmt::format("heatmap_L{}_H{}", layer, head),
                       formats_or(how, PictureFormat::png));
     });
@@ -214,7 +214,7 @@ void write_heatmaps(const LaneRows& rows, const PictureChoice& how, const std::f
                          rows.states(layout.kv_head_from_head(layer, head))};
     };
     atlas.width = how.width;
-    atlas.ground = how.ground;
+    atlas.background = how.background;
     write_drawing(atlas_drawing(std::move(atlas)), folder / "atlas", formats_or(how, PictureFormat::png));
 }
 
@@ -322,7 +322,7 @@ void write_score_curves(const LaneRows& rows, const std::vector<float>& threshol
         for (int p : telling_tokens(rows, scores, g))
             plot.curves.push_back(token_curve(rows, scores, g, p, texts));
         plot.picture_width = how.width;
-        plot.ground = how.ground;
+        plot.background = how.background;
         write_drawing(curves_drawing(plot), folder / fmt::format("scores_{}", kv_head_name(head)),
                       formats_or(how, PictureFormat::svg));
         if (progress) progress(++done / static_cast<double>(range.kv_heads.size()));

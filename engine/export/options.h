@@ -31,8 +31,8 @@ struct ExportOptions {
     int last_rows = 0;        ///< only this many rows up to the planned end; 0: all
     bool f16 = false;         ///< arrays in half precision
     bool yes = false;         ///< allows more than 2 GB without asking
-    /// For masks, heat maps and curves of scores. Frames and GIFs only take the ground: their cells are whole
-    /// pixels.
+    /// For masks, heat maps and curves of scores. Frames and GIFs only take the background: their cells are
+    /// whole pixels.
     PictureChoice pictures;
 
     /// Returns the rows that the session must compute for these options.
@@ -43,7 +43,7 @@ struct ExportOptions {
     }
     /// Returns whether the choice of pictures is used.
     bool draws() const { return mask || heatmap || scores; }
-    /// Returns whether its ground is used for frames and GIFs.
+    /// Returns whether its background is used for frames and GIFs.
     bool animates() const { return frames || gif || gif_attention || gif_mask || gif_scores; }
     bool streams_scores() const { return scores || gif_scores; }
     bool streams() const { return streams_attention() || logits || noise || streams_scores() || shadow; }

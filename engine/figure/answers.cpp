@@ -168,7 +168,7 @@ Drawing answers_drawing(const AnswersFigure& figure) {
     drawing.height = static_cast<int>(
         std::lround((caption_y + draw_caption(nullptr, 0, width, figure.texts.caption) + kFigurePadding) *
                     drawing.scale));
-    drawing.ground = figure.ground;
+    drawing.background = figure.background;
     drawing.title = figure.texts.title;
     drawing.draw = [=](Canvas& canvas) {
         const FigureColors& colors = canvas.colors();

@@ -45,7 +45,7 @@ class CellPainter {
 class Canvas {
   public:
     using Run = std::vector<std::pair<double, double>>;  ///< x, y
-    explicit Canvas(Background ground) : colors_(figure_colors(ground)) {}
+    explicit Canvas(Background background) : colors_(figure_colors(background)) {}
     virtual ~Canvas() = default;
     Canvas(const Canvas&) = delete;
     Canvas& operator=(const Canvas&) = delete;
@@ -75,8 +75,8 @@ class Canvas {
 /// Draws pixels. scale: pixels per unit; the coordinates of cells must then be those of the scale 1.
 class ImageCanvas final : public Canvas {
   public:
-    ImageCanvas(int width, int height, Background ground, double scale = 1)
-        : Canvas(ground), image_(width, height, colors().paper), scale_(scale) {}
+    ImageCanvas(int width, int height, Background background, double scale = 1)
+        : Canvas(background), image_(width, height, colors().paper), scale_(scale) {}
     void path(const std::vector<Run>& runs, const Stroke& stroke) override;
     void fill(double x, double y, double width, double height, Rgb8 color) override;
     void text(double x, double y, const std::string& utf8, const TextStyle& style) override;

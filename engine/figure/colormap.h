@@ -34,7 +34,7 @@ enum class Colormap {
     viridis,    ///< weights
     cividis,    ///< weights; readable with colour-vision deficiency
     rdbu,       ///< differences: blue negative, near-white zero, red positive
-    rdbu_dark,  ///< the same for a dark ground: grey zero, light ends
+    rdbu_dark,  ///< the same for a dark background: grey zero, light ends
     gray,       ///< print: light small, black large
 };
 
@@ -43,9 +43,9 @@ inline constexpr std::array kColormaps = {Colormap::viridis, Colormap::cividis, 
 
 /// The background of a picture: light for paper and projectors, or dark as in the window.
 enum class Background { light, dark };
-/// Returns the map of differences for a ground.
-constexpr Colormap difference_map(Background ground) {
-    return ground == Background::light ? Colormap::rdbu : Colormap::rdbu_dark;
+/// Returns the map of differences for a background.
+constexpr Colormap difference_map(Background background) {
+    return background == Background::light ? Colormap::rdbu : Colormap::rdbu_dark;
 }
 const std::array<Rgb8, 256>& colormap_table(Colormap map);
 std::string_view colormap_name(Colormap map);
@@ -99,12 +99,12 @@ inline constexpr Rgb8 kKeptColor{38, 96, 140};       ///< mask: attended and kep
 /// mask: attended for the last time, evicted after the row
 inline constexpr Rgb8 kLastSeenColor{238, 150, 34};
 
-/// The same colours by ground. hidden: stored, but not attended by the row.
+/// The same colours by background. hidden: stored, but not attended by the row.
 struct CellColors {
     Rgb8 future, missing, evicted, hatch, kept, last_seen, hidden;
 };
-constexpr CellColors cell_colors(Background ground) {
-    if (ground == Background::light)
+constexpr CellColors cell_colors(Background background) {
+    if (background == Background::light)
         return {kFutureColor, kMissingColor,  kEvictedColor,  kHatchColor,
                 kKeptColor,   kLastSeenColor, {178, 140, 190}};
     return {{20, 22, 27},   {44, 47, 55},   {38, 41, 49},  {66, 70, 82},

@@ -301,7 +301,7 @@ Looks::Looks(const std::vector<const Curve*>& curves, const FigureColors& colors
     const auto n = static_cast<std::size_t>(
         std::count_if(curves.begin(), curves.end(), [](const Curve* curve) { return !curve->threshold; }));
     const bool ramp = ordered && n > styles().size();
-    // The end of the colour table that the ground has is left out.
+    // The end of the colour table that the background has is left out.
     const bool dark = colors.paper.r < 128;
     const auto ramp_color = [&](std::size_t i) {
         const std::size_t entry = i * 205 / (n - 1);
@@ -324,7 +324,7 @@ Looks::Looks(const std::vector<const Curve*>& curves, const FigureColors& colors
             continue;
         }
         const Style& style = styles()[n_lines % styles().size()];
-        const bool black = style.color == Rgb8{};  // the list's own; on a dark ground it is the ink
+        const bool black = style.color == Rgb8{};  // the list's own; on a dark background it is the ink
         at->second = {{black && colors.paper.r < 128 ? colors.ink : style.color, 1.8, style.dash},
                       static_cast<int>(n_lines % kMarkers)};
         ++n_lines;

@@ -12,7 +12,7 @@
 
 namespace keyhole::curve_parts {
 
-// Sizes in em of DejaVu Sans times 1.16, its height from ascent to descent; the ground gives the colours.
+// Sizes in em of DejaVu Sans times 1.16, its height from ascent to descent; the background gives the colours.
 inline const TextStyle kTitle{1.16f * 18.0f, {}, TextAlign::left, FontWeight::bold};
 inline const TextStyle kSubtitle{1.16f * 13.0f}, kAxisTitle{1.16f * 13.0f};
 inline const TextStyle kSmall{1.16f * 12.0f};

@@ -98,7 +98,7 @@ void lay_out_panels(Layout& out) {
     out.columns = std::min({n, fit, wanted});
     if (n == 4 && out.columns == 3) out.columns = 2;
     out.rows = (n + out.columns - 1) / out.columns;
-    const FigureColors colors = figure_colors(plot.ground);
+    const FigureColors colors = figure_colors(plot.background);
     const std::vector<LegendPlace> places =
         flow(Looks(all_curves(plot), colors).listed(), 18, plot.width - 18.0);
     out.legend_height = places.empty() ? 0 : kLine * (places.back().line + 1) + 6;
@@ -290,7 +290,7 @@ Drawing curves_drawing(const CurvePlot& plot) {
     Layout layout = lay_out(plot, width);
     drawing.width = plot.picture_width > 0 ? plot.picture_width : plot.width;
     drawing.height = static_cast<int>(std::lround(layout.plot.height * drawing.scale));
-    drawing.ground = plot.ground;
+    drawing.background = plot.background;
     drawing.title = plot.title;
     drawing.draw = [layout = std::move(layout)](Canvas& canvas) {
         if (layout.plot.panels.empty())

@@ -48,7 +48,7 @@ struct CurvePlot {
     /// Width of the picture in pixels, with text in proportion; 0: `width`. A narrow picture has its legend
     /// below.
     int picture_width = 0;
-    Background ground = Background::light;
+    Background background = Background::light;
 };
 
 Drawing curves_drawing(const CurvePlot& plot);

@@ -10,7 +10,7 @@
 namespace keyhole {
 
 Image Drawing::image() const {
-    ImageCanvas canvas(width, height, ground, scale);
+    ImageCanvas canvas(width, height, background, scale);
     draw(canvas);
     return canvas.take();
 }

@@ -18,7 +18,7 @@ namespace keyhole {
 struct Drawing {
     int width = 0, height = 0;  ///< of the picture in pixels; 96 of them make an inch of SVG and PDF
     double scale = 1;           ///< pixels per unit of the coordinates that draw() uses
-    Background ground = Background::light;
+    Background background = Background::light;
     std::string title;  ///< of the document
     std::function<void(Canvas&)> draw = {};
 
@@ -46,9 +46,9 @@ std::vector<PictureFormat> formats_from_list(std::string_view list);
 /// How pictures are written.
 struct PictureChoice {
     static constexpr int kLeastWidth = 320, kMostWidth = 12'000;
-    std::vector<PictureFormat> formats;     ///< empty: the usual one of the picture
-    int width = 0;                          ///< in pixels, with text in proportion; 0: the usual one
-    Background ground = Background::light;  ///< light is for paper
+    std::vector<PictureFormat> formats;         ///< empty: the usual one of the picture
+    int width = 0;                              ///< in pixels, with text in proportion; 0: the usual one
+    Background background = Background::light;  ///< light is for paper
     bool operator==(const PictureChoice&) const = default;
 };
 /// Throws Error(wrong_use) for a width that is neither 0 nor in bounds.

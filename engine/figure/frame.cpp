@@ -17,7 +17,7 @@ namespace {
 constexpr int kMaxCell = 12, kLeastFigureWidth = 720, kBarWidth = 260, kBarHeight = 12, kSwatch = 16;
 constexpr int kTokenWidth = 96;  // widest token text beside an axis
 
-// Sizes; the ground gives the colours.
+// Sizes; the background gives the colours.
 const TextStyle kTitle{19, {}, TextAlign::left, FontWeight::bold};
 const TextStyle kSubtitle{14};
 const TextStyle kBody{13};
@@ -327,7 +327,7 @@ Drawing matrix_drawing(MatrixFrame frame) {
     Drawing drawing;
     drawing.width = width;
     drawing.height = caption_y + draw_caption(nullptr, 0, width, frame.texts.caption, scale) + padding;
-    drawing.ground = frame.ground;
+    drawing.background = frame.background;
     drawing.title = frame.texts.title;
     const auto kept = std::make_shared<const MatrixFrame>(std::move(frame));
     drawing.draw = [=, rows = std::move(rows), columns = std::move(columns)](Canvas& canvas) {

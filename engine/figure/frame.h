@@ -78,7 +78,7 @@ struct MatrixFrame {
     CellLayout cells;
     std::optional<LegendBar> bar;
     std::vector<LegendItem> items;
-    Background ground = Background::light;
+    Background background = Background::light;
     /// Returns what fills cell (column, row) of the reduced matrix.
     std::function<CellFill(int column, int row)> cell;
 };

@@ -165,8 +165,8 @@ AtlasLayout layout_atlas(const AtlasFigure& figure, const Plane& first) {
 Drawing heatmap_drawing(const HeatmapFigure& figure) {
     const Plane& values = figure.values;
     KH_ASSERT(figure.states.empty() || figure.states.size() == values.values.size());
-    const CellColors colors = cell_colors(figure.ground);
-    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.ground, {}};
+    const CellColors colors = cell_colors(figure.background);
+    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.background, {}};
     frame.items = state_items(figure.states, colors);
     frame.cells = layout_cells(values.width, values.height, figure.size, figure.row_axis);
     const int factor = frame.cells.factor;
@@ -195,8 +195,8 @@ Image draw_heatmap(const HeatmapFigure& figure) {
 
 Drawing mask_drawing(const MaskFigure& figure) {
     KH_ASSERT(figure.states.size() == to_index(figure.n_columns) * to_index(figure.n_rows));
-    const CellColors colors = cell_colors(figure.ground);
-    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.ground, {}};
+    const CellColors colors = cell_colors(figure.background);
+    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.background, {}};
     frame.cells = layout_cells(figure.n_columns, figure.n_rows, figure.size, figure.row_axis);
     const int factor = frame.cells.factor;
     if (factor > 1)
@@ -204,7 +204,7 @@ Drawing mask_drawing(const MaskFigure& figure) {
                         fmt::format("Reduced: each cell stands for {0} x {0} cells; the {1}, the more of "
                                     "them are kept; hatched where "
                                     "none is, orange where one was seen for the last time.",
-                                    factor, figure.ground == Background::light ? "darker" : "lighter"));
+                                    factor, figure.background == Background::light ? "darker" : "lighter"));
     frame.items = {{"attended, kept", {colors.kept}}, {"attended for the last time", {colors.last_seen}}};
     std::vector<CellState> listed = {CellState::evicted, CellState::future};
     if (std::find(figure.states.begin(), figure.states.end(), CellState::hidden) != figure.states.end())
@@ -230,7 +230,7 @@ Drawing atlas_drawing(AtlasFigure figure) {
     const AtlasLayout layout = layout_atlas(figure, first.values);
     const ThumbnailSize size = layout.thumbnail;
     const int gap = layout.gap, left = layout.left, padding = layout.px(kFigurePadding);
-    const CellColors colors = cell_colors(figure.ground);
+    const CellColors colors = cell_colors(figure.background);
 
     FigureTexts texts = figure.texts;
     if (first.values.width > size.width || first.values.height > size.height)
@@ -259,7 +259,7 @@ Drawing atlas_drawing(AtlasFigure figure) {
     Drawing drawing;
     drawing.width = width;
     drawing.height = caption_y + draw_caption(nullptr, 0, width, texts.caption, layout.scale) + padding;
-    drawing.ground = figure.ground;
+    drawing.background = figure.background;
     drawing.title = texts.title;
     // The first thumbnail was made for the layout: it is not made again for the first picture.
     const auto made = std::make_shared<std::optional<AtlasCell>>(std::move(first));

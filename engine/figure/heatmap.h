@@ -22,7 +22,7 @@ struct HeatmapFigure {
     std::string value_label = "attention";
     Reduction reduction = Reduction::max;
     FigureSize size;
-    Background ground = Background::light;  ///< the scale's map should suit it
+    Background background = Background::light;  ///< the scale's map should suit it
 };
 Drawing heatmap_drawing(const HeatmapFigure& figure);
 Image draw_heatmap(const HeatmapFigure& figure);
@@ -34,7 +34,7 @@ struct MaskFigure {
     MatrixAxis row_axis{"query row", 0, {}};
     MatrixAxis column_axis{"key position", 0, {}};
     FigureSize size;
-    Background ground = Background::light;
+    Background background = Background::light;
 };
 Drawing mask_drawing(const MaskFigure& figure);
 Image draw_mask(const MaskFigure& figure);
@@ -57,7 +57,7 @@ struct AtlasFigure {
     int max_width = 1600;
     int width = 0;                ///< of the picture, with text in proportion; 0: at most max_width
     bool has_not_finite = false;  ///< some thumbnail has NaN or infinity: the legend explains its colour
-    Background ground = Background::light;
+    Background background = Background::light;
 };
 /// The drawing calls `cell` while it is written.
 Drawing atlas_drawing(AtlasFigure figure);

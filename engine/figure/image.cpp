@@ -45,10 +45,10 @@ void Image::fill(int x, int y, int width, int height, Rgb8 color) {
         for (int u = std::max(x, 0); u < std::min(x + width, width_); ++u) set(u, v, color);
 }
 
-void Image::fill_hatch(int x, int y, int width, int height, Rgb8 ground, Rgb8 stripe, int shift) {
+void Image::fill_hatch(int x, int y, int width, int height, Rgb8 background, Rgb8 stripe, int shift) {
     for (int v = std::max(y, 0); v < std::min(y + height, height_); ++v)
         for (int u = std::max(x, 0); u < std::min(x + width, width_); ++u)
-            set(u, v, on_hatch(u + shift, v) ? stripe : ground);
+            set(u, v, on_hatch(u + shift, v) ? stripe : background);
 }
 
 void Image::outline(int x, int y, int width, int height, Rgb8 color) {

@@ -40,7 +40,7 @@ class Image {
     void fill(int x, int y, int width, int height, Rgb8 color);
     /// Draws the hatch of evicted cells, aligned to the picture's pixels. shift: x + y of this picture in a
     /// larger one, to which the hatch is aligned.
-    void fill_hatch(int x, int y, int width, int height, Rgb8 ground = kEvictedColor,
+    void fill_hatch(int x, int y, int width, int height, Rgb8 background = kEvictedColor,
                     Rgb8 stripe = kHatchColor, int shift = 0);
     void outline(int x, int y, int width, int height, Rgb8 color);
     void line(float x0, float y0, float x1, float y1, Rgb8 color);

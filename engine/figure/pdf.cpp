@@ -37,7 +37,7 @@ constexpr double kPointsPerPixel = 0.75;
 
 class PdfCanvas final : public Canvas {
   public:
-    PdfCanvas(cairo_t* context, Background ground) : Canvas(ground), context_(context) {}
+    PdfCanvas(cairo_t* context, Background background) : Canvas(background), context_(context) {}
 
     void path(const std::vector<Run>& runs, const Stroke& stroke) override {
         for (const Run& run : runs)
@@ -184,7 +184,7 @@ std::vector<std::byte> Drawing::pdf() const {
         cairo_font_options_set_hint_metrics(options, CAIRO_HINT_METRICS_OFF);
         cairo_set_font_options(context.get(), options);
         cairo_font_options_destroy(options);
-        PdfCanvas canvas(context.get(), ground);
+        PdfCanvas canvas(context.get(), background);
         canvas.fill(0, 0, width / scale, height / scale, canvas.colors().paper);
         draw(canvas);
         cairo_show_page(context.get());

@@ -49,7 +49,7 @@ std::string unicode_range(const std::set<char32_t>& characters) {
 
 class SvgCanvas final : public Canvas {
   public:
-    explicit SvgCanvas(const Drawing& drawing) : Canvas(drawing.ground), drawing_(drawing) {}
+    explicit SvgCanvas(const Drawing& drawing) : Canvas(drawing.background), drawing_(drawing) {}
 
     void path(const std::vector<Run>& runs, const Stroke& stroke) override {
         body_ += "<path d=\"";

@@ -216,7 +216,7 @@ Drawing value_map_drawing(const ValueMap& map) {
     drawing.width = map.width > 0 ? map.width : static_cast<int>(kUsualWidth);
     const Places places = place(map, drawing.width / drawing.scale);
     drawing.height = static_cast<int>(std::lround(places.height * drawing.scale));
-    drawing.ground = map.ground;
+    drawing.background = map.background;
     drawing.title = map.texts.title;
     drawing.draw = [=, kept = std::make_shared<const ValueMap>(map)](Canvas& canvas) {
         draw_map(canvas, *kept, places);

@@ -27,7 +27,7 @@ struct ValueMap {
     int panel_columns = 0;  ///< panels side by side; 0: as many as have room for large cells
     int decimals = 0;       ///< of the numbers in the cells; below 0: no numbers
     int width = 0;          ///< of the picture in pixels, with text in proportion; 0: the usual one
-    Background ground = Background::light;
+    Background background = Background::light;
 };
 Drawing value_map_drawing(const ValueMap& map);
 

@@ -75,13 +75,13 @@ TEST(Colormap, TheDarkDivergingMapIsGreyAtZeroAndRisesAlikeOnBothSides) {
     EXPECT_GT(table[215].r, table[215].b);  // positive is red
 }
 
-TEST(Colormap, CellsDifferOnBothGrounds) {
-    for (const Background ground : {Background::light, Background::dark}) {
-        const CellColors c = cell_colors(ground);
+TEST(Colormap, CellsDifferOnBothBackgrounds) {
+    for (const Background background : {Background::light, Background::dark}) {
+        const CellColors c = cell_colors(background);
         const std::array all = {c.future, c.missing, c.evicted, c.hatch, c.kept, c.last_seen, c.hidden};
         for (std::size_t i = 0; i < all.size(); ++i)
             for (std::size_t j = 0; j < i; ++j) EXPECT_NE(all[i], all[j]) << i << " " << j;
-        EXPECT_EQ(luminance(c.future) > 0.5, ground == Background::light);
+        EXPECT_EQ(luminance(c.future) > 0.5, background == Background::light);
     }
 }
 

@@ -1,5 +1,5 @@
 // Pictures as PNG, SVG and PDF: the same words at the same places, exact cells, fonts within, any width, both
-// grounds. Poppler's programs read the PDFs where they are installed.
+// backgrounds. Poppler's programs read the PDFs where they are installed.
 #include "engine/figure/answers.h"
 #include "engine/figure/curves.h"
 #include "engine/figure/font.h"
@@ -30,7 +30,7 @@ namespace {
 
 // --- figures of every kind ---------------------------------------------------------------------------------
 
-HeatmapFigure heatmap(int columns, int rows, Background ground = Background::light) {
+HeatmapFigure heatmap(int columns, int rows, Background background = Background::light) {
     HeatmapFigure figure;
     figure.texts = {"Attention <1> & more", "model · lane 1", "A caption that says what the colours mean."};
     figure.values = Plane(columns, rows);
@@ -42,21 +42,21 @@ HeatmapFigure heatmap(int columns, int rows, Background ground = Background::lig
                                                            : CellState::kept);
         }
     for (int x = 0; x < columns; ++x) figure.column_axis.tokens.push_back(x % 2 == 0 ? "·Gärten" : "“x”");
-    figure.ground = ground;
+    figure.background = background;
     return figure;
 }
 
-MaskFigure mask(Background ground) {
+MaskFigure mask(Background background) {
     MaskFigure figure;
     figure.texts = {"Kept tokens", "model", ""};
     figure.n_columns = 20;
     figure.n_rows = 12;
     for (int i = 0; i < 240; ++i) figure.states.push_back(static_cast<CellState>(i * 7 % 4));
-    figure.ground = ground;
+    figure.background = background;
     return figure;
 }
 
-AtlasFigure atlas(Background ground) {
+AtlasFigure atlas(Background background) {
     AtlasFigure figure;
     figure.texts = {"Attention of all layers and heads", "model", "One scale."};
     figure.layers = {0, 1};
@@ -70,11 +70,11 @@ AtlasFigure atlas(Background ground) {
         }
         return cell;
     };
-    figure.ground = ground;
+    figure.background = background;
     return figure;
 }
 
-CurvePlot curves(Background ground) {
+CurvePlot curves(Background background) {
     CurvePlot plot;
     plot.title = "KL to lane 0";
     plot.subtitle = "model";
@@ -84,18 +84,18 @@ CurvePlot curves(Background ground) {
     for (int c = 0; c < 9; ++c)
         plot.curves.push_back({"lane " + std::to_string(c) + " h2o", {1, 2, 3}, {1.0 * c, 2, 3}});
     plot.curves.push_back({"threshold", {1, 3}, {1, 1}, true});
-    plot.ground = ground;
+    plot.background = background;
     return plot;
 }
 
-CurvePlot panels(Background ground) {
-    CurvePlot plot = curves(ground);
+CurvePlot panels(Background background) {
+    CurvePlot plot = curves(background);
     for (int i = 0; i < 7; ++i) plot.panels.push_back({"panel " + std::to_string(i), plot.curves});
     plot.x_words = {"one", "two", "three", "four"};
     return plot;
 }
 
-ValueMap value_map(Background ground) {
+ValueMap value_map(Background background) {
     ValueMap map;
     map.texts = {"Right answers by depth and length", "model", "Share of right answers."};
     map.row_label = "depth, %";
@@ -107,65 +107,65 @@ ValueMap value_map(Background ground) {
         map.panels.push_back({"tova:budget=64 " + std::to_string(i), std::vector<float>(35, 50)});
     map.scale = {Colormap::cividis, false, false, 0, 100};
     map.decimals = -1;  // numbers stand on the cells' colours, not on the paper
-    map.ground = ground;
+    map.background = background;
     return map;
 }
 
-AnswersFigure answers(Background ground) {
+AnswersFigure answers(Background background) {
     AnswersFigure figure;
     figure.texts = {"What each lane answers", "model · the right answer has “4821”", "Each by itself."};
     figure.lines = {
         {"0 full", "full", AnswerLine::Mark::right, {{" 4821", false}, {".", false}}, ""},
         {"1 h2o", "h2o:budget=64", AnswerLine::Mark::wrong, {{" 4", false}, {"8 or so", true}}, "…"},
         {"2 tova", "tova", AnswerLine::Mark::none, {}, "(nothing)"}};
-    figure.ground = ground;
+    figure.background = background;
     return figure;
 }
 
 struct Named {
     std::string name;
-    std::function<Drawing(int width, Background ground)> make;
+    std::function<Drawing(int width, Background background)> make;
 };
 
 const std::vector<Named>& figures() {
     static const std::vector<Named> all = {{"heatmap",
-                                            [](int width, Background ground) {
-                                                HeatmapFigure figure = heatmap(40, 10, ground);
+                                            [](int width, Background background) {
+                                                HeatmapFigure figure = heatmap(40, 10, background);
                                                 figure.size.width = width;
                                                 return heatmap_drawing(figure);
                                             }},
                                            {"mask",
-                                            [](int width, Background ground) {
-                                                MaskFigure figure = mask(ground);
+                                            [](int width, Background background) {
+                                                MaskFigure figure = mask(background);
                                                 figure.size.width = width;
                                                 return mask_drawing(figure);
                                             }},
                                            {"atlas",
-                                            [](int width, Background ground) {
-                                                AtlasFigure figure = atlas(ground);
+                                            [](int width, Background background) {
+                                                AtlasFigure figure = atlas(background);
                                                 figure.width = width;
                                                 return atlas_drawing(std::move(figure));
                                             }},
                                            {"curves",
-                                            [](int width, Background ground) {
-                                                CurvePlot plot = curves(ground);
+                                            [](int width, Background background) {
+                                                CurvePlot plot = curves(background);
                                                 plot.picture_width = width;
                                                 return curves_drawing(plot);
                                             }},
                                            {"panels",
-                                            [](int width, Background ground) {
-                                                CurvePlot plot = panels(ground);
+                                            [](int width, Background background) {
+                                                CurvePlot plot = panels(background);
                                                 plot.picture_width = width;
                                                 return curves_drawing(plot);
                                             }},
                                            {"value map",
-                                            [](int width, Background ground) {
-                                                ValueMap map = value_map(ground);
+                                            [](int width, Background background) {
+                                                ValueMap map = value_map(background);
                                                 map.width = width;
                                                 return value_map_drawing(map);
                                             }},
-                                           {"answers", [](int width, Background ground) {
-                                                AnswersFigure figure = answers(ground);
+                                           {"answers", [](int width, Background background) {
+                                                AnswersFigure figure = answers(background);
                                                 figure.width = width;
                                                 return answers_drawing(figure);
                                             }}};
@@ -205,7 +205,7 @@ class Notes final : public Canvas {
 };
 
 std::vector<std::string> words_of(const Drawing& drawing) {
-    Notes notes(drawing.ground);
+    Notes notes(drawing.background);
     drawing.draw(notes);
     std::vector<std::string> words;
     for (const Notes::Text& text : notes.texts) words.push_back(text.words);
@@ -415,16 +415,16 @@ double contrast(Rgb8 a, Rgb8 b) {
     return (high + 0.05) / (low + 0.05);
 }
 
-TEST(Drawings, EveryTextCanBeReadOnBothGrounds) {
-    for (const Background ground : {Background::light, Background::dark}) {
-        const FigureColors colors = figure_colors(ground);
+TEST(Drawings, EveryTextCanBeReadOnBothBackgrounds) {
+    for (const Background background : {Background::light, Background::dark}) {
+        const FigureColors colors = figure_colors(background);
         for (const Named& figure : figures()) {
-            const Drawing drawing = figure.make(0, ground);
-            Notes notes(ground);
+            const Drawing drawing = figure.make(0, background);
+            Notes notes(background);
             drawing.draw(notes);
             for (const Notes::Text& text : notes.texts)
                 EXPECT_GE(contrast(text.style.color, colors.paper), 4.5) << figure.name << " " << text.words;
-            if (ground == Background::dark && (figure.name == "curves" || figure.name == "panels"))
+            if (background == Background::dark && (figure.name == "curves" || figure.name == "panels"))
                 for (const Stroke& stroke : notes.strokes)
                     if (stroke.width > 1) {
                         EXPECT_GE(contrast(stroke.color, colors.paper), 3) << int{stroke.color.r};
@@ -435,7 +435,7 @@ TEST(Drawings, EveryTextCanBeReadOnBothGrounds) {
             EXPECT_EQ(image.at(image.width() - 1, image.height() - 1), colors.paper) << figure.name;
         }
     }
-    // No colour of the light ground is left on the dark one.
+    // No colour of the light background is left on the dark one.
     const Image dark = mask_drawing(mask(Background::dark)).image();
     for (int y = 0; y < dark.height(); ++y)
         for (int x = 0; x < dark.width(); ++x)

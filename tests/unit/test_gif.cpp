@@ -138,9 +138,9 @@ class Animations : public Gif {
         for (int i = 0; i <= 9; ++i) steps.push_back(maker.next().step);
         history_.update(steps);
     }
-    void write(const std::string& list, Background ground = Background::light) {
+    void write(const std::string& list, Background background = Background::light) {
         ExportOptions options;
-        options.pictures.ground = ground;
+        options.pictures.background = background;
         options.folder = folder_.path();
         options.layers = {1};
         options.heads = {2};
@@ -151,7 +151,7 @@ class Animations : public Gif {
     RunHistory history_;
 };
 
-/// Animations of the mask on both grounds.
+/// Animations of the mask on both backgrounds.
 class MaskAnimations : public Animations, public ::testing::WithParamInterface<Background> {};
 
 TEST_P(MaskAnimations, AreTheirPngFrames) {
@@ -168,7 +168,7 @@ TEST_P(MaskAnimations, AreTheirPngFrames) {
     EXPECT_EQ(frames[0].image.at(0, 0), figure_colors(GetParam()).paper);
 }
 
-INSTANTIATE_TEST_SUITE_P(Grounds, MaskAnimations, ::testing::Values(Background::light, Background::dark));
+INSTANTIATE_TEST_SUITE_P(Backgrounds, MaskAnimations, ::testing::Values(Background::light, Background::dark));
 
 class HeadAnimations : public MaskAnimations {};
 
@@ -199,7 +199,7 @@ TEST_P(HeadAnimations, EndWithTheirPicture) {
     EXPECT_FALSE(fs::exists(file("attention.npy")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Grounds, HeadAnimations, ::testing::Values(Background::light, Background::dark));
+INSTANTIATE_TEST_SUITE_P(Backgrounds, HeadAnimations, ::testing::Values(Background::light, Background::dark));
 
 }  // namespace
 }  // namespace keyhole::test_gif

@@ -14,7 +14,7 @@
 namespace keyhole::test_compare {
 namespace {
 
-constexpr CellColors kGround = cell_colors(Background::dark);
+constexpr CellColors kBackground = cell_colors(Background::dark);
 
 constexpr int kRow = 60;
 
@@ -111,13 +111,13 @@ TEST(Compare, TextsDifferWhereChoicesDo) {
     EXPECT_EQ(own_choice(parted, 1, 3), -1);  // inside the prompt
 }
 
-TEST(Compare, WhoHoldsStandsOutFromTheGround) {
+TEST(Compare, WhoHoldsStandsOutFromTheBackground) {
     ViewState view;
     view.mode = HeatMode::mask;
     const ColorScale scale = difference_scale(view, 1, Background::dark);
     const auto brightness = [](Rgb8 c) { return 0.3 * c.r + 0.59 * c.g + 0.11 * c.b; };
     for (const float value : {1.0f, -1.0f, 0.0f}) {
-        EXPECT_GT(brightness(color_of(scale, value)), brightness(kGround.hatch) + 25) << value;
+        EXPECT_GT(brightness(color_of(scale, value)), brightness(kBackground.hatch) + 25) << value;
         EXPECT_EQ(color_of(scale, value), color_of(difference_scale(view, 0.1f, Background::dark), value));
     }
 }

@@ -518,9 +518,9 @@ TEST_F(EveryCommand, OfTheView) {
     EXPECT_EQ(app.view.side, SidePane::lanes);
     EXPECT_THROW(run("view.side strip"), Error);
     run("ui.theme light");
-    EXPECT_EQ(app.view.ground, Background::light);
+    EXPECT_EQ(app.view.background, Background::light);
     run("ui.theme");
-    EXPECT_EQ(app.view.ground, Background::dark);
+    EXPECT_EQ(app.view.background, Background::dark);
     EXPECT_THROW(run("ui.theme sepia"), Error);
     run("ui.scale 150");
     EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);

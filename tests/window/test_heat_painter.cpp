@@ -18,7 +18,7 @@
 namespace keyhole::test_heat_painter {
 namespace {
 
-constexpr CellColors kGround = cell_colors(Background::dark);
+constexpr CellColors kBackground = cell_colors(Background::dark);
 
 constexpr int kSize = 300;
 
@@ -113,13 +113,13 @@ TEST_F(HeatPainterTest, AKeptPictureIsWhatIsDrawnAndIsDrawnOnce) {
         quad.view.fit(history.n_positions(), history.n_positions(), 64, 66);
         quads.push_back(quad);
     }
-    const Rgb8 ground{30, 33, 39};
+    const Rgb8 background{30, 33, 39};
     const auto shown = [&](bool kept) {
-        glClearColor(float(ground.r) / 255, float(ground.g) / 255, float(ground.b) / 255, 1);
+        glClearColor(float(background.r) / 255, float(background.g) / 255, float(background.b) / 255, 1);
         glDisable(GL_SCISSOR_TEST);
         glClear(GL_COLOR_BUFFER_BIT);
         if (kept) {
-            EXPECT_TRUE(painter_->draw_kept(quads, kSize, kSize, ground, false));
+            EXPECT_TRUE(painter_->draw_kept(quads, kSize, kSize, background, false));
         } else {
             painter_->draw(quads, kSize, kSize);
         }
@@ -207,9 +207,10 @@ TEST_F(HeatPainterTest, CellsTakeTheColoursOfTheTable) {
                 const CanvasPoint at = quad.view.pixel_of({p + 0.5, i + 0.5});
                 const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
                 if (p > i) {
-                    EXPECT_TRUE(close(seen, kGround.future));
+                    EXPECT_TRUE(close(seen, kBackground.future));
                 } else if (!history.attended(1, g, p, i)) {
-                    EXPECT_TRUE(close(seen, kGround.evicted) || close(seen, kGround.hatch)) << i << " " << p;
+                    EXPECT_TRUE(close(seen, kBackground.evicted) || close(seen, kBackground.hatch))
+                        << i << " " << p;
                     ++n_gone;
                 } else {
                     const float value = data.focus().pyramid().front().at(p, i);
@@ -247,11 +248,12 @@ TEST_F(HeatPainterTest, MaskShowsTheEvictionTable) {
             const CanvasPoint at = quad.view.pixel_of({p + 0.5, i + 0.5});
             const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
             if (history.stored(1, 5, p, i))
-                EXPECT_TRUE(close(seen, kGround.kept)) << i << " " << p;
+                EXPECT_TRUE(close(seen, kBackground.kept)) << i << " " << p;
             else if (history.attended(1, 5, p, i))
-                EXPECT_TRUE(close(seen, kGround.last_seen)) << i << " " << p;
+                EXPECT_TRUE(close(seen, kBackground.last_seen)) << i << " " << p;
             else
-                EXPECT_TRUE(close(seen, kGround.evicted) || close(seen, kGround.hatch)) << i << " " << p;
+                EXPECT_TRUE(close(seen, kBackground.evicted) || close(seen, kBackground.hatch))
+                    << i << " " << p;
         }
 }
 
@@ -329,14 +331,14 @@ TEST_F(HeatPainterTest, HiddenCellsHaveAColourOfTheirOwn) {
     for (const HeatMode mode : {HeatMode::mask, HeatMode::attention}) {
         quad.mode = mode;
         draw(quad);
-        EXPECT_GT(share_of(25, 3, kGround.hidden), 0.8);
-        EXPECT_LT(share_of(25, 3, kGround.hidden), 1.0);  // dotted: a pattern, not only a colour
-        EXPECT_EQ(share_of(25, 4, kGround.hidden), 0.0);
+        EXPECT_GT(share_of(25, 3, kBackground.hidden), 0.8);
+        EXPECT_LT(share_of(25, 3, kBackground.hidden), 1.0);  // dotted: a pattern, not only a colour
+        EXPECT_EQ(share_of(25, 4, kBackground.hidden), 0.0);
     }
     quad.mode = HeatMode::mask;
     draw(quad);
-    EXPECT_EQ(share_of(25, 4, kGround.kept), 1.0);
-    EXPECT_EQ(share_of(10, 3, kGround.kept), 1.0);  // a prompt row
+    EXPECT_EQ(share_of(25, 4, kBackground.kept), 1.0);
+    EXPECT_EQ(share_of(10, 3, kBackground.kept), 1.0);  // a prompt row
 }
 
 /// Some values are NaN, some infinite; others are outside the test's range.
@@ -384,9 +386,9 @@ TEST_F(HeatPainterTest, NanAndClippedCellsHaveTheColoursOfTheFigure) {
                             const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
                             const float value = data.focus().pyramid().front().at(p, i);
                             Rgb8 expected = color_of(quad.scale, value);
-                            if (expected == kMissingColor) expected = kGround.missing;
+                            if (expected == kMissingColor) expected = kBackground.missing;
                             const bool marked = expected == kNanColor || expected == kAboveColor ||
-                                                expected == kBelowColor || expected == kGround.missing;
+                                                expected == kBelowColor || expected == kBackground.missing;
                             n_nan += std::isinf(value);
                             n_clipped += expected == kAboveColor || expected == kBelowColor;
                             // Adjacent viridis entries differ by at most 6.
@@ -455,13 +457,14 @@ TEST_F(HeatPainterTest, DifferencesAreThoseOfTheFigure) {
                     const CanvasPoint at = quad.view.pixel_of({p + 0.5, i + 0.5});
                     const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
                     if (p > i) {
-                        EXPECT_TRUE(close(seen, kGround.future) && drawn == kFutureColor);
+                        EXPECT_TRUE(close(seen, kBackground.future) && drawn == kFutureColor);
                     } else if (drawn == kEvictedColor || drawn == kHatchColor) {
                         ++n_hatched;
-                        EXPECT_TRUE(close(seen, kGround.evicted) || close(seen, kGround.hatch))
+                        EXPECT_TRUE(close(seen, kBackground.evicted) || close(seen, kBackground.hatch))
                             << mode_name(mode) << " " << i << " " << p;
                     } else if (drawn == kMissingColor) {
-                        EXPECT_TRUE(close(seen, kGround.missing)) << mode_name(mode) << " " << i << " " << p;
+                        EXPECT_TRUE(close(seen, kBackground.missing))
+                            << mode_name(mode) << " " << i << " " << p;
                     } else {
                         ++n_values;
                         n_above += drawn == kAboveColor;

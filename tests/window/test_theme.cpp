@@ -1,4 +1,4 @@
-// Texts and lanes can be read on every ground of the window: contrast as WCAG 2.2 defines it.
+// Texts and lanes can be read on every background of the window: contrast as WCAG 2.2 defines it.
 #include "app/gl/theme.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ double contrast(ImU32 a, ImU32 b) {
 
 using Named = std::pair<const char*, ImU32>;
 
-std::vector<Named> grounds(const theme::Colors& c) {
+std::vector<Named> backgrounds(const theme::Colors& c) {
     return {{"window", c.window}, {"panel", c.panel}, {"card", c.card}, {"focused card", c.card_focused}};
 }
 
@@ -37,14 +37,14 @@ class EveryTheme : public ::testing::TestWithParam<Background> {
   protected:
     const theme::Colors& c = theme::colors_on(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Grounds, EveryTheme, ::testing::Values(Background::dark, Background::light));
+INSTANTIATE_TEST_SUITE_P(Backgrounds, EveryTheme, ::testing::Values(Background::dark, Background::light));
 
 TEST(Theme, ContrastIsThatOfTheStandard) {
     EXPECT_NEAR(contrast(theme::rgb(0, 0, 0), theme::rgb(255, 255, 255)), 21, 1e-9);
     EXPECT_NEAR(contrast(theme::rgb(119, 119, 119), theme::rgb(255, 255, 255)), 4.48, 0.01);
 }
 
-TEST_P(EveryTheme, EveryTextCanBeReadOnEveryGround) {
+TEST_P(EveryTheme, EveryTextCanBeReadOnEveryBackground) {
     for (const auto& [name, color] : std::vector<Named>{{"text", c.text},
                                                         {"dim", c.dim},
                                                         {"faint", c.faint},
@@ -52,8 +52,8 @@ TEST_P(EveryTheme, EveryTextCanBeReadOnEveryGround) {
                                                         {"warm", c.warm},
                                                         {"fault", c.fault},
                                                         {"good", c.good}})
-        for (const auto& [ground, below] : grounds(c))
-            EXPECT_GE(contrast(color, below), 4.5) << name << " on " << ground;
+        for (const auto& [background, below] : backgrounds(c))
+            EXPECT_GE(contrast(color, below), 4.5) << name << " on " << background;
     for (const auto& [name, text, below] : {std::tuple("lit", c.on_lit, c.lit),
                                             {"lit, hovered", c.on_lit, c.lit_hovered},
                                             {"run", c.on_run, c.run},
@@ -70,8 +70,8 @@ TEST_P(EveryTheme, EveryTextCanBeReadOnEveryGround) {
 
 TEST_P(EveryTheme, LanesAreSeenAndTheirNamesCanBeRead) {
     for (std::size_t lane = 0; lane < c.lanes.size(); ++lane) {
-        for (const auto& [ground, below] : grounds(c))
-            EXPECT_GE(contrast(c.lanes[lane], below), 4.5) << "lane " << lane << " on " << ground;
+        for (const auto& [background, below] : backgrounds(c))
+            EXPECT_GE(contrast(c.lanes[lane], below), 4.5) << "lane " << lane << " on " << background;
         for (std::size_t other = 0; other < lane; ++other) EXPECT_NE(c.lanes[lane], c.lanes[other]);
     }
 }

@@ -262,7 +262,7 @@ TEST_F(ViewFiles, OfOneViewSayTheSameInEveryFormatAndAreDarkOnRequest) {
         EXPECT_NE(refusal(std::string(action) + " " + path("a.png") + " 99").find("320 to 12000"),
                   std::string::npos);
     }
-    // The differences stand on a map of their ground.
+    // The differences stand on a map of their background.
     app.view.lane = 1;
     run_action(app, "diff on");
     app.update_maps(1e6);
@@ -270,9 +270,9 @@ TEST_F(ViewFiles, OfOneViewSayTheSameInEveryFormatAndAreDarkOnRequest) {
     run_action(app, "file.picture " + path("dark.png") + " dark");
     EXPECT_NE(bytes("light.png"), bytes("dark.png"));
     ViewExport how{folder / "out", {0}, {0}, 0, -1, "dark,cividis"};
-    how.pictures.ground = take_ground(how.look);
+    how.pictures.background = take_background(how.look);
     EXPECT_EQ(how.look, "cividis");
-    EXPECT_EQ(how.pictures.ground, Background::dark);
+    EXPECT_EQ(how.pictures.background, Background::dark);
     how.pictures.formats = {PictureFormat::svg, PictureFormat::png};
     how.pictures.width = 640;
     std::string list = "view,difference:1-0,curve:kl,atlas,answers";

@@ -377,7 +377,7 @@ TEST_F(WindowInput, SavesAPictureInTheFormatThatTheDialogNames) {
     std::string svg(400'000, ' ');
     svg.resize(static_cast<std::size_t>(std::ifstream(file).read(svg.data(), 400'000).gcount()));
     EXPECT_NE(svg.find(" width=\"800\""), std::string::npos);
-    EXPECT_EQ(svg.find("fill=\"#ffffff\""), std::string::npos) << "a dark ground";
+    EXPECT_EQ(svg.find("fill=\"#ffffff\""), std::string::npos) << "a dark background";
     EXPECT_FALSE(std::filesystem::exists(folder_ / "hand.png"));
 }
 
