@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 namespace reference::test_dialects {
 namespace {
@@ -103,6 +104,21 @@ TEST(DialectsOfALongPrompt, SharesAreTruncatedAsEachCodeDoes) {
     const Observed text = random_logits(1, 2, 2, 100, 104, 3, 5);
     for (const PolicyCase& c : percent_cases(100, 4)) compare(text, c, tally);
     EXPECT_GT(tally.n_choices, 0);
+}
+
+// Policies, section 1, ties: exp(-120) is 0 as a float. Exact arithmetic would rank such tokens; here the
+// older ones leave. Denormal numbers, such as exp(-95), are ranked.
+TEST(Underflow, TheOlderOfTwoTokensLeaves) {
+    const auto kept_by = [](const std::array<double, 6>& last) {
+        Observed text = random_logits(1, 1, 1, 6, 6, 3, 1);
+        for (int p = 0; p < 6; ++p) text.logit(5, 0, 0, p) = last[keyhole::to_index(p)];
+        const Simulated exact = tova(text, selected_together(text, Unit::head)[0], 4, {}, PoolOver::mean, {});
+        EXPECT_EQ(exact[5].kept, (PositionSet{1, 3, 4, 5}));
+        const PositionSet kept = run_engine_scores(text, "tova:budget=4,scope=head", 1)[0][5].kept;
+        return std::vector<int>(kept.begin(), kept.end());
+    };
+    EXPECT_EQ(kept_by({-133, -120, -140, -5, -6, 0}), (std::vector<int>{2, 3, 4, 5}));
+    EXPECT_EQ(kept_by({-100, -95, -103, -5, -6, 0}), (std::vector<int>{1, 3, 4, 5}));
 }
 
 /// One lane under four policies in turn; all scores accumulate all the time.

@@ -234,6 +234,10 @@ TEST(FamilyConfigs, WhatIsMissingIsRefusedByName) {
     refuses("llama_biases", {"quick_gelu"}, [](Json& json) { json["hidden_act"] = "quick_gelu"; });
     refuses("mpt", {"qk_ln"}, [](Json& json) { json["attn_config"]["qk_ln"] = true; });
     refuses("mpt", {"alibi"}, [](Json& json) { json["attn_config"]["alibi"] = false; });
+    // Of its configuration, not of the weights.
+    refuses(
+        "mpt", {"up_proj.weight", "config.json asks for [64, 32]"},
+        [](Json& json) { json["expansion_ratio"] = 2; }, ErrorCode::bad_file);
     refuses("mpt", {"multiquery"},
             [](Json& json) { json["attn_config"]["attn_type"] = "multiquery_attention"; });
     refuses("mpt", {"logit_scale"}, [](Json& json) { json["logit_scale"] = "inv_sqrt_d_model"; });

@@ -15,7 +15,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -295,17 +294,18 @@ TEST(Tokenizer, LongRunsGoThroughTheHeapAndStaySame) {
     EXPECT_EQ(tokenizer.encode(lines, false), by_lines);
 }
 
-TEST(Tokenizer, MegabytesTakeSecondsAtMost) {
-    // A guard against quadratic time, not a measurement: running text, one long word, one long run of blanks.
+// Running text, one long word, one long run of blanks. In quadratic time this would not end before the limit
+// of a test.
+TEST(Tokenizer, EncodesMegabytes) {
     const std::string corpus = read_text_file(kFixtures / "tokenizers/cases.json");
     std::string text;
     while (text.size() < 1'000'000) text += corpus.substr(0, 4000);
     for (const std::string& one : {text, std::string(300'000, 'a'), std::string(300'000, ' ')}) {
-        for (const char* kind : {"byte_level", "flags", "fallback"}) {
-            const auto start = std::chrono::steady_clock::now();
-            EXPECT_FALSE(fixture(kind).encode(one).empty());
-            EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60)) << kind;
-        }
+        const Tokenizer tokenizer = fixture("byte_level");
+        // Special tokens, which the corpus names, decode to nothing.
+        EXPECT_TRUE(one == text || tokenizer.decode(tokenizer.encode(one)) == one);
+        for (const char* kind : {"byte_level", "flags", "fallback"})
+            EXPECT_FALSE(fixture(kind).encode(one).empty()) << kind;
     }
 }
 

@@ -116,12 +116,10 @@ TEST_F(PaperFiguresTest, AFailureIsTheLastLineOfTheProgram) {
 
 TEST_F(PaperFiguresTest, CancelEndsTheProgram) {
     program("exec sleep 600");
-    const auto begin = std::chrono::steady_clock::now();
     figures.make("x-1", "m", {});
     figures.cancel();
     wait();
     EXPECT_FALSE(figures.running());
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
     EXPECT_NE(figures.fault().find("cancelled"), std::string::npos) << figures.fault();
 }
 
