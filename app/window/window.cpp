@@ -477,7 +477,7 @@ void WindowLoop::wait_for_events(bool behind) {
                               : ImGui::GetIO().WantTextInput ? 0.4  // for the blinking caret
                                                              : 10.0);
     if (!scripted() || g_frames_wanted == 0)
-        // A program that reads reports has no eyes to spare frames for: it waits for each of them.
+        // A program that reads the reports waits for every frame: none of them waits for a screen.
         wait_for_turn(last_frame_, app_.maps.complete, report_.wanted() ? 0 : kFrameS,
                       between_steps_s(frame_s_));
 }
