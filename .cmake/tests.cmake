@@ -36,8 +36,8 @@ set(KH_NOT_UNDER_ASAN CudaOrders.FindEveryMissingBarrier CudaSelfTest.FindsAKern
 list(JOIN KH_NOT_UNDER_ASAN ":" KH_ASAN_TESTS)
 string(PREPEND KH_ASAN_TESTS "*-")
 
-# Under sanitizers a process takes 0.2 s to start, and most tests take less. So a process runs many of them,
-# and writes what it ran to parts/. ./test counts these.
+# A process takes 0.2 s to start under sanitizers, and 15 ms without. Most tests take less. So a process runs
+# many of them, and writes what it ran to parts/. ./test counts these.
 set(KH_PARTS 16)
 
 # kh_add_test_parts(TARGET LABEL FILTER PROPERTY...): adds the tests as KH_PARTS processes.
@@ -75,7 +75,7 @@ function(kh_add_tests target label)
   endif()
   set(properties LABELS ${label} TIMEOUT ${timeout} COST ${cost} ENVIRONMENT
     "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0${leaks}")
-  if((KH_SANITIZE OR KH_TEST_PARTS) AND label STREQUAL "unit")
+  if(KH_TEST_PARTS AND label STREQUAL "unit")
     list(POP_FRONT filter)
     if(NOT filter)
       set(filter "*")

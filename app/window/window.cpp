@@ -193,11 +193,12 @@ double between_steps_s(double frame_s) {
     return std::clamp(frame_s / 0.15, 1.0 / 20, 1.0 / 4);
 }
 
-/// Processes events until the next frame is due. frame_s, step_frame_s: seconds between two frames that the
-/// user causes, and between two that only steps cause.
-void wait_for_turn(Clock::time_point last_frame, bool steps_alone, double frame_s, double step_frame_s) {
+/// Processes events until the next frame is due. input_apart_s, steps_apart_s: seconds between two frames
+/// that the user causes, and between two that only steps cause.
+void wait_for_turn(Clock::time_point last_frame, bool steps_alone, double input_apart_s,
+                   double steps_apart_s) {
     for (;;) {
-        const double apart = steps_alone && g_frames_wanted == 0 ? step_frame_s : frame_s;
+        const double apart = steps_alone && g_frames_wanted == 0 ? steps_apart_s : input_apart_s;
         const double left = apart - std::chrono::duration<double>(Clock::now() - last_frame).count();
         if (left <= 0) return;
         glfwWaitEventsTimeout(left);
