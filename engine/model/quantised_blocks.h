@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 
 namespace keyhole {
 
@@ -136,7 +137,7 @@ static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(Block
               sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockQ4_K) == 144 &&
               sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210);
 
-/// Calls visit(Block{}) with a block of the quantised type (asserted).
+/// Calls visit(Block{}) with a block of the quantised type. Ends the program if the type is a plain one.
 template <class Visit>
 decltype(auto) with_block(DType dtype, Visit visit) {
     switch (dtype) {
@@ -154,9 +155,14 @@ decltype(auto) with_block(DType dtype, Visit visit) {
             return visit(BlockQ4_K());
         case DType::q5_k:
             return visit(BlockQ5_K());
-        default:
+        case DType::q6_k:
             return visit(BlockQ6_K());
+        case DType::f32:
+        case DType::f16:
+        case DType::bf16:
+            break;  // no default: a type without a block here must not compile
     }
+    std::abort();
 }
 
 /// Writes n elements of any type as float to out [n]; data begins at a block, n is a whole number of blocks
