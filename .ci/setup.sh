@@ -20,6 +20,8 @@ build_packages=(
     libsystemd-dev                                                 # file dialogs of the desktop (D-Bus)
     libimgui-dev libglfw3-dev libgl-dev libgl1-mesa-dri            # window
 )
+cuda=  # see build
+
 # Test programs; a virtual display, its pointer and its clipboard; a bus for a fake desktop; a reader of PDF.
 test_packages=(libgtest-dev xvfb xauth libxtst-dev xclip "dbus-daemon|dbus" poppler-utils)
 fuzz_packages=("clang-16,libclang-rt-16-dev|clang,libclang-rt-dev")  # libFuzzer; Debian 12's clang is too old
@@ -115,7 +117,23 @@ quietly() {
     return "$status"
 }
 
+# cuda_for ARGUMENT...: what `keyhole ARGUMENT...` needs KH_CUDA to be. The module takes long to build, so it is
+# built where a device is listed or the arguments ask for one. The variable KH_CUDA decides first.
+cuda_for() {
+    if [[ -n ${KH_CUDA:-} ]]; then
+        printf '%s\n' "$KH_CUDA"
+    elif [[ " $* " =~ \ (selftest|--backend[ =]cuda)\  ]] || nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then
+        printf 'AUTO\n'
+    else
+        printf 'OFF\n'
+    fi
+}
+
 say_cuda() {
+    if [[ $1 == OFF ]]; then
+        say "no CUDA device is listed, so this builds for the CPU; KH_CUDA=ON ./run builds for CUDA too"
+        return
+    fi
     if command -v nvcc >/dev/null || [[ -n ${CUDACXX:-} || -x /usr/local/cuda/bin/nvcc ]]; then return; fi
     say "no nvcc, so this builds for the CPU; for CUDA install the toolkit" \
         "(https://developer.nvidia.com/cuda-downloads) and start again"
@@ -130,10 +148,16 @@ check_cmake() {
             "$first_releases that have it; or put one from https://cmake.org/download on PATH"
 }
 
+# cuda_of FOLDER: prints KH_CUDA of a build folder.
+cuda_of() { sed -n 's/^KH_CUDA:[A-Z]*=//p' "$1/CMakeCache.txt" 2>/dev/null; }
+
+# asks_more A B: whether KH_CUDA=A builds, or demands, what B does not.
+asks_more() { [[ ($1 != OFF && $2 == OFF) || ($1 == ON && $2 != ON) ]]; }
+
 # build PRESET TARGET...: configures and builds in $build_root/PRESET. A lock lets only one process build in a
-# folder; others wait.
+# folder; others wait. $cuda: KH_CUDA, or empty for the preset's. A folder once configured with CUDA keeps it.
 build() {
-    local preset=$1 folder=$build_root/$1 fresh=()
+    local preset=$1 folder=$build_root/$1 fresh=() options=()
     shift
     mkdir -p "$folder" || die "cannot make the build folder $folder; name another in KEYHOLE_BUILD_DIR"
     exec 9>"$folder/.lock"
@@ -141,14 +165,17 @@ build() {
     if ! grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
         fresh=(--fresh)  # new, or made by a clone in another folder
     fi
+    if [[ -n $cuda ]] && { ((${#fresh[@]})) || asks_more "$cuda" "$(cuda_of "$folder")"; }; then
+        options=("-DKH_CUDA=$cuda")
+    fi
     # Packages installed since, such as GoogleTest, may offer more to build.
-    if ((${#fresh[@]})) || [[ ! -f $folder/build.ninja || $root/CMakePresets.json -nt $folder/build.ninja ||
+    if ((${#fresh[@]} + ${#options[@]})) || [[ ! -f $folder/build.ninja || $root/CMakePresets.json -nt $folder/build.ninja ||
         /var/lib/dpkg/status -nt $folder/build.ninja ]]; then
         check_cmake
         say "configuring ($preset) in $folder"
-        say_cuda
+        say_cuda "$cuda"
         quietly "cmake --preset $preset" \
-            cmake -S "$root" --preset "$preset" -B "$folder" "${fresh[@]}" || return
+            cmake -S "$root" --preset "$preset" -B "$folder" "${fresh[@]}" "${options[@]}" || return
         say "building ($preset)"
     fi
     quietly "building $*; in $folder" cmake --build "$folder" --target "$@" || return
