@@ -117,8 +117,8 @@ quietly() {
     return "$status"
 }
 
-# cuda_for ARGUMENT...: what `keyhole ARGUMENT...` needs KH_CUDA to be. The module takes long to build, so it is
-# built where a device is listed or the arguments ask for one. The variable KH_CUDA decides first.
+# cuda_for ARGUMENT...: prints KH_CUDA for `keyhole ARGUMENT...`. The module takes long to build. So it is built
+# where a device is listed or the arguments ask for one. The variable KH_CUDA decides first.
 cuda_for() {
     if [[ -n ${KH_CUDA:-} ]]; then
         printf '%s\n' "$KH_CUDA"
@@ -169,7 +169,8 @@ build() {
         options=("-DKH_CUDA=$cuda")
     fi
     # Packages installed since, such as GoogleTest, may offer more to build.
-    if ((${#fresh[@]} + ${#options[@]})) || [[ ! -f $folder/build.ninja || $root/CMakePresets.json -nt $folder/build.ninja ||
+    if ((${#fresh[@]} + ${#options[@]})) || [[ ! -f $folder/build.ninja ||
+        $root/CMakePresets.json -nt $folder/build.ninja ||
         /var/lib/dpkg/status -nt $folder/build.ninja ]]; then
         check_cmake
         say "configuring ($preset) in $folder"
