@@ -5,7 +5,9 @@
 #include <backends/imgui_impl_opengl3.h>
 #include <imgui.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 namespace keyhole::imgui_compat {
@@ -27,6 +29,16 @@ inline bool has_glyph(ImFont& font, ImWchar character) {
 #else
     return font.FindGlyphNoFallback(character) != nullptr;
 #endif
+}
+
+/// Returns the glyphs that a font has drawn into the texture, at its own size.
+inline std::span<const ImFontGlyph> glyphs_of(ImFont& font) {
+#ifdef IMGUI_HAS_TEXTURES
+    const ImVector<ImFontGlyph>& glyphs = font.GetFontBaked(font.LegacySize)->Glyphs;
+#else
+    const ImVector<ImFontGlyph>& glyphs = font.Glyphs;
+#endif
+    return {glyphs.Data, static_cast<std::size_t>(glyphs.Size)};
 }
 
 /// Uploads the built fonts to OpenGL. In the first frame the ImGui backend does it.

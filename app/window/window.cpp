@@ -333,7 +333,7 @@ class WindowLoop {
     void run();
 
   private:
-    bool scripted() const { return options_.script.has_value(); }
+    bool scripted() const { return options_.script.has_value() || options_.driver != nullptr; }
 
     // Input.
     void wait_for_events(bool behind);
@@ -453,7 +453,7 @@ void WindowLoop::run() {
         draw();
         const double took = std::chrono::duration<double>(Clock::now() - last_frame_).count();
         frame_s_ += (took - frame_s_) / 8;
-        if (scripted() && options_.script->done()) app_.requests.quit = true;
+        if (options_.script && options_.script->done()) app_.requests.quit = true;
     }
     (void)save_settings(options_.settings, app_.view, app_.recent);
 }
@@ -485,6 +485,11 @@ void WindowLoop::wait_for_events(bool behind) {
 
 /// Runs the script's next command once the last one has been drawn. Returns true if it ran one.
 bool WindowLoop::run_script() {
+    if (options_.driver != nullptr) {
+        if (!options_.driver->turn(app_)) return false;
+        g_frames_wanted = 2;
+        return true;
+    }
     if (!scripted() || starting_ || !input_.empty() || frames_to_wait_-- > 0) return false;
     const auto find_item = [&](std::string_view name) -> std::optional<std::array<double, 4>> {
         const auto found = shared_.items.find(name);
@@ -501,7 +506,7 @@ bool WindowLoop::run_script() {
 /// Takes this frame's events from the queue. If a frame has opened something, it takes keys only from the
 /// next frame on.
 std::vector<InputEvent> WindowLoop::take_events() {
-    if (scripted()) {
+    if (options_.script) {
         listen(options_.script->input, script_before_);
         if (!options_.script->input.dropped.empty())
             drop(window_, std::exchange(options_.script->input.dropped, {}));
@@ -639,6 +644,7 @@ void WindowLoop::draw() {
     if (shared_.hovered.has_value() != shared_.next_hovered.has_value())
         g_frames_wanted = std::max(g_frames_wanted, 1);
     render();
+    if (options_.driver != nullptr) options_.driver->drawn(app_, shared_);
     report_.write(app_, shared_, key_focus(app_), !input_.empty());
     app_.texture_bytes = painters_.texture_bytes() + panels_.dialogs.papers.pictures.bytes();
     app_.frames.frame_ends();
@@ -670,7 +676,7 @@ void WindowLoop::write_files(int width, int height) {
         if (const auto path = std::exchange(app_.requests.dump_cells, std::nullopt))
             dump_cells(*path, app_, shared_, height);
     } catch (const std::exception& error) {
-        if (scripted() && !options_.script->tries()) throw;
+        if (options_.script && !options_.script->tries()) throw;
         app_.notify(error.what(), true);
     }
 }

@@ -2,6 +2,7 @@
 /// (main) thread until the window is closed.
 #pragma once
 
+#include "app/panels/panel.h"
 #include "app/state/app_state.h"
 #include "app/actions/script.h"
 
@@ -9,11 +10,21 @@
 
 namespace keyhole {
 
+/// Drives the window from within its process in place of a script, and sees every frame.
+struct WindowDriver {
+    virtual ~WindowDriver() = default;
+    /// Called in every turn of the frame loop, before a frame. Returns true if it did something.
+    virtual bool turn(AppState& app) = 0;
+    /// Called after every frame. ImGui::GetDrawData() is what it drew.
+    virtual void drawn(AppState& app, const PanelShared& shared) = 0;
+};
+
 struct WindowOptions {
     RunSetup setup;
     std::filesystem::path open;  ///< a trace; empty: none
     std::string lesson;          ///< by number, name or file; empty: none
     std::optional<Script> script;
+    WindowDriver* driver = nullptr;  ///< outlives run_window()
     BackendOptions backend;
     std::filesystem::path report;       ///< see WindowReport; empty: none
     std::filesystem::path settings;     ///< read at the start, written at the end; empty: none

@@ -1,5 +1,6 @@
 #include "app/window/window_report.h"
 
+#include "app/window/screen_text.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 
@@ -51,6 +52,29 @@ nlohmann::json items_in_sight(const PanelShared& shared) {
             items[name] = {std::lround(item.seen_min.x), std::lround(item.seen_min.y),
                            std::lround(item.seen_max.x), std::lround(item.seen_max.y)};
     return items;
+}
+
+/// Returns the texts of each pane in reading order, a line of the screen in one string. A pane within another
+/// has its own; "" holds those of menus, the status line and dialogs.
+nlohmann::json texts_in_sight(const PanelShared& shared) {
+    nlohmann::json panes = nlohmann::json::object();
+    if (ImGui::GetDrawData() == nullptr) return panes;
+    for (const auto& [pane, lines] : lines_of_panes(screen_texts(*ImGui::GetDrawData()), shared))
+        panes[pane] = lines;
+    return panes;
+}
+
+/// Returns whose data are on show. The run's id is unique in this process only.
+nlohmann::json record_on_show(const AppState& app) {
+    if (!app.run.has_steps()) return {};
+    const RunInfo& run = app.run.history.run();
+    nlohmann::json lanes = nlohmann::json::array();
+    for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
+        const std::optional<int> known = app.run.history_lane(lane);
+        lanes.push_back(known ? nlohmann::json(app.run.history.lanes()[to_index(*known)].id)
+                              : nlohmann::json());
+    }
+    return {{"run", run.id}, {"model", run.model_path}, {"step", app.view.row}, {"lane_ids", lanes}};
 }
 
 }  // namespace
@@ -107,6 +131,8 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"manual", format_manual_place(app.manual.place)},
         {"popups", keys.n_popups},
         {"typing", keys.in_text},
+        {"record", record_on_show(app)},
+        {"texts", texts_in_sight(shared)},
         {"commands", {{"count", app.action_log.count}, {"last", app.action_log.last_ids}}},
         {"input", {{"buttons", n_buttons_}, {"keys", n_keys_}, {"turns", n_turns_}, {"waiting", waiting}}},
         {"items", items_in_sight(shared)}};
