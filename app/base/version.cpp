@@ -2,8 +2,17 @@
 
 namespace keyhole {
 
+namespace {
+
+constexpr const char* kCommit =
+#include KH_COMMIT_FILE
+    ;
+
+}  // namespace
+
 std::string program_version() {
-    return KH_VERSION;
+    const std::string commit = kCommit;
+    return commit.empty() ? KH_VERSION : std::string(KH_VERSION) + " (" + commit + ")";
 }
 
 }  // namespace keyhole
