@@ -158,8 +158,9 @@ void run_action(AppState& app, std::string_view text) {
     if (command == nullptr) {
         std::vector<std::string_view> ids;
         for (const UserAction& known : action_table()) ids.push_back(known.id);
-        fail(ErrorCode::wrong_use, "no command '{}'; did you mean '{}'?", shown_text(id),
-             spec_text::nearest_word(id.substr(0, 64), ids));
+        const std::string hint = spec_text::near_hint(id, ids);
+        fail(ErrorCode::wrong_use, "there is no command '{}'{}", shown_text(id),
+             hint.empty() ? "; keyhole help window lists them" : hint);
     }
     ++app.action_log.count;
     app.action_log.last_ids.emplace_back(command->id);

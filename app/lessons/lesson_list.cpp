@@ -83,10 +83,10 @@ ListedLesson find_lesson(std::string_view name, std::span<const ListedLesson> al
     if (names.empty())
         fail(ErrorCode::wrong_use,
              "there is no lesson '{}': none are installed; give the path of a .json file", shown_text(name));
+    const std::string hint = spec_text::near_hint(name, names);
     fail(ErrorCode::wrong_use,
-         "there is no lesson '{}'; did you mean '{}'? keyhole lesson --list lists all; the path of a .json "
-         "file works too",
-         shown_text(name), spec_text::nearest_word(name.substr(0, 64), names));
+         "there is no lesson '{}'{} keyhole lesson --list lists all; the path of a .json file works too",
+         shown_text(name), hint.empty() ? ";" : hint);
 }
 
 }  // namespace keyhole

@@ -103,8 +103,8 @@ std::optional<fs::path> snapshot_of(const fs::path& repository) {
     return found.front();
 }
 
-/// Returns a repository's model in the Hugging Face cache. Throws Error(bad_file) with the command that gets
-/// it.
+/// Returns a repository's model in the Hugging Face cache. Throws Error(wrong_use) with the command that
+/// gets it.
 fs::path model_of_hub(const HubName& name) {
     const fs::path cache = hub_cache_folder();
     const std::size_t slash = name.repository.find('/');
@@ -115,17 +115,17 @@ fs::path model_of_hub(const HubName& name) {
     std::error_code error;
     if (cache.empty() || !fs::exists(repository, error))
         fail(
-            ErrorCode::bad_file,
+            ErrorCode::wrong_use,
             "cannot find the model {0}: there is no such folder or file, and the Hugging Face cache {1} does "
             "not hold it; get it with: {2}",
             name.repository, cache.empty() ? "(no HOME)" : cache.string(), get);
     const std::optional<fs::path> snapshot = snapshot_of(repository);
     if (!snapshot)
-        fail(ErrorCode::bad_file, "cannot use {}: its download is not complete; get it with: {}",
+        fail(ErrorCode::wrong_use, "cannot use {}: its download is not complete; get it with: {}",
              repository.string(), get);
     if (name.file.empty()) return model_in(*snapshot);
     if (!fs::exists(*snapshot / name.file, error))
-        fail(ErrorCode::bad_file, "cannot find the model {}: {} does not hold the file; get it with: {}",
+        fail(ErrorCode::wrong_use, "cannot find the model {}: {} does not hold the file; get it with: {}",
              name.repository + "/" + name.file, snapshot->string(), get);
     return *snapshot / name.file;
 }
@@ -135,11 +135,9 @@ std::string fault_of_name(std::string_view name, std::span<const CatalogModel> c
     if (name.find('/') != std::string_view::npos || name.ends_with(".gguf")) return {};
     std::vector<std::string_view> names;
     for (const CatalogModel& model : catalog) names.push_back(model.name);
-    const std::string_view text = name.substr(0, 64);
-    const std::string_view nearest = names.empty() ? "" : spec_text::nearest_word(text, names);
-    const bool near = !names.empty() && spec_text::edit_distance(text, nearest) <= 3;
+    const auto near = spec_text::near_word(name, names);
     return fmt::format(", and the catalogue has no such name{}",
-                       near ? fmt::format(" (did you mean {}?)", nearest) : "");
+                       near ? fmt::format(" (did you mean {}?)", *near) : "");
 }
 
 }  // namespace
@@ -174,7 +172,7 @@ FoundModel find_model(std::string_view name, std::span<const CatalogModel> catal
              model->name, weights_of(*model).string());
     }
     if (const std::optional<HubName> hub = hub_name(name)) return {model_of_hub(*hub)};
-    fail(ErrorCode::bad_file,
+    fail(ErrorCode::wrong_use,
          "cannot find the model {}: there is no such folder or file{}; name a Hugging Face folder, a GGUF "
          "file, "
          "ORG/NAME of the hub, or one that keyhole get --list prints",

@@ -95,8 +95,9 @@ void parse_export_list(std::string_view list, ExportOptions& options, bool of_re
         }
         std::vector<std::string_view> names;
         for (const ExportWord& known : kWords) names.push_back(known.name);
-        fail(ErrorCode::wrong_use, "--export: unknown word '{}', did you mean '{}'? Known: {}",
-             shown_text(word), spec_text::nearest_word(word.substr(0, 64), names), export_word_list());
+        const std::string hint = spec_text::near_hint(word, names);
+        fail(ErrorCode::wrong_use, "--export: unknown word '{}'{} Known: {}", shown_text(word),
+             hint.empty() ? "." : hint, export_word_list());
     }
     if (of_records) check_of_records(options);
 }

@@ -412,37 +412,28 @@ std::string text_of_override(const Override& o) {
     return fmt::format("{}@{}={}", kOverrideKeys[to_index(o.field)], format_override_heads(o), value);
 }
 
-/// Keys of the spec without an implementation: `only` is accepted and has no effect. `words` may be empty
-/// (any text).
-struct UnbuiltKey {
-    std::string_view name;
-    std::string_view only;
-    std::array<std::string_view, 4> words;
+/// Names of the field for what has another name here, or is not here.
+struct OtherName {
+    std::string_view name, here;
 };
-
-constexpr std::array kUnbuiltKeys = {
-    UnbuiltKey{"model", "", {}},
+constexpr std::array kOtherNames = {
+    OtherName{"streamingllm", "StreamingLLM is 'sink'"},
+    OtherName{"streaming", "StreamingLLM is 'sink'"},
+    OtherName{"streaming-llm", "StreamingLLM is 'sink'"},
+    OtherName{"streaming_llm", "StreamingLLM is 'sink'"},
+    OtherName{"local", "a sliding window is 'window'"},
+    OtherName{"sliding", "a sliding window is 'window'"},
+    OtherName{"recent", "a sliding window is 'window'"},
+    OtherName{"heavy-hitter", "the heavy-hitter oracle is 'h2o'"},
+    OtherName{"heavy_hitter", "the heavy-hitter oracle is 'h2o'"},
+    OtherName{"none", "a lane that evicts nothing is 'full'"},
+    OtherName{"snapkv", "SnapKV is not built in"},
+    OtherName{"pyramidkv", "PyramidKV is not built in; a budget may differ by layer: budget@L0-3=64"},
+    OtherName{"adakv", "Ada-KV is not built in; a budget may differ by head: budget@L0.H0-1=64"},
+    OtherName{"scissorhands", "Scissorhands is not built in"},
+    OtherName{"fastgen", "FastGen is not built in"},
+    OtherName{"quest", "Quest is not built in: it evicts nothing, and reads a part"},
 };
-
-constexpr std::string_view kUnbuilt = "is understood but not built in this version";
-
-std::vector<std::string_view> key_names() {
-    std::vector<std::string_view> names;
-    for (const Key& key : kKeys) names.push_back(key.name);
-    for (const SharingKey& key : kSharingKeys) names.push_back(key.name);
-    for (const UnbuiltKey& key : kUnbuiltKeys) names.push_back(key.name);
-    return names;
-}
-
-void read_unbuilt(const Reader& reader, const UnbuiltKey& key, Item value) {
-    if (!key.only.empty() && value.text == key.only) return;
-    if (!key.words[0].empty()) {
-        const auto words = std::span(key.words).first(
-            to_index(std::find(key.words.begin(), key.words.end(), "") - key.words.begin()));
-        reader.word(key.name, value.part(0, value.text.find(':')), words);
-    }
-    reader.fault(value, fmt::format("{}={} {}", key.name, shown_text(value.text), kUnbuilt));
-}
 
 /// Reads a value. validate() passed before, so any message now is the fault of this value.
 void read_key(const Reader& reader, const Key& key, Item value, PolicyParams& params) {
@@ -454,13 +445,19 @@ void read_key(const Reader& reader, const Key& key, Item value, PolicyParams& pa
 Preset read_preset(const Reader& reader, Item name) {
     std::vector<std::string_view> names;
     for (const PresetText& preset : kPresets) names.push_back(preset.name);
+    const auto other = std::find_if(kOtherNames.begin(), kOtherNames.end(), [&](const OtherName& known) {
+        return spec_text::lower_case(name.text) == known.name;
+    });
+    if (other != kOtherNames.end())
+        reader.fault(
+            name, fmt::format("unknown preset '{}': {} ({})", name.text, other->here, fmt::join(names, " ")));
     return kPresets[reader.word("preset", name, names)].preset;
 }
 
 /// Reads the items after the colon.
 void read_items(const Reader& reader, Item items, LaneSpec& spec) {
     PolicyParams& params = spec.policy;
-    const std::vector<std::string_view> names = key_names();
+    const std::vector<std::string_view> names = lane_spec_keys();
     std::set<std::string> seen;
     for (const Item& item : reader.split_commas(items)) {
         const std::size_t equals = item.text.find('=');
@@ -469,6 +466,7 @@ void read_items(const Reader& reader, Item items, LaneSpec& spec) {
         const std::size_t at_sign = key.text.find('@');
         const Item override_of = at_sign == std::string_view::npos ? Item{} : key.part(at_sign);
         key = key.part(0, at_sign);
+        if (key.text == "model") reader.fault(key, "all lanes have the run's model; name it by --model");
         const std::size_t index = reader.word("key", key, names);
         if (!seen.insert(std::string(names[index]).append(override_of.text)).second)
             reader.fault(key, fmt::format("'{}{}' is given twice", key.text, shown_text(override_of.text)));
@@ -478,10 +476,8 @@ void read_items(const Reader& reader, Item items, LaneSpec& spec) {
             read_override(reader, names[index], override_of, value, params);
         } else if (index < kKeys.size()) {
             read_key(reader, kKeys[index], value, params);
-        } else if (index < kKeys.size() + kSharingKeys.size()) {
-            kSharingKeys[index - kKeys.size()].read(reader, value, spec.sharing);
         } else {
-            read_unbuilt(reader, kUnbuiltKeys[index - kKeys.size() - kSharingKeys.size()], value);
+            kSharingKeys[index - kKeys.size()].read(reader, value, spec.sharing);
         }
     }
 }

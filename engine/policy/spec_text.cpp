@@ -26,6 +26,13 @@ std::string shown_spec(std::string_view spec, std::size_t at) {
 
 }  // namespace
 
+std::string lower_case(std::string_view text) {
+    std::string out(text);
+    for (char& c : out)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    return out;
+}
+
 Item trimmed(Item item) {
     const std::size_t first = item.text.find_first_not_of(kBlanks);
     if (first == std::string_view::npos) return item.part(item.text.size());
@@ -55,25 +62,45 @@ std::vector<Item> split_blanks(Item item) {
 }
 
 int edit_distance(std::string_view a, std::string_view b) {
-    std::vector<int> row(b.size() + 1);
+    std::vector<int> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
     std::iota(row.begin(), row.end(), 0);
     for (std::size_t i = 0; i < a.size(); ++i) {
-        int diagonal = row[0];
-        row[0] = static_cast<int>(i) + 1;
+        next[0] = static_cast<int>(i) + 1;
         for (std::size_t j = 0; j < b.size(); ++j) {
-            const int replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({replaced, row[j + 1] + 1, row[j] + 1});
+            next[j + 1] = std::min({row[j] + (a[i] == b[j] ? 0 : 1), row[j + 1] + 1, next[j] + 1});
+            if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j])
+                next[j + 1] = std::min(next[j + 1], before[j - 1] + 1);
         }
+        before.swap(row);
+        row.swap(next);
     }
     return row.back();
 }
 
-std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words) {
-    KH_ASSERT(!words.empty());
-    return *std::min_element(words.begin(), words.end(), [&](std::string_view a, std::string_view b) {
-        return edit_distance(text, a) < edit_distance(text, b);
-    });
+std::optional<std::string_view> near_word(std::string_view text, std::span<const std::string_view> words) {
+    constexpr std::size_t kLongest = 64, kLeast = 2, kLeastWord = 3;
+    const std::string typed = lower_case(text.substr(0, kLongest));
+    if (typed.size() < kLeast) return std::nullopt;
+    std::optional<std::string_view> begun, nearest;
+    int least = 0;
+    for (const std::string_view word : words) {
+        const std::string known = lower_case(word);
+        const bool begins =
+            known.starts_with(typed) || (known.size() >= kLeastWord && typed.starts_with(known));
+        if (begins && (!begun || word.size() < begun->size())) begun = word;
+        const int distance = edit_distance(typed, known);
+        // "alfa" is near to "alpha", "snapkv" is not near to "sink".
+        const int most = std::max(1, static_cast<int>(2 * std::max(typed.size(), known.size()) / 5));
+        if (distance > most || (nearest && distance >= least)) continue;
+        nearest = word;
+        least = distance;
+    }
+    return begun ? begun : nearest;
+}
+
+std::string near_hint(std::string_view text, std::span<const std::string_view> words) {
+    const auto near = near_word(text, words);
+    return near ? fmt::format(", did you mean '{}'?", *near) : "";
 }
 
 Reader::Reader(std::string_view spec) : spec_(spec) {
@@ -113,9 +140,8 @@ std::vector<Item> Reader::split_commas(Item item) const {
 std::size_t Reader::word(std::string_view what, Item item, std::span<const std::string_view> words) const {
     const auto found = std::find(words.begin(), words.end(), item.text);
     if (found != words.end()) return to_index(found - words.begin());
-    constexpr std::size_t kLongestWord = 64;  // longer words are cut before the search for a near one
-    fault(item, fmt::format("unknown {} '{}', did you mean '{}'? ({})", what, shown_text(item.text),
-                            nearest_word(item.text.substr(0, kLongestWord), words), fmt::join(words, " ")));
+    fault(item, fmt::format("unknown {} '{}'{} ({})", what, shown_text(item.text),
+                            near_hint(item.text, words), fmt::join(words, " ")));
 }
 
 double Reader::number(Item item, std::string_view form) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,10 +28,15 @@ Item unwrapped(Item item);
 /// Returns the pieces between blanks.
 std::vector<Item> split_blanks(Item item);
 
-/// Returns the Levenshtein distance in characters.
+/// Returns the text with a to z in place of A to Z.
+std::string lower_case(std::string_view text);
+/// Returns the Levenshtein distance in characters; two neighbours that changed places count as one.
 int edit_distance(std::string_view a, std::string_view b);
-/// Returns the nearest of `words` by edit distance, the first among equals. words must not be empty.
-std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words);
+/// Returns the word that was probably meant: the shortest that the text begins or that begins the text, else
+/// the nearest by edit distance, without case. nullopt: none is near, and a guess would mislead.
+std::optional<std::string_view> near_word(std::string_view text, std::span<const std::string_view> words);
+/// Returns ", did you mean 'WORD'?" if a word is near; else nothing.
+std::string near_hint(std::string_view text, std::span<const std::string_view> words);
 
 /// The longest text that is read as a spec: a value for every head of a large model takes half of it.
 inline constexpr std::size_t kLongestSpec = 1 << 20;

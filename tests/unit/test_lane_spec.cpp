@@ -165,6 +165,10 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
         {"keyfromer:budget=3", 1, "did you mean 'keyformer'?"},
         {"a2fs", 1, "did you mean 'a2sf'?"},
         {"H2O", 1, "did you mean 'h2o'?"},
+        {"windwo", 1, "did you mean 'window'?"},
+        {"snapkv", 1, "SnapKV is not built in (full "},
+        {"StreamingLLM:budget=3", 1, "StreamingLLM is 'sink'"},
+        {"banana", 1, "unknown preset 'banana' (full "},
         {"h2o:", 5, "key=value"},
         {"h2o:budget=64,", 15, "key=value"},
         {"h2o:,budget=64", 5, "key=value"},
@@ -234,7 +238,7 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
         {"h2o:kv=gqq:4", 8, "did you mean 'gqa'?"},
         {"h2o:merge=mean", 11, "(uniform released)"},
         {"h2o:compensate=1", 16, "(on off)"},
-        {"h2o:model=assets/models/other", 11, "not built in this version"},
+        {"h2o:model=assets/models/other", 5, "name it by --model"},
         {"h2o:alpha@L0-3.H2=1.5", 19, "alpha must be from 0 to 1"},
         {"h2o:alpha@=0.5", 10, "@L0-3.H2"},
         {"h2o:alpha@G3=0.5", 10, "@L0-3.H2"},
@@ -292,6 +296,24 @@ TEST(SpecText, EditDistanceCountsChanges) {
     EXPECT_EQ(spec_text::edit_distance("kitten", "sitting"), 3);
     EXPECT_EQ(spec_text::edit_distance("sunday", "saturday"), 3);
     EXPECT_EQ(spec_text::edit_distance("budget", "budget"), 0);
+    EXPECT_EQ(spec_text::edit_distance("bugdet", "budget"), 1);
+    EXPECT_EQ(spec_text::edit_distance("ab", "ba"), 1);
+}
+
+TEST(SpecText, ANearWordIsOneThatWasProbablyMeant) {
+    const std::vector<std::string_view> words = {"full", "sink", "h2o", "smollm2-135m", "smollm2-135m-q8",
+                                                 "key"};
+    for (const auto& [typed, meant] : {std::pair{"smollm2", "smollm2-135m"},
+                                       {"SmolLM2", "smollm2-135m"},
+                                       {"sinks", "sink"},
+                                       {"sikn", "sink"},
+                                       {"h20", "h2o"},
+                                       {"keys", "key"}})
+        EXPECT_EQ(spec_text::near_word(typed, words), meant) << typed;
+    for (const char* typed : {"snapkv", "", "f", "x", "tova", "gpt2", "nosuch"})
+        EXPECT_EQ(spec_text::near_word(typed, words), std::nullopt) << typed;
+    EXPECT_EQ(spec_text::near_hint("ful", words), ", did you mean 'full'?");
+    EXPECT_EQ(spec_text::near_hint("tova", words), "");
 }
 
 // --- round trip --------------------------------------------------------------------------------------------
