@@ -1,4 +1,5 @@
 #include "engine/base/mapped_file.h"
+#include "engine/base/standard_input.h"
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -73,15 +74,17 @@ Descriptor open_to_read(const fs::path& path, struct stat& status, bool takes_pi
     return file;
 }
 
+[[noreturn]] void refuse_size(const fs::path& path, std::size_t most_bytes) {
+    fail(
+        ErrorCode::bad_file, "cannot read {}: it has more than the {} that are read of such a file",
+        path.string(),
+        most_bytes >> 20 > 0 ? fmt::format("{} MiB", most_bytes >> 20) : fmt::format("{} bytes", most_bytes));
+}
+
 /// Reads an open file to its end.
-std::string read_all(const Descriptor& file, const fs::path& path, const struct stat& status,
-                     std::size_t most_bytes) {
+std::string read_all(int file, const fs::path& path, const struct stat& status, std::size_t most_bytes) {
     const auto check_size = [&](std::size_t size) {
-        if (size > most_bytes)
-            fail(ErrorCode::bad_file, "cannot read {}: it has more than the {} that are read of such a file",
-                 path.string(),
-                 most_bytes >> 20 > 0 ? fmt::format("{} MiB", most_bytes >> 20)
-                                      : fmt::format("{} bytes", most_bytes));
+        if (size > most_bytes) refuse_size(path, most_bytes);
     };
     const auto size = to_index(status.st_size);
     check_size(size);
@@ -91,7 +94,7 @@ std::string read_all(const Descriptor& file, const fs::path& path, const struct 
     for (;;) {
         const std::size_t have = text.size();
         text.resize(have + chunk);
-        const ssize_t n = ::read(file.get(), text.data() + have, chunk);
+        const ssize_t n = ::read(file, text.data() + have, chunk);
         const int error = errno;
         text.resize(have + to_index(n > 0 ? n : 0));
         check_size(text.size());
@@ -99,6 +102,14 @@ std::string read_all(const Descriptor& file, const fs::path& path, const struct 
         if (n < 0 && error != EINTR) read_failed(path, error);
         if (text.size() >= size) chunk = 65536;
     }
+}
+
+std::string read_standard_input() {
+    struct stat status {};
+    const fs::path name = "standard input";
+    if (::fstat(STDIN_FILENO, &status) != 0) read_failed(name, errno);
+    if (S_ISDIR(status.st_mode)) fail(ErrorCode::bad_file, "cannot read standard input: it is a folder");
+    return read_all(STDIN_FILENO, name, status, kMostTextBytes);
 }
 
 [[noreturn]] void write_failed(const fs::path& path, int error) {
@@ -195,13 +206,18 @@ void Pages::give_back(void* data, std::size_t n_bytes) noexcept {
 std::string read_text_file(const fs::path& path, std::size_t most_bytes) {
     struct stat status {};
     const Descriptor file = open_to_read(path, status);
-    return read_all(file, path, status, most_bytes);
+    return read_all(file.get(), path, status, most_bytes);
 }
 
 std::string read_text_input(const fs::path& path, std::size_t most_bytes) {
+    if (path == kStandardInput) {
+        static const std::string text = read_standard_input();
+        if (text.size() > most_bytes) refuse_size("standard input", most_bytes);
+        return text;
+    }
     struct stat status {};
     const Descriptor file = open_to_read(path, status, true);
-    return read_all(file, path, status, most_bytes);
+    return read_all(file.get(), path, status, most_bytes);
 }
 
 void write_file(const fs::path& path, std::span<const std::byte> bytes, Durability durability) {

@@ -4,6 +4,7 @@
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/utf8.h"
+#include "engine/base/standard_input.h"
 #include "engine/eval/data_file.h"
 #include "engine/eval/text_scores.h"
 
@@ -183,6 +184,7 @@ std::vector<Outcome> choose(const Asking& asking, int i, const std::shared_ptr<c
 
 /// Returns the file's name without its ending, fit for a name of files.
 std::string set_name(const std::filesystem::path& file) {
+    if (file == kStandardInput) return "stdin";
     std::string name = file.stem().string();
     for (char& c : name)
         if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-') c = '_';

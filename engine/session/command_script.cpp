@@ -70,7 +70,7 @@ std::vector<ScriptLine> script_lines(std::string_view text) {
 }
 
 std::vector<ScriptLine> read_script_lines(const std::filesystem::path& path) {
-    return script_lines(read_text_file(path, kMostBytes));
+    return script_lines(read_text_input(path, kMostBytes));
 }
 
 std::vector<LoggedCommand> parse_timed_script(std::string_view name, const std::vector<ScriptLine>& lines,

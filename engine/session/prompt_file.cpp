@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/json_file.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/standard_input.h"
 
 #include <nlohmann/json.hpp>
 
@@ -46,6 +47,16 @@ PromptGuide read_guide(const std::filesystem::path& path) {
     return guide;
 }
 
+/// Returns what lies beside a prompt file.
+PromptGuide guide_beside(const std::filesystem::path& file) {
+    std::filesystem::path beside = file;
+    beside.replace_extension(kGuideEnd);
+    std::error_code ignored;
+    const bool has_guide =
+        file != kStandardInput && beside != file && std::filesystem::is_regular_file(beside, ignored);
+    return has_guide ? read_guide(beside) : PromptGuide{};
+}
+
 }  // namespace
 
 PromptFile read_prompt_file(const std::filesystem::path& file) {
@@ -59,11 +70,7 @@ PromptFile read_prompt_file(const std::filesystem::path& file) {
     prompt.text = read_text_input(file, kMostBytes);
     if (prompt.text.ends_with('\n')) prompt.text.pop_back();
     if (prompt.text.ends_with('\r')) prompt.text.pop_back();
-    std::filesystem::path beside = file;
-    beside.replace_extension(kGuideEnd);
-    std::error_code ignored;
-    if (beside != file && std::filesystem::is_regular_file(beside, ignored))
-        prompt.guide = read_guide(beside);
+    prompt.guide = guide_beside(file);
     return prompt;
 }
 
