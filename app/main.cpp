@@ -2,7 +2,9 @@
 #include "app/base/termination.h"
 #include "app/base/version.h"
 #include "app/cli/commands.h"
+#include "app/cli/help_form.h"
 #include "app/cli/output.h"
+#include "app/cli/typed_arguments.h"
 #include "app/window/gui_command.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
@@ -14,47 +16,55 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <span>
 #include <string>
 #include <system_error>
 #include <vector>
 
 namespace {
 
+const CLI::App* command_named(const CLI::App& app, const std::string& name) {
+    const auto found = app.get_subcommands([&](const CLI::App* one) { return one->get_name() == name; });
+    return found.empty() ? nullptr : found.front();
+}
+
+/// Returns whether the first word is a trace to look at, as a file manager gives it.
+bool is_trace(const std::string& word) {
+    return word.ends_with(".keyhole");
+}
+
 int run(std::vector<std::string> arguments) {
     CLI::App app(
         "Keyhole: a playground for KV-cache eviction. Without a command it opens the window; help "
         "prints the manual.",
         "keyhole");
-    app.set_version_flag("--version", keyhole::program_version());
+    app.set_version_flag("-V,--version", keyhole::program_version());
     app.require_subcommand(1);
     keyhole::add_gui_command(app);
     keyhole::add_commands(app);
+    keyhole::give_help_its_form(app);
 
-    const bool asks_for_help = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" ||
-                                                      arguments[0] == "--version");
-    if (arguments.empty() || (arguments[0].starts_with("-") && !asks_for_help))
+    if (!arguments.empty() && arguments[0] == "version") arguments[0] = "--version";
+    const bool asks_of_program = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" ||
+                                                        arguments[0] == "--version" || arguments[0] == "-V");
+    if (arguments.empty() || (arguments[0].starts_with("-") && !asks_of_program) || is_trace(arguments[0]))
         arguments.insert(arguments.begin(), "gui");
-    const auto known = app.get_subcommands([](const CLI::App*) { return true; });
-    const bool is_known =
-        asks_for_help || std::any_of(known.begin(), known.end(), [&](const CLI::App* command) {
-            return command->get_name() == arguments[0];
-        });
-    if (!is_known) {
-        std::string names;
-        for (const CLI::App* command : known) names += " " + command->get_name();
-        keyhole::print_note("keyhole: there is no command '{}'; commands are:{}\n",
-                            keyhole::shown_text(arguments[0]), names);
+    const CLI::App* chosen = command_named(app, arguments[0]);
+    if (chosen == nullptr && !asks_of_program) {
+        keyhole::print_note("keyhole: {}\n", keyhole::unknown_command_text(app, arguments[0]));
         return 2;
     }
     const std::string command = arguments[0];
-    std::reverse(arguments.begin(), arguments.end());  // in the order that CLI11 expects
     try {
+        if (chosen != nullptr) keyhole::check_typed(*chosen, std::span(arguments).subspan(1));
+        std::reverse(arguments.begin(), arguments.end());  // in the order that CLI11 expects
         app.parse(arguments);
         return 0;
     } catch (const CLI::Success& success) {
         return app.exit(success);
     } catch (const CLI::ParseError& error) {
-        keyhole::print_note("keyhole: {}; see keyhole --help\n", keyhole::printable_text(error.what()));
+        keyhole::print_note("keyhole: {}; see keyhole {}--help\n", keyhole::printable_text(error.what()),
+                            chosen == nullptr ? "" : command + " ");
         return 2;
     } catch (const keyhole::Error& error) {
         keyhole::print_note("keyhole: {}\n", keyhole::printable_text(error.what()));

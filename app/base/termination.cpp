@@ -32,7 +32,7 @@ void end_now(int signal) {
     if (*termination_note() != '\0') {
         write_line("keyhole: ended by ");
         write_line(signal_name(signal));
-        write_line("; ");
+        write_line(": ");
         write_line(termination_note());
         write_line("\n");
     }
@@ -80,7 +80,7 @@ bool termination_requested() {
 void check_termination() {
     if (g_asked == 0) return;
     const std::string note = termination_note();
-    fail(ErrorCode::cancelled, "ended by {}{}{}", signal_name(g_asked), note.empty() ? "" : "; ", note);
+    fail(ErrorCode::cancelled, "ended by {}{}{}", signal_name(g_asked), note.empty() ? "" : ": ", note);
 }
 
 void set_termination_note(std::string_view note) noexcept {
@@ -90,6 +90,10 @@ void set_termination_note(std::string_view note) noexcept {
     std::memcpy(to.data(), note.data(), n);
     to[n] = '\0';
     g_note = next;
+}
+
+KeptNote::~KeptNote() {
+    set_termination_note("");
 }
 
 const char* termination_note() noexcept {

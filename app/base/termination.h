@@ -28,6 +28,15 @@ void check_termination();
 /// Sets a note to print when the process ends by a signal or a crash: where the run is stored. One line
 /// without its line end; "": no note.
 void set_termination_note(std::string_view note) noexcept;
+/// The note of a command that goes on for long: what a signal leaves of its work. It goes with the object.
+class KeptNote {
+  public:
+    explicit KeptNote(std::string_view note) { set_termination_note(note); }
+    ~KeptNote();
+    KeptNote(const KeptNote&) = delete;
+    KeptNote& operator=(const KeptNote&) = delete;
+    void set(std::string_view note) { set_termination_note(note); }
+};
 /// Returns the note. Async-signal-safe.
 const char* termination_note() noexcept;
 

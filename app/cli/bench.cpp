@@ -3,6 +3,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/number_option.h"
 #include "app/cli/output.h"
+#include "app/cli/path_option.h"
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -92,8 +93,7 @@ std::string joined(const std::vector<std::string_view>& names) {
 void add_bench_command(CLI::App& app) {
     auto options = std::make_shared<BenchRun>();
     CLI::App* command = app.add_subcommand(
-        "bench",
-        "tokens per second, bytes per token and the share of the memory bandwidth, in interleaved rounds");
+        "bench", "time decoding: tokens a second, bytes a token, share of the memory bandwidth");
     options->run.add_model(*command);
     command->add_option("--shape", options->shape,
                         "instead of a model: random weights of the shape of " + joined(shape_names()));
@@ -111,10 +111,10 @@ void add_bench_command(CLI::App& app) {
         ->transform(number_in(1, 1 << 20));
     options->run.add_backend(*command);
     options->run.add_lanes(*command);
-    command->add_option("--context", options->context, "prompt tokens")
+    command->add_option("-c,--context", options->context, "tokens of the prompt")
         ->transform(number_in(1, 1 << 20))
         ->capture_default_str();
-    command->add_option("--tokens", options->run.n_tokens, "tokens to decode, over all rounds")
+    command->add_option("-n,--tokens", options->run.n_tokens, "tokens to decode, over all rounds")
         ->transform(number_in(1, 1 << 20))
         ->capture_default_str();
     command->add_option("--batch", options->batch, "lanes of each policy")
@@ -124,7 +124,7 @@ void add_bench_command(CLI::App& app) {
         ->transform(number_in(1, 1000))
         ->capture_default_str();
     command->add_flag("--prompt", options->prompt,
-                      "times the prompt instead of steps: --context tokens, each lane anew in every round");
+                      "time the prompt instead of steps: --context tokens, each lane anew in every round");
     command->add_flag("--instrument", options->instrument,
                       "each lane also with attention and score rows of all heads");
     command->add_flag(
@@ -144,9 +144,11 @@ void add_bench_command(CLI::App& app) {
         ->add_option("--executor", options->executor,
                      "none: with --shape, the host's part of a step on CUDA alone; needs no device")
         ->check(CLI::IsMember({"none"}));
-    command->add_option("--text", options->text, "a text file: measures the speed of the tokenizer on it")
-        ->check(CLI::ExistingFile);
-    command->add_flag("--json", options->json, "machine-readable");
+    command
+        ->add_option("--text", options->text,
+                     "file, or - for standard input: also time the tokenizer on its text")
+        ->check(some_path());
+    command->add_flag("--json", options->json, "print the result as JSON");
     command->callback([options] {
         if (!options->executor.empty())
             bench_host_part(*options);

@@ -90,7 +90,10 @@ void bench_lanes(const BenchRun& options) {
         rows.push_back({contenders.size(), first});
         add_contender(contenders, benched, std::move(instrumented));
     }
-    const BenchReport report = run_rounds(options, benched, contenders, options.parts);
+    const BenchReport report = [&] {
+        Progress progress("bench", 1);
+        return run_rounds(options, benched, contenders, options.parts, progress);
+    }();
     nlohmann::json json = head_of(benched, report);
     json["context"] = options.context;
     json["batch"] = options.batch;

@@ -74,9 +74,11 @@ void print_group(const BenchRun& options, const PaperRun& run, const PaperGroup&
         print_out("{}\n", text);
 }
 
-/// Benches one group of a paper's table. A line that does not fit gives its reason instead.
+/// Benches one group of a paper's table. A line that does not fit gives its reason instead. progress: counts
+/// the table's lines; n_before are of earlier groups.
 nlohmann::json bench_group(const BenchRun& options, const PaperRun& run, const PaperGroup& group,
-                           const ModelShape& shape, std::optional<BenchedModel>& benched, KvShape& there) {
+                           const ModelShape& shape, std::optional<BenchedModel>& benched, KvShape& there,
+                           Progress& progress, double n_before) {
     std::vector<std::optional<PaperResult>> lines(group.lines.size());
     std::vector<std::string> reasons(group.lines.size());
     nlohmann::json json = {{"title", group.title}, {"lines", nlohmann::json::array()}};
@@ -106,7 +108,9 @@ nlohmann::json bench_group(const BenchRun& options, const PaperRun& run, const P
                 reasons[i] = error.what();
             }
         if (!contenders.empty()) {
-            const BenchReport report = run_rounds(options, *benched, contenders, run.parts || options.parts);
+            const BenchReport report =
+                run_rounds(options, *benched, contenders, run.parts || options.parts, progress,
+                           n_before + static_cast<double>(begin), n_before + static_cast<double>(end));
             for (std::size_t i = 0; i < line_of.size(); ++i)
                 lines[line_of[i]] = PaperResult{report.lines[i], report.weight_bytes};
         }
@@ -151,10 +155,18 @@ void bench_paper(const BenchRun& options) {
             "{}\nThe paper's column: {}. Here decoding alone is timed, in the middle of the paper's "
             "run.\nScaled down: {}\n",
             run.source, run.unit, scaled.empty() ? "nothing" : scaled);
+    flush_output();
     std::optional<BenchedModel> benched;
     KvShape there;
-    for (const PaperGroup& group : run.groups)
-        json["groups"].push_back(bench_group(options, run, group, shape, benched, there));
+    double n_lines = 0, n_done = 0;
+    for (const PaperGroup& group : run.groups) n_lines += static_cast<double>(group.lines.size());
+    Progress progress("bench", n_lines);
+    for (const PaperGroup& group : run.groups) {
+        progress.set_part(group.title);
+        json["groups"].push_back(bench_group(options, run, group, shape, benched, there, progress, n_done));
+        n_done += static_cast<double>(group.lines.size());
+        flush_output();
+    }
     if (options.json) print_out("{}\n", json.dump(2));
 }
 

@@ -4,6 +4,8 @@
 #include "engine/base/error.h"
 #include "engine/base/resource_use.h"
 
+#include <optional>
+
 namespace keyhole {
 
 void bench_prompts(const BenchRun& options) {
@@ -13,14 +15,15 @@ void bench_prompts(const BenchRun& options) {
     BenchedModel benched = benched_model(options);
     const std::vector<std::string> specs = specs_of(options);
     std::vector<std::vector<double>> ms(specs.size());
-    Progress progress("bench", options.rounds * static_cast<int>(specs.size()));
+    std::optional<Progress> progress(std::in_place, "bench", options.rounds * static_cast<int>(specs.size()));
     for (int round = 0; round < options.rounds; ++round)
         for (std::size_t i = 0; i < specs.size(); ++i) {
             std::deque<Contender> once;  // its caches go before the next one's come
             add_contender(once, benched, contender_setup(specs[i], options.batch, options.context, 1));
             ms[i].push_back(once.front().prompt_ms);
-            progress.update(round * static_cast<int>(specs.size()) + static_cast<int>(i) + 1);
+            progress->update(round * static_cast<int>(specs.size()) + static_cast<int>(i) + 1);
         }
+    progress.reset();
     nlohmann::json json = {{"model", benched.model->path().string()},
                            {"backend", benched.backend->name()},
                            {"context", options.context},

@@ -113,12 +113,11 @@ std::vector<std::string> specs_of(const BenchRun& options) {
 }
 
 BenchReport run_rounds(const BenchRun& options, BenchedModel& benched, std::deque<Contender>& contenders,
-                       bool parts) {
+                       bool parts, Progress& progress, double begin, double end) {
     std::vector<Contender*> all;
     for (Contender& c : contenders) all.push_back(&c);
-    Progress progress("bench", 1);
     BenchOptions how{options.run.n_tokens, options.rounds, parts,
-                     [&](double share) { progress.update(share); }};
+                     [&](double share) { progress.update(begin + share * (end - begin)); }};
     return run_bench(*benched.model, *benched.backend, all, *benched.bandwidth, how);
 }
 

@@ -66,9 +66,10 @@ ContenderSetup contender_setup(const std::string& spec, int n_lanes, int context
 Contender& add_contender(std::deque<Contender>& contenders, const BenchedModel& benched,
                          ContenderSetup setup);
 
-/// Decodes with all contenders in interleaved rounds, and shows the progress.
+/// Decodes with all contenders in interleaved rounds. progress: of the command; the rounds are its part from
+/// `begin` to `end`.
 BenchReport run_rounds(const BenchRun& options, BenchedModel& benched, std::deque<Contender>& contenders,
-                       bool parts);
+                       bool parts, Progress& progress, double begin = 0, double end = 1);
 
 nlohmann::json json_of_line(const BenchLine& line, const BenchLine& first);
 void print_step_parts(const std::vector<BenchLine>& lines);

@@ -44,14 +44,14 @@ void add_convert_command(CLI::App& app) {
     CLI::App* command = app.add_subcommand(
         "convert", "write a folder whose KV heads are merged, for Keyhole and transformers");
     options->run.add_model(*command);
-    command->add_option("--kv", options->kv, "gqa:4, mqa, mlkv:m=4,g=1")->required();
+    command->add_option("--kv", options->kv, "how KV heads are shared: gqa:4, mqa, mlkv:m=4,g=1")->required();
     command
         ->add_option("--merge", options->merge,
                      "K and V of several layers: their mean, or as MLKV's code does")
         ->check(CLI::IsMember({"uniform", "released"}));
     command->add_flag("--compensate", options->compensate,
                       "widen the MLPs by the parameters lost, as MLKV's converter does");
-    command->add_option("--out", options->out, "the new folder")->required();
+    command->add_option("-o,--out", options->out, "folder to write")->required();
     command->callback([options] { run_convert(*options); });
 }
 

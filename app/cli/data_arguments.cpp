@@ -39,9 +39,10 @@ BeamSettings BeamArguments::parsed() const {
 
 void DataArguments::add(CLI::App& command) {
     command
-        .add_option("--data", files,
-                    "file of your own questions, one JSON object a line: prompt, references, choices, answer "
-                    "(help eval-and-sweep); repeat for several")
+        .add_option(
+            "--data", files,
+            "file of your own questions (- for standard input): each line is a JSON object with prompt, "
+            "references, choices, answer (keyhole help eval-and-sweep); repeat for several")
         ->expected(1)
         ->take_all();
     command.add_option("--few-shot", few_shot, "data: file whose first examples stand before each question");

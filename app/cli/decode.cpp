@@ -3,18 +3,19 @@
 #include "app/cli/data_arguments.h"
 #include "app/cli/decode_beams.h"
 #include "app/cli/export_options.h"
-#include "app/cli/metrics_table.h"
+#include "app/cli/decode_report.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
 #include "app/cli/path_option.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
+#include "engine/base/standard_input.h"
 #include "engine/export/exporter.h"
-#include "engine/export/run_json.h"
 #include "engine/session/command_script.h"
 #include "engine/session/prompt.h"
 #include "engine/session/prompt_file.h"
+#include "engine/session/prompt_tiles.h"
 #include "engine/session/run_answers.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
@@ -22,7 +23,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -46,66 +46,11 @@ struct PromptRun {
     ExportOptions exports;
     std::vector<ViewWord> views;
     std::vector<ScriptLine> script;
+    PromptGuide guide;
 };
 
-std::string lane_text(const RunHistory& history, int lane) {
-    const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
-    return text_of_tokens(history.run(), std::span(tokens).subspan(to_index(history.n_prompt())));
-}
-
-void print_run(const LoadedModel& loaded, const RunHistory& history) {
-    const StepTrace& last = *history.steps().back();
-    const std::vector<LaneMetrics> metrics = run_metrics(history);
-    print_out("{}, {}\nprompt of {} tokens, {} steps decoded\n", printable_text(history.run().model_path),
-              loaded.backend_text, history.n_prompt(), history.last_row() + 1 - history.n_prompt());
-    for (std::size_t i = 0; i < last.lanes.size(); ++i) {
-        const LaneRecord& record = last.lanes[i];
-        const int lane = history.lane_from_id(record.info->id).value();
-        print_out("\nlane {}  {}\n{}\n", i, record.info->effective,
-                  printable_text(lane_text(history, lane), true));
-        print_out("  stored {} tokens in {} KV heads, {:.2f} MB of {:.2f} MB allocated; evicted {}",
-                  record.use.stored_tokens, history.layout(lane).n_kv_heads(),
-                  1e-6 * static_cast<double>(record.use.stored_bytes),
-                  1e-6 * static_cast<double>(record.use.allocated_bytes), metrics[to_index(lane)].evictions);
-        if (record.use.shadow_bytes > 0)
-            print_out("; shadow {:.2f} MB", 1e-6 * static_cast<double>(record.use.shadow_bytes));
-        print_out("{}\n", record.failure.empty() ? "" : "; failed: " + printable_text(record.failure));
-        if (record.info->layout != nullptr || record.info->merged)
-            print_out("  KV heads shared as {}, {} bytes a token in {}{}\n", record.info->kv,
-                      record.info->token_bytes, kv_type_name(record.info->kv_dtype),
-                      record.info->merged ? ", not uptrained" : "");
-        if (const PolicyParams policy = parse_lane_spec(record.info->spec).policy;
-            policy.dialect == Dialect::released)
-            print_out("  released: {}\n", dialect_help(policy.preset));
-    }
-    print_out("\n{}", metrics_table(history, metrics));
-}
-
-nlohmann::json json_of(const RunHistory& history) {
-    nlohmann::json json;
-    const std::vector<LaneMetrics> metrics = run_metrics(history);
-    for (const LaneRecord& record : history.steps().back()->lanes) {
-        const int lane = history.lane_from_id(record.info->id).value();
-        const LaneMetrics& m = metrics[to_index(lane)];
-        const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
-        nlohmann::json means;
-        for (const auto& [name, member] : lane_means())
-            if (!std::isnan(m.*member)) means[std::string(name)] = m.*member;
-        means["first_divergence"] = m.first_divergence ? nlohmann::json(*m.first_divergence) : nullptr;
-        json["lanes"].push_back(
-            {{"spec", record.info->effective},
-             {"tokens", std::vector<int>(tokens.begin() + history.n_prompt(), tokens.end())},
-             {"text", lane_text(history, lane)},
-             {"metrics", means},
-             {"evictions", m.evictions},
-             {"stored_bytes", record.use.stored_bytes},
-             {"allocated_bytes", record.use.allocated_bytes}});
-    }
-    return json;
-}
-
-/// Returns an upper bound of the bytes of the run's rows in a spool: two for each held token and query head,
-/// four for each held token and KV head.
+/// Returns an upper bound of the bytes of the run's attention and scores in a spool: for each row two for each
+/// held token and query head, and four for each held token and KV head; the prompt's attention.
 std::int64_t trace_size(const Model& model, const RunSpec& spec, int n_prompt) {
     std::int64_t sum = 0;
     const std::vector<KvLayout> layouts = layouts_of(model, spec.lanes);
@@ -128,7 +73,14 @@ std::int64_t trace_size(const Model& model, const RunSpec& spec, int n_prompt) {
             sum += 4 * n_held(reader.layer, reader.head);
         }
     }
-    return sum;
+    // The prompt's attention, once for all lanes with the model's KV heads.
+    const std::int64_t n_heads = std::int64_t{model.config().n_layers} * model.config().n_heads;
+    const int reduction = prompt_reduction(to_index(n_heads), to_index(n_prompt));
+    const std::int64_t size = (n_prompt + reduction - 1) / reduction;
+    const auto n_own = std::count_if(spec.lanes.begin(), spec.lanes.end(), [](const LaneSpec& lane) {
+        return lane.sharing.kind != KvSharing::Kind::own;
+    });
+    return sum + (1 + n_own) * 2 * n_heads * size * size;
 }
 
 /// Throws if the disk has no room for the rows in the spool and, packed, in the trace at the same time.
@@ -175,7 +127,19 @@ void warn_of_commands_left_out(const RunSpec& spec, const RunHistory& history, c
 /// files.
 std::vector<DecodeOptions> of_each_prompt(const DecodeOptions& options) {
     namespace fs = std::filesystem;
-    if (options.prompt_files.empty()) return {options};
+    if (options.prompt_files.empty() && options.run.text == kStandardInput) {
+        DecodeOptions piped = options;
+        piped.run.prompt_file = kStandardInput;
+        piped.run.text_option = nullptr;
+        return {piped};
+    }
+    if (options.prompt_files.empty()) {
+        std::error_code ignored;
+        if (const std::string& text = options.run.text; !text.empty() && fs::is_regular_file(text, ignored))
+            print_note("keyhole: '{0}' is taken as the prompt's text; --prompt-file {0} reads the file\n",
+                       printable_text(text));
+        return {options};
+    }
     std::vector<DecodeOptions> all;
     std::set<std::string> names;
     for (const std::string& file : options.prompt_files) {
@@ -195,7 +159,10 @@ std::vector<DecodeOptions> of_each_prompt(const DecodeOptions& options) {
 }
 
 PromptRun prepared(const DecodeOptions& options) {
-    PromptRun run{options, options.run.run_spec(), options.exports.parsed(), options.exports.views(), {}};
+    PromptGuide guide;
+    RunSpec spec = options.run.run_spec(&guide);
+    PromptRun run{options, std::move(spec), options.exports.parsed(), options.exports.views(),
+                  {},      std::move(guide)};
     if (!options.run.script.empty()) run.script = read_script_lines(options.run.script);
     const bool has_beams = options.beams.parsed().n_beams > 1;
     if (has_beams && (options.exports.given() || !options.save.empty() || !options.run.script.empty()))
@@ -252,8 +219,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
                         trace->spool().string()));
     }
 
-    PromptGuide guide =
-        options.run.prompt_file.empty() ? PromptGuide{} : read_prompt_file(options.run.prompt_file).guide;
+    PromptGuide& guide = run.guide;
     if (!options.exports.right.empty()) guide.answer = options.exports.right;
     std::vector<ShownAnswer> answers;
     if (options.exports.has_answers()) {
@@ -274,22 +240,25 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
     Recorder recorder(sink != nullptr || shadows || !views.empty() ? Recorder::kExportBudgetBytes : kForNone);
     RunHistory history;
     int stride = 1, dense_from = 0;
+    // A script may rewind the run or remove the lane: then the text is known at the end.
+    const bool streams = !options.json && spec.commands.empty();
+    if (!options.json) print_decode_head(loaded, n_prompt);
     {
-        Progress progress("decode", spec.n_generate);
+        LiveRun live(n_prompt, spec.n_generate, streams);
         replay(loaded.model, *loaded.backend, spec, last_row, sink.get(),
                [&](std::shared_ptr<const StepTrace> step) {
-                   check_termination();
                    recorder.push(step);
                    if (trace != nullptr) trace->append(*step);
-                   progress.update(step->row + 1 - n_prompt);
+                   live.add(*step);
                });
+        live.end();
         const auto kept = recorder.snapshot();
         history.update(kept.steps);
         stride = kept.stride;
         dense_from = kept.dense_from;
     }
     warn_of_commands_left_out(spec, history, options.run.script);
-    if (!options.json) print_run(loaded, history);
+    if (!options.json) print_run(history, streams);
     if (sink != nullptr) {
         Progress progress("export", 1);
         sink->finish(history, [&](double done, const std::string&) {
@@ -318,7 +287,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
         set_termination_note("");
         print_note("trace saved as {}\n", options.save);
     }
-    return options.json ? json_of(history) : nlohmann::json();
+    return options.json ? decode_json(loaded, history) : nlohmann::json();
 }
 
 void run_decode(const DecodeOptions& options) {
@@ -336,7 +305,7 @@ void run_decode(const DecodeOptions& options) {
         if (beams.n_beams > 1) {
             const BeamTexts found = search_beams(loaded, std::move(run.spec), beams);
             if (!options.json) print_beams(loaded, found, beams);
-            json = beams_json(found);
+            json = beams_json(loaded, found);
         } else {
             json = decode(loaded, std::move(run));
         }
@@ -350,17 +319,18 @@ void run_decode(const DecodeOptions& options) {
 
 void add_decode_command(CLI::App& app) {
     auto options = std::make_shared<DecodeOptions>();
-    CLI::App* command =
-        app.add_subcommand("decode", "decode a prompt with one or more lanes and export what happened");
+    CLI::App* command = app.add_subcommand(
+        "decode", "decode a prompt with one or more lanes; print, save and export what happens");
     options->run.add_model(*command);
     options->run.add_prompt(*command, &options->prompt_files);
+    options->run.add_text(*command);
     options->run.add_lanes(*command);
     options->run.add_sampling(*command);
     options->beams.add(*command);
     options->run.add_backend(*command);
     options->exports.add(*command);
     command->add_option("--save", options->save, "trace file to write, FILE.keyhole")->check(some_path());
-    command->add_flag("--json", options->json, "machine-readable");
+    command->add_flag("--json", options->json, "print the result as JSON");
     command->callback([options] { run_decode(*options); });
 }
 

@@ -1,6 +1,7 @@
 #include "app/cli/decode_beams.h"
 
 #include "app/base/termination.h"
+#include "app/cli/json_head.h"
 #include "app/cli/output.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
@@ -48,8 +49,10 @@ void print_beams(const LoadedModel& loaded, const BeamTexts& found, const BeamSe
     }
 }
 
-nlohmann::json beams_json(const BeamTexts& found) {
-    nlohmann::json json;
+nlohmann::json beams_json(const LoadedModel& loaded, const BeamTexts& found) {
+    nlohmann::json json = json_head(*loaded.model, loaded.backend->name());
+    json["context"] = loaded.model->config().n_ctx;
+    json["prompt_tokens"] = found.n_prompt;
     for (std::size_t i = 0; i < found.lanes.size(); ++i)
         json["lanes"].push_back({{"spec", found.lanes[i]},
                                  {"tokens", found.texts[i].tokens},

@@ -21,6 +21,6 @@ struct BeamTexts {
 BeamTexts search_beams(const LoadedModel& loaded, RunSpec spec, const BeamSettings& settings);
 
 void print_beams(const LoadedModel& loaded, const BeamTexts& found, const BeamSettings& settings);
-nlohmann::json beams_json(const BeamTexts& found);
+nlohmann::json beams_json(const LoadedModel& loaded, const BeamTexts& found);
 
 }  // namespace keyhole

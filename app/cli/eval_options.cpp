@@ -6,6 +6,8 @@
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 
 namespace keyhole {
@@ -36,12 +38,13 @@ void EvalOptions::add(CLI::App& command) {
     run.add_backend(command);
     command.add_option(
         "--text", text,
-        "file whose perplexity is measured; with --task, the narrative that questions stand in");
+        "file (- for standard input) whose perplexity is measured; with --task, the narrative that questions "
+        "stand in");
     command.add_option("--task", task,
                        "recall tasks, a comma list: needle, fact, needles, latest, dialogue, list, passage; "
                        "recall is all but passage");
     command
-        .add_option("--context", context,
+        .add_option("-c,--context", context,
                     "tokens of a window, or of prompt and answer (default: the model's, at most 1024)")
         ->transform(number_in(2, 1 << 24));
     command
@@ -62,7 +65,7 @@ void EvalOptions::add(CLI::App& command) {
                     "every language model completes")
         ->check(CLI::IsMember({"question", "statement"}))
         ->capture_default_str();
-    command.add_option("--seed", seed, "seed of the questions")
+    command.add_option("-s,--seed", seed, "seed of the questions")
         ->transform(number_from<std::uint64_t>(0))
         ->capture_default_str();
     command.add_option("--passages", passages,
@@ -73,6 +76,20 @@ void EvalOptions::add(CLI::App& command) {
 int EvalOptions::context_of(const Model& model) const {
     if (context > 0) return context;
     return data.files.empty() ? std::min(model.config().n_ctx, 1024) : model.config().n_ctx;
+}
+
+nlohmann::json EvalOptions::about_json(const Model& model) const {
+    nlohmann::json json = {{"context", context_of(model)}};
+    if (n_samples > 0) json["most_samples"] = n_samples;
+    if (!task.empty()) {
+        json["task"] = task;
+        json["ask"] = ask;
+        json["seed"] = seed;
+        if (!distance.empty()) json["distance"] = distance;
+    }
+    if (!text.empty()) json["text"] = text;
+    if (!data.files.empty()) json["data"] = data.files;
+    return json;
 }
 
 std::vector<LaneSpec> EvalOptions::lanes() const {

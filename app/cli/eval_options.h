@@ -6,6 +6,8 @@
 #include "app/cli/options.h"
 #include "engine/eval/evaluate.h"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <string>
 #include <vector>
 
@@ -26,6 +28,8 @@ struct EvalOptions {
     /// Error(wrong_use) if the options name none of them, or are invalid.
     std::vector<QuestionSet> questions(const std::shared_ptr<const Model>& model) const;
     int context_of(const Model& model) const;
+    /// Returns what was asked, for --json: context, seed, samples, and the text or --ask of tasks.
+    nlohmann::json about_json(const Model& model) const;
     /// Returns the lanes as typed; `full` if none was given.
     std::vector<LaneSpec> lanes() const;
     /// Returns the same lanes as text.

@@ -89,6 +89,25 @@ std::string score_table(const QuestionSet& set, std::span<const std::string> lab
     return table;
 }
 
+std::string reference_fails_text(const QuestionSet& set, std::span<const std::string> labels,
+                                 std::span<const LaneScore> scores, std::string_view asks) {
+    const LaneScore& first = scores.front();
+    if (!set.is_task || first.n_questions == 0) return "";
+    const bool fails = set.measures.empty()
+                           ? first.accuracy.value == 0
+                           : std::all_of(first.measures.begin(), first.measures.end(),
+                                         [](const LaneScore::Measure& m) { return m.value.value == 0; });
+    if (!fails) return "";
+    const std::string_view remedy = !set.measures.empty()   ? "--answers FILE shows what it answers"
+                                    : set.name == "passage" ? "the model may be too small for them"
+                                    : asks == "question"
+                                        ? "many language models do not answer questions: try --ask statement"
+                                        : "try a shorter --context, or a larger model";
+    return fmt::format(
+        "The first lane, {}, answers none of the {} questions: differences to it mean nothing; {}.\n",
+        labels.front(), first.n_questions, remedy);
+}
+
 nlohmann::json score_json(std::span<const QuestionSet> sets, std::span<const LaneSpec> lanes,
                           std::span<const std::vector<LaneScore>> scores) {
     nlohmann::json json = {{"lanes", nlohmann::json::array()}};

@@ -9,6 +9,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace keyhole {
@@ -17,6 +18,11 @@ namespace keyhole {
 /// typed them.
 std::string score_table(const QuestionSet& set, std::span<const std::string> labels,
                         std::span<const LaneScore> scores);
+
+/// Returns a line that says so if the first lane is never right, so that differences to it mean nothing, and
+/// what to try; else nothing. asks: the value of --ask.
+std::string reference_fails_text(const QuestionSet& set, std::span<const std::string> labels,
+                                 std::span<const LaneScore> scores, std::string_view asks);
 
 /// Returns the output of --json: {"lanes": [...]} with an entry for each lane of each set;
 /// scores[set][lane].

@@ -11,8 +11,8 @@
 namespace keyhole {
 
 void ExportArguments::add(CLI::App& command) {
-    CLI::Option* out =
-        command.add_option("--out", folder, "folder for the exports, made when missing")->check(some_path());
+    CLI::Option* out = command.add_option("-o,--out", folder, "folder for the exports, made when missing")
+                           ->check(some_path());
     std::vector<CLI::Option*> others;
     const auto option = [&](const char* name, auto& value, const std::string& help) {
         return others.emplace_back(command.add_option(name, value, help));

@@ -1,4 +1,5 @@
 #include "app/base/termination.h"
+#include "app/base/version.h"
 #include "app/cli/commands.h"
 #include "app/cli/model_option.h"
 #include "app/cli/output.h"
@@ -7,6 +8,8 @@
 #include "app/models/sha256.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
+
+#include <nlohmann/json.hpp>
 
 #include <memory>
 #include <string>
@@ -18,7 +21,7 @@ namespace {
 
 struct GetOptions {
     std::string name;
-    bool list = false;
+    bool list = false, json = false;
 };
 
 void print_list(const std::vector<CatalogModel>& catalog) {
@@ -30,9 +33,28 @@ void print_list(const std::vector<CatalogModel>& catalog) {
                             : "missing; it should come with Keyhole";
         print_out("{:<18}{:>8.1f} M parameters{:>8}  {}\n    shows    {}\n    licence  {}\n    where    {}\n",
                   model.name, 1e-6 * static_cast<double>(model.parameters), megabytes_text(model.bytes),
-                  model.package ? "to get" : "with Keyhole", model.shows, model.license,
-                  printable_text(where));
+                  !model.package ? "with Keyhole"
+                  : here         ? "here"
+                                 : "to get",
+                  model.shows, model.license, printable_text(where));
     }
+}
+
+void print_list_as_json(const std::vector<CatalogModel>& catalog) {
+    nlohmann::json models = nlohmann::json::array();
+    for (const CatalogModel& model : catalog) {
+        const auto here = path_if_here(model);
+        models.push_back({{"name", model.name},
+                          {"parameters", model.parameters},
+                          {"bytes", model.bytes},
+                          {"license", model.license},
+                          {"shows", model.shows},
+                          {"source", model.source},
+                          {"here", here.has_value()},
+                          {"path", here ? nlohmann::json(here->string()) : nlohmann::json()}});
+    }
+    const nlohmann::json json = {{"version", program_version()}, {"models", models}};
+    print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 /// Returns false if the weights are not those of the catalogue.
@@ -47,7 +69,7 @@ bool is_right(const CatalogModel& model) {
 void run_get(const GetOptions& options) {
     remove_unfinished_gets(got_models_folder());
     const std::vector<CatalogModel> catalog = own_catalog();
-    if (options.list) return print_list(catalog);
+    if (options.list) return options.json ? print_list_as_json(catalog) : print_list(catalog);
     const CatalogModel* model = find_in_catalog(catalog, options.name);
     if (model == nullptr && options.name.find('/') != std::string::npos)
         fail(ErrorCode::wrong_use,
@@ -77,12 +99,13 @@ void run_get(const GetOptions& options) {
 
 void add_get_command(CLI::App& app) {
     auto options = std::make_shared<GetOptions>();
-    CLI::App* command = app.add_subcommand("get", "get a model of the catalogue, or list the catalogue");
+    CLI::App* command = app.add_subcommand("get", "get a model of the catalogue, or list them");
     CLI::Option* name =
-        command->add_option("name", options->name, "name in the catalogue, such as smollm2-135m");
-    CLI::Option* list =
-        command->add_flag("--list", options->list, "what there is: parameters, size, licence, where it lies");
+        command->add_option("NAME", options->name, "name in the catalogue, such as smollm2-135m");
+    CLI::Option* list = command->add_flag("--list", options->list,
+                                          "print what there is: parameters, size, licence, where it lies");
     name->excludes(list);
+    command->add_flag("--json", options->json, "print the list as JSON")->needs(list);
     const std::string as_elsewhere = "has no effect here: get never asks";
     command->add_flag("--yes", as_elsewhere);
     command->callback([options] {

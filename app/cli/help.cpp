@@ -1,9 +1,13 @@
 #include "app/base/assets.h"
+#include "app/base/version.h"
 #include "app/cli/commands.h"
+#include "app/cli/help_form.h"
 #include "app/cli/output.h"
 #include "app/manual/page.h"
 #include "app/manual/terminal.h"
 #include "engine/base/error.h"
+
+#include <nlohmann/json.hpp>
 
 #include <sys/ioctl.h>
 #include <sys/wait.h>
@@ -24,6 +28,7 @@ constexpr int kWidest = 110;  // longer lines are hard to read
 
 struct HelpOptions {
     std::string page = "index", section;
+    bool json = false;
 };
 
 /// Returns the columns of the terminal; 80 if unknown.
@@ -48,7 +53,36 @@ bool show_in_pager(const std::string& text) {
            !(WIFEXITED(status) && WEXITSTATUS(status) == 127);  // 127: the shell found no pager
 }
 
+nlohmann::json option_json(const CLI::Option& option) {
+    nlohmann::json json = {{"help", option.get_description()}, {"value", value_word(option)}};
+    json["names"] = nlohmann::json::array();
+    for (const std::string& name : option.get_lnames()) json["names"].push_back("--" + name);
+    for (const std::string& name : option.get_snames()) json["names"].push_back("-" + name);
+    if (option.get_positional()) json["argument"] = option.get_name(true);
+    if (option.get_required()) json["required"] = true;
+    if (!option.get_default_str().empty()) json["default"] = option.get_default_str();
+    return json;
+}
+
+/// Prints commands, options and pages for programs, such as those that complete words in a shell.
+void print_help_as_json(const CLI::App& app) {
+    nlohmann::json json = {{"version", program_version()},
+                           {"pages", manual_page_names(find_assets() / "manual")},
+                           {"commands", nlohmann::json::array()}};
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+        nlohmann::json options = nlohmann::json::array();
+        for (const CLI::Option* option : command->get_options())
+            if (!option->get_group().empty()) options.push_back(option_json(*option));
+        json["commands"].push_back({{"name", command->get_name()},
+                                    {"help", command->get_description()},
+                                    {"options", options},
+                                    {"examples", help_examples(command->get_name())}});
+    }
+    print_out("{}\n", json.dump(2));
+}
+
 void run_help(const CLI::App& app, const HelpOptions& options) {
+    if (options.json) return print_help_as_json(app);
     // `keyhole help decode` is `keyhole decode --help`.
     const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
     const auto command = std::find_if(commands.begin(), commands.end(),
@@ -78,10 +112,12 @@ void run_help(const CLI::App& app, const HelpOptions& options) {
 
 void add_help_command(CLI::App& app) {
     auto options = std::make_shared<HelpOptions>();
-    CLI::App* command = app.add_subcommand("help", "the manual: its pages, or one of them");
-    command->add_option("page", options->page, "a page, or a command; without: the list of pages");
-    command->add_option("section", options->section,
+    CLI::App* command =
+        app.add_subcommand("help", "print the manual: the list of its pages, a page, or a section");
+    command->add_option("PAGE", options->page, "a page or a command (default: the list of pages)");
+    command->add_option("SECTION", options->section,
                         "number of a section of the page, such as 2.11 of policies");
+    command->add_flag("--json", options->json, "print all commands, their options and the pages as JSON");
     command->callback([&app, options] { run_help(app, *options); });
 }
 

@@ -97,6 +97,7 @@ std::string window_limits_text() {
 /// The options of `keyhole info`.
 struct InfoOptions {
     RunOptions run;
+    std::string name;  // the model as an argument without an option
     bool json = false, of_lanes = false;
     std::int64_t context = 0;  // 0: the model's n_ctx
     int batch = 1;
@@ -223,18 +224,23 @@ void run_options(bool as_json) {
 void add_info_command(CLI::App& app) {
     auto options = std::make_shared<InfoOptions>();
     CLI::App* command = app.add_subcommand(
-        "info", "configuration, shapes, KV bytes per token and memory of a model; what a lane can be");
+        "info", "print configuration, shapes, KV bytes a token and memory of a model; or what a lane can be");
     options->run.add_model(*command);
+    command->add_option("MODEL", options->name, "the same as --model")
+        ->excludes(command->get_option("--model"));
     command
-        ->add_option("--context", options->context,
-                     "tokens of a lane, for the memory needed (the model's context)")
+        ->add_option("-c,--context", options->context,
+                     "tokens of a lane, for the memory needed (default: the model's context)")
         ->transform(number_in(1, 1 << 30));
     command->add_option("--batch", options->batch, "lanes with the full cache, for the memory needed")
         ->transform(number_in(1, 1 << 20));
-    command->add_flag("--json", options->json, "machine-readable");
+    command->add_flag("--json", options->json, "print the result as JSON");
     command->add_flag("--options", options->of_lanes,
                       "presets, dialects and keys of a lane spec, with papers, instead of a model");
-    command->callback([options] { options->of_lanes ? run_options(options->json) : run_info(*options); });
+    command->callback([options] {
+        if (!options->name.empty()) options->run.model = options->name;
+        options->of_lanes ? run_options(options->json) : run_info(*options);
+    });
 }
 
 }  // namespace keyhole

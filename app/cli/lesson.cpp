@@ -1,9 +1,11 @@
 #include "app/base/termination.h"
+#include "app/base/version.h"
 #include "app/cli/commands.h"
 #include "app/cli/model_option.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
 #include "app/cli/path_option.h"
+#include "app/cli/typed_prediction.h"
 #include "app/lessons/lesson_file.h"
 #include "app/lessons/lesson_page.h"
 #include "app/lessons/lesson_runner.h"
@@ -25,6 +27,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,18 +82,38 @@ Lesson wanted(const LessonOptions& options, const Lesson& lesson) {
     return options.run.model.empty() ? lesson : on_model(lesson, options.run.model);
 }
 
-LessonCheck run_lesson(const LessonOptions& options, const Lesson& lesson, Models& models,
-                       const LessonStepSeen& seen = {}) {
-    Progress progress(lesson.title, 1);
+/// progress: of the command, of which the lesson is the part from `done`, with a length of 1.
+LessonCheck run_lesson(const LessonOptions& options, const Lesson& lesson, Models& models, Progress& progress,
+                       double done_before = 0, const LessonStepSeen& seen = {}) {
     const TerminationGuard guard;
+    progress.set_part(lesson.title);
     return check_lesson(
         lesson, [&](const std::string& name) { return models(name); }, options.run.backend_options(),
         [&](double done) {
             check_termination();
-            progress.update(done);
+            progress.update(done_before + done);
             return true;
         },
         seen);
+}
+
+void print_list_as_json(const std::vector<ListedLesson>& all) {
+    nlohmann::json lessons = nlohmann::json::array();
+    for (const ListedLesson& one : all) {
+        nlohmann::json& json = lessons.emplace_back();
+        json = {{"name", one.name}, {"file", one.file.string()}, {"own", one.own}};
+        if (!one.fault.empty()) {
+            json["fault"] = one.fault;
+            continue;
+        }
+        if (one.lesson.number > 0) json["number"] = one.lesson.number;
+        json["title"] = one.lesson.title;
+        json["question"] = one.lesson.question;
+        json["model"] = one.lesson.run.model;
+        json["steps"] = one.lesson.steps.size();
+    }
+    const nlohmann::json json = {{"version", program_version()}, {"lessons", lessons}};
+    print_out("{}\n", json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 void print_list(const std::vector<ListedLesson>& all) {
@@ -126,6 +149,28 @@ std::string wrapped(std::string_view text, std::string_view indent) {
     return line.empty() ? out : out + fmt::format("{}{}\n", indent, line);
 }
 
+void wait_for_enter() {
+    flush_output();
+    print_note("  (Enter goes on) ");
+    std::string line;
+    std::getline(std::cin, line);
+}
+
+/// Asks until a line is a prediction. Enter alone, or the end of the input, goes on without one.
+std::optional<double> ask_prediction(const Prediction& asked) {
+    const std::string form = prediction_form(asked);
+    if (form.empty()) return std::nullopt;
+    flush_output();
+    for (;;) {
+        print_note("  Your prediction ({}; Enter alone shows the answer): ", form);
+        std::string line;
+        if (!std::getline(std::cin, line)) print_note("\n");
+        if (line.empty()) return std::nullopt;
+        if (const auto typed = typed_prediction(asked, line)) return typed;
+        print_note("  '{}' is not {}.\n", shown_text(line), form);
+    }
+}
+
 void print_step(const LessonStep& step, std::size_t number, std::size_t of, const StepCheck& check,
                 bool asks) {
     print_out("\n{} of {}  {}\n{}", number, of, printable_text(step.title), wrapped(step.text, "  "));
@@ -133,18 +178,11 @@ void print_step(const LessonStep& step, std::size_t number, std::size_t of, cons
         print_out("\n{}", wrapped("Predict: " + step.predict->question, "  "));
         for (std::size_t i = 0; i < step.predict->choices.size(); ++i)
             print_out("    {}  {}\n", i + 1, printable_text(step.predict->choices[i]));
-        if (asks) {
-            print_note("  Your prediction, then Enter: ");
-            std::string line;
-            std::getline(std::cin, line);
-        }
-    } else if (asks) {
-        print_note("  (Enter goes on) ");
-        std::string line;
-        std::getline(std::cin, line);
     }
-    if (step.predict && step.predict->kind == Prediction::Kind::choice)
-        print_out("{}", wrapped("Right: " + step.predict->choices[to_index(step.predict->right)], "  "));
+    const std::optional<double> typed = asks && step.predict ? ask_prediction(*step.predict) : std::nullopt;
+    if (asks && (!step.predict || prediction_form(*step.predict).empty())) wait_for_enter();
+    if (step.predict)
+        print_out("{}", wrapped(prediction_answer(*step.predict, typed, step.claims, check.claims), "  "));
     if (!step.reveal.empty())
         print_out("\n{}", wrapped(with_values(step.reveal, step.claims, check.claims), "  "));
     if (!check.fault.empty()) print_out("  could not be run: {}\n", printable_text(check.fault));
@@ -159,7 +197,10 @@ void print_step(const LessonStep& step, std::size_t number, std::size_t of, cons
 void read_aloud(const LessonOptions& options, const ListedLesson& listed, Models& models) {
     const Lesson lesson = wanted(options, listed.lesson);
     const bool asks = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0;
-    const LessonCheck check = run_lesson(options, lesson, models);
+    const LessonCheck check = [&] {
+        Progress progress("lesson", 1);
+        return run_lesson(options, lesson, models, progress);
+    }();
     print_out("{}{}\n{}", lesson.number > 0 ? fmt::format("{}. ", lesson.number) : "",
               printable_text(lesson.title), wrapped(lesson.question, ""));
     print_out("model {}; lanes {}\n", printable_text(lesson.run.model),
@@ -171,9 +212,11 @@ void read_aloud(const LessonOptions& options, const ListedLesson& listed, Models
 void print_page(const LessonOptions& options, const ListedLesson& listed, Models& models) {
     const Lesson lesson = wanted(options, listed.lesson);
     std::vector<std::string> figures(lesson.steps.size());
-    const LessonCheck check = run_lesson(options, lesson, models, [&](int step, const Evidence& evidence) {
-        figures[to_index(step)] = step_figure(lesson.steps[to_index(step)], lesson, evidence);
-    });
+    Progress progress("lesson", 1);
+    const LessonCheck check =
+        run_lesson(options, lesson, models, progress, 0, [&](int step, const Evidence& evidence) {
+            figures[to_index(step)] = step_figure(lesson.steps[to_index(step)], lesson, evidence);
+        });
     write_text_file(options.print, lesson_page(lesson, check, figures));
     print_note("written to {}\n", options.print);
 }
@@ -185,7 +228,15 @@ bool check_all(const LessonOptions& options, const std::vector<ListedLesson>& le
     nlohmann::json json = nlohmann::json::array();
     if (!options.json)
         print_out("{:<24} {:>4}  {:<68} {:<16} {}\n", "lesson", "step", "claim", "measured", "holds");
-    for (const ListedLesson& listed : lessons) {
+    const auto n_lessons = lessons.size();
+    Progress progress("lesson --check", static_cast<double>(n_lessons));
+    KeptNote kept("no lesson was checked yet");
+    for (std::size_t at = 0; at < n_lessons; ++at) {
+        const ListedLesson& listed = lessons[at];
+        flush_output();
+        if (at > 0)
+            kept.set(fmt::format("{} of {} lessons were checked{}", at, n_lessons,
+                                 options.json ? "" : "; the lines printed are whole"));
         const std::string name = printable_text(
             listed.lesson.number > 0 ? fmt::format("{:>2} {}", listed.lesson.number, listed.name)
                                      : listed.name);
@@ -199,7 +250,7 @@ bool check_all(const LessonOptions& options, const std::vector<ListedLesson>& le
                 print_out("{:<24} {:>4}  skipped: {}\n", name, "", why);
             continue;
         }
-        const LessonCheck check = run_lesson(options, lesson, models);
+        const LessonCheck check = run_lesson(options, lesson, models, progress, static_cast<double>(at));
         all = all && check.holds();
         for (std::size_t i = 0; i < check.steps.size(); ++i) {
             const StepCheck& step = check.steps[i];
@@ -237,10 +288,15 @@ bool check_all(const LessonOptions& options, const std::vector<ListedLesson>& le
 
 void run_command(const LessonOptions& options) {
     const std::vector<ListedLesson> all = list_all_lessons();
+    if (!options.print.empty() && (options.names.empty() || options.list || options.check))
+        fail(ErrorCode::wrong_use,
+             "--print writes a lesson to a file; name the lesson, and leave out --list and --check");
     if (options.list || (options.names.empty() && !options.check)) {
-        print_list(all);
+        options.json ? print_list_as_json(all) : print_list(all);
         return;
     }
+    if (options.json && !options.check)
+        fail(ErrorCode::wrong_use, "--json goes with --list or --check; a lesson is read as text");
     std::vector<ListedLesson> lessons;
     for (const std::string& name : options.names) lessons.push_back(find_lesson(name, all));
     if (lessons.empty()) lessons = all;
@@ -261,16 +317,16 @@ void run_command(const LessonOptions& options) {
 void add_lesson_command(CLI::App& app) {
     auto options = std::make_shared<LessonOptions>();
     CLI::App* command = app.add_subcommand(
-        "lesson", "lists lessons, reads one in the terminal, checks what they say, prints one as a page");
+        "lesson", "list lessons, read one in the terminal, check what they say, or print one as a page");
     command->add_option("NAME", options->names,
-                        "lessons by number or name, or a .json file; without: a list");
-    command->add_flag("--list", options->list, "the lessons that are here");
+                        "lessons by number or name, or a .json file (default: list all)");
+    command->add_flag("--list", options->list, "print the lessons that are here");
     command->add_flag("--check", options->check,
-                      "measures every claim of the lessons (without NAME: of all) and prints a table");
+                      "measure every claim of the lessons (without NAME: of all) and print a table");
     command
         ->add_option("--print", options->print, "file to write the lesson to, as a page with pictures (HTML)")
         ->check(some_path());
-    command->add_flag("--json", options->json, "with --check: machine-readable");
+    command->add_flag("--json", options->json, "with --list or --check: print the result as JSON");
     options->run.add_model(*command);
     options->run.add_backend(*command);
     command->callback([options] { run_command(*options); });

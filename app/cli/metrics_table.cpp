@@ -46,8 +46,8 @@ std::string metrics_table(const RunHistory& history, const std::vector<LaneMetri
             return of_lane_0 && i == 0 ? std::string("-") : number(metrics[i].*to, digits);
         });
         if (name == "agreement")
-            line("  over so many steps", [&](std::size_t i) {
-                return i == 0 || metrics[i].n_compared == 0 ? "-" : fmt::format("{}", metrics[i].n_compared);
+            line("  steps with lane 0's text", [&](std::size_t i) {
+                return i == 0 ? "-" : fmt::format("{} of {}", metrics[i].n_compared, metrics[i].n_rows);
             });
         if (name == "retained_mass")
             line(title(measure("lost_mass")),

@@ -5,9 +5,11 @@
 #include "app/models/find_model.h"
 #include "app/models/get_model.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -15,6 +17,8 @@
 namespace keyhole {
 
 namespace {
+
+constexpr const char* kModelVariable = "KEYHOLE_MODEL";
 
 /// Asks a person at the terminal. Anything but yes or an empty line is no.
 bool asked(const CatalogModel& model) {
@@ -49,13 +53,22 @@ std::filesystem::path get_with_progress(const CatalogModel& model) {
 
 std::filesystem::path model_path(const RunOptions& options) {
     remove_unfinished_gets(got_models_folder());
-    if (options.model.empty()) {
+    const char* by_variable = std::getenv(kModelVariable);
+    const bool is_by_variable = options.model.empty() && by_variable != nullptr && *by_variable != '\0';
+    if (options.model.empty() && !is_by_variable) {
         if (const std::string demo = demo_model_folder(); !demo.empty()) return demo;
         fail(ErrorCode::wrong_use,
              "no model: the demo model assets/models/keyhole-base is not here; give --model");
     }
     const std::vector<CatalogModel> catalog = own_catalog();
-    const FoundModel found = find_model(options.model, catalog);
+    const FoundModel found = [&] {
+        if (!is_by_variable) return find_model(options.model, catalog);
+        try {
+            return find_model(by_variable, catalog);
+        } catch (const Error& error) {
+            fail(error.code(), "{}={}: {}", kModelVariable, shown_text(by_variable), error.what());
+        }
+    }();
     return found.to_get == nullptr ? found.path : get_if_wanted(*found.to_get, options.says_yes());
 }
 

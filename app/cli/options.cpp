@@ -13,57 +13,66 @@
 #include "engine/base/mapped_file.h"
 #include "engine/session/sampler.h"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 
 namespace keyhole {
 
 void RunOptions::add_model(CLI::App& command) {
-    command.add_option("--model", model,
+    command.add_option("-m,--model", model,
                        "a Hugging Face folder, a GGUF file, ORG/NAME of the hub, or a name of the catalogue "
-                       "(default: the demo model)");
+                       "(default: KEYHOLE_MODEL, else the demo model)");
     yes_option = add_yes(command, "get a model of the catalogue that is not here without asking");
 }
 
 void RunOptions::add_backend(CLI::App& command) {
-    command.add_option("--backend", backend, "auto, cpu or cuda")
+    command.add_option("--backend", backend, "where it is computed")
         ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-    command.add_option("--threads", n_threads, "CPU threads (default: all cores)")
+    command.add_option("-t,--threads", n_threads, "CPU threads (default: all cores)")
         ->transform(number_in(0, 1024));
     command.add_option("--device", device, "CUDA device by index (default: 0)")
         ->transform(number_in(0, 1024));
 }
 
 void RunOptions::add_prompt(CLI::App& command, std::vector<std::string>* several) {
-    auto* text =
-        command.add_option("--prompt", prompt, "text to start from; an empty one is the model's BOS token");
-    prompt_option = text;
+    CLI::Option* as_text = command.add_option("-p,--prompt", prompt,
+                                              "text to start from; an empty one is the model's BOS token");
+    prompt_option = as_text;
     if (several != nullptr)
         command
-            .add_option("--prompt-file", *several,
-                        "file with the text to start from; repeat for several, one run each")
+            .add_option("-f,--prompt-file", *several,
+                        "file with the text to start from, or - for standard input; repeat for several, "
+                        "each is a run")
             ->expected(1)
             ->take_all()
-            ->excludes(text);
+            ->excludes(as_text);
     else
-        command.add_option("--prompt-file", prompt_file, "file with the text to start from")->excludes(text);
+        command
+            .add_option("-f,--prompt-file", prompt_file,
+                        "file with the text to start from, or - for standard input")
+            ->excludes(as_text);
     command.add_flag("--chat", chat,
                      "write the prompt and each `say` as a turn, in the form of the model's chat template");
+}
+
+void RunOptions::add_text(CLI::App& command) {
+    CLI::Option* option =
+        command.add_option("TEXT", text, "the prompt, in quotes; - reads it from standard input");
+    for (const char* other : {"--prompt", "--prompt-file"}) option->excludes(command.get_option(other));
+    text_option = option;
 }
 
 void RunOptions::add_lanes(CLI::App& command) {
     command
         .add_option(
-            "--lane", lanes,
+            "-l,--lane", lanes,
             "lane spec, preset[:key=value,...]; repeat for lanes side by side, the first is the reference")
         ->expected(1)
         ->take_all();
 }
 
 void RunOptions::add_sampling(CLI::App& command) {
-    command.add_option("--tokens", n_tokens, "tokens to generate")
+    command.add_option("-n,--tokens", n_tokens, "tokens to generate")
         ->transform(number_in(1, 1 << 24))
         ->capture_default_str();
     auto* follow_flag = command.add_flag("--follow", follow, "feed every lane the first lane's token");
@@ -77,13 +86,14 @@ void RunOptions::add_sampling(CLI::App& command) {
     command.add_option("--top-p", sampling.top_p, "sample from the likeliest tokens that hold this mass")
         ->transform(number_in(kLeastMass, 1.0));
     add_token_rules(command, sampling);
-    command.add_option("--seed", seed, "seed of the sampling")
+    command.add_option("-s,--seed", seed, "seed of the sampling")
         ->transform(number_from<std::uint64_t>(0))
         ->capture_default_str();
     command
         .add_option(
             "--script", script,
-            "commands to apply while it runs: a line is `+N command` (after N tokens) or `STEP command`")
+            "file of commands to apply while it runs, or -: a line is `+N command` (after N tokens) or `STEP "
+            "command`")
         ->check(some_path());
 }
 
@@ -102,11 +112,20 @@ void add_token_rules(CLI::App& command, Sampling& sampling) {
         ->transform(number_from(0));
 }
 
-RunSpec RunOptions::run_spec() const {
+RunSpec RunOptions::run_spec(PromptGuide* guide) const {
     RunSpec spec;
-    spec.prompt = prompt_file.empty() ? prompt : read_prompt_file(prompt_file).text;
-    if (prompt_file.empty() && (prompt_option == nullptr || prompt_option->count() == 0))
-        fail(ErrorCode::wrong_use, "there is no prompt; give --prompt TEXT or --prompt-file FILE");
+    spec.prompt = prompt;
+    if (!prompt_file.empty()) {
+        PromptFile file = read_prompt_file(prompt_file);
+        spec.prompt = std::move(file.text);
+        if (guide != nullptr) *guide = std::move(file.guide);
+    }
+    const auto is_given = [](const CLI::Option* option) { return option != nullptr && option->count() > 0; };
+    if (is_given(text_option)) spec.prompt = text;
+    if (prompt_file.empty() && !is_given(prompt_option) && !is_given(text_option))
+        fail(ErrorCode::wrong_use,
+             "there is no prompt; give it as TEXT in quotes, --prompt-file FILE, or --prompt-file - for "
+             "standard input");
     for (const std::string& lane : lanes) spec.lanes.push_back(parse_lane_spec(lane));
     if (spec.lanes.empty()) spec.lanes.push_back(parse_lane_spec("full"));
     spec.follow = follow;
@@ -165,33 +184,6 @@ std::function<bool(double share, const std::string& what)> proof_progress() {
         bar->update(share);
         return true;
     };
-}
-
-Progress::Progress(std::string title, double total)
-    : title_(std::move(title)),
-      total_(total),
-      shown_(isatty(STDERR_FILENO) != 0),
-      begin_(std::chrono::steady_clock::now()),
-      next_(begin_) {}
-
-Progress::~Progress() {
-    if (printed_) print_note("\r\033[K");
-}
-
-void Progress::update(double done) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!shown_ || now < next_ || total_ <= 0) return;
-    next_ = now + std::chrono::milliseconds(100);
-    const double share = std::min(1.0, done / total_),
-                 seconds = std::chrono::duration<double>(now - begin_).count();
-    constexpr int kWidth = 30;
-    const std::string bar(static_cast<std::size_t>(share * kWidth), '#');
-    const double rest = seconds / share * (1 - share);
-    const std::string left = share < 0.001 ? ""
-                             : rest < 120  ? fmt::format("{:.0f} s left", rest)
-                                           : fmt::format("{:.0f} min left", rest / 60);
-    print_note("\r\033[K{} [{:<{}}] {:3.0f} % {}", title_, bar, kWidth, 100 * share, left);
-    printed_ = true;
 }
 
 }  // namespace keyhole

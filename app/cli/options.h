@@ -1,13 +1,12 @@
-/// Reads the options that commands share (model, prompt, lanes, sampling, backend), and draws the progress
-/// bar. Main thread.
+/// Reads the options that commands share (model, prompt, lanes, sampling, backend). Main thread.
 #pragma once
 
+#include "app/cli/progress.h"
 #include "engine/backend/backend.h"
 #include "engine/session/session.h"
 
 #include <CLI/CLI.hpp>
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,12 +14,16 @@
 
 namespace keyhole {
 
+struct PromptGuide;
+
 /// The options of a run as typed. run_spec() checks them.
 struct RunOptions {
     std::string model;  ///< as typed; see model_path()
     const CLI::Option* yes_option = nullptr;
     std::string prompt, prompt_file;
     const CLI::Option* prompt_option = nullptr;  ///< distinguishes an empty `prompt` from none
+    std::string text;                            ///< the prompt as an argument without an option
+    const CLI::Option* text_option = nullptr;
     std::vector<std::string> lanes;
     int n_tokens = 64;
     bool follow = false, free = false;
@@ -37,12 +40,15 @@ struct RunOptions {
     void add_backend(CLI::App& command);
     /// several: receives the prompt files of a command that takes more than one, in place of `prompt_file`.
     void add_prompt(CLI::App& command, std::vector<std::string>* several = nullptr);
+    /// Adds the prompt as an argument; call it after add_prompt().
+    void add_text(CLI::App& command);
     void add_lanes(CLI::App& command);
     void add_sampling(CLI::App& command);
 
     /// Reads the prompt file and parses lanes and script. It cannot resolve script rows relative to
     /// n_prompt, since they need the tokenizer: see script_commands.
-    RunSpec run_spec() const;
+    /// guide: receives what lies beside the prompt file; may be null.
+    RunSpec run_spec(PromptGuide* guide = nullptr) const;
     /// Without BackendOptions::prove.
     BackendOptions backend_options() const;
     bool says_yes() const { return yes_option != nullptr && yes_option->count() > 0; }
@@ -68,20 +74,5 @@ void print_warnings(const Model& model);
 
 /// Returns a BackendOptions::prove that draws a progress bar, from when the proof really runs.
 std::function<bool(double share, const std::string& what)> proof_progress();
-
-/// Draws a progress bar with an estimate on stderr. Draws nothing if stderr is no terminal.
-class Progress {
-  public:
-    Progress(std::string title, double total);
-    ~Progress();
-    void update(double done);
-
-  private:
-    std::string title_;
-    double total_;
-    bool shown_;
-    bool printed_ = false;
-    std::chrono::steady_clock::time_point begin_, next_;
-};
 
 }  // namespace keyhole

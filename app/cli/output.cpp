@@ -21,14 +21,34 @@ void lost(int error) {
     g_lost.compare_exchange_strong(none, error != 0 ? error : EIO);
 }
 
+std::atomic<bool> g_has_bar{false};
+
+void remove_bar() {
+    if (g_has_bar.exchange(false)) (void)std::fputs("\r\033[K", stderr);
+}
+
 }  // namespace
 
 void write_output(std::string_view text) noexcept {
+    remove_bar();
     errno = 0;
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) lost(errno);
 }
 
+void flush_output() noexcept {
+    errno = 0;
+    if (std::fflush(stdout) != 0) lost(errno);
+}
+
+void show_bar(std::string_view text) noexcept {
+    remove_bar();
+    (void)std::fwrite(text.data(), 1, text.size(), stderr);
+    (void)std::fflush(stderr);
+    g_has_bar = !text.empty();
+}
+
 void write_note(std::string_view text) noexcept {
+    remove_bar();
     (void)std::fwrite(text.data(), 1, text.size(), stderr);
     (void)std::fflush(stderr);
 }

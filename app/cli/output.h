@@ -12,6 +12,12 @@ namespace keyhole {
 void write_output(std::string_view text) noexcept;
 void write_note(std::string_view text) noexcept;
 
+/// Sends on what was printed to stdout, so that a reader has it while the command goes on.
+void flush_output() noexcept;
+/// Draws a bar in the terminal's last line, in place of the one before; empty: removes it. What is printed
+/// removes it too.
+void show_bar(std::string_view text) noexcept;
+
 template <class... Args>
 void print_out(fmt::format_string<Args...> format, Args&&... args) {
     write_output(fmt::format(format, std::forward<Args>(args)...));

@@ -1,5 +1,7 @@
 #include "app/cli/commands.h"
 #include "app/base/termination.h"
+#include "app/base/version.h"
+#include "app/cli/decode_report.h"
 #include "app/cli/export_options.h"
 #include "app/cli/metrics_table.h"
 #include "app/cli/options.h"
@@ -12,6 +14,8 @@
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 
+#include <nlohmann/json.hpp>
+
 #include <filesystem>
 #include <system_error>
 
@@ -21,8 +25,36 @@ namespace {
 
 struct ReplayOptions {
     std::string file;
+    bool json = false;
     ExportArguments exports;
 };
+
+void print_trace(const std::string& file, const RunHistory& history) {
+    print_out("{}: {}, prompt of {} tokens, steps {} to {}\n", printable_text(file),
+              printable_text(history.run().model_path), history.n_prompt(), history.n_prompt(),
+              history.last_row());
+    for (std::size_t i = 0; i < history.lanes().size(); ++i) {
+        const RunHistory::Lane& lane = history.lanes()[i];
+        const std::string text =
+            text_of_tokens(history.run(), std::span(lane.tokens).subspan(to_index(history.n_prompt())));
+        const LaneRecord* last = history.lane_record(lane.last_row, static_cast<int>(i));
+        print_out("\nlane {}  {}\n{}\n", i, last != nullptr ? printable_text(last->info->effective) : "",
+                  printable_text(text, true));
+    }
+    print_out("\n{}", metrics_table(history, run_metrics(history)));
+}
+
+void print_json(const std::string& file, const RunHistory& history) {
+    const RunInfo& run = history.run();
+    nlohmann::json json = {{"version", program_version()},    {"trace", file},
+                           {"model", run.model_path},         {"model_hash", run.model_hash},
+                           {"backend", run.backend},          {"prompt_tokens", history.n_prompt()},
+                           {"last_step", history.last_row()}, {"seed", run.seed},
+                           {"context", run.config.n_ctx},     {"follow", run.start.follow},
+                           {"lanes", nlohmann::json::array()}};
+    add_lanes_json(json, history);
+    print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
 
 void run_replay(ReplayOptions options) {
     // A killed run left its records in the spool beside the file that it did not get to write.
@@ -44,18 +76,8 @@ void run_replay(ReplayOptions options) {
     RunHistory history;
     history.update(read_trace(options.file));
     if (options.exports.given()) check_views(views, options.exports.view_export(), view_limits(history));
-    print_out("{}: {}, prompt of {} tokens, steps {} to {}\n", printable_text(options.file),
-              printable_text(history.run().model_path), history.n_prompt(), history.n_prompt(),
-              history.last_row());
-    for (std::size_t i = 0; i < history.lanes().size(); ++i) {
-        const RunHistory::Lane& lane = history.lanes()[i];
-        const std::string text =
-            text_of_tokens(history.run(), std::span(lane.tokens).subspan(to_index(history.n_prompt())));
-        const LaneRecord* last = history.lane_record(lane.last_row, static_cast<int>(i));
-        print_out("\nlane {}  {}\n{}\n", i, last != nullptr ? printable_text(last->info->effective) : "",
-                  printable_text(text, true));
-    }
-    print_out("\n{}", metrics_table(history, run_metrics(history)));
+    options.json ? print_json(options.file, history) : print_trace(options.file, history);
+    flush_output();
     if (!options.exports.given()) return;
     if (options.exports.has_files()) {
         Progress progress("export", 1);
@@ -75,7 +97,7 @@ void run_replay(ReplayOptions options) {
             progress.update(done);
         });
     }
-    print_note("written to {}; attention and scores are in the half precision that the trace holds\n",
+    print_note("written to {}; attention has the half precision of the trace, scores are as computed\n",
                options.exports.folder);
 }
 
@@ -84,13 +106,14 @@ void run_replay(ReplayOptions options) {
 void add_replay_command(CLI::App& app) {
     auto options = std::make_shared<ReplayOptions>();
     CLI::App* command =
-        app.add_subcommand("replay", "show and export what a trace file holds, without the model");
+        app.add_subcommand("replay", "print and export what a trace holds, without the model");
     command
         ->add_option(
-            "file", options->file,
+            "FILE", options->file,
             "trace file, FILE.keyhole, or the spool that a run left which did not end, FILE.keyhole.spool")
         ->required();
     options->exports.add(*command);
+    command->add_flag("--json", options->json, "print the result as JSON");
     command->callback([options] { run_replay(*options); });
 }
 

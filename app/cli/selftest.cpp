@@ -95,8 +95,8 @@ void add_selftest_command(CLI::App& app) {
     const auto options = std::make_shared<Options>();
     CLI::App* command = app.add_subcommand(
         "selftest",
-        "Prove the CUDA device: every kernel against the host, a tiny model against the CPU; in a process of "
-        "its own, in under a minute");
+        "check that the CUDA device computes what the CPU computes: every kernel, and a tiny model; takes "
+        "under a minute");
     command
         ->add_option("--backend", options->backend,
                      "cuda; or cpu: the kernels' own code on the host, where no device is needed")
@@ -105,7 +105,7 @@ void add_selftest_command(CLI::App& app) {
     command->add_option("--device", options->device, "CUDA device by index")
         ->transform(number_in(0, 1024))
         ->capture_default_str();
-    command->add_flag("--json", options->json, "machine-readable");
+    command->add_flag("--json", options->json, "print the result as JSON");
     command->add_option("--proof", options->proof, "for the process that runs the proof: file for its report")
         ->group("");
     command->callback([options] {

@@ -2,10 +2,13 @@
 
 #include "app/cli/commands.h"
 #include "app/cli/eval_report.h"
+#include "app/cli/json_head.h"
 #include "app/cli/measure_report.h"
 #include "app/cli/model_option.h"
 #include "app/cli/number_option.h"
 #include "app/cli/output.h"
+#include "app/cli/sweep_parts.h"
+#include "app/cli/sweep_progress.h"
 #include "app/cli/sweep_table.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -32,7 +35,7 @@ namespace fs = std::filesystem;
 
 /// Answers the questions that no earlier run answered, with as many lanes at a time as memory allows.
 void answer(const LoadedModel& loaded, TwoAtATime& side_by_side, const QuestionSet& set,
-            std::span<const GridCell> cells, int context, AnswerFile& answers) {
+            std::span<const GridCell> cells, int context, AnswerFile& answers, SweepProgress& progress) {
     const std::string asked = asked_on(set.identity, loaded.backend->name());
     const auto missing_of = [&](std::span<const LaneSpec> lanes, int question) {
         std::vector<LaneSpec> missing;
@@ -42,9 +45,6 @@ void answer(const LoadedModel& loaded, TwoAtATime& side_by_side, const QuestionS
     };
     std::vector<LaneSpec> all;
     for (const GridCell& cell : cells) all.push_back(cell.spec);
-    double n_missing = 0, done = 0;
-    for (int i = 0; i < set.n_questions; ++i) n_missing += static_cast<double>(missing_of(all, i).size());
-    Progress progress(fmt::format("sweep {}", set.name), n_missing);
     for (std::span<const LaneSpec> rest = all; !rest.empty();) {
         const double bytes = TwoAtATime::kBytes / side_by_side.n_at_a_time() / set.n_caches;
         const auto some = rest.first(lanes_that_fit(*loaded.model, rest, context, bytes));
@@ -57,8 +57,8 @@ void answer(const LoadedModel& loaded, TwoAtATime& side_by_side, const QuestionS
             for (std::size_t lane = 0; lane < one.lanes.size(); ++lane)
                 answers.add(asked, format_lane_spec(one.lanes[lane]), one.question, found[lane]);
             answers.flush();
-            done += static_cast<double>(one.lanes.size());
-            progress.update(done);
+            const auto n_answers = static_cast<std::int64_t>(one.lanes.size());
+            progress.add(n_answers, static_cast<double>(n_answers) * context);
         });
     }
 }
@@ -91,6 +91,16 @@ Outcome in_pieces(const LoadedModel& loaded, const Question& question, std::size
     return sum;
 }
 
+/// Returns the tokens of a piece that a budget of `value` stands for.
+double piece_tokens(const std::string& value, int n_prompt) {
+    return value_number(value) * (value.ends_with('%') ? n_prompt / 100.0 : 1);
+}
+
+/// Returns the name in answers.csv of the baseline in pieces of so many tokens.
+std::string shorter_context_key(double amount) {
+    return fmt::format("shorter context {:.0f}", amount);
+}
+
 /// Returns the bytes of K and V that a lane stores after a context, divided by its tokens.
 double kv_bytes_of(const LoadedModel& loaded, const LaneSpec& lane, int n_prompt, int context) {
     const Model& model = *loaded.model;
@@ -106,89 +116,6 @@ double kv_bytes_of(const LoadedModel& loaded, const LaneSpec& lane, int n_prompt
         bytes += 2.0 * static_cast<double>(kv_row_bytes(type, model.config().head_dim)) * stored;
     }
     return bytes / context;
-}
-
-/// One set of questions of a sweep: one of several tasks, or a cell of a needle map.
-struct Part {
-    QuestionSet set;
-    int context = 0;
-    int length = 0, depth = 0;
-};
-
-/// Returns the lengths of a needle map: as asked, or five doublings up to the model's context.
-std::vector<int> map_lengths(const SweepOptions& options, const Model& model) {
-    std::vector<int> lengths;
-    const int n_ctx = model.config().n_ctx;
-    if (options.lengths.empty())
-        for (int length = std::max(n_ctx / 16, 64); length <= n_ctx; length *= 2) lengths.push_back(length);
-    for (const std::string& text :
-         options.lengths.empty() ? std::vector<std::string>{} : parse_values("--lengths", options.lengths)) {
-        const auto length = number_from_text<int>(text, 2);
-        if (!length || *length > n_ctx)
-            fail(ErrorCode::wrong_use, "--lengths: '{}' is no number of tokens from 2 to the context, {}",
-                 shown_text(text), n_ctx);
-        lengths.push_back(*length);
-    }
-    return lengths;
-}
-
-std::vector<int> map_depths(const SweepOptions& options) {
-    std::vector<int> depths;
-    for (std::string text : parse_values("--depths", options.depths.empty() ? "0..100+25" : options.depths)) {
-        if (text.ends_with('%')) text.pop_back();
-        const auto depth = number_from_text<int>(text, 0);
-        if (!depth || *depth > 100)
-            fail(ErrorCode::wrong_use,
-                 "--depths: '{}' is no share of the text; write whole numbers, 0 to 100", shown_text(text));
-        depths.push_back(*depth);
-    }
-    return depths;
-}
-
-/// Returns the cells of a needle map, each with its own questions.
-std::vector<Part> map_parts(const SweepOptions& options, const std::shared_ptr<const Model>& model) {
-    std::vector<Part> parts;
-    for (const int length : map_lengths(options, *model))
-        for (const int depth : map_depths(options)) {
-            EvalOptions cell = options.eval;
-            cell.context = length;
-            // The text before the needle is `depth` per cent of it; make_task() keeps the needle in the text.
-            const int distance = std::clamp(length - length * depth / 100, 1, length - 1);
-            cell.distance = fmt::format("{}", distance);
-            parts.push_back({cell.questions(model).front(), length, length, depth});
-        }
-    return parts;
-}
-
-/// Returns the sets of questions of a sweep. Throws Error(wrong_use) where one does not fit the model, before
-/// any is asked.
-std::vector<Part> parts_of(const SweepOptions& options, const std::shared_ptr<const Model>& model) {
-    std::vector<Part> parts;
-    if (options.map)
-        parts = map_parts(options, model);
-    else
-        for (QuestionSet& set : options.eval.questions(model))
-            parts.push_back({std::move(set), options.eval.context_of(*model), 0, 0});
-    for (const Part& part : parts) (void)part.set.make(0);
-    return parts;
-}
-
-void check_map(const SweepOptions& options) {
-    if (!options.map) {
-        if (!options.lengths.empty() || !options.depths.empty())
-            fail(ErrorCode::wrong_use, "--lengths and --depths are of a map; give --map with them");
-        if (options.varies.empty() && options.models.size() < 2)
-            fail(ErrorCode::wrong_use,
-                 "nothing varies; give --vary KEY=VALUES, --map, or several models: --model A --model B");
-        return;
-    }
-    const std::vector<TaskKind> kinds =
-        options.eval.task.empty() ? std::vector<TaskKind>{} : parse_tasks(options.eval.task);
-    if (kinds.size() != 1 || kinds.front() == TaskKind::passage)
-        fail(ErrorCode::wrong_use, "--map shows one task whose place can be chosen; give --task needle");
-    if (!options.eval.distance.empty() || options.eval.context > 0)
-        fail(ErrorCode::wrong_use,
-             "--map takes places and lengths from --depths and --lengths, not from --distance or --context");
 }
 
 /// A sweep in progress.
@@ -208,12 +135,15 @@ class Sweep {
     std::vector<SweepResult> run();
 
   private:
-    void measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const Part& part,
+    bool prints_tables() const { return !options_.json && !options_.quiet; }
+    void measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const SweepPart& part,
                  const std::string& model, SweepResult& result);
+    SweepNeed need_of(const LoadedModel& loaded, std::span<const SweepPart> parts) const;
+    int prompt_of(const SweepPart& part) const;
     std::string name_of(const Model& model);
-    void add_shorter_context(const LoadedModel& loaded, const Part& part, const std::string& model,
+    void add_shorter_context(const LoadedModel& loaded, const SweepPart& part, const std::string& model,
                              const std::string& asked, int n_prompt, SweepResult& result);
-    void keep_json(const Part& part, const std::string& model, const std::vector<LaneScore>& scores);
+    void keep_json(const SweepPart& part, const std::string& model, const std::vector<LaneScore>& scores);
     void draw() const;
     void write_memory_plot(const SweepResult& result, const SweepQuantity& quantity,
                            const std::vector<std::string>& notes, const fs::path& path) const;
@@ -226,6 +156,7 @@ class Sweep {
     std::optional<AnswerFile> answers_;
     std::optional<SweepTable> table_;
     std::optional<MeasureTable> measures_;
+    std::optional<SweepProgress> progress_;
     std::vector<SweepResult> results_;
     std::vector<std::string> names_;  ///< of the models so far
     nlohmann::json json_ = {{"lanes", nlohmann::json::array()}};
@@ -245,13 +176,14 @@ std::vector<SweepResult> Sweep::run() {
             fail(ErrorCode::wrong_use, "--model {} is given twice; name each model once", path);
     }
     if (models.size() > 1)
-        for (const std::string& path : given) (void)parts_of(options_, load_model(path));
+        for (const std::string& path : given) (void)sweep_parts(options_, load_model(path));
+    progress_.emplace(folder / "answers.csv");
     std::optional<PathLock> lock;
-    for (const std::string& model : models) {
+    for (std::size_t m = 0; m < models.size(); ++m) {
         RunOptions run = options_.eval.run;
-        run.model = model;
+        run.model = models[m];
         const LoadedModel loaded = load_for_run(run);
-        const std::vector<Part> parts = parts_of(options_, loaded.model);
+        const std::vector<SweepPart> parts = sweep_parts(options_, loaded.model);
         if (!lock) {
             make_out_folder(folder, "sweep");
             lock = PathLock::try_take(folder);
@@ -263,10 +195,15 @@ std::vector<SweepResult> Sweep::run() {
             table_.emplace(folder / "table.csv");
             measures_.emplace(folder / "measures.csv");
         }
-        if (!options_.json)
+        if (prints_tables())
             print_out("{}{}, {}\n", results_.empty() ? "" : "\n", loaded.model->path().string(),
                       loaded.backend_text);
+        flush_output();
+        progress_->begin_model(need_of(loaded, parts), models.size() - m - 1);
         const std::string name = name_of(*loaded.model);
+        if (m == 0) json_.update(options_.eval.about_json(*loaded.model));
+        json_["version"] = program_version();
+        json_["models"].push_back(json_head(*loaded.model, loaded.backend->name()));
         TwoAtATime side_by_side(loaded.model, *loaded.backend, run.backend_options().n_threads);
         for (std::size_t i = 0; i < parts.size(); ++i) {
             if (results_.size() <= i)
@@ -281,16 +218,48 @@ std::vector<SweepResult> Sweep::run() {
             if (options_.map && (results_[i].length != parts[i].length))
                 fail(ErrorCode::wrong_use,
                      "the models have different contexts; give --lengths for a map of both");
+            std::string of_cell;
+            if (options_.map) of_cell = fmt::format(" of {} at {} %", parts[i].length, parts[i].depth);
+            progress_->set_part(parts[i].set.name + of_cell);
             measure(loaded, side_by_side, parts[i], name, results_[i]);
+            flush_output();
         }
     }
     if (options_.json)
-        print_out("{}\n", json_.dump(2));
-    else if (options_.map)
+        print_out("{}\n", json_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    else if (options_.map && prints_tables())
         print_out("{}", depth_table(results_));
     draw();
     print_note("written to {}\n", folder.string());
     return std::move(results_);
+}
+
+/// Returns how many tokens of a part's questions are their prompt.
+int Sweep::prompt_of(const SweepPart& part) const {
+    if (part.set.is_task) return part.context;
+    return options_.eval.n_prefill > 0 ? options_.eval.n_prefill : part.context / 2;
+}
+
+SweepNeed Sweep::need_of(const LoadedModel& loaded, std::span<const SweepPart> parts) const {
+    SweepNeed need;
+    for (const SweepPart& part : parts) {
+        const std::string asked = asked_on(part.set.identity, loaded.backend->name());
+        std::vector<std::string> lanes;
+        for (const GridCell& cell : cells_) lanes.push_back(format_lane_spec(cell.spec));
+        if (options_.has_shorter_context && !part.set.is_task)
+            for (const std::string& value : varies_.front().values)
+                if (const double amount = piece_tokens(value, prompt_of(part)); amount >= 1)
+                    lanes.push_back(shorter_context_key(amount));
+        for (const std::string& lane : std::set<std::string>(lanes.begin(), lanes.end()))
+            for (int i = 0; i < part.set.n_questions; ++i) {
+                const int missing = answers_->find(asked, lane, i) ? 0 : 1;
+                ++need.n_answers;
+                need.n_missing += missing;
+                need.work += part.context;
+                need.missing_work += missing * part.context;
+            }
+    }
+    return need;
 }
 
 /// Returns the model's name in pictures: that of its folder, or its path if another model has this name.
@@ -301,18 +270,17 @@ std::string Sweep::name_of(const Model& model) {
     return names_.emplace_back(name);
 }
 
-void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const Part& part,
+void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const SweepPart& part,
                     const std::string& model, SweepResult& result) {
     const std::string asked = asked_on(part.set.identity, loaded.backend->name());
     const std::string others = answers_->others(asked);
     if (!others.empty() && options_.models.size() < 2) print_note("{}\n", others);
-    answer(loaded, side_by_side, part.set, cells_, part.context, *answers_);
+    answer(loaded, side_by_side, part.set, cells_, part.context, *answers_, *progress_);
     const auto outcomes = outcomes_of(loaded, part.set, cells_, *answers_);
     std::vector<LaneScore> scores;
     for (const std::vector<Outcome>& of_cell : outcomes)
         scores.push_back(score_lane(part.set, of_cell, outcomes.front()));
-    int n_prompt = part.context;
-    if (!part.set.is_task) n_prompt = options_.eval.n_prefill > 0 ? options_.eval.n_prefill : n_prompt / 2;
+    const int n_prompt = prompt_of(part);
     for (std::size_t i = 0; i < cells_.size(); ++i) {
         const double bytes = kv_bytes_of(loaded, cells_[i].spec, n_prompt, part.context);
         table_->add(part.set, asked, cells_[i], varies_, scores[i], {model, bytes, part.length, part.depth});
@@ -327,39 +295,39 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const P
         add_shorter_context(loaded, part, model, asked, n_prompt, result);
     if (options_.json)
         keep_json(part, model, scores);
-    else if (!options_.map)
-        print_out("\n{}", score_table(part.set, labels_, scores));
+    else if (!options_.map && prints_tables())
+        print_out("\n{}{}", score_table(part.set, labels_, scores),
+                  reference_fails_text(part.set, labels_, scores, options_.eval.ask));
 }
 
-void Sweep::add_shorter_context(const LoadedModel& loaded, const Part& part, const std::string& model,
+void Sweep::add_shorter_context(const LoadedModel& loaded, const SweepPart& part, const std::string& model,
                                 const std::string& asked, int n_prompt, SweepResult& result) {
     const std::vector<Outcome> first = result.points.front().outcomes;
-    print_out("\n{:<44} {:>10}\n", "shorter context, nothing evicted", "x first");
+    if (prints_tables()) print_out("\n{:<44} {:>10}\n", "shorter context, nothing evicted", "x first");
     for (const std::string& value : varies_.front().values) {
-        const double amount = value_number(value) * (value.ends_with('%') ? n_prompt / 100.0 : 1);
+        const double amount = piece_tokens(value, n_prompt);
         if (!(amount >= 1)) continue;
-        const std::string key = fmt::format("shorter context {:.0f}", amount);
+        const std::string key = shorter_context_key(amount);
         std::vector<Outcome> outcomes;
-        Progress progress(key, part.set.n_questions);
         for (int i = 0; i < part.set.n_questions; ++i) {
-            progress.update(i);
             std::optional<Outcome> known = answers_->find(asked, key, i);
             if (!known) {
                 known = in_pieces(loaded, part.set.make(i), static_cast<std::size_t>(amount));
                 answers_->add(asked, key, i, *known);
                 answers_->flush();
+                progress_->add(1, part.context);
             }
             outcomes.push_back(*known);
         }
         const LaneScore score = score_lane(outcomes, first);
-        print_out("{:<44} {:>10.4f}\n", value, std::exp(score.nats_difference.value));
+        if (prints_tables()) print_out("{:<44} {:>10.4f}\n", value, std::exp(score.nats_difference.value));
         std::vector<std::string> values(varies_.size());
         values.front() = value;
         result.points.push_back({model, "shorter context", values, 0, score, outcomes});
     }
 }
 
-void Sweep::keep_json(const Part& part, const std::string& model, const std::vector<LaneScore>& scores) {
+void Sweep::keep_json(const SweepPart& part, const std::string& model, const std::vector<LaneScore>& scores) {
     nlohmann::json lanes = score_json(std::span(&part.set, 1), lanes_, std::span(&scores, 1)).at("lanes");
     for (nlohmann::json& lane : lanes) {
         lane["model"] = model;
@@ -380,7 +348,7 @@ void Sweep::draw() const {
     for (const SweepResult& result : results_) {
         const std::vector<std::string> notes =
             options_.notes ? options_.notes(result) : std::vector<std::string>{};
-        if (!options_.json)
+        if (prints_tables())
             for (const std::string& note : notes)
                 print_out("{}{}\n", &note == notes.data() ? "\n" : "", note);
         for (const SweepQuantity& quantity : sweep_quantities(result)) {
@@ -430,7 +398,7 @@ void add_models_option(CLI::App& command, SweepOptions& options) {
     CLI::Option* one = command.get_option("--model");
     const std::string help = one->get_description();
     command.remove_option(one);
-    command.add_option("--model", options.models, help + "; repeat for several models side by side")
+    command.add_option("-m,--model", options.models, help + "; repeat for several models side by side")
         ->expected(1)
         ->take_all();
 }
@@ -458,7 +426,8 @@ void write_plot_files(ValueMap map, const PlotChoice& choice, const fs::path& pa
 void add_sweep_command(CLI::App& app) {
     auto options = std::make_shared<SweepOptions>();
     CLI::App* command = app.add_subcommand(
-        "sweep", "eval over a grid of lanes: table, CSV and plots; goes on where it was interrupted");
+        "sweep",
+        "eval a grid of lanes: table, CSV and plots; the same command goes on where it was interrupted");
     options->eval.add(*command);
     add_models_option(*command, *options);
     command
@@ -476,12 +445,11 @@ void add_sweep_command(CLI::App& app) {
     command->add_option("--depths", options->depths,
                         "depths of the map, per cent of the text before the place (default: 0..100+25)");
     command
-        ->add_option("--out", options->out,
-                     "folder: answers.csv, table.csv and a plot for each task; other sweeps into it add to "
-                     "both")
+        ->add_option("-o,--out", options->out,
+                     "folder for answers.csv, table.csv and plots; other sweeps into it add to both tables")
         ->required();
     add_plot_options(*command, options->plots);
-    command->add_flag("--json", options->json, "machine-readable");
+    command->add_flag("--json", options->json, "print the result as JSON");
     command->callback([options] { run_sweep(*options); });
 }
 

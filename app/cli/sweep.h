@@ -25,6 +25,7 @@ struct SweepOptions {
     std::vector<std::string> varies;
     std::string out;
     bool json = false;
+    bool quiet = false;           ///< prints no table: another command prints the result
     bool map = false;             ///< a task by depth and length
     std::string lengths, depths;  ///< of the map, lists as --vary takes them; empty: from the model
     PlotChoice plots;

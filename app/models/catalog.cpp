@@ -133,8 +133,8 @@ std::string megabytes_text(std::uint64_t n_bytes) {
 
 std::string terms_text(const CatalogModel& model) {
     if (!model.package) return fmt::format("{}, {}", megabytes_text(model.bytes), model.license);
-    return fmt::format("{}, {}, Python package {} {}", megabytes_text(model.package->bytes), model.license,
-                       model.package->name, model.package->version);
+    return fmt::format("{} to download, {}, Python package {} {}", megabytes_text(model.package->bytes),
+                       model.license, model.package->name, model.package->version);
 }
 
 }  // namespace keyhole

@@ -256,8 +256,8 @@ void draw_export(const PanelContext& context, bool opening) {
                 app.run.live()
                     ? "The run is replayed in the background with all its changes, so the files are exact "
                       "and equal those of keyhole decode."
-                    : "Exports the records of the opened trace: attention and scores in half precision, the "
-                      "same files as those of keyhole replay. Logits, noise and shadow need a run.");
+                    : "Exports the records of the opened trace, attention in half precision: the same "
+                      "files as those of keyhole replay. Logits, noise and shadow need a run.");
     command_button(context, "file.copy", "Copy as command for the view");
     ImGui::SameLine();
     if (ImGui::Button("… for this export")) run(context, "file.copy run");

@@ -77,7 +77,7 @@ void ExportJob::start(RunHistory history, std::function<void()> wake) {
                 if (!progress(done))
                     fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
             });
-            return fmt::format("exported the trace's records, in half precision, to {}",
+            return fmt::format("exported the trace's records, attention in half precision, to {}",
                                std::filesystem::absolute(w.folder).string());
         },
         std::move(wake));

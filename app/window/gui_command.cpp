@@ -24,7 +24,7 @@ namespace {
 
 struct GuiArguments {
     RunOptions run;
-    std::string open, lesson, script, size, settings, report, keep;
+    std::string open, file, lesson, script, size, settings, report, keep;
 };
 
 /// Parses `1280x720`.
@@ -101,29 +101,36 @@ void run_gui(const GuiArguments& arguments) {
 
 void add_gui_command(CLI::App& app) {
     const auto arguments = std::make_shared<GuiArguments>();
-    CLI::App* gui = app.add_subcommand("gui", "Open the window (also without any command)");
+    CLI::App* gui = app.add_subcommand("gui", "open the window; the command when none is given");
     arguments->run.add_model(*gui);
     arguments->run.add_prompt(*gui);
     arguments->run.add_lanes(*gui);
     arguments->run.add_backend(*gui);
-    gui->add_option("--open", arguments->open, "A trace (.keyhole) to look at")->check(some_path());
-    gui->add_option("--lesson", arguments->lesson, "A lesson, by number or name, or a .json file");
-    gui->add_option("--script", arguments->script, "File with one command a line, run in the window")
+    CLI::Option* open =
+        gui->add_option("--open", arguments->open, "trace (.keyhole) to look at")->check(some_path());
+    gui->add_option("FILE", arguments->file, "the same as --open")->check(some_path())->excludes(open);
+    gui->add_option("--lesson", arguments->lesson, "lesson, by number or name, or a .json file");
+    gui->add_option("--script", arguments->script,
+                    "file of commands that are run in the window, each in a line of its own; - for standard "
+                    "input")
         ->check(some_path());
     gui->add_option(
            "--settings", arguments->settings,
-           "File of what the window remembers; ~/.config/keyhole/window.json without, none with --script")
+           "file of what the window remembers (default: ~/.config/keyhole/window.json; none with --script)")
         ->check(some_path());
     gui->add_option(
            "--report", arguments->report,
-           "JSON file of what is on show and where, kept up to date; for tools that drive the window")
+           "JSON file of what is on show and where, kept up to date, for tools that drive the window")
         ->check(some_path());
     gui->add_option("--keep-in", arguments->keep,
-                    "Folder where the run is kept until the window closes, for a crash; "
-                    "~/.local/state/keyhole/runs without, nowhere with --script")
+                    "folder where the run is kept until the window closes, for a crash (default: "
+                    "~/.local/state/keyhole/runs; nowhere with --script)")
         ->check(some_path());
-    gui->add_option("--size", arguments->size, "WIDTHxHEIGHT of the window");
-    gui->callback([arguments] { run_gui(*arguments); });
+    gui->add_option("--size", arguments->size, "width and height of the window, such as 1280x720");
+    gui->callback([arguments] {
+        if (!arguments->file.empty()) arguments->open = arguments->file;
+        run_gui(*arguments);
+    });
 }
 
 }  // namespace keyhole

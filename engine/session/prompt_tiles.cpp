@@ -21,17 +21,30 @@ void LaneTiles::send(PrefillTile tile, void (PrefillSink::*what)(const PrefillTi
     (to_.*what)(tile);
 }
 
+namespace {
+
+std::size_t reduced_size(std::size_t n, int reduction) {
+    return (n + to_index(reduction) - 1) / to_index(reduction);
+}
+
+}  // namespace
+
+int prompt_reduction(std::size_t n_heads, std::size_t n_prompt) {
+    constexpr std::size_t kBudgetBytes = std::size_t{64} << 20;
+    int reduction = 1;
+    for (std::size_t size = n_prompt; n_heads * size * size * sizeof(std::uint16_t) > kBudgetBytes;
+         size = reduced_size(n_prompt, reduction))
+        reduction *= 2;
+    return reduction;
+}
+
 PromptRecorder::PromptRecorder(const RunInfo& run, PrefillSink* next)
     : next_(next), n_heads_(run.config.n_heads) {
-    constexpr std::size_t kBudgetBytes = std::size_t{64} << 20;
     const std::size_t n = to_index(run.n_prompt());
     const std::size_t heads = to_index(run.config.n_layers * run.config.n_heads);
     rows_ = std::make_shared<PromptRows>();
-    std::size_t size = n;
-    while (heads * size * size * sizeof(std::uint16_t) > kBudgetBytes) {
-        rows_->reduction *= 2;
-        size = (n + to_index(rows_->reduction) - 1) / to_index(rows_->reduction);
-    }
+    rows_->reduction = prompt_reduction(heads, n);
+    const std::size_t size = reduced_size(n, rows_->reduction);
     rows_->size = static_cast<int>(size);
     rows_->attention.assign(heads * size * size, 0);
 }

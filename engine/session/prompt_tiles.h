@@ -29,6 +29,9 @@ class LaneTiles final : public PrefillSink {
     bool all_lanes_;
 };
 
+/// Returns PromptRows::reduction of a prompt, for all query heads of the model.
+int prompt_reduction(std::size_t n_heads, std::size_t n_prompt);
+
 /// Keeps the prompt's attention for the record, max-reduced to fit its budget, and passes the tiles on to a
 /// second sink.
 class PromptRecorder final : public PrefillSink {

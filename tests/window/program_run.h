@@ -81,7 +81,8 @@ class ProgramRun : public ::testing::Test {
     std::string path(const std::string& name) const { return (folder_ / name).string(); }
     /// Begins a shell command that starts the program.
     std::string in_folder() const {
-        return "cd '" + folder_.string() + "' && " + (needs_pixels_ ? "" : kNoPixels);
+        return "cd '" + folder_.string() + "' && export KEYHOLE_PROGRESS=off; " +
+               (needs_pixels_ ? "" : kNoPixels);
     }
     /// Returns what a file of the folder holds.
     std::string read(const std::string& name) const {

@@ -10,9 +10,11 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <regex>
 #include <thread>
 #include <vector>
 
@@ -214,11 +216,63 @@ TEST_F(Faults, ASignalNamesTheSpoolThatTheRunLeaves) {
         const int status = end(signal);
         EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
         EXPECT_NE(output_.find("keyhole replay " + path("run.keyhole.spool")), std::string::npos) << output_;
+        EXPECT_NE(output_.find(std::string("ended by ") + (signal == SIGINT ? "SIGINT" : "SIGTERM") +
+                               ": the steps so far are in "),
+                  std::string::npos)
+            << output_;
         ASSERT_EQ(run("replay '" + path("run.keyhole.spool") + "'"), 0) << output_;
         EXPECT_FALSE(there("run.keyhole.spool"));
         EXPECT_TRUE(there("run.keyhole"));
         fs::remove(path("run.keyhole"));
     }
+}
+
+/// A sweep's answers are in its file, and a second run finds exactly as many.
+TEST_F(Faults, ASignalSaysWhatASweepKeeps) {
+    const std::string sweep = "sweep --model '" + testing::kModel +
+                              "' --task needle,list --context 300 --samples 100 --lane full --lane h2o"
+                              " --vary budget=16,32 --out '" +
+                              path("s") + "'";
+    for (const int signal : {SIGINT, SIGTERM}) {
+        start(sweep, "export KEYHOLE_PROGRESS=off;");
+        ASSERT_TRUE(wait_until([&] {
+            const std::string text = read("s/answers.csv");
+            return std::count(text.begin(), text.end(), '\n') > (signal == SIGINT ? 6 : 12);
+        })) << output_;
+        const int status = end(signal);
+        EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+        expect_one_line(std::string("keyhole: ended by ") + (signal == SIGINT ? "SIGINT" : "SIGTERM") + ": ");
+        std::smatch found;
+        ASSERT_TRUE(std::regex_search(
+            output_, found,
+            std::regex("([0-9]+) of 600 answers are kept in (.*)/answers.csv; the same command goes on\n")))
+            << output_;
+        EXPECT_EQ(found[2], path("s"));
+        const std::string text = read("s/answers.csv");
+        const auto n_lines = std::count(text.begin(), text.end(), '\n') - 1;  // without the header
+        // The signal may come between the file and the count of it.
+        EXPECT_LE(std::stoi(found[1]), n_lines);
+        EXPECT_GE(std::stoi(found[1]), n_lines - 6);
+    }
+}
+
+TEST_F(Faults, ASignalSaysThatNothingIsKept) {
+    start("eval --model '" + testing::kModel + "' --task needle --context 300 --samples 400",
+          "export KEYHOLE_PROGRESS=0;");
+    ASSERT_TRUE(wait_until([&] { return read("out.txt").find("eval: ") != std::string::npos; })) << output_;
+    EXPECT_TRUE(WIFSIGNALED(end(SIGINT)));
+    EXPECT_TRUE(std::regex_search(
+        output_,
+        std::regex("keyhole: ended by SIGINT: [0-9]+ of 400 questions were answered; nothing is kept;"
+                   " `keyhole sweep` keeps every answer")))
+        << output_;
+    start("lesson --check 1 6 12", "export KEYHOLE_PROGRESS=off;");
+    ASSERT_TRUE(wait_until([&] { return read("out.txt").find("\n 1 cache") != std::string::npos; }))
+        << output_;
+    EXPECT_TRUE(WIFSIGNALED(end(SIGTERM)));
+    EXPECT_NE(output_.find("ended by SIGTERM: 1 of 3 lessons were checked; the lines printed are whole"),
+              std::string::npos)
+        << output_;
 }
 
 // --- what is printed ---

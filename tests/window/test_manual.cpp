@@ -3,6 +3,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/figures/figure.h"
 #include "app/window/gui_command.h"
+#include "app/lessons/lesson_list.h"
 #include "app/manual/page.h"
 #include "app/manual/terminal.h"
 #include "app/actions/action_table.h"
@@ -299,6 +300,12 @@ Words as_words(const Range& range) {
     return Words(range.begin(), range.end());
 }
 
+std::vector<ListedLesson> shipped_lessons() {
+    std::vector<ListedLesson> all = list_all_lessons();
+    std::erase_if(all, [](const ListedLesson& one) { return one.own; });
+    return all;
+}
+
 /// The words that each kind of table must list, no more and no less.
 std::map<std::string, Words> words_of_program() {
     std::map<std::string, Words> words;
@@ -322,6 +329,7 @@ std::map<std::string, Words> words_of_program() {
     for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
         words["command"].insert(command->get_name());
     for (const Figure& figure : figures()) words["figure"].emplace(figure.name);
+    for (const ListedLesson& one : shipped_lessons()) words["lesson"].insert(one.name);
     return words;
 }
 
@@ -367,6 +375,24 @@ TEST(Manual, TablesListWhatTheProgramHas) {
         ASSERT_NE(found, of_pages.end()) << "no table of the manual has a first column '" << kind << "'";
         EXPECT_EQ(only_in(expected, found->second), "") << kind << ": the manual lacks these";
         EXPECT_EQ(only_in(found->second, expected), "") << kind << ": the program lacks these";
+    }
+}
+
+TEST(Manual, LessonsStandWithTheirNumbersQuestionsAndModels) {
+    std::map<std::string, std::vector<std::string>> rows;
+    for (const ManualBlock& block : page_named("lessons")->blocks) {
+        if (block.kind != Kind::table || plain_text(block.rows[0][0]) != "lesson") continue;
+        for (std::size_t r = 1; r < block.rows.size(); ++r) {
+            std::vector<std::string>& cells = rows[plain_text(block.rows[r][0])];
+            for (const ManualText& cell : block.rows[r]) cells.push_back(plain_text(cell));
+        }
+    }
+    for (const ListedLesson& one : shipped_lessons()) {
+        ASSERT_EQ(rows[one.name].size(), 4u) << one.name;
+        EXPECT_EQ(rows[one.name][1], std::to_string(one.lesson.number)) << one.name;
+        EXPECT_EQ(rows[one.name][2], one.lesson.question) << one.name;
+        const bool is_demo = one.lesson.run.model == "keyhole-base";
+        EXPECT_EQ(rows[one.name][3], is_demo ? "demo" : one.lesson.run.model) << one.name;
     }
 }
 

@@ -1,5 +1,7 @@
 #include "app/base/assets.h"
 #include "app/base/figure_record.h"
+#include "app/base/termination.h"
+#include "app/base/version.h"
 #include "app/cli/commands.h"
 #include "app/cli/figures/figure.h"
 #include "app/cli/figures/run_parts.h"
@@ -128,6 +130,14 @@ std::vector<std::string> models_of(const SweepOptions& sweep) {
     return {sweep.eval.run.model};
 }
 
+/// Prints what a figure's folder holds of it: the finding, beside the program's version.
+void print_record(const fs::path& folder) {
+    nlohmann::json json = nlohmann::json::parse(read_text_file(folder / std::string(kFigureRecordName)));
+    json["version"] = program_version();
+    json["folder"] = folder.string();
+    print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
 /// Writes the picture, a table of its points as NAME.csv, and what it says.
 void write_picture(const Figure& figure, RunPicture picture, const FigureOptions& options) {
     const fs::path folder = options.sweep.out;
@@ -146,7 +156,10 @@ void write_picture(const Figure& figure, RunPicture picture, const FigureOptions
          models_of(options.sweep),
          {{"", verdict_word(picture.verdict.state), picture.verdict.why, notes, std::string(figure.name)}}},
         folder);
-    for (const std::string& note : notes) print_out("{}\n", note);
+    if (options.json)
+        print_record(folder);
+    else
+        for (const std::string& note : notes) print_out("{}\n", note);
     print_note("written to {}\n", folder.string());
 }
 
@@ -177,6 +190,11 @@ figure_parts::AttentionRows rows_of_export(const fs::path& run, int lane) {
     return rows;
 }
 
+/// Returns what a signal leaves of a figure that is not made from a sweep.
+std::string nothing_kept(const Figure& figure) {
+    return fmt::format("figure {} writes its files at its end; nothing is kept", figure.name);
+}
+
 /// Decodes the prompt with the figure's lanes; all lanes read the first one's tokens.
 RunHistory decode_for(const Figure& figure, const FigureOptions& options) {
     RunOptions run = options.sweep.eval.run;
@@ -195,6 +213,7 @@ RunHistory decode_for(const Figure& figure, const FigureOptions& options) {
     const int last_row = n_prompt + spec.n_generate - 1;
     StepList steps;
     Progress progress(fmt::format("figure {}", figure.name), spec.n_generate);
+    const KeptNote kept(nothing_kept(figure));
     replay(loaded.model, *loaded.backend, spec, last_row, nullptr,
            [&](std::shared_ptr<const StepTrace> step) {
                progress.update(step->row + 1 - n_prompt);
@@ -239,6 +258,7 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
     {
         const auto all = static_cast<double>(n_fed * lanes.size()) * set.n_questions;
         Progress progress(fmt::format("figure {}", figure.name), all);
+        const KeptNote kept(nothing_kept(figure));
         double done = 0;
         for (int i = 0; i < set.n_questions; ++i)
             ask(loaded.model, *loaded.backend, lanes, set.make(i),
@@ -255,8 +275,9 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
     plot.caption = set.description + ". Each point is the mean over all earlier scored tokens.";
     plot.x_label = "position";
     plot.y_label = "perplexity";
-    print_out("{}, {}\n\n{}: {}\n{:<44} {:>10}\n", loaded.model->path().string(), loaded.backend_text,
-              set.name, set.description, "lane", "perplexity");
+    if (!options.json)
+        print_out("{}, {}\n\n{}: {}\n{:<44} {:>10}\n", loaded.model->path().string(), loaded.backend_text,
+                  set.name, set.description, "lane", "perplexity");
     const std::vector<std::string> labels = eval.labels();
     const std::size_t step = (n_fed + kMostPoints - 1) / kMostPoints;
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
@@ -269,7 +290,7 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
             curve.x.push_back(static_cast<double>(n_prompt + t));
             curve.y.push_back(std::exp(sum / static_cast<double>(t + 1)));
         }
-        print_out("{:<44} {:>10.3f}\n", labels[lane], curve.y.back());
+        if (!options.json) print_out("{:<44} {:>10.3f}\n", labels[lane], curve.y.back());
     }
     PaperVerdict verdict;
     const int n_ctx = loaded.model->config().n_ctx, n_read = static_cast<int>(n_prompt + n_fed);
@@ -350,12 +371,14 @@ void run_sweep_of(const Figure& figure, FigureOptions& options) {
             {result.name, verdict_word(verdict.state), verdict.why, sentences, picture_of(figure, result)});
         return sentences;
     };
+    sweep.quiet = options.json;
     const std::vector<SweepResult> results = run_sweep(sweep);
     if (results.size() > 1) {
         write_tasks(figure, sweep, results, record);
         for (FigureRecord::Finding& finding : record.findings) finding.picture = record.figure;
     }
     write_figure_record(record, sweep.out);
+    if (options.json) print_record(sweep.out);
 }
 
 void run_figure(FigureOptions options) {
@@ -416,26 +439,26 @@ std::string command_of(const Figure& figure) {
 
 void add_figure_command(CLI::App& app) {
     auto options = std::make_shared<FigureOptions>();
-    CLI::App* command =
-        app.add_subcommand("figure", "a figure or table of the papers, and whether its finding holds here");
-    command->add_option("name", options->name, "such as tova-3; see --list");
+    CLI::App* command = app.add_subcommand(
+        "figure", "make a figure or table of the papers, and say whether its finding holds here");
+    command->add_option("NAME", options->name, "figure, such as tova-3; --list names all");
     command->add_flag("--list", options->list,
-                      "say of each figure what it shows, the paper's finding, the command and its minutes");
-    command->add_flag("--json", options->json, "the list as JSON")->needs("--list");
+                      "print what each figure shows, the paper's finding, the command and its minutes");
+    command->add_flag("--json", options->json, "print the result, or the list, as JSON");
     command->add_option("--from", options->from,
                         "folder of a run with run.json and attention.npy (keyformer-3a, 3b, 11)");
     command->add_option("--of-lane", options->lane, "lane of that run")->transform(number_from(0));
     options->sweep.eval.add(*command);
     add_models_option(*command, options->sweep);
-    command->add_option("--prompt-file", options->prompt_file,
+    command->add_option("-f,--prompt-file", options->prompt_file,
                         "figures of a run: the text to start from (default: the garden gate)");
-    command->add_option("--tokens", options->n_tokens, "figures of a run: tokens to generate")
+    command->add_option("-n,--tokens", options->n_tokens, "figures of a run: tokens to generate")
         ->transform(number_in(2, 4096))
         ->capture_default_str();
     command->add_option("--vary", options->sweep.varies, "other values than the figure's own")
         ->expected(1)
         ->take_all();
-    command->add_option("--out", options->sweep.out, "folder for table, SVG, PNG and PDF");
+    command->add_option("-o,--out", options->sweep.out, "folder for table, SVG, PNG and PDF");
     add_plot_options(*command, options->sweep.plots);
     command->callback([options] { run_figure(*options); });
 }

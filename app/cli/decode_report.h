@@ -1,0 +1,40 @@
+/// What `keyhole decode` prints of a run: its head, the text while it is made, the lanes and their measures at
+/// the end. Main thread; runs nothing.
+#pragma once
+
+#include "app/cli/options.h"
+#include "app/cli/text_stream.h"
+#include "engine/trace/run_history.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <optional>
+
+namespace keyhole {
+
+void print_decode_head(const LoadedModel& loaded, int n_prompt);
+/// Prints the lanes after the run. first_is_out: the text of lane 0 was printed while it was made.
+void print_run(const RunHistory& history, bool first_is_out);
+/// Adds "lanes": the lanes that the last step has.
+void add_lanes_json(nlohmann::json& json, const RunHistory& history);
+nlohmann::json decode_json(const LoadedModel& loaded, const RunHistory& history);
+
+/// Shows a run while it goes on: a bar, and the text of lane 0 where nothing can take it back. Throws
+/// Error(cancelled) if a signal has asked the process to end.
+class LiveRun {
+  public:
+    LiveRun(int n_prompt, int n_steps, bool streams);
+    void add(const StepTrace& step);
+    void end();
+
+  private:
+    double prompt_share() const;
+    void begin(const LaneRecord& lane);
+
+    int n_prompt_, n_steps_;
+    bool streams_, ended_ = false;
+    std::optional<Progress> progress_;
+    TextStream text_;
+};
+
+}  // namespace keyhole

@@ -1,0 +1,26 @@
+/// Predictions that are typed at a lesson in the terminal: which lines are one, and what is said to them. Pure
+/// functions; any thread.
+#pragma once
+
+#include "app/lessons/lesson.h"
+#include "app/lessons/lesson_claims.h"
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace keyhole {
+
+/// Returns what is asked for, such as "a number from 1 to 3"; empty for a token, which only the window shows.
+std::string prediction_form(const Prediction& asked);
+
+/// Returns the number of a choice (from 1) or of a slider; nullopt: the line is no prediction.
+std::optional<double> typed_prediction(const Prediction& asked, std::string_view line);
+
+/// Returns the answer in one line, such as "Not quite. It is: Only one: TOVA". typed: nothing, if nobody was
+/// asked. claims, measured: of the step.
+std::string prediction_answer(const Prediction& asked, std::optional<double> typed,
+                              std::span<const Claim> claims, std::span<const Measured> measured);
+
+}  // namespace keyhole
