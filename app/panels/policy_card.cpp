@@ -4,6 +4,7 @@
 #include "app/view/override_grid.h"
 #include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
+#include "engine/policy/spec_copies.h"
 
 #include <imgui_stdlib.h>
 
@@ -28,12 +29,7 @@ void choose_preset(PolicyEditor& edit) {
         if (combo.item(title.empty() ? name.c_str() : fmt::format("{} – {}", name, title).c_str(),
                        preset == policy.preset) &&
             preset != policy.preset) {
-            const PolicyParams before = policy;
-            policy = preset_params(preset);
-            // Keeps a budget that was set by hand, and all options that do not belong to the preset.
-            if (preset != Preset::full && before.budget.unit == Amount::Unit::tokens)
-                policy.budget = before.budget;
-            policy.shadow = before.shadow;
+            policy = with_preset(policy, preset);
             edit.committed = true;
         }
         mark_item(edit.context, "preset " + name);

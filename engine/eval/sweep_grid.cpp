@@ -79,9 +79,9 @@ void add_values(Vary& vary, std::string_view where, std::string_view rest, bool 
     }
 }
 
-/// Returns whether the key applies to a lane that keeps everything: only those of KV sharing do.
+/// Returns whether the key applies to a lane that keeps everything: only those of K and V do.
 bool varies_full(const Vary& vary) {
-    return vary.key == "kv" || vary.key == "merge" || vary.key == "compensate";
+    return vary.key == "kv" || vary.key == "merge" || vary.key == "compensate" || vary.key == "kv_dtype";
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/policy/next_token_measures.h"
+#include "engine/policy/spec_copies.h"
 #include "engine/session/answer_choice.h"
+#include "engine/session/lane_fault.h"
 #include "engine/session/lane_runner.h"
 
 #include <fmt/format.h>
@@ -18,19 +20,13 @@ namespace {
 
 using EvictionsByRow = std::map<int, std::vector<Eviction>>;
 
-/// Returns a spec that keeps everything and attends as the lane does.
-LaneSpec keeps_all(const LaneSpec& lane) {
-    LaneSpec spec = lane;
-    spec.policy = preset_params(Preset::full);
-    return spec;
-}
-
 /// Replays a lane's text up to a row in a temporary copy that evicts only what `gone` lists, by the row after
-/// which. Returns the copy, which evicts nothing more.
+/// which. Its other settings are the lane's, at the rows at which the lane had them. Returns the copy, which
+/// evicts nothing more.
 Lane replay_in_copy(const LaneRunner& runner, const Lane& asked, const Sampling& sampling, int at_row,
                     const EvictionsByRow& gone, const ProgressPart& progress) {
     const RunContext& context = runner.context();
-    Lane copy = runner.new_lane(LaneInfo{}, keeps_all(asked.spec));
+    Lane copy = runner.new_lane(LaneInfo{}, without_eviction(asked.initial_spec));
     Lane* const fed = &copy;
     const int n_prompt = context.n_prompt();
     const double n_rows = at_row + 1.0;
@@ -39,13 +35,20 @@ Lane replay_in_copy(const LaneRunner& runner, const Lane& asked, const Sampling&
         if (found == gone.end()) return;
         for (const Eviction& e : found->second) copy.cache->evict(e.kv_head, e.position);
     };
+    auto next = asked.log.begin();
+    const auto change_after = [&](int row) {
+        for (; next != asked.log.end() && next->row <= row; ++next)
+            if (const auto* set = std::get_if<SetLane>(&next->command))
+                runner.apply(copy, SetLane{0, without_eviction(set->spec)}, row);
+    };
     const auto feed = [&](int token, int row) {
         progress.report_or_cancel(row / n_rows);
         copy.token = token;
+        change_after(row - 1);
         runner.feed(std::span(&fed, 1), row);
         evict_after(row);
     };
-    if (asked.initial_spec.policy.prefill == PrefillMode::stepwise) {
+    if (copy.policy().prefill == PrefillMode::stepwise) {
         for (int i = 0; i < n_prompt; ++i) feed(context.run->prompt_tokens[to_index(i)], i);
     } else {
         runner.prefill(std::span(&copy, 1), sampling, progress.part(0, n_prompt / n_rows), false);
@@ -55,14 +58,16 @@ Lane replay_in_copy(const LaneRunner& runner, const Lane& asked, const Sampling&
         feed(asked.tokens[to_index(r - n_prompt)], r);
         copy.tokens.push_back(copy.token);
     }
-    runner.read_logits(copy, sampling, at_row);
+    runner.read_row(copy, sampling, at_row);
+    change_after(at_row);
+    throw_if_failed(copy);
     return copy;
 }
 
 /// Returns a copy of the lane as it is, which evicts nothing more.
 Lane copy_that_keeps(const LaneRunner& runner, const Lane& lane, int row) {
     Lane copy = lane.copy();
-    runner.apply(copy, SetLane{0, keeps_all(lane.spec)}, row);
+    runner.apply(copy, SetLane{0, without_eviction(lane.spec)}, row);
     return copy;
 }
 
@@ -89,7 +94,7 @@ std::vector<LaneAnswer> continued(const LaneRunner& runner, std::span<Lane> copi
         runner.feed(open, row + 1);
         for (Lane* copy : open) {
             copy->tokens.push_back(copy->token);
-            runner.read_logits(*copy, sampling, row + 1);
+            runner.read_row(*copy, sampling, row + 1);
         }
     }
 }

@@ -426,6 +426,24 @@ const std::vector<ChannelAngle>& Sequence::angles_at(int position) {
     return angles_[keyhole::to_index(position)];
 }
 
+void Sequence::round_stored(Vector& key, Vector& value, int position) {
+    const std::vector<ChannelAngle>& angles = angles_at(position);
+    std::vector<ChannelAngle> back = angles;
+    for (ChannelAngle& angle : back) angle.sin = -angle.sin;
+    Vector turned = rotated(weights_, key, angles);
+    rounding_(turned);
+    key = rotated(weights_, turned, back);
+    rounding_(value);
+}
+
+void Sequence::store_as(Rounding rounding) {
+    rounding_ = std::move(rounding);
+    for (std::size_t l = 0; l < keys_.size(); ++l)
+        for (std::size_t g = 0; g < keys_[l].size(); ++g)
+            for (std::size_t p = 0; p < keys_[l][g].size(); ++p)
+                round_stored(keys_[l][g][p], values_[l][g][p], static_cast<int>(p));
+}
+
 Row Sequence::feed(int token, const PositionSets& visible, Places places, bool sees_itself, int call_begin) {
     const Weights& w = weights_;
     if (call_begin < 0) call_begin = next_row_;
@@ -455,6 +473,7 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
             const Vector key = head_of(k, g, w.head_dim);
             keys_[l][at].push_back(layer.k_norm.empty() ? key : rms_norm(key, layer.k_norm, w.norm_eps));
             values_[l][at].push_back(head_of(v, g, w.head_dim));
+            if (rounding_) round_stored(keys_[l][at].back(), values_[l][at].back(), next_row_);
         }
         Vector mixed;
         out.attention.emplace_back();

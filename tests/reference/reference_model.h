@@ -7,6 +7,7 @@
 #include "engine/model/model.h"
 
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <vector>
 
@@ -113,11 +114,18 @@ class Sequence {
              bool sees_itself = true, int call_begin = -1);
     int next_row() const { return next_row_; }
 
+    /// Rounds a head's numbers as a cache stores them, in place. [head_dim]
+    using Rounding = std::function<void(Vector& head)>;
+    /// Rounds all keys, as they are at their positions, and all values that it has; then each new one.
+    void store_as(Rounding rounding);
+
   private:
     const Weights& weights_;
     int next_row_ = 0;
     std::vector<std::vector<ChannelAngle>> angles_;  // by position, as far as they were needed
     const std::vector<ChannelAngle>& angles_at(int position);
+    void round_stored(Vector& key, Vector& value, int position);
+    Rounding rounding_;
     std::vector<std::vector<std::vector<Vector>>> keys_,
         values_;  // [layer][KV head][position][head_dim], keys before rotation
 };

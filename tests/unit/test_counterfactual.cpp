@@ -1,6 +1,7 @@
 // An evicted token put back: the temporary copy replays the lane with the same evictions, except that
 // token's.
 #include "engine/base/index.h"
+#include "tests/reference/reference_model.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace reference::test_token_back {
 namespace {
@@ -241,6 +243,86 @@ TEST_F(Counterfactual, OfAllTokensGivesTheFullLane) {
         EXPECT_EQ(all.position, 0);
         EXPECT_EQ(all.n_tokens, step->row + 1);
         expect_full(s.counterfactual(1, 0, {}, -1, 6), false);
+    }
+}
+
+double rounded(double x, int n_bits) {
+    int exponent = 0;
+    const double fraction = std::frexp(x, &exponent);
+    return std::ldexp(std::nearbyint(std::ldexp(fraction, n_bits)), exponent - n_bits);
+}
+
+/// Rounds a head as the type stores it. q8: one block, since heads are short here.
+void round_as(const std::string& type, Vector& head) {
+    if (type == "f32") return;
+    if (type != "q8") {
+        for (double& x : head) x = rounded(x, type == "f16" ? 11 : 8);
+        return;
+    }
+    double most = 0;
+    for (const double x : head) most = std::max(most, std::abs(x));
+    const double scale = rounded(most / 127, 11);
+    for (double& x : head) x = scale * std::round(x * 127 / most);
+}
+
+/// The lane's past and the copy's were computed through keys and values of one type, each at the rows at
+/// which the lane had it. The difference is then what double arithmetic says, and not the types' own.
+TEST_F(Counterfactual, StoresKeysAndValuesAsTheLaneDid) {
+    constexpr int kSteps = 9, kChange = 4, kToken = 7;
+    const Weights weights = load_weights(tiny_.folder());
+    for (const auto& [type, later] : std::vector<std::pair<std::string, std::string>>{
+             {"f32", "f32"}, {"f16", "f16"}, {"bf16", "bf16"}, {"q8", "q8"}, {"f32", "q8"}, {"q8", "f32"}}) {
+        SCOPED_TRACE(type + " " + later);
+        keyhole::Session s = session({"full", "h2o:budget=10,kv_dtype=" + type});
+        std::vector<int> tokens = s.prefill()->run->prompt_tokens;
+        std::map<std::pair<int, int>, int> gone;  // [KV head, position] -> row
+        const auto note = [&](const keyhole::StepTrace& step) {
+            if (step.row >= kPrompt) tokens.push_back(step.lanes[1].token);
+            for (const keyhole::Eviction& e : step.lanes[1].evictions) gone[{e.kv_head, e.position}] = e.row;
+        };
+        keyhole::Session again = session({"full", "h2o:budget=10,kv_dtype=" + type});
+        note(*again.prefill());
+        for (int i = 0; i < kSteps; ++i) {
+            if (i == kChange && type != later) {
+                s.apply(parse_command("lane 1 h2o:budget=10,kv_dtype=" + later));
+                again.apply(parse_command("lane 1 h2o:budget=10,kv_dtype=" + later));
+            }
+            s.step();
+            note(*again.step());
+        }
+        const auto twin = [&](bool with, bool same_type) {
+            Sequence sequence(weights);
+            Vector logits;
+            for (int row = 0; row < static_cast<int>(tokens.size()); ++row) {
+                const auto store_as = [&](const std::string& as) {
+                    sequence.store_as([as](Vector& head) { round_as(as, head); });
+                };
+                if (row == kPrompt) store_as(same_type ? type : "f32");
+                if (row == kPrompt + kChange && type != later) store_as(same_type ? later : "f32");
+                PositionSets seen = empty_sets(weights);
+                for (int l = 0; l < 2; ++l)
+                    for (int g = 0; g < 2; ++g)
+                        for (int p = 0; p < row; ++p) {
+                            const auto left = gone.find({2 * l + g, p});
+                            if (left == gone.end() || left->second >= row || (with && p == kToken))
+                                seen[keyhole::to_index(l)][keyhole::to_index(g)].insert(p);
+                        }
+                logits = sequence.feed(tokens[keyhole::to_index(row)], seen).next_logits;
+            }
+            return softmax(logits);
+        };
+        const auto kl = [](const Vector& p, const Vector& q) {
+            double sum = 0;
+            for (std::size_t i = 0; i < p.size(); ++i) sum += p[i] * std::log(p[i] / q[i]);
+            return sum;
+        };
+        const Vector as_is = twin(false, true);
+        const double wanted = kl(as_is, twin(true, true)), in_floats = kl(as_is, twin(true, false));
+        EXPECT_NEAR(s.counterfactual(1, kToken).kl, wanted, 0.01 * wanted);
+        if (type == "q8" && later == "q8") {
+            EXPECT_GT(std::abs(in_floats - wanted), 0.03 * wanted);
+        }
+        EXPECT_NEAR(s.counterfactual(1, kToken, {}, kPrompt + kSteps - 1).kl, wanted, 0.01 * wanted);
     }
 }
 

@@ -1,0 +1,39 @@
+#include "engine/policy/spec_copies.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+LaneSpec without_eviction(LaneSpec lane) {
+    PolicyParams& policy = lane.policy;
+    // The released codes process the prompt in one pass, whatever the option says.
+    if (policy.dialect == Dialect::released) policy.prefill = PrefillMode::oneshot;
+    policy.dialect = Dialect::paper;
+    policy.preset = Preset::full;
+    policy.budget = {Amount::Unit::all, 0};
+    policy.dilation = 0;
+    policy.shadow = false;
+    std::erase_if(policy.overrides, [](const Override& o) { return o.field == Override::Field::budget; });
+    return lane;
+}
+
+PolicyParams with_preset(const PolicyParams& before, Preset preset) {
+    const PolicyParams own = preset_params(preset);
+    PolicyParams policy = before;
+    policy.preset = preset;
+    policy.recent = own.recent;
+    policy.sinks = own.sinks;
+    policy.alpha = own.alpha;
+    policy.tau = own.tau;
+    policy.noise = own.noise;
+    policy.scope = own.scope;
+    policy.dilation = own.dilation;
+    const bool keeps_budget = preset != Preset::full && before.budget.unit == Amount::Unit::tokens;
+    if (!keeps_budget) policy.budget = own.budget;
+    if (!has_released_code(preset)) policy.dialect = Dialect::paper;
+    std::erase_if(policy.overrides,
+                  [&](const Override& o) { return !keeps_budget || o.field != Override::Field::budget; });
+    return policy;
+}
+
+}  // namespace keyhole
