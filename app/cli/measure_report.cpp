@@ -115,9 +115,12 @@ void MeasureTable::add(const QuestionSet& set, const std::string& asked, std::sp
             const Key key = {asked, spec, set.measures[m].name};
             std::string line = fmt::format("{},{},{},{}", csv_field(set.name), csv_field(spec),
                                            set.measures[m].name, scores[i].n_questions);
-            for (const Estimate& estimate : {measure.value, measure.difference})
+            const auto add = [&](const Estimate& estimate, bool known) {
                 for (const double value : {estimate.value, estimate.interval.low, estimate.interval.high})
-                    line += "," + number_field(value);
+                    line += "," + (known ? number_field(value) : "");
+            };
+            add(measure.value, true);
+            add(measure.difference, i > 0);
             line += "," + csv_field(asked);
             if (lines_.insert_or_assign(key, std::move(line)).second) order_.push_back(key);
         }

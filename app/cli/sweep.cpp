@@ -124,6 +124,7 @@ class Sweep {
     explicit Sweep(const SweepOptions& options) : options_(options) {
         check_map(options);
         for (const std::string& text : options.varies) varies_.push_back(parse_vary(text));
+        note_replaced_options(options.eval.lanes());
         cells_ = make_grid(options.eval.lanes(), varies_);
         const std::vector<std::string> typed = options.eval.labels();
         for (const GridCell& cell : cells_) {
@@ -283,7 +284,8 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
     const int n_prompt = prompt_of(part);
     for (std::size_t i = 0; i < cells_.size(); ++i) {
         const double bytes = kv_bytes_of(loaded, cells_[i].spec, n_prompt, part.context);
-        table_->add(part.set, asked, cells_[i], varies_, scores[i], {model, bytes, part.length, part.depth});
+        table_->add(part.set, asked, cells_[i], varies_, scores[i],
+                    {model, bytes, part.length, part.depth, i == 0});
         result.points.push_back({model, typed_[i], cells_[i].values, bytes, scores[i], outcomes[i]});
     }
     table_->write();

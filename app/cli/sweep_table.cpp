@@ -127,13 +127,15 @@ void SweepTable::add(const QuestionSet& set, const std::string& asked, const Gri
     };
     if (set.is_task) {
         estimate("accuracy", score.accuracy.value, score.accuracy.interval);
-        estimate("difference", score.accuracy_difference.value, score.accuracy_difference.interval);
+        if (!about.is_first)
+            estimate("difference", score.accuracy_difference.value, score.accuracy_difference.interval);
     } else {
         estimate("perplexity", score.perplexity, perplexity_interval(score));
         number("bits_per_byte", score.bits_per_byte);
     }
     number("nats_per_token", score.nats.value);
-    estimate("nats_difference", score.nats_difference.value, score.nats_difference.interval);
+    if (!about.is_first)
+        estimate("nats_difference", score.nats_difference.value, score.nats_difference.interval);
     row["model"] = about.model;
     if (about.kv_bytes > 0) number("kv_bytes", about.kv_bytes);
     if (about.length > 0) {
