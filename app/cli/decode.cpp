@@ -17,6 +17,7 @@
 #include "engine/session/prompt_file.h"
 #include "engine/session/prompt_tiles.h"
 #include "engine/session/run_answers.h"
+#include "engine/trace/lane_failure.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 
@@ -172,7 +173,8 @@ PromptRun prepared(const DecodeOptions& options) {
     return run;
 }
 
-nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
+/// failures: gets a line for each lane that failed.
+nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std::string>& failures) {
     const DecodeOptions& options = run.options;
     RunSpec& spec = run.spec;
     const ExportOptions& exports = run.exports;
@@ -258,6 +260,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run) {
         dense_from = kept.dense_from;
     }
     warn_of_commands_left_out(spec, history, options.run.script);
+    for (std::string& line : lane_failures(*history.steps().back())) failures.push_back(std::move(line));
     if (!options.json) print_run(history, streams);
     if (sink != nullptr) {
         Progress progress("export", 1);
@@ -294,8 +297,10 @@ void run_decode(const DecodeOptions& options) {
     std::vector<PromptRun> runs;
     for (const DecodeOptions& one : of_each_prompt(options)) runs.push_back(prepared(one));
     const BeamSettings beams = options.beams.parsed();
+    note_replaced_options(runs.front().spec.lanes);
     const LoadedModel loaded = load_for_run(options.run);
     nlohmann::json all = nlohmann::json::array();
+    std::vector<std::string> failures;
     const bool are_several = runs.size() > 1;
     for (PromptRun& run : runs) {
         const std::string file = run.options.run.prompt_file;
@@ -307,12 +312,15 @@ void run_decode(const DecodeOptions& options) {
             if (!options.json) print_beams(loaded, found, beams);
             json = beams_json(loaded, found);
         } else {
-            json = decode(loaded, std::move(run));
+            json = decode(loaded, std::move(run), failures);
         }
         if (are_several && options.json) json["prompt_file"] = file;
     }
     const nlohmann::json shown = are_several ? nlohmann::json{{"prompts", all}} : all.front();
     if (options.json) print_out("{}\n", shown.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    // What the other lanes did is printed and exported by now.
+    for (std::size_t i = 0; i + 1 < failures.size(); ++i) print_note("keyhole: {}\n", failures[i]);
+    if (!failures.empty()) fail(ErrorCode::unsupported, "{}", failures.back());
 }
 
 }  // namespace

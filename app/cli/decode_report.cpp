@@ -110,6 +110,7 @@ void add_lanes_json(nlohmann::json& json, const RunHistory& history) {
              {"stored_tokens", record.use.stored_tokens},
              {"stored_bytes", record.use.stored_bytes},
              {"allocated_bytes", record.use.allocated_bytes}});
+        if (!record.failure.empty()) json["lanes"].back()["failure"] = record.failure;
     }
 }
 

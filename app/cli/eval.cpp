@@ -28,6 +28,7 @@ std::string kept_text(int n_done, int n_all, std::size_t n_tables) {
 void run_eval(const EvalOptions& options, bool as_json) {
     const std::vector<LaneSpec> lanes = options.lanes();
     const std::vector<std::string> labels = options.labels();
+    note_replaced_options(lanes);
     const LoadedModel loaded = load_for_run(options.run);
     const std::vector<QuestionSet> sets = options.questions(loaded.model);
     // All lanes of a question run together; a second question beside it must fit as well.

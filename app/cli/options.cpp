@@ -11,6 +11,7 @@
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/policy/option_help.h"
 #include "engine/session/sampler.h"
 
 #include <cstdio>
@@ -135,6 +136,12 @@ RunSpec RunOptions::run_spec(PromptGuide* guide) const {
     spec.sampling = sampling;
     spec.seed = seed;
     return spec;
+}
+
+void note_replaced_options(std::span<const LaneSpec> lanes) {
+    for (std::size_t i = 0; i < lanes.size(); ++i)
+        if (const std::string replaced = replaced_by_release(lanes[i]); !replaced.empty())
+            print_note("keyhole: lane {}: dialect=released sets {}\n", i, replaced);
 }
 
 BackendOptions RunOptions::backend_options() const {

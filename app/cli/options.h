@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,9 @@ struct RunOptions {
     BackendOptions backend_options() const;
     bool says_yes() const { return yes_option != nullptr && yes_option->count() > 0; }
 };
+
+/// Prints a line for each lane with an option that its dialect replaces.
+void note_replaced_options(std::span<const LaneSpec> lanes);
 
 /// Adds the options of token_rules.h to a command.
 void add_token_rules(CLI::App& command, Sampling& sampling);

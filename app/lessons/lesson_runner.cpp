@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
+#include "engine/trace/lane_failure.h"
 
 #include <algorithm>
 #include <optional>
@@ -113,9 +114,15 @@ LessonSession::LessonSession(std::shared_ptr<const Model> model, const BackendOp
       recorder_(Recorder::kExportBudgetBytes),
       progress_(std::move(progress)) {
     session_ = std::make_unique<Session>(std::move(model), *backend_, run_spec_of(run));
-    recorder_.push(session_->prefill(progress_));
+    record(session_->prefill(progress_));
     if (!run.then.empty()) session_->apply(SayText{words_of(run.then)}, progress_);
     take_records();
+}
+
+/// A lesson's claims are about all its lanes, so none may have failed.
+void LessonSession::record(const std::shared_ptr<const StepTrace>& step) {
+    throw_if_failed(*step);
+    recorder_.push(step);
 }
 
 void LessonSession::take_records() {
@@ -127,7 +134,7 @@ void LessonSession::decode(int n) {
         if (progress_ && !progress_(double(i) / n)) fail(ErrorCode::cancelled, "cancelled");
         const std::shared_ptr<const StepTrace> step = session_->step(progress_);
         if (step == nullptr) break;
-        recorder_.push(step);
+        record(step);
     }
     take_records();
 }
@@ -150,7 +157,7 @@ void LessonSession::apply(const LessonCommand& command) {
         if (std::holds_alternative<Rewind>(own) || std::holds_alternative<GoToBranch>(own)) {
             recorder_.rewind(session_->next_row() - 1);
             while (session_->catching_up())
-                if (const auto step = session_->step(progress_)) recorder_.push(step);
+                if (const auto step = session_->step(progress_)) record(step);
             take_records();
         }
     }

@@ -36,6 +36,7 @@ class LessonSession {
 
   private:
     void decode(int n);
+    void record(const std::shared_ptr<const StepTrace>& step);
     void take_records();
     std::unique_ptr<Backend> backend_;
     std::unique_ptr<Session> session_;

@@ -42,7 +42,7 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
              theme::colors().dim);
     } else {
         if (!record->failure.empty()) line(record->failure, theme::colors().fault);
-        if (std::isnan(record->entropy)) line(kNoNumbers, theme::colors().fault);
+        if (record->failure.empty() && std::isnan(record->entropy)) line(kNoNumbers, theme::colors().fault);
         if (record->ended) line("ended: the model closed its text", theme::colors().dim);
         constexpr int kFew = 4;  // of more, only the focused one says all, so that the names stay in sight
         if (!focused && app.run.lane_editor.n_lanes() > kFew) return;

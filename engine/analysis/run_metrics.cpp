@@ -73,7 +73,7 @@ void add_scalars(const RunHistory& history, int lane, LaneMetrics& out) {
         out.evictions += static_cast<std::int64_t>(record->evictions.size());
         if (step->row < history.n_prompt()) continue;
         ++out.n_rows;
-        entropy.add(record->entropy);
+        if (!std::isnan(record->entropy)) entropy.add(record->entropy);  // NaN: the lane failed at this row
         if (record->kl) {
             kl.add(*record->kl);
             agreement.add(record->agrees.value_or(false) ? 1 : 0);

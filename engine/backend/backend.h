@@ -15,12 +15,22 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace keyhole {
+
+/// A key or value that a cache holds as infinity or NaN.
+struct KvFault {
+    int kv_head = 0, position = 0;
+    bool is_key = false;
+    KvType type = KvType::f32;  ///< in which it is stored
+    bool by_rounding = false;   ///< it was finite, and beyond what the type holds
+    bool operator==(const KvFault&) const = default;
+};
 
 /// K and V of one lane. Each KV head has a list of slots with position[slot] and score[slot].
 class KvCache {
@@ -34,6 +44,9 @@ class KvCache {
     virtual std::int64_t variant_bytes() const { return 0; }
     /// Returns the positions that a KV head stores, ascending.
     virtual std::vector<std::int32_t> stored_positions(int kv_head) const = 0;
+    /// Returns the first fault of the first KV head that stored one, even if the token has left since; nullopt
+    /// as long as all is finite.
+    virtual std::optional<KvFault> fault() const = 0;
     /// Returns an exact copy, with scores and pins. Used by fork.
     virtual std::unique_ptr<KvCache> clone() const = 0;
 

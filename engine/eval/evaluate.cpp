@@ -5,6 +5,7 @@
 #include "engine/model/digest.h"
 #include "engine/model/kv_default.h"
 #include "engine/model/kv_sharing.h"
+#include "engine/trace/lane_failure.h"
 
 #include <algorithm>
 #include <cmath>
@@ -57,13 +58,12 @@ std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& bac
     Session session(model, backend, spec);
     std::vector<Outcome> outcomes(lanes.size(), {0, spec.n_generate, question.n_bytes, true});
     auto before = session.prefill();
+    throw_if_failed(*before);
     for (std::size_t t = 0; t < question.fed.size(); ++t) {
         const auto step = session.step();
+        throw_if_failed(*step);
         for (std::size_t i = 0; i < lanes.size(); ++i) {
             const LaneRecord& lane = step->lanes[i];
-            if (!lane.failure.empty())
-                fail(ErrorCode::no_memory, "lane '{}' stopped at step {}: {}", lane.info->spec, step->row,
-                     lane.failure);
             outcomes[i].nats -= static_cast<double>(lane.log_prob);
             outcomes[i].right = outcomes[i].right && before->lanes[i].predicted == question.fed[t];
             if (each) each(i, t, -static_cast<double>(lane.log_prob));

@@ -200,6 +200,23 @@ std::string no_effect_reason(const PolicyParams& params, std::string_view name, 
     return {};
 }
 
+std::string replaced_by_release(const LaneSpec& spec) {
+    if (spec.policy.dialect != Dialect::released) return {};
+    const auto settings_of = [](const PolicyParams& policy) { return lane_settings({policy}); };
+    const std::vector<LaneSetting> asked = settings_of(spec.policy),
+                                   usual = settings_of(preset_params(spec.policy.preset)),
+                                   used =
+                                       settings_of(parse_lane_spec(format_effective_spec(spec, 1, 0)).policy);
+    std::string text;
+    for (std::size_t i = 0; i < usual.size(); ++i) {  // the overrides come after them
+        const std::string& key = asked[i].key;
+        if (!fixed_by_release(spec.policy.preset, key)) continue;
+        if (asked[i].value == used[i].value || asked[i].value == usual[i].value) continue;
+        text += fmt::format("{}{}={} (not {})", text.empty() ? "" : ", ", key, used[i].value, asked[i].value);
+    }
+    return text;
+}
+
 std::string accounting_text(const ResolvedPolicy& policy) {
     if (!policy.evicts()) return "keeps all tokens and attends to all";
     const int stored = policy.stored, attended = policy.attended_when_full();

@@ -2,6 +2,7 @@
 /// policy only.
 #pragma once
 
+#include "engine/policy/lane_spec.h"
 #include "engine/policy/params.h"
 
 #include <span>
@@ -25,6 +26,10 @@ const OptionHelp& option_help(std::string_view name);
 /// Returns one sentence on why an option has no effect under these settings (on what is kept, attended to
 /// or measured), or an empty text when it has one. heads: those of the model, where it is known.
 std::string no_effect_reason(const PolicyParams& params, std::string_view name, const HeadGrid& heads = {});
+
+/// Returns the options that the released dialect replaces although they were set to something else than the
+/// preset's own value: "scope=head (not layer), every=1 (not 8)". Empty where there are none.
+std::string replaced_by_release(const LaneSpec& spec);
 
 /// Returns the text on how many tokens a unit stores and a row attends to once the budget is full:
 /// "stores k = 64, attends k + 1 = 65" (policies, section 1).

@@ -474,7 +474,9 @@ float ResolvedPolicy::tau_at(int row) const {
             value = tau.begin + share * (tau.end - tau.begin);
             break;
         case TauSchedule::Shape::cosine:
-            value = tau.begin + (1 - std::cos(std::numbers::pi * share)) / 2 * (tau.end - tau.begin);
+            // Beyond the horizon the cosine would swing back: it has nowhere to run on to.
+            value = tau.begin +
+                    (1 - std::cos(std::numbers::pi * std::min(share, 1.0))) / 2 * (tau.end - tau.begin);
             break;
         case TauSchedule::Shape::points:
             value = tau_of_points(tau.points, t);

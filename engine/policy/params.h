@@ -41,7 +41,7 @@ struct Amount {
 /// Temperature of the score softmax over decode rows t = 1, 2, ...; prompt rows use begin.
 ///     linear: begin + t * (end - begin) / horizon          Keyformer, section 3
 ///     cosine: begin + (1 - cos(pi * t / horizon)) / 2 * (end - begin)
-/// Both stay at `end` after the horizon, except with ResolvedPolicy::tau_runs_on.
+/// Both stay at `end` after the horizon, except that a linear one goes on with ResolvedPolicy::tau_runs_on.
 struct TauSchedule {
     enum class Shape { constant, linear, cosine, points };
     Shape shape = Shape::constant;
@@ -151,7 +151,7 @@ struct ResolvedPolicy {
     Gap gap = Gap::none;
     bool counts_columns = false;  ///< evicts when the text, not the cache, exceeds k (released mask codes)
     bool keeps_memory = false;    ///< only masks: no memory goes back to the system (released mask codes)
-    bool tau_runs_on = false;     ///< tau continues past the horizon (released Keyformer: no clamp)
+    bool tau_runs_on = false;     ///< a linear tau goes on past the horizon (released Keyformer: no clamp)
     bool shadow = false;
     /// false: computes no scores, and so cannot evict. No spec sets it; benchmarks use it to measure the
     /// cost of scores.

@@ -9,6 +9,10 @@
 
 namespace keyhole {
 
+/// Returns how many tokens after the prompt are no answer of the lane: those up to the user's last turn, or
+/// those that the run gave. At most all that the lane has consumed.
+std::size_t n_given_tokens(const RunContext& context, const LaneState& lane);
+
 /// Returns the answer that has the lane's choice after these tokens; without the choice if it is the model's
 /// end of text. Complete at the end of text, at a stop text, at end.max_tokens, at the last position that the
 /// model has, and if the lane failed.

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/session/lane_fault.h"
 #include "engine/session/token_rules.h"
 
 #include <algorithm>
@@ -54,11 +55,6 @@ std::vector<BeamSearch::Candidate> BeamSearch::candidates(const Search& search) 
     for (std::size_t b = 0; b < search.beams.size(); ++b) {
         const Beam& beam = search.beams[b];
         std::vector<float> score = beam.lane.log_probs;
-        if (std::isnan(score.front()))
-            fail(ErrorCode::bad_file,
-                 "lane '{}' has no probabilities after {} tokens: the model computes values that are not "
-                 "finite, so its weights may be damaged",
-                 beam.lane.info->spec, n_tokens_);
         if (has_rules(context.start.sampling))
             apply_rules(context.start.sampling, runner_.text_of(beam.lane), context.n_prompt(),
                         context.run->config.eos, score);
@@ -175,7 +171,10 @@ void BeamSearch::feed() {
                 of.push_back({beam.lane.cache.get(), &beam.lane.out.values, &beam.own});
             search.shared->evict(of, row);
         }
-        for (Beam& beam : search.beams) runner_.read_logits(beam.lane, Sampling{}, row);
+        for (Beam& beam : search.beams) {
+            runner_.read_row(beam.lane, Sampling{}, row);
+            throw_if_failed(beam.lane);
+        }
     }
 }
 

@@ -95,8 +95,9 @@ void CommandApplier::apply(const Command& command) {
 void CommandApplier::set_lane(const SetLane& command) {
     runner_.context().check(command.spec);
     Lane& lane = state_.lane_at(command.index);
-    if (shared_model(runner_.context().model, command.spec.sharing) != lane.model) {
-        lane = replay_.with_sharing(lane, command.spec, state_.next_lane_id);
+    check_can_go_on(lane, command.index);
+    if (needs_prompt(lane, command.spec)) {
+        lane = replay_.from_prompt(lane, command.spec, state_.history, state_.next_lane_id);
         ++state_.next_lane_id;
     } else if (lacks(lane, command.spec)) {
         lane = replay_.with_shadow(lane, command.spec.policy.shadow);
@@ -108,7 +109,11 @@ void CommandApplier::set_lane(const SetLane& command) {
 void CommandApplier::add_lane(const AddLane& command) {
     const RunContext& context = runner_.context();
     context.check(command.spec);
-    if (const Lane& reference = state_.lanes.front(); reference.ended)
+    const Lane& reference = state_.lanes.front();
+    if (!reference.failure.empty())
+        fail(ErrorCode::wrong_use, "a lane that joins reads lane 0's past tokens, and lane 0 failed: {}",
+             reference.failure);
+    if (reference.ended)
         fail(ErrorCode::wrong_use,
              "a lane that joins reads lane 0's past tokens, and lane 0 ended its text at step {}; rewind to "
              "before that",
@@ -116,6 +121,7 @@ void CommandApplier::add_lane(const AddLane& command) {
     LaneInfo identity;
     identity.id = state_.next_lane_id;
     state_.lanes.push_back(replay_.joined(identity, command.spec, state_.history));
+    state_.lanes.back().reading = state_.lanes.front().reading;
     ++state_.next_lane_id;
 }
 
@@ -145,6 +151,8 @@ void CommandApplier::restore_lane(const RestoreLane& command) {
         fail(ErrorCode::wrong_use, "lane {} had failed before it was removed: {}", command.index,
              found->past.failure);
     Lane lane = replay_.restored(found->past, state_.history);
+    const bool missed_rows = found->past.tokens.size() < state_.history.size();
+    lane.reading = missed_rows && !found->past.ended ? state_.lanes.front().reading : found->past.reading;
     state_.removed.erase(std::prev(found.base()));
     state_.lanes.insert(state_.lanes.begin() + command.index, std::move(lane));
 }
@@ -152,6 +160,10 @@ void CommandApplier::restore_lane(const RestoreLane& command) {
 void CommandApplier::fork_lane(const ForkLane& command) {
     if (command.spec) runner_.context().check(*command.spec);
     const Lane& parent = state_.lane_at(command.index);
+    if (!parent.failure.empty() && !command.spec)
+        fail(ErrorCode::wrong_use, "lane {} failed, so a copy cannot go on: {}; fork it with other settings",
+             command.index, parent.failure);
+    check_can_go_on(parent, command.index);
     Lane lane = parent.copy();
     LaneInfo identity;
     identity.id = lane.id = state_.next_lane_id;
@@ -163,8 +175,8 @@ void CommandApplier::fork_lane(const ForkLane& command) {
     lane.info = runner_.lane_info(identity, lane.spec, *lane.model);
     lane.recorded = false;
     if (command.spec) {
-        if (shared_model(runner_.context().model, command.spec->sharing) != lane.model)
-            lane = replay_.with_sharing(parent, *command.spec, state_.next_lane_id);
+        if (needs_prompt(parent, *command.spec))
+            lane = replay_.from_prompt(parent, *command.spec, state_.history, state_.next_lane_id);
         else if (lacks(lane, *command.spec))
             lane = replay_.with_shadow(lane, command.spec->policy.shadow);
         runner_.apply(lane, SetLane{command.index, *command.spec}, state_.row);
@@ -175,7 +187,22 @@ void CommandApplier::fork_lane(const ForkLane& command) {
 
 void CommandApplier::set_sampling(const Sampling& sampling) {
     state_.sampling = sampling;
-    for (Lane& lane : state_.lanes) runner_.read_logits(lane, sampling, state_.row);
+    for (Lane& lane : state_.lanes)
+        if (lane.failure.empty()) runner_.read_logits(lane, sampling, state_.row);
+}
+
+/// Throws if the lane failed before the current row and lane 0's tokens cannot take it there.
+void CommandApplier::check_can_go_on(const Lane& lane, int index) const {
+    if (lane.failure.empty() || lane.tokens.size() >= state_.history.size() || state_.lanes.front().active())
+        return;
+    const int row = runner_.context().n_prompt() + static_cast<int>(lane.tokens.size()) - 1;
+    fail(ErrorCode::wrong_use, "lane {} failed at step {}, which is past; rewind to {} to change the lane",
+         index, row, row);
+}
+
+/// Returns whether the lane takes these settings only by a run from the prompt.
+bool CommandApplier::needs_prompt(const Lane& lane, const LaneSpec& spec) const {
+    return !lane.failure.empty() || shared_model(runner_.context().model, spec.sharing) != lane.model;
 }
 
 /// Evicts, pins or unpins a token by command.

@@ -29,6 +29,8 @@ class CommandApplier {
     void restore_lane(const RestoreLane& command);
     void fork_lane(const ForkLane& command);
     void set_sampling(const Sampling& sampling);
+    void check_can_go_on(const Lane& lane, int index) const;
+    bool needs_prompt(const Lane& lane, const LaneSpec& spec) const;
     void touch_token(const TokenPlace& at, const Command& command);
 };
 

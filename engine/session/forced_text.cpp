@@ -11,24 +11,81 @@ namespace keyhole {
 
 namespace {
 
-/// Returns whether lane 0 has chosen its end token in the current row. Forced tokens are no answer.
-bool answer_ended(const RunContext& context, const SessionState& state) {
-    const Lane& lane = state.lanes.front();
-    const std::vector<int>& eos = context.model->config().eos;
-    return !lane.tokens.empty() && state.forced.empty() &&
-           std::find(eos.begin(), eos.end(), lane.token) != eos.end();
+/// Returns the row that a lane processed last.
+int last_row(const RunContext& context, const LaneState& lane) {
+    return context.n_prompt() + static_cast<int>(lane.tokens.size()) - 1;
 }
 
-void say_now(const RunContext& context, SessionState& state, std::string text, bool instead) {
-    if (context.start.chat) {
-        const ChatTemplate chat = chat_template_of(*context.model);
-        const Lane& lane = state.lanes.front();
-        const bool ended =
-            !lane.tokens.empty() && ends_answer(chat.format, context.run->token_bytes[to_index(lane.token)]);
-        text = next_turn(chat, text, ended);
+/// Returns whether the lane has chosen its end token in the current row. Forced tokens are no answer.
+bool answer_ended(const RunContext& context, const LaneState& lane, int row) {
+    const std::vector<int>& eos = context.model->config().eos;
+    return lane.failure.empty() && !lane.tokens.empty() && lane.reading.forced.empty() &&
+           last_row(context, lane) == row && std::find(eos.begin(), eos.end(), lane.token) != eos.end();
+}
+
+/// Visits the lanes, then the removed ones that may come back.
+template <class Visit>
+void for_all_lanes(SessionState& state, Visit visit) {
+    for (Lane& lane : state.lanes) visit(lane);
+    for (RemovedLane& lane : state.removed) visit(lane.past);
+}
+
+/// Queues tokens for one lane, which continues if its text ended with the current row.
+void force(const RunContext& context, LaneState& lane, int row, const std::vector<int>& tokens,
+           bool instead) {
+    ReadingState& reading = lane.reading;
+    if (instead) reading.forced.clear();
+    if (instead && reading.turn_end > row) reading.turn_end = -1;  // the rest of the turn is dropped
+    reading.forced.insert(reading.forced.end(), tokens.begin(), tokens.end());
+    if (lane.ended && last_row(context, lane) == row) lane.ended = false;
+}
+
+/// Makes the tokens of a turn for each lane: with the end token where the lane has not written it.
+class Turn {
+  public:
+    Turn(const RunContext& context, const std::string& text) : context_(context), text_(text) {
+        if (context.start.chat) chat_ = chat_template_of(*context.model);
     }
-    force_tokens(context, state, context.model->tokenizer().encode(text, false), instead);
-    if (!state.forced.empty()) state.turn_end = state.row + static_cast<int>(state.forced.size());
+
+    /// reader: the lane whose text decides.
+    void say(LaneState& lane, const LaneState& reader, int row, bool instead) {
+        if (!lane.failure.empty() || last_row(context_, lane) != row) return;
+        force(context_, lane, row, tokens(has_ended(reader, instead)), instead);
+        if (!lane.reading.forced.empty())
+            lane.reading.turn_end = row + static_cast<int>(lane.reading.forced.size());
+    }
+
+  private:
+    /// Returns whether what the lane will have read before the turn ends with the template's end token.
+    bool has_ended(const LaneState& lane, bool instead) const {
+        const std::vector<int>& waiting = lane.reading.forced;
+        if (lane.tokens.empty() && (waiting.empty() || instead)) return false;
+        const int last = waiting.empty() || instead ? lane.token : waiting.back();
+        return ends_answer(chat_.format, context_.run->token_bytes[to_index(last)]);
+    }
+    const std::vector<int>& tokens(bool answer_ended) {
+        std::vector<int>& known = tokens_[answer_ended ? 1 : 0];
+        if (known.empty())
+            known = context_.model->tokenizer().encode(
+                context_.start.chat ? next_turn(chat_, text_, answer_ended) : text_, false);
+        return known;
+    }
+
+    const RunContext& context_;
+    const std::string& text_;
+    ChatTemplate chat_;
+    std::vector<int> tokens_[2];
+};
+
+void say_now(const RunContext& context, SessionState& state, const std::string& text, bool instead) {
+    Turn turn(context, text);
+    const ReadingState of_reference = state.lanes.front().reading;
+    // Lane 0 is the last: the others may read as it does.
+    for_all_lanes(state, [&](LaneState& lane) {
+        if (&lane != &state.lanes.front())
+            turn.say(lane, state.follow ? state.lanes.front() : lane, state.row, instead);
+    });
+    turn.say(state.lanes.front(), state.lanes.front(), state.row, instead);
 }
 
 }  // namespace
@@ -39,13 +96,7 @@ void force_tokens(const RunContext& context, SessionState& state, const std::vec
     for (const int token : tokens)
         if (token < 0 || token >= n_vocab)
             fail(ErrorCode::wrong_use, "there is no token {}; the model has 0 to {}", token, n_vocab - 1);
-    if (instead) state.forced.clear();
-    if (instead && state.turn_end > state.row) state.turn_end = -1;  // the rest of the turn is dropped
-    state.forced.insert(state.forced.end(), tokens.begin(), tokens.end());
-    for (Lane& lane : state.lanes) {
-        const int last_row = context.n_prompt() + static_cast<int>(lane.tokens.size()) - 1;
-        if (lane.ended && last_row == state.row) lane.ended = false;
-    }
+    for_all_lanes(state, [&](LaneState& lane) { force(context, lane, state.row, tokens, instead); });
 }
 
 void say_text(const RunContext& context, SessionState& state, const SayText& say) {
@@ -55,10 +106,22 @@ void say_text(const RunContext& context, SessionState& state, const SayText& say
 }
 
 void say_what_waits(const RunContext& context, SessionState& state) {
-    if (state.to_say.empty() || !answer_ended(context, state)) return;
-    const std::string text = state.to_say.front();
-    state.to_say.erase(state.to_say.begin());
-    say_now(context, state, text, false);
+    const int n_turns = static_cast<int>(state.to_say.size());
+    Lane& reference = state.lanes.front();
+    const auto can_hear = [&](const LaneState& lane) { return lane.reading.n_heard < n_turns; };
+    const auto say_next = [&](LaneState& lane, const LaneState& reader) {
+        Turn(context, state.to_say[to_index(lane.reading.n_heard++)]).say(lane, reader, state.row, false);
+    };
+    const bool reference_hears = can_hear(reference) && answer_ended(context, reference, state.row);
+    const int n_turn = reference.reading.n_heard;
+    for_all_lanes(state, [&](LaneState& lane) {
+        if (&lane == &reference || !can_hear(lane)) return;
+        if (state.follow ? reference_hears : answer_ended(context, lane, state.row))
+            say_next(lane, state.follow ? reference : lane);
+        else if (reference_hears && lane.reading.n_heard <= n_turn)
+            say_next(lane, lane);
+    });
+    if (reference_hears) say_next(reference, reference);
 }
 
 }  // namespace keyhole

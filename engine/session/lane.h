@@ -12,6 +12,14 @@
 
 namespace keyhole {
 
+/// What a lane has still to read, and where the user's last turn ended in its text. Lanes with texts of their
+/// own end their answers at different rows, so each has its own.
+struct ReadingState {
+    std::vector<int> forced;  ///< tokens that its next rows consume, in order
+    int turn_end = -1;        ///< row of the last token that a user said; -1: the prompt
+    int n_heard = 0;          ///< of SessionState::to_say
+};
+
 /// All of a lane except its cache.
 struct LaneState {
     int id = 0;
@@ -31,6 +39,7 @@ struct LaneState {
     std::string failure;
     bool out_is_new = false;  ///< `out` is of the row to be recorded
     bool recorded = false;    ///< at least one record contains the lane
+    ReadingState reading;
 
     // The lane's history, including its parent's before a fork: enough to replay it from the prompt.
     LaneSpec initial_spec;

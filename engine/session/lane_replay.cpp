@@ -25,7 +25,7 @@ Lane LaneReplay::replayed(const LaneInfo& identity, const LaneSpec& initial_spec
     const double n_rows = n_prompt + static_cast<double>(tokens.size());
     runner_.prefill(std::span(&lane, 1), sampling_, progress_.part(0, n_prompt / n_rows), false);
     keep_evictions();
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
+    for (std::size_t i = 0; i < tokens.size() && lane.failure.empty(); ++i) {
         const int at_row = n_prompt + static_cast<int>(i);
         progress_.report_or_cancel(at_row / n_rows);
         apply_until(at_row - 1);
@@ -35,7 +35,7 @@ Lane LaneReplay::replayed(const LaneInfo& identity, const LaneSpec& initial_spec
         runner_.feed(std::span(&fed, 1), at_row);
         lane.tokens.push_back(lane.token);
         keep_evictions();
-        runner_.read_logits(lane, sampling_, at_row);
+        runner_.read_row(lane, sampling_, at_row);
     }
     apply_until(row_);
     return lane;
@@ -78,10 +78,13 @@ Lane LaneReplay::with_shadow(const Lane& lane, bool shadow) const {
     return again;
 }
 
-Lane LaneReplay::with_sharing(const Lane& lane, const LaneSpec& spec, int new_id) const {
+Lane LaneReplay::from_prompt(const Lane& lane, const LaneSpec& spec, std::span<const int> history,
+                             int new_id) const {
+    const bool failed = !lane.failure.empty();
     const auto change = [&](LaneSpec& past) {
         const std::string once = format_lane_spec(past);
         past.sharing = spec.sharing;
+        if (failed) past.policy.kv_dtype = spec.policy.kv_dtype;
         // Overrides may name heads that now share another's KV head.
         if (const std::string fault = runner_.context().fault_of(past); !fault.empty())
             fail(ErrorCode::wrong_use,
@@ -96,10 +99,13 @@ Lane LaneReplay::with_sharing(const Lane& lane, const LaneSpec& spec, int new_id
     identity.forked_from = lane.recorded ? lane.id : lane.info->forked_from;
     identity.forked_at = lane.recorded ? row_ : lane.info->forked_at;
     identity.replayed = identity.forked_from >= 0;  // otherwise no record has shown the lane: it is new
-    Lane again = replayed(identity, initial_spec, lane.tokens, lane.log, change);
+    std::vector<int> tokens = lane.tokens;
+    if (failed && tokens.size() < history.size())
+        tokens.insert(tokens.end(), history.begin() + std::ssize(tokens), history.end());
+    Lane again = replayed(identity, initial_spec, tokens, lane.log, change);
     again.diverged = lane.diverged;
     again.ended = lane.ended;
-    again.failure = lane.failure;
+    again.reading = lane.reading;
     return again;
 }
 

@@ -27,11 +27,12 @@ class LaneReplay {
     /// Error(unsupported) if it then keeps other tokens.
     Lane with_shadow(const Lane& lane, bool shadow) const;
 
-    /// Returns the lane with its KV heads shared as the spec says. This is another model, so it runs from the
-    /// prompt, with its own tokens forced and its commands at their rows. Readers see a new lane, a copy of
-    /// the old one up to this row, because its KV heads are different. Throws Error(wrong_use) if the lane's
-    /// past cannot run with these heads.
-    Lane with_sharing(const Lane& lane, const LaneSpec& spec, int new_id) const;
+    /// Returns the lane with what only a run from the prompt can change: its KV heads shared as the spec says,
+    /// which is another model, and in a lane that failed also the type of K and V. Its own tokens are forced,
+    /// then the reference lane's of the rows that it missed (history, as in restored()), with its commands at
+    /// their rows. Readers see a new lane, a copy of the old one up to this row. Throws Error(wrong_use) if
+    /// the lane's past cannot run in this way.
+    Lane from_prompt(const Lane& lane, const LaneSpec& spec, std::span<const int> history, int new_id) const;
 
   private:
     using Change = std::function<void(LaneSpec&)>;

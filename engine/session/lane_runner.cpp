@@ -4,6 +4,7 @@
 #include "engine/base/index.h"
 #include "engine/policy/next_token_measures.h"
 #include "engine/session/forced_text.h"
+#include "engine/session/lane_fault.h"
 #include "engine/session/prompt_tiles.h"
 #include "engine/session/sampler.h"
 #include "engine/session/step_record.h"
@@ -30,6 +31,19 @@ void note_row(Lane& lane) {
         lane.left.push_back(std::make_shared<const std::vector<Eviction>>(lane.out.evictions));
 }
 
+/// Returns the token that a lane consumes next.
+int next_token(const Lane& lane) {
+    return lane.reading.forced.empty() ? lane.predicted : lane.reading.forced.front();
+}
+
+/// Takes what the lanes have just consumed from what they have to read.
+void note_read(SessionState& state, std::span<Lane* const> fed) {
+    for (Lane* lane : fed)
+        if (std::vector<int>& forced = lane->reading.forced; !forced.empty()) forced.erase(forced.begin());
+    if (!state.follow) return;
+    for (Lane* lane : fed) lane->reading.forced = state.lanes.front().reading.forced;
+}
+
 std::shared_ptr<const PinList> pins_of(const KvCache& cache, int n_kv_heads) {
     PinList pins;
     for (int g = 0; g < n_kv_heads; ++g)
@@ -44,11 +58,11 @@ SessionState LaneRunner::first_state() const {
     SessionState state;
     state.follow = start.follow;
     state.sampling = start.sampling;
-    state.forced = start.forced;
     for (const LaneSpec& spec : start.lanes) {
         LaneInfo identity;
         identity.id = state.next_lane_id++;
         state.lanes.push_back(new_lane(identity, spec));
+        state.lanes.back().reading.forced = start.forced;
     }
     return state;
 }
@@ -105,6 +119,11 @@ void LaneRunner::read_logits(Lane& lane, const Sampling& sampling, int at_row) c
     lane.predicted = choose_token(ruled, sampling, uniform);
 }
 
+void LaneRunner::read_row(Lane& lane, const Sampling& sampling, int row) const {
+    read_logits(lane, sampling, row);
+    find_fault(lane, row);
+}
+
 struct LaneRunner::Group {
     const Model* of;
     std::vector<LanePrefill> prefills;
@@ -142,7 +161,7 @@ std::shared_ptr<const PromptRows> LaneRunner::prefill(std::span<Lane> lanes, con
     for (const Group& group : oneshot)
         for (int i : group.lanes) note_row(lanes[to_index(i)]);
     context_.backend.parallel_for(static_cast<std::int64_t>(lanes.size()), [&](std::int64_t i) {
-        read_logits(lanes[to_index(i)], sampling, context_.n_prompt() - 1);
+        read_row(lanes[to_index(i)], sampling, context_.n_prompt() - 1);
     });
     return rows;
 }
@@ -200,30 +219,29 @@ void LaneRunner::feed(std::span<Lane* const> lanes, int at_row) const {
 }
 
 void LaneRunner::feed_row(SessionState& state) const {
-    const int next = state.row + 1, reference_token = state.lanes.front().predicted;
-    const bool given = !state.forced.empty();
+    const int next = state.row + 1;
     std::vector<Lane*> fed;
     for (Lane& lane : state.lanes) {
         if (!lane.active()) continue;
         fed.push_back(&lane);
-        lane.token = given ? state.forced.front() : state.follow ? reference_token : lane.predicted;
+        lane.token = next_token(state.follow ? state.lanes.front() : lane);
         lane.token_log_prob = lane.log_probs[to_index(lane.token)];
         const Lane& reference = state.lanes.front();
         lane.diverged = lane.diverged || lane.token != reference.token || !reference.active();
     }
     feed(fed, next);
-    if (given) state.forced.erase(state.forced.begin());
+    note_read(state, fed);
     state.history.push_back(state.lanes.front().token);
     state.row = next;
     const std::vector<int>& eos = context_.model->config().eos;
     context_.backend.parallel_for(static_cast<std::int64_t>(fed.size()), [&](std::int64_t i) {
         Lane& lane = *fed[to_index(i)];
         lane.tokens.push_back(lane.token);
-        read_logits(lane, state.sampling, next);
+        read_row(lane, state.sampling, next);
     });
     for (Lane* lane : fed) {
         lane->out_is_new = true;
-        lane->ended = !context_.start.ignore_eos && state.forced.empty() &&
+        lane->ended = lane->failure.empty() && !context_.start.ignore_eos && lane->reading.forced.empty() &&
                       std::find(eos.begin(), eos.end(), lane->token) != eos.end();
     }
     say_what_waits(context_, state);
@@ -236,6 +254,7 @@ void LaneRunner::apply(Lane& lane, const Command& command, int at_row) const {
         note_gone(lane, context_.backend.apply_policy(*lane.cache, info->policy, at_row));
         lane.spec = set->spec;
         lane.info = std::move(info);
+        find_fault(lane, at_row);  // another kv_dtype may not hold what is stored
     } else if (const auto* evict = std::get_if<EvictToken>(&command)) {
         std::vector<Eviction> gone;
         for (int g : kv_heads_at(layout, evict->at))

@@ -40,6 +40,8 @@ class LaneRunner {
     /// Computes the next-token distribution of the row just processed and the lane's own choice, which the
     /// lane's text may restrict (token_rules.h).
     void read_logits(Lane& lane, const Sampling& sampling, int at_row) const;
+    /// The same once for every row: the lane fails where the row's numbers are not finite (lane_fault.h).
+    void read_row(Lane& lane, const Sampling& sampling, int row) const;
 
     /// Applies a command that concerns one lane only. The command is known to be valid.
     void apply(Lane& lane, const Command& command, int at_row) const;

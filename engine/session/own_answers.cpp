@@ -30,8 +30,8 @@ OwnAnswers::Question OwnAnswers::question_of(const Lane& lane, const Sampling& s
 }
 
 int OwnAnswers::turn_at(const SessionState& now) const {
-    if (now.turn_end < 0) return -1;
-    return now.row >= now.turn_end ? now.turn_end : turn_;
+    const int turn_end = now.turn_end();
+    return turn_end < 0 || now.row >= turn_end ? turn_end : turn_;
 }
 
 const OwnAnswers::Known* OwnAnswers::find(const Question& question) const {
@@ -118,6 +118,7 @@ void OwnAnswers::begin_turn(const SessionState& now) {
             continue;
         }
         group.lanes.back().log.clear();  // what the user evicts from now on is not asked for
+        group.lanes.back().reading.forced.clear();
         LaneAnswer empty;
         empty.lane_id = lane.id;
         empty.turn = turn_;
@@ -134,7 +135,6 @@ void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt
     SessionState group;
     group.row = context_.n_prompt() - 1;
     group.sampling = now.sampling;
-    group.forced = context_.start.forced;
     std::vector<Lane> fresh;
     for (const Lane& lane : now.lanes) {
         const Question question = question_of(lane, now.sampling, -1);
@@ -145,6 +145,7 @@ void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt
             copy.id = lane.id;
             copy.log = question.touches;
             copy.spec = question.spec;
+            copy.reading.forced = context_.start.forced;
             (past != nullptr ? group.lanes : fresh).push_back(std::move(copy));
         } catch (const Error& error) {
             if (error.code() == ErrorCode::device) throw;
@@ -165,15 +166,13 @@ void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt
 
 /// Adds the token that each lane chose to its answer; lanes whose answer is complete leave the group.
 void OwnAnswers::take_choice(SessionState& group) {
-    if (!group.forced.empty()) return;
     std::erase_if(group.lanes, [&](Lane& lane) {
         Known* known = find(question_of(lane, group.sampling, turn_));
         if (known == nullptr) return true;
-        const std::ptrdiff_t n_given =
-            turn_ >= 0 ? turn_ + 1 - context_.n_prompt() : std::ssize(context_.start.forced);
-        known->answer = answer_with_choice(
-            context_, *context_.start.answer_end, lane,
-            {lane.tokens.begin() + std::min(n_given, std::ssize(lane.tokens)), lane.tokens.end()}, group.row);
+        if (!lane.reading.forced.empty()) return false;
+        const auto n_given = static_cast<std::ptrdiff_t>(n_given_tokens(context_, lane));
+        known->answer = answer_with_choice(context_, *context_.start.answer_end, lane,
+                                           {lane.tokens.begin() + n_given, lane.tokens.end()}, group.row);
         known->answer.turn = turn_;
         return known->answer.complete;
     });

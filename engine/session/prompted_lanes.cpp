@@ -4,6 +4,7 @@
 #include "engine/base/index.h"
 #include "engine/base/utf8.h"
 #include "engine/session/beam_search.h"
+#include "engine/session/lane_fault.h"
 
 #include <algorithm>
 #include <utility>
@@ -33,6 +34,7 @@ PromptedLanes::PromptedLanes(std::shared_ptr<const Model> model, Backend& backen
     : context_(std::move(model), backend, std::move(spec), nullptr), runner_(context_, context_.start.wants) {
     lanes_ = runner_.first_state().lanes;
     runner_.prefill(lanes_, context_.start.sampling, ProgressPart(progress), false);
+    for (const Lane& lane : lanes_) throw_if_failed(lane);
 }
 
 std::vector<double> PromptedLanes::nats_of(std::span<const int> tokens) const {
@@ -57,7 +59,8 @@ std::vector<double> PromptedLanes::nats_of(std::span<const int> tokens) const {
         runner.feed(fed, row);
         for (Lane& copy : copies) {
             copy.tokens.push_back(token);
-            runner.read_logits(copy, Sampling{}, row);
+            runner.read_row(copy, Sampling{}, row);
+            throw_if_failed(copy);
         }
     }
     return nats;
@@ -103,7 +106,10 @@ std::vector<OwnText> PromptedLanes::greedy(std::span<const std::string> stop,
         if (fed.empty() || n + 1 == most) break;
         const int row = context_.n_prompt() + n;
         runner.feed(fed, row);
-        for (Lane* lane : fed) runner.read_logits(*lane, context_.start.sampling, row);
+        for (Lane* lane : fed) {
+            runner.read_row(*lane, context_.start.sampling, row);
+            throw_if_failed(*lane);
+        }
     }
     for (std::size_t i = 0; i < copies.size(); ++i) found[i].tokens = copies[i].tokens;
     return found;

@@ -1,6 +1,7 @@
 #include "engine/session/session.h"
 
 #include "engine/base/error.h"
+#include "engine/session/answer_choice.h"
 #include "engine/session/branch_tree.h"
 #include "engine/session/checkpoints.h"
 #include "engine/session/command_applier.h"
@@ -235,7 +236,7 @@ std::shared_ptr<const StepTrace> Session::step(const ProgressReport& report) {
     auto step = s.record(ms_since(begin), nullptr);
     s.tree.row_done(s.state.row);
     s.checkpoints.offer(s.state);
-    if (s.context.start.answer_end && s.state.row == s.state.turn_end) s.own_answers.begin_turn(s.state);
+    if (s.context.start.answer_end && s.state.row == s.state.turn_end()) s.own_answers.begin_turn(s.state);
     s.apply_scheduled(progress);
     return step;
 }
@@ -264,9 +265,15 @@ std::string Session::finish_reason() const {
     const ModelConfig& config = context.run->config;
     if (config.positions == PositionKind::learned && state.row + 1 >= config.n_ctx)
         return fmt::format("the model has learned no position beyond {}", state.row);
-    if (state.follow && !state.lanes.front().active()) return "the reference lane ended its text";
-    if (std::none_of(state.lanes.begin(), state.lanes.end(), [](const Lane& lane) { return lane.active(); }))
-        return "all lanes ended their text";
+    const Lane& reference = state.lanes.front();
+    if (state.follow && !reference.failure.empty())
+        return "lane 0, which the others follow, failed: " + reference.failure;
+    if (state.follow && !reference.active()) return "the reference lane ended its text";
+    const auto all = [&](auto is) { return std::all_of(state.lanes.begin(), state.lanes.end(), is); };
+    if (all([](const Lane& lane) { return !lane.failure.empty(); }))
+        return fmt::format("{} failed: {}", state.lanes.size() == 1 ? "the lane" : "all lanes",
+                           reference.failure);
+    if (all([](const Lane& lane) { return !lane.active(); })) return "all lanes ended their text";
     return {};
 }
 
@@ -293,11 +300,10 @@ bool Session::answered() const {
     const RunContext& context = impl_->context;
     const SessionState& state = impl_->state;
     if (!context.start.answer_end || context.start.answer_end->stop.empty()) return false;
-    if (state.row < state.turn_end) return false;  // the turn is still read
-    const std::size_t n_given =
-        state.turn_end >= 0 ? to_index(state.turn_end + 1 - context.n_prompt()) : context.start.forced.size();
+    if (state.row < state.turn_end()) return false;  // the turn is still read
     const auto complete = [&](const Lane& lane) {
-        const auto own = std::span(lane.tokens).subspan(std::min(n_given, lane.tokens.size()));
+        const std::size_t n_given = n_given_tokens(context, lane);
+        const auto own = std::span(lane.tokens).subspan(n_given);
         return !lane.active() ||
                (own.size() <= kMostTokens &&
                 answer_from(context.model->tokenizer(), own, *context.start.answer_end).complete);

@@ -3,6 +3,8 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 
+#include <algorithm>
+
 namespace keyhole {
 
 namespace {
@@ -22,12 +24,16 @@ SessionState SessionState::copy() const {
     state.follow = follow;
     state.sampling = sampling;
     state.row = row;
-    state.forced = forced;
-    state.turn_end = turn_end;
     state.to_say = to_say;
     state.history = history;
     state.commands_since = commands_since;
     return state;
+}
+
+int SessionState::turn_end() const {
+    int last = -1;
+    for (const Lane& lane : lanes) last = std::max(last, lane.reading.turn_end);
+    return last;
 }
 
 std::size_t SessionState::bytes() const {

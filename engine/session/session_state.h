@@ -23,14 +23,14 @@ struct SessionState {
     bool follow = false;
     Sampling sampling;
     int row = -1;                             ///< last row processed
-    std::vector<int> forced;                  ///< tokens that the next rows consume, in order
-    int turn_end = -1;                        ///< row of the last token that a user said; -1: the prompt
-    std::vector<std::string> to_say;          ///< texts for the ends of lane 0's next answers, in order
+    std::vector<std::string> to_say;          ///< texts for the ends of answers (SayText::after), in order
     std::vector<int> history;                 ///< tokens that the reference lane consumed in decode rows
     std::vector<std::string> commands_since;  ///< applied since the last record
 
     SessionState copy() const;
     std::size_t bytes() const;  ///< without the models
+    /// Returns the last row of the latest turn that a user said to any lane; -1: the prompt.
+    int turn_end() const;
     /// Returns a lane by its index. Throws Error(wrong_use) if there is none.
     Lane& lane_at(int index);
     const Lane& lane_at(int index) const;

@@ -5,6 +5,7 @@
 #include "engine/policy/next_token_measures.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace keyhole {
@@ -26,6 +27,21 @@ std::shared_ptr<const HiddenSet> hidden_set(const RowValues& values) {
         set->offset.push_back(static_cast<std::int32_t>(set->bits.size()));
     }
     return set;
+}
+
+/// Returns tau at a row as the mean over the model's query heads, which overrides may give values of their own.
+float mean_tau(const ResolvedPolicy& policy, int n_layers, int row) {
+    if (policy.variants.empty()) return policy.tau_at(row);
+    const float first = policy.at(0, 0).tau_at(row);
+    double sum = 0;
+    bool differ = false;
+    for (int layer = 0; layer < n_layers; ++layer)
+        for (int head = 0; head < policy.n_heads; ++head) {
+            const float tau = policy.at(layer, head).tau_at(row);
+            differ = differ || tau != first;
+            sum += double(tau);
+        }
+    return differ ? static_cast<float>(sum / (n_layers * policy.n_heads)) : first;
 }
 
 std::int64_t count_attended(const RowValues& values) {
@@ -58,10 +74,18 @@ LaneRecord record_lane(Lane& lane, const Lane& reference, int row, int n_top) {
     r.pins = lane.pins;
     r.prompt_rows = std::exchange(lane.prompt_rows, nullptr);
     lane.recorded = true;
-    if (lane.log_probs.empty()) return r;
+    const float tau = mean_tau(lane.policy(), lane.model->layout().n_layers(), row);
+    if (lane.log_probs.empty()) {
+        r.entropy = std::numeric_limits<float>::quiet_NaN();
+        r.tau = tau;
+        r.evictions.insert(r.evictions.end(), lane.out.evictions.begin(), lane.out.evictions.end());
+        lane.out.evictions.clear();
+        lane.out_is_new = false;
+        return r;
+    }
     r.entropy = static_cast<float>(entropy(lane.log_probs));
-    r.tau = lane.policy().tau_at(row);
-    if (!lane.diverged && lane.failure.empty()) {
+    r.tau = tau;
+    if (!lane.diverged && lane.failure.empty() && reference.failure.empty()) {
         r.kl = static_cast<float>(kl_divergence(reference.log_probs, lane.log_probs));
         r.agrees = &lane == &reference || best(reference.out.next_logits) == best(lane.out.next_logits);
     }

@@ -212,16 +212,54 @@ TinyModel::~TinyModel() {
     std::filesystem::remove_all(folder_, ignored);
 }
 
+namespace {
+
+/// A tensor of the folder's file, open for changes.
+struct StoredTensor {
+    StoredTensor(const std::filesystem::path& folder, const std::string& tensor)
+        : file(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary) {
+        std::uint64_t n_header = 0;
+        file.read(reinterpret_cast<char*>(&n_header), sizeof n_header);
+        std::string header(n_header, ' ');
+        file.read(header.data(), static_cast<std::streamsize>(n_header));
+        about = nlohmann::json::parse(header).at(tensor);
+        first_byte = sizeof n_header + n_header + about.at("data_offsets").at(0).get<std::uint64_t>();
+    }
+    std::fstream file;
+    nlohmann::json about;
+    std::uint64_t first_byte = 0;
+};
+
+}  // namespace
+
 void put_nan(const std::filesystem::path& folder, const std::string& tensor) {
-    std::fstream file(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
-    std::uint64_t n_header = 0;
-    file.read(reinterpret_cast<char*>(&n_header), sizeof n_header);
-    std::string header(n_header, ' ');
-    file.read(header.data(), static_cast<std::streamsize>(n_header));
-    const auto at = nlohmann::json::parse(header).at(tensor).at("data_offsets").at(0).get<std::uint64_t>();
-    file.seekp(static_cast<std::streamoff>(sizeof n_header + n_header + at));
+    StoredTensor stored(folder, tensor);
+    stored.file.seekp(static_cast<std::streamoff>(stored.first_byte));
     const float nan = std::nanf("");
-    file.write(reinterpret_cast<const char*>(&nan), sizeof nan);
+    stored.file.write(reinterpret_cast<const char*>(&nan), sizeof nan);
+}
+
+void scale_rows(const std::filesystem::path& folder, const std::string& tensor, double factor, int first_row,
+                int n_rows) {
+    StoredTensor stored(folder, tensor);
+    const bool wide = stored.about.at("dtype") == "F32";
+    const std::size_t size = wide ? 4 : 2, cols = stored.about.at("shape").at(1).get<std::size_t>();
+    std::vector<char> bytes(static_cast<std::size_t>(n_rows) * cols * size);
+    const auto at =
+        static_cast<std::streamoff>(stored.first_byte + static_cast<std::uint64_t>(first_row) * cols * size);
+    stored.file.seekg(at);
+    stored.file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    for (std::size_t i = 0; i < bytes.size(); i += size) {
+        std::uint32_t bits = 0;  // a bf16 is the upper half of a float
+        std::memcpy(reinterpret_cast<char*>(&bits) + (4 - size), &bytes[i], size);
+        float value = 0;
+        std::memcpy(&value, &bits, sizeof value);
+        value = static_cast<float>(value * factor);
+        std::memcpy(&bits, &value, sizeof bits);
+        std::memcpy(&bytes[i], reinterpret_cast<char*>(&bits) + (4 - size), size);
+    }
+    stored.file.seekp(at);
+    stored.file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 std::string random_text(int n_bytes, std::uint64_t seed) {

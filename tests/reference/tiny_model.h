@@ -51,6 +51,10 @@ class TinyModel {
 /// Sets the first element of a tensor in the folder to NaN (f32 only).
 void put_nan(const std::filesystem::path& folder, const std::string& tensor);
 
+/// Multiplies rows [first_row, first_row + n_rows) of a matrix in the folder by a power of two (f32, bf16).
+void scale_rows(const std::filesystem::path& folder, const std::string& tensor, double factor, int first_row,
+                int n_rows);
+
 /// Returns seeded lower-case words of n bytes; with bos they are n + 1 tokens.
 std::string random_text(int n_bytes, std::uint64_t seed);
 /// Returns bos and the bytes of random_text(n_tokens - 1, seed).

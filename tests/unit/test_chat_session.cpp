@@ -5,12 +5,14 @@
 #include "engine/trace/trace_file.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"
+#include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -121,6 +123,119 @@ TEST_F(ChatSession, SayAfterWaitsForTheEndOfAnAnswer) {
     for (std::size_t i = 1; i < run.steps.size(); ++i) straight[run.steps[i]->row] = run.lane(i, 0).token;
     EXPECT_EQ(bent, straight);
     EXPECT_EQ(session.run_spec().commands, run.as_run.commands);
+}
+
+/// Returns where a sequence of tokens stands in others, from `from` on; -1: nowhere.
+int find_tokens(const std::vector<int>& in, const std::vector<int>& what, int from = 0) {
+    const auto at = std::search(in.begin() + from, in.end(), what.begin(), what.end());
+    return at == in.end() ? -1 : static_cast<int>(at - in.begin());
+}
+
+// Lanes with texts of their own end their answers at different rows. Each turn follows one end token in each
+// lane, which the lane chose or which is written for it. A turn comes at the lane's own end, or where lane 0
+// hears it.
+TEST_F(ChatSession, EveryLaneEndsItsOwnAnswers) {
+    TinyModel tiny({.n_ctx = 2048, .seed = 21});
+    scale_rows(tiny.folder(), "lm_head.weight", 2, kEos, 1);  // answers then end now and then
+    std::ofstream(tiny.folder() / "tokenizer_config.json")
+        << nlohmann::json{{"chat_template", zephyr_}, {"eos_token", "</s>"}}.dump();
+    const auto model = load_model(tiny.folder());
+    int n_cut = 0, n_own = 0, n_early = 0;
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+        RunSpec spec = run_spec("one two", {"full", "window:budget=40", "h2o:budget=30"}, 700);
+        spec.chat = true;
+        spec.seed = seed;
+        spec.sampling.temperature = 0.7;
+        const std::vector<std::string> words = {"and", "now", "then"};
+        std::vector<std::pair<int, std::string>> commands;
+        for (const std::string& word : words) commands.push_back({0, "say_after \"" + word + "\""});
+        commands.push_back({9, "fork 1 tova:budget=20"});
+        const SessionRun run = run_session(model, spec, commands);
+        std::vector<int> heard_by_first;
+        for (std::size_t lane = 0; lane < 4; ++lane) {
+            std::vector<int> tokens;
+            for (std::size_t i = 1; i < run.steps.size(); ++i)
+                if (run.steps[i]->lanes.size() > lane && run.lane(i, lane).attended_tokens > 0)
+                    tokens.push_back(run.lane(i, lane).token);
+            int from = 0;
+            for (std::size_t turn = 0; turn < words.size(); ++turn) {
+                const std::vector<int> said =
+                    model->tokenizer().encode("\n<|user|>\n" + words[turn] + "</s>\n<|assistant|>\n", false);
+                const int at = find_tokens(tokens, said, from);
+                if (at < 0) {
+                    if (lane == 0) heard_by_first.push_back(1 << 20);
+                    break;
+                }
+                ASSERT_GT(at, 0);
+                EXPECT_EQ(tokens[to_index(at - 1)], kEos) << "before turn " << turn << " of lane " << lane;
+                EXPECT_TRUE(at == 1 || tokens[to_index(at - 2)] != kEos) << "twice, lane " << lane;
+                // An end that the lane did not choose was written for it.
+                const std::size_t step = run.steps.size() - tokens.size() + to_index(at - 1);
+                const bool chosen = run.lane(step - 1, lane).predicted == kEos;
+                if (lane == 0) {
+                    heard_by_first.push_back(at);
+                    EXPECT_TRUE(chosen);
+                } else if (lane < 3) {
+                    (chosen ? n_own : n_cut) += 1;
+                    n_early += at < heard_by_first[turn] ? 1 : 0;
+                    if (!chosen) {
+                        EXPECT_EQ(at - 1, heard_by_first[turn]) << "cut off when lane 0 has ended";
+                    }
+                }
+                from = at + static_cast<int>(said.size());
+            }
+        }
+        // A replay gives the same bits, and so does a way over a rewind.
+        const auto backend = make_backend(model, {BackendChoice::cpu, 1, 0}, nullptr);
+        std::map<int, std::vector<int>> bent, straight;
+        const auto keep = [](std::map<int, std::vector<int>>& to, const StepTrace& step) {
+            std::vector<int>& row = to[step.row];
+            row.clear();
+            for (const LaneRecord& record : step.lanes) row.push_back(record.token);
+        };
+        for (const auto& step : run.steps) keep(straight, *step);
+        Session session(model, *backend, run.as_run, nullptr, std::size_t{64} << 20);
+        keep(bent, *session.prefill());
+        auto next = run.as_run.commands.begin();
+        bool turned = false;
+        for (;;) {
+            for (; next != run.as_run.commands.end() && next->row < session.next_row(); ++next)
+                if (!turned || next->row + 1 == session.next_row()) session.apply(next->command);
+            if (session.next_row() == session.run().n_prompt() + 60 && !turned) {
+                turned = true;
+                session.apply(Rewind{session.run().n_prompt() + 30});
+            }
+            const auto step = session.step();
+            if (step == nullptr) break;
+            keep(bent, *step);
+        }
+        EXPECT_EQ(bent, straight) << seed;
+    }
+    // The cases that this is about have come.
+    EXPECT_GT(n_cut, 0);
+    EXPECT_GT(n_own, 0);
+    EXPECT_GT(n_early, 0);
+}
+
+// A turn at a given step cuts off the lanes that are still answering, and they alone.
+TEST_F(ChatSession, SayWritesTheEndForLanesThatAreStillAnswering) {
+    const TinyModel tiny({.seed = 21});
+    std::ofstream(tiny.folder() / "tokenizer_config.json")
+        << nlohmann::json{{"chat_template", zephyr_}, {"eos_token", "</s>"}}.dump();
+    const auto model = load_model(tiny.folder());
+    for (const bool follow : {false, true}) {
+        RunSpec spec = run_spec("one two", {"full", "window:budget=12"}, 60);
+        spec.chat = true;
+        spec.follow = follow;
+        const SessionRun run = run_session(
+            model, spec, {{3, fmt::format("force {}", kEos)}, {4, "say \"and\""}, {30, "say \"so\""}});
+        for (const std::size_t lane : {0u, 1u}) {
+            const std::string text = text_of(*model, run.tokens(lane));
+            EXPECT_NE(text.find("</s>\n<|user|>\nand</s>\n<|assistant|>\n"), std::string::npos) << text;
+            EXPECT_NE(text.find("</s>\n<|user|>\nso</s>\n<|assistant|>\n"), std::string::npos) << text;
+            EXPECT_EQ(text.find("</s></s>"), std::string::npos) << text;
+        }
+    }
 }
 
 TEST_F(ChatSession, WithoutItTheTextIsWhatItWas) {

@@ -16,6 +16,7 @@
 #include "engine/eval/answer_file.h"
 #include "engine/session/prompt.h"
 #include "engine/session/session.h"
+#include "engine/trace/lane_failure.h"
 
 #include <nlohmann/json.hpp>
 
@@ -219,6 +220,7 @@ RunHistory decode_for(const Figure& figure, const FigureOptions& options) {
                progress.update(step->row + 1 - n_prompt);
                steps.push_back(std::move(step));
            });
+    throw_if_failed(*steps.back());
     RunHistory history;
     history.update(steps);
     return history;

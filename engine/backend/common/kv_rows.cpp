@@ -244,6 +244,54 @@ void widen_numbers(const T* in, std::int64_t n, float* out) {
     for (; i < n; ++i) out[i] = widen(in[i]);
 }
 
+// --- numbers that are not finite ---------------------------------------------------------------------------
+
+// Returns whether an element has all bits of the exponent set, which infinity and NaN alone have.
+template <class Word>
+bool any_full_exponent(const Word* bits, int n, Word exponent) {
+    const hn::ScalableTag<Word> tag;
+    const int step = static_cast<int>(hn::Lanes(tag));
+    const auto mask = hn::Set(tag, exponent);
+    auto found = hn::Eq(hn::Zero(tag), mask);  // none
+    int i = 0;
+    for (; i + step <= n; i += step)
+        found = hn::Or(found, hn::Eq(hn::And(hn::LoadU(tag, bits + i), mask), mask));
+    bool any = !hn::AllFalse(tag, found);
+    for (; i < n; ++i) any = any || (bits[i] & exponent) == exponent;
+    return any;
+}
+
+constexpr std::uint16_t kFp16Exponent = 0x7c00, kBf16Exponent = 0x7f80;
+constexpr std::uint32_t kFloatExponent = 0x7f800000;
+
+bool any_scale_is_full(const std::byte* row, int head_dim) {
+    bool any = false;
+    for (int first = 0; first < head_dim; first += kKvBlock, row += kBlockBytes) {
+        std::uint16_t bits = 0;
+        std::memcpy(&bits, row, sizeof bits);
+        any = any || (bits & kFp16Exponent) == kFp16Exponent;
+    }
+    return any;
+}
+
+bool is_finite_row(const KvRows& row) {
+    const int d = row.head_dim;
+    switch (row.type) {
+        case KvType::f32:
+            return !any_full_exponent(reinterpret_cast<const std::uint32_t*>(row.data), d, kFloatExponent);
+        case KvType::f16:
+            return !any_full_exponent(reinterpret_cast<const std::uint16_t*>(row.data), d, kFp16Exponent);
+        case KvType::bf16:
+            return !any_full_exponent(reinterpret_cast<const std::uint16_t*>(row.data), d, kBf16Exponent);
+        case KvType::q8:
+            return !any_scale_is_full(row.data, d);
+        case KvType::automatic:
+            break;
+    }
+    KH_ASSERT(false, "rows of no type");
+    return true;
+}
+
 // --- by type -----------------------------------------------------------------------------------------------
 
 // Calls visit with the rows as numbers of their type, or as bytes.
@@ -300,6 +348,7 @@ namespace keyhole {
 HWY_EXPORT(dot_rows);
 HWY_EXPORT(weigh_rows);
 HWY_EXPORT(widen_stored);
+HWY_EXPORT(is_finite_row);
 
 namespace {
 
@@ -364,6 +413,10 @@ void narrow_kv(const float* x, const KvRows& to) {
             break;
     }
     KH_ASSERT(false, "rows of no type");
+}
+
+bool is_finite_kv(const KvRows& row) {
+    return HWY_DYNAMIC_DISPATCH(is_finite_row)(row);
 }
 
 void convert_kv(const KvRows& from, int n, const KvRows& to) {

@@ -35,6 +35,9 @@ void widen_kv(const KvRows& rows, int n, float* out);
 /// q8 see KvType, and a block with a number that is not finite becomes NaN.
 void narrow_kv(const float* x, const KvRows& to);
 
+/// Returns whether all numbers of the first row are finite as they are stored.
+bool is_finite_kv(const KvRows& row);
+
 /// Copies the first n rows of `from` to `to`, through float where the types differ. They must not overlap.
 void convert_kv(const KvRows& from, int n, const KvRows& to);
 

@@ -8,6 +8,7 @@
 #include "engine/policy/math.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +20,7 @@ CpuKvCache::CpuKvCache(const KvLayout& layout, int head_dim)
       count_(to_index(layout.n_kv_heads()), 0),
       in_order_(count_.size(), 1),
       pinned_(count_.size()),
+      faults_(count_.size()),
       store_(make_store(std::vector<int>(count_.size(), 0), {true, false, false, false}, false)) {}
 
 CpuKvCache::CpuKvCache(std::shared_ptr<const Model> model)
@@ -56,6 +58,7 @@ std::unique_ptr<KvCache> CpuKvCache::clone() const {
     copy->count_ = count_;
     copy->in_order_ = in_order_;
     copy->pinned_ = pinned_;
+    copy->faults_ = faults_;
     copy->shadow_ = shadow_;
     copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
     copy->copy_from(store_);
@@ -95,6 +98,7 @@ void CpuKvCache::clear() {
     std::fill(count_.begin(), count_.end(), 0);
     std::fill(in_order_.begin(), in_order_.end(), char{1});
     for (std::vector<std::int32_t>& of_head : pinned_) of_head.clear();
+    std::fill(faults_.begin(), faults_.end(), std::nullopt);
     if (shadow_) shadow_.emplace(layout_->n_kv_heads(), head_dim_);
     store_ = make_store(std::vector<int>(count_.size(), 0), store_.running, store_.has_noise);
 }
@@ -185,6 +189,30 @@ void CpuKvCache::copy_from(const Store& old) {
 void CpuKvCache::move_to(Store store) {
     const Store old = std::exchange(store_, std::move(store));
     copy_from(old);
+    if (store_.type != old.type) find_faults(old);
+}
+
+std::optional<KvFault> CpuKvCache::fault() const {
+    for (const std::optional<KvFault>& of_head : faults_)
+        if (of_head) return of_head;
+    return std::nullopt;
+}
+
+void CpuKvCache::note_fault(int g, int slot, bool is_key, bool was_finite) {
+    if (std::optional<KvFault>& of_head = faults_[to_index(g)]; !of_head)
+        of_head = KvFault{g, positions(g)[slot], is_key, store_.type, was_finite};
+}
+
+void CpuKvCache::find_faults(const Store& old) {
+    for (int g = 0; g < layout_->n_kv_heads(); ++g)
+        for (int i = 0; i < count(g); ++i) {
+            const int slot = order(g)[i];
+            if (!is_finite_kv(keys(g).from_row(slot)))
+                note_fault(g, slot, true, is_finite_kv(old.rows(old.keys_at, g, head_dim_).from_row(slot)));
+            if (!is_finite_kv(values(g).from_row(slot)))
+                note_fault(g, slot, false,
+                           is_finite_kv(old.rows(old.values_at, g, head_dim_).from_row(slot)));
+        }
 }
 
 void CpuKvCache::reserve(std::span<const int> capacity) {
@@ -234,8 +262,13 @@ KvType CpuKvCache::wanted_type() const {
 }
 
 void CpuKvCache::write(int g, int slot, const float* key, const float* value) {
-    narrow_kv(key, keys(g).from_row(slot));
-    narrow_kv(value, values(g).from_row(slot));
+    const auto store = [&](const float* x, const KvRows& row, bool is_key) {
+        narrow_kv(x, row);
+        if (is_finite_kv(row)) return;
+        note_fault(g, slot, is_key, std::all_of(x, x + head_dim_, [](float v) { return std::isfinite(v); }));
+    };
+    store(key, keys(g).from_row(slot), true);
+    store(value, values(g).from_row(slot), false);
 }
 
 int CpuKvCache::append(int g, int position) {

@@ -31,6 +31,7 @@ class CpuKvCache final : public KvCache {
 
     CacheUse use() const override;
     std::vector<std::int32_t> stored_positions(int kv_head) const override;
+    std::optional<KvFault> fault() const override;
     std::unique_ptr<KvCache> clone() const override;
     bool evict(int g, int position) override;
     bool set_pinned(int g, int position, bool pinned) override;
@@ -149,6 +150,10 @@ class CpuKvCache final : public KvCache {
     void for_readers(int g, Visit visit) const;
 
     KvType wanted_type() const;
+    /// Notes a stored row that is not finite. was_finite: before it was stored.
+    void note_fault(int g, int slot, bool is_key, bool was_finite);
+    /// Looks for what the conversion to the store's type made infinite.
+    void find_faults(const Store& old);
 
     std::shared_ptr<const Model> model_;
     const KvLayout* layout_;
@@ -157,6 +162,7 @@ class CpuKvCache final : public KvCache {
     std::vector<int> count_;
     std::vector<char> in_order_;                     // [n_kv_heads]
     std::vector<std::vector<std::int32_t>> pinned_;  // by position, so that moving slots does not change them
+    std::vector<std::optional<KvFault>> faults_;     // [n_kv_heads]
     Store store_;
     std::optional<ShadowStore> shadow_;
 };

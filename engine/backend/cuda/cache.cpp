@@ -33,6 +33,10 @@ NumberType number_type(KvType type) {
     return type == KvType::f16 ? NumberType::f16 : type == KvType::bf16 ? NumberType::bf16 : NumberType::f32;
 }
 
+KvType kv_type_of(NumberType type) {
+    return type == NumberType::f16 ? KvType::f16 : type == NumberType::bf16 ? KvType::bf16 : KvType::f32;
+}
+
 std::int64_t number_bytes(NumberType type) {
     return type == NumberType::f32 ? 4 : 2;
 }
@@ -62,7 +66,8 @@ CudaKvCache<T>::CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<
       positions_(to_index(layout_->n_kv_heads())),
       order_(positions_.size()),
       in_text_order_(positions_.size(), 1),
-      pinned_(positions_.size()) {
+      pinned_(positions_.size()),
+      faults_(positions_.size()) {
     store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, false, store_.type);
     find_units();
     write_tables();
@@ -369,6 +374,7 @@ void CudaKvCache<T>::clear() {
     for (auto* lists : {&positions_, &order_, &pinned_})
         for (std::vector<std::int32_t>& of_head : *lists) of_head.clear();
     in_text_order_.assign(in_text_order_.size(), 1);
+    faults_.assign(faults_.size(), std::nullopt);
     if (shadow_) shadow_.emplace(n_kv_heads(), head_dim_);
     store_ =
         make_store(std::vector<int>(positions_.size(), 0), store_.running, store_.has_noise, store_.type);
@@ -384,6 +390,7 @@ std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
     copy->order_ = order_;
     copy->in_text_order_ = in_text_order_;
     copy->pinned_ = pinned_;
+    copy->faults_ = faults_;
     copy->shadow_ = shadow_;
     copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise, store_.type);
     copy->units_ = units_;
@@ -437,6 +444,33 @@ void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy, const PositionList
     if (redraw) draw_noise(rule);
 }
 
+template <class T>
+std::optional<KvFault> CudaKvCache<T>::fault() const {
+    for (const std::optional<KvFault>& of_head : faults_)
+        if (of_head) return of_head;
+    return std::nullopt;
+}
+
+template <class T>
+void CudaKvCache<T>::note_fault(int g, int position, bool is_key, bool by_rounding) {
+    if (std::optional<KvFault>& of_head = faults_[to_index(g)]; !of_head)
+        of_head = KvFault{g, position, is_key, kv_type_of(store_.type), by_rounding};
+}
+
+template <class T>
+template <class From, class To>
+void CudaKvCache<T>::find_faults(int g, bool is_key, std::span<const From> old, std::span<const To> now) {
+    const std::int64_t capacity = this->capacity(g);
+    for (const std::int32_t slot : order(g))
+        for (int d = 0; d < head_dim_; ++d) {
+            const auto at =
+                to_index(is_key ? (d / 8 * capacity + slot) * 8 + d % 8 : std::int64_t{slot} * head_dim_ + d);
+            if (is_finite(widen(now[at])) || faults_[to_index(g)]) continue;
+            faults_[to_index(g)] = KvFault{g, positions(g)[to_index(slot)], is_key,
+                                           kv_type_of(kNumberType<To>), is_finite(widen(old[at]))};
+        }
+}
+
 /// A change of type is rare, so no kernel does it.
 template <class T>
 void CudaKvCache<T>::convert_to(Store store) {
@@ -457,7 +491,8 @@ void CudaKvCache<T>::convert_to(Store store) {
         for (std::size_t a = 0; a < kAccumulators; ++a)
             if (store.running[a]) copy(to.score_at[a], from.score_at[a], n_scores, sizeof(float));
         if (store.has_noise) copy(to.noise_at, from.noise_at, n_scores, sizeof(float));
-        const auto convert = [&]<class From, class To>(std::size_t to_at, std::size_t from_at) {
+        const auto convert = [&]<class From, class To>(std::size_t to_at, std::size_t from_at,
+                                                       bool are_keys) {
             std::vector<From> old(to_index(n_slots * head_dim_));
             std::vector<To> narrowed(old.size());
             executor_->download(old.data(), from.data.data() + from_at, old.size() * sizeof(From));
@@ -465,11 +500,17 @@ void CudaKvCache<T>::convert_to(Store store) {
             for (std::size_t i = 0; i < old.size(); ++i) narrow(widen(old[i]), narrowed[i]);
             executor_->upload(to.data.data() + to_at, narrowed.data(), narrowed.size() * sizeof(To));
             executor_->wait();
+            for (int g = layout_->first_of_layer(layer); g < layout_->first_of_layer(layer + 1); ++g) {
+                const auto first = to_index(store_.first_slot[to_index(g)] * head_dim_),
+                           n = to_index(std::int64_t{capacity(g)} * head_dim_);
+                find_faults<From, To>(g, are_keys, std::span(old).subspan(first, n),
+                                      std::span(narrowed).subspan(first, n));
+            }
         };
         with_number(store_.type, [&]<class From>() {
             with_number(store.type, [&]<class To>() {
-                convert.template operator()<From, To>(to.keys_at, from.keys_at);
-                convert.template operator()<From, To>(to.values_at, from.values_at);
+                convert.template operator()<From, To>(to.keys_at, from.keys_at, true);
+                convert.template operator()<From, To>(to.values_at, from.values_at, false);
             });
         });
     }

@@ -45,6 +45,7 @@ class CudaKvCache final : public KvCache {
     CacheUse use() const override;
     std::int64_t variant_bytes() const override { return of_->uploaded_bytes; }
     std::vector<std::int32_t> stored_positions(int g) const override;
+    std::optional<KvFault> fault() const override;
     std::unique_ptr<KvCache> clone() const override;
     bool evict(int g, int position) override;
     bool set_pinned(int g, int position, bool pinned) override;
@@ -102,6 +103,8 @@ class CudaKvCache final : public KvCache {
     void note_appended(int row);
     /// Applies CompactHead to the host's list. slots are ascending. Appends the removed positions, ascending.
     void note_removed(int g, std::span<const std::int32_t> slots, std::vector<std::int32_t>& positions);
+    /// Notes a key or value that is not finite as stored. by_rounding: it was finite before.
+    void note_fault(int g, int position, bool is_key, bool by_rounding);
     /// Records the tokens that kernels put into an empty KV head, by slot, ascending. Call before adopt().
     void note_filled(int g, std::vector<std::int32_t> positions);
     /// Uploads the counts and pins that the host holds, and draws noise.
@@ -152,6 +155,9 @@ class CudaKvCache final : public KvCache {
                      bool has_noise, NumberType type) const;
     /// Copies all that is stored to a store that differs in the type of K and V alone, through the host.
     void convert_to(Store store);
+    /// Notes what the conversion of KV head g to another type made infinite. old, now: its slots in memory.
+    template <class From, class To>
+    void find_faults(int g, bool is_key, std::span<const From> old, std::span<const To> now);
     AnyHead device_head(const Store& store, int g) const;
     HeadScores head_scores(const Store& store, int head) const;
     Part make_part(Store& store, int layer) const;
@@ -186,6 +192,7 @@ class CudaKvCache final : public KvCache {
     std::vector<std::vector<std::int32_t>> order_;
     std::vector<std::uint8_t> in_text_order_;        // [n_kv_heads]
     std::vector<std::vector<std::int32_t>> pinned_;  // by position
+    std::vector<std::optional<KvFault>> faults_;     // [n_kv_heads]
     std::vector<Unit> units_;
     std::vector<std::uint8_t> on_host_;  // [units]
     Store store_;

@@ -818,6 +818,9 @@ void Prefill<T>::keep(std::size_t lane, int layer, const LayerStore& store) {
     const Buffer<std::int32_t> device_kept = uploaded(executor_, kept),
                                device_offset = uploaded(executor_, offset),
                                device_streams = uploaded(executor_, streams);
+    const Buffer<std::uint8_t> device_faults(executor_, to_index(c.n_kv_heads));
+    executor_->clear(device_faults.data(), device_faults.size_bytes());
+    std::vector<std::uint8_t> faults(to_index(c.n_kv_heads));
     with_number(cache(lane).kv_type(), [&]<class K>() {
         KeepPrompt<K> kernel{};
         kernel.keys = store.keys.data();
@@ -832,9 +835,41 @@ void Prefill<T>::keep(std::size_t lane, int layer, const LayerStore& store) {
         kernel.head_dim = c.head_dim;
         kernel.n_heads = c.n_heads;
         kernel.group = c.n_heads / c.n_kv_heads;
+        kernel.faults = device_faults.data();
         executor_->launch(kernel, {c.n_kv_heads, (most + kernel.kSlots - 1) / kernel.kSlots}, kThreads);
     });
+    executor_->download(faults.data(), device_faults.data(), faults.size());
     executor_->wait();
+    if (std::find(faults.begin(), faults.end(), 1) != faults.end()) find_faults(lane, layer, store, faults);
+}
+
+/// Tells the lane's cache which of the tokens that it keeps of a layer are not finite as they are stored.
+/// faults: 1 for KV heads that have such a token.
+template <class T>
+void Prefill<T>::find_faults(std::size_t lane, int layer, const LayerStore& store,
+                             const std::vector<std::uint8_t>& faults) {
+    const std::size_t d = to_index(model_.config().head_dim), of_head = to_index(n_) * d;
+    const auto look = [&]<class K>(const std::vector<float>& from, int g, std::size_t index, bool is_key) {
+        for (const std::int32_t p : kept_[lane][to_index(g)])
+            for (std::size_t i = 0; i < d; ++i) {
+                const float value = from[index * of_head + to_index(p) * d + i];
+                K stored;
+                narrow(value, stored);
+                if (!is_finite(widen(stored))) cache(lane).note_fault(g, p, is_key, is_finite(value));
+            }
+    };
+    std::vector<float> keys(store.keys.size()), values(store.values.size());
+    executor_->download(keys.data(), store.keys.data(), store.keys.size_bytes());
+    executor_->download(values.data(), store.values.data(), store.values.size_bytes());
+    executor_->wait();
+    for (std::size_t i = 0; i < faults.size(); ++i) {
+        if (faults[i] == 0) continue;
+        const int g = model_.layout().first_of_layer(layer) + static_cast<int>(i);
+        with_number(cache(lane).kv_type(), [&]<class K>() {
+            look.template operator()<K>(keys, g, i, true);
+            look.template operator()<K>(values, g, i, false);
+        });
+    }
 }
 
 /// Copies all K and V of a layer to the shadow.

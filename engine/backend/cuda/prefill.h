@@ -85,6 +85,8 @@ class Prefill {
     void choose(std::size_t lane, const Unit& unit, int first_layer,
                 std::span<const std::vector<float>> scores);
     void keep(std::size_t lane, int layer, const LayerStore& store);
+    void find_faults(std::size_t lane, int layer, const LayerStore& store,
+                     const std::vector<std::uint8_t>& faults);
     void give_to_shadow(std::size_t lane, int layer, const LayerStore& store);
     bool owns(int layer) const { return model_.layout().owns(layer); }
     /// Returns the scores of one query head within a layer's downloaded scores.

@@ -268,6 +268,7 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
     grow_clear(s.threshold, units);
     grow_clear(s.victims, kv_heads * to_index(plan.most_victims));
     grow_clear(s.n_victims, kv_heads);
+    grow_clear(s.faults, kv_heads * kFaultKinds);
     if (plan.any_shadow) grow_clear(s.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
     if (plan.any_shadow) grow(host_.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
     grow(host_.logits, n * to_index(c.n_vocab));
@@ -285,6 +286,7 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
     if (plan.wants.scores) grow(host_.threshold, units);
     grow(host_.victims, kv_heads * to_index(plan.most_victims));
     grow(host_.n_victims, kv_heads);
+    grow(host_.faults, kv_heads * kFaultKinds);
 }
 
 /// Makes room for the rows that wait until their scores are folded, and chooses for how many layers. Logits
@@ -791,6 +793,8 @@ void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int laye
     attend.raw_keys = c.borrows_unrotated ? s.raw_keys.data() + group.kv_at : nullptr;
     attend.first_kv = layout.first_read(layer);
     attend.n_kv = c.n_kv_heads;
+    attend.fault_stride = plan.n_kv_heads;
+    attend.faults = s.faults.data() + first * plan.n_kv_heads * kFaultKinds;
     executor_->launch(attend, {plan.max_splits, c.n_heads, group.n}, kSplit);
 }
 
@@ -840,6 +844,7 @@ void CudaBackend<T>::download_output(const Plan& plan) {
     }
     all(host_.logits, scratch_.logits, n * to_index(c.n_vocab));
     all(host_.n_victims, scratch_.n_victims, n * n_kv_heads);
+    all(host_.faults, scratch_.faults, n * n_kv_heads * kFaultKinds);
     all(host_.victims, scratch_.victims, n * n_kv_heads * to_index(plan.most_victims));
     for (std::size_t lane = 0; lane < n; ++lane) {
         const RowWants& wants = plan.lanes[lane].wants;
@@ -881,6 +886,7 @@ void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
     download_output(plan);
     executor_->wait();
     if (times_ != nullptr) add_times();
+    note_faults(plan);
     for (int lane = 0; lane < static_cast<int>(plan.lanes.size()); ++lane) {
         const LaneStep& step = plan.lanes[to_index(lane)];
         cache_of(step).note_appended(step.row);
@@ -895,6 +901,23 @@ void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
             fail(ErrorCode::device, "{}; start the run again", error.what());
         }
     }
+}
+
+/// Tells the caches which keys and values of the row are not finite as they are stored.
+template <class T>
+void CudaBackend<T>::note_faults(const Plan& plan) {
+    const std::size_t of_lane = to_index(plan.n_kv_heads) * kFaultKinds;
+    const std::span<const std::uint8_t> all(host_.faults.data(), plan.lanes.size() * of_lane);
+    if (std::all_of(all.begin(), all.end(), [](std::uint8_t set) { return set == 0; })) return;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (all[i] == 0) continue;
+        const LaneStep& step = plan.lanes[i / of_lane];
+        const auto kind = static_cast<FaultKind>(i % kFaultKinds);
+        cache_of(step).note_fault(static_cast<int>(i % of_lane / kFaultKinds), step.row,
+                                  kind == kRoundedKey || kind == kBadKey,
+                                  kind == kRoundedKey || kind == kRoundedValue);
+    }
+    executor_->clear(scratch_.faults.data(), scratch_.faults.size_bytes());
 }
 
 /// Adds times by the purpose of a kernel.

@@ -238,6 +238,7 @@ class CudaBackend final : public Backend {
     void write_rows(const Plan& plan, int lane);
     void write_shadow(const Plan& plan, int lane);
     void write_evictions(const Plan& plan, int lane);
+    void note_faults(const Plan& plan);
     void select_on_host(const LaneStep& step, RowBlock* block, bool whole_lane);
     std::vector<Eviction> evictions_under(const ResolvedPolicy& policy, Cache& store, int last_row);
 
@@ -265,6 +266,7 @@ class CudaBackend final : public Backend {
         Buffer<std::uint8_t> leaves;
         Buffer<Leaving> leaving;
         Buffer<std::int32_t> victims, n_victims;
+        Buffer<std::uint8_t> faults;  // [lanes, KV heads, kFaultKinds] zeros between steps
         Buffer<std::byte> input;
         Buffer<float> shadow;  // [n_layers] ShadowParts of all lanes
         Buffer<Fp16> packed_attention;
@@ -276,6 +278,7 @@ class CudaBackend final : public Backend {
         HostBuffer<std::byte> input;
         HostBuffer<float> logits, row_logits, row_attention, row_noise, pooled, threshold;
         HostBuffer<std::int32_t> victims, n_victims;
+        HostBuffer<std::uint8_t> faults;
         HostBuffer<float> shadow, first_attention;
     } host_;
     /// Offsets, in floats, of what a shadow needs of a layer, for all lanes: q before rotation, k, v and the

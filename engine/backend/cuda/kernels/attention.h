@@ -161,13 +161,14 @@ struct AttendSplit {
     const float*
         slopes;  ///< [n_heads] ALiBi: logit += slope * (place of the key - place of the query); or null
     HeadRule finish;
-    std::int32_t window;    ///< the layer sees this many newest positions; 0: all
-    std::int32_t first_kv;  ///< the owner's first KV head
-    std::int32_t n_kv;      ///< how many KV heads it has
-    std::int32_t unused = 0;
+    std::int32_t window;            ///< the layer sees this many newest positions; 0: all
+    std::int32_t first_kv;          ///< the owner's first KV head
+    std::int32_t n_kv;              ///< how many KV heads it has
+    std::int32_t fault_stride = 0;  ///< KV heads of a lane in `faults`
     /// [lanes, n_kv, head_dim] keys before rotation, or null: written by a layer that owns them, and read for
     /// the row's own token by one that borrows them so (ModelConfig::borrows_unrotated).
     float* raw_keys = nullptr;
+    std::uint8_t* faults = nullptr;  ///< [lanes, fault_stride, kFaultKinds] only ever set here; or null
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
         const int split = block.x, h = block.y, lane = block.z, t = block.thread;
@@ -341,7 +342,17 @@ struct AttendSplit {
             head.keys[(i / 8 * capacity + slot) * 8 + i % 8] = shared.new_key[i];
             head.values[slot * head_dim + i] = shared.new_value[i];
             if (raw_keys != nullptr) raw_keys[at + i] = shared.key.x[i];
+            if (faults == nullptr) continue;
+            if (!is_finite(widen(shared.new_key[i])))
+                set_fault(block, is_finite(shared.key.x[i]) ? kRoundedKey : kBadKey);
+            if (!is_finite(widen(shared.new_value[i])))
+                set_fault(block, is_finite(v[at + i]) ? kRoundedValue : kBadValue);
         }
+    }
+    /// Threads may write the same byte; all write 1.
+    KH_FN void set_fault(const Block& block, FaultKind kind) const {
+        const std::int64_t head = static_cast<std::int64_t>(block.z) * fault_stride + kv_of_head[block.y];
+        faults[head * kFaultKinds + kind] = 1;
     }
 
     KH_FN void score_slot(const Shared& shared, Local& local, const DeviceHead<T>& head, int lane, int h,

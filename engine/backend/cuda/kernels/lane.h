@@ -19,6 +19,10 @@ namespace keyhole::cuda {
 
 inline constexpr int kScores = 4;  ///< accumulators, in the order of enum Accumulator
 
+/// What makes a stored key or value infinity or NaN: the type cannot hold the number, or the number already
+/// was. One byte each, 0: has not happened.
+enum FaultKind { kRoundedKey, kRoundedValue, kBadKey, kBadValue, kFaultKinds };
+
 /// One KV head of one lane.
 template <class T>
 struct DeviceHead {

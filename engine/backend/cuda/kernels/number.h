@@ -83,6 +83,10 @@ KH_FN void narrow(float value, Bf16& out) {
 #endif
 }
 
+KH_FN bool is_finite(float value) {
+    return value - value == 0;  // infinity and NaN give NaN
+}
+
 /// Returns a * b + c, rounded once on a device and twice on the host, whose processors may lack the
 /// instruction. For sums over weights; policy maths rounds every step (policy/math.h).
 KH_FN float fused(float a, float b, float c) {

@@ -185,6 +185,7 @@ struct KeepPrompt {
     const std::int32_t* kept;
     const std::int32_t* offset;  ///< [n_kv + 1]
     std::int32_t n, head_dim, n_heads, group;
+    std::uint8_t* faults = nullptr;  ///< [n_kv] set to 1 where a number is not finite as stored; or null
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const DeviceHead<T>& head = heads[block.x];
@@ -196,8 +197,11 @@ struct KeepPrompt {
             const std::int64_t slot = i / head_dim, d = i % head_dim;
             KH_DEVICE_ASSERT(slot < head.capacity && tokens[slot] >= 0 && tokens[slot] < n);
             const std::int64_t at = (static_cast<std::int64_t>(block.x) * n + tokens[slot]) * head_dim + d;
-            narrow(keys[at], head.keys[(d / 8 * head.capacity + slot) * 8 + d % 8]);
-            narrow(values[at], head.values[slot * head_dim + d]);
+            T &key = head.keys[(d / 8 * head.capacity + slot) * 8 + d % 8],
+              &value = head.values[slot * head_dim + d];
+            narrow(keys[at], key);
+            narrow(values[at], value);
+            if (faults != nullptr && !(is_finite(widen(key)) && is_finite(widen(value)))) faults[block.x] = 1;
         }
         for (int slot = first + block.thread; slot < last; slot += block.n_threads) {
             const std::int32_t token = tokens[slot];
