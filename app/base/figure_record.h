@@ -9,13 +9,29 @@
 namespace keyhole {
 
 struct FigureRecord {
+    /// Two that are compared. gains: one for each sample, above 0 where the first is ahead.
+    struct Comparison {
+        std::string name;  ///< "tova:budget=16 against h2o:budget=16"
+        std::vector<double> gains;
+        bool operator==(const Comparison&) const = default;
+    };
+    /// What a verdict was decided on. No comparison: on nothing.
+    struct Evidence {
+        std::string subject;  ///< what the paper puts first: "tova"
+        std::string samples;  ///< what the samples are: "questions"
+        std::vector<Comparison> comparisons;
+        bool operator==(const Evidence&) const = default;
+    };
     /// The finding on one set of questions, or on the run.
     struct Finding {
-        std::string task;     ///< empty: a run or a text
-        std::string verdict;  ///< "holds", "fails", "open" (undecided), "unseen" (on this model), "none"
-        std::string why;      ///< a sentence with the numbers of the verdict; empty for "none"
+        std::string task;  ///< empty: a run or a text
+        /// "holds", "fails", "mixed", "open" (undecided), "few" (samples), "unseen" (on this model),
+        /// "measured" (without a decision), "none"
+        std::string verdict;
+        std::string why;                     ///< a sentence with the numbers of the verdict; empty for "none"
         std::vector<std::string> sentences;  ///< those below the picture
         std::string picture;                 ///< its file name without an ending
+        Evidence evidence = {};
     };
     std::string figure;               ///< "tova-3"
     std::vector<std::string> models;  ///< as typed; empty: the demo model

@@ -17,10 +17,10 @@ constexpr float kThumbnail = 200;  // width, unscaled
 
 ImU32 color_of_verdict(std::string_view verdict) {
     const theme::Colors& colors = theme::colors();
-    return verdict == "holds"   ? colors.good
-           : verdict == "fails" ? colors.fault
-           : verdict == "open"  ? colors.accent
-                                : colors.dim;
+    return verdict == "holds"                        ? colors.good
+           : verdict == "fails"                      ? colors.fault
+           : verdict == "open" || verdict == "mixed" ? colors.accent
+                                                     : colors.dim;
 }
 
 /// Returns a time as the page says it: "6 s", "2 min".

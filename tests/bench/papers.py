@@ -2,9 +2,13 @@
 """Runs keyhole for the papers' figures and tables and writes the page of this evidence.
 
     tests/bench/papers.py --keyhole build/release/keyhole --work /tmp/papers
+    tests/bench/papers.py --keyhole build/release/keyhole --work /tmp/papers --only tova-3,a2sf-4
+    tests/bench/papers.py --keyhole build/release/keyhole --page
 
-Answers stay in the work folder, so that a second run only computes what is missing. The page and one picture
-of each figure go to tests/bench/results/papers.
+Answers stay in the work folder, so that a second run only computes what is missing. Every result goes to
+tests/bench/results/papers/data: figure.json of a figure, with what its verdict was decided on, or bench.json
+of a table, and about.json with command and commit. One picture of each figure goes beside the page. The page
+is made from data alone. A test decides all of it anew: when the rule changes, run this again.
 """
 import argparse
 import itertools
@@ -40,7 +44,11 @@ SPEEDS = {"keyformer-1": "keyformer-figure10 --layers 1", "keyformer-9": "keyfor
           "keyformer-table1": "keyformer-table1 --layers 1", "keyformer-10": "keyformer-figure10 --layers 1",
           "tova-table1": "tova-table1 --layers 1", "mlkv-3": "mlkv-figure3", "mlkv-5": "mlkv-figure5"}
 TO_COMPARE = "Compare the table with the paper's column; the program decides nothing here."
-VERDICT = re.compile(r"(Holds|Does not hold|Cannot be) ")
+DATA_OUT = OUT / "data"
+WORDS = {"Holds here": "holds", "Does not hold here": "fails", "Holds in part here": "mixed",
+         "Cannot be decided here": "open", "Too few samples": "few", "Measured here": "measured",
+         "Cannot be seen on this model": "unseen"}
+VERDICT = re.compile(f"({'|'.join(WORDS)}): ")
 
 
 def jobs():
@@ -56,12 +64,12 @@ def jobs():
         yield figure(name, "keyhole-base", "--samples 50 --context 512")
         yield figure(name, REAL, "--ask statement --samples 12 --context 512")
     for name in TEXTS:
-        yield figure(name, "keyhole-base", f"{NARRATIVE} --samples 4")
+        yield figure(name, "keyhole-base", f"{NARRATIVE} --samples 8")
         yield figure(name, REAL, f"{NARRATIVE} --samples 3 --context 512")
     for name, options in DATA.items():
         yield figure(name, REAL, options)
     yield figure("keyformer-8", "keyhole-base", "--context 1024 --samples 20")
-    yield figure("tova-7", "keyhole-base", f"{NARRATIVE} --samples 1 --context 2048 --prefill 64")
+    yield figure("tova-7", "keyhole-base", f"{NARRATIVE} --samples 6 --context 2048 --prefill 64")
     for name in ("mlkv-4", "mlkv-table3"):
         yield figure(name, "the shipped family", f"{FAMILY} --context 300 --samples 50")
     for name, options in SPEEDS.items():
@@ -106,21 +114,64 @@ def run(keyhole, work, name, model, command, limit):
     return command, done.stdout, time.time() - begin, folder
 
 
-def sentences(folder):
-    """Returns whether the paper's findings hold, with the task where there are several."""
-    record = folder / "figure.json"
-    found = json.loads(record.read_text())["findings"] if record.exists() else []
-    verdicts = []
-    for finding in found:
-        task = f"{finding['task']}: " if len(found) > 1 else ""
-        verdicts += [task + line for line in finding["sentences"] if VERDICT.match(line)]
-    return list(dict.fromkeys(verdicts))
+def bench_of(text, table):
+    """Returns what `bench` printed as data: the numbers that a verdict is decided on, and the verdict."""
+    number = r"([\d.]+)"
+    line = re.compile(rf"(.+?) {{2,}}(.+?) {{2,}}{number} +{number} +{number} +{number} +\d+% +{number} "
+                      rf"\({number}\)(?: +(\d+) lanes in 12 GB)?$")
+    parts = re.compile(rf".+? {{2,}}{number} +{number} +{number} +{number} +{number}$")
+    groups = []
+    for row in text.splitlines():
+        if "tokens/s" in row and "ms/step" in row:
+            groups.append({"title": row.split("  ")[0], "lines": [], "verdict": "none", "why": ""})
+            timed = 0
+        elif found := line.match(row):
+            groups[-1]["lines"].append({
+                "label": found[1], "printed": found[2], "tokens_per_s": float(found[3]),
+                "ms_per_step": float(found[4]), "by_bytes": float(found[8]), "attention_ms": 0,
+                "lanes_in_12_gb": int(found[9] or 0)})
+        elif groups and (found := parts.match(row)):
+            groups[-1]["lines"][timed]["attention_ms"] = float(found[2])
+            timed += 1
+        elif VERDICT.match(row):
+            label, _, groups[-1]["why"] = row.partition(": ")
+            groups[-1]["verdict"] = WORDS[label]
+    return {"table": table, "groups": groups}
 
 
-def said_of(text, folder):
-    """Returns the sentences on the findings: those of a figure's record, or those that `bench` printed."""
-    printed = [line for line in text.splitlines() if VERDICT.match(line)]
-    return " ".join(sentences(folder) or printed) or TO_COMPARE
+def slug(name, model, command):
+    return re.sub(r"[^\w.]+", "-", name if command.startswith("bench")
+                  else f"{name} {model}{' data' if '--data' in command else ''}")
+
+
+def keep(name, model, command, text, folder, commit):
+    """Keeps a result beside the page."""
+    kept = DATA_OUT / slug(name, model, command)
+    kept.mkdir(parents=True, exist_ok=True)
+    about = {"figure": name, "model": model, "command": command, "commit": commit,
+             "date": time.strftime("%Y-%m-%d")}
+    if command.startswith("bench"):
+        about["printed"] = table_of(text)
+        (kept / "bench.json").write_text(json.dumps(bench_of(text, command.split()[2]), indent=1) + "\n")
+    else:
+        record = json.loads((folder / "figure.json").read_text())
+        # One line a comparison.
+        written = re.sub(r"\[[\s\d.,e+-]+\]", lambda gains: re.sub(r"\s+", " ", gains[0]),
+                         json.dumps(record, indent=1))
+        (kept / "figure.json").write_text(written + "\n")
+    (kept / "about.json").write_text(json.dumps(about, indent=1) + "\n")
+
+
+def said_of(kept):
+    """Returns the sentences on the findings, with the task where there are several."""
+    if (kept / "bench.json").exists():
+        found = json.loads((kept / "bench.json").read_text())["groups"]
+    else:
+        found = json.loads((kept / "figure.json").read_text())["findings"]
+    labels = {word: label for label, word in WORDS.items()}
+    verdicts = [(f"{one['task']}: " if len(found) > 1 and "task" in one else "")
+                + f"{labels[one['verdict']]}: {one['why']}" for one in found if one["verdict"] != "none"]
+    return " ".join(dict.fromkeys(verdicts)) or TO_COMPARE
 
 
 def wrapped(text):
@@ -163,83 +214,86 @@ def about_figures(keyhole):
     return about
 
 
-def sections_of_old_page():
-    """Returns the sections of the present page by figure, with a line that says of which commit they are."""
-    page = OUT / "README.md"
-    if not page.exists():
-        return {}
-    head, *parts = re.split(r"^## ", page.read_text(), flags=re.M)
-    made = " ".join(head.split())
-    commit = re.search(r"on (\S+), commit (\w+)", made)
-    kept = {}
-    for part in parts:
-        title, _, rest = part.partition("\n")
-        if "\nNot run here" in part or not commit:
+def job_of_picture(of_figure, seen_on):
+    """Returns the job whose picture stands for a figure: that of the model that the finding needs."""
+    return next((job for job in of_figure if job[1] == REAL and "sink" in seen_on), of_figure[0])
+
+
+def copy_pictures(job, of_figure, seen_on, folder):
+    name, _, command = job
+    wanted = {job_of_picture(of_figure, seen_on): f"{name}.png"}
+    for other in of_figure:
+        if "--data" in other[2]:
+            wanted[other] = f"{name}-data.png"
+    if job in wanted and not command.startswith("bench"):
+        for picture in pictures_of(folder, name)[:1]:
+            shutil.copyfile(picture, OUT / wanted[job])
+
+
+def page_of(about):
+    """Returns the page, made from what is kept."""
+    page = []
+    for name, entry in about.items():
+        page.append(f"## {name}: {entry['shows']}\n")
+        page.append(wrapped(f"Paper: {entry['paper'].partition(': ')[2]}"
+                            + (f" Its numbers: {entry['printed']}." if "printed" in entry else "")) + "\n")
+        of_figure = [job for job in jobs() if job[0] == name]
+        results = [(job, DATA_OUT / slug(*job)) for job in of_figure]
+        results = [(job, kept) for job, kept in results if (kept / "about.json").exists()]
+        if not results:
+            page.append(f"Not run here ({entry['seen'].removeprefix('on').strip()}):\n\n"
+                        f"{shown(entry['command'].rpartition('   (')[0])}\n")
             continue
-        if not rest.startswith("\nFrom commit"):
-            rest = f"\nFrom commit {commit[2]}, {commit[1]}.\n{rest}"
-        kept[title.partition(":")[0]] = f"## {title}\n{rest}".rstrip() + "\n"
-    return kept
+        for (_, model, _), kept in results:
+            made = json.loads((kept / "about.json").read_text())
+            out = "" if made["command"].startswith("bench") else " --out OUT"
+            page.append(wrapped(f"**{model}**: {said_of(kept)}")
+                        + f"\n\n{shown('keyhole ' + made['command'] + out)}\n")
+            page.append(f"Measured on {made['date']}, commit {made['commit']}.\n")
+            if "printed" in made:
+                page.append(made["printed"])
+        best = job_of_picture(of_figure, entry["seen"])
+        for job, picture in ((best, f"{name}.png"), (of_figure[-1], f"{name}-data.png")):
+            if (OUT / picture).exists():
+                page.append(f"![{name} on {job[1]}]({picture})\n")
+    head = ["# The papers' figures and tables, here\n",
+            wrapped("Made by `tests/bench/papers.py`, on x86_64 and the CPU backend, from the results in "
+                    "[`data`](data). The picture is that of the model that the paper's finding needs, where it "
+                    "was run. Sentences are computed by the program from the numbers of the run, by one rule for "
+                    "both directions and corrected for the number of comparisons "
+                    "([manual](../../../../assets/manual/figures.md)); a test decides each of them anew from "
+                    "`data`. Samples are few: more are an option of each command. Below a picture stands what "
+                    "it confounds, and which task is a stand-in. Speeds are of this machine's CPU, of as many "
+                    "layers as the table says; the papers' are of a GPU.") + "\n"]
+    return "\n".join(head + page).rstrip() + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keyhole", required=True)
-    parser.add_argument("--work", required=True, type=pathlib.Path)
+    parser.add_argument("--work", type=pathlib.Path)
     parser.add_argument("--limit", type=float, default=600, help="seconds of a figure")
-    parser.add_argument("--without", default="",
-                        help="figures:models that are left out, comma between; a figure that has no other "
-                             "model keeps its section of the present page")
+    parser.add_argument("--only", default="", help="figures, or figure:model, comma between")
+    parser.add_argument("--page", action="store_true", help="write the page alone, and run nothing")
     options = parser.parse_args()
+    if not options.page and options.work is None:
+        parser.error("--work FOLDER is needed for the answers")
     OUT.mkdir(parents=True, exist_ok=True)
-    about, done, old = about_figures(options.keyhole), {}, sections_of_old_page()
-    left_out = options.without.split(",")
-    for name, model, arguments in jobs():
-        if f"{name}:{model}" in left_out:
-            continue
-        result = run(options.keyhole, options.work, name, model, arguments, options.limit)
-        print(name, model, "not within the limit" if result is None else f"{result[2]:.0f} s", flush=True)
-        if result is not None:
-            done.setdefault(name, []).append((model, *result))
+    about = about_figures(options.keyhole)
+    only = [name for name in options.only.split(",") if name]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True,
                             text=True).stdout.strip()
-    page = ["# The papers' figures and tables, here\n",
-            wrapped(f"Made by `tests/bench/papers.py` on {time.strftime('%Y-%m-%d')}, commit {commit}, "
-                    f"{platform.machine()}, CPU backend. The picture is that of the model that the paper's "
-                    "finding needs, where it was run. Sentences are computed by the program from the numbers "
-                    "of the run; intervals are 95 %, paired, and several pairs of lanes are compared without "
-                    "a correction for their number. Samples are few: more are an option of each command. "
-                    "Below a picture stands what it confounds, and which task is a stand-in. Speeds are of "
-                    "this machine's CPU, of as many layers as the table says; the papers' are of a GPU. A "
-                    "section that begins with \"From commit\" was not made anew.")
-            + "\n"]
-    for name, entry in about.items():
-        page_begin = len(page)
-        page.append(f"## {name}: {entry['shows']}\n")
-        page.append(wrapped(f"Paper: {entry['paper'].partition(': ')[2]}"
-                            + (f" Its numbers: {entry['printed']}." if "printed" in entry else "")) + "\n")
-        runs = done.get(name, [])
-        if not runs and name in old:
-            page[page_begin:] = [old[name]]
+    for job in [] if options.page else list(jobs()):
+        name, model, command = job
+        if only and name not in only and f"{name}:{model}" not in only:
             continue
-        if not runs:
-            page.append(f"Not run here ({entry['seen'].removeprefix('on').strip()}):\n\n"
-                        f"{shown(entry['command'].rpartition('   (')[0])}\n")
+        result = run(options.keyhole, options.work, name, model, command, options.limit)
+        print(name, model, "not within the limit" if result is None else f"{result[2]:.0f} s", flush=True)
+        if result is None:
             continue
-        for model, command, text, _, folder in runs:
-            said = said_of(text, folder)
-            out = "" if command.startswith("bench") else " --out OUT"
-            page.append(wrapped(f"**{model}**: {said}") + f"\n\n{shown(f'keyhole {command}{out}')}\n")
-            if command.startswith("bench"):
-                page.append(table_of(text))
-        best = next((r for r in runs if r[0] == REAL and "sink" in entry["seen"]), runs[0])
-        own = next((r for r in runs if "--data" in r[1]), best)
-        for model, _, _, _, folder in [best] + ([own] if own is not best else []):
-            for picture in pictures_of(folder, name):
-                kept = f"{name}.png" if folder == best[4] else f"{name}-data.png"
-                shutil.copyfile(picture, OUT / kept)
-                page.append(f"![{name} on {model}]({kept})\n")
-    (OUT / "README.md").write_text("\n".join(page).rstrip() + "\n")
+        keep(name, model, command, result[1], result[3], commit)
+        copy_pictures(job, [other for other in jobs() if other[0] == name], about[name]["seen"], result[3])
+    (OUT / "README.md").write_text(page_of(about))
 
 
 if __name__ == "__main__":

@@ -67,9 +67,8 @@ RunPicture sparsity_by_layer(const AttentionRows& rows) {
     }
     const auto [least, most] = std::minmax_element(share.begin(), share.end(),
                                                    [](const auto& a, const auto& b) { return a[1] < b[1]; });
-    const double spread = (*most)[1] - (*least)[1];
     return {std::move(plot),
-            {spread >= 10 ? State::holds : State::open,
+            {State::measured,
              fmt::format("at 1 %, layers range from {:.0f} to {:.0f} %.", (*least)[1], (*most)[1])}};
 }
 
@@ -85,10 +84,9 @@ RunPicture sparsity_by_threshold(const AttentionRows& rows) {
         curve.x.push_back(100 * kThresholds[t]);
         curve.y.push_back(sum / rows.n_layers);
     }
-    const bool grows = curve.y.back() > curve.y.front();
-    return {plot,
-            {grows ? State::holds : State::fails,
-             fmt::format("{:.0f} % at 0, {:.0f} % at 5 %.", curve.y.front(), curve.y.back())}};
+    return {
+        plot,
+        {State::measured, fmt::format("{:.0f} % at 0, {:.0f} % at 5 %.", curve.y.front(), curve.y.back())}};
 }
 
 RunPicture attention_mass(const AttentionRows& rows) {
@@ -118,9 +116,9 @@ RunPicture attention_mass(const AttentionRows& rows) {
     plot.caption =
         "Each row sorted down and summed up; mean over rows and heads of a layer. The cross marks "
         "where the mean of all layers reaches 90 %.";
-    return {std::move(plot),
-            {x90 <= 40 ? State::holds : State::fails,
-             fmt::format("the largest {:.0f} % of the entries hold 90 % of the mass.", x90)}};
+    return {
+        std::move(plot),
+        {State::measured, fmt::format("the largest {:.0f} % of the entries hold 90 % of the mass.", x90)}};
 }
 
 /// Keyformer, figure 4: the probabilities of the kept tokens of one row, over all tokens and over the kept.
@@ -172,20 +170,25 @@ RunPicture score_shift(const RunHistory& run) {
     std::nth_element(factors.begin(), middle, factors.end());
     const double factor = factors.empty() ? 1 : *middle;
     return {std::move(plot),
-            {factor > 1.01 ? State::holds : State::fails,
+            {State::measured,
              fmt::format("without the others, the kept tokens have {:.2f} times the probability (median over "
                          "rows and heads; the same factor for all tokens of a row).",
                          factor)}};
 }
 
-/// Keyformer, equation 8: the entropy of the expected score softmax, with and without noise.
-RunPicture score_entropy(const RunHistory& run) {
-    constexpr int kDraws = 24, kMostRows = 4;
-    constexpr std::array<double, 5> kTaus = {1, 1.25, 1.5, 1.75, 2};
-    constexpr std::array kKinds = {NoiseKind::none, NoiseKind::constant, NoiseKind::gaussian,
-                                   NoiseKind::gumbel};
-    constexpr std::array<std::string_view, 4> kNames = {"none", "constant", "gaussian", "gumbel"};
-    std::array<std::array<double, kTaus.size()>, kKinds.size()> h{};
+namespace {
+
+constexpr int kDraws = 24;
+constexpr std::array<double, 5> kTaus = {1, 1.25, 1.5, 1.75, 2};
+constexpr std::array kKinds = {NoiseKind::none, NoiseKind::constant, NoiseKind::gaussian, NoiseKind::gumbel};
+constexpr std::array<std::string_view, 4> kNames = {"none", "constant", "gaussian", "gumbel"};
+constexpr std::size_t kNoNoise = 0, kGumbel = 3;
+using Entropies = std::array<std::array<double, kTaus.size()>, kKinds.size()>;  // [kind][tau], nats
+
+/// Returns means over heads and the last rows.
+Entropies score_entropies(const RunHistory& run) {
+    constexpr int kMostRows = 4;
+    Entropies h{};
     std::vector<float> line(to_index(run.last_row() + 1));
     int n = 0;
     for (int row = std::max(run.n_prompt(), run.last_row() + 1 - kMostRows); row <= run.last_row(); ++row)
@@ -215,6 +218,16 @@ RunPicture score_entropy(const RunHistory& run) {
                     h[kind][t] += entropy_of(mean);
                 }
         });
+    for (auto& of_kind : h)
+        for (double& value : of_kind) value /= std::max(n, 1);
+    return h;
+}
+
+}  // namespace
+
+/// Keyformer, equation 8: the entropy of the expected score softmax, with and without noise.
+RunPicture score_entropy(const RunHistory& run) {
+    const Entropies h = score_entropies(run);
     CurvePlot plot;
     plot.subtitle = run_subtitle(run);
     plot.x_label = "tau";
@@ -229,13 +242,21 @@ RunPicture score_entropy(const RunHistory& run) {
         curve.name = std::string(kNames[kind]);
         for (std::size_t t = 0; t < kTaus.size(); ++t) {
             curve.x.push_back(kTaus[t]);
-            curve.y.push_back(h[kind][t] / std::max(n, 1));
+            curve.y.push_back(h[kind][t]);
         }
     }
-    const double none = plot.curves[0].y[0], gumbel = plot.curves[3].y[0];
     return {std::move(plot),
-            {gumbel > none ? State::holds : State::fails,
-             fmt::format("{:.2f} nats with Gumbel noise, {:.2f} without, at tau 1.", gumbel, none)}};
+            {State::measured, fmt::format("{:.2f} nats with Gumbel noise, {:.2f} without, at tau 1.",
+                                          h[kGumbel][0], h[kNoNoise][0])}};
+}
+
+RunGains gains_of_entropy(const RunHistory& run) {
+    const Entropies h = score_entropies(run);
+    RunGains gains;
+    for (std::size_t t = 0; t < kTaus.size(); ++t)
+        gains.emplace_back(fmt::format("gumbel against none, tau {:g}", kTaus[t]),
+                           h[kGumbel][t] - h[kNoNoise][t]);
+    return gains;
 }
 
 }  // namespace keyhole::figure_parts

@@ -36,7 +36,7 @@ struct FigureOptions {
     bool list = false, json = false;
     int lane = 0;
     int n_tokens = 48;
-    std::string prompt_file;
+    std::vector<std::string> prompt_files;
     SweepOptions sweep;
 };
 
@@ -155,7 +155,8 @@ void write_picture(const Figure& figure, RunPicture picture, const FigureOptions
     write_figure_record(
         {std::string(figure.name),
          models_of(options.sweep),
-         {{"", verdict_word(picture.verdict.state), picture.verdict.why, notes, std::string(figure.name)}}},
+         {{"", verdict_word(picture.verdict.state), picture.verdict.why, notes, std::string(figure.name),
+           picture.verdict.evidence}}},
         folder);
     if (options.json)
         print_record(folder);
@@ -196,15 +197,35 @@ std::string nothing_kept(const Figure& figure) {
     return fmt::format("figure {} writes its files at its end; nothing is kept", figure.name);
 }
 
+/// Returns the prompts of a figure of runs: the picture's own first. A finding that is decided by prompts has
+/// more of them, paragraphs of the narrative from places spread evenly, as long as the first.
+std::vector<std::string> prompts_of(const Figure& figure, const FigureOptions& options) {
+    constexpr std::size_t kPrompts = 8;
+    std::vector<std::string> prompts;
+    for (const std::string& file : options.prompt_files) prompts.push_back(read_text_input(file));
+    if (prompts.size() > 1 && figure.gains == nullptr)
+        fail(ErrorCode::wrong_use, "figure {} shows one prompt; give one --prompt-file", figure.name);
+    if (!prompts.empty()) return prompts;
+    prompts.push_back(read_text_input(find_assets() / "prompts" / "garden-gate.txt"));
+    if (figure.gains == nullptr) return prompts;
+    const std::string text = read_text_input(find_assets() / "tasks" / "narrative.txt");
+    for (std::size_t i = 1; i < kPrompts; ++i) {
+        const std::string_view paragraph = "\n\n";
+        const std::size_t begin = text.find(paragraph, text.size() * i / kPrompts) + paragraph.size();
+        const std::size_t end = text.rfind(' ', begin + prompts.front().size());
+        prompts.push_back(text.substr(begin, end - begin));
+    }
+    return prompts;
+}
+
 /// Decodes the prompt with the figure's lanes; all lanes read the first one's tokens.
-RunHistory decode_for(const Figure& figure, const FigureOptions& options) {
+RunHistory decode_for(const Figure& figure, const FigureOptions& options, const std::string& prompt) {
     RunOptions run = options.sweep.eval.run;
     if (!options.sweep.models.empty()) run.model = options.sweep.models.front();
     if (run.lanes.empty()) run.lanes = figure.lanes;
     const LoadedModel loaded = load_for_run(run);
     RunSpec spec;
-    spec.prompt = read_text_input(options.prompt_file.empty() ? find_assets() / "prompts" / "garden-gate.txt"
-                                                              : fs::path(options.prompt_file));
+    spec.prompt = prompt;
     for (const std::string& lane : run.lanes) spec.lanes.push_back(parse_lane_spec(lane));
     spec.follow = true;
     spec.ignore_eos = true;
@@ -226,6 +247,15 @@ RunHistory decode_for(const Figure& figure, const FigureOptions& options) {
     return history;
 }
 
+/// Adds one prompt to what decides a finding.
+void add_gains(FigureRecord::Evidence& evidence, const RunGains& gains) {
+    evidence.comparisons.resize(gains.size());
+    for (std::size_t i = 0; i < gains.size(); ++i) {
+        evidence.comparisons[i].name = gains[i].first;
+        evidence.comparisons[i].gains.push_back(gains[i].second);
+    }
+}
+
 void draw_from_run(const Figure& figure, const FigureOptions& options) {
     const auto of_rows = [&](const figure_parts::AttentionRows& rows) {
         if (figure.name == "keyformer-3a") return figure_parts::sparsity_by_layer(rows);
@@ -239,11 +269,22 @@ void draw_from_run(const Figure& figure, const FigureOptions& options) {
         write_picture(figure, of_rows(rows_of_export(options.from, options.lane)), options);
         return;
     }
-    const RunHistory run = decode_for(figure, options);
-    write_picture(
-        figure,
-        figure.draw != nullptr ? figure.draw(run) : of_rows(figure_parts::rows_of_run(run, options.lane)),
-        options);
+    const std::vector<std::string> prompts = prompts_of(figure, options);
+    std::optional<RunPicture> picture;
+    FigureRecord::Evidence evidence{std::string(figure.subject), "prompts", {}};
+    for (const std::string& prompt : prompts) {
+        const RunHistory run = decode_for(figure, options, prompt);
+        if (!picture)
+            picture = figure.draw != nullptr ? figure.draw(run)
+                                             : of_rows(figure_parts::rows_of_run(run, options.lane));
+        if (figure.gains != nullptr) add_gains(evidence, figure.gains(run));
+    }
+    if (figure.gains != nullptr) {
+        const std::string shown = std::move(picture->verdict.why);
+        picture->verdict = decide(std::move(evidence));
+        picture->verdict.why = fmt::format("{} The picture's prompt: {}", picture->verdict.why, shown);
+    }
+    write_picture(figure, std::move(*picture), options);
 }
 
 /// Draws the perplexity of the tokens of all windows from the first scored one up to a position.
@@ -256,7 +297,7 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
     const auto held = hold_models(loaded.model, *loaded.backend, lanes);
     const std::size_t n_prompt = set.make(0).prompt.size(), n_fed = set.make(0).fed.size();
     std::vector<std::vector<double>> nats(lanes.size(), std::vector<double>(n_fed, 0));
-    std::vector<double> differences(to_index(set.n_questions), 0);  // of the first two lanes, a token
+    std::vector<double> gains(to_index(set.n_questions), 0);  // of the first lane, nats a token
     {
         const auto all = static_cast<double>(n_fed * lanes.size()) * set.n_questions;
         Progress progress(fmt::format("figure {}", figure.name), all);
@@ -267,8 +308,7 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
                 [&](std::size_t lane, std::size_t token, double of_token) {
                     nats[lane][token] += of_token / set.n_questions;
                     if (lane < 2)
-                        differences[to_index(i)] +=
-                            (lane == 0 ? 1 : -1) * of_token / static_cast<double>(n_fed);
+                        gains[to_index(i)] += (lane == 0 ? -1 : 1) * of_token / static_cast<double>(n_fed);
                     progress.update(++done);
                 });
     }
@@ -300,15 +340,9 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
         verdict = {PaperVerdict::State::unseen,
                    fmt::format("{} tokens are not beyond the trained context of {}.", n_read, n_ctx)};
     } else if (plot.curves.size() > 1) {
-        const double first = plot.curves[0].y.back(), second = plot.curves[1].y.back();
-        const Interval& pairs = mean_estimate(differences).interval;
-        verdict = {pairs.high < 0  ? PaperVerdict::State::holds
-                   : pairs.low > 0 ? PaperVerdict::State::fails
-                                   : PaperVerdict::State::open,
-                   fmt::format("{:.2f} against {:.2f} after {} tokens; ", first, second, n_read)};
-        verdict.why += differences.size() < 2 ? "one window has no interval."
-                                              : fmt::format("their ratio is {:.3f} to {:.3f}.",
-                                                            std::exp(pairs.low), std::exp(pairs.high));
+        verdict = decide({labels[0], "windows", {{labels[0] + " against " + labels[1], gains}}});
+        verdict.why = fmt::format("{:.2f} against {:.2f} after {} tokens; {}", plot.curves[0].y.back(),
+                                  plot.curves[1].y.back(), n_read, verdict.why);
     }
     write_picture(figure, {std::move(plot), verdict}, options);
 }
@@ -369,8 +403,8 @@ void run_sweep_of(const Figure& figure, FigureOptions& options) {
     sweep.notes = [&](const SweepResult& result) {
         const PaperVerdict verdict = judge(figure.claim, result);
         const std::vector<std::string> sentences = sentences_of(figure, verdict, stand_in(figure, result));
-        record.findings.push_back(
-            {result.name, verdict_word(verdict.state), verdict.why, sentences, picture_of(figure, result)});
+        record.findings.push_back({result.name, verdict_word(verdict.state), verdict.why, sentences,
+                                   picture_of(figure, result), verdict.evidence});
         return sentences;
     };
     sweep.quiet = options.json;
@@ -411,7 +445,7 @@ void run_figure(FigureOptions options) {
         return;
     }
     SweepOptions& sweep = options.sweep;
-    if (!options.from.empty() || !options.prompt_file.empty())
+    if (!options.from.empty() || !options.prompt_files.empty())
         fail(
             ErrorCode::wrong_use,
             "figure {} is measured on questions or a text; give --text FILE, --task NAME or --data FILE, not "
@@ -452,8 +486,12 @@ void add_figure_command(CLI::App& app) {
     command->add_option("--of-lane", options->lane, "lane of that run")->transform(number_from(0));
     options->sweep.eval.add(*command);
     add_models_option(*command, options->sweep);
-    command->add_option("-f,--prompt-file", options->prompt_file,
-                        "figures of a run: the text to start from (default: the garden gate)");
+    command
+        ->add_option("-f,--prompt-file", options->prompt_files,
+                     "figures of a run: the text to start from (default: the garden gate); where prompts "
+                     "decide, repeat it (default: eight prompts)")
+        ->expected(1)
+        ->take_all();
     command->add_option("-n,--tokens", options->n_tokens, "figures of a run: tokens to generate")
         ->transform(number_in(2, 4096))
         ->capture_default_str();

@@ -2,6 +2,7 @@
 /// Plain values; main thread.
 #pragma once
 
+#include "app/base/figure_record.h"
 #include "app/cli/sweep_plot.h"
 #include "engine/trace/run_history.h"
 
@@ -14,17 +15,27 @@
 
 namespace keyhole {
 
-/// Whether a paper's finding is seen in what was measured. open: the intervals do not decide it. unseen: the
-/// model cannot show it.
+/// Whether a paper's finding is seen in what was measured. mixed: some comparisons surely agree, others surely
+/// do not. open: the samples do not decide it. few: so few samples could not decide even a large effect.
+/// unseen: the model cannot show it. measured: numbers that nothing decides.
 struct PaperVerdict {
-    enum class State { none, holds, fails, open, unseen };
+    enum class State { none, holds, fails, mixed, open, few, unseen, measured };
     State state = State::none;
-    std::string why;  ///< a sentence with the numbers
+    std::string why = {};                  ///< a sentence with the numbers
+    FigureRecord::Evidence evidence = {};  ///< that it was decided on; empty: on none
 };
-/// Returns "Holds: ...", "Does not hold: ..." and so on; empty for none.
+/// Returns "Holds here: ...", "Does not hold here: ..." and so on; empty for none.
 std::string verdict_text(const PaperVerdict& verdict);
 /// Returns the word of FigureRecord for it.
 std::string verdict_word(PaperVerdict::State state);
+
+/// Decides a finding by sign_flips(). The rule is the same for both directions:
+///
+///     holds  all comparisons together are surely ahead, more than half of them lead, none is surely behind
+///     fails  the reverse
+///
+/// `why` names the counts. Gains are rounded to 1e-6 first, so that a record decides as the program did.
+PaperVerdict decide(FigureRecord::Evidence evidence);
 
 /// The finding of a paper, in a form that a sweep can decide.
 struct PaperClaim {
@@ -59,6 +70,9 @@ struct RunPicture {
     PaperVerdict verdict;
 };
 
+/// Comparisons of a run, and how far the first of the two is ahead.
+using RunGains = std::vector<std::pair<std::string, double>>;
+
 struct Figure {
     /// sweep: of lanes over values; text: follows a text; run: the rows of a run; elsewhere: another command
     /// makes it.
@@ -82,13 +96,17 @@ struct Figure {
     std::string_view confounds = {};              ///< settings whose effects the picture cannot separate
     PaperClaim claim = {};
     RunPicture (*draw)(const RunHistory& run) = nullptr;
+    /// Decides the finding over the runs of several prompts. nullptr: the picture's numbers are all that is
+    /// said.
+    RunGains (*gains)(const RunHistory& run) = nullptr;
+    std::string_view subject = {};  ///< what the paper puts first in `gains`
 };
 
 const std::vector<Figure>& figures();
 /// Returns the command line that makes a figure, with OUT for its folder.
 std::string command_of(const Figure& figure);
 
-/// Decides a claim by the results of a sweep: pairs of lanes, question by question, with 95 % intervals.
+/// Decides a claim by the results of a sweep: pairs of lanes, question by question.
 PaperVerdict judge(const PaperClaim& claim, const SweepResult& result);
 
 /// A measured line of a paper's table of speed.

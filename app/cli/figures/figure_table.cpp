@@ -10,7 +10,7 @@ using Kind = PaperClaim::Kind;
 using namespace figure_parts;
 
 constexpr std::string_view kAny = "any", kSink = "smollm2-135m (a sink)";
-constexpr std::string_view kText = "--text assets/tasks/narrative.txt --samples 4";
+constexpr std::string_view kText = "--text assets/tasks/narrative.txt --samples 8";
 constexpr std::string_view kNeedle = "--samples 50";
 constexpr std::string_view kRecent =
     "The presets h2o and keyformer differ in two things: the score, and 50 or 30 % recent tokens; "
@@ -186,7 +186,9 @@ std::vector<Figure> keyformer_figures() {
          .minutes = 0.2,
          .seen_on = kAny,
          .lanes = {"full"},
-         .draw = &score_entropy},
+         .draw = &score_entropy,
+         .gains = &gains_of_entropy,
+         .subject = "the entropy with Gumbel noise"},
         {.name = "keyformer-14",
          .title = "Attention heat maps of layers and heads",
          .from = From::run,
@@ -244,7 +246,9 @@ std::vector<Figure> a2sf_figures() {
          .minutes = 0.2,
          .seen_on = kAny,
          .lanes = {"full"},
-         .draw = &accumulated_scores},
+         .draw = &accumulated_scores,
+         .gains = &gains_of_forgetting,
+         .subject = "the place of the top five with forgetting"},
         {.name = "a2sf-2",
          .title = "A toy of scores with and without forgetting",
          .from = From::run,
@@ -270,7 +274,9 @@ std::vector<Figure> a2sf_figures() {
          .minutes = 0.1,
          .seen_on = kAny,
          .lanes = {"full", "window:budget=20%", "h2o:budget=20%", "a2sf:budget=20%,alpha=0.2"},
-         .draw = &masked_maps},
+         .draw = &masked_maps,
+         .gains = &gains_of_masks,
+         .subject = "A2SF"},
         {.name = "a2sf-5",
          .title = "Accuracy against the forgetting factor, cache 30 %",
          .finding = "Factors from 0.1 to 0.3 are best.",
@@ -311,7 +317,9 @@ std::vector<Figure> a2sf_figures() {
          .seen_on = kSink,
          .lanes = {"window:budget=20%,shadow=on", "h2o:budget=20%,shadow=on",
                    "a2sf:budget=20%,alpha=0.1,shadow=on", "a2sf:budget=20%,alpha=0.5,shadow=on"},
-         .draw = &cosine_to_ideal},
+         .draw = &cosine_to_ideal,
+         .gains = &gains_of_cosine,
+         .subject = "A2SF"},
     };
 }
 
@@ -355,7 +363,7 @@ std::vector<Figure> tova_figures() {
          .title = "Perplexity of all tokens up to a position",
          .from = From::text,
          .finding = "TOVA with compressed positions stays below Window+4 beyond the trained context.",
-         .options = "--text assets/tasks/narrative.txt --samples 1 --context 2048 --prefill 64",
+         .options = "--text assets/tasks/narrative.txt --samples 6 --context 2048 --prefill 64",
          .minutes = 1,
          .seen_on = kSink,
          .lanes = {"tova:budget=512,positions=compressed", "sink:budget=512,positions=cache"},
@@ -422,7 +430,9 @@ std::vector<Figure> tova_figures() {
          .seen_on = kAny,
          .lanes = {"tova:budget=32,prefill=stepwise", "tova:budget=64,prefill=stepwise",
                    "tova:budget=128,prefill=stepwise"},
-         .draw = &lifetime_by_class},
+         .draw = &lifetime_by_class,
+         .gains = &gains_of_punctuation,
+         .subject = "the lifetime of punctuation"},
         {.name = "tova-table4",
          .title = "Prompts of the paper's tasks",
          .from = From::elsewhere,

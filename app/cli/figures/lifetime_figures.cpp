@@ -33,7 +33,6 @@ RunPicture lifetime_by_position(const RunHistory& run) {
     plot.caption =
         "Mean over KV heads. A token that is never evicted counts to the end of the text. Rows count from "
         "the token's own.";
-    int first_longest = 0;
     std::string text;
     for (std::size_t lane = 0; lane < metrics.size(); ++lane) {
         const std::vector<double>& rows = metrics[lane].lifetime_by_position;
@@ -47,16 +46,10 @@ RunPicture lifetime_by_position(const RunHistory& run) {
         for (std::size_t p = 1; p < rows.size(); ++p)
             others += rows[p] / static_cast<double>(rows.size() - 1);
         const double to_end = run.last_row() + 1;
-        first_longest += rows[0] >= 0.9 * to_end && others <= 0.5 * rows[0] ? 1 : 0;
         text += fmt::format("{}{}: {:.0f} rows for the first token, {:.0f} for the next ones of {:.0f}",
                             text.empty() ? "" : "; ", curve.name, rows[0], others, to_end);
     }
-    const auto n = static_cast<int>(metrics.size());
-    return {std::move(plot),
-            {first_longest == n   ? State::holds
-             : first_longest == 0 ? State::unseen
-                                  : State::open,
-             text + "."}};
+    return {std::move(plot), {State::measured, text + "."}};
 }
 
 namespace {
@@ -96,6 +89,18 @@ bool is_punctuation(WordClass kind) {
            kind == WordClass::quote || kind == WordClass::bracket || kind == WordClass::symbol;
 }
 
+/// Returns the mean lifetime of punctuation and special signs in rows; NaN if the text has none.
+double punctuation_rows(const LaneMetrics& lane) {
+    double rows = 0;
+    int n = 0;
+    for (std::size_t c = 0; c < kWordClasses; ++c) {
+        if (!is_punctuation(static_cast<WordClass>(c)) || lane.tokens_by_word_class[c] == 0) continue;
+        rows += lane.lifetime_by_word_class[c] * lane.tokens_by_word_class[c];
+        n += lane.tokens_by_word_class[c];
+    }
+    return n > 0 ? rows / n : std::numeric_limits<double>::quiet_NaN();
+}
+
 }  // namespace
 
 /// TOVA, tables 2 and 5: the same by kind of word, over the mean of all tokens.
@@ -125,29 +130,32 @@ RunPicture lifetime_by_class(const RunHistory& run) {
             paper.y.push_back(rows / kPaperAll);
         }
     }
-    int longer = 0;
     std::string text;
     for (std::size_t lane = 0; lane < metrics.size(); ++lane) {
         const LaneMetrics& m = metrics[lane];
         Curve& curve = plot.curves.emplace_back();
         curve.name = lane_name(run, lane);
-        double rows = 0;
-        int n = 0;
         for (std::size_t i = 0; i < kinds.size(); ++i) {
             curve.x.push_back(static_cast<double>(i));
             curve.y.push_back(m.lifetime_by_word_class[kinds[i]] / m.lifetime);
-            if (!is_punctuation(static_cast<WordClass>(kinds[i]))) continue;
-            rows += m.lifetime_by_word_class[kinds[i]] * m.tokens_by_word_class[kinds[i]];
-            n += m.tokens_by_word_class[kinds[i]];
         }
-        const double punctuation = n > 0 ? rows / n : 0;
-        longer += punctuation > m.lifetime ? 1 : 0;
-        text += fmt::format("{}{}: punctuation {:.0f} rows, all tokens {:.0f}", text.empty() ? "" : "; ",
-                            curve.name, punctuation, m.lifetime);
+        const double rows = punctuation_rows(m);
+        text += fmt::format(
+            "{}{}: {}, all tokens {:.0f}", text.empty() ? "" : "; ", curve.name,
+            std::isfinite(rows) ? fmt::format("punctuation {:.0f} rows", rows) : "no punctuation in the text",
+            m.lifetime);
     }
     plot.curves.push_back(std::move(paper));
-    return {std::move(plot),
-            {longer == static_cast<int>(metrics.size()) ? State::holds : State::fails, text + "."}};
+    return {std::move(plot), {State::measured, text + "."}};
+}
+
+RunGains gains_of_punctuation(const RunHistory& run) {
+    const std::vector<LaneMetrics> metrics = run_metrics(run);
+    RunGains gains;
+    for (std::size_t lane = 0; lane < metrics.size(); ++lane)
+        gains.emplace_back("punctuation against all tokens, " + lane_name(run, lane),
+                           punctuation_rows(metrics[lane]) - metrics[lane].lifetime);
+    return gains;
 }
 
 }  // namespace keyhole::figure_parts

@@ -34,6 +34,13 @@ RunPicture sparsity_by_layer(const AttentionRows& rows);
 RunPicture sparsity_by_threshold(const AttentionRows& rows);
 RunPicture attention_mass(const AttentionRows& rows);
 
+// What decides a finding, of the run of one prompt.
+RunGains gains_of_entropy(const RunHistory& run);
+RunGains gains_of_forgetting(const RunHistory& run);
+RunGains gains_of_masks(const RunHistory& run);
+RunGains gains_of_cosine(const RunHistory& run);
+RunGains gains_of_punctuation(const RunHistory& run);
+
 RunPicture score_shift(const RunHistory& run);
 RunPicture score_entropy(const RunHistory& run);
 RunPicture accumulated_scores(const RunHistory& run);

@@ -27,16 +27,15 @@ struct Scale {
 /// A full cache that answers less than this share cannot show what eviction costs.
 constexpr double kLeastAccuracy = 0.2;
 
-/// Returns +1 where a is surely ahead of b, -1 where it is surely behind, 0 where the interval holds 0.
-int compare(const SweepPoint& a, const SweepPoint& b, const Scale& scale) {
-    QuestionSet set;
-    set.measures = scale.kinds;
-    const LaneScore pair = score_lane(set, a.outcomes, b.outcomes);
-    const Interval& d = scale.measure   ? pair.measures[*scale.measure].difference.interval
-                        : scale.is_task ? pair.accuracy_difference.interval
-                                        : pair.nats_difference.interval;
-    if (!(d.low > 0) && !(d.high < 0)) return 0;  // NaN too
-    return (d.low > 0) == scale.more_is_better() ? 1 : -1;
+/// Returns how far a is ahead of b, question by question, over the first n.
+std::vector<double> gains_of(const SweepPoint& a, const SweepPoint& b, std::size_t n, const Scale& scale) {
+    const auto quality = [&](const Outcome& outcome) {
+        if (scale.measure) return outcome.measures.at(*scale.measure);
+        return scale.is_task ? (outcome.right ? 1.0 : 0.0) : -outcome.nats / outcome.n_tokens;
+    };
+    std::vector<double> gains;
+    for (std::size_t i = 0; i < n; ++i) gains.push_back(quality(a.outcomes[i]) - quality(b.outcomes[i]));
+    return gains;
 }
 
 const Estimate& estimate_of(const SweepPoint& point, const Scale& scale) {
@@ -59,33 +58,62 @@ std::string name_of(const SweepPoint& point, const SweepResult& result) {
     return lane_label(point.lane, point.values, result.varies);
 }
 
-/// A finding about all pairs needs half of them at least: a few may be sure by chance.
-bool enough(int sure, int all) {
-    return sure > 0 && 2 * sure >= all;
-}
+/// Gathers the comparisons of a finding on one result.
+class Pairs {
+  public:
+    Pairs(const SweepResult& result, const Scale& scale) : result_(result), scale_(scale) {
+        n_ = result.points.front().outcomes.size();
+        // Models with other tokenizers may cut a text into more windows.
+        for (const SweepPoint& point : result.points) n_ = std::min(n_, point.outcomes.size());
+        several_ = std::ranges::any_of(result.points, [&](const SweepPoint& point) {
+            return point.model != result.points.front().model;
+        });
+    }
+    void add(const SweepPoint& first, const SweepPoint& second) {
+        found_.push_back({name(first) + " against " + name(second), gains_of(first, second, n_, scale_)});
+    }
+    /// Adds the mean of several against another.
+    void add(const std::vector<const SweepPoint*>& first, std::string_view what, const SweepPoint& second) {
+        FigureRecord::Comparison& mean = found_.emplace_back();
+        mean.name = fmt::format("{} against {}", what, name(second));
+        mean.gains.assign(n_, 0);
+        for (const SweepPoint* one : first) {
+            const std::vector<double> gains = gains_of(*one, second, n_, scale_);
+            for (std::size_t i = 0; i < n_; ++i)
+                mean.gains[i] += gains[i] / static_cast<double>(first.size());
+        }
+    }
+    PaperVerdict decided(std::string subject) && {
+        return decide({std::move(subject), scale_.is_task || scale_.measure ? "questions" : "windows",
+                       std::move(found_)});
+    }
 
-PaperVerdict counted(int ahead, int behind, int open, std::string_view what) {
-    const State state = behind > 0 ? State::fails : enough(ahead, ahead + open) ? State::holds : State::open;
-    return {state, fmt::format("{} in {} of {} comparisons, behind in {}; {} cannot be decided.", what, ahead,
-                               ahead + behind + open, behind, open)};
-}
+  private:
+    std::string name(const SweepPoint& point) const {
+        const std::string lane = name_of(point, result_);
+        return several_ ? fmt::format("{} on {}", lane, point.model) : lane;
+    }
+    const SweepResult& result_;
+    const Scale& scale_;
+    std::size_t n_ = 0;
+    bool several_ = false;
+    std::vector<FigureRecord::Comparison> found_;
+};
 
 PaperVerdict judge_ahead(const PaperClaim& claim, const SweepResult& result, const Scale& scale) {
-    int ahead = 0, behind = 0, open = 0;
+    Pairs pairs(result, scale);
     for (const SweepPoint& mine : result.points) {
         if (mine.lane != claim.lanes.front()) continue;
         for (const SweepPoint& other : result.points) {
             const bool asked =
                 claim.lanes.size() == 1 ||
                 std::find(claim.lanes.begin() + 1, claim.lanes.end(), other.lane) != claim.lanes.end();
-            if (!asked || other.lane == mine.lane || other.values != mine.values ||
-                other.model != mine.model || other.values.empty())
-                continue;
-            const int sign = compare(mine, other, scale);
-            ++(sign > 0 ? ahead : sign < 0 ? behind : open);
+            if (asked && other.lane != mine.lane && other.values == mine.values &&
+                other.model == mine.model && !other.values.empty())
+                pairs.add(mine, other);
         }
     }
-    return counted(ahead, behind, open, claim.lanes.front() + " is ahead");
+    return std::move(pairs).decided(claim.lanes.front());
 }
 
 std::vector<const SweepPoint*> points_of(const std::string& lane, const SweepResult& result) {
@@ -95,55 +123,50 @@ std::vector<const SweepPoint*> points_of(const std::string& lane, const SweepRes
     return points;
 }
 
-const SweepPoint* best_of(const std::vector<const SweepPoint*>& points, const Scale& scale) {
-    return *std::max_element(points.begin(), points.end(), [&](const SweepPoint* a, const SweepPoint* b) {
+const SweepPoint& best_of(const std::vector<const SweepPoint*>& points, const Scale& scale) {
+    return **std::max_element(points.begin(), points.end(), [&](const SweepPoint* a, const SweepPoint* b) {
         return quality(*a, scale) < quality(*b, scale);
     });
 }
 
 PaperVerdict judge_below_first(const SweepResult& result, const std::vector<const SweepPoint*>& points,
                                const Scale& scale) {
-    int below = 0;
-    for (const SweepPoint* point : points) below += compare(*point, result.points.front(), scale) < 0 ? 1 : 0;
-    const SweepPoint& best = *best_of(points, scale);
-    const auto n = static_cast<int>(points.size());
-    const State state = below == n                                        ? State::holds
-                        : compare(best, result.points.front(), scale) < 0 ? State::holds
-                                                                          : State::open;
-    return {state, fmt::format("{} of {} values are surely below the first lane; the best, {}, has {}.",
-                               below, n, name_of(best, result), amount(best, result.points.front(), scale))};
+    Pairs pairs(result, scale);
+    const SweepPoint& first = result.points.front();
+    for (const SweepPoint* point : points) pairs.add(first, *point);
+    PaperVerdict verdict = std::move(pairs).decided(first.lane);
+    const SweepPoint& best = best_of(points, scale);
+    verdict.why = fmt::format("the best, {}, has {}; {}", name_of(best, result), amount(best, first, scale),
+                              verdict.why);
+    return verdict;
 }
 
+/// Several values of the paper stand for their mean: the best of them would be the best by chance too.
 PaperVerdict judge_best(const PaperClaim& claim, const SweepResult& result,
                         const std::vector<const SweepPoint*>& points, const Scale& scale) {
-    const SweepPoint& best = *best_of(points, scale);
     const auto fits = [&](const SweepPoint& point) {
         if (claim.kind == PaperClaim::Kind::best_value) return point.values.front() == claim.value;
         const double at = value_number(point.values.front());
         return at >= claim.low - 1e-9 && at <= claim.high + 1e-9;
     };
-    int worse = 0, better = 0;
     std::vector<const SweepPoint*> in;
-    for (const SweepPoint* point : points)
-        if (fits(*point)) in.push_back(point);
-    if (in.empty()) return {State::open, "the values of the paper were not measured."};
-    const SweepPoint& mine = *best_of(in, scale);
+    std::string what;
     for (const SweepPoint* point : points) {
-        if (fits(*point)) continue;
-        const int sign = compare(mine, *point, scale);
-        worse += sign > 0 ? 1 : 0;
-        better += sign < 0 ? 1 : 0;
+        if (!fits(*point)) continue;
+        in.push_back(point);
+        what +=
+            fmt::format("{}{}", what.empty() ? result.varies.front().key + "=" : ", ", point->values.front());
     }
-    // Another value may be best by chance: then nothing is decided.
-    const auto n_others = static_cast<int>(points.size() - in.size());
-    const State state = better > 0                              ? State::fails
-                        : enough(worse, n_others) && fits(best) ? State::holds
-                                                                : State::open;
-    return {state,
-            fmt::format(
-                "{}={} is best ({}); the paper's {} is surely ahead of {} and behind {} of {} others.",
-                result.varies.front().key, best.values.front(), amount(best, result.points.front(), scale),
-                mine.values.front(), worse, better, n_others)};
+    if (in.empty()) return {State::open, "the values of the paper were not measured."};
+    if (in.size() > 1) what = "the mean of " + what;
+    Pairs pairs(result, scale);
+    for (const SweepPoint* point : points)
+        if (!fits(*point)) pairs.add(in, what, *point);
+    PaperVerdict verdict = std::move(pairs).decided(what);
+    const SweepPoint& best = best_of(points, scale);
+    verdict.why = fmt::format("{}={} is best ({}); {}", result.varies.front().key, best.values.front(),
+                              amount(best, result.points.front(), scale), verdict.why);
+    return verdict;
 }
 
 PaperVerdict judge_ordered(const PaperClaim& claim, const SweepResult& result, const Scale& scale) {
@@ -154,36 +177,24 @@ PaperVerdict judge_ordered(const PaperClaim& claim, const SweepResult& result, c
                 found.push_back(&point);
                 break;
             }
-    int ahead = 0, behind = 0, open = 0;
+    Pairs pairs(result, scale);
     std::string order;
     for (std::size_t i = 0; i < found.size(); ++i) {
         order += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_of(*found[i], result),
                              amount(*found[i], result.points.front(), scale));
-        for (std::size_t j = i + 1; j < found.size(); ++j) {
-            const int sign = compare(*found[i], *found[j], scale);
-            ++(sign > 0 ? ahead : sign < 0 ? behind : open);
-        }
+        for (std::size_t j = i + 1; j < found.size(); ++j) pairs.add(*found[i], *found[j]);
     }
-    PaperVerdict verdict = counted(ahead, behind, open, "the paper's order holds");
+    PaperVerdict verdict = std::move(pairs).decided("the lane that the paper puts first");
     verdict.why = order + "; " + verdict.why;
     return verdict;
 }
 
-/// Models may have questions of their own, so that their intervals are compared and not pairs of answers.
 PaperVerdict judge_memory(const SweepResult& result, const Scale& scale) {
-    int with = 0, against = 0, open = 0;
+    Pairs pairs(result, scale);
     for (const SweepPoint& a : result.points)
-        for (const SweepPoint& b : result.points) {
-            if (a.lane != b.lane || a.values != b.values || !(a.kv_bytes > b.kv_bytes)) continue;
-            const Interval &more = estimate_of(a, scale).interval, &less = estimate_of(b, scale).interval;
-            const bool above = more.low > less.high, below = more.high < less.low;
-            ++(above || below ? (above == scale.more_is_better() ? with : against) : open);
-        }
-    const State state = against > 0 ? State::fails : with > 0 ? State::holds : State::open;
-    return {state,
-            fmt::format("of {} pairs of models with unequal memory, the one with more is surely better "
-                        "in {}, surely worse in {}; {} cannot be decided.",
-                        with + against + open, with, against, open)};
+        for (const SweepPoint& b : result.points)
+            if (a.lane == b.lane && a.values == b.values && a.kv_bytes > b.kv_bytes) pairs.add(a, b);
+    return std::move(pairs).decided("the model with more memory");
 }
 
 }  // namespace

@@ -20,8 +20,14 @@ std::string verdict_word(PaperVerdict::State state) {
             return "holds";
         case State::fails:
             return "fails";
+        case State::mixed:
+            return "mixed";
         case State::open:
             return "open";
+        case State::few:
+            return "few";
+        case State::measured:
+            return "measured";
         case State::unseen:
             return "unseen";
     }
