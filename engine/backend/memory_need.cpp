@@ -1,14 +1,8 @@
 #include "engine/backend/memory_need.h"
 
-#include "engine/base/resource_use.h"
 #include "engine/model/kv_default.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
-#include <limits>
-#include <string>
 
 namespace keyhole {
 namespace {
@@ -29,13 +23,6 @@ std::int64_t largest(std::int64_t most, Fits fits) {
         }
     }
     return low;
-}
-
-/// Returns the number in a system file; the largest value where the file holds no number.
-std::int64_t number_in(const char* path) {
-    std::ifstream file(path);
-    std::int64_t value = 0;
-    return file >> value ? value : std::numeric_limits<std::int64_t>::max();
 }
 
 }  // namespace
@@ -87,21 +74,6 @@ int largest_batch(const Model& model, std::int64_t context, int n_threads, std::
     return static_cast<int>(largest(kMost, [&](std::int64_t n) {
         return n == 0 || memory_need(model, context, static_cast<int>(n), n_threads).total() <= n_bytes;
     }));
-}
-
-SystemMemory system_memory() {
-    SystemMemory memory;
-    const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
-    memory.total = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * page;
-    memory.available = free_memory_bytes();
-    const std::int64_t limit = number_in("/sys/fs/cgroup/memory.max");
-    if (limit < memory.total) {
-        memory.total = limit;
-        const std::int64_t used = number_in("/sys/fs/cgroup/memory.current");
-        memory.available =
-            std::min(memory.available, std::max<std::int64_t>(0, limit - std::min(used, limit)));
-    }
-    return memory;
 }
 
 }  // namespace keyhole

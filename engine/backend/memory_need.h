@@ -1,7 +1,7 @@
-/// Estimates the memory of a run before it starts. Any thread. Pure functions, except system_memory(), which
-/// asks the system. Knows no backend.
+/// Estimates the memory of a run before it starts. Any thread. Pure functions. Knows no backend.
 #pragma once
 
+#include "engine/base/resource_use.h"
 #include "engine/model/model.h"
 
 #include <cstdint>
@@ -27,11 +27,5 @@ MemoryNeed memory_need(const Model& model, std::int64_t context, int batch, int 
 std::int64_t longest_context(const Model& model, int batch, int n_threads, std::int64_t n_bytes);
 /// Returns the largest number of lanes that fit at that context.
 int largest_batch(const Model& model, std::int64_t context, int n_threads, std::int64_t n_bytes);
-
-struct SystemMemory {
-    std::int64_t total = 0,
-                 available = 0;  ///< bytes; the container's limit counts where there is one
-};
-SystemMemory system_memory();
 
 }  // namespace keyhole

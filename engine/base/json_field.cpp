@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
+#include "engine/base/utf8.h"
 
 #include <nlohmann/json.hpp>
 
@@ -52,6 +53,8 @@ Json parse_json(std::string_view text, std::string_view name) {
     try {
         return Json::parse(text);
     } catch (const Json::parse_error& error) {
+        if (const std::string fault = wide_encoding_fault(text); !fault.empty())
+            fail(ErrorCode::bad_file, "cannot read {}: {}", name, fault);
         const std::size_t at = std::min(error.byte, text.size());
         const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
         fail(ErrorCode::bad_file, "cannot read {}: it is no JSON at line {}, byte {}", name, line, at);

@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/utf8.h"
 
 #include <nlohmann/json.hpp>
 
@@ -54,6 +55,8 @@ Json json_object_of(std::string_view text, const std::filesystem::path& path, st
     try {
         json = Json::parse(text);
     } catch (const Json::parse_error& error) {
+        if (const std::string fault = wide_encoding_fault(text); !fault.empty())
+            fail(ErrorCode::bad_file, "cannot read {}: {}", path.string(), fault);
         broken(path, fmt::format("{} is not JSON at {}", subject, place_of(text, error.byte)));
     } catch (const Json::exception&) {  // a number beyond what a double holds
         broken(path, fmt::format("{} holds a number that is too large", subject));

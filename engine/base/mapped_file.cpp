@@ -3,8 +3,10 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/make_folder.h"
 #include "engine/base/mapping_guard.h"
 #include "engine/base/unfinished_file.h"
+#include "engine/base/utf8.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -112,9 +114,18 @@ std::string read_standard_input() {
     return read_all(STDIN_FILENO, name, status, kMostTextBytes);
 }
 
-[[noreturn]] void write_failed(const fs::path& path, int error) {
-    fail(ErrorCode::io, "cannot write {}: {}; check that its folder exists, is writable and has room",
-         path.string(), std::strerror(error));
+/// target: the file behind the links that `path` may be.
+[[noreturn]] void write_failed(const fs::path& path, const fs::path& target, int error) {
+    fail(ErrorCode::io, "cannot write {}{}: {}; check that its folder exists, is writable and has room",
+         path.string(), target == path ? "" : fmt::format(", a link to {}", target.string()),
+         std::strerror(error));
+}
+
+constexpr std::string_view kMoreRoom = "close other programs or choose a smaller model";
+
+/// Rounded up, so that a small need is not said to be none.
+std::size_t mebibytes(std::size_t n_bytes) {
+    return (n_bytes + (std::size_t{1} << 20) - 1) >> 20;
 }
 
 /// Returns 0 or an errno.
@@ -126,6 +137,13 @@ int write_all(const Descriptor& file, std::span<const std::byte> bytes) {
         bytes = bytes.subspan(to_index(n));
     }
     return 0;
+}
+
+/// Returns the text, or throws where it is UTF-16 or UTF-32.
+std::string without_wide_encoding(std::string text, const fs::path& path) {
+    if (const std::string fault = wide_encoding_fault(text); !fault.empty())
+        fail(ErrorCode::bad_file, "cannot read {}: {}", path.string(), fault);
+    return text;
 }
 
 }  // namespace
@@ -142,6 +160,9 @@ MappedFile::MappedFile(const fs::path& path) {
     const auto size = to_index(status.st_size);
     if (size == 0) return;
     void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    if (data == MAP_FAILED && errno == ENOMEM)
+        fail(ErrorCode::no_memory, "no memory to map the {} MiB of {}: no addresses are left (ulimit -v); {}",
+             mebibytes(size), path.string(), kMoreRoom);
     if (data == MAP_FAILED) read_failed(path, errno);
     data_ = static_cast<const std::byte*>(data);
     size_ = size;
@@ -174,7 +195,8 @@ Pages::Pages(std::size_t n_bytes) : size_(n_bytes) {
     if (data_ == MAP_FAILED) {
         data_ = nullptr;
         fail(ErrorCode::no_memory,
-             "no memory for {} MiB; take a smaller budget, fewer lanes or a shorter prompt", n_bytes >> 20);
+             "no memory for {} MiB; take a smaller budget, fewer lanes or a shorter prompt",
+             mebibytes(n_bytes));
     }
 }
 
@@ -213,11 +235,11 @@ std::string read_text_input(const fs::path& path, std::size_t most_bytes) {
     if (path == kStandardInput) {
         static const std::string text = read_standard_input();
         if (text.size() > most_bytes) refuse_size("standard input", most_bytes);
-        return text;
+        return without_wide_encoding(text, "standard input");
     }
     struct stat status {};
     const Descriptor file = open_to_read(path, status, true);
-    return read_all(file.get(), path, status, most_bytes);
+    return without_wide_encoding(read_all(file.get(), path, status, most_bytes), path);
 }
 
 void write_file(const fs::path& path, std::span<const std::byte> bytes, Durability durability) {
@@ -228,22 +250,20 @@ void write_file(const fs::path& path, std::span<const std::byte> bytes, Durabili
         Descriptor device(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
         int error = device.get() < 0 ? errno : write_all(device, bytes);
         if (error == 0 && !device.close()) error = errno;
-        if (error != 0) write_failed(path, error);
+        if (error != 0) write_failed(path, path, error);
         return;
     }
-    // A link stays a link: its target is replaced.
-    std::error_code not_resolved;
-    fs::path target = exists ? fs::canonical(path, not_resolved) : path;
-    if (not_resolved) target = path;
+    // A link stays a link: its target is replaced, or made.
+    const fs::path target = behind_links(path);
     const UnfinishedFile part(target);
     Descriptor file(::open(part.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (file.get() < 0) write_failed(path, errno);
+    if (file.get() < 0) write_failed(path, target, errno);
     if (exists) (void)::fchmod(file.get(), status.st_mode & 07777);
     int error = write_all(file, bytes);
     if (error == 0 && durability == Durability::sync && ::fsync(file.get()) != 0) error = errno;
     if (!file.close() && error == 0) error = errno;
     if (error == 0 && ::rename(part.path().c_str(), target.c_str()) != 0) error = errno;
-    if (error != 0) write_failed(path, error);
+    if (error != 0) write_failed(path, target, error);
 }
 
 void write_text_file(const fs::path& path, std::string_view text, Durability durability) {

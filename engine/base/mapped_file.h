@@ -75,8 +75,8 @@ inline constexpr std::size_t kMostTextBytes = std::size_t{1} << 30;
 /// Returns the content of an ordinary file. Throws Error(bad_file) for anything else, and for more than
 /// most_bytes.
 std::string read_text_file(const std::filesystem::path& path, std::size_t most_bytes = kMostTextBytes);
-/// As read_text_file(), but also reads pipes: for a text that another program may produce, such as a
-/// prompt.
+/// As read_text_file(), but also reads pipes: for a text that a person or a program writes, such as a
+/// prompt. Refuses UTF-16 and UTF-32 by name; other bytes that are not UTF-8 stay.
 std::string read_text_input(const std::filesystem::path& path, std::size_t most_bytes = kMostTextBytes);
 
 enum class Durability {

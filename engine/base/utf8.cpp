@@ -1,6 +1,9 @@
 #include "engine/base/utf8.h"
 
+#include <fmt/format.h>
 #include <utf8proc.h>
+
+#include <algorithm>
 
 namespace keyhole {
 namespace {
@@ -44,6 +47,54 @@ char32_t utf8_decode(std::string_view character) {
         default:
             return bits(0, 0x07) << 18 | bits(1, 0x3f) << 12 | bits(2, 0x3f) << 6 | bits(3, 0x3f);
     }
+}
+
+std::size_t find_invalid_utf8(std::string_view text) {
+    for (std::size_t i = 0; i < text.size();) {
+        const std::size_t length = utf8_length(text.substr(i));
+        if (length == 0) return i;
+        i += length;
+    }
+    return std::string_view::npos;
+}
+
+static std::string_view encoding_of_mark(std::string_view bytes) {
+    using namespace std::string_view_literals;
+    if (bytes.starts_with("\xff\xfe\0\0"sv)) return "UTF-32LE";
+    if (bytes.starts_with("\0\0\xfe\xff"sv)) return "UTF-32BE";
+    if (bytes.starts_with("\xff\xfe"sv)) return "UTF-16LE";
+    if (bytes.starts_with("\xfe\xff"sv)) return "UTF-16BE";
+    return {};
+}
+
+std::string_view wide_encoding(std::string_view bytes) {
+    if (const std::string_view encoding = encoding_of_mark(bytes); !encoding.empty()) return encoding;
+    // Without a mark: Latin letters, digits and blanks have one byte that is NUL. A text of bytes that a
+    // person wants has hardly any.
+    constexpr std::size_t kLeast = 4, kLooked = std::size_t{64} << 10;
+    if (bytes.size() < kLeast) return {};
+    std::size_t n_nul[4] = {}, n = std::min(bytes.size(), kLooked) / 4 * 4;
+    for (std::size_t i = 0; i < n; ++i) n_nul[i % 4] += bytes[i] == '\0' ? 1 : 0;
+    const std::size_t quarter = n / 4, even = n_nul[0] + n_nul[2], odd = n_nul[1] + n_nul[3];
+    const auto is_most = [](std::size_t nul, std::size_t of) { return 2 * nul > of; };
+    if (is_most(n_nul[1], quarter) && is_most(n_nul[2], quarter) && is_most(n_nul[3], quarter) &&
+        !is_most(n_nul[0], quarter))
+        return "UTF-32LE";
+    if (is_most(n_nul[0], quarter) && is_most(n_nul[1], quarter) && is_most(n_nul[2], quarter) &&
+        !is_most(n_nul[3], quarter))
+        return "UTF-32BE";
+    if (is_most(odd, n / 2) && 8 * even < odd) return "UTF-16LE";
+    if (is_most(even, n / 2) && 8 * odd < even) return "UTF-16BE";
+    return {};
+}
+
+std::string wide_encoding_fault(std::string_view bytes) {
+    const std::string_view encoding = wide_encoding(bytes);
+    if (encoding.empty()) return {};
+    // The mark says the order of the bytes, and iconv takes it away only if its name does not.
+    const std::string_view name = encoding_of_mark(bytes).empty() ? encoding : encoding.substr(0, 6);
+    return fmt::format("it is {} text, and UTF-8 is read; convert it: iconv -f {} -t UTF-8 FILE > NEW",
+                       encoding, name);
 }
 
 bool is_space(char32_t c) {

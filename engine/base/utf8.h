@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace keyhole {
@@ -14,6 +15,16 @@ std::size_t utf8_length(std::string_view text);
 
 /// Returns the code point of a character that utf8_length() found valid.
 char32_t utf8_decode(std::string_view character);
+
+/// Returns the place of the first byte that belongs to no valid character; npos: all are valid.
+std::size_t find_invalid_utf8(std::string_view text);
+
+/// Returns "UTF-16LE", "UTF-16BE", "UTF-32LE" or "UTF-32BE" for bytes that are such a text: they begin with
+/// its byte-order mark, or every second byte of most characters is NUL. Else empty.
+std::string_view wide_encoding(std::string_view bytes);
+/// Returns what to say of a file in such an encoding, where Keyhole reads UTF-8: what it is, and the command
+/// that converts it. Empty: it is in none.
+std::string wide_encoding_fault(std::string_view bytes);
 
 /// Unicode's White_Space property.
 bool is_space(char32_t c);

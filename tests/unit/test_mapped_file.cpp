@@ -2,6 +2,9 @@
 #include "engine/base/mapped_file.h"
 
 #include "engine/base/error.h"
+#include "engine/base/make_folder.h"
+#include "engine/base/reserved_pages.h"
+#include "engine/base/utf8.h"
 
 #include <gtest/gtest.h>
 
@@ -16,6 +19,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -191,6 +195,118 @@ std::size_t resident_pages(void* data, std::size_t size) {
     if (::mincore(data, size, in_memory.data()) != 0) return 0;  // not mapped
     return to_index(std::count_if(in_memory.begin(), in_memory.end(),
                                   [](unsigned char page) { return (page & 1) != 0; }));
+}
+
+TEST_F(MappedFileTest, ALinkToNowhereGetsItsFileAndStaysALink) {
+    fs::create_symlink("second", folder_ / "first");
+    fs::create_symlink(folder_ / "file", folder_ / "second");
+    EXPECT_EQ(behind_links(folder_ / "first"), folder_ / "file");
+    write_text_file(folder_ / "first", "text");
+    EXPECT_EQ(read_text_file(folder_ / "file"), "text");
+    write_text_file(folder_ / "first", "more");
+    EXPECT_TRUE(fs::is_symlink(folder_ / "first") && fs::is_symlink(folder_ / "second"));
+    EXPECT_EQ(read_text_file(folder_ / "file"), "more");
+    fs::create_symlink("circle", folder_ / "circle");
+    const auto refusal = [&](const fs::path& file) -> std::string {
+        try {
+            write_text_file(file, "x");
+        } catch (const Error& error) {
+            EXPECT_EQ(error.code(), ErrorCode::io);
+            return error.what();
+        }
+        return {};
+    };
+    EXPECT_NE(refusal(folder_ / "circle").find("circle"), std::string::npos);
+    EXPECT_TRUE(fs::is_symlink(folder_ / "circle"));
+    fs::create_symlink(folder_ / "none" / "file", folder_ / "far");
+    EXPECT_NE(
+        refusal(folder_ / "far").find("a link to " + (folder_ / "none/file").string() + ": No such file"),
+        std::string::npos);
+}
+
+TEST_F(MappedFileTest, AFolderThatCannotBeMadeSaysWhatIsInTheWay) {
+    const auto refusal = [&](const fs::path& folder) -> std::string {
+        try {
+            make_folder(folder, "the sweep");
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return {};
+    };
+    EXPECT_EQ(refusal(folder_ / "a/b"), "");
+    EXPECT_EQ(refusal(folder_ / "a/b"), "") << "it is there";
+    write_text_file(folder_ / "file", "x");
+    fs::create_symlink(folder_ / "nowhere", folder_ / "link");
+    fs::create_symlink(folder_ / "a", folder_ / "good");
+    EXPECT_EQ(refusal(folder_ / "good/c"), "");
+    const std::string begin = "cannot make the folder " + folder_.string();
+    EXPECT_EQ(refusal(folder_ / "file/b"), begin + "/file/b for the sweep: " + (folder_ / "file").string() +
+                                               " is no folder; move it away or name another folder");
+    EXPECT_EQ(refusal(folder_ / "link"), begin + "/link for the sweep: " + (folder_ / "link").string() +
+                                             " is a link to " + (folder_ / "nowhere").string() +
+                                             ", which is not there; remove the link or name another folder");
+    EXPECT_FALSE(fs::exists(folder_ / "nowhere"));
+}
+
+TEST_F(MappedFileTest, TextsOfPeopleAreNotUtf16) {
+    using namespace std::string_view_literals;
+    const std::pair<std::string_view, std::string_view> cases[] = {
+        {"\xff\xfeH\0i\0"sv, "UTF-16LE"},
+        {"\xfe\xff\0H\0i"sv, "UTF-16BE"},
+        {"\xff\xfe"sv, "UTF-16LE"},
+        {"H\0i\0"sv, "UTF-16LE"},
+        {"\0H\0i"sv, "UTF-16BE"},
+        {"W\0i\0r\0 \0k\0a\0u\0f\0e\0n\0 \0\x1c\x20"sv, "UTF-16LE"},
+        {"\xff\xfe\0\0H\0\0\0"sv, "UTF-32LE"},
+        {"\0\0\xfe\xff\0\0\0H"sv, "UTF-32BE"},
+        {"H\0\0\0i\0\0\0"sv, "UTF-32LE"},
+        {"\0\0\0H\0\0\0i"sv, "UTF-32BE"},
+        {""sv, ""},
+        {"Hi"sv, ""},
+        {"\xef\xbb\xbfHi"sv, ""},
+        {"Caf\xe9"sv, ""},
+        {"a\0b and then a text\0"sv, ""},
+        {"\0\0\0\0\0\0\0\0"sv, ""},
+        {"\xff\xff\xfe\xfe"sv, ""}};
+    for (const auto& [bytes, encoding] : cases) {
+        EXPECT_EQ(wide_encoding(bytes), encoding) << bytes;
+        write_text_file(folder_ / "t", bytes);
+        try {
+            EXPECT_EQ(read_text_input(folder_ / "t"), bytes);
+            EXPECT_EQ(encoding, "");
+        } catch (const Error& error) {
+            const std::string said = error.what();
+            EXPECT_EQ(
+                said.find("cannot read " + (folder_ / "t").string() + ": it is " + std::string(encoding)), 0u)
+                << said;
+            EXPECT_NE(said.find("iconv -f UTF-"), std::string::npos) << said;
+        }
+    }
+    EXPECT_NE(wide_encoding_fault("\xff\xfeH\0"sv).find("-f UTF-16 -t"), std::string::npos)
+        << "takes the mark";
+    EXPECT_NE(wide_encoding_fault("H\0i\0"sv).find("-f UTF-16LE -t"), std::string::npos);
+    EXPECT_EQ(find_invalid_utf8("ab\xc3\xa9"), std::string_view::npos);
+    EXPECT_EQ(find_invalid_utf8("ab\xc3"), 2u);
+    EXPECT_EQ(find_invalid_utf8("\xed\xa0\x80"), 0u);
+}
+
+TEST(Pages, ReservedOnesTakeNothingUntilTheyAreTaken) {
+    constexpr std::size_t kSize = (std::size_t{64} << 20) + 5;
+    ReservedPages pages(kSize, "a copy");
+    EXPECT_EQ(resident_pages(const_cast<void*>(pages.address()), kSize), 0u);
+    auto* data = static_cast<char*>(pages.take());
+    ASSERT_EQ(data, pages.address());
+    EXPECT_EQ(data[kSize - 1], 0);
+    data[kSize - 1] = 1;
+    ReservedPages moved(std::move(pages));
+    EXPECT_EQ(static_cast<const char*>(moved.address())[kSize - 1], 1);
+    try {
+        ReservedPages(std::numeric_limits<std::size_t>::max() / 2, "a copy of T");
+        ADD_FAILURE();
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::no_memory);
+        EXPECT_NE(std::string(error.what()).find("a copy of T"), std::string::npos) << error.what();
+    }
 }
 
 TEST(Pages, AreZeroAlignedAndGivenBack) {

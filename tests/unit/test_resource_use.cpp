@@ -1,9 +1,13 @@
+#include "engine/base/error.h"
 #include "engine/base/resource_use.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -30,6 +34,34 @@ TEST(Measure, OwnWorkIsNotCountedToOthers) {
     EXPECT_LT(share, 1) << "we were busy too";
     EXPECT_EQ(share_of_others(before, before), 0);
     EXPECT_DOUBLE_EQ(share_of_others({100, 10}, {200, 35}), 0.75);
+}
+
+// In a child, since limits stay.
+TEST(SystemMemory, LimitsOfTheProcessCount) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "sanitizers need terabytes";
+#endif
+    const auto works = [] {
+        constexpr rlim_t kMiB = 1 << 20;
+        const rlimit limit{300 * kMiB, 300 * kMiB};
+        if (::setrlimit(RLIMIT_DATA, &limit) != 0) std::_Exit(2);
+        const SystemMemory memory = system_memory();
+        if (memory.total > static_cast<std::int64_t>(300 * kMiB) || memory.available >= memory.total)
+            std::_Exit(3);
+        check_room(static_cast<std::int64_t>(100 * kMiB), "this", "go");  // as much is left
+        try {
+            check_room(static_cast<std::int64_t>(400 * kMiB), "a thing", "take less");
+        } catch (const Error& error) {
+            const std::string said = error.what();
+            const bool right = error.code() == ErrorCode::no_memory &&
+                               said.starts_with("a thing would take 419 MB, and ") &&
+                               said.ends_with(" are free; take less");
+            std::_Exit(right ? 0 : 4);
+        }
+        std::_Exit(5);
+    };
+    EXPECT_EXIT(works(), ::testing::ExitedWithCode(0), "");
+    EXPECT_NO_THROW(check_room(1 << 20, "little", ""));
 }
 
 TEST(Measure, FreedMemoryGoesBackToTheSystem) {
