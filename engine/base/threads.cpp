@@ -2,12 +2,18 @@
 
 #include "engine/base/index.h"
 
+#include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
+#include <fstream>
+#include <limits>
+#include <memory>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -34,6 +40,22 @@ void pause_cpu() {
 constexpr int kSpins = 400;   // about 10 us: most waits inside a step end here
 constexpr int kYields = 200;  // then yield to other processes between looks
 
+// Kernels keep no large arrays on the stack. With the usual 8 MiB a few hundred threads would fill the
+// address space that `ulimit -v` leaves.
+constexpr std::size_t kStackBytes = std::size_t{1} << 20;
+
+/// Returns how many stacks take a quarter of the address space that is left: the rest is for weights, caches
+/// and the libraries, some of which do not survive a refused mapping.
+std::int64_t most_stacks() {
+    struct rlimit limit {};
+    if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return std::numeric_limits<std::int64_t>::max();
+    std::int64_t n_pages = 0;
+    std::ifstream("/proc/self/statm") >> n_pages;
+    const std::int64_t left = static_cast<std::int64_t>(limit.rlim_cur) - n_pages * ::sysconf(_SC_PAGESIZE);
+    return std::max<std::int64_t>(0, left / 4) / static_cast<std::int64_t>(kStackBytes);
+}
+
 }  // namespace
 
 // A job is published by one store of `ticket` = (generation << 32 | next chunk). A worker takes a chunk by
@@ -42,7 +64,7 @@ constexpr int kYields = 200;  // then yield to other processes between looks
 struct ThreadPool::Impl {
     using Body = std::function<void(std::int64_t, int)>;
 
-    std::vector<std::jthread> workers;
+    std::vector<pthread_t> workers;
     std::atomic<std::uint64_t> ticket{0};
     std::atomic<std::uint32_t> n_chunks{0};
     std::atomic<const Body*> body{nullptr};
@@ -100,6 +122,40 @@ struct ThreadPool::Impl {
         n_sleeping.fetch_sub(1, std::memory_order_seq_cst);
     }
 
+    struct Start {
+        Impl* pool;
+        int worker;
+    };
+    static void* run(void* of) noexcept {
+        const std::unique_ptr<Start> start(static_cast<Start*>(of));
+        start->pool->worker_loop(start->worker);
+        return nullptr;
+    }
+
+    /// Starts workers until there are n, or the system refuses one.
+    void start(std::size_t n) {
+        quit.store(false, std::memory_order_release);
+        pthread_attr_t small;
+        pthread_attr_init(&small);
+        pthread_attr_setstacksize(&small, kStackBytes);
+        while (workers.size() < n) {
+            auto start = std::make_unique<Start>(Start{this, static_cast<int>(workers.size()) + 1});
+            pthread_t thread{};
+            if (pthread_create(&thread, &small, &run, start.get()) != 0) break;
+            (void)start.release();  // the thread has it
+            workers.push_back(thread);
+        }
+        pthread_attr_destroy(&small);
+    }
+
+    void stop() {
+        quit.store(true, std::memory_order_release);
+        generation.fetch_add(1, std::memory_order_seq_cst);
+        generation.notify_all();
+        for (const pthread_t thread : workers) pthread_join(thread, nullptr);
+        workers.clear();
+    }
+
     void wake() {
         generation.fetch_add(1, std::memory_order_seq_cst);
         if (n_sleeping.load(std::memory_order_seq_cst) > 0) generation.notify_all();
@@ -108,20 +164,18 @@ struct ThreadPool::Impl {
 
 ThreadPool::ThreadPool(int n_threads) : impl_(std::make_unique<Impl>()) {
     if (n_threads <= 0) n_threads = cores_of_process();
-    impl_->workers.reserve(to_index(n_threads - 1));
-    try {
-        for (int worker = 1; worker < n_threads; ++worker)
-            impl_->workers.emplace_back([impl = impl_.get(), worker] { impl->worker_loop(worker); });
-    } catch (const std::system_error&) {
-        // The system starts no more threads (ulimit -u, memory for stacks): the running ones do the work.
+    std::size_t n = to_index(std::min<std::int64_t>(n_threads - 1, most_stacks()));
+    impl_->workers.reserve(n);
+    // If the system starts no more threads (ulimit -u, memory for stacks), those that it started do the work,
+    // fewer by a quarter: what comes next needs threads and memory too.
+    for (impl_->start(n); impl_->workers.size() < n; impl_->start(n)) {
+        n = impl_->workers.size() - (impl_->workers.size() + 3) / 4;
+        impl_->stop();
     }
 }
 
 ThreadPool::~ThreadPool() {
-    impl_->quit.store(true, std::memory_order_release);
-    impl_->generation.fetch_add(1, std::memory_order_seq_cst);
-    impl_->generation.notify_all();
-    impl_->workers.clear();
+    impl_->stop();
 }
 
 int ThreadPool::n_threads() const {

@@ -344,6 +344,19 @@ TEST_F(Faults, ThreadsThatDoNotStartAreDoneWithout) {
     if (status == 1) expect_one_line("thread");
 }
 
+// Stacks of many threads leave room for the libraries, some of which do not survive a refused mapping.
+TEST_F(Faults, ManyThreadsFitIntoASmallAddressSpace) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "sanitizers need terabytes";
+#endif
+    limit_s_ = 60;
+    for (const char* kib : {"4194304", "2097152", "1048576"}) {
+        const int status = run(decode(2, "--threads 1024"), std::string("ulimit -v ") + kib + ";");
+        EXPECT_TRUE(status == 0 || status == 1) << kib << " " << status << output_;
+        if (status == 1) expect_one_line("no memory");
+    }
+}
+
 // --- crashes ---
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
