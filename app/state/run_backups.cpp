@@ -13,6 +13,7 @@
 #include <ctime>
 #include <exception>
 #include <optional>
+#include <string_view>
 
 namespace keyhole {
 
@@ -21,6 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kMostLeft = 4;  // so that crashes do not fill the disk
+constexpr std::string_view kBegin = "run-", kEnd = ".keyhole.spool";
 
 /// Returns a name that sorts by date and differs between processes and starts.
 std::string spool_name() {
@@ -28,8 +30,18 @@ std::string spool_name() {
     std::tm parts{};
     ::localtime_r(&now, &parts);
     std::array<char, 32> text{};
-    std::strftime(text.data(), text.size(), "run-%Y%m%d-%H%M%S", &parts);
-    return fmt::format("{}-{}.keyhole.spool", text.data(), ::getpid());
+    std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", &parts);
+    return fmt::format("{}{}-{}{}", kBegin, text.data(), ::getpid(), kEnd);
+}
+
+/// Returns whether spool_name() could have made the name: only such folders are removed unasked.
+bool is_own_name(const fs::path& spool) {
+    const std::string name = spool.filename().string();
+    if (name.size() <= kBegin.size() + kEnd.size() || !name.starts_with(kBegin) || !name.ends_with(kEnd))
+        return false;
+    const std::string_view middle =
+        std::string_view(name).substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size());
+    return middle.find_first_not_of("0123456789-") == std::string_view::npos;
 }
 
 }  // namespace
@@ -61,16 +73,21 @@ RunBackups::~RunBackups() {
 
 void RunBackups::find_left() {
     std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
-        if (!entry.path().filename().string().ends_with(".keyhole.spool")) continue;
+    for (auto entry = fs::directory_iterator(folder_, error); !error && entry != fs::directory_iterator();
+         entry.increment(error)) {
+        if (!entry->path().filename().string().ends_with(kEnd)) continue;
         try {
-            const SpoolFolder spool(entry.path());  // removes an empty spool when it is destroyed
-            if (spool.has_frames()) left_.push_back(entry.path());
-        } catch (const Error&) {  // belongs to an open window, or is no spool
+            (void)FoundSpool(entry->path());
+            left_.push_back(entry->path());
+        } catch (const Error&) {  // belongs to an open window, or holds no records
+            if (is_own_name(entry->path())) remove_spool_without_records(entry->path());
         }
     }
     std::sort(left_.rbegin(), left_.rend());
-    while (left_.size() > kMostLeft) discard(fs::path(left_.back()));
+    const std::vector<fs::path> all = left_;
+    std::size_t n_own = 0;
+    for (const fs::path& spool : all)
+        if (is_own_name(spool) && ++n_own > kMostLeft) discard(spool);
 }
 
 void RunBackups::forget(const fs::path& spool) {
@@ -79,7 +96,7 @@ void RunBackups::forget(const fs::path& spool) {
 
 void RunBackups::discard(const fs::path& spool) {
     try {
-        SpoolFolder(spool).remove();
+        FoundSpool(spool).remove();
     } catch (const Error&) {  // another window has taken it meanwhile
     }
     forget(spool);

@@ -3,8 +3,11 @@
 #include "engine/base/error.h"
 #include "engine/trace/spool.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -19,13 +22,36 @@ namespace {
          path.string(), why);
 }
 
-/// Returns whether a file belongs to a spool. libzip writes trace.part.XXXXXX before it renames it to
+/// Returns whether this is a name of trace.part.XXXXXX, which libzip makes by mkstemp and renames to
 /// trace.part.
+bool is_name_of_libzip(std::string_view name) {
+    constexpr std::string_view kBegin = "trace.part.";
+    return name.size() == kBegin.size() + 6 && name.starts_with(kBegin) &&
+           std::all_of(name.begin() + kBegin.size(), name.end(),
+                       [](unsigned char c) { return std::isalnum(c) != 0; });
+}
+
+/// Returns whether a file belongs to a spool.
 bool is_own(const fs::directory_entry& entry) {
     std::error_code error;
     const std::string name = entry.path().filename().string();
     return fs::is_regular_file(entry.symlink_status(error)) &&
-           (name == "frames.bin" || name == "frames.new" || name.starts_with("trace.part"));
+           (name == "frames.bin" || name == "frames.new" || name == "trace.part" || is_name_of_libzip(name));
+}
+
+void remove_own_files(const fs::path& folder) noexcept {
+    std::error_code ignored;
+    std::vector<fs::path> own;
+    for (auto entry = fs::directory_iterator(folder, ignored); !ignored && entry != fs::directory_iterator();
+         entry.increment(ignored))
+        if (is_own(*entry)) own.push_back(entry->path());
+    for (const fs::path& file : own) fs::remove(file, ignored);
+}
+
+bool holds_records(const fs::path& frames) {
+    std::error_code error;
+    const auto size = fs::file_size(frames, error);
+    return !error && size > 0;
 }
 
 }  // namespace
@@ -49,6 +75,8 @@ SpoolFolder::SpoolFolder(fs::path path) : path_(std::move(path)) {
                 "away or take another name",
                 path_.string(), entry.path().filename().string());
     if (error) fail_io(path_, "read", error.message().c_str());
+    // A run makes frames.bin at once, so a folder without any file is no spool that a run left.
+    was_empty_ = fs::exists(there) && fs::is_empty(path_, error);
 }
 
 SpoolFolder::~SpoolFolder() {
@@ -57,9 +85,7 @@ SpoolFolder::~SpoolFolder() {
 }
 
 bool SpoolFolder::has_frames() const {
-    std::error_code error;
-    const auto size = fs::file_size(frames(), error);
-    return !error && size > 0;
+    return holds_records(frames());
 }
 
 void SpoolFolder::begin() {
@@ -123,11 +149,8 @@ void SpoolFolder::end() {
 
 void SpoolFolder::remove() noexcept {
     std::error_code ignored;
-    std::vector<fs::path> own;
-    for (const fs::directory_entry& entry : fs::directory_iterator(path_, ignored))
-        if (is_own(entry)) own.push_back(entry.path());
-    for (const fs::path& file : own) fs::remove(file, ignored);
-    fs::remove(path_, ignored);
+    remove_own_files(path_);
+    if (!was_empty_) fs::remove(path_, ignored);
     lock_.reset();
 }
 
@@ -136,6 +159,43 @@ void SpoolFolder::put_aside(const fs::path& to) {
     fs::rename(path_, to, error);
     if (error) fail_io(path_, "put aside", error.message().c_str());
     lock_.reset();
+}
+
+FoundSpool::FoundSpool(fs::path path) : path_(std::move(path)) {
+    std::error_code error;
+    if (!fs::is_directory(path_, error))
+        fail(ErrorCode::bad_file, "{} is no spool: a folder with frames.bin is needed", path_.string());
+    lock_ = PathLock::try_take(path_);
+    if (!lock_)
+        fail(ErrorCode::io, "cannot read {}: another Keyhole is writing it; wait for it to end",
+             path_.string());
+    if (!holds_records(frames()))
+        fail(ErrorCode::bad_file,
+             "{} holds no records of a run (its frames.bin is missing or empty); nothing can be recovered, "
+             "and "
+             "nothing was changed",
+             path_.string());
+}
+
+void FoundSpool::remove() noexcept {
+    std::error_code ignored;
+    remove_own_files(path_);
+    fs::remove(path_, ignored);  // fails if a foreign file is in it
+    lock_.reset();
+}
+
+void remove_spool_without_records(const fs::path& path) noexcept {
+    try {
+        const std::optional<PathLock> lock = PathLock::try_take(path);
+        if (!lock || holds_records(path / "frames.bin")) return;
+        for (const fs::directory_entry& entry : fs::directory_iterator(path))
+            if (!is_own(entry)) return;
+        std::error_code ignored;
+        remove_own_files(path);
+        fs::remove(path, ignored);
+    } catch (const std::exception&) {
+        // It is no folder, or may not be read.
+    }
 }
 
 }  // namespace keyhole

@@ -1,6 +1,6 @@
 /// The folder NAME.spool, which holds the records of a run in progress: frames.bin, and trace.part while a
-/// trace file is being made. One program at a time uses it, on one thread. It never removes files that are
-/// not its own.
+/// trace file is being made. One program at a time uses it, on one thread. No file that is not its own is
+/// ever removed. SpoolFolder writes one, FoundSpool reads what another run left.
 #pragma once
 
 #include "engine/base/path_lock.h"
@@ -17,7 +17,7 @@ class SpoolFolder {
     /// Makes the folder if there is none, and locks it. Throws Error(io) if another program uses it, or if it
     /// contains foreign files.
     explicit SpoolFolder(std::filesystem::path path);
-    /// Keeps what was appended; removes the folder if it is empty.
+    /// Keeps what was appended. Without records it removes its own files, and the folder that it made.
     ~SpoolFolder();
     SpoolFolder(const SpoolFolder&) = delete;
     SpoolFolder& operator=(const SpoolFolder&) = delete;
@@ -37,7 +37,7 @@ class SpoolFolder {
     std::size_t thin(std::size_t most_bytes);
     /// Closes the file; no more records come. Throws Error(io).
     void end();
-    /// Removes its own files, and the folder if nothing else is in it.
+    /// Removes its own files, and the folder if nothing else is in it and it was not here, empty, before.
     void remove() noexcept;
     /// Renames the folder and unlocks it. The object must not be used afterwards.
     void put_aside(const std::filesystem::path& to);
@@ -50,6 +50,30 @@ class SpoolFolder {
     std::FILE* file_ = nullptr;
     std::uint64_t run_id_ = 0;
     bool begun_ = false;
+    bool was_empty_ = false;  // somebody made the folder: it stays
 };
+
+/// A spool that an ended run left. Opening it changes nothing, and neither does its end: only remove() does,
+/// which is called when the trace is in its place.
+class FoundSpool {
+  public:
+    /// Locks the folder. Throws Error(bad_file) if it is no folder or holds no records, Error(io) if another
+    /// program uses it. Foreign files beside the records stay where they are.
+    explicit FoundSpool(std::filesystem::path path);
+
+    std::filesystem::path frames() const { return path_ / "frames.bin"; }
+    /// The name for a trace while it is written.
+    std::filesystem::path part() const { return path_ / "trace.part"; }
+    /// Removes the files of the run, and the folder if nothing else is in it.
+    void remove() noexcept;
+
+  private:
+    std::filesystem::path path_;
+    std::optional<PathLock> lock_;
+};
+
+/// Removes a spool that a run left before its first record: an empty folder, or one with files of Keyhole
+/// alone and no records. Anything else stays.
+void remove_spool_without_records(const std::filesystem::path& path) noexcept;
 
 }  // namespace keyhole

@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
+#include "engine/base/make_folder.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/npy.h"
 #include "engine/base/unfinished_file.h"
@@ -435,7 +436,7 @@ fs::path checked_target(const fs::path& path) {
              "cannot save the trace as {}: it is a device or a pipe, and a trace needs an ordinary file; "
              "name one, FILE.keyhole",
              path.string());
-    const fs::path target = fs::exists(status) ? fs::canonical(path, error) : path,
+    const fs::path target = behind_links(path),
                    folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
     if (::access(folder.c_str(), W_OK | X_OK) != 0)
         fail(ErrorCode::io, "cannot save the trace as {}: its folder {}: {}; {}", path.string(),
@@ -516,13 +517,12 @@ void TraceWriter::finish(const std::function<bool(double)>& report) {
 }
 
 fs::path recover_spool(const fs::path& folder, const std::function<bool(double)>& report) {
-    if (!fs::is_directory(folder))
-        fail(ErrorCode::bad_file, "{} is no spool: a folder with frames.bin is needed", folder.string());
-    SpoolFolder spool(folder);
+    FoundSpool spool(folder);
     const Frames frames(spool.frames());
     if (frames.light().empty())
         fail(ErrorCode::bad_file, "{} holds no whole record; nothing can be recovered", folder.string());
     fs::path path = folder.has_filename() ? folder : folder.parent_path();
+    if (path.filename() == "." || path.filename() == "..") path = fs::canonical(path);
     path.replace_extension();  // FILE.keyhole.spool -> FILE.keyhole
     if (path.extension().empty()) path += ".keyhole";
     if (fs::exists(path)) path = recovered_path(path);

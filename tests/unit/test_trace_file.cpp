@@ -26,6 +26,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <random>
 
 namespace keyhole::test_trace_file {
@@ -765,6 +766,74 @@ TEST_F(TraceFile, FoldersOfOthersStayAsTheyAre) {
     EXPECT_EQ(read_text_file(spool / "thesis.txt"), "mine");
     EXPECT_FALSE(fs::exists(spool / "frames.bin"));
     EXPECT_EQ(read_text_file(scratch / "thesis.txt"), "mine");
+}
+
+/// Returns the names and contents of all below a folder.
+std::map<std::string, std::string> contents(const fs::path& folder) {
+    std::map<std::string, std::string> found;
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
+        found[entry.path().lexically_relative(folder).string()] =
+            entry.is_regular_file() ? read_text_file(entry.path()) : "";
+    return found;
+}
+
+TEST_F(TraceFile, ReadingAFolderThatIsNoSpoolChangesNothing) {
+    const fs::path spool = path_.string() + ".spool";
+    const std::vector<std::pair<std::string, std::string>> files[] = {
+        {},
+        {{"thesis.txt", "mine"}},
+        {{"frames.bin", ""}},
+        {{"frames.bin", ""}, {"trace.partner", "mine"}},
+        {{"trace.part-notes.txt", "mine"}},
+        {{"trace.part", "mine"}, {"trace.part.abcdef", "mine"}},
+        {{"frames.bin", "no frames at all, but something"}, {"frames.new", "mine"}}};
+    for (const auto& here : files) {
+        fs::create_directories(spool / "folder");
+        if (here.empty()) fs::remove(spool / "folder");
+        for (const auto& [name, text] : here) write_text_file(spool / name, text);
+        const auto before = contents(folder_);
+        EXPECT_THROW(recover_spool(spool), Error);
+        EXPECT_EQ(contents(folder_), before);
+        EXPECT_TRUE(fs::is_directory(spool));
+        fs::remove_all(spool);
+    }
+}
+
+TEST_F(TraceFile, RecoveryTakesItsOwnFilesAlone) {
+    const fs::path spool = path_.string() + ".spool";
+    const StepList steps = everything();
+    {
+        TraceWriter writer(path_);
+        for (const auto& step : steps) writer.append(*step);
+    }
+    for (const char* mine : {"trace.part-notes.txt", "trace.partner", "trace.part.toolong",
+                             "trace.part.ab-def", "frames.bin.old", "thesis.txt"})
+        write_text_file(spool / mine, mine);
+    for (const char* own : {"frames.new", "trace.part.x7YzQ0"})
+        write_text_file(spool / own, "left by a kill");
+    const auto before = contents(spool);
+    // A recovery that is stopped takes nothing away.
+    EXPECT_THROW(recover_spool(spool, [](double) { return false; }), Error);
+    EXPECT_EQ(contents(spool), before);
+    EXPECT_EQ(difference(steps, read_trace(recover_spool(spool))), "");
+    const auto after = contents(spool);
+    EXPECT_EQ(after.size(), 6u);
+    for (const auto& [name, text] : after) EXPECT_EQ(name, text);
+}
+
+TEST_F(TraceFile, AWriterLeavesAFolderThatWasThere) {
+    const fs::path spool = path_.string() + ".spool";
+    fs::create_directory(spool);
+    const StepList steps = everything();
+    {
+        TraceWriter writer(path_);
+        for (const auto& step : steps) writer.append(*step);
+        writer.finish();
+    }
+    EXPECT_TRUE(fs::is_empty(spool));
+    write_text_file(spool / "trace.partner", "mine");
+    EXPECT_NE(refusal(path_, ErrorCode::io).find("trace.partner"), std::string::npos);
+    EXPECT_EQ(read_text_file(spool / "trace.partner"), "mine");
 }
 
 TEST_F(TraceFile, OneWriterANameAndNoSpoolOfItsIsRecovered) {

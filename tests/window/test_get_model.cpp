@@ -179,6 +179,13 @@ TEST_F(GetModel, OneProgramAtATimeGetsAModel) {
     }
     remove_unfinished_gets(pip_.models());
     expect_nothing_there();
+    // Files of others that have such a name.
+    fs::create_directories(pip_.models() / "thesis.part");
+    std::ofstream(pip_.models() / "thesis.part" / "chapter.txt") << "mine";
+    std::ofstream(pip_.models() / "film.part") << "mine";
+    remove_unfinished_gets(pip_.models());
+    EXPECT_TRUE(fs::exists(pip_.models() / "thesis.part" / "chapter.txt"));
+    EXPECT_TRUE(fs::exists(pip_.models() / "film.part"));
     remove_unfinished_gets(pip_.models() / "nowhere");
     EXPECT_FALSE(fs::exists(pip_.models() / "nowhere"));
 }

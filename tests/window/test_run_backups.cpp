@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -129,9 +130,14 @@ TEST_F(Kept, OffersTheNewestFewAndDiscards) {
     for (const char* name : {"run-1", "run-2", "run-3", "run-4", "run-5"}) leave(name, 2);
     fs::create_directories(folder_ / "run-6.keyhole.spool");  // an empty spool
     fs::create_directories(folder_ / "thesis");
+    fs::create_directories(folder_ / "thesis.keyhole.spool");
+    fs::create_directories(folder_ / "run-7.keyhole.spool");
+    std::ofstream(folder_ / "run-7.keyhole.spool" / "trace.partner") << "mine";
     RunBackups kept(folder_);
     ASSERT_EQ(kept.left().size(), 4u);
     EXPECT_EQ(kept.left().front().filename(), "run-5.keyhole.spool");
+    EXPECT_TRUE(fs::exists(folder_ / "thesis.keyhole.spool")) << "no name of a kept run";
+    EXPECT_TRUE(fs::exists(folder_ / "run-7.keyhole.spool" / "trace.partner"));
     EXPECT_FALSE(fs::exists(folder_ / "run-1.keyhole.spool"));
     EXPECT_FALSE(fs::exists(folder_ / "run-6.keyhole.spool"));
     EXPECT_TRUE(fs::exists(folder_ / "thesis"));
