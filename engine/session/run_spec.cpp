@@ -1,5 +1,8 @@
 #include "engine/session/run_spec.h"
 
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+
 namespace keyhole {
 
 std::vector<KvLayout> layouts_of(const Model& model, const std::vector<LaneSpec>& lanes) {
@@ -14,8 +17,14 @@ RunSpec run_spec_of(const RunInfo& run, std::span<const RunCommand> commands) {
     if (run.start.tokens_given) spec.prompt_tokens = run.prompt_tokens;
     spec.forced = run.start.forced;
     for (const std::string& lane : run.start.lanes) spec.lanes.push_back(parse_lane_spec(lane));
-    if (!run.start.sampling.empty())
-        spec.sampling = std::get<SetSampling>(parse_command(run.start.sampling)).sampling;
+    if (!run.start.sampling.empty()) {
+        const Command command = parse_command(run.start.sampling);
+        if (!std::holds_alternative<SetSampling>(command))
+            fail(ErrorCode::bad_file,
+                 "the run's start has '{}' for its sampling, wanted sampling KEY=VALUE ...",
+                 shown_text(run.start.sampling));
+        spec.sampling = std::get<SetSampling>(command).sampling;
+    }
     spec.seed = run.seed;
     spec.follow = run.start.follow;
     spec.ignore_eos = run.start.ignore_eos;

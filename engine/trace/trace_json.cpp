@@ -131,6 +131,17 @@ void parse_vocabulary(const JsonField& json, RunInfo& run) {
     for (std::size_t i = 0; i < n_vocab; ++i) run.token_bytes.push_back(unhex(bytes.at(i), kMostToken));
 }
 
+/// Returns the text of a lane spec. Who parses it later no longer knows the file and the member.
+std::string checked_spec(const JsonField& field) {
+    const std::string& spec = field.text(kMostName);
+    try {
+        (void)parse_lane_spec(spec);
+    } catch (const Error& error) {
+        field.bad(error.what());
+    }
+    return spec;
+}
+
 void parse_config(const JsonField& c, ModelConfig& config) {
     config.family = c["family"].text(kMostName);
     config.n_layers = c["n_layers"].integer(1, kMostHeads);
@@ -177,7 +188,9 @@ std::shared_ptr<const RunInfo> parse_run(const JsonField& json) {
     run->seed = json["seed"].natural();
     run->n_generate = json["n_generate"].integer(0, kWide);
     if (const std::optional<JsonField> start = json.find("start")) {
-        run->start.lanes = texts((*start)["lanes"], kMostName);
+        const JsonField lanes = (*start)["lanes"];
+        for (std::size_t i = 0, n = lanes.size(); i < n; ++i)
+            run->start.lanes.push_back(checked_spec(lanes.at(i)));
         run->start.sampling = (*start)["sampling"].text(kMostName);
         run->start.follow = (*start)["follow"].flag();
         run->start.ignore_eos = (*start)["ignore_eos"].flag();
@@ -369,7 +382,7 @@ std::shared_ptr<const LaneInfo> TraceParser::parse_lane_info(const JsonField& js
     auto info = std::make_shared<LaneInfo>();
     info->id = json["id"].integer(0, kInt);
     info->spec = json["spec"].text(kMostName);
-    info->effective = json["effective"].text(kMostName);
+    info->effective = checked_spec(json["effective"]);
     if (const std::optional<JsonField> forked = json.find("forked");
         forked && forked->find("from")) {  // older files may have only "replayed"
         info->forked_from = (*forked)["from"].integer(0, kInt);

@@ -68,6 +68,7 @@ def cases(run):
         "no_bytes": lambda r: "run" in r and r["run"].update(token_bytes=[]),
         "lane_settings": lambda r: r.update(lane_settings=r["lane_settings"] * 20),
         "no_format": lambda r: r.pop("format"),
+        "effective": lambda r: [settings.update(effective="evict 0 2") for settings in r["lane_settings"]],
     }
     if "run" in run:
         changes["heads"] = lambda r: r["run"]["config"].update(

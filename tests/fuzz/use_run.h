@@ -9,12 +9,16 @@
 #include "engine/analysis/token_state.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/analysis/run_metrics.h"
+#include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/policy/lane_spec.h"
 #include "engine/trace/run_history.h"
 
 #include "tests/fuzz/fuzz.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,17 +33,30 @@ inline std::vector<int> some_of(int first, int last, int most) {
     return out;
 }
 
+/// Exports and answers parse the lanes of an accepted run, where no message can name the file.
+inline void must_be_spec(const std::string& spec) {
+    try {
+        (void)parse_lane_spec(spec);
+    } catch (const Error&) {
+        std::abort();
+    }
+}
+
 inline void use_run(const StepList& steps) {
     RunHistory history;
     history.update(steps);
     constexpr int kMostPositions = 4096;
     if (history.n_positions() > kMostPositions) return;
     const RunInfo& run = history.run();
+    for (const std::string& lane : run.start.lanes) must_be_spec(lane);
+    std::shared_ptr<const LaneInfo> known;
     std::size_t n_bytes = 0;  // read, so that the access happens
     const auto look = [&](const std::string& text) { n_bytes += text.size(); };
     for (const int token : run.prompt_tokens) look(run.token_display[keyhole::to_index(token)]);
     for (const auto& step : steps)
         for (const LaneRecord& record : step->lanes) {
+            if (record.info != known) must_be_spec(record.info->effective);
+            known = record.info;
             look(run.token_bytes[keyhole::to_index(record.predicted)]);
             for (const TopToken& top : record.top) look(run.token_display[keyhole::to_index(top.id)]);
         }
