@@ -6,11 +6,15 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
+#include "engine/base/make_folder.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/number.h"
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <memory>
+#include <string>
 #include <system_error>
 
 namespace keyhole {
@@ -92,17 +96,22 @@ void print(AppState& app, std::string_view file) {
     app.save_in_background(path, [path, lesson, loaded, on = app.lesson.model, catalog = app.catalog,
                                   backend = app.run.backend_options] {
         const Lesson printed = on.empty() ? lesson : on_model(lesson, on);
+        std::map<std::string, std::shared_ptr<const Model>> models;
+        const auto load = [&](const std::string& name) {
+            std::shared_ptr<const Model>& known = models[name];
+            if (known != nullptr) return known;
+            const FoundModel found =
+                name == on ? find_model(name, catalog) : find_catalog_model(name, catalog);
+            if (found.to_get != nullptr) fail(ErrorCode::wrong_use, "the model {} is not here", name);
+            known = loaded != nullptr && loaded->path() == found.path ? loaded : load_model(found.path);
+            return known;
+        };
+        // A model that cannot be loaded is a fault of this machine, and no part of the page.
+        for (std::size_t i = 0; i < printed.steps.size(); ++i)
+            (void)load(run_of_step(printed, static_cast<int>(i)).model);
         std::vector<std::string> figures(printed.steps.size());
-        const LessonCheck check = check_lesson(
-            printed,
-            [&](const std::string& name) {
-                const FoundModel found = find_model(name, catalog);
-                if (found.to_get != nullptr) fail(ErrorCode::wrong_use, "the model {} is not here", name);
-                if (loaded != nullptr && loaded->path() == found.path) return loaded;
-                return std::shared_ptr<const Model>(load_model(found.path));
-            },
-            backend, {},
-            [&](int step, const Evidence& evidence) {
+        const LessonCheck check =
+            check_lesson(printed, load, backend, {}, [&](int step, const Evidence& evidence) {
                 figures[to_index(step)] = step_figure(printed.steps[to_index(step)], printed, evidence);
             });
         write_text_file(path, lesson_page(printed, check, figures));
@@ -122,7 +131,7 @@ void save(AppState& app, std::string_view title) {
     const std::filesystem::path folder = own_lessons_folder();
     if (folder.empty()) fail(ErrorCode::io, "no folder for your lessons: set HOME or XDG_DATA_HOME");
     std::error_code ignored;
-    std::filesystem::create_directories(folder, ignored);
+    make_folder(folder, "your lessons");
     made.file = folder / (made.name + ".json");
     for (int n = 2; std::filesystem::exists(made.file, ignored); ++n)
         made.file = folder / fmt::format("{}-{}.json", made.name, n);

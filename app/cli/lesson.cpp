@@ -52,7 +52,8 @@ class Models {
         if (known == nullptr) {
             RunOptions run = options_.run;
             run.model = name;
-            known = load_model(model_path(run));
+            // The user may name any model, a lesson only one of the catalogue.
+            known = load_model(name == options_.run.model ? model_path(run) : catalog_model_path(run));
             print_warnings(*known);
         }
         return known;
@@ -211,6 +212,9 @@ void read_aloud(const LessonOptions& options, const ListedLesson& listed, Models
 
 void print_page(const LessonOptions& options, const ListedLesson& listed, Models& models) {
     const Lesson lesson = wanted(options, listed.lesson);
+    // A model that cannot be loaded is a fault of this machine, and no part of the page.
+    for (std::size_t i = 0; i < lesson.steps.size(); ++i)
+        (void)models(run_of_step(lesson, static_cast<int>(i)).model);
     std::vector<std::string> figures(lesson.steps.size());
     Progress progress("lesson", 1);
     const LessonCheck check =

@@ -51,6 +51,10 @@ std::filesystem::path get_with_progress(const CatalogModel& model) {
     });
 }
 
+static std::filesystem::path path_of(const FoundModel& found, const RunOptions& options) {
+    return found.to_get == nullptr ? found.path : get_if_wanted(*found.to_get, options.says_yes());
+}
+
 std::filesystem::path model_path(const RunOptions& options) {
     remove_unfinished_gets(got_models_folder());
     const char* by_variable = std::getenv(kModelVariable);
@@ -69,7 +73,13 @@ std::filesystem::path model_path(const RunOptions& options) {
             fail(error.code(), "{}={}: {}", kModelVariable, shown_text(by_variable), error.what());
         }
     }();
-    return found.to_get == nullptr ? found.path : get_if_wanted(*found.to_get, options.says_yes());
+    return path_of(found, options);
+}
+
+std::filesystem::path catalog_model_path(const RunOptions& options) {
+    remove_unfinished_gets(got_models_folder());
+    const std::vector<CatalogModel> catalog = own_catalog();
+    return path_of(find_catalog_model(options.model, catalog), options);
 }
 
 }  // namespace keyhole

@@ -14,6 +14,8 @@ struct RunOptions;
 /// demo model's folder. A model of the
 /// catalogue that is not here is fetched with --yes, or when a person at the terminal says so. Throws Error.
 std::filesystem::path model_path(const RunOptions& options);
+/// As model_path(), for a name that comes from a lesson: only the catalogue is asked, no path is looked at.
+std::filesystem::path catalog_model_path(const RunOptions& options);
 
 /// Gets a model of the catalogue and draws a progress bar. Returns its path. Throws as get_model() does.
 std::filesystem::path get_with_progress(const CatalogModel& model);

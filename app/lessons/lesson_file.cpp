@@ -2,6 +2,7 @@
 
 #include "app/base/assets.h"
 #include "app/lessons/lesson_claims.h"
+#include "app/models/find_model.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_field.h"
@@ -113,7 +114,12 @@ LessonRun read_run(const nlohmann::json& value, const JsonField& field, LessonRu
     const Object in(value, field,
                     {"model", "prompt", "then", "lanes", "follow", "chat", "answer", "watch", "stop"});
     if (in.has("model")) run.model = in.text("model");
-    if (run.model.empty()) in.field("model").wanted("a name of the catalogue");
+    // A lesson may come from a stranger, who must not choose which files are opened here.
+    if (!is_catalog_name(run.model))
+        in.field("model").bad(
+            "a lesson names its model by the catalogue (keyhole get --list), never by a path; to read it "
+            "with "
+            "another model, give --model");
     if (in.has("prompt")) {
         run = with_prompt_of(run, {});
         run.prompt = read_text(in.json("prompt"), in.field("prompt"));
@@ -497,6 +503,11 @@ void write_lesson(const Lesson& lesson, const std::filesystem::path& file) {
 std::string words_of(const LessonText& text) {
     if (text.file.empty()) return text.text;
     const std::filesystem::path file = find_assets() / text.file;
+    std::error_code ignored;
+    // The message goes into printed pages, so it names no folder of this machine.
+    if (!std::filesystem::is_regular_file(file, ignored))
+        fail(ErrorCode::bad_file, "the lesson wants a text of Keyhole, assets/{}, which is not here",
+             shown_text(text.file));
     std::string all = read_text_file(file, kMostBytes);
     if (text.bytes == 0 && text.from == 0) {
         while (all.ends_with('\n')) all.pop_back();  // after a line end a model would not answer
@@ -504,8 +515,8 @@ std::string words_of(const LessonText& text) {
     }
     const std::size_t from = to_index(text.from);
     if (from >= all.size())
-        fail(ErrorCode::bad_file, "{} has {} bytes, the lesson wants those from {} on", file.string(),
-             all.size(), from);
+        fail(ErrorCode::bad_file, "assets/{} has {} bytes, the lesson wants those from {} on",
+             shown_text(text.file), all.size(), from);
     std::string part = all.substr(from, text.bytes == 0 ? std::string::npos : to_index(text.bytes));
     // Not in the middle of a character.
     std::size_t begin = 0;

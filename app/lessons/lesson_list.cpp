@@ -56,6 +56,24 @@ std::filesystem::path own_lessons_folder() {
     return data.empty() ? data : data / "lessons";
 }
 
+/// A path was meant, and no name that is spelled like one.
+[[noreturn]] static void refuse_missing_file(const std::filesystem::path& path) {
+    std::error_code ignored;
+    const std::string shown = shown_text(path.string());
+    if (std::filesystem::is_symlink(std::filesystem::symlink_status(path, ignored)))
+        fail(ErrorCode::bad_file,
+             "cannot read the lesson {}: it is a link to {}, which is not there; check the path", shown,
+             shown_text(std::filesystem::read_symlink(path, ignored).string()));
+    if (std::filesystem::exists(path, ignored))
+        fail(ErrorCode::bad_file, "cannot read {} as a lesson: its name does not end in .json; rename it",
+             shown);
+    fail(ErrorCode::bad_file,
+         "cannot read the lesson {}: there is no such file; check the path, or take a name that keyhole "
+         "lesson "
+         "--list prints",
+         shown);
+}
+
 std::vector<ListedLesson> list_all_lessons() {
     std::vector<ListedLesson> all;
     if (const std::filesystem::path assets = find_assets(); !assets.empty())
@@ -78,6 +96,9 @@ ListedLesson find_lesson(std::string_view name, std::span<const ListedLesson> al
     std::error_code ignored;
     if (path.extension() == ".json" && std::filesystem::exists(path, ignored))
         return {path, name_of(path), true, read_lesson(path), {}};
+    const bool is_there =
+        std::filesystem::symlink_status(path, ignored).type() != std::filesystem::file_type::not_found;
+    if (path.has_parent_path() || path.extension() == ".json" || is_there) refuse_missing_file(path);
     std::vector<std::string_view> names;
     for (const ListedLesson& one : all) names.push_back(one.name);
     if (names.empty())

@@ -5,6 +5,7 @@
 #include "engine/base/json_field.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/user_folder.h"
+#include "engine/policy/lane_spec.h"
 
 #include <nlohmann/json.hpp>
 
@@ -53,8 +54,14 @@ CatalogModel read_model(const JsonField& in) {
         if (!is_word(model.prompt)) prompt->wanted("the name of a file in assets/prompts");
     }
     if (const std::optional<JsonField> lanes = in.find("lanes"))
-        for (std::size_t i = 0, n = lanes->size(kMostLanes); i < n; ++i)
+        for (std::size_t i = 0, n = lanes->size(kMostLanes); i < n; ++i) {
             model.lanes.push_back(lanes->at(i).text(kMostText));
+            try {
+                (void)parse_lane_spec(model.lanes.back());
+            } catch (const Error& error) {
+                lanes->at(i).bad(error.what());
+            }
+        }
     if (const std::optional<JsonField> from = in.find("package")) {
         PythonPackage& package = model.package.emplace();
         package.name = (*from)["name"].text(kMostText);
@@ -99,8 +106,11 @@ const CatalogModel* find_in_catalog(std::span<const CatalogModel> catalog, std::
 }
 
 const CatalogModel* find_by_path(std::span<const CatalogModel> catalog, const fs::path& path) {
-    const auto found = std::find_if(catalog.begin(), catalog.end(),
-                                    [&](const CatalogModel& m) { return path_if_here(m) == path; });
+    const auto found = std::find_if(catalog.begin(), catalog.end(), [&](const CatalogModel& m) {
+        const std::optional<fs::path> here = path_if_here(m);
+        std::error_code ignored;
+        return here && (*here == path || fs::equivalent(*here, path, ignored));
+    });
     return found == catalog.end() ? nullptr : &*found;
 }
 

@@ -130,6 +130,14 @@ fs::path model_of_hub(const HubName& name) {
     return *snapshot / name.file;
 }
 
+FoundModel found_in_catalog(const CatalogModel& model) {
+    if (const auto path = path_if_here(model)) return {*path};
+    if (model.package) return {{}, &model};
+    fail(ErrorCode::bad_file,
+         "the model {} comes with Keyhole, but {} is missing or has another size; get Keyhole again",
+         model.name, model.file.string());
+}
+
 /// Returns why the catalogue does not help; empty for a text that only can be a path.
 std::string fault_of_name(std::string_view name, std::span<const CatalogModel> catalog) {
     if (name.find('/') != std::string_view::npos || name.ends_with(".gguf")) return {};
@@ -163,20 +171,25 @@ FoundModel find_model(std::string_view name, std::span<const CatalogModel> catal
         fail(ErrorCode::wrong_use, "the model's name is empty; name a folder, a GGUF file or a model");
     for (const fs::path& path : {fs::path(name), expanded(name)})
         if (is_there(path)) return {is_folder(path) ? model_in(path) : path};
-    if (const CatalogModel* model = find_in_catalog(catalog, name)) {
-        if (const auto path = path_if_here(*model)) return {*path};
-        if (model->package) return {{}, model};
-        fail(ErrorCode::bad_file,
-             "the model {} comes with Keyhole, but {} is missing or has another size; get "
-             "Keyhole again",
-             model->name, weights_of(*model).string());
-    }
+    if (const CatalogModel* model = find_in_catalog(catalog, name)) return found_in_catalog(*model);
     if (const std::optional<HubName> hub = hub_name(name)) return {model_of_hub(*hub)};
     fail(ErrorCode::wrong_use,
          "cannot find the model {}: there is no such folder or file{}; name a Hugging Face folder, a GGUF "
          "file, "
          "ORG/NAME of the hub, or one that keyhole get --list prints",
          shown_text(name), fault_of_name(name, catalog));
+}
+
+bool is_catalog_name(std::string_view text) {
+    return !text.empty() && text.front() != '.' && text.front() != '-' &&
+           text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_.") == std::string_view::npos;
+}
+
+FoundModel find_catalog_model(std::string_view name, std::span<const CatalogModel> catalog) {
+    if (const CatalogModel* model = find_in_catalog(catalog, name)) return found_in_catalog(*model);
+    fail(ErrorCode::bad_file,
+         "the catalogue has no model '{}' (keyhole get --list prints its names); another model: --model",
+         shown_text(name));
 }
 
 }  // namespace keyhole

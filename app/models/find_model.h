@@ -23,6 +23,13 @@ struct FoundModel {
 /// command that gets the model, and Error(wrong_use) for an empty name.
 FoundModel find_model(std::string_view name, std::span<const CatalogModel> catalog);
 
+/// Returns whether a text can be a name of the catalogue: no path is one.
+bool is_catalog_name(std::string_view text);
+/// Takes what a file that was sent, such as a lesson, may name: a name of the catalogue. Looks at no path, so
+/// the file's author does not choose what is opened here. Throws Error(bad_file), without the paths of this
+/// machine.
+FoundModel find_catalog_model(std::string_view name, std::span<const CatalogModel> catalog);
+
 /// Returns the folders where the Hugging Face client keeps models, by its own variables: $HF_HUB_CACHE,
 /// $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub. The first
 /// that is set; empty: none.

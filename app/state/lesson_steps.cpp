@@ -6,6 +6,7 @@
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/make_folder.h"
 
 #include <algorithm>
 #include <system_error>
@@ -19,9 +20,10 @@ void need_lesson(const AppState& app) {
     if (!app.lesson.shown) fail(ErrorCode::wrong_use, "no lesson is open; choose one in the menu Lessons");
 }
 
-/// Returns where a model lies, by its name in the catalogue or as --model takes it; nullopt: it can be got.
+/// Returns where a lesson's model lies, or the one that the user took instead; nullopt: it can be got.
 std::optional<std::filesystem::path> place_of_model(const AppState& app, const std::string& name) {
-    const FoundModel found = find_model(name, app.catalog);
+    const FoundModel found =
+        name == app.lesson.model ? find_model(name, app.catalog) : find_catalog_model(name, app.catalog);
     if (found.to_get != nullptr) return std::nullopt;
     return found.path;
 }
@@ -259,7 +261,7 @@ void check_on_loaded_model(AppState& app) {
                 what,
                 [&](const std::string& name) {
                     if (name == own) return model;
-                    const FoundModel found = find_model(name, catalog);
+                    const FoundModel found = find_catalog_model(name, catalog);
                     if (found.to_get != nullptr) fail(ErrorCode::wrong_use, "the model {} is not here", name);
                     return std::shared_ptr<const Model>(load_model(found.path));
                 },
@@ -592,12 +594,18 @@ LessonStep step_of_view(const AppState& app, std::string text) {
 
 Lesson lesson_of_run(const AppState& app, std::string title) {
     app.run.need_live_run();
+    const CatalogModel* model = find_by_path(app.catalog, app.run.setup.model_folder);
+    if (model == nullptr)
+        fail(ErrorCode::wrong_use,
+             "cannot make a lesson of this run: its model {} is not in the catalogue, so others could not "
+             "open "
+             "the lesson; make the run with a model of the menu Model",
+             app.run.setup.model_folder.filename().string());
     Lesson lesson;
     lesson.title = std::move(title);
     lesson.question = "What do these lanes keep, and what does it cost?";
     const RunSpec& run = app.run.status.run;
-    const CatalogModel* model = find_by_path(app.catalog, app.run.setup.model_folder);
-    lesson.run.model = model != nullptr ? model->name : app.run.setup.model_folder.string();
+    lesson.run.model = model->name;
     lesson.run.prompt.text = app.run.history.run().prompt;
     lesson.run.lanes.clear();
     for (const LaneSpec& lane : run.lanes) lesson.run.lanes.push_back(format_lane_spec(lane));
@@ -670,8 +678,7 @@ void save_shown_lesson(AppState& app) {
     if (!shown.own) {
         const std::filesystem::path folder = own_lessons_folder();
         if (folder.empty()) fail(ErrorCode::io, "no folder for your lessons: set HOME or XDG_DATA_HOME");
-        std::error_code error;
-        std::filesystem::create_directories(folder, error);
+        make_folder(folder, "your lessons");
         shown.file = folder / (shown.name + ".json");
         shown.own = true;
         shown.lesson.number = 0;

@@ -541,6 +541,19 @@ TEST_F(LessonSteps, ARunBecomesALessonThatHolds) {
     ASSERT_EQ(made.steps.size(), 2u);
     EXPECT_EQ(made.steps[0].text, "The beginning.");
     EXPECT_EQ(made.run.model, "keyhole-base");
+    // The file is handed on, so it names no path of this machine.
+    const fs::path own = std::exchange(app.run.setup.model_folder, "/home/someone/private");
+    try {
+        run_action(app, "lesson.save Private");
+        ADD_FAILURE();
+    } catch (const Error& error) {
+        const std::string said = error.what();
+        EXPECT_NE(said.find("its model private is not in the catalogue"), std::string::npos) << said;
+        EXPECT_EQ(said.find("someone"), std::string::npos) << said;
+    }
+    app.run.setup.model_folder = own.parent_path() / "." / own.filename();  // the same, written otherwise
+    EXPECT_EQ(lesson_of_run(app, "T").run.model, "keyhole-base");
+    app.run.setup.model_folder = own;
     EXPECT_EQ(made.run.lanes[1], "h2o:budget=12") << "as the run began";
     const LessonCheck check = check_lesson(made, model_of, {BackendChoice::cpu, 2, 0});
     EXPECT_TRUE(check.holds()) << check.steps[1].fault;
