@@ -2,6 +2,7 @@
 
 #include "app/actions/command_line.h"
 #include "app/base/clipboard_image.h"
+#include "app/base/private_folder.h"
 #include "app/state/shown_answers.h"
 #include "app/view/view_export.h"
 #include "app/view/view_files.h"
@@ -17,7 +18,6 @@
 #include <array>
 #include <initializer_list>
 #include <optional>
-#include <unistd.h>
 #include <utility>
 
 namespace keyhole {
@@ -351,16 +351,10 @@ void browse(AppState& app, std::string_view arguments) {
 }
 
 void copy_picture(AppState& app, std::string_view) {
-    const std::filesystem::path file =
-        std::filesystem::temp_directory_path() / fmt::format("keyhole-{}-copied.png", ::getpid());
+    const PrivateFolder folder;
+    const std::filesystem::path file = folder.make_file("copied.png");
     app.save_picture(file);
-    try {
-        copy_image_to_clipboard(file);
-    } catch (...) {
-        std::filesystem::remove(file);
-        throw;
-    }
-    std::filesystem::remove(file);
+    copy_image_to_clipboard(file);
     app.notify("copied a picture of the focused view");
 }
 

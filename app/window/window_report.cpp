@@ -3,13 +3,13 @@
 #include "app/window/screen_text.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/mapped_file.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
 
 namespace keyhole {
 
@@ -138,13 +138,7 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"items", items_in_sight(shared)}};
     std::string text = out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     if (text == written_) return;
-    const std::filesystem::path part = path_.string() + ".part";
-    std::ofstream file(part, std::ios::binary);
-    file << "{\"frame\":" << n_frames_ << "," << std::string_view(text).substr(1) << "\n";
-    std::error_code fault;
-    if (file.flush()) std::filesystem::rename(part, path_, fault);
-    if (!file || fault)
-        fail(ErrorCode::io, "writing the report {}: failed; check the folder and the disk", path_.string());
+    write_text_file(path_, fmt::format("{{\"frame\":{},{}\n", n_frames_, std::string_view(text).substr(1)));
     written_ = std::move(text);
 }
 

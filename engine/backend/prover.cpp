@@ -15,10 +15,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <system_error>
@@ -250,7 +252,9 @@ class ReportFile {
     ReportFile() {
         std::string name = (fs::temp_directory_path() / "keyhole-proof-XXXXXX").string();
         const int file = ::mkstemp(name.data());
-        if (file < 0) fail(ErrorCode::io, "cannot make {}; set TMPDIR to a folder that can be written", name);
+        if (file < 0)
+            fail(ErrorCode::io, "cannot make {}: {}; set TMPDIR to a folder that can be written", name,
+                 std::strerror(errno));
         ::close(file);
         path = name;
     }
