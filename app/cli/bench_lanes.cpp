@@ -48,7 +48,7 @@ struct TokenizerSpeed {
 };
 
 TokenizerSpeed measure_tokenizer(const Tokenizer& tokenizer, const std::string& file, int n_rounds) {
-    const std::string text = read_text_input(file);
+    const std::string text = read_input_text(file);
     TokenizerSpeed speed{text.size(), 0, 0};
     std::vector<double> seconds;
     for (int round = 0; round < n_rounds; ++round) {

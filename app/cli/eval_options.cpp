@@ -129,7 +129,7 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
         if (!distance.empty() || !passages.empty() || ask != "question")
             fail(ErrorCode::wrong_use,
                  "--distance, --passages and --ask are for tasks; give --task NAME with them");
-        sets.push_back(text_windows(model, read_text_input(text), n_context,
+        sets.push_back(text_windows(model, read_input_text(text), n_context,
                                     n_prefill > 0 ? n_prefill : n_context / 2, n_samples));
         return sets;
     }
@@ -138,8 +138,8 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
     const std::vector<TaskKind> kinds = parse_tasks(task);
     const std::filesystem::path folder = find_assets() / "tasks";
     const auto texts = std::make_shared<const TaskTexts>(
-        folder / "words.json", read_text_input(text.empty() ? (folder / "narrative.txt").string() : text),
-        read_text_input(passages.empty() ? (folder / "passages.txt").string() : passages),
+        folder / "words.json", read_input_text(text.empty() ? (folder / "narrative.txt").string() : text),
+        read_input_text(passages.empty() ? (folder / "passages.txt").string() : passages),
         ask == "statement" ? AskBy::statement : AskBy::question);
     TaskOptions options;
     options.n_questions = n_samples > 0 ? n_samples : 500;

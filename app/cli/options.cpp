@@ -8,6 +8,7 @@
 #include "app/cli/path_option.h"
 #include "engine/base/error.h"
 #include "engine/session/prompt_file.h"
+#include "engine/session/text_notice.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
@@ -118,6 +119,7 @@ RunSpec RunOptions::run_spec(PromptGuide* guide) const {
     spec.prompt = prompt;
     if (!prompt_file.empty()) {
         PromptFile file = read_prompt_file(prompt_file);
+        print_warning(notice_of_bytes(file.text, prompt_file));
         spec.prompt = std::move(file.text);
         if (guide != nullptr) *guide = std::move(file.guide);
     }
@@ -164,6 +166,16 @@ std::string demo_model_folder() {
     const std::filesystem::path folder = find_assets() / "models" / "keyhole-base";
     std::error_code ignored;
     return std::filesystem::exists(folder / "config.json", ignored) ? folder.string() : std::string();
+}
+
+void print_warning(std::string_view warning) {
+    if (!warning.empty()) print_note("keyhole: warning: {}\n", printable_text(warning));
+}
+
+std::string read_input_text(const std::filesystem::path& file) {
+    std::string text = read_text_input(file);
+    print_warning(notice_of_bytes(text, file));
+    return text;
 }
 
 void print_warnings(const Model& model) {

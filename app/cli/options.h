@@ -7,10 +7,13 @@
 
 #include <CLI/CLI.hpp>
 
+#include <chrono>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace keyhole {
@@ -74,6 +77,11 @@ struct LoadedModel {
 };
 /// Loads the model, prints its warnings to stderr, and makes the backend.
 LoadedModel load_for_run(const RunOptions& options);
+/// Prints one warning; nothing for an empty text.
+void print_warning(std::string_view warning);
+/// Reads a text that a model will read, from a file or a pipe, and warns if it is not UTF-8. Throws as
+/// read_text_input() does.
+std::string read_input_text(const std::filesystem::path& file);
 void print_warnings(const Model& model);
 
 /// Returns a BackendOptions::prove that draws a progress bar, from when the proof really runs.

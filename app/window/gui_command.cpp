@@ -13,6 +13,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
 #include "engine/session/prompt_file.h"
+#include "engine/session/text_notice.h"
 
 #include <algorithm>
 #include <memory>
@@ -46,10 +47,12 @@ void add_story(const RunOptions& run, RunSetup& setup) {
     const CatalogModel* model = find_by_path(catalog, setup.model_folder);
     if (setup.prompt.empty()) {
         const std::filesystem::path of_model = model != nullptr ? prompt_of(*model) : "";
-        PromptFile file =
-            read_prompt_file(!run.prompt_file.empty() ? std::filesystem::path(run.prompt_file)
-                             : !of_model.empty()      ? of_model
-                                                      : find_assets() / "prompts" / "garden-gate.txt");
+        const std::filesystem::path from = !run.prompt_file.empty() ? std::filesystem::path(run.prompt_file)
+                                           : !of_model.empty()
+                                               ? of_model
+                                               : find_assets() / "prompts" / "garden-gate.txt";
+        PromptFile file = read_prompt_file(from);
+        print_warning(notice_of_bytes(file.text, from));
         setup.prompt = std::move(file.text);
         setup.guide = std::move(file.guide);
     }

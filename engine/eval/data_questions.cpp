@@ -7,6 +7,7 @@
 #include "engine/base/standard_input.h"
 #include "engine/eval/data_file.h"
 #include "engine/eval/text_scores.h"
+#include "engine/session/prompt.h"
 
 #include <algorithm>
 #include <cctype>
@@ -75,6 +76,7 @@ TokenQuestion tokens_of(const Model& model, const DataOptions& options, const st
     TokenQuestion question;
     const std::string prompt = before + example.prompt;
     const bool has_choices = !example.choices.empty();
+    if (!options.cut) check_length(model, prompt, place(options.file, example) + ": prompt: it");
     question.prompt = tokenizer.encode(has_choices ? std::string(without_space_at_back(prompt)) : prompt);
     if (question.prompt.empty() && model.config().bos >= 0) question.prompt.push_back(model.config().bos);
     if (question.prompt.empty())

@@ -6,6 +6,7 @@
 #include "engine/model/model.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace keyhole {
@@ -14,6 +15,10 @@ namespace keyhole {
 /// model's BOS token. chat: the prompt is a user's turn, written as the model's chat template says. Throws
 /// Error(wrong_use) if there is no token at all.
 std::vector<int> prompt_tokens(const Model& model, const std::string& prompt, bool chat);
+
+/// Throws Error(wrong_use) if a text has far more tokens than a model's context holds, by encoding its
+/// beginning alone: call it before a text is encoded that must fit. what: the text, for the message.
+void check_length(const Model& model, std::string_view text, std::string_view what);
 
 /// Returns the model's chat template; the format none if it has none that is known.
 ChatTemplate chat_template_of(const Model& model);

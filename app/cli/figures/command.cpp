@@ -10,6 +10,7 @@
 #include "app/cli/sweep.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/json_field.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/npy.h"
@@ -168,11 +169,12 @@ void write_picture(const Figure& figure, RunPicture picture, const FigureOptions
 /// The attention rows of a lane, as `decode --export run,attention` writes them.
 figure_parts::AttentionRows rows_of_export(const fs::path& run, int lane) {
     auto array = std::make_shared<NpyArray>(read_npy(run / fmt::format("lane{}", lane) / "attention.npy"));
-    const auto json = nlohmann::json::parse(read_text_file(run / "run.json"), nullptr, false);
-    if (json.is_discarded() || !json.contains("first_row") || array->shape.size() != 4)
+    const std::string name = (run / "run.json").string();
+    const nlohmann::json json = parse_json(read_text_file(name), name);
+    if (!json.is_object() || !json.contains("first_row") || array->shape.size() != 4)
         fail(ErrorCode::bad_file, "{} holds no run with attention; make it by decode --export run,attention",
              run.string());
-    const int first_row = json["first_row"].get<int>();
+    const int first_row = JsonField(json, name)["first_row"].integer(0, 1 << 24);
     figure_parts::AttentionRows rows;
     rows.n_layers = static_cast<int>(array->shape[1]);
     rows.rows_of_layer = array->shape[0] * array->shape[2];
@@ -202,7 +204,7 @@ std::string nothing_kept(const Figure& figure) {
 std::vector<std::string> prompts_of(const Figure& figure, const FigureOptions& options) {
     constexpr std::size_t kPrompts = 8;
     std::vector<std::string> prompts;
-    for (const std::string& file : options.prompt_files) prompts.push_back(read_text_input(file));
+    for (const std::string& file : options.prompt_files) prompts.push_back(read_input_text(file));
     if (prompts.size() > 1 && figure.gains == nullptr)
         fail(ErrorCode::wrong_use, "figure {} shows one prompt; give one --prompt-file", figure.name);
     if (!prompts.empty()) return prompts;
