@@ -6,8 +6,9 @@
 #include "app/cli/output.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
+#include "engine/base/resource_use.h"
 #include "engine/model/kv_default.h"
-#include "engine/model/model.h"
+#include "engine/model/described_model.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/policy/option_help.h"
 #include "engine/session/engine.h"
@@ -94,6 +95,16 @@ std::string window_limits_text() {
         Recorder::kRowBudgetBytes >> 20, kCheckpointBytes >> 20);
 }
 
+/// Says beforehand why the other commands will refuse the model.
+void warn_of_copies(const DescribedModel& described) {
+    const std::int64_t available = system_memory().available, copied = described.copied_bytes();
+    if (copied > available && available > 0)
+        print_warning(
+            fmt::format("{} does not fit into memory: {} of its weights must be copied into another order, "
+                        "and {} are free",
+                        described.model->path().string(), memory_text(copied), memory_text(available)));
+}
+
 /// The options of `keyhole info`.
 struct InfoOptions {
     RunOptions run;
@@ -105,8 +116,10 @@ struct InfoOptions {
 
 void run_info(const InfoOptions& options) {
     const bool as_json = options.json;
-    const auto model = load_model(model_path(options.run));
+    const DescribedModel described = describe_model(model_path(options.run));
+    const std::shared_ptr<const Model>& model = described.model;
     print_warnings(*model);
+    warn_of_copies(described);
     const ModelConfig& c = model->config();
     const MemoryTable memory =
         memory_table(*model, options.context > 0 ? options.context : c.n_ctx, options.batch);
@@ -147,6 +160,7 @@ void run_info(const InfoOptions& options) {
                                                   {"q8", bytes_per_token(c, s.kv_heads, KvType::q8)}});
         json["weights"] = shapes_json(shape_rows(*model));
         json["memory"] = memory_json(memory);
+        json["memory"]["copied_bytes"] = described.copied_bytes();
         json["window_limits"] = {{"recorded_rows", Recorder::kRowBudgetBytes},
                                  {"checkpoints", kCheckpointBytes}};
         json["warnings"] = model->warnings();

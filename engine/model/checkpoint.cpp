@@ -5,6 +5,7 @@
 #include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapping_guard.h"
+#include "engine/base/resource_use.h"
 #include "engine/model/digest.h"
 #include "engine/model/folder_files.h"
 #include "engine/model/other_formats.h"
@@ -144,28 +145,56 @@ Weight Checkpoint::weight(const std::string& name, std::int64_t rows, std::int64
              label, file.string(), dtype_name(stored.dtype));
     Weight weight{stored.dtype, stored.data, rows, cols == 0 ? 1 : cols};
     if (n_parts > 1) weight.data = stored.data + place->third * keyhole::stored_bytes(weight);
+    check(label, weight);  // as it lies in the file
     if (is_quantised(stored.dtype)) {
         // The blocks' scales have 16 bits, and the data of a GGUF file are aligned to more.
     } else if (reinterpret_cast<std::uintptr_t>(weight.data) % dtype_bytes(stored.dtype) != 0) {
         const auto n_bytes = to_index(keyhole::stored_bytes(weight));
-        Pages& copy = copies_.emplace_back(n_bytes);
-        std::memcpy(copy.data(), weight.data, n_bytes);
-        weight.data = copy.data();
+        weight.data = copy_later(
+            label, n_bytes, [from = weight.data, n_bytes](std::byte* to) { std::memcpy(to, from, n_bytes); });
     }
-    check(label, weight);
-    return place != nullptr && place->paired_head_dim > 0 ? unpaired(weight, place->paired_head_dim) : weight;
+    return place != nullptr && place->paired_head_dim > 0 ? unpaired(label, weight, place->paired_head_dim)
+                                                          : weight;
 }
 
-Weight Checkpoint::unpaired(const Weight& weight, int head_dim) {
+const void* Checkpoint::copy_later(const std::string& name, std::size_t n_bytes,
+                                   std::function<void(std::byte*)> fill) {
+    ReservedPages pages(n_bytes, fmt::format("a copy of {} of {}", shown_text(name), file_name()));
+    return copies_.emplace_back(Copy{std::move(pages), std::move(fill)}).pages.address();
+}
+
+std::string Checkpoint::file_name() const {
+    return shards_.size() == 1 ? shards_.front().path().string() : folder_.string();
+}
+
+std::int64_t Checkpoint::copied_bytes() const {
+    std::int64_t n = 0;
+    for (const Copy& copy : copies_) n += static_cast<std::int64_t>(copy.pages.size_bytes());
+    return n;
+}
+
+void Checkpoint::make_copies() {
+    check_room(
+        copied_bytes(),
+        fmt::format("{} has weights in another order than they are read in; their copies", file_name()),
+        "close other programs or choose a smaller model");
+    for (Copy& copy : copies_)
+        if (copy.fill) copy.fill(static_cast<std::byte*>(copy.pages.take()));
+    for (Copy& copy : copies_) copy.fill = nullptr;
+}
+
+Weight Checkpoint::unpaired(const std::string& name, const Weight& weight, int head_dim) {
     const std::size_t row_bytes = keyhole::stored_bytes(weight.dtype, weight.cols);
-    Pages& copy = copies_.emplace_back(to_index(weight.rows) * row_bytes);
-    for (std::int64_t row = 0; row < weight.rows; ++row) {
-        const std::int64_t head = row / head_dim, d = row % head_dim, half = head_dim / 2;
-        const std::int64_t from = head * head_dim + 2 * (d % half) + d / half;
-        std::memcpy(static_cast<std::byte*>(copy.data()) + to_index(row) * row_bytes,
-                    static_cast<const std::byte*>(weight.data) + to_index(from) * row_bytes, row_bytes);
-    }
-    return {weight.dtype, copy.data(), weight.rows, weight.cols};
+    const auto fill = [weight, head_dim, row_bytes](std::byte* to) {
+        for (std::int64_t row = 0; row < weight.rows; ++row) {
+            const std::int64_t head = row / head_dim, d = row % head_dim, half = head_dim / 2;
+            const std::int64_t from = head * head_dim + 2 * (d % half) + d / half;
+            std::memcpy(to + to_index(row) * row_bytes,
+                        static_cast<const std::byte*>(weight.data) + to_index(from) * row_bytes, row_bytes);
+        }
+    };
+    return {weight.dtype, copy_later(name, to_index(weight.rows) * row_bytes, fill), weight.rows,
+            weight.cols};
 }
 
 void Checkpoint::refuse_unread() const {
@@ -201,17 +230,16 @@ Weight Checkpoint::blocks(const std::string& name, std::int64_t rows, std::int64
                           const RowBlocks& which) {
     Weight whole = weight(name, rows, cols);
     const std::size_t row_bytes = keyhole::stored_bytes(whole.dtype, whole.cols);
-    const auto at = [&](std::int64_t row) {
-        return static_cast<const std::byte*>(whole.data) + to_index(row) * row_bytes;
+    const auto at = [data = whole.data, row_bytes](std::int64_t row) {
+        return static_cast<const std::byte*>(data) + to_index(row) * row_bytes;
     };
     const std::size_t block_bytes = to_index(which.rows) * row_bytes;
     Weight part{whole.dtype, at(which.first), which.n * which.rows, whole.cols};
     if (which.n == 1) return part;
-    Pages& copy = copies_.emplace_back(to_index(which.n) * block_bytes);
-    for (std::int64_t i = 0; i < which.n; ++i)
-        std::memcpy(static_cast<std::byte*>(copy.data()) + to_index(i) * block_bytes,
-                    at(which.first + i * which.stride), block_bytes);
-    part.data = copy.data();
+    part.data = copy_later(name, to_index(which.n) * block_bytes, [=](std::byte* to) {
+        for (std::int64_t i = 0; i < which.n; ++i)
+            std::memcpy(to + to_index(i) * block_bytes, at(which.first + i * which.stride), block_bytes);
+    });
     return part;
 }
 
@@ -237,14 +265,15 @@ Weight Checkpoint::transposed(const std::string& name, std::int64_t rows, std::i
     if (const GgufPlace* place = place_of(name); place != nullptr && place->is_transposed)
         return blocks(name, rows, cols, {.first = first, .rows = n});
     const Weight stored = weight(name, cols, rows);
-    Pages& copy = copies_.emplace_back(to_index(n * cols) * dtype_bytes(stored.dtype));
-    if (stored.dtype == DType::f32)
-        transpose(static_cast<const float*>(stored.data), cols, rows, first, n,
-                  static_cast<float*>(copy.data()));
-    else
-        transpose(static_cast<const std::uint16_t*>(stored.data), cols, rows, first, n,
-                  static_cast<std::uint16_t*>(copy.data()));
-    return {stored.dtype, copy.data(), n, cols};
+    const auto fill = [=](std::byte* to) {
+        if (stored.dtype == DType::f32)
+            transpose(static_cast<const float*>(stored.data), cols, rows, first, n,
+                      reinterpret_cast<float*>(to));
+        else
+            transpose(static_cast<const std::uint16_t*>(stored.data), cols, rows, first, n,
+                      reinterpret_cast<std::uint16_t*>(to));
+    };
+    return {stored.dtype, copy_later(name, to_index(n * cols) * dtype_bytes(stored.dtype), fill), n, cols};
 }
 
 void Checkpoint::check_unchanged() const {

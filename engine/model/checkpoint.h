@@ -3,13 +3,14 @@
 /// weights point into.
 #pragma once
 
-#include "engine/base/mapped_file.h"
+#include "engine/base/reserved_pages.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -54,18 +55,25 @@ class Checkpoint {
     void refuse_unread() const;
     /// Returns a matrix [rows, cols], or a vector [rows] when cols is 0. Throws Error(bad_file) with tensor
     /// and file when it is missing or has another shape, Error(unsupported) for another type. The weight
-    /// points into the mapping, except where the file stores it unaligned: then it points to a copy kept
-    /// here.
+    /// points into the mapping, except where the file stores it unaligned or in another order: then it points
+    /// to where make_copies() puts a copy.
     Weight weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0);
 
     /// Returns some rows of a matrix [rows, cols] or of a vector (cols 0), block after block. One block
-    /// points into the mapping; several are copied into storage kept here. Throws as weight().
+    /// points into the mapping; several into a copy. Throws as weight().
     Weight blocks(const std::string& name, std::int64_t rows, std::int64_t cols, const RowBlocks& which);
 
-    /// Returns a copy of rows [first, first + n) of the transpose of a matrix stored as [cols, rows].
+    /// Returns rows [first, first + n) of the transpose of a matrix stored as [cols, rows], as a copy.
     /// Throws as weight().
     Weight transposed(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t first,
                       std::int64_t n);
+
+    /// Returns the bytes of all copies. They are known from the shapes, so that a model can be described, or
+    /// refused, without taking the memory.
+    std::int64_t copied_bytes() const;
+    /// Makes the copies. Until then the data of their weights must not be read. Throws Error(no_memory) with
+    /// the file and what it takes, or with a tensor.
+    void make_copies();
 
     /// Returns a line for every requested tensor that holds NaN or infinity. Up to 1 GiB of files every
     /// value is checked, since the first token reads them all anyway; above that, samples are.
@@ -78,13 +86,21 @@ class Checkpoint {
     std::uint64_t digest(std::uint64_t seed) const;
 
   private:
+    struct Copy {
+        ReservedPages pages;
+        std::function<void(std::byte* to)> fill;
+    };
+    /// Returns the place of a copy that fill() makes later.
+    const void* copy_later(const std::string& name, std::size_t n_bytes,
+                           std::function<void(std::byte*)> fill);
     void check(const std::string& name, const Weight& weight);
     const GgufPlace* place_of(const std::string& name) const;
     /// Returns what the file holds of a weight; the shape is that of the file. Throws as weight().
     StoredTensor found(const std::string& name, std::string& label, std::filesystem::path& file);
     /// Returns a copy with the rows of each head in the order of a folder.
-    Weight unpaired(const Weight& weight, int head_dim);
+    Weight unpaired(const std::string& name, const Weight& weight, int head_dim);
     std::size_t file_bytes() const;
+    std::string file_name() const;  ///< of the only file, else the folder
 
     std::filesystem::path folder_;
     std::vector<GgufFile> gguf_;  // one or none
@@ -92,7 +108,7 @@ class Checkpoint {
     std::set<std::string> read_;
     std::vector<SafetensorsFile> shards_;
     std::map<std::string, std::size_t> shard_of_;
-    std::vector<Pages> copies_;
+    std::vector<Copy> copies_;
     std::set<std::string> checked_;
     std::vector<std::string> warnings_;
 };

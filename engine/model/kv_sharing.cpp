@@ -3,7 +3,8 @@
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
-#include "engine/base/mapped_file.h"
+#include "engine/base/reserved_pages.h"
+#include "engine/base/resource_use.h"
 #include "engine/model/quantised_blocks.h"
 
 #include <algorithm>
@@ -19,6 +20,8 @@ namespace {
 struct MergedStorage {
     std::shared_ptr<const Model> base;
     std::vector<Pages> pages;
+    bool only_counts = false;  ///< weights get shapes and no memory
+    std::int64_t n_bytes = 0;  ///< of all weights made
 };
 
 /// Returns the type in which a changed copy of a weight is stored: a quantised one as float, without loss.
@@ -44,7 +47,10 @@ void set_value(DType dtype, void* data, std::int64_t i, double value) {
 Weight make_weight(MergedStorage& storage, const Weight& like, std::int64_t rows, std::int64_t cols,
                    void** data) {
     const DType dtype = changed_type(like);
-    Pages& pages = storage.pages.emplace_back(to_index(rows * cols) * dtype_bytes(dtype));
+    const std::size_t n_bytes = to_index(rows * cols) * dtype_bytes(dtype);
+    storage.n_bytes += static_cast<std::int64_t>(n_bytes);
+    if (storage.only_counts) return {dtype, nullptr, rows, cols};
+    Pages& pages = storage.pages.emplace_back(pages_for(n_bytes, "weights that share KV heads"));
     *data = pages.data();
     return {dtype, pages.data(), rows, cols};
 }
@@ -64,6 +70,7 @@ Weight merged(MergedStorage& storage, const ModelWeights& base, Weight LayerWeig
     if (like.data == nullptr) return {};
     void* data = nullptr;
     const Weight out = make_weight(storage, like, std::int64_t{m.n_to} * m.head_dim, like.cols, &data);
+    if (storage.only_counts) return out;
     const std::int64_t head_size = m.head_dim * like.cols;
     std::vector<std::vector<float>> values;  // [layers to merge][rows * cols]
     for (const int layer : m.layers) {
@@ -96,13 +103,16 @@ Weight widened(MergedStorage& storage, const Weight& stored, int n, bool columns
     void* data = nullptr;
     Weight w = stored;
     std::vector<float> plain;  // of a quantised weight, whose blocks do not fit the new columns
-    if (is_quantised(w.dtype)) {
+    if (is_quantised(w.dtype) && storage.only_counts) {
+        w.dtype = DType::f32;
+    } else if (is_quantised(w.dtype)) {
         plain.resize(to_index(w.rows * w.cols));
         widen_stored(w.dtype, w.data, w.rows * w.cols, plain.data());
         w = {DType::f32, plain.data(), w.rows, w.cols};
     }
     const std::int64_t rows = w.rows + (columns ? 0 : n), cols = w.cols + (columns ? n : 0);
     const Weight out = make_weight(storage, w, rows, cols, &data);
+    if (storage.only_counts) return out;
     const std::size_t element = dtype_bytes(w.dtype);
     const auto copy = [&](std::int64_t to, std::int64_t from, std::int64_t count) {
         std::memcpy(static_cast<char*>(data) + to_index(to) * element,
@@ -198,23 +208,15 @@ int compensating_neurons(const ModelConfig& config, const KvShape& from, const K
 
 namespace {
 
-std::shared_ptr<const Model> merged_model(std::shared_ptr<const Model> base, const KvSharing& sharing) {
-    ModelConfig config = base->config();
-    refuse_fault(sharing, config, base->path().string());
-    const KvShape from = kv_shape(config), to = kv_shape(sharing, config);
-    if (from == to) return base;
-    const LayerWeights& first = base->weights().layers.front();
-    config.n_kv_layers = to.n_layers;
-    config.n_kv_heads = to.n_heads;
-    config.merged = true;
-    config.borrows_unrotated =
-        config.borrows_unrotated || (sharing.merge == KvMerge::released && to.n_layers < config.n_layers);
-    auto storage = std::make_shared<MergedStorage>();
-    storage->base = base;
-    ModelWeights weights = base->weights();
-    Merge merge{{}, to.n_heads, from.n_heads / to.n_heads, config.head_dim, sharing.merge};
+/// Returns the weights of a variant. config: the variant's, without the neurons that compensate (more).
+ModelWeights merged_weights(MergedStorage& storage, const ModelConfig& config, const KvSharing& sharing,
+                            int more) {
+    const Model& base = *storage.base;
+    ModelWeights weights = base.weights();
+    const int n_of_one = base.config().n_kv_heads / config.n_kv_heads;
+    Merge merge{{}, config.n_kv_heads, n_of_one, config.head_dim, sharing.merge};
     Merge norms{{}, 1, 1, config.head_dim, sharing.merge};
-    const KvLayout had = layout_of(base->config()), has = layout_of(config);
+    const KvLayout had = layout_of(base.config()), has = layout_of(config);
     for (int l = 0; l < config.n_layers; ++l) {
         LayerWeights& layer = weights.layers[to_index(l)];
         for (auto which : {&LayerWeights::k, &LayerWeights::v, &LayerWeights::k_bias, &LayerWeights::v_bias,
@@ -226,17 +228,39 @@ std::shared_ptr<const Model> merged_model(std::shared_ptr<const Model> base, con
             if (had.owns(of)) merge.layers.push_back(of);
         norms.layers = merge.layers;
         for (auto which : {&LayerWeights::k, &LayerWeights::v, &LayerWeights::k_bias, &LayerWeights::v_bias})
-            layer.*which = merged(*storage, base->weights(), which, merge);
+            layer.*which = merged(storage, base.weights(), which, merge);
         if (merge.layers.size() > 1)
-            layer.k_norm = merged(*storage, base->weights(), &LayerWeights::k_norm, norms);
+            layer.k_norm = merged(storage, base.weights(), &LayerWeights::k_norm, norms);
     }
+    if (more > 0)
+        for (LayerWeights& layer : weights.layers) widen_mlp(storage, layer, more);
+    return weights;
+}
+
+std::shared_ptr<const Model> merged_model(std::shared_ptr<const Model> base, const KvSharing& sharing) {
+    ModelConfig config = base->config();
+    refuse_fault(sharing, config, base->path().string());
+    const KvShape from = kv_shape(config), to = kv_shape(sharing, config);
+    if (from == to) return base;
+    const LayerWeights& first = base->weights().layers.front();
+    config.n_kv_layers = to.n_layers;
+    config.n_kv_heads = to.n_heads;
+    config.merged = true;
+    config.borrows_unrotated =
+        config.borrows_unrotated || (sharing.merge == KvMerge::released && to.n_layers < config.n_layers);
     const int more = sharing.compensate ? compensating_neurons(config, from, to, first.k_bias.data != nullptr,
                                                                first.gate.data != nullptr)
                                         : 0;
-    if (more > 0) {
-        for (LayerWeights& layer : weights.layers) widen_mlp(*storage, layer, more);
-        config.d_ff += more;
-    }
+    MergedStorage counted{base, {}, true, 0};
+    (void)merged_weights(counted, config, sharing, more);
+    check_room(
+        counted.n_bytes,
+        fmt::format("the weights of {} that share KV heads as {}", base->path().string(), kv_name(config)),
+        "close other programs or choose a smaller model");
+    auto storage = std::make_shared<MergedStorage>();
+    storage->base = base;
+    ModelWeights weights = merged_weights(*storage, config, sharing, more);
+    config.d_ff += more;
     std::string hash =
         fmt::format("{}/{}{}{}", base->hash(), kv_name(config),
                     sharing.merge == KvMerge::released ? " released" : "", more > 0 ? " compensated" : "");

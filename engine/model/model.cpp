@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/config_file.h"
+#include "engine/model/described_model.h"
 #include "engine/model/digest.h"
 #include "engine/model/families/family.h"
 #include "engine/model/folder_files.h"
@@ -111,7 +112,7 @@ std::shared_ptr<const Model> assembled(const std::filesystem::path& path, const 
                                          std::move(hash), std::move(checkpoint), std::move(warnings));
 }
 
-std::shared_ptr<const Model> loaded_gguf(const std::filesystem::path& path) {
+DescribedModel described_gguf(const std::filesystem::path& path) {
     GgufFile file(path);
     GgufModel described = describe_gguf(file);
     const ConfigFile config_file(path, std::move(described.config));
@@ -122,12 +123,13 @@ std::shared_ptr<const Model> loaded_gguf(const std::filesystem::path& path) {
     const auto checkpoint = std::make_shared<Checkpoint>(std::move(file), std::move(described.places));
     ModelWeights weights = family.map_weights(config_file, config, *checkpoint);
     checkpoint->refuse_unread();
-    return assembled(path, config_file, std::move(config), std::move(weights), std::move(tokenizer),
-                     checkpoint, kDigestSeed);
+    return {assembled(path, config_file, std::move(config), std::move(weights), std::move(tokenizer),
+                      checkpoint, kDigestSeed),
+            checkpoint};
 }
 
-std::shared_ptr<const Model> loaded(const std::filesystem::path& path) {
-    if (is_there(path) && !is_folder(path) && is_gguf(path)) return loaded_gguf(path);
+DescribedModel described(const std::filesystem::path& path) {
+    if (is_there(path) && !is_folder(path) && is_gguf(path)) return described_gguf(path);
     const std::filesystem::path& folder = path;
     if (!is_folder(folder)) {
         const std::string hint = conversion_hint(folder);
@@ -151,21 +153,40 @@ std::shared_ptr<const Model> loaded(const std::filesystem::path& path) {
     const std::string& text = config_file.bytes();
     const std::uint64_t of_config =
         digest_bytes(kDigestSeed, std::as_bytes(std::span<const char>(text.data(), text.size())));
-    return assembled(folder, config_file, std::move(config), std::move(weights), std::move(tokenizer),
-                     checkpoint, of_config);
+    return {assembled(folder, config_file, std::move(config), std::move(weights), std::move(tokenizer),
+                      checkpoint, of_config),
+            checkpoint};
 }
 
-}  // namespace
-
-std::shared_ptr<const Model> load_model(const std::filesystem::path& path) {
+template <class Work>
+auto with_memory_named(const std::filesystem::path& path, Work work) {
     try {
-        return loaded(path);
+        return work();
     } catch (const std::bad_alloc&) {
         fail(ErrorCode::no_memory,
              "cannot load the model {}: the system gives no more memory; close other programs or choose a "
              "smaller model",
              path.string());
     }
+}
+
+}  // namespace
+
+std::int64_t DescribedModel::copied_bytes() const {
+    return checkpoint->copied_bytes();
+}
+
+DescribedModel describe_model(const std::filesystem::path& path) {
+    return with_memory_named(path, [&] { return described(path); });
+}
+
+std::shared_ptr<const Model> load_model(const std::filesystem::path& path) {
+    return with_memory_named(path, [&] {
+        const DescribedModel found = described(path);
+        found.checkpoint->make_copies();
+        found.checkpoint->check_unchanged();
+        return found.model;
+    });
 }
 
 std::int64_t kv_bytes_per_token(const ModelConfig& config, KvType type) {

@@ -5,7 +5,9 @@
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/model/checkpoint.h"
 #include "engine/model/convert.h"
+#include "engine/model/described_model.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/kv_sharing.h"
 #include "engine/model/model.h"
@@ -269,6 +271,21 @@ TEST_F(GgufModelFile, StaysQuantisedAndDecodesWithTheBitsOfItsValues) {
     const auto expected = run(floats, 1);
     EXPECT_EQ(run(model, 1), expected);
     EXPECT_EQ(run(model, 2), expected);
+}
+
+TEST_F(GgufModelFile, ADescribedModelTakesNoMemoryForCopies) {
+    write_text_file(path_, SmallLlama().bytes());
+    const DescribedModel described = describe_model(path_);
+    // q and k of two layers, whose heads the file has in another order; 20 bytes for 32 numbers.
+    EXPECT_EQ(described.copied_bytes(), 2 * (64 * 64 + 32 * 64) / 32 * 20);
+    const auto whole = load_model(path_);
+    EXPECT_EQ(described.model->hash(), whole->hash());
+    EXPECT_EQ(described.model->n_parameters(), whole->n_parameters());
+    described.checkpoint->make_copies();
+    for (const auto which : {&LayerWeights::q, &LayerWeights::k}) {
+        const Weight &a = described.model->weights().layers[1].*which, &b = whole->weights().layers[1].*which;
+        EXPECT_EQ(std::memcmp(a.data, b.data, to_index(stored_bytes(a))), 0);
+    }
 }
 
 TEST_F(GgufModelFile, IsNamedByAllItsBytes) {

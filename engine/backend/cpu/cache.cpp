@@ -164,7 +164,7 @@ CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity, std::vector<
     for (std::size_t a = 0; a < kAccumulators; ++a)
         if (running[a]) store.score_at[a] = take(n_scores);
     if (has_noise) store.noise_at = take(n_scores);
-    if (words > 0) store.pages = Pages(words * sizeof(float));
+    if (words > 0) store.pages = pages_for(words * sizeof(float), "the KV cache of a lane");
     return store;
 }
 

@@ -2,8 +2,10 @@
 
 #include "engine/backend/cpu/gemm.h"
 #include "engine/backend/common/kernels.h"
+#include "engine/backend/memory_need.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/reserved_pages.h"
 #include "engine/policy/math.h"
 
 #include <malloc.h>
@@ -22,7 +24,7 @@ constexpr std::int64_t kOutputsPerProduct = 128;  // outputs in one chunk
 constexpr std::int64_t kFeedForwardRows = 512;    // prompt rows whose hidden layer is in memory at once
 
 Pages floats(std::int64_t n) {
-    return Pages(to_index(n) * sizeof(float));
+    return pages_for(to_index(n) * sizeof(float), "the prompt's rows");
 }
 float* data(const Pages& pages) {
     return static_cast<float*>(pages.data());
@@ -628,6 +630,29 @@ void give_heap_back() {
 
 }  // namespace
 
+namespace {
+
+/// Throws Error(no_memory) before a prompt takes what the machine does not have.
+void check_room_of_prompt(const Model& model, std::int64_t n, std::span<const LanePrefill> lanes,
+                          const PrefillSink* sink, int n_threads) {
+    const auto n_lanes = static_cast<int>(lanes.size());
+    const MemoryNeed need = memory_need(model, n, n_lanes, n_threads);
+    std::int64_t n_bytes = need.scratch;
+    for (const LanePrefill& lane : lanes)
+        if (lane.cache->policy().budget == ResolvedPolicy::kUnlimited) n_bytes += need.cache / n_lanes;
+    if (sink != nullptr && sink->wants().scores) {
+        constexpr std::int64_t kFloat = sizeof(float);
+        n_bytes += n_lanes * std::int64_t{model.config().n_heads} * Prefill::kTileRows * n * kFloat;
+        for (const LanePrefill& lane : lanes)
+            if (lane.cache->policy().scope == Scope::shared) n_bytes += n * n * kFloat;
+    }
+    check_room(n_bytes,
+               fmt::format("a prompt of {} tokens in {} lane{}", n, n_lanes, n_lanes == 1 ? "" : "s"),
+               "shorten the prompt, or take fewer lanes or threads");
+}
+
+}  // namespace
+
 void CpuBackend::prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                          const std::function<bool(double)>& progress) {
     try {
@@ -635,6 +660,8 @@ void CpuBackend::prefill(std::span<const int> tokens, std::span<const LanePrefil
         KH_ASSERT(std::all_of(lanes.begin(), lanes.end(), [&](const LanePrefill& lane) {
             return static_cast<CpuKvCache&>(*lane.cache).model() == model;
         }));
+        check_room_of_prompt(*model, static_cast<std::int64_t>(tokens.size()), lanes, sink,
+                             pool_.n_threads());
         Prefill(*model, tables_of(model), pool_, tokens, lanes, sink).run(progress);
         give_heap_back();
         for (const LanePrefill& lane : lanes) pack_row(*this, lane.wants, *lane.out);

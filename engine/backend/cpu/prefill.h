@@ -16,6 +16,8 @@ namespace keyhole::cpu {
 
 class Prefill {
   public:
+    static constexpr int kTileRows = 64;
+
     Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool, std::span<const int> tokens,
             std::span<const LanePrefill> lanes, PrefillSink* sink);
 
@@ -23,8 +25,6 @@ class Prefill {
     void run(const std::function<bool(double)>& progress);
 
   private:
-    static constexpr int kTileRows = 64;
-
     /// K, V and scores of one layer, all tokens; freed once the lanes have copied what they keep.
     struct LayerStore {
         Pages keys, values;  ///< [n_kv_heads, n, head_dim], keys rotated; empty in a layer that borrows

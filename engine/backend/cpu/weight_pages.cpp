@@ -72,7 +72,7 @@ WeightPages measure_and_move(const Model& model, ThreadPool& pool) {
     const auto longest = std::max_element(stretches.begin(), stretches.end(),
                                           [](Bytes a, Bytes b) { return a.size() < b.size(); });
     if (longest == stretches.end() || longest->size() < 2 * kPart) return pages;
-    const std::int64_t free_bytes = free_memory_bytes();
+    const std::int64_t free_bytes = system_memory().available;
     if (free_bytes > 0 && to_index(free_bytes) < total + kSpare) return pages;
 
     const Bytes moved = longest->first(kPart), other = longest->subspan(kPart, kPart);
