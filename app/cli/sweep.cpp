@@ -12,6 +12,7 @@
 #include "app/cli/sweep_table.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/make_folder.h"
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
 #include "engine/base/path_lock.h"
@@ -389,11 +390,7 @@ std::vector<SweepResult> run_sweep(const SweepOptions& options) {
 }
 
 void make_out_folder(const fs::path& folder, std::string_view what) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error)
-        fail(ErrorCode::io, "cannot make the folder {} for the {}: {}", folder.string(), what,
-             error.message());
+    make_folder(folder, fmt::format("the {}", what));
 }
 
 void add_models_option(CLI::App& command, SweepOptions& options) {

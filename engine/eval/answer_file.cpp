@@ -9,7 +9,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 
 namespace keyhole {
 
@@ -142,7 +144,9 @@ AnswerFile::AnswerFile(std::filesystem::path path) : path_(std::move(path)) {
         write_text_file(path_, in_this_version(std::string_view(text).substr(0, whole)));
     else if (whole < text.size())
         std::filesystem::resize_file(path_, whole, error);
+    errno = 0;
     out_.open(path_, std::ios::binary | std::ios::app);
+    reason_ = error ? error.value() : errno;
     if (error) out_.setstate(std::ios::failbit);
     if (whole == 0) out_ << kHeader;
     flush();
@@ -211,14 +215,25 @@ void AnswerFile::add(const std::string& set, const std::string& lane, int questi
              "its weights may be damaged",
              question, lane);
     known_[{set, lane}][question] = outcome;
+    errno = 0;
     out_ << fmt::format("{},{},{},{},{},{},{},{}\n", csv_field(set), csv_field(lane), question,
                         outcome.right ? 1 : 0, outcome.nats, outcome.n_tokens, outcome.n_bytes,
                         fmt::join(outcome.measures, ";"));
+    if (!out_) {
+        reason_ = errno;
+        flush();
+    }
 }
 
 void AnswerFile::flush() {
-    out_.flush();
-    if (!out_) fail(ErrorCode::io, "cannot write {}; check the folder and the free space", path_.string());
+    if (out_) {
+        errno = 0;
+        out_.flush();
+        reason_ = errno;
+    }
+    if (!out_)
+        fail(ErrorCode::io, "cannot write {}: {}; check that its folder is writable and has room",
+             path_.string(), reason_ != 0 ? std::strerror(reason_) : "the system gives no reason");
 }
 
 }  // namespace keyhole

@@ -38,6 +38,7 @@ class AnswerFile {
     std::filesystem::path path_;
     std::map<std::pair<std::string, std::string>, std::map<int, Outcome>> known_;  // by set and lane
     std::ofstream out_;
+    int reason_ = 0;  ///< errno of the first failure
 };
 
 /// Returns what answers depend on: QuestionSet::identity and the kind of backend by Backend::name(), since

@@ -2,6 +2,7 @@
 
 #include "engine/analysis/token_state.h"
 #include "engine/base/index.h"
+#include "engine/base/make_folder.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/threads.h"
 #include "engine/figure/figure_colors.h"
@@ -138,7 +139,7 @@ void write_mask_frames(const LaneRows& rows, Background background, const std::f
                        const ExportProgress& progress) {
     const auto [first, last] = recorded_rows(rows);
     if (last < first) return;
-    std::filesystem::create_directories(folder);
+    make_folder(folder);
     draw_all(to_index(last - first + 1), progress, [&, from = first](std::size_t i) {
         const int row = from + static_cast<int>(i);
         write_png(mask_frame(rows.history(), rows.index(), rows.range().kv_heads, row, rows.range().last_row,

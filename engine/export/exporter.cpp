@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/make_folder.h"
 #include "engine/base/mapped_file.h"
 #include "engine/export/animation.h"
 #include "engine/export/run_json.h"
@@ -23,12 +24,6 @@ namespace keyhole {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-void make_folder(const std::filesystem::path& folder) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) fail(ErrorCode::io, "cannot create the folder {}: {}", folder.string(), error.message());
-}
 
 /// Writes one array: [rows, units, positions], where a unit is a (layer, head) or a KV head. Rows that never
 /// come are filled at the end.

@@ -2,10 +2,14 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 
 #include <zip.h>
 
+#include <set>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -23,17 +27,59 @@ std::uint64_t size_of(const std::filesystem::path& path) {
 
 }  // namespace
 
+namespace {
+
+/// Returns what libzip's codes mean for a file that is there: its own words are of programs that write.
+std::string words_of(int zip_error) {
+    switch (zip_error) {
+        case ZIP_ER_EXISTS:
+            return "two of its members have one name";
+        case ZIP_ER_NOENT:
+            return "its directory names a place outside of the file";
+        default: {
+            zip_error_t why;
+            zip_error_init_with_code(&why, zip_error);
+            std::string text = zip_error_strerror(&why);
+            zip_error_fini(&why);
+            return text;
+        }
+    }
+}
+
+/// Returns the first member that makes a zip inconsistent, and what is wrong with it; empty: none is found.
+std::string faulty_member(const std::filesystem::path& path) {
+    zip_t* zip = zip_open(path.c_str(), ZIP_RDONLY, nullptr);  // without the checks that it did not pass
+    if (zip == nullptr) return {};
+    std::string found;
+    std::set<std::string_view> names;
+    for (zip_int64_t i = 0, n = zip_get_num_entries(zip, 0); i < n && found.empty(); ++i) {
+        const char* name = zip_get_name(zip, static_cast<zip_uint64_t>(i), ZIP_FL_ENC_RAW);
+        if (name == nullptr) continue;
+        if (!names.insert(name).second) {
+            found = fmt::format("two members are named {}", shown_text(name));
+            break;
+        }
+        zip_file_t* file = zip_fopen_index(zip, static_cast<zip_uint64_t>(i), 0);
+        if (file == nullptr)
+            found = fmt::format("member {}: {}", shown_text(name),
+                                words_of(zip_error_code_zip(zip_get_error(zip))));
+        else
+            zip_fclose(file);
+    }
+    zip_discard(zip);
+    return found;
+}
+
+}  // namespace
+
 ZipReader::ZipReader(const std::filesystem::path& path, std::string_view kind)
     : path_(path), budget_(path.string(), size_of(path)) {
     int error = 0;
     zip_ = zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &error);
     if (zip_) return;
-    zip_error_t why;
-    zip_error_init_with_code(&why, error);
-    const std::string text = zip_error_strerror(&why);
-    zip_error_fini(&why);
+    const std::string member = faulty_member(path);
     fail(ErrorCode::bad_file, "{} cannot be opened as {}: {}; it may be cut off or of another format",
-         path.string(), kind, text);
+         path.string(), kind, member.empty() ? words_of(error) : member);
 }
 
 ZipReader::~ZipReader() {
@@ -64,7 +110,7 @@ ZipReader::Member::Member(const ZipReader& zip, std::string name) : zip_(zip), n
     size_ = stat.size;
     zip_.budget_.look(size_, fmt::format("its member {}", name_));
     file_ = zip_fopen(zip_.zip_, name_.c_str(), 0);
-    if (!file_) zip_.bad(name_, zip_strerror(zip_.zip_));
+    if (!file_) zip_.bad(name_, words_of(zip_error_code_zip(zip_get_error(zip_.zip_))));
 }
 
 ZipReader::Member::~Member() {
