@@ -1,3 +1,4 @@
+#include "app/base/command_text.h"
 #include "app/base/crash_report.h"
 #include "app/base/termination.h"
 #include "app/base/version.h"
@@ -97,6 +98,7 @@ int main(int argc, char** argv) {
     const std::filesystem::path state = keyhole::user_folder(keyhole::UserFolder::state);
     keyhole::install_crash_report(state, arguments);
     keyhole::handle_termination_signals();
+    keyhole::keep_command_line(arguments);
     for (const std::filesystem::path& report : keyhole::new_crash_reports(state))
         keyhole::print_note("keyhole: an earlier run crashed; what helps to find out why is in {}\n",
                             report.string());

@@ -1,10 +1,11 @@
 #include "app/actions/action_areas.h"
 
 #include "app/actions/command_line.h"
+#include "app/actions/export_words.h"
 #include "app/base/clipboard_image.h"
 #include "app/base/private_folder.h"
 #include "app/state/shown_answers.h"
-#include "app/view/view_export.h"
+#include "app/view/run_export.h"
 #include "app/view/view_files.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -25,25 +26,6 @@ namespace keyhole {
 namespace {
 
 using namespace key;
-
-void start_export(AppState& app) {
-    (void)config_of(app);
-    if (!app.run.live()) return app.jobs.export_job.start(app.run.history, app.wake);
-    app.run.need_recorded_run();
-    app.jobs.export_job.start(app.run.engine().model(), app.run.status.run, app.run.last_row(),
-                              app.run.job_backend(), app.wake);
-}
-
-void export_run(AppState& app, std::string_view arguments) {
-    if (arguments.empty()) {
-        open_dialog<Dialog::export_run>(app, {});
-        return;
-    }
-    const std::size_t blank = arguments.find(' ');
-    app.jobs.export_job.request.folder = std::filesystem::path(arguments.substr(0, blank));
-    if (blank != std::string_view::npos) app.jobs.export_job.request.list = arguments.substr(blank + 1);
-    start_export(app);
-}
 
 void choose_rows(AppState& app, std::string_view rows) {
     if (rows != "all" && rows != "decoded")
@@ -69,134 +51,51 @@ void choose_pictures(AppState& app, std::string_view words) {
     app.jobs.export_job.request.pictures = choice;
 }
 
-/// Returns the command-line options of a choice of pictures.
-std::vector<std::string> picture_options(const PictureChoice& choice) {
-    std::vector<std::string> options, formats;
-    for (const PictureFormat format : choice.formats) formats.emplace_back(format_name(format));
-    if (!formats.empty()) options.push_back(fmt::format("--format {}", fmt::join(formats, ",")));
-    if (choice.width > 0) options.push_back(fmt::format("--width {}", choice.width));
-    if (choice.background == Background::dark) options.emplace_back("--look dark");
-    return options;
-}
-
-/// Returns the export that the user's word names. "run": everything chosen in the export dialog; "frames"
-/// and "gif": the mask over time; "gif-view": the focused view over time.
-ExportRequest request_of(const AppState& app, std::string_view what) {
-    ExportRequest request = app.jobs.export_job.request;
-    if (what == "run") return request;
-    if (what == "frames" || what == "gif") {
-        request.list = what;
-    } else if (what == "gif-view") {
-        request.list = gif_of_mode(app.view.mode);
-        request.layers = {app.view.layer};
-        request.heads = {app.view.head};
-    } else {
-        fail(ErrorCode::wrong_use,
-             "'{}' is not valid; give nothing, curves, overlap, atlas, answers, run, frames, gif or gif-view",
-             what);
-    }
-    return request;
-}
-
-/// Returns the --export word of the curves panel. Throws Error(wrong_use) if the panel shows nothing.
-ViewWord curves_word(const ViewState& view) {
-    ViewWord word;
-    if (view.measure_curve == ViewState::kWatchedSpan) {
-        if (!view.watched) fail(ErrorCode::wrong_use, "no words are watched");
-        word.kind = ViewWord::Kind::watched;
-        word.positions = {view.watched->first, view.watched->last};
-    } else if (view.measure_curve >= 0) {
-        word.kind = ViewWord::Kind::measure;
-        word.words = curve_kinds()[to_index(view.measure_curve)].measure;
-    } else {
-        if (view.curve_positions.empty()) fail(ErrorCode::wrong_use, "no tokens are picked; pick some first");
-        word.kind = ViewWord::Kind::tokens;
-        word.positions = view.curve_positions;
-    }
-    return word;
-}
-
-/// Returns the view that file.picture (empty word), file.curves, file.overlap, file.atlas or file.answers
-/// saves; nullopt for any other word.
-std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
-    if (what == "curves") return curves_word(app.view);
-    ViewWord word;
-    word.mode = app.view.mode;
-    word.a = app.view.lane;
-    word.b = app.other_lane();
-    if (what == "overlap") {
-        if (app.run.lane_editor.n_lanes() < 2)
-            fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
-        word.kind = ViewWord::Kind::overlap;
-    } else if (what == "atlas") {
-        word.kind = ViewWord::Kind::atlas;
-    } else if (what == "answers") {
-        word.kind = ViewWord::Kind::answers;
-    } else if (what.empty()) {
-        if (app.view.difference && app.shows_difference()) word.kind = ViewWord::Kind::difference;
-    } else {
-        return std::nullopt;
-    }
-    return word;
-}
-
-/// Returns the command-line options of a view word.
-std::string view_options(const AppState& app, const ViewWord& word) {
-    using Kind = ViewWord::Kind;
-    const bool of_two = word.kind == Kind::difference || word.kind == Kind::overlap;
-    for (const int lane : {app.view.lane, of_two ? word.b : app.view.lane})
-        if (!app.run.history_lane(lane))
-            fail(ErrorCode::wrong_use, "lane {} has no step yet, so no command can show it; step once", lane);
-    std::vector<std::string> options;
-    if (word.kind == Kind::picture || word.kind == Kind::difference || word.kind == Kind::tokens)
-        options.push_back(fmt::format("--layers {} --heads {}", app.view.layer, app.view.head));
-    if (word.kind == Kind::answers) {
-        const std::string right = right_answer(app);
-        return right.empty() ? "" : "--right " + shell_word(right);
-    }
-    if (app.view.lane != 0 && !of_two) options.push_back(fmt::format("--focus {}", app.view.lane));
-    const bool of_rows =
-        word.kind == Kind::measure || word.kind == Kind::tokens || word.kind == Kind::watched;
-    if (app.view.row < app.run.last_row() && !of_rows)
-        options.push_back(fmt::format("--row {}", app.view.row));
-    const std::string look = format_look(app.view);
-    if (!look.empty() && !of_rows && word.kind != Kind::overlap) options.push_back("--look " + look);
-    return fmt::format("{}", fmt::join(options, " "));
-}
-
 /// Copies the command line that makes the files.
 void copy_command(AppState& app, std::string_view what) {
     (void)config_of(app);
-    std::string list, extra;
-    if (const std::optional<ViewWord> word = view_word(app, what)) {
-        list = format_view_word(*word);
-        extra = view_options(app, *word);
-    } else {
-        const ExportRequest request = request_of(app, what);
-        list = request.list;
-        std::vector<std::string> options;
-        if (!request.layers.empty())
-            options.push_back(fmt::format("--layers {} --heads {}", fmt::join(request.layers, ","),
-                                          fmt::join(request.heads, ",")));
-        if (request.all_rows) options.emplace_back("--rows all");
-        ExportOptions files;
-        parse_export_list(list, files, !app.run.live());
-        PictureChoice pictures;
-        if (files.draws())
-            pictures = request.pictures;
-        else if (files.animates())
-            pictures.background = request.pictures.background;
-        for (std::string& option : picture_options(pictures)) options.push_back(std::move(option));
-        extra = fmt::format("{}", fmt::join(options, " "));
-    }
     const std::filesystem::path& folder = app.jobs.export_job.request.folder;
-    if (app.run.live())
-        copy_text(app, decode_command(app.run.setup.model_folder, app.run.status.run, app.run.n_decoded(),
-                                      list, folder, extra));
-    else
-        copy_text(app, fmt::format("keyhole replay {} --export {} --out {}{}{}",
-                                   shell_word(app.run.opened_file.string()), list,
-                                   shell_word(folder.string()), extra.empty() ? "" : " ", extra));
+    if (const std::optional<ViewWord> word = view_word(app, what))
+        return copy_text(app, command_of(app, format_view_word(*word), folder, view_options(app, *word)));
+    const ExportRequest request = request_of(app, what);
+    copy_text(app, command_of(app, request.list, folder, export_options(app, request)));
+}
+
+void start_export(AppState& app) {
+    (void)config_of(app);
+    ExportRequest& chosen = app.jobs.export_job.request;
+    const ExportRequest before = chosen;
+    chosen.list = request_of(app, "run").list;
+    chosen.right = right_answer(app);
+    try {
+        chosen.command = command_of(app, chosen.list, "OUT", export_options(app, chosen));
+    } catch (const Error&) {  // the job says what is wrong with the list
+    }
+    if (app.run.live()) {
+        app.run.need_recorded_run();
+        app.jobs.export_job.start(app.run.engine().model(), app.run.status.run, app.run.last_row(),
+                                  app.run.job_backend(), app.wake);
+    } else {
+        app.jobs.export_job.start(app.run.history, app.wake);
+    }
+    chosen = before;
+}
+
+void choose_list(AppState& app, std::string_view list) {
+    std::string words(list);
+    (void)take_view_words(words);  // refuses incomplete ones; the export checks the others
+    app.jobs.export_job.request.list = list;
+}
+
+void export_run(AppState& app, std::string_view arguments) {
+    if (arguments.empty()) {
+        open_dialog<Dialog::export_run>(app, {});
+        return;
+    }
+    const std::size_t blank = arguments.find(' ');
+    if (blank != std::string_view::npos) choose_list(app, arguments.substr(blank + 1));
+    app.jobs.export_job.request.folder = std::filesystem::path(arguments.substr(0, blank));
+    start_export(app);
 }
 
 /// Exports one kind of file for all lanes in the background. Keeps the dialog's choices except the folder.
@@ -264,7 +163,7 @@ void save_curves(AppState& app, std::string_view arguments) {
     const std::filesystem::path path =
         file_of(words.file, "curves.svg", "curves", {".svg", ".png", ".pdf", ".csv"});
     CurvePlot plot = curve_figure(app.run.history, app.run.curves, app.view,
-                                  shown_lanes(app.run.history, focus_with_rows(app)));
+                                  curve_lanes(app.run.history, app.view, focus_with_rows(app)));
     plot.picture_width = words.width;
     plot.background = words.background;
     if (path.extension() == ".csv")
@@ -283,7 +182,7 @@ void save_atlas(AppState& app, std::string_view arguments) {
     // Takes a second at a thousand heads, hence in the background.
     app.save_in_background(path,
                            [history = app.run.history, view = app.view,
-                            lane = shown_lanes(app.run.history, focus_with_rows(app)).front(), request,
+                            lane = shown_lane(app.run.history, focus_with_rows(app)), request,
                             path] { write_drawing(atlas_picture(history, view, lane, request), path); });
 }
 
@@ -414,7 +313,7 @@ constexpr std::array kExportActions = {
                "Choose what to export",
                "[LIST]: as --export of keyhole decode takes it.",
                {},
-               [](AppState& app, std::string_view list) { app.jobs.export_job.request.list = list; }},
+               choose_list},
     UserAction{"export.pictures",
                "Choose the pictures of an export",
                "[png,svg,pdf] [WIDTH] [light|dark]: of masks, heat maps and scores. Left out: the usual one.",
@@ -432,7 +331,7 @@ constexpr std::array kExportActions = {
                [](AppState& app, std::string_view) { start_export(app); }},
     UserAction{"export.cancel",
                "Cancel export or opening",
-               "Stops a running export (complete files stay) and the reading of a trace.",
+               "Stops a running export, and its folder stays as it was; also the reading of a trace.",
                {},
                [](AppState& app, std::string_view) {
                    app.jobs.export_job.cancel();

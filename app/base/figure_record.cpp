@@ -1,15 +1,20 @@
 #include "app/base/figure_record.h"
 
+#include "engine/base/error.h"
 #include "engine/base/json_field.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/staged_folder.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
+#include <system_error>
 #include <utility>
 
 namespace keyhole {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -74,15 +79,7 @@ FigureRecord::Finding finding_of(const JsonField& in) {
     return finding;
 }
 
-}  // namespace
-
-std::string_view verdict_label(std::string_view verdict) {
-    for (const auto& [known, label] : kVerdicts)
-        if (known == verdict) return label;
-    return {};
-}
-
-void write_figure_record(const FigureRecord& record, const std::filesystem::path& folder) {
+nlohmann::json json_of(const FigureRecord& record) {
     nlohmann::json findings = nlohmann::json::array();
     for (const FigureRecord::Finding& finding : record.findings) {
         nlohmann::json& out = findings.emplace_back(nlohmann::json{{"task", finding.task},
@@ -92,10 +89,79 @@ void write_figure_record(const FigureRecord& record, const std::filesystem::path
                                                                    {"picture", finding.picture}});
         if (!finding.evidence.comparisons.empty()) out["evidence"] = json_of(finding.evidence);
     }
-    const nlohmann::json json = {
-        {"figure", record.figure}, {"models", record.models}, {"findings", findings}};
+    return {{"figure", record.figure}, {"models", record.models}, {"findings", findings}};
+}
+
+/// Returns the records of a folder as a list, the newest first, without the list in them. Throws Error(io) for
+/// another program's figure.json.
+nlohmann::json records_in(const fs::path& folder) {
+    const fs::path file = folder / kFigureRecordName;
+    nlohmann::json all = nlohmann::json::array();
+    std::error_code error;
+    if (fs::symlink_status(file, error).type() == fs::file_type::not_found) return all;
+    nlohmann::json newest;
+    try {
+        newest = nlohmann::json::parse(read_text_file(file, kMostBytes), nullptr, false);
+    } catch (const Error&) {
+        newest = nlohmann::json();
+    }
+    if (!newest.is_object() || !newest.contains("figure") || !newest["figure"].is_string())
+        fail(ErrorCode::io,
+             "cannot write a figure to {}: its {} is not of `keyhole figure`; move it away or choose another "
+             "folder with --out",
+             folder.string(), kFigureRecordName);
+    nlohmann::json others = nlohmann::json::array();
+    if (const auto list = newest.find("others"); list != newest.end()) {
+        others = std::move(*list);
+        newest.erase(list);
+    }
+    all.push_back(std::move(newest));
+    for (nlohmann::json& other : others)
+        if (other.is_object() && other.contains("figure") && other["figure"].is_string())
+            all.push_back(std::move(other));
+    return all;
+}
+
+}  // namespace
+
+std::string_view verdict_label(std::string_view verdict) {
+    for (const auto& [known, label] : kVerdicts)
+        if (known == verdict) return label;
+    return {};
+}
+
+std::vector<std::string> files_of_figure(const fs::path& folder, const std::string& figure) {
+    const nlohmann::json known = records_in(folder);
+    if (known.empty()) return {};
+    std::vector<std::string> names = {std::string(kFigureRecordName)};
+    for (const nlohmann::json& record : known) {
+        if (record["figure"] != figure) continue;
+        if (!record.contains("files"))  // of a version that named its files by the figure and kept no list
+            for (const char* ending : {".csv", ".svg", ".png", ".pdf"}) names.push_back(figure + ending);
+        else if (record["files"].is_array())
+            for (const nlohmann::json& name : record["files"])
+                if (name.is_string() && is_name_below(name.get_ref<const std::string&>())) names.push_back(name);
+    }
+    return names;
+}
+
+std::string figure_record_text(const FigureRecord& record, const std::vector<std::string>& files,
+                               const fs::path& folder, const std::string& program,
+                               const std::string& command) {
+    nlohmann::json json = json_of(record);
+    json["files"] = files;
+    json["program"] = program;
+    json["command"] = command;
+    nlohmann::json others = nlohmann::json::array();
+    for (nlohmann::json& other : records_in(folder))
+        if (other["figure"] != record.figure) others.push_back(std::move(other));
+    json["others"] = std::move(others);
+    return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+void write_figure_record(const FigureRecord& record, const fs::path& folder) {
     write_text_file(folder / kFigureRecordName,
-                    json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+                    json_of(record).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 FigureRecord read_figure_record(const std::filesystem::path& folder) {

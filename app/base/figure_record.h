@@ -43,9 +43,18 @@ std::string_view verdict_label(std::string_view verdict);
 
 inline constexpr std::string_view kFigureRecordName = "figure.json";
 
-/// Throws Error(io).
+/// Returns the files that an earlier figure of this name wrote into the folder, and figure.json if there is
+/// one. Throws Error(io) for a figure.json that is none of ours.
+std::vector<std::string> files_of_figure(const std::filesystem::path& folder, const std::string& figure);
+/// Returns the text of figure.json: this record with its files, and in `others` the records that the folder's
+/// figure.json holds of other figures. program, command: what made it.
+std::string figure_record_text(const FigureRecord& record, const std::vector<std::string>& files,
+                               const std::filesystem::path& folder, const std::string& program,
+                               const std::string& command);
+
+/// Writes the record alone. Throws Error(io).
 void write_figure_record(const FigureRecord& record, const std::filesystem::path& folder);
-/// Throws Error(io), and Error(bad_file) that names file and field.
+/// Returns the newest record of the folder. Throws Error(io), and Error(bad_file) that names file and field.
 FigureRecord read_figure_record(const std::filesystem::path& folder);
 
 }  // namespace keyhole

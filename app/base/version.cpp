@@ -15,4 +15,8 @@ std::string program_version() {
     return commit.empty() ? KH_VERSION : std::string(KH_VERSION) + " (" + commit + ")";
 }
 
+std::string program_name() {
+    return "Keyhole " + program_version();
+}
+
 }  // namespace keyhole

@@ -1,3 +1,4 @@
+#include "app/base/termination.h"
 #include "app/cli/commands.h"
 #include "app/cli/model_option.h"
 #include "app/cli/options.h"
@@ -21,11 +22,17 @@ void run_convert(const ConvertOptions& options) {
     sharing.merge = options.merge == "released" ? KvMerge::released : KvMerge::uniform;
     sharing.compensate = options.compensate;
     const std::filesystem::path folder = model_path(options.run);
+    const TerminationGuard guard;
+    set_termination_note(fmt::format("nothing was written to {}", options.out));
     const Converted report = [&] {
         Progress progress("converting", 1);
         progress.update(0);
-        return convert_model(folder, sharing, options.out, [&](double done) { progress.update(done); });
+        return convert_model(folder, sharing, options.out, [&](double done) {
+            check_termination();
+            progress.update(done);
+        });
     }();
+    set_termination_note("");
     print_out("{}: {}, {:.2f} M parameters, feed-forward {}\n", options.out, report.kv,
               1e-6 * static_cast<double>(report.n_parameters), report.d_ff);
     print_out("K and V are merged and nothing was trained since: another, damaged model until it is.\n");

@@ -1,5 +1,7 @@
-#include "app/cli/commands.h"
+#include "app/base/command_text.h"
 #include "app/base/termination.h"
+#include "app/base/version.h"
+#include "app/cli/commands.h"
 #include "app/cli/data_arguments.h"
 #include "app/cli/decode_beams.h"
 #include "app/cli/export_options.h"
@@ -11,6 +13,7 @@
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/standard_input.h"
+#include "engine/export/export_files.h"
 #include "engine/export/exporter.h"
 #include "engine/session/command_script.h"
 #include "engine/session/prompt.h"
@@ -25,6 +28,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 namespace keyhole {
@@ -37,6 +41,7 @@ struct DecodeOptions {
     BeamArguments beams;
     ExportArguments exports;
     std::string save;
+    std::vector<std::string> stop;  ///< of the lanes' own answers; empty: as the prompt's file says
     bool json = false;
 };
 
@@ -44,10 +49,10 @@ struct DecodeOptions {
 struct PromptRun {
     DecodeOptions options;
     RunSpec spec;
-    ExportOptions exports;
-    std::vector<ViewWord> views;
+    RunExport exports;
     std::vector<ScriptLine> script;
     PromptGuide guide;
+    bool staged = false;  ///< its export goes into the folder with those of other prompts
 };
 
 /// Returns an upper bound of the bytes of the run's attention and scores in a spool: for each row two for each
@@ -160,10 +165,10 @@ std::vector<DecodeOptions> of_each_prompt(const DecodeOptions& options) {
 }
 
 PromptRun prepared(const DecodeOptions& options) {
-    PromptGuide guide;
-    RunSpec spec = options.run.run_spec(&guide);
-    PromptRun run{options, std::move(spec), options.exports.parsed(), options.exports.views(),
-                  {},      std::move(guide)};
+    PromptRun run;
+    run.options = options;
+    run.spec = options.run.run_spec(&run.guide);
+    run.exports = options.exports.parsed(static_cast<int>(run.spec.lanes.size()));
     if (!options.run.script.empty()) run.script = read_script_lines(options.run.script);
     const bool has_beams = options.beams.parsed().n_beams > 1;
     if (has_beams && (options.exports.given() || !options.save.empty() || !options.run.script.empty()))
@@ -173,12 +178,20 @@ PromptRun prepared(const DecodeOptions& options) {
     return run;
 }
 
+/// Says what a signal leaves. folder: of an export that is not written yet; empty: none.
+void kept_on_a_signal(const TraceWriter* trace, const std::string& folder) {
+    std::string note = folder.empty() ? "" : folder + " is as it was before";
+    if (trace != nullptr)
+        note += fmt::format("{0}the steps so far are in {1}: `keyhole replay {1}` makes a trace of them",
+                            note.empty() ? "" : "; ", trace->spool().string());
+    set_termination_note(note);
+}
+
 /// failures: gets a line for each lane that failed.
 nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std::string>& failures) {
     const DecodeOptions& options = run.options;
     RunSpec& spec = run.spec;
-    const ExportOptions& exports = run.exports;
-    const std::vector<ViewWord>& views = run.views;
+    RunExport& exports = run.exports;
     const std::vector<ScriptLine>& script = run.script;
     if (const std::string why = spec.chat ? why_no_chat(*loaded.model) : ""; !why.empty())
         print_note("keyhole: {}\n", why);
@@ -187,24 +200,23 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     spec.commands = parse_timed_script(options.run.script, script, n_prompt, last_row);
     spec.wants = exports.wants();
     if (options.exports.given())
-        check_views(views, options.exports.view_export(),
-                    limits_of(loaded.model->config(), spec, n_prompt, last_row));
-    if (!options.save.empty() || !views.empty()) spec.wants.attention = spec.wants.scores = true;
+        exports.check(limits_of(loaded.model->config(), spec, n_prompt, last_row));
+    if (!options.save.empty()) spec.wants.attention = spec.wants.scores = true;
     const bool shadows = std::any_of(spec.lanes.begin(), spec.lanes.end(),
                                      [](const LaneSpec& lane) { return lane.policy.shadow; });
     if (shadows) spec.wants.attention = true;  // for the sink share
-    if (exports.shadow && !shadows)
+    if (exports.files.shadow && !shadows)
         print_note("no lane starts with shadow=on: those without one get no shadow.npy\n");
-    if (exports.next) spec.n_top = 64;
+    if (exports.files.next) spec.n_top = 64;
 
     const TerminationGuard guard;  // before the objects that it guards
     std::unique_ptr<ExportSink> sink;
-    if (options.exports.has_files()) {
+    if (options.exports.given()) {
         sink = std::make_unique<ExportSink>(
-            exports, ExportShape{loaded.model->layout(), n_prompt, static_cast<int>(spec.lanes.size()),
+            exports.files, ExportShape{loaded.model->layout(), n_prompt, static_cast<int>(spec.lanes.size()),
                                  last_row, layouts_of(*loaded.model, spec.lanes)});
-        print_note("exports take about {} in {}\n", format_bytes(sink->estimated_bytes()),
-                   exports.folder.string());
+        print_note("exports take about {}, {} files, in {}\n", format_bytes(sink->estimated_bytes()),
+                   sink->estimated_files(), options.exports.folder);
     }
     std::unique_ptr<TraceWriter> trace;
     if (!options.save.empty()) {
@@ -216,15 +228,17 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
         if (!trace->rescued().empty())
             print_note("{} held the records of an interrupted run: they are saved as {} now\n",
                        trace->spool().string(), trace->rescued().string());
-        set_termination_note(
-            fmt::format("the steps so far are in {0}: `keyhole replay {0}` makes a trace of them",
-                        trace->spool().string()));
     }
+    kept_on_a_signal(trace.get(), sink != nullptr ? options.exports.folder : "");
 
     PromptGuide& guide = run.guide;
     if (!options.exports.right.empty()) guide.answer = options.exports.right;
+    if (!options.stop.empty()) {
+        guide.end.stop = options.stop;
+        std::erase(guide.end.stop, "");
+    }
     std::vector<ShownAnswer> answers;
-    if (options.exports.has_answers()) {
+    if (exports.has_answers()) {
         Progress progress("answers", 1);
         const auto report = [&](double done) {
             check_termination();
@@ -239,7 +253,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
 
     // With a trace the rows are on disk already. These are only for pictures and for means of shadows.
     constexpr std::size_t kForNone = std::size_t{16} << 20;
-    Recorder recorder(sink != nullptr || shadows || !views.empty() ? Recorder::kExportBudgetBytes : kForNone);
+    Recorder recorder(sink != nullptr || shadows ? Recorder::kExportBudgetBytes : kForNone);
     RunHistory history;
     int stride = 1, dense_from = 0;
     // A script may rewind the run or remove the lane: then the text is known at the end.
@@ -264,22 +278,17 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     if (!options.json) print_run(history, streams);
     if (sink != nullptr) {
         Progress progress("export", 1);
-        sink->finish(history, [&](double done, const std::string&) {
-            check_termination();
-            progress.update(done);
-        });
-        print_note("written to {}\n", exports.folder.string());
-    }
-    if (!views.empty()) {
-        Progress progress("views", 1);
-        ViewExport how = options.exports.view_export();
-        how.answers = std::move(answers);
-        how.right_answer = guide.answer;
-        write_views(history, views, how, stride, dense_from, [&](double done) {
-            check_termination();
-            progress.update(done);
-        });
-        print_note("views written to {}\n", options.exports.folder);
+        exports.how.answers = std::move(answers);
+        exports.how.right_answer = guide.answer;
+        sink->finish(
+            history,
+            [&](double done, const std::string&) {
+                check_termination();
+                progress.update(done);
+            },
+            exports.write_views_of(history, stride, dense_from));
+        kept_on_a_signal(trace.get(), run.staged ? options.exports.folder : "");
+        if (!run.staged) print_note("written to {}\n", options.exports.folder);
     }
     if (trace != nullptr) {
         Progress progress("save", 1);
@@ -302,6 +311,18 @@ void run_decode(const DecodeOptions& options) {
     nlohmann::json all = nlohmann::json::array();
     std::vector<std::string> failures;
     const bool are_several = runs.size() > 1;
+    std::optional<TerminationGuard> guard;  // before the folder that it guards
+    std::optional<StagedFolder> folder;
+    if (are_several && options.exports.given()) {
+        guard.emplace();
+        folder.emplace(options.exports.folder);
+        (void)files_of_export(folder->folder());
+        for (PromptRun& run : runs) {
+            run.staged = true;
+            run.exports.files.folder =
+                folder->path() / std::filesystem::path(run.options.exports.folder).filename();
+        }
+    }
     for (PromptRun& run : runs) {
         const std::string file = run.options.run.prompt_file;
         if (are_several && !options.json)
@@ -315,6 +336,10 @@ void run_decode(const DecodeOptions& options) {
             json = decode(loaded, std::move(run), failures);
         }
         if (are_several && options.json) json["prompt_file"] = file;
+    }
+    if (folder) {
+        publish_exports(*folder, program_name(), command_text());
+        print_note("written to {}\n", options.exports.folder);
     }
     const nlohmann::json shown = are_several ? nlohmann::json{{"prompts", all}} : all.front();
     if (options.json) print_out("{}\n", shown.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -337,6 +362,12 @@ void add_decode_command(CLI::App& app) {
     options->beams.add(*command);
     options->run.add_backend(*command);
     options->exports.add(*command);
+    command
+        ->add_option("--stop", options->stop,
+                     "answers: they end before this text; repeat for several; '': at the model's end of text "
+                     "alone (default: as the prompt's file says, else a line end)")
+        ->expected(1)
+        ->take_all();
     command->add_option("--save", options->save, "trace file to write, FILE.keyhole")->check(some_path());
     command->add_flag("--json", options->json, "print the result as JSON");
     command->callback([options] { run_decode(*options); });

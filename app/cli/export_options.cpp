@@ -1,12 +1,11 @@
 #include "app/cli/export_options.h"
 
+#include "app/base/command_text.h"
+#include "app/base/version.h"
 #include "app/cli/number_option.h"
 #include "app/cli/options.h"
 #include "app/cli/path_option.h"
 #include "engine/base/error.h"
-#include "engine/base/json_text.h"
-
-#include <algorithm>
 
 namespace keyhole {
 
@@ -17,10 +16,11 @@ void ExportArguments::add(CLI::App& command) {
     const auto option = [&](const char* name, auto& value, const std::string& help) {
         return others.emplace_back(command.add_option(name, value, help));
     };
-    option("--export", list,
-           fmt::format("{} (but frames and gif), comma between; or views of the window: {}",
-                       export_word_list(), view_word_list()))
-        ->capture_default_str();
+    list_option =
+        option("--export", list,
+               fmt::format("{} (but frames and gif), comma between; or views of the window: {} (default: {}, "
+                           "the curves with several lanes)",
+                           export_word_list(), view_word_list(), usual_export_list(2, true)));
     option("--rows", rows, "decode rows, or all: prompt rows too")->check(CLI::IsMember({"decode", "all"}));
     option("--layers", layers, "only these layers")->delimiter(',')->transform(number_from(0));
     option("--heads", heads, "only these query heads")->delimiter(',')->transform(number_from(0));
@@ -40,23 +40,21 @@ void ExportArguments::add(CLI::App& command) {
     for (CLI::Option* other : others) other->needs(out);
 }
 
-ExportOptions ExportArguments::parsed() const {
-    ExportOptions options;
-    if (!given()) return options;
-    std::string files = list;
-    const std::vector<ViewWord> of_views = take_view_words(files);
-    parse_export_list(files, options, of_records);
-    const auto is_on = [&](const ExportWord& word) { return options.*word.flag; };
-    if (of_views.empty() && std::none_of(export_words().begin(), export_words().end(), is_on))
-        fail(ErrorCode::wrong_use, "--export '{}' names nothing; known are {}", shown_text(list),
-             export_word_list());
-    const bool draws = options.draws() || !of_views.empty();
+RunExport ExportArguments::parsed(int n_lanes, bool with_answers) const {
+    RunExport out;
+    if (!given()) return out;
+    const bool is_usual = list_option == nullptr || list_option->count() == 0;
+    parse_run_export(is_usual ? usual_export_list(n_lanes, with_answers) : list, out, of_records);
+    ExportOptions& options = out.files;
+    const bool draws = options.draws() || !out.views.empty();
     options.pictures = pictures();
     const bool dark = options.pictures.background == Background::dark && !options.animates();
     if (!draws && (width > 0 || !formats.empty() || dark))
         fail(ErrorCode::wrong_use,
              "--width, --format and --look dark are for pictures; name some with --export: mask, heatmap, "
              "scores or a view; frames and GIFs take --look dark alone");
+    options.program = program_name();
+    options.command = command_text();
     options.folder = folder;
     options.all_rows = rows == "all";
     options.layers = layers;
@@ -64,19 +62,12 @@ ExportOptions ExportArguments::parsed() const {
     options.last_rows = last_rows;
     options.f16 = dtype == "f16";
     options.yes = yes_option != nullptr && yes_option->count() > 0;
-    return options;
-}
-
-std::vector<ViewWord> ExportArguments::views() const {
-    std::string rest = list;
-    return given() ? take_view_words(rest) : std::vector<ViewWord>{};
-}
-
-ViewExport ExportArguments::view_export() const {
-    ViewExport how{folder, layers, heads, focus, row, look};
-    (void)take_background(how.look);
-    how.pictures = pictures();
-    return how;
+    out.how = {folder, layers, heads, focus, row, look};
+    (void)take_background(out.how.look);
+    out.how.pictures = options.pictures;
+    out.how.all_rows = options.all_rows;
+    out.how.last_rows = last_rows;
+    return out;
 }
 
 PictureChoice ExportArguments::pictures() const {
@@ -86,18 +77,6 @@ PictureChoice ExportArguments::pictures() const {
     choice.width = width;
     if (!formats.empty()) choice.formats = formats_from_list(formats);
     return choice;
-}
-
-bool ExportArguments::has_answers() const {
-    const std::vector<ViewWord> words = views();
-    return std::any_of(words.begin(), words.end(),
-                       [](const ViewWord& word) { return word.kind == ViewWord::Kind::answers; });
-}
-
-bool ExportArguments::has_files() const {
-    std::string rest = list;
-    (void)take_view_words(rest);
-    return given() && !rest.empty();
 }
 
 }  // namespace keyhole

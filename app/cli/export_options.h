@@ -2,8 +2,7 @@
 /// Main thread; writes no files itself.
 #pragma once
 
-#include "app/view/view_export.h"
-#include "engine/export/options.h"
+#include "app/view/run_export.h"
 
 #include <CLI/CLI.hpp>
 
@@ -14,7 +13,8 @@ namespace keyhole {
 
 struct ExportArguments {
     std::string folder;
-    std::string list = "mask,heatmap,run";
+    std::string list;  ///< empty: the usual one
+    const CLI::Option* list_option = nullptr;
     std::string rows = "decode";
     std::vector<int> layers, heads;
     int last_rows = 0;
@@ -30,17 +30,13 @@ struct ExportArguments {
 
     void add(CLI::App& command);
     bool given() const { return !folder.empty(); }
-    /// Returns the parsed options. Throws Error(wrong_use) for an unknown name in the list.
-    ExportOptions parsed() const;
-    /// Returns the view words in the list, which parsed() leaves out.
-    std::vector<ViewWord> views() const;
-    ViewExport view_export() const;
+    /// Returns the parsed options. n_lanes, with_answers: for the usual list. Throws Error(wrong_use) for an
+    /// unknown word, and for options that nothing uses.
+    RunExport parsed(int n_lanes, bool with_answers = true) const;
+
+  private:
     /// Returns how pictures are written. Throws Error(wrong_use) for an unknown format.
     PictureChoice pictures() const;
-    /// Returns whether the views hold the lanes' own answers.
-    bool has_answers() const;
-    /// Returns true if the list names anything else than views.
-    bool has_files() const;
 };
 
 }  // namespace keyhole

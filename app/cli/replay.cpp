@@ -71,31 +71,32 @@ void run_replay(ReplayOptions options) {
         print_note("recovered {} from the spool of a run that did not end\n", options.file);
     }
     options.exports.of_records = true;
-    const ExportOptions exports = options.exports.parsed();
-    const std::vector<ViewWord> views = options.exports.views();
+    (void)options.exports.parsed(1);  // what is typed wrongly is refused before the file is read
     RunHistory history;
     history.update(read_trace(options.file));
-    if (options.exports.given()) check_views(views, options.exports.view_export(), view_limits(history));
+    std::vector<ShownAnswer> answers = answers_in_record(history);
+    RunExport exports =
+        options.exports.parsed(static_cast<int>(history.steps().back()->lanes.size()), !answers.empty());
+    if (options.exports.given()) exports.check(view_limits(history));
     options.json ? print_json(options.file, history) : print_trace(options.file, history);
     flush_output();
     if (!options.exports.given()) return;
-    if (options.exports.has_files()) {
+    print_note("exports take about {}, {} files, in {}\n",
+               format_bytes(estimate_bytes(exports.files, export_shape(history))),
+               estimate_files(exports.files, export_shape(history)), options.exports.folder);
+    exports.how.answers = std::move(answers);
+    exports.how.right_answer = options.exports.right;
+    mark_answers(exports.how.answers, exports.how.right_answer);
+    set_termination_note(fmt::format("{} is as it was before", options.exports.folder));
+    {
         Progress progress("export", 1);
-        export_history(history, exports, [&](double done, const std::string&) {
-            check_termination();
-            progress.update(done);
-        });
-    }
-    if (!views.empty()) {
-        Progress progress("views", 1);
-        ViewExport how = options.exports.view_export();
-        how.answers = answers_in_record(history);
-        how.right_answer = options.exports.right;
-        mark_answers(how.answers, how.right_answer);
-        write_views(history, views, how, 1, history.steps().front()->row, [&](double done) {
-            check_termination();
-            progress.update(done);
-        });
+        export_history(
+            history, exports.files,
+            [&](double done, const std::string&) {
+                check_termination();
+                progress.update(done);
+            },
+            exports.write_views_of(history, 1, history.steps().front()->row));
     }
     print_note("written to {}; attention has the half precision of the trace, scores are as computed\n",
                options.exports.folder);

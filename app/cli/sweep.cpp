@@ -1,5 +1,6 @@
 #include "app/cli/sweep.h"
 
+#include "app/base/termination.h"
 #include "app/cli/commands.h"
 #include "app/cli/eval_report.h"
 #include "app/cli/json_head.h"
@@ -9,6 +10,7 @@
 #include "app/cli/output.h"
 #include "app/cli/sweep_parts.h"
 #include "app/cli/sweep_progress.h"
+#include "app/cli/sweep_files.h"
 #include "app/cli/sweep_table.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -25,6 +27,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -146,7 +149,7 @@ class Sweep {
     void add_shorter_context(const LoadedModel& loaded, const SweepPart& part, const std::string& model,
                              const std::string& asked, int n_prompt, SweepResult& result);
     void keep_json(const SweepPart& part, const std::string& model, const std::vector<LaneScore>& scores);
-    void draw() const;
+    void draw(StagedFolder& staged) const;
     void write_memory_plot(const SweepResult& result, const SweepQuantity& quantity,
                            const std::vector<std::string>& notes, const fs::path& path) const;
 
@@ -155,6 +158,7 @@ class Sweep {
     std::vector<GridCell> cells_;
     std::vector<LaneSpec> lanes_;
     std::vector<std::string> typed_, labels_;  ///< by cell
+    bool goes_on_ = false;  ///< the folder holds an earlier sweep
     std::optional<AnswerFile> answers_;
     std::optional<SweepTable> table_;
     std::optional<MeasureTable> measures_;
@@ -187,12 +191,15 @@ std::vector<SweepResult> Sweep::run() {
         const LoadedModel loaded = load_for_run(run);
         const std::vector<SweepPart> parts = sweep_parts(options_, loaded.model);
         if (!lock) {
-            make_out_folder(folder, "sweep");
+            make_folder(folder, "the sweep");
             lock = PathLock::try_take(folder);
             if (!lock)
                 fail(ErrorCode::io,
                      "cannot sweep into {}: another sweep writes there; wait for it or take another folder",
                      folder.string());
+            if (!options_.publish) (void)files_of_sweep(folder, {});
+            std::error_code error;
+            goes_on_ = fs::exists(folder / "table.csv", error);
             answers_.emplace(folder / "answers.csv");
             table_.emplace(folder / "table.csv");
             measures_.emplace(folder / "measures.csv");
@@ -231,7 +238,9 @@ std::vector<SweepResult> Sweep::run() {
         print_out("{}\n", json_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     else if (options_.map && prints_tables())
         print_out("{}", depth_table(results_));
-    draw();
+    const TerminationGuard guard;  // before the folder that it guards
+    StagedFolder staged(folder, "plots", std::move(lock));
+    draw(staged);
     print_note("written to {}\n", folder.string());
     return std::move(results_);
 }
@@ -342,20 +351,28 @@ void Sweep::keep_json(const SweepPart& part, const std::string& model, const std
     }
 }
 
-void Sweep::draw() const {
-    const fs::path folder = options_.out;
+void Sweep::draw(StagedFolder& staged) const {
+    const fs::path& folder = staged.path();
+    std::map<std::string, std::vector<std::string>> plots;  // by questions
+    std::set<std::string> listed;
+    const auto list = [&](const std::string& questions) {
+        for (const std::string& file : staged.files())
+            if (listed.insert(file).second) plots[questions].push_back(file);
+    };
     if (options_.map) {
-        write_plot_files(depth_map(results_), options_.plots, folder / (results_.front().name + "-depth"));
-        return;
+        const std::string name = results_.front().name + "-depth";
+        write_plot_files(depth_map(results_), options_.plots, folder / name);
+        list(name);
     }
-    for (const SweepResult& result : results_) {
+    for (const SweepResult& result : options_.map ? std::vector<SweepResult>{} : results_) {
         const std::vector<std::string> notes =
             options_.notes ? options_.notes(result) : std::vector<std::string>{};
         if (prints_tables())
             for (const std::string& note : notes)
                 print_out("{}{}\n", &note == notes.data() ? "\n" : "", note);
         for (const SweepQuantity& quantity : sweep_quantities(result)) {
-            const fs::path path = folder / (result.name + quantity.suffix);
+            check_termination();
+            const fs::path path = folder / (picture_name(options_, result, results_.size()) + quantity.suffix);
             const auto shares =
                 result.is_task ? std::span<const double>(options_.share_lines) : std::span<const double>();
             CurvePlot plot = sweep_plot(result, quantity, shares);
@@ -366,7 +383,12 @@ void Sweep::draw() const {
             if (options_.models.size() >= 2 && !quantity.is_paired)
                 write_memory_plot(result, quantity, notes, path.string() + "-memory");
         }
+        list(result.name);
     }
+    if (options_.publish)
+        options_.publish(staged, results_);
+    else
+        publish_sweep(staged, plots, goes_on_);
 }
 
 void Sweep::write_memory_plot(const SweepResult& result, const SweepQuantity& quantity,
@@ -389,8 +411,9 @@ std::vector<SweepResult> run_sweep(const SweepOptions& options) {
     return Sweep(options).run();
 }
 
-void make_out_folder(const fs::path& folder, std::string_view what) {
-    make_folder(folder, fmt::format("the {}", what));
+std::string picture_name(const SweepOptions& options, const SweepResult& result, std::size_t n_results) {
+    if (options.picture_name.empty()) return result.name;
+    return n_results > 1 ? options.picture_name + "-" + result.name : options.picture_name;
 }
 
 void add_models_option(CLI::App& command, SweepOptions& options) {

@@ -4,6 +4,7 @@
 
 #include "app/cli/eval_options.h"
 #include "app/cli/sweep_plot.h"
+#include "engine/base/staged_folder.h"
 
 #include <filesystem>
 #include <functional>
@@ -35,7 +36,14 @@ struct SweepOptions {
     /// Texts, first key a budget: a baseline that cuts the text into pieces of so many tokens and evicts
     /// nothing (TOVA, figure 3).
     bool has_shorter_context = false;
+    /// The name of the pictures of a figure; a suffix names the quantity. Empty: that of the questions.
+    std::string picture_name = {};
+    /// Writes more into the staged folder, and publishes it. Empty: the plots are those of a sweep.
+    std::function<void(StagedFolder&, const std::vector<SweepResult>&)> publish = {};
 };
+
+/// Returns the name of the pictures of one of so many results, without the quantity's suffix.
+std::string picture_name(const SweepOptions& options, const SweepResult& result, std::size_t n_results);
 
 /// Returns what was measured, a result for each set of questions.
 std::vector<SweepResult> run_sweep(const SweepOptions& options);
@@ -47,7 +55,5 @@ void add_plot_options(CLI::App& command, PlotChoice& plots);
 /// Write a plot as `path` with the endings .svg, .png and, where the program has it, .pdf.
 void write_plot_files(CurvePlot plot, const PlotChoice& choice, const std::filesystem::path& path);
 void write_plot_files(ValueMap map, const PlotChoice& choice, const std::filesystem::path& path);
-/// Makes a folder for results. what: they are of, for the message of Error(io).
-void make_out_folder(const std::filesystem::path& folder, std::string_view what);
 
 }  // namespace keyhole

@@ -5,6 +5,7 @@
 #include "app/actions/menus.h"
 #include "app/actions/steer.h"
 #include "engine/base/index.h"
+#include "app/view/view_export.h"
 #include "engine/export/options.h"
 
 #include <fmt/ranges.h>
@@ -195,6 +196,19 @@ void draw_export_words(const PanelContext& context, const ExportRequest& request
         dim_text(context, std::string(word.help));
         if (on) list += (list.empty() ? "" : ",") + name;
     }
+    // Views of the window: a few by a box, others stay as they were typed.
+    std::string rest = request.list;
+    std::vector<ViewWord> views = take_view_words(rest);
+    dim_text(context, "views");
+    for (const char* name : {"atlas", "answers", "curve:kl", "curve:jaccard"}) {
+        std::string text = name;
+        const ViewWord word = take_view_words(text).front();
+        bool on = std::find(views.begin(), views.end(), word) != views.end();
+        ImGui::SameLine();
+        if (ImGui::Checkbox(name, &on)) on ? views.push_back(word) : (void)std::erase(views, word);
+        mark_item(context, fmt::format("export {}", name));
+    }
+    for (const ViewWord& word : views) list += (list.empty() ? "" : ",") + format_view_word(word);
     if (list != request.list) run(context, "export.list " + list);
 }
 

@@ -1,8 +1,10 @@
 #include "app/state/export_job.h"
 
+#include "app/base/version.h"
 #include "engine/base/error.h"
 #include "engine/export/exporter.h"
 #include "engine/session/prompt.h"
+#include "engine/session/run_answers.h"
 #include "engine/trace/recorder.h"
 #include "engine/trace/run_history.h"
 
@@ -12,15 +14,39 @@ namespace keyhole {
 
 namespace {
 
-ExportOptions options_of(const ExportRequest& request, bool of_records = false) {
-    ExportOptions exports;
-    exports.folder = request.folder;
-    exports.all_rows = request.all_rows;
-    exports.layers = request.layers;
-    exports.heads = request.heads;
-    exports.pictures = request.pictures;
-    parse_export_list(request.list, exports, of_records);
-    return exports;
+RunExport export_of(const ExportRequest& request, bool of_records = false) {
+    RunExport out;
+    out.files.folder = request.folder;
+    out.files.all_rows = request.all_rows;
+    out.files.layers = request.layers;
+    out.files.heads = request.heads;
+    out.files.pictures = request.pictures;
+    out.files.program = program_name();
+    out.files.command = request.command;
+    parse_run_export(request.list, out, of_records);
+    out.how.folder = request.folder;
+    out.how.layers = request.layers;
+    out.how.heads = request.heads;
+    out.how.pictures = request.pictures;
+    out.how.all_rows = request.all_rows;
+    out.how.right_answer = request.right;
+    return out;
+}
+
+/// Returns the lanes' own answers, as `decode` computes them.
+std::vector<ShownAnswer> answers_for(std::shared_ptr<const Model> model, Backend& backend, const RunSpec& run,
+                                     int last_row, const std::string& right,
+                                     const std::function<void(double)>& progress) {
+    std::vector<ShownAnswer> answers;
+    const auto report = [&](double done) {
+        progress(done);
+        return true;
+    };
+    for (LaneAnswer& answer :
+         answers_of_run(std::move(model), backend, run, last_row, run.answer_end.value_or(AnswerEnd{}), report))
+        answers.push_back({static_cast<int>(answers.size()), std::move(answer), {}, {}});
+    mark_answers(answers, right);
+    return answers;
 }
 
 /// Replays the shown run and writes its files. progress: 0..1, throws to stop. Returns a message on what was
@@ -28,26 +54,35 @@ ExportOptions options_of(const ExportRequest& request, bool of_records = false) 
 std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last_row,
                        const JobBackend& of_job, const ExportRequest& request,
                        const std::function<void(double)>& progress) {
-    const ExportOptions exports = options_of(request);
+    RunExport exports = export_of(request);
     run.wants = exports.wants();
-    if (exports.next) run.n_top = 64;
+    if (exports.files.next) run.n_top = 64;
     const std::shared_ptr<Backend> backend = of_job.get(model);
     const int n_prompt = static_cast<int>(prompt_tokens(*model, run.prompt, run.chat).size());
-    ExportSink sink(exports, {model->layout(), n_prompt, static_cast<int>(run.lanes.size()), last_row,
-                              layouts_of(*model, run.lanes)});
+    const ModelConfig& config = model->config();
+    exports.check({config.n_layers, config.n_heads,
+                   run.commands.empty() ? static_cast<int>(run.lanes.size()) : -1, n_prompt - 1, last_row});
+    ExportSink sink(exports.files, {model->layout(), n_prompt, static_cast<int>(run.lanes.size()), last_row,
+                                    layouts_of(*model, run.lanes)});
+    constexpr double kAnswers = 0.2, kDecoding = 0.7;  // shares of the bar; the rest is writing
+    const double begin = exports.has_answers() ? kAnswers : 0;
+    if (exports.has_answers())
+        exports.how.answers = answers_for(model, *backend, run, last_row, request.right,
+                                          [&](double done) { progress(kAnswers * done); });
     Recorder recorder(Recorder::kExportBudgetBytes);
-    constexpr double kDecoding = 0.7;  // share of the bar; the rest is writing
     replay(model, *backend, run, last_row, &sink, [&](std::shared_ptr<const StepTrace> step) {
         const double done = double(step->row + 1 - n_prompt) / std::max(last_row + 1 - n_prompt, 1);
         recorder.push(std::move(step));
-        progress(kDecoding * done);
+        progress(begin + (kDecoding - begin) * done);
     });
+    const auto kept = recorder.snapshot();
     RunHistory history;
-    history.update(recorder.snapshot().steps);
-    sink.finish(history,
-                [&](double done, const std::string&) { progress(kDecoding + (1 - kDecoding) * done); });
+    history.update(kept.steps);
+    sink.finish(
+        history, [&](double done, const std::string&) { progress(kDecoding + (1 - kDecoding) * done); },
+        exports.write_views_of(history, kept.stride, kept.dense_from));
     const std::string folder = std::filesystem::absolute(request.folder).string();
-    if (last_row + 1 == n_prompt && !exports.all_rows)
+    if (last_row + 1 == n_prompt && !exports.files.all_rows)
         return fmt::format(
             "exported to {}, without rows and pictures: no token is decoded yet. Decode some, "
             "or include the prompt's rows",
@@ -73,10 +108,17 @@ void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_
 void ExportJob::start(RunHistory history, std::function<void()> wake) {
     job_.begin(
         [history = std::move(history), w = request](const BackgroundJob<std::string>::Progress& progress) {
-            export_history(history, options_of(w, true), [&](double done, const std::string&) {
-                if (!progress(done))
-                    fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
-            });
+            RunExport exports = export_of(w, true);
+            exports.check(view_limits(history));
+            exports.how.answers = answers_in_record(history);
+            mark_answers(exports.how.answers, w.right);
+            export_history(
+                history, exports.files,
+                [&](double done, const std::string&) {
+                    if (!progress(done))
+                        fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
+                },
+                exports.write_views_of(history, 1, history.steps().front()->row));
             return fmt::format("exported the trace's records, attention in half precision, to {}",
                                std::filesystem::absolute(w.folder).string());
         },

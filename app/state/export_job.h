@@ -6,6 +6,7 @@
 
 #include "app/state/background_job.h"
 #include "app/state/job_backend.h"
+#include "app/view/run_export.h"
 #include "engine/figure/drawing.h"
 #include "engine/session/session.h"
 #include "engine/trace/recorder.h"
@@ -21,10 +22,12 @@ namespace keyhole {
 
 struct ExportRequest {
     std::filesystem::path folder = "keyhole-out";
-    std::string list = "mask,heatmap,run";  ///< as `decode --export` takes it
+    std::string list = usual_export_list(2, true);  ///< as `decode --export` takes it
     bool all_rows = false;
     std::vector<int> layers, heads;  ///< as --layers and --heads; empty: all
     PictureChoice pictures = {};     ///< as --format, --width and --look dark
+    std::string right = {};          ///< as --right
+    std::string command = {};        ///< that makes the same files, for run.json
     bool operator==(const ExportRequest&) const = default;
 };
 

@@ -52,7 +52,10 @@ void append_limits(std::string& caption, const RunHistory& history, const ViewSt
     const CellRect& c = part.cells;
     if (view.mode == HeatMode::score && c.first_row < history.n_prompt() - 1)
         append(caption, "Prompt rows have no scores.");
-    if (c != CellRect{0, view.row, 0, view.row})
+    const bool all_positions = c.first_position == 0 && c.last_position == view.row;
+    if (all_positions && c.first_row > 0 && c.last_row == view.row)
+        append(caption, fmt::format("Rows {} to {} of rows 0 to {}.", c.first_row, c.last_row, view.row));
+    else if (c != CellRect{0, view.row, 0, view.row})
         append(caption,
                fmt::format("Rows {} to {} and positions {} to {} alone, of rows and positions 0 to {}.",
                            c.first_row, c.last_row, c.first_position, c.last_position, view.row));
@@ -163,7 +166,7 @@ Drawing difference_picture(const RunHistory& history, int a, int b, const ViewSt
     std::string& caption = figure.texts.caption;
     caption =
         view.mode == HeatMode::mask
-            ? "1: stored by the first lane alone; -1: by the second alone; 0: by both; hatched: by neither."
+            ? "What the lanes store after each row; hatched: neither does."
             : "A token that a lane did not attend to counts as 0; hatched: attended to by neither.";
     const std::string of_a = recording_note(history, a, request.stride, request.dense_from),
                       of_b = recording_note(history, b, request.stride, request.dense_from);
@@ -173,6 +176,8 @@ Drawing difference_picture(const RunHistory& history, int a, int b, const ViewSt
     put_axes(figure, history, a, part, request);
     figure.scale = scale;
     figure.value_label = "difference";
+    if (view.mode == HeatMode::mask)
+        figure.named_values = {{1, "the first alone"}, {0, "both"}, {-1, "the second alone"}};
     figure.reduction = Reduction::magnitude;
     return heatmap_drawing(figure);
 }

@@ -7,14 +7,9 @@
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
-#include "engine/base/number.h"
 #include "engine/policy/lane_names.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -24,85 +19,6 @@ namespace keyhole {
 namespace {
 
 using Kind = ViewWord::Kind;
-
-struct Name {
-    std::string_view name;
-    Kind kind;
-    HeatMode mode = HeatMode::attention;
-    std::string_view arguments = {};
-};
-constexpr std::array kNames = {Name{"view", Kind::picture},
-                               Name{"view-mask", Kind::picture, HeatMode::mask},
-                               Name{"view-scores", Kind::picture, HeatMode::score},
-                               Name{"difference", Kind::difference, HeatMode::attention, "A-B"},
-                               Name{"difference-mask", Kind::difference, HeatMode::mask, "A-B"},
-                               Name{"difference-scores", Kind::difference, HeatMode::score, "A-B"},
-                               Name{"overlap", Kind::overlap, HeatMode::attention, "A-B"},
-                               Name{"curve", Kind::measure, HeatMode::attention, "MEASURE"},
-                               Name{"tokens", Kind::tokens, HeatMode::attention, "P+P"},
-                               Name{"watched", Kind::watched, HeatMode::attention, "FIRST..LAST or WORDS"},
-                               Name{"atlas", Kind::atlas},
-                               Name{"answers", Kind::answers}};
-
-std::string_view name_of(const ViewWord& word) {
-    return std::find_if(
-               kNames.begin(), kNames.end(),
-               [&](const Name& n) {
-                   return n.kind == word.kind &&
-                          (n.mode == word.mode || (n.kind != Kind::picture && n.kind != Kind::difference));
-               })
-        ->name;
-}
-
-/// Parses numbers separated by `between`; nullopt if the text is anything else.
-std::optional<std::vector<int>> numbers(std::string_view text, std::string_view between) {
-    std::vector<int> out;
-    while (true) {
-        const std::size_t at = text.find(between);
-        const auto value = number_from_text<int>(text.substr(0, at), 0);
-        if (!value) return std::nullopt;
-        out.push_back(*value);
-        if (at == std::string_view::npos) return out;
-        text.remove_prefix(at + between.size());
-    }
-}
-
-ViewWord parse_view_word(const Name& name, std::string_view arguments) {
-    ViewWord word;
-    word.kind = name.kind;
-    word.mode = name.mode;
-    const auto wrong = [&] {
-        fail(ErrorCode::wrong_use, "--export {}: expected {}{}{}, not '{}'", name.name, name.name,
-             name.arguments.empty() ? "" : ":", name.arguments, shown_text(arguments));
-    };
-    const bool has = !arguments.empty();
-    if (has == name.arguments.empty()) wrong();
-    if (name.kind == Kind::difference || name.kind == Kind::overlap) {
-        const auto lanes = numbers(arguments, "-");
-        if (!lanes || lanes->size() != 2) wrong();
-        word.a = (*lanes)[0];
-        word.b = (*lanes)[1];
-    } else if (name.kind == Kind::tokens) {
-        const auto positions = numbers(arguments, "+");
-        if (!positions || positions->size() > ViewState::kMaxCurves) wrong();
-        word.positions = *positions;
-    } else if (name.kind == Kind::watched) {
-        const auto span = numbers(arguments, "..");
-        if (span && span->size() == 2 && (*span)[0] <= (*span)[1])
-            word.positions = *span;
-        else
-            word.words = arguments;
-    } else {
-        word.words = arguments;
-        if (name.kind == Kind::measure && curve_index(arguments) < 0) {
-            std::vector<std::string_view> known;
-            for (const CurveKind& kind : curve_kinds()) known.push_back(kind.measure);
-            fail(ErrorCode::wrong_use, "--export curve:{}: no such measure; one of {}", shown_text(arguments),
-                 fmt::join(known, ", "));
-        }
-    }
-    return word;
-}
 
 /// Returns the index into history.lanes() of a lane. index: among the last step's, checked by check_views().
 int lane_of(const RunHistory& history, int index) {
@@ -129,24 +45,43 @@ std::vector<int> chosen(const std::vector<int>& asked, int n) {
     return asked.empty() ? all : asked;
 }
 
+/// Returns the number of heads that a word draws one by one; 1 for other words.
+std::int64_t n_heads_of(const ViewWord& word, const ViewExport& how, const ViewLimits& limits) {
+    if (word.kind != Kind::picture && word.kind != Kind::difference && word.kind != Kind::tokens) return 1;
+    return static_cast<std::int64_t>(chosen(how.layers, limits.n_layers).size() *
+                                     chosen(how.heads, limits.n_heads).size());
+}
+
+/// Returns the number of files that a word makes of a head.
+std::int64_t n_files_of(const ViewWord& word, const ViewExport& how) {
+    if (word.kind == Kind::overlap) return 1;
+    const bool has_table = word.kind == Kind::measure || word.kind == Kind::tokens || word.kind == Kind::watched;
+    return static_cast<std::int64_t>(std::max<std::size_t>(how.pictures.formats.size(), 1)) + has_table;
+}
+
 /// Writes the views. Holds the state that the words of one export share.
 struct Writer {
     const RunHistory& history;
     const ViewExport& how;
+    const std::function<void(double)>& progress;
+    std::int64_t n_all;
     PictureOptions request;
     ViewState view;
     std::vector<std::string> files;
 
-    std::filesystem::path path(std::string name) {
-        files.push_back(name);
-        return how.folder / name;
+    void written(std::string name) {
+        files.push_back(std::move(name));
+        if (progress) progress(static_cast<double>(files.size()) / static_cast<double>(n_all));
+    }
+    void table(const std::string& name, const std::string& text) {
+        write_text_file(how.folder / name, text);
+        written(name);
     }
     /// Writes the picture in the chosen formats. name: without an ending.
     void save(const Drawing& drawing, const std::string& name, PictureFormat usual) {
         const std::vector<PictureFormat>& asked = how.pictures.formats;
-        for (std::string& file :
-             write_drawing(drawing, how.folder / name, asked.empty() ? std::vector{usual} : asked))
-            files.push_back(std::move(file));
+        for (const PictureFormat format : asked.empty() ? std::vector{usual} : asked)
+            written(write_drawing(drawing, how.folder / name, std::vector{format}).front());
     }
     /// Calls write(name of the head) for each chosen head, with the view focused on it.
     template <class Write>
@@ -167,7 +102,7 @@ struct Writer {
             data.update(history, lane, view, std::numeric_limits<double>::infinity());
             const float most = data.focus().largest(view.range().sinks_count);
             save(focus_picture(history, lane, view, color_scale(view, most), request),
-                 fmt::format("{}_lane{}_{}", name_of(word), how.focus, head), PictureFormat::png);
+                 fmt::format("{}_lane{}_{}", view_name(word), how.focus, head), PictureFormat::png);
         });
     }
     void difference(const ViewWord& word) {
@@ -179,17 +114,18 @@ struct Writer {
             const float most = data.focus().largest(view.range().sinks_count);
             save(difference_picture(history, a, b, view, difference_scale(view, most, request.background),
                                     request),
-                 fmt::format("{}_{}-{}_{}", name_of(word), word.a, word.b, head), PictureFormat::png);
+                 fmt::format("{}_{}-{}_{}", view_name(word), word.a, word.b, head), PictureFormat::png);
         });
     }
     void curves(const std::string& name) {
         MeasureCurves measures;
         measures.update(history);
-        CurvePlot plot = curve_figure(history, measures, view, shown_lanes(history, how.focus));
+        CurvePlot plot =
+            curve_figure(history, measures, view, curve_lanes(history, view, how.focus));
         plot.picture_width = how.pictures.width;
         plot.background = how.pictures.background;
         save(curves_drawing(plot), name, PictureFormat::svg);
-        write_text_file(path(name + ".csv"), curve_table(plot));
+        table(name + ".csv", curve_table(plot));
     }
     void write(const ViewWord& word) {
         switch (word.kind) {
@@ -198,8 +134,8 @@ struct Writer {
             case Kind::difference:
                 return difference(word);
             case Kind::overlap:
-                return write_text_file(
-                    path(fmt::format("overlap_{}-{}.csv", word.a, word.b)),
+                return table(
+                    fmt::format("overlap_{}-{}.csv", word.a, word.b),
                     overlap_table(history, lane_of(history, word.a), lane_of(history, word.b), view.row));
             case Kind::measure:
                 view.measure_curve = curve_index(word.words);
@@ -211,7 +147,7 @@ struct Writer {
             case Kind::watched:
                 return watched(word);
             case Kind::atlas:
-                return save(atlas_picture(history, view, shown_lanes(history, how.focus).front(), request),
+                return save(atlas_picture(history, view, shown_lane(history, how.focus), request),
                             fmt::format("atlas_lane{}", how.focus), PictureFormat::png);
             case Kind::answers:
                 return answers();
@@ -246,117 +182,6 @@ struct Writer {
 
 }  // namespace
 
-std::vector<ViewWord> take_view_words(std::string& list) {
-    std::vector<ViewWord> words;
-    std::string rest;
-    std::string_view left = list;
-    while (!left.empty()) {
-        const std::size_t comma = std::min(left.find(','), left.size());
-        std::string_view one = left.substr(0, comma);
-        left.remove_prefix(std::min(comma + 1, left.size()));
-        while (one.starts_with(' ')) one.remove_prefix(1);
-        const std::size_t colon = std::min(one.find(':'), one.size());
-        const auto it = std::find_if(kNames.begin(), kNames.end(),
-                                     [&](const Name& n) { return n.name == one.substr(0, colon); });
-        if (it != kNames.end())
-            words.push_back(parse_view_word(*it, one.substr(std::min(colon + 1, one.size()))));
-        else
-            rest += (rest.empty() ? "" : ",") + std::string(one);
-    }
-    list = rest;
-    return words;
-}
-
-std::string format_view_word(const ViewWord& word) {
-    std::string text(name_of(word));
-    if (word.kind == Kind::difference || word.kind == Kind::overlap)
-        return text + fmt::format(":{}-{}", word.a, word.b);
-    if (word.kind == Kind::tokens) return text + fmt::format(":{}", fmt::join(word.positions, "+"));
-    if (word.kind == Kind::watched && !word.positions.empty())
-        return text + fmt::format(":{}..{}", word.positions.front(), word.positions.back());
-    return word.words.empty() ? text : text + ":" + word.words;
-}
-
-std::string view_word_list() {
-    std::string list;
-    for (const Name& name : kNames)
-        list += fmt::format("{}{}{}{}", list.empty() ? "" : ", ", name.name,
-                            name.arguments.empty() ? "" : ":", name.arguments);
-    return list;
-}
-
-std::string format_look(const ViewState& view) {
-    const ViewState usual;
-    std::vector<std::string> parts;
-    if (view.colors != usual.colors) parts.emplace_back(colormap_name(view.colors));
-    const RangeChoice& range = view.range();
-    if (!range.logarithmic) parts.emplace_back("linear");
-    if (!range.automatic)
-        parts.push_back(fmt::format("{}..{}", range.low, range.high));
-    else if (!range.sinks_count)
-        parts.emplace_back("no-sinks");
-    if (range.gamma != 1) parts.push_back(fmt::format("gamma={}", range.gamma));
-    if (!view.marks_nan) parts.emplace_back("no-nan");
-    if (view.marks_clips) parts.emplace_back("clips");
-    return fmt::format("{}", fmt::join(parts, ","));
-}
-
-Background take_background(std::string& look) {
-    Background background = Background::light;
-    std::string rest;
-    std::string_view left = look;
-    while (!left.empty()) {
-        const std::size_t comma = std::min(left.find(','), left.size());
-        const std::string_view part = left.substr(0, comma);
-        left.remove_prefix(std::min(comma + 1, left.size()));
-        if (part == "dark" || part == "light")
-            background = part == "dark" ? Background::dark : Background::light;
-        else
-            rest += (rest.empty() ? "" : ",") + std::string(part);
-    }
-    look = rest;
-    return background;
-}
-
-void parse_look(std::string_view look, ViewState& view) {
-    RangeChoice range;
-    while (!look.empty()) {
-        const std::size_t comma = std::min(look.find(','), look.size());
-        const std::string_view part = look.substr(0, comma);
-        look.remove_prefix(std::min(comma + 1, look.size()));
-        const std::size_t dots = part.find("..");
-        if (const auto map = colormap_from_name(part)) {
-            view.colors = *map;
-        } else if (part == "linear") {
-            range.logarithmic = false;
-        } else if (part == "no-sinks") {
-            range.sinks_count = false;
-        } else if (part == "no-nan") {
-            view.marks_nan = false;
-        } else if (part == "clips") {
-            view.marks_clips = true;
-        } else if (part.starts_with("gamma=")) {
-            range.gamma = read_number("--look: gamma", part.substr(6), 0.2f, 5.0f);
-        } else if (dots != std::string_view::npos) {
-            range.automatic = false;
-            range.low = read_number("--look: LOW..HIGH", part.substr(0, dots), 0.0f);
-            range.high = read_number("--look: LOW..HIGH", part.substr(dots + 2), 0.0f);
-            if (!(range.low < range.high))
-                fail(ErrorCode::wrong_use, "--look: '{}' does not ascend; write LOW..HIGH", part);
-            if (std::fpclassify(range.low) == FP_SUBNORMAL || std::fpclassify(range.high) == FP_SUBNORMAL)
-                fail(ErrorCode::wrong_use,
-                     "--look: '{}' is too near to 0 for a scale; write 0 or {:.2g} and more", part,
-                     std::numeric_limits<float>::min());
-        } else {
-            fail(ErrorCode::wrong_use,
-                 "--look: '{}' is unknown; dark, a colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan "
-                 "or clips",
-                 shown_text(part));
-        }
-    }
-    view.attention_range = view.score_range = range;
-}
-
 ViewLimits view_limits(const RunHistory& history) {
     const ModelConfig& config = history.run().config;
     return {config.n_layers, config.n_heads, static_cast<int>(history.steps().back()->lanes.size()),
@@ -385,46 +210,98 @@ void check_views(const std::vector<ViewWord>& words, const ViewExport& how, cons
                 check_lane("--export " + format_view_word(word), lane, limits);
         for (const int p : word.positions)
             if (p > limits.last_row)
-                fail(ErrorCode::wrong_use, "--export {}: positions are 0 to {}, not {}", name_of(word),
+                fail(ErrorCode::wrong_use, "--export {}: positions are 0 to {}, not {}", view_name(word),
                      limits.last_row, p);
     }
 }
 
-std::vector<ShownLane> shown_lanes(const RunHistory& history, int focus) {
+std::vector<ShownLane> shown_lanes(const RunHistory& history) {
     const std::vector<LaneRecord>& last = history.steps().back()->lanes;
     std::vector<ShownLane> lanes;
     std::vector<LaneSpec> specs;
     for (const LaneRecord& lane : last) specs.push_back(parse_lane_spec(lane.info->spec));
     const std::vector<std::string> names = lane_names(specs);
-    const auto add = [&](int index) {
+    for (int index = 0; index < static_cast<int>(last.size()); ++index)
         lanes.push_back(
             {index, lane_of(history, index), fmt::format("{} {}", index, names[to_index(index)])});
-    };
-    (void)lane_of(history, focus);
-    add(focus);
-    for (int index = 0; index < static_cast<int>(last.size()); ++index)
-        if (index != focus) add(index);
     return lanes;
+}
+
+ShownLane shown_lane(const RunHistory& history, int index) {
+    return shown_lanes(history).at(to_index(index));
+}
+
+std::vector<ShownLane> curve_lanes(const RunHistory& history, const ViewState& view, int focus) {
+    const bool of_tokens = view.measure_curve < 0 && view.measure_curve != ViewState::kWatchedSpan;
+    return of_tokens ? std::vector{shown_lane(history, focus)} : shown_lanes(history);
+}
+
+ViewsSize views_size(const std::vector<ViewWord>& words, const ViewExport& how, const ViewLimits& limits) {
+    constexpr std::int64_t kCurve = 60'000, kTableLine = 60;  // bytes
+    ViewsSize size;
+    const std::int64_t n_positions = limits.last_row + 1, n_rows = limits.last_row + 1 - limits.first_row;
+    const std::int64_t n_lanes = std::max(limits.n_lanes, 1);
+    for (const ViewWord& word : words) {
+        const std::int64_t n_heads = n_heads_of(word, how, limits), n_files = n_files_of(word, how);
+        size.n_files += n_heads * n_files;
+        switch (word.kind) {
+            case Kind::picture:
+            case Kind::difference: {
+                std::int64_t n_shown = how.all_rows ? n_positions : n_rows;
+                if (how.last_rows > 0) n_shown = std::min<std::int64_t>(n_shown, how.last_rows);
+                size.n_bytes += n_heads * estimate_picture_bytes(how.pictures, n_shown * n_positions);
+                break;
+            }
+            case Kind::atlas:
+                size.n_bytes += estimate_picture_bytes(how.pictures, std::int64_t{4'000'000});
+                break;
+            case Kind::answers:
+                size.n_bytes += estimate_picture_bytes(how.pictures, n_lanes * 40'000);
+                break;
+            case Kind::overlap:
+                size.n_bytes += std::int64_t{limits.n_layers} * limits.n_heads * kTableLine;
+                break;
+            default:
+                size.n_bytes += n_heads * (n_files * kCurve + n_rows * n_lanes * 20);
+        }
+    }
+    return size;
+}
+
+void check_views_size(const std::vector<ViewWord>& words, const ViewExport& how, const ViewLimits& limits) {
+    constexpr std::int64_t kMostUnasked = 64;
+    if (!how.layers.empty() || !how.heads.empty()) return;
+    for (const ViewWord& word : words) {
+        const std::int64_t n_heads = n_heads_of(word, how, limits);
+        const std::int64_t n_files = n_heads * n_files_of(word, how);
+        if (n_heads > 1 && n_files > kMostUnasked)
+            fail(ErrorCode::wrong_use,
+                 "--export {} writes {} files, for each of {} heads; choose some with --layers and --heads, or "
+                 "say --yes",
+                 format_view_word(word), n_files, n_heads);
+    }
 }
 
 std::vector<std::string> write_views(const RunHistory& history, const std::vector<ViewWord>& words,
                                      const ViewExport& how, int stride, int dense_from,
                                      const std::function<void(double)>& progress) {
-    check_views(words, how, view_limits(history));
+    const ViewLimits limits = view_limits(history);
+    check_views(words, how, limits);
     std::error_code ignored;
     std::filesystem::create_directories(how.folder, ignored);
-    Writer writer{history, how, {}, {}, {}};
+    Writer writer{history, how, progress, std::max<std::int64_t>(views_size(words, how, limits).n_files, 1),
+                  {},      {},  {}};
     writer.request.stride = stride;
     writer.request.dense_from = dense_from;
     writer.request.width = how.pictures.width;
     writer.request.background = how.pictures.background;
     parse_look(how.look, writer.view);
-    writer.view.row = how.row < 0 ? history.last_row() : how.row;
-    double done = 0;
-    for (const ViewWord& word : words) {
-        writer.write(word);
-        if (progress) progress(++done / static_cast<double>(words.size()));
-    }
+    const int last = how.row < 0 ? history.last_row() : how.row;
+    writer.view.row = last;
+    int first = how.all_rows ? 0 : std::min(history.n_prompt(), last);
+    if (how.last_rows > 0) first = std::max(first, last + 1 - how.last_rows);
+    if (first > 0) writer.request.shown = CellRect{first, last, 0, last};
+    for (const ViewWord& word : words) writer.write(word);
     return std::move(writer.files);
 }
 

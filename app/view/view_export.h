@@ -8,6 +8,7 @@
 #include "app/view/view_state.h"
 #include "engine/trace/run_history.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -39,6 +40,9 @@ struct ViewWord {
 /// word or an unknown measure.
 std::vector<ViewWord> take_view_words(std::string& list);
 std::string format_view_word(const ViewWord& word);
+/// Returns the word without its arguments: "view-mask".
+std::string_view view_name(const ViewWord& word);
+std::vector<std::string_view> view_names();
 /// Returns "view, view-mask, ..." for the help.
 std::string view_word_list();
 
@@ -53,6 +57,9 @@ struct ViewExport {
     PictureChoice pictures = {};
     std::vector<ShownAnswer> answers = {};  ///< marked; for `answers`
     std::string right_answer = {};          ///< empty: not known
+    /// Of heat maps and the atlas: false leaves the prompt's rows out.
+    bool all_rows = true;
+    int last_rows = 0;  ///< of heat maps and the atlas: only this many rows up to the shown one; 0: all
 };
 
 /// Lists the colours and range that differ from those of a new window, separated by commas: "cividis",
@@ -75,12 +82,25 @@ ViewLimits view_limits(const RunHistory& history);
 /// options if `words` is empty.
 void check_views(const std::vector<ViewWord>& words, const ViewExport& how, const ViewLimits& limits);
 
-/// Returns the lanes with a record at the end of the run, the focused one first: the order of curves.
-std::vector<ShownLane> shown_lanes(const RunHistory& history, int focus);
+/// Returns the lanes with a record at the end of the run, in order.
+std::vector<ShownLane> shown_lanes(const RunHistory& history);
+/// Returns one of them. index: among the lanes at the end of the run.
+ShownLane shown_lane(const RunHistory& history, int index);
+/// Returns the lanes of the curves panel: all, or for scores of tokens the focused one.
+std::vector<ShownLane> curve_lanes(const RunHistory& history, const ViewState& view, int focus);
+
+/// The files that words make, and their bytes, before the run is made.
+struct ViewsSize {
+    std::int64_t n_files = 0, n_bytes = 0;
+};
+/// limits: with the last row that may come.
+ViewsSize views_size(const std::vector<ViewWord>& words, const ViewExport& how, const ViewLimits& limits);
+/// Throws Error(wrong_use) for a word that makes files of more than 64 heads that nobody chose.
+void check_views_size(const std::vector<ViewWord>& words, const ViewExport& how, const ViewLimits& limits);
 
 /// Writes the views into the folder and returns the file names. stride, dense_from: which rows the recorder
-/// stored. progress: 0..1. Throws Error(wrong_use) as check_views does, and for words that the text does not
-/// contain; Error(io).
+/// stored. progress: 0..1, after each file; it may throw to stop. Throws Error(wrong_use) as check_views does,
+/// and for words that the text does not contain; Error(io).
 std::vector<std::string> write_views(const RunHistory& history, const std::vector<ViewWord>& words,
                                      const ViewExport& how, int stride, int dense_from,
                                      const std::function<void(double)>& progress = {});

@@ -7,6 +7,7 @@
 #include "engine/base/index.h"
 #include "engine/figure/heatmap.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -64,6 +65,32 @@ void add_scores(CurvePlot& plot, const RunHistory& history, const ViewState& vie
     }
 }
 
+/// Returns whether a measure compares lanes with the first one.
+bool compares_with_first(std::string_view measure) {
+    return measure == "kl" || measure == "jaccard" || measure == "agreement";
+}
+
+std::string in_a_sentence(std::string_view label) {
+    std::string text(label);
+    if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') text[0] = static_cast<char>(text[0] - 'A' + 'a');
+    return text;
+}
+
+/// Returns the words at these positions, without the blanks around them.
+std::string span_text(const RunHistory& history, int lane, const TokenSpan& span) {
+    const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
+    const std::vector<std::string>& bytes = history.run().token_bytes;
+    std::string text;
+    for (int p = span.first; p <= span.last && to_index(p) < tokens.size(); ++p)
+        if (const int token = tokens[to_index(p)]; token >= 0 && to_index(token) < bytes.size())
+            text += bytes[to_index(token)];
+    const std::size_t first = text.find_first_not_of(" \n");
+    if (first == std::string::npos) return text;
+    text = text.substr(first, text.find_last_not_of(" \n") + 1 - first);
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return text;
+}
+
 }  // namespace
 
 CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures, const ViewState& view,
@@ -74,7 +101,9 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
     if (view.measure_curve == ViewState::kWatchedSpan) {
         if (!view.watched) fail(ErrorCode::wrong_use, "no words are watched");
         plot.title =
-            fmt::format("Share of positions {} to {} that is held", view.watched->first, view.watched->last);
+            fmt::format("Share of “{}” that is held, positions {} to {}",
+                        span_text(history, lanes.front().lane, *view.watched), view.watched->first,
+                        view.watched->last);
         plot.y_label = "share, mean over KV heads";
         plot.caption = "A cross marks the row from which no KV head stores all of them.";
         for (const ShownLane& lane : lanes) {
@@ -86,16 +115,22 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
     } else if (view.measure_curve >= 0) {
         const CurveKind& kind = curve_kinds()[to_index(view.measure_curve)];
         const Measure& about = measure(kind.measure);
+        const bool compares = compares_with_first(kind.measure);
         plot.title = std::string(about.label);
-        plot.y_label = fmt::format("{}{}", about.unit, kind.logarithmic ? " (logarithmic)" : "");
+        if (compares && !plot.title.ends_with("lane 0")) plot.title += " with lane 0";
+        // A share has no unit: its name says more than "1".
+        plot.y_label = fmt::format("{}{}", about.unit == "1" ? in_a_sentence(about.label) : about.unit,
+                                   kind.logarithmic ? " (logarithmic)" : "");
         plot.log_y = kind.logarithmic;
         plot.y_floor = kind.logarithmic ? 1e-5 : 0;
         plot.caption = fmt::format("{} {}", about.help, about.equation);
         if (!plot.caption.ends_with('.')) plot.caption += '.';
         if (plot.log_y) plot.caption += fmt::format(" Values below {:g} are drawn there.", plot.y_floor);
-        for (const ShownLane& lane : lanes)
+        for (const ShownLane& lane : lanes) {
             plot.curves.push_back(
                 curve_over_rows(history, lane.name, measures.curve(view.measure_curve, lane.lane)));
+            plot.curves.back().hidden = compares && lane.lane == 0;  // the same everywhere
+        }
     } else {
         if (view.curve_positions.empty()) fail(ErrorCode::wrong_use, "no tokens are picked; pick some first");
         add_scores(plot, history, view, lanes.front());
@@ -125,9 +160,9 @@ std::string curve_table(const CurvePlot& plot) {
 Drawing atlas_picture(const RunHistory& history, const ViewState& view, const ShownLane& lane,
                       const PictureOptions& request) {
     const KvLayout& layout = history.layout(lane.lane);
-    const int n = view.row + 1;
+    const int n = view.row + 1, first = request.shown ? request.shown->first_row : 0;
     AtlasFigure figure;
-    figure.texts = {fmt::format("Attention of all layers and heads, rows 0 to {}", view.row),
+    figure.texts = {fmt::format("Attention of all layers and heads, rows {} to {}", first, view.row),
                     fmt::format("{} · lane {}", model_name(history), lane.name),
                     recording_note(history, lane.lane, request.stride, request.dense_from)};
     for (int l = 0; l < layout.n_layers(); ++l) figure.layers.push_back(l);
@@ -149,19 +184,19 @@ Drawing atlas_picture(const RunHistory& history, const ViewState& view, const Sh
     figure.value_label = "attention probability";
     figure.width = request.width;
     figure.background = request.background;
-    figure.cell = [&history, lane, n, row](int layer, int head) mutable {
+    figure.cell = [&history, lane, n, first, row](int layer, int head) mutable {
         AtlasCell cell;
-        cell.values = Plane(n, n, kNone);
-        cell.states.assign(to_index(n) * to_index(n), CellState::future);
+        cell.values = Plane(n, n - first, kNone);
+        cell.states.assign(to_index(n) * to_index(n - first), CellState::future);
         const int g = history.layout(lane.lane).kv_head_from_head(layer, head);
-        for (int i = 0; i < n; ++i) {
+        for (int i = first; i < n; ++i) {
             const bool known = picture_values(history, lane.lane, i, layer, head, HeatMode::attention,
                                               {row.data(), to_index(i) + 1});
             const int by = lane_of_row(history, lane.lane, i);
             for (int p = 0; p <= i; ++p) {
                 const float value = known ? row[to_index(p)] : kNone;
-                cell.values.at(p, i) = value == kHiddenValue ? 0 : value;
-                cell.states[to_index(i) * to_index(n) + to_index(p)] =
+                cell.values.at(p, i - first) = value == kHiddenValue ? 0 : value;
+                cell.states[to_index(i - first) * to_index(n) + to_index(p)] =
                     history.attended(by, g, p, i) ? CellState::kept : CellState::evicted;
             }
         }

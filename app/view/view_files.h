@@ -21,7 +21,7 @@ struct ShownLane {
 };
 
 /// Draws the content of the curves panel: scores of the first lane's picked tokens, a measure of all lanes,
-/// or the watched words.
+/// or the watched words. A lane has the same colour whichever is in focus.
 CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures, const ViewState& view,
                        const std::vector<ShownLane>& lanes);
 /// Returns the same numbers as CSV with a header: `row`, and a column a curve. A missing value is an empty
@@ -29,7 +29,7 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
 std::string curve_table(const CurvePlot& plot);
 
 /// Draws all heads of a lane up to the shown row: attention, with the mask hatched over it. request: its
-/// width, its background, and which rows the recorder stored. The drawing reads `history` while it is
+/// width, its background, its first row, and which rows the recorder stored. The drawing reads `history` while it is
 /// written.
 Drawing atlas_picture(const RunHistory& history, const ViewState& view, const ShownLane& lane,
                       const PictureOptions& request = {});

@@ -4,9 +4,10 @@
 #include "engine/base/index.h"
 #include "engine/base/make_folder.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/staged_folder.h"
 #include "engine/export/animation.h"
+#include "engine/export/export_files.h"
 #include "engine/export/run_json.h"
-#include "engine/export/staged_folder.h"
 #include "engine/export/tables.h"
 #include "engine/policy/attention.h"
 
@@ -159,7 +160,7 @@ void write_evicted_at(const LaneRows& rows, const std::filesystem::path& path) {
     write_file(path, encode_npy(NpyType::i32, {n_kv_heads, n_positions}, table.data()));
 }
 
-using Progress = std::function<void(double, const std::string&)>;
+using Progress = ExportSink::Progress;
 
 /// Writes everything of a lane that is made after the run.
 void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, const ExportOptions& options,
@@ -222,6 +223,7 @@ struct ExportSink::Impl final : PrefillSink {
     ExportShape shape;
     ExportRange range;
     std::optional<StagedFolder> staged;  // the folder of the options; made before the streams below it
+    std::vector<std::string> replaced;   // files of the export before
     std::vector<std::unique_ptr<LaneStreams>> lanes;  // in order of appearance
     /// By row and lane id. A recorder's budget may drop the records' shadows before the tables are written.
     /// These copies take a fraction of the memory that the lanes need for their shadows anyway.
@@ -231,6 +233,7 @@ struct ExportSink::Impl final : PrefillSink {
         : options(std::move(o)), shape(std::move(s)), range(export_range(options, shape)) {
         check_export_size(options, shape);
         staged.emplace(options.folder);
+        replaced = files_of_export(staged->folder());
         for (std::size_t i = 0; i < to_index(shape.n_lanes); ++i)
             add_lane(i < shape.of_lane.size() ? shape.of_lane[i] : shape.layout);
     }
@@ -444,8 +447,19 @@ struct ExportSink::Impl final : PrefillSink {
         return out;
     }
 
-    void finish(const RunHistory& recorded, const Progress& progress) {
+    /// Returns whether lanes have files; views of `more` and run.json are no such.
+    bool has_lane_files() const {
+        ExportOptions of_lanes = options;
+        of_lanes.more_files = 0;
+        return estimate_files(of_lanes, shape) > 1;
+    }
+
+    void finish(const RunHistory& recorded, const Progress& all, const More& more) {
         KH_ASSERT(!recorded.empty());
+        const double share_of_lanes = !more ? 1 : has_lane_files() ? 0.5 : 0;
+        const Progress progress = [&](double done, const std::string& what) {
+            if (all) all(share_of_lanes * done, what);
+        };
         std::optional<RunHistory> whole;
         if (!shadows.empty()) whole = with_shadows(recorded);
         const RunHistory& history = whole ? *whole : recorded;
@@ -476,18 +490,23 @@ struct ExportSink::Impl final : PrefillSink {
             write_lane(LaneRows(history, static_cast<int>(i), of_lane, std::move(arrays)),
                        lanes[i]->thresholds, options, lanes[i]->folder,
                        [&](double share, const std::string& what) {
-                           if (progress)
-                               progress((static_cast<double>(i) + share) / static_cast<double>(n), what);
+                           progress((static_cast<double>(i) + share) / static_cast<double>(n), what);
                        });
             // Remove files that only tables and animations needed.
             if (lanes[i]->attention && !options.attention)
                 std::filesystem::remove(lanes[i]->attention->path());
             if (lanes[i]->scores && !options.scores) std::filesystem::remove(lanes[i]->scores->path());
         }
-        if (options.run)
-            write_text_file(staged->path() / "run.json", make_run_json(history, range.first_row));
-        staged->publish("run.json");
-        if (progress) progress(1, "done");
+        if (more)
+            more(staged->path(), [&](double done, const std::string& what) {
+                if (all) all(share_of_lanes + (1 - share_of_lanes) * done, what);
+            });
+        ExportAbout about{options.program, options.command, staged->files(), options.run};
+        about.files.emplace_back(kRunJsonName);
+        std::sort(about.files.begin(), about.files.end());
+        write_text_file(staged->path() / kRunJsonName, make_run_json(history, range.first_row, about));
+        if (all) all(1, "done");
+        staged->publish(replaced, kRunJsonName);
     }
 };
 
@@ -507,23 +526,32 @@ void ExportSink::rewind(int row) {
     impl_->rewind(row);
 }
 
-void ExportSink::finish(const RunHistory& history, const Progress& progress) {
-    impl_->finish(history, progress);
+void ExportSink::finish(const RunHistory& history, const Progress& progress, const More& more) {
+    impl_->finish(history, progress, more);
 }
 
 std::int64_t ExportSink::estimated_bytes() const {
     return estimate_bytes(impl_->options, impl_->shape);
 }
 
-void export_history(const RunHistory& history, ExportOptions options, const Progress& progress) {
-    check_of_records(options);
+std::int64_t ExportSink::estimated_files() const {
+    return estimate_files(impl_->options, impl_->shape);
+}
+
+ExportShape export_shape(const RunHistory& history) {
     ExportShape shape{history.run().layout,
                       history.n_prompt(),
                       static_cast<int>(history.lanes().size()),
                       history.last_row(),
                       {}};
     for (int lane = 0; lane < shape.n_lanes; ++lane) shape.of_lane.push_back(history.layout(lane));
-    ExportSink sink(options, shape);
+    return shape;
+}
+
+void export_history(const RunHistory& history, ExportOptions options, const ExportSink::Progress& progress,
+                    const ExportSink::More& more) {
+    check_of_records(options);
+    ExportSink sink(options, export_shape(history));
     // Feed the records as if they were new. The shape already lists all lanes of the run, in order.
     std::vector<float> line(to_index(history.n_positions()));
     for (const auto& step : history.steps()) {
@@ -554,7 +582,7 @@ void export_history(const RunHistory& history, ExportOptions options, const Prog
             sink.row(*step, static_cast<int>(i), out);
         }
     }
-    sink.finish(history, progress);
+    sink.finish(history, progress, more);
 }
 
 }  // namespace keyhole

@@ -24,22 +24,30 @@ class ExportSink final : public RowSink {
     void row(const StepTrace& step, int lane, const RowOutput& out) override;
     void rewind(int row) override;
 
-    /// Closes the arrays, cut to the rows that came, and writes the other files from them and the history.
-    /// progress: 0..1 and the name of the current file. Call it once. Throws Error(io).
-    void finish(const RunHistory& history,
-                const std::function<void(double, const std::string&)>& progress = {});
+    using Progress = std::function<void(double, const std::string&)>;
+    /// Writes further files of the export, such as views, into the folder that it gets. progress: 0..1.
+    using More = std::function<void(const std::filesystem::path& folder, const Progress& progress)>;
 
-    /// Returns the bytes that the export will take, to report before the run.
+    /// Closes the arrays, cut to the rows that came, and writes the other files from them and the history,
+    /// then those of `more`. They replace the files of the export before, all or none. progress: 0..1 and the
+    /// name of the current file; it may throw to stop. Call it once. Throws Error(io).
+    void finish(const RunHistory& history, const Progress& progress = {}, const More& more = {});
+
+    /// Return the bytes and files that the export will take, to report before the run.
     std::int64_t estimated_bytes() const;
+    std::int64_t estimated_files() const;
 
   private:
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };
 
+/// Returns the shape of an export from records.
+ExportShape export_shape(const RunHistory& history);
+
 /// Exports the contents of records without a run, for replay. Attention and scores come in half precision, as
 /// recorded. Records hold no logits or noise: asking for them throws Error(wrong_use).
 void export_history(const RunHistory& history, ExportOptions options,
-                    const std::function<void(double, const std::string&)>& progress = {});
+                    const ExportSink::Progress& progress = {}, const ExportSink::More& more = {});
 
 }  // namespace keyhole

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <set>
 #include <system_error>
+#include <utility>
 
 namespace keyhole {
 
@@ -73,7 +75,8 @@ std::string export_word_list() {
     return list + "all";
 }
 
-void parse_export_list(std::string_view list, ExportOptions& options, bool of_records) {
+void parse_export_list(std::string_view list, ExportOptions& options, bool of_records,
+                       std::span<const std::string_view> others) {
     while (!list.empty()) {
         const auto comma = std::min(list.find(','), list.size());
         std::string_view word = list.substr(0, comma);
@@ -93,11 +96,14 @@ void parse_export_list(std::string_view list, ExportOptions& options, bool of_re
             options.*(it->flag) = true;
             continue;
         }
-        std::vector<std::string_view> names;
+        std::vector<std::string_view> names(others.begin(), others.end());
         for (const ExportWord& known : kWords) names.push_back(known.name);
+        names.emplace_back("all");
+        std::string list_of_all = export_word_list();
+        for (const std::string_view other : others) list_of_all += fmt::format(", {}", other);
         const std::string hint = spec_text::near_hint(word, names);
         fail(ErrorCode::wrong_use, "--export: unknown word '{}'{} Known: {}", shown_text(word),
-             hint.empty() ? "." : hint, export_word_list());
+             hint.empty() ? "." : hint, list_of_all);
     }
     if (of_records) check_of_records(options);
 }
@@ -129,16 +135,19 @@ ExportRange export_range(const ExportOptions& options, const ExportShape& shape)
     return range;
 }
 
+namespace {
+std::int64_t n_formats_of(const PictureChoice& pictures) {
+    return static_cast<std::int64_t>(std::max<std::size_t>(pictures.formats.size(), 1));
+}
+}  // namespace
+
 std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& shape) {
     const ExportRange range = export_range(options, shape);
     const auto heads = static_cast<std::int64_t>(range.layers.size() * range.heads.size());
     const auto kv_heads = static_cast<std::int64_t>(range.kv_heads.size());
     const std::int64_t plane = std::int64_t{range.n_rows()} * range.n_positions();
     const std::int64_t element = options.f16 ? 2 : 4;
-    const std::int64_t of_size = 1'500'000 + std::int64_t{options.pictures.width} * options.pictures.width;
-    const auto n_formats =
-        static_cast<std::int64_t>(std::max<std::size_t>(options.pictures.formats.size(), 1));
-    const std::int64_t picture = n_formats * (std::min<std::int64_t>(plane, of_size) / 2 + 40'000);
+    const std::int64_t picture = estimate_picture_bytes(options.pictures, plane);
     std::int64_t lane = 0;
     for (bool wanted : {options.streams_attention(), options.logits, options.noise})
         if (wanted) lane += heads * plane * element;
@@ -160,7 +169,34 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
                          (options.gif_mask + options.gif_scores) * kv_heads);
     if (options.next) lane += std::int64_t{range.n_rows()} * 64 * 8;
     if (options.run) lane += std::int64_t{shape.last_row - shape.n_prompt + 1} * 500;
-    return lane * shape.n_lanes;
+    return lane * shape.n_lanes + options.more_bytes;
+}
+
+std::int64_t estimate_files(const ExportOptions& options, const ExportShape& shape) {
+    const ExportRange range = export_range(options, shape);
+    const auto heads = static_cast<std::int64_t>(range.layers.size() * range.heads.size());
+    const auto kv_heads = static_cast<std::int64_t>(range.kv_heads.size());
+    const std::int64_t n_formats = n_formats_of(options.pictures);
+    std::int64_t lane = 0;
+    for (const auto& [wanted, n] : std::initializer_list<std::pair<bool, std::int64_t>>{
+             {options.attention, 1},
+             {options.logits, 1},
+             {options.noise, 1},
+             {options.scores, 1 + kv_heads * n_formats},
+             {options.shadow, 2},
+             {options.csv, 2},
+             {options.json, 1},
+             {options.mask || options.mask_table, 1},
+             {options.mask, kv_heads * n_formats},
+             {options.heatmap, (heads + 1) * n_formats},
+             {options.frames, range.n_rows()},
+             {options.gif, 1},
+             {options.gif_attention, heads},
+             {options.gif_mask, kv_heads},
+             {options.gif_scores, kv_heads},
+             {options.next, 1}})
+        if (wanted) lane += n;
+    return 1 + lane * shape.n_lanes + options.more_files;
 }
 
 void check_export_size(const ExportOptions& options, const ExportShape& shape) {

@@ -31,6 +31,10 @@ struct ExportOptions {
     int last_rows = 0;        ///< only this many rows up to the planned end; 0: all
     bool f16 = false;         ///< arrays in half precision
     bool yes = false;         ///< allows more than 2 GB without asking
+    /// What others write into the same folder, see ExportSink::finish().
+    std::int64_t more_bytes = 0;
+    int more_files = 0;
+    std::string program, command;  ///< for run.json: what made the export; empty: not known
     /// For masks, heat maps and curves of scores. Frames and GIFs only take the background: their cells are
     /// whole pixels.
     PictureChoice pictures;
@@ -51,8 +55,9 @@ struct ExportOptions {
 
 /// Switches on the words of a comma list, see export_words(). `all` means all but frames and GIFs.
 /// of_records: `all` also leaves out what records do not hold, and naming that is refused. Throws
-/// Error(wrong_use) with the nearest valid word.
-void parse_export_list(std::string_view list, ExportOptions& options, bool of_records = false);
+/// Error(wrong_use) with the nearest valid word. others: words that are known elsewhere, for that message.
+void parse_export_list(std::string_view list, ExportOptions& options, bool of_records = false,
+                       std::span<const std::string_view> others = {});
 /// Throws Error(wrong_use) if the options ask for something that records do not hold.
 void check_of_records(const ExportOptions& options);
 
@@ -97,6 +102,8 @@ ExportRange export_range(const ExportOptions& options, const ExportShape& shape)
 
 /// Returns the bytes of all files of all lanes: exact for arrays, approximate for tables and pictures.
 std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& shape);
+/// Returns the number of files, at most: a lane may draw no noise or have no shadow.
+std::int64_t estimate_files(const ExportOptions& options, const ExportShape& shape);
 
 /// Throws Error(io) if the estimate exceeds the free disk space, Error(wrong_use) if it exceeds 2 GB without
 /// `yes`.

@@ -195,6 +195,7 @@ std::string layout_json(const Json& run) {
     };
     return object(run, "  ",
                   [&](const std::string& key, const Json& part) {
+                      if (key == "files") return list(part, "    ", dump);
                       return key == "lanes" ? list(part, "    ", lane) : dump(part);
                   }) +
            "\n";
@@ -216,11 +217,15 @@ std::string text_of_tokens(const RunInfo& run, std::span<const int> tokens) {
     return bytes;
 }
 
-std::string make_run_json(const RunHistory& history, int first_row) {
+std::string make_run_json(const RunHistory& history, int first_row, const ExportAbout& about) {
     const RunInfo& run = history.run();
     Json out;
     out["version"] = 1;
+    if (!about.program.empty()) out["program"] = about.program;
+    if (!about.command.empty()) out["command"] = about.command;
     out["model"] = {{"path", run.model_path}, {"hash", run.model_hash}};
+    out["files"] = about.files;
+    if (!about.whole) return layout_json(out);
     out["prompt"] = run.prompt;
     out["prompt_tokens"] = run.prompt_tokens;
     out["first_row"] = first_row;

@@ -9,14 +9,21 @@
 
 namespace keyhole {
 
-/// Returns version, model {path, hash}, prompt, prompt_tokens, first_row, seed, backend, commands, branch,
+/// What run.json says of the export itself.
+struct ExportAbout {
+    std::string program, command;    ///< empty: not known
+    std::vector<std::string> files;  ///< all, run.json too, relative to its folder
+    bool whole = true;               ///< false: no more of the run than its model
+};
+
+/// Returns version, program, command, files, model {path, hash}, prompt, prompt_tokens, first_row, seed, backend, commands, branch,
 /// branches, kv_heads, metrics (name: equation), lanes.
 ///
 /// `commands` are those of the shown branch, whose last stretch is `branch`. `branches` are the stretches
 /// that rewinding cut off: {id, parent, from_row, last_row, commands}; a parent that is not listed is part of
 /// the shown branch. Rows that a lane missed are null in its `steps`. NaN is null. Bytes that are not UTF-8
 /// become U+FFFD.
-std::string make_run_json(const RunHistory& history, int first_row);
+std::string make_run_json(const RunHistory& history, int first_row, const ExportAbout& about = {});
 
 /// Returns the commands in the records.
 std::vector<RunCommand> commands_of(const RunHistory& history);

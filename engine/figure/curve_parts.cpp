@@ -268,6 +268,7 @@ Ranges ranges_of(const CurvePlot& plot, const std::vector<const Curve*>& curves)
     Ranges ranges;
     Range &x = ranges.x, &y = ranges.y;
     for (const Curve* curve : curves) {
+        if (curve->hidden) continue;
         bool any = false;
         for (std::size_t i = 0; i < curve->x.size(); ++i)
             if (drawable(curve->y[i], plot.log_y)) {
@@ -310,7 +311,7 @@ Looks::Looks(const std::vector<const Curve*>& curves, const FigureColors& colors
     for (const Curve* curve : curves) {
         const auto [at, is_new] = looks_.try_emplace(curve->name);
         if (!is_new) continue;
-        listed_.push_back(curve);
+        if (!curve->hidden) listed_.push_back(curve);
         if (curve->threshold) {
             static const std::array<std::vector<double>, 3> kDashes = {{{8, 4}, {2, 4}, {12, 4, 2, 4}}};
             at->second.stroke = n_thresholds == 0
@@ -363,6 +364,7 @@ void draw_curves(Canvas& canvas, const CurvePlot& plot, const std::vector<Curve>
         words ? std::min(14.0, 0.7 * slot / static_cast<double>(std::max<std::size_t>(n_barred, 1))) : 3;
     double index = 0;
     for (const Curve& curve : curves) {
+        if (curve.hidden) continue;
         const double middle = (static_cast<double>(n_barred) - 1) / 2;
         draw_curve(canvas, curve, axes, looks.of(curve), curve.low.empty() ? 0 : step * (index - middle),
                    words && !curve.threshold);
@@ -411,6 +413,7 @@ std::vector<const Curve*> named_curves(const CurvePlot& plot) {
     for (const Curve& curve : plot.curves) {
         // A name that says no more than the axis does is left out.
         if (plot.curves.size() == 1 && curve.name == plot.y_label) continue;
+        if (curve.hidden) continue;
         bool is_named = curve.threshold || !some;
         for (std::size_t part = 0; some && part <= kParts; ++part)
             is_named = is_named || &curve == lines[part * (lines.size() - 1) / kParts];

@@ -18,6 +18,8 @@ struct Curve {
     /// A grey line that takes no colour of the list. The first of a plot is thick, others are thin and
     /// dashed.
     bool threshold = false;
+    /// It takes its colour of the list, but neither a line nor a name is drawn.
+    bool hidden = false;
     double end_mark =
         std::numeric_limits<double>::quiet_NaN();  ///< x where a cross marks an end (an eviction); NaN: none
     std::vector<double> low = {}, high = {};       ///< interval of each y, drawn as a bar; empty: none

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -51,6 +52,8 @@ struct PictureChoice {
     Background background = Background::light;  ///< light is for paper
     bool operator==(const PictureChoice&) const = default;
 };
+/// Returns the bytes of a picture with this many cells in all its formats, about and at most.
+std::int64_t estimate_picture_bytes(const PictureChoice& choice, std::int64_t n_cells);
 /// Throws Error(wrong_use) for a width that is neither 0 nor in bounds.
 void check_picture_width(int width);
 

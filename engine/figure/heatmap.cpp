@@ -167,7 +167,9 @@ Drawing heatmap_drawing(const HeatmapFigure& figure) {
     KH_ASSERT(figure.states.empty() || figure.states.size() == values.values.size());
     const CellColors colors = cell_colors(figure.background);
     MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.background, {}};
-    frame.items = state_items(figure.states, colors);
+    for (const auto& [value, name] : figure.named_values)
+        frame.items.push_back({name, value_fill(value, nullptr, figure.scale, colors)});
+    for (LegendItem& item : state_items(figure.states, colors)) frame.items.push_back(std::move(item));
     frame.cells = layout_cells(values.width, values.height, figure.size, figure.row_axis);
     const int factor = frame.cells.factor;
     if (factor > 1)
@@ -175,7 +177,7 @@ Drawing heatmap_drawing(const HeatmapFigure& figure) {
                                                          reduction_words(figure.reduction), factor, factor));
     if (figure.scale.gamma != 1)
         append_sentence(frame.texts.caption, fmt::format("Colours: gamma {:.2g}.", figure.scale.gamma));
-    frame.bar = LegendBar{figure.value_label, figure.scale};
+    if (figure.named_values.empty()) frame.bar = LegendBar{figure.value_label, figure.scale};
     Plane reduced = reduce_by(with_holes(values, figure.states), factor, figure.reduction);
     std::vector<MaskCell> masks = figure.states.empty()
                                       ? std::vector<MaskCell>{}

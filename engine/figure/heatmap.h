@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
@@ -20,6 +21,8 @@ struct HeatmapFigure {
     MatrixAxis column_axis{"key position", 0, {}};
     ColorScale scale;
     std::string value_label = "attention";
+    /// A few values with their names, if there are no others: the legend has these in place of a bar.
+    std::vector<std::pair<float, std::string>> named_values = {};
     Reduction reduction = Reduction::max;
     FigureSize size;
     Background background = Background::light;  ///< the scale's map should suit it

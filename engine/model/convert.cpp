@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/staged_folder.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/folder_files.h"
 
@@ -10,7 +11,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 
 namespace keyhole {
@@ -69,12 +72,20 @@ StoredTensor tensor_of(const Model& model, const Checkpoint& from, const std::st
     return stored;
 }
 
-[[noreturn]] void fail_write(const fs::path& path) {
-    fail(ErrorCode::io, "cannot write {}; check that the folder is writable and not full", path.string());
+[[noreturn]] void fail_write(const fs::path& path, int error) {
+    fail(ErrorCode::io, "cannot write {}: {}; check that the folder is writable and not full", path.string(),
+         error != 0 ? std::strerror(error) : "not all of it arrived");
 }
 
-void write_tensors(const Model& model, const Checkpoint& from, const fs::path& path,
+void copy_to(const fs::path& from, const fs::path& to) {
+    std::error_code error;
+    fs::copy_file(from, to, error);
+    if (error) fail_write(to, error.value());
+}
+
+void write_tensors(const Model& model, const Checkpoint& from, const StagedFolder& staged,
                    const std::function<void(double)>& progress) {
+    const fs::path path = staged.path() / "model.safetensors";
     Json header;
     header["__metadata__"] = {{"format", "pt"}};
     std::vector<std::pair<const std::byte*, std::size_t>> parts;
@@ -90,9 +101,11 @@ void write_tensors(const Model& model, const Checkpoint& from, const fs::path& p
         parts.emplace_back(tensor.data, n);
         at += n;
     }
+    staged.check_room(static_cast<std::int64_t>(at));
     std::string text = header.dump();
     text.resize((text.size() + 7) / 8 * 8, ' ');
     const std::uint64_t length = text.size();
+    errno = 0;
     std::ofstream out(path, std::ios::binary);
     out.write(reinterpret_cast<const char*>(&length), sizeof length);
     out.write(text.data(), static_cast<std::streamsize>(text.size()));
@@ -106,8 +119,9 @@ void write_tensors(const Model& model, const Checkpoint& from, const fs::path& p
             if (progress) progress(static_cast<double>(written) / static_cast<double>(at));
         }
     out.close();
+    const int error = errno;
+    if (!out) fail_write(path, error);
     from.check_unchanged();
-    if (!out) fail_write(path);
 }
 
 /// Returns the source's config.json with the changes. code: transformers needs the folder's own code.
@@ -168,14 +182,12 @@ std::vector<fs::path> files_to_copy(const fs::path& folder) {
     return files;
 }
 
-void make_empty_folder(const fs::path& out) {
+void check_empty(const fs::path& out) {
     std::error_code error;
-    fs::create_directories(out, error);
-    if (error || !fs::is_directory(out))
-        fail(ErrorCode::io, "cannot create the folder {}: {}", out.string(),
-             error ? error.message() : "a file is in the way");
-    if (!fs::is_empty(out, error))
-        fail(ErrorCode::wrong_use, "{} is not empty; name a new folder with --out", out.string());
+    if (!fs::is_directory(out, error)) return;
+    for (const fs::directory_entry& entry : fs::directory_iterator(out, error))
+        if (!entry.path().filename().string().starts_with("export.part"))  // of a conversion that was killed
+            fail(ErrorCode::wrong_use, "{} is not empty; name a new folder with --out", out.string());
 }
 
 }  // namespace
@@ -201,12 +213,14 @@ Converted convert_model(const fs::path& folder, const KvSharing& sharing, const 
              "cannot convert {}: layers share KV heads in folders of the llama family only, this is {}",
              folder.string(), base->config().family);
     const std::vector<fs::path> copied = files_to_copy(folder);
-    make_empty_folder(out);
+    check_empty(out);
     const bool code = across && !model->config().borrows_unrotated;
-    write_tensors(*model, checkpoint, out / "model.safetensors", progress);
-    for (const fs::path& file : copied) fs::copy_file(file, out / file.filename());
-    if (code) write_text_file(out / kCodeFile, kTransformersCode);
-    write_text_file(out / "config.json", new_config(folder, *model, code));
+    StagedFolder staged(out, "a converted model");
+    write_tensors(*model, checkpoint, staged, progress);
+    for (const fs::path& file : copied) copy_to(file, staged.path() / file.filename());
+    if (code) write_text_file(staged.path() / kCodeFile, kTransformersCode);
+    write_text_file(staged.path() / "config.json", new_config(folder, *model, code));
+    staged.publish({}, "config.json");
     Converted report{kv_name(model->config()), model->n_parameters(), model->config().d_ff, ""};
     if (!across || code)
         report.transformers =

@@ -141,7 +141,13 @@ TEST_F(Export, ArraysHoldEveryRowExactlyWithZeroOrNanElsewhere) {
         }
     }
     EXPECT_TRUE(fs::exists(lane_file(1, "scores_L0_G0.svg")));
-    EXPECT_FALSE(fs::exists(folder_ / "run.json"));
+    const auto json = nlohmann::json::parse(read_text_file(folder_ / "run.json"));
+    EXPECT_FALSE(json.contains("lanes")) << "it was not asked for: the list of files alone";
+    std::vector<std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_))
+        if (!entry.is_directory()) files.push_back(entry.path().lexically_relative(folder_).string());
+    std::sort(files.begin(), files.end());
+    EXPECT_EQ(json["files"].get<std::vector<std::string>>(), files);
 }
 
 TEST_F(Export, RunThatEndsEarlyIsCutToItsRows) {

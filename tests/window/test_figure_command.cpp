@@ -220,7 +220,7 @@ TEST_F(FigureCommand, AsksAUsersOwnQuestions) {
             << output_;
         EXPECT_EQ(output_.find("A stand-in"), std::string::npos) << output_;
         expect_record(name, "d");
-        EXPECT_EQ(read_figure_record(path("d")).findings.at(0).picture, "own-rouge2");
+        EXPECT_EQ(read_figure_record(path("d")).findings.at(0).picture, std::string(name) + "-rouge2");
     }
     EXPECT_EQ(run("figure tova-7" + model() + " --text '" + path("text.txt") + "' --data '" +
                   path("own.jsonl") + "' --out '" + path("d") + "'"),
@@ -241,6 +241,47 @@ TEST_F(FigureCommand, DrawsSeveralTasksAsOnePicture) {
     }
     EXPECT_NE(csv.find("\nwindow,paper: mean of 7 sets,37.4\n"), std::string::npos) << csv;
     EXPECT_NE(svg.find(">task, budget=20%<"), std::string::npos);
+}
+
+/// Figures of one folder keep apart: each has its own names, figure.json knows all, and a figure replaces its own
+/// files alone, as a whole.
+TEST_F(FigureCommand, SeveralFiguresShareAFolder) {
+    const auto figure = [&](const std::string& name, const std::string& more = "") {
+        return run("figure " + name + model() + " " + more + " --out '" + path("one") + "'");
+    };
+    const auto files = [&] {
+        std::set<std::string> names;
+        for (const auto& entry : std::filesystem::directory_iterator(path("one")))
+            names.insert(entry.path().filename().string());
+        return names;
+    };
+    const std::string sweep = "--samples 2 --context 160 --vary ";
+    ASSERT_EQ(figure("a2sf-3", sweep + "budget=20%,50%"), 0) << output_;
+    const std::string first = read("one/a2sf-3.svg");
+    ASSERT_FALSE(first.empty()) << output_;
+    ASSERT_EQ(figure("a2sf-5", sweep + "alpha=0,0.5"), 0) << output_;
+    ASSERT_EQ(figure("a2sf-1", "--tokens 4"), 0) << output_;
+    EXPECT_EQ(read("one/a2sf-3.svg"), first);
+    for (const char* name : {"a2sf-3.png", "a2sf-5.svg", "a2sf-1.svg", "a2sf-1.csv"})
+        EXPECT_TRUE(files().contains(name)) << name;
+    const auto json = nlohmann::json::parse(read("one/figure.json"));
+    EXPECT_EQ(json["figure"], "a2sf-1");
+    std::set<std::string> known = {json["figure"]}, listed = json["files"].get<std::set<std::string>>();
+    for (const auto& other : json["others"]) {
+        known.insert(other["figure"]);
+        listed.merge(other["files"].get<std::set<std::string>>());
+    }
+    EXPECT_EQ(known, (std::set<std::string>{"a2sf-1", "a2sf-3", "a2sf-5"}));
+    listed.insert({"figure.json", "answers.csv", "table.csv"});
+    EXPECT_EQ(files(), listed);
+    // A file that the figure draws no more goes with its next version; the user's own stays.
+    ASSERT_EQ(figure("a2sf-5", sweep + "alpha=0,0.5 --vary budget=20%,30%"), 0) << output_;
+    EXPECT_TRUE(files().contains("a2sf-5-map.svg"));
+    std::ofstream(path("one/mine.svg")) << "mine";
+    ASSERT_EQ(figure("a2sf-5", sweep + "alpha=0,0.5"), 0) << output_;
+    EXPECT_FALSE(files().contains("a2sf-5-map.svg"));
+    EXPECT_EQ(read("one/mine.svg"), "mine");
+    EXPECT_EQ(read("one/a2sf-3.svg"), first);
 }
 
 /// One window has no interval, so that it decides nothing.

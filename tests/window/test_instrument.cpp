@@ -329,7 +329,7 @@ TEST_F(Instrument, CopiesTheCommandOfTheView) {
     run_action(app, "goto 2 1");
     run_action(app, "file.copy");
     EXPECT_EQ(app.requests.clipboard_out, "keyhole replay " + (folder / "run.keyhole").string() +
-                                              " --export view --out keyhole-out --layers 2 --heads 1");
+                                              " --export view --out keyhole-out --layers 2 --heads 1 --rows all");
     run_action(app, "file.copy frames");
     EXPECT_NE(app.requests.clipboard_out.find("--export frames"), std::string::npos);
     run_action(app, "mode.mask");

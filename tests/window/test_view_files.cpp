@@ -294,6 +294,90 @@ TEST_F(ViewFiles, OfOneViewSayTheSameInEveryFormatAndAreDarkOnRequest) {
     EXPECT_THROW(check_views({ViewWord{}}, how, view_limits(app.run.history)), Error);
 }
 
+/// The columns of a table and the colour of a line are those of the lane, whichever lane is in focus. The lane
+/// that others are compared with has a column and no line.
+TEST_F(ViewFiles, ALaneLooksTheSameWhicheverIsInFocus) {
+    const auto written = [&](int focus, const std::string& word) {
+        std::string list = word;
+        ViewExport how{folder / std::to_string(focus)};
+        how.focus = focus;
+        const auto files = write_views(app.run.history, take_view_words(list), how, 1, 0);
+        std::string all;
+        for (const std::string& file : files) all += bytes(how.folder / file);
+        return all;
+    };
+    for (const char* word : {"curve:kl", "curve:entropy", "curve:jaccard", "watched:12..15"})
+        EXPECT_TRUE(written(0, word) == written(2, word)) << word;
+    EXPECT_FALSE(written(0, "tokens:3") == written(2, "tokens:3")) << "scores are those of the focused lane";
+    const std::string kl = written(0, "curve:kl");
+    EXPECT_NE(kl.find("row,\"0 "), std::string::npos) << kl;
+    const auto names_of = [&](const std::string& svg) {
+        return svg.find(">0 ") != std::string::npos ? "with lane 0" : "without lane 0";
+    };
+    EXPECT_STREQ(names_of(written(0, "curve:kl")), "without lane 0");
+    EXPECT_STREQ(names_of(written(0, "curve:entropy")), "with lane 0");
+    EXPECT_NE(written(0, "curve:jaccard").find(">Overlap of kept sets with lane 0<"), std::string::npos);
+    EXPECT_EQ(written(0, "curve:jaccard").find(">1<"), std::string::npos) << "an axis is not labelled 1";
+}
+
+/// `--rows decode` begins with the first row of decoding, `--last-rows` ends with the shown one.
+TEST_F(ViewFiles, RowsOfAPictureAreThoseAskedFor) {
+    const int n_prompt = app.run.history.n_prompt(), last = app.run.last_row();
+    const auto svg = [&](const std::string& word, bool all_rows, int last_rows, int row) {
+        std::string list = word;
+        ViewExport how{folder / "rows", {0}, {0}};
+        how.all_rows = all_rows;
+        how.last_rows = last_rows;
+        how.row = row;
+        how.pictures.formats = {PictureFormat::svg};
+        return bytes("rows/" + write_views(app.run.history, take_view_words(list), how, 1, 0).front());
+    };
+    for (const char* word : {"view", "view-mask", "view-scores", "difference:0-1", "difference-mask:1-2"}) {
+        EXPECT_EQ(svg(word, true, 0, -1).find("of rows 0 to"), std::string::npos) << word;
+        EXPECT_NE(svg(word, false, 0, -1).find(fmt::format("Rows {} to {} of rows 0 to", n_prompt, last)),
+                  std::string::npos)
+            << word;
+        EXPECT_NE(svg(word, true, 5, 61).find("Rows 57 to 61 of rows 0 to 61."), std::string::npos) << word;
+        EXPECT_NE(svg(word, false, 500, -1).find(fmt::format("Rows {} to {}", n_prompt, last)),
+                  std::string::npos)
+            << word;
+    }
+    EXPECT_NE(svg("atlas", false, 0, -1).find(fmt::format("rows {} to {}", n_prompt, last)), std::string::npos);
+    EXPECT_NE(svg("atlas", true, 0, -1).find(fmt::format("rows 0 to {}", last)), std::string::npos);
+    const std::string mask = svg("difference-mask:0-1", true, 0, -1);
+    for (const char* name : {">the first alone<", ">both<", ">the second alone<"})
+        EXPECT_NE(mask.find(name), std::string::npos) << name;
+}
+
+/// The estimate counts the files that are written, and takes no fewer bytes.
+TEST_F(ViewFiles, FilesAreCountedBefore) {
+    for (const char* words :
+         {"view,difference:0-1", "tokens:3+4,overlap:0-1", "curve:kl,watched:12..15,atlas", "view-mask"}) {
+        std::string list = words;
+        const std::vector<ViewWord> views = take_view_words(list);
+        ViewExport how{folder / "counted", {1, 2}, {0}};
+        how.pictures.formats = {PictureFormat::png, PictureFormat::svg};
+        const ViewsSize size = views_size(views, how, view_limits(app.run.history));
+        std::int64_t n_bytes = 0;
+        std::vector<double> done;
+        const auto files = write_views(app.run.history, views, how, 1, 0,
+                                       [&](double share) { done.push_back(share); });
+        for (const std::string& file : files)
+            n_bytes += static_cast<std::int64_t>(std::filesystem::file_size(folder / "counted" / file));
+        EXPECT_EQ(size.n_files, std::ssize(files)) << words;
+        EXPECT_GE(size.n_bytes, n_bytes) << words;
+        EXPECT_EQ(done.size(), files.size()) << "a signal is seen after each file";
+        EXPECT_EQ(done.back(), 1);
+    }
+    ViewLimits many = view_limits(app.run.history);
+    many.n_layers = 12;
+    std::string list = "tokens:3+4";
+    const std::vector<ViewWord> tokens = take_view_words(list);
+    EXPECT_THROW(check_views_size(tokens, {folder}, many), Error) << "96 files that nobody chose";
+    EXPECT_NO_THROW(check_views_size(tokens, {folder, {3}}, many));
+    EXPECT_NO_THROW(check_views_size({ViewWord{}}, {folder}, many)) << "48 pictures";
+}
+
 class LiveViews : public testing::LiveRun {};
 
 TEST_F(LiveViews, AfterAChangeOfKvHeadsTheRowsWithoutARecordAreNamed) {

@@ -1,4 +1,5 @@
 #include "app/base/assets.h"
+#include "app/base/command_text.h"
 #include "app/base/figure_record.h"
 #include "app/base/termination.h"
 #include "app/base/version.h"
@@ -140,10 +141,33 @@ void print_record(const fs::path& folder) {
     print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+/// Moves a figure into its folder, in place of an earlier one of its name.
+void publish_figure(StagedFolder& staged, const FigureRecord& record) {
+    std::vector<std::string> files = staged.files();
+    write_text_file(
+        staged.path() / kFigureRecordName,
+        figure_record_text(record, files, staged.folder(), program_name(), command_text()));
+    staged.publish(files_of_figure(staged.folder(), record.figure), std::string(kFigureRecordName));
+}
+
+/// The folder of a figure that is made in one go. A signal leaves it as it was.
+struct FigureFolder {
+    FigureFolder(const Figure& figure, const FigureOptions& options) : staged(options.sweep.out, "a figure") {
+        (void)files_of_figure(staged.folder(), std::string(figure.name));
+        set_termination_note(options.sweep.out + " is as it was before");
+    }
+    ~FigureFolder() { set_termination_note(""); }
+    FigureFolder(const FigureFolder&) = delete;
+    FigureFolder& operator=(const FigureFolder&) = delete;
+
+    const TerminationGuard guard;  // before the folder that it guards
+    StagedFolder staged;
+};
+
 /// Writes the picture, a table of its points as NAME.csv, and what it says.
-void write_picture(const Figure& figure, RunPicture picture, const FigureOptions& options) {
-    const fs::path folder = options.sweep.out;
-    make_out_folder(folder, "figure");
+void write_picture(const Figure& figure, RunPicture picture, const FigureOptions& options,
+                   StagedFolder& staged) {
+    const fs::path folder = staged.path();
     const std::vector<std::string> notes = sentences_of(figure, picture.verdict);
     const auto write = [&](auto& plot, std::string& title, std::string& caption) {
         title = figure.title;
@@ -153,17 +177,18 @@ void write_picture(const Figure& figure, RunPicture picture, const FigureOptions
     };
     if (auto* plot = std::get_if<CurvePlot>(&picture.plot)) write(*plot, plot->title, plot->caption);
     if (auto* map = std::get_if<ValueMap>(&picture.plot)) write(*map, map->texts.title, map->texts.caption);
-    write_figure_record(
+    check_termination();
+    publish_figure(
+        staged,
         {std::string(figure.name),
          models_of(options.sweep),
          {{"", verdict_word(picture.verdict.state), picture.verdict.why, notes, std::string(figure.name),
-           picture.verdict.evidence}}},
-        folder);
+           picture.verdict.evidence}}});
     if (options.json)
-        print_record(folder);
+        print_record(options.sweep.out);
     else
         for (const std::string& note : notes) print_out("{}\n", note);
-    print_note("written to {}\n", folder.string());
+    print_note("written to {}\n", options.sweep.out);
 }
 
 /// The attention rows of a lane, as `decode --export run,attention` writes them.
@@ -192,11 +217,6 @@ figure_parts::AttentionRows rows_of_export(const fs::path& run, int lane) {
                 }
     };
     return rows;
-}
-
-/// Returns what a signal leaves of a figure that is not made from a sweep.
-std::string nothing_kept(const Figure& figure) {
-    return fmt::format("figure {} writes its files at its end; nothing is kept", figure.name);
 }
 
 /// Returns the prompts of a figure of runs: the picture's own first. A finding that is decided by prompts has
@@ -237,9 +257,9 @@ RunHistory decode_for(const Figure& figure, const FigureOptions& options, const 
     const int last_row = n_prompt + spec.n_generate - 1;
     StepList steps;
     Progress progress(fmt::format("figure {}", figure.name), spec.n_generate);
-    const KeptNote kept(nothing_kept(figure));
     replay(loaded.model, *loaded.backend, spec, last_row, nullptr,
            [&](std::shared_ptr<const StepTrace> step) {
+               check_termination();
                progress.update(step->row + 1 - n_prompt);
                steps.push_back(std::move(step));
            });
@@ -268,9 +288,11 @@ void draw_from_run(const Figure& figure, const FigureOptions& options) {
         if (figure.draw != nullptr)
             fail(ErrorCode::wrong_use, "figure {} decodes a run of its own; give --prompt-file, not --from",
                  figure.name);
-        write_picture(figure, of_rows(rows_of_export(options.from, options.lane)), options);
+        FigureFolder folder(figure, options);
+        write_picture(figure, of_rows(rows_of_export(options.from, options.lane)), options, folder.staged);
         return;
     }
+    FigureFolder folder(figure, options);
     const std::vector<std::string> prompts = prompts_of(figure, options);
     std::optional<RunPicture> picture;
     FigureRecord::Evidence evidence{std::string(figure.subject), "prompts", {}};
@@ -286,7 +308,7 @@ void draw_from_run(const Figure& figure, const FigureOptions& options) {
         picture->verdict = decide(std::move(evidence));
         picture->verdict.why = fmt::format("{} The picture's prompt: {}", picture->verdict.why, shown);
     }
-    write_picture(figure, std::move(*picture), options);
+    write_picture(figure, std::move(*picture), options, folder.staged);
 }
 
 /// Draws the perplexity of the tokens of all windows from the first scored one up to a position.
@@ -296,6 +318,7 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
     const std::vector<LaneSpec> lanes = eval.lanes();
     const LoadedModel loaded = load_for_run(eval.run);
     const QuestionSet set = eval.questions(loaded.model).front();
+    FigureFolder folder(figure, options);
     const auto held = hold_models(loaded.model, *loaded.backend, lanes);
     const std::size_t n_prompt = set.make(0).prompt.size(), n_fed = set.make(0).fed.size();
     std::vector<std::vector<double>> nats(lanes.size(), std::vector<double>(n_fed, 0));
@@ -303,14 +326,14 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
     {
         const auto all = static_cast<double>(n_fed * lanes.size()) * set.n_questions;
         Progress progress(fmt::format("figure {}", figure.name), all);
-        const KeptNote kept(nothing_kept(figure));
-        double done = 0;
+            double done = 0;
         for (int i = 0; i < set.n_questions; ++i)
             ask(loaded.model, *loaded.backend, lanes, set.make(i),
                 [&](std::size_t lane, std::size_t token, double of_token) {
                     nats[lane][token] += of_token / set.n_questions;
                     if (lane < 2)
                         gains[to_index(i)] += (lane == 0 ? -1 : 1) * of_token / static_cast<double>(n_fed);
+                    check_termination();
                     progress.update(++done);
                 });
     }
@@ -346,7 +369,7 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
         verdict.why = fmt::format("{:.2f} against {:.2f} after {} tokens; {}", plot.curves[0].y.back(),
                                   plot.curves[1].y.back(), n_read, verdict.why);
     }
-    write_picture(figure, {std::move(plot), verdict}, options);
+    write_picture(figure, {std::move(plot), verdict}, options, folder.staged);
 }
 
 /// Returns the quantity that a figure shows: of a user's own questions the paper's measure. Other pictures
@@ -361,15 +384,17 @@ SweepQuantity quantity_of(const Figure& figure, const SweepResult& result) {
     return all.front();
 }
 
-/// Returns the name of the picture that a sweep draws of the figure.
-std::string picture_of(const Figure& figure, const SweepResult& result) {
-    const SweepQuantity quantity = quantity_of(figure, result);
-    return result.name + quantity.suffix + (figure.of_models ? "-memory" : "");
+/// Returns the name of the picture that a sweep draws of the figure: of several tasks, the one of all.
+std::string picture_of(const Figure& figure, const SweepOptions& sweep,
+                       const std::vector<SweepResult>& results) {
+    if (results.size() > 1) return std::string(figure.name);
+    const SweepQuantity quantity = quantity_of(figure, results.front());
+    return picture_name(sweep, results.front(), 1) + quantity.suffix + (figure.of_models ? "-memory" : "");
 }
 
 /// Writes one picture of all tasks as NAME, beside those of each.
 void write_tasks(const Figure& figure, const SweepOptions& sweep, const std::vector<SweepResult>& results,
-                 const FigureRecord& record) {
+                 const fs::path& folder) {
     CurvePlot plot =
         tasks_plot(results, [&](const SweepResult& result) { return quantity_of(figure, result); });
     for (const PaperColumn& column : figure.paper_columns)
@@ -382,9 +407,8 @@ void write_tasks(const Figure& figure, const SweepOptions& sweep, const std::vec
     if (const std::string_view instead = stand_in(figure, results.front()); !instead.empty())
         notes.emplace_back(instead);
     for (const std::string& note : notes) plot.caption += " " + note;
-    const fs::path folder = sweep.out;
-    write_text_file(folder / fmt::format("{}.csv", record.figure), table_of(plot));
-    write_plot_files(std::move(plot), sweep.plots, folder / record.figure);
+    write_text_file(folder / fmt::format("{}.csv", figure.name), table_of(plot));
+    write_plot_files(std::move(plot), sweep.plots, folder / std::string(figure.name));
 }
 
 void run_sweep_of(const Figure& figure, FigureOptions& options) {
@@ -405,17 +429,19 @@ void run_sweep_of(const Figure& figure, FigureOptions& options) {
     sweep.notes = [&](const SweepResult& result) {
         const PaperVerdict verdict = judge(figure.claim, result);
         const std::vector<std::string> sentences = sentences_of(figure, verdict, stand_in(figure, result));
-        record.findings.push_back({result.name, verdict_word(verdict.state), verdict.why, sentences,
-                                   picture_of(figure, result), verdict.evidence});
+        record.findings.push_back(
+            {result.name, verdict_word(verdict.state), verdict.why, sentences, "", verdict.evidence});
         return sentences;
     };
+    sweep.picture_name = figure.name;
+    sweep.publish = [&](StagedFolder& staged, const std::vector<SweepResult>& results) {
+        if (results.size() > 1) write_tasks(figure, sweep, results, staged.path());
+        for (FigureRecord::Finding& finding : record.findings)
+            finding.picture = picture_of(figure, sweep, results);
+        publish_figure(staged, record);
+    };
     sweep.quiet = options.json;
-    const std::vector<SweepResult> results = run_sweep(sweep);
-    if (results.size() > 1) {
-        write_tasks(figure, sweep, results, record);
-        for (FigureRecord::Finding& finding : record.findings) finding.picture = record.figure;
-    }
-    write_figure_record(record, sweep.out);
+    (void)run_sweep(sweep);
     if (options.json) print_record(sweep.out);
 }
 

@@ -1,0 +1,161 @@
+#include "app/actions/export_words.h"
+
+#include "app/actions/command_line.h"
+#include "app/state/shown_answers.h"
+#include "app/view/run_export.h"
+#include "engine/analysis/measure_curves.h"
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+
+#include <fmt/ranges.h>
+
+#include <vector>
+
+namespace keyhole {
+
+namespace {
+
+/// Returns the command-line options of a choice of pictures.
+std::vector<std::string> picture_options(const PictureChoice& choice) {
+    std::vector<std::string> options, formats;
+    for (const PictureFormat format : choice.formats) formats.emplace_back(format_name(format));
+    if (!formats.empty()) options.push_back(fmt::format("--format {}", fmt::join(formats, ",")));
+    if (choice.width > 0) options.push_back(fmt::format("--width {}", choice.width));
+    if (choice.background == Background::dark) options.emplace_back("--look dark");
+    return options;
+}
+
+/// Returns the --export word of the curves panel. Throws Error(wrong_use) if the panel shows nothing.
+ViewWord curves_word(const ViewState& view) {
+    ViewWord word;
+    if (view.measure_curve == ViewState::kWatchedSpan) {
+        if (!view.watched) fail(ErrorCode::wrong_use, "no words are watched");
+        word.kind = ViewWord::Kind::watched;
+        word.positions = {view.watched->first, view.watched->last};
+    } else if (view.measure_curve >= 0) {
+        word.kind = ViewWord::Kind::measure;
+        word.words = curve_kinds()[to_index(view.measure_curve)].measure;
+    } else {
+        if (view.curve_positions.empty()) fail(ErrorCode::wrong_use, "no tokens are picked; pick some first");
+        word.kind = ViewWord::Kind::tokens;
+        word.positions = view.curve_positions;
+    }
+    return word;
+}
+
+/// Returns the options of lanes' own answers: the right one, and where they end.
+std::vector<std::string> answer_options(const AppState& app) {
+    std::vector<std::string> options;
+    if (const std::string right = right_answer(app); !right.empty())
+        options.push_back("--right " + shell_word(right));
+    if (app.run.live() && app.run.status.run.answer_end)
+        if (const std::vector<std::string>& stop = app.run.status.run.answer_end->stop;
+            stop != AnswerEnd().stop)
+            for (const std::string& text : stop.empty() ? std::vector<std::string>{""} : stop)
+                options.push_back("--stop " + shell_word(text));
+    return options;
+}
+
+}  // namespace
+
+ExportRequest request_of(const AppState& app, std::string_view what) {
+    ExportRequest request = app.jobs.export_job.request;
+    if (what == "run") {
+        // As `decode` without --export: what there is to show.
+        const bool followed = !app.run.live() && app.run.has_steps() && app.run.history.run().start.follow;
+        if (request.list == ExportRequest().list)
+            request.list = usual_export_list(app.run.lane_editor.n_lanes(), !followed);
+        return request;
+    }
+    if (what == "frames" || what == "gif") {
+        request.list = what;
+    } else if (what == "gif-view") {
+        request.list = gif_of_mode(app.view.mode);
+        request.layers = {app.view.layer};
+        request.heads = {app.view.head};
+    } else {
+        fail(ErrorCode::wrong_use,
+             "'{}' is not valid; give nothing, curves, overlap, atlas, answers, run, frames, gif or gif-view",
+             what);
+    }
+    return request;
+}
+
+std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
+    if (what == "curves") return curves_word(app.view);
+    ViewWord word;
+    word.mode = app.view.mode;
+    word.a = app.view.lane;
+    word.b = app.other_lane();
+    if (what == "overlap") {
+        if (app.run.lane_editor.n_lanes() < 2)
+            fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
+        word.kind = ViewWord::Kind::overlap;
+    } else if (what == "atlas") {
+        word.kind = ViewWord::Kind::atlas;
+    } else if (what == "answers") {
+        word.kind = ViewWord::Kind::answers;
+    } else if (what.empty()) {
+        if (app.view.difference && app.shows_difference()) word.kind = ViewWord::Kind::difference;
+    } else {
+        return std::nullopt;
+    }
+    return word;
+}
+
+std::string view_options(const AppState& app, const ViewWord& word) {
+    using Kind = ViewWord::Kind;
+    const bool of_two = word.kind == Kind::difference || word.kind == Kind::overlap;
+    for (const int lane : {app.view.lane, of_two ? word.b : app.view.lane})
+        if (!app.run.history_lane(lane))
+            fail(ErrorCode::wrong_use, "lane {} has no step yet, so no command can show it; step once", lane);
+    std::vector<std::string> options;
+    if (word.kind == Kind::picture || word.kind == Kind::difference || word.kind == Kind::tokens)
+        options.push_back(fmt::format("--layers {} --heads {}", app.view.layer, app.view.head));
+    if (word.kind == Kind::answers) return fmt::format("{}", fmt::join(answer_options(app), " "));
+    if (word.kind == Kind::picture || word.kind == Kind::difference || word.kind == Kind::atlas)
+        options.emplace_back("--rows all");
+    const bool of_focus = word.kind == Kind::picture || word.kind == Kind::tokens || word.kind == Kind::atlas;
+    if (app.view.lane != 0 && of_focus) options.push_back(fmt::format("--focus {}", app.view.lane));
+    const bool of_rows =
+        word.kind == Kind::measure || word.kind == Kind::tokens || word.kind == Kind::watched;
+    if (app.view.row < app.run.last_row() && !of_rows)
+        options.push_back(fmt::format("--row {}", app.view.row));
+    const std::string look = format_look(app.view);
+    if (!look.empty() && !of_rows && word.kind != Kind::overlap) options.push_back("--look " + look);
+    return fmt::format("{}", fmt::join(options, " "));
+}
+
+std::string command_of(const AppState& app, const std::string& list, const std::filesystem::path& folder,
+                       const std::string& extra) {
+    if (!app.run.live())
+        return fmt::format("keyhole replay {} --export {} --out {}{}{}",
+                           shell_word(app.run.opened_file.string()), list, shell_word(folder.string()),
+                           extra.empty() ? "" : " ", extra);
+    if (app.run.n_decoded() < 1)
+        fail(ErrorCode::wrong_use,
+             "no token is decoded yet, and a command decodes at least one; step once");
+    return decode_command(app.run.setup.model_folder, app.run.status.run, app.run.n_decoded(), list, folder,
+                          extra, app.run.backend_options);
+}
+
+std::string export_options(const AppState& app, const ExportRequest& request) {
+    std::vector<std::string> options;
+    if (!request.layers.empty())
+        options.push_back(fmt::format("--layers {} --heads {}", fmt::join(request.layers, ","),
+                                      fmt::join(request.heads, ",")));
+    if (request.all_rows) options.emplace_back("--rows all");
+    RunExport exports;
+    parse_run_export(request.list, exports, !app.run.live());
+    PictureChoice pictures;
+    if (exports.files.draws() || !exports.views.empty())
+        pictures = request.pictures;
+    else if (exports.files.animates())
+        pictures.background = request.pictures.background;
+    for (std::string& option : picture_options(pictures)) options.push_back(std::move(option));
+    if (exports.has_answers())
+        for (std::string& option : answer_options(app)) options.push_back(std::move(option));
+    return fmt::format("{}", fmt::join(options, " "));
+}
+
+}  // namespace keyhole

@@ -1,0 +1,33 @@
+/// What the export actions write, as words and options of the command line. Window thread; copies and starts
+/// nothing.
+#pragma once
+
+#include "app/state/app_state.h"
+#include "app/view/view_export.h"
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace keyhole {
+
+/// Returns the export that the user's word names. "run": everything chosen in the export dialog; "frames"
+/// and "gif": the mask over time; "gif-view": the focused view over time.
+ExportRequest request_of(const AppState& app, std::string_view what);
+
+/// Returns the view that file.picture (empty word), file.curves, file.overlap, file.atlas or file.answers
+/// saves; nullopt for any other word.
+std::optional<ViewWord> view_word(const AppState& app, std::string_view what);
+
+/// Returns the command-line options of a view word.
+std::string view_options(const AppState& app, const ViewWord& word);
+
+/// Returns the command line that writes the files of a list into a folder. extra: further options.
+std::string command_of(const AppState& app, const std::string& list, const std::filesystem::path& folder,
+                       const std::string& extra);
+
+/// Returns the command-line options of an export.
+std::string export_options(const AppState& app, const ExportRequest& request);
+
+}  // namespace keyhole

@@ -1,0 +1,20 @@
+/// The command line of this program as text, for the files that it writes. Set once by main(), then read on
+/// any thread; knows no options.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+/// Puts the text in single quotes if a shell needs them.
+std::string shell_word(std::string_view text);
+
+/// Keeps the arguments that the program was started with.
+void keep_command_line(const std::vector<std::string>& arguments);
+/// Returns "keyhole decode --tokens 3 --out OUT": the folder of the files is not part of what made them.
+/// Empty where nothing was kept.
+std::string command_text();
+
+}  // namespace keyhole

@@ -1,0 +1,57 @@
+#include "app/view/run_export.h"
+
+#include "engine/base/error.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+bool RunExport::has_answers() const {
+    return std::any_of(views.begin(), views.end(),
+                       [](const ViewWord& word) { return word.kind == ViewWord::Kind::answers; });
+}
+
+RowWants RunExport::wants() const {
+    RowWants wants = files.wants();
+    if (!views.empty()) wants.attention = wants.scores = true;
+    return wants;
+}
+
+void RunExport::check(const ViewLimits& limits) {
+    check_views(views, how, limits);
+    if (!files.yes) check_views_size(views, how, limits);
+    const ViewsSize size = views_size(views, how, limits);
+    files.more_bytes = size.n_bytes;
+    files.more_files = static_cast<int>(size.n_files);
+}
+
+ExportSink::More RunExport::write_views_of(const RunHistory& history, int stride, int dense_from) const {
+    if (views.empty()) return {};
+    return [this, &history, stride, dense_from](const std::filesystem::path& folder,
+                                                const ExportSink::Progress& progress) {
+        ViewExport staged = how;
+        staged.folder = folder;
+        write_views(history, views, staged, stride, dense_from,
+                    [&](double done) { progress(done, "views"); });
+    };
+}
+
+std::string usual_export_list(int n_lanes, bool with_answers) {
+    std::string list = "run,atlas";
+    if (with_answers) list += ",answers";
+    if (n_lanes > 1) list += ",curve:kl,curve:jaccard";
+    return list;
+}
+
+void parse_run_export(const std::string& list, RunExport& out, bool of_records) {
+    std::string files = list;
+    out.views = take_view_words(files);
+    const std::vector<std::string_view> names = view_names();
+    parse_export_list(files, out.files, of_records, names);
+    const auto is_on = [&](const ExportWord& word) { return out.files.*word.flag; };
+    if (out.views.empty() && std::none_of(export_words().begin(), export_words().end(), is_on))
+        fail(ErrorCode::wrong_use, "--export '{}' names nothing; known are {}, {}", list, export_word_list(),
+             view_word_list());
+}
+
+}  // namespace keyhole

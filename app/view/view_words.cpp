@@ -1,0 +1,219 @@
+#include "app/view/view_export.h"
+
+#include "engine/analysis/measure_curves.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/number.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+using Kind = ViewWord::Kind;
+
+struct Name {
+    std::string_view name;
+    Kind kind;
+    HeatMode mode = HeatMode::attention;
+    std::string_view arguments = {};
+};
+constexpr std::array kNames = {Name{"view", Kind::picture},
+                               Name{"view-mask", Kind::picture, HeatMode::mask},
+                               Name{"view-scores", Kind::picture, HeatMode::score},
+                               Name{"difference", Kind::difference, HeatMode::attention, "A-B"},
+                               Name{"difference-mask", Kind::difference, HeatMode::mask, "A-B"},
+                               Name{"difference-scores", Kind::difference, HeatMode::score, "A-B"},
+                               Name{"overlap", Kind::overlap, HeatMode::attention, "A-B"},
+                               Name{"curve", Kind::measure, HeatMode::attention, "MEASURE"},
+                               Name{"tokens", Kind::tokens, HeatMode::attention, "P+P"},
+                               Name{"watched", Kind::watched, HeatMode::attention, "FIRST..LAST or WORDS"},
+                               Name{"atlas", Kind::atlas},
+                               Name{"answers", Kind::answers}};
+
+/// Parses numbers separated by `between`; nullopt if the text is anything else.
+std::optional<std::vector<int>> numbers(std::string_view text, std::string_view between) {
+    std::vector<int> out;
+    while (true) {
+        const std::size_t at = text.find(between);
+        const auto value = number_from_text<int>(text.substr(0, at), 0);
+        if (!value) return std::nullopt;
+        out.push_back(*value);
+        if (at == std::string_view::npos) return out;
+        text.remove_prefix(at + between.size());
+    }
+}
+
+ViewWord parse_view_word(const Name& name, std::string_view arguments) {
+    ViewWord word;
+    word.kind = name.kind;
+    word.mode = name.mode;
+    const auto wrong = [&] {
+        fail(ErrorCode::wrong_use, "--export {}: expected {}{}{}, not '{}'", name.name, name.name,
+             name.arguments.empty() ? "" : ":", name.arguments, shown_text(arguments));
+    };
+    const bool has = !arguments.empty();
+    if (has == name.arguments.empty()) wrong();
+    if (name.kind == Kind::difference || name.kind == Kind::overlap) {
+        const auto lanes = numbers(arguments, "-");
+        if (!lanes || lanes->size() != 2) wrong();
+        word.a = (*lanes)[0];
+        word.b = (*lanes)[1];
+    } else if (name.kind == Kind::tokens) {
+        const auto positions = numbers(arguments, "+");
+        if (!positions || positions->size() > ViewState::kMaxCurves) wrong();
+        word.positions = *positions;
+    } else if (name.kind == Kind::watched) {
+        const auto span = numbers(arguments, "..");
+        if (span && span->size() == 2 && (*span)[0] <= (*span)[1])
+            word.positions = *span;
+        else
+            word.words = arguments;
+    } else {
+        word.words = arguments;
+        if (name.kind == Kind::measure && curve_index(arguments) < 0) {
+            std::vector<std::string_view> known;
+            for (const CurveKind& kind : curve_kinds()) known.push_back(kind.measure);
+            fail(ErrorCode::wrong_use, "--export curve:{}: no such measure; one of {}", shown_text(arguments),
+                 fmt::join(known, ", "));
+        }
+    }
+    return word;
+}
+
+}  // namespace
+
+std::string_view view_name(const ViewWord& word) {
+    return std::find_if(
+               kNames.begin(), kNames.end(),
+               [&](const Name& n) {
+                   return n.kind == word.kind &&
+                          (n.mode == word.mode || (n.kind != Kind::picture && n.kind != Kind::difference));
+               })
+        ->name;
+}
+
+std::vector<ViewWord> take_view_words(std::string& list) {
+    std::vector<ViewWord> words;
+    std::string rest;
+    std::string_view left = list;
+    while (!left.empty()) {
+        const std::size_t comma = std::min(left.find(','), left.size());
+        std::string_view one = left.substr(0, comma);
+        left.remove_prefix(std::min(comma + 1, left.size()));
+        while (one.starts_with(' ')) one.remove_prefix(1);
+        const std::size_t colon = std::min(one.find(':'), one.size());
+        const auto it = std::find_if(kNames.begin(), kNames.end(),
+                                     [&](const Name& n) { return n.name == one.substr(0, colon); });
+        if (it != kNames.end())
+            words.push_back(parse_view_word(*it, one.substr(std::min(colon + 1, one.size()))));
+        else
+            rest += (rest.empty() ? "" : ",") + std::string(one);
+    }
+    list = rest;
+    return words;
+}
+
+std::string format_view_word(const ViewWord& word) {
+    std::string text(view_name(word));
+    if (word.kind == Kind::difference || word.kind == Kind::overlap)
+        return text + fmt::format(":{}-{}", word.a, word.b);
+    if (word.kind == Kind::tokens) return text + fmt::format(":{}", fmt::join(word.positions, "+"));
+    if (word.kind == Kind::watched && !word.positions.empty())
+        return text + fmt::format(":{}..{}", word.positions.front(), word.positions.back());
+    return word.words.empty() ? text : text + ":" + word.words;
+}
+
+std::vector<std::string_view> view_names() {
+    std::vector<std::string_view> names;
+    for (const Name& name : kNames) names.push_back(name.name);
+    return names;
+}
+
+std::string view_word_list() {
+    std::string list;
+    for (const Name& name : kNames)
+        list += fmt::format("{}{}{}{}", list.empty() ? "" : ", ", name.name,
+                            name.arguments.empty() ? "" : ":", name.arguments);
+    return list;
+}
+
+std::string format_look(const ViewState& view) {
+    const ViewState usual;
+    std::vector<std::string> parts;
+    if (view.colors != usual.colors) parts.emplace_back(colormap_name(view.colors));
+    const RangeChoice& range = view.range();
+    if (!range.logarithmic) parts.emplace_back("linear");
+    if (!range.automatic)
+        parts.push_back(fmt::format("{}..{}", range.low, range.high));
+    else if (!range.sinks_count)
+        parts.emplace_back("no-sinks");
+    if (range.gamma != 1) parts.push_back(fmt::format("gamma={}", range.gamma));
+    if (!view.marks_nan) parts.emplace_back("no-nan");
+    if (view.marks_clips) parts.emplace_back("clips");
+    return fmt::format("{}", fmt::join(parts, ","));
+}
+
+Background take_background(std::string& look) {
+    Background background = Background::light;
+    std::string rest;
+    std::string_view left = look;
+    while (!left.empty()) {
+        const std::size_t comma = std::min(left.find(','), left.size());
+        const std::string_view part = left.substr(0, comma);
+        left.remove_prefix(std::min(comma + 1, left.size()));
+        if (part == "dark" || part == "light")
+            background = part == "dark" ? Background::dark : Background::light;
+        else
+            rest += (rest.empty() ? "" : ",") + std::string(part);
+    }
+    look = rest;
+    return background;
+}
+
+void parse_look(std::string_view look, ViewState& view) {
+    RangeChoice range;
+    while (!look.empty()) {
+        const std::size_t comma = std::min(look.find(','), look.size());
+        const std::string_view part = look.substr(0, comma);
+        look.remove_prefix(std::min(comma + 1, look.size()));
+        const std::size_t dots = part.find("..");
+        if (const auto map = colormap_from_name(part)) {
+            view.colors = *map;
+        } else if (part == "linear") {
+            range.logarithmic = false;
+        } else if (part == "no-sinks") {
+            range.sinks_count = false;
+        } else if (part == "no-nan") {
+            view.marks_nan = false;
+        } else if (part == "clips") {
+            view.marks_clips = true;
+        } else if (part.starts_with("gamma=")) {
+            range.gamma = read_number("--look: gamma", part.substr(6), 0.2f, 5.0f);
+        } else if (dots != std::string_view::npos) {
+            range.automatic = false;
+            range.low = read_number("--look: LOW..HIGH", part.substr(0, dots), 0.0f);
+            range.high = read_number("--look: LOW..HIGH", part.substr(dots + 2), 0.0f);
+            if (!(range.low < range.high))
+                fail(ErrorCode::wrong_use, "--look: '{}' does not ascend; write LOW..HIGH", part);
+            if (std::fpclassify(range.low) == FP_SUBNORMAL || std::fpclassify(range.high) == FP_SUBNORMAL)
+                fail(ErrorCode::wrong_use,
+                     "--look: '{}' is too near to 0 for a scale; write 0 or {:.2g} and more", part,
+                     std::numeric_limits<float>::min());
+        } else {
+            fail(ErrorCode::wrong_use,
+                 "--look: '{}' is unknown; dark, a colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan "
+                 "or clips",
+                 shown_text(part));
+        }
+    }
+    view.attention_range = view.score_range = range;
+}
+
+}  // namespace keyhole
