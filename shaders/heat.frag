@@ -2,7 +2,7 @@
 // Colours the matrix of one head: rows i over positions p. Each pixel shows one block of the pyramid.
 //
 // values      x = position block, y = row block, layer = matrix. A value; NaN: none; inf: not a number;
-//             -1: stored but hidden from the row. Mipmap level j holds maxima of 2^j x 2^j blocks (filled by
+//             -inf: the row was not recorded; -1: stored but hidden from the row. Mipmap level j holds maxima of 2^j x 2^j blocks (filled by
 //             us, since the driver's mipmaps would average hot cells away)
 // evicted_at  x = position, y = KV head; the row that evicted it, -1: never
 // colors      x = 0..255, y = colour table
@@ -23,6 +23,8 @@ flat in int kv_head;         // row of `evicted_at`
 uniform int level;       // of the pyramid
 uniform int log2_factor; // level 0 of the pyramid holds blocks of this many cells
 uniform ivec2 n_cells;   // positions, rows
+uniform int rows_read;   // later rows are not in `values` yet,
+uniform int heads_read;  // nor are later layers of it
 uniform int shown_row;   // rows after it are dimmed
 uniform int color_table; // row of `colors`
 uniform int marks_clips; // 1: values outside the range get colours of their own
@@ -66,7 +68,7 @@ bool is_infinite(float v) {
 }
 
 vec3 color_of(float v) {
-    if (is_infinite(v)) return marks_nan != 0 ? color_nan : color_missing;
+    if (is_infinite(v)) return v > 0.0 && marks_nan != 0 ? color_nan : color_missing;
     float a = diverging != 0 ? abs(v) : v;
     float u = logarithmic != 0 ? (a > 0.0 ? log2(a) : scale_offset) : a;
     u = (u - scale_offset) * scale_factor;
@@ -105,6 +107,10 @@ void main() {
 
     float v = texelFetch(values, ivec3(block, matrix), level).x;
     bool any_born = end.y > first.x;
+    if (any_born && mode == 0 && is_nan(v) && (at.y >= rows_read || matrix >= heads_read)) {
+        frag_color = vec4(at.y > shown_row ? mix(color_missing, color_future, 0.72) : color_missing, 1.0);
+        return;
+    }
     if (any_born && mode == 0 && !is_nan(v)) {  // the usual case: evictions do not matter
         vec3 c = v == -1.0 && has_marks != 0 ? (shows_mask != 0 ? dotted(pixel) : color_of(0.0))
                                              : color_of(v);

@@ -1,4 +1,5 @@
 #include "app/actions/action_areas.h"
+#include "app/actions/history_actions.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 
@@ -95,7 +96,7 @@ void ask_why(AppState& app, std::string_view) {
 /// evicted one of them by the end of the prompt.
 void ask_with(AppState& app, TokenSpan tokens) {
     const RunHistory& history = app.run.history;
-    const int lane = app.shown_lane(), row = history.n_prompt() - 1;
+    const int lane = app.need_shown_lane(), row = history.n_prompt() - 1;
     const LaneRecord* record = history.lane_record(row, lane);
     if (!app.run.live() || app.run.is_replaying() || tokens.last > row || record == nullptr ||
         !attends_plainly(record->info->policy))
@@ -115,7 +116,7 @@ void explain_answer(AppState& app, std::string_view arguments) {
     if (lane < 0 || lane >= app.run.lane_editor.n_lanes())
         fail(ErrorCode::wrong_use, "there are lanes 0 to {}", app.run.lane_editor.n_lanes() - 1);
     app.view.lane = lane;
-    const int shown = app.shown_lane(), row = app.view.row;
+    const int shown = app.need_shown_lane(), row = app.view.row;
     const int first = app.view.watched ? app.view.watched->first : 0;
     const int last = app.view.watched ? app.view.watched->last : row;
     int position = -1, most = 0;
@@ -160,7 +161,7 @@ void ask_shadow(AppState& app, std::string_view) {
     app.run.need_recorded_run();
     if (!app.view.pick)
         fail(ErrorCode::wrong_use, "pick a token first: a cell of a heat map, or a word of the text");
-    const LaneRecord* record = app.run.history.lane_record(app.run.last_row(), app.shown_lane());
+    const LaneRecord* record = app.run.history.lane_record(app.run.last_row(), app.need_shown_lane());
     if (record == nullptr || !record->info->policy.shadow)
         fail(ErrorCode::wrong_use, "lane {} has no shadow; switch it on with shadow=on", app.view.lane);
     app.jobs.shadow_job.start(
@@ -179,13 +180,17 @@ void open_path(AppState& app, std::string_view path) {
 }
 
 void say_undone(AppState& app, std::string_view) {
+    const RequestId before = app.run.engine().last_request();
     const std::string what = app.undo();
-    app.notify(what.empty() ? "nothing to undo" : "undone: " + what);
+    if (what.empty()) return app.notify("nothing to undo");
+    announce_undo(app, what, before);
 }
 
 void say_redone(AppState& app, std::string_view) {
+    const RequestId before = app.run.engine().last_request();
     const std::string what = app.redo();
-    app.notify(what.empty() ? "nothing to redo" : "redone: " + what);
+    if (what.empty()) return app.notify("nothing to redo");
+    announce_redo(app, what, before);
 }
 
 constexpr std::array kAnnotationActions = {

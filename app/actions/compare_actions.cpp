@@ -64,8 +64,8 @@ void compare_next(AppState& app, std::string_view) {
 void go_to_first_difference(AppState& app, std::string_view) {
     (void)config_of(app);
     need_two_lanes(app);
-    const std::optional<int> at = first_divergence(app.run.history, app.shown_lane(),
-                                                   app.run.history_lane(app.other_lane()).value_or(0));
+    const std::optional<int> at =
+        first_divergence(app.run.history, app.need_shown_lane(), app.need_drawn_lane(app.other_lane()));
     if (!at) {
         app.notify(fmt::format("lanes {} and {} have chosen the same tokens so far", app.view.lane,
                                app.other_lane()));

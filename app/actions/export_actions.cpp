@@ -186,6 +186,19 @@ void save_atlas(AppState& app, std::string_view arguments) {
                             path] { write_drawing(atlas_picture(history, view, lane, request), path); });
 }
 
+/// Returns the settings that gave an answer, with amounts in tokens where the lane's records have the same
+/// ones.
+std::string settings_of_answer(const AppState& app, const ShownAnswer& answer) {
+    const std::string wanted = answer.answer.spec.empty()
+                                   ? format_lane_spec(app.run.lane_editor.lanes()[to_index(answer.lane)])
+                                   : answer.answer.spec;
+    const std::optional<int> recorded = app.run.history_lane(answer.lane);
+    const LaneRecord* record =
+        recorded ? app.run.history.lane_record(app.run.last_row(), *recorded) : nullptr;
+    const bool same = record != nullptr && format_lane_spec(parse_lane_spec(record->info->spec)) == wanted;
+    return same || (record != nullptr && !app.run.live()) ? record->info->effective : wanted;
+}
+
 void save_answers(AppState& app, std::string_view arguments) {
     (void)config_of(app);
     const PictureWords words = picture_words(arguments);
@@ -196,13 +209,7 @@ void save_answers(AppState& app, std::string_view arguments) {
         fail(ErrorCode::wrong_use,
              "the lanes of this trace followed lane 0, so it does not hold their own answers");
     std::vector<std::string> specs;
-    for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
-        const std::optional<int> recorded = app.run.history_lane(lane);
-        const LaneRecord* record =
-            recorded ? app.run.history.lane_record(app.run.last_row(), *recorded) : nullptr;
-        specs.push_back(record != nullptr ? record->info->effective
-                                          : format_lane_spec(app.run.lane_editor.lanes()[to_index(lane)]));
-    }
+    for (const ShownAnswer& answer : answers) specs.push_back(settings_of_answer(app, answer));
     AnswersFigure figure = answers_figure(app.run.history.run(), answers, specs, right_answer(app));
     figure.width = words.width;
     figure.background = words.background;
@@ -215,8 +222,8 @@ void save_overlap(AppState& app, std::string_view file) {
     if (app.run.lane_editor.n_lanes() < 2)
         fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
     const std::filesystem::path path = file_of(file, "overlap.csv", "an overlap", {".csv"});
-    write_text_file(path, overlap_table(app.run.history, app.shown_lane(),
-                                        app.run.history_lane(app.other_lane()).value_or(0), app.view.row));
+    write_text_file(path, overlap_table(app.run.history, app.need_shown_lane(),
+                                        app.need_drawn_lane(app.other_lane()), app.view.row));
     app.notify("saved " + path.string());
 }
 

@@ -3,6 +3,8 @@
 #include "engine/base/error.h"
 #include "engine/base/number.h"
 
+#include <algorithm>
+
 namespace keyhole {
 
 void fork_lane(AppState& app, std::string_view arguments) {
@@ -10,8 +12,12 @@ void fork_lane(AppState& app, std::string_view arguments) {
     app.run.lane_editor.run(parse_command(arguments.empty() ? fmt::format("fork {}", app.view.lane)
                                                             : "fork " + std::string(arguments)));
     app.view.lane = app.run.lane_editor.n_lanes() - 1;
-    app.notify(fmt::format("lane {} is copied at step {}; the copy continues beside it", app.view.lane,
-                           app.run.last_row()));
+    app.announce(fmt::format("copying to lane {}", app.view.lane),
+                 [lane = app.view.lane](const RunState& run) {
+                     const std::optional<int> at = row_of_last<ForkLane>(run);
+                     return fmt::format("lane {} was copied{}; the copy continues beside it", lane,
+                                        at ? fmt::format(" at step {}", *at) : "");
+                 });
 }
 
 void fork_here(AppState& app, std::string_view) {
@@ -45,8 +51,32 @@ void touch_token(AppState& app, std::string_view verb, std::string_view argument
     }
     const Command command = parse_command(fmt::format("{} {}", verb, text));
     app.run.lane_editor.run(command);
-    app.notify(fmt::format("{}, after step {}: takes effect with the next step", format_command(command),
-                           app.run.last_row()));
+    const std::string what = format_command(command);
+    app.announce(what, [what](const RunState& run) {
+        const std::vector<LoggedCommand>& log = run.status.run.commands;
+        const auto logged = std::find_if(log.rbegin(), log.rend(), [&](const LoggedCommand& l) {
+            return format_command(l.command) == what;
+        });
+        return fmt::format("{}{}: takes effect with the next step", what,
+                           logged == log.rend() ? "" : fmt::format(", after step {}", logged->row));
+    });
+}
+
+namespace {
+
+void announce_change(AppState& app, const std::string& doing, const std::string& done, RequestId before) {
+    if (app.run.engine().last_request() == before) return app.notify(done);
+    app.announce(doing, [done](const RunState&) { return done; });
+}
+
+}  // namespace
+
+void announce_undo(AppState& app, const std::string& what, RequestId before) {
+    announce_change(app, "undoing: " + what, "undone: " + what, before);
+}
+
+void announce_redo(AppState& app, const std::string& what, RequestId before) {
+    announce_change(app, "redoing: " + what, "redone: " + what, before);
 }
 
 }  // namespace keyhole

@@ -5,7 +5,11 @@
 
 #include "app/state/app_state.h"
 
+#include <optional>
+#include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
 namespace keyhole {
 
@@ -24,5 +28,19 @@ void go_to_branch(AppState& app, std::string_view arguments);
 /// [head|layer|all] for the picked token of the focused lane (default: head). For one query head, the
 /// command applies to its KV head and therefore to all query heads that read it.
 void touch_token(AppState& app, std::string_view verb, std::string_view arguments);
+
+/// Say that a change of lanes is undone or redone, and once it is that it was. before: the newest request
+/// without it: a change that needed none is done at once.
+void announce_undo(AppState& app, const std::string& what, RequestId before);
+void announce_redo(AppState& app, const std::string& what, RequestId before);
+
+/// Returns the row after which the last command of a kind was applied; nullopt: the run has none.
+template <class Kind>
+std::optional<int> row_of_last(const RunState& run) {
+    const std::vector<LoggedCommand>& log = run.status.run.commands;
+    for (auto logged = log.rbegin(); logged != log.rend(); ++logged)
+        if (std::holds_alternative<Kind>(logged->command)) return logged->row;
+    return std::nullopt;
+}
 
 }  // namespace keyhole

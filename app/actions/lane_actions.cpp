@@ -1,5 +1,6 @@
 #include "app/actions/action_areas.h"
 
+#include "app/actions/history_actions.h"
 #include "app/view/override_grid.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -149,7 +150,9 @@ constexpr std::array kLaneActions = {
                {},
                [](AppState& app, std::string_view) {
                    const std::string what = app.run.lane_editor.next_undo();
-                   app.notify(app.run.lane_editor.undo() ? "undone: " + what : "nothing to undo");
+                   const RequestId before = app.run.engine().last_request();
+                   if (!app.run.lane_editor.undo()) return app.notify("nothing to undo");
+                   announce_undo(app, what, before);
                }},
     UserAction{"lane.redo",
                "Redo the last change of lanes",
@@ -157,7 +160,9 @@ constexpr std::array kLaneActions = {
                {},
                [](AppState& app, std::string_view) {
                    const std::string what = app.run.lane_editor.next_redo();
-                   app.notify(app.run.lane_editor.redo() ? "redone: " + what : "nothing to redo");
+                   const RequestId before = app.run.engine().last_request();
+                   if (!app.run.lane_editor.redo()) return app.notify("nothing to redo");
+                   announce_redo(app, what, before);
                }},
     UserAction{"follow",
                "All lanes follow lane 0",

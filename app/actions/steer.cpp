@@ -1,5 +1,6 @@
 #include "app/actions/steer.h"
 
+#include "app/actions/history_actions.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/model/tokenizer.h"
@@ -24,9 +25,11 @@ void force_next(AppState& app, int row, int token) {
     if (row < app.run.last_row()) app.rewind(row);
     app.run.stop();
     app.run.lane_editor.run(ForceTokens{{token}, true});
+    const std::string word = app.run.history.run().token_display.at(to_index(token));
+    app.announce(fmt::format("the next step consumes “{}”", word), [word, row](const RunState& run) {
+        return fmt::format("step {} consumes “{}”", row_of_last<ForceTokens>(run).value_or(row) + 1, word);
+    });
     app.step(1);
-    app.notify(fmt::format("step {} consumes “{}”", row + 1,
-                           app.run.history.run().token_display.at(to_index(token))));
 }
 
 namespace {

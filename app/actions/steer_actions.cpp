@@ -30,7 +30,7 @@ void watch(AppState& app, std::string_view words) {
                  app.run.last_row());
         app.view.watched = TokenSpan{v[0], v[1]};
     } else {
-        const std::optional<TokenSpan> found = find_span(app.run.history, app.shown_lane(), words);
+        const std::optional<TokenSpan> found = find_span(app.run.history, app.text_lane(), words);
         if (!found) fail(ErrorCode::wrong_use, "'{}' is not in the text", words);
         app.view.watched = found;
     }

@@ -105,8 +105,8 @@ void find_token(AppState& app, std::string_view words) {
         open_dialog<Dialog::find>(app, {});
         return;
     }
-    const int lane = app.shown_lane();
     (void)config_of(app);
+    const int lane = app.text_lane();
     const std::vector<int>& tokens = app.run.history.lanes()[to_index(lane)].tokens;
     const int n = static_cast<int>(tokens.size());
     const int from = app.view.pick ? app.view.pick->position + 1 : 0;

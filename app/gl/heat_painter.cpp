@@ -76,7 +76,8 @@ constexpr std::string_view kUniforms[] = {
     "has_marks",   "frame",           "first_cell",    "cells_per_pixel", "mode",
     "shows_mask",  "logarithmic",     "diverging",     "scale_offset",    "scale_factor",
     "scale_gamma", "color_future",    "color_missing", "color_evicted",   "color_hatch",
-    "color_kept",  "color_last_seen", "color_hidden",  "summaries",       "has_summary"};
+    "color_kept",  "color_last_seen", "color_hidden",  "summaries",       "has_summary",
+    "rows_read",   "heads_read"};
 
 /// Vertex data that heat.vert reads for a quad.
 struct Instance {
@@ -276,6 +277,9 @@ void HeatPainter::update(HeatData& data, const RunHistory& history, int lane, bo
     changed = update_matrices(atlas_, data.atlas(), anew) || changed;
     changed = update_evictions(history, lane) || changed || n_positions_ != history.n_positions();
     n_positions_ = history.n_positions();
+    changed = focus_read_ != data.focus_read() || atlas_read_ != data.atlas_read() || changed;
+    focus_read_ = data.focus_read();
+    atlas_read_ = data.atlas_read();
     focus_log2_ = log2_of(data.focus().factor());
     atlas_log2_ = data.atlas().empty() ? 0 : log2_of(data.atlas().front().factor());
     // If the matrices lag behind the run, the shader looks at the cells itself.
@@ -402,6 +406,9 @@ void HeatPainter::draw_into(std::span<const HeatQuad> quads, const PixelRect& fr
     set_int("level", level);
     set_int("log2_factor", log2_factor);
     glUniform2i(uniform("n_cells"), n_positions_, n_positions_);
+    const HeatData::Read read = quad.matrix < 0 ? focus_read_ : atlas_read_;
+    set_int("rows_read", read.rows);
+    set_int("heads_read", read.heads);
     set_int("shown_row", quad.shown_row);
     glUniform4f(uniform("frame"), frame.x, frame.y, frame.width, frame.height);
     glUniform2f(uniform("first_cell"), static_cast<float>(quad.view.left), static_cast<float>(quad.view.top));

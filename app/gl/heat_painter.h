@@ -104,6 +104,7 @@ class HeatPainter {
     int texture_limit_ = 0;
     std::uint64_t generation_ = 0;
     int n_positions_ = 0;
+    HeatData::Read focus_read_, atlas_read_;
     int focus_log2_ = 0, atlas_log2_ = 0;
 
     int uniform(std::string_view name) const { return uniforms_.at(name); }

@@ -118,6 +118,15 @@ fs::path prompt_of(const CatalogModel& model) {
     return model.prompt.empty() ? fs::path() : find_assets() / "prompts" / model.prompt;
 }
 
+fs::path demo_story() {
+    return find_assets() / "prompts" / "garden-gate.txt";
+}
+
+fs::path story_of(const CatalogModel& model) {
+    const fs::path own = prompt_of(model);
+    return own.empty() ? demo_story() : own;
+}
+
 fs::path got_models_folder() {
     const fs::path cache = user_folder(UserFolder::cache);
     return cache.empty() ? cache : cache / "models";

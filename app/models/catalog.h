@@ -44,6 +44,9 @@ const CatalogModel* find_in_catalog(std::span<const CatalogModel> catalog, std::
 const CatalogModel* find_by_path(std::span<const CatalogModel> catalog, const std::filesystem::path& path);
 /// Returns the prompt's file that a model opens with; empty: none is named.
 std::filesystem::path prompt_of(const CatalogModel& model);
+/// Returns the same, or the demo's where none is named.
+std::filesystem::path story_of(const CatalogModel& model);
+std::filesystem::path demo_story();
 
 /// Returns the folder of downloaded models: keyhole/models below $XDG_CACHE_HOME, else below ~/.cache; empty
 /// if neither is known.

@@ -10,13 +10,21 @@ namespace {
 
 using Mark = ShownAnswer::Mark;
 
+AnswersPanel::MadeOf made_of(const AppState& app) {
+    return {app.run.history.generation(),  app.run.last_row(),
+            app.run.lane_editor.version(), app.view.watched,
+            app.watched_since_turn(),      app.run.records(),
+            app.run.status.answering,      app.run.status.answers};
+}
+
 void update(AnswersPanel& panel, const AppState& app) {
-    std::tuple now(app.run.history.generation(), app.run.last_row(), app.run.lane_editor.lanes(),
-                   app.view.watched ? app.view.watched->first : -1, app.run.status.answers);
+    AnswersPanel::MadeOf now = made_of(app);
     if (panel.made_of == now) return;
     panel.made_of = std::move(now);
     panel.answers = shown_answers(app);
+    panel.titles = answer_titles(app, panel.answers);
     panel.caption = answers_caption(app, panel.answers);
+    panel.waits = app.run.records() != RunState::Records::unread;
     panel.settings.clear();
     for (const ShownAnswer& shown : panel.answers) {
         const bool of_prompt = shown.answer.turn < 0;  // a turn is answered by copies of the lanes
@@ -29,8 +37,9 @@ float line_height(const PanelContext& context) {
     return ImGui::GetFrameHeight() + context.px(2);
 }
 
-/// Draws the words of an answer. Returns false if they did not all fit.
-bool draw_words(const PanelContext& context, const ShownAnswer& shown, float right) {
+/// Draws the words of an answer. waits: more of it is to come, unless it is complete. Returns false if they
+/// did not all fit.
+bool draw_words(const PanelContext& context, const ShownAnswer& shown, bool waits, float right) {
     const AppState& app = context.app;
     ImDrawList& list = *ImGui::GetWindowDrawList();
     ImVec2 at = ImGui::GetCursorScreenPos();
@@ -50,7 +59,7 @@ bool draw_words(const PanelContext& context, const ShownAnswer& shown, float rig
         at.x += wide + (shown.differs[i] ? 3 : 0);
     }
     if (!shown.answer.complete)
-        list.AddText(at, theme::colors().dim, shown.answer.tokens.empty() ? "…" : " …");
+        list.AddText(at, theme::colors().dim, !waits ? "–" : shown.answer.tokens.empty() ? "…" : " …");
     else if (shown.answer.cut)
         list.AddText(at, theme::colors().dim, " …");
     else if (shown.answer.tokens.empty())
@@ -59,9 +68,10 @@ bool draw_words(const PanelContext& context, const ShownAnswer& shown, float rig
 }
 
 /// Draws a lane's line: its name, whether it is right, its words, and what explains a wrong answer.
-/// before: the settings of the text, if the answer has others.
-void draw_answer(const PanelContext& context, const ShownAnswer& shown, const std::string& before,
-                 float name_width) {
+/// i: of the answer.
+void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::size_t i, float name_width) {
+    const ShownAnswer& shown = panel.answers[i];
+    const std::string &title = panel.titles[i], &before = panel.settings[i];
     const AppState& app = context.app;
     const ScopedId id(shown.lane);
     ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -71,7 +81,6 @@ void draw_answer(const PanelContext& context, const ShownAnswer& shown, const st
     if (app.view.lane == shown.lane) list.AddRectFilled(min, max, theme::colors().card_focused, 3);
     list.AddRectFilled(min, {min.x + context.px(4), max.y}, theme::lane_color(shown.lane), 2);
     const float pad = context.px(3), text_y = min.y + (line - ImGui::GetFontSize()) / 2;
-    const std::string title = app.run.lane_editor.title(shown.lane);
     const std::string cut = fitted(title, name_width - context.px(12));
     list.AddText({min.x + context.px(10), text_y}, theme::colors().text, cut.c_str());
     const float mark_x = min.x + name_width;
@@ -99,7 +108,7 @@ void draw_answer(const PanelContext& context, const ShownAnswer& shown, const st
                      fitted(shown.answer.failure, words_end - words_x).c_str());
     } else {
         ImGui::SetCursorScreenPos({words_x, text_y});
-        all = draw_words(context, shown, words_end - pad);
+        all = draw_words(context, shown, panel.waits, words_end - pad);
     }
     ImGui::SetCursorScreenPos(min);
     if (ImGui::InvisibleButton("line", {std::max(width - button - pad, 1.0f), line}))
@@ -157,17 +166,16 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
     {
         const ScopedChild lines("answers", {0, -ImGui::GetFrameHeightWithSpacing()}, false, 0);
         float name_width = 0, answer_width = 0;
-        for (const ShownAnswer& shown : panel.answers) {
-            const std::string title = app.run.lane_editor.title(shown.lane);
-            name_width = std::max(name_width, ImGui::CalcTextSize(title.c_str()).x);
-            answer_width = std::max(answer_width, ImGui::CalcTextSize(shown.answer.text.c_str()).x);
+        for (std::size_t i = 0; i < panel.answers.size(); ++i) {
+            const std::string& words = panel.answers[i].answer.text;
+            name_width = std::max(name_width, ImGui::CalcTextSize(panel.titles[i].c_str()).x);
+            answer_width = std::max(answer_width, ImGui::CalcTextSize(words.c_str()).x);
         }
         // Beside short answers there is room for long names.
         const float room = ImGui::GetContentRegionAvail().x;
         name_width = std::min(name_width + context.px(18),
                               std::max(room * 0.35f, room - answer_width - context.px(110)));
-        for (std::size_t i = 0; i < panel.answers.size(); ++i)
-            draw_answer(context, panel.answers[i], panel.settings[i], name_width);
+        for (std::size_t i = 0; i < panel.answers.size(); ++i) draw_answer(context, panel, i, name_width);
         ImGui::Dummy({0, 0});  // Dear ImGui 1.92 refuses a window that ends with a place and no item
     }
     const ScopedFont font(context.fonts.small);

@@ -7,19 +7,31 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 namespace keyhole {
 
 struct AnswersPanel {
     std::vector<ShownAnswer> answers;
+    std::vector<std::string> titles;    ///< one an answer
     std::vector<std::string> settings;  ///< [lane] of its text, if its answer has others
     std::string caption;
+    bool waits = false;  ///< more is to come
     /// The state that they were made of.
-    std::tuple<std::uint64_t, int, std::vector<LaneSpec>, int, std::shared_ptr<const std::vector<LaneAnswer>>>
-        made_of;
+    struct MadeOf {
+        std::uint64_t generation = 0;
+        int last_row = -1;
+        std::uint64_t lanes = 0;  // LaneEditor::version()
+        std::optional<TokenSpan> watched;
+        int watched_since_turn = -1;
+        RunState::Records records = RunState::Records::current;
+        bool answering = false;
+        std::shared_ptr<const std::vector<LaneAnswer>> answers;
+        bool operator==(const MadeOf&) const = default;
+    };
+    std::optional<MadeOf> made_of;
 };
 
 /// Returns the height that all lines need, in pixels.

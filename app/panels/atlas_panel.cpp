@@ -26,9 +26,9 @@ int n_stored(const AppState& app, int lane, int kv_head) {
 /// Returns the share of the watched words that the head's cache keeps after the shown step.
 float watched_share(const AppState& app, int layer, int head) {
     if (!app.view.watched) return NAN;
-    return span_share(app.run.history, lane_of_row(app.run.history, app.shown_lane(), app.view.row),
-                      app.run.history.layout(app.shown_lane()).kv_head_from_head(layer, head),
-                      *app.view.watched, app.view.row);
+    return span_share(app.run.history, lane_of_row(app.run.history, *app.shown_lane(), app.view.row),
+                      app.layout(app.view.lane).kv_head_from_head(layer, head), *app.view.watched,
+                      app.view.row);
 }
 
 /// Draws a head's measure at the shown step: a colour from 0 (dark) to 1, and the number if it fits.
@@ -121,7 +121,7 @@ void draw_thumbnails(AtlasPanel& panel, const PanelContext& context, const Atlas
                      int first_layer, int last_layer) {
     const AppState& app = context.app;
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    const KvLayout& layout = app.run.history.layout(app.shown_lane());
+    const KvLayout& layout = app.layout(app.view.lane);
     const bool by_measure = app.view.atlas_measure != -1;
     const LaneRecord* record = app.record(app.view.lane);
     const ColorScale scale = atlas_scale(app);
@@ -182,14 +182,14 @@ void point_at_head(const PanelContext& context, const AtlasGrid& grid, ImVec2 or
     const auto [min, max] = grid.square(origin, l, h);
     ImGui::GetWindowDrawList()->AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::colors().text,
                                         2);
-    const int lane = app.shown_lane();
+    const int lane = *app.shown_lane();
     const KvLayout& layout = app.run.history.layout(lane);
     const int g = layout.kv_head_from_head(l, h);
     const std::vector<HeadMatrix>& matrices = app.maps.lane.atlas();
     const std::string largest =
-        matrices.empty()
-            ? ""
-            : "\nlargest attention " + number_text(matrices[to_index(l * grid.n_heads + h)].largest(true));
+        matrices.empty() ? ""
+                         : "\nlargest attention " +
+                               half_text(double(matrices[to_index(l * grid.n_heads + h)].largest(true)));
     tooltip(context, fmt::format("Layer {}, head {}\n{}: {} of {} tokens kept{}", l, h,
                                  kv_head_text(layout, g), n_stored(app, lane, g), app.view.row + 1, largest));
     if (ImGui::IsMouseClicked(0)) run(context, fmt::format("goto {} {}", l, h));
@@ -225,6 +225,12 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
         dim_text(context, "waits for the prompt");
         return;
     }
+    if (!app.shown().at(app.view.lane).known) {
+        ImGui::NewLine();
+        (void)shows_lane(context, "atlas", app.view.lane);
+        return;
+    }
+    note_shown_lane(context, "atlas", app.view.lane);
     const RunInfo& info = app.run.history.run();
     const int n_layers = info.config.n_layers, n_heads = info.config.n_heads;
     const int factor = app.maps.lane.atlas().empty() ? 1 : app.maps.lane.atlas().front().factor();

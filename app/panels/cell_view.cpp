@@ -30,6 +30,8 @@ void draw_attention(const PanelContext& context, int lane, Pick cell) {
         "Attention probability of the token at this step in the focused head, and its rank among all tokens.";
     const TokenPresence is = presence(app.run.history, lane, app.focused_kv_head(), cell.position, cell.row);
     std::vector<float> values(to_index(cell.row) + 1);
+    if (!is_recorded(app.run.history, lane, cell.row))
+        return row(context, "attention", "not recorded: no step of the lane", kHelp, theme::colors().dim);
     if (is == TokenPresence::evicted)
         return row(context, "attention", "none: the token was evicted", kHelp, theme::colors().dim);
     if (is == TokenPresence::hidden)
@@ -44,7 +46,7 @@ void draw_attention(const PanelContext& context, int lane, Pick cell) {
         ++n;
         above += other > value ? 1 : 0;
     }
-    row(context, "attention", fmt::format("{}   rank {} of {}", number_text(double(value)), above + 1, n),
+    row(context, "attention", fmt::format("{}   rank {} of {}", half_text(double(value)), above + 1, n),
         kHelp);
     row(context, "ln p",
         value > 0 ? fmt::format("{:.3f}", std::log(double(value))) : "too small to be recorded",
@@ -130,7 +132,7 @@ void draw_together(const PanelContext& context) {
     const auto line = [&](const char* name, std::vector<int> positions) {
         std::erase_if(positions, [&](int p) { return p > app.view.row; });
         if (positions.size() < 2) return;
-        const auto sum = attention_sum(app.run.history, app.shown_lane(), app.view.row, app.view.layer,
+        const auto sum = attention_sum(app.run.history, *app.shown_lane(), app.view.row, app.view.layer,
                                        app.view.head, positions);
         std::string text = fmt::format("{} {}: ", positions.size(), name);
         if (!sum)
@@ -138,7 +140,7 @@ void draw_together(const PanelContext& context) {
         else if (sum->n_seen == 0)
             text += "attention 0, all evicted";
         else
-            text += fmt::format("attention {} in total", number_text(sum->sum));
+            text += fmt::format("attention {:.3g} in total", sum->sum);
         dim_text(context, text);
         tooltip(context, fmt::format("Sum of the attention that step {} of lane {} gave to them in L{}.H{}; "
                                      "it saw {} of them. Shift+click picks several tokens, W watches words.",
@@ -161,7 +163,7 @@ void draw_actions(const PanelContext& context) {
     command_button(context, "why", "Why?");
     if (!app.run.live()) return;
     ImGui::SameLine(0, gap);
-    const bool pinned = app.run.history.pinned(app.shown_lane(), app.focused_kv_head(),
+    const bool pinned = app.run.history.pinned(*app.shown_lane(), app.focused_kv_head(),
                                                app.view.pick->position, app.run.last_row());
     command_button(context, "evict", "Evict");
     ImGui::SameLine(0, gap);
@@ -179,12 +181,14 @@ void draw_cell_view(const PanelContext& context) {
     const AppState& app = context.app;
     const std::optional<Pick> shown = context.shared.hovered ? context.shared.hovered : app.view.pick;
     heading(context, context.shared.hovered || !app.view.pick ? "Cell" : "Picked cell");
+    draw_lane_mark(context, app.view.lane);
+    if (!shows_lane(context, "cell", app.view.lane)) return;
     if (!shown || shown->row > app.run.last_row() || shown->position > shown->row) {
         small_words(context, "Point at a cell of the heat map or a word of the text; a click picks it.");
         draw_together(context);
         return;
     }
-    const int lane = app.shown_lane();
+    const int lane = *app.shown_lane();
     const Pick cell = *shown;
     if (ImGui::BeginTable("cell", 2, ImGuiTableFlags_SizingFixedFit)) {
         ImGui::TableSetupColumn("name", 0, context.px(76));
@@ -214,7 +218,7 @@ void draw_token_menu(const PanelContext& context) {
     heading(context, fmt::format("lane {}", app.view.lane), theme::lane_color(app.view.lane));
     ImGui::SameLine();
     ImGui::TextUnformatted(fmt::format("“{}”  position {}",
-                                       visible(token_words(app, app.shown_lane(), cell.position)),
+                                       visible(token_words(app, app.text_lane(), cell.position)),
                                        cell.position)
                                .c_str());
     if (!app.run.live()) return dim_text(context, "an opened trace cannot be changed");

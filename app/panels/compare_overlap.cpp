@@ -163,14 +163,13 @@ void draw_watched(const PanelContext& context, ImVec2 room) {
 
 void draw_overlap(const PanelContext& context) {
     const AppState& app = context.app;
-    const int a = app.shown_lane(), b = app.run.history_lane(app.other_lane()).value_or(0);
+    const int a = app.shown().at(app.view.lane).known.value(),
+              b = app.shown().at(app.other_lane()).known.value();
     const bool watched = app.compares_watched();
     const int lanes[2] = {app.view.lane, app.other_lane()};
     heading(context, watched ? "Watched words" : "Overlap of kept sets");
     ImGui::SameLine();
-    const auto keeps_all = [&](int lane) {
-        return app.run.lane_editor.lanes()[to_index(lane)].policy.preset == Preset::full;
-    };
+    const auto keeps_all = [&](int lane) { return app.shown().at(lane).spec.policy.preset == Preset::full; };
     const bool one_keeps_all = keeps_all(lanes[0]) || keeps_all(lanes[1]);
     dim_text(context, watched ? fmt::format("% kept by lane {} | {}, by head, step {}", lanes[0], lanes[1],
                                             app.view.row)

@@ -7,7 +7,7 @@
 
 namespace keyhole {
 
-/// Fills the remaining room.
+/// Fills the remaining room. Needs records of both lanes.
 void draw_overlap(const PanelContext& context);
 
 }  // namespace keyhole

@@ -22,24 +22,33 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
     if (pane.versus >= 0) {
         heading(context, "Difference");
         ImGui::SameLine();
-        colored_text(theme::lane_color(pane.lane), app.run.lane_editor.title(pane.lane));
+        const LaneOnShow &a = app.shown().at(pane.lane), &b = app.shown().at(pane.versus);
+        colored_text(theme::lane_color(pane.lane), a.title);
         ImGui::SameLine();
         ImGui::TextUnformatted("–");
         ImGui::SameLine();
-        colored_text(theme::lane_color(pane.versus), app.run.lane_editor.title(pane.versus));
-        const int a = app.run.history_lane(pane.lane).value_or(0),
-                  b = app.run.history_lane(pane.versus).value_or(0);
-        if (const auto at = first_other_token(app.run.history, a, b)) {
+        colored_text(theme::lane_color(pane.versus), b.title);
+        draw_lane_mark(context, pane.lane, false);
+        draw_lane_mark(context, pane.versus, false);
+        if (!shows_lane(context, "difference", pane.lane) ||
+            !shows_lane(context, "difference minus", pane.versus))
+            return;
+        if (const auto at = first_other_token(app.run.history, *a.known, *b.known)) {
             ImGui::SameLine();
             dim_text(context, fmt::format("texts differ from step {}", *at));
         }
     } else {
-        colored_text(theme::lane_color(pane.lane), app.run.lane_editor.title(pane.lane));
+        const LaneOnShow& shown = app.shown().at(pane.lane);
+        colored_text(theme::lane_color(pane.lane), shown.title);
+        draw_lane_mark(context, pane.lane, false);
+        if (!shows_lane(context, id, pane.lane)) return;
         ImGui::SameLine();
-        const LaneRecord* record = app.record(pane.lane);
-        dim_text(context, record == nullptr
-                              ? "not present at this step"
-                              : fitted(record->info->effective, ImGui::GetContentRegionAvail().x));
+        if (shown.record != nullptr)
+            dim_text(context, fitted(shown.record->info->effective, ImGui::GetContentRegionAvail().x));
+        else if (shown.source == LaneOnShow::Source::own)
+            dim_text(context, "not present at this step");
+        else
+            ImGui::NewLine();
     }
     draw_heat_pane(state, context, pane);
 }
@@ -48,12 +57,15 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
 void draw_own_words(ComparePanel& panel, const PanelContext& context) {
     const AppState& app = context.app;
     const int lanes[2] = {app.view.lane, app.other_lane()};
-    const int known[2] = {app.shown_lane(), app.run.history_lane(lanes[1]).value_or(0)};
     heading(context, "Own words");
     ImGui::SameLine();
     dim_text(context, app.run.lane_editor.follow()
                           ? "the token that each would choose after the same text; framed: they differ"
                           : "the token that each chose; framed: they differ");
+    draw_lane_mark(context, lanes[0]);
+    draw_lane_mark(context, lanes[1]);
+    if (!shows_lane(context, "own words", lanes[0]) || !shows_lane(context, "own words 2", lanes[1])) return;
+    const int known[2] = {*app.shown().at(lanes[0]).known, *app.shown().at(lanes[1]).known};
     const ScopedChild child = words_child(context, "own words", 4);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ImVec2 origin = ImGui::GetCursorScreenPos();
@@ -155,7 +167,8 @@ void draw(ComparePanel& panel, const PanelContext& context) {
                 {half, high}, "difference");
     ImGui::SetCursorScreenPos({at.x + half + gap, at.y + high + gap});
     const ScopedChild facts("facts", {half, high}, false, ImGuiWindowFlags_NoScrollbar);
-    draw_overlap(context);
+    if (shows_lane(context, "overlap", app.view.lane) && shows_lane(context, "overlap 2", app.other_lane()))
+        draw_overlap(context);
 }
 
 void draw_texts(ComparePanel& panel, TextPanel& text, const PanelContext& context) {

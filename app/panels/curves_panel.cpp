@@ -122,9 +122,11 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
     if (!app.run.has_steps()) return;
     if (app.view.measure_curve == ViewState::kWatchedSpan) return draw_watched_plot(context);
     if (app.view.measure_curve >= 0) return draw_measure(context);
+    if (!shows_lane(context, "curves", app.view.lane)) return;
     ImGui::SameLine();
-    const int lane = app.shown_lane(), g = app.focused_kv_head();
+    const int lane = *app.shown_lane(), g = app.focused_kv_head();
     dim_text(context, kv_head_text(app.run.history.layout(lane), g) + " · over the steps");
+    draw_lane_mark(context, app.view.lane);
     const StepList& steps = app.run.history.steps();
     const std::size_t n = steps.size();
 

@@ -27,9 +27,9 @@ void draw_memory_rows(const PanelContext& context) {
         if (*whole != '\0') tooltip(context, whole);
     }
     for (int i = 0; i < app.run.lane_editor.n_lanes(); ++i) {
-        const LaneRecord* record = app.record(i);
+        const LaneRecord* record = app.shown().at(i).record.get();
         if (record == nullptr) continue;
-        const int n_kv = app.run.history.layout(app.run.history_lane(i).value_or(0)).n_kv_heads();
+        const int n_kv = app.layout(i).n_kv_heads();
         ImGui::TableNextRow();
         ImGui::TableNextColumn();
         draw_lane_title(context, i);

@@ -78,7 +78,7 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
     }
     for (const MemoryScheme& scheme :
          memory_schemes(config.n_layers, config.n_heads, config.head_dim,
-                        app.run.history.layout(app.shown_lane()).n_kv_heads(), request, stored)) {
+                        app.layout(app.view.lane).n_kv_heads(), request, stored)) {
         ImGui::TableNextColumn();
         colored_text(scheme.name == "this model" ? theme::colors().accent : theme::colors().text,
                      scheme.name);

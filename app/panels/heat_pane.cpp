@@ -125,6 +125,11 @@ void draw_mask_legend(const PanelContext& context, const HeatCanvas& canvas) {
     legend.pin("pinned");
 }
 
+/// Returns whether the picture has rows that were not recorded, or are not read yet.
+bool lacks_rows(const AppState& app, const HeatData& data) {
+    return data.focus().has_not_recorded() || data.focus_read().rows < app.run.history.n_positions();
+}
+
 /// Draws the colour bar, and below it what cells without a value mean.
 void draw_scale_and_legend(RangeBar& bar, const PanelContext& context, const HeatPane& pane,
                            const ColorScale& scale, const HeatCanvas& canvas) {
@@ -142,6 +147,7 @@ void draw_scale_and_legend(RangeBar& bar, const PanelContext& context, const Hea
     if (!differs) list.item(color_of(scale, value_at(scale, 0.75f)), false, "attended");
     list.item(colors.evicted, context.app.view.mask_overlay, differs ? "neither" : "evicted");
     if (!differs) list.item(colors.hidden, false, "hidden");
+    if (lacks_rows(context.app, pane.data)) list.item(colors.missing, false, "not recorded");
 }
 
 /// Names the axes: rows are the steps whose query attends, columns the positions whose keys it attends to.
@@ -276,7 +282,7 @@ void say_that_it_is_the_prompt(const PanelContext& context, const HeatPane& pane
         return;
     const float left = canvas.min.x + canvas.size.x * 0.52f, wide = canvas.max().x - context.px(10) - left;
     if (wide < context.px(150) || canvas.size.y < context.px(260)) return;
-    const int n_kv = app.run.history.layout(app.run.history_lane(pane.lane).value_or(0)).n_kv_heads();
+    const int n_kv = app.layout(pane.lane).n_kv_heads();
     const double kept = double(record->use.stored_tokens) / n_kv;
     const int n = app.run.history.n_positions();
     std::string text = "The steps of the prompt: each attends to the tokens before it.\n\n";
@@ -300,6 +306,8 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
         fmt::format("step {} “{}”  →  position {} “{}”", cell.row, token_words(app, lane, cell.row),
                     cell.position, token_words(app, lane, cell.position));
     const std::size_t p = to_index(cell.position);
+    if (app.view.mode != HeatMode::mask && !is_recorded(app.run.history, lane, cell.row))
+        return text + "   not recorded: the lane has no record of this step";
     const TokenPresence is = presence(app.run.history, lane, g, cell.position, cell.row);
     if (is == TokenPresence::hidden)
         return text + "   " + presence_text(app.run.history, lane, g, cell.position, cell.row);
@@ -307,7 +315,7 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
         return text +
                fmt::format("   evicted after step {}", app.run.history.evicted_at(lane, g, cell.position));
     if (attention_values(app.run.history, lane, cell.row, app.view.layer, app.view.head, values))
-        text += fmt::format("   p = {}", std::isfinite(values[p]) ? number_text(double(values[p])) : "NaN");
+        text += fmt::format("   p = {}", std::isfinite(values[p]) ? half_text(double(values[p])) : "NaN");
     if (score_values(app.run.history, lane, cell.row, g, values))
         text += fmt::format("   score {}", std::isfinite(values[p]) ? number_text(double(values[p])) : "NaN");
     else if (app.view.mode == HeatMode::score && cell.row < app.run.history.n_prompt() - 1)
@@ -326,8 +334,7 @@ void draw_difference_legend(const PanelContext& context, const HeatPane& pane, c
 }
 
 std::string difference_caption(const AppState& app, const HeatPane& pane, Pick cell) {
-    const int a = app.run.history_lane(pane.lane).value_or(0),
-              b = app.run.history_lane(pane.versus).value_or(0);
+    const int a = app.need_drawn_lane(pane.lane), b = app.need_drawn_lane(pane.versus);
     std::vector<float> values(to_index(cell.row) + 1);
     std::string text =
         fmt::format("step {} “{}”  →  position {} “{}”", cell.row, token_words(app, a, cell.row),
@@ -342,7 +349,9 @@ std::string difference_caption(const AppState& app, const HeatPane& pane, Pick c
     if (app.view.mode != HeatMode::mask && difference_values(app.run.history, a, b, cell.row, app.view.layer,
                                                              app.view.head, app.view.mode, values))
         text += fmt::format("   {} {} - {}: {}", mode_name(app.view.mode), pane.lane, pane.versus,
-                            number_text(double(values[p])));
+                            app.view.mode == HeatMode::attention && std::isfinite(values[p])
+                                ? fmt::format("{:.3g}", double(values[p]))  // of two halves
+                                : number_text(double(values[p])));
     return text;
 }
 
@@ -377,7 +386,7 @@ float heat_scale_width(const PanelContext& context) {
 void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const HeatPane& pane) {
     const AppState& app = context.app;
     const ViewState& view = app.view;
-    const int lane = app.run.history_lane(pane.lane).value_or(0);
+    const int lane = app.need_drawn_lane(pane.lane);
     const ScopedFont font(context.fonts.small);
     const float line = ImGui::GetFontSize();
     const int n = app.run.history.n_positions();

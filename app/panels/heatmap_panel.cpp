@@ -61,6 +61,10 @@ void draw(HeatmapPanel& panel, const PanelContext& context) {
         next_to(title.c_str(), context.px(10));
         colored_text(theme::lane_color(pane.lane), title);
     }
+    draw_lane_mark(context, pane.lane);
+    if (pane.versus >= 0) draw_lane_mark(context, pane.versus);
+    if (!shows_lane(context, "heatmap", pane.lane)) return;
+    if (pane.versus >= 0 && !shows_lane(context, "heatmap minus", pane.versus)) return;
     draw_heat_pane(panel.pane, context, pane);
 }
 

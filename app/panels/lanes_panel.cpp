@@ -38,7 +38,10 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
     const ScopedFont font(context.fonts.small);
     const auto line = [&](const std::string& text, ImU32 color) { draw_line(text, color, context, right); };
     if (record == nullptr) {
-        line(app.run.history_lane(index) ? "not present at this step" : "joins with the next step",
+        const LaneOnShow& shown = app.shown().at(index);
+        line(shown.source == LaneOnShow::Source::own      ? "not present at this step"
+             : shown.source == LaneOnShow::Source::parent ? "joins with the next step"
+                                                          : shown.note,
              theme::colors().dim);
     } else {
         if (!record->failure.empty()) line(record->failure, theme::colors().fault);
@@ -65,7 +68,8 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
 void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index, ImVec2 min, float width) {
     const AppState& app = context.app;
     const Preset preset = app.run.lane_editor.lanes()[to_index(index)].policy.preset;
-    const LaneRecord* record = app.record(index);
+    const LaneOnShow& shown = app.shown().at(index);
+    const LaneRecord* record = shown.record.get();
     const bool focused = app.view.lane == index;
     const float pad = context.px(9);
     ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -77,7 +81,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
     heading(context, fmt::format("{}  {}", index, preset_name(preset)));
     float kept_width = 0;
     if (record != nullptr) {
-        const int n_kv = app.run.history.layout(*app.run.history_lane(index)).n_kv_heads();
+        const int n_kv = app.run.history.layout(*shown.known).n_kv_heads();
         const std::string kept = fmt::format("{:.0f} of {}{}", double(record->use.stored_tokens) / n_kv,
                                              app.view.row + 1, brief ? "" : " kept");
         const ScopedFont font(context.fonts.small);
@@ -99,7 +103,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
     }
     if (record != nullptr) {
         // Fill level: share of the tokens so far that are stored.
-        const int n_kv = app.run.history.layout(*app.run.history_lane(index)).n_kv_heads();
+        const int n_kv = app.run.history.layout(*shown.known).n_kv_heads();
         const float share = static_cast<float>(double(record->use.stored_tokens) / n_kv / (app.view.row + 1));
         const ImVec2 bar = ImGui::GetCursorScreenPos();
         list.AddRectFilled(bar, {right, bar.y + context.px(3)}, theme::colors().inset, 2);
@@ -112,6 +116,11 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
         const ScopedFont font(context.fonts.small);
         draw_line(fmt::format("merged ({}) without training: a damaged model", record->info->kv),
                   theme::colors().warm, context, right);
+    }
+    if (record != nullptr && !shown.mark.empty()) {  // whose numbers these are
+        const ScopedFont font(context.fonts.small);
+        draw_line(fmt::format("{}: {}", shown.mark, shown.name), theme::colors().warm, context, right);
+        tooltip(context, shown.note);
     }
     if (!brief) draw_words(context, index, record, right);
     if (focused)
@@ -202,10 +211,20 @@ class NewSettingsStrip {
     }
 };
 
-/// Says that all lanes still look alike: until a budget is full every policy keeps everything.
-void say_that_nothing_left(const PanelContext& context) {
+/// Says what is special about all numbers: they are of the run before, or alike, since until a budget is full
+/// every policy keeps everything.
+void say_what_numbers_are(const PanelContext& context) {
     const AppState& app = context.app;
-    if (!app.run.has_steps() || app.run.lane_editor.n_lanes() < 2) return;
+    if (app.run.records() == RunState::Records::unread) {
+        small_words(context,
+                    "The prompt was not processed: these are the numbers of the run before. Restart "
+                    "processes it.",
+                    theme::colors().warm);
+        return;
+    }
+    if (!app.run.has_steps() || app.run.records() != RunState::Records::current ||
+        app.run.lane_editor.n_lanes() < 2)
+        return;
     if (app.lesson.shown && !app.lesson.revealed && app.lesson.at().predict) return;  // it may be the answer
     for (const LaneRecord& record : app.run.history.steps().back()->lanes) {
         const KvLayout& layout = app.run.history.layout(*app.run.history.lane_from_id(record.info->id));
@@ -238,7 +257,7 @@ void draw(LanesPanel& panel, const PanelContext& context) {
     }
     {
         const ScopedChild cards("cards", {0, -changed.height(context)}, false, 0);
-        say_that_nothing_left(context);
+        say_what_numbers_are(context);
         if (!brief) ImGui::Spacing();
         for (int i = 0; i < app.run.lane_editor.n_lanes(); ++i) {
             const float top = ImGui::GetCursorScreenPos().y, seen = ImGui::GetWindowPos().y;

@@ -63,7 +63,7 @@ std::vector<Box> token_boxes(const PanelContext& context, const LessonState& les
     const bool asked =
         !lesson.revealed && lesson.at().predict && lesson.at().predict->kind == Prediction::Kind::token;
     if (asked || tokens == TokenSet{} || !app.run.has_steps()) return boxes;
-    const std::optional<TokenSpan> span = span_of(tokens, app.run.history, app.shown_lane());
+    const std::optional<TokenSpan> span = span_of(tokens, app.run.history, app.text_lane());
     if (!span) return boxes;
     for (int p = span->first; p <= std::min(span->last, span->first + 200); ++p) {
         const Box box = item_box(context, fmt::format("token {}", p));
@@ -289,7 +289,7 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
                                              : std::nullopt;
         words(context, context.fonts.book,
               token ? fmt::format("you clicked “{}”",
-                                  visible(token_words(context.app, context.app.shown_lane(), *token)))
+                                  visible(token_words(context.app, context.app.text_lane(), *token)))
                     : std::string("click a token in the text"),
               theme::colors().dim);
     }

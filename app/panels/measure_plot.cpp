@@ -78,7 +78,7 @@ std::vector<LegendEntry> legend_entries(const AppState& app, int kind) {
         const std::span<const float> values = app.run.curves.curve(kind, *known);
         const float value = shown < values.size() ? values[shown] : NAN;
         entries.push_back(
-            {lane, fmt::format("{}  {}", app.run.lane_editor.title(lane), number_text(double(value)))});
+            {lane, fmt::format("{}  {}", app.shown().at(lane).title, number_text(double(value)))});
     }
     return entries;
 }

@@ -34,7 +34,10 @@ void draw_candidates(const PanelContext& context, const std::vector<int>& lanes)
         ImGui::TableNextRow();
         for (const int i : lanes) {
             ImGui::TableNextColumn();
-            const LaneRecord* record = app.record(i);
+            const LaneOnShow& shown = app.shown().at(i);
+            const LaneRecord* record = shown.record.get();
+            if (record == nullptr && k == 0)
+                dim_text(context, shown.source == LaneOnShow::Source::own ? "not present" : "no step yet");
             if (record == nullptr || k >= record->top.size()) continue;
             const float p = std::exp(record->top[k].log_prob);
             const ImVec2 at = ImGui::GetCursorScreenPos();
@@ -86,6 +89,12 @@ void draw_next_tokens(const PanelContext& context) {
     for (const int lane : lanes) {
         ImGui::TableNextColumn();
         draw_lane_title(context, lane);
+        note_shown_lane(context, fmt::format("next {}", lane), lane);
+        if (const LaneOnShow& shown = app.shown().at(lane); !shown.mark.empty()) {
+            const ScopedFont font(context.fonts.small);
+            colored_text(theme::colors().warm, fitted(shown.mark, ImGui::GetContentRegionAvail().x));
+            tooltip(context, shown.note);
+        }
     }
     draw_candidates(context, lanes);
     ImGui::EndTable();

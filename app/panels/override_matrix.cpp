@@ -182,7 +182,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
     const AppState& app = context.app;
     if (!app.run.has_steps() || app.view.lane >= app.run.lane_editor.n_lanes()) return;
     const LaneSpec lane = app.run.lane_editor.lanes()[to_index(app.view.lane)];
-    const HeadGrid heads = head_grid(app.run.history.layout(app.shown_lane()));
+    const HeadGrid heads = head_grid(app.layout(app.view.lane));
     if (!panel.painting) panel.draft = lane.policy;
     heading(context, fmt::format("lane {}  {}", app.view.lane, preset_name(lane.policy.preset)),
             theme::lane_color(app.view.lane));
@@ -249,12 +249,12 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
         const auto [l, h] = *under;
         const auto& known = shown.at(l, h);
         tooltip(context,
-                fmt::format("Layer {}, head {} ({}): {} {}{}", l, h,
-                            kv_head_text(app.run.history.layout(app.shown_lane()),
-                                         heads.kv_head[to_index(l * heads.n_heads + h)]),
-                            override_field_name(panel.field),
-                            cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field),
-                            known ? ", overridden" : ", as the lane"));
+                fmt::format(
+                    "Layer {}, head {} ({}): {} {}{}", l, h,
+                    kv_head_text(app.layout(app.view.lane), heads.kv_head[to_index(l * heads.n_heads + h)]),
+                    override_field_name(panel.field),
+                    cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field),
+                    known ? ", overridden" : ", as the lane"));
     }
     small_words(context,
                 off ? "full keeps every token; choose another preset first."

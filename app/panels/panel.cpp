@@ -1,9 +1,11 @@
 #include "app/panels/panel.h"
 
+#include "engine/base/half.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 namespace keyhole {
 
@@ -323,11 +325,52 @@ std::string number_text(double value) {
     return fmt::format("{:.1e}", value);
 }
 
+std::string half_text(double value) {
+    if (!std::isfinite(value)) return number_text(value);
+    const std::uint16_t stored = fp16_from_float(static_cast<float>(value));
+    constexpr int kMost = 4;  // digits of a half
+    for (int digits = 1; digits < kMost; ++digits) {
+        const std::string text = fmt::format("{:.{}g}", value, digits);
+        if (fp16_from_float(std::strtof(text.c_str(), nullptr)) == stored) return text;
+    }
+    return fmt::format("{:.{}g}", value, kMost);
+}
+
 void draw_lane_title(const PanelContext& context, int lane) {
-    const std::string title = context.app.run.lane_editor.title(lane);
-    const std::string cut = fitted(title, ImGui::GetContentRegionAvail().x);
+    const LaneOnShow& shown = context.app.shown().at(lane);
+    const std::string cut = fitted(shown.title, ImGui::GetContentRegionAvail().x);
     colored_text(theme::lane_color(lane), cut);
-    if (cut != title) tooltip(context, title);
+    const std::string whole = cut == shown.title ? "" : shown.title;
+    const std::string words =
+        whole.empty() || shown.note.empty() ? whole + shown.note : whole + "\n" + shown.note;
+    if (!words.empty()) tooltip(context, words);
+}
+
+void draw_lane_mark(const PanelContext& context, int lane, bool titled) {
+    const LaneOnShow& shown = context.app.shown().at(lane);
+    if (shown.mark.empty()) return;
+    const std::string text = titled ? fmt::format("{} · {}", shown.title, shown.mark) : shown.mark;
+    ImGui::SameLine(0, context.px(8));
+    if (ImGui::GetContentRegionAvail().x < context.px(60)) ImGui::NewLine();
+    const std::string cut = fitted(text, ImGui::GetContentRegionAvail().x);
+    colored_text(theme::colors().warm, cut);
+    tooltip(context, cut == text ? shown.note : text + "\n" + shown.note);
+}
+
+void note_shown_lane(const PanelContext& context, std::string_view pane, int lane) {
+    const RunOnShow& run = context.app.shown();
+    const LaneOnShow& shown = run.at(lane);
+    context.shared.panes.insert_or_assign(
+        std::string(pane), DrawnPane{run.run, lane, shown.id.value_or(-1), run.row, shown.title, shown.mark});
+}
+
+bool shows_lane(const PanelContext& context, std::string_view pane, int lane) {
+    note_shown_lane(context, pane, lane);
+    const LaneOnShow& shown = context.app.shown().at(lane);
+    if (shown.known) return true;
+    const ScopedColor color(ImGuiCol_Text, theme::colors().dim);
+    ImGui::TextWrapped("%s: %s.", shown.title.c_str(), shown.note.c_str());
+    return false;
 }
 
 }  // namespace keyhole

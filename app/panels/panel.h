@@ -35,6 +35,14 @@ struct NamedItem {
     ImVec2 seen_min, seen_max;
 };
 
+/// What a pane drew in the last frame, for the report: always one run, one lane and one step.
+struct DrawnPane {
+    std::uint64_t run = 0;  ///< RunInfo::id
+    int lane = 0, id = -1;  ///< as listed, and LaneInfo::id of the records; -1: nothing was drawn
+    int row = 0;
+    std::string title, mark;  ///< as in LaneOnShow
+};
+
 /// State that panels share within a frame.
 struct PanelShared {
     std::optional<Pick> hovered;       ///< cell of the focused head under the pointer, in heat map or text
@@ -46,6 +54,7 @@ struct PanelShared {
     bool panes_may_lag = true;  ///< false in a frame that is saved to a file
     /// Widgets of the last frame by name. Scripts point at them, and the report lists them.
     std::map<std::string, NamedItem, std::less<>> items;
+    std::map<std::string, DrawnPane, std::less<>> panes;  ///< of the last frame, by name
     /// Where the last heat map of the frame was drawn; nullopt: none. See AppState::heat_was_drawn().
     std::optional<DrawnHeat> drawn_heat;
     // Values of the last frame for dump-cells. heat_canvas is in framebuffer pixels.
@@ -118,8 +127,16 @@ void small_words(const PanelContext& context, std::string_view text, ImU32 color
 ScopedChild words_child(const PanelContext& context, const char* id, float padding);
 /// Returns the text, shortened with an ellipsis if it is wider than `width` pixels in the current font.
 std::string fitted(std::string_view text, float width);
-/// Draws the lane's number and name in its colour, cut where the column ends.
+/// Draws the number and name of the lane that is on show in its colour, cut where the column ends. The name
+/// is that of the records: see LaneOnShow::title.
 void draw_lane_title(const PanelContext& context, int lane);
+/// Draws behind the last item what the lane's records are, if not those of its present settings. titled: with
+/// the lane's title.
+void draw_lane_mark(const PanelContext& context, int lane, bool titled = true);
+/// Reports that a pane shows the lane.
+void note_shown_lane(const PanelContext& context, std::string_view pane, int lane);
+/// The same. Returns false if there is nothing of it to show yet, and says why.
+bool shows_lane(const PanelContext& context, std::string_view pane, int lane);
 /// Draws text turned by 90 degrees so that it reads upward; `at` is its lower left corner.
 void text_upward(ImDrawList& list, ImVec2 at, ImU32 color, const char* text);
 /// Finishes a plot over the steps: draws the line of the shown step at x = shown, pops the clip rectangle
@@ -137,5 +154,7 @@ const std::string& token_words(const AppState& app, int id);
 std::string visible(std::string_view token);
 std::string bytes_text(std::int64_t bytes);
 std::string number_text(double value);
+/// Returns a value that was stored in half precision, with no more digits than it holds.
+std::string half_text(double value);
 
 }  // namespace keyhole

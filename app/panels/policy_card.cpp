@@ -165,8 +165,7 @@ void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float r
     const AppState& app = context.app;
     if (panel.edited != lane) panel.draft = app.run.lane_editor.lanes()[to_index(lane)];
     PolicyEditor edit{context, panel.draft.policy, panel.tau_drag, {}};
-    if (app.run.has_steps())
-        edit.heads = head_grid(app.run.history.layout(app.run.history_lane(lane).value_or(0)));
+    if (app.run.has_steps()) edit.heads = head_grid(app.layout(lane));
     edit.lane = lane;
     edit.right = right;
     // A narrow card needs its room for the widgets.

@@ -35,10 +35,11 @@ bool light(float u) {
 int lone_holder(const AppState& app, int position) {
     if (app.view.arrangement != Arrangement::compare || app.run.lane_editor.n_lanes() < 2) return -1;
     const auto keeps = [&](int lane) {
-        const int known = lane_of_row(app.run.history, app.run.history_lane(lane).value_or(0), app.view.row);
+        const int known = lane_of_row(app.run.history, *app.run.drawn_lane(lane), app.view.row);
         const int g = app.run.history.layout(known).kv_head_from_head(app.view.layer, app.view.head);
         return app.run.history.stored(known, g, position, app.view.row);
     };
+    if (!app.run.drawn_lane(app.view.lane) || !app.run.drawn_lane(app.other_lane())) return -1;
     const bool here = keeps(app.view.lane), there = keeps(app.other_lane());
     return here == there ? -1 : here ? app.view.lane : app.other_lane();
 }
@@ -91,19 +92,13 @@ void draw_color_choice(const PanelContext& context) {
 void draw(TextPanel& panel, const PanelContext& context) {
     const AppState& app = context.app;
     if (!app.run.has_steps()) return;
-    const int lane = app.shown_lane(), n = app.view.row + 1, g = app.focused_kv_head();
     ImGui::AlignTextToFramePadding();
     heading(context, "Text");
     ImGui::SameLine();
     colored_text(theme::lane_color(app.view.lane), fmt::format("lane {}", app.view.lane));
-    if (const auto change = app.run.new_settings(app.view.lane); change && change->from < 0) {
-        ImGui::SameLine();
-        colored_text(theme::colors().warm, "old settings");
-        tooltip(context,
-                fmt::format("The run as it is, with {}. The next step takes the new settings; Restart "
-                            "applies them to the prompt.",
-                            change->before));
-    }
+    draw_lane_mark(context, app.view.lane);
+    if (!shows_lane(context, "text", app.view.lane)) return;
+    const int lane = *app.shown_lane(), n = app.view.row + 1, g = app.focused_kv_head();
     ImGui::SameLine(0, context.px(12));
     const TextColor by = app.view.text_color;
     draw_color_choice(context);

@@ -115,13 +115,13 @@ void draw(TimeBar&, const PanelContext& context) {
     };
 
     // Evictions of the focused lane as ticks from below. Their height is the share of KV heads that evicted.
-    const int lane = app.shown_lane();
-    const float n_kv = static_cast<float>(app.run.history.layout(lane).n_kv_heads());
+    const std::optional<int> lane = app.shown_lane();
+    const float n_kv = static_cast<float>(app.layout(app.view.lane).n_kv_heads());
     float largest_kl = 1e-3f;
     for (const auto& step : app.run.history.steps()) {
         for (const LaneRecord& record : step->lanes)
             if (record.kl) largest_kl = std::max(largest_kl, *record.kl);
-        if (const LaneRecord* record = app.run.history.lane_record(step->row, lane);
+        if (const LaneRecord* record = lane ? app.run.history.lane_record(step->row, *lane) : nullptr;
             record != nullptr && !record->evictions.empty()) {
             const float share = std::min(1.0f, static_cast<float>(record->evictions.size()) / n_kv);
             const float x = x_of(step->row);
@@ -171,10 +171,14 @@ void draw(TimeBar&, const PanelContext& context) {
         list.AddLine({x_of(row), min.y}, {x_of(row), max.y}, theme::faded(theme::colors().text, 0.4f));
         const StepTrace& step = app.run.history.at_row(row);
         std::string text = fmt::format("step {}", row);
-        for (std::size_t i = 0; i < step.lanes.size(); ++i)
-            text += fmt::format("\nlane {}: {}{}", i,
-                                step.lanes[i].kl ? fmt::format("KL {:.4f}, ", double(*step.lanes[i].kl)) : "",
-                                fmt::format("{} evictions", step.lanes[i].evictions.size()));
+        for (int i = 0; i < app.run.lane_editor.n_lanes(); ++i) {
+            const std::optional<int> known = app.run.history_lane(i);
+            const LaneRecord* record = known ? app.run.history.lane_record(row, *known) : nullptr;
+            if (record == nullptr) continue;
+            text += fmt::format("\nlane {}: {}{} evictions", i,
+                                record->kl ? fmt::format("KL {:.4f}, ", double(*record->kl)) : "",
+                                record->evictions.size());
+        }
         for (const std::string& command : step.commands) text += "\n" + command;
         for (const Branch& branch : other_branches(app))
             if (branch.from_row == row) text += "\n" + branch_text(branch);

@@ -19,6 +19,14 @@ std::string when(const std::optional<int>& row) {
     return row ? fmt::format("step {}", *row) : "never";
 }
 
+/// Returns what a lane keeps of the span after a step, and what became of it. step: index of the record.
+std::string watched_words(const SpanLifetime& lifetime, int step) {
+    if (!lifetime.is_read) return "not yet read at this step";
+    const bool known = step >= 0 && to_index(step) < lifetime.share.size();
+    if (!known || std::isnan(lifetime.share[to_index(step)])) return "no step here";
+    return fmt::format("{:.0f} %  {}", double(lifetime.share[to_index(step)]) * 100, span_verdict(lifetime));
+}
+
 }  // namespace
 
 void draw_watched_plot(const PanelContext& context) {
@@ -30,7 +38,7 @@ void draw_watched_plot(const PanelContext& context) {
     const TokenSpan span = *app.view.watched;
     std::string words;
     for (int p = span.first; p <= std::min(span.last, span.first + 24); ++p)
-        words += token_words(app, app.shown_lane(), p);
+        words += token_words(app, app.text_lane(), p);
     const ScopedFont font(context.fonts.small);
     ImGui::TextUnformatted(
         fitted(fmt::format("“{}”  {} to {}", words, span.first, span.last), ImGui::GetContentRegionAvail().x)
@@ -74,8 +82,15 @@ void draw_watched_plot(const PanelContext& context) {
     std::vector<LineEnd> ends;
     for (int lane = 0; lane < n_lanes; ++lane) {
         const auto known = app.run.history_lane(lane);
-        if (!known) continue;
-        const SpanLifetime lifetime = span_lifetime(app.run.history, *known, span);
+        if (!known) {
+            const LaneOnShow& shown = app.shown().at(lane);
+            const bool joins = shown.source == LaneOnShow::Source::parent;
+            const std::string text =
+                fmt::format("{}  {}", shown.title, joins ? "joins with the next step" : shown.note);
+            notes.push_back({text, text, theme::lane_color(lane), lane});
+            continue;
+        }
+        const SpanLifetime lifetime = span_lifetime(app.run.history, *known, span, app.view.row);
         const ImU32 color = theme::lane_color(lane);
         LaneCurve drawn(context, list, lane, lane == app.view.lane ? 2.4f : 1.5f);
         std::optional<ImVec2> end;
@@ -102,15 +117,15 @@ void draw_watched_plot(const PanelContext& context) {
         if (lifetime.first_other_token && *lifetime.first_other_token >= first)
             list.AddCircle(at(*lifetime.first_other_token, share_at(*lifetime.first_other_token)), r, color,
                            0, 2);
-        const std::size_t shown = to_index(std::max(0, app.view.row - first));
-        const std::string share = shown < lifetime.share.size()
-                                      ? fmt::format("{:.0f} %", double(lifetime.share[shown]) * 100)
-                                      : "–";
+        const LaneOnShow& shown = app.shown().at(lane);
+        note_shown_lane(context, fmt::format("watched {}", lane), lane);
         notes.push_back(
-            {fmt::format("{}  {}  {}", app.run.lane_editor.title(lane), share, span_verdict(lifetime)),
-             fmt::format("Lane {}\n× no head stores all of them from: {}\nno head stores any of them from: "
+            {fmt::format("{}{}  {}", shown.title, shown.mark.empty() ? "" : fmt::format(" ({})", shown.mark),
+                         watched_words(lifetime, app.view.row - first)),
+             fmt::format("Lane {}, the counts after step {}\n× no head stores all of them from: {}\nno head "
+                         "stores any of them from: "
                          "{}\n○ the lane's own next token first differs from lane 0's after: {}",
-                         lane, when(lifetime.no_head_has_all), when(lifetime.all_gone),
+                         lane, app.view.row, when(lifetime.no_head_has_all), when(lifetime.all_gone),
                          when(lifetime.first_other_token)),
              color, lane});
     }

@@ -40,7 +40,7 @@ void draw_spark(ImDrawList& list, const TokenLifetime::Head& head, ImVec2 min, I
 /// Draws a cell a query head: kept, or the step of its eviction, and its curves.
 void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
     const AppState& app = context.app;
-    const KvLayout& layout = app.run.history.layout(app.shown_lane());
+    const KvLayout& layout = app.layout(app.view.lane);
     const int n_heads = layout.n_heads();
     // All layers if they fit, else those around the focused one.
     const int most = std::max(1, static_cast<int>(context.px(230) / context.px(34)));
@@ -200,8 +200,12 @@ void draw_answers(const PanelContext& context, const TokenLifetime& lifetime) {
     const std::string kept =
         back.n_tokens == 1 ? "this token" : fmt::format("these {} tokens", back.n_tokens);
     const bool to_prompt = context.app.run.history.n_prompt() - 1 == back.row;
-    const std::string said =
-        fmt::format("The lane {} {}", to_prompt ? "answers" : "goes on with", quoted(now));
+    const LaneOnShow& shown = context.app.shown().at(context.app.view.lane);
+    const std::string said = fmt::format(
+        "{} {} {}",
+        shown.old_settings ? fmt::format("With its old settings, {}, the lane", format_lane_spec(shown.spec))
+                           : "The lane",
+        to_prompt ? "answers" : "goes on with", quoted(now));
     wrapped(now.text == with.text ? fmt::format("{}, with and without {}.", said, kept)
                                   : fmt::format("{}. Had it kept {}, it would {} {}.", said, kept,
                                                 to_prompt ? "answer" : "go on with", quoted(with)),
@@ -281,7 +285,9 @@ void draw(WhyPage& page, const PanelContext& context) {
         dim_text(context, "Pick a token: a cell of a heat map, or a word of the text.");
         return;
     }
-    const int lane = app.shown_lane(), position = app.view.pick->position;
+    if (!shows_lane(context, "why", app.view.lane)) return;
+    const LaneOnShow& shown = app.shown().at(app.view.lane);
+    const int lane = *shown.known, position = app.view.pick->position;
     if (page.generation != app.run.history.generation() || page.last_row != app.run.last_row() ||
         page.lifetime.lane != lane || page.lifetime.position != position || page.lifetime.heads.empty()) {
         page.lifetime = token_lifetime(app.run.history, lane, position);
@@ -292,12 +298,13 @@ void draw(WhyPage& page, const PanelContext& context) {
     const int n_kv = app.run.history.layout(lane).n_kv_heads();
     heading(context,
             fmt::format("“{}” at position {} in lane {}", visible(token_words(app, lane, position)), position,
-                        app.view.lane),
+                        shown.title),
             theme::lane_color(app.view.lane));
+    if (!shown.mark.empty()) wrapped(capitalised(shown.mark) + ". " + shown.note, theme::colors().warm);
     // The same token in the other lanes, one click away.
     for (int other = 0; app.run.lane_editor.n_lanes() > 1 && other < app.run.lane_editor.n_lanes(); ++other) {
         if (app.run.history_lane(other) && other != app.view.lane) {
-            const std::string title = app.run.lane_editor.title(other);
+            const std::string& title = app.shown().at(other).title;
             next_to(title.c_str(), context.px(8));
             const ScopedColor ink(ImGuiCol_Text, theme::lane_color(other));
             if (ImGui::SmallButton(title.c_str())) run(context, fmt::format("lane.focus {}", other));

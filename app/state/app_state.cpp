@@ -4,6 +4,7 @@
 #include "app/models/get_model.h"
 #include "app/state/lesson_steps.h"
 #include "app/view/focus_picture.h"
+#include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/resource_use.h"
@@ -82,13 +83,32 @@ void AppState::rewind(int row, bool keeps_settings) {
                                            ". The lanes are as they were set at step {0}; 'rewind {0} keep' "
                                            "goes there with the later settings.",
                                            row);
-    notify(fmt::format("went back to step {}; the later steps are kept as a branch{}", row, settings));
+    announce(fmt::format("going back to step {}", row), [row, settings](const RunState&) {
+        return fmt::format("went back to step {}; the later steps are kept as a branch{}", row, settings);
+    });
 }
 
 void AppState::go_to_branch(int id) {
     const int last_row = run.go_to_branch(id);
     view.follows_newest = true;
-    notify(fmt::format("went to branch {}, to its step {}", id, last_row));
+    announce(fmt::format("going to branch {}, to its step {}", id, last_row),
+             [id, last_row](const RunState& after) -> std::string {
+                 if (after.last_row() < last_row) return "";  // stopped on the way: the status says where
+                 return fmt::format("went to branch {}, to its step {}", id, last_row);
+             });
+}
+
+void AppState::announce(std::string doing, std::function<std::string(const RunState&)> done) {
+    notify(std::move(doing));
+    deeds_.push_back({run.engine().last_request(), std::move(done)});
+}
+
+void AppState::say_deeds() {
+    while (!deeds_.empty() && deeds_.front().id <= run.status.handled) {
+        const Deed deed = std::move(deeds_.front());
+        deeds_.pop_front();
+        if (run.status.refused != deed.id) notify(deed.done(run));
+    }
 }
 
 void AppState::open_trace(const std::filesystem::path& path) {
@@ -146,14 +166,13 @@ void AppState::save_picture(const std::filesystem::path& path, int width, bool s
     }
     if (view.difference && shows_difference()) {
         const float most = maps.difference.focus().largest(view.range().sinks_count);
-        write_drawing(
-            difference_picture(run.history, shown_lane(), run.history_lane(other_lane()).value_or(0), view,
-                               difference_scale(view, most, background), request),
-            path);
+        write_drawing(difference_picture(run.history, need_shown_lane(), need_drawn_lane(other_lane()), view,
+                                         difference_scale(view, most, background), request),
+                      path);
     } else {
         const float largest = maps.lane.focus().largest(view.range().sinks_count);
-        write_drawing(focus_picture(run.history, shown_lane(), view, color_scale(view, largest), request),
-                      path);
+        write_drawing(
+            focus_picture(run.history, need_shown_lane(), view, color_scale(view, largest), request), path);
     }
     notify("saved " + path.string());
 }
@@ -169,18 +188,74 @@ void AppState::open_model(std::string_view name) {
         fail(ErrorCode::wrong_use,
              "{0} is not here yet ({1}); click the model's name and choose Get, or: keyhole get {0}",
              found.to_get->name, terms_text(*found.to_get));
-    run.setup.model_folder = found.path;
-    take_prompt_of_model();
-    start();
+    start_with_model(found.path);
 }
 
-/// A model of the catalogue opens with the prompt that suits it, unless the user has written one.
-void AppState::take_prompt_of_model() {
+void AppState::start_with_model(const std::filesystem::path& folder) {
+    ReplacedPrompt before{0, run.setup.prompt, run.setup.guide};
+    run.setup.model_folder = folder;
+    const bool replaced = take_prompt_of_model();
+    start();
+    replaced_prompt_.reset();
+    if (!replaced) return;
+    before.start = run.engine().last_request();
+    replaced_prompt_ = std::move(before);
+}
+
+/// A model of the catalogue opens with the story that suits it, in place of another model's. A prompt of the
+/// user's stays. Returns whether the prompt changed.
+bool AppState::take_prompt_of_model() {
     const CatalogModel* model = find_by_path(catalog, run.setup.model_folder);
-    if (model == nullptr || prompt_of(*model).empty() || run.setup.guide == PromptGuide{}) return;
-    PromptFile prompt = read_prompt_file(prompt_of(*model));
+    if (model == nullptr) return false;
+    const auto is_on_show = [&](const CatalogModel& of) {
+        std::error_code error;
+        const std::filesystem::path story = story_of(of);
+        return std::filesystem::exists(story, error) && read_prompt_file(story).text == run.setup.prompt;
+    };
+    if (is_on_show(*model) || std::none_of(catalog.begin(), catalog.end(), is_on_show)) return false;
+    PromptFile prompt = read_prompt_file(story_of(*model));
     run.setup.prompt = std::move(prompt.text);
     run.setup.guide = std::move(prompt.guide);
+    return true;
+}
+
+/// Keeps the watched words as text.
+void AppState::remember_watched() {
+    if (!run.has_steps()) return;
+    const bool known = watched_text_ && view.watched && watched_text_->run->id == run.history.run().id &&
+                       watched_text_->span == *view.watched;
+    if (known || (!view.watched && !watched_text_)) return;
+    watched_text_.reset();
+    if (!view.watched) return;
+    WatchedText text{run.history.steps().front()->run, *view.watched, {}, 0, -1};
+    if (const auto& answers = run.status.answers; run.live() && answers != nullptr && !answers->empty())
+        text.turn = answers->front().turn;
+    const std::vector<int>& tokens = run.history.lanes()[to_index(text_lane())].tokens;
+    for (int p = 0; p <= text.span.last && to_index(p) < tokens.size(); ++p) {
+        const std::string& bytes = run.history.run().token_bytes[to_index(tokens[to_index(p)])];
+        if (p < text.span.first)
+            text.first_byte += bytes.size();
+        else
+            text.words += bytes;
+    }
+    watched_text_ = std::move(text);
+}
+
+/// Finds the watched words in a new run of the same prompt, whose tokens may be others.
+void AppState::find_watched_again() {
+    if (!view.watched || !watched_text_ || !run.has_steps()) return;
+    const RunInfo& now = run.history.run();
+    const RunInfo& before = *watched_text_->run;
+    if (before.id == now.id || before.prompt != now.prompt || before.prompt_tokens == now.prompt_tokens)
+        return;
+    int from = 0;
+    for (std::size_t bytes = 0; from + 1 < now.n_prompt(); ++from) {
+        bytes += now.token_bytes[to_index(now.prompt_tokens[to_index(from)])].size();
+        if (bytes > watched_text_->first_byte) break;
+    }
+    view.watched = find_span(run.history, 0, watched_text_->words, from);
+    if (!view.watched && view.measure_curve == ViewState::kWatchedSpan) view.measure_curve = -1;
+    if (!view.watched && view.atlas_measure == ViewState::kWatchedSpan) view.atlas_measure = -1;
 }
 
 void AppState::get_model(std::string_view name) {
@@ -257,9 +332,7 @@ bool AppState::take_got_model() {
     if (jobs.get_job.running()) return true;
     jobs.wanted_model.clear();
     if (const std::shared_ptr<std::filesystem::path> path = jobs.get_job.take()) {
-        run.setup.model_folder = *path;
-        take_prompt_of_model();
-        start();
+        start_with_model(*path);
         notify("got " + path->string());
     } else {
         refusal = jobs.get_job.fault();
@@ -355,8 +428,18 @@ bool AppState::refresh() {
         changed = true;
         if (!device_proof.running()) say_what_proof_said(*this);
     }
+    remember_watched();
     const RunState::Changes news = run.refresh();
     changed = changed || news.visible;
+    find_watched_again();
+    say_deeds();
+    if (replaced_prompt_ && run.status.handled >= replaced_prompt_->start) {
+        if (run.status.refused == replaced_prompt_->start) {
+            run.setup.prompt = std::move(replaced_prompt_->prompt);
+            run.setup.guide = std::move(replaced_prompt_->guide);
+        }
+        replaced_prompt_.reset();
+    }
     if (news.paused) notify(run.status.message);
     // A failed run shows its message by itself.
     if (news.refused && (!run.live() || run.status.phase != EnginePhase::failed)) {
@@ -376,13 +459,40 @@ bool AppState::refresh() {
     return changed;
 }
 
+const RunOnShow& AppState::shown() const {
+    Joined now;
+    if (run.has_steps()) {
+        now.generation = run.history.generation();
+        now.last_row = run.last_row();
+        now.row = std::clamp(view.row, run.first_row(), run.last_row());
+    }
+    now.records = run.records();
+    now.lanes = run.lane_editor.version();
+    if (shown_ == nullptr || now != joined_) {
+        shown_ = std::make_shared<const RunOnShow>(run_on_show(run, now.row));
+        joined_ = now;
+    }
+    return *shown_;
+}
+
+int AppState::need_drawn_lane(int lane) const {
+    if (const std::optional<int> known = run.drawn_lane(lane)) return *known;
+    if (!run.has_steps()) fail(ErrorCode::wrong_use, "no run yet");
+    fail(ErrorCode::wrong_use, "lane {} has no step yet; step once", lane);
+}
+
 const LaneRecord* AppState::record(int lane) const {
     const std::optional<int> recorded = run.history_lane(lane);
     return recorded ? run.history.lane_record(view.row, *recorded) : nullptr;
 }
 
+const KvLayout& AppState::layout(int lane) const {
+    const std::optional<int> known = run.drawn_lane(lane);
+    return known ? run.history.layout(*known) : run.history.run().layout;
+}
+
 int AppState::focused_kv_head() const {
-    return run.history.layout(shown_lane()).kv_head_from_head(view.layer, view.head);
+    return layout(view.lane).kv_head_from_head(view.layer, view.head);
 }
 
 void AppState::open_any(const std::filesystem::path& path) {
@@ -461,18 +571,18 @@ void AppState::heat_was_drawn(const DrawnHeat& drawn) {
 
 void AppState::update_maps(double budget_ms) {
     if (run.history.empty()) return;
-    maps.complete = maps.lane.update(run.history, shown_lane(), view, budget_ms);
+    maps.complete = true;
+    const auto update = [&](HeatData& data, std::optional<int> lane, std::optional<int> versus = {}) {
+        if (!lane || (&data == &maps.difference && !versus)) return data.clear();  // there is no picture yet
+        maps.complete =
+            data.update(run.history, *lane, view, budget_ms, versus.value_or(-1)) && maps.complete;
+    };
+    update(maps.lane, shown_lane());
     const std::vector<int> lanes = compared_lanes();
     while (maps.others.size() > lanes.size()) maps.others.pop_back();
     while (maps.others.size() < lanes.size()) maps.others.emplace_back(HeatData::Kind::head);
-    for (std::size_t i = 0; i < lanes.size(); ++i)
-        maps.complete =
-            maps.others[i].update(run.history, run.history_lane(lanes[i]).value_or(0), view, budget_ms) &&
-            maps.complete;
-    if (shows_difference())
-        maps.complete = maps.difference.update(run.history, shown_lane(), view, budget_ms,
-                                               run.history_lane(other_lane()).value_or(0)) &&
-                        maps.complete;
+    for (std::size_t i = 0; i < lanes.size(); ++i) update(maps.others[i], run.drawn_lane(lanes[i]));
+    if (shows_difference()) update(maps.difference, shown_lane(), run.drawn_lane(other_lane()));
 }
 
 void AppState::update_doctor(double budget_ms) {

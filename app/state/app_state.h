@@ -14,6 +14,7 @@
 #include "app/state/requests.h"
 #include "app/state/run_state.h"
 #include "app/state/settings.h"
+#include "app/state/shown_run.h"
 #include "app/state/undo_history.h"
 #include "app/view/glyphs.h"
 #include "app/view/heat_data.h"
@@ -24,6 +25,7 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -163,6 +165,9 @@ struct AppState {
     std::string undo() { return undo_history.undo(view, run.lane_editor); }
     std::string redo() { return undo_history.redo(view, run.lane_editor); }
     void notify(std::string text, bool fault = false) { notice = {std::move(text), fault}; }
+    /// Says what the last request to the engine does, and once it is done what it did; nothing if it was
+    /// refused. done: returns the text, from the run as it then is.
+    void announce(std::string doing, std::function<std::string(const RunState&)> done);
     /// Fits the zoom to the chosen rows. A choice that equals the automatic one stays automatic.
     void fit_rows(FittedRows rows);
 
@@ -189,12 +194,26 @@ struct AppState {
         return maps.complete && !jobs.any() && !device_proof.running() && !papers.running() && run.idle() &&
                lesson.is_idle();
     }
+    /// Returns the turn that the lanes had answered when the watched words were chosen; -1: none, so the
+    /// answers followed the prompt.
+    int watched_since_turn() const { return watched_text_ ? watched_text_->turn : -1; }
     /// Returns whether people look from a distance: type is large, and panes say less.
     bool for_projector() const { return view.arrangement == Arrangement::teach || lesson.shown.has_value(); }
-    /// Returns the index into history.lanes() of the focused lane; lane 0 while it has no record.
-    int shown_lane() const { return run.history_lane(view.lane).value_or(0); }
+    /// Returns the lanes joined with their records at the shown step. The reference holds until the run, its
+    /// lanes or the shown step change.
+    const RunOnShow& shown() const;
+    /// Returns the index into history.lanes() of what the focused lane shows: see RunState::drawn_lane().
+    std::optional<int> shown_lane() const { return run.drawn_lane(view.lane); }
+    /// The same for actions. Throws Error(wrong_use) if the lane (default: the focused one) has no step yet.
+    int need_shown_lane() const { return need_drawn_lane(view.lane); }
+    int need_drawn_lane(int lane) const;
+    /// Returns the index of the lane whose text is on show. A lane that joins reads lane 0's.
+    int text_lane() const { return shown_lane().value_or(0); }
     /// Returns the record of a lane at the shown step, or null.
     const LaneRecord* record(int lane) const;
+    /// Returns the KV heads of what a lane shows; the model's own while there is nothing to show.
+    const KvLayout& layout(int lane) const;
+    /// Returns the KV head of the focused query head in what the focused lane shows.
     int focused_kv_head() const;
     /// Returns the lane that the focused one is compared with; the focused one itself if it is the only one.
     int other_lane() const;
@@ -210,6 +229,37 @@ struct AppState {
     int first_fitted_row() const;
 
   private:
+    /// What a snapshot was made of.
+    struct Joined {
+        std::uint64_t generation = 0;
+        int row = -1, last_row = -1;
+        RunState::Records records = RunState::Records::current;
+        std::uint64_t lanes = 0;  // LaneEditor::version()
+        bool operator==(const Joined&) const = default;
+    };
+    struct Deed {
+        RequestId id = 0;
+        std::function<std::string(const RunState&)> done;
+    };
+    std::deque<Deed> deeds_;  // announced ones, in the order of their requests
+    /// The prompt that a change of the model replaced, until the start has taken effect.
+    struct ReplacedPrompt {
+        RequestId start = 0;
+        std::string prompt;
+        PromptGuide guide;
+    };
+    std::optional<ReplacedPrompt> replaced_prompt_;
+    /// The watched words as text, since another tokenizer has them at other positions.
+    struct WatchedText {
+        std::shared_ptr<const RunInfo> run;
+        TokenSpan span;
+        std::string words;
+        std::size_t first_byte = 0;  // in the text
+        int turn = -1;               // the turn that was answered when they were chosen
+    };
+    std::optional<WatchedText> watched_text_;
+    mutable Joined joined_;
+    mutable std::shared_ptr<const RunOnShow> shown_;
     int doctor_row_ = -1;
     std::chrono::steady_clock::time_point doctor_row_came_;
 
@@ -218,7 +268,11 @@ struct AppState {
     bool take_opened_run();
     bool take_got_model();
     bool take_chosen_path();
-    void take_prompt_of_model();
+    void start_with_model(const std::filesystem::path& folder);
+    bool take_prompt_of_model();
+    void say_deeds();
+    void remember_watched();
+    void find_watched_again();
     void remember_model();
     bool report_jobs();
     bool refresh_papers();

@@ -64,26 +64,47 @@ std::string LaneEditor::title(int index) const {
 }
 
 void LaneEditor::reset(std::vector<LaneSpec> lanes, bool follow) {
+    ++version_;
     lanes_ = std::move(lanes);
+    keys_.assign(lanes_.size(), {});
     follow_ = follow;
     done_.clear();
     undone_.clear();
 }
 
+void LaneEditor::start() {
+    ++version_;
+    for (std::size_t i = 0; i < keys_.size(); ++i) keys_[i].place = static_cast<int>(i);
+    done_.clear();
+    undone_.clear();
+}
+
+void LaneEditor::started(std::uint64_t run, std::span<const int> ids) {
+    ++version_;
+    for (LaneKey& key : keys_)
+        key = key.place >= 0 && key.place < std::ssize(ids) ? LaneKey{run, ids[to_index(key.place)]}
+                                                            : LaneKey{};
+}
+
 /// Takes a change back in the list of lanes. Sends nothing.
 void LaneEditor::take_back(const Change& change) {
+    ++version_;
     const bool removed = change.kind == Kind::removed;
     if (change.index > n_lanes() || (change.index == n_lanes() && !removed)) return;
     const auto at = lanes_.begin() + change.index;
-    if (removed)
+    const auto key = keys_.begin() + change.index;
+    if (removed) {
         lanes_.insert(at, change.before);
-    else if (change.kind == Kind::settings)
+        keys_.insert(key, change.key);
+    } else if (change.kind == Kind::settings) {
         *at = change.before;
-    else
+    } else {
         lanes_.erase(at);
+        keys_.erase(key);
+    }
 }
 
-void LaneEditor::adopt(const RunSpec& run) {
+void LaneEditor::adopt(const RunSpec& run, std::uint64_t run_id, std::span<const int> ids) {
     if (run.lanes.empty()) return;
     const RunSettings settings = settings_at(run);
     follow_ = settings.follow;
@@ -95,36 +116,65 @@ void LaneEditor::adopt(const RunSpec& run) {
         done_.pop_back();
         undone_.clear();
     }
-    if (lanes_ != lanes) undone_.clear();
-    lanes_ = std::move(lanes);
+    if (lanes_ != lanes) {
+        undone_.clear();
+        lanes_ = std::move(lanes);
+        ++version_;
+    }
+    std::vector<LaneKey> keys = keys_;
+    keys.resize(lanes_.size());
+    if (run_id != 0 && ids.size() == lanes_.size())
+        for (std::size_t i = 0; i < keys.size(); ++i)
+            keys[i] = {run_id, ids[i], keys[i].run == run_id ? keys[i].copy_of : -1};
+    if (keys != keys_) ++version_;
+    keys_ = std::move(keys);
 }
 
 void LaneEditor::set(int index, const LaneSpec& spec) {
     if (lanes_[to_index(index)] == spec) return;
     note({Kind::settings, index, lanes_[to_index(index)], spec});
+    put_settings(index, spec);
+}
+
+void LaneEditor::put_settings(int index, const LaneSpec& spec) {
+    ++version_;
+    LaneKey& key = keys_[to_index(index)];
+    // A lane that shares KV heads in another way becomes another lane, which runs from the prompt.
+    if (spec.sharing != lanes_[to_index(index)].sharing && key.id >= 0)
+        key.copy_of = std::exchange(key.id, -1);
     lanes_[to_index(index)] = spec;
     send_(SetLane{index, spec});
 }
 
+void LaneEditor::append(const LaneSpec& spec, const LaneKey& key) {
+    ++version_;
+    lanes_.push_back(spec);
+    keys_.push_back(key);
+}
+
 void LaneEditor::add(LaneSpec spec) {
     note({Kind::added, n_lanes(), spec, spec});
-    lanes_.push_back(spec);
+    append(spec, {});
     send_(AddLane{std::move(spec)});
 }
 
 void LaneEditor::remove(int index) {
     if (index <= 0 || index >= n_lanes()) return;
-    note({Kind::removed, index, lanes_[to_index(index)], lanes_[to_index(index)]});
+    note({Kind::removed, index, lanes_[to_index(index)], lanes_[to_index(index)], key(index)});
     take_out(index);
 }
 
 void LaneEditor::take_out(int index) {
+    ++version_;
     lanes_.erase(lanes_.begin() + index);
+    keys_.erase(keys_.begin() + index);
     send_(RemoveLane{index});
 }
 
-void LaneEditor::put_back(int index, const LaneSpec& spec) {
+void LaneEditor::put_back(int index, const LaneSpec& spec, const LaneKey& key) {
+    ++version_;
     lanes_.insert(lanes_.begin() + index, spec);
+    keys_.insert(keys_.begin() + index, key);
     send_(RestoreLane{index, spec});
 }
 
@@ -165,7 +215,8 @@ void LaneEditor::run(const Command& command) {
         check(fork->index, 0);
         const LaneSpec spec = fork->spec.value_or(lanes_[to_index(fork->index)]);
         note({Kind::forked, n_lanes(), spec, spec});
-        lanes_.push_back(spec);
+        const LaneKey& parent = key(fork->index);
+        append(spec, {parent.run, -1, parent.id >= 0 ? parent.id : parent.copy_of});
         send_(command);
     } else if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command)) {
         done_.clear();  // the lanes take the settings of that step
@@ -188,13 +239,16 @@ bool LaneEditor::undo() {
     if (done_.empty()) return false;
     Change change = done_.back();
     done_.pop_back();
-    take_back(change);
-    if (change.kind == Kind::settings)
-        send_(SetLane{change.index, change.before});
-    else if (change.kind == Kind::removed)
-        send_(RestoreLane{change.index, change.before});
-    else
-        send_(RemoveLane{change.index});
+    if (change.kind == Kind::settings) {
+        put_settings(change.index, change.before);
+    } else {
+        if (change.kind != Kind::removed && change.index < n_lanes()) change.key = key(change.index);
+        take_back(change);
+        if (change.kind == Kind::removed)
+            send_(RestoreLane{change.index, change.before});
+        else
+            send_(RemoveLane{change.index});
+    }
     undone_.push_back(std::move(change));
     return true;
 }
@@ -206,14 +260,14 @@ bool LaneEditor::redo() {
     done_.push_back(change);
     switch (change.kind) {
         case Kind::settings:
-            lanes_[to_index(change.index)] = change.after;
-            send_(SetLane{change.index, change.after});
+            put_settings(change.index, change.after);
             break;
         case Kind::added:
         case Kind::forked:
-            put_back(change.index, change.after);
+            put_back(change.index, change.after, change.key);
             break;
         case Kind::removed:
+            done_.back().key = key(change.index);
             take_out(change.index);
             break;
     }

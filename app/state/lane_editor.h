@@ -3,14 +3,26 @@
 /// through a function.
 #pragma once
 
+#include "engine/base/index.h"
 #include "engine/session/command.h"
 #include "engine/session/session.h"
 
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace keyhole {
+
+/// Names the record of a listed lane, whatever place the lane has in the list.
+struct LaneKey {
+    std::uint64_t run = 0;  ///< RunInfo::id; 0: none
+    int id = -1;            ///< LaneInfo::id in that run; -1: not known yet
+    int copy_of = -1;       ///< id of the lane whose state it begins with; -1: none
+    int place = -1;         ///< in the list of the start that is under way; -1: none
+    bool operator==(const LaneKey&) const = default;
+};
 
 class LaneEditor {
   public:
@@ -25,10 +37,19 @@ class LaneEditor {
     /// Returns its number and name: "2 a2sf alpha=0.2".
     std::string title(int index) const;
 
-    /// Replaces all lanes for a new run. Sends nothing.
+    const LaneKey& key(int index) const { return keys_.at(to_index(index)); }
+    /// Changes with the lanes and their keys.
+    std::uint64_t version() const { return version_; }
+
+    /// Replaces all lanes for a new run, which has no records of them. Sends nothing.
     void reset(std::vector<LaneSpec> lanes, bool follow);
-    /// Adopts the lanes of the engine's log. Call once the log holds every command from here.
-    void adopt(const RunSpec& run);
+    /// Makes the lanes those of a start. While it is under way, they keep the records of the run before.
+    void start();
+    /// Gives the lanes of the start their records. ids: LaneInfo::id in the order of the start.
+    void started(std::uint64_t run, std::span<const int> ids);
+    /// Adopts the lanes of the engine's log and their ids. Call once the log holds every command from here.
+    /// run_id: 0: the run has no records.
+    void adopt(const RunSpec& run, std::uint64_t run_id = 0, std::span<const int> ids = {});
 
     void set(int index, const LaneSpec& spec);
     void add(LaneSpec spec);  ///< by value, since it may be one of lanes()
@@ -55,14 +76,19 @@ class LaneEditor {
         Kind kind = Kind::settings;
         int index = 0;
         LaneSpec before, after;  // settings; of an added or a removed lane both are its spec
+        LaneKey key{};           // of a removed lane, which comes back with its records
     };
     static std::string words_of(const Change& change);
     void take_back(const Change& change);
     void take_out(int index);
-    void put_back(int index, const LaneSpec& spec);
+    void put_back(int index, const LaneSpec& spec, const LaneKey& key = {});
+    void append(const LaneSpec& spec, const LaneKey& key);
+    void put_settings(int index, const LaneSpec& spec);
     void note(Change change);
     Send send_;
     std::vector<LaneSpec> lanes_;
+    std::vector<LaneKey> keys_;  // one a lane
+    std::uint64_t version_ = 1;
     mutable std::vector<LaneSpec> named_;  // the lanes that names_ belongs to
     mutable std::vector<std::string> names_;
     bool follow_ = true;

@@ -336,7 +336,7 @@ void close_lesson(AppState& app, bool keeps) {
     forget_prediction(lesson);
     if (was_open && !keeps && shows_own_run(app)) {
         bring_back(app);
-        app.notify("back to the run from before the lesson");
+        app.notify("bringing back the run from before the lesson");
     } else if (was_open) {
         lesson.before.reset();
     }
@@ -464,7 +464,7 @@ std::optional<bool> predicted_right(const AppState& app) {
         }
         case Prediction::Kind::token: {
             if (!lesson.token || !app.run.has_steps()) return std::nullopt;
-            const std::optional<TokenSpan> span = span_of(asked.tokens, app.run.history, app.shown_lane());
+            const std::optional<TokenSpan> span = span_of(asked.tokens, app.run.history, app.text_lane());
             return span && span->holds(*lesson.token);
         }
     }
@@ -537,13 +537,13 @@ void apply_lesson_look(AppState& app) {
         const std::string& watch = run_of_step(lesson.lesson(), lesson.step).watch;
         view.watched = find_span(app.run.history, 0, watch);  // none for an empty text
     } else {
-        if (const auto span = span_of(look.tokens, app.run.history, app.shown_lane())) {
+        if (const auto span = span_of(look.tokens, app.run.history, app.text_lane())) {
             if (!look.tokens.words.empty()) view.watched = span;
             lesson.in_sight = {span->last, app.run.last_row()};
         }
     }
     if (!look.layer && !lesson.revealed)
-        if (const auto place = opening_head(app.run.history, app.shown_lane(), view.watched)) {
+        if (const auto place = opening_head(app.run.history, app.text_lane(), view.watched)) {
             view.layer = place->layer;
             view.head = place->head;
         }
@@ -614,7 +614,7 @@ Lesson lesson_of_run(const AppState& app, std::string title) {
     lesson.run.answer = app.run.setup.guide.answer;
     lesson.run.stop = app.run.setup.guide.end.stop;
     if (app.view.watched) {
-        const std::vector<int>& tokens = app.run.history.lanes()[to_index(app.shown_lane())].tokens;
+        const std::vector<int>& tokens = app.run.history.lanes()[to_index(app.text_lane())].tokens;
         for (int p = app.view.watched->first; p <= app.view.watched->last && to_index(p) < tokens.size(); ++p)
             lesson.run.watch += app.run.history.run().token_bytes[to_index(tokens[to_index(p)])];
     }

@@ -27,7 +27,7 @@ RunState::RunState(BackendOptions backend, std::function<void()> wake)
       engine_(std::make_unique<Engine>(backend, std::move(wake))) {}
 
 void RunState::start(bool new_backend) {
-    if (!starting_) starting_ = Starting{0, has_steps() ? history.run().id : 0, opened_file, is_recorded_};
+    if (!starting_) starting_ = Starting{0, status.run_id, opened_file, is_recorded_};
     opened_file.clear();
     is_recorded_ = false;
     if (lane_editor.n_lanes() > 0) setup.lanes = lane_editor.lanes();
@@ -40,7 +40,8 @@ void RunState::start(bool new_backend) {
     run.answer_end = setup.guide.end;
     run.wants.attention = true;
     run.wants.scores = true;
-    lane_editor.reset(setup.lanes, lane_editor.follow());
+    if (lane_editor.n_lanes() == 0) lane_editor.reset(setup.lanes, lane_editor.follow());
+    lane_editor.start();
     engine_->start(setup.model_folder, std::move(run), new_backend);
     starting_->id = engine_->last_request();
 }
@@ -51,7 +52,7 @@ void RunState::take_start() {
     const Starting start = *std::exchange(starting_, std::nullopt);
     if (status.refused != start.id) return;
     if (const auto model = engine_->model()) setup.model_folder = model->path();
-    if (has_steps() && history.run().id != start.shown_run) return;  // an earlier start was not refused
+    if (status.run_id != 0 && status.run_id != start.engine_run) return;  // an earlier start was not refused
     opened_file = start.opened_file;
     // Failed: this start cancelled the prompt of the one before it, so that no run is left.
     is_recorded_ = start.is_recorded && status.phase != EnginePhase::failed;
@@ -86,7 +87,7 @@ void RunState::need_recorded_run() const {
 }
 
 bool RunState::settings_differ_at(int row) const {
-    return live() && has_steps() &&
+    return live() && has_steps() && is_recorded_ &&
            !settings_since(status.run, row, lane_editor.lanes(), lane_editor.follow()).empty();
 }
 
@@ -123,15 +124,30 @@ void RunState::show(OpenedRun& run) {
     stride = 1;
     dense_from = first_row();
     lane_editor.reset(std::move(run.lanes), true);
+    lane_editor.start();
+    std::vector<int> ids;
+    for (const LaneRecord& record : history.steps().back()->lanes) ids.push_back(record.info->id);
+    lane_editor.started(history.run().id, ids);
+}
+
+/// Gives the lanes of the start the ids that its first record has.
+void RunState::name_lanes() {
+    std::vector<int> ids;
+    for (const LaneRecord& record : history.steps().front()->lanes) ids.push_back(record.info->id);
+    lane_editor.started(history.run().id, ids);
 }
 
 bool RunState::take_records() {
     if (engine_->recorder().version() == seen_version_) return false;
     const Recorder::Snapshot snapshot = engine_->recorder().snapshot();
+    // The records of a new run are taken together with the status that names its lanes.
+    const bool is_new =
+        !snapshot.steps.empty() && (history.empty() || snapshot.steps.front()->run->id != history.run().id);
+    if (is_new && snapshot.steps.front()->run->id != status.run_id) return false;
     seen_version_ = snapshot.version;
     history.update(snapshot.steps);
-    // While a start is under way, records may still be those of the run before.
-    if (!starting_ || history.run().id != starting_->shown_run) is_recorded_ = has_steps();
+    is_recorded_ = has_steps() && !starting_ && history.run().id == status.run_id;
+    if (is_new) name_lanes();
     stride = snapshot.stride;
     dense_from = snapshot.dense_from;
     constexpr std::size_t kWorthReturning = std::size_t{32} << 20;
@@ -151,10 +167,10 @@ RunState::Changes RunState::refresh() {
     changes.paused =
         status.phase == EnginePhase::running && now.phase == EnginePhase::idle && !now.message.empty();
     status = std::move(now);
-    changes.visible = take_records() || changes.visible;
     take_start();
+    changes.visible = take_records() || changes.visible;
     changes.refused = std::exchange(seen_refusal_, status.refused) < status.refused;
-    if (has_taken_requests()) lane_editor.adopt(status.run);
+    if (has_taken_requests()) lane_editor.adopt(status.run, status.run_id, status.lane_ids);
     if (has_steps()) curves.update(history);
     return changes;
 }
@@ -170,20 +186,35 @@ bool RunState::idle() const {
 }
 
 std::optional<int> RunState::history_lane(int lane) const {
-    if (!has_steps()) return std::nullopt;
-    // A lane that was removed or added since the last step moves the others.
-    if (live() && std::ssize(status.lane_ids) == lane_editor.n_lanes()) {
-        if (lane < 0 || lane >= lane_editor.n_lanes()) return std::nullopt;
-        return history.lane_from_id(status.lane_ids[to_index(lane)]);
+    if (!has_steps() || lane < 0 || lane >= lane_editor.n_lanes()) return std::nullopt;
+    const LaneKey& key = lane_editor.key(lane);
+    return key.run == history.run().id && key.id >= 0 ? history.lane_from_id(key.id) : std::nullopt;
+}
+
+std::optional<int> RunState::drawn_lane(int lane) const {
+    if (const std::optional<int> own = history_lane(lane)) return own;
+    if (!has_steps() || lane < 0 || lane >= lane_editor.n_lanes()) return std::nullopt;
+    LaneKey key = lane_editor.key(lane);
+    // A copy of a copy may come before the first step of both.
+    for (int n = lane_editor.n_lanes(); n > 0 && key.run == history.run().id && key.copy_of >= 0; --n) {
+        if (const std::optional<int> parent = history.lane_from_id(key.copy_of)) return parent;
+        const int id = std::exchange(key.copy_of, -1);
+        for (int i = 0; i < lane_editor.n_lanes(); ++i)
+            if (lane_editor.key(i).run == key.run && lane_editor.key(i).id == id) key = lane_editor.key(i);
     }
-    const std::vector<LaneRecord>& lanes = history.steps().back()->lanes;
-    if (lane < 0 || lane >= static_cast<int>(lanes.size())) return std::nullopt;
-    return history.lane_from_id(lanes[to_index(lane)].info->id);
+    return std::nullopt;
+}
+
+RunState::Records RunState::records() const {
+    if (!live() || is_recorded_ || !has_steps()) return Records::current;
+    const bool under_way =
+        starting_ || status.phase == EnginePhase::prefill || status.phase == EnginePhase::loading;
+    return under_way ? Records::reading : Records::unread;
 }
 
 std::optional<RunState::NewSettings> RunState::new_settings(int lane) const {
     const std::optional<int> known = history_lane(lane);
-    if (!live() || !known) return std::nullopt;
+    if (!live() || !known || !is_recorded_) return std::nullopt;
     const LaneSpec& now = lane_editor.lanes()[to_index(lane)];
     const LaneRecord* first = history.lane_record(history.lanes()[to_index(*known)].first_row, *known);
     if (first == nullptr || is_spec(now, first->info->spec)) return std::nullopt;

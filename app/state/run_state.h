@@ -113,8 +113,19 @@ class RunState {
     int first_row() const { return has_steps() ? history.steps().front()->row : 0; }
     int last_row() const { return has_steps() ? history.last_row() : 0; }
     int n_decoded() const { return has_steps() ? history.last_row() - history.n_prompt() + 1 : 0; }
-    /// Returns the index into history.lanes() of a lane of the editor; nullopt before its first record.
+    /// Returns the index into history.lanes() of the records of a lane of the editor; nullopt before its
+    /// first record.
     std::optional<int> history_lane(int lane) const;
+    /// Returns the same for the lane whose picture stands for this one: its own, or before its first record
+    /// that of the lane whose state it begins with (a fork); nullopt: there is none.
+    std::optional<int> drawn_lane(int lane) const;
+    /// What the records on show are to the run that the user asked for.
+    enum class Records {
+        current,  ///< they are its own
+        reading,  ///< of the run before: the prompt is being processed
+        unread,   ///< of the run before: the prompt was not processed
+    };
+    Records records() const;
     /// A lane whose settings are not those with which it processed the prompt: its text, its curves and its
     /// next tokens then belong to several settings.
     struct NewSettings {
@@ -135,13 +146,14 @@ class RunState {
     /// A start that has not taken effect, and what comes back if it is refused.
     struct Starting {
         RequestId id = 0;
-        std::uint64_t shown_run = 0;  // RunInfo::id; 0: none
+        std::uint64_t engine_run = 0;  // EngineStatus::run_id before it
         std::filesystem::path opened_file;
         bool is_recorded = false;
     };
     std::optional<Starting> starting_;
 
     bool take_records();
+    void name_lanes();
     void take_start();
 };
 

@@ -2,6 +2,7 @@
 
 #include "engine/analysis/watched_span.h"
 #include "engine/base/index.h"
+#include "engine/policy/lane_names.h"
 
 #include <algorithm>
 
@@ -35,25 +36,49 @@ std::vector<ShownAnswer> shown_answers(const AppState& app) {
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
         ShownAnswer shown;
         shown.lane = lane;
-        const std::optional<int> recorded = app.run.history_lane(lane);
-        if (!app.run.live() && recorded) {
-            shown.answer = answer_in_record(history, *recorded);
-        } else if (app.run.status.answers != nullptr) {
-            const std::vector<LaneAnswer>& own = *app.run.status.answers;
-            // A lane that has just joined has no record yet, and no id that is known here.
-            if (std::ssize(own) == app.run.lane_editor.n_lanes()) {
-                shown.answer = own[to_index(lane)];
-            } else if (recorded) {
-                const int id = history.lanes()[to_index(*recorded)].id;
-                for (const LaneAnswer& answer : own)
-                    if (answer.lane_id == id) shown.answer = answer;
-            }
+        const LaneKey& key = app.run.lane_editor.key(lane);
+        if (!app.run.live()) {
+            if (const std::optional<int> recorded = app.run.history_lane(lane))
+                shown.answer = answer_in_record(history, *recorded);
+        } else if (app.run.status.answers != nullptr && key.run == app.run.status.run_id) {
+            for (const LaneAnswer& answer : *app.run.status.answers)
+                if (answer.lane_id == key.id) shown.answer = answer;
         }
         list.push_back(std::move(shown));
     }
     // The known answer is that to the prompt.
     mark_answers(list, answered_turn(list) < 0 ? known : "");
     return list;
+}
+
+std::vector<std::string> answer_titles(const AppState& app, const std::vector<ShownAnswer>& answers) {
+    std::vector<LaneSpec> specs;
+    for (const ShownAnswer& shown : answers)
+        specs.push_back(shown.answer.spec.empty() ? app.run.lane_editor.lanes()[to_index(shown.lane)]
+                                                  : parse_lane_spec(shown.answer.spec));
+    std::vector<std::string> titles = lane_names(specs);
+    for (std::size_t i = 0; i < titles.size(); ++i)
+        titles[i] = fmt::format("{} {}", answers[i].lane, titles[i]);
+    return titles;
+}
+
+std::optional<HeldWhenAnswering> held_when_answering(const AppState& app, const ShownAnswer& shown) {
+    if (!app.view.watched) return std::nullopt;
+    const int turn = shown.answer.turn;
+    if (turn >= 0 && app.watched_since_turn() != turn) return std::nullopt;  // words of an earlier question
+    const TokenSpan& words = *app.view.watched;
+    if (const StoredSet* stored = shown.answer.stored.get()) {
+        if (words.last > stored->row) return std::nullopt;  // not yet written then
+        HeldWhenAnswering held{0, stored->n_heads};
+        for (int g = 0; g < held.n_heads; ++g)
+            held.n_heads_with_all += stored->holds(g, words.first, words.last) ? 1 : 0;
+        return held;
+    }
+    const std::optional<int> recorded = app.run.history_lane(shown.lane);
+    const int row = app.run.first_row();
+    if (app.run.live() || !recorded || words.last > row) return std::nullopt;
+    return HeldWhenAnswering{heads_with_all(app.run.history, *recorded, words, row),
+                             app.run.history.layout(*recorded).n_kv_heads()};
 }
 
 int answered_turn(const std::vector<ShownAnswer>& answers) {
@@ -66,28 +91,41 @@ bool has_other_answer(const std::vector<ShownAnswer>& answers) {
            first_other(answers) != answers.end();
 }
 
+namespace {
+
+/// Returns the watched words, shortened.
+std::string watched_text(const AppState& app) {
+    constexpr int kMost = 16;  // tokens
+    const std::vector<int>& tokens = app.run.history.lanes()[to_index(app.text_lane())].tokens;
+    const TokenSpan& words = *app.view.watched;
+    std::string text;
+    for (int p = words.first; p <= std::min(words.last, words.first + kMost - 1); ++p)
+        if (to_index(p) < tokens.size()) text += app.glyphs.token(app.run.history.run(), tokens[to_index(p)]);
+    text.erase(0, std::min(text.find_first_not_of(' '), text.size()));
+    return words.size() > kMost ? text + "…" : text;
+}
+
+}  // namespace
+
 std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>& answers) {
+    if (app.run.records() == RunState::Records::unread)
+        return "The prompt was not processed, so nothing is answered. Restart processes it.";
+    if (app.run.records() == RunState::Records::reading) return "The prompt is being processed.";
     if (answers.size() < 2) return {};
-    const auto name = [&](int lane) {
-        return fmt::format("lane {} ({})", lane, app.run.lane_editor.name(lane));
-    };
     const bool all = std::all_of(answers.begin(), answers.end(),
                                  [](const ShownAnswer& shown) { return shown.answer.complete; });
     if (!all) return "The lanes are still answering.";
     const auto other = first_other(answers);
     if (other == answers.end()) return "All lanes give the same answer.";
-    const ShownAnswer& first = *other;
-    std::string text =
-        fmt::format("{} {}", name(first.lane),
-                    first.mark == ShownAnswer::Mark::wrong ? "is wrong" : "answers differently");
-    text.front() = 'L';
-    const std::optional<int> recorded = app.run.history_lane(first.lane);
-    if (!app.view.watched || !recorded) return text + ".";
-    const SpanLifetime held = span_lifetime(app.run.history, *recorded, *app.view.watched);
-    if (held.n_heads_with_all == held.n_heads) return text + ".";
-    return text + fmt::format(": {} of {} KV heads {} the watched words.",
-                              held.n_heads_with_all == 0 ? "none" : std::to_string(held.n_heads_with_all),
-                              held.n_heads, held.n_heads_with_all == 1 ? "holds" : "hold");
+    const std::string title = answer_titles(app, answers)[to_index(other - answers.begin())];
+    const std::string text =
+        fmt::format("Lane {} ({}) {}", other->lane, title.substr(title.find(' ') + 1),
+                    other->mark == ShownAnswer::Mark::wrong ? "is wrong" : "answers differently");
+    const std::optional<HeldWhenAnswering> held = held_when_answering(app, *other);
+    if (!held || held->n_heads_with_all == held->n_heads) return text + ".";
+    return text + fmt::format(": when it answered, {} of {} KV heads held “{}”.",
+                              held->n_heads_with_all == 0 ? "none" : std::to_string(held->n_heads_with_all),
+                              held->n_heads, watched_text(app));
 }
 
 }  // namespace keyhole

@@ -6,6 +6,7 @@
 #include "app/state/app_state.h"
 #include "app/view/lane_answers.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,22 @@ std::string right_answer(const AppState& app);
 /// lanes chose their own tokens; otherwise the result is empty.
 std::vector<ShownAnswer> shown_answers(const AppState& app);
 
+/// Returns the number and name of each lane as the settings say that gave the answer; those that it is to
+/// have where there is no answer yet.
+std::vector<std::string> answer_titles(const AppState& app, const std::vector<ShownAnswer>& answers);
+
+/// How many KV heads held all watched words when a lane began to answer.
+struct HeldWhenAnswering {
+    int n_heads_with_all = 0, n_heads = 0;
+};
+/// nullopt: it is not known, or the watched words are not of the question that was answered.
+std::optional<HeldWhenAnswering> held_when_answering(const AppState& app, const ShownAnswer& shown);
+
 /// Returns LaneAnswer::turn of the answers: -1 if they follow the prompt.
 int answered_turn(const std::vector<ShownAnswer>& answers);
 
-/// Returns the sentence that says what there is to see, such as "Lane 1 (h2o) is wrong: 1 of 48 KV heads
-/// holds the watched words."; empty for a single lane.
+/// Returns the sentence that says what there is to see, such as "Lane 1 (h2o) is wrong: when it answered,
+/// 1 of 48 KV heads held “4821”."; empty for a single lane.
 std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>& answers);
 /// Returns whether some complete answer is wrong, or another one than lane 0's where none is known.
 bool has_other_answer(const std::vector<ShownAnswer>& answers);

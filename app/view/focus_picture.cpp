@@ -106,7 +106,11 @@ Drawing focus_picture(const RunHistory& history, int lane, const ViewState& view
     const int g = history.layout(lane).kv_head_from_head(view.layer, view.head);
     const Part part = part_of(view, request);
     std::vector<CellState> states = part.states(CellState::future);
-    part.each_existing([&](int i, int p) { states[part.at(i, p)] = mask_state(history, lane, g, p, i); });
+    part.each_existing([&](int i, int p) {
+        // The mask is complete where a lane ran again without a record; its values are not.
+        const bool known = view.mode == HeatMode::mask || is_recorded(history, lane, i);
+        states[part.at(i, p)] = known ? mask_state(history, lane, g, p, i) : CellState::kept;
+    });
     FigureTexts texts;
     texts.title = view.mode == HeatMode::attention
                       ? fmt::format("Attention, layer {}, head {}", view.layer, view.head)

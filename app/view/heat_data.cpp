@@ -1,6 +1,7 @@
 #include "app/view/heat_data.h"
 
 #include "engine/analysis/compare.h"
+#include "engine/analysis/no_value.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/index.h"
 
@@ -15,10 +16,25 @@ HeatData::HeatData(Kind kind)
       focus_(64, kind == Kind::head ? kOtherSide : kFocusSide,
              kind == Kind::difference ? Reduction::magnitude : Reduction::max) {}
 
+HeatData::Read HeatData::atlas_read() const {
+    const int n = static_cast<int>(atlas_.size()), n_begun = static_cast<int>(atlas_heads_);
+    return image_rows_ > 0 && n_begun < n ? Read{image_rows_, n_begun} : Read{atlas_rows_, n};
+}
+
 std::size_t HeatData::bytes() const {
     std::size_t sum = focus_.bytes();
     for (const HeadMatrix& thumbnail : atlas_) sum += thumbnail.bytes();
     return sum;
+}
+
+void HeatData::clear() {
+    if (focus_key_ == Key{} && atlas_key_ == Key{}) return;
+    focus_.clear();
+    atlas_.clear();
+    focus_key_ = atlas_key_ = {};
+    focus_rows_ = atlas_rows_ = 0;
+    atlas_heads_ = 0;
+    ++generation_;
 }
 
 int HeatData::thumbnail_side(int n_heads) {
@@ -57,8 +73,12 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
         const int row = focus_rows_++;
         const std::span<float> values(row_.data(), to_index(row) + 1);
         if (differs ? difference_values(history, lane, versus, row, view.layer, view.head, view.mode, values)
-                    : picture_values(history, lane, row, view.layer, view.head, focus_key.mode, values))
+                    : picture_values(history, lane, row, view.layer, view.head, focus_key.mode, values)) {
             focus_.fold_row(row, values);
+        } else if (differs || !is_recorded(history, lane, row)) {
+            std::fill(values.begin(), values.end(), kNotRecorded);
+            focus_.fold_row(row, values);
+        }
         if (out_of_time()) break;
     }
     focus_.finish_rows();
@@ -76,7 +96,9 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
     }
     // Reads the prompt head by head from its image, then row by row for all heads at once.
     const int n_image_rows = std::min(history.n_prompt() - 1, n_rows);
+    image_rows_ = 0;
     if (const PromptRows* image = prompt_image_of(history, lane); image != nullptr && n_image_rows > 0) {
+        image_rows_ = n_image_rows;
         const std::size_t size = to_index(image->size) * to_index(image->size);
         while (atlas_heads_ < n_all && !out_of_time()) {
             HeadMatrix& matrix = atlas_[atlas_heads_];
@@ -96,6 +118,11 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
         const int row = atlas_rows_++;
         for (HeadMatrix& matrix : atlas_) matrix.make_room(row + 1);
         const int log2_block = std::countr_zero(static_cast<unsigned>(atlas_.front().factor()));
+        if (!is_recorded(history, lane, row)) {
+            const std::vector<float> none(to_index(row >> log2_block) + 1, kNotRecorded);
+            for (HeadMatrix& matrix : atlas_) matrix.fold_blocks(row, none, kNoValue);
+            continue;
+        }
         attention_blocks_of_all(history, lane, row, log2_block,
                                 [&](int layer, int head, const BlockRow& blocks) {
                                     atlas_[to_index(layer * run.config.n_heads + head)].fold_blocks(

@@ -36,7 +36,17 @@ class HeatData {
     bool update(const RunHistory& history, int lane, const ViewState& view, double budget_ms,
                 int versus = -1);
 
+    /// Forgets all rows: there is nothing to show.
+    void clear();
+
     std::size_t bytes() const;  ///< size of all matrices
+    /// How far the history is read: the first `rows` rows of the first `heads` matrices.
+    struct Read {
+        int rows = 0, heads = 0;
+        bool operator==(const Read&) const = default;
+    };
+    Read focus_read() const { return {focus_rows_, 1}; }
+    Read atlas_read() const;
 
     HeadMatrix& focus() { return focus_; }
     const HeadMatrix& focus() const { return focus_; }
@@ -62,6 +72,7 @@ class HeatData {
     int focus_rows_ = 0;
     int atlas_rows_ = 0;
     std::size_t atlas_heads_ = 0;  ///< heads whose prompt rows are complete
+    int image_rows_ = 0;           ///< prompt rows that are read head by head
     std::uint64_t generation_ = 0;
     HeadMatrix focus_;
     std::vector<HeadMatrix> atlas_;

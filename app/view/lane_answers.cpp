@@ -56,6 +56,8 @@ LaneAnswer answer_in_record(const RunHistory& history, int lane) {
     LaneAnswer answer =
         answer_from([&](std::span<const int> some) { return text_of(history.run(), some); }, own, end);
     answer.complete = true;
+    const LaneRecord* record = history.lane_record(history.lanes()[to_index(lane)].first_row, lane);
+    if (record != nullptr) answer.spec = record->info->spec;
     return answer;
 }
 

@@ -64,7 +64,7 @@ void dump_cells(const std::filesystem::path& path, const AppState& app, const Pa
         int p = static_cast<int>(std::floor(cell.x)), i = static_cast<int>(std::floor(cell.y));
         if (p < 0 || i < 0 || p >= n || i >= n) continue;
         const float value = plane.at(p / block, i / block);
-        if (std::isnan(value) || i > app.view.row) continue;
+        if (std::isnan(value) || value == kNotRecorded || i > app.view.row) continue;
         int px = static_cast<int>(canvas.x) + x, py = static_cast<int>(canvas.y) + y;
         if (view.cell_width >= 3 && view.cell_height >= 3) {  // the middle of the cell
             const CanvasPoint middle = view.pixel_of({p + 0.5, i + 0.5});

@@ -46,11 +46,9 @@ void add_story(const RunOptions& run, RunSetup& setup) {
     const std::vector<CatalogModel> catalog = own_catalog();
     const CatalogModel* model = find_by_path(catalog, setup.model_folder);
     if (setup.prompt.empty()) {
-        const std::filesystem::path of_model = model != nullptr ? prompt_of(*model) : "";
         const std::filesystem::path from = !run.prompt_file.empty() ? std::filesystem::path(run.prompt_file)
-                                           : !of_model.empty()
-                                               ? of_model
-                                               : find_assets() / "prompts" / "garden-gate.txt";
+                                           : model != nullptr       ? story_of(*model)
+                                                                    : demo_story();
         PromptFile file = read_prompt_file(from);
         print_warning(notice_of_bytes(file.text, from));
         setup.prompt = std::move(file.text);

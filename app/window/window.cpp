@@ -223,17 +223,18 @@ float screen_scale(GLFWwindow* window) {
     return framebuffer_width > window_width ? 1.0f : content;
 }
 
-/// Updates the textures of what is visible.
+/// Updates the textures of what is visible. A lane without a picture has no textures to update.
 void update_painters(HeatPainters& painters, AppState& app) {
-    painters.focus.update(app.maps.lane, app.run.history, app.shown_lane(), app.view.mode == HeatMode::mask);
+    const std::optional<int> shown = app.shown_lane();
+    if (shown) painters.focus.update(app.maps.lane, app.run.history, *shown, app.view.mode == HeatMode::mask);
     const std::vector<int> cards = app.compared_lanes();
     while (painters.others.size() > app.maps.others.size()) painters.others.pop_back();
     while (painters.others.size() < app.maps.others.size()) painters.others.emplace_back();
     for (std::size_t i = 0; i < cards.size() && i < app.maps.others.size(); ++i)
-        painters.others[i].update(app.maps.others[i], app.run.history,
-                                  app.run.history_lane(cards[i]).value_or(0));
-    if (app.shows_difference())
-        painters.difference.update(app.maps.difference, app.run.history, app.shown_lane());
+        if (const std::optional<int> other = app.run.drawn_lane(cards[i]))
+            painters.others[i].update(app.maps.others[i], app.run.history, *other);
+    if (app.shows_difference() && shown && app.run.drawn_lane(app.other_lane()))
+        painters.difference.update(app.maps.difference, app.run.history, *shown);
 }
 
 /// Calls GLFW's drop callback, as a drop from the desktop does.
@@ -300,10 +301,9 @@ constexpr double kFirstSpeed = 8;  // steps a second
 /// Picks tokens so that the window shows something before the first click: the watched words, or else the
 /// token with the highest score that is no sink, the evicted one with the highest score, and the newest.
 void first_picks(AppState& app) {
-    const int lane = app.shown_lane(), row = app.run.last_row(), g = app.focused_kv_head();
-    std::vector<std::pair<float, int>> evictions;
     const LaneRecord* record = app.record(app.view.lane);
     if (record == nullptr || record->rows == nullptr) return;
+    const int lane = app.need_shown_lane(), row = app.run.last_row(), g = app.focused_kv_head();
     std::vector<float> scores(to_index(row) + 1);
     if (!app.run.history.score_row(lane, row, g, scores)) return;
     int best = -1, gone = -1;
@@ -589,7 +589,7 @@ void WindowLoop::look_at_prompt() {
         app_.view.measure_curve = -1;
     const HeadPlace middle{app_.run.history.run().config.n_layers / 2, 0};
     const HeadPlace place =
-        opening_head(app_.run.history, app_.shown_lane(), app_.view.watched).value_or(middle);
+        opening_head(app_.run.history, app_.text_lane(), app_.view.watched).value_or(middle);
     app_.view.layer = place.layer;
     app_.view.head = place.head;
 }
@@ -632,6 +632,7 @@ void WindowLoop::draw() {
         act(fmt::format("ui.scale {}", 100 * app_.view.interface_scale * std::pow(1.1f, io.MouseWheel)));
     shared_.batches.clear();
     shared_.items.clear();
+    shared_.panes.clear();
     shared_.drawn_heat.reset();
     shared_.hovered = std::exchange(shared_.next_hovered, std::nullopt);
     for (const std::string& path : std::exchange(dropped_, {})) act("open " + path);

@@ -77,6 +77,43 @@ nlohmann::json record_on_show(const AppState& app) {
     return {{"run", run.id}, {"model", run.model_path}, {"step", app.view.row}, {"lane_ids", lanes}};
 }
 
+std::string_view records_name(RunState::Records records) {
+    return records == RunState::Records::current   ? "current"
+           : records == RunState::Records::reading ? "reading"
+                                                   : "unread";
+}
+
+/// Returns the lanes as they are listed, each with what the window says of it.
+nlohmann::json lanes_on_show(const AppState& app) {
+    nlohmann::json lanes = nlohmann::json::array();
+    for (const LaneOnShow& shown : app.shown().lanes) {
+        const LaneRecord* record = shown.record.get();
+        nlohmann::json lane = {
+            {"title", shown.title},
+            {"spec", format_lane_spec(shown.spec)},
+            {"mark", shown.mark},
+            {"source", shown.source == LaneOnShow::Source::own      ? "own"
+                       : shown.source == LaneOnShow::Source::parent ? "parent"
+                                                                    : "none"},
+            {"id", shown.id ? nlohmann::json(*shown.id) : nlohmann::json()},
+            {"stored", record ? nlohmann::json(record->use.stored_tokens) : nlohmann::json()},
+            {"next", record ? nlohmann::json(record->predicted) : nlohmann::json()},
+            {"kl", nlohmann::json()}};
+        if (record != nullptr && record->kl) lane["kl"] = double(*record->kl);
+        lanes.push_back(std::move(lane));
+    }
+    return lanes;
+}
+
+/// Returns what each pane drew: the run, the lane and the step.
+nlohmann::json panes_on_show(const PanelShared& shared) {
+    nlohmann::json panes = nlohmann::json::object();
+    for (const auto& [name, pane] : shared.panes)
+        panes[name] = {{"run", pane.run},  {"lane", pane.lane},   {"id", pane.id},
+                       {"step", pane.row}, {"title", pane.title}, {"mark", pane.mark}};
+    return panes;
+}
+
 }  // namespace
 
 void WindowReport::count(std::span<const InputEvent> taken) {
@@ -99,6 +136,10 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"row", view.row},
         {"first_row", app.run.first_row()},
         {"last_row", app.run.last_row()},
+        {"run", app.shown().run},
+        {"records", records_name(app.shown().records)},
+        {"on_show", lanes_on_show(app)},
+        {"panes", panes_on_show(shared)},
         {"lanes", app.run.lane_editor.n_lanes()},
         {"lane", view.lane},
         {"layer", view.layer},

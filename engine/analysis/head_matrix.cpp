@@ -39,7 +39,7 @@ void HeadMatrix::clear() {
     largest_ = {kNoValue, kNoValue};
     folded_first_ = 0;
     folded_last_ = -1;
-    has_not_finite_ = false;
+    has_not_finite_ = has_not_recorded_ = false;
     changes_ = {true, 0, -1};
 }
 
@@ -77,7 +77,7 @@ void HeadMatrix::make_room(int n) {
 
 void HeadMatrix::note_largest(float value, bool is_sink) {
     if (std::isinf(value)) {
-        has_not_finite_ = true;
+        (value == kNotRecorded ? has_not_recorded_ : has_not_finite_) = true;
         return;
     }
     if (value > largest_[0] || std::isnan(largest_[0])) largest_[0] = value;
@@ -98,7 +98,8 @@ void HeadMatrix::fold_row(int row, std::span<const float> values) {
         if (std::isnan(value)) continue;
         float& cell = pyramid_.front().at(static_cast<int>(p) / factor_, y);
         cell = combine(cell, value, reduction_);
-        note_largest(reduction_ == Reduction::magnitude ? std::abs(value) : value, p < kSinks);
+        const bool by_size = reduction_ == Reduction::magnitude && value != kNotRecorded;
+        note_largest(by_size ? std::abs(value) : value, p < kSinks);
     }
     folded(y, y);
 }

@@ -49,6 +49,8 @@ class HeadMatrix {
     float largest(bool sinks_count) const { return largest_[sinks_count ? 0 : 1]; }
     /// Returns whether any value is kNotFinite.
     bool has_not_finite() const { return has_not_finite_; }
+    /// Returns whether any value is kNotRecorded.
+    bool has_not_recorded() const { return has_not_recorded_; }
 
     /// The rows of level 0 that changed since the last take_changes(). all: the size or everything changed.
     struct Changes {
@@ -66,7 +68,7 @@ class HeadMatrix {
     std::vector<Plane> pyramid_;
     std::array<float, 2> largest_;             // of all, and past the sinks
     int folded_first_ = 0, folded_last_ = -1;  // rows of level 0 that the levels above do not contain yet
-    bool has_not_finite_ = false;
+    bool has_not_finite_ = false, has_not_recorded_ = false;
     Changes changes_;
 
     void grow();

@@ -76,6 +76,11 @@ bool attention_values(const RunHistory& history, int lane, int row, int layer, i
     return true;
 }
 
+bool is_recorded(const RunHistory& history, int lane, int row) {
+    return row < history.steps().front()->row ||
+           history.lane_record(row, lane_of_row(history, lane, row)) != nullptr;
+}
+
 bool picture_values(const RunHistory& history, int lane, int row, int layer, int head, HeatMode mode,
                     std::span<float> out) {
     const int g = history.layout(lane).kv_head_from_head(layer, head);

@@ -47,8 +47,22 @@ float span_share(const RunHistory& history, int lane, int kv_head, TokenSpan spa
     return static_cast<float>(n) / static_cast<float>(last - span.first + 1);
 }
 
-SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span) {
+int heads_with_all(const RunHistory& history, int lane, TokenSpan span, int row) {
+    if (row < span.last) return 0;
+    int n = 0;
+    for (int g = 0; g < history.layout(lane).n_kv_heads(); ++g) {
+        bool all = true;
+        for (int p = span.first; p <= span.last && all; ++p) all = leaves_at(history, lane, g, p) > row;
+        n += all ? 1 : 0;
+    }
+    return n;
+}
+
+SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span, int row_of_counts) {
     SpanLifetime lifetime;
+    if (row_of_counts < 0) row_of_counts = history.last_row();
+    lifetime.is_read = row_of_counts >= span.last;
+    lifetime.n_heads_with_all = heads_with_all(history, lane, span, row_of_counts);
     const RunHistory::Lane& known = history.lanes()[to_index(lane)];
     const int n_kv = lifetime.n_heads = history.layout(lane).n_kv_heads();
     // Rows at which the last head loses its first token of the span, and at which the last head loses its
@@ -60,7 +74,6 @@ SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span) 
             first = std::min(first, leaves_at(history, lane, g, p));
             last = std::max(last, leaves_at(history, lane, g, p));
         }
-        lifetime.n_heads_with_all += first > history.last_row() ? 1 : 0;
         whole_until = std::max(whole_until, first);
         some_until = std::max(some_until, last);
     }
@@ -88,10 +101,11 @@ SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span) 
 }
 
 std::string span_verdict(const SpanLifetime& lifetime) {
+    if (!lifetime.is_read) return "not yet read";
     std::string verdict;
     if (lifetime.first_other_token)
         verdict = fmt::format("○ other word at {} · ", *lifetime.first_other_token);
-    if (lifetime.no_head_has_all)
+    if (lifetime.no_head_has_all && lifetime.n_heads_with_all == 0)
         return verdict + fmt::format("× whole in no head from {}", *lifetime.no_head_has_all);
     if (lifetime.n_heads_with_all == lifetime.n_heads) return verdict + "held";
     return verdict + fmt::format("whole in {}/{} heads", lifetime.n_heads_with_all, lifetime.n_heads);

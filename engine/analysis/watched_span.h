@@ -21,6 +21,9 @@ std::optional<TokenSpan> find_span(const RunHistory& history, int lane, std::str
 /// the first.
 float span_share(const RunHistory& history, int lane, int kv_head, TokenSpan span, int row);
 
+/// Returns how many KV heads store the whole span after a row; none if the row is before its end.
+int heads_with_all(const RunHistory& history, int lane, TokenSpan span, int row);
+
 /// The history of a span in a lane.
 struct SpanLifetime {
     std::vector<float> share;  ///< one per record: mean over KV heads, NaN if the lane has none
@@ -29,10 +32,12 @@ struct SpanLifetime {
     std::optional<int> all_gone;  ///< first row after which no KV head stores any of it
     /// First row from the span's end on after which the lane's own next token differs from lane 0's.
     std::optional<int> first_other_token;
-    /// KV heads that store the whole span after the last record, and all KV heads.
+    bool is_read = true;  ///< the row of the counts is not before the span's end
+    /// KV heads that store the whole span after the row of the counts, and all KV heads.
     int n_heads_with_all = 0, n_heads = 0;
 };
-SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span);
+/// row: of the counts; -1: the last one.
+SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span, int row = -1);
 /// Returns the answer to a user's first question in words: "○ other word at 370 · whole in 1/48 heads".
 std::string span_verdict(const SpanLifetime& lifetime);
 

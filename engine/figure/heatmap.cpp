@@ -46,7 +46,7 @@ void append_value_items(std::vector<LegendItem>& items, const Plane& values,
     if (none && scale.marks_nan) items.push_back({"NaN or infinite", {kNanColor}});
     if (above) items.push_back({"above the range", {kAboveColor}});
     if (below) items.push_back({"below the range", {kBelowColor}});
-    if (missing || (none && !scale.marks_nan)) items.push_back({"no value", {colors.missing}});
+    if (missing || (none && !scale.marks_nan)) items.push_back({"not recorded", {colors.missing}});
 }
 
 void append_sentence(std::string& text, const std::string& sentence) {

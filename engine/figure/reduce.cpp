@@ -50,6 +50,8 @@ float combine(float a, float b, Reduction reduction) {
     if (std::isnan(a)) return b;
     if (std::isnan(b)) return a;
     if (reduction == Reduction::max) return std::max(a, b);
+    if (a == kNotRecorded) return b;
+    if (b == kNotRecorded) return a;
     const float x = std::abs(a), y = std::abs(b);
     return x != y ? (x > y ? a : b) : std::max(a, b);
 }

@@ -20,6 +20,10 @@ namespace keyhole {
 /// Stands for a value that is NaN or infinite, since NaN in a Plane means no value. No reduction hides it.
 inline constexpr float kNotFinite = std::numeric_limits<float>::infinity();
 
+/// Stands for a cell of a row that was not recorded, where NaN would mean that the token was not there. Any
+/// value hides it.
+inline constexpr float kNotRecorded = -std::numeric_limits<float>::infinity();
+
 /// Sets NaN and infinities to kNotFinite at positions where attended(position) is true. Elsewhere NaN
 /// stays.
 template <class Attended>
@@ -46,7 +50,7 @@ enum class Reduction {
     magnitude,  ///< value of largest magnitude, with its sign; of equal magnitudes the positive one
 };
 
-/// Reduces two cells to one; a NaN yields to the other value.
+/// Reduces two cells to one; a NaN yields to the other value, and so does kNotRecorded to all but NaN.
 float combine(float a, float b, Reduction reduction);
 /// Reduces 2 x 2 cells to one: one level up.
 Plane reduce_by_two(const Plane& plane, Reduction reduction);

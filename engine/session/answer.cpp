@@ -6,6 +6,12 @@
 
 namespace keyhole {
 
+bool StoredSet::holds(int kv_head, int first, int last) const {
+    if (first < 0 || last > row) return false;
+    const auto begin = bits.begin() + std::ptrdiff_t{kv_head} * (row + 1);
+    return std::all_of(begin + first, begin + last + 1, [](bool stored) { return stored; });
+}
+
 LaneAnswer answer_from(const Tokenizer& tokenizer, std::span<const int> tokens, const AnswerEnd& end) {
     return answer_from([&](std::span<const int> some) { return tokenizer.decode(some); }, tokens, end);
 }

@@ -4,6 +4,7 @@
 #include "engine/model/tokenizer.h"
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,8 +20,21 @@ struct AnswerEnd {
     bool operator==(const AnswerEnd&) const = default;
 };
 
+/// What the KV heads of a lane stored after a row.
+struct StoredSet {
+    int row = 0;
+    int n_heads = 0;         ///< KV heads
+    std::vector<bool> bits;  ///< [n_heads, row + 1]
+    /// Returns whether a KV head stored all positions of [first, last].
+    bool holds(int kv_head, int first, int last) const;
+};
+
 struct LaneAnswer {
     int lane_id = 0;
+    std::string spec;  ///< the settings that give the answer; empty: not known
+    /// What the lane stored when it began to answer; null: not known. It explains the answer, whatever the
+    /// run's own lane stores by then.
+    std::shared_ptr<const StoredSet> stored;
     std::vector<int> tokens;  ///< those that hold `text`
     std::string text;         ///< up to the end of the answer
     bool complete = false;    ///< false: more tokens are to come

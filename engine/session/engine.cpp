@@ -188,6 +188,7 @@ struct Engine::Impl {
             set_status([&, memory = memory_use()](EngineStatus& s) {
                 s.phase = EnginePhase::idle;
                 s.answering = answers_open;
+                s.run_id = session->run().id;
                 s.lane_ids = session->lane_ids();
                 s.progress = 1;
                 s.memory = memory;

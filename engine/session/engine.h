@@ -35,6 +35,9 @@ struct EngineStatus {
     double steps_per_s = 0;  ///< of the last second of running; 0: the run was too short to tell
     std::string backend;
     EngineMemory memory;
+    /// RunInfo::id of the run that goes on; 0: none has processed its prompt, or it was lost. lane_ids,
+    /// answers and branches are of this run.
+    std::uint64_t run_id = 0;
     std::vector<int> lane_ids;  ///< of the lanes as they are now: LaneInfo::id; empty: not known yet
     RunSpec run;     ///< as requested, with the log of the shown branch: the input of an export that re-runs
     int branch = 0;  ///< the shown one

@@ -89,12 +89,28 @@ void OwnAnswers::forget_old(const SessionState& now) {
     std::erase_if(groups_, [](const SessionState& group) { return group.lanes.empty(); });
 }
 
+/// Returns the answer that a lane begins after a row, without a token yet.
+LaneAnswer OwnAnswers::first_answer(const Lane& lane, int row) const {
+    LaneAnswer answer;
+    answer.lane_id = lane.id;
+    answer.turn = turn_;
+    answer.spec = format_lane_spec(lane.spec);
+    StoredSet stored{row, lane.model->layout().n_kv_heads(), {}};
+    stored.bits.resize(to_index(stored.n_heads) * (to_index(row) + 1));
+    for (int g = 0; g < stored.n_heads; ++g)
+        for (const std::int32_t p : lane.cache->stored_positions(g))
+            stored.bits[to_index(g) * (to_index(row) + 1) + to_index(p)] = true;
+    answer.stored = std::make_shared<const StoredSet>(std::move(stored));
+    return answer;
+}
+
 void OwnAnswers::add_failure(const Lane& lane, const Sampling& sampling, const std::string& why) {
     LaneAnswer failed;
     failed.lane_id = lane.id;
     failed.complete = true;
     failed.failure = why;
     failed.turn = turn_;
+    failed.spec = format_lane_spec(lane.spec);
     known_.push_back({question_of(lane, sampling, turn_), failed});
 }
 
@@ -119,10 +135,7 @@ void OwnAnswers::begin_turn(const SessionState& now) {
         }
         group.lanes.back().log.clear();  // what the user evicts from now on is not asked for
         group.lanes.back().reading.forced.clear();
-        LaneAnswer empty;
-        empty.lane_id = lane.id;
-        empty.turn = turn_;
-        known_.push_back({question_of(lane, now.sampling, turn_), empty});
+        known_.push_back({question_of(lane, now.sampling, turn_), first_answer(group.lanes.back(), now.row)});
     }
     group.discard_outputs();
     take_choice(group);
@@ -155,11 +168,8 @@ void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt
     if (!fresh.empty()) runner_.prefill(fresh, now.sampling, progress, false);
     for (Lane& lane : fresh) group.lanes.push_back(std::move(lane));
     if (group.lanes.empty()) return;
-    for (const Lane& lane : group.lanes) {
-        LaneAnswer empty;
-        empty.lane_id = lane.id;
-        known_.push_back({question_of(lane, now.sampling, -1), empty});
-    }
+    for (const Lane& lane : group.lanes)
+        known_.push_back({question_of(lane, now.sampling, -1), first_answer(lane, group.row)});
     take_choice(group);
     if (!group.lanes.empty()) groups_.push_back(std::move(group));
 }
@@ -171,9 +181,12 @@ void OwnAnswers::take_choice(SessionState& group) {
         if (known == nullptr) return true;
         if (!lane.reading.forced.empty()) return false;
         const auto n_given = static_cast<std::ptrdiff_t>(n_given_tokens(context_, lane));
+        LaneAnswer begun = std::move(known->answer);
         known->answer = answer_with_choice(context_, *context_.start.answer_end, lane,
                                            {lane.tokens.begin() + n_given, lane.tokens.end()}, group.row);
         known->answer.turn = turn_;
+        known->answer.spec = std::move(begun.spec);
+        known->answer.stored = std::move(begun.stored);
         return known->answer.complete;
     });
 }

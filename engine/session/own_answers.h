@@ -53,7 +53,7 @@ class OwnAnswers {
     };
     struct Known {
         Question question;
-        LaneAnswer answer;
+        LaneAnswer answer;  // what it begins with stays: see first_answer()
     };
     const RunContext& context_;
     const LaneRunner runner_;
@@ -70,6 +70,7 @@ class OwnAnswers {
     Known* find(const Question& question);
     const Known* find(const Question& question) const;
     void forget_old(const SessionState& now);
+    LaneAnswer first_answer(const Lane& lane, int row) const;
     void add_failure(const Lane& lane, const Sampling& sampling, const std::string& why);
     void begin(const SessionState& now, const SessionState* after_prompt, const ProgressPart& progress);
     void feed(SessionState& group);

@@ -366,8 +366,9 @@ TEST_F(EveryCommand, OfTokens) {
     EXPECT_EQ(app.dialog, Dialog::why);
     run("why.answer 1");
     EXPECT_EQ(app.dialog, Dialog::why);
-    EXPECT_FALSE(app.run.history.stored(app.shown_lane(), 0, app.view.pick->position, app.run.last_row()) &&
-                 app.run.history.stored(app.shown_lane(), 1, app.view.pick->position, app.run.last_row()));
+    EXPECT_FALSE(
+        app.run.history.stored(app.need_shown_lane(), 0, app.view.pick->position, app.run.last_row()) &&
+        app.run.history.stored(app.need_shown_lane(), 1, app.view.pick->position, app.run.last_row()));
     EXPECT_THROW(run_action(app, "why.answer 9"), Error);
     app.view.pick_cell({app.run.last_row(), gone}, false);
     run("why.kept");
@@ -470,7 +471,7 @@ TEST_F(EveryCommand, OfTheView) {
     EXPECT_EQ(std::pair(app.view.layer, app.view.head), std::pair(2, 3));
     run("find cat");
     ASSERT_TRUE(app.view.pick);
-    EXPECT_NE(token_text(app.run.history, app.shown_lane(), app.view.pick->position).find("cat"),
+    EXPECT_NE(token_text(app.run.history, app.need_shown_lane(), app.view.pick->position).find("cat"),
               std::string::npos);
 
     for (const TextColor color : {TextColor::score, TextColor::age, TextColor::share}) {

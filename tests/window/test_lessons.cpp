@@ -488,7 +488,7 @@ TEST_F(LessonSteps, ATokenIsPredictedByAClickAndGivenBack) {
     app.lesson.look_due = true;
     apply_lesson_look(app);
     EXPECT_TRUE(app.view.curve_positions.empty()) << "a framed token would draw the eye";
-    const auto span = span_of(TokenSet{"4821", {}, {}}, app.run.history, app.shown_lane());
+    const auto span = span_of(TokenSet{"4821", {}, {}}, app.run.history, app.need_shown_lane());
     ASSERT_TRUE(span);
     run(fmt::format("pick {} {}", app.run.last_row(), span->first));
     run("lesson.next");

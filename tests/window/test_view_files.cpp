@@ -382,12 +382,12 @@ class LiveViews : public testing::LiveRun {};
 
 TEST_F(LiveViews, AfterAChangeOfKvHeadsTheRowsWithoutARecordAreNamed) {
     app.view.lane = 1;
-    EXPECT_EQ(recording_note(app.run.history, app.shown_lane(), 1, 0), "");
+    EXPECT_EQ(recording_note(app.run.history, app.need_shown_lane(), 1, 0), "");
     run_action(app, "lane.set kv=gqa:2");
     settle();
     run_action(app, "step 2");
     settle();
-    const int lane = app.shown_lane(), first = app.run.history.lanes()[to_index(lane)].first_row,
+    const int lane = app.need_shown_lane(), first = app.run.history.lanes()[to_index(lane)].first_row,
               begin = app.run.history.n_prompt() - 1;
     const std::string note = recording_note(app.run.history, lane, 1, 0);
     EXPECT_NE(note.find(fmt::format("steps {} to {} ran again without a record", begin, first - 1)),

@@ -1,0 +1,119 @@
+#include "app/state/shown_run.h"
+
+#include "engine/policy/lane_names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace keyhole {
+
+namespace {
+
+/// Returns the record of a lane at the step that is nearest to a row and has one; null: no step has.
+const LaneRecord* nearest_record(const RunHistory& history, int lane, int row) {
+    const RunHistory::Lane& known = history.lanes()[to_index(lane)];
+    const int from = std::clamp(row, known.first_row, std::max(known.first_row, known.last_row));
+    if (const LaneRecord* record = history.lane_record(from, lane)) return record;
+    for (int by = 1; by <= static_cast<int>(history.steps().size()); ++by)
+        for (const int other : {from - by, from + by})
+            if (const LaneRecord* record = history.lane_record(other, lane)) return record;
+    return nullptr;
+}
+
+/// Returns the record of a lane at a row, which stays when the history goes on; null: there is none.
+std::shared_ptr<const LaneRecord> kept_record(const RunHistory& history, int lane, int row) {
+    const LaneRecord* record = history.lane_record(row, lane);
+    if (record == nullptr) return nullptr;
+    const auto step = std::lower_bound(history.steps().begin(), history.steps().end(), row,
+                                       [](const auto& s, int r) { return s->row < r; });
+    return {*step, record};
+}
+
+bool same_settings(const LaneSpec& wanted, const LaneSpec& recorded) {
+    return wanted == recorded || format_lane_spec(wanted) == format_lane_spec(recorded);
+}
+
+/// Returns what an earlier lane of the list is called whose records stand for this one; "" if none is listed.
+std::string parent_words(const RunState& run, int known) {
+    for (int lane = 0; lane < run.lane_editor.n_lanes(); ++lane)
+        if (run.history_lane(lane) == known) return fmt::format("lane {}", lane);
+    return "the lane that it copies";
+}
+
+LaneOnShow joined(const RunState& run, int lane, int row) {
+    LaneOnShow shown;
+    shown.spec = run.lane_editor.lanes()[to_index(lane)];
+    const std::optional<int> own = run.history_lane(lane);
+    shown.known = run.drawn_lane(lane);
+    if (!shown.known) {
+        using Records = RunState::Records;
+        const Records records = run.records();
+        shown.note = records == Records::reading  ? "no numbers until the prompt is read"
+                     : records == Records::unread ? "no numbers: the prompt was not read"
+                                                  : "joins with the next step";
+        return shown;
+    }
+    const RunHistory::Lane& lane_of_records = run.history.lanes()[to_index(*shown.known)];
+    shown.id = lane_of_records.id;
+    shown.source = own ? LaneOnShow::Source::own : LaneOnShow::Source::parent;
+    if (own) shown.record = kept_record(run.history, *own, row);
+    const LaneRecord* said =
+        shown.record != nullptr ? shown.record.get() : nearest_record(run.history, *shown.known, row);
+    if (said == nullptr) return shown;
+    const LaneSpec recorded = parse_lane_spec(said->info->spec);
+    shown.old_settings = run.live() && !same_settings(shown.spec, recorded);
+    shown.spec = recorded;
+    return shown;
+}
+
+void say_what_records_are(LaneOnShow& shown, const RunState& run, int lane) {
+    using Records = RunState::Records;
+    if (!shown.known) return;
+    if (run.records() != Records::current) {
+        shown.mark = "run before";
+        shown.note = run.records() == Records::reading
+                         ? "Of the run before, until the new prompt is read."
+                         : "Of the run before: the new prompt was not read. Restart reads it.";
+    } else if (shown.source == LaneOnShow::Source::parent) {
+        const std::string parent = parent_words(run, *shown.known);
+        shown.mark = parent == fmt::format("lane {}", lane) ? "until its next step"
+                                                            : fmt::format("{} until its next step", parent);
+        shown.note = fmt::format(
+            "Lane {} has no step of its own yet. This is {}, whose state it begins with.", lane, parent);
+    } else if (shown.old_settings) {
+        shown.mark = "old settings";
+        shown.note =
+            fmt::format("Of the run as it is at this step, with {}. Lane {} has other settings by now.",
+                        format_lane_spec(shown.spec), lane);
+    }
+}
+
+}  // namespace
+
+const LaneOnShow& RunOnShow::at(int lane) const {
+    static const LaneOnShow kGone;
+    return lane >= 0 && lane < std::ssize(lanes) ? lanes[to_index(lane)] : kGone;
+}
+
+RunOnShow run_on_show(const RunState& run, int row) {
+    RunOnShow shown;
+    shown.run = run.has_steps() ? run.history.run().id : 0;
+    shown.row = row;
+    shown.records = run.records();
+    std::vector<LaneSpec> specs;
+    for (int lane = 0; lane < run.lane_editor.n_lanes(); ++lane) {
+        shown.lanes.push_back(joined(run, lane, row));
+        specs.push_back(shown.lanes.back().spec);
+    }
+    const std::vector<std::string> names = lane_names(specs);
+    for (int lane = 0; lane < run.lane_editor.n_lanes(); ++lane) {
+        LaneOnShow& one = shown.lanes[to_index(lane)];
+        one.name = names[to_index(lane)];
+        one.title = fmt::format("{} {}", lane, one.name);
+        say_what_records_are(one, run, lane);
+    }
+    return shown;
+}
+
+}  // namespace keyhole
