@@ -193,7 +193,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     RunSpec& spec = run.spec;
     RunExport& exports = run.exports;
     const std::vector<ScriptLine>& script = run.script;
-    if (const std::string why = spec.chat ? why_no_chat(*loaded.model) : ""; !why.empty())
+    if (const std::string why = spec.chat ? chat_notice(*loaded.model) : ""; !why.empty())
         print_note("keyhole: {}\n", why);
     const int n_prompt = static_cast<int>(prompt_tokens(*loaded.model, spec.prompt, spec.chat).size());
     const int last_row = n_prompt + spec.n_generate - 1;

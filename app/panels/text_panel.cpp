@@ -3,7 +3,7 @@
 #include "engine/analysis/compare.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/index.h"
-#include "engine/model/chat_template.h"
+#include "engine/model/chat_parts.h"
 
 #include <algorithm>
 #include <array>
@@ -47,13 +47,12 @@ int lone_holder(const AppState& app, int position) {
 /// Returns which of the lane's first n tokens the chat template wrote; none without a chat.
 std::vector<bool> template_tokens_of(const AppState& app, int lane, int n) {
     const RunInfo& info = app.run.history.run();
-    const ChatFormat format = chat_format_from_name(info.start.chat);
-    if (format == ChatFormat::none) return std::vector<bool>(to_index(n), false);
+    if (info.start.chat.empty()) return std::vector<bool>(to_index(n), false);
     const std::vector<int>& tokens = app.run.history.lanes()[to_index(lane)].tokens;
     std::vector<std::string> bytes;
     for (int p = 0; p < std::min(n, static_cast<int>(tokens.size())); ++p)
         bytes.push_back(info.token_bytes[to_index(tokens[to_index(p)])]);
-    std::vector<bool> marks = template_tokens(format, bytes);
+    std::vector<bool> marks = template_tokens(info.start.chat_parts, bytes);
     marks.resize(to_index(n), false);
     return marks;
 }

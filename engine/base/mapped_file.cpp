@@ -225,10 +225,24 @@ void Pages::give_back(void* data, std::size_t n_bytes) noexcept {
     if (data != nullptr) ::munmap(data, n_bytes);
 }
 
+void refuse_lfs_pointer(const fs::path& path, std::span<const std::byte> bytes) {
+    constexpr std::size_t kLongest = 1024;  // by the specification of Git LFS
+    constexpr std::string_view kBegin = "version https://git-lfs.github.com/spec/", kId = "\noid sha256:";
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (text.size() > kLongest || !text.starts_with(kBegin) || text.find(kId) == std::string_view::npos)
+        return;
+    const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
+    fail(ErrorCode::bad_file,
+         "cannot read {}: it is a Git LFS pointer, the file itself was not fetched; run git lfs pull in {}",
+         path.string(), folder);
+}
+
 std::string read_text_file(const fs::path& path, std::size_t most_bytes) {
     struct stat status {};
     const Descriptor file = open_to_read(path, status);
-    return read_all(file.get(), path, status, most_bytes);
+    std::string text = read_all(file.get(), path, status, most_bytes);
+    refuse_lfs_pointer(path, std::as_bytes(std::span<const char>(text)));
+    return text;
 }
 
 std::string read_text_input(const fs::path& path, std::size_t most_bytes) {

@@ -72,8 +72,12 @@ struct PageAllocator {
 /// The largest text that is read when the reader gives no other bound.
 inline constexpr std::size_t kMostTextBytes = std::size_t{1} << 30;
 
-/// Returns the content of an ordinary file. Throws Error(bad_file) for anything else, and for more than
-/// most_bytes.
+/// Throws Error(bad_file) if the bytes are a Git LFS pointer, which stands where a file of a repository was
+/// not fetched, and names the command that fetches it.
+void refuse_lfs_pointer(const std::filesystem::path& path, std::span<const std::byte> bytes);
+
+/// Returns the content of an ordinary file. Throws Error(bad_file) for anything else, for a Git LFS pointer,
+/// and for more than most_bytes.
 std::string read_text_file(const std::filesystem::path& path, std::size_t most_bytes = kMostTextBytes);
 /// As read_text_file(), but also reads pipes: for a text that a person or a program writes, such as a
 /// prompt. Refuses UTF-16 and UTF-32 by name; other bytes that are not UTF-8 stay.

@@ -1,149 +1,153 @@
 #include "engine/model/chat_template.h"
 
-#include "engine/base/index.h"
+#include "engine/base/error.h"
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 namespace keyhole {
 
 namespace {
 
-/// The parts of a turn. A conversation is
-///
-///     [system] user TEXT user_end assistant ANSWER answer_end user TEXT user_end assistant ...
-struct Form {
-    ChatFormat format;
-    std::string_view name;
-    std::string_view marker;  ///< a template that contains it has this form; the first form that fits counts
-    std::string_view system, system_end, user, user_end, assistant;
-    std::string_view end_token;   ///< the model writes it after an answer
-    std::string_view answer_end;  ///< what follows end_token before the next turn
-};
+// What is said in the trial conversation: texts that no template contains or changes.
+constexpr std::array<std::string_view, 5> kSaid = {"Qk1zAsks", "Qk2zAnswers", "Qk3zAsks", "Qk4zAnswers",
+                                                   "Qk5zAsks"};
 
+struct NamedForm {
+    std::string_view sign, name;
+};
 constexpr std::array kForms = {
-    Form{ChatFormat::chatml, "chatml", "<|im_start|>", "<|im_start|>system\n", "<|im_end|>\n",
-         "<|im_start|>user\n", "<|im_end|>\n", "<|im_start|>assistant\n", "<|im_end|>", "\n"},
-    Form{ChatFormat::llama3, "llama3", "<|start_header_id|>",
-         "<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>",
-         "<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>",
-         "<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>", ""},
-    Form{ChatFormat::phi3, "phi3", "<|end|>", "<|system|>\n", "<|end|>\n", "<|user|>\n", "<|end|>\n",
-         "<|assistant|>\n", "<|end|>", "\n"},
-    Form{ChatFormat::zephyr, "zephyr", "<|user|>", "<|system|>\n", "</s>\n", "<|user|>\n", "</s>\n",
-         "<|assistant|>\n", "</s>", "\n"},
-    Form{ChatFormat::llama2, "llama2", "[INST]", "", "", "[INST] ", " [/INST]", "", "</s>", ""},
-    Form{ChatFormat::alpaca, "alpaca", "### Instruction", "", "", "### Instruction:\n", "\n\n",
-         "### Response:\n", "", "\n\n"},
-};
+    NamedForm{"<|im_start|>", "chatml"},       NamedForm{"<|start_header_id|>", "llama3"},
+    NamedForm{"<|start_of_role|>", "granite"}, NamedForm{"<start_of_turn>", "gemma"},
+    NamedForm{"<｜User｜>", "deepseek"},       NamedForm{"<|end|>", "phi3"},
+    NamedForm{"<|user|>", "zephyr"},           NamedForm{"[INST]", "llama2"},
+    NamedForm{"### Instruction", "alpaca"},    NamedForm{"USER: ", "vicuna"}};
 
-const Form* form_of(ChatFormat format) {
-    const auto* const found =
-        std::find_if(kForms.begin(), kForms.end(), [&](const Form& form) { return form.format == format; });
-    return found == kForms.end() ? nullptr : found;
+/// Renders a conversation that begins with a user's text and ends with one, up to where the answer begins.
+std::string rendered(const ChatTemplate& chat, std::span<const std::string_view> said) {
+    jinja::List messages;
+    for (std::size_t i = 0; i < said.size(); ++i)
+        messages.emplace_back(
+            jinja::Dict{{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", std::string(said[i])}});
+    jinja::Dict variables = chat.variables;
+    variables.emplace_back("messages", std::move(messages));
+    variables.emplace_back("add_generation_prompt", true);
+    // transformers gives these two in every call.
+    variables.emplace_back("tools", jinja::None{});
+    variables.emplace_back("documents", jinja::None{});
+    return chat.program->render(variables);
 }
 
-/// Returns the text with Jinja's escapes of string literals resolved.
-std::string unescaped(std::string_view text) {
-    std::string out;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text[i] != '\\' || i + 1 == text.size()) {
-            out += text[i];
-            continue;
-        }
-        const char next = text[++i];
-        out += next == 'n' ? '\n' : next == 't' ? '\t' : next;
+/// Returns what stands before, between and after the said texts: one more than they are; nullopt if a text
+/// is missing, changed, repeated or in another order.
+std::optional<std::vector<std::string>> cut(const std::string& text, std::span<const std::string_view> said) {
+    std::vector<std::string> parts;
+    std::size_t at = 0;
+    for (const std::string_view one : said) {
+        const std::size_t found = text.find(one);
+        if (found == std::string::npos || found < at || text.find(one, found + 1) != std::string::npos)
+            return std::nullopt;
+        parts.push_back(text.substr(at, found - at));
+        at = found + one.size();
     }
-    return out;
+    parts.push_back(text.substr(at));
+    return parts;
 }
 
-/// Returns the system message that the template holds as a literal of its own: what stands between the
-/// system marker and its end, if no expression interrupts it.
-std::string literal_system(const Form& form, const std::string& text) {
-    if (form.system.empty()) return "";
-    for (std::size_t at = 0; (at = text.find(form.system, at)) != std::string::npos;) {
-        at += form.system.size();
-        const std::size_t end = text.find(form.system_end, at);
-        if (end == std::string::npos) break;
-        const std::string_view between = std::string_view(text).substr(at, end - at);
-        if (!between.empty() && between.find_first_of("'\"{}+") == std::string_view::npos)
-            return std::string(between);
+/// Returns the token with which an answer ends: the first of the marks in the part, if only white space
+/// precedes it.
+std::string end_token_in(const std::string& answer_end, std::span<const std::string> marks) {
+    std::size_t first = std::min(answer_end.find_first_not_of(" \t\r\n"), answer_end.size());
+    std::string found;
+    for (const std::string& mark : marks) {
+        if (mark.empty()) continue;
+        const std::size_t at = answer_end.find(mark);
+        if (at > first || (at == first && mark.size() <= found.size())) continue;
+        first = at;
+        found = mark;
     }
-    return "";
+    return found;
+}
+
+/// Writes a trial conversation and reads the parts from it. Returns why the template is unknown; empty if it
+/// is known.
+std::string try_out(ChatTemplate& chat, std::span<const std::string> marks) {
+    const std::span<const std::string_view> said(kSaid);
+    const std::string one = rendered(chat, said.first(1)), all = rendered(chat, said);
+    const auto first = cut(one, said.first(1)), three = cut(rendered(chat, said.first(3)), said.first(3)),
+               five = cut(all, said);
+    if (!first || !three || !five) return "it does not write each message once, in order and unchanged";
+    chat.parts = {(*first)[0], (*first)[1], (*three)[2], end_token_in((*three)[2], marks)};
+    const ChatParts& parts = chat.parts;
+    if ((*three)[0] != parts.opening || (*five)[0] != parts.opening)
+        return "it writes the first turn in another way when others follow";
+    if ((*three)[3] != parts.user_end || (*five)[5] != parts.user_end || (*five)[2] != parts.answer_end ||
+        (*five)[4] != parts.answer_end)
+        return "it writes later turns in another way than earlier ones";
+    if (parts.user_end.empty() && parts.answer_end.empty()) return "it does not tell turns apart";
+    // A blank before an answer is the model's to write where the template stops before it.
+    const auto continues = [&](const std::string& between) {
+        return between.starts_with(parts.user_end) &&
+               between.find_first_not_of(' ', parts.user_end.size()) == std::string::npos;
+    };
+    chat.rewrites_history = !continues((*five)[1]) || !continues((*five)[3]);
+    const auto named = std::find_if(kForms.begin(), kForms.end(), [&](const NamedForm& form) {
+        return all.find(form.sign) != std::string::npos;
+    });
+    chat.form = named == kForms.end() ? "template" : named->name;
+    return {};
+}
+
+std::string turn_of(const ChatTemplate& chat, std::span<const std::string_view> said) {
+    try {
+        return rendered(chat, said);
+    } catch (const Error& error) {
+        fail(error.code(),
+             "cannot write a turn by the model's chat template: {}; say something else or leave "
+             "out --chat",
+             error.what());
+    }
 }
 
 }  // namespace
 
-std::string_view chat_format_name(ChatFormat format) {
-    const Form* form = form_of(format);
-    return form == nullptr ? "none" : form->name;
-}
-
-ChatFormat chat_format_from_name(std::string_view name) {
-    for (const Form& form : kForms)
-        if (form.name == name) return form.format;
-    return ChatFormat::none;
-}
-
-ChatTemplate recognise_chat_template(std::string_view jinja) {
-    for (const Form& form : kForms)
-        if (jinja.find(form.marker) != std::string_view::npos)
-            return {form.format, literal_system(form, unescaped(jinja))};
-    return {};
+ChatTemplate read_chat_template(std::string_view jinja, jinja::Dict variables,
+                                std::span<const std::string> marks) {
+    ChatTemplate chat;
+    if (jinja.empty()) return chat;
+    chat.variables = std::move(variables);
+    try {
+        chat.program = std::make_shared<const jinja::Template>(jinja);
+        chat.why_unknown = try_out(chat, marks);
+    } catch (const Error& error) {
+        if (error.code() != ErrorCode::unsupported) throw;
+        chat.why_unknown = error.what();
+    }
+    if (chat.why_unknown.empty()) return chat;
+    ChatTemplate unknown;
+    unknown.why_unknown = chat.why_unknown;
+    return unknown;
 }
 
 std::string first_turn(const ChatTemplate& chat, std::string_view text) {
-    const Form* form = form_of(chat.format);
-    if (form == nullptr) return std::string(text);
-    std::string turn;
-    if (!chat.system.empty()) turn.append(form->system).append(chat.system).append(form->system_end);
-    return turn.append(form->user).append(text).append(form->user_end).append(form->assistant);
+    if (!chat.is_known()) return std::string(text);
+    const std::array said = {text};
+    return turn_of(chat, said);
 }
 
 std::string next_turn(const ChatTemplate& chat, std::string_view text, bool answer_ended) {
-    const Form* form = form_of(chat.format);
-    if (form == nullptr) return std::string(text);
-    std::string turn(answer_ended ? "" : form->end_token);
-    turn.append(form->answer_end).append(form->user).append(text);
-    return turn.append(form->user_end).append(form->assistant);
+    if (!chat.is_known()) return std::string(text);
+    const std::array said = {kSaid[0], kSaid[1], text};
+    const std::string talk = turn_of(chat, said);
+    std::size_t at = talk.find(kSaid[1]) + kSaid[1].size();
+    const std::string& end = chat.parts.end_token;
+    if (answer_ended && !end.empty()) at = talk.find(end, at) + end.size();
+    return talk.substr(at);
 }
 
-bool ends_answer(ChatFormat format, std::string_view token) {
-    const Form* form = form_of(format);
-    return form != nullptr && !form->end_token.empty() && token == form->end_token;
-}
-
-std::vector<bool> template_tokens(ChatFormat format, std::span<const std::string> tokens) {
-    std::vector<bool> in_template(tokens.size(), false);
-    const Form* form = form_of(format);
-    if (form == nullptr) return in_template;
-    std::string text;
-    std::vector<std::size_t> begin;  // of each token in the text
-    for (const std::string& token : tokens) {
-        begin.push_back(text.size());
-        text += token;
-    }
-    const auto mark = [&](std::size_t from, std::size_t to) {
-        auto i = to_index(std::upper_bound(begin.begin(), begin.end(), from) - begin.begin() - 1);
-        for (; i < tokens.size() && begin[i] < to; ++i) in_template[i] = true;
-    };
-    const auto mark_all = [&](const std::string& part) {
-        for (std::size_t at = 0; !part.empty() && (at = text.find(part, at)) != std::string::npos;
-             at += part.size())
-            mark(at, at + part.size());
-    };
-    for (std::size_t at = 0;
-         !form->system.empty() && (at = text.find(form->system, at)) != std::string::npos;) {
-        const std::size_t end = text.find(form->system_end, at + form->system.size());
-        const std::size_t past = end == std::string::npos ? text.size() : end + form->system_end.size();
-        mark(at, past);
-        at = past;
-    }
-    mark_all(std::string(form->user));
-    mark_all(std::string(form->user_end) + std::string(form->assistant));
-    mark_all(std::string(form->end_token) + std::string(form->answer_end) + std::string(form->user));
-    mark_all(std::string(form->end_token));
-    return in_template;
+bool ends_answer(const ChatTemplate& chat, std::string_view token) {
+    return !chat.parts.end_token.empty() && token == chat.parts.end_token;
 }
 
 }  // namespace keyhole

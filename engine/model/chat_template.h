@@ -1,8 +1,13 @@
-/// The turns of instruction models: a user's text in the form that the model was trained on. Templates of
-/// checkpoints are programs in Jinja; this recognises the common ones by their markers and writes the same
-/// text. Pure; any thread; knows no tokenizer and no file.
+/// The turns of instruction models: a user's text in the form that the model was trained on. Checkpoints
+/// carry a template, a program in Jinja; this runs it. A template that cannot be run, or that does not write
+/// what was said as it was said, is unknown, with the reason. Const; any thread; knows no tokenizer and no
+/// file.
 #pragma once
 
+#include "engine/model/chat_parts.h"
+#include "engine/model/jinja.h"
+
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,39 +15,35 @@
 
 namespace keyhole {
 
-enum class ChatFormat {
-    none,    ///< no template, or an unknown one: turns are plain text
-    chatml,  ///< <|im_start|>user\n...<|im_end|>\n<|im_start|>assistant\n      Qwen, SmolLM
-    llama3,  ///< <|start_header_id|>user<|end_header_id|>\n\n...<|eot_id|>     LLaMA 3
-    llama2,  ///< [INST] ... [/INST]                                            LLaMA 2, Mistral
-    zephyr,  ///< <|user|>\n...</s>\n<|assistant|>\n                            Zephyr, TinyLlama
-    phi3,    ///< <|user|>\n...<|end|>\n<|assistant|>\n                         Phi 3
-    alpaca,  ///< ### Instruction:\n...\n\n### Response:\n                      Alpaca, DeepSeek Coder
-};
-std::string_view chat_format_name(ChatFormat format);
-/// Returns none for an unknown name.
-ChatFormat chat_format_from_name(std::string_view name);
-
 struct ChatTemplate {
-    ChatFormat format = ChatFormat::none;
-    std::string system;  ///< the system message that the template itself writes first; empty: none
+    /// "chatml", "llama3", ...: a form of this name, by the signs that the template writes; "template":
+    /// another one; "none": unknown, so that turns are plain text.
+    std::string form = "none";
+    std::string why_unknown;  ///< empty for a known template, and where there is none
+    /// A turn that has become history is written in another way than it began: an answer that begins in the
+    /// template ("<think>") usually is. Keyhole leaves in the text what was said.
+    bool rewrites_history = false;
+    ChatParts parts;
+
+    bool is_known() const { return program != nullptr; }
+    std::shared_ptr<const jinja::Template> program;
+    jinja::Dict variables;
 };
 
 /// jinja: the chat_template of tokenizer_config.json, or tokenizer.chat_template of a GGUF file.
-ChatTemplate recognise_chat_template(std::string_view jinja);
+/// variables: bos_token, eos_token and others that the tokenizer names.
+/// marks: texts of the tokens that may end an answer: all added tokens.
+ChatTemplate read_chat_template(std::string_view jinja, jinja::Dict variables,
+                                std::span<const std::string> marks);
 
-/// Returns the text of a conversation's first turn, up to where the answer begins. It lacks BOS, which the
-/// tokenizer adds. With ChatFormat::none the text itself.
+/// Returns the text of a conversation's first turn, up to where the answer begins. With an unknown template
+/// the text itself. Throws Error(unsupported) if the template refuses this text.
 std::string first_turn(const ChatTemplate& chat, std::string_view text);
-/// Returns a later turn. answer_ended: the model has written its end-of-turn token, so that only the rest of
-/// the answer's end comes first.
+/// Returns a later turn. answer_ended: the model has written its end token, so that only the rest of the
+/// answer's end comes first. Throws as first_turn().
 std::string next_turn(const ChatTemplate& chat, std::string_view text, bool answer_ended);
 
 /// Returns whether this is the token that the model writes after an answer. token: its bytes.
-bool ends_answer(ChatFormat format, std::string_view token);
-
-/// Returns which tokens belong to the template and not to what was said: [n_tokens], by the tokens' bytes,
-/// special tokens included. A system message counts as the template's.
-std::vector<bool> template_tokens(ChatFormat format, std::span<const std::string> tokens);
+bool ends_answer(const ChatTemplate& chat, std::string_view token);
 
 }  // namespace keyhole

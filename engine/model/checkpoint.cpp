@@ -64,21 +64,67 @@ Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
         fail(ErrorCode::bad_file, "cannot find weights in {}: it has neither {} nor {}; {}", folder.string(),
              kSingleFile, kIndexFile, hint.empty() ? "name a Hugging Face model folder" : hint);
     }
+    open_shards(index);
+}
+
+void Checkpoint::open_shards(const fs::path& index) {
     const std::map<std::string, std::string> file_of = read_index(index);
     std::map<std::string, std::size_t> shard_by_file;
     for (const auto& [name, file] : file_of) shard_by_file[file] = 0;
     for (auto& [file, shard] : shard_by_file) {  // ascending by name: the digest depends on it
-        if (!is_there(folder / file)) {
+        if (!is_there(folder_ / file)) {
             fail(ErrorCode::bad_file, "cannot find {}, which {} lists; copy or download the missing shard",
-                 shown_text((folder / file).string()), kIndexFile);
+                 shown_text((folder_ / file).string()), kIndexFile);
         }
         shard = shards_.size();
-        shards_.emplace_back(folder / file);
+        shards_.emplace_back(folder_ / file);
     }
     for (const auto& [name, file] : file_of) {
         const std::size_t shard = shard_by_file[file];
         if (shards_[shard].contains(name)) shard_of_[name] = shard;
     }
+    const std::size_t n_listed = shard_of_.size();
+    for (std::size_t shard = 0; shard < shards_.size(); ++shard)
+        for (const std::string& name : shards_[shard].names()) shard_of_.emplace(name, shard);
+    for (const auto& [name, file] : file_of)
+        if (shard_of_.count(name) == 0) {  // it may lie in a shard that the index leaves out
+            open_unlisted();
+            break;
+        }
+    if (shard_of_.size() > n_listed)
+        add_note(
+            fmt::format("{} names the wrong file for {} of the tensors, or none; they were found in another "
+                        "file of the folder",
+                        kIndexFile, shard_of_.size() - n_listed));
+}
+
+void Checkpoint::add_note(std::string_view line) {
+    notes_.emplace_back(line);
+}
+
+void Checkpoint::open_unlisted() {
+    std::vector<fs::path> more;
+    std::error_code error;
+    for (auto entry = fs::directory_iterator(folder_, error); !error && entry != fs::directory_iterator();
+         entry.increment(error)) {
+        const std::string file = entry->path().filename().string();
+        const bool is_open = std::any_of(shards_.begin(), shards_.end(), [&](const SafetensorsFile& shard) {
+            return shard.path().filename() == file;
+        });
+        if (!is_open && file.starts_with("model-") && file.ends_with(".safetensors"))
+            more.push_back(entry->path());
+    }
+    std::sort(more.begin(), more.end());
+    for (const fs::path& path : more) {
+        shards_.emplace_back(path);
+        for (const std::string& name : shards_.back().names()) shard_of_.emplace(name, shards_.size() - 1);
+    }
+}
+
+void Checkpoint::fail_without(const std::string& name, const std::string& remedy) const {
+    const GgufPlace* place = place_of(name);
+    fail(ErrorCode::bad_file, "cannot find tensor {} in {}; {}", place == nullptr ? name : place->tensor,
+         folder_.string(), remedy);
 }
 
 std::vector<std::string> Checkpoint::names() const {

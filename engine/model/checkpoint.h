@@ -14,6 +14,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace keyhole {
@@ -40,8 +41,9 @@ struct GgufPlace {
 
 class Checkpoint {
   public:
-    /// Opens model.safetensors, or else the shards that model.safetensors.index.json lists. Throws
-    /// Error(bad_file) with the missing file.
+    /// Opens model.safetensors, or else the shards that model.safetensors.index.json lists. A tensor counts
+    /// where it lies, whatever the index says; a note names what the index has wrong. Throws Error(bad_file)
+    /// with the missing file.
     explicit Checkpoint(const std::filesystem::path& folder);
     /// places: by the names that a folder would have; the file may lack some of them.
     Checkpoint(GgufFile file, std::map<std::string, GgufPlace> places);
@@ -79,6 +81,12 @@ class Checkpoint {
     /// value is checked, since the first token reads them all anyway; above that, samples are.
     const std::vector<std::string>& warnings() const { return warnings_; }
 
+    /// Notes for the user about weights that are used otherwise than the files say, one line each.
+    const std::vector<std::string>& notes() const { return notes_; }
+    void add_note(std::string_view line);
+    /// Throws Error(bad_file): the tensor is missing. remedy: what the user can do.
+    [[noreturn]] void fail_without(const std::string& name, const std::string& remedy) const;
+
     /// Throws Error(bad_file) with the name of a file that was truncated or written to since it was opened.
     void check_unchanged() const;
 
@@ -93,6 +101,8 @@ class Checkpoint {
     /// Returns the place of a copy that fill() makes later.
     const void* copy_later(const std::string& name, std::size_t n_bytes,
                            std::function<void(std::byte*)> fill);
+    void open_shards(const std::filesystem::path& index);
+    void open_unlisted();
     void check(const std::string& name, const Weight& weight);
     const GgufPlace* place_of(const std::string& name) const;
     /// Returns what the file holds of a weight; the shape is that of the file. Throws as weight().
@@ -110,7 +120,7 @@ class Checkpoint {
     std::map<std::string, std::size_t> shard_of_;
     std::vector<Copy> copies_;
     std::set<std::string> checked_;
-    std::vector<std::string> warnings_;
+    std::vector<std::string> warnings_, notes_;
 };
 
 }  // namespace keyhole

@@ -37,7 +37,7 @@ struct ConfigFile::Json {
         for (std::size_t begin = 1; at != nullptr && begin <= key.size();) {
             if (!at->is_object()) {
                 fail(ErrorCode::bad_file, "cannot use {}: {} is {}, wanted an object; check the file",
-                     path.string(), key.substr(1, begin - 2), shown(*at));
+                     path.string(), key.substr(1, begin - 2), keyhole::shown(*at));
             }
             const std::size_t end = std::min(key.find('/', begin), key.size());
             const auto member = at->find(key.substr(begin, end - begin));
@@ -61,9 +61,8 @@ ConfigFile::ConfigFile(const std::filesystem::path& path, std::string text)
 ConfigFile::~ConfigFile() = default;
 
 void ConfigFile::wrong(const std::string& key, const std::string& wanted) const {
-    const nlohmann::json* found = json_->find(key);
     fail(ErrorCode::bad_file, "cannot use {}: {} is {}, wanted {}; check the file", path_.string(),
-         key.substr(1), found == nullptr ? "absent" : shown(*found), wanted);
+         key.substr(1), shown(key), wanted);
 }
 
 void ConfigFile::no_count(const std::string& key, int least, int most) const {
@@ -72,6 +71,31 @@ void ConfigFile::no_count(const std::string& key, int least, int most) const {
 
 bool ConfigFile::has(const std::string& key) const {
     return json_->find(key) != nullptr;
+}
+
+void ConfigFile::warn(std::string line) const {
+    if (std::find(warnings_.begin(), warnings_.end(), line) == warnings_.end())
+        warnings_.push_back(std::move(line));
+}
+
+bool ConfigFile::is_null(const std::string& key) const {
+    const nlohmann::json::json_pointer pointer(key);
+    return json_->root.contains(pointer) && json_->root.at(pointer).is_null();
+}
+
+bool ConfigFile::has_members(const std::string& key) const {
+    const nlohmann::json* found = json_->find(key);
+    return found != nullptr && found->is_object() && !found->empty();
+}
+
+bool ConfigFile::differ(const std::string& one, const std::string& other) const {
+    const nlohmann::json *a = json_->find(one), *b = json_->find(other);
+    return a != nullptr && b != nullptr && *a != *b;
+}
+
+std::string ConfigFile::shown(const std::string& key) const {
+    const nlohmann::json* found = json_->find(key);
+    return found == nullptr ? "absent" : keyhole::shown(*found);
 }
 
 int ConfigFile::count(const std::string& key, int most) const {
@@ -103,6 +127,12 @@ double ConfigFile::positive_or(const std::string& key, double fallback) const {
     // Most of these values become floats.
     if (!(value > 0) || value > std::numeric_limits<float>::max()) wrong(key, "a positive number");
     return value;
+}
+
+double ConfigFile::positive_or_unset(const std::string& key, double fallback) const {
+    const nlohmann::json* found = json_->find(key);
+    const bool is_zero = found != nullptr && found->is_number() && found->get<double>() == 0.0;
+    return is_zero ? fallback : positive_or(key, fallback);
 }
 
 bool ConfigFile::flag_or(const std::string& key, bool fallback) const {

@@ -27,9 +27,21 @@ class ConfigFile {
     const std::filesystem::path& path() const { return path_; }
     const std::string& bytes() const { return bytes_; }  ///< bytes of the whole file
 
+    /// Adds a line about what the file contradicts itself in, or what does not count; a line once.
+    void warn(std::string line) const;
+    const std::vector<std::string>& warnings() const { return warnings_; }
+
     /// All readers throw Error(bad_file) when a parent in the key's path is no object: a text "linear"
     /// under "rope_scaling" is refused, not ignored.
     bool has(const std::string& key) const;
+    /// Returns whether the key is there with the value null, which is no absence for a family's default.
+    bool is_null(const std::string& key) const;
+    /// Returns whether the key has an object with members.
+    bool has_members(const std::string& key) const;
+    /// Returns whether two keys are there with different values; false if either is absent.
+    bool differ(const std::string& one, const std::string& other) const;
+    /// Returns a value in a short form, for a message; "absent".
+    std::string shown(const std::string& key) const;
     /// Returns a count from 1 to `most`. Throws Error(bad_file) when it is absent or anything else.
     int count(const std::string& key, int most) const;
     int count_or(const std::string& key, int fallback, int most) const;
@@ -37,6 +49,8 @@ class ConfigFile {
     int count_or_zero(const std::string& key, int fallback, int most) const;
     /// Returns a positive, finite number. Throws as count().
     double positive_or(const std::string& key, double fallback) const;
+    /// The same; 0 counts as absent.
+    double positive_or_unset(const std::string& key, double fallback) const;
     bool flag_or(const std::string& key, bool fallback) const;
     std::string text_or(const std::string& key, const std::string& fallback) const;
     /// Returns the texts of a list; empty when absent.
@@ -52,6 +66,7 @@ class ConfigFile {
     std::filesystem::path path_;
     std::string bytes_;
     std::unique_ptr<Json> json_;
+    mutable std::vector<std::string> warnings_;  // families read a const file
 };
 
 }  // namespace keyhole

@@ -158,6 +158,7 @@ double number_from(std::size_t kind, std::span<const std::byte> bytes) {
 
 GgufFile::GgufFile(const std::filesystem::path& path) : path_(path), file_(path) {
     const std::span<const std::byte> all = file_.bytes();
+    refuse_lfs_pointer(path_, all);
     Cursor cursor(path_, all);
     if (all.size() < 24)
         broken_gguf(path_, fmt::format("it has {} bytes, too few for a GGUF file", all.size()));

@@ -109,8 +109,10 @@ void Describer::read_shape() {
 }
 
 void Describer::read_special_tokens() {
+    // -1 and its 32 bits stand for none; ids beyond the vocabulary are left out later, with a warning.
     const auto id = [&](const std::string& name) {
-        return file_.count_or_zero(fmt::format("tokenizer.ggml.{}_token_id", name), -1, kMostVocabulary);
+        const double value = file_.number_or(fmt::format("tokenizer.ggml.{}_token_id", name), -1.0);
+        return value >= 0 && value <= kMostVocabulary ? static_cast<int>(value) : -1;
     };
     if (const int bos = id("bos"); bos >= 0) config_["bos_token_id"] = bos;
     config_["eos_token_id"] = Json::array();
@@ -326,11 +328,34 @@ GgufModel Describer::mpt() {
 
 }  // namespace
 
+namespace {
+
+/// Names what is in the file instead of a model: general.type says it, or what it holds.
+void refuse_no_model(const GgufFile& file) {
+    const std::string type = file.text_or("general.type", "model");
+    const std::string base = shown_text(file.text_or("general.base_model.0.name", "its base model"));
+    if (type == "adapter" || file.has("adapter.type"))
+        fail(ErrorCode::unsupported,
+             "cannot load {}: it is an adapter (LoRA), no model; merge it into {} with llama-export-lora and "
+             "name "
+             "the result",
+             file.path().string(), base);
+    if (type != "model")
+        fail(ErrorCode::unsupported, "cannot load {}: it is no model, its general.type is {}; name the model",
+             file.path().string(), shown_text(type));
+    if (file.names().empty())
+        fail(ErrorCode::unsupported, "cannot load {}: it has no tensors, only metadata; name the whole model",
+             file.path().string());
+}
+
+}  // namespace
+
 GgufModel describe_gguf(const GgufFile& file) {
     if (const int n_parts = file.count_or_zero("split.count", 0, 1 << 16); n_parts > 1)
         fail(ErrorCode::unsupported,
              "cannot load {}: it is one of {} parts of a model; join them with llama-gguf-split --merge",
              file.path().string(), n_parts);
+    refuse_no_model(file);
     const std::string architecture = file.text("general.architecture");
     Describer describer(file, architecture);
     if (architecture == "llama") return describer.llama_form("LlamaForCausalLM");

@@ -66,6 +66,14 @@ struct NamedSplit {
     bool adds_bos = false;        ///< unless the file says otherwise
 };
 
+constexpr NamedSplit llama3_split(std::string_view name) {
+    return {.name = name,
+            .split = Split::pattern,
+            .pattern = kLlama3Pattern,
+            .ignores_merges = true,
+            .adds_bos = true};
+}
+
 const NamedSplit kSplits[] = {
     {"default", Split::listed, nullptr, kDefaultPatterns},
     {"gpt-2"},
@@ -77,21 +85,32 @@ const NamedSplit kSplits[] = {
     {"refact", Split::digits},
     {"codeshell", Split::digits},
     {.name = "command-r", .split = Split::digits, .composes = true},
-    {.name = "llama-bpe",
-     .split = Split::pattern,
-     .pattern = kLlama3Pattern,
-     .ignores_merges = true,
-     .adds_bos = true},
-    {.name = "llama3",
-     .split = Split::pattern,
-     .pattern = kLlama3Pattern,
-     .ignores_merges = true,
-     .adds_bos = true},
-    {.name = "llama-v3",
-     .split = Split::pattern,
-     .pattern = kLlama3Pattern,
-     .ignores_merges = true,
-     .adds_bos = true},
+    llama3_split("llama-bpe"),
+    llama3_split("llama3"),
+    llama3_split("llama-v3"),
+    // Names of other models whose converter found LLaMA 3's rule: as vocabularies of llama.cpp list them.
+    llama3_split("falcon3"),
+    llama3_split("falcon-h1"),
+    llama3_split("pixtral"),
+    llama3_split("midm-2.0"),
+    llama3_split("lfm2"),
+    {"glm4", Split::pattern, kLlama3Pattern},
+    {"chatglm-bpe", Split::pattern, kLlama3Pattern},
+    {"jina-es"},
+    {"jina-de"},
+    {"jina-v2-es"},
+    {"jina-v2-de"},
+    {"gigachat"},
+    {"a.x-4.0"},
+    {"mellum"},
+    {"exaone4"},
+    {"jais"},
+    {"trillion"},
+    {"exaone", Split::digits},
+    {"minerva-7b", Split::digits},
+    {"megrez", Split::pattern, kQwen2Pattern},
+    {"hunyuan", Split::pattern, kQwen2Pattern},
+    {"llama4", Split::pattern, kGpt4oPattern},
     {"smaug-bpe", Split::pattern, kLlama3Pattern},
     {"dbrx", Split::pattern, kLlama3Pattern},
     {.name = "qwen2", .split = Split::pattern, .pattern = kQwen2Pattern, .composes = true},
@@ -123,11 +142,12 @@ class GgufReader {
     }
     static std::string key(const char* name) { return fmt::format("tokenizer.ggml.{}", name); }
     TokenType type(std::size_t id) const { return types_.empty() ? TokenType::normal : types_[id]; }
-    std::optional<int> special_id(const char* name) const;
+    std::optional<int> special_id(const char* name);
 
     void read_tokens();
     void read_added();
     void read_around(bool adds_bos);
+    void read_named();
     const NamedSplit& split() const;
     void read_byte_level();
     void read_sentencepiece();
@@ -171,23 +191,43 @@ void GgufReader::read_added() {
     }
 }
 
-std::optional<int> GgufReader::special_id(const char* name) const {
+/// Returns an id; nullopt for an absent one, for -1 and its 32 bits, which stand for none, and for one that
+/// no token has.
+std::optional<int> GgufReader::special_id(const char* name) {
     const std::string of = key(fmt::format("{}_token_id", name).c_str());
-    if (!file_.has(of)) return std::nullopt;
-    return file_.count_or_zero(of, 0, static_cast<int>(tokens_.size()) - 1);
+    const double id = file_.number_or(of, -1.0);
+    if (id == -1.0 || id == 4294967295.0) return std::nullopt;
+    if (id >= 0 && id < static_cast<double>(tokens_.size()))
+        return file_.count_or_zero(of, 0, kMostVocabulary);
+    std::string line = fmt::format("{} is {}, which is no token: there are {}", of, id, tokens_.size());
+    if (std::find(parts_.warnings.begin(), parts_.warnings.end(), line) == parts_.warnings.end())
+        parts_.warnings.push_back(std::move(line));
+    return std::nullopt;
 }
 
 void GgufReader::read_around(bool adds_bos) {
     const auto add = [&](const char* name, bool by_default, std::vector<int>& ids) {
         const std::string flag = key(fmt::format("add_{}_token", name).c_str());
         if (!file_.flag_or(flag, by_default)) return;
+        const std::string of = key(fmt::format("{}_token_id", name).c_str());
         const auto id = special_id(name);
-        if (!id && file_.has(flag)) broken(fmt::format("{} is true and {}_token_id is absent", flag, name));
+        if (!id && file_.has(flag) && !file_.has(of))
+            broken(fmt::format("{} is true and {}_token_id is absent", flag, name));
+        if (!id && file_.has(flag))
+            parts_.warnings.push_back(fmt::format("{} is true and {} is no token: none is added", flag, of));
         if (id) ids.push_back(*id);
     };
     parts_.has_post_processor = true;
     add("bos", adds_bos, parts_.before);
     add("eos", false, parts_.after);
+}
+
+void GgufReader::read_named() {
+    static constexpr std::pair<const char*, const char*> kNamed[] = {
+        {"bos", "bos_token"}, {"eos", "eos_token"}, {"unknown", "unk_token"}, {"padding", "pad_token"}};
+    for (const auto& [id_name, name] : kNamed)
+        if (const auto id = special_id(id_name))
+            parts_.named.emplace_back(name, std::string(tokens_[to_index(*id)]));
 }
 
 const NamedSplit& GgufReader::split() const {
@@ -323,6 +363,7 @@ TokenizerParts GgufReader::read() {
         unsupported(fmt::format("its tokenizer {} is not supported", shown_text(model)));
     read_tokens();
     read_added();
+    read_named();
     parts_.chat_template = file_.text_or("tokenizer.chat_template", "");
     if (model == "gpt2") {
         read_byte_level();

@@ -1,6 +1,7 @@
 #include "engine/model/model.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/config_file.h"
 #include "engine/model/described_model.h"
@@ -10,6 +11,9 @@
 #include "engine/model/gguf_model.h"
 #include "engine/model/other_formats.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -62,20 +66,15 @@ std::int64_t Model::n_parameters() const {
 
 namespace {
 
-std::vector<std::string> warnings_of(const Checkpoint& checkpoint, int n_tokens, int n_vocab) {
+std::vector<std::string> weight_warnings(const Checkpoint& checkpoint) {
     constexpr std::size_t kMost = 4;
-    constexpr int kPadding = 1024;  // rows that checkpoints add to round vocab_size up
     std::vector<std::string> warnings = checkpoint.warnings();
     if (warnings.size() > kMost) {
         const std::size_t more = warnings.size() - kMost;
         warnings.resize(kMost);
         warnings.push_back(fmt::format("{} more tensors hold NaN or infinity", more));
     }
-    if (n_vocab - n_tokens > kPadding) {
-        warnings.push_back(fmt::format(
-            "the tokenizer has {} tokens, the model a vocabulary of {}: ids from {} on have no text",
-            n_tokens, n_vocab, n_tokens));
-    }
+    warnings.insert(warnings.end(), checkpoint.notes().begin(), checkpoint.notes().end());
     return warnings;
 }
 
@@ -83,31 +82,54 @@ std::vector<std::string> warnings_of(const Checkpoint& checkpoint, int n_tokens,
 
 namespace {
 
+constexpr int kPadding = 1024;  // rows that checkpoints add to round vocab_size up
+
+/// Compares the number of tokens with that of embeddings. Tokens without an embedding hurt only a text that
+/// uses one; a tokenizer of another model has many.
+void check_vocabulary(const std::filesystem::path& path, bool one_file, const ModelConfig& config,
+                      Tokenizer& tokenizer, std::vector<std::string>& warnings) {
+    const int n_tokens = tokenizer.n_vocab(), n_vocab = config.n_vocab;
+    if (n_vocab - n_tokens > kPadding)
+        warnings.push_back(fmt::format(
+            "the tokenizer has {} tokens, the model a vocabulary of {}: ids from {} on have no text",
+            n_tokens, n_vocab, n_tokens));
+    if (n_tokens <= n_vocab) return;
+    if (n_tokens - n_vocab > std::min(kPadding, n_vocab / 2))
+        fail(ErrorCode::bad_file,
+             "cannot load the model {}: {} has ids up to {}, {} of {}; the two do not belong together",
+             path.string(), one_file ? "its tokenizer" : "tokenizer.json", n_tokens - 1,
+             one_file ? "the embedding a height" : "config.json a vocab_size", n_vocab);
+    warnings.push_back(
+        fmt::format("the tokenizer has {} tokens, the model a vocabulary of {}: a text with {} "
+                    "(id {}) cannot be read",
+                    n_tokens, n_vocab, shown_text(tokenizer.token_bytes(n_tokens - 1)), n_tokens - 1));
+    tokenizer.limit_to(n_vocab);
+}
+
+/// Leaves out ids that are no tokens of the model.
+void check_special_ids(ModelConfig& config, std::vector<std::string>& warnings) {
+    const auto is_beyond = [&](const char* name, int id) {
+        if (id < config.n_vocab) return false;
+        warnings.push_back(
+            fmt::format("{} {} is beyond the vocabulary of {} and does not count", name, id, config.n_vocab));
+        return true;
+    };
+    std::erase_if(config.eos, [&](int id) { return is_beyond("eos_token_id", id); });
+    if (is_beyond("bos_token_id", config.bos)) config.bos = -1;
+}
+
 /// Checks what tokenizer and configuration say of each other, and makes the model.
 std::shared_ptr<const Model> assembled(const std::filesystem::path& path, const ConfigFile& config_file,
                                        ModelConfig config, ModelWeights weights, Tokenizer tokenizer,
                                        std::shared_ptr<Checkpoint> checkpoint, std::uint64_t digest) {
-    if (tokenizer.n_vocab() > config.n_vocab) {
-        const bool one_file = config_file.path() == path;
-        fail(ErrorCode::bad_file,
-             "cannot load the model {}: {} has ids up to {}, {} of {}; the two do not belong together",
-             path.string(), one_file ? "its tokenizer" : "tokenizer.json", tokenizer.n_vocab() - 1,
-             one_file ? "the embedding a height" : "config.json a vocab_size", config.n_vocab);
-    }
-    for (const int id : config.eos) {
-        if (id >= config.n_vocab) {
-            fail(ErrorCode::bad_file,
-                 "cannot use {}: eos_token_id {} is beyond vocab_size {}; check the file",
-                 config_file.path().string(), id, config.n_vocab);
-        }
-    }
-    if (config.bos >= config.n_vocab) {
-        fail(ErrorCode::bad_file, "cannot use {}: bos_token_id {} is beyond vocab_size {}; check the file",
-             config_file.path().string(), config.bos, config.n_vocab);
-    }
+    std::vector<std::string> warnings = weight_warnings(*checkpoint);
+    warnings.insert(warnings.end(), config_file.warnings().begin(), config_file.warnings().end());
+    warnings.insert(warnings.end(), tokenizer.warnings().begin(), tokenizer.warnings().end());
+    check_vocabulary(path, config_file.path() == path, config, tokenizer, warnings);
+    check_special_ids(config, warnings);
+    config.tied = weights.output.data == weights.embedding.data;
     std::string hash = fmt::format("{:016x}", checkpoint->digest(digest));
     checkpoint->check_unchanged();
-    std::vector<std::string> warnings = warnings_of(*checkpoint, tokenizer.n_vocab(), config.n_vocab);
     return std::make_shared<const Model>(path, std::move(config), std::move(weights), std::move(tokenizer),
                                          std::move(hash), std::move(checkpoint), std::move(warnings));
 }
@@ -128,6 +150,40 @@ DescribedModel described_gguf(const std::filesystem::path& path) {
             checkpoint};
 }
 
+/// Adds what generation_config.json says: an end token of either file ends a text; its BOS counts.
+void join_generation_config(const ConfigFile& config_file, const std::filesystem::path& folder,
+                            ModelConfig& config) {
+    const std::filesystem::path path = folder / "generation_config.json";
+    if (!is_there(path)) return;
+    std::vector<int> eos, bos;
+    try {
+        const ConfigFile generation(path);
+        eos = generation.ids("/eos_token_id");
+        bos = generation.ids("/bos_token_id");
+    } catch (const Error& error) {
+        config_file.warn(fmt::format("its end tokens do not count: {}", error.what()));
+        return;
+    }
+    const auto has = [](const std::vector<int>& ids, int id) {
+        return std::find(ids.begin(), ids.end(), id) != ids.end();
+    };
+    for (const int id : config.eos)
+        if (!eos.empty() && !has(eos, id))
+            config_file.warn(
+                fmt::format("config.json ends texts with id {}, generation_config.json with {}; all "
+                            "of them end a text here",
+                            id, fmt::join(eos, ", ")));
+    for (const int id : eos)
+        if (!has(config.eos, id)) config.eos.push_back(id);
+    if (bos.empty()) return;
+    if (config.bos >= 0 && config.bos != bos.front())
+        config_file.warn(
+            fmt::format("config.json says {} for bos_token_id, generation_config.json {}, which "
+                        "counts, as in transformers",
+                        config.bos, bos.front()));
+    config.bos = bos.front();
+}
+
 DescribedModel described(const std::filesystem::path& path) {
     if (is_there(path) && !is_folder(path) && is_gguf(path)) return described_gguf(path);
     const std::filesystem::path& folder = path;
@@ -138,6 +194,7 @@ DescribedModel described(const std::filesystem::path& path) {
              there ? "it is not a folder and no GGUF file" : "there is no such folder",
              there && !hint.empty() ? hint : "name a Hugging Face model folder or a GGUF file");
     }
+    refuse_adapter(folder);
     if (!is_there(folder / "config.json")) {
         const std::string hint = conversion_hint(folder);
         fail(ErrorCode::bad_file, "cannot load the model {}: it has no config.json; {}", folder.string(),
@@ -147,6 +204,7 @@ DescribedModel described(const std::filesystem::path& path) {
     const Family& family = family_of(config_file);
     ModelConfig config = family.read_config(config_file);
     read_kv_sharing(config_file, config);
+    join_generation_config(config_file, folder, config);
     auto checkpoint = std::make_shared<Checkpoint>(folder);
     ModelWeights weights = family.map_weights(config_file, config, *checkpoint);
     Tokenizer tokenizer = Tokenizer::from_folder(folder);

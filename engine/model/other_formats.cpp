@@ -1,8 +1,11 @@
 #include "engine/model/other_formats.h"
 
+#include "engine/base/error.h"
+#include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
+#include "engine/model/folder_files.h"
 
-#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <vector>
@@ -54,6 +57,25 @@ std::string conversion_hint(const fs::path& path) {
         if (std::string hint = hint_for_file(file, path.string()); !hint.empty()) return hint;
     }
     return {};
+}
+
+void refuse_adapter(const fs::path& folder) {
+    const fs::path config = folder / "adapter_config.json";
+    if (!is_there(config) || is_there(folder / "model.safetensors") ||
+        is_there(folder / "model.safetensors.index.json"))
+        return;
+    std::string base = "its base model";
+    try {
+        const nlohmann::json json = read_json_object(config, {std::size_t{4} << 20, 250'000});
+        const auto name = json.find("base_model_name_or_path");
+        if (name != json.end() && name->is_string()) base = shown_text(name->get<std::string>());
+    } catch (const Error&) {
+        // The name only helps the message.
+    }
+    fail(ErrorCode::unsupported,
+         "cannot load {}: it is an adapter (LoRA, PEFT), no model; merge it into {} with peft: "
+         "AutoPeftModelForCausalLM.from_pretrained('{}').merge_and_unload().save_pretrained(DIR)",
+         folder.string(), base, folder.string());
 }
 
 }  // namespace keyhole

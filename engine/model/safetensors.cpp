@@ -94,6 +94,7 @@ Json parse_header(const std::filesystem::path& path, std::span<const std::byte> 
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path), file_(path) {
+    refuse_lfs_pointer(path_, file_.bytes());
     const Json header = parse_header(path_, file_.bytes(), data_begin_);
     const std::uint64_t data_size = file_.bytes().size() - data_begin_;
     for (const auto& [name, tensor] : header.items()) {

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/json_text.h"
 #include "engine/base/utf8.h"
 #include "engine/model/added_tokens.h"
 #include "engine/model/byte_alphabet.h"
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <charconv>
 #include <deque>
+#include <limits>
 #include <unordered_map>
 #include <utility>
 
@@ -81,8 +83,9 @@ auto with_file_named(const std::filesystem::path& path, Work work) {
 struct Tokenizer::Impl {
     TokenizerParts parts;
     AddedTokenFinder in_raw, in_normalized;
-    std::vector<std::string> bytes;       // [n_vocab], decoded one by one
-    std::vector<char> special;            // [n_vocab]
+    int limit = std::numeric_limits<int>::max();  // ids from here on have no embedding
+    std::vector<std::string> bytes;               // [n_vocab], decoded one by one
+    std::vector<char> special;                    // [n_vocab]
     std::vector<DecodeStep> each, whole;  // decoder steps for a token, and for the text after the fuse
 
     /// The state of one call of encode().
@@ -99,6 +102,8 @@ struct Tokenizer::Impl {
     }
 
     explicit Impl(TokenizerParts read) : parts(std::move(read)) {
+        parts.ids = {};
+        parts.added_at = {};
         special.assign(parts.tokens.size(), 0);
         std::vector<AddedToken> raw, normalized;
         for (const AddedToken& token : parts.added) {
@@ -208,7 +213,11 @@ Tokenizer Tokenizer::of_bytes(int n_vocab) {
 }
 
 int Tokenizer::n_vocab() const {
-    return static_cast<int>(impl_->bytes.size());
+    return std::min(static_cast<int>(impl_->bytes.size()), impl_->limit);
+}
+
+void Tokenizer::limit_to(int n_vocab) {
+    impl_->limit = n_vocab;
 }
 
 std::vector<int> Tokenizer::encode(std::string_view text, bool add_special) const {
@@ -224,6 +233,12 @@ std::vector<int> Tokenizer::encode(std::string_view text, bool add_special) cons
         }
     });
     if (add_special) call.ids.insert(call.ids.end(), impl_->parts.after.begin(), impl_->parts.after.end());
+    for (const int id : call.ids)
+        if (id >= impl_->limit)
+            fail(ErrorCode::wrong_use,
+                 "cannot use a text with the token {} (id {}): the model's vocabulary ends at id {}, see {}; "
+                 "leave the token out",
+                 shown_text(token_bytes(id)), id, impl_->limit - 1, impl_->parts.path.string());
     return std::move(call.ids);
 }
 
@@ -279,6 +294,24 @@ bool Tokenizer::is_special(int id) const {
 
 const std::string& Tokenizer::chat_template() const {
     return impl_->parts.chat_template;
+}
+
+const std::vector<std::pair<std::string, std::string>>& Tokenizer::named_tokens() const {
+    return impl_->parts.named;
+}
+
+std::vector<std::string> Tokenizer::added_texts() const {
+    std::vector<std::string> texts;
+    for (const AddedToken& token : impl_->parts.added) texts.push_back(token.content);
+    return texts;
+}
+
+const std::vector<int>& Tokenizer::ids_before() const {
+    return impl_->parts.before;
+}
+
+const std::vector<std::string>& Tokenizer::warnings() const {
+    return impl_->parts.warnings;
 }
 
 }  // namespace keyhole

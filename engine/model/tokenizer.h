@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
@@ -30,10 +31,13 @@ class Tokenizer {
     Tokenizer(Tokenizer&&) noexcept;
     Tokenizer& operator=(Tokenizer&&) noexcept;
 
-    int n_vocab() const;  ///< highest id + 1, added tokens included
+    int n_vocab() const;  ///< highest id + 1, added tokens included; at most the limit
+    /// Sets the number of ids that the model has embeddings for.
+    void limit_to(int n_vocab);
 
     /// Returns the ids of a text, which may be any bytes. Recognises added tokens in it. add_special: adds
-    /// what the post-processor adds (BOS).
+    /// what the post-processor adds (BOS). Throws Error(wrong_use) for a text that needs an id beyond the
+    /// limit.
     std::vector<int> encode(std::string_view text, bool add_special = true) const;
 
     /// Returns the exact bytes of some ids, without special tokens unless with_special. Removes what the
@@ -48,6 +52,14 @@ class Tokenizer {
     bool is_special(int id) const;
     /// Returns the Jinja template of a conversation; empty when the model comes without one.
     const std::string& chat_template() const;
+    /// Returns the tokens that the files name, for the template: "bos_token" and its content.
+    const std::vector<std::pair<std::string, std::string>>& named_tokens() const;
+    /// Returns the contents of all added tokens, special ones among them.
+    std::vector<std::string> added_texts() const;
+    /// Returns the ids that encode() puts before a text with add_special.
+    const std::vector<int>& ids_before() const;
+    /// Returns what the files contradict each other in, one line each.
+    const std::vector<std::string>& warnings() const;
 
   private:
     struct Impl;

@@ -26,6 +26,12 @@ constexpr std::size_t kMostSteps = 32;
 /// The largest number of ids around a text.
 constexpr std::size_t kMostAround = 1000;
 
+void keep_token(TokenizerParts& parts, int token, const std::string& content) {
+    const auto i = to_index(token);
+    if (i >= parts.tokens.size()) parts.tokens.resize(i + 1);
+    parts.tokens[i] = content;
+}
+
 /// Reads one tokenizer: holds the file names for messages and the parts read so far.
 class Reader {
   public:
@@ -119,7 +125,6 @@ class Reader {
     void read_post_processor(const Json& json);
     void read_template(const Json& json);
     void read_decoder(const Json& json);
-    void keep_token(int token, const std::string& content);
 
     TokenizerPlaces places_;
     const std::filesystem::path* path_;  // file of the part that is being read
@@ -127,12 +132,6 @@ class Reader {
     bool byte_level_ = false;
     std::uint64_t id_limit_ = 0;
 };
-
-void Reader::keep_token(int token, const std::string& content) {
-    const auto i = to_index(token);
-    if (i >= parts_.tokens.size()) parts_.tokens.resize(i + 1);
-    parts_.tokens[i] = content;
-}
 
 void Reader::read_normalizer_step(const Json& step) {
     static const std::unordered_map<std::string, Normalizer::Form> forms = {
@@ -262,10 +261,12 @@ void Reader::read_model(const Json& json) {
     for (const auto& [content, number] : entries.items()) {
         const int token = id(number, content);
         vocab.emplace(content, token);
-        keep_token(token, content);
+        keep_token(parts_, token, content);
         if (!byte_level_) continue;
         if (auto bytes = bytes_from_alphabet(content)) by_bytes.emplace(std::move(*bytes), token);
     }
+    parts_.ids = vocab;
+    parts_.n_model_tokens = vocab.size();
     Bpe::Options options;
     options.byte_level = byte_level_;
     options.byte_fallback = flag(json, "byte_fallback", false);
@@ -287,6 +288,7 @@ void Reader::read_added(const Json& json) {
     if (json.is_null()) return;
     if (!json.is_array()) broken("added_tokens is not a list");
     path_ = &places_.added;
+    int n_moved = 0;
     for (const Json& entry : json) {
         AddedToken token;
         token.content = text(entry, "content");
@@ -299,9 +301,14 @@ void Reader::read_added(const Json& json) {
         token.single_word = flag(entry, "single_word", false);
         token.lstrip = flag(entry, "lstrip", false);
         token.rstrip = flag(entry, "rstrip", false);
-        keep_token(token.id, token.content);
-        parts_.added.push_back(std::move(token));
+        const int given = token.id;
+        const std::string content = token.content;
+        if (const int found = add_token(parts_, std::move(token)); found != given && n_moved++ == 0)
+            parts_.warnings.push_back(
+                fmt::format("{} gives the added token {} the id {}; it has {}, as in the tokenizers package",
+                            places_.added.filename().string(), shown_text(content), given, found));
     }
+    if (n_moved > 1) parts_.warnings.back() += fmt::format(" ({} tokens in all)", n_moved);
     path_ = &places_.vocabulary;
 }
 
@@ -402,6 +409,26 @@ TokenizerParts Reader::read(const Json& json) {
 }
 
 }  // namespace
+
+int add_token(TokenizerParts& parts, AddedToken token) {
+    const auto known = parts.ids.find(token.content);
+    if (known != parts.ids.end()) {
+        token.id = known->second;
+    } else {
+        const auto n = static_cast<int>(parts.n_model_tokens);
+        token.id = parts.last_added >= n ? parts.last_added + 1 : n;
+        parts.ids.emplace(token.content, token.id);
+    }
+    const int id = token.id;
+    parts.last_added = std::max(parts.last_added, id);
+    keep_token(parts, id, token.content);
+    const auto [at, is_new] = parts.added_at.try_emplace(token.content, parts.added.size());
+    if (is_new)
+        parts.added.push_back(std::move(token));
+    else
+        parts.added[at->second] = std::move(token);
+    return id;
+}
 
 TokenizerParts read_tokenizer_object(const Json& object, const TokenizerPlaces& places) {
     return Reader(places).read(object);

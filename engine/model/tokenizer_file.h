@@ -8,8 +8,11 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
@@ -34,7 +37,21 @@ struct TokenizerParts {
     std::vector<int> before, after;   ///< ids that it adds around a text
     std::vector<DecodeStep> decoder;
     std::string chat_template;  ///< in Jinja; empty: none
+    /// Tokens that the files name, "bos_token" and its content, for the template.
+    std::vector<std::pair<std::string, std::string>> named;
+    std::vector<std::string> warnings;  ///< one line each
+
+    // While loading only:
+    std::unordered_map<std::string, int> ids;               ///< of all tokens, by content
+    std::size_t n_model_tokens = 0;                         ///< entries of the model's vocabulary
+    std::unordered_map<std::string, std::size_t> added_at;  ///< places in `added`, by content
+    int last_added = -1;                                    ///< highest id of an added token
 };
+
+/// Adds a token as the tokenizers package does, whatever id the file gives it: a content that is a token
+/// already keeps its id and gets the new flags; another gets the next id behind the vocabulary and the added
+/// tokens. Returns the id.
+int add_token(TokenizerParts& parts, AddedToken token);
 
 /// Throws Error(bad_file) or Error(unsupported) with the file and the part that is wrong or not supported.
 TokenizerParts read_tokenizer_file(const std::filesystem::path& path);
@@ -48,8 +65,8 @@ struct TokenizerPlaces {
 TokenizerParts read_tokenizer_object(const nlohmann::json& object, const TokenizerPlaces& places);
 
 /// Reads the tokenizer of a model's folder: tokenizer.json, or else vocab.json and merges.txt as GPT-2 and
-/// OPT have them. Takes BOS and EOS from tokenizer_config.json when tokenizer.json does not define them.
-/// Throws as read_tokenizer_file(); for a folder without a tokenizer the message says how to convert one.
+/// OPT have them; joined with the tokens of its other files (special_tokens.h). Takes BOS and EOS from
+/// tokenizer_config.json when tokenizer.json does not define them. Throws as read_tokenizer_file(); for a folder without a tokenizer the message says how to convert one.
 TokenizerParts read_tokenizer_folder(const std::filesystem::path& folder);
 
 }  // namespace keyhole

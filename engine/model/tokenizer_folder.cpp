@@ -6,6 +6,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/folder_files.h"
+#include "engine/model/special_tokens.h"
 
 #include <nlohmann/json.hpp>
 
@@ -140,9 +141,15 @@ TokenizerParts read_tokenizer_folder(const fs::path& folder) {
     TokenizerParts parts =
         whole ? read_tokenizer_file(folder / "tokenizer.json") : read_vocab_and_merges(folder, settings);
     parts.chat_template = read_chat_template(folder, settings);
-    if (parts.has_post_processor) return parts;
-    if (const auto bos = wanted_token(parts, settings, "bos", folder)) parts.before.push_back(*bos);
-    if (const auto eos = wanted_token(parts, settings, "eos", folder)) parts.after.push_back(*eos);
+    if (!parts.has_post_processor) {
+        if (const auto bos = wanted_token(parts, settings, "bos", folder)) parts.before.push_back(*bos);
+        if (const auto eos = wanted_token(parts, settings, "eos", folder)) parts.after.push_back(*eos);
+        if (whole && !(parts.before.empty() && parts.after.empty()))
+            parts.warnings.push_back(
+                "tokenizer_config.json asks for tokens around every text, which tokenizer.json does not "
+                "define: they are added, as by transformers 4; transformers 5 adds none");
+    }
+    join_special_tokens(folder, parts);
     return parts;
 }
 

@@ -61,7 +61,7 @@ class Turn {
         const std::vector<int>& waiting = lane.reading.forced;
         if (lane.tokens.empty() && (waiting.empty() || instead)) return false;
         const int last = waiting.empty() || instead ? lane.token : waiting.back();
-        return ends_answer(chat_.format, context_.run->token_bytes[to_index(last)]);
+        return ends_answer(chat_, context_.run->token_bytes[to_index(last)]);
     }
     const std::vector<int>& tokens(bool answer_ended) {
         std::vector<int>& known = tokens_[answer_ended ? 1 : 0];

@@ -37,7 +37,7 @@ NewRun prepare_run(const CurrentRun& current, const BackendOptions& options,
             next.backend = std::make_shared<SharedBackend>(std::move(next.backend));
         next.notice = joined(warning_text(*next.model), next.notice);
     }
-    if (run.chat) next.notice = joined(next.notice, why_no_chat(*next.model));
+    if (run.chat) next.notice = joined(next.notice, chat_notice(*next.model));
     Backend& runs_on = next.backend != nullptr ? *next.backend : *current.backend;
     next.session = std::make_unique<Session>(next.model, runs_on, run, nullptr, kCheckpointBytes);
     return next;

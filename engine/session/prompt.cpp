@@ -4,17 +4,50 @@
 #include "engine/base/index.h"
 #include "engine/base/utf8.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace keyhole {
 
-ChatTemplate chat_template_of(const Model& model) {
-    return recognise_chat_template(model.tokenizer().chat_template());
+namespace {
+
+/// Returns a turn's tokens. The template writes the text from its first token on; of what the tokenizer adds
+/// around every text, only what stands before it and the template leaves out is put there.
+std::vector<int> turn_tokens(const Tokenizer& tokenizer, const std::string& text) {
+    const std::vector<int>& before = tokenizer.ids_before();
+    std::vector<int> tokens = tokenizer.encode(text, false);
+    if (tokens.size() < before.size() || !std::equal(before.begin(), before.end(), tokens.begin()))
+        tokens.insert(tokens.begin(), before.begin(), before.end());
+    return tokens;
 }
 
-std::string why_no_chat(const Model& model) {
-    if (chat_template_of(model).format != ChatFormat::none) return "";
-    return fmt::format("{} has {}, so a chat turn is plain text", model.path().string(),
-                       model.tokenizer().chat_template().empty() ? "no chat template"
-                                                                 : "a chat template of an unknown form");
+}  // namespace
+
+ChatTemplate chat_template_of(const Model& model) {
+    const Tokenizer& tokenizer = model.tokenizer();
+    jinja::Dict variables;
+    for (const auto& [name, text] : tokenizer.named_tokens()) variables.emplace_back(name, text);
+    return read_chat_template(tokenizer.chat_template(), std::move(variables), tokenizer.added_texts());
+}
+
+std::string chat_notice(const Model& model) {
+    const ChatTemplate chat = chat_template_of(model);
+    const std::string path = model.path().string();
+    if (!chat.why_unknown.empty())
+        return fmt::format("{} has a chat template of an unknown form ({}), so a chat turn is plain text",
+                           path, chat.why_unknown);
+    if (!chat.is_known()) return fmt::format("{} has no chat template, so a chat turn is plain text", path);
+    if (chat.rewrites_history)
+        return fmt::format(
+            "the chat template of {} writes earlier answers in another way; here they stay as "
+            "they were written",
+            path);
+    const std::vector<int>& before = model.tokenizer().ids_before();
+    const std::vector<int> opening = model.tokenizer().encode(chat.parts.opening, false);
+    if (opening.size() < before.size() || !std::equal(before.begin(), before.end(), opening.begin()))
+        return fmt::format("the tokenizer of {} puts {} before every text; its chat template does not", path,
+                           model.tokenizer().decode(before, true));
+    return "";
 }
 
 namespace {
@@ -53,8 +86,10 @@ void check_length(const Model& model, std::string_view text, std::string_view wh
 
 std::vector<int> prompt_tokens(const Model& model, const std::string& prompt, bool chat) {
     check_length(model, prompt, "the prompt");
+    const Tokenizer& tokenizer = model.tokenizer();
+    const ChatTemplate form = chat ? chat_template_of(model) : ChatTemplate();
     std::vector<int> tokens =
-        model.tokenizer().encode(chat ? first_turn(chat_template_of(model), prompt) : prompt);
+        form.is_known() ? turn_tokens(tokenizer, first_turn(form, prompt)) : tokenizer.encode(prompt);
     if (prompt.empty() && tokens.empty() && model.config().bos >= 0) tokens.push_back(model.config().bos);
     if (tokens.empty())
         fail(ErrorCode::wrong_use,

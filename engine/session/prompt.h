@@ -20,9 +20,10 @@ std::vector<int> prompt_tokens(const Model& model, const std::string& prompt, bo
 /// beginning alone: call it before a text is encoded that must fit. what: the text, for the message.
 void check_length(const Model& model, std::string_view text, std::string_view what);
 
-/// Returns the model's chat template; the format none if it has none that is known.
+/// Returns the model's chat template: unknown, with the reason, if it cannot be followed.
 ChatTemplate chat_template_of(const Model& model);
-/// Returns why a chat with this model is plain text; empty if its template is known.
-std::string why_no_chat(const Model& model);
+/// Returns in what a chat with this model differs from its template, one line: that it is plain text, and
+/// why. Empty if it does not.
+std::string chat_notice(const Model& model);
 
 }  // namespace keyhole

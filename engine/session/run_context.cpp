@@ -22,7 +22,11 @@ RunStart describe_start(const Model& model, const RunSpec& spec) {
     start.follow = spec.follow;
     start.ignore_eos = spec.ignore_eos;
     start.tokens_given = !spec.prompt_tokens.empty();
-    if (spec.chat) start.chat = chat_format_name(chat_template_of(model).format);
+    if (spec.chat) {
+        ChatTemplate chat = chat_template_of(model);
+        start.chat = std::move(chat.form);
+        start.chat_parts = std::move(chat.parts);
+    }
     start.forced = spec.forced;
     return start;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/base/index.h"
+#include "engine/model/chat_parts.h"
 #include "engine/model/model.h"
 #include "engine/policy/row.h"
 #include "engine/policy/params.h"
@@ -30,9 +31,10 @@ struct RunStart {
     bool follow = false;
     bool ignore_eos = false;
     bool tokens_given = false;  ///< the prompt came as tokens; tokenizing its text may give others
-    /// Name of the ChatFormat in which prompt and `say` are written; empty: as plain text. "none": the model
+    /// ChatTemplate::form, in which prompt and `say` are written; empty: as plain text. "none": the model
     /// has no template that is known.
     std::string chat;
+    ChatParts chat_parts;     ///< of a known template
     std::vector<int> forced;  ///< fed to every lane after the prompt, until commands force others
 };
 

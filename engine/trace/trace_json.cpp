@@ -117,6 +117,9 @@ Json run_json(const RunInfo& run) {
                  {"token_display", run.token_display},
                  {"token_bytes", std::move(bytes)}};
     if (!run.start.chat.empty()) json["start"]["chat"] = run.start.chat;
+    if (const ChatParts& parts = run.start.chat_parts; !(parts == ChatParts{}))
+        json["start"]["chat_parts"] = {hex(parts.opening), hex(parts.user_end), hex(parts.answer_end),
+                                       hex(parts.end_token)};
     return json;
 }
 
@@ -197,6 +200,9 @@ std::shared_ptr<const RunInfo> parse_run(const JsonField& json) {
         run->start.tokens_given = flag_of(*start, "tokens_given");  // older files have none of these
         if (const std::optional<JsonField> chat = start->find("chat"))
             run->start.chat = chat->text(kMostName);
+        if (const std::optional<JsonField> parts = start->find("chat_parts"))
+            run->start.chat_parts = {unhex(parts->at(0), kMostProse), unhex(parts->at(1), kMostProse),
+                                     unhex(parts->at(2), kMostProse), unhex(parts->at(3), kMostProse)};
         if (const std::optional<JsonField> forced = start->find("forced"))
             run->start.forced = integers(*forced, 0, last_token, kLargest);
     }

@@ -36,14 +36,16 @@ class ChatSession : public ::testing::Test {
 
     std::shared_ptr<const Model> model_with(const nlohmann::json& chat_template) {
         std::ofstream(folder_ / "tokenizer_config.json")
-            << nlohmann::json{{"chat_template", chat_template}}.dump();
+            << nlohmann::json{{"chat_template", chat_template}, {"bos_token", "<|endoftext|>"}}.dump();
         return load_model(folder_);
     }
     static std::string text_of(const Model& model, const std::vector<int>& tokens) {
         return model.tokenizer().decode(tokens, true);
     }
 
-    const std::string zephyr_ = "{{ '<|user|>\\n' + content + eos_token + '<|assistant|>\\n' }}";
+    const std::string zephyr_ =
+        "{% for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content + '</s>\\n' }}{% endfor %}"
+        "{{ '<|assistant|>\\n' }}";
     std::filesystem::path folder_;
 };
 
@@ -255,20 +257,29 @@ TEST_F(ChatSession, WithoutItTheTextIsWhatItWas) {
 // A list of templates has one named "default"; chat_template.jinja wins over both.
 TEST_F(ChatSession, TemplatesComeFromEveryPlaceOfAFolder) {
     EXPECT_EQ(model_with(zephyr_)->tokenizer().chat_template(), zephyr_);
+    constexpr const char* kChatml =
+        "{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}<|im_end|>{% endfor "
+        "%}<|im_start|>a: ";
     const nlohmann::json list = {{{"name", "tools"}, {"template", "x"}},
                                  {{"name", "default"}, {"template", "{{ '[INST] ' }}"}}};
-    EXPECT_EQ(chat_template_of(*model_with(list)).format, ChatFormat::llama2);
+    EXPECT_EQ(chat_template_of(*model_with(list)).form, "chatml");
     EXPECT_EQ(model_with(nullptr)->tokenizer().chat_template(), "");
     EXPECT_EQ(model_with(17)->tokenizer().chat_template(), "");
-    std::ofstream(folder_ / "chat_template.jinja") << "{{ '<|im_start|>' }}";
-    EXPECT_EQ(chat_template_of(*model_with(zephyr_)).format, ChatFormat::chatml);
+    std::ofstream(folder_ / "chat_template.jinja") << kChatml;
+    EXPECT_EQ(chat_template_of(*model_with(zephyr_)).form, "chatml");
 }
 
 TEST_F(ChatSession, AnUnknownTemplateIsPlainTextAndSaysSo) {
     const auto unknown = model_with("{{ messages }}"), none = model_with(nullptr);
-    EXPECT_NE(why_no_chat(*unknown).find("unknown form"), std::string::npos);
-    EXPECT_NE(why_no_chat(*none).find("no chat template"), std::string::npos);
-    EXPECT_EQ(why_no_chat(*model_with(zephyr_)), "");
+    EXPECT_NE(chat_notice(*unknown).find("unknown form"), std::string::npos);
+    EXPECT_NE(chat_notice(*none).find("no chat template"), std::string::npos);
+    const auto with_bos = model_with("{{ bos_token }}" + zephyr_), without = model_with(zephyr_);
+    EXPECT_EQ(chat_notice(*with_bos), "");
+    EXPECT_NE(chat_notice(*without).find("puts <|endoftext|> before every text"), std::string::npos);
+    EXPECT_EQ(prompt_tokens(*with_bos, "Who?", true), prompt_tokens(*without, "Who?", true))
+        << "one BOS, not two";
+    EXPECT_NE(chat_notice(*model_with("{{ bos_token }}" + zephyr_ + "<think>")).find("earlier answers"),
+              std::string::npos);
     EXPECT_EQ(prompt_tokens(*unknown, "Who?", true), unknown->tokenizer().encode("Who?"));
 }
 

@@ -335,6 +335,53 @@ TEST_F(GgufModelFile, UnknownThingsAreRefusedByName) {
     expect_refused(small, "its type is IQ4_NL");
 }
 
+TEST_F(GgufModelFile, WhatIsNoModelIsNamed) {
+    SmallLlama small;
+    small.set("general.type", std::string("adapter"));
+    expect_refused(small, "it is an adapter (LoRA)");
+    small.set("general.type", std::string("imatrix"));
+    expect_refused(small, "its general.type is imatrix");
+    small.set("general.type", std::string("model"));
+    EXPECT_NO_THROW(loaded(small));
+    small.tensors.clear();
+    expect_refused(small, "no tensors");
+}
+
+TEST_F(GgufModelFile, IdsThatAreNoTokensDoNotHurt) {
+    const std::size_t n_warnings = loaded(SmallLlama())->warnings().size();
+    SmallLlama none;
+    none.set("tokenizer.ggml.padding_token_id", std::uint32_t{0xffffffff});
+    none.set("tokenizer.ggml.eot_token_id", std::int32_t{-1});
+    EXPECT_EQ(loaded(none)->warnings().size(), n_warnings) << "these stand for none";
+    EXPECT_EQ(loaded(none)->config().eos, std::vector<int>{1});
+    none.set("tokenizer.ggml.eos_token_id", std::uint32_t{0xffffffff});
+    EXPECT_TRUE(loaded(none)->config().eos.empty());
+    SmallLlama beyond;
+    beyond.set("tokenizer.ggml.eos_token_id", std::uint32_t{4000});
+    beyond.set("tokenizer.ggml.unknown_token_id", std::uint32_t{5000});
+    const auto model = loaded(beyond);
+    EXPECT_TRUE(model->config().eos.empty());
+    EXPECT_GE(model->warnings().size(), n_warnings + 2);
+    SmallLlama bos;
+    bos.set("tokenizer.ggml.bos_token_id", std::uint32_t{0xffffffff});
+    EXPECT_EQ(loaded(bos)->tokenizer().encode("a"), loaded(bos)->tokenizer().encode("a", false));
+    EXPECT_GE(loaded(bos)->warnings().size(), n_warnings + 1) << "add_bos_token is true";
+}
+
+TEST_F(GgufModelFile, PreTokenizersHaveOtherNames) {
+    const auto ids = [&](const char* pre) {
+        SmallLlama small;
+        small.set("tokenizer.ggml.pre", std::string(pre));
+        return loaded(small)->tokenizer().encode("It's 12345 Words\n\n  (of 6)", false);
+    };
+    for (const char* name : {"falcon3", "falcon-h1", "pixtral", "lfm2"})
+        EXPECT_EQ(ids(name), ids("llama-bpe"));
+    for (const char* name : {"megrez", "hunyuan"}) EXPECT_EQ(ids(name), ids("qwen2"));
+    for (const char* name : {"exaone4", "jais", "mellum", "gigachat"}) EXPECT_EQ(ids(name), ids("gpt-2"));
+    for (const char* name : {"exaone", "minerva-7b"}) EXPECT_EQ(ids(name), ids("smollm"));
+    EXPECT_EQ(ids("llama4"), ids("gpt-4o"));
+}
+
 TEST_F(GgufModelFile, WrongSettingsAreRefused) {
     const auto with = [](const std::string& key, auto value) {
         SmallLlama small;

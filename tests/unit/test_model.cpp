@@ -262,7 +262,7 @@ TEST(Model, TensorsThatAreMissingOrOfAnotherShapeAreNamed) {
     expect_says(refusal_of_config(bad_file, [](Json& json) { json["vocab_size"] = 100; }),
                 {"model.embed_tokens.weight", "[320, 32]", "[100, 32]"});
     expect_says(refusal_of_config(bad_file, [](Json& json) { json["tie_word_embeddings"] = false; }),
-                {"lm_head.weight"});
+                {"lm_head.weight", "set tie_word_embeddings to true"});
 }
 
 TEST(Model, WeightsOfAnotherTypeAreRefused) {
@@ -299,9 +299,117 @@ TEST(Model, ConfigsThatMakeNoSenseAreRefused) {
     refuses("rms_norm_eps", -1);
     refuses("rope_theta", "x");
     refuses("tie_word_embeddings", "yes");
-    refuses("eos_token_id", 320);
     refuses("eos_token_id", Json::array({"x"}));
-    refuses("bos_token_id", 4000);
+    refuses("eos_token_id", -2);
+}
+
+/// Returns all warnings of a folder's model, one a line.
+std::string warnings_of(const fs::path& folder) {
+    std::string lines;
+    for (const std::string& line : load_model(folder)->warnings()) {
+        EXPECT_EQ(line.find('\n'), std::string::npos);
+        lines += line + "\n";
+    }
+    return lines;
+}
+
+TEST(Model, IdsBeyondTheVocabularyOpenWithAWarning) {
+    const ModelFolder folder("llama_mha");
+    EXPECT_EQ(warnings_of(folder.path()), "");
+    folder.change_json("config.json", [](Json& json) {
+        json["eos_token_id"] = {3, 320};
+        json["bos_token_id"] = 4000;
+    });
+    expect_says(warnings_of(folder.path()), {"eos_token_id 320 is beyond", "bos_token_id 4000 is beyond"});
+    const auto model = load_model(folder.path());
+    EXPECT_EQ(model->config().eos, std::vector<int>{3});
+    EXPECT_EQ(model->config().bos, -1);
+}
+
+// Only a text that uses the token is refused.
+TEST(Model, ATokenBeyondTheVocabularyOpensWithAWarning) {
+    const ModelFolder folder("llama_mha");
+    folder.change_json("tokenizer.json", [](Json& json) {
+        for (int i = 0; i < 400; ++i)
+            json["added_tokens"].push_back(
+                {{"content", "<" + std::to_string(i) + ">"}, {"id", 0}, {"special", true}});
+    });
+    const Tokenizer all = Tokenizer::from_folder(folder.path());
+    const std::string last = all.token_bytes(319), beyond = all.token_bytes(320);
+    EXPECT_EQ(last.front(), '<');
+    expect_says(warnings_of(folder.path()), {"cannot be read"});
+    const auto model = load_model(folder.path());
+    EXPECT_EQ(model->tokenizer().n_vocab(), 320);
+    EXPECT_EQ(model->tokenizer().encode("a" + last + "b"), all.encode("a" + last + "b"));
+    try {
+        model->tokenizer().encode("a" + beyond + "b");
+        ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::wrong_use);
+        expect_says(error.what(), {beyond, "id 320", "319"});
+    }
+}
+
+TEST(Model, EndTokensOfBothFilesCount) {
+    const ModelFolder folder("llama_mha");
+    folder.change_json("config.json", [](Json& json) { json["eos_token_id"] = 7; });
+    const auto with = [&](const std::string& text) {
+        write_text_file(folder.path() / "generation_config.json", text);
+        return load_model(folder.path());
+    };
+    EXPECT_EQ(with(R"({"eos_token_id": [9, 7], "bos_token_id": 5})")->config().eos, (std::vector<int>{7, 9}));
+    EXPECT_EQ(load_model(folder.path())->config().bos, 5);
+    EXPECT_EQ(with(R"({"eos_token_id": 11})")->config().eos, (std::vector<int>{7, 11}));
+    expect_says(warnings_of(folder.path()), {"id 7", "with 11"});
+    EXPECT_EQ(with(R"({"eos_token_id": [7, 900]})")->config().eos, std::vector<int>{7});
+    expect_says(warnings_of(folder.path()), {"900"});
+    EXPECT_EQ(with("{}")->config().eos, std::vector<int>{7});
+    EXPECT_EQ(warnings_of(folder.path()), "");
+    EXPECT_EQ(with(R"({"eos_token_id": "x"})")->config().eos, std::vector<int>{7});
+    expect_says(warnings_of(folder.path()), {"generation_config.json", "eos_token_id"});
+    EXPECT_EQ(with("{ garbage")->config().eos, std::vector<int>{7});
+    expect_says(warnings_of(folder.path()), {"generation_config.json"});
+}
+
+// A tensor counts where it lies: the index may name another shard, or none, or leave a whole shard out.
+TEST(Model, AStaleIndexOpensWithAWarning) {
+    const auto original = load_model(kFixtures / "llama_gqa");
+    const auto opens = [&](const std::function<void(Json&)>& change) {
+        const ModelFolder folder("llama_gqa");
+        folder.change_json("model.safetensors.index.json", [&](Json& json) { change(json["weight_map"]); });
+        expect_says(warnings_of(folder.path()), {"model.safetensors.index.json", "found in another file"});
+        const auto model = load_model(folder.path());
+        std::vector<std::byte> bytes, wanted;
+        const auto collect = [](std::vector<std::byte>& to) {
+            return [&to](const Weight& weight) {
+                const auto* data = static_cast<const std::byte*>(weight.data);
+                to.insert(to.end(), data, data + stored_bytes(weight));
+            };
+        };
+        visit_weights(model->weights(), collect(bytes));
+        visit_weights(original->weights(), collect(wanted));
+        EXPECT_EQ(bytes, wanted);
+    };
+    const std::string one = "model-00001-of-00002.safetensors", two = "model-00002-of-00002.safetensors";
+    opens([&](Json& map) {
+        for (Json& file : map) file = file == one ? two : one;
+    });
+    opens([&](Json& map) { map.erase("lm_head.weight"); });
+    opens([&](Json& map) {
+        for (Json& file : map) file = one;
+    });
+}
+
+TEST(Model, AnotherOutputThanTheEmbeddingIsUsedEvenIfTied) {
+    const ModelFolder folder("llama_gqa");
+    const auto untied = load_model(folder.path());
+    ASSERT_NE(untied->weights().output.data, untied->weights().embedding.data);
+    folder.change_json("config.json", [](Json& json) { json["tie_word_embeddings"] = true; });
+    const auto model = load_model(folder.path());
+    expect_says(warnings_of(folder.path()), {"tie_word_embeddings", "lm_head.weight"});
+    EXPECT_FALSE(model->config().tied);
+    const Weight &output = model->weights().output, &same = untied->weights().output;
+    EXPECT_EQ(std::memcmp(output.data, same.data, to_index(stored_bytes(output))), 0);
 }
 
 TEST(Model, WhatIsNotSupportedIsRefusedByName) {

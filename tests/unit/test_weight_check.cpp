@@ -152,6 +152,44 @@ TEST(OtherFormats, AreNamedWithWhatConvertsThem) {
     expect_says(refusal(folder.path() / "weights.gguf"), {"weights.gguf", "too few for a GGUF file"});
 }
 
+TEST(OtherFormats, GitLfsPointersAreNamed) {
+    const std::string pointer =
+        "version https://git-lfs.github.com/spec/v1\noid sha256:" + std::string(64, '0') + "\nsize 12345\n";
+    for (const char* name : {"model.safetensors", "config.json", "tokenizer.json"}) {
+        const reference::TempFolder folder("weights");
+        fs::copy(kFixtures / "llama_mha", folder.path(),
+                 fs::copy_options::overwrite_existing | fs::copy_options::recursive);
+        write_text_file(folder.path() / name, pointer);
+        expect_says(refusal(folder.path()), {name, "Git LFS pointer", "git lfs pull"});
+    }
+    const reference::TempFolder folder("weights");
+    write_text_file(folder.path() / "model.gguf", pointer);
+    expect_says(refusal(folder.path() / "model.gguf"), {"model.gguf", "Git LFS pointer"});
+    write_text_file(folder.path() / "text.txt", "version https://git-lfs.github.com/spec/v1 is a line");
+    EXPECT_NO_THROW(read_text_file(folder.path() / "text.txt"));
+}
+
+TEST(OtherFormats, AdaptersAreNamedWithTheirBase) {
+    const reference::TempFolder folder("weights");
+    const auto said = [&] {
+        try {
+            load_model(folder.path());
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    write_text_file(folder.path() / "adapter_model.safetensors", "x");
+    write_text_file(folder.path() / "adapter_config.json", R"({"base_model_name_or_path": "org/base-1b"})");
+    expect_says(said(), {"adapter", "org/base-1b", "merge_and_unload"});
+    write_text_file(folder.path() / "adapter_config.json", "[");
+    expect_says(said(), {"adapter", "its base model"});
+    // A merged model may lie beside its adapter.
+    fs::copy(kFixtures / "llama_mha", folder.path(),
+             fs::copy_options::overwrite_existing | fs::copy_options::recursive);
+    EXPECT_EQ(said(), "accepted");
+}
+
 TEST(OtherFormats, ConfigOfAnotherFamilyShowsATensorThatIsThere) {
     const reference::TempFolder folder("weights");
     fs::copy(kFixtures / "llama_mha", folder.path(),

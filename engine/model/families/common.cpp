@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numbers>
 
@@ -25,10 +26,21 @@ void refuse_flag(const ConfigFile& file, const std::string& key, bool wanted, co
         refuse(file, fmt::format("{} {}", key.substr(1), wanted ? "false" : "true"), instead);
 }
 
-void read_special_tokens(const ConfigFile& file, ModelConfig& config) {
-    const std::vector<int> bos = file.ids("/bos_token_id");
+void refuse_other_models(const ConfigFile& file) {
+    if (file.has("/text_config")) refuse(file, "a model in parts (text_config)", "language models alone");
+    if (file.has("/is_causal") && !file.flag_or("/is_causal", true))
+        refuse(file, "is_causal false", "attention to earlier tokens");
+}
+
+void read_special_tokens(const ConfigFile& file, ModelConfig& config, int default_bos, int default_eos) {
+    const auto read = [&](const std::string& key, int by_default) {
+        const bool is_absent = !file.has(key) && !file.is_null(key);
+        const bool is_token = by_default >= 0 && by_default < config.n_vocab;
+        return is_absent && is_token ? std::vector<int>{by_default} : file.ids(key);
+    };
+    const std::vector<int> bos = read("/bos_token_id", default_bos);
     config.bos = bos.empty() ? -1 : bos.front();
-    config.eos = file.ids("/eos_token_id");
+    config.eos = read("/eos_token_id", default_eos);
 }
 
 std::vector<bool> layers_with_kv(const ModelConfig& config) {
@@ -79,8 +91,10 @@ void scale_llama3(const ConfigFile& file, const std::string& at, double original
 
 void scale_yarn(const ConfigFile& file, const std::string& at, double theta, double original, double factor,
                 Rotary& rotary) {
-    double low = yarn_dimension(file.positive_or(at + "/beta_fast", 32.0), rotary.dims, theta, original);
-    double high = yarn_dimension(file.positive_or(at + "/beta_slow", 1.0), rotary.dims, theta, original);
+    double low =
+        yarn_dimension(file.positive_or_unset(at + "/beta_fast", 32.0), rotary.dims, theta, original);
+    double high =
+        yarn_dimension(file.positive_or_unset(at + "/beta_slow", 1.0), rotary.dims, theta, original);
     if (file.flag_or(at + "/truncate", true)) {
         low = std::floor(low);
         high = std::ceil(high);
@@ -97,17 +111,34 @@ void scale_yarn(const ConfigFile& file, const std::string& at, double theta, dou
         return factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
     };
     double found = magnitude(1.0);
-    if (file.has(at + "/mscale") && file.has(at + "/mscale_all_dim"))
-        found = magnitude(file.positive_or(at + "/mscale", 1.0)) /
-                magnitude(file.positive_or(at + "/mscale_all_dim", 1.0));
+    const double scale = file.positive_or_unset(at + "/mscale", 0.0),
+                 of_all = file.positive_or_unset(at + "/mscale_all_dim", 0.0);
+    if (scale > 0 && of_all > 0) found = magnitude(scale) / magnitude(of_all);
     rotary.magnitude = static_cast<float>(file.positive_or(at + "/attention_factor", found));
+}
+
+/// Returns the context that the model was trained for before it was extended.
+double original_context(const ConfigFile& file, const std::string& at, const ModelConfig& config) {
+    const std::string top = "/original_max_position_embeddings", inner = at + top;
+    if (file.differ(top, inner))
+        file.warn(
+            fmt::format("config.json says {} for original_max_position_embeddings at the top and {} in "
+                        "{}; the first counts, as in transformers",
+                        file.shown(top), file.shown(inner), at.substr(1)));
+    return file.positive_or(top, file.positive_or(inner, config.n_ctx));
 }
 
 /// Applies the scaling that the file has under `at`.
 void scale_rotary(const ConfigFile& file, const std::string& at, double theta, ModelConfig& config) {
+    if (file.differ(at + "/rope_type", at + "/type"))
+        file.warn(
+            fmt::format("config.json says {} for rope_type and {} for type in {}; rope_type counts, as in "
+                        "transformers",
+                        file.shown(at + "/rope_type"), file.shown(at + "/type"), at.substr(1)));
     const std::string type = file.text_or(at + "/rope_type", file.text_or(at + "/type", "default"));
     if (type == "default") return;
-    const double original = file.positive_or(at + "/original_max_position_embeddings", config.n_ctx);
+    const bool by_original = type == "llama3" || type == "yarn";
+    const double original = by_original ? original_context(file, at, config) : config.n_ctx;
     const double factor = file.positive_or(at + "/factor", config.n_ctx / original);
     if (type == "linear") {
         for (double& frequency : config.rotary.inverse_frequency) frequency /= factor;
@@ -120,7 +151,35 @@ void scale_rotary(const ConfigFile& file, const std::string& at, double theta, M
     }
 }
 
+constexpr const char *kScaling = "/rope_scaling", *kParameters = "/rope_parameters";
+
+/// Names every rope_theta of the file that is not the one used.
+void warn_of_thetas(const ConfigFile& file, const std::string& theta_key, const std::string& used,
+                    double theta) {
+    for (const std::string& key :
+         {theta_key, std::string(kScaling) + "/rope_theta", std::string(kParameters) + "/rope_theta"})
+        if (key != used && file.has(key) && file.positive_or(key, theta) != theta)
+            file.warn(fmt::format("config.json says {} for {}, but {:g} counts ({}), as in transformers",
+                                  file.shown(key), key.substr(1), theta,
+                                  used.empty() ? "the default" : used.substr(1)));
+}
+
 }  // namespace
+
+std::string rope_key(const ConfigFile& file) {
+    for (const char* key : {kScaling, kParameters}) {
+        file.text_or(std::string(key) + "/type", "");  // refuses a value that is no object
+        for (const char* layers : {"/full_attention", "/sliding_attention"})
+            if (file.has(std::string(key) + layers))
+                refuse(file, fmt::format("{} by type of layer", key + 1), "one for all layers");
+    }
+    const bool by_scaling = file.has_members(kScaling);
+    if (by_scaling && file.has_members(kParameters) && file.differ(kScaling, kParameters))
+        file.warn(
+            "config.json has rope_scaling and rope_parameters, which differ; rope_scaling counts alone, as "
+            "in transformers");
+    return by_scaling ? kScaling : kParameters;
+}
 
 void read_rotary(const ConfigFile& file, ModelConfig& config, int dims, const std::string& theta_key,
                  double default_theta) {
@@ -129,10 +188,10 @@ void read_rotary(const ConfigFile& file, ModelConfig& config, int dims, const st
              "cannot use {}: {} of {} dimensions of a head would be rotary, which come in pairs; check the "
              "file",
              file.path().string(), dims, config.head_dim);
-    const std::string at = file.has("/rope_parameters") ? "/rope_parameters" : "/rope_scaling";
-    if (at != "/rope_scaling") file.text_or("/rope_scaling/type", "");  // refuses a value that is no object
-    const double theta =
-        file.positive_or(theta_key, file.positive_or("/rope_parameters/rope_theta", default_theta));
+    const std::string at = rope_key(file), inner = at + "/rope_theta";
+    const std::string used = file.has(inner) ? inner : file.has(theta_key) ? theta_key : "";
+    const double theta = used.empty() ? default_theta : file.positive_or(used, default_theta);
+    warn_of_thetas(file, theta_key, used, theta);
     config.positions = PositionKind::rotary;
     config.rope_theta = static_cast<float>(theta);
     config.rotary.dims = dims;
@@ -166,6 +225,29 @@ void set_window(const ConfigFile& file, ModelConfig& config, int window, int fir
     }
 }
 
+void set_qwen_window(const ConfigFile& file, ModelConfig& config) {
+    if (file.flag_or("/use_sliding_window", false)) {
+        if (!file.is_null("/sliding_window"))
+            set_window(file, config, file.count_or("/sliding_window", 4096, kMostPositions),
+                       file.count_or_zero("/max_window_layers", 28, kMostLayers));
+        return;
+    }
+    const std::vector<std::string> types = file.texts("/layer_types");
+    if (std::find(types.begin(), types.end(), "sliding_attention") != types.end())
+        file.warn(
+            "layer_types of config.json names sliding layers and use_sliding_window is not true: no layer "
+            "slides");
+}
+
+namespace {
+
+bool same_bytes(const Weight& a, const Weight& b) {
+    return a.dtype == b.dtype && a.rows == b.rows && a.cols == b.cols &&
+           std::memcmp(a.data, b.data, to_index(stored_bytes(a))) == 0;
+}
+
+}  // namespace
+
 std::string prefix_of(const Checkpoint& checkpoint, std::initializer_list<const char*> prefixes,
                       const std::string& name) {
     for (const char* prefix : prefixes)
@@ -175,9 +257,25 @@ std::string prefix_of(const Checkpoint& checkpoint, std::initializer_list<const 
 
 void take_embeddings(const ModelConfig& config, Checkpoint& checkpoint, const std::string& embedding,
                      const std::string& output, std::int64_t d_embed, ModelWeights& weights) {
+    const bool has_both = checkpoint.contains(embedding) && checkpoint.contains(output);
     const bool by_output = config.tied && !checkpoint.contains(embedding) && checkpoint.contains(output);
     weights.embedding = checkpoint.weight(by_output ? output : embedding, config.n_vocab, d_embed);
-    weights.output = config.tied ? weights.embedding : checkpoint.weight(output, config.n_vocab, d_embed);
+    weights.output = weights.embedding;
+    if (config.tied && !has_both) return;
+    if (!config.tied && !checkpoint.contains(output) && checkpoint.contains(embedding))
+        checkpoint.fail_without(output,
+                                "if its output is the embedding, set tie_word_embeddings to true in "
+                                "config.json; else the file is not the whole model");
+    weights.output = checkpoint.weight(output, config.n_vocab, d_embed);
+    if (!config.tied) return;
+    if (same_bytes(weights.embedding, weights.output)) {
+        weights.output = weights.embedding;
+        return;
+    }
+    checkpoint.add_note(
+        fmt::format("config.json says that the output is the embedding (tie_word_embeddings), "
+                    "but {} holds another matrix: it is used, as in transformers",
+                    output));
 }
 
 }  // namespace keyhole

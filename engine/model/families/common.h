@@ -18,8 +18,11 @@ void refuse_quantized(const ConfigFile& file);
 /// Refuses a flag that differs from `wanted`; an absent flag counts as wanted.
 void refuse_flag(const ConfigFile& file, const std::string& key, bool wanted, const std::string& instead);
 
-/// Reads bos and eos.
-void read_special_tokens(const ConfigFile& file, ModelConfig& config);
+/// Refuses a configuration of several models in one, and attention to later tokens.
+void refuse_other_models(const ConfigFile& file);
+/// Reads bos and eos. The defaults of the family stand for absent keys (null is none), if they are tokens.
+void read_special_tokens(const ConfigFile& file, ModelConfig& config, int default_bos = -1,
+                         int default_eos = -1);
 /// Returns for each layer whether it owns KV heads. Works before the weights are loaded, unlike KvLayout,
 /// which is built afterwards.
 std::vector<bool> layers_with_kv(const ModelConfig& config);
@@ -29,9 +32,12 @@ int even_head_dim(const ConfigFile& file, const ModelConfig& config, const char*
 /// Reads silu, gelu, relu and their aliases; gelu_new, gelu_fast and gelu_pytorch_tanh are the tanh form.
 Activation read_activation(const ConfigFile& file, const std::string& key, const std::string& fallback);
 
-/// Reads rotary positions over the first `dims` dimensions, with the scaling under rope_parameters (or
-/// rope_scaling, its older form): default, linear, llama3 or yarn; refuses others. theta_key: where the
-/// family keeps its base; without it rope_parameters/rope_theta, then default_theta.
+/// Returns the key that holds the rotary parameters, as transformers 5 chooses it: rope_scaling if it has
+/// members, else rope_parameters. Warns where both are there and differ; refuses parameters by type of layer.
+std::string rope_key(const ConfigFile& file);
+/// Reads rotary positions over the first `dims` dimensions, with the scaling under rope_key(): default,
+/// linear, llama3 or yarn; refuses others. The base is rope_theta under that key, else at theta_key, where
+/// the family keeps its own, else default_theta; warns of others.
 ///     default   theta^(-2 i / dims)
 ///     linear    divided by factor
 ///     llama3    divided by factor where a wave is longer than original / low_freq_factor, unchanged where
@@ -45,11 +51,15 @@ void read_rotary(const ConfigFile& file, ModelConfig& config, int dims, const st
 /// first_layer on.
 void set_window(const ConfigFile& file, ModelConfig& config, int window, int first_layer);
 
+/// Reads the window of Qwen 2 and 3: with use_sliding_window, layers from max_window_layers on slide.
+void set_qwen_window(const ConfigFile& file, ModelConfig& config);
+
 /// Returns the first prefix under which the checkpoint has `name`, or the first prefix when none matches.
 std::string prefix_of(const Checkpoint& checkpoint, std::initializer_list<const char*> prefixes,
                       const std::string& name);
 
-/// Reads embedding and output matrices; tied ones may be stored under either name.
+/// Reads embedding and output matrices; tied ones may be stored under either name. Tied ones that are stored
+/// under both and differ are both used, with a note: transformers 5 does so.
 void take_embeddings(const ModelConfig& config, Checkpoint& checkpoint, const std::string& embedding,
                      const std::string& output, std::int64_t d_embed, ModelWeights& weights);
 

@@ -9,6 +9,7 @@ namespace {
 
 ModelConfig read_config(const ConfigFile& file) {
     refuse_quantized(file);
+    refuse_other_models(file);
     refuse_flag(file, "/add_cross_attention", false, "decoders alone");
     refuse_flag(file, "/scale_attn_by_inverse_layer_idx", false, "one scale of attention for all layers");
     ModelConfig config;
@@ -26,7 +27,7 @@ ModelConfig read_config(const ConfigFile& file) {
     config.positions = PositionKind::learned;
     if (!file.flag_or("/scale_attn_weights", true)) config.attention_scale = 1.0f;
     config.tied = file.flag_or("/tie_word_embeddings", true);
-    read_special_tokens(file, config);
+    read_special_tokens(file, config, 50256, 50256);
     return config;
 }
 

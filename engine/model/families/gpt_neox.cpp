@@ -17,6 +17,7 @@ bool has_attention_bias(const ConfigFile& file) {
 
 ModelConfig read_config(const ConfigFile& file) {
     refuse_quantized(file);
+    refuse_other_models(file);
     ModelConfig config;
     config.family = "gpt_neox";
     config.d_model = file.count("/hidden_size", kMostWidth);
@@ -38,11 +39,15 @@ ModelConfig read_config(const ConfigFile& file) {
     config.norm_eps = static_cast<float>(file.positive_or("/layer_norm_eps", 1e-5));
     config.activation = read_activation(file, "/hidden_act", "gelu");
     config.parallel = file.flag_or("/use_parallel_residual", true);
-    const double part =
-        file.positive_or("/rotary_pct", file.positive_or("/rope_parameters/partial_rotary_factor", 0.25));
+    const std::string inner = rope_key(file) + "/partial_rotary_factor";
+    if (file.differ(inner, "/rotary_pct"))
+        file.warn(
+            fmt::format("config.json says {} for rotary_pct and {} for {}, which counts, as in transformers",
+                        file.shown("/rotary_pct"), file.shown(inner), inner.substr(1)));
+    const double part = file.positive_or(inner, file.positive_or("/rotary_pct", 0.25));
     read_rotary(file, config, static_cast<int>(config.head_dim * std::min(part, 2.0)), "/rotary_emb_base");
     config.tied = file.flag_or("/tie_word_embeddings", false);
-    read_special_tokens(file, config);
+    read_special_tokens(file, config, 0, 2);
     return config;
 }
 

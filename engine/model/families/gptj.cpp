@@ -9,6 +9,7 @@ namespace {
 
 ModelConfig read_config(const ConfigFile& file) {
     refuse_quantized(file);
+    refuse_other_models(file);
     ModelConfig config;
     config.family = "gptj";
     config.d_model = file.count("/n_embd", kMostWidth);
@@ -25,7 +26,7 @@ ModelConfig read_config(const ConfigFile& file) {
     read_rotary(file, config, file.count_or("/rotary_dim", 64, kMostHeadDim), "/rope_theta");
     config.rotary.interleaved = true;
     config.tied = file.flag_or("/tie_word_embeddings", false);
-    read_special_tokens(file, config);
+    read_special_tokens(file, config, 50256, 50256);
     return config;
 }
 

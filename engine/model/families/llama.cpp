@@ -7,7 +7,12 @@ namespace {
 
 LlamaForm form_of(const ConfigFile& file) {
     const bool bias = file.flag_or("/attention_bias", false);
-    return {.name = "llama", .qkv_bias = bias, .o_bias = bias, .mlp_bias = file.flag_or("/mlp_bias", false)};
+    return {.name = "llama",
+            .qkv_bias = bias,
+            .o_bias = bias,
+            .mlp_bias = file.flag_or("/mlp_bias", false),
+            .bos = 1,
+            .eos = 2};
 }
 
 ModelConfig read_config(const ConfigFile& file) {

@@ -8,7 +8,9 @@ namespace keyhole {
 
 ModelConfig read_llama_config(const ConfigFile& file, const LlamaForm& form) {
     refuse_quantized(file);
-    for (const char* key : {"/partial_rotary_factor", "/rope_parameters/partial_rotary_factor"})
+    refuse_other_models(file);
+    for (const std::string& key :
+         {std::string("/partial_rotary_factor"), rope_key(file) + "/partial_rotary_factor"})
         if (file.positive_or(key, 1.0) != 1.0)
             refuse(file, "partial_rotary_factor", "rotary positions over the whole head in this family");
     ModelConfig config;
@@ -16,7 +18,9 @@ ModelConfig read_llama_config(const ConfigFile& file, const LlamaForm& form) {
     config.d_model = file.count("/hidden_size", kMostWidth);
     config.n_layers = file.count("/num_hidden_layers", kMostLayers);
     config.n_heads = file.count("/num_attention_heads", kMostHeads);
-    config.n_kv_heads = file.count_or("/num_key_value_heads", config.n_heads, kMostHeads);
+    const bool by_default = form.n_kv_heads > 0 && !file.is_null("/num_key_value_heads");
+    config.n_kv_heads =
+        file.count_or("/num_key_value_heads", by_default ? form.n_kv_heads : config.n_heads, kMostHeads);
     config.d_ff = file.count("/intermediate_size", kMostNeurons);
     config.n_vocab = file.count("/vocab_size", kMostVocabulary);
     config.n_ctx = file.count_or("/max_position_embeddings", 2048, kMostPositions);
@@ -36,7 +40,7 @@ ModelConfig read_llama_config(const ConfigFile& file, const LlamaForm& form) {
     config.activation = read_activation(file, "/hidden_act", "silu");
     read_rotary(file, config, config.head_dim, "/rope_theta");
     config.tied = file.flag_or("/tie_word_embeddings", false);
-    read_special_tokens(file, config);
+    read_special_tokens(file, config, form.bos, form.eos);
     return config;
 }
 
@@ -62,7 +66,13 @@ ModelWeights map_llama_weights(const ModelConfig& config, const LlamaForm& form,
             if (owns) layer.k_bias = checkpoint.weight(at + "self_attn.k_proj.bias", d_kv);
             if (owns) layer.v_bias = checkpoint.weight(at + "self_attn.v_proj.bias", d_kv);
         }
-        if (form.o_bias) layer.o_bias = checkpoint.weight(at + "self_attn.o_proj.bias", d_model);
+        const bool has_o_bias = checkpoint.contains(at + "self_attn.o_proj.bias");
+        if (form.o_bias && !has_o_bias && l == 0)
+            checkpoint.add_note(
+                "the attention has biases of q, k and v and none of o (attention_bias); o has none "
+                "here, as with the zeros of transformers");
+        if (form.o_bias && has_o_bias)
+            layer.o_bias = checkpoint.weight(at + "self_attn.o_proj.bias", d_model);
         if (form.qk_norm) {
             layer.q_norm = checkpoint.weight(at + "self_attn.q_norm.weight", config.head_dim);
             if (owns) layer.k_norm = checkpoint.weight(at + "self_attn.k_norm.weight", config.head_dim);

@@ -13,7 +13,10 @@ struct LlamaForm {
     bool o_bias = false;
     bool mlp_bias = false;
     bool qk_norm = false;
-    int head_dim = 0;  ///< when the file has none; 0: hidden_size / num_attention_heads
+    int n_kv_heads =
+        0;  ///< when the file has no num_key_value_heads, and not null; 0: as many as query heads
+    int bos = -1, eos = -1;  ///< when the file has no bos_token_id or eos_token_id
+    int head_dim = 0;        ///< when the file has none; 0: hidden_size / num_attention_heads
 };
 
 ModelConfig read_llama_config(const ConfigFile& file, const LlamaForm& form);

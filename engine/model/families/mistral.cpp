@@ -5,12 +5,12 @@
 namespace keyhole {
 namespace {
 
-constexpr LlamaForm kForm = {.name = "mistral"};
+constexpr LlamaForm kForm = {.name = "mistral", .n_kv_heads = 8, .bos = 1, .eos = 2};
 
 ModelConfig read_config(const ConfigFile& file) {
     ModelConfig config = read_llama_config(file, kForm);
-    if (file.has("/sliding_window"))
-        set_window(file, config, file.count("/sliding_window", kMostPositions), 0);
+    if (file.is_null("/sliding_window")) return config;
+    set_window(file, config, file.count_or("/sliding_window", 4096, kMostPositions), 0);
     return config;
 }
 

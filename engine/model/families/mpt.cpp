@@ -30,6 +30,7 @@ std::vector<float> alibi_slopes(int n_heads, double bias_max) {
 
 ModelConfig read_config(const ConfigFile& file) {
     refuse_quantized(file);
+    refuse_other_models(file);
     const std::string attention = "/attn_config";
     refuse_flag(file, attention + "/alibi", true, "positions by ALiBi");
     refuse_flag(file, attention + "/qk_ln", false, "queries and keys without a norm");

@@ -9,6 +9,7 @@ namespace {
 
 ModelConfig read_config(const ConfigFile& file) {
     refuse_quantized(file);
+    refuse_other_models(file);
     refuse_flag(file, "/layer_norm_elementwise_affine", true, "norms with weights");
     ModelConfig config;
     config.family = "opt";
@@ -25,7 +26,7 @@ ModelConfig read_config(const ConfigFile& file) {
     config.positions = PositionKind::learned;
     config.position_offset = 2;
     config.tied = file.flag_or("/tie_word_embeddings", true);
-    read_special_tokens(file, config);
+    read_special_tokens(file, config, 2, 2);
     return config;
 }
 

@@ -6,13 +6,11 @@
 namespace keyhole {
 namespace {
 
-constexpr LlamaForm kForm = {.name = "qwen2", .qkv_bias = true};
+constexpr LlamaForm kForm = {.name = "qwen2", .qkv_bias = true, .n_kv_heads = 32};
 
 ModelConfig read_config(const ConfigFile& file) {
     ModelConfig config = read_llama_config(file, kForm);
-    if (file.flag_or("/use_sliding_window", false) && file.has("/sliding_window"))
-        set_window(file, config, file.count("/sliding_window", kMostPositions),
-                   file.count_or_zero("/max_window_layers", 28, kMostLayers));
+    set_qwen_window(file, config);
     return config;
 }
 

@@ -8,14 +8,17 @@ namespace {
 
 LlamaForm form_of(const ConfigFile& file) {
     const bool bias = file.flag_or("/attention_bias", false);
-    return {.name = "qwen3", .qkv_bias = bias, .o_bias = bias, .qk_norm = true, .head_dim = 128};
+    return {.name = "qwen3",
+            .qkv_bias = bias,
+            .o_bias = bias,
+            .qk_norm = true,
+            .n_kv_heads = 32,
+            .head_dim = 128};
 }
 
 ModelConfig read_config(const ConfigFile& file) {
     ModelConfig config = read_llama_config(file, form_of(file));
-    if (file.flag_or("/use_sliding_window", false) && file.has("/sliding_window"))
-        set_window(file, config, file.count("/sliding_window", kMostPositions),
-                   file.count_or_zero("/max_window_layers", 28, kMostLayers));
+    set_qwen_window(file, config);
     return config;
 }
 
