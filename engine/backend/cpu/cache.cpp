@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
+#include "engine/base/reserved_pages.h"
 #include "engine/model/kv_default.h"
 #include "engine/policy/math.h"
 
