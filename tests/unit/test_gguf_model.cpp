@@ -351,7 +351,7 @@ TEST_F(GgufModelFile, IdsThatAreNoTokensDoNotHurt) {
     const std::size_t n_warnings = loaded(SmallLlama())->warnings().size();
     SmallLlama none;
     none.set("tokenizer.ggml.padding_token_id", std::uint32_t{0xffffffff});
-    none.set("tokenizer.ggml.eot_token_id", std::int32_t{-1});
+    none.set("tokenizer.ggml.eot_token_id", std::uint32_t{0xffffffff});
     EXPECT_EQ(loaded(none)->warnings().size(), n_warnings) << "these stand for none";
     EXPECT_EQ(loaded(none)->config().eos, std::vector<int>{1});
     none.set("tokenizer.ggml.eos_token_id", std::uint32_t{0xffffffff});
