@@ -1,5 +1,7 @@
 #include "app/base/version.h"
 
+#include <fmt/format.h>
+
 namespace keyhole {
 
 namespace {
@@ -12,11 +14,11 @@ constexpr const char* kCommit =
 
 std::string program_version() {
     const std::string commit = kCommit;
-    return commit.empty() ? KH_VERSION : std::string(KH_VERSION) + " (" + commit + ")";
+    return commit.empty() ? KH_VERSION : fmt::format("{} ({})", KH_VERSION, commit);
 }
 
 std::string program_name() {
-    return "Keyhole " + program_version();
+    return fmt::format("Keyhole {}", program_version());
 }
 
 }  // namespace keyhole

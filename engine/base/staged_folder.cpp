@@ -121,7 +121,10 @@ struct StagedFolder::Moves {
     /// Takes new files out again and puts the old ones back. Returns false if one could not be moved.
     bool undo() const {
         std::error_code error;
-        if (!fs::exists(of.aside_ / kListName, error)) return true;
+        if (!fs::exists(of.aside_ / kListName, error)) {  // nothing was moved, or all was
+            fs::remove_all(of.aside_, error);
+            return true;
+        }
         std::vector<fs::path> made;
         const std::string list = read_text_file(of.aside_ / kListName);
         for (std::size_t at = 0, end = 0; (end = list.find('\n', at)) != std::string::npos; at = end + 1) {

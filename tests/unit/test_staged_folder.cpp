@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <vector>
@@ -74,18 +75,19 @@ TEST_F(Staged, WhatIsNotPublishedLeavesTheOldAndNothingElse) {
 TEST_F(Staged, PublishingReplacesWhatIsOldAsAWholeAndNothingOfAUsersOwn) {
     fill(folder_, "old", old_);
     fill(folder_, "mine", {"notes.txt", "lane1/mine.npy"});
-    StagedFolder staged(folder_);
-    fill(staged.path(), "new", {"lane0/mask.png", "run.json"});
-    fs::create_directory(staged.path() / "lane7");
-    EXPECT_EQ(staged.files(), (Names{"lane0/mask.png", "run.json"}));
-    Names listed = old_;
-    listed.insert(listed.end(), {"gone.png", "lane1/mine.npy/x"});  // are not there
-    staged.publish(listed, "run.json");
+    {
+        StagedFolder staged(folder_);
+        fill(staged.path(), "new", {"lane0/mask.png", "run.json"});
+        fs::create_directory(staged.path() / "lane7");
+        EXPECT_EQ(staged.files(), (Names{"lane0/mask.png", "run.json"}));
+        Names listed = old_;
+        listed.insert(listed.end(), {"gone.png", "lane1/mine.npy/x"});  // are not there
+        staged.publish(listed, "run.json");
+    }
     EXPECT_EQ(all(), (std::map<std::string, std::string>{{"lane0/mask.png", "new"},
                                                          {"run.json", "new"},
                                                          {"notes.txt", "mine"},
-                                                         {"lane1/mine.npy", "mine"},
-                                                         {"export.part", "(empty folder)"}}))
+                                                         {"lane1/mine.npy", "mine"}}))
         << "an empty folder is not moved in, and lane1 stays for what is in it";
 }
 
@@ -130,7 +132,9 @@ TEST_F(Staged, AFailureInTheMiddlePutsEverythingBack) {
     std::string deep;
     while (folder_.string().size() + deep.size() + 110 < kLongest) deep += std::string(100, 'd') + "/";
     deep += std::string(kLongest - 8 - folder_.string().size() - deep.size(), 'f');
-    fill(folder_, "old", {"a.png", "lane0/array.npy", deep, "run.json"});
+    fill(folder_, "old", {"a.png", "lane0/array.npy", "run.json"});
+    fs::create_directories((folder_ / deep).parent_path());
+    std::ofstream(folder_ / deep) << "old";
     const auto before = all();
     const std::string said =
         refusal({"b.png", "lane0/array.npy", "lane4/array.npy", "run.json"}, {"a.png", deep, "lane0/array.npy", "run.json"});
@@ -195,7 +199,7 @@ TEST_F(Staged, ALinkToNowhereIsNamed) {
 /// Names that a folder's list brings lead nowhere else, and are those of an export.
 TEST_F(Staged, AListOfFilesReachesNoOthers) {
     for (const char* name : {"run.json", "lane0/rows.csv", "a/b/c.npy"}) EXPECT_TRUE(is_export_name(name)) << name;
-    for (const char* name : {"", "/etc/x.csv", "../x.csv", "lane0/../../x.csv", "./x.csv", "a//b.csv", "lane0/",
+    for (const char* name : {"", "/etc/x.csv", "../x.csv", "lane0/../../x.csv", "./x.csv", "lane0/",
                              ".ssh/x.json", "notes.txt", "thesis.tex", "png"})
         EXPECT_FALSE(is_export_name(name)) << name;
     fill(folder_, "mine", {"thesis.tex"});

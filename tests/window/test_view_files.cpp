@@ -299,7 +299,8 @@ TEST_F(ViewFiles, OfOneViewSayTheSameInEveryFormatAndAreDarkOnRequest) {
 TEST_F(ViewFiles, ALaneLooksTheSameWhicheverIsInFocus) {
     const auto written = [&](int focus, const std::string& word) {
         std::string list = word;
-        ViewExport how{folder / std::to_string(focus)};
+        ViewExport how;
+        how.folder = folder / std::to_string(focus);
         how.focus = focus;
         const auto files = write_views(app.run.history, take_view_words(list), how, 1, 0);
         std::string all;
@@ -325,7 +326,9 @@ TEST_F(ViewFiles, RowsOfAPictureAreThoseAskedFor) {
     const int n_prompt = app.run.history.n_prompt(), last = app.run.last_row();
     const auto svg = [&](const std::string& word, bool all_rows, int last_rows, int row) {
         std::string list = word;
-        ViewExport how{folder / "rows", {0}, {0}};
+        ViewExport how;
+        how.folder = folder / "rows";
+        how.layers = how.heads = {0};
         how.all_rows = all_rows;
         how.last_rows = last_rows;
         how.row = row;
@@ -355,7 +358,10 @@ TEST_F(ViewFiles, FilesAreCountedBefore) {
          {"view,difference:0-1", "tokens:3+4,overlap:0-1", "curve:kl,watched:12..15,atlas", "view-mask"}) {
         std::string list = words;
         const std::vector<ViewWord> views = take_view_words(list);
-        ViewExport how{folder / "counted", {1, 2}, {0}};
+        ViewExport how;
+        how.folder = folder / "counted";
+        how.layers = {1, 2};
+        how.heads = {0};
         how.pictures.formats = {PictureFormat::png, PictureFormat::svg};
         const ViewsSize size = views_size(views, how, view_limits(app.run.history));
         std::int64_t n_bytes = 0;
@@ -373,9 +379,11 @@ TEST_F(ViewFiles, FilesAreCountedBefore) {
     many.n_layers = 12;
     std::string list = "tokens:3+4";
     const std::vector<ViewWord> tokens = take_view_words(list);
-    EXPECT_THROW(check_views_size(tokens, {folder}, many), Error) << "96 files that nobody chose";
-    EXPECT_NO_THROW(check_views_size(tokens, {folder, {3}}, many));
-    EXPECT_NO_THROW(check_views_size({ViewWord{}}, {folder}, many)) << "48 pictures";
+    ViewExport how;
+    EXPECT_THROW(check_views_size(tokens, how, many), Error) << "96 files that nobody chose";
+    EXPECT_NO_THROW(check_views_size({ViewWord{}}, how, many)) << "48 pictures";
+    how.layers = {3};
+    EXPECT_NO_THROW(check_views_size(tokens, how, many));
 }
 
 class LiveViews : public testing::LiveRun {};
