@@ -44,7 +44,8 @@ void DataArguments::add(CLI::App& command) {
             "file of your own questions (- for standard input): each line is a JSON object with prompt, "
             "references, choices, answer (keyhole help eval-and-sweep); repeat for several")
         ->expected(1)
-        ->take_all();
+        ->take_all()
+        ->allow_extra_args(false);
     command.add_option("--few-shot", few_shot, "data: file whose first examples stand before each question");
     command.add_option("--shots", n_shots, "data: how many examples")->transform(number_in(0, 1000));
     command.add_option("--answer-tokens", answer_tokens, "data: most tokens of an answer (default: 64)")

@@ -55,8 +55,8 @@ struct PromptRun {
     bool staged = false;  ///< its export goes into the folder with those of other prompts
 };
 
-/// Returns an upper bound of the bytes of the run's attention and scores in a spool: for each row two for each
-/// held token and query head, and four for each held token and KV head; the prompt's attention.
+/// Returns an upper bound of the bytes of the run's attention and scores in a spool: for each row two for
+/// each held token and query head, and four for each held token and KV head; the prompt's attention.
 std::int64_t trace_size(const Model& model, const RunSpec& spec, int n_prompt) {
     std::int64_t sum = 0;
     const std::vector<KvLayout> layouts = layouts_of(model, spec.lanes);

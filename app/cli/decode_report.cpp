@@ -145,9 +145,15 @@ void LiveRun::add(const StepTrace& step) {
 
 void LiveRun::end() {
     progress_.reset();
-    if (!streams_) return;
+    if (!is_open_) return;
+    is_open_ = false;
     text_.end();
     print_out("\n");
+    flush_output();
+}
+
+LiveRun::~LiveRun() {
+    end();
 }
 
 double LiveRun::prompt_share() const {
@@ -163,6 +169,7 @@ void LiveRun::begin(const LaneRecord& lane) {
     if (::isatty(STDOUT_FILENO) != 0) progress_.reset();
     print_lane_name(0, lane);
     flush_output();
+    is_open_ = true;
 }
 
 }  // namespace keyhole

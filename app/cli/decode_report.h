@@ -1,5 +1,5 @@
-/// What `keyhole decode` prints of a run: its head, the text while it is made, the lanes and their measures at
-/// the end. Main thread; runs nothing.
+/// What `keyhole decode` prints of a run: its head, the text while it is made, the lanes and their measures
+/// at the end. Main thread; runs nothing.
 #pragma once
 
 #include "app/cli/options.h"
@@ -24,6 +24,10 @@ nlohmann::json decode_json(const LoadedModel& loaded, const RunHistory& history)
 class LiveRun {
   public:
     LiveRun(int n_prompt, int n_steps, bool streams);
+    /// Ends the line of a text that was not ended, for the message that follows.
+    ~LiveRun();
+    LiveRun(const LiveRun&) = delete;
+    LiveRun& operator=(const LiveRun&) = delete;
     void add(const StepTrace& step);
     void end();
 
@@ -32,7 +36,7 @@ class LiveRun {
     void begin(const LaneRecord& lane);
 
     int n_prompt_, n_steps_;
-    bool streams_, ended_ = false;
+    bool streams_, ended_ = false, is_open_ = false;
     std::optional<Progress> progress_;
     TextStream text_;
 };

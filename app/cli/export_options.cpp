@@ -22,8 +22,14 @@ void ExportArguments::add(CLI::App& command) {
                            "the curves with several lanes)",
                            export_word_list(), view_word_list(), usual_export_list(2, true)));
     option("--rows", rows, "decode rows, or all: prompt rows too")->check(CLI::IsMember({"decode", "all"}));
-    option("--layers", layers, "only these layers")->delimiter(',')->transform(number_from(0));
-    option("--heads", heads, "only these query heads")->delimiter(',')->transform(number_from(0));
+    option("--layers", layers, "only these layers")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->transform(number_from(0));
+    option("--heads", heads, "only these query heads")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->transform(number_from(0));
     option("--last-rows", last_rows, "only this many rows from the end")->transform(number_from(0));
     option("--dtype", dtype, "number type of arrays")->check(CLI::IsMember({"f32", "f16"}));
     option("--row", row, "views: the shown row (default: the last one)")->transform(number_from(0));

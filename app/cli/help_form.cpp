@@ -29,7 +29,6 @@ constexpr std::array kForms = {
     OptionForm{"device", "N", kModel},
     OptionForm{"shape", "NAME", kModel},
     OptionForm{"dtype", "", kModel},
-    OptionForm{"layers", "N,...", kExports},
     OptionForm{"prompt", "TEXT", kPrompt},
     OptionForm{"prompt-file", "FILE", kPrompt},
     OptionForm{"chat", "", kPrompt},
@@ -85,6 +84,7 @@ constexpr std::array kForms = {
     OptionForm{"from", "DIR", kOutput},
     OptionForm{"of-lane", "N", kOutput},
     OptionForm{"export", "LIST", kExports},
+    OptionForm{"layers", "N,...", kExports},
     OptionForm{"rows", "", kExports},
     OptionForm{"heads", "N,...", kExports},
     OptionForm{"last-rows", "N", kExports},
@@ -215,7 +215,6 @@ std::vector<std::string> groups_in_order(const CLI::App& command) {
 class Form : public CLI::Formatter {
   public:
     Form() {
-        label("OPTIONS", "OPTIONS");
         label("Positionals", "Arguments");
         label("SUBCOMMAND", "COMMAND");
         column_width(kColumn);
@@ -226,7 +225,7 @@ class Form : public CLI::Formatter {
             const auto options = app->get_options([&](const CLI::Option* option) {
                 return option->nonpositional() && option->get_group() == group;
             });
-            text += make_group(group, false, options);
+            if (!options.empty()) text += make_group(group, false, options);
         }
         return text + make_subcommands(app, mode) + "\n" + make_footer(app);
     }
@@ -239,10 +238,14 @@ class Form : public CLI::Formatter {
         const auto [type, range] = type_and_range(*option);
         std::string more;
         if (is_number(type) && range.find(" to ") != std::string::npos) more = range;
-        if (const std::string& standard = option->get_default_str(); !standard.empty())
+        const bool says_default = text.find("(default: ") != std::string::npos;
+        if (const std::string& standard = option->get_default_str(); !standard.empty() && !says_default)
             more += fmt::format("{}default: {}", more.empty() ? "" : "; ", standard);
         if (option->get_required()) more += fmt::format("{}required", more.empty() ? "" : "; ");
-        return more.empty() ? text : fmt::format("{} ({})", text, more);
+        if (more.empty()) return text;
+        if (!says_default || !text.ends_with(')')) return fmt::format("{} ({})", text, more);
+        text.pop_back();
+        return fmt::format("{}; {})", text, more);
     }
     std::string make_option(const CLI::Option* option, bool is_positional) const override {
         return in_columns(
@@ -316,7 +319,7 @@ void set_group(const CLI::App& command, CLI::Option& option) {
 }  // namespace
 
 std::string value_word(const CLI::Option& option) {
-    if (option.get_type_size() == 0) return "";
+    if (option.get_items_expected_max() == 0) return "";  // a flag
     const auto [type, range] = type_and_range(option);
     if (range.starts_with('{')) {
         std::string words = range.substr(1, range.size() - 2);
@@ -339,9 +342,14 @@ void give_help_its_form(CLI::App& app) {
     const auto form = std::make_shared<Form>();
     app.formatter(form);
     app.footer(examples_text(""));
+    app.get_help_ptr()->description("print this help");
+    if (CLI::Option* version = app.get_option_no_throw("--version"))
+        version->description("print the version");
     for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
         command->formatter(form);
         command->footer(examples_text(command->get_name()));
+        command->get_help_ptr()->description("print this help");
+        command->group("Commands");
         for (CLI::Option* option : command->get_options()) set_group(*command, *option);
     }
 }

@@ -1,5 +1,5 @@
-/// The form of `keyhole COMMAND --help`: options in groups, FILE, DIR and N for their values, and examples. Main
-/// thread; knows the names of options, not what they do.
+/// The form of `keyhole COMMAND --help`: options in groups, FILE, DIR and N for their values, and examples.
+/// Main thread; knows the names of options, not what they do.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -332,6 +332,10 @@ void add_lesson_command(CLI::App& app) {
         ->check(some_path());
     command->add_flag("--json", options->json, "with --list or --check: print the result as JSON");
     options->run.add_model(*command);
+    command->get_option("--model")->description(
+        "run the lessons on another model: a folder, a GGUF file, ORG/NAME of the hub, or a name of the "
+        "catalogue "
+        "(default: the lesson's own)");
     options->run.add_backend(*command);
     command->callback([options] { run_command(*options); });
 }

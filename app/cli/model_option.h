@@ -10,8 +10,8 @@ namespace keyhole {
 
 struct RunOptions;
 
-/// Returns what load_model() takes for --model (see find_model), else for the variable KEYHOLE_MODEL, else the
-/// demo model's folder. A model of the
+/// Returns what load_model() takes for --model (see find_model), else for the variable KEYHOLE_MODEL, else
+/// the demo model's folder. A model of the
 /// catalogue that is not here is fetched with --yes, or when a person at the terminal says so. Throws Error.
 std::filesystem::path model_path(const RunOptions& options);
 /// As model_path(), for a name that comes from a lesson: only the catalogue is asked, no path is looked at.

@@ -47,6 +47,7 @@ void RunOptions::add_prompt(CLI::App& command, std::vector<std::string>* several
                         "each is a run")
             ->expected(1)
             ->take_all()
+            ->allow_extra_args(false)
             ->excludes(as_text);
     else
         command
@@ -70,7 +71,8 @@ void RunOptions::add_lanes(CLI::App& command) {
             "-l,--lane", lanes,
             "lane spec, preset[:key=value,...]; repeat for lanes side by side, the first is the reference")
         ->expected(1)
-        ->take_all();
+        ->take_all()
+        ->allow_extra_args(false);  // else it takes the prompt that follows
 }
 
 void RunOptions::add_sampling(CLI::App& command) {

@@ -1,5 +1,5 @@
-/// Shows on stderr how far a command is: a bar with an estimate on a terminal, else a plain line now and then.
-/// Main thread. Knows no command.
+/// Shows on stderr how far a command is: a bar with an estimate on a terminal, else a plain line now and
+/// then. Main thread. Knows no command.
 #pragma once
 
 #include <chrono>

@@ -158,7 +158,7 @@ class Sweep {
     std::vector<GridCell> cells_;
     std::vector<LaneSpec> lanes_;
     std::vector<std::string> typed_, labels_;  ///< by cell
-    bool goes_on_ = false;  ///< the folder holds an earlier sweep
+    bool goes_on_ = false;                     ///< the folder holds an earlier sweep
     std::optional<AnswerFile> answers_;
     std::optional<SweepTable> table_;
     std::optional<MeasureTable> measures_;
@@ -372,7 +372,8 @@ void Sweep::draw(StagedFolder& staged) const {
                 print_out("{}{}\n", &note == notes.data() ? "\n" : "", note);
         for (const SweepQuantity& quantity : sweep_quantities(result)) {
             check_termination();
-            const fs::path path = folder / (picture_name(options_, result, results_.size()) + quantity.suffix);
+            const fs::path path =
+                folder / (picture_name(options_, result, results_.size()) + quantity.suffix);
             const auto shares =
                 result.is_task ? std::span<const double>(options_.share_lines) : std::span<const double>();
             CurvePlot plot = sweep_plot(result, quantity, shares);
@@ -422,7 +423,8 @@ void add_models_option(CLI::App& command, SweepOptions& options) {
     command.remove_option(one);
     command.add_option("-m,--model", options.models, help + "; repeat for several models side by side")
         ->expected(1)
-        ->take_all();
+        ->take_all()
+        ->allow_extra_args(false);
 }
 
 void add_plot_options(CLI::App& command, PlotChoice& plots) {
@@ -458,7 +460,8 @@ void add_sweep_command(CLI::App& app) {
             "key=values: budget=64..1024*2, alpha=0..1+0.1, budget=10%,20%, scope=head,layer; repeat for a "
             "grid; the first one is the plot's x")
         ->expected(1)
-        ->take_all();
+        ->take_all()
+        ->allow_extra_args(false);
     command->add_flag("--map", options->map,
                       "a task by depth (the place of what is asked for) and length of the text");
     command->add_option(

@@ -309,6 +309,15 @@ std::size_t most_positionals(const CLI::App& command) {
     return most;
 }
 
+bool is_lane(const std::string& word) {
+    try {
+        (void)parse_lane_spec(word);
+        return true;
+    } catch (const Error&) {
+        return false;
+    }
+}
+
 /// Throws if there are more words than the command takes.
 void check_positionals(const CLI::App& command, const std::vector<Piece>& pieces) {
     std::vector<std::string> words, all;
@@ -320,11 +329,15 @@ void check_positionals(const CLI::App& command, const std::vector<Piece>& pieces
     if (command.get_name() == "decode") {
         // Where a quoted text comes first, the others are no part of it.
         const bool is_quoted = words.front().find(' ') != std::string::npos;
-        if (!is_quoted)
+        if (!is_quoted && !is_lane(words.back()))
             fail(ErrorCode::wrong_use, "the prompt is one argument; put it in quotes: keyhole decode {}; {}",
                  as_typed(fmt::format("{}", fmt::join(words, " "))), page);
     }
-    for (std::size_t i = most; i < words.size(); ++i) all.push_back(as_typed(words[i]));
+    for (std::size_t i = most; i < words.size(); ++i) {
+        all.push_back(as_typed(words[i]));
+        if (is_lane(words[i]) && command.get_option_no_throw("--lane") != nullptr)
+            fail(ErrorCode::wrong_use, "each lane has a --lane of its own: --lane {}; {}", all.back(), page);
+    }
     fail(ErrorCode::wrong_use, "{} does not take {}; {}", command.get_name(), fmt::join(all, " "), page);
 }
 

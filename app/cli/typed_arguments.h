@@ -1,5 +1,5 @@
-/// Looks at what was typed before it is parsed: a message for words that are not Keyhole's, with what to write
-/// instead. Knows the words of llama.cpp, ollama and transformers. Main thread.
+/// Looks at what was typed before it is parsed: a message for words that are not Keyhole's, with what to
+/// write instead. Knows the words of llama.cpp, ollama and transformers. Main thread.
 #pragma once
 
 #include <CLI/CLI.hpp>

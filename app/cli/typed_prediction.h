@@ -1,5 +1,5 @@
-/// Predictions that are typed at a lesson in the terminal: which lines are one, and what is said to them. Pure
-/// functions; any thread.
+/// Predictions that are typed at a lesson in the terminal: which lines are one, and what is said to them.
+/// Pure functions; any thread.
 #pragma once
 
 #include "app/lessons/lesson.h"

@@ -205,17 +205,24 @@ LessonCheck check_lesson(const Lesson& lesson, const LessonModels& models, const
     LessonCheck check;
     std::unique_ptr<LessonSession> session;
     std::string lost;  // why the run of the steps before cannot go on
+    // Prompt, commands and answers of a step each report 0 to 1; a bar never goes back.
+    const auto n_steps = static_cast<double>(lesson.steps.size());
+    double begin = 0, reached = 0;
+    const ProgressReport whole = [&](double done) {
+        reached = std::max(reached, begin + done / n_steps);
+        return !progress || progress(reached);
+    };
     for (std::size_t i = 0; i < lesson.steps.size(); ++i) {
         const LessonStep& step = lesson.steps[i];
         StepCheck& now = check.steps.emplace_back();
-        if (progress && !progress(double(i) / double(lesson.steps.size())))
-            fail(ErrorCode::cancelled, "cancelled");
+        begin = static_cast<double>(i) / n_steps;
+        if (!whole(0)) fail(ErrorCode::cancelled, "cancelled");
         try {
             if (i == 0 || step.run) {
                 lost.clear();
                 const LessonRun& run = step.run ? *step.run : lesson.run;
                 session.reset();
-                session = std::make_unique<LessonSession>(models(run.model), backend, run, progress);
+                session = std::make_unique<LessonSession>(models(run.model), backend, run, whole);
             }
             if (!lost.empty()) fail(ErrorCode::wrong_use, "{}", lost);
             for (const LessonCommand& command : step.commands) session->apply(command);

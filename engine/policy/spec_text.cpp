@@ -81,13 +81,15 @@ std::optional<std::string_view> near_word(std::string_view text, std::span<const
     constexpr std::size_t kLongest = 64, kLeast = 2, kLeastWord = 3;
     const std::string typed = lower_case(text.substr(0, kLongest));
     if (typed.size() < kLeast) return std::nullopt;
-    std::optional<std::string_view> begun, nearest;
+    std::optional<std::string_view> begun, nearest, part;
     int least = 0;
+    const auto take_shorter = [](std::optional<std::string_view>& best, std::string_view word) {
+        if (!best || word.size() < best->size()) best = word;
+    };
     for (const std::string_view word : words) {
         const std::string known = lower_case(word);
-        const bool begins =
-            known.starts_with(typed) || (known.size() >= kLeastWord && typed.starts_with(known));
-        if (begins && (!begun || word.size() < begun->size())) begun = word;
+        if (known.starts_with(typed)) take_shorter(begun, word);
+        if (known.size() >= kLeastWord && typed.starts_with(known)) take_shorter(part, word);
         const int distance = edit_distance(typed, known);
         // "alfa" is near to "alpha", "snapkv" is not near to "sink".
         const int most = std::max(1, static_cast<int>(2 * std::max(typed.size(), known.size()) / 5));
@@ -95,7 +97,7 @@ std::optional<std::string_view> near_word(std::string_view text, std::span<const
         nearest = word;
         least = distance;
     }
-    return begun ? begun : nearest;
+    return begun ? begun : nearest ? nearest : part;
 }
 
 std::string near_hint(std::string_view text, std::span<const std::string_view> words) {

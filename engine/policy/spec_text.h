@@ -32,8 +32,9 @@ std::vector<Item> split_blanks(Item item);
 std::string lower_case(std::string_view text);
 /// Returns the Levenshtein distance in characters; two neighbours that changed places count as one.
 int edit_distance(std::string_view a, std::string_view b);
-/// Returns the word that was probably meant: the shortest that the text begins or that begins the text, else
-/// the nearest by edit distance, without case. nullopt: none is near, and a guess would mislead.
+/// Returns the word that was probably meant: the shortest that begins with the text, else the nearest by edit
+/// distance, else the shortest that the text begins with; without case. nullopt: none is near, and a guess
+/// would mislead.
 std::optional<std::string_view> near_word(std::string_view text, std::span<const std::string_view> words);
 /// Returns ", did you mean 'WORD'?" if a word is near; else nothing.
 std::string near_hint(std::string_view text, std::span<const std::string_view> words);

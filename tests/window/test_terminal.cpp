@@ -34,8 +34,9 @@ class Terminal : public testing::ProgramRun {
         std::filesystem::create_directories(folder_);
     }
     std::string model() const { return "--model '" + tiny_.folder().string() + "' "; }
-    std::string tiny_decode(const std::string& more = "") const {
-        return "decode " + model() + "--ignore-eos --tokens 8 --prompt 'abc def ghi' " + more;
+    std::string tiny_decode(const std::string& more = "", int n_tokens = 8) const {
+        return fmt::format("decode {} --ignore-eos --tokens {} --prompt 'abc def ghi' {}", model(), n_tokens,
+                           more);
     }
     /// Runs the program, and returns what it printed to stdout as JSON.
     Json json_of(const std::string& arguments, const std::string& before = "") {
@@ -81,7 +82,7 @@ TEST_F(Terminal, DecodeStreamsItsText) {
 /// The tiny model's tokens are random bytes, so that characters are cut between tokens.
 TEST_F(Terminal, TheStreamedTextIsThatOfTheJson) {
     for (const char* lanes : {"--lane full", "--lane full --lane h2o:budget=4", "--lane full --script -"}) {
-        const std::string how = tiny_decode(std::string(lanes) + " --temperature 3 --tokens 60 < /dev/null ");
+        const std::string how = tiny_decode(std::string(lanes) + " --temperature 3 < /dev/null ", 60);
         const Json json = json_of(how + "--json");
         ASSERT_TRUE(json.is_object()) << output_;
         ASSERT_EQ(run(how), 0) << output_;
@@ -148,6 +149,14 @@ TEST_F(Terminal, PipedProgressIsPlainLinesAndOneForTheWhole) {
         EXPECT_EQ(shares.empty() ? 0 : shares.back(), 100) << output_;
         EXPECT_LT(shares.empty() ? 100 : shares[shares.size() / 2 - 1], 60) << output_;
     }
+    ASSERT_EQ(run("lesson --check 1 2", "export KEYHOLE_PROGRESS=0;"), 0) << output_;
+    std::vector<int> shares;
+    const std::regex line("keyhole: lesson --check, .*: ([0-9]+) %");
+    for (std::sregex_iterator at(output_.begin(), output_.end(), line), end; at != end; ++at)
+        shares.push_back(std::stoi((*at)[1]));
+    EXPECT_GE(shares.size(), 4u) << output_;
+    EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end())) << output_;
+    EXPECT_GT(shares.empty() ? 0 : shares.back(), 50) << output_;
     ASSERT_EQ(run("eval " + questions, "export KEYHOLE_PROGRESS=off;"), 0);
     EXPECT_EQ(output_.find("keyhole:"), std::string::npos) << output_;
 }
@@ -207,6 +216,7 @@ TEST_F(Terminal, UnknownWordsAreAnsweredWithOurs) {
     expect_refused("decode x --vary budget=3", "--vary (sweep, figure have it)");
     expect_refused("decode The tortoise said", "put it in quotes: keyhole decode \"The tortoise said\"");
     expect_refused("info a b", "info does not take b; keyhole info --help");
+    expect_refused("decode 'abc def' --lane full tova", "each lane has a --lane of its own: --lane tova;");
     expect_refused("eval --tasks needle", "write: keyhole eval --task needle;");
     expect_refused("--promt x", "gui does not know --promt (did you mean --prompt?)");
     expect_refused("decode --prompt", "--prompt");
@@ -220,7 +230,7 @@ TEST_F(Terminal, UnknownWordsAreAnsweredWithOurs) {
     expect_refused("lesson nosuch", "there is no lesson 'nosuch'; keyhole lesson --list");
     expect_refused("lesson lost-neddle", "did you mean 'lost-needle'?");
     // What a shell's history may hold: values that look like options, and numbers below zero.
-    EXPECT_EQ(run(tiny_decode("-n8 --seed=3 --length-penalty -1")), 2) << output_;
+    EXPECT_EQ(run("decode " + model() + "-p x -n8 --seed=3 --length-penalty -1"), 2) << output_;
     expect_says("--beams 2 or more");
 }
 
@@ -230,11 +240,10 @@ TEST_F(Terminal, ShortNamesAndPositionalsAreTheLongOnes) {
     EXPECT_EQ(json_of("decode -m " + folder +
                       " -l window:budget=4 'abc def ghi' -n 8 -s 3 -t 2 --ignore-eos --json"),
               typed);
-    EXPECT_EQ(json_of("info --json " + folder), json_of("info --json " + model()));
-    EXPECT_EQ(json_of("info --json", "export KEYHOLE_MODEL=" + folder + ";"),
-              json_of("info --json " + model()));
-    EXPECT_EQ(json_of("info --json " + model(), "export KEYHOLE_MODEL=/no/such;"),
-              json_of("info --json " + model()));
+    const std::string hash = json_of("info --json " + model())["hash"];
+    EXPECT_EQ(json_of("info --json " + folder)["hash"], hash);
+    EXPECT_EQ(json_of("info --json", "export KEYHOLE_MODEL=" + folder + ";")["hash"], hash);
+    EXPECT_EQ(json_of("info --json " + model(), "export KEYHOLE_MODEL=/no/such;")["hash"], hash);
     EXPECT_EQ(run("info", "export KEYHOLE_MODEL=/no/such;"), 2);
     expect_says("KEYHOLE_MODEL=/no/such: cannot find the model");
     const std::string version = [&] {

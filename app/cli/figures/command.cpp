@@ -144,9 +144,8 @@ void print_record(const fs::path& folder) {
 /// Moves a figure into its folder, in place of an earlier one of its name.
 void publish_figure(StagedFolder& staged, const FigureRecord& record) {
     std::vector<std::string> files = staged.files();
-    write_text_file(
-        staged.path() / kFigureRecordName,
-        figure_record_text(record, files, staged.folder(), program_name(), command_text()));
+    write_text_file(staged.path() / kFigureRecordName,
+                    figure_record_text(record, files, staged.folder(), program_name(), command_text()));
     staged.publish(files_of_figure(staged.folder(), record.figure), std::string(kFigureRecordName));
 }
 
@@ -178,12 +177,10 @@ void write_picture(const Figure& figure, RunPicture picture, const FigureOptions
     if (auto* plot = std::get_if<CurvePlot>(&picture.plot)) write(*plot, plot->title, plot->caption);
     if (auto* map = std::get_if<ValueMap>(&picture.plot)) write(*map, map->texts.title, map->texts.caption);
     check_termination();
-    publish_figure(
-        staged,
-        {std::string(figure.name),
-         models_of(options.sweep),
-         {{"", verdict_word(picture.verdict.state), picture.verdict.why, notes, std::string(figure.name),
-           picture.verdict.evidence}}});
+    publish_figure(staged, {std::string(figure.name),
+                            models_of(options.sweep),
+                            {{"", verdict_word(picture.verdict.state), picture.verdict.why, notes,
+                              std::string(figure.name), picture.verdict.evidence}}});
     if (options.json)
         print_record(options.sweep.out);
     else
@@ -326,7 +323,7 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
     {
         const auto all = static_cast<double>(n_fed * lanes.size()) * set.n_questions;
         Progress progress(fmt::format("figure {}", figure.name), all);
-            double done = 0;
+        double done = 0;
         for (int i = 0; i < set.n_questions; ++i)
             ask(loaded.model, *loaded.backend, lanes, set.make(i),
                 [&](std::size_t lane, std::size_t token, double of_token) {
@@ -519,13 +516,15 @@ void add_figure_command(CLI::App& app) {
                      "figures of a run: the text to start from (default: the garden gate); where prompts "
                      "decide, repeat it (default: eight prompts)")
         ->expected(1)
-        ->take_all();
+        ->take_all()
+        ->allow_extra_args(false);
     command->add_option("-n,--tokens", options->n_tokens, "figures of a run: tokens to generate")
         ->transform(number_in(2, 4096))
         ->capture_default_str();
     command->add_option("--vary", options->sweep.varies, "other values than the figure's own")
         ->expected(1)
-        ->take_all();
+        ->take_all()
+        ->allow_extra_args(false);
     command->add_option("-o,--out", options->sweep.out, "folder for table, SVG, PNG and PDF");
     add_plot_options(*command, options->sweep.plots);
     command->callback([options] { run_figure(*options); });
