@@ -292,11 +292,13 @@ void answer_option(const CLI::App& command, const Piece& piece, const std::strin
             answer.command.emplace_back(*here);
         else if (!here->empty())
             answer.command.push_back(as_typed(piece, std::string(*here)));
+    } else if (const std::string others = others_with(command, piece.name); !others.empty()) {
+        said += others;
+        answer.is_whole = false;
     } else if (const std::string near = near_option(command, piece.name); !near.empty()) {
         said += fmt::format(" (did you mean {}?)", near);
         answer.command.push_back(as_typed(piece, near));
     } else {
-        said += others_with(command, piece.name);
         answer.is_whole = false;
     }
     answer.unknown.push_back(said);
