@@ -133,7 +133,10 @@ LiveRun::LiveRun(int n_prompt, int n_steps, bool streams)
 void LiveRun::add(const StepTrace& step) {
     check_termination();
     const LaneRecord& lane = step.lanes.front();
-    if (step.row < n_prompt_) return begin(lane);
+    if (step.row < n_prompt_) {
+        ended_ = !lane.failure.empty();
+        return begin(lane);
+    }
     if (progress_) {
         const double done = static_cast<double>(step.row + 1 - n_prompt_) / n_steps_;
         progress_->update(prompt_share() + (1 - prompt_share()) * done);

@@ -81,7 +81,6 @@ void say_now(const RunContext& context, SessionState& state, const std::string& 
     if (context.model->config().positions == PositionKind::learned)
         check_length(*context.model, text, "the text to say");
     Turn turn(context, text);
-    const ReadingState of_reference = state.lanes.front().reading;
     // Lane 0 is the last: the others may read as it does.
     for_all_lanes(state, [&](LaneState& lane) {
         if (&lane != &state.lanes.front())

@@ -179,7 +179,7 @@ void OwnAnswers::take_choice(SessionState& group) {
     std::erase_if(group.lanes, [&](Lane& lane) {
         Known* known = find(question_of(lane, group.sampling, turn_));
         if (known == nullptr) return true;
-        if (!lane.reading.forced.empty()) return false;
+        if (!lane.reading.forced.empty() && lane.failure.empty()) return false;
         const auto n_given = static_cast<std::ptrdiff_t>(n_given_tokens(context_, lane));
         LaneAnswer begun = std::move(known->answer);
         known->answer = answer_with_choice(context_, *context_.start.answer_end, lane,

@@ -172,8 +172,8 @@ TEST_F(ChatSession, EveryLaneEndsItsOwnAnswers) {
                 EXPECT_EQ(tokens[to_index(at - 1)], kEos) << "before turn " << turn << " of lane " << lane;
                 EXPECT_TRUE(at == 1 || tokens[to_index(at - 2)] != kEos) << "twice, lane " << lane;
                 // An end that the lane did not choose was written for it.
-                const std::size_t step = run.steps.size() - tokens.size() + to_index(at - 1);
-                const bool chosen = run.lane(step - 1, lane).predicted == kEos;
+                const bool chosen =
+                    lane < 3 && run.lane(to_index(at - 1), lane).predicted == kEos;  // the fork joined later
                 if (lane == 0) {
                     heard_by_first.push_back(at);
                     EXPECT_TRUE(chosen);
@@ -219,6 +219,40 @@ TEST_F(ChatSession, EveryLaneEndsItsOwnAnswers) {
     EXPECT_GT(n_early, 0);
 }
 
+// A turn that is said when lane 0 has just ended its answer, while others are in the middle of theirs.
+TEST_F(ChatSession, SayLooksAtEachLanesOwnLastToken) {
+    TinyModel tiny({.n_ctx = 2048, .seed = 21});
+    scale_rows(tiny.folder(), "lm_head.weight", 2, kEos, 1);
+    std::ofstream(tiny.folder() / "tokenizer_config.json")
+        << nlohmann::json{{"chat_template", zephyr_}, {"eos_token", "</s>"}}.dump();
+    const auto model = load_model(tiny.folder());
+    RunSpec spec = run_spec("one two", {"full", "window:budget=40", "h2o:budget=30"}, 400);
+    spec.chat = true;
+    spec.sampling.temperature = 0.7;
+    const auto backend = make_backend(model, {BackendChoice::cpu, 1, 0}, nullptr);
+    Session session(model, *backend, spec);
+    session.prefill();
+    std::vector<std::vector<int>> tokens(3);
+    bool said = false;
+    int n_cut = 0;
+    while (const auto step = session.step()) {
+        for (std::size_t lane = 0; lane < 3; ++lane)
+            if (step->lanes[lane].attended_tokens > 0) tokens[lane].push_back(step->lanes[lane].token);
+        if (said || tokens[0].back() != kEos) continue;
+        said = true;
+        for (const std::size_t lane : {1u, 2u}) n_cut += tokens[lane].back() != kEos ? 1 : 0;
+        session.apply(parse_command("say \"and\""));
+    }
+    ASSERT_GT(n_cut, 0) << "another seed is needed";
+    const std::vector<int> turn = model->tokenizer().encode("\n<|user|>\nand</s>\n<|assistant|>\n", false);
+    for (const std::vector<int>& of_lane : tokens) {
+        const int at = find_tokens(of_lane, turn);
+        if (at < 0) continue;  // it ended before
+        EXPECT_EQ(of_lane[to_index(at - 1)], kEos);
+        EXPECT_NE(of_lane[to_index(at - 2)], kEos);
+    }
+}
+
 // A turn at a given step cuts off the lanes that are still answering, and they alone.
 TEST_F(ChatSession, SayWritesTheEndForLanesThatAreStillAnswering) {
     const TinyModel tiny({.seed = 21});
@@ -226,7 +260,7 @@ TEST_F(ChatSession, SayWritesTheEndForLanesThatAreStillAnswering) {
         << nlohmann::json{{"chat_template", zephyr_}, {"eos_token", "</s>"}}.dump();
     const auto model = load_model(tiny.folder());
     for (const bool follow : {false, true}) {
-        RunSpec spec = run_spec("one two", {"full", "window:budget=12"}, 60);
+        RunSpec spec = run_spec("one two", {"full", "window:budget=12"}, 100);
         spec.chat = true;
         spec.follow = follow;
         const SessionRun run = run_session(
@@ -261,7 +295,7 @@ TEST_F(ChatSession, TemplatesComeFromEveryPlaceOfAFolder) {
         "{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}<|im_end|>{% endfor "
         "%}<|im_start|>a: ";
     const nlohmann::json list = {{{"name", "tools"}, {"template", "x"}},
-                                 {{"name", "default"}, {"template", "{{ '[INST] ' }}"}}};
+                                 {{"name", "default"}, {"template", kChatml}}};
     EXPECT_EQ(chat_template_of(*model_with(list)).form, "chatml");
     EXPECT_EQ(model_with(nullptr)->tokenizer().chat_template(), "");
     EXPECT_EQ(model_with(17)->tokenizer().chat_template(), "");

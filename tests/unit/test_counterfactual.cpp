@@ -318,11 +318,11 @@ TEST_F(Counterfactual, StoresKeysAndValuesAsTheLaneDid) {
         };
         const Vector as_is = twin(false, true);
         const double wanted = kl(as_is, twin(true, true)), in_floats = kl(as_is, twin(true, false));
-        EXPECT_NEAR(s.counterfactual(1, kToken).kl, wanted, 0.01 * wanted);
+        EXPECT_NEAR(s.counterfactual(1, kToken).kl, wanted, 0.002 * wanted);
         if (type == "q8" && later == "q8") {
-            EXPECT_GT(std::abs(in_floats - wanted), 0.03 * wanted);
+            EXPECT_GT(std::abs(in_floats - wanted), 0.01 * wanted);
         }
-        EXPECT_NEAR(s.counterfactual(1, kToken, {}, kPrompt + kSteps - 1).kl, wanted, 0.01 * wanted);
+        EXPECT_NEAR(s.counterfactual(1, kToken, {}, kPrompt + kSteps - 1).kl, wanted, 0.002 * wanted);
     }
 }
 

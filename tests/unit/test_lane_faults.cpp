@@ -158,10 +158,10 @@ TEST_P(LaneFaults, AnotherTypeTakesAFailedLaneThroughItsText) {
     for (const bool follow : {false, true}) {
         RunSpec run = spec({"full", "h2o:budget=6"});
         run.follow = follow;
-        Session bent = session(run), straight = session(run);
-        for (Session* s : {&bent, &straight}) s->prefill();
-        straight.apply(parse_command("lane 0 full:kv_dtype=bf16"));
-        straight.apply(parse_command("lane 1 h2o:budget=6,kv_dtype=bf16"));
+        RunSpec in_bf16 = spec({"full:kv_dtype=bf16", "h2o:budget=6,kv_dtype=bf16"});
+        in_bf16.follow = follow;
+        Session bent = session(run), straight = session(in_bf16);
+        bent.prefill();
         const auto wanted = steps_of(straight);
         while (const auto step = bent.step())
             if (step->row == kLargeAt) break;
