@@ -44,7 +44,8 @@ std::vector<std::string> files_of_sweep(const fs::path& folder,
     std::error_code error;
     std::vector<std::string> names;
     if (fs::symlink_status(folder / kName, error).type() != fs::file_type::not_found) names.emplace_back(kName);
-    for (const auto& [questions, entry] : plots_in(folder).items()) {
+    const nlohmann::json known = plots_in(folder);  // items() refers to it
+    for (const auto& [questions, entry] : known.items()) {
         if (!plots.contains(questions) || !entry.is_object() || !entry.contains("files")) continue;
         for (const nlohmann::json& name : entry["files"])
             if (name.is_string() && is_name_below(name.get_ref<const std::string&>())) names.push_back(name);
