@@ -19,11 +19,10 @@ bool takes_horizon(const TauSchedule& tau, double tau_delta) {
 /// Returns a lane that names the horizon of a run, if it has none of its own and depends on it.
 LaneSpec with_horizon(LaneSpec lane, int horizon) {
     PolicyParams& policy = lane.policy;
-    const bool takes =
-        takes_horizon(policy.tau, policy.tau_delta) ||
-        std::any_of(policy.overrides.begin(), policy.overrides.end(), [&](const Override& o) {
-            return o.field == Override::Field::tau && takes_horizon(o.tau, policy.tau_delta);
-        });
+    const bool takes = takes_horizon(policy.tau, policy.tau_delta) ||
+                       std::any_of(policy.overrides.begin(), policy.overrides.end(), [&](const Override& o) {
+                           return o.field == Override::Field::tau && takes_horizon(o.tau, policy.tau_delta);
+                       });
     if (takes && policy.horizon == 0) policy.horizon = horizon;
     return lane;
 }

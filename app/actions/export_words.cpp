@@ -133,8 +133,7 @@ std::string command_of(const AppState& app, const std::string& list, const std::
                            shell_word(app.run.opened_file.string()), list, shell_word(folder.string()),
                            extra.empty() ? "" : " ", extra);
     if (app.run.n_decoded() < 1)
-        fail(ErrorCode::wrong_use,
-             "no token is decoded yet, and a command decodes at least one; step once");
+        fail(ErrorCode::wrong_use, "no token is decoded yet, and a command decodes at least one; step once");
     return decode_command(app.run.setup.model_folder, app.run.status.run, app.run.n_decoded(), list, folder,
                           extra, app.run.backend_options);
 }

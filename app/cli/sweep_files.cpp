@@ -31,7 +31,8 @@ nlohmann::json plots_in(const fs::path& folder) {
     }
     if (!json.is_object() || !json.contains("plots") || !json["plots"].is_object())
         fail(ErrorCode::io,
-             "cannot write plots to {}: its {} is not of `keyhole sweep`; move it away or choose another folder "
+             "cannot write plots to {}: its {} is not of `keyhole sweep`; move it away or choose another "
+             "folder "
              "with --out",
              folder.string(), kName);
     return json["plots"];
@@ -43,7 +44,8 @@ std::vector<std::string> files_of_sweep(const fs::path& folder,
                                         const std::map<std::string, std::vector<std::string>>& plots) {
     std::error_code error;
     std::vector<std::string> names;
-    if (fs::symlink_status(folder / kName, error).type() != fs::file_type::not_found) names.emplace_back(kName);
+    if (fs::symlink_status(folder / kName, error).type() != fs::file_type::not_found)
+        names.emplace_back(kName);
     const nlohmann::json known = plots_in(folder);  // items() refers to it
     for (const auto& [questions, entry] : known.items()) {
         if (!plots.contains(questions) || !entry.is_object() || !entry.contains("files")) continue;
@@ -60,9 +62,9 @@ void publish_sweep(StagedFolder& staged, const std::map<std::string, std::vector
     nlohmann::json known = plots_in(staged.folder());
     for (const auto& [questions, files] : plots)
         known[questions] = {{"files", files}, {"program", program_name()}, {"command", command_text()}};
-    write_text_file(
-        staged.path() / kName,
-        nlohmann::json{{"plots", known}}.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    write_text_file(staged.path() / kName, nlohmann::json{{"plots", known}}.dump(
+                                               2, ' ', false, nlohmann::json::error_handler_t::replace) +
+                                               "\n");
     staged.publish(old, kName);
 }
 

@@ -42,8 +42,8 @@ std::vector<ShownAnswer> answers_for(std::shared_ptr<const Model> model, Backend
         progress(done);
         return true;
     };
-    for (LaneAnswer& answer :
-         answers_of_run(std::move(model), backend, run, last_row, run.answer_end.value_or(AnswerEnd{}), report))
+    for (LaneAnswer& answer : answers_of_run(std::move(model), backend, run, last_row,
+                                             run.answer_end.value_or(AnswerEnd{}), report))
         answers.push_back({static_cast<int>(answers.size()), std::move(answer), {}, {}});
     mark_answers(answers, right);
     return answers;

@@ -55,7 +55,8 @@ std::int64_t n_heads_of(const ViewWord& word, const ViewExport& how, const ViewL
 /// Returns the number of files that a word makes of a head.
 std::int64_t n_files_of(const ViewWord& word, const ViewExport& how) {
     if (word.kind == Kind::overlap) return 1;
-    const bool has_table = word.kind == Kind::measure || word.kind == Kind::tokens || word.kind == Kind::watched;
+    const bool has_table =
+        word.kind == Kind::measure || word.kind == Kind::tokens || word.kind == Kind::watched;
     return static_cast<std::int64_t>(std::max<std::size_t>(how.pictures.formats.size(), 1)) + has_table;
 }
 
@@ -120,8 +121,7 @@ struct Writer {
     void curves(const std::string& name) {
         MeasureCurves measures;
         measures.update(history);
-        CurvePlot plot =
-            curve_figure(history, measures, view, curve_lanes(history, view, how.focus));
+        CurvePlot plot = curve_figure(history, measures, view, curve_lanes(history, view, how.focus));
         plot.picture_width = how.pictures.width;
         plot.background = how.pictures.background;
         save(curves_drawing(plot), name, PictureFormat::svg);
@@ -276,7 +276,8 @@ void check_views_size(const std::vector<ViewWord>& words, const ViewExport& how,
         const std::int64_t n_files = n_heads * n_files_of(word, how);
         if (n_heads > 1 && n_files > kMostUnasked)
             fail(ErrorCode::wrong_use,
-                 "--export {} writes {} files, for each of {} heads; choose some with --layers and --heads, or "
+                 "--export {} writes {} files, for each of {} heads; choose some with --layers and --heads, "
+                 "or "
                  "say --yes",
                  format_view_word(word), n_files, n_heads);
     }

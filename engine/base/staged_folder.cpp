@@ -108,7 +108,8 @@ struct StagedFolder::Moves {
     void settle() const {
         std::error_code error;
         fs::remove(of.aside_ / kListName, error);
-        if (error) fail(ErrorCode::io, "cannot remove {}: {}", (of.aside_ / kListName).string(), error.message());
+        if (error)
+            fail(ErrorCode::io, "cannot remove {}: {}", (of.aside_ / kListName).string(), error.message());
     }
     void clean_up() const {
         std::error_code ignored;
@@ -155,7 +156,10 @@ StagedFolder::StagedFolder(fs::path folder, std::string what, std::optional<Path
       lock_(std::move(lock)) {
     std::error_code error;
     if (type_of(folder_) == fs::file_type::symlink && !fs::exists(folder_, error))
-        fail(ErrorCode::io, "cannot create the folder {}: it is a link to {}, which does not exist",
+        fail(ErrorCode::io,
+             "cannot create the folder {}: it is a link to {}, which does not exist; remove the link or "
+             "choose "
+             "another with --out",
              folder_.string(), fs::read_symlink(folder_, error).string());
     made_ = !fs::exists(folder_, error);
     fs::create_directories(folder_, error);
@@ -205,7 +209,8 @@ void StagedFolder::publish(const std::vector<std::string>& old, const std::strin
     moves.begin(fresh);
     try {
         // The description is not there while the files that it describes are not whole.
-        std::stable_partition(goes.begin(), goes.end(), [&](const std::string& name) { return name == last; });
+        std::stable_partition(goes.begin(), goes.end(),
+                              [&](const std::string& name) { return name == last; });
         std::stable_partition(fresh.begin(), fresh.end(),
                               [&](const std::string& name) { return name != last; });
         for (const std::string& name : goes) moves.move(folder_ / name, moves.old / name, name);

@@ -178,23 +178,23 @@ std::int64_t estimate_files(const ExportOptions& options, const ExportShape& sha
     const auto kv_heads = static_cast<std::int64_t>(range.kv_heads.size());
     const std::int64_t n_formats = n_formats_of(options.pictures);
     std::int64_t lane = 0;
-    for (const auto& [wanted, n] : std::initializer_list<std::pair<bool, std::int64_t>>{
-             {options.attention, 1},
-             {options.logits, 1},
-             {options.noise, 1},
-             {options.scores, 1 + kv_heads * n_formats},
-             {options.shadow, 2},
-             {options.csv, 2},
-             {options.json, 1},
-             {options.mask || options.mask_table, 1},
-             {options.mask, kv_heads * n_formats},
-             {options.heatmap, (heads + 1) * n_formats},
-             {options.frames, range.n_rows()},
-             {options.gif, 1},
-             {options.gif_attention, heads},
-             {options.gif_mask, kv_heads},
-             {options.gif_scores, kv_heads},
-             {options.next, 1}})
+    for (const auto& [wanted, n] :
+         std::initializer_list<std::pair<bool, std::int64_t>>{{options.attention, 1},
+                                                              {options.logits, 1},
+                                                              {options.noise, 1},
+                                                              {options.scores, 1 + kv_heads * n_formats},
+                                                              {options.shadow, 2},
+                                                              {options.csv, 2},
+                                                              {options.json, 1},
+                                                              {options.mask || options.mask_table, 1},
+                                                              {options.mask, kv_heads * n_formats},
+                                                              {options.heatmap, (heads + 1) * n_formats},
+                                                              {options.frames, range.n_rows()},
+                                                              {options.gif, 1},
+                                                              {options.gif_attention, heads},
+                                                              {options.gif_mask, kv_heads},
+                                                              {options.gif_scores, kv_heads},
+                                                              {options.next, 1}})
         if (wanted) lane += n;
     return 1 + lane * shape.n_lanes + options.more_files;
 }

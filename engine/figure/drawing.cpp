@@ -45,8 +45,12 @@ std::vector<PictureFormat> formats_from_list(std::string_view list) {
 
 std::int64_t estimate_picture_bytes(const PictureChoice& choice, std::int64_t n_cells) {
     const std::int64_t n_pixels = std::int64_t{choice.width} * choice.width;
-    const auto n_formats = static_cast<std::int64_t>(std::max<std::size_t>(choice.formats.size(), 1));
-    return n_formats * (std::min(n_cells, 1'500'000 + n_pixels) / 2 + n_pixels / 50 + 40'000);
+    const std::int64_t of_cells = std::min(n_cells, 1'500'000 + n_pixels) / 2 + n_pixels / 50;
+    std::int64_t sum = 0;
+    for (const PictureFormat format :
+         choice.formats.empty() ? std::vector{PictureFormat::png} : choice.formats)
+        sum += of_cells + (format == PictureFormat::png ? 40'000 : 200'000);  // the words' fonts
+    return sum;
 }
 
 void check_picture_width(int width) {

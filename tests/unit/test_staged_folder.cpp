@@ -136,8 +136,8 @@ TEST_F(Staged, AFailureInTheMiddlePutsEverythingBack) {
     fs::create_directories((folder_ / deep).parent_path());
     std::ofstream(folder_ / deep) << "old";
     const auto before = all();
-    const std::string said =
-        refusal({"b.png", "lane0/array.npy", "lane4/array.npy", "run.json"}, {"a.png", deep, "lane0/array.npy", "run.json"});
+    const std::string said = refusal({"b.png", "lane0/array.npy", "lane4/array.npy", "run.json"},
+                                     {"a.png", deep, "lane0/array.npy", "run.json"});
     EXPECT_NE(said.find("File name too long"), std::string::npos) << said.substr(0, 200);
     EXPECT_EQ(all(), before);
 }
@@ -198,7 +198,8 @@ TEST_F(Staged, ALinkToNowhereIsNamed) {
 
 /// Names that a folder's list brings lead nowhere else, and are those of an export.
 TEST_F(Staged, AListOfFilesReachesNoOthers) {
-    for (const char* name : {"run.json", "lane0/rows.csv", "a/b/c.npy"}) EXPECT_TRUE(is_export_name(name)) << name;
+    for (const char* name : {"run.json", "lane0/rows.csv", "a/b/c.npy"})
+        EXPECT_TRUE(is_export_name(name)) << name;
     for (const char* name : {"", "/etc/x.csv", "../x.csv", "lane0/../../x.csv", "./x.csv", "lane0/",
                              ".ssh/x.json", "notes.txt", "thesis.tex", "png"})
         EXPECT_FALSE(is_export_name(name)) << name;

@@ -27,7 +27,8 @@ class CopiedCommand : public testing::LiveRun {
         return {std::istreambuf_iterator<char>(in), {}};
     }
     /// Starts the lanes anew and decodes.
-    void begin(const std::vector<std::string>& lanes, int n_tokens, const std::vector<std::string>& then = {}) {
+    void begin(const std::vector<std::string>& lanes, int n_tokens,
+               const std::vector<std::string>& then = {}) {
         app.run.setup.lanes.clear();
         for (const std::string& lane : lanes) app.run.setup.lanes.push_back(parse_lane_spec(lane));
         app.run.lane_editor.reset(app.run.setup.lanes, false);
@@ -94,31 +95,23 @@ TEST_F(CopiedCommand, RepeatsEveryPreset) {
 }
 
 TEST_F(CopiedCommand, RepeatsEveryOption) {
-    begin({"full",
-           "keyformer:budget=14",
-           "keyformer:budget=14,tau=1..4",
-           "keyformer:budget=14,tau=1..4@cosine",
-           "keyformer:budget=14,tau=3",
-           "keyformer:budget=14,tau=1..2,tau_delta=0.1",
-           "keyformer:budget=14,horizon=12",
-           "keyformer:budget=14,noise=gaussian,draw=row",
-           "keyformer:budget=14,gain=2,recent=25%",
-           "h2o:budget=14,tau=1..3",
-           "h2o:budget=14,tau@L0-1=1..9",
-           "h2o:budget=14,damping=0.9,every=3",
-           "h2o:budget=14,scope=layer,pool=max,sinks=2",
-           "h2o:budget=14,budget@L2=6,alpha@L0.H1=0.5",
-           "h2o:budget=14,prefill=stepwise,score_dtype=bf16",
-           "h2o:budget=14,positions=cache,kv_dtype=q8",
-           "a2sf:budget=14,alpha=0.3,kv=gqa:1"},
-          20);
+    begin(
+        {"full", "keyformer:budget=14", "keyformer:budget=14,tau=1..4", "keyformer:budget=14,tau=1..4@cosine",
+         "keyformer:budget=14,tau=3", "keyformer:budget=14,tau=1..2,tau_delta=0.1",
+         "keyformer:budget=14,horizon=12", "keyformer:budget=14,noise=gaussian,draw=row",
+         "keyformer:budget=14,gain=2,recent=25%", "h2o:budget=14,tau=1..3", "h2o:budget=14,tau@L0-1=1..9",
+         "h2o:budget=14,damping=0.9,every=3", "h2o:budget=14,scope=layer,pool=max,sinks=2",
+         "h2o:budget=14,budget@L2=6,alpha@L0.H1=0.5", "h2o:budget=14,prefill=stepwise,score_dtype=bf16",
+         "h2o:budget=14,positions=cache,kv_dtype=q8", "a2sf:budget=14,alpha=0.3,kv=gqa:1"},
+        20);
     expect_same("run,mask-table");
 }
 
 /// What is changed in mid-run, the choice of tokens, and lanes that come and go.
 TEST_F(CopiedCommand, RepeatsWhatWasChangedOnTheWay) {
     begin({"full", "keyformer:budget=14", "h2o:budget=12"}, 16,
-          {"lane 2 keyformer:budget=10", "add keyformer:budget=9,tau=1..5", "lane.duplicate", "sampling temperature=0.8,top_k=20,top_p=0.9", "follow on"});
+          {"lane 2 keyformer:budget=10", "add keyformer:budget=9,tau=1..5", "lane.duplicate",
+           "sampling temperature=0.8,top_k=20,top_p=0.9", "follow on"});
     expect_same("run,mask-table");
     app.run.setup.seed = 77;
     app.run.setup.prompt = "It's \"so\":\n1 < 2 & $HOME \\n `x`";
@@ -130,7 +123,8 @@ TEST_F(CopiedCommand, RepeatsWhatWasChangedOnTheWay) {
 TEST_F(CopiedCommand, MakesTheFilesOfTheWindowsExport) {
     app.run.setup.guide = {"4821", "", {{"gate"}}};
     begin({"full", "keyformer:budget=14", "h2o:budget=12"}, 12);
-    for (const char* list : {"run,atlas,answers,curve:kl,curve:jaccard", "run,next,scores,csv,view,difference:0-2"}) {
+    for (const char* list :
+         {"run,atlas,answers,curve:kl,curve:jaccard", "run,next,scores,csv,view,difference:0-2"}) {
         run_action(app, "export.rows all");
         expect_same(std::string(list) + ",mask-table");
         fs::rename(path("out"), path("command"));

@@ -67,18 +67,35 @@ class ExportWalk : public ::testing::Test {
     }
     /// Returns the words and options of an export, without the folder.
     std::string some_export() {
-        static const std::vector<std::string> kWords = {
-            "run",        "mask",           "mask-table",   "heatmap",   "attention", "scores", "next",
-            "csv",        "json",           "gif",          "view",      "view-mask", "atlas",  "answers",
-            "curve:kl",   "curve:jaccard",  "tokens:1+2",   "watched:1..2", "overlap:0-1", "difference:1-0",
-            "difference-mask:0-1"};
+        static const std::vector<std::string> kWords = {"run",
+                                                        "mask",
+                                                        "mask-table",
+                                                        "heatmap",
+                                                        "attention",
+                                                        "scores",
+                                                        "next",
+                                                        "csv",
+                                                        "json",
+                                                        "gif",
+                                                        "view",
+                                                        "view-mask",
+                                                        "atlas",
+                                                        "answers",
+                                                        "curve:kl",
+                                                        "curve:jaccard",
+                                                        "tokens:1+2",
+                                                        "watched:1..2",
+                                                        "overlap:0-1",
+                                                        "difference:1-0",
+                                                        "difference-mask:0-1"};
         std::string text = one_of(sources_);
         if (random_() % 6 != 0) {
             text += " --export " + one_of(kWords);
             for (std::size_t n = random_() % 3; n > 0; --n) text += "," + one_of(kWords);
         }
         if (random_() % 2 == 0) text += " --layers 1 --heads 0,2";
-        const bool draws = text.find("--export") == std::string::npos || text.find("view") != std::string::npos;
+        const bool draws =
+            text.find("--export") == std::string::npos || text.find("view") != std::string::npos;
         if (draws && random_() % 2 == 0) text += one_of<std::string>({" --format svg", " --format png,svg"});
         if (draws && random_() % 3 == 0) text += " --focus 1";
         if (random_() % 3 == 0) text += one_of<std::string>({" --rows all", " --last-rows 2"});
@@ -105,7 +122,8 @@ TEST_F(ExportWalk, LeavesExactlyTheLastExportAndTheUsersFiles) {
     const std::string model = " --model '" + tiny_.folder().string() + "'";
     const std::string lanes = " --ignore-eos --lane full --lane h2o:budget=6 ";
     ASSERT_EQ(run("decode" + model + lanes + "--prompt 'once upon' --tokens 6 --save a.keyhole"), 0) << said_;
-    ASSERT_EQ(run("decode" + model + lanes + "--lane tova:budget=4 --prompt abc --tokens 5 --save b.keyhole"), 0)
+    ASSERT_EQ(run("decode" + model + lanes + "--lane tova:budget=4 --prompt abc --tokens 5 --save b.keyhole"),
+              0)
         << said_;
     sources_ = {"replay a.keyhole", "replay b.keyhole",
                 "decode" + model + lanes + "--prompt 'a b c d' --tokens 4"};
@@ -169,7 +187,9 @@ TEST_F(ExportWalk, LeavesExactlyTheLastExportAndTheUsersFiles) {
         } else {
             (before.starts_with("timeout") ? n_ended : n_failed) += 1;
             // The next one that writes there puts back what a killed one left: here it fails at its first file.
-            EXPECT_EQ(run("replay a.keyhole --export run --out walk", "trap '' XFSZ; ulimit -f 0; ", "/dev/null"), 1);
+            EXPECT_EQ(
+                run("replay a.keyhole --export run --out walk", "trap '' XFSZ; ulimit -f 0; ", "/dev/null"),
+                1);
             // A signal may come after the last move.
             if (!before.empty() && files_of("walk") == next) wanted = next;
         }

@@ -260,7 +260,7 @@ TEST_F(FigureCommand, SeveralFiguresShareAFolder) {
     const std::string first = read("one/a2sf-3.svg");
     ASSERT_FALSE(first.empty()) << output_;
     ASSERT_EQ(figure("a2sf-5", sweep + "alpha=0,0.5"), 0) << output_;
-    ASSERT_EQ(figure("a2sf-1", "--tokens 4"), 0) << output_;
+    ASSERT_EQ(figure("a2sf-1", "--prompt-file '" + path("prompt.txt") + "' --tokens 4"), 0) << output_;
     EXPECT_EQ(read("one/a2sf-3.svg"), first);
     for (const char* name : {"a2sf-3.png", "a2sf-5.svg", "a2sf-1.svg", "a2sf-1.csv"})
         EXPECT_TRUE(files().contains(name)) << name;
@@ -284,7 +284,7 @@ TEST_F(FigureCommand, SeveralFiguresShareAFolder) {
     EXPECT_EQ(read("one/a2sf-3.svg"), first);
 }
 
-/// One window has no interval, so that it decides nothing.
+/// One window is too few, so that it decides nothing.
 TEST_F(FigureCommand, OneWindowOfATextDecidesNothing) {
     reference::TinyShape small;  // the text goes beyond its context
     small.n_ctx = 64;
@@ -294,8 +294,8 @@ TEST_F(FigureCommand, OneWindowOfATextDecidesNothing) {
                   path("t") + "' --samples 1"),
               0)
         << output_;
-    EXPECT_NE(output_.find("\nCannot be decided here: "), std::string::npos) << output_;
-    EXPECT_NE(output_.find("one window has no interval."), std::string::npos) << output_;
+    EXPECT_NE(output_.find("\nToo few samples: "), std::string::npos) << output_;
+    EXPECT_NE(output_.find("by 1 window; "), std::string::npos) << output_;
 }
 
 TEST_F(FigureCommand, RefusesBeforeTheWork) {

@@ -375,11 +375,11 @@ TEST_F(Instrument, EveryViewIsAFile) {
                   static_cast<std::ptrdiff_t>(app.run.history.steps().size() + 1))
             << what;
     }
-    // The numbers are the run's: KL of lane 1 in the last row is the first column.
+    // The numbers are the run's: KL of lane 1 in the last row is in the column behind that of lane 0.
     const std::string table = text_of("kl.csv");
     const std::string last = table.substr(table.rfind('\n', table.size() - 2) + 1);
     EXPECT_TRUE(last.starts_with(
-        fmt::format("{},{:.9g},", app.run.last_row(), double(*app.run.history.steps().back()->lanes[1].kl))))
+        fmt::format("{},0,{:.9g},", app.run.last_row(), double(*app.run.history.steps().back()->lanes[1].kl))))
         << last;
 
     run_action(app, "file.atlas " + (folder / "atlas.png").string());
