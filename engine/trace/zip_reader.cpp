@@ -34,6 +34,9 @@ std::string words_of(int zip_error) {
     switch (zip_error) {
         case ZIP_ER_EXISTS:
             return "two of its members have one name";
+        case ZIP_ER_INVAL:
+        case ZIP_ER_SEEK:
+            return "its place or size is not within the file";
         case ZIP_ER_NOENT:
             return "its directory names a place outside of the file";
         default: {

@@ -241,7 +241,7 @@ void write_wide_gguf(const std::string& file) {
 
 TEST_F(HostileFiles, AModelThatDoesNotFitIsRefusedBeforeItTakesTheMemory) {
     write_wide_gguf(path("wide.gguf"));
-    const std::string limit = "ulimit -d 300000;";
+    const std::string limit = "ulimit -d 600000;";  // the window needs some for itself
     EXPECT_EQ(run("info --model wide.gguf --json", limit), 0) << output_;
     EXPECT_NE(output_.find("wide.gguf does not fit into memory"), std::string::npos) << output_;
     EXPECT_NE(output_.find("\"copied_bytes\": 713031680"), std::string::npos) << output_;
@@ -323,7 +323,8 @@ TEST_F(HostileFiles, ALinkToNowhereStaysALinkAndGetsItsFile) {
     fs::create_directory(path("there"));
     EXPECT_EQ(run(decode), 0) << output_;
     EXPECT_EQ(run("lesson 1 --model keyhole-base --print page.html"), 0) << output_;
-    EXPECT_EQ(run("eval --task needle --samples 1 --lane full --answers answers.csv"), 0) << output_;
+    std::ofstream(path("data.jsonl")) << R"({"prompt": "Hi", "references": ["a"]})" << "\n";
+    EXPECT_EQ(run("eval --data data.jsonl --lane full --answers answers.csv"), 0) << output_;
     for (const char* name : {"run.keyhole", "page.html", "answers.csv"}) {
         EXPECT_TRUE(fs::is_symlink(path(name))) << name;
         EXPECT_TRUE(fs::is_regular_file(path("there/" + std::string(name)))) << name;
