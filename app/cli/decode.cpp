@@ -40,7 +40,7 @@ struct DecodeOptions {
     std::vector<std::string> prompt_files;
     BeamArguments beams;
     ExportArguments exports;
-    std::string save;
+    std::string save, system;
     std::vector<std::string> stop;  ///< of the lanes' own answers; empty: as the prompt's file says
     bool json = false;
 };
@@ -195,7 +195,9 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     const std::vector<ScriptLine>& script = run.script;
     if (const std::string why = spec.chat ? chat_notice(*loaded.model) : ""; !why.empty())
         print_note("keyhole: {}\n", why);
-    const int n_prompt = static_cast<int>(prompt_tokens(*loaded.model, spec.prompt, spec.chat).size());
+    const int n_prompt = static_cast<int>(spec.prompt_tokens.empty()
+                                              ? prompt_tokens(*loaded.model, spec.prompt, spec.chat).size()
+                                              : spec.prompt_tokens.size());
     const int last_row = n_prompt + spec.n_generate - 1;
     spec.commands = parse_timed_script(options.run.script, script, n_prompt, last_row);
     spec.wants = exports.wants();
@@ -324,6 +326,8 @@ void run_decode(const DecodeOptions& options) {
         }
     }
     for (PromptRun& run : runs) {
+        if (!options.system.empty())
+            run.spec.prompt_tokens = prompt_tokens_behind(options.system, *loaded.model, run.spec.prompt);
         const std::string file = run.options.run.prompt_file;
         if (are_several && !options.json)
             print_out("{}prompt {}\n", all.empty() ? "" : "\n", printable_text(file));
@@ -368,6 +372,11 @@ void add_decode_command(CLI::App& app) {
                      "alone (default: as the prompt's file says, else a line end)")
         ->expected(1)
         ->take_all();
+    command
+        ->add_option("--system", options->system,
+                     "chat: a system message before the first turn, if the model's chat template has a place "
+                     "for it")
+        ->needs(command->get_option("--chat"));
     command->add_option("--save", options->save, "trace file to write, FILE.keyhole")->check(some_path());
     command->add_flag("--json", options->json, "print the result as JSON");
     command->callback([options] { run_decode(*options); });

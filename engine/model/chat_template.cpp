@@ -25,8 +25,12 @@ constexpr std::array kForms = {
     NamedForm{"### Instruction", "alpaca"},    NamedForm{"USER: ", "vicuna"}};
 
 /// Renders a conversation that begins with a user's text and ends with one, up to where the answer begins.
-std::string rendered(const ChatTemplate& chat, std::span<const std::string_view> said) {
+/// system: a message before it; empty: none.
+std::string rendered(const ChatTemplate& chat, std::span<const std::string_view> said,
+                     std::string_view system = {}) {
     jinja::List messages;
+    if (!system.empty())
+        messages.emplace_back(jinja::Dict{{"role", "system"}, {"content", std::string(system)}});
     for (std::size_t i = 0; i < said.size(); ++i)
         messages.emplace_back(
             jinja::Dict{{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", std::string(said[i])}});
@@ -134,6 +138,24 @@ std::string first_turn(const ChatTemplate& chat, std::string_view text) {
     if (!chat.is_known()) return std::string(text);
     const std::array said = {text};
     return turn_of(chat, said);
+}
+
+std::string first_turn(const ChatTemplate& chat, std::string_view system, std::string_view text) {
+    const auto refused = [](std::string_view why) {
+        fail(ErrorCode::unsupported, "--system: {}; leave it out, or put its text into the prompt", why);
+    };
+    if (!chat.is_known()) refused("the model has no chat template that is known");
+    const std::array said = {text};
+    std::string turn;
+    try {
+        turn = rendered(chat, said, system);
+    } catch (const Error& error) {
+        refused(fmt::format("the model's chat template refuses a system message: {}", error.what()));
+    }
+    const std::size_t at = turn.find(system);
+    if (at == std::string::npos || turn.find(text, at + system.size()) == std::string::npos)
+        refused("the model's chat template does not write a system message as it is");
+    return turn;
 }
 
 std::string next_turn(const ChatTemplate& chat, std::string_view text, bool answer_ended) {

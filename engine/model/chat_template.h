@@ -39,6 +39,8 @@ ChatTemplate read_chat_template(std::string_view jinja, jinja::Dict variables,
 /// Returns the text of a conversation's first turn, up to where the answer begins. With an unknown template
 /// the text itself. Throws Error(unsupported) if the template refuses this text.
 std::string first_turn(const ChatTemplate& chat, std::string_view text);
+/// The same behind a system message. Throws Error(unsupported) if the template has no place for one.
+std::string first_turn(const ChatTemplate& chat, std::string_view system, std::string_view text);
 /// Returns a later turn. answer_ended: the model has written its end token, so that only the rest of the
 /// answer's end comes first. Throws as first_turn().
 std::string next_turn(const ChatTemplate& chat, std::string_view text, bool answer_ended);

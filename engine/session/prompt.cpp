@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/json_text.h"
 #include "engine/base/utf8.h"
 
 #include <algorithm>
@@ -30,13 +31,11 @@ ChatTemplate chat_template_of(const Model& model) {
     return read_chat_template(tokenizer.chat_template(), std::move(variables), tokenizer.added_texts());
 }
 
-std::string chat_notice(const Model& model) {
-    const ChatTemplate chat = chat_template_of(model);
+namespace {
+
+/// Says in what a chat differs from a template that is known; empty if it does not.
+std::string template_notice(const Model& model, const ChatTemplate& chat) {
     const std::string path = model.path().string();
-    if (!chat.why_unknown.empty())
-        return fmt::format("{} has a chat template of an unknown form ({}), so a chat turn is plain text",
-                           path, chat.why_unknown);
-    if (!chat.is_known()) return fmt::format("{} has no chat template, so a chat turn is plain text", path);
     if (chat.rewrites_history)
         return fmt::format(
             "the chat template of {} writes earlier answers in another way; here they stay as "
@@ -48,6 +47,36 @@ std::string chat_notice(const Model& model) {
         return fmt::format("the tokenizer of {} puts {} before every text; its chat template does not", path,
                            model.tokenizer().decode(before, true));
     return "";
+}
+
+/// Names the tokenizer's end token if it ends nothing: neither an answer nor a text.
+std::string end_notice(const Model& model, const ChatTemplate& chat) {
+    const Tokenizer& tokenizer = model.tokenizer();
+    const auto is_end = [&](const std::string& token) {
+        return ends_answer(chat, token) ||
+               std::any_of(model.config().eos.begin(), model.config().eos.end(),
+                           [&](int id) { return tokenizer.token_bytes(id) == token; });
+    };
+    for (const auto& [name, token] : tokenizer.named_tokens())
+        if (name == "eos_token" && !is_end(token))
+            return fmt::format(
+                "the tokenizer of {} names {} as eos_token, which is no end token of the model: it does not "
+                "end an answer",
+                model.path().string(), shown_text(token));
+    return "";
+}
+
+}  // namespace
+
+std::string chat_notice(const Model& model) {
+    const ChatTemplate chat = chat_template_of(model);
+    const std::string path = model.path().string();
+    if (!chat.why_unknown.empty())
+        return fmt::format("{} has a chat template of an unknown form ({}), so a chat turn is plain text",
+                           path, chat.why_unknown);
+    if (!chat.is_known()) return fmt::format("{} has no chat template, so a chat turn is plain text", path);
+    const std::string one = template_notice(model, chat), other = end_notice(model, chat);
+    return one + (one.empty() || other.empty() ? "" : "; ") + other;
 }
 
 namespace {
@@ -82,6 +111,13 @@ void check_length(const Model& model, std::string_view text, std::string_view wh
                  "it",
                  what, text.size(), begin.size(), n_tokens, most);
     }
+}
+
+std::vector<int> prompt_tokens_behind(const std::string& system, const Model& model,
+                                      const std::string& prompt) {
+    check_length(model, prompt, "the prompt");
+    check_length(model, system, "the system message");
+    return turn_tokens(model.tokenizer(), first_turn(chat_template_of(model), system, prompt));
 }
 
 std::vector<int> prompt_tokens(const Model& model, const std::string& prompt, bool chat) {

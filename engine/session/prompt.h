@@ -15,6 +15,9 @@ namespace keyhole {
 /// model's BOS token. chat: the prompt is a user's turn, written as the model's chat template says. Throws
 /// Error(wrong_use) if there is no token at all.
 std::vector<int> prompt_tokens(const Model& model, const std::string& prompt, bool chat);
+/// Returns the tokens of a user's turn behind a system message. Throws also Error(unsupported) if the model's
+/// chat template has no place for one.
+std::vector<int> prompt_tokens_behind(const std::string& system, const Model& model, const std::string& prompt);
 
 /// Throws Error(wrong_use) if a text has far more tokens than a model's context holds, by encoding its
 /// beginning alone: call it before a text is encoded that must fit. what: the text, for the message.

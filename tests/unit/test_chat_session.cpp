@@ -303,6 +303,22 @@ TEST_F(ChatSession, TemplatesComeFromEveryPlaceOfAFolder) {
     EXPECT_EQ(chat_template_of(*model_with(zephyr_)).form, "chatml");
 }
 
+TEST_F(ChatSession, ASystemMessageStandsBeforeTheFirstTurn) {
+    const auto model = model_with(zephyr_);
+    EXPECT_EQ(text_of(*model, prompt_tokens_behind("Be brief.", *model, "Who?")),
+              "<|endoftext|><|system|>\nBe brief.</s>\n<|user|>\nWho?</s>\n<|assistant|>\n");
+    const std::string no_place =
+        "{% for m in messages %}{% if m.role != 'system' %}{{ '<|' + m.role + '|>\n' + m.content + '</s>\n' "
+        "}}{% endif %}{% endfor %}{{ '<|assistant|>\n' }}";
+    for (const nlohmann::json& chat : {nlohmann::json(no_place), nlohmann::json(nullptr)}) {
+        const auto without = model_with(chat);
+        EXPECT_NE(error_of([&] { (void)prompt_tokens_behind("Be brief.", *without, "Who?"); },
+                           ErrorCode::unsupported)
+                      .find("--system"),
+                  std::string::npos);
+    }
+}
+
 TEST_F(ChatSession, AnUnknownTemplateIsPlainTextAndSaysSo) {
     const auto unknown = model_with("{{ messages }}"), none = model_with(nullptr);
     EXPECT_NE(chat_notice(*unknown).find("unknown form"), std::string::npos);

@@ -1,6 +1,8 @@
 // The commands eval and sweep: what they print and write, continued sweeps, and error messages.
 #include "app/cli/commands.h"
+#include "engine/base/index.h"
 #include "engine/base/path_lock.h"
+#include "engine/eval/answer_file.h"
 #include "engine/eval/evaluate.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"
@@ -72,6 +74,17 @@ TEST_F(EvalCommand, SweepGoesOnWhereItWasInterrupted) {
     const auto answers = lines("s/answers.csv"), table = lines("s/table.csv");
     EXPECT_EQ(answers.size(), 1u + 4 * 7);
     EXPECT_EQ(table.size(), 1u + 7);
+    // The first lane has no difference to itself.
+    const std::string csv = read("s/table.csv");
+    const std::vector<std::string> names = split_csv(csv.substr(0, csv.find('\n')));
+    for (const std::string& line : table) {
+        const std::vector<std::string> fields = split_csv(line);
+        if (fields == names) continue;
+        for (const char* name : {"nats_difference", "nats_difference_low", "nats_difference_high"}) {
+            const auto column = std::find(names.begin(), names.end(), name) - names.begin();
+            EXPECT_EQ(fields.at(to_index(column)).empty(), fields[1] == "full") << name << " " << line;
+        }
+    }
     EXPECT_NE(read("s/text.svg").find(">a2sf<"), std::string::npos);
     EXPECT_EQ(read("s/text.png").substr(1, 3), "PNG");
 
