@@ -64,19 +64,6 @@ nlohmann::json texts_in_sight(const PanelShared& shared) {
     return panes;
 }
 
-/// Returns whose data are on show. The run's id is unique in this process only.
-nlohmann::json record_on_show(const AppState& app) {
-    if (!app.run.has_steps()) return {};
-    const RunInfo& run = app.run.history.run();
-    nlohmann::json lanes = nlohmann::json::array();
-    for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
-        const std::optional<int> known = app.run.history_lane(lane);
-        lanes.push_back(known ? nlohmann::json(app.run.history.lanes()[to_index(*known)].id)
-                              : nlohmann::json());
-    }
-    return {{"run", run.id}, {"model", run.model_path}, {"step", app.view.row}, {"lane_ids", lanes}};
-}
-
 std::string_view records_name(RunState::Records records) {
     return records == RunState::Records::current   ? "current"
            : records == RunState::Records::reading ? "reading"
@@ -172,7 +159,6 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"manual", format_manual_place(app.manual.place)},
         {"popups", keys.n_popups},
         {"typing", keys.in_text},
-        {"record", record_on_show(app)},
         {"texts", texts_in_sight(shared)},
         {"commands", {{"count", app.action_log.count}, {"last", app.action_log.last_ids}}},
         {"input", {{"buttons", n_buttons_}, {"keys", n_keys_}, {"turns", n_turns_}, {"waiting", waiting}}},
