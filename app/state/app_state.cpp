@@ -503,11 +503,11 @@ void AppState::open_any(const std::filesystem::path& path) {
     } else if (path.extension() == ".txt") {
         PromptFile prompt = read_prompt_file(path);
         if (prompt.text.empty()) fail(ErrorCode::bad_file, "{} has no text to start from", path.string());
-        const std::string notice = notice_of_bytes(prompt.text, path);
+        const std::string doubt = notice_of_bytes(prompt.text, path);
         run.setup.prompt = std::move(prompt.text);
         run.setup.guide = std::move(prompt.guide);
         start();
-        if (!notice.empty()) notify(notice);
+        if (!doubt.empty()) notify(doubt);
     } else {
         fail(ErrorCode::wrong_use,
              "cannot open {}: it is no trace (.keyhole), no model (.gguf, or a folder with config.json) and "
