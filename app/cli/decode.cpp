@@ -201,8 +201,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     const int last_row = n_prompt + spec.n_generate - 1;
     spec.commands = parse_timed_script(options.run.script, script, n_prompt, last_row);
     spec.wants = exports.wants();
-    if (options.exports.given())
-        exports.check(limits_of(loaded.model->config(), spec, n_prompt, last_row));
+    if (options.exports.given()) exports.check(limits_of(loaded.model->config(), spec, n_prompt, last_row));
     if (!options.save.empty()) spec.wants.attention = spec.wants.scores = true;
     const bool shadows = std::any_of(spec.lanes.begin(), spec.lanes.end(),
                                      [](const LaneSpec& lane) { return lane.policy.shadow; });
@@ -216,7 +215,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     if (options.exports.given()) {
         sink = std::make_unique<ExportSink>(
             exports.files, ExportShape{loaded.model->layout(), n_prompt, static_cast<int>(spec.lanes.size()),
-                                 last_row, layouts_of(*loaded.model, spec.lanes)});
+                                       last_row, layouts_of(*loaded.model, spec.lanes)});
         print_note("exports take about {}, {} files, in {}\n", format_bytes(sink->estimated_bytes()),
                    sink->estimated_files(), options.exports.folder);
     }

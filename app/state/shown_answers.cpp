@@ -116,11 +116,13 @@ std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>&
                                  [](const ShownAnswer& shown) { return shown.answer.complete; });
     if (!all) return "The lanes are still answering.";
     const auto other = first_other(answers);
+    const bool is_wrong = other != answers.end() && other->mark == ShownAnswer::Mark::wrong;
+    if (!answers.front().answer.failure.empty() && !is_wrong)
+        return "Lane 0 gives no answer, so none is compared with it.";
     if (other == answers.end()) return "All lanes give the same answer.";
     const std::string title = answer_titles(app, answers)[to_index(other - answers.begin())];
-    const std::string text =
-        fmt::format("Lane {} ({}) {}", other->lane, title.substr(title.find(' ') + 1),
-                    other->mark == ShownAnswer::Mark::wrong ? "is wrong" : "answers differently");
+    const std::string text = fmt::format("Lane {} ({}) {}", other->lane, title.substr(title.find(' ') + 1),
+                                         is_wrong ? "is wrong" : "answers differently");
     const std::optional<HeldWhenAnswering> held = held_when_answering(app, *other);
     if (!held || held->n_heads_with_all == held->n_heads) return text + ".";
     return text + fmt::format(": when it answered, {} of {} KV heads held “{}”.",

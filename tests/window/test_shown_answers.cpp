@@ -103,6 +103,11 @@ TEST_F(ShownAnswers, FollowASettingOfALane) {
     EXPECT_EQ(answers[1].mark, Mark::right) << answers[1].answer.text;
     EXPECT_EQ(answers_caption(app, answers), "All lanes give the same answer.");
     EXPECT_FALSE(has_other_answer(answers));
+    std::vector<ShownAnswer> failed = answers;  // a lane 0 that failed has no answer to differ from
+    failed[0].answer.failure = "V of token 3 in layer 0 is beyond 65504";
+    failed[0].answer.tokens.clear();
+    mark_answers(failed, "");
+    EXPECT_EQ(answers_caption(app, failed), "Lane 0 gives no answer, so none is compared with it.");
 }
 
 /// A prompt of the user's own has no known answer, so nothing is right or wrong.
