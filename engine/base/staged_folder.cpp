@@ -116,14 +116,14 @@ struct StagedFolder::Moves {
         std::set<fs::path> emptied;
         for (const std::string& name : files_below(old))
             for (const fs::path& folder : folders_of(name)) emptied.insert(folder);
-        fs::remove_all(of.aside_, ignored);
         for (auto it = emptied.rbegin(); it != emptied.rend(); ++it) fs::remove(of.folder_ / *it, ignored);
+        fs::remove_all(of.aside_, ignored);  // last: it knows which folders became empty
     }
     /// Takes new files out again and puts the old ones back. Returns false if one could not be moved.
     bool undo() const {
         std::error_code error;
         if (!fs::exists(of.aside_ / kListName, error)) {  // nothing was moved, or all was
-            fs::remove_all(of.aside_, error);
+            clean_up();
             return true;
         }
         std::vector<fs::path> made;

@@ -169,7 +169,8 @@ TEST_F(Staged, TheNextOnePutsBackWhatAKilledOneMoved) {
 /// A kill after the last move: the new files stay.
 TEST_F(Staged, WhatWasMovedInWholeStays) {
     fill(folder_, "new", {"run.json"});
-    fill(folder_ / "export.part.old" / "old", "old", {"run.json", "b.png"});
+    fs::create_directory(folder_ / "lane3");  // became empty
+    fill(folder_ / "export.part.old" / "old", "old", {"run.json", "b.png", "lane3/a.npy"});
     EXPECT_EQ(refusal({"run.json"}, {"run.json"}), "");
     EXPECT_EQ(all(), (std::map<std::string, std::string>{{"run.json", "new"}}));
 }
