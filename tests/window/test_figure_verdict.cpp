@@ -72,6 +72,9 @@ TEST(FigureVerdict, OnePairOfSeveralDecidesNothing) {
     EXPECT_EQ(at_three(30, 60).state, State::open);
     EXPECT_EQ(at_three(90, 95).state, State::holds);
     EXPECT_EQ(at_three(30, 25).state, State::fails);
+    EXPECT_NE(at_three(90, 60).why.find("surely ahead (p < 0.001), but not in more than half of the comp"),
+              std::string::npos)
+        << at_three(90, 60).why;
     EXPECT_EQ(at_three(90, 95).why,
               "tova is surely ahead in 2 of 3 comparisons and surely behind in 0, by 100 questions; it leads "
               "in 2 and trails in 0. All together it is surely ahead (p < 0.001).");
@@ -87,8 +90,8 @@ TEST(FigureVerdict, TooFewSamplesAreSaid) {
     EXPECT_EQ(
         verdict_text(few),
         "Too few samples: tova is surely ahead in 0 of 1 comparison and surely behind in 0, by 100 "
-        "questions; it leads in 1 and trails in 0. 3 of the questions differ in some comparison; at least "
-        "6 must, to decide anything.");
+        "questions; it leads in 1 and trails in 0. They differ in 3 of the questions; at least 6 are needed "
+        "to decide anything.");
     EXPECT_EQ(judge(claim, result_of({full, lane_of("tova", "8", 60), lane_of("h2o", "8", 60)})).state,
               State::open)
         << "equal in all of 100 questions";
@@ -391,9 +394,9 @@ TEST(FigureVerdict, ALaneThatIsBetterIsFound) {
             const State expected = better > 0 ? State::holds : State::fails,
                         wrong = better > 0 ? State::fails : State::holds;
             if (std::abs(better) == 1) {
-                EXPECT_GE(seen[expected], 0.6 * n_runs) << what.name << " " << better;
+                EXPECT_GE(seen[expected], 0.5 * n_runs) << what.name << " " << better;
             }
-            EXPECT_EQ(seen[wrong], 0) << what.name << " " << better;
+            EXPECT_LE(seen[wrong], 0.025 * n_runs) << what.name << " " << better;
             if (show) fmt::print(" {:>12.0f}", 100.0 * seen[expected] / n_runs);
         }
         if (show) fmt::print("\n");

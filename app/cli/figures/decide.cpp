@@ -46,17 +46,25 @@ std::string p_text(double p) {
     return p < 0.001 ? "p < 0.001" : fmt::format("p = {:.3f}", p);
 }
 
-std::string together_text(const SignFlips& test) {
+/// Returns why a sure mean decides nothing; empty if it does, or if it is not sure.
+std::string_view reservation(const SignFlips& test, const Counts& counts, State state) {
+    if (state != State::open || test.together.p > kSureP) return "";
+    const int against = test.together.lead > 0 ? counts.behind : counts.ahead;
+    return against > 0 ? ", but not in every comparison" : ", but not in more than half of the comparisons";
+}
+
+std::string together_text(const SignFlips& test, const Counts& counts, State state) {
     const std::string_view found = test.together.p > kSureP ? "neither surely ahead nor surely behind"
                                    : test.together.lead > 0 ? "surely ahead"
                                                             : "surely behind";
-    return fmt::format("All together it is {} ({}).", found, p_text(test.together.p));
+    return fmt::format("All together it is {} ({}){}.", found, p_text(test.together.p),
+                       reservation(test, counts, state));
 }
 
 std::string few_text(const SignFlips& test, int n_samples, const std::string& samples) {
     if (n_samples < kLeastSamples)
         return fmt::format("At least {} {} are needed to decide anything.", kLeastSamples, samples);
-    return fmt::format("{} of the {} differ in some comparison; at least {} must, to decide anything.",
+    return fmt::format("They differ in {} of the {}; at least {} are needed to decide anything.",
                        test.n_telling, samples, kLeastSamples);
 }
 
@@ -74,12 +82,14 @@ PaperVerdict decide(FigureRecord::Evidence evidence) {
     const Counts counts = counted(test);
     const auto n_samples = static_cast<int>(gains.front().size());
     const State state = state_of(test, counts, n_samples);
+    const std::string_view samples = evidence.samples;  // "windows"
     std::string why = fmt::format(
         "{} is surely ahead in {} of {} comparison{} and surely behind in {}, by {} {}; it leads in {} "
         "and trails in {}. ",
         evidence.subject, counts.ahead, counts.n, counts.n == 1 ? "" : "s", counts.behind, n_samples,
-        evidence.samples, counts.leads, counts.trails);
-    why += state == State::few ? few_text(test, n_samples, evidence.samples) : together_text(test);
+        samples.substr(0, samples.size() - (n_samples == 1 ? 1 : 0)), counts.leads, counts.trails);
+    why += state == State::few ? few_text(test, n_samples, evidence.samples)
+                               : together_text(test, counts, state);
     return {state, std::move(why), std::move(evidence)};
 }
 

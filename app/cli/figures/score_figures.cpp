@@ -193,6 +193,35 @@ double cosine_of(const RunHistory& run, int lane, int k) {
     return n > 0 ? cosine / n : kNone;
 }
 
+namespace {
+
+/// Returns how near each lane is to the ideal one, mean over rows and heads, as table 2 measures it. A lane
+/// without a shadow is compared with what the first lane attends to.
+std::vector<double> nearness(const RunHistory& run) {
+    std::vector<double> cosines;
+    for (const LaneMetrics& metrics : run_metrics(run)) {
+        const auto lane = static_cast<int>(cosines.size());
+        cosines.push_back(std::isfinite(metrics.cosine_ideal)
+                              ? metrics.cosine_ideal
+                              : cosine_of(run, lane, stored_tokens(run, lane)));
+    }
+    return cosines;
+}
+
+/// Returns the lanes' names for a reader: without the shadow that only measures.
+std::vector<std::string> shown_lanes(const RunHistory& run) {
+    constexpr std::string_view kShadow = ",shadow=on";
+    std::vector<std::string> names;
+    for (const LaneRecord& lane : run.steps().back()->lanes) {
+        std::string& name = names.emplace_back(lane.info->spec);
+        if (const std::size_t at = name.find(kShadow); at != std::string::npos)
+            name.erase(at, kShadow.size());
+    }
+    return names;
+}
+
+}  // namespace
+
 /// A2SF, figure 4: masked, renormalised attention by ideal, local, H2O and A2SF.
 RunPicture masked_maps(const RunHistory& run) {
     const int layer = run.run().config.n_layers / 2, head = 0;
@@ -210,12 +239,13 @@ RunPicture masked_maps(const RunHistory& run) {
     for (int row = first; row < n; ++row) map.rows.push_back(std::to_string(row));
     for (int p = 0; p < n; ++p) map.columns.push_back(std::to_string(p));
     const int k = stored_tokens(run, 1);
-    const std::vector<LaneRecord>& lanes = run.steps().back()->lanes;
+    const std::vector<std::string> lanes = shown_lanes(run);
+    const std::vector<double> near = nearness(run);
     std::vector<float> line(to_index(n));
     std::string cosines;
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
         ValuePanel& panel = map.panels.emplace_back();
-        panel.title = lane == 0 ? "ideal" : lanes[lane].info->spec;
+        panel.title = lane == 0 ? "ideal" : lanes[lane];
         panel.values.assign(to_index(n) * to_index(n - first), static_cast<float>(kNone));
         for (int row = first; row < n; ++row) {
             if (!run.attention_row(static_cast<int>(lane), row, layer, head, line)) continue;
@@ -226,8 +256,7 @@ RunPicture masked_maps(const RunHistory& run) {
                 panel.values[to_index(row - first) * to_index(n) + i] = static_cast<float>(std::cbrt(p[i]));
         }
         if (lane == 0) continue;
-        const double cosine = cosine_of(run, static_cast<int>(lane), k);
-        cosines += fmt::format("{}{} {:.3f}", cosines.empty() ? "" : ", ", panel.title, cosine);
+        cosines += fmt::format("{}{} {:.3f}", cosines.empty() ? "" : ", ", panel.title, near[lane]);
     }
     return {std::move(map),
             {State::measured, "cosine to the ideal rows, mean over all heads: " + cosines + "."}};
@@ -248,14 +277,11 @@ RunGains nearer(const std::vector<std::string>& lanes, const std::vector<double>
 }  // namespace
 
 RunGains gains_of_masks(const RunHistory& run) {
-    const std::vector<LaneRecord>& lanes = run.steps().back()->lanes;
-    std::vector<std::string> names;
-    std::vector<double> cosines;
-    for (std::size_t lane = 1; lane < lanes.size(); ++lane) {  // the first one is the ideal
-        names.push_back(lanes[lane].info->spec);
-        cosines.push_back(cosine_of(run, static_cast<int>(lane), stored_tokens(run, 1)));
-    }
-    return nearer(names, cosines);
+    std::vector<std::string> lanes = shown_lanes(run);
+    std::vector<double> near = nearness(run);
+    lanes.erase(lanes.begin());  // the ideal
+    near.erase(near.begin());
+    return nearer(lanes, near);
 }
 
 /// A2SF, figure 6: p, its sum and its forgetting sum of some tokens, row by row; a cross where it is evicted.
@@ -342,14 +368,7 @@ RunPicture cosine_to_ideal(const RunHistory& run) {
 }
 
 RunGains gains_of_cosine(const RunHistory& run) {
-    const std::vector<LaneRecord>& lanes = run.steps().back()->lanes;
-    std::vector<std::string> names;
-    std::vector<double> cosines;
-    for (const LaneMetrics& metrics : run_metrics(run)) {
-        names.push_back(lanes[cosines.size()].info->spec);
-        cosines.push_back(metrics.cosine_ideal);
-    }
-    return nearer(names, cosines);
+    return nearer(shown_lanes(run), nearness(run));
 }
 
 }  // namespace keyhole::figure_parts
