@@ -254,17 +254,17 @@ def page_of(about):
                 page.append(made["printed"])
         best = job_of_picture(of_figure, entry["seen"])
         for job, picture in ((best, f"{name}.png"), (of_figure[-1], f"{name}-data.png")):
-            if (OUT / picture).exists():
+            if (OUT / picture).exists() and (DATA_OUT / slug(*job) / "about.json").exists():
                 page.append(f"![{name} on {job[1]}]({picture})\n")
     head = ["# The papers' figures and tables, here\n",
             wrapped("Made by `tests/bench/papers.py`, on x86_64 and the CPU backend, from the results in "
-                    "[`data`](data). The picture is that of the model that the paper's finding needs, where it "
-                    "was run. Sentences are computed by the program from the numbers of the run, by one rule for "
-                    "both directions and corrected for the number of comparisons "
+                    "[`data`](data). The picture is that of the model that the paper's finding needs, where "
+                    "it was run. Sentences are computed by the program from the numbers of the run, by one "
+                    "rule for both directions and corrected for the number of comparisons "
                     "([manual](../../../../assets/manual/figures.md)); a test decides each of them anew from "
-                    "`data`. Samples are few: more are an option of each command. Below a picture stands what "
-                    "it confounds, and which task is a stand-in. Speeds are of this machine's CPU, of as many "
-                    "layers as the table says; the papers' are of a GPU.") + "\n"]
+                    "`data`. Samples are few: more are an option of each command. Below a picture stands "
+                    "what it confounds, and which task is a stand-in. Speeds are of this machine's CPU, of "
+                    "as many layers as the table says; the papers' are of a GPU.") + "\n"]
     return "\n".join(head + page).rstrip() + "\n"
 
 
