@@ -50,6 +50,8 @@ void RunState::start(bool new_backend) {
 void RunState::take_start() {
     if (!starting_ || status.handled < starting_->id) return;
     const Starting start = *std::exchange(starting_, std::nullopt);
+    // The first record may have been taken before the start was known to be handled.
+    is_recorded_ = has_steps() && history.run().id == status.run_id;
     if (status.refused != start.id) return;
     if (const auto model = engine_->model()) setup.model_folder = model->path();
     if (status.run_id != 0 && status.run_id != start.engine_run) return;  // an earlier start was not refused

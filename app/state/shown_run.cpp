@@ -34,11 +34,12 @@ bool same_settings(const LaneSpec& wanted, const LaneSpec& recorded) {
     return wanted == recorded || format_lane_spec(wanted) == format_lane_spec(recorded);
 }
 
-/// Returns what an earlier lane of the list is called whose records stand for this one; "" if none is listed.
+/// Returns what a lane of the list is called whose records stand for another one; "" if none is listed: it
+/// was removed, or is what that lane was before.
 std::string parent_words(const RunState& run, int known) {
     for (int lane = 0; lane < run.lane_editor.n_lanes(); ++lane)
         if (run.history_lane(lane) == known) return fmt::format("lane {}", lane);
-    return "the lane that it copies";
+    return "";
 }
 
 LaneOnShow joined(const RunState& run, int lane, int row) {
@@ -77,10 +78,10 @@ void say_what_records_are(LaneOnShow& shown, const RunState& run, int lane) {
                          : "Of the run before: the new prompt was not read. Restart reads it.";
     } else if (shown.source == LaneOnShow::Source::parent) {
         const std::string parent = parent_words(run, *shown.known);
-        shown.mark = parent == fmt::format("lane {}", lane) ? "until its next step"
-                                                            : fmt::format("{} until its next step", parent);
-        shown.note = fmt::format(
-            "Lane {} has no step of its own yet. This is {}, whose state it begins with.", lane, parent);
+        shown.mark = parent.empty() ? "until its next step" : parent + " until its next step";
+        shown.note =
+            fmt::format("Lane {} has no step of its own yet. This is {}.", lane,
+                        parent.empty() ? "the lane that it was made from" : parent + ", which it copies");
     } else if (shown.old_settings) {
         shown.mark = "old settings";
         shown.note =
