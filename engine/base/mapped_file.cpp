@@ -5,6 +5,7 @@
 #include "engine/base/index.h"
 #include "engine/base/make_folder.h"
 #include "engine/base/mapping_guard.h"
+#include "engine/base/memory_words.h"
 #include "engine/base/unfinished_file.h"
 #include "engine/base/utf8.h"
 
@@ -119,13 +120,6 @@ std::string read_standard_input() {
     fail(ErrorCode::io, "cannot write {}{}: {}; check that its folder exists, is writable and has room",
          path.string(), target == path ? "" : fmt::format(", a link to {}", target.string()),
          std::strerror(error));
-}
-
-constexpr std::string_view kMoreRoom = "close other programs or choose a smaller model";
-
-/// Rounded up, so that a small need is not said to be none.
-std::size_t mebibytes(std::size_t n_bytes) {
-    return (n_bytes + (std::size_t{1} << 20) - 1) >> 20;
 }
 
 /// Returns 0 or an errno.

@@ -1,6 +1,7 @@
 #include "engine/base/reserved_pages.h"
 
 #include "engine/base/error.h"
+#include "engine/base/memory_words.h"
 
 #include <sys/mman.h>
 
@@ -8,16 +9,6 @@
 #include <utility>
 
 namespace keyhole {
-
-namespace {
-
-constexpr std::string_view kMoreRoom = "close other programs or choose a smaller model";
-
-std::size_t mebibytes(std::size_t n_bytes) {
-    return (n_bytes + (std::size_t{1} << 20) - 1) >> 20;
-}
-
-}  // namespace
 
 Pages pages_for(std::size_t n_bytes, std::string_view what) {
     try {
