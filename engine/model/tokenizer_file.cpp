@@ -4,8 +4,8 @@
 #include "engine/base/index.h"
 #include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
-#include "engine/base/utf8.h"
 #include "engine/model/byte_alphabet.h"
+#include "engine/model/tokenizer_json.h"
 
 #include <nlohmann/json.hpp>
 
@@ -18,11 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMostIds = 1 << 22;
 constexpr JsonBounds kTokenizerBounds{std::size_t{64} << 20, 4'000'000};
-/// The longest list of steps: published tokenizers have up to ten. All tokens pass through the decoder's
-/// steps while loading.
-constexpr std::size_t kMostSteps = 32;
 /// The largest number of ids around a text.
 constexpr std::size_t kMostAround = 1000;
 
@@ -32,86 +28,13 @@ void keep_token(TokenizerParts& parts, int token, const std::string& content) {
     parts.tokens[i] = content;
 }
 
-/// Reads one tokenizer: holds the file names for messages and the parts read so far.
-class Reader {
+/// Reads one tokenizer: holds the parts read so far.
+class Reader : private TokenizerJson {
   public:
-    explicit Reader(const TokenizerPlaces& places) : places_(places), path_(&places_.vocabulary) {}
+    using TokenizerJson::TokenizerJson;
     TokenizerParts read(const Json& json);
 
   private:
-    [[noreturn]] void broken(const std::string& what) const {
-        fail(ErrorCode::bad_file, "cannot read {}: {}; copy or download the file again", path_->string(),
-             what);
-    }
-    [[noreturn]] void unsupported(const std::string& what) const {
-        fail(ErrorCode::unsupported,
-             "cannot use {}: {} is not supported; choose a model with a BPE tokenizer of GPT-2's "
-             "or LLaMA's kind",
-             path_->string(), what);
-    }
-
-    /// Returns a null value when absent.
-    static const Json& member(const Json& object, const char* key) {
-        static const Json null;
-        const auto found = object.is_object() ? object.find(key) : object.end();
-        return !object.is_object() || found == object.end() ? null : *found;
-    }
-    std::string text(const Json& object, const char* key) const {
-        const Json& value = member(object, key);
-        if (!value.is_string()) broken(std::string(key) + " is not a text");
-        return value.get<std::string>();
-    }
-    bool flag(const Json& object, const char* key, bool fallback) const {
-        const Json& value = member(object, key);
-        if (value.is_null()) return fallback;
-        if (!value.is_boolean()) broken(std::string(key) + " is neither true nor false");
-        return value.get<bool>();
-    }
-    int id(const Json& value, const std::string& of) const {
-        if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= id_limit_)
-            broken(fmt::format("the id of {} is {}, wanted a whole number from 0 to {}", shown_text(of),
-                               shown_text(value.dump(-1, ' ', true, Json::error_handler_t::replace)),
-                               id_limit_ - 1));
-        return value.get<int>();
-    }
-    /// Returns the members of a Sequence, or the object itself; nothing for null. The pointers point into
-    /// `object`.
-    std::vector<const Json*> steps(const Json& object, const char* list) const {
-        if (object.is_null()) return {};
-        if (text(object, "type") != "Sequence") return {&object};
-        const Json& members = member(object, list);
-        if (!members.is_array()) broken(std::string(list) + " is not a list");
-        std::vector<const Json*> flat;
-        for (const Json& one : members) {
-            for (const Json* step : steps(one, list)) flat.push_back(step);
-            if (flat.size() > kMostSteps)
-                broken(fmt::format("{} has more than {} members", list, kMostSteps));
-        }
-        return flat;
-    }
-    /// Reads a literal pattern; refuses regular expressions.
-    std::string literal(const Json& step, const std::string& of) const {
-        const Json& pattern = member(step, "pattern");
-        if (!member(pattern, "String").is_string()) unsupported(of + " with a regular expression");
-        return text(pattern, "String");
-    }
-    /// Reads a pattern, a regular expression or a literal.
-    Regex regex(const Json& step) const {
-        const Json& pattern = member(step, "pattern");
-        try {
-            return member(pattern, "Regex").is_string() ? Regex(text(pattern, "Regex"))
-                                                        : Regex::literal(text(pattern, "String"));
-        } catch (const Error& error) {
-            if (error.code() == ErrorCode::bad_file) throw;
-            fail(error.code(), "cannot use {}: {}", path_->string(), error.what());
-        }
-    }
-    std::string one_character(const Json& step, const char* key) const {
-        std::string sign = text(step, key);
-        if (sign.empty() || utf8_length(sign) != sign.size())
-            broken(std::string(key) + " is no single character");
-        return sign;
-    }
     PrependScheme prepend_scheme(const Json& metaspace) const;
 
     void read_normalizer(const Json& json);
@@ -126,11 +49,8 @@ class Reader {
     void read_template(const Json& json);
     void read_decoder(const Json& json);
 
-    TokenizerPlaces places_;
-    const std::filesystem::path* path_;  // file of the part that is being read
     TokenizerParts parts_;
     bool byte_level_ = false;
-    std::uint64_t id_limit_ = 0;
 };
 
 void Reader::read_normalizer_step(const Json& step) {
@@ -278,16 +198,16 @@ void Reader::read_model(const Json& json) {
         if (unk == vocab.end()) broken("unk_token is not in the vocabulary");
         options.unk = unk->second;
     }
-    path_ = &places_.merges;
+    set_file(places().merges);
     const std::vector<Bpe::Merge> merges = read_merges(member(json, "merges"), vocab);
-    path_ = &places_.vocabulary;
+    set_file(places().vocabulary);
     parts_.bpe = Bpe(options, byte_level_ ? std::move(by_bytes) : std::move(vocab), merges);
 }
 
 void Reader::read_added(const Json& json) {
     if (json.is_null()) return;
     if (!json.is_array()) broken("added_tokens is not a list");
-    path_ = &places_.added;
+    set_file(places().added);
     int n_moved = 0;
     for (const Json& entry : json) {
         AddedToken token;
@@ -306,10 +226,10 @@ void Reader::read_added(const Json& json) {
         if (const int found = add_token(parts_, std::move(token)); found != given && n_moved++ == 0)
             parts_.warnings.push_back(
                 fmt::format("{} gives the added token {} the id {}; it has {}, as in the tokenizers package",
-                            places_.added.filename().string(), shown_text(content), given, found));
+                            places().added.filename().string(), shown_text(content), given, found));
     }
     if (n_moved > 1) parts_.warnings.back() += fmt::format(" ({} tokens in all)", n_moved);
-    path_ = &places_.vocabulary;
+    set_file(places().vocabulary);
 }
 
 void Reader::read_template(const Json& json) {
@@ -394,11 +314,11 @@ void Reader::read_decoder(const Json& json) {
 }
 
 TokenizerParts Reader::read(const Json& json) {
-    parts_.path = places_.vocabulary;
+    parts_.path = places().vocabulary;
     // Some files omit ids; one that omits most of them is broken.
     const std::size_t n_tokens =
         member(member(json, "model"), "vocab").size() + member(json, "added_tokens").size();
-    id_limit_ = std::min<std::uint64_t>(kMostIds, 4 * n_tokens + (1 << 16));
+    limit_ids(std::min<std::uint64_t>(kMostIds, 4 * n_tokens + (1 << 16)));
     read_normalizer(member(json, "normalizer"));
     read_pre_tokenizer(member(json, "pre_tokenizer"));
     read_model(member(json, "model"));
