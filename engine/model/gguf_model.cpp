@@ -114,7 +114,9 @@ void Describer::read_special_tokens() {
         const double value = file_.number_or(fmt::format("tokenizer.ggml.{}_token_id", name), -1.0);
         return value >= 0 && value <= kMostVocabulary ? static_cast<int>(value) : -1;
     };
-    if (const int bos = id("bos"); bos >= 0) config_["bos_token_id"] = bos;
+    // Null, not absent: a family's default does not count here.
+    const int bos = id("bos");
+    config_["bos_token_id"] = bos >= 0 ? Json(bos) : Json();
     config_["eos_token_id"] = Json::array();
     // A conversation's turns end with "eot" or "eom" where that is not the end of the text.
     for (const char* name : {"eos", "eot", "eom"})

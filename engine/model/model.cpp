@@ -83,6 +83,7 @@ std::vector<std::string> weight_warnings(const Checkpoint& checkpoint) {
 namespace {
 
 constexpr int kPadding = 1024;  // rows that checkpoints add to round vocab_size up
+constexpr int kFewTokens = 8;   // the divisor of a vocabulary up to which tokens beyond it are few
 
 /// Compares the number of tokens with that of embeddings. Tokens without an embedding hurt only a text that
 /// uses one; a tokenizer of another model has many.
@@ -94,7 +95,7 @@ void check_vocabulary(const std::filesystem::path& path, bool one_file, const Mo
             "the tokenizer has {} tokens, the model a vocabulary of {}: ids from {} on have no text",
             n_tokens, n_vocab, n_tokens));
     if (n_tokens <= n_vocab) return;
-    if (n_tokens - n_vocab > std::min(kPadding, n_vocab / 2))
+    if (n_tokens - n_vocab > std::min(kPadding, n_vocab / kFewTokens))
         fail(ErrorCode::bad_file,
              "cannot load the model {}: {} has ids up to {}, {} of {}; the two do not belong together",
              path.string(), one_file ? "its tokenizer" : "tokenizer.json", n_tokens - 1,

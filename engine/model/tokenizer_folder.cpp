@@ -10,9 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <optional>
-#include <set>
+#include <string_view>
 
 namespace keyhole {
 namespace {
@@ -69,30 +68,26 @@ Json read_merges(const fs::path& path) {
 
 /// Reads GPT-2's and OPT's tokenizers when there is no tokenizer.json.
 TokenizerParts read_vocab_and_merges(const fs::path& folder, const Json& settings) {
-    const TokenizerPlaces places{folder / "vocab.json", folder / "merges.txt", folder / "added_tokens.json"};
-    Json vocab = read_json_object(places.vocabulary, kVocabularyBounds);
-    const Json more = read_if_there(places.added, kVocabularyBounds);
-    Json added = Json::array();
-    const auto add = [&](const std::string& content, const Json& id) {
-        added.push_back({{"id", id}, {"content", content}, {"special", true}, {"normalized", false}});
-    };
-    for (const auto& [content, id] : more.items()) add(content, id);
-    std::set<std::string> named;
-    for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
-        const std::string content = content_of(settings, key);
-        const auto found = vocab.find(content);
-        if (content.empty() || found == vocab.end() || more.contains(content)) continue;
-        if (named.insert(content).second) add(content, *found);
-    }
+    const TokenizerPlaces places{folder / "vocab.json", folder / "merges.txt", folder / "vocab.json"};
     const Json byte_level = {{"type", "ByteLevel"},
                              {"add_prefix_space", is_set(settings, "add_prefix_space")}};
-    Json object = {{"pre_tokenizer", byte_level},
-                   {"decoder", byte_level},
-                   {"added_tokens", std::move(added)},
-                   {"model", {{"type", "BPE"}}}};
-    object["model"]["vocab"] = std::move(vocab);
+    Json object = {{"pre_tokenizer", byte_level}, {"decoder", byte_level}, {"model", {{"type", "BPE"}}}};
+    object["model"]["vocab"] = read_json_object(places.vocabulary, kVocabularyBounds);
     object["model"]["merges"] = read_merges(places.merges);
     return read_tokenizer_object(object, places);
+}
+
+/// Names the tokens that GPT-2's class of transformers names where the files do not.
+void name_by_default(TokenizerParts& parts, Json& settings) {
+    constexpr const char* kDefault = "<|endoftext|>";
+    if (parts.ids.count(kDefault) == 0) return;
+    for (const char* key : {"bos_token", "eos_token", "unk_token"}) {
+        if (settings.contains(key)) continue;
+        settings[key] = kDefault;
+        parts.named.emplace_back(key, kDefault);
+        if (parts.added_at.count(kDefault) == 0)
+            add_token(parts, {.content = kDefault, .special = true, .normalized = false});
+    }
 }
 
 /// Returns the token that tokenizer_config.json adds at one end of every text, or nullopt.
@@ -100,13 +95,12 @@ std::optional<int> wanted_token(const TokenizerParts& parts, const Json& setting
                                 const fs::path& folder) {
     if (!is_set(settings, ("add_" + which + "_token").c_str())) return std::nullopt;
     const std::string content = content_of(settings, which + "_token");
-    const auto found = std::find(parts.tokens.begin(), parts.tokens.end(), content);
-    if (content.empty() || found == parts.tokens.end()) {
+    const auto found = parts.ids.find(content);
+    if (content.empty() || found == parts.ids.end())
         fail(ErrorCode::bad_file,
              "cannot use {}: add_{}_token is true, but its {}_token '{}' is no token; check the file",
              (folder / "tokenizer_config.json").string(), which, which, shown_text(content));
-    }
-    return static_cast<int>(found - parts.tokens.begin());
+    return found->second;
 }
 
 /// Returns the template of chat_template.jinja, or else of tokenizer_config.json: a text, or a list of named
@@ -137,19 +131,23 @@ TokenizerParts read_tokenizer_folder(const fs::path& folder) {
     const bool plain = is_there(folder / "vocab.json") && is_there(folder / "merges.txt");
     const bool whole = is_there(folder / "tokenizer.json");
     if (!plain && !whole) fail_without(folder);
-    const Json settings = read_settings(folder);
+    Json settings = read_settings(folder);
     TokenizerParts parts =
         whole ? read_tokenizer_file(folder / "tokenizer.json") : read_vocab_and_merges(folder, settings);
     parts.chat_template = read_chat_template(folder, settings);
-    if (!parts.has_post_processor) {
+    join_special_tokens(folder, parts);
+    if (!whole) {
+        name_by_default(parts, settings);
         if (const auto bos = wanted_token(parts, settings, "bos", folder)) parts.before.push_back(*bos);
         if (const auto eos = wanted_token(parts, settings, "eos", folder)) parts.after.push_back(*eos);
-        if (whole && !(parts.before.empty() && parts.after.empty()))
-            parts.warnings.push_back(
-                "tokenizer_config.json asks for tokens around every text, which tokenizer.json does not "
-                "define: they are added, as by transformers 4; transformers 5 adds none");
+    } else if (!parts.has_post_processor) {
+        for (const char* key : {"add_bos_token", "add_eos_token"})
+            if (is_set(settings, key))
+                parts.warnings.push_back(fmt::format(
+                    "tokenizer_config.json has {} true, but tokenizer.json has no post_processor: "
+                    "no token is added, as in transformers 5",
+                    key));
     }
-    join_special_tokens(folder, parts);
     return parts;
 }
 

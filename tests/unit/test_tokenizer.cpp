@@ -148,30 +148,59 @@ TEST(Tokenizer, VocabAndMergesAreATokenizer) {
                  cases.at("kinds").at("opt"));
 }
 
-TEST(Tokenizer, ConfigSaysWhatIsAroundWhereTheFileDoesNot) {
+// A folder of single letters; the ids are those of transformers 5.24.
+TEST(Tokenizer, ConfigSaysWhatIsAroundVocabAndMerges) {
+    Json letters;
+    for (int i = 0; i < 26; ++i) letters[std::string(1, static_cast<char>('a' + i))] = i;
+    const auto ids = [&](const Json& vocab, const Json& added, const Json& config, const std::string& text) {
+        const reference::TempFolder folder("folder");
+        write_text_file(folder.path() / "vocab.json", vocab.dump());
+        write_text_file(folder.path() / "merges.txt", "#version: 0.2\n");
+        write_text_file(folder.path() / "added_tokens.json", added.dump());
+        write_text_file(folder.path() / "tokenizer_config.json", config.dump());
+        return Tokenizer::from_folder(folder.path()).encode(text);
+    };
+    const Json added = {{"<x>", 26}, {"<y>", 27}};
+    Json config = {{"add_bos_token", true}, {"eos_token", "b"}, {"unk_token", "a"}};
+    config["bos_token"] = "<x>";
+    EXPECT_EQ(ids(letters, added, config, "xy<y>z"), (std::vector<int>{26, 23, 24, 27, 25}));
+    config["bos_token"] = "nowhere";
+    EXPECT_EQ(ids(letters, added, config, "xy<y>z"), (std::vector<int>{28, 23, 24, 27, 25}));
+    config["bos_token"] = nullptr;
+    EXPECT_THROW(ids(letters, added, config, "x"), Error);
+    // Ids follow the vocabulary's, in the order of the file's.
+    EXPECT_EQ(ids(letters, {{"<x>", 100}, {"<b>", 101}, {"<a>", 102}}, Json::object(), "a<x>b<b>c<a>d"),
+              (std::vector<int>{0, 26, 1, 27, 2, 28, 3}));
+    // The names that GPT-2's class gives.
+    letters["<|endoftext|>"] = 26;
+    EXPECT_EQ(ids(letters, Json::object(), {{"add_bos_token", true}, {"unk_token", "a"}}, "xy<|endoftext|>z"),
+              (std::vector<int>{26, 23, 24, 26, 25}));
+}
+
+// transformers 5 adds around a text what tokenizer.json says, and nothing else.
+TEST(Tokenizer, ConfigAddsNothingAroundTokenizerJson) {
     const reference::TempFolder folder("folder");
-    const auto around = [&](const Json& post_processor, const std::string& config) {
+    const auto read = [&](const Json& post_processor, const std::string& config) {
         write_text_file(folder.path() / "tokenizer.json",
                         changed([&](Json& json) { json["post_processor"] = post_processor; }));
         write_text_file(folder.path() / "tokenizer_config.json", config);
-        return Tokenizer::from_folder(folder.path()).encode("a");
+        return Tokenizer::from_folder(folder.path());
     };
     const int a = fixture("byte_level").encode("a", false).at(0);
     const std::string both =
         R"({"add_bos_token":true,"add_eos_token":true,"bos_token":"<|endoftext|>","eos_token":{"content":"a"}})";
-    EXPECT_EQ(around(nullptr, both), (std::vector<int>{0, a, a}));
-    EXPECT_EQ(around(nullptr, "{}"), (std::vector<int>{a}));
-    EXPECT_EQ(around(nullptr, R"({"add_bos_token":false,"bos_token":"<|endoftext|>"})"),
-              (std::vector<int>{a}));
-    // transformers leaves an existing post-processor unchanged.
-    EXPECT_EQ(around({{"type", "ByteLevel"}}, both), (std::vector<int>{a}));
+    EXPECT_EQ(read(nullptr, both).encode("b").size(), 1u);
+    const std::vector<std::string> said = read(nullptr, both).warnings();
+    ASSERT_EQ(said.size(), 2u);
+    expect_says(said[0], "add_bos_token");
+    expect_says(said[1], "add_eos_token");
+    EXPECT_TRUE(read(nullptr, R"({"add_bos_token":false,"bos_token":"<|endoftext|>"})").warnings().empty());
+    EXPECT_EQ(read({{"type", "ByteLevel"}}, both).encode("a"), (std::vector<int>{a}));
     const Json given = read_json(kFixtures / "tokenizers/byte_level.json").at("post_processor");
-    EXPECT_EQ(around(given, both), (std::vector<int>{0, a}));
-    for (const char* config :
-         {"[1]", "{", R"({"add_bos_token":true})", R"({"add_bos_token":true,"bos_token":"nowhere"})",
-          R"({"add_bos_token":true,"bos_token":{"content":3}})"}) {
+    EXPECT_EQ(read(given, both).encode("a"), (std::vector<int>{0, a}));
+    for (const char* config : {"[1]", "{", R"({"bos_token":{"content":3}})"}) {
         try {
-            around(nullptr, config);
+            read(nullptr, config);
             ADD_FAILURE() << config;
         } catch (const Error& error) {
             expect_says(error.what(), "tokenizer_config.json");

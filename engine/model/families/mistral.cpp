@@ -1,4 +1,5 @@
-// Mistral: LLaMA's form with a sliding window in every layer: a row sees the newest sliding_window tokens.
+// Mistral: LLaMA's form with a sliding window: a row of such a layer sees the newest sliding_window tokens.
+// Every layer slides unless layer_types says otherwise.
 #include "engine/model/families/common.h"
 #include "engine/model/families/llama_form.h"
 
