@@ -360,7 +360,7 @@ TEST_F(EvalCommand, DrawsFiguresOfThePapers) {
               0)
         << output_;
     EXPECT_EQ(lines("a/table.csv").size(), 1u + 1 + 10);
-    EXPECT_NE(read("a/text.svg").find("forgetting factor"), std::string::npos);
+    EXPECT_NE(read("a/a2sf-5.svg").find("forgetting factor"), std::string::npos);
 }
 
 TEST_F(EvalCommand, DrawsFiguresAgainstWordsAndPositions) {
@@ -369,7 +369,7 @@ TEST_F(EvalCommand, DrawsFiguresAgainstWordsAndPositions) {
               0)
         << output_;
     EXPECT_EQ(lines("k/table.csv").size(), 1u + 3);
-    const std::string svg = read("k/text.svg");
+    const std::string svg = read("k/keyformer-16.svg");
     EXPECT_NE(svg.find(">1..2<"), std::string::npos) << svg;  // the word stands below its point
     EXPECT_NE(svg.find(">tau<"), std::string::npos);
 
