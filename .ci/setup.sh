@@ -117,8 +117,8 @@ quietly() {
     return "$status"
 }
 
-# cuda_for ARGUMENT...: prints KH_CUDA for `keyhole ARGUMENT...`. The module takes long to build. So it is built
-# where a device is listed or the arguments ask for one. The variable KH_CUDA decides first.
+# cuda_for ARGUMENT...: prints KH_CUDA for `keyhole ARGUMENT...`. The module takes long to build. So it is
+# built where a device is listed or the arguments ask for one. The variable KH_CUDA decides first.
 cuda_for() {
     if [[ -n ${KH_CUDA:-} ]]; then
         printf '%s\n' "$KH_CUDA"

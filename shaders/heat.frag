@@ -2,8 +2,8 @@
 // Colours the matrix of one head: rows i over positions p. Each pixel shows one block of the pyramid.
 //
 // values      x = position block, y = row block, layer = matrix. A value; NaN: none; inf: not a number;
-//             -inf: the row was not recorded; -1: stored but hidden from the row. Mipmap level j holds maxima of 2^j x 2^j blocks (filled by
-//             us, since the driver's mipmaps would average hot cells away)
+//             -inf: the row was not recorded; -1: stored but hidden from the row. Mipmap level j holds maxima
+//             of 2^j x 2^j blocks (filled by us, since the driver's mipmaps would average hot cells away)
 // evicted_at  x = position, y = KV head; the row that evicted it, -1: never
 // colors      x = 0..255, y = colour table
 // summaries   x = position block, y = row block, layer = KV head, levels as in `values`:

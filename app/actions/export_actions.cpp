@@ -180,10 +180,10 @@ void save_atlas(AppState& app, std::string_view arguments) {
         file_of(words.file, "atlas.png", "the atlas", {".png", ".svg", ".pdf"});
     const PictureOptions request{words.width, {}, 1, app.run.stride, app.run.dense_from, words.background};
     // Takes a second at a thousand heads, hence in the background.
-    app.save_in_background(path,
-                           [history = app.run.history, view = app.view,
-                            lane = shown_lane(app.run.history, focus_with_rows(app)), request,
-                            path] { write_drawing(atlas_picture(history, view, lane, request), path); });
+    app.save_in_background(path, [history = app.run.history, view = app.view,
+                                  lane = shown_lane(app.run.history, focus_with_rows(app)), request, path] {
+        write_drawing(atlas_picture(history, view, lane, request), path);
+    });
 }
 
 /// Returns the settings that gave an answer, with amounts in tokens where the lane's records have the same

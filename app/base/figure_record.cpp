@@ -92,8 +92,8 @@ nlohmann::json json_of(const FigureRecord& record) {
     return {{"figure", record.figure}, {"models", record.models}, {"findings", findings}};
 }
 
-/// Returns the records of a folder as a list, the newest first, without the list in them. Throws Error(io) for
-/// another program's figure.json.
+/// Returns the records of a folder as a list, the newest first, without the list in them. Throws Error(io)
+/// for another program's figure.json.
 nlohmann::json records_in(const fs::path& folder) {
     const fs::path file = folder / kFigureRecordName;
     nlohmann::json all = nlohmann::json::array();
@@ -140,7 +140,8 @@ std::vector<std::string> files_of_figure(const fs::path& folder, const std::stri
             for (const char* ending : {".csv", ".svg", ".png", ".pdf"}) names.push_back(figure + ending);
         else if (record["files"].is_array())
             for (const nlohmann::json& name : record["files"])
-                if (name.is_string() && is_name_below(name.get_ref<const std::string&>())) names.push_back(name);
+                if (name.is_string() && is_name_below(name.get_ref<const std::string&>()))
+                    names.push_back(name);
     }
     return names;
 }

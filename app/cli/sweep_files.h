@@ -1,5 +1,5 @@
-/// The plots that sweeps wrote into a folder, by the questions that they show, in sweep.json: the next sweep on
-/// the same questions replaces them. Main thread.
+/// The plots that sweeps wrote into a folder, by the questions that they show, in sweep.json: the next sweep
+/// on the same questions replaces them. Main thread.
 #pragma once
 
 #include "engine/base/staged_folder.h"

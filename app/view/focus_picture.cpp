@@ -168,10 +168,9 @@ Drawing difference_picture(const RunHistory& history, int a, int b, const ViewSt
     figure.texts.subtitle = fmt::format("{}: {} minus {}", model_name(history),
                                         effective(history, a, view.row), effective(history, b, view.row));
     std::string& caption = figure.texts.caption;
-    caption =
-        view.mode == HeatMode::mask
-            ? "What the lanes store after each row; hatched: neither does."
-            : "A token that a lane did not attend to counts as 0; hatched: attended to by neither.";
+    caption = view.mode == HeatMode::mask
+                  ? "What the lanes store after each row; hatched: neither does."
+                  : "A token that a lane did not attend to counts as 0; hatched: attended to by neither.";
     const std::string of_a = recording_note(history, a, request.stride, request.dense_from),
                       of_b = recording_note(history, b, request.stride, request.dense_from);
     if (!of_a.empty()) append(caption, of_a == of_b ? of_a : "First lane: " + of_a);

@@ -99,8 +99,8 @@ ViewsSize views_size(const std::vector<ViewWord>& words, const ViewExport& how, 
 void check_views_size(const std::vector<ViewWord>& words, const ViewExport& how, const ViewLimits& limits);
 
 /// Writes the views into the folder and returns the file names. stride, dense_from: which rows the recorder
-/// stored. progress: 0..1, after each file; it may throw to stop. Throws Error(wrong_use) as check_views does,
-/// and for words that the text does not contain; Error(io).
+/// stored. progress: 0..1, after each file; it may throw to stop. Throws Error(wrong_use) as check_views
+/// does, and for words that the text does not contain; Error(io).
 std::vector<std::string> write_views(const RunHistory& history, const std::vector<ViewWord>& words,
                                      const ViewExport& how, int stride, int dense_from,
                                      const std::function<void(double)>& progress = {});

@@ -100,10 +100,9 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
     plot.subtitle = model_name(history);
     if (view.measure_curve == ViewState::kWatchedSpan) {
         if (!view.watched) fail(ErrorCode::wrong_use, "no words are watched");
-        plot.title =
-            fmt::format("Share of “{}” that is held, positions {} to {}",
-                        span_text(history, lanes.front().lane, *view.watched), view.watched->first,
-                        view.watched->last);
+        plot.title = fmt::format("Share of “{}” that is held, positions {} to {}",
+                                 span_text(history, lanes.front().lane, *view.watched), view.watched->first,
+                                 view.watched->last);
         plot.y_label = "share, mean over KV heads";
         plot.caption = "A cross marks the row from which no KV head stores all of them.";
         for (const ShownLane& lane : lanes) {

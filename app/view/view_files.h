@@ -29,8 +29,8 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
 std::string curve_table(const CurvePlot& plot);
 
 /// Draws all heads of a lane up to the shown row: attention, with the mask hatched over it. request: its
-/// width, its background, its first row, and which rows the recorder stored. The drawing reads `history` while it is
-/// written.
+/// width, its background, its first row, and which rows the recorder stored. The drawing reads `history`
+/// while it is written.
 Drawing atlas_picture(const RunHistory& history, const ViewState& view, const ShownLane& lane,
                       const PictureOptions& request = {});
 

@@ -19,8 +19,8 @@ inline constexpr float kHiddenValue = -1;
 /// parent's.
 int lane_of_row(const RunHistory& history, int lane, int row);
 
-/// Returns whether a lane has a record of a row, or of the prompt that holds the row. Where it has none it was
-/// not there, or its step was not recorded: no value of the row is known.
+/// Returns whether a lane has a record of a row, or of the prompt that holds the row. Where it has none it
+/// was not there, or its step was not recorded: no value of the row is known.
 bool is_recorded(const RunHistory& history, int lane, int row);
 
 /// Writes the attention probabilities of (layer, head) by position: NaN where the position was evicted before

@@ -44,8 +44,8 @@ class KvCache {
     virtual std::int64_t variant_bytes() const { return 0; }
     /// Returns the positions that a KV head stores, ascending.
     virtual std::vector<std::int32_t> stored_positions(int kv_head) const = 0;
-    /// Returns the first fault of the first KV head that stored one, even if the token has left since; nullopt
-    /// as long as all is finite.
+    /// Returns the first fault of the first KV head that stored one, even if the token has left since;
+    /// nullopt as long as all is finite.
     virtual std::optional<KvFault> fault() const = 0;
     /// Returns an exact copy, with scores and pins. Used by fork.
     virtual std::unique_ptr<KvCache> clone() const = 0;

@@ -28,13 +28,13 @@ struct SignFlips {
 /// The test. With equal lanes a sample's gains could as well have the other sign. So the signs of whole
 /// samples are flipped, the same for all comparisons, whose dependence on one another is thereby kept:
 ///
-///     lead_j = sum_i gain_ij / sqrt(n sum_i gain_ij^2)                                  (0 if all gains are 0)
+///     lead_j = sum_i gain_ij / sqrt(n sum_i gain_ij^2)       (0 if all gains are 0)
 ///     p      = share of flips with |mean_j lead_j| at least as large as measured
 ///     p_j    = share of flips with max_k |lead_k|  at least as large as |lead_j|
 ///
 /// Every comparison has the same weight, whatever its unit and however large its gains. Sources: Fisher, The
-/// Design of Experiments (1935), section 21; Westfall and Young, Resampling-Based Multiple Testing (1993), for
-/// the maximum. Up to 13 telling samples all flips are tried, beyond that 4095 from a fixed seed, and the
+/// Design of Experiments (1935), section 21; Westfall and Young, Resampling-Based Multiple Testing (1993),
+/// for the maximum. Up to 13 telling samples all flips are tried, beyond that 4095 from a fixed seed, and the
 /// samples as they are. Gains that are not finite count as 0.
 ///
 /// Needs comparisons of equal size.

@@ -16,8 +16,8 @@ struct ExportAbout {
     bool whole = true;               ///< false: no more of the run than its model
 };
 
-/// Returns version, program, command, files, model {path, hash}, prompt, prompt_tokens, first_row, seed, backend, commands, branch,
-/// branches, kv_heads, metrics (name: equation), lanes.
+/// Returns version, program, command, files, model {path, hash}, prompt, prompt_tokens, first_row, seed,
+/// backend, commands, branch, branches, kv_heads, metrics (name: equation), lanes.
 ///
 /// `commands` are those of the shown branch, whose last stretch is `branch`. `branches` are the stretches
 /// that rewinding cut off: {id, parent, from_row, last_row, commands}; a parent that is not listed is part of

@@ -65,9 +65,9 @@ struct TokenizerPlaces {
 TokenizerParts read_tokenizer_object(const nlohmann::json& object, const TokenizerPlaces& places);
 
 /// Reads the tokenizer of a model's folder: tokenizer.json, or else vocab.json and merges.txt as GPT-2 and
-/// OPT have them; joined with the tokens of its other files (special_tokens.h). tokenizer_config.json adds BOS
-/// and EOS around a text beside vocab.json alone, as in transformers 5. Throws as read_tokenizer_file(); for a
-/// folder without a tokenizer the message says how to convert one.
+/// OPT have them; joined with the tokens of its other files (special_tokens.h). tokenizer_config.json adds
+/// BOS and EOS around a text beside vocab.json alone, as in transformers 5. Throws as read_tokenizer_file();
+/// for a folder without a tokenizer the message says how to convert one.
 TokenizerParts read_tokenizer_folder(const std::filesystem::path& folder);
 
 }  // namespace keyhole

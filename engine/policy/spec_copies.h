@@ -1,5 +1,5 @@
-/// Settings made from others: copies that keep every option but those that a question or a choice changes. Any
-/// thread. Pure functions.
+/// Settings made from others: copies that keep every option but those that a question or a choice changes.
+/// Any thread. Pure functions.
 #pragma once
 
 #include "engine/policy/lane_spec.h"

@@ -27,11 +27,11 @@ class LaneReplay {
     /// Error(unsupported) if it then keeps other tokens.
     Lane with_shadow(const Lane& lane, bool shadow) const;
 
-    /// Returns the lane with what only a run from the prompt can change: its KV heads shared as the spec says,
-    /// which is another model, and in a lane that failed also the type of K and V. Its own tokens are forced,
-    /// then the reference lane's of the rows that it missed (history, as in restored()), with its commands at
-    /// their rows. Readers see a new lane, a copy of the old one up to this row. Throws Error(wrong_use) if
-    /// the lane's past cannot run in this way.
+    /// Returns the lane with what only a run from the prompt can change: its KV heads shared as the spec
+    /// says, which is another model, and in a lane that failed also the type of K and V. Its own tokens are
+    /// forced, then the reference lane's of the rows that it missed (history, as in restored()), with its
+    /// commands at their rows. Readers see a new lane, a copy of the old one up to this row. Throws
+    /// Error(wrong_use) if the lane's past cannot run in this way.
     Lane from_prompt(const Lane& lane, const LaneSpec& spec, std::span<const int> history, int new_id) const;
 
   private:

@@ -17,7 +17,8 @@ namespace keyhole {
 std::vector<int> prompt_tokens(const Model& model, const std::string& prompt, bool chat);
 /// Returns the tokens of a user's turn behind a system message. Throws also Error(unsupported) if the model's
 /// chat template has no place for one.
-std::vector<int> prompt_tokens_behind(const std::string& system, const Model& model, const std::string& prompt);
+std::vector<int> prompt_tokens_behind(const std::string& system, const Model& model,
+                                      const std::string& prompt);
 
 /// Throws Error(wrong_use) if a text has far more tokens than a model's context holds, by encoding its
 /// beginning alone: call it before a text is encoded that must fit. what: the text, for the message.

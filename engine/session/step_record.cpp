@@ -29,7 +29,8 @@ std::shared_ptr<const HiddenSet> hidden_set(const RowValues& values) {
     return set;
 }
 
-/// Returns tau at a row as the mean over the model's query heads, which overrides may give values of their own.
+/// Returns tau at a row as the mean over the model's query heads, which overrides may give values of their
+/// own.
 float mean_tau(const ResolvedPolicy& policy, int n_layers, int row) {
     if (policy.variants.empty()) return policy.tau_at(row);
     const float first = policy.at(0, 0).tau_at(row);

@@ -1,4 +1,5 @@
-// Keys, values and logits that are not finite: the lane fails and says where, and nothing is computed from them.
+// Keys, values and logits that are not finite: the lane fails and says where, and nothing is computed from
+// them.
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/index.h"
 #include "engine/eval/evaluate.h"

@@ -1,5 +1,5 @@
-// The command that the window copies makes the run of the window again, for every preset and option: its files
-// hold the evictions and the tokens of the window's own record.
+// The command that the window copies makes the run of the window again, for every preset and option: its
+// files hold the evictions and the tokens of the window's own record.
 #include "engine/base/npy.h"
 #include "engine/policy/lane_spec.h"
 #include "tests/reference/temp_folder.h"

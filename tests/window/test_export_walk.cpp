@@ -1,7 +1,7 @@
 // A random walk of exports into one folder: different runs, words, lanes, formats and lanes in focus, exports
-// that are ended by a signal, that fail, and files of the user's own. After each step the folder holds exactly
-// the files of the last export that succeeded, each equal to that of the same export into a new folder, and
-// the user's files.
+// that are ended by a signal, that fail, and files of the user's own. After each step the folder holds
+// exactly the files of the last export that succeeded, each equal to that of the same export into a new
+// folder, and the user's files.
 #include "tests/reference/source_folder.h"
 #include "tests/reference/temp_folder.h"
 #include "tests/reference/tiny_model.h"
@@ -186,7 +186,8 @@ TEST_F(ExportWalk, LeavesExactlyTheLastExportAndTheUsersFiles) {
             wanted = next;
         } else {
             (before.starts_with("timeout") ? n_ended : n_failed) += 1;
-            // The next one that writes there puts back what a killed one left: here it fails at its first file.
+            // The next one that writes there puts back what a killed one left: here it fails at its first
+            // file.
             EXPECT_EQ(
                 run("replay a.keyhole --export run --out walk", "trap '' XFSZ; ulimit -f 0; ", "/dev/null"),
                 1);

@@ -243,8 +243,8 @@ TEST_F(FigureCommand, DrawsSeveralTasksAsOnePicture) {
     EXPECT_NE(svg.find(">task, budget=20%<"), std::string::npos);
 }
 
-/// Figures of one folder keep apart: each has its own names, figure.json knows all, and a figure replaces its own
-/// files alone, as a whole.
+/// Figures of one folder keep apart: each has its own names, figure.json knows all, and a figure replaces its
+/// own files alone, as a whole.
 TEST_F(FigureCommand, SeveralFiguresShareAFolder) {
     const auto figure = [&](const std::string& name, const std::string& more = "") {
         return run("figure " + name + model() + " " + more + " --out '" + path("one") + "'");

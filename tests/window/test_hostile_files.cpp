@@ -323,7 +323,8 @@ TEST_F(HostileFiles, ALinkToNowhereStaysALinkAndGetsItsFile) {
     fs::create_directory(path("there"));
     EXPECT_EQ(run(decode), 0) << output_;
     EXPECT_EQ(run("lesson 1 --model keyhole-base --print page.html"), 0) << output_;
-    std::ofstream(path("data.jsonl")) << R"({"prompt": "Hi", "references": ["a"]})" << "\n";
+    std::ofstream(path("data.jsonl")) << R"({"prompt": "Hi", "references": ["a"]})"
+                                      << "\n";
     EXPECT_EQ(run("eval --data data.jsonl --lane full --answers answers.csv"), 0) << output_;
     for (const char* name : {"run.keyhole", "page.html", "answers.csv"}) {
         EXPECT_TRUE(fs::is_symlink(path(name))) << name;

@@ -328,8 +328,9 @@ TEST(CommandLine, SaysWhatWasDone) {
 TEST_F(Instrument, CopiesTheCommandOfTheView) {
     run_action(app, "goto 2 1");
     run_action(app, "file.copy");
-    EXPECT_EQ(app.requests.clipboard_out, "keyhole replay " + (folder / "run.keyhole").string() +
-                                              " --export view --out keyhole-out --layers 2 --heads 1 --rows all");
+    EXPECT_EQ(app.requests.clipboard_out,
+              "keyhole replay " + (folder / "run.keyhole").string() +
+                  " --export view --out keyhole-out --layers 2 --heads 1 --rows all");
     run_action(app, "file.copy frames");
     EXPECT_NE(app.requests.clipboard_out.find("--export frames"), std::string::npos);
     run_action(app, "mode.mask");
@@ -378,8 +379,8 @@ TEST_F(Instrument, EveryViewIsAFile) {
     // The numbers are the run's: KL of lane 1 in the last row is in the column behind that of lane 0.
     const std::string table = text_of("kl.csv");
     const std::string last = table.substr(table.rfind('\n', table.size() - 2) + 1);
-    EXPECT_TRUE(last.starts_with(
-        fmt::format("{},0,{:.9g},", app.run.last_row(), double(*app.run.history.steps().back()->lanes[1].kl))))
+    EXPECT_TRUE(last.starts_with(fmt::format("{},0,{:.9g},", app.run.last_row(),
+                                             double(*app.run.history.steps().back()->lanes[1].kl))))
         << last;
 
     run_action(app, "file.atlas " + (folder / "atlas.png").string());

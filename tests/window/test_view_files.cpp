@@ -294,8 +294,8 @@ TEST_F(ViewFiles, OfOneViewSayTheSameInEveryFormatAndAreDarkOnRequest) {
     EXPECT_THROW(check_views({ViewWord{}}, how, view_limits(app.run.history)), Error);
 }
 
-/// The columns of a table and the colour of a line are those of the lane, whichever lane is in focus. The lane
-/// that others are compared with has a column and no line.
+/// The columns of a table and the colour of a line are those of the lane, whichever lane is in focus. The
+/// lane that others are compared with has a column and no line.
 TEST_F(ViewFiles, ALaneLooksTheSameWhicheverIsInFocus) {
     const auto written = [&](int focus, const std::string& word) {
         std::string list = word;
@@ -345,7 +345,8 @@ TEST_F(ViewFiles, RowsOfAPictureAreThoseAskedFor) {
                   std::string::npos)
             << word;
     }
-    EXPECT_NE(svg("atlas", false, 0, -1).find(fmt::format("rows {} to {}", n_prompt, last)), std::string::npos);
+    EXPECT_NE(svg("atlas", false, 0, -1).find(fmt::format("rows {} to {}", n_prompt, last)),
+              std::string::npos);
     EXPECT_NE(svg("atlas", true, 0, -1).find(fmt::format("rows 0 to {}", last)), std::string::npos);
     const std::string mask = svg("difference-mask:0-1", true, 0, -1);
     for (const char* name : {">the first alone<", ">both<", ">the second alone<"})
@@ -366,8 +367,8 @@ TEST_F(ViewFiles, FilesAreCountedBefore) {
         const ViewsSize size = views_size(views, how, view_limits(app.run.history));
         std::int64_t n_bytes = 0;
         std::vector<double> done;
-        const auto files = write_views(app.run.history, views, how, 1, 0,
-                                       [&](double share) { done.push_back(share); });
+        const auto files =
+            write_views(app.run.history, views, how, 1, 0, [&](double share) { done.push_back(share); });
         for (const std::string& file : files)
             n_bytes += static_cast<std::int64_t>(std::filesystem::file_size(folder / "counted" / file));
         EXPECT_EQ(size.n_files, std::ssize(files)) << words;

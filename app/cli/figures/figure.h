@@ -15,8 +15,9 @@
 
 namespace keyhole {
 
-/// Whether a paper's finding is seen in what was measured. mixed: some comparisons surely agree, others surely
-/// do not. open: the samples do not decide it. few: so few samples could not decide even a large effect.
+/// Whether a paper's finding is seen in what was measured. mixed: some comparisons surely agree, others
+/// surely do not. open: the samples do not decide it. few: so few samples could not decide even a large
+/// effect.
 /// unseen: the model cannot show it. measured: numbers that nothing decides.
 struct PaperVerdict {
     enum class State { none, holds, fails, mixed, open, few, unseen, measured };
