@@ -93,8 +93,8 @@ void Checkpoint::open_shards(const fs::path& index) {
         }
     if (shard_of_.size() > n_listed)
         add_note(
-            fmt::format("{} names the wrong file for {} of the tensors, or none; they were found in another "
-                        "file of the folder",
+            fmt::format("{} names the wrong file, or none, for {} of the tensors; they were found in "
+                        "another file of the folder",
                         kIndexFile, shard_of_.size() - n_listed));
 }
 

@@ -288,6 +288,25 @@ TEST_F(ChatSession, WithoutItTheTextIsWhatItWas) {
     EXPECT_EQ(text_of(*model, run.tokens(0)).find("<|user|>"), std::string::npos);
 }
 
+// The tokenizer's end token may be none of the model's end tokens, and the template may not write it.
+TEST_F(ChatSession, AnEndTokenThatEndsNothingIsNamed) {
+    const auto notice = [&](const char* eos, const std::string& written) {
+        const nlohmann::json config = {{"chat_template", "{{ bos_token }}" + written},
+                                       {"bos_token", "<|endoftext|>"},
+                                       {"eos_token", eos}};
+        std::ofstream(folder_ / "tokenizer_config.json") << config.dump();
+        return chat_notice(*load_model(folder_));
+    };
+    const std::string said = notice("a", zephyr_);
+    EXPECT_NE(said.find("names a as eos_token"), std::string::npos) << said;
+    EXPECT_EQ(said.find('\n'), std::string::npos);
+    EXPECT_EQ(notice("<|endoftext|>", zephyr_), "") << "the model's own";
+    const std::string by_template =
+        "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + eos_token }}{% endfor %}"
+        "{{ '<|assistant|>' }}";
+    EXPECT_EQ(notice("~", by_template), "") << "the template's";
+}
+
 // A list of templates has one named "default"; chat_template.jinja wins over both.
 TEST_F(ChatSession, TemplatesComeFromEveryPlaceOfAFolder) {
     EXPECT_EQ(model_with(zephyr_)->tokenizer().chat_template(), zephyr_);
