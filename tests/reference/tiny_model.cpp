@@ -215,8 +215,8 @@ TinyModel::~TinyModel() {
 namespace {
 
 /// A tensor of the folder's file, open for changes.
-struct StoredTensor {
-    StoredTensor(const std::filesystem::path& folder, const std::string& tensor)
+struct TensorInFile {
+    TensorInFile(const std::filesystem::path& folder, const std::string& tensor)
         : file(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary) {
         std::uint64_t n_header = 0;
         file.read(reinterpret_cast<char*>(&n_header), sizeof n_header);
@@ -233,7 +233,7 @@ struct StoredTensor {
 }  // namespace
 
 void put_nan(const std::filesystem::path& folder, const std::string& tensor) {
-    StoredTensor stored(folder, tensor);
+    TensorInFile stored(folder, tensor);
     stored.file.seekp(static_cast<std::streamoff>(stored.first_byte));
     const float nan = std::nanf("");
     stored.file.write(reinterpret_cast<const char*>(&nan), sizeof nan);
@@ -241,7 +241,7 @@ void put_nan(const std::filesystem::path& folder, const std::string& tensor) {
 
 void scale_rows(const std::filesystem::path& folder, const std::string& tensor, double factor, int first_row,
                 int n_rows) {
-    StoredTensor stored(folder, tensor);
+    TensorInFile stored(folder, tensor);
     const bool wide = stored.about.at("dtype") == "F32";
     const std::size_t size = wide ? 4 : 2, cols = stored.about.at("shape").at(1).get<std::size_t>();
     std::vector<char> bytes(static_cast<std::size_t>(n_rows) * cols * size);
