@@ -181,7 +181,7 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   if(KH_WINDOW)  # finds CLI11
     file(GLOB KH_MODELS CONFIGURE_DEPENDS app/models/*.cpp app/cli/bench*.cpp)
     add_executable(keyhole_bench tests/gpu/bench/main.cpp app/cli/options.cpp
-      app/cli/model_option.cpp app/cli/output.cpp app/base/assets.cpp
+      app/cli/model_option.cpp app/cli/output.cpp app/cli/progress.cpp app/base/assets.cpp
       app/base/termination.cpp app/base/figure_record.cpp app/cli/figures/speed_verdict.cpp
       app/cli/figures/verdict_words.cpp ${KH_MODELS})
     target_link_libraries(keyhole_bench PRIVATE keyhole_engine nlohmann_json::nlohmann_json CLI11::CLI11
