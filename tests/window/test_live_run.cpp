@@ -176,6 +176,8 @@ TEST_F(LiveRun, TextThatCannotBeDrawnIsCopiedAsItIs) {
     run_action(app, "prompt The cat \U0001f600 sat on \u4e2d.");
     settle();
     (void)app.glyphs.learn(app.run.history);
+    run_action(app, "step");  // a command decodes at least one token
+    settle();
     run_action(app, "file.copy run");
     EXPECT_NE(app.requests.clipboard_out.find(" --prompt 'The cat \U0001f600 sat on \u4e2d.' "),
               std::string::npos)
