@@ -15,7 +15,7 @@ namespace keyhole {
 namespace {
 
 constexpr std::array kModes = {HeatMode::attention, HeatMode::mask, HeatMode::score};
-constexpr std::size_t kMostBytes = 8 << 20, kMostBookmarks = 10'000, kMostName = 4096;
+constexpr std::size_t kMostNoteBytes = 8 << 20, kMostBookmarks = 10'000, kMostName = 4096;
 constexpr int kMostPlaces = 1 << 20;  // lanes, layers, heads and rows of a run are fewer
 
 /// Checks that places are within what any run can have. The view clamps them to the run that it shows.
@@ -58,10 +58,11 @@ void save_annotations(const Annotations& annotations, const std::filesystem::pat
     // The name follows from the trace's, so the user has not agreed that another file there be replaced.
     try {
         (void)load_annotations(file);
-    } catch (const Error&) {
+    } catch (const Error& error) {
         if (annotations.empty()) return;
-        fail(ErrorCode::io, "cannot write the notes {}: that file is not one of Keyhole's; move it elsewhere",
-             file.string());
+        fail(ErrorCode::io,
+             "cannot write the notes {}: that file is not one of Keyhole's ({}); move it elsewhere",
+             file.string(), error.what());
     }
     if (annotations.empty()) {
         std::error_code ignored;
@@ -88,10 +89,10 @@ Annotations load_annotations(const std::filesystem::path& file) {
     std::error_code error;
     if (std::filesystem::status(file, error).type() == std::filesystem::file_type::not_found) return {};
     const std::string name = file.string();
-    const nlohmann::json root = parse_json(read_text_file(file, kMostBytes), name);
+    const nlohmann::json root = parse_json(read_text_file(file, kMostNoteBytes), name);
     const JsonField in(root, name), bookmarks = in["bookmarks"];
     Annotations annotations;
-    annotations.notes = in["notes"].text(kMostBytes);
+    annotations.notes = in["notes"].text(kMostNoteBytes);
     for (std::size_t i = 0, n = bookmarks.size(kMostBookmarks); i < n; ++i)
         annotations.bookmarks.push_back(bookmark_of(bookmarks.at(i)));
     return annotations;

@@ -135,7 +135,7 @@ TEST(MenuBar, GreysWhatCannotBeDoneAndNamesWhatUndoTakesBack) {
     EXPECT_EQ(app.run.lane_editor.lanes()[1], parse_lane_spec("h2o:budget=8"));
     EXPECT_FALSE(action_state(app, {"undo"}).possible);
     run_action(app, "redo");
-    EXPECT_EQ(app.notice.text, "redone: lane 1, budget=8 → budget=5");
+    EXPECT_EQ(app.notice.text, "redoing: lane 1, budget=8 → budget=5") << "the engine has not done it yet";
 }
 
 TEST(CommandTable, AreasOfThePartsExplainEveryCommand) {

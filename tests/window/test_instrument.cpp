@@ -137,8 +137,12 @@ TEST_F(Instrument, BookmarksComeBackAndAreKeptBesideTheTrace) {
     EXPECT_FALSE(std::filesystem::exists(folder / "run.notes.json"));
     std::ofstream(folder / "run.notes.json") << "{\"notes\": 3}";
     EXPECT_THROW(load_annotations(folder / "run.notes.json"), Error);
-    // The new file replaces the old one: a reader that has the old file open sees it whole.
+    // A file that is not one of Keyhole's stays.
     app.annotations.notes = "whole";
+    EXPECT_THROW(run_action(app, "notes.keep"), Error);
+    EXPECT_EQ(read_text_file(folder / "run.notes.json"), "{\"notes\": 3}");
+    std::filesystem::remove(folder / "run.notes.json");
+    // The new file replaces the old one: a reader that has the old file open sees it whole.
     run_action(app, "notes.keep");
     std::filesystem::create_hard_link(folder / "run.notes.json", folder / "old.notes.json");
     app.annotations.notes = "new";

@@ -115,7 +115,7 @@ TEST_F(Program, AMissingModelIsSaidInTheWindowAndEndsAScript) {
     EXPECT_EQ(run("gui --model '" + path("") + "' --prompt Hello --script '" + path("script.txt") + "'"), 2)
         << output_;
     EXPECT_NE(output_.find(path("")), std::string::npos) << output_;
-    EXPECT_EQ(run("gui --model /nowhere/model --prompt Hello --script '" + path("script.txt") + "'"), 1)
+    EXPECT_EQ(run("gui --model /nowhere/model --prompt Hello --script '" + path("script.txt") + "'"), 2)
         << "before a window opens: " << output_;
     EXPECT_NE(output_.find("/nowhere/model"), std::string::npos) << output_;
 }

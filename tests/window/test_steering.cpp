@@ -141,7 +141,8 @@ TEST_F(Program, DroppedFilesAreOpened) {
 TEST_F(Program, FramesMakeAFilmOfTheMask) {
     ASSERT_EQ(
         run_script("wait idle\nstep 3\nwait steps 3\nwait idle\nfile.frames " + path("film") +
-                   "\nwait idle\nfile.gif\nwait idle\nmode.mask\ngoto 2 1\nfile.gif-view\nwait idle\nquit\n"),
+                   "\nwait idle\nfile.gif " + path("gif") +
+                   "\nwait idle\nmode.mask\ngoto 2 1\nfile.gif-view " + path("view") + "\nwait idle\nquit\n"),
         0)
         << output_;
     std::vector<std::filesystem::path> pictures;
@@ -153,7 +154,7 @@ TEST_F(Program, FramesMakeAFilmOfTheMask) {
     ASSERT_EQ(pictures.size(), 3u);
     std::sort(pictures.begin(), pictures.end());
     // The animation contains the pictures pixel by pixel, and the command line makes the same file.
-    const std::vector<testing::GifFrame> animation = testing::read_gif(path("film/lane1/mask.gif"));
+    const std::vector<testing::GifFrame> animation = testing::read_gif(path("gif/lane1/mask.gif"));
     ASSERT_EQ(animation.size(), 3u);
     for (std::size_t i = 0; i < 3; ++i) {
         int width = 0, height = 0, channels = 0;
@@ -168,9 +169,9 @@ TEST_F(Program, FramesMakeAFilmOfTheMask) {
                   testing::kLanes + " --tokens 3 --follow --out '" + path("line") + "' --export gif"),
               0)
         << output_;
-    EXPECT_EQ(read_text_file(path("line/lane1/mask.gif")), read_text_file(path("film/lane1/mask.gif")));
-    EXPECT_EQ(testing::read_gif(path("film/lane1/mask_L2_G1.gif")).size(), 3u);
-    EXPECT_FALSE(std::filesystem::exists(path("film/lane1/mask_L2_G0.gif")));
+    EXPECT_EQ(read_text_file(path("line/lane1/mask.gif")), read_text_file(path("gif/lane1/mask.gif")));
+    EXPECT_EQ(testing::read_gif(path("view/lane1/mask_L2_G1.gif")).size(), 3u);
+    EXPECT_FALSE(std::filesystem::exists(path("view/lane1/mask_L2_G0.gif")));
 }
 
 }  // namespace
