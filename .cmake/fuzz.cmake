@@ -16,7 +16,8 @@ list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/s
      engine/session/answer.cpp engine/session/command_script.cpp
      engine/eval/answer_file.cpp engine/eval/data_file.cpp app/actions/script_step.cpp
      app/state/annotations.cpp app/state/settings.cpp app/base/assets.cpp app/lessons/lesson.cpp
-     app/lessons/lesson_claims.cpp app/lessons/lesson_file.cpp app/view/heat_view.cpp app/view/view_state.cpp)
+     app/lessons/lesson_claims.cpp app/lessons/lesson_file.cpp app/models/catalog.cpp
+     app/models/find_model.cpp app/view/heat_view.cpp app/view/view_state.cpp)
 add_library(keyhole_readers STATIC ${sources})
 target_compile_options(keyhole_readers PUBLIC ${fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
 target_link_options(keyhole_readers PUBLIC ${fuzz_flags})
@@ -25,8 +26,8 @@ target_include_directories(keyhole_readers PUBLIC ${CMAKE_SOURCE_DIR})
 target_link_libraries(keyhole_readers PUBLIC keyhole_options fmt::fmt Threads::Threads
   nlohmann_json::nlohmann_json PkgConfig::HWY PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::ZIP)
 # These have names of other readers, which belong to other targets elsewhere.
-set_source_files_properties(app/lessons/lesson.cpp app/lessons/lesson_file.cpp app/state/settings.cpp
-  engine/base/npy.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+set_source_files_properties(app/lessons/lesson.cpp app/lessons/lesson_file.cpp app/models/catalog.cpp
+  app/models/find_model.cpp app/state/settings.cpp engine/base/npy.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 kh_unity(keyhole_readers)
 target_precompile_headers(keyhole_readers PRIVATE ${KH_PRECOMPILED})
 
