@@ -250,6 +250,12 @@ std::string read_text_input(const fs::path& path, std::size_t most_bytes) {
     return without_wide_encoding(read_all(file.get(), path, status, most_bytes), path);
 }
 
+static bool is_file(const fs::path& path, const struct stat& status) {
+    struct stat named {};
+    return ::stat(path.c_str(), &named) == 0 && named.st_dev == status.st_dev &&
+           named.st_ino == status.st_ino;
+}
+
 void write_file(const fs::path& path, std::span<const std::byte> bytes, Durability durability) {
     struct stat status {};
     const bool exists = ::stat(path.c_str(), &status) == 0;
@@ -261,8 +267,9 @@ void write_file(const fs::path& path, std::span<const std::byte> bytes, Durabili
         if (error != 0) write_failed(path, path, error);
         return;
     }
-    // A link stays a link: its target is replaced, or made.
-    const fs::path target = behind_links(path);
+    // A link stays a link: its target is replaced, or made. Links below /proc name files that are deleted.
+    fs::path target = behind_links(path);
+    if (exists && !is_file(target, status)) target = path;
     const UnfinishedFile part(target);
     Descriptor file(::open(part.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (file.get() < 0) write_failed(path, target, errno);
