@@ -331,8 +331,8 @@ class WindowWalk : public ::testing::Test {
     }
 };
 
-// Off until its reading of the heat map is right: it reports four cells of the shown step before the first
-// move. To run it:
+// Off: one run reports 111 faults. Some are misreadings (copied lanes, columns without a next token); whether
+// those of the heat map and of the text are faults of the window is not decided. To run it:
 //     keyhole_window_tests --gtest_also_run_disabled_tests --gtest_filter=WindowWalk.*
 TEST_F(WindowWalk, DISABLED_EverythingOnTheScreenIsOfItsRecord) {
     const char* moves = std::getenv("KEYHOLE_WALK_MOVES");
