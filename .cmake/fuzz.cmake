@@ -12,8 +12,8 @@ set(fuzz_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-
 # The readers and what they need, and code that uses the runs they read.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS engine/base/*.cpp engine/model/*.cpp engine/policy/*.cpp
      engine/trace/*.cpp engine/analysis/*.cpp)
-list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/session/command.cpp
-     engine/session/answer.cpp engine/session/command_script.cpp
+list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/run/command.cpp
+     engine/run/answer.cpp engine/run/command_script.cpp
      engine/eval/answer_file.cpp engine/eval/data_file.cpp app/actions/script_step.cpp
      app/state/annotations.cpp app/state/settings.cpp app/base/assets.cpp app/lessons/lesson.cpp
      app/lessons/lesson_claims.cpp app/lessons/lesson_file.cpp app/models/catalog.cpp

@@ -67,7 +67,7 @@ function(kh_add_tests target label)
   endif()
   set(timeout 600)
   set(cost 0)
-  if(label STREQUAL "window")
+  if(label MATCHES "window|app")
     set(timeout 1500)  # KEYHOLE_RANDOM_MINUTES=10
     set(cost 1)  # the longest tests start first: otherwise a core waits for one of them at the end
     # The GL driver leaks, and is unloaded before leaks are looked for: no suppression can name it.
@@ -182,8 +182,8 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
     file(GLOB KH_MODELS CONFIGURE_DEPENDS app/models/*.cpp app/cli/bench*.cpp)
     add_executable(keyhole_bench tests/gpu/bench/main.cpp app/cli/options.cpp
       app/cli/model_option.cpp app/cli/output.cpp app/cli/progress.cpp app/base/assets.cpp
-      app/base/termination.cpp app/base/figure_record.cpp app/cli/figures/speed_verdict.cpp
-      app/cli/figures/verdict_words.cpp ${KH_MODELS})
+      app/base/termination.cpp app/base/figure_record.cpp app/papers/speed_verdict.cpp
+      app/papers/verdict_words.cpp ${KH_MODELS})
     target_link_libraries(keyhole_bench PRIVATE keyhole_engine nlohmann_json::nlohmann_json CLI11::CLI11
       PkgConfig::CRYPTO)
     set_target_properties(keyhole_bench PROPERTIES BUILD_RPATH "$ORIGIN")
@@ -191,9 +191,22 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   endif()
 endif()
 
-# Tests of the app and of the program itself. They need a display; ./test provides one.
+# Tests of the app and of the commands, which need no display.
+file(GLOB KH_APP_TESTS CONFIGURE_DEPENDS tests/app/*.cpp)
+if(TARGET keyhole AND NOT KH_SANITIZE)
+  add_executable(keyhole_app_tests ${KH_APP_TESTS})
+  target_link_libraries(keyhole_app_tests PRIVATE
+    keyhole_window keyhole_reference keyhole_tests_options CLI11::CLI11 nlohmann_json::nlohmann_json
+    PkgConfig::IMGUI PkgConfig::STB PkgConfig::ZIP GIF::GIF GTest::gtest_main)
+  kh_precompile(keyhole_app_tests keyhole_tests_precompiled)
+  kh_unity(keyhole_app_tests)
+  add_dependencies(keyhole_app_tests keyhole keyhole_host_cuda)
+  kh_add_tests(keyhole_app_tests app)
+endif()
+
+# Tests of the window. They need a display; ./test provides one.
 file(GLOB KH_WINDOW_TESTS CONFIGURE_DEPENDS tests/window/*.cpp)
-if(TARGET keyhole AND KH_WINDOW_TESTS)
+if(TARGET keyhole)
   pkg_check_modules(XTST QUIET IMPORTED_TARGET xtst x11)
   if(NOT XTST_FOUND)
     message(STATUS "Tests: those with a real pointer are left out, XTEST is missing (libxtst-dev)")
@@ -247,6 +260,10 @@ if(TARGET keyhole AND NOT KH_SANITIZE)
   kh_add_include_test(engine/session app/state/app_state.h FALSE)
   kh_add_include_test(engine/backend/cuda engine/backend/cpu/cache.h FALSE)
   kh_add_include_test(app/cli app/panels/panel.h FALSE)
+  kh_add_include_test(app/panels engine/run/engine_status.h TRUE)
+  kh_add_include_test(app/panels engine/live/engine.h FALSE)
+  kh_add_include_test(app/panels engine/session/session.h FALSE)
+  kh_add_include_test(app/panels engine/backend/backend.h FALSE)
   kh_add_include_test(app/state app/actions/action_table.h FALSE)
 endif()
 

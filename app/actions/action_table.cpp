@@ -1,7 +1,7 @@
 #include "app/actions/action_table.h"
 
-#include "app/base/crash_report.h"
 #include "app/actions/action_areas.h"
+#include "app/base/crash_report.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"

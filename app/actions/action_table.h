@@ -2,8 +2,8 @@
 /// Window thread; knows neither GL nor ImGui.
 #pragma once
 
-#include "app/state/app_state.h"
 #include "app/actions/keys.h"
+#include "app/state/app_state.h"
 
 #include <span>
 #include <string_view>

@@ -2,6 +2,7 @@
 #include "app/actions/history_actions.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/live/engine.h"
 
 #include <algorithm>
 #include <array>
@@ -165,7 +166,7 @@ void ask_shadow(AppState& app, std::string_view) {
     if (record == nullptr || !record->info->policy.shadow)
         fail(ErrorCode::wrong_use, "lane {} has no shadow; switch it on with shadow=on", app.view.lane);
     app.jobs.shadow_job.start(
-        app.run.engine().model(), app.run.status.run, app.run.job_backend(),
+        app.run.model(), app.run.status.run, app.run.job_backend(),
         {app.run.history.generation(), record->info->id, app.view.pick->position, app.run.last_row(), {}},
         app.wake);
 }

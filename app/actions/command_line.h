@@ -4,8 +4,8 @@
 
 #include "app/base/command_text.h"
 #include "app/view/view_state.h"
-#include "engine/backend/backend.h"
-#include "engine/session/session.h"
+#include "engine/base/backend_options.h"
+#include "engine/run/run_spec.h"
 
 #include <filesystem>
 #include <string>

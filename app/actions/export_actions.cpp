@@ -73,7 +73,7 @@ void start_export(AppState& app) {
     }
     if (app.run.live()) {
         app.run.need_recorded_run();
-        app.jobs.export_job.start(app.run.engine().model(), app.run.status.run, app.run.last_row(),
+        app.jobs.export_job.start(app.run.model(), app.run.status.run, app.run.last_row(),
                                   app.run.job_backend(), app.wake);
     } else {
         app.jobs.export_job.start(app.run.history, app.wake);

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/number.h"
+#include "engine/live/engine.h"
 
 #include <algorithm>
 

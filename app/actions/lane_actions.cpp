@@ -4,6 +4,7 @@
 #include "app/view/override_grid.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/live/engine.h"
 
 #include <algorithm>
 #include <array>

@@ -92,7 +92,7 @@ void play_with(AppState& app, std::string_view arguments) {
 void print(AppState& app, std::string_view file) {
     const Lesson& lesson = shown_lesson(app);
     const std::filesystem::path path(file.empty() ? app.lesson.shown->name + ".html" : std::string(file));
-    const std::shared_ptr<const Model> loaded = app.run.engine().model();
+    const std::shared_ptr<const Model> loaded = app.run.model();
     app.save_in_background(path, [path, lesson, loaded, on = app.lesson.model, catalog = app.catalog,
                                   backend = app.run.backend_options] {
         const Lesson printed = on.empty() ? lesson : on_model(lesson, on);

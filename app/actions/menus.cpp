@@ -2,7 +2,7 @@
 
 #include "app/actions/action_areas.h"
 
-#include "engine/backend/prover.h"
+#include "engine/device/prover.h"
 
 #include <algorithm>
 #include <array>

@@ -20,9 +20,9 @@
 /// Window thread; knows neither GL nor ImGui.
 #pragma once
 
-#include "app/state/app_state.h"
 #include "app/actions/script_step.h"
-#include "engine/session/command_script.h"
+#include "app/state/app_state.h"
+#include "engine/run/command_script.h"
 
 #include <array>
 #include <chrono>

@@ -13,7 +13,7 @@ namespace {
 
 /// Returns the number of steps that consume a text. The engine makes the same tokens from it.
 int n_tokens(AppState& app, std::string_view text) {
-    const auto model = app.run.engine().model();
+    const auto model = app.run.model();
     if (model == nullptr) fail(ErrorCode::wrong_use, "no model is loaded");
     return static_cast<int>(model->tokenizer().encode(text, false).size());
 }

@@ -2,9 +2,9 @@
 
 #include "app/base/termination.h"
 #include "app/base/version.h"
+#include "engine/base/crash_message.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
-#include "engine/base/crash_message.h"
 #include "engine/base/mapped_file.h"
 
 #include <dlfcn.h>

@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 #include <systemd/sd-bus.h>
 
+#include <unistd.h>
 #include <atomic>
 #include <charconv>
 #include <cstring>
 #include <memory>
 #include <string_view>
-#include <unistd.h>
 
 namespace keyhole {
 

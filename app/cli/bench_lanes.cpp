@@ -2,8 +2,8 @@
 
 #include "app/cli/output.h"
 #include "engine/base/index.h"
-#include "engine/base/resource_use.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/resource_use.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,7 @@
 #include "app/cli/bench_run.h"
 
-#include "app/cli/figures/figure.h"
 #include "app/cli/output.h"
+#include "app/papers/figure.h"
 #include "engine/base/error.h"
 
 #include <algorithm>

@@ -5,6 +5,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/resource_use.h"
+#include "engine/device/make_backend.h"
 #include "engine/model/kv_default.h"
 #include "engine/model/kv_sharing.h"
 

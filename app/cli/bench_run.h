@@ -2,6 +2,7 @@
 #pragma once
 
 #include "app/cli/options.h"
+#include "engine/base/backend_options.h"
 #include "engine/bench/bench.h"
 #include "engine/bench/papers.h"
 #include "engine/model/seeded_model.h"

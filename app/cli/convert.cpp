@@ -1,10 +1,10 @@
+#include "engine/model/convert.h"
 #include "app/base/termination.h"
 #include "app/cli/commands.h"
 #include "app/cli/model_option.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
 #include "engine/base/error.h"
-#include "engine/model/convert.h"
 #include "engine/policy/lane_spec.h"
 
 namespace keyhole {

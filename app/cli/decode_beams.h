@@ -2,7 +2,7 @@
 #pragma once
 
 #include "app/cli/options.h"
-#include "engine/session/prompted_lanes.h"
+#include "engine/eval/prompted_lanes.h"
 
 #include <nlohmann/json_fwd.hpp>
 

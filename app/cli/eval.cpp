@@ -1,10 +1,10 @@
 #include "app/base/termination.h"
 #include "app/cli/commands.h"
 #include "app/cli/eval_options.h"
-#include "app/cli/eval_report.h"
 #include "app/cli/json_head.h"
-#include "app/cli/measure_report.h"
 #include "app/cli/output.h"
+#include "app/study/eval_report.h"
+#include "app/study/measure_report.h"
 #include "engine/base/mapped_file.h"
 #include "engine/eval/two_at_a_time.h"
 

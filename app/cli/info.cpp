@@ -7,11 +7,11 @@
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/resource_use.h"
-#include "engine/model/kv_default.h"
+#include "engine/live/engine.h"
 #include "engine/model/described_model.h"
+#include "engine/model/kv_default.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/policy/option_help.h"
-#include "engine/session/engine.h"
 
 #include <nlohmann/json.hpp>
 

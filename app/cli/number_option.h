@@ -4,8 +4,8 @@
 
 #include "engine/base/number.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <string>
 

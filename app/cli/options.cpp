@@ -7,13 +7,14 @@
 #include "app/cli/output.h"
 #include "app/cli/path_option.h"
 #include "engine/base/error.h"
-#include "engine/session/prompt_file.h"
-#include "engine/session/text_notice.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/device/make_backend.h"
 #include "engine/policy/option_help.h"
-#include "engine/session/sampler.h"
+#include "engine/run/prompt_file.h"
+#include "engine/run/sampler.h"
+#include "engine/run/text_notice.h"
 
 #include <cstdio>
 #include <filesystem>

@@ -3,6 +3,7 @@
 
 #include "app/cli/progress.h"
 #include "engine/backend/backend.h"
+#include "engine/base/backend_options.h"
 #include "engine/session/session.h"
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,6 @@
-#include "app/cli/commands.h"
 #include "app/base/termination.h"
 #include "app/base/version.h"
+#include "app/cli/commands.h"
 #include "app/cli/decode_report.h"
 #include "app/cli/export_options.h"
 #include "app/cli/metrics_table.h"

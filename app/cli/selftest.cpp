@@ -1,11 +1,11 @@
+#include "engine/backend/cuda/selftest.h"
 #include "app/cli/commands.h"
 #include "app/cli/number_option.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
-#include "engine/backend/cuda/selftest.h"
-#include "engine/backend/proof.h"
-#include "engine/backend/prover.h"
 #include "engine/base/error.h"
+#include "engine/device/proof.h"
+#include "engine/device/prover.h"
 
 #include <nlohmann/json.hpp>
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "app/cli/eval_options.h"
-#include "app/cli/sweep_plot.h"
+#include "app/study/sweep_plot.h"
 #include "engine/base/staged_folder.h"
 
 #include <filesystem>

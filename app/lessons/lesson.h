@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/analysis/token_span.h"
-#include "engine/session/command.h"
+#include "engine/run/command.h"
 
 #include <cstdint>
 #include <filesystem>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "app/lessons/lesson.h"
-#include "engine/session/answer.h"
-#include "engine/session/counterfactual.h"
+#include "engine/run/answer.h"
+#include "engine/run/counterfactual.h"
 #include "engine/trace/run_history.h"
 
 #include <functional>

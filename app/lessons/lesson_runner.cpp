@@ -1,9 +1,12 @@
 #include "app/lessons/lesson_runner.h"
 
 #include "app/lessons/lesson_file.h"
+#include "engine/backend/backend.h"
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
+#include "engine/session/session.h"
 #include "engine/trace/lane_failure.h"
 
 #include <algorithm>
@@ -124,6 +127,8 @@ void LessonSession::record(const std::shared_ptr<const StepTrace>& step) {
     throw_if_failed(*step);
     recorder_.push(step);
 }
+
+LessonSession::~LessonSession() = default;
 
 void LessonSession::take_records() {
     history_.update(recorder_.snapshot().steps);

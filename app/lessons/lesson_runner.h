@@ -2,7 +2,9 @@
 #pragma once
 
 #include "app/lessons/lesson_claims.h"
-#include "engine/session/session.h"
+#include "engine/base/backend_options.h"
+#include "engine/run/progress_part.h"
+#include "engine/run/run_spec.h"
 #include "engine/trace/recorder.h"
 
 #include <functional>
@@ -11,6 +13,9 @@
 #include <vector>
 
 namespace keyhole {
+
+class Backend;
+class Session;
 
 /// Returns records as a broken cache would have made them; see AlterRecords. Throws Error(wrong_use) if the
 /// lane has nothing to alter. The given records do not change.
@@ -28,6 +33,7 @@ class LessonSession {
     /// Processes the prompt. Throws what Session does, and Error(cancelled) if progress returns false.
     LessonSession(std::shared_ptr<const Model> model, const BackendOptions& backend, const LessonRun& run,
                   ProgressReport progress = {});
+    ~LessonSession();
     void apply(const LessonCommand& command);
     /// Completes the lanes' own answers.
     void answer();

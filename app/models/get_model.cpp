@@ -1,8 +1,8 @@
 #include "app/models/get_model.h"
 
-#include "engine/base/child_process.h"
 #include "app/base/termination.h"
 #include "app/models/sha256.h"
+#include "engine/base/child_process.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/path_lock.h"

@@ -1,11 +1,11 @@
 #include "app/panels/dialogs.h"
 
-#include "app/panels/notes_dialog.h"
-#include "app/view/focus_picture.h"
 #include "app/actions/menus.h"
 #include "app/actions/steer.h"
-#include "engine/base/index.h"
+#include "app/panels/notes_dialog.h"
+#include "app/view/focus_picture.h"
 #include "app/view/view_export.h"
+#include "engine/base/index.h"
 #include "engine/export/options.h"
 
 #include <fmt/ranges.h>

@@ -1,8 +1,8 @@
 #include "app/panels/doctor_panel.h"
 
-#include "engine/analysis/doctor.h"
 #include "app/panels/wrapped_field.h"
 #include "app/state/memory_use.h"
+#include "engine/analysis/doctor.h"
 
 #include <algorithm>
 #include <limits>

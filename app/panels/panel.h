@@ -3,11 +3,11 @@
 /// commands. Window thread.
 #pragma once
 
-#include "app/panels/scopes.h"
-#include "app/state/app_state.h"
 #include "app/actions/action_table.h"
 #include "app/gl/heat_painter.h"
 #include "app/gl/theme.h"
+#include "app/panels/scopes.h"
+#include "app/state/app_state.h"
 
 #include <imgui.h>
 

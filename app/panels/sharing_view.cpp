@@ -89,7 +89,7 @@ std::string choice_text(const KvSharing& sharing, const ModelConfig& config) {
 /// Returns the type in which the edited lane stores K and V. f32 in traces that do not name it.
 KvType stored_type(const AppState& app, const PolicyEditor& edit) {
     if (app.run.live())
-        if (const auto model = app.run.engine().model()) return kv_type_for(edit.policy.kv_dtype, *model);
+        if (const auto model = app.run.model()) return kv_type_for(edit.policy.kv_dtype, *model);
     const LaneRecord* record = app.record(edit.lane);
     const KvType type = record != nullptr ? record->info->kv_dtype : edit.policy.kv_dtype;
     return type == KvType::automatic ? KvType::f32 : type;

@@ -1,11 +1,11 @@
 #include "app/panels/top_bar.h"
 
+#include <imgui_stdlib.h>
 #include "app/actions/menus.h"
 #include "app/base/assets.h"
 #include "app/lessons/lesson_list.h"
 #include "app/models/catalog.h"
 #include "engine/base/index.h"
-#include <imgui_stdlib.h>
 
 #include <algorithm>
 #include <array>

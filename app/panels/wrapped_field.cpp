@@ -1,7 +1,7 @@
 #include "app/panels/wrapped_field.h"
 
-#include "engine/base/index.h"
 #include <imgui_stdlib.h>
+#include "engine/base/index.h"
 
 namespace keyhole {
 

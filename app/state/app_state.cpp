@@ -8,7 +8,9 @@
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/resource_use.h"
-#include "engine/session/text_notice.h"
+#include "engine/device/prover.h"
+#include "engine/live/engine.h"
+#include "engine/run/text_notice.h"
 #include "engine/trace/trace_file.h"
 
 #include <algorithm>

@@ -20,6 +20,7 @@
 #include "app/view/heat_data.h"
 #include "app/view/view_state.h"
 #include "engine/analysis/doctor.h"
+#include "engine/base/backend_options.h"
 
 #include <chrono>
 #include <deque>

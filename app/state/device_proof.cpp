@@ -1,4 +1,5 @@
 #include "app/state/device_proof.h"
+#include "engine/device/prover.h"
 
 #include <utility>
 

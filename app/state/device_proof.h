@@ -1,9 +1,9 @@
-/// Proves the CUDA device in the background (engine/backend/prover.h), while the run is on the CPU. Started
+/// Proves the CUDA device in the background (engine/device/prover.h), while the run is on the CPU. Started
 /// and queried on the window's thread.
 #pragma once
 
 #include "app/state/background_job.h"
-#include "engine/backend/prover.h"
+#include "engine/base/device_verdict.h"
 
 #include <functional>
 #include <memory>
@@ -11,6 +11,8 @@
 #include <string>
 
 namespace keyhole {
+
+struct ProofSetup;
 
 class DeviceProof {
   public:

@@ -3,8 +3,9 @@
 #include "app/base/version.h"
 #include "engine/base/error.h"
 #include "engine/export/exporter.h"
-#include "engine/session/prompt.h"
+#include "engine/run/prompt.h"
 #include "engine/session/run_answers.h"
+#include "engine/session/session.h"
 #include "engine/trace/recorder.h"
 #include "engine/trace/run_history.h"
 

@@ -8,7 +8,7 @@
 #include "app/state/job_backend.h"
 #include "app/view/run_export.h"
 #include "engine/figure/drawing.h"
-#include "engine/session/session.h"
+#include "engine/run/run_spec.h"
 #include "engine/trace/recorder.h"
 #include "engine/trace/run_history.h"
 

@@ -1,11 +1,14 @@
 /// The backend of a background job that replays the run. Made on the window's thread, used on the job's.
 #pragma once
 
-#include "engine/backend/backend.h"
+#include "engine/base/backend_options.h"
 
 #include <memory>
 
 namespace keyhole {
+
+class Backend;
+class Model;
 
 struct JobBackend {
     BackendOptions options;
@@ -13,9 +16,7 @@ struct JobBackend {
     std::shared_ptr<Backend> of_run;
 
     /// Throws as make_backend() does.
-    std::shared_ptr<Backend> get(const std::shared_ptr<const Model>& model) const {
-        return of_run != nullptr ? of_run : std::shared_ptr<Backend>(make_backend(model, options, nullptr));
-    }
+    std::shared_ptr<Backend> get(const std::shared_ptr<const Model>& model) const;
 };
 
 }  // namespace keyhole

@@ -4,7 +4,7 @@
 #include "engine/base/index.h"
 #include "engine/policy/lane_names.h"
 #include "engine/policy/spec_text.h"
-#include "engine/session/run_settings.h"
+#include "engine/run/run_settings.h"
 
 #include <fmt/ranges.h>
 

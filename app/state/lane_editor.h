@@ -4,8 +4,8 @@
 #pragma once
 
 #include "engine/base/index.h"
-#include "engine/session/command.h"
-#include "engine/session/session.h"
+#include "engine/run/command.h"
+#include "engine/run/run_spec.h"
 
 #include <cstdint>
 #include <functional>

@@ -2,8 +2,8 @@
 /// moves it on. Window thread; knows neither GL nor ImGui.
 #pragma once
 
-#include "app/lessons/lesson_runner.h"
 #include "app/lessons/lesson_list.h"
+#include "app/lessons/lesson_runner.h"
 #include "app/state/background_job.h"
 #include "app/state/run_state.h"
 #include "app/view/view_state.h"

@@ -29,7 +29,7 @@ std::optional<std::filesystem::path> place_of_model(const AppState& app, const s
 }
 
 std::filesystem::path loaded_model(AppState& app) {
-    const std::shared_ptr<const Model> model = app.run.engine().model();
+    const std::shared_ptr<const Model> model = app.run.model();
     return model == nullptr ? std::filesystem::path() : model->path();
 }
 
@@ -250,7 +250,7 @@ void bring_back(AppState& app) {
 
 void check_on_loaded_model(AppState& app) {
     LessonState& lesson = app.lesson;
-    const std::shared_ptr<const Model> model = app.run.engine().model();
+    const std::shared_ptr<const Model> model = app.run.model();
     if (model == nullptr || lesson.check_job.running()) return;
     lesson.check.reset();
     lesson.check_job.take();

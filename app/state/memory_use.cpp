@@ -1,6 +1,7 @@
 #include "app/state/memory_use.h"
 
 #include "engine/base/resource_use.h"
+#include "engine/live/engine.h"
 
 #include <algorithm>
 #include <numeric>

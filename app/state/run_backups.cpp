@@ -1,8 +1,8 @@
 #include "app/state/run_backups.h"
 
 #include "app/base/termination.h"
-#include "engine/base/error.h"
 #include "engine/base/crash_message.h"
+#include "engine/base/error.h"
 #include "engine/base/user_folder.h"
 #include "engine/trace/spool_folder.h"
 

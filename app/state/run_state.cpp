@@ -3,8 +3,9 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/resource_use.h"
+#include "engine/live/engine.h"
 #include "engine/policy/lane_spec.h"
-#include "engine/session/run_settings.h"
+#include "engine/run/run_settings.h"
 
 #include <utility>
 
@@ -25,6 +26,16 @@ RunState::RunState(BackendOptions backend, std::function<void()> wake)
           if (live()) engine_->send(std::move(command));
       }),
       engine_(std::make_unique<Engine>(backend, std::move(wake))) {}
+
+RunState::~RunState() = default;
+
+JobBackend RunState::job_backend() const {
+    return {backend_options, engine_->device_backend()};
+}
+
+std::shared_ptr<const Model> RunState::model() const {
+    return engine_->model();
+}
 
 void RunState::start(bool new_backend) {
     if (!starting_) starting_ = Starting{0, status.run_id, opened_file, is_recorded_};

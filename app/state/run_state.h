@@ -6,8 +6,8 @@
 #include "app/state/lane_editor.h"
 #include "app/state/opened_run.h"
 #include "engine/analysis/measure_curves.h"
-#include "engine/session/engine.h"
-#include "engine/session/prompt_file.h"
+#include "engine/run/engine_status.h"
+#include "engine/run/prompt_file.h"
 #include "engine/trace/run_history.h"
 
 #include <filesystem>
@@ -18,6 +18,8 @@
 #include <vector>
 
 namespace keyhole {
+
+class Engine;
 
 /// The input of a new run.
 struct RunSetup {
@@ -40,10 +42,11 @@ class RunState {
   public:
     /// wake: see Engine.
     RunState(BackendOptions backend, std::function<void()> wake);
+    ~RunState();
 
     const BackendOptions backend_options;
     /// Returns the backend for a job that replays the run.
-    JobBackend job_backend() const { return {backend_options, engine_->device_backend()}; }
+    JobBackend job_backend() const;
     RunSetup setup;
     RunHistory history;
     MeasureCurves curves;
@@ -134,6 +137,8 @@ class RunState {
     };
     /// Returns nullopt for other lanes, for new ones, and in an opened trace.
     std::optional<NewSettings> new_settings(int lane) const;
+    /// Returns the loaded model; null before the first load.
+    std::shared_ptr<const Model> model() const;
     Engine& engine() { return *engine_; }
     const Engine& engine() const { return *engine_; }
 

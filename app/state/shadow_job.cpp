@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/session/session.h"
 
 #include <algorithm>
 #include <limits>

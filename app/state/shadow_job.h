@@ -5,7 +5,7 @@
 
 #include "app/state/background_job.h"
 #include "app/state/job_backend.h"
-#include "engine/session/session.h"
+#include "engine/run/run_spec.h"
 #include "engine/trace/row_sink.h"
 
 #include <cstdint>

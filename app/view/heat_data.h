@@ -4,8 +4,8 @@
 /// knows no GL.
 #pragma once
 
-#include "engine/analysis/head_matrix.h"
 #include "app/view/view_state.h"
+#include "engine/analysis/head_matrix.h"
 #include "engine/trace/run_history.h"
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/figure/answers.h"
-#include "engine/session/answer.h"
+#include "engine/run/answer.h"
 #include "engine/trace/run_history.h"
 
 #include <string>

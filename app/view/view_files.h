@@ -3,9 +3,9 @@
 /// Window thread; no GL.
 #pragma once
 
-#include "engine/analysis/measure_curves.h"
 #include "app/view/focus_picture.h"
 #include "app/view/view_state.h"
+#include "engine/analysis/measure_curves.h"
 #include "engine/figure/curves.h"
 #include "engine/trace/run_history.h"
 

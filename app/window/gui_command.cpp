@@ -12,8 +12,8 @@
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
-#include "engine/session/prompt_file.h"
-#include "engine/session/text_notice.h"
+#include "engine/run/prompt_file.h"
+#include "engine/run/text_notice.h"
 
 #include <algorithm>
 #include <memory>

@@ -2,9 +2,10 @@
 /// (main) thread until the window is closed.
 #pragma once
 
+#include "app/actions/script.h"
 #include "app/panels/panel.h"
 #include "app/state/app_state.h"
-#include "app/actions/script.h"
+#include "engine/base/backend_options.h"
 
 #include <optional>
 

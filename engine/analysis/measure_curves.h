@@ -2,8 +2,8 @@
 /// on the window's thread; knows no GL.
 #pragma once
 
-#include "engine/policy/kept_set.h"
 #include "engine/analysis/measure_table.h"
+#include "engine/policy/kept_set.h"
 #include "engine/trace/run_history.h"
 
 #include <span>

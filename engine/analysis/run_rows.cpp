@@ -1,7 +1,7 @@
 #include "engine/analysis/run_rows.h"
 
-#include "engine/analysis/no_value.h"
 #include "engine/analysis/head_matrix.h"
+#include "engine/analysis/no_value.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
 #include "engine/figure/reduce.h"

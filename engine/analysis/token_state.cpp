@@ -5,7 +5,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
-#include "engine/session/command.h"
+#include "engine/run/command.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 #include "engine/analysis/watched_span.h"
 
-#include "engine/analysis/no_value.h"
 #include "engine/analysis/compare.h"
+#include "engine/analysis/no_value.h"
 #include "engine/base/index.h"
 
 #include <algorithm>

@@ -3,11 +3,11 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
-#include "engine/base/utf8.h"
 #include "engine/base/standard_input.h"
+#include "engine/base/utf8.h"
 #include "engine/eval/data_file.h"
 #include "engine/eval/text_scores.h"
-#include "engine/session/prompt.h"
+#include "engine/run/prompt.h"
 
 #include <algorithm>
 #include <cctype>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/eval/evaluate.h"
-#include "engine/session/prompted_lanes.h"
+#include "engine/eval/prompted_lanes.h"
 
 #include <filesystem>
 #include <memory>

@@ -2,6 +2,7 @@
 
 #include "engine/base/index.h"
 #include "engine/base/threads.h"
+#include "engine/device/make_backend.h"
 
 #include <future>
 

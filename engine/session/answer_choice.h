@@ -1,7 +1,7 @@
 /// Makes the answer of a lane longer by the token that the lane chose. Used on the session's thread.
 #pragma once
 
-#include "engine/session/answer.h"
+#include "engine/run/answer.h"
 #include "engine/session/lane.h"
 #include "engine/session/run_context.h"
 

@@ -2,7 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
-#include "engine/session/prompt.h"
+#include "engine/run/prompt.h"
 
 #include <algorithm>
 #include <string>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/backend/backend.h"
-#include "engine/session/command.h"
+#include "engine/run/command.h"
 #include "engine/trace/record.h"
 
 #include <memory>

@@ -3,10 +3,10 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/policy/next_token_measures.h"
+#include "engine/run/sampler.h"
 #include "engine/session/forced_text.h"
 #include "engine/session/lane_fault.h"
 #include "engine/session/prompt_tiles.h"
-#include "engine/session/sampler.h"
 #include "engine/session/step_record.h"
 #include "engine/session/token_rules.h"
 

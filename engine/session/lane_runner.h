@@ -2,7 +2,7 @@
 /// branches nor records. Used on the session's thread, by the session only.
 #pragma once
 
-#include "engine/session/progress_part.h"
+#include "engine/run/progress_part.h"
 #include "engine/session/run_context.h"
 #include "engine/session/session_state.h"
 

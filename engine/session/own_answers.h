@@ -3,7 +3,7 @@
 /// choices. Used on the session's thread, by the session only.
 #pragma once
 
-#include "engine/session/answer.h"
+#include "engine/run/answer.h"
 #include "engine/session/lane_runner.h"
 
 #include <cstdint>

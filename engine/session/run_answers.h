@@ -3,9 +3,9 @@
 #pragma once
 
 #include "engine/backend/backend.h"
-#include "engine/session/answer.h"
-#include "engine/session/progress_part.h"
-#include "engine/session/run_spec.h"
+#include "engine/run/answer.h"
+#include "engine/run/progress_part.h"
+#include "engine/run/run_spec.h"
 
 #include <memory>
 #include <vector>

@@ -4,7 +4,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/model/weight_files.h"
-#include "engine/session/run_spec.h"
+#include "engine/run/run_spec.h"
 #include "engine/trace/row_sink.h"
 
 #include <memory>

@@ -1,10 +1,11 @@
 #include "engine/session/session.h"
 
 #include "engine/base/error.h"
+#include "engine/run/branch_tree.h"
 #include "engine/session/answer_choice.h"
-#include "engine/session/branch_tree.h"
 #include "engine/session/checkpoints.h"
 #include "engine/session/command_applier.h"
+#include "engine/session/compute_counterfactual.h"
 #include "engine/session/own_answers.h"
 #include "engine/session/run_answers.h"
 #include "engine/session/step_record.h"

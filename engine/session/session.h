@@ -4,10 +4,10 @@
 #pragma once
 
 #include "engine/backend/backend.h"
-#include "engine/session/command.h"
-#include "engine/session/counterfactual.h"
-#include "engine/session/progress_part.h"
-#include "engine/session/run_spec.h"
+#include "engine/run/command.h"
+#include "engine/run/counterfactual.h"
+#include "engine/run/progress_part.h"
+#include "engine/run/run_spec.h"
 #include "engine/trace/record.h"
 #include "engine/trace/row_sink.h"
 

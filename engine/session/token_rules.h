@@ -3,7 +3,7 @@
 /// session.
 #pragma once
 
-#include "engine/session/command.h"
+#include "engine/run/command.h"
 
 #include <span>
 

@@ -5,8 +5,8 @@
 #include "engine/base/index.h"
 #include "engine/model/chat_parts.h"
 #include "engine/model/model.h"
-#include "engine/policy/row.h"
 #include "engine/policy/params.h"
+#include "engine/policy/row.h"
 
 #include <cstdint>
 #include <memory>

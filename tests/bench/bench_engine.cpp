@@ -3,6 +3,7 @@
 // No timed test uses them.
 #include "engine/base/resource_use.h"
 #include "engine/bench/bench.h"
+#include "engine/device/make_backend.h"
 #include "engine/model/seeded_model.h"
 #include "engine/session/session.h"
 #include "engine/trace/recorder.h"
@@ -19,8 +20,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <numeric>

@@ -1,7 +1,7 @@
 // Fuzzes scripts of both kinds: commands with rows, as `decode` reads them, and steps, as the window reads
 // them.
 #include "app/actions/script_step.h"
-#include "engine/session/command_script.h"
+#include "engine/run/command_script.h"
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/piece_mutator.h"

@@ -4,11 +4,11 @@
 
 #include "engine/analysis/doctor.h"
 #include "engine/analysis/measure_curves.h"
+#include "engine/analysis/run_metrics.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/token_lifetime.h"
 #include "engine/analysis/token_state.h"
 #include "engine/analysis/watched_span.h"
-#include "engine/analysis/run_metrics.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"

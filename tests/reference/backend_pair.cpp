@@ -2,6 +2,7 @@
 
 #include "engine/base/half.h"
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "engine/model/kv_sharing.h"
 #include "engine/trace/record.h"
 #include "tests/reference/executor_under_test.h"

@@ -1,6 +1,7 @@
 #include "tests/reference/engine_run.h"
 
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "engine/trace/record.h"
 
 #include <fmt/format.h>

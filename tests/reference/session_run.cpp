@@ -1,6 +1,7 @@
 #include "tests/reference/session_run.h"
 
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 
 #include <gtest/gtest.h>
 

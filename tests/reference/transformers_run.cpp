@@ -2,6 +2,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "engine/model/safetensors.h"
 #include "engine/policy/lane_spec.h"
 

@@ -3,6 +3,7 @@
 #include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
+#include "engine/device/make_backend.h"
 #include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>

@@ -6,6 +6,7 @@
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/error.h"
 #include "engine/bench/papers.h"
+#include "engine/device/make_backend.h"
 #include "engine/policy/lane_spec.h"
 
 #include "tests/reference/tiny_shape.h"

@@ -1,6 +1,6 @@
 // The tree of branches, by hand.
 #include "engine/base/error.h"
-#include "engine/session/branch_tree.h"
+#include "engine/run/branch_tree.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,8 @@
 // A conversation with a model: the prompt and what is said later are turns in the form of its chat template.
+#include "engine/device/make_backend.h"
 #include "engine/export/run_json.h"
 #include "engine/model/chat_template.h"
-#include "engine/session/prompt.h"
+#include "engine/run/prompt.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"

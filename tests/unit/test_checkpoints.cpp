@@ -1,6 +1,7 @@
 // Copies of a session's state under a byte budget, including models with merged KV heads.
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "engine/model/kv_sharing.h"
 #include "engine/session/checkpoints.h"
 #include "tests/reference/session_run.h"

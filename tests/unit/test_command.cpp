@@ -1,8 +1,8 @@
 #include "engine/base/error.h"
-#include "engine/session/command.h"
-#include "engine/session/command_queue.h"
-#include "engine/session/command_script.h"
-#include "engine/session/sampler.h"
+#include "engine/live/command_queue.h"
+#include "engine/run/command.h"
+#include "engine/run/command_script.h"
+#include "engine/run/sampler.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // An evicted token put back: the temporary copy replays the lane with the same evictions, except that
 // token's.
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "tests/reference/reference_model.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"

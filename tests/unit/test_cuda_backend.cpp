@@ -5,6 +5,7 @@
 #include "engine/backend/cuda/device_model.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "engine/model/kv_sharing.h"
 #include "engine/session/session.h"
 #include "engine/trace/record.h"

@@ -1,9 +1,9 @@
 // CUDA kernels, run thread by thread on the host, against double precision, on shapes that do not divide
 // evenly.
+#include "engine/backend/common/kernels.h"
 #include "engine/backend/cuda/executor.h"
 #include "engine/backend/cuda/kernels/attention.h"
 #include "engine/backend/cuda/kernels/linear.h"
-#include "engine/backend/common/kernels.h"
 #include "engine/base/index.h"
 #include "engine/model/quantised_blocks.h"
 

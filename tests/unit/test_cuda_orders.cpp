@@ -10,9 +10,9 @@
 #include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <gtest/gtest.h>
 
 #include <map>
 #include <set>

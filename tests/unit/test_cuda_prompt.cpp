@@ -2,6 +2,7 @@
 // and the memory that they take. The host runs the kernels.
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "engine/model/kv_sharing.h"
 #include "tests/reference/any_model.h"
 #include "tests/reference/backend_pair.h"

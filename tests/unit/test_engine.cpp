@@ -1,9 +1,9 @@
 // The engine thread, its queue and its recorder, used as the window does. ThreadSanitizer runs select these
 // suites by name.
-#include "engine/base/index.h"
-#include "engine/session/engine.h"
 #include "engine/backend/memory_need.h"
-#include "engine/session/command_queue.h"
+#include "engine/base/index.h"
+#include "engine/live/command_queue.h"
+#include "engine/live/engine.h"
 #include "engine/trace/run_history.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"

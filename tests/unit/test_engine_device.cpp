@@ -3,7 +3,7 @@
 // starts fresh.
 #include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
-#include "engine/session/engine.h"
+#include "engine/live/engine.h"
 #include "tests/reference/failing_executor.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"

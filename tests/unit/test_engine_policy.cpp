@@ -1,6 +1,7 @@
 // What the engine does with a resolved policy beyond the general rule: overrides, hidden columns, memory of
 // the masking dialects.
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
 

@@ -1,6 +1,7 @@
 // The CPU engine against the double-precision reference: next-token logits, attention rows, scores and kept
 // sets, head by head.
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
 

@@ -5,6 +5,7 @@
 #include "tests/reference/tiny_model.h"
 
 #include "engine/base/mapped_file.h"
+#include "engine/device/make_backend.h"
 #include "engine/eval/evaluate.h"
 #include "engine/eval/two_at_a_time.h"
 #include "tests/reference/source_folder.h"

@@ -1,11 +1,12 @@
 // Measures in exported files: recomputed from attention.npy, shadow.npy, ideal.npy and evicted_at.npy by
 // their equations alone, directly and after a trace.
-#include "engine/base/index.h"
-#include "engine/base/mapped_file.h"
-#include "engine/export/exporter.h"
-#include "engine/export/run_json.h"
 #include "engine/analysis/measure_table.h"
 #include "engine/analysis/run_metrics.h"
+#include "engine/base/index.h"
+#include "engine/base/mapped_file.h"
+#include "engine/device/make_backend.h"
+#include "engine/export/exporter.h"
+#include "engine/export/run_json.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/session/session.h"
 #include "engine/trace/recorder.h"

@@ -1,5 +1,6 @@
 // Tokens that a user forces on the lanes: the next rows of all lanes consume them; they are logged, replayed
 // and rewound.
+#include "engine/device/make_backend.h"
 #include "engine/export/run_json.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/session_run.h"

@@ -1,5 +1,6 @@
 // Copies of lanes, tokens evicted and pinned by the user, and a shadow switched on in mid-run.
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/session_run.h"

@@ -5,6 +5,7 @@
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/device/make_backend.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/convert.h"
 #include "engine/model/described_model.h"

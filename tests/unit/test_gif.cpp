@@ -3,8 +3,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
-#include "engine/export/exporter.h"
 #include "engine/export/animation.h"
+#include "engine/export/exporter.h"
 #include "engine/figure/figure_colors.h"
 
 #include "tests/reference/gif_pictures.h"

@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/device/make_backend.h"
 #include "engine/model/added_tokens.h"
 #include "engine/model/convert.h"
 #include "engine/model/weight_files.h"

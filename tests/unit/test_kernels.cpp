@@ -1,6 +1,6 @@
-#include "engine/backend/cpu/gemm.h"
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/kv_rows.h"
+#include "engine/backend/cpu/gemm.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
 

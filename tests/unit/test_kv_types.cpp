@@ -2,6 +2,7 @@
 // but the rounding differs.
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "engine/model/kv_default.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/engine_run.h"

@@ -1,5 +1,6 @@
 // Lanes that share KV heads otherwise than their model: the CPU engine against the double-precision
 // reference, and properties that must not change.
+#include "engine/device/make_backend.h"
 #include "engine/policy/lane_spec.h"
 #include "tests/reference/any_model.h"
 #include "tests/reference/engine_run.h"

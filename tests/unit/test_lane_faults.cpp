@@ -2,8 +2,9 @@
 // them.
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "engine/eval/evaluate.h"
-#include "engine/session/prompted_lanes.h"
+#include "engine/eval/prompted_lanes.h"
 #include "tests/reference/reference_model.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"

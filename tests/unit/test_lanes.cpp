@@ -1,5 +1,6 @@
 // A lane's bits depend neither on other lanes, nor on its place among them, nor on the number of threads.
 #include "engine/base/error.h"
+#include "engine/device/make_backend.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
 

@@ -2,6 +2,7 @@
 #include "engine/backend/backend.h"
 #include "engine/backend/common/shared.h"
 #include "engine/base/resource_use.h"
+#include "engine/device/make_backend.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/trace/record.h"
 #include "tests/reference/tiny_model.h"

@@ -3,6 +3,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "engine/policy/lane_spec.h"
 #include "tests/reference/source_folder.h"
 

@@ -1,8 +1,9 @@
 // The answers that lanes give by themselves: computed beside a run, and equal to what a run without `follow`
 // says. Also where an answer ends, and what a prompt's file knows about it.
 #include "engine/base/error.h"
-#include "engine/session/engine.h"
-#include "engine/session/prompt_file.h"
+#include "engine/device/make_backend.h"
+#include "engine/live/engine.h"
+#include "engine/run/prompt_file.h"
 #include "engine/session/run_answers.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"

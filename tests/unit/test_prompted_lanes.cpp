@@ -1,9 +1,10 @@
 // What lanes say after a prompt without a session: against transformers' generate(), against a session, and
 // beams whose scores are shared against a slow sum over all beams.
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
+#include "engine/eval/prompted_lanes.h"
+#include "engine/eval/shared_scores.h"
 #include "engine/policy/selection.h"
-#include "engine/session/prompted_lanes.h"
-#include "engine/session/shared_scores.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/temp_folder.h"

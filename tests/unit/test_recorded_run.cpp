@@ -3,6 +3,7 @@
 #include "engine/base/index.h"
 #include "tests/reference/policy_cases.h"
 
+#include "engine/device/make_backend.h"
 #include "engine/export/exporter.h"
 #include "engine/session/session.h"
 #include "tests/reference/source_folder.h"

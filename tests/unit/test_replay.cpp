@@ -1,5 +1,6 @@
 // Changes in mid-run: their effect on the caches, and bit-exact replay of a logged run.
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "tests/reference/reference_policy.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"

@@ -1,6 +1,7 @@
 // A removed lane comes back: at once it is as if it had never gone; later it has read lane 0's tokens.
 #include "engine/base/index.h"
-#include "engine/session/run_settings.h"
+#include "engine/device/make_backend.h"
+#include "engine/run/run_settings.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/temp_folder.h"

@@ -1,5 +1,6 @@
 // Rewinding: rows after a rewind equal, bit for bit, those of a run that never went further.
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "engine/trace/run_history.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"

@@ -1,8 +1,9 @@
 // What the log says of a run's lanes, follow and sampling, compared with the session that ran it.
 #include "engine/backend/backend.h"
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "engine/model/model.h"
-#include "engine/session/run_settings.h"
+#include "engine/run/run_settings.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 

@@ -5,6 +5,7 @@
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/error.h"
 #include "engine/base/half.h"
+#include "engine/device/make_backend.h"
 #include "engine/policy/lane_spec.h"
 
 #include "tests/reference/tiny_shape.h"

@@ -1,6 +1,7 @@
 // Sessions: content of records, follow and free modes, sampling, ends, and refusals.
 #include "engine/base/half.h"
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "tests/reference/reference_policy.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"

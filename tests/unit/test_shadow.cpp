@@ -2,6 +2,7 @@
 // properties.
 #include "engine/backend/cpu/cache.h"
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/trace/record.h"
 #include "tests/reference/engine_run.h"

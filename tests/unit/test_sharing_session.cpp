@@ -1,9 +1,10 @@
 // Sessions whose lanes share KV heads otherwise than the model: live changes, records, trace file and export.
+#include "engine/analysis/run_metrics.h"
 #include "engine/base/index.h"
 #include "engine/base/npy.h"
+#include "engine/device/make_backend.h"
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
-#include "engine/analysis/run_metrics.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/session_run.h"

@@ -1,6 +1,7 @@
 // Replays inside a session report their progress and can be stopped before any row. A stopped replay leaves
 // the session unchanged.
 #include "engine/base/index.h"
+#include "engine/device/make_backend.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 

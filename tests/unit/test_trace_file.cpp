@@ -13,11 +13,11 @@
 #include "tests/unit/trace_members.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
-#include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zip.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <cstdlib>

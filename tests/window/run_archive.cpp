@@ -2,7 +2,7 @@
 
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/base/index.h"
-#include "engine/session/run_settings.h"
+#include "engine/run/run_settings.h"
 
 #include <algorithm>
 #include <bit>

@@ -3,7 +3,7 @@
 /// status, never the window's state. Window thread.
 #pragma once
 
-#include "engine/session/engine.h"
+#include "engine/live/engine.h"
 #include "engine/trace/run_history.h"
 
 #include <cstdint>

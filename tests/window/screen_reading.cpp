@@ -4,7 +4,7 @@
 
 #include "engine/base/index.h"
 #include "engine/figure/reduce.h"
-#include "engine/session/run_settings.h"
+#include "engine/run/run_settings.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,6 +1,6 @@
 #include "tests/window/simulated_user.h"
 
-#include "tests/window/program_run.h"
+#include "tests/window/window_run.h"
 
 #include <X11/Xlib.h>
 #include <X11/extensions/XTest.h>
@@ -10,8 +10,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cmath>
+#include <csignal>
 
 namespace keyhole::testing {
 

@@ -1,7 +1,7 @@
 // Faults around the program: signals, full disks, closed descriptors, two programs on one file, limits,
 // crashes. The tests run the program as a user does. Tests of the window need a display; the others do not.
 #include "engine/base/npy.h"
-#include "tests/window/program_run.h"
+#include "tests/app/program_run.h"
 
 #include <gtest/gtest.h>
 

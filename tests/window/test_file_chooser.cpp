@@ -9,11 +9,11 @@
 #include <gtest/gtest.h>
 #include <systemd/sd-bus.h>
 
+#include <sys/stat.h>
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
-#include <sys/stat.h>
 #include <thread>
 
 namespace keyhole::test_file_chooser {

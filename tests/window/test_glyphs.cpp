@@ -1,7 +1,7 @@
 // Characters of texts that the fonts may lack.
 #include "app/view/glyphs.h"
 #include "engine/base/index.h"
-#include "tests/window/synthetic_run.h"
+#include "tests/reference/synthetic_run.h"
 
 #include <gtest/gtest.h>
 

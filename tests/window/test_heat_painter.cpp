@@ -1,9 +1,9 @@
 // The shader against the CPU's colours, drawn into a framebuffer of the test. Needs a display.
-#include "app/view/focus_picture.h"
 #include "app/gl/heat_painter.h"
+#include "app/view/focus_picture.h"
 #include "engine/base/index.h"
 #include "engine/figure/heatmap.h"
-#include "tests/window/synthetic_run.h"
+#include "tests/reference/synthetic_run.h"
 
 #define GLFW_INCLUDE_NONE
 #include <GLFW/glfw3.h>

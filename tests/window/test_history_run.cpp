@@ -1,12 +1,12 @@
 // Fork, rewind, branches, and tokens evicted or pinned by the user, through the real window. The resulting
 // run is read from its trace.
 #include "tests/reference/source_folder.h"
-#include "tests/window/program_run.h"
+#include "tests/window/window_run.h"
 
 namespace keyhole::test_history_run {
 namespace {
 
-using HistoryRun = testing::ProgramRun;
+using HistoryRun = testing::WindowRun;
 
 const std::string kGate = "--prompt-file '" + reference::source_folder().string() +
                           "/assets/prompts/garden-gate.txt' --lane full --lane full ";

@@ -5,7 +5,7 @@
 #include "engine/base/index.h"
 #include "engine/figure/image.h"
 #include "tests/reference/source_folder.h"
-#include "tests/window/program_run.h"
+#include "tests/window/window_run.h"
 
 #include <gtest/gtest.h>
 #include <stb/stb_image.h>
@@ -68,7 +68,7 @@ std::string digest(const std::string& path) {
     return std::to_string(hash);
 }
 
-class Pictures : public testing::ProgramRun {
+class Pictures : public testing::WindowRun {
   protected:
     Pictures() { needs_pixels_ = true; }
 

@@ -1,11 +1,11 @@
 // The policy card through the real window: a script points at its widgets, and the resulting run is read from
 // its trace.
-#include "tests/window/program_run.h"
+#include "tests/window/window_run.h"
 
 namespace keyhole::test_policy_card {
 namespace {
 
-using PolicyCardRun = testing::ProgramRun;
+using PolicyCardRun = testing::WindowRun;
 
 std::string spec_of(const nlohmann::json& run, std::size_t lane) {
     return run["lanes"].at(lane)["spec"].get<std::string>();

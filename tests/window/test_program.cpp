@@ -2,7 +2,7 @@
 // Needs a display.
 #include "engine/base/index.h"
 #include "engine/figure/colormap.h"
-#include "tests/window/program_run.h"
+#include "tests/window/window_run.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@
 namespace keyhole::test_program {
 namespace {
 
-using Program = testing::ProgramRun;
+using Program = testing::WindowRun;
 using testing::kLanes;
 using testing::kModel;
 using testing::kPrompt;

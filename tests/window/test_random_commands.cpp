@@ -3,9 +3,9 @@
 #include "app/actions/action_table.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "tests/reference/synthetic_run.h"
 #include "tests/reference/temp_folder.h"
-#include "tests/window/program_run.h"
-#include "tests/window/synthetic_run.h"
+#include "tests/window/window_run.h"
 
 #include <gtest/gtest.h>
 
@@ -151,7 +151,7 @@ std::string random_script(unsigned seed, int n_lines, double seconds, const std:
     return script.str();
 }
 
-class RandomRun : public testing::ProgramRun {};
+class RandomRun : public testing::WindowRun {};
 
 // KEYHOLE_RANDOM_MINUTES=10 makes the test longer, KEYHOLE_RANDOM_SEED changes the order.
 TEST_F(RandomRun, TheWindowTakesWhateverComes) {

@@ -1,7 +1,7 @@
 // The window's cost with many heads and when nothing happens: frames, bytes, processor time. Runs the program
 // itself; needs a display.
 #include "tests/reference/tiny_model.h"
-#include "tests/window/program_run.h"
+#include "tests/window/window_run.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace keyhole::test_scale {
 namespace {
 
-class Scale : public testing::ProgramRun {
+class Scale : public testing::WindowRun {
   protected:
     nlohmann::json measured(const std::string& name) const {
         nlohmann::json json;

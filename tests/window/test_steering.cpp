@@ -4,7 +4,7 @@
 #include "engine/base/mapped_file.h"
 #include "tests/reference/gif_pictures.h"
 #include "tests/reference/source_folder.h"
-#include "tests/window/program_run.h"
+#include "tests/window/window_run.h"
 
 #include <gtest/gtest.h>
 #include <stb/stb_image.h>
@@ -14,7 +14,7 @@
 namespace keyhole::test_steering {
 namespace {
 
-using Program = testing::ProgramRun;
+using Program = testing::WindowRun;
 
 constexpr const char* kTwoLanes = "--lane full --lane h2o:budget=48";
 

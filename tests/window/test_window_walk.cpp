@@ -4,11 +4,11 @@
 #include "app/window/window.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
-#include "engine/session/run_settings.h"
-#include "tests/window/program_run.h"
+#include "engine/run/run_settings.h"
 #include "tests/window/run_archive.h"
 #include "tests/window/screen_check.h"
 #include "tests/window/screen_words.h"
+#include "tests/window/window_run.h"
 
 #include <fmt/ranges.h>
 

@@ -1,7 +1,7 @@
 #include "engine/backend/cpu/prefill.h"
 
-#include "engine/backend/cpu/gemm.h"
 #include "engine/backend/common/kernels.h"
+#include "engine/backend/cpu/gemm.h"
 #include "engine/backend/memory_need.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"

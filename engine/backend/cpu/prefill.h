@@ -5,8 +5,8 @@
 /// backend/cuda/prefill.h.
 #pragma once
 
-#include "engine/backend/cpu/cpu_backend.h"
 #include "engine/backend/common/shared.h"
+#include "engine/backend/cpu/cpu_backend.h"
 
 #include <functional>
 #include <span>

@@ -2,8 +2,8 @@
 /// backend/cuda/kernels/select.h.
 #pragma once
 
-#include "engine/policy/selection.h"
 #include "engine/backend/cpu/cache.h"
+#include "engine/policy/selection.h"
 
 #include <span>
 #include <vector>

@@ -15,10 +15,10 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/common/accumulators.h"
-#include "engine/policy/selection.h"
 #include "engine/backend/common/shadow.h"
 #include "engine/backend/cuda/device_model.h"
 #include "engine/base/index.h"
+#include "engine/policy/selection.h"
 
 #include <array>
 #include <memory>

@@ -8,7 +8,7 @@
 
 #include "engine/backend/cuda/block.h"
 #include "engine/backend/cuda/kernel_list.h"
-#include "engine/backend/selftest_line.h"
+#include "engine/base/device_verdict.h"
 
 #include <array>
 #include <cstdint>

@@ -6,6 +6,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/executor.h"
+#include "engine/base/backend_options.h"
 
 #include <cstdint>
 #include <filesystem>

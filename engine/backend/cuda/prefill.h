@@ -6,8 +6,8 @@
 /// tile with the scores folded row by row (kernels/prompt.h). Engine thread only. CPU twin: cpu/prefill.h.
 #pragma once
 
-#include "engine/backend/cuda/step.h"
 #include "engine/backend/common/shared.h"
+#include "engine/backend/cuda/step.h"
 
 #include <functional>
 #include <span>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/backend/cuda/executor.h"
-#include "engine/backend/selftest_line.h"
+#include "engine/base/device_verdict.h"
 
 #include <functional>
 #include <memory>

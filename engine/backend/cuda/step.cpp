@@ -1,9 +1,9 @@
 #include "engine/backend/cuda/step.h"
 
 #include "engine/backend/common/kernels.h"
+#include "engine/backend/common/shared.h"
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/rules.h"
-#include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/model/kv_default.h"

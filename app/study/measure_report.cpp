@@ -1,0 +1,135 @@
+#include "app/study/measure_report.h"
+
+#include "app/study/eval_report.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/mapped_file.h"
+#include "engine/eval/answer_file.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+constexpr std::string_view kHeader =
+    "questions,spec,measure,samples,value,low,high,difference,difference_low,difference_high,asked\n";
+constexpr std::size_t kMostBytes = 256 << 20, kSpec = 1, kMeasure = 2, kAsked = 10, kFields = 11;
+
+std::string span_text(const Interval& interval, bool is_difference) {
+    if (!std::isfinite(interval.low)) return "";
+    return is_difference ? fmt::format("{:+.1f} .. {:+.1f}", 100 * interval.low, 100 * interval.high)
+                         : fmt::format("{:.1f} .. {:.1f}", 100 * interval.low, 100 * interval.high);
+}
+
+nlohmann::json estimate_json(const Estimate& estimate) {
+    const auto number = [](double value) {
+        return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+    };
+    return {{"value", number(estimate.value)},
+            {"interval", {number(estimate.interval.low), number(estimate.interval.high)}}};
+}
+
+std::string number_field(double value) {
+    return std::isfinite(value) ? fmt::format("{:.6g}", value) : "";
+}
+
+}  // namespace
+
+std::string measure_table(const QuestionSet& set, std::span<const std::string> labels,
+                          std::span<const LaneScore> scores) {
+    std::string table = fmt::format("{}: {}\n", set.name, set.description);
+    table += fmt::format("{:<44} {:<10} {:>7} {:>14} {:>9} {:>16}\n", "lane", "measure", "%", "95 %",
+                         "to first", "95 %");
+    for (std::size_t i = 0; i < labels.size(); ++i)
+        for (std::size_t m = 0; m < set.measures.size(); ++m) {
+            const LaneScore::Measure& measure = scores[i].measures[m];
+            table +=
+                fmt::format("{:<44} {:<10} {:>7.1f} {:>14}", m == 0 ? labels[i] : "", set.measures[m].name,
+                            100 * measure.value.value, span_text(measure.value.interval, false));
+            if (i > 0)
+                table += fmt::format(" {:>+9.1f} {:>16}", 100 * measure.difference.value,
+                                     span_text(measure.difference.interval, true));
+            table += "\n";
+        }
+    return table;
+}
+
+void add_measures(nlohmann::json& lane, const QuestionSet& set, const LaneScore& score, bool is_first) {
+    double product = 1;
+    int n_rouge = 0;
+    for (std::size_t m = 0; m < set.measures.size(); ++m) {
+        const std::string& name = set.measures[m].name;
+        lane["measures"][name] = estimate_json(score.measures[m].value);
+        lane["measures"][name]["difference"] =
+            is_first ? nlohmann::json() : estimate_json(score.measures[m].difference);
+        if (!name.starts_with("rouge")) continue;
+        product *= score.measures[m].value.value;
+        ++n_rouge;
+    }
+    if (n_rouge > 0) lane["rouge_geometric_mean"] = std::pow(product, 1.0 / n_rouge);
+}
+
+std::string answer_lines(const QuestionSet& set, const Asked& asked, std::span<const Outcome> outcomes) {
+    std::string lines;
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        nlohmann::ordered_json line = {{"questions", set.name},
+                                       {"question", asked.question},
+                                       {"lane", format_lane_spec(asked.lanes[i])},
+                                       {"answer", outcomes[i].text}};
+        for (std::size_t m = 0; m < set.measures.size(); ++m)
+            line[set.measures[m].name] = outcomes[i].measures[m];
+        lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    }
+    return lines;
+}
+
+MeasureTable::MeasureTable(std::filesystem::path path) : path_(std::move(path)) {
+    std::error_code error;
+    if (!std::filesystem::exists(path_, error)) return;
+    const std::string text = read_text_file(path_, kMostBytes);
+    std::string_view rest = text;
+    for (std::size_t number = 1; !rest.empty(); ++number) {
+        const std::string_view line = rest.substr(0, rest.find('\n'));
+        rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+        const std::vector<std::string> fields = split_csv(line);
+        if (number == 1 ? fmt::format("{}\n", line) != kHeader : fields.size() != kFields)
+            fail(ErrorCode::bad_file,
+                 "{}:{} is no line of a sweep's measures: '{}'; move the file away or give another --out",
+                 path_.string(), number, shown_text(line));
+        if (number == 1) continue;
+        const Key key = {fields[kAsked], fields[kSpec], fields[kMeasure]};
+        if (lines_.emplace(key, line).second) order_.push_back(key);
+    }
+}
+
+void MeasureTable::add(const QuestionSet& set, const std::string& asked, std::span<const GridCell> cells,
+                       std::span<const LaneScore> scores) {
+    for (std::size_t i = 0; i < cells.size(); ++i)
+        for (std::size_t m = 0; m < set.measures.size(); ++m) {
+            const LaneScore::Measure& measure = scores[i].measures[m];
+            const std::string spec = format_lane_spec(cells[i].spec);
+            const Key key = {asked, spec, set.measures[m].name};
+            std::string line = fmt::format("{},{},{},{}", csv_field(set.name), csv_field(spec),
+                                           set.measures[m].name, scores[i].n_questions);
+            const auto add = [&](const Estimate& estimate, bool known) {
+                for (const double value : {estimate.value, estimate.interval.low, estimate.interval.high})
+                    line += "," + (known ? number_field(value) : "");
+            };
+            add(measure.value, true);
+            add(measure.difference, i > 0);
+            line += "," + csv_field(asked);
+            if (lines_.insert_or_assign(key, std::move(line)).second) order_.push_back(key);
+        }
+}
+
+void MeasureTable::write() const {
+    std::string text(kHeader);
+    for (const Key& key : order_) text += lines_.at(key) + "\n";
+    write_text_file(path_, text);
+}
+
+}  // namespace keyhole

@@ -1,0 +1,165 @@
+#include "app/study/sweep_table.h"
+
+#include "app/study/eval_report.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/mapped_file.h"
+#include "engine/eval/answer_file.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+constexpr std::array<std::string_view, 3> kFirst = {"questions", "lane", "spec"};
+constexpr std::array<std::string_view, 17> kLast = {"samples",
+                                                    "tokens",
+                                                    "accuracy",
+                                                    "accuracy_low",
+                                                    "accuracy_high",
+                                                    "difference",
+                                                    "difference_low",
+                                                    "difference_high",
+                                                    "perplexity",
+                                                    "perplexity_low",
+                                                    "perplexity_high",
+                                                    "bits_per_byte",
+                                                    "nats_per_token",
+                                                    "nats_difference",
+                                                    "nats_difference_low",
+                                                    "nats_difference_high",
+                                                    "asked"};
+
+/// Columns that came later: tables without them are read too.
+constexpr std::array<std::string_view, 4> kAdded = {"model", "kv_bytes", "length", "depth"};
+
+/// Two rows with equal values here measure the same thing.
+const std::array<std::string, 3> kKey = {"asked", "lane", "spec"};
+constexpr std::size_t kMostBytes = 256 << 20;
+
+std::vector<std::string> columns_of(const std::vector<std::string>& keys, bool with_added = true) {
+    std::vector<std::string> columns(kFirst.begin(), kFirst.end());
+    columns.insert(columns.end(), keys.begin(), keys.end());
+    columns.insert(columns.end(), kLast.begin(), kLast.end());
+    if (with_added) columns.insert(columns.end(), kAdded.begin(), kAdded.end());
+    return columns;
+}
+
+}  // namespace
+
+SweepTable::SweepTable(std::filesystem::path path) : path_(std::move(path)) {
+    std::error_code error;
+    if (std::filesystem::exists(path_, error)) read(read_text_file(path_, kMostBytes));
+}
+
+void SweepTable::read(std::string_view text) {
+    const auto refuse = [&](std::size_t line, std::string_view why) {
+        fail(ErrorCode::bad_file,
+             "{}:{} is no line of a sweep's table: {}; move the file away or give another --out",
+             path_.string(), line, why);
+    };
+    std::vector<std::string> columns;
+    for (std::size_t number = 1; !text.empty(); ++number) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        std::vector<std::string> fields = split_csv(text.substr(0, end));
+        text.remove_prefix(std::min(end + 1, text.size()));
+        if (number == 1) {
+            columns = std::move(fields);
+            const bool is_new = !columns.empty() && columns.back() == kAdded.back();
+            const std::size_t n_after = kLast.size() + (is_new ? kAdded.size() : 0);
+            if (columns.size() >= kFirst.size() + n_after)
+                keys_.assign(columns.begin() + kFirst.size(),
+                             columns.end() - static_cast<std::ptrdiff_t>(n_after));
+            if (columns != columns_of(keys_, is_new))
+                refuse(1, fmt::format("'{}' is not the header of this version",
+                                      shown_text(fmt::format("{}", fmt::join(columns, ",")))));
+            continue;
+        }
+        if (fields.size() != columns.size())
+            refuse(number, fmt::format("it has {} fields, not {}", fields.size(), columns.size()));
+        Row row;
+        for (std::size_t i = 0; i < fields.size(); ++i)
+            if (!fields[i].empty()) row[columns[i]] = std::move(fields[i]);
+        rows_.push_back(std::move(row));
+    }
+}
+
+void SweepTable::put(Row row) {
+    const auto same = [&](const Row& known) {
+        return std::all_of(kKey.begin(), kKey.end(), [&](const std::string& column) {
+            const auto found = known.find(column);
+            return found != known.end() && found->second == row.at(column);
+        });
+    };
+    const auto there = std::find_if(rows_.begin(), rows_.end(), same);
+    if (there == rows_.end())
+        rows_.push_back(std::move(row));
+    else
+        *there = std::move(row);
+}
+
+void SweepTable::add(const QuestionSet& set, const std::string& asked, const GridCell& cell,
+                     std::span<const Vary> varies, const LaneScore& score, const About& about) {
+    Row row = {{"questions", set.name},
+               {"lane", cell.lane},
+               {"spec", format_lane_spec(cell.spec)},
+               {"asked", asked},
+               {"samples", fmt::format("{}", score.n_questions)},
+               {"tokens", fmt::format("{}", score.n_tokens)}};
+    for (std::size_t i = 0; i < cell.values.size(); ++i) {
+        if (cell.values[i].empty()) continue;
+        row[varies[i].key] = cell.values[i];
+        if (std::find(keys_.begin(), keys_.end(), varies[i].key) == keys_.end())
+            keys_.push_back(varies[i].key);
+    }
+    const auto number = [&](const std::string& column, double value) {
+        if (std::isfinite(value)) row[column] = fmt::format("{:.6g}", value);
+    };
+    const auto estimate = [&](const std::string& column, double value, const Interval& interval) {
+        number(column, value);
+        number(column + "_low", interval.low);
+        number(column + "_high", interval.high);
+    };
+    if (set.is_task) {
+        estimate("accuracy", score.accuracy.value, score.accuracy.interval);
+        if (!about.is_first)
+            estimate("difference", score.accuracy_difference.value, score.accuracy_difference.interval);
+    } else {
+        estimate("perplexity", score.perplexity, perplexity_interval(score));
+        number("bits_per_byte", score.bits_per_byte);
+    }
+    number("nats_per_token", score.nats.value);
+    if (!about.is_first)
+        estimate("nats_difference", score.nats_difference.value, score.nats_difference.interval);
+    row["model"] = about.model;
+    if (about.kv_bytes > 0) number("kv_bytes", about.kv_bytes);
+    if (about.length > 0) {
+        row["length"] = fmt::format("{}", about.length);
+        row["depth"] = fmt::format("{}%", about.depth);
+    }
+    put(std::move(row));
+}
+
+void SweepTable::write() const {
+    const std::vector<std::string> columns = columns_of(keys_);
+    std::string text;
+    const auto line = [&](const auto& field_of) {
+        for (std::size_t i = 0; i < columns.size(); ++i)
+            text += (i == 0 ? "" : ",") + csv_field(field_of(columns[i]));
+        text += "\n";
+    };
+    line([](const std::string& column) { return column; });
+    for (const Row& row : rows_)
+        line([&](const std::string& column) {
+            const auto found = row.find(column);
+            return found == row.end() ? std::string() : found->second;
+        });
+    write_text_file(path_, text);
+}
+
+}  // namespace keyhole

@@ -1,0 +1,517 @@
+#include "engine/live/engine.h"
+
+#include "engine/backend/backend.h"
+#include "engine/backend/memory_need.h"
+#include "engine/base/crash_message.h"
+#include "engine/base/error.h"
+#include "engine/live/command_queue.h"
+#include "engine/live/new_run.h"
+#include "engine/live/step_rate.h"
+#include "engine/session/session.h"
+
+#include <mutex>
+#include <thread>
+
+namespace keyhole {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Replays that take less than kAnnounceAfter are not announced; longer ones report at intervals of
+/// kReportEvery.
+constexpr auto kAnnounceAfter = std::chrono::milliseconds(200), kReportEvery = std::chrono::milliseconds(50);
+
+bool has_code(const std::exception& error, ErrorCode code) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    return known != nullptr && known->code() == code;
+}
+
+/// Returns why a command replays rows.
+std::string work_text(const Command& command) {
+    if (const auto* rewind = std::get_if<Rewind>(&command))
+        return fmt::format("going back to step {}", rewind->row);
+    if (const auto* branch = std::get_if<GoToBranch>(&command))
+        return fmt::format("going to branch {}", branch->id);
+    if (const auto* set = std::get_if<SetLane>(&command))
+        return fmt::format("lane {} runs again from the prompt", set->index);
+    if (const auto* restore = std::get_if<RestoreLane>(&command))
+        return fmt::format("lane {} runs again from the prompt", restore->index);
+    if (const auto* fork = std::get_if<ForkLane>(&command))
+        return fmt::format("the copy of lane {} runs from the prompt", fork->index);
+    return "the new lane runs from the prompt";
+}
+
+template <class... Handlers>
+struct Overloaded : Handlers... {
+    using Handlers::operator()...;
+};
+template <class... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;  // Clang before 17 does not deduce it
+
+}  // namespace
+
+struct Engine::Impl {
+    const BackendOptions options;
+    const std::function<void()> wake;
+    Recorder recorder;
+    CommandQueue queue;
+
+    mutable std::mutex mutex;  // guards status, model and device_backend
+    EngineStatus status;
+    std::shared_ptr<const Model> model;
+    std::shared_ptr<Backend> device_backend;
+
+    // Used only by the engine thread:
+    std::shared_ptr<Backend> backend;
+    std::unique_ptr<Session> session;
+    int rows_left = 0;          // to decode before stopping; -1: no limit
+    int pause_at = 0;           // text length in tokens at which an unlimited run pauses
+    bool was_answered = false;  // the answer was complete at the last row
+    bool answers_open = false;  // lanes may have no complete answer of their own
+    int answers_turn = -1;      // that they follow
+    StepRate rate;
+    bool quit = false;
+    RequestId in_hand = 0;     // the request that is being handled
+    std::string stopped_work;  // why a command had no effect; goes to the status once the stop is handled
+
+    std::jthread thread;  // last: it joins before the other members are destroyed
+
+    Impl(BackendOptions o, std::function<void()> w, std::size_t budget)
+        : options(o), wake(std::move(w)), recorder(budget) {}
+
+    template <class Change>
+    void set_status(Change change) {
+        {
+            const std::lock_guard lock(mutex);
+            change(status);
+        }
+        if (wake) wake();
+    }
+
+    void loop() {
+        while (!quit) {
+            if (answers_wait()) {
+            } else if (rows_left == 0) {
+                queue.wait();
+            } else if (rate.limited()) {
+                queue.wait_until(rate.due());
+            }
+            while (auto queued = queue.pop()) {
+                in_hand = queued->id;
+                handle(queued->request);
+                set_status([&](EngineStatus& s) { s.handled = in_hand; });
+            }
+            if (quit) continue;
+            if (rows_left != 0 && rate.is_due()) decode_row();
+            if (answers_wait() && queue.empty()) extend_answers();
+        }
+    }
+
+    /// Returns whether the lanes' own answers can go on now. While rows are decoded, no prompt is processed.
+    bool answers_wait() const {
+        return answers_open && session != nullptr && (rows_left == 0 || !session->answers_need_prompt());
+    }
+
+    void extend_answers() {
+        try {
+            answers_open = session->extend_answers([&](double) { return queue.empty(); });
+        } catch (const std::exception& error) {
+            if (has_code(error, ErrorCode::cancelled)) return;  // a request came, and goes first
+            answers_open = false;
+            set_status([](EngineStatus& s) { s.answering = false; });
+            if (end_after(error)) stop(EnginePhase::failed, error.what());
+            return;
+        }
+        publish_answers();
+    }
+
+    void publish_answers() {
+        auto answers = std::make_shared<const std::vector<LaneAnswer>>(session->answers());
+        set_status([&](EngineStatus& s) {
+            s.answers = std::move(answers);
+            s.answering = answers_open;
+        });
+    }
+
+    void handle(Request& request) {
+        std::visit(Overloaded{[&](StartRun& start) { start_run(start); }, [&](Play&) { run_rows(-1); },
+                              [&](Stop&) { halt(); },
+                              [&](StepRows& step) { run_rows(std::max(rows_left, 0) + step.n_rows); },
+                              [&](SetSpeed& speed) { rate.limit(speed.rows_per_s); },
+                              [&](Command& command) { apply(command); },
+                              [&](RequestCounterfactual& ask) { answer(ask); }, [&](Quit&) { quit = true; }},
+                   request);
+    }
+
+    /// Starts a run in place of the current one, which goes on if the new one is refused.
+    void start_run(StartRun& start) {
+        const EnginePhase before = status.phase;  // this thread alone writes it
+        NewRun next;
+        try {
+            next = prepare(start);
+        } catch (const std::exception& error) {
+            end_after(error);  // a failed device has lost the current run too
+            if (session == nullptr) rows_left = 0;
+            set_status([&](EngineStatus& s) {
+                s.phase = session == nullptr ? EnginePhase::failed : before;
+                s.message = s.refusal_message = error.what();
+                s.refused = in_hand;
+            });
+            return;
+        }
+        rows_left = 0;
+        answers_open = false;
+        stopped_work.clear();
+        session.reset();  // before the backend that it uses
+        if (next.backend != nullptr) backend = std::move(next.backend);
+        session = std::move(next.session);
+        set_status([&](EngineStatus& s) {
+            model = next.model;
+            device_backend = backend->on_device() ? backend : nullptr;
+            EngineStatus fresh;
+            fresh.handled = s.handled;
+            fresh.refused = s.refused;
+            fresh.refusal_message = s.refusal_message;
+            fresh.phase = EnginePhase::prefill;
+            fresh.message = next.notice;
+            fresh.backend = backend->name();
+            fresh.run = start.run;
+            s = std::move(fresh);
+        });
+        try {
+            recorder.push(session->prefill([&, at = Clock::now()](double done) mutable {
+                if (const auto now = Clock::now(); now >= at) {
+                    at = now + kReportEvery;
+                    set_status([&](EngineStatus& s) { s.progress = done; });
+                }
+                return !queue.stops_work();
+            }));
+            answers_open = start.run.answer_end.has_value();
+            set_status([&, memory = memory_use()](EngineStatus& s) {
+                s.phase = EnginePhase::idle;
+                s.answering = answers_open;
+                s.run_id = session->run().id;
+                s.lane_ids = session->lane_ids();
+                s.progress = 1;
+                s.memory = memory;
+            });
+        } catch (const std::exception& error) {
+            session.reset();
+            end_after(error);
+            if (has_code(error, ErrorCode::cancelled)) stopped_work = error.what();
+            stop(has_code(error, ErrorCode::cancelled) ? EnginePhase::idle : EnginePhase::failed,
+                 error.what());
+        }
+    }
+
+    NewRun prepare(const StartRun& start) {
+        CurrentRun current{.model = nullptr, .backend = backend.get()};
+        {
+            const std::lock_guard lock(mutex);
+            current.model = model;
+        }
+        return prepare_run(current, options, start.model_folder, start.run, start.new_backend, [&] {
+            set_status([&](EngineStatus& s) {
+                s.phase = EnginePhase::loading;
+                s.message = "loading " + start.model_folder.string();
+            });
+        });
+    }
+
+    void run_rows(int n_rows) {
+        if (session == nullptr) return refuse_run();
+        if (session->finished()) {
+            stop(EnginePhase::finished, session->finish_reason());
+            return;
+        }
+        rows_left = n_rows;
+        pause_at = session->run().config.n_ctx;
+        while (pause_at <= session->next_row()) pause_at *= 2;
+        was_answered = session->answered();
+        rate.begin();
+        set_status([](EngineStatus& s) {
+            s.phase = EnginePhase::running;
+            s.steps_per_s = 0;
+            s.message.clear();
+        });
+    }
+
+    /// Reports that there is no session to continue: its prompt was cancelled, or it failed and keeps that
+    /// message.
+    void refuse_run() {
+        set_status([](EngineStatus& s) {
+            if (s.phase != EnginePhase::failed) s.message = "no session is running; start one first";
+            s.phase = EnginePhase::failed;
+        });
+    }
+
+    void stop(EnginePhase phase, const std::string& message) {
+        rows_left = 0;
+        set_status([&](EngineStatus& s) {
+            end_rate(s);
+            if (phase != EnginePhase::idle || s.phase == EnginePhase::running || !message.empty())
+                s.phase = phase;
+            s.message = message;
+        });
+    }
+
+    /// Performs the user's stop. The message of a command that it cancelled stays, through further stops too.
+    void halt() {
+        rows_left = 0;
+        const std::string why = std::exchange(stopped_work, "");
+        set_status([&](EngineStatus& s) {
+            end_rate(s);
+            const bool ran = s.phase == EnginePhase::running;
+            if (ran) s.phase = EnginePhase::idle;
+            if (ran || !why.empty()) s.message = why;
+        });
+    }
+
+    /// Returns the progress callback of a replay: it shows the work once it takes a while, and cancels it on
+    /// request.
+    std::function<bool(double)> work(std::string what) {
+        return [this, what = std::move(what), next = Clock::now() + kAnnounceAfter](double done) mutable {
+            if (queue.stops_work()) return false;
+            if (const auto now = Clock::now(); now >= next) {
+                next = now + kReportEvery;
+                set_status([&](EngineStatus& s) {
+                    s.work = what;
+                    s.progress = done;
+                });
+            }
+            return true;
+        };
+    }
+
+    /// Ends a command or question. error: not null if it had no effect. publish: writes its changes to the
+    /// status, if there is still a session.
+    template <class Publish>
+    void done(const std::exception* error, Publish publish) {
+        const std::string fault = error == nullptr ? "" : error->what();
+        if (error != nullptr && has_code(*error, ErrorCode::cancelled)) stopped_work = fault;
+        if (error != nullptr && end_after(*error)) stop(EnginePhase::failed, fault);
+        set_status([&](EngineStatus& s) {
+            if (session != nullptr) publish(s);
+            s.work.clear();
+            s.message = fault;
+            if (error == nullptr) return;
+            s.refused = in_hand;
+            s.refusal_message = fault;
+        });
+    }
+
+    void apply(const Command& command) {
+        const auto publish = [&](EngineStatus& s) {
+            s.memory = memory_use();
+            s.run = session->run_spec();
+            s.lane_ids = session->lane_ids();
+            s.branch = session->branch();
+            s.other_branches = session->other_branches();
+            // The row that the answer is about may come again with another history.
+            if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command))
+                s.counterfactual.reset();
+        };
+        try {
+            if (session == nullptr)
+                fail(ErrorCode::wrong_use, "'{}' needs a running session; start one first",
+                     format_command(command));
+            session->apply(command, work(work_text(command)));
+            if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command))
+                turned_back();
+            answers_open = session->run_spec().answer_end.has_value();
+            done(nullptr, publish);
+            if (answers_open) publish_answers();  // without those of other settings
+        } catch (const std::exception& error) {
+            done(&error, publish);
+        }
+    }
+
+    void answer(const RequestCounterfactual& ask) {
+        try {
+            if (session == nullptr) fail(ErrorCode::wrong_use, "no session is running; start one first");
+            auto result = std::make_shared<const Counterfactual>(session->counterfactual(
+                ask.index, ask.position,
+                work(ask.n_tokens == 1
+                         ? fmt::format("lane {} runs once more with token {}", ask.index, ask.position)
+                         : fmt::format("lane {} runs once more with tokens {} to {}", ask.index, ask.position,
+                                       ask.position + ask.n_tokens - 1)),
+                ask.row, ask.n_tokens));
+            done(nullptr, [&](EngineStatus& s) { s.counterfactual = std::move(result); });
+        } catch (const std::exception& error) {
+            done(&error, [](EngineStatus&) {});
+        }
+    }
+
+    /// Follows a session that went back to an earlier row: updates the recorder, decodes the rows to the end
+    /// of a branch, and corrects the phase, since a finished run may continue.
+    void turned_back() {
+        recorder.rewind(session->next_row() - 1);
+        while (session->catching_up() && !queue.stops_work()) decode_one();
+        if (session->catching_up()) stopped_work = stopped_on_the_way();
+        rate.hurry();
+        if (rows_left == 0 && session->finished())
+            stop(EnginePhase::finished, session->finish_reason());
+        else if (rows_left == 0)
+            set_status([](EngineStatus& s) { s.phase = EnginePhase::idle; });
+    }
+
+    std::string stopped_on_the_way() const {
+        return fmt::format("stopped at step {} on the way to the end of branch {}; Space continues",
+                           session->next_row() - 1, session->branch());
+    }
+
+    /// Decodes one row for the readers. Returns false if there was none: the run is finished, or a command
+    /// before the row was cancelled.
+    bool decode_one() {
+        const auto step =
+            session->catching_up()
+                ? session->step(work(fmt::format("on the way to the end of branch {}", session->branch())))
+                : session->step();
+        if (step == nullptr) return false;
+        recorder.push(step);
+        if (std::exchange(answers_turn, session->answers_turn()) != session->answers_turn()) {
+            answers_open = true;
+            publish_answers();
+        }
+        if (wake) wake();
+        return true;
+    }
+
+    void decode_row() {
+        try {
+            const bool on_the_way = session->catching_up();
+            const bool came = decode_one();
+            if (on_the_way)
+                set_status([&](EngineStatus& s) {
+                    s.run = session->run_spec();
+                    s.lane_ids = session->lane_ids();
+                    s.work.clear();
+                });
+            if (session->catching_up() && queue.stops_work()) stopped_work = stopped_on_the_way();
+            if (!came && !session->finished()) return;  // the stop is handled next
+            if (rows_left > 0) --rows_left;
+            count_row();
+            if (session->finished())
+                stop(EnginePhase::finished, session->finish_reason());
+            else if (rows_left == 0)
+                stop(EnginePhase::idle, "");
+            else if (rows_left < 0 && session->next_row() == pause_at)
+                stop(EnginePhase::idle, paused_text());
+            else if (rows_left < 0 && !std::exchange(was_answered, session->answered()) && was_answered)
+                stop(EnginePhase::idle, "the answer is complete; Space continues");
+        } catch (const std::exception& error) {
+            end_after(error);
+            set_status([](EngineStatus& s) { s.work.clear(); });
+            stop(EnginePhase::failed, error.what());
+        }
+    }
+
+    std::string paused_text() const {
+        const int n_ctx = session->run().config.n_ctx;
+        return fmt::format(
+            "paused at {} tokens, {} the context that the model was trained on; Space continues", pause_at,
+            pause_at == n_ctx ? "which fill" : "beyond");
+    }
+
+    /// Ends the session if the device failed, since its caches are lost; the records stay. Returns whether it
+    /// did.
+    bool end_after(const std::exception& error) {
+        if (!has_code(error, ErrorCode::device)) return false;
+        session.reset();
+        backend.reset();  // the next run starts with a new one
+        const std::lock_guard lock(mutex);
+        device_backend.reset();
+        return true;
+    }
+
+    EngineMemory memory_use() const {
+        EngineMemory use;
+        if (session == nullptr) return use;
+        use.weights = weight_bytes(*model);
+        use.caches = session->cache_bytes();
+        use.checkpoints = session->checkpoint_bytes();
+        return use;
+    }
+
+    /// Gives a run that ends its speed, if it was long enough for one.
+    void end_rate(EngineStatus& of) const {
+        if (of.phase != EnginePhase::running) return;
+        if (const auto steps_per_s = rate.at_end()) of.steps_per_s = *steps_per_s;
+    }
+
+    /// Counts a step. Once a second, and after the last step, the status has the speed and the memory.
+    void count_row() {
+        rate.count();
+        const auto steps_per_s = rate.each_second();
+        if (!steps_per_s && rows_left != 0) return;
+        const EngineMemory memory = memory_use();
+        const std::lock_guard lock(mutex);
+        status.memory = memory;
+        if (steps_per_s) status.steps_per_s = *steps_per_s;
+    }
+};
+
+Engine::Engine(BackendOptions options, std::function<void()> wake, std::size_t row_budget_bytes)
+    : impl_(std::make_unique<Impl>(options, std::move(wake), row_budget_bytes)) {
+    try {
+        impl_->thread = std::jthread([impl = impl_.get()] {
+            guard_stack();
+            impl->loop();
+        });
+    } catch (const std::system_error& error) {
+        fail(ErrorCode::no_memory,
+             "cannot start the engine's thread: {}; end other programs or raise ulimit -u", error.what());
+    }
+}
+
+Engine::~Engine() {
+    impl_->queue.push(Quit{});
+}
+
+void Engine::start(std::filesystem::path model_folder, RunSpec run, bool new_backend) {
+    impl_->queue.push(StartRun{std::move(model_folder), std::move(run), new_backend});
+}
+void Engine::play() {
+    impl_->queue.push(Play{});
+}
+void Engine::stop(bool work) {
+    impl_->queue.push(Stop{work});
+}
+void Engine::step(int n_rows) {
+    impl_->queue.push(StepRows{n_rows});
+}
+void Engine::set_speed(double rows_per_second) {
+    impl_->queue.push(SetSpeed{rows_per_second});
+}
+void Engine::send(Command command) {
+    impl_->queue.push(std::move(command));
+}
+
+void Engine::request_counterfactual(int index, int position, int row, int n_tokens) {
+    impl_->queue.push(RequestCounterfactual{index, position, row, n_tokens});
+}
+
+Recorder& Engine::recorder() {
+    return impl_->recorder;
+}
+
+EngineStatus Engine::status() const {
+    const std::lock_guard lock(impl_->mutex);
+    return impl_->status;
+}
+
+RequestId Engine::last_request() const {
+    return impl_->queue.last_id();
+}
+
+std::shared_ptr<Backend> Engine::device_backend() const {
+    const std::lock_guard lock(impl_->mutex);
+    return impl_->device_backend;
+}
+std::shared_ptr<const Model> Engine::model() const {
+    const std::lock_guard lock(impl_->mutex);
+    return impl_->model;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,69 @@
+/// The running engine: a thread that loads models and decodes. It receives requests through one queue and
+/// sends records through one recorder; it shares nothing else with the window. All member functions are
+/// called on the window's thread and return at once. A request takes effect later: see EngineStatus::handled.
+#pragma once
+
+#include "engine/base/backend_options.h"
+#include "engine/run/engine_status.h"
+#include "engine/trace/recorder.h"
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+/// Limit of the states that are kept for rewinding. A lane of the demo model takes a few MB in each state.
+inline constexpr std::size_t kCheckpointBytes = std::size_t{96} << 20;
+
+class Backend;
+
+class Engine {
+  public:
+    /// wake: called on the engine's thread after every record and change of status (the window posts itself
+    /// an empty event).
+    Engine(BackendOptions options, std::function<void()> wake,
+           std::size_t row_budget_bytes = Recorder::kRowBudgetBytes);
+    ~Engine();  ///< stops the thread and joins it
+
+    /// Loads the model, if the folder differs from the loaded one, starts the run and processes its prompt.
+    /// If the model, the lanes or the prompt cannot be used, the start is refused, and the current run goes
+    /// on. new_backend: chooses the backend anew, though the model is the loaded one.
+    void start(std::filesystem::path model_folder, RunSpec run, bool new_backend = false);
+    /// Decodes until stopped or finished. Pauses where the answer is complete (see Session::answered), when
+    /// the text fills the context that the model was trained on, and again each time it has doubled, because
+    /// the caches of full lanes grow with every token. The status says so, and play() continues.
+    void play();
+    /// Stops within one step. work: also cancels a replay in progress, within one of its rows. The run then
+    /// stays as it was before the command, and the status says so. On the way to the end of a branch it stays
+    /// at the row it has reached, and play() continues. Without `work`, a replay is completed first.
+    void stop(bool work = false);
+    /// Decodes n_rows rows, then stops. While the rows of an earlier step are decoded, these come after them.
+    void step(int n_rows = 1);
+    void set_speed(double rows_per_second);  ///< 0: as fast as possible
+    /// Applies a command before the next row. Rewind and GoToBranch work on a finished run too, which can
+    /// then continue; the recorder drops the rows that they cut off. The rows up to a branch's end are
+    /// decoded at once.
+    void send(Command command);
+    /// Runs Session::counterfactual after a row (-1: the current one). The status brings the answer or
+    /// the refusal.
+    void request_counterfactual(int index, int position, int row = -1, int n_tokens = 1);
+
+    Recorder& recorder();
+    EngineStatus status() const;
+    /// Returns the id of the newest request; 0: none yet.
+    RequestId last_request() const;
+    /// Returns the loaded model (const, shared), for exports that re-run; null before the first load.
+    std::shared_ptr<const Model> model() const;
+    /// Returns the backend of the run if it is on a device, for jobs on other threads that replay the run
+    /// (see SharedBackend); null otherwise.
+    std::shared_ptr<Backend> device_backend() const;
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace keyhole

@@ -1,0 +1,172 @@
+// Commands on a user's own questions, on several prompts, and with beams: what they print and write, and what
+// they refuse in a line.
+#include "tests/app/program_run.h"
+#include "tests/reference/tiny_model.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <set>
+
+namespace keyhole {
+namespace {
+
+using Json = nlohmann::json;
+
+class DataCommands : public testing::ProgramRun {
+  protected:
+    void SetUp() override {  // needs no display
+        folder_ = std::filesystem::temp_directory_path() / ("keyhole-data-" + std::to_string(::getpid()));
+        std::filesystem::create_directories(folder_);
+        std::ofstream texts(path("own.jsonl")), choices(path("two.jsonl"));
+        for (const char* word : {"hare", "fox", "owl"}) {
+            const std::string prompt = std::string("once upon a time there was a ") + word;
+            texts << Json{{"prompt", prompt}, {"references", {"a b", "c"}}} << "\n";
+            choices << Json{{"prompt", prompt}, {"choices", {"ran", "slept well"}}, {"answer", 1}} << "\n";
+        }
+        std::ofstream(path("bad.jsonl")) << "{\"prompt\": \"a\", \"references\": [\"b\"]}\n{\"prompt\": 4}\n";
+        std::ofstream(path("one.txt")) << "once upon a time";
+        std::ofstream(path("two.txt")) << "there was a hare";
+    }
+    std::string model() const { return " --model '" + tiny_.folder().string() + "'"; }
+    std::string data(const std::string& name) const { return " --data '" + path(name) + "'"; }
+    reference::TinyModel tiny_{reference::TinyShape{}};
+};
+
+TEST_F(DataCommands, EvalMeasuresOwnTextsAndChoices) {
+    ASSERT_EQ(run("eval" + model() + data("own.jsonl") + data("two.jsonl") +
+                  " --answer-tokens 5 --json --answers '" + path("said.jsonl") +
+                  "' --lane full --lane window:budget=4"),
+              0)
+        << output_;
+    const Json lanes = Json::parse(output_).at("lanes");
+    ASSERT_EQ(lanes.size(), 4u);
+    EXPECT_EQ(lanes[0].at("task"), "own");
+    EXPECT_EQ(lanes[1].at("samples"), 3);
+    EXPECT_TRUE(lanes[0].at("measures").at("rouge1").at("difference").is_null());
+    EXPECT_EQ(lanes[1].at("measures").at("f1").at("difference").at("interval").size(), 2u);
+    EXPECT_TRUE(lanes[0].contains("rouge_geometric_mean"));
+    EXPECT_FALSE(lanes[2].contains("rouge_geometric_mean"));
+    EXPECT_EQ(lanes[2].at("measures").at("acc").at("value"), lanes[2].at("accuracy"));
+    std::istringstream said(read("said.jsonl"));
+    int n = 0;
+    for (std::string line; std::getline(said, line); ++n) {
+        const Json json = Json::parse(line);
+        EXPECT_EQ(json.at("questions"), n < 6 ? "own" : "two");
+        EXPECT_EQ(json.at("question"), n % 6 / 2);
+        EXPECT_EQ(json.at("lane"), n % 2 == 0 ? "full" : "window:budget=4");
+        EXPECT_TRUE(json.at("answer").is_string());
+    }
+    EXPECT_EQ(n, 12);
+    ASSERT_EQ(run("eval" + model() + data("own.jsonl") + " --answer-tokens 5 --beams 2 --no-repeat-ngram 1"),
+              0)
+        << output_;
+    EXPECT_NE(output_.find("2 beams with scores apart"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("rougeL"), std::string::npos) << output_;
+}
+
+TEST_F(DataCommands, ASweepGoesOnFromItsAnswers) {
+    const std::string sweep = "sweep" + model() + data("own.jsonl") + data("two.jsonl") +
+                              " --answer-tokens 4 --lane full --lane h2o --vary budget=4,8 --out '" +
+                              path("s") + "'";
+    ASSERT_EQ(run(sweep), 0) << output_;
+    const auto answers = lines("s/answers.csv"), measures = lines("s/measures.csv");
+    EXPECT_EQ(answers.size(), 1u + 2 * 3 * 3);
+    EXPECT_EQ(measures.size(), 1u + 3 * 5 + 3 * 3);
+    EXPECT_EQ(lines("s/table.csv").size(), 1u + 2 * 3);
+    for (const char* plot : {"s/own-rouge1.svg", "s/own-exact.svg", "s/two-acc_norm.svg", "s/two-acc.png"})
+        EXPECT_GT(read(plot).size(), 500u) << plot;
+    EXPECT_NE(read("s/own-rougeL.svg").find("ROUGE-L"), std::string::npos);
+    const std::string whole = read("s/answers.csv");
+    std::ofstream(path("s/answers.csv"), std::ios::binary) << whole.substr(0, whole.size() / 2);
+    ASSERT_EQ(run(sweep), 0) << output_;
+    EXPECT_EQ(lines("s/answers.csv"), answers);
+    EXPECT_EQ(lines("s/measures.csv"), measures);
+    const std::string before = read("s/answers.csv");
+    ASSERT_EQ(run(sweep), 0) << output_;
+    EXPECT_EQ(read("s/answers.csv"), before) << "nothing was missing";
+    ASSERT_EQ(run(sweep + " --min-tokens 2"), 0) << output_;
+    EXPECT_EQ(lines("s/answers.csv").size(), answers.size() + 3 * 3) << "other rules are other questions";
+    EXPECT_EQ(lines("s/measures.csv").size(), measures.size() + 3 * 5);
+    std::ofstream(path("s/measures.csv")) << "a,b\n";
+    EXPECT_EQ(run(sweep), 1);
+    EXPECT_NE(output_.find("measures.csv:1 is no line"), std::string::npos) << output_;
+}
+
+TEST_F(DataCommands, EveryPromptHasItsOwnFolderAndTrace) {
+    const std::string prompts =
+        " --prompt-file '" + path("one.txt") + "' --prompt-file '" + path("two.txt") + "'";
+    ASSERT_EQ(run("decode" + model() + prompts + " --tokens 4 --ignore-eos --json --export run --out '" +
+                  path("out") + "' --save '" + path("run.keyhole") + "'"),
+              0)
+        << output_;
+    const Json json =
+        Json::parse(output_.substr(output_.find('{'), output_.rfind('}') - output_.find('{') + 1));
+    ASSERT_EQ(json.at("prompts").size(), 2u);
+    for (const char* name : {"one", "two"}) {
+        EXPECT_TRUE(std::filesystem::exists(path(std::string("out/") + name + "/run.json"))) << name;
+        EXPECT_TRUE(std::filesystem::exists(path(std::string("run-") + name + ".keyhole"))) << name;
+    }
+    for (int i = 0; i < 2; ++i) {
+        const std::string file = path(i == 0 ? "one.txt" : "two.txt");
+        ASSERT_EQ(run("decode" + model() + " --prompt-file '" + file + "' --tokens 4 --ignore-eos --json"),
+                  0);
+        EXPECT_EQ(Json::parse(output_).at("lanes").at(0).at("tokens"),
+                  json.at("prompts").at(i).at("lanes").at(0).at("tokens"));
+        EXPECT_EQ(json.at("prompts").at(i).at("prompt_file"), file);
+    }
+    ASSERT_EQ(run("decode" + model() + prompts + " --tokens 2"), 0) << output_;
+    EXPECT_NE(output_.find("prompt " + path("two.txt")), std::string::npos) << output_;
+}
+
+TEST_F(DataCommands, DecodeSearchesBeams) {
+    const std::string decode = "decode" + model() + " --prompt 'once upon a time' --tokens 6 --lane full" +
+                               " --lane h2o:budget=6 --json";
+    ASSERT_EQ(run(decode + " --beams 4"), 0) << output_;
+    const Json apart = Json::parse(output_).at("lanes");
+    ASSERT_EQ(apart.size(), 2u);
+    EXPECT_LE(apart.at(0).at("tokens").size(), 6u);
+    EXPECT_EQ(apart.at(1).at("spec"), "h2o:budget=6,recent=3");
+    ASSERT_EQ(run(decode + " --beams 4 --beam-scores shared"), 0) << output_;
+    EXPECT_EQ(Json::parse(output_).at("lanes").at(0), apart.at(0)) << "a full cache has nothing to share";
+    ASSERT_EQ(run(decode + " --no-repeat-ngram 1 --ignore-eos"), 0) << output_;
+    const std::vector<int> tokens = Json::parse(output_).at("lanes").at(0).at("tokens");
+    EXPECT_EQ(std::set<int>(tokens.begin(), tokens.end()).size(), tokens.size());
+}
+
+TEST_F(DataCommands, SayInALineWhatIsWrong) {
+    struct Case {
+        std::string arguments;
+        int status;
+        std::string says;
+    };
+    const std::string decode = "decode" + model() + " --prompt abc --tokens 2";
+    for (const Case& c :
+         {Case{"eval" + model() + data("bad.jsonl"), 1, "bad.jsonl:2"},
+          {"eval" + model() + data("none.jsonl"), 1, "none.jsonl"},
+          {"eval" + model() + data("own.jsonl") + " --task needle", 2, "leave out --task"},
+          {"eval" + model() + " --task needle --stems", 2, "give --data FILE"},
+          {"eval" + model() + " --task needle --beams 2", 2, "give --data FILE"},
+          {"eval" + model() + data("own.jsonl") + " --shots 2", 2, "--few-shot FILE and --shots K"},
+          {"eval" + model() + data("own.jsonl") + " --context 20", 2, "own.jsonl:1: prompt"},
+          {"eval" + model() + data("own.jsonl") + " --beam-scores shared", 2, "--beams 2"},
+          {decode + " --early-stopping", 2, "--early-stopping are for a beam search"},
+          {"eval" + model() + data("own.jsonl") + " --repetition-penalty 0", 2, "--repetition-penalty"},
+          {decode + " --beams 2 --out '" + path("x") + "'", 2, "--beams prints the texts"},
+          {decode + " --beams 2 --follow", 2, "--follow"},
+          {decode + " --beams 2 --temperature 1", 2, "temperature"},
+          {decode + " --beams 65", 2, "--beams"},
+          {decode + " --lane keyformer:tau_delta=-1", 2, "tau_delta"}}) {
+        EXPECT_EQ(run(c.arguments), c.status) << c.arguments << "\n" << output_;
+        EXPECT_NE(output_.find(c.says), std::string::npos) << c.arguments << "\n" << output_;
+        EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
+    }
+    EXPECT_EQ(run("eval" + model() + data("own.jsonl") + " --answer-tokens 4 --beams 2 --beam-scores shared" +
+                  " --lane h2o:pool=max"),
+              2);
+    EXPECT_NE(output_.find("pool=mean"), std::string::npos) << output_;
+}
+
+}  // namespace
+}  // namespace keyhole

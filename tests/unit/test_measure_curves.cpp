@@ -1,0 +1,104 @@
+// Curves of measures against the means in run.json, which other code computes, and against plain sets.
+#include "engine/analysis/measure_curves.h"
+
+#include "engine/analysis/run_metrics.h"
+#include "engine/base/error.h"
+#include "tests/reference/synthetic_run.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+namespace keyhole::test_measure_curves {
+namespace {
+
+using testing::synthetic_run;
+
+std::span<const float> curve(const MeasureCurves& curves, std::string_view measure, int lane) {
+    return curves.curve(curve_index(measure), lane);
+}
+
+TEST(MeasureCurves, EveryKindIsAMeasure) {
+    for (const CurveKind& kind : curve_kinds()) EXPECT_EQ(measure(kind.measure).name, kind.measure);
+    EXPECT_EQ(curve_index("lifetime"), -1);
+}
+
+TEST(MeasureCurves, OverlapIsThatOfTheSetsRowByRow) {
+    RunHistory history;
+    history.update(synthetic_run({.n_prompt = 40, .n_decoded = 30, .budgets = {24, 16, 0}}));
+    MeasureCurves curves;
+    curves.update(history);
+    const int n_kv = history.run().layout.n_kv_heads();
+    for (int lane = 0; lane < 3; ++lane) {
+        const auto values = curve(curves, "jaccard", lane);
+        ASSERT_EQ(values.size(), history.steps().size());
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            const int row = history.steps()[i]->row;
+            double sum = 0;
+            for (int g = 0; g < n_kv; ++g) {
+                std::set<int> both, any;
+                for (int p = 0; p <= row; ++p) {
+                    const bool a = history.stored(0, g, p, row), b = history.stored(lane, g, p, row);
+                    if (a && b) both.insert(p);
+                    if (a || b) any.insert(p);
+                }
+                sum += double(both.size()) / double(any.size());
+            }
+            EXPECT_NEAR(values[i], sum / n_kv, 1e-6) << lane << " row " << row;
+        }
+    }
+    EXPECT_LT(curve(curves, "jaccard", 1).back(), 0.8f);
+}
+
+TEST(MeasureCurves, MeansAreThoseOfRunJson) {
+    RunHistory history;
+    history.update(synthetic_run({.n_prompt = 40, .n_decoded = 30, .budgets = {0, 16}}));
+    MeasureCurves curves;
+    curves.update(history);
+    const LaneMetrics metrics = run_metrics(history)[1];
+    const auto mean = [&](std::string_view name, std::size_t first) {
+        const auto values = curve(curves, name, 1);
+        double sum = 0;
+        for (std::size_t i = first; i < values.size(); ++i) sum += double(values[i]);
+        return sum / double(values.size() - first);
+    };
+    EXPECT_NEAR(mean("kl", 1), metrics.kl, 1e-6);
+    EXPECT_NEAR(mean("recent_share", 1), metrics.recent_share,
+                0.02);  // the two sums may or may not count the prompt's last row
+    EXPECT_TRUE(std::isnan(curve(curves, "recent_share", 0).back()));   // full: no budget
+    EXPECT_TRUE(std::isnan(curve(curves, "retained_mass", 1).back()));  // no shadow
+}
+
+TEST(MeasureCurves, GrowingEqualsAllAtOnceAndARewoundRunStartsOver) {
+    const StepList steps = synthetic_run({.n_prompt = 40, .n_decoded = 30, .budgets = {0, 16}});
+    RunHistory growing, whole;
+    MeasureCurves one, all;
+    for (std::size_t n = 1; n <= steps.size(); ++n) {
+        growing.update(StepList(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(n)));
+        one.update(growing);
+    }
+    whole.update(steps);
+    all.update(whole);
+    const auto a = curve(one, "jaccard", 1), b = curve(all, "jaccard", 1);
+    EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+    growing.update(StepList(steps.begin(), steps.begin() + 5));  // after a rewind
+    one.update(growing);
+    EXPECT_EQ(curve(one, "jaccard", 1).size(), 5u);
+    EXPECT_EQ(curve(one, "jaccard", 1).back(), b[4]);
+}
+
+TEST(MeasureCurves, MeasuresOfHeadsComeFromTheShadow) {
+    LaneRecord record;
+    EXPECT_TRUE(std::isnan(head_measure(record, "retained_mass", 2, 0, 0)));
+    auto shadow = std::make_shared<ShadowRow>();
+    shadow->retained_mass = {0.1f, 0.2f, 0.3f, 0.4f};
+    shadow->cosine_full = {1, 2, 3, 4};
+    record.shadow = shadow;
+    EXPECT_FLOAT_EQ(head_measure(record, "retained_mass", 2, 1, 0), 0.3f);
+    EXPECT_FLOAT_EQ(head_measure(record, "lost_mass", 2, 1, 1), 0.6f);
+    EXPECT_FLOAT_EQ(head_measure(record, "cosine_full", 2, 0, 1), 2);
+}
+
+}  // namespace
+}  // namespace keyhole::test_measure_curves

@@ -1,0 +1,103 @@
+#include "engine/analysis/watched_span.h"
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "tests/reference/synthetic_run.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace keyhole::test_watched_span {
+namespace {
+
+constexpr int kFirst = 12, kLast = 15;
+
+RunHistory history_of(const StepList& steps) {
+    RunHistory history;
+    history.update(steps);
+    return history;
+}
+
+TEST(WatchedSpan, IsFoundAcrossTokens) {
+    const RunHistory history = history_of(testing::synthetic_run({}));
+    // The prompt is tokens 0, 7, 2, 9, 4, 11, 6, ... of the synthetic vocabulary.
+    EXPECT_EQ(find_span(history, 0, "gate code"), (TokenSpan{2, 3}));
+    EXPECT_EQ(find_span(history, 0, " an four"), (TokenSpan{4, 5}));
+    EXPECT_EQ(find_span(history, 0, "ate co", 3), (TokenSpan{14, 15}));  // the next occurrence
+    EXPECT_EQ(find_span(history, 0, "ate co", 69), (TokenSpan{2, 3}));   // and from the start again
+    EXPECT_EQ(find_span(history, 0, "castle"), std::nullopt);
+    EXPECT_EQ(find_span(history, 0, ""), std::nullopt);
+}
+
+TEST(WatchedSpan, SharesAreWhatTheTableSays) {
+    const RunHistory history = history_of(testing::synthetic_run({.budgets = {0, 16}}));
+    const TokenSpan span{kFirst, kLast};
+    for (const int row : {39, 45, 60, 69})
+        for (int g = 0; g < history.run().layout.n_kv_heads(); ++g) {
+            int n = 0;
+            for (int p = kFirst; p <= kLast; ++p) n += history.stored(1, g, p, row) ? 1 : 0;
+            EXPECT_EQ(span_share(history, 1, g, span, row), float(n) / 4) << row << " " << g;
+            EXPECT_EQ(span_share(history, 0, g, span, row), 1);
+        }
+    EXPECT_TRUE(std::isnan(span_share(history, 1, 0, {65, 66}, 60)));
+    EXPECT_EQ(span_share(history, 0, 0, {60, 66}, 62), 1);  // the share of existing positions
+}
+
+TEST(WatchedSpan, IsLostWhenNoHeadHasAllOfIt) {
+    const RunHistory history = history_of(testing::synthetic_run({.budgets = {0, 16, 30}}));
+    const TokenSpan span{kFirst, kLast};
+    const int n_kv = history.run().layout.n_kv_heads();
+    for (const int lane : {1, 2}) {
+        const SpanLifetime lifetime = span_lifetime(history, lane, span);
+        ASSERT_EQ(lifetime.share.size(), history.steps().size());
+        std::optional<int> lost, gone;
+        for (const auto& step : history.steps()) {
+            bool whole = false, some = false;
+            for (int g = 0; g < n_kv; ++g) {
+                whole = whole || span_share(history, lane, g, span, step->row) == 1;
+                some = some || span_share(history, lane, g, span, step->row) > 0;
+            }
+            float sum = 0;
+            for (int g = 0; g < n_kv; ++g) sum += span_share(history, lane, g, span, step->row);
+            EXPECT_NEAR(lifetime.share[to_index(step->row - history.steps().front()->row)],
+                        sum / static_cast<float>(n_kv), 1e-6);
+            if (!whole && !lost) lost = step->row;
+            if (!some && !gone) gone = step->row;
+        }
+        EXPECT_EQ(lifetime.no_head_has_all, lost) << lane;
+        EXPECT_EQ(lifetime.all_gone, gone) << lane;
+        int n_whole = 0;
+        for (int g = 0; g < n_kv; ++g)
+            n_whole += span_share(history, lane, g, span, history.last_row()) == 1 ? 1 : 0;
+        EXPECT_EQ(lifetime.n_heads_with_all, n_whole);
+        EXPECT_EQ(lifetime.n_heads, n_kv);
+    }
+    EXPECT_TRUE(span_lifetime(history, 1, span).no_head_has_all.has_value());
+    const SpanLifetime full = span_lifetime(history, 0, span);
+    EXPECT_FALSE(full.no_head_has_all || full.all_gone || full.first_other_token);
+    EXPECT_EQ(full.share.back(), 1);
+}
+
+TEST(WatchedSpan, SaysWhenTheLaneFirstSaysAnother) {
+    StepList steps = testing::synthetic_run({.budgets = {0, 16}});
+    auto changed = std::make_shared<StepTrace>(*steps[9]);
+    changed->lanes[1].predicted = (changed->lanes[1].predicted + 1) % 12;
+    steps[9] = changed;
+    EXPECT_EQ(span_lifetime(history_of(steps), 1, {kFirst, kLast}).first_other_token, changed->row);
+}
+
+TEST(WatchedSpan, VerdictSaysWhatWasLostAndWhatWasSaid) {
+    SpanLifetime lifetime;
+    lifetime.n_heads = lifetime.n_heads_with_all = 48;
+    EXPECT_EQ(span_verdict(lifetime), "held");
+    lifetime.n_heads_with_all = 1;
+    EXPECT_EQ(span_verdict(lifetime), "whole in 1/48 heads");
+    lifetime.first_other_token = 370;
+    EXPECT_EQ(span_verdict(lifetime), "○ other word at 370 · whole in 1/48 heads");
+    lifetime.n_heads_with_all = 0;
+    lifetime.no_head_has_all = 381;
+    EXPECT_EQ(span_verdict(lifetime), "○ other word at 370 · × whole in no head from 381");
+}
+
+}  // namespace
+}  // namespace keyhole::test_watched_span
