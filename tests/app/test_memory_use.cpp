@@ -1,6 +1,7 @@
 // The window's memory: its parts are those of the run, and they stay within their bounds.
 #include "app/state/memory_use.h"
 #include "engine/base/resource_use.h"
+#include "engine/live/engine.h"
 #include "tests/app/live_run.h"
 
 #include <numeric>

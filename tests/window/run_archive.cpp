@@ -3,6 +3,7 @@
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/base/index.h"
 #include "engine/run/run_settings.h"
+#include "engine/session/session.h"
 
 #include <algorithm>
 #include <bit>
