@@ -43,7 +43,6 @@ set(KH_ALONE
   engine/backend/common/kv_rows.cpp)
 file(GLOB KH_FAMILIES RELATIVE ${CMAKE_SOURCE_DIR} engine/model/families/*.cpp)
 list(APPEND KH_ALONE ${KH_FAMILIES} engine/backend/cuda/prefill.cpp
-  engine/figure/answers.cpp engine/figure/curves.cpp engine/figure/pdf.cpp
   app/view/view_files.cpp app/actions/lesson_actions.cpp app/panels/lesson_panel.cpp)
 set_source_files_properties(${KH_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 

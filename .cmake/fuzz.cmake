@@ -25,10 +25,6 @@ target_compile_definitions(keyhole_readers PUBLIC _GLIBCXX_ASSERTIONS)
 target_include_directories(keyhole_readers PUBLIC ${CMAKE_SOURCE_DIR})
 target_link_libraries(keyhole_readers PUBLIC keyhole_options fmt::fmt Threads::Threads
   nlohmann_json::nlohmann_json PkgConfig::HWY PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::ZIP)
-# These have names of other readers, which belong to other targets elsewhere.
-set_source_files_properties(app/lessons/lesson.cpp app/lessons/lesson_file.cpp app/models/catalog.cpp
-  app/models/find_model.cpp app/state/settings.cpp engine/base/npy.cpp
-  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 kh_unity(keyhole_readers)
 target_precompile_headers(keyhole_readers PRIVATE ${KH_PRECOMPILED})
 

@@ -13,10 +13,10 @@ namespace keyhole {
 
 namespace {
 
-constexpr int kMostSteps = 100'000, kMostPlaces = 1 << 20;
+constexpr int kMostLessonSteps = 100'000, kMostPlace = 1 << 20;
 constexpr std::array<std::string_view, 3> kFaults = {"mask", "twice", "attention"};
 
-[[noreturn]] void refuse(std::string_view text) {
+[[noreturn]] void refuse_words(std::string_view text) {
     fail(ErrorCode::wrong_use,
          "'{}' is no command of a lesson; valid are: step N, rewind +N, fault LANE mask|twice|attention, "
          "evict LANE "
@@ -25,16 +25,16 @@ constexpr std::array<std::string_view, 3> kFaults = {"mask", "twice", "attention
 }
 
 /// Parses "L2" or "L2.H3".
-void parse_place(std::string_view text, std::string_view whole, int& layer, int& head) {
+void parse_touched_place(std::string_view text, std::string_view whole, int& layer, int& head) {
     const std::size_t dot = std::min(text.find('.'), text.size());
-    if (!text.starts_with('L')) refuse(whole);
-    const auto l = number_from_text(text.substr(1, dot - 1), 0, kMostPlaces);
-    if (!l) refuse(whole);
+    if (!text.starts_with('L')) refuse_words(whole);
+    const auto l = number_from_text(text.substr(1, dot - 1), 0, kMostPlace);
+    if (!l) refuse_words(whole);
     layer = *l;
     if (dot == text.size()) return;
     const std::string_view rest = text.substr(dot + 1);
-    const auto h = rest.starts_with('H') ? number_from_text(rest.substr(1), 0, kMostPlaces) : std::nullopt;
-    if (!h) refuse(whole);
+    const auto h = rest.starts_with('H') ? number_from_text(rest.substr(1), 0, kMostPlace) : std::nullopt;
+    if (!h) refuse_words(whole);
     head = *h;
 }
 
@@ -42,15 +42,15 @@ void parse_place(std::string_view text, std::string_view whole, int& layer, int&
 std::optional<TouchWords> touch_of(std::string_view verb, std::string_view rest, std::string_view whole) {
     const std::size_t open = rest.find('"'), close = rest.rfind('"');
     if (open == std::string_view::npos) return std::nullopt;
-    if (close == open || open == 0) refuse(whole);
+    if (close == open || open == 0) refuse_words(whole);
     TouchWords touch{std::string(verb), 0, std::string(rest.substr(open + 1, close - open - 1)), -1, -1};
     std::string_view lane = rest.substr(0, open), place = rest.substr(close + 1);
     while (lane.ends_with(' ')) lane.remove_suffix(1);
     while (place.starts_with(' ')) place.remove_prefix(1);
-    const auto number = number_from_text(lane, 0, kMostPlaces);
-    if (!number || touch.words.empty()) refuse(whole);
+    const auto number = number_from_text(lane, 0, kMostPlace);
+    if (!number || touch.words.empty()) refuse_words(whole);
     touch.lane = *number;
-    if (!place.empty()) parse_place(place, whole, touch.layer, touch.head);
+    if (!place.empty()) parse_touched_place(place, whole, touch.layer, touch.head);
     return touch;
 }
 
@@ -62,22 +62,22 @@ LessonCommand parse_lesson_command(std::string_view text) {
     const std::string_view verb = text.substr(0, blank),
                            rest = blank < text.size() ? text.substr(blank + 1) : std::string_view();
     if (verb == "step") {
-        const auto n = number_from_text(rest, 1, kMostSteps);
-        if (!n) refuse(text);
+        const auto n = number_from_text(rest, 1, kMostLessonSteps);
+        if (!n) refuse_words(text);
         command.what = DecodeSteps{*n};
         return command;
     }
     if (verb == "rewind" && rest.starts_with('+')) {
-        const auto n = number_from_text(rest.substr(1), 0, kMostSteps);
-        if (!n) refuse(text);
+        const auto n = number_from_text(rest.substr(1), 0, kMostLessonSteps);
+        if (!n) refuse_words(text);
         command.what = GoBack{*n};
         return command;
     }
     if (verb == "fault") {
         const std::size_t gap = std::min(rest.find(' '), rest.size());
-        const auto lane = number_from_text(rest.substr(0, gap), 0, kMostPlaces);
+        const auto lane = number_from_text(rest.substr(0, gap), 0, kMostPlace);
         const std::string_view kind = gap < rest.size() ? rest.substr(gap + 1) : std::string_view();
-        if (!lane || std::find(kFaults.begin(), kFaults.end(), kind) == kFaults.end()) refuse(text);
+        if (!lane || std::find(kFaults.begin(), kFaults.end(), kind) == kFaults.end()) refuse_words(text);
         command.what = AlterRecords{*lane, std::string(kind)};
         return command;
     }

@@ -21,10 +21,10 @@ namespace keyhole {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::size_t kMostBytes = 4 << 20, kMostValues = 200'000, kMostText = 1 << 20, kMostWord = 4096,
-                      kMostItems = 1000;
+constexpr std::size_t kMostLessonBytes = 4 << 20, kMostValues = 200'000, kMostLessonText = 1 << 20,
+                      kMostWord = 4096, kMostItems = 1000;
 constexpr int kMostPlacesInFile = 1 << 20;
 
 /// An object with its members, so that an unknown one can be named.
@@ -55,7 +55,7 @@ class Object {
         if (!has(name)) return all;
         const JsonField list = field_[name];
         for (std::size_t i = 0, n = list.size(kMostItems); i < n; ++i)
-            all.push_back(list.at(i).text(kMostText));
+            all.push_back(list.at(i).text(kMostLessonText));
         return all;
     }
 
@@ -86,7 +86,7 @@ std::string few_words(const Object& in, const char* name) {
 LessonText read_text(const nlohmann::json& value, const JsonField& field) {
     LessonText text;
     if (value.is_string()) {
-        text.text = field.text(kMostText);
+        text.text = field.text(kMostLessonText);
         return text;
     }
     const Object in(value, field, {"file", "from", "bytes"});
@@ -321,21 +321,21 @@ LessonStep read_step(const nlohmann::json& value, const JsonField& field, const 
     if (in.has("predict"))
         step.predict = read_prediction(in.json("predict"), in.field("predict"), step.claims.size());
     if (in.has("play")) step.play = read_play(in.json("play"), in.field("play"));
-    step.note = in.text("note", kMostText);
+    step.note = in.text("note", kMostLessonText);
     return step;
 }
 
-Json text_json(const LessonText& text) {
+OrderedJson text_json(const LessonText& text) {
     if (text.file.empty()) return text.text;
-    Json out = {{"file", text.file}};
+    OrderedJson out = {{"file", text.file}};
     if (text.from != 0) out["from"] = text.from;
     if (text.bytes != 0) out["bytes"] = text.bytes;
     return out;
 }
 
 /// Writes all that differs from what reading starts with.
-Json run_json(const LessonRun& run, const LessonRun& from) {
-    Json out = Json::object();
+OrderedJson lesson_run_json(const LessonRun& run, const LessonRun& from) {
+    OrderedJson out = OrderedJson::object();
     if (run.model != from.model) out["model"] = run.model;
     // A prompt resets what belongs to it, so all of that follows.
     const LessonRun fresh = with_prompt_of(from, run.prompt);
@@ -354,21 +354,21 @@ Json run_json(const LessonRun& run, const LessonRun& from) {
     return out;
 }
 
-Json commands_json(const std::vector<LessonCommand>& commands) {
-    Json out = Json::array();
+OrderedJson commands_json(const std::vector<LessonCommand>& commands) {
+    OrderedJson out = OrderedJson::array();
     for (const LessonCommand& command : commands) out.push_back(command.text);
     return out;
 }
 
-void add_tokens(Json& out, const TokenSet& tokens) {
+void add_tokens(OrderedJson& out, const TokenSet& tokens) {
     if (!tokens.words.empty()) out["words"] = tokens.words;
     if (tokens.range) out["range"] = {tokens.range->first, tokens.range->last};
     if (tokens.part != TokenSet::Part::all)
         out["part"] = tokens.part == TokenSet::Part::prompt ? "prompt" : "generated";
 }
 
-Json claim_json(const Claim& claim) {
-    Json out = {{"measure", claim.measure}};
+OrderedJson claim_json(const Claim& claim) {
+    OrderedJson out = {{"measure", claim.measure}};
     if (claim.lane != 0) out["lane"] = claim.lane;
     if (claim.other != 0) out["other"] = claim.other;
     add_tokens(out, claim.tokens);
@@ -387,8 +387,8 @@ Json claim_json(const Claim& claim) {
     return out;
 }
 
-Json look_json(const Look& look) {
-    Json out = Json::object();
+OrderedJson look_json(const Look& look) {
+    OrderedJson out = OrderedJson::object();
     if (!look.pane.empty()) out["at"] = look.pane;
     add_tokens(out, look.tokens);
     if (look.lane) out["lane"] = *look.lane;
@@ -401,8 +401,8 @@ Json look_json(const Look& look) {
     return out;
 }
 
-Json prediction_json(const Prediction& p) {
-    Json out = {{"question", p.question}};
+OrderedJson prediction_json(const Prediction& p) {
+    OrderedJson out = {{"question", p.question}};
     switch (p.kind) {
         case Prediction::Kind::choice:
             out["choices"] = p.choices;
@@ -420,8 +420,8 @@ Json prediction_json(const Prediction& p) {
     return out;
 }
 
-Json play_json(const LessonControl& play) {
-    Json out = Json::object();
+OrderedJson play_json(const LessonControl& play) {
+    OrderedJson out = OrderedJson::object();
     if (!play.text.empty()) out["text"] = play.text;
     if (!play.key.empty()) {
         out["lane"] = play.lane;
@@ -431,21 +431,21 @@ Json play_json(const LessonControl& play) {
         return out;
     }
     if (play.lane != 0) out["lane"] = play.lane;
-    out["buttons"] = Json::array();
+    out["buttons"] = OrderedJson::array();
     for (const LessonControl::Button& button : play.buttons)
         out["buttons"].push_back({{"label", button.label}, {"do", commands_json(button.commands)}});
     return out;
 }
 
-Json step_json(const LessonStep& step, const LessonRun& of_lesson) {
-    Json out = Json::object();
+OrderedJson step_json(const LessonStep& step, const LessonRun& of_lesson) {
+    OrderedJson out = OrderedJson::object();
     if (!step.title.empty()) out["title"] = step.title;
     out["text"] = step.text;
-    if (step.run) out["run"] = run_json(*step.run, of_lesson);
+    if (step.run) out["run"] = lesson_run_json(*step.run, of_lesson);
     if (!step.commands.empty()) out["do"] = commands_json(step.commands);
     if (!(step.look == Look{})) out["look"] = look_json(step.look);
     if (step.predict) out["predict"] = prediction_json(*step.predict);
-    Json reveal = Json::object();
+    OrderedJson reveal = OrderedJson::object();
     if (!step.reveal_commands.empty()) reveal["do"] = commands_json(step.reveal_commands);
     if (!step.reveal.empty()) reveal["text"] = step.reveal;
     for (const Claim& claim : step.claims) reveal["claims"].push_back(claim_json(claim));
@@ -469,7 +469,7 @@ Lesson parse_lesson(std::string_view text, std::string_view name) {
     lesson.question = few_words(in, "question");
     if (lesson.title.empty()) in.field("title").wanted("a title");
     if (lesson.question.empty()) in.field("question").wanted("a question");
-    lesson.note = in.text("note", kMostText);
+    lesson.note = in.text("note", kMostLessonText);
     lesson.run = read_run(in.has("run") ? root.at("run") : nlohmann::json::object(),
                           in.has("run") ? in.field("run") : in.self(), {});
     const JsonField steps = in.field("steps");
@@ -481,19 +481,19 @@ Lesson parse_lesson(std::string_view text, std::string_view name) {
 }
 
 Lesson read_lesson(const std::filesystem::path& file) {
-    return parse_lesson(read_text_file(file, kMostBytes), file.string());
+    return parse_lesson(read_text_file(file, kMostLessonBytes), file.string());
 }
 
 std::string lesson_text(const Lesson& lesson) {
-    Json out = {{"version", 1}};
+    OrderedJson out = {{"version", 1}};
     if (lesson.number != 0) out["number"] = lesson.number;
     out["title"] = lesson.title;
     out["question"] = lesson.question;
     if (!lesson.note.empty()) out["note"] = lesson.note;
-    out["run"] = run_json(lesson.run, {});
-    out["steps"] = Json::array();
+    out["run"] = lesson_run_json(lesson.run, {});
+    out["steps"] = OrderedJson::array();
     for (const LessonStep& step : lesson.steps) out["steps"].push_back(step_json(step, lesson.run));
-    return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+    return out.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 void write_lesson(const Lesson& lesson, const std::filesystem::path& file) {
@@ -508,7 +508,7 @@ std::string words_of(const LessonText& text) {
     if (!std::filesystem::is_regular_file(file, ignored))
         fail(ErrorCode::bad_file, "the lesson wants a text of Keyhole, assets/{}, which is not here",
              shown_text(text.file));
-    std::string all = read_text_file(file, kMostBytes);
+    std::string all = read_text_file(file, kMostLessonBytes);
     if (text.bytes == 0 && text.from == 0) {
         while (all.ends_with('\n')) all.pop_back();  // after a line end a model would not answer
         return all;

@@ -19,10 +19,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t kMostFileBytes = 1 << 20, kMostModels = 1000, kMostText = 1000, kMostLanes = 64;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+constexpr std::size_t kMostFileBytes = 1 << 20, kMostModels = 1000, kMostField = 1000, kMostOpenLanes = 64;
+constexpr std::int64_t kMostModelBytes = std::int64_t{1} << 50;
 
-bool is_word(const std::string& text) {
+bool is_plain_name(const std::string& text) {
     return !text.empty() && text.front() != '.' && text.front() != '-' &&
            text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_.") == std::string::npos;
 }
@@ -31,31 +31,31 @@ bool is_sha256(const std::string& text) {
     return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-std::uint64_t count(const JsonField& field) {
-    return static_cast<std::uint64_t>(field.whole(1, kMostBytes));
+std::uint64_t at_least_one(const JsonField& field) {
+    return static_cast<std::uint64_t>(field.whole(1, kMostModelBytes));
 }
 
 CatalogModel read_model(const JsonField& in) {
-    const auto text = [&](const char* key) { return in[key].text(kMostText); };
+    const auto text = [&](const char* key) { return in[key].text(kMostField); };
     CatalogModel model;
     model.name = text("name");
     // The name becomes a file's name and part of a command.
-    if (!is_word(model.name)) in["name"].wanted("lower-case letters, digits, '-', '_' and '.'");
+    if (!is_plain_name(model.name)) in["name"].wanted("lower-case letters, digits, '-', '_' and '.'");
     model.shows = text("shows");
-    model.parameters = count(in["parameters"]);
-    model.bytes = count(in["bytes"]);
+    model.parameters = at_least_one(in["parameters"]);
+    model.bytes = at_least_one(in["bytes"]);
     model.license = text("license");
     model.source = text("source");
     model.sha256 = text("sha256");
     if (!is_sha256(model.sha256)) in["sha256"].wanted("64 lower-case hexadecimal digits");
-    if (const std::optional<JsonField> file = in.find("file")) model.file = file->text(kMostText);
+    if (const std::optional<JsonField> file = in.find("file")) model.file = file->text(kMostField);
     if (const std::optional<JsonField> prompt = in.find("prompt")) {
-        model.prompt = prompt->text(kMostText);
-        if (!is_word(model.prompt)) prompt->wanted("the name of a file in assets/prompts");
+        model.prompt = prompt->text(kMostField);
+        if (!is_plain_name(model.prompt)) prompt->wanted("the name of a file in assets/prompts");
     }
     if (const std::optional<JsonField> lanes = in.find("lanes"))
-        for (std::size_t i = 0, n = lanes->size(kMostLanes); i < n; ++i) {
-            model.lanes.push_back(lanes->at(i).text(kMostText));
+        for (std::size_t i = 0, n = lanes->size(kMostOpenLanes); i < n; ++i) {
+            model.lanes.push_back(lanes->at(i).text(kMostField));
             try {
                 (void)parse_lane_spec(model.lanes.back());
             } catch (const Error& error) {
@@ -64,13 +64,13 @@ CatalogModel read_model(const JsonField& in) {
         }
     if (const std::optional<JsonField> from = in.find("package")) {
         PythonPackage& package = model.package.emplace();
-        package.name = (*from)["name"].text(kMostText);
-        package.version = (*from)["version"].text(kMostText);
+        package.name = (*from)["name"].text(kMostField);
+        package.version = (*from)["version"].text(kMostField);
         for (const char* key : {"name", "version"})
-            if (!is_word((*from)[key].text(kMostText)))
+            if (!is_plain_name((*from)[key].text(kMostField)))
                 (*from)[key].wanted("lower-case letters, digits, '-', '_' and '.'");
-        package.member = (*from)["member"].text(kMostText);
-        package.bytes = count((*from)["bytes"]);
+        package.member = (*from)["member"].text(kMostField);
+        package.bytes = at_least_one((*from)["bytes"]);
     }
     if (model.file.empty() != model.package.has_value())
         in.bad("a model has either a file of Keyhole's or a package to get it from");

@@ -12,11 +12,11 @@ namespace {
 
 using Mark = AnswerLine::Mark;
 
-constexpr double kWidth = 960, kLeastScale = 0.7;
-constexpr int kLineHeight = 26, kGap = 12, kMarkWidth = 24;
-const TextStyle kWords{16}, kLane{16, {}, TextAlign::left, FontWeight::bold}, kSmall{12}, kBody{13};
+constexpr double kWidth = 960, kLeastTextScale = 0.7;
+constexpr int kLineHeight = 26, kRowGap = 12, kMarkWidth = 24;
+const TextStyle kWords{16}, kLane{16, {}, TextAlign::left, FontWeight::bold}, kSettings{12}, kMarkText{13};
 
-TextStyle styled(TextStyle style, Rgb8 color) {
+TextStyle in_color(TextStyle style, Rgb8 color) {
     style.color = color;
     return style;
 }
@@ -99,7 +99,7 @@ void draw_mark(Canvas& canvas, Mark mark, double x, double y) {
     if (mark == Mark::none) return;
     const FigureColors& colors = canvas.colors();
     canvas.text(x, y, mark == Mark::right ? "✓" : "✗",
-                styled(kLane, mark == Mark::right ? colors.right : colors.wrong));
+                in_color(kLane, mark == Mark::right ? colors.right : colors.wrong));
 }
 
 void draw_frame(Canvas& canvas, double x, double y, double width, double height) {
@@ -113,7 +113,7 @@ void draw_key(Canvas& canvas, const AnswersFigure& figure, int x, int y) {
         return std::any_of(figure.lines.begin(), figure.lines.end(),
                            [&](const AnswerLine& line) { return line.mark == mark; });
     };
-    const TextStyle body = styled(kBody, canvas.colors().ink);
+    const TextStyle body = in_color(kMarkText, canvas.colors().ink);
     double at = x;
     const auto item = [&](const std::string& text) {
         canvas.text(at + kMarkWidth, y, text, body);
@@ -140,7 +140,7 @@ void draw_key(Canvas& canvas, const AnswersFigure& figure, int x, int y) {
 
 Drawing answers_drawing(const AnswersFigure& figure) {
     Drawing drawing;
-    drawing.scale = figure.width > 0 ? std::max(figure.width / kWidth, kLeastScale) : 1;
+    drawing.scale = figure.width > 0 ? std::max(figure.width / kWidth, kLeastTextScale) : 1;
     drawing.width = figure.width > 0 ? figure.width : static_cast<int>(kWidth);
     const int width = static_cast<int>(std::lround(drawing.width / drawing.scale));
     double name_width = 0;
@@ -158,10 +158,10 @@ Drawing answers_drawing(const AnswersFigure& figure) {
         for (const Piece& piece : row.pieces)
             row.height = std::max(row.height, (piece.line + 1) * kLineHeight);
         if (!line.settings.empty()) {
-            row.settings = fit_text(line.settings, static_cast<float>(right - words), kSmall);
+            row.settings = fit_text(line.settings, static_cast<float>(right - words), kSettings);
             row.height += 18;
         }
-        y += row.height + kGap;
+        y += row.height + kRowGap;
         rows->push_back(std::move(row));
     }
     const int caption_y = y;
@@ -178,16 +178,16 @@ Drawing answers_drawing(const AnswersFigure& figure) {
             canvas.fill(kFigurePadding, row.y - 5, width - 2 * kFigurePadding, 1, colors.grid);
             const int baseline = row.y + 15;
             draw_mark(canvas, row.answer.mark, kFigurePadding, baseline);
-            canvas.text(left, baseline, row.answer.lane, styled(kLane, colors.ink));
+            canvas.text(left, baseline, row.answer.lane, in_color(kLane, colors.ink));
             for (const Piece& piece : row.pieces) {
                 const int at = baseline + piece.line * kLineHeight;
                 if (piece.framed)
                     draw_frame(canvas, piece.x - 2, at - 15,
                                static_cast<double>(text_width(piece.text, kWords)) + 4, 20);
-                canvas.text(piece.x, at, piece.text, styled(kWords, piece.soft ? colors.soft : colors.ink));
+                canvas.text(piece.x, at, piece.text, in_color(kWords, piece.soft ? colors.soft : colors.ink));
             }
             if (!row.settings.empty())
-                canvas.text(words, row.y + row.height - 5, row.settings, styled(kSmall, colors.soft));
+                canvas.text(words, row.y + row.height - 5, row.settings, in_color(kSettings, colors.soft));
         }
         draw_caption(&canvas, caption_y, width, figure.texts.caption);
     };

@@ -20,7 +20,7 @@ constexpr double kSample = 28;    // length of a line in a legend
 constexpr double kFarthestName = 0.25;
 
 /// The margin left of the axes: the y label and the numbers.
-constexpr double kLeft = 84;
+constexpr double kPlotLeft = 84;
 
 std::vector<const Curve*> all_curves(const CurvePlot& plot) {
     std::vector<const Curve*> all;
@@ -86,14 +86,14 @@ double panel_gap(const CurvePlot& plot) {
 }
 
 double panel_width(const CurvePlot& plot, int columns) {
-    return (plot.width - kLeft - 24 - panel_gap(plot) * (columns - 1)) / columns;
+    return (plot.width - kPlotLeft - 24 - panel_gap(plot) * (columns - 1)) / columns;
 }
 
 void lay_out_panels(Layout& out) {
     constexpr double kLeastPanel = 170, kPanelHeight = 200;
     CurvePlot& plot = out.plot;
     const auto n = static_cast<int>(plot.panels.size());
-    const int fit = std::max(1, static_cast<int>((plot.width - kLeft) / kLeastPanel));
+    const int fit = std::max(1, static_cast<int>((plot.width - kPlotLeft) / kLeastPanel));
     const int wanted = n <= 4 ? n : n <= 6 ? 3 : 4;
     out.columns = std::min({n, fit, wanted});
     if (n == 4 && out.columns == 3) out.columns = 2;
@@ -137,11 +137,11 @@ Layout lay_out(const CurvePlot& plot, double width) {
     for (const Curve* curve : named) longest = std::max(longest, text_width(curve->name, kSmall));
     const auto n = static_cast<double>(named.size());
     out.legend_width = named.empty() ? 0 : std::min(330.0, 46 + static_cast<double>(longest));
-    out.legend_below = width - kLeft - out.legend_width - 24 < kLeastPlot;
-    if (out.legend_below) out.legend_width = width - kLeft - 24;
+    out.legend_below = width - kPlotLeft - out.legend_width - 24 < kLeastPlot;
+    if (out.legend_below) out.legend_width = width - kPlotLeft - 24;
     const double below = out.legend_below ? kLine * n + 4 : 0;
     const double right = out.legend_below ? 24 : out.legend_width + 24;
-    out.more_words = word_labels(plot.x_words, width - kLeft - right).more;
+    out.more_words = word_labels(plot.x_words, width - kPlotLeft - right).more;
     // Many names beside the lines need a higher picture.
     const double more_names =
         out.legend_below
@@ -207,9 +207,9 @@ void draw_plot(Canvas& canvas, const Layout& layout) {
                  below = layout.legend_below ? kLine * n_curves + 4 : 0;
     const std::vector<const Curve*> all = all_curves(plot);
     const Ranges ranges = ranges_of(plot, all);
-    const Axes axes{kLeft,
+    const Axes axes{kPlotLeft,
                     layout.top,
-                    plot.width - kLeft - right,
+                    plot.width - kPlotLeft - right,
                     plot.height - layout.top - (60 + below + layout.caption_height + layout.more_words),
                     ranges.x,
                     ranges.y,
@@ -260,7 +260,7 @@ void draw_panels(Canvas& canvas, const Layout& layout) {
         std::vector<const Curve*> mine;
         for (const Curve& curve : panel.curves) mine.push_back(&curve);
         const Ranges ranges = plot.own_y ? Ranges{shared.x, ranges_of(plot, mine).y} : shared;
-        const Axes axes{kLeft + column * (wide + gap),
+        const Axes axes{kPlotLeft + column * (wide + gap),
                         top + row * high + kTitleHeight,
                         wide,
                         high - kTitleHeight - 26,
@@ -274,7 +274,7 @@ void draw_panels(Canvas& canvas, const Layout& layout) {
         draw_axes(canvas, plot, axes, all, {last_of_column, plot.own_y || column == 0});
         draw_curves(canvas, plot, panel.curves, axes, looks);
     }
-    draw_axis_titles(canvas, plot, kLeft, plot.width - 24.0, (top + bottom) / 2,
+    draw_axis_titles(canvas, plot, kPlotLeft, plot.width - 24.0, (top + bottom) / 2,
                      bottom + 16 + layout.more_words);
 }
 

@@ -18,8 +18,8 @@ constexpr int kMaxCell = 12, kLeastFigureWidth = 720, kBarWidth = 260, kBarHeigh
 constexpr int kTokenWidth = 96;  // widest token text beside an axis
 
 // Sizes; the background gives the colours.
-const TextStyle kTitle{19, {}, TextAlign::left, FontWeight::bold};
-const TextStyle kSubtitle{14};
+const TextStyle kFrameTitle{19, {}, TextAlign::left, FontWeight::bold};
+const TextStyle kFrameSubtitle{14};
 const TextStyle kBody{13};
 const TextStyle kTick{12};
 const TextStyle kCaption{13};
@@ -244,8 +244,8 @@ int draw_heading(Canvas* canvas, int y, int width, const FigureTexts& texts, dou
                              colored(scaled(style, scale), canvas->colors().*color));
         }
     };
-    lines(texts.title, kTitle, 24, 6, &FigureColors::ink);
-    lines(texts.subtitle, kSubtitle, 19, 5, &FigureColors::soft);
+    lines(texts.title, kFrameTitle, 24, 6, &FigureColors::ink);
+    lines(texts.subtitle, kFrameSubtitle, 19, 5, &FigureColors::soft);
     return used + scaled(8, scale);
 }
 

@@ -22,12 +22,12 @@ namespace keyhole {
 namespace {
 
 template <class T, void (*destroy)(T*)>
-struct Destroy {
+struct CairoDestroy {
     void operator()(T* object) const { destroy(object); }
 };
-using FontFace = std::unique_ptr<cairo_font_face_t, Destroy<cairo_font_face_t, cairo_font_face_destroy>>;
-using Surface = std::unique_ptr<cairo_surface_t, Destroy<cairo_surface_t, cairo_surface_destroy>>;
-using Context = std::unique_ptr<cairo_t, Destroy<cairo_t, cairo_destroy>>;
+using FontFace = std::unique_ptr<cairo_font_face_t, CairoDestroy<cairo_font_face_t, cairo_font_face_destroy>>;
+using Surface = std::unique_ptr<cairo_surface_t, CairoDestroy<cairo_surface_t, cairo_surface_destroy>>;
+using Context = std::unique_ptr<cairo_t, CairoDestroy<cairo_t, cairo_destroy>>;
 
 constexpr double kPointsPerPixel = 0.75;
 
