@@ -23,7 +23,8 @@ void note_command(std::string_view text) noexcept;
 /// files.
 std::vector<std::filesystem::path> new_crash_reports(const std::filesystem::path& folder);
 
-/// For tests: crashes if KEYHOLE_CRASH_TEST is segv, bus, fpe, ill, abort, terminate, assert or stack.
+/// For tests: crashes if KEYHOLE_CRASH_TEST is segv, bus, fpe, ill, abort, terminate, assert or stack. Does
+/// nothing in a program without assertions.
 void crash_on_request();
 
 }  // namespace keyhole
