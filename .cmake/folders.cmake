@@ -36,14 +36,13 @@ endfunction()
 kh_precompiled(keyhole_precompiled)
 
 # Sources that cannot be compiled together with others: Highway compiles some once for every instruction
-# set, and others have functions or constants of equal names.
+# set, and families of models have functions of equal names.
 set(KH_ALONE
   engine/base/half.cpp engine/policy/next_token_measures.cpp
   engine/backend/common/block_kernels.cpp engine/backend/common/kernels.cpp
   engine/backend/common/kv_rows.cpp)
 file(GLOB KH_FAMILIES RELATIVE ${CMAKE_SOURCE_DIR} engine/model/families/*.cpp)
-list(APPEND KH_ALONE ${KH_FAMILIES} engine/backend/cuda/prefill.cpp
-  app/view/view_files.cpp app/actions/lesson_actions.cpp app/panels/lesson_panel.cpp)
+list(APPEND KH_ALONE ${KH_FAMILIES} engine/backend/cuda/prefill.cpp)
 set_source_files_properties(${KH_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 # kh_unity(TARGET): compiles several sources of the target at once, with KH_UNITY. A build from nothing then

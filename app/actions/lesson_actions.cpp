@@ -35,7 +35,7 @@ void open(AppState& app, std::string_view name) {
         open_lesson(app, name);
 }
 
-void go_to(AppState& app, std::string_view arguments) {
+void go_to_step(AppState& app, std::string_view arguments) {
     go_to_lesson_step(app, whole_numbers(arguments, 1, 1)[0] - 1);
 }
 
@@ -214,7 +214,7 @@ constexpr std::array kTable = {
                {kPageDown, 0},
                [](AppState& app, std::string_view) { advance_lesson(app); }},
     UserAction{"lesson.back", "Step before", "Goes back to the lesson's step before.", {kPageUp, 0}, go_back},
-    UserAction{"lesson.step", "Go to a step of the lesson", "N: the first is 1.", {}, go_to},
+    UserAction{"lesson.step", "Go to a step of the lesson", "N: the first is 1.", {}, go_to_step},
     UserAction{"lesson.reset",
                "Reset the step",
                "Brings the run back to where the lesson's step begins.",

@@ -16,7 +16,7 @@ namespace keyhole {
 
 namespace {
 
-constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 
 std::string model_name(const RunHistory& history) {
     return std::filesystem::path(history.run().model_path).filename().string();
@@ -27,7 +27,7 @@ Curve curve_over_rows(const RunHistory& history, std::string name, std::span<con
     curve.name = std::move(name);
     for (std::size_t i = 0; i < history.steps().size(); ++i) {
         curve.x.push_back(history.steps()[i]->row);
-        curve.y.push_back(i < values.size() ? double(values[i]) : double(kNone));
+        curve.y.push_back(i < values.size() ? double(values[i]) : double(kNoNumber));
     }
     return curve;
 }
@@ -43,7 +43,7 @@ void add_scores(CurvePlot& plot, const RunHistory& history, const ViewState& vie
         "score that stayed.";
     std::vector<float> threshold(history.steps().size());
     std::vector<std::vector<float>> of_token(view.curve_positions.size(),
-                                             std::vector<float>(history.steps().size(), kNone));
+                                             std::vector<float>(history.steps().size(), kNoNumber));
     std::vector<float> row_values;
     for (std::size_t i = 0; i < history.steps().size(); ++i) {
         const int row = history.steps()[i]->row;
@@ -185,7 +185,7 @@ Drawing atlas_picture(const RunHistory& history, const ViewState& view, const Sh
     figure.background = request.background;
     figure.cell = [&history, lane, n, first, row](int layer, int head) mutable {
         AtlasCell cell;
-        cell.values = Plane(n, n - first, kNone);
+        cell.values = Plane(n, n - first, kNoNumber);
         cell.states.assign(to_index(n) * to_index(n - first), CellState::future);
         const int g = history.layout(lane.lane).kv_head_from_head(layer, head);
         for (int i = first; i < n; ++i) {
@@ -193,7 +193,7 @@ Drawing atlas_picture(const RunHistory& history, const ViewState& view, const Sh
                                               {row.data(), to_index(i) + 1});
             const int by = lane_of_row(history, lane.lane, i);
             for (int p = 0; p <= i; ++p) {
-                const float value = known ? row[to_index(p)] : kNone;
+                const float value = known ? row[to_index(p)] : kNoNumber;
                 cell.values.at(p, i - first) = value == kHiddenValue ? 0 : value;
                 cell.states[to_index(i - first) * to_index(n) + to_index(p)] =
                     history.attended(by, g, p, i) ? CellState::kept : CellState::evicted;
