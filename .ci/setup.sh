@@ -122,7 +122,8 @@ quietly() {
 cuda_for() {
     if [[ -n ${KH_CUDA:-} ]]; then
         printf '%s\n' "$KH_CUDA"
-    elif [[ " $* " =~ \ (selftest|--backend[ =]cuda)\  ]] || nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then
+    elif [[ " $* " =~ \ (selftest|--backend[ =]cuda|--executor[ =]none)\  ]] ||
+        nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then
         printf 'AUTO\n'
     else
         printf 'OFF\n'

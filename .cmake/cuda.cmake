@@ -1,13 +1,63 @@
-# Builds the CUDA module keyhole_cuda where there is nvcc: device memory and kernels. The backend's factory
-# opens it at run time. The code that uses it (engine/backend/cuda) is ordinary C++, part of the engine, and
-# needs no CUDA toolkit. Prints in one line what was found and what it builds. Included at the top level and
-# not a function, because enable_language works nowhere else.
+# The CUDA backend. All of it is ordinary C++ but engine/backend/cuda/module. The program links none of it: the
+# module keyhole_cuda has the whole, which engine/device opens at run time, and tests run it on the host.
+# Prints in one line what was found and what it builds. Included at the top level and not a function, because
+# enable_language works nowhere else.
+
+if(KH_SELFTEST_ONLY)
+  set(KH_CUDA ON)
+  find_path(KH_FMT_INCLUDE fmt/format.h REQUIRED)
+  add_library(fmt::fmt INTERFACE IMPORTED)
+  target_include_directories(fmt::fmt INTERFACE ${KH_FMT_INCLUDE})
+  target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY=1)
+else()
+  kh_folder(engine/backend/cuda AND engine/backend/cuda/kernels
+    USES engine/backend/common engine/backend/module PRECOMPILED NONE)
+  kh_folder(engine/backend/cuda/host USES engine/backend/cuda PRECOMPILED NONE)
+  # What else of the engine a module holds. Nothing that has one state for the process.
+  add_library(keyhole_module_parts OBJECT EXCLUDE_FROM_ALL engine/base/error.cpp engine/base/half.cpp
+    engine/base/kv_type.cpp engine/model/dtype.cpp engine/model/kv_default.cpp engine/policy/attention.cpp
+    engine/policy/resolved_policy.cpp engine/policy/selection.cpp)
+  target_link_libraries(keyhole_module_parts PRIVATE keyhole_options fmt::fmt PkgConfig::HWY)
+  target_include_directories(keyhole_module_parts PRIVATE ${CMAKE_SOURCE_DIR})
+  set(KH_MODULE_OBJECTS engine.backend.cuda engine.backend.cuda.host engine.backend.common
+    engine.backend.module keyhole_module_parts)
+  # Hidden, since calls by way of a table would take longer.
+  set_target_properties(${KH_MODULE_OBJECTS} PROPERTIES POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  kh_join(keyhole_cuda_backend engine/backend/cuda engine/backend/cuda/host)
+  target_link_libraries(keyhole_cuda_backend PUBLIC keyhole_engine)
+  set_target_properties(engine.backend.cuda engine.backend.cuda.host keyhole_cuda_backend PROPERTIES
+    EXCLUDE_FROM_ALL ON)
+
+  set(KH_CUDA_ABI_FILE ${CMAKE_BINARY_DIR}/generated/cuda_abi.inc)
+  file(GLOB headers CONFIGURE_DEPENDS engine/base/*.h engine/model/*.h engine/policy/*.h engine/backend/*.h
+    engine/backend/module/*.h)
+  add_custom_command(
+    OUTPUT ${KH_CUDA_ABI_FILE}
+    COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_SOURCE_DIR} -DOUTPUT=${KH_CUDA_ABI_FILE}
+            "-DCOMPILER=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}"
+            -P ${CMAKE_SOURCE_DIR}/.cmake/cuda_abi.cmake
+    DEPENDS ${headers} ${CMAKE_SOURCE_DIR}/.cmake/cuda_abi.cmake
+    COMMENT "Hashing the boundary of the CUDA module" VERBATIM)
+  target_sources(engine.backend.module PRIVATE ${KH_CUDA_ABI_FILE})
+  set_source_files_properties(engine/backend/module/cuda_abi.cpp PROPERTIES
+    OBJECT_DEPENDS ${KH_CUDA_ABI_FILE} COMPILE_DEFINITIONS "KH_CUDA_ABI_FILE=\"${KH_CUDA_ABI_FILE}\"")
+
+  # kh_cuda_module(NAME SOURCE...): a module with the whole backend. The sources have make_device_executor().
+  function(kh_cuda_module name)
+    add_library(${name} MODULE ${ARGN} engine/backend/cuda/module/entry.cpp)
+    target_link_libraries(${name} PRIVATE keyhole_options fmt::fmt PkgConfig::HWY ${KH_MODULE_OBJECTS})
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+    if(NOT KH_SANITIZE)
+      target_link_options(${name} PRIVATE LINKER:-z,defs)  # what the list of parts lacks is found here
+    endif()
+  endfunction()
+endif()
 
 if(KH_CUDA STREQUAL "OFF")
   message(STATUS "CUDA: off (KH_CUDA=OFF); the CPU backend alone")
   return()
 endif()
-file(GLOB KH_CUDA_SOURCES CONFIGURE_DEPENDS engine/backend/cuda/module/*.cu engine/backend/cuda/module/*.cpp)
 include(CheckLanguage)
 if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(nvcc nvcc PATHS /usr/local/cuda/bin NO_CACHE)
@@ -53,16 +103,35 @@ if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not kn
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
 find_package(CUDAToolkit REQUIRED)
-add_library(keyhole_cuda MODULE ${KH_CUDA_SOURCES})
-set_target_properties(keyhole_cuda PROPERTIES CUDA_ARCHITECTURES "${architectures}" CUDA_STANDARD 20)
-target_compile_options(keyhole_cuda PRIVATE
+# Memory, launches and kernels: the part that needs CUDA.
+add_library(keyhole_cuda_kernels OBJECT EXCLUDE_FROM_ALL engine/backend/cuda/module/executor.cpp
+  engine/backend/cuda/module/kernels.cu)
+set_target_properties(keyhole_cuda_kernels PROPERTIES CUDA_ARCHITECTURES "${architectures}" CUDA_STANDARD 20
+  POSITION_INDEPENDENT_CODE ON)
+target_compile_options(keyhole_cuda_kernels PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow,-Wconversion --fmad=false>
   # Lets compute-sanitizer name source lines.
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<CONFIG:Release>>>:-lineinfo>)
 # The CUDA runtime is linked statically, and cuBLAS is opened at run time: a machine needs only the driver
 # and any cuBLAS since 11.
-target_link_libraries(keyhole_cuda PRIVATE engine.backend.cuda.headers CUDA::cudart_static CUDA::toolkit
+target_link_libraries(keyhole_cuda_kernels PUBLIC keyhole_options fmt::fmt CUDA::cudart_static CUDA::toolkit
   ${CMAKE_DL_LIBS})
-target_include_directories(keyhole_cuda PRIVATE ${CMAKE_SOURCE_DIR})
-# Built with the engine, opened by the factory, linked by no target.
+target_include_directories(keyhole_cuda_kernels PRIVATE ${CMAKE_SOURCE_DIR})
+
+# The kernels against the host, without the engine.
+add_executable(keyhole_selftest EXCLUDE_FROM_ALL tests/gpu/selftest/main.cpp
+  engine/backend/cuda/selftest.cpp engine/base/crash_message.cpp engine/base/device_verdict.cpp
+  engine/base/error.cpp engine/model/dtype.cpp)
+target_link_libraries(keyhole_selftest PRIVATE keyhole_cuda_kernels)
+target_include_directories(keyhole_selftest PRIVATE ${CMAKE_SOURCE_DIR})
+if(KH_SELFTEST_ONLY)
+  target_sources(keyhole_selftest PRIVATE engine/backend/cuda/host/host_executor.cpp)
+  set_target_properties(keyhole_selftest PROPERTIES EXCLUDE_FROM_ALL OFF)
+  return()
+endif()
+target_sources(keyhole_selftest PRIVATE $<TARGET_OBJECTS:engine.backend.cuda.host>)
+
+# Built with the engine, opened by engine/device, linked by no target.
+kh_cuda_module(keyhole_cuda)
+target_link_libraries(keyhole_cuda PRIVATE keyhole_cuda_kernels)
 add_dependencies(keyhole_engine keyhole_cuda)

@@ -110,7 +110,7 @@ set_source_files_properties(tests/reference/backend_pair.cpp tests/reference/sim
   SKIP_UNITY_BUILD_INCLUSION ON)
 kh_unity(keyhole_reference)
 target_link_libraries(keyhole_reference PUBLIC
-  keyhole_engine nlohmann_json::nlohmann_json GTest::gtest)
+  keyhole_cuda_backend nlohmann_json::nlohmann_json GTest::gtest)
 if(KH_SANITIZE STREQUAL "address")  # it computes for long, and keeps -O1
   target_compile_options(keyhole_reference PRIVATE -fno-sanitize=undefined)
 else()
@@ -148,13 +148,10 @@ endif()
 
 # A module without CUDA, to test what the backend's factory does with good, wrong and missing modules.
 add_library(keyhole_fake_cuda MODULE tests/fixtures/fake_cuda_module.cpp)
-target_link_libraries(keyhole_fake_cuda PRIVATE keyhole_options fmt::fmt)
+target_link_libraries(keyhole_fake_cuda PRIVATE keyhole_options fmt::fmt engine.backend.module)
 target_include_directories(keyhole_fake_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 # A module whose device is the host.
-add_library(keyhole_host_cuda MODULE tests/fixtures/host_cuda_module.cpp
-  $<TARGET_OBJECTS:engine.backend.cuda.host> engine/base/error.cpp engine/base/crash_message.cpp)
-target_link_libraries(keyhole_host_cuda PRIVATE keyhole_options fmt::fmt)
-target_include_directories(keyhole_host_cuda PRIVATE ${CMAKE_SOURCE_DIR})
+kh_cuda_module(keyhole_host_cuda tests/fixtures/host_cuda_module.cpp)
 add_dependencies(keyhole_tests keyhole_fake_cuda keyhole_host_cuda)
 
 # Tests on a device. They need only the engine and CUDA, so they run on a bare GPU machine with the libraries
@@ -167,17 +164,11 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
     SKIP_REGULAR_EXPRESSION "skipped: ")
   add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp
     tests/unit/test_cuda_sharing.cpp)
-  target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_reference keyhole_tests_options GTest::gtest_main)
+  target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_reference keyhole_tests_options
+    keyhole_cuda_kernels GTest::gtest_main)
   kh_precompile(keyhole_gpu_tests keyhole_tests_precompiled)
   set_target_properties(keyhole_gpu_tests PROPERTIES BUILD_RPATH "$ORIGIN")
   kh_add_tests(keyhole_gpu_tests gpu)
-  add_executable(keyhole_selftest tests/gpu/selftest/main.cpp engine/backend/cuda/selftest.cpp
-    $<TARGET_OBJECTS:engine.backend.cuda.host> engine/backend/cuda/open_module.cpp engine/base/error.cpp
-    engine/base/crash_message.cpp engine/model/dtype.cpp)
-  target_link_libraries(keyhole_selftest PRIVATE keyhole_options fmt::fmt ${CMAKE_DL_LIBS})
-  target_include_directories(keyhole_selftest PRIVATE ${CMAKE_SOURCE_DIR})
-  set_target_properties(keyhole_selftest PROPERTIES BUILD_RPATH "$ORIGIN")
-  add_dependencies(keyhole_selftest keyhole_cuda)
   if(KH_WINDOW)  # finds CLI11
     file(GLOB KH_MODELS CONFIGURE_DEPENDS app/models/*.cpp app/cli/bench*.cpp)
     add_executable(keyhole_bench tests/gpu/bench/main.cpp app/cli/options.cpp
@@ -259,6 +250,9 @@ if(TARGET keyhole AND NOT KH_SANITIZE)
   kh_add_include_test(engine/session engine/trace/record.h TRUE)
   kh_add_include_test(engine/session app/state/app_state.h FALSE)
   kh_add_include_test(engine/backend/cuda engine/backend/cpu/cache.h FALSE)
+  kh_add_include_test(engine/device engine/backend/module/cuda_module.h TRUE)
+  kh_add_include_test(engine/device engine/backend/cuda/executor.h FALSE)
+  kh_add_include_test(app/cli engine/backend/cuda/executor.h FALSE)
   kh_add_include_test(app/cli app/panels/panel.h FALSE)
   kh_add_include_test(app/panels engine/run/engine_status.h TRUE)
   kh_add_include_test(app/panels engine/live/engine.h FALSE)

@@ -4,10 +4,10 @@
 #include "app/cli/number_option.h"
 #include "app/cli/output.h"
 #include "app/cli/path_option.h"
-#include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/resource_use.h"
+#include "engine/device/open_cuda.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@ namespace keyhole {
 
 namespace {
 
-/// Measures what the host does for a step on CUDA, with an executor that does nothing: time, launches, and
+/// Measures what the host does for a step on CUDA, with a device that does nothing: time, launches, and
 /// lists that a device would make graphs of.
 void bench_host_part(const BenchRun& options) {
     if (options.shape.empty() || !options.paper.empty())
@@ -40,25 +40,24 @@ void bench_host_part(const BenchRun& options) {
     for (const std::string& spec : specs_of(options))
         for (const bool rows : {false, true}) {
             if (rows && !options.instrument) continue;
-            const std::shared_ptr<cuda::Executor> executor = cuda::make_idle_executor();
-            cuda::ProductOptions products;
-            if (options.cublas_from > 0) products.cublas_from = options.cublas_from;
-            products.narrow_prompt = !options.wide_prompt;
-            const auto backend = make_cuda_backend(model, executor, products);
+            std::string reason;
+            const auto device = open_cuda_device(cuda_module_path(), kIdleDevice, reason);
+            if (device == nullptr) fail(ErrorCode::device, "bench: {}", reason);
+            const auto backend = device->make_backend(model, options.products());
             ContenderSetup setup =
                 contender_setup(spec, options.batch, options.context, options.run.n_tokens);
             if (rows) setup.name += " +rows";
             setup.wants.attention = setup.wants.scores = rows;
             setup.wants.form = RowForm::packed;  // as a session without exports asks for them
             const std::string name = setup.name;
-            const std::int64_t before_prompt = executor->counts().launches;
+            const std::int64_t before_prompt = device->counts().launches;
             Contender contender(*model, *backend, std::move(setup));
-            const cuda::LaunchCounts prompt = executor->counts();
+            const LaunchCounts prompt = device->counts();
             contender.decode(2);  // buffers grow in the first rows
             contender.restart();
-            const cuda::LaunchCounts before = executor->counts();
+            const LaunchCounts before = device->counts();
             contender.decode(options.run.n_tokens);
-            const cuda::LaunchCounts after = executor->counts();
+            const LaunchCounts after = device->counts();
             std::vector<double> ms = contender.step_ms;
             std::sort(ms.begin(), ms.end());
             const double middle = median(ms), n_rows = static_cast<double>(options.run.n_tokens),

@@ -1,11 +1,11 @@
 #include "app/cli/bench_run.h"
 
 #include "app/cli/output.h"
-#include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/resource_use.h"
 #include "engine/device/make_backend.h"
+#include "engine/device/open_cuda.h"
 #include "engine/model/kv_default.h"
 #include "engine/model/kv_sharing.h"
 
@@ -30,9 +30,9 @@ void open_bandwidth(const BenchRun& options, BenchedModel& benched) {
     benched.on_device = benched.backend->name().starts_with("cuda");
     if (benched.on_device) {
         std::string reason;
-        auto executor = open_cuda_executor(cuda_module_path(), options.run.device, reason);
-        if (executor == nullptr) fail(ErrorCode::device, "bench: {}", reason);
-        benched.bandwidth = device_copy(std::move(executor), kCopyBytes);
+        auto device = open_cuda_device(cuda_module_path(), options.run.device, reason);
+        if (device == nullptr) fail(ErrorCode::device, "bench: {}", reason);
+        benched.bandwidth = device_copy(std::move(device), kCopyBytes);
     } else {
         benched.bandwidth =
             host_read(options.run.n_threads,
@@ -58,7 +58,8 @@ BenchedModel benched_shape(const BenchRun& options, const ModelShape& shape) {
                           "take --layers N for a part of it, a smaller --dtype or another shape");
     benched.model = make_seeded_model(shape, dtype, 1, cuda ? SeededStorage::unmade : SeededStorage::own);
     std::string notice;
-    benched.backend = make_backend(benched.model, options.backend_options(), &notice);
+    const cuda::ProductOptions products = options.products();
+    benched.backend = make_backend(benched.model, options.backend_options(), &notice, &products);
     benched.backend_text = benched.backend->name() + (notice.empty() ? "" : " (" + notice + ")");
     open_bandwidth(options, benched);
     return benched;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "app/cli/options.h"
+#include "engine/backend/module/cuda_module.h"
 #include "engine/base/backend_options.h"
 #include "engine/bench/bench.h"
 #include "engine/bench/papers.h"
@@ -37,9 +38,13 @@ struct BenchRun {
     DType weight_type() const;  ///< of random weights
     BackendOptions backend_options() const {
         BackendOptions out = run.backend_options();
-        out.cublas_from = cublas_from;
-        out.wide_prompt = wide_prompt;
         out.prove = proof_progress();
+        return out;
+    }
+    cuda::ProductOptions products() const {
+        cuda::ProductOptions out;
+        if (cublas_from > 0) out.cublas_from = cublas_from;
+        out.narrow_prompt = !wide_prompt;
         return out;
     }
 };

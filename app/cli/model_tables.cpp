@@ -1,9 +1,8 @@
 #include "app/cli/model_tables.h"
 
-#include "engine/backend/cuda/executor.h"
-#include "engine/backend/cuda/module.h"
 #include "engine/backend/memory_need.h"
 #include "engine/base/threads.h"
+#include "engine/device/open_cuda.h"
 
 #include <fmt/format.h>
 
@@ -93,10 +92,11 @@ MemoryTable memory_table(const Model& model, std::int64_t context, int batch) {
     const SystemMemory ram = system_memory();
     table.answers.push_back(answer(model, table, "RAM", ram.total, ram.available));
     std::string reason;
-    if (const auto device = open_cuda_executor(cuda_module_path(), 0, reason)) {
-        const cuda::MemoryUse memory = device->memory();
+    if (const auto device = open_cuda_device(cuda_module_path(), 0, reason)) {
+        const MemoryUse memory = device->memory();
         // Matrices have the type of the file there too.
-        table.answers.push_back(answer(model, table, device->name(), memory.total_bytes, memory.free_bytes));
+        table.answers.push_back(
+            answer(model, table, device->identity().name, memory.total_bytes, memory.free_bytes));
     }
     return table;
 }

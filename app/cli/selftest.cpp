@@ -1,9 +1,9 @@
-#include "engine/backend/cuda/selftest.h"
 #include "app/cli/commands.h"
 #include "app/cli/number_option.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
 #include "engine/base/error.h"
+#include "engine/device/open_cuda.h"
 #include "engine/device/proof.h"
 #include "engine/device/prover.h"
 
@@ -17,6 +17,8 @@
 namespace keyhole {
 
 namespace {
+
+constexpr const char* kBuildIt = "build Keyhole where nvcc is installed (keyhole help cuda)";
 
 struct Options {
     std::string backend = "cuda";
@@ -53,7 +55,7 @@ void show(const Options& options, const DeviceVerdict& verdict) {
                               .dump(2));
     else
         print_out("{}{}{}\n{}", name, verdict.device.driver.empty() ? "" : ", driver ", verdict.device.driver,
-                  verdict.lines.empty() ? "" : cuda::selftest_table(verdict.lines));
+                  verdict.lines.empty() ? "" : selftest_table(verdict.lines));
     if (!verdict.passed) fail(ErrorCode::device, "selftest: {}; take --backend cpu there", text_of(verdict));
     if (!options.json)
         print_out("{}; --backend auto takes {}\n", text_of(verdict), verdict.is_taken() ? "it" : "the CPU");
@@ -62,28 +64,30 @@ void show(const Options& options, const DeviceVerdict& verdict) {
 void run_on_device(const Options& options) {
     ProofSetup setup = proof_setup(options.device);
     setup.again = true;
-    constexpr const char* kRemedy = "--backend cpu runs the kernels on the host";
     std::error_code error;
     if (!std::filesystem::exists(setup.module, error))
-        fail(ErrorCode::device, "selftest: this build has no CUDA backend; {}", kRemedy);
+        fail(ErrorCode::device, "selftest: this build has no CUDA backend; {}", kBuildIt);
     const DeviceVerdict verdict = prove_device(setup, proof_progress());
-    if (!verdict.available) fail(ErrorCode::device, "selftest: {}; {}", verdict.reason, kRemedy);
+    if (!verdict.available)
+        fail(ErrorCode::device, "selftest: {}; --backend cpu runs the kernels on the host", verdict.reason);
     show(options, verdict);
 }
 
 void run_on_host(const Options& options) {
-    const std::shared_ptr<cuda::Executor> executor = cuda::make_host_executor(77);
+    std::string reason;
+    const auto host = open_cuda_device(cuda_module_path(), kHostDevice, reason);
+    if (host == nullptr) fail(ErrorCode::device, "selftest: {}; {}", reason, kBuildIt);
     DeviceVerdict verdict;
-    verdict.device = executor->identity();
+    verdict.device = host->identity();
     {
         const auto progress = proof_progress();
         verdict.lines =
-            run_proof(executor, [&](double share, const std::string& what) { (void)progress(share, what); });
+            run_proof(*host, [&](double share, const std::string& what) { (void)progress(share, what); });
     }
     verdict.reason = proof_failure(verdict.lines);
     verdict.passed = verdict.reason.empty();
     if (options.json) return show(options, verdict);
-    print_out("{}\n{}", executor->name(), cuda::selftest_table(verdict.lines));
+    print_out("{}\n{}", verdict.device.name, selftest_table(verdict.lines));
     if (!verdict.passed)
         fail(ErrorCode::device, "selftest: kernels on the host do not give what they should: {}",
              verdict.reason);
@@ -99,7 +103,7 @@ void add_selftest_command(CLI::App& app) {
         "under a minute");
     command
         ->add_option("--backend", options->backend,
-                     "cuda; or cpu: the kernels' own code on the host, where no device is needed")
+                     "cuda; or cpu: the kernels' own code on the host, which needs the CUDA module and no device")
         ->check(CLI::IsMember({"cuda", "cpu"}))
         ->capture_default_str();
     command->add_option("--device", options->device, "CUDA device by index")

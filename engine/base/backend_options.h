@@ -12,10 +12,6 @@ struct BackendOptions {
     BackendChoice choice = BackendChoice::automatic;
     int n_threads = 0;  ///< 0: all cores this process may use
     int device = 0;     ///< CUDA device by index
-    /// For CUDA benches. cublas_from: number of lanes from which cuBLAS computes a step's products; 0:
-    /// default. wide_prompt: the prompt runs in float, without tensor cores.
-    int cublas_from = 0;
-    bool wide_prompt = false;
     /// Lets `automatic` run the proof of a device that has none (prover.h): it is called again and again
     /// meanwhile, and returns false to stop the proof. Empty: such a device is not taken.
     std::function<bool(double share, const std::string& what)> prove{};

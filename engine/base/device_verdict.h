@@ -50,4 +50,7 @@ struct DeviceVerdict {
 /// in 5.1 s; a step of its model takes 0.21 ms there and 4.3 ms on the CPU".
 std::string text_of(const DeviceVerdict& verdict);
 
+/// Returns the lines as a table with the number of failures.
+std::string selftest_table(const std::vector<SelfTestLine>& lines);
+
 }  // namespace keyhole

@@ -57,24 +57,22 @@ class HostRead final : public Bandwidth {
 
 class DeviceCopy final : public Bandwidth {
   public:
-    DeviceCopy(std::shared_ptr<cuda::Executor> executor, std::int64_t n_bytes)
-        : executor_(std::move(executor)),
-          from_(executor_, to_index(n_bytes)),
-          to_(executor_, to_index(n_bytes)) {
-        executor_->clear(from_.data(), from_.size());
-        executor_->wait();
-    }
-    std::string what() const override { return "copy on " + executor_->name(); }
+    DeviceCopy(std::shared_ptr<CudaDevice> device, std::int64_t n_bytes)
+        : device_(std::move(device)),
+          n_bytes_(n_bytes),
+          from_(device_->allocate(n_bytes)),
+          to_(device_->allocate(n_bytes)) {}
+    std::string what() const override { return "copy on " + device_->identity().name; }
     double measure() override {
         const auto start = Clock::now();
-        executor_->copy(to_.data(), from_.data(), from_.size());
-        executor_->wait();
-        return 2e-9 * static_cast<double>(from_.size()) / seconds_since(start);
+        device_->copy(to_.get(), from_.get(), n_bytes_);
+        return 2e-9 * static_cast<double>(n_bytes_) / seconds_since(start);
     }
 
   private:
-    std::shared_ptr<cuda::Executor> executor_;
-    cuda::Buffer<std::byte> from_, to_;
+    std::shared_ptr<CudaDevice> device_;
+    std::int64_t n_bytes_;
+    std::shared_ptr<std::byte> from_, to_;
 };
 
 }  // namespace
@@ -83,8 +81,8 @@ std::unique_ptr<Bandwidth> host_read(int n_threads, std::int64_t n_bytes) {
     return std::make_unique<HostRead>(n_threads, n_bytes);
 }
 
-std::unique_ptr<Bandwidth> device_copy(std::shared_ptr<cuda::Executor> executor, std::int64_t n_bytes) {
-    return std::make_unique<DeviceCopy>(std::move(executor), n_bytes);
+std::unique_ptr<Bandwidth> device_copy(std::shared_ptr<CudaDevice> device, std::int64_t n_bytes) {
+    return std::make_unique<DeviceCopy>(std::move(device), n_bytes);
 }
 
 }  // namespace keyhole

@@ -2,7 +2,7 @@
 /// speed. Engine thread only. Knows no model.
 #pragma once
 
-#include "engine/backend/cuda/executor.h"
+#include "engine/backend/module/cuda_module.h"
 #include "engine/base/threads.h"
 
 #include <cstdint>
@@ -23,6 +23,6 @@ class Bandwidth {
 /// Host memory: n_threads threads read n_bytes once, in chunks as a step does, and do nothing else.
 std::unique_ptr<Bandwidth> host_read(int n_threads, std::int64_t n_bytes);
 /// Device memory: copies n_bytes within the device; bytes read and bytes written both count.
-std::unique_ptr<Bandwidth> device_copy(std::shared_ptr<cuda::Executor> executor, std::int64_t n_bytes);
+std::unique_ptr<Bandwidth> device_copy(std::shared_ptr<CudaDevice> device, std::int64_t n_bytes);
 
 }  // namespace keyhole

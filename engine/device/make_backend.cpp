@@ -2,9 +2,8 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cpu/cpu_backend.h"
-#include "engine/backend/cuda/cuda_backend.h"
-#include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
+#include "engine/device/open_cuda.h"
 #include "engine/device/prover.h"
 
 #include <optional>
@@ -15,14 +14,10 @@ namespace keyhole {
 namespace {
 
 /// Returns null and sets `reason` where the device cannot run the model.
-std::unique_ptr<Backend> backend_on(std::shared_ptr<cuda::Executor> executor,
-                                    const std::shared_ptr<const Model>& model, const BackendOptions& options,
-                                    std::string& reason) {
+std::unique_ptr<Backend> backend_on(CudaDevice& device, const std::shared_ptr<const Model>& model,
+                                    const cuda::ProductOptions& products, std::string& reason) {
     try {
-        cuda::ProductOptions products;
-        if (options.cublas_from > 0) products.cublas_from = options.cublas_from;
-        products.narrow_prompt = !options.wide_prompt;
-        return make_cuda_backend(model, std::move(executor), products);
+        return device.make_backend(model, products);
     } catch (const Error& error) {
         reason = error.what();
         return nullptr;
@@ -33,24 +28,25 @@ std::unique_ptr<Backend> backend_on(std::shared_ptr<cuda::Executor> executor,
 /// to the reason where it takes none; otherwise sets `text` when the proof is news. A device that is not
 /// taken is not kept open.
 std::unique_ptr<Backend> automatic_backend(const std::shared_ptr<const Model>& model,
-                                           const BackendOptions& options, std::string& text) {
+                                           const BackendOptions& options,
+                                           const cuda::ProductOptions& products, std::string& text) {
     const ProofSetup setup = proof_setup(options.device);
     std::error_code error;
     if (!std::filesystem::exists(setup.module, error)) {
         text = "this build has no CUDA backend";
         return nullptr;
     }
-    std::shared_ptr<cuda::Executor> executor;
+    std::shared_ptr<CudaDevice> device;
     std::optional<DeviceVerdict> verdict;
     if (!driver_may_be_here() || any_device_taken(setup)) {
-        executor = open_cuda_executor(setup.module, options.device, text);
-        if (executor == nullptr) return nullptr;
-        verdict = kept_verdict(setup, executor->identity());
+        device = open_cuda_device(setup.module, options.device, text);
+        if (device == nullptr) return nullptr;
+        verdict = kept_verdict(setup, device->identity());
     }
     if (!verdict && options.prove) {
-        executor.reset();  // the proof has the device for itself
+        device.reset();  // the proof has the device for itself
         verdict = prove_device(setup, options.prove);
-    } else if (!verdict && executor == nullptr) {
+    } else if (!verdict && device == nullptr) {
         verdict = kept_refusal(setup);
     }
     if (!verdict) {
@@ -62,32 +58,27 @@ std::unique_ptr<Backend> automatic_backend(const std::shared_ptr<const Model>& m
         if (verdict->available) text += "; --backend cuda takes it all the same";
         return nullptr;
     }
-    if (executor == nullptr) executor = open_cuda_executor(setup.module, options.device, text);
-    if (executor == nullptr) return nullptr;
-    auto backend = backend_on(std::move(executor), model, options, text);
+    if (device == nullptr) device = open_cuda_device(setup.module, options.device, text);
+    if (device == nullptr) return nullptr;
+    auto backend = backend_on(*device, model, products, text);
     if (backend != nullptr) text = verdict->is_new ? text_of(*verdict) : "";
     return backend;
 }
 
 }  // namespace
 
-std::unique_ptr<Backend> open_cuda_backend(const std::filesystem::path& module,
-                                           const std::shared_ptr<const Model>& model,
-                                           const BackendOptions& options, std::string& reason) {
-    std::shared_ptr<cuda::Executor> executor = open_cuda_executor(module, options.device, reason);
-    return executor == nullptr ? nullptr : backend_on(std::move(executor), model, options, reason);
-}
-
 std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const BackendOptions& options,
-                                      std::string* notice) {
+                                      std::string* notice, const cuda::ProductOptions* products) {
+    const cuda::ProductOptions how = products != nullptr ? *products : cuda::ProductOptions{};
     std::string text;
     std::unique_ptr<Backend> backend;
     if (options.choice == BackendChoice::cuda) {
-        backend = open_cuda_backend(cuda_module_path(), model, options, text);
+        if (const auto device = open_cuda_device(cuda_module_path(), options.device, text))
+            backend = backend_on(*device, model, how, text);
         if (backend == nullptr) fail(ErrorCode::device, "backend cuda: {}; take --backend cpu", text);
     } else if (options.choice == BackendChoice::automatic) {
         try {
-            backend = automatic_backend(model, options, text);
+            backend = automatic_backend(model, options, how, text);
         } catch (const Error& error) {  // no process for the proof, or a module that cannot be read
             text = error.what();
         }

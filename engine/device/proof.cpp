@@ -1,8 +1,6 @@
 #include "engine/device/proof.h"
 
 #include "engine/backend/cpu/cpu_backend.h"
-#include "engine/backend/cuda/cuda_backend.h"
-#include "engine/backend/cuda/selftest.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/model/seeded_model.h"
@@ -273,22 +271,19 @@ SelfTestLine line_of(const std::string& what, const std::string& where, double w
 constexpr std::int64_t kBlock = std::int64_t{64} << 20;
 
 /// Takes and frees memory, and says how much of it the driver did not report as taken and as free again.
-SelfTestLine memory_line(const std::shared_ptr<cuda::Executor>& executor) {
-    const std::int64_t before = executor->memory().free_bytes;
+SelfTestLine memory_line(CudaDevice& device) {
+    const std::int64_t before = device.memory().free_bytes;
     std::int64_t with = 0;
     {
-        const cuda::Buffer<std::byte> block(executor, to_index(kBlock));
-        executor->clear(block.data(), block.size_bytes());
-        executor->wait();
-        with = executor->memory().free_bytes;
+        const std::shared_ptr<std::byte> block = device.allocate(kBlock);
+        with = device.memory().free_bytes;
     }
-    const std::int64_t after = executor->memory().free_bytes;
+    const std::int64_t after = device.memory().free_bytes;
     const double taken = double(before - with) / double(kBlock), back = double(after - with) / double(kBlock);
     return line_of("memory", "64 MB taken and freed", std::max(std::abs(taken - 1), std::abs(back - 1)), 0.1);
 }
 
-void run_model(const std::shared_ptr<cuda::Executor>& executor, const ProofProgress& progress,
-               std::vector<SelfTestLine>& lines) {
+void run_model(CudaDevice& device, const ProofProgress& progress, std::vector<SelfTestLine>& lines) {
     const std::shared_ptr<const Model> model = tiny_model();
     const auto say = [&](double from, double to) {
         return [&progress, from, to](double share, const std::string& what) {
@@ -296,21 +291,20 @@ void run_model(const std::shared_ptr<cuda::Executor>& executor, const ProofProgr
         };
     };
     {
-        const auto device = make_cuda_backend(model, executor);
-        const auto cpu = make_cpu_backend(model, 1);
-        Scenario run(model, *device, cpu.get());
+        const auto backend = device.make_backend(model, {}), cpu = make_cpu_backend(model, 1);
+        Scenario run(model, *backend, cpu.get());
         run.run(say(kPartOfKernels, 0.8));
         for (const auto& [what, worst] : run.worst())
             lines.push_back(line_of(what, worst.where, worst.value, worst.tolerance));
     }
     std::vector<float> bits[2];
     for (const bool timed : {true, false}) {  // a timed backend launches kernel by kernel, not in graphs
-        const auto device = make_cuda_backend(model, executor);
+        const auto backend = device.make_backend(model, {});
         StepTimes times;
-        if (timed) device->time_parts(&times);
-        Scenario run(model, *device, nullptr);
+        if (timed) backend->time_parts(&times);
+        Scenario run(model, *backend, nullptr);
         run.run(say(timed ? 0.8 : 0.87, timed ? 0.87 : 0.94));
-        if (timed) device->time_parts(nullptr);
+        if (timed) backend->time_parts(nullptr);
         bits[timed ? 1 : 0] = std::move(run.bits);
     }
     std::size_t n_other = bits[0].size() == bits[1].size() ? 0 : bits[0].size();
@@ -319,39 +313,38 @@ void run_model(const std::shared_ptr<cuda::Executor>& executor, const ProofProgr
     lines.push_back(line_of("other bits the second time", "as graphs and kernel by kernel",
                             double(n_other) / double(bits[0].size()), 0));
     if (progress) progress(0.95, "memory of the device");
-    lines.push_back(memory_line(executor));
+    lines.push_back(memory_line(device));
     // Other programs take and free memory too, so that only a loss in every one of three runs counts.
     double least_lost = std::numeric_limits<double>::infinity();
     for (int i = 0; i < 3 && least_lost > 0; ++i) {
-        const std::int64_t before = executor->memory().free_bytes;
+        const std::int64_t before = device.memory().free_bytes;
         {
-            const auto device = make_cuda_backend(model, executor);
-            const auto cache = device->make_cache(policy_of("full"));
+            const auto backend = device.make_backend(model, {});
+            const auto cache = backend->make_cache(policy_of("full"));
             RowOutput out;
             const LanePrefill lane{cache.get(), {}, &out};
-            device->prefill(std::vector<int>(kPrompt, 7), {&lane, 1}, nullptr, {});
+            backend->prefill(std::vector<int>(kPrompt, 7), {&lane, 1}, nullptr, {});
         }
-        least_lost = std::min(least_lost, double(before - executor->memory().free_bytes) / 1e6);
+        least_lost = std::min(least_lost, double(before - device.memory().free_bytes) / 1e6);
     }
     lines.push_back(line_of("MB lost in every run", "a model and a cache", std::max(0.0, least_lost), 0));
 }
 
 }  // namespace
 
-std::vector<SelfTestLine> run_proof(const std::shared_ptr<cuda::Executor>& executor,
-                                    const ProofProgress& progress) {
+std::vector<SelfTestLine> run_proof(CudaDevice& device, const ProofProgress& progress) {
     std::string last;
     const ProofProgress say = [&](double share, const std::string& what) {
         last = what;
         if (progress) progress(share, what);
     };
-    std::vector<SelfTestLine> lines = cuda::run_selftest(
-        executor, {}, [&](double share, const std::string& what) { say(kPartOfKernels * share, what); });
+    std::vector<SelfTestLine> lines = device.check_kernels(
+        [&](double share, const std::string& what) { say(kPartOfKernels * share, what); });
     // A failed kernel explains whatever the model would show.
     if (std::any_of(lines.begin(), lines.end(), [](const SelfTestLine& line) { return !line.passed; }))
         return lines;
     try {
-        run_model(executor, say, lines);
+        run_model(device, say, lines);
     } catch (const Error& error) {
         lines.push_back(
             {last, "tiny model", std::numeric_limits<double>::infinity(), 0, false, error.what()});
@@ -359,7 +352,7 @@ std::vector<SelfTestLine> run_proof(const std::shared_ptr<cuda::Executor>& execu
     return lines;
 }
 
-TimedStep time_step(const std::shared_ptr<cuda::Executor>& executor, const ProofProgress& progress) {
+TimedStep time_step(CudaDevice& device, const ProofProgress& progress) {
     using Clock = std::chrono::steady_clock;
     const std::shared_ptr<const Model> model = timed_model();
     struct Runner {
@@ -369,7 +362,7 @@ TimedStep time_step(const std::shared_ptr<cuda::Executor>& executor, const Proof
         double best_ms = std::numeric_limits<double>::infinity();
     };
     Runner runners[2];
-    runners[0].backend = make_cuda_backend(model, executor);
+    runners[0].backend = device.make_backend(model, {});
     runners[1].backend = make_cpu_backend(model, 0);
     const std::vector<int> prompt(8, 7);
     for (Runner& runner : runners) {

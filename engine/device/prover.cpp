@@ -1,11 +1,11 @@
 #include "engine/device/prover.h"
 
-#include "engine/backend/cuda/module.h"
 #include "engine/base/child_process.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/user_folder.h"
+#include "engine/device/open_cuda.h"
 #include "engine/device/proof.h"
 
 #include <nlohmann/json.hpp>
@@ -376,25 +376,25 @@ void prove_as_child(int device, const fs::path& report) {
         (void)std::fflush(stdout);
     };
     std::string reason;
-    std::shared_ptr<cuda::Executor> executor = open_cuda_executor(cuda_module_path(), device, reason);
-    if (executor == nullptr) return say(kNoneMark, reason);
-    say(kDeviceMark, json_of(executor->identity()).dump(-1, ' ', true, Json::error_handler_t::replace));
+    std::shared_ptr<CudaDevice> opened = open_cuda_device(cuda_module_path(), device, reason);
+    if (opened == nullptr) return say(kNoneMark, reason);
+    say(kDeviceMark, json_of(opened->identity()).dump(-1, ' ', true, Json::error_handler_t::replace));
     const ProofProgress progress = [&](double share, const std::string& what) {
         say(kPartMark, fmt::format("{} {}", static_cast<int>(1000 * share), what));
     };
-    std::vector<SelfTestLine> lines = run_proof(executor, progress);
+    std::vector<SelfTestLine> lines = run_proof(*opened, progress);
     const auto all_passed = [&] {
         return std::ranges::all_of(lines, [](const SelfTestLine& line) { return line.passed; });
     };
     std::optional<TimedStep> step;
     if (all_passed()) try {
-            step = time_step(executor, progress);
+            step = time_step(*opened, progress);
         } catch (const Error& error) {
             lines.push_back({"a timed step", "64 MB of weights", std::numeric_limits<double>::infinity(), 0,
                              false, error.what()});
         }
     say(kPartMark, "1000 the end");
-    executor.reset();
+    opened.reset();
     const Json json = {{"version", kProofVersion},
                        {"passed", all_passed()},
                        {"step_ms", json_of(step)},

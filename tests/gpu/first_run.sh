@@ -11,7 +11,8 @@
 # This makes build/gpu/box.tar.gz, about 10 MB: programs, CUDA module, libraries. The building system must not
 # have a newer C library than the GPU machine (Debian 12 for Ubuntu 22.04 and later). cuBLAS is too large to
 # bring: any version since 11 will do. Copy the working tree to the GPU machine with that archive, which git
-# ignores.
+# ignores. Without the archive, a GPU machine with CMake, nvcc and the headers of fmt builds keyhole_selftest
+# alone, and its checks run.
 #
 # If commands are limited to 10 minutes and sessions to 30, and the machine keeps nothing, make these calls.
 # Each is complete by itself. Look at each result before the next call, and fix what `checks` finds first.
@@ -93,6 +94,17 @@ make_box() {
     tar -czf "$build/box.tar.gz" -C "$build" box && cat "$box/built.txt" && ls -l "$build/box.tar.gz"
 }
 
+# make_alone: makes a box with keyhole_selftest alone, which needs none of Keyhole's libraries.
+make_alone() {
+    say "building keyhole_selftest alone"
+    cmake -S "$root" -B "$build/alone" -DKH_SELFTEST_ONLY=ON ${arch:+-DKH_CUDA_ARCHITECTURES=$arch} &&
+        cmake --build "$build/alone" || return 1
+    rm -rf "$box"
+    mkdir -p "$box"/{checked,lib/newer} && cp "$build/alone/keyhole_selftest" "$box/checked" &&
+        echo "commit $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown), the self-test alone" \
+            >"$box/built.txt"
+}
+
 # find_box: sets $box; unpacks or builds it if necessary.
 find_box() {
     if [[ -f $build ]]; then
@@ -101,7 +113,7 @@ find_box() {
     fi
     box=$build
     [[ -x $box/checked/keyhole_selftest && -d $box/lib ]] || box=$build/box
-    [[ -x $box/checked/keyhole_selftest ]] || make_box
+    [[ -x $box/checked/keyhole_selftest ]] || make_box || make_alone
 }
 
 # cublas_folders: prints folders that may hold cuBLAS, besides the loader's own: toolkits and Python packages.
@@ -117,6 +129,8 @@ if ((build_only)); then
     exit
 fi
 find_box || exit 1
+alone=0
+[[ -x $box/release/keyhole_bench ]] || alone=1
 libraries=$box/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}  # for these programs only: others need the machine's
 missing() {
     local file
@@ -193,7 +207,7 @@ sanitize() {
 run_checks() {
     step selftest 90 "$box/checked/keyhole_selftest" ||
         KEYHOLE_CUDA_CHECK=1 step selftest-by-launch 120 "$box/checked/keyhole_selftest"
-    step gpu-tests 240 "$box/checked/keyhole_gpu_tests"
+    ((alone)) || step gpu-tests 240 "$box/checked/keyhole_gpu_tests"
     sanitize memcheck selftest "$box/checked/keyhole_selftest"
 }
 run_bench() {
@@ -233,12 +247,19 @@ run_sanitizer() {
     for tool in racecheck initcheck synccheck; do
         sanitize $tool selftest "$box/checked/keyhole_selftest"
     done
+    ((alone)) && return
     for tool in memcheck racecheck initcheck synccheck; do
         sanitize $tool tests "$box/checked/keyhole_gpu_tests" \
             --gtest_filter="*Dialects*:*Commands*:*Clone*:*Prompt*:*Shadows*:*LanesOfAnySharing*"
     done
 }
-for name in $parts; do "run_$name"; done
+for name in $parts; do
+    if ((alone)) && [[ $name != checks && $name != sanitizer ]]; then
+        echo "$name: left out, keyhole_selftest alone was built" | tee -a "$out/summary.txt"
+    else
+        "run_$name"
+    fi
+done
 tar -czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")"
 echo "results: $out.tar.gz"
 ! grep -q FAILED "$out/summary.txt"

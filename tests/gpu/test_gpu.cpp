@@ -1,10 +1,11 @@
 // Tests that need a device: every kernel compared with the host, memory returned to the driver, messages of
 // errors. The cases of test_cuda_backend.cpp run on the device too.
 #include "engine/backend/cuda/cuda_backend.h"
-#include "engine/backend/cuda/module.h"
+#include "engine/backend/cuda/device_executor.h"
 #include "engine/backend/cuda/selftest.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/device/open_cuda.h"
 #include "engine/device/proof.h"
 #include "engine/trace/record.h"
 #include "tests/reference/engine_run.h"
@@ -16,7 +17,7 @@
 namespace reference {
 
 std::shared_ptr<keyhole::cuda::Executor> executor_under_test(unsigned, std::string& reason) {
-    return keyhole::open_cuda_executor(keyhole::cuda_module_path(), 0, reason);
+    return keyhole::cuda::make_device_executor(0, reason);
 }
 
 namespace {
@@ -39,8 +40,12 @@ TEST_F(Gpu, EveryKernelGivesWhatTheHostGives) {
                                  << line.failure;
 }
 
+/// In the module, as the program runs it.
 TEST_F(Gpu, TheProofPasses) {
-    for (const SelfTestLine& line : run_proof(executor))
+    std::string reason;
+    const auto device = open_cuda_device(cuda_module_path(), 0, reason);
+    ASSERT_NE(device, nullptr) << reason;
+    for (const SelfTestLine& line : run_proof(*device))
         EXPECT_TRUE(line.passed) << line.kernel << ", " << line.shape << ": " << line.worst << " "
                                  << line.failure;
 }
@@ -101,7 +106,7 @@ TEST_F(Gpu, SaysHowMuchMemoryIsMissing) {
 
 TEST_F(Gpu, SaysWhichDeviceThereIsNot) {
     std::string reason;
-    EXPECT_EQ(open_cuda_executor(cuda_module_path(), 99, reason), nullptr);
+    EXPECT_EQ(open_cuda_device(cuda_module_path(), 99, reason), nullptr);
     EXPECT_NE(reason.find("there is no CUDA device 99"), std::string::npos) << reason;
 }
 

@@ -4,6 +4,7 @@
 #include "engine/bench/bench.h"
 
 #include "engine/backend/cuda/cuda_backend.h"
+#include "engine/backend/cuda/device.h"
 #include "engine/base/error.h"
 #include "engine/bench/papers.h"
 #include "engine/device/make_backend.h"
@@ -137,7 +138,7 @@ TEST(Bench, BandwidthIsThatOfBytesMoved) {
     EXPECT_GT(host->measure(), 0.05);
     EXPECT_LT(host->measure(), 2000);
     EXPECT_EQ(host->what(), "bare read by 1 thread");
-    const auto device = device_copy(cuda::make_host_executor(), 8 << 20);
+    const auto device = device_copy(cuda::make_cuda_device(cuda::make_host_executor()), 8 << 20);
     EXPECT_GT(device->measure(), 0.05);
 }
 

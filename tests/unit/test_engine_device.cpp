@@ -1,7 +1,6 @@
 // The engine thread on a device, which the host stands in for. Runs with changes in mid-run equal the CPU's.
 // Whatever device call fails, the session ends with its reason, its rows stay readable, and the next run
 // starts fresh.
-#include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
 #include "engine/live/engine.h"
 #include "tests/reference/failing_executor.h"

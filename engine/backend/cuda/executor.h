@@ -1,4 +1,4 @@
-/// Owns the backend's memory and runs its kernels: a CUDA device (through the CUDA module), or the host,
+/// Owns the backend's memory and runs its kernels: a CUDA device, or the host,
 /// thread by thread, for tests and for the CPU half of `selftest`. Engine thread only. Knows no CUDA.
 ///
 /// Calls run in order, one after the other, and complete at the latest when the next wait() returns
@@ -8,6 +8,7 @@
 
 #include "engine/backend/cuda/block.h"
 #include "engine/backend/cuda/kernel_list.h"
+#include "engine/base/device_use.h"
 #include "engine/base/device_verdict.h"
 
 #include <array>
@@ -53,16 +54,8 @@ struct Launch {
     }
 };
 
-struct MemoryUse {
-    std::int64_t free_bytes = 0, total_bytes = 0;
-};
-
-/// Work since the executor was made.
-struct LaunchCounts {
-    std::int64_t launches = 0;   ///< kernels and products, in lists and alone
-    std::int64_t lists = 0;      ///< lists run
-    std::int64_t new_lists = 0;  ///< lists that differed from the last kKnownLists ones: a graph each
-};
+using keyhole::LaunchCounts;
+using keyhole::MemoryUse;
 
 class Executor {
   public:

@@ -1,5 +1,5 @@
 /// All kernels of the backend, numbered by their place in one list. Only a kernel's number and the bytes of
-/// its arguments pass to the CUDA module, so the rest of the backend is plain C++ that needs no CUDA toolkit.
+/// its arguments pass to an executor, so the rest of the backend is plain C++ that needs no CUDA toolkit.
 /// Constants only; any thread.
 #pragma once
 
@@ -36,14 +36,6 @@ struct KernelList {
         for (const std::size_t size : {sizeof(Kernels)...}) most = size > most ? size : most;
         return most;
     }();
-    /// Differs where a module and a program were built from different kernels, as far as argument sizes show
-    /// it.
-    static constexpr std::uint32_t kFingerprint = [] {
-        std::uint32_t hash = 2166136261u;
-        for (const std::size_t size : {sizeof(Kernels)...})
-            hash = (hash ^ static_cast<std::uint32_t>(size)) * 16777619u;
-        return hash;
-    }();
     template <class Kernel>
     static constexpr int index_of() {
         int index = 0, found = -1;
@@ -55,7 +47,7 @@ struct KernelList {
     static constexpr void for_each(Visit visit) {
         (visit.template operator()<Kernels>(), ...);
     }
-    static_assert((std::is_trivially_copyable_v<Kernels> && ...), "arguments reach the module as bytes");
+    static_assert((std::is_trivially_copyable_v<Kernels> && ...), "arguments reach the executor as bytes");
 };
 
 using Kernels = KernelList<

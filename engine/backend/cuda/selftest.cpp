@@ -900,18 +900,6 @@ void run_case(const std::string& shape, const Case& run, const std::shared_ptr<E
 
 }  // namespace
 
-std::string selftest_table(const std::vector<SelfTestLine>& lines) {
-    std::string table = fmt::format("{:<52}{:<38}{:>10}{:>12}\n", "kernel", "case", "worst", "tolerance");
-    std::size_t n_failed = 0;
-    for (const SelfTestLine& line : lines) {
-        n_failed += line.passed ? 0 : 1;
-        table += fmt::format("{:<52}{:<38}{:>10.1e}{:>12.0e}  {}{}{}\n", line.kernel, line.shape, line.worst,
-                             line.tolerance, line.passed ? "ok" : "FAILED", line.failure.empty() ? "" : ": ",
-                             line.failure);
-    }
-    return table + fmt::format("{} of {} passed\n", lines.size() - n_failed, lines.size());
-}
-
 std::vector<SelfTestLine> run_selftest(
     const std::shared_ptr<Executor>& executor, std::string_view only,
     const std::function<void(double share, const std::string& what)>& progress) {

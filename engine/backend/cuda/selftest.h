@@ -16,9 +16,6 @@ namespace keyhole::cuda {
 
 using keyhole::SelfTestLine;
 
-/// Returns the lines as a table with the number of failures.
-std::string selftest_table(const std::vector<SelfTestLine>& lines);
-
 /// Runs all cases, or only those of one shape, and returns one line for each kernel and case, in the
 /// order in which a row uses them. A failing case gives a line; nothing throws.
 /// progress: receives the share that is done and the kernel and case that come next; may be empty.

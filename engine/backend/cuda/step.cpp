@@ -7,7 +7,6 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/model/kv_default.h"
-#include "engine/model/kv_sharing.h"
 #include "engine/policy/attention.h"
 
 #include <algorithm>
@@ -117,8 +116,8 @@ std::shared_ptr<const OnDevice<T>> CudaBackend<T>::on_device(const std::shared_p
     for (const auto& known : variants_)
         if (auto variant = known.lock(); variant != nullptr && variant->model == model) return variant;
     if (const std::string why = unsupported_shape(*model); !why.empty())
-        fail(ErrorCode::unsupported, "the CUDA backend cannot run {} as {}: {}", model->path().string(),
-             kv_name(model->config()), why);
+        fail(ErrorCode::unsupported, "the CUDA backend cannot run {} with {} KV heads: {}",
+             model->path().string(), model->layout().n_kv_heads(), why);
     auto variant = std::make_shared<const OnDevice<T>>(store_, model);
     variants_.push_back(variant);
     return variant;

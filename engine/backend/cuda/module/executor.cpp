@@ -1,4 +1,4 @@
-// The CUDA module: an Executor on one device, with one stream, and a second one for copies of rows. Lists of
+// An Executor on one CUDA device, with one stream, and a second one for copies of rows. Lists of
 // launches that repeat run as a graph. This half is C++; the kernels are in kernels.cu. cuBLAS is opened at
 // run time: the module then loads, and says what is missing, on a machine that has none or one of another
 // version.
@@ -6,7 +6,7 @@
 // KEYHOLE_CUDA_CHECK=1 in the environment waits after every launch, so that a failure names its kernel, and
 // makes no graphs.
 
-#include "engine/backend/cuda/module.h"
+#include "engine/backend/cuda/device_executor.h"
 #include "engine/backend/cuda/module/kernels.h"
 
 #include "engine/base/error.h"
@@ -503,24 +503,17 @@ std::string missing_device(int device) {
 }
 
 }  // namespace
-}  // namespace keyhole::cuda
 
-namespace keyhole {
-
-extern "C" cuda::Executor* keyhole_cuda_make_executor(std::uint32_t abi, int device, std::string& reason) {
-    if (abi != kCudaModuleAbi) {
-        reason = "the CUDA backend was built for another version of the program";
-        return nullptr;
-    }
+std::unique_ptr<Executor> make_device_executor(int device, std::string& reason) {
     try {
-        reason = cuda::missing_device(device);
+        reason = missing_device(device);
         if (!reason.empty()) return nullptr;
-        (void)cuda::cublas();
-        return new cuda::DeviceExecutor(device);
+        (void)cublas();
+        return std::make_unique<DeviceExecutor>(device);
     } catch (const std::exception& error) {
         reason = error.what();
         return nullptr;
     }
 }
 
-}  // namespace keyhole
+}  // namespace keyhole::cuda

@@ -1,4 +1,7 @@
-#include "engine/backend/cuda/module.h"
+#include "engine/device/open_cuda.h"
+
+#include "engine/base/crash_message.h"
+#include "engine/model/seeded_model.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -15,8 +18,8 @@ std::filesystem::path cuda_module_path() {
     return std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "libkeyhole_cuda.so";
 }
 
-std::shared_ptr<cuda::Executor> open_cuda_executor(const std::filesystem::path& module, int device,
-                                                   std::string& reason) {
+std::shared_ptr<CudaDevice> open_cuda_device(const std::filesystem::path& module, int device,
+                                             std::string& reason) {
     std::error_code error;
     if (!std::filesystem::exists(module, error)) {
         reason = "this build has no CUDA backend";
@@ -27,13 +30,16 @@ std::shared_ptr<cuda::Executor> open_cuda_executor(const std::filesystem::path& 
         reason = fmt::format("the CUDA backend does not load ({})", dlerror());
         return nullptr;
     }
-    const auto make = reinterpret_cast<CudaMakeExecutor>(dlsym(library, kCudaModuleEntry));
-    if (make == nullptr) {
+    const auto abi = reinterpret_cast<CudaAbiEntry>(dlsym(library, kCudaAbiEntry));
+    const auto open = reinterpret_cast<CudaOpenEntry>(dlsym(library, kCudaOpenEntry));
+    if (abi == nullptr || open == nullptr)
         reason = fmt::format("{} is no CUDA backend of Keyhole", module.string());
-        dlclose(library);
-        return nullptr;
-    }
-    return std::shared_ptr<cuda::Executor>(make(kCudaModuleAbi, device, reason));
+    else if (std::string_view(abi()) != cuda_module_abi())
+        reason = "the CUDA backend was built for another version of the program";
+    else
+        return std::shared_ptr<CudaDevice>(open({&seeded_weight, &set_crash_message}, device, reason));
+    dlclose(library);
+    return nullptr;
 }
 
 }  // namespace keyhole
