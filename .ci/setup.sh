@@ -169,6 +169,7 @@ build() {
     if [[ -n $cuda ]] && { ((${#fresh[@]})) || asks_more "$cuda" "$(cuda_of "$folder")"; }; then
         options=("-DKH_CUDA=$cuda")
     fi
+    [[ -z ${KH_TEST_PARTS:-} ]] || options+=("-DKH_TEST_PARTS=$KH_TEST_PARTS")
     # Packages installed since, such as GoogleTest, may offer more to build.
     if ((${#fresh[@]} + ${#options[@]})) || [[ ! -f $folder/build.ninja ||
         $root/CMakePresets.json -nt $folder/build.ninja ||

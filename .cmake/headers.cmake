@@ -1,7 +1,11 @@
-# Target keyhole_headers, which ./test --full builds: compiles every header of the engine alone, so that
-# includes need no order.
+# Target keyhole_headers, which ./test --full builds: compiles every header of ours alone, so that includes
+# need no order. The headers that nearly every file includes are precompiled, as elsewhere.
 
-file(GLOB_RECURSE KH_HEADERS CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} engine/*.h)
+set(patterns engine/*.h)
+if(KH_WINDOW)
+  list(APPEND patterns app/*.h)
+endif()
+file(GLOB_RECURSE KH_HEADERS CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} ${patterns})
 
 set(sources)
 foreach(header IN LISTS KH_HEADERS)
@@ -12,6 +16,10 @@ foreach(header IN LISTS KH_HEADERS)
 endforeach()
 
 add_library(keyhole_headers OBJECT EXCLUDE_FROM_ALL ${sources})
-target_link_libraries(keyhole_headers PRIVATE keyhole_options fmt::fmt PkgConfig::HWY)
+target_link_libraries(keyhole_headers PRIVATE keyhole_options keyhole_quick_options fmt::fmt PkgConfig::HWY)
+if(KH_WINDOW)
+  target_link_libraries(keyhole_headers PRIVATE CLI11::CLI11 PkgConfig::IMGUI OpenGL::GL glfw)
+endif()
 target_include_directories(keyhole_headers PRIVATE ${CMAKE_SOURCE_DIR})
-target_compile_options(keyhole_headers PRIVATE -O0 -g0 -Wno-unused-function)
+target_compile_options(keyhole_headers PRIVATE -Wno-unused-function)
+kh_precompile(keyhole_headers keyhole_precompiled)

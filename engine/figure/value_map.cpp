@@ -18,7 +18,7 @@ namespace {
 constexpr double kUsualWidth = 960, kLeastScale = 0.7, kPadding = 18;
 constexpr double kLeastCell = 32, kMostCell = 64, kCellHeight = 26;
 constexpr double kPanelGap = 28, kPanelTitleHeight = 22, kTickHeight = 20;
-constexpr double kBarLength = 220, kBarThickness = 12, kBarHeight = 40;
+constexpr double kBarLength = 220, kBarThickness = 12, kScaleHeight = 40;
 const TextStyle kMapTick{13}, kMapLabel{14}, kPanelName{14, {}, TextAlign::left, FontWeight::bold};
 
 TextStyle with(TextStyle style, Rgb8 color, TextAlign align = TextAlign::left, bool upward = false) {
@@ -62,7 +62,7 @@ Places place(const ValueMap& map, double width) {
     p.cell_height = p.cell_width < 20 ? p.cell_width : kCellHeight;
     p.panel_width = p.cell_width * n_columns;
     p.panel_height = p.cell_height * static_cast<double>(map.rows.size());
-    p.top = kPadding - 6 + draw_heading(nullptr, 0, static_cast<int>(width), map.texts) + kBarHeight;
+    p.top = kPadding - 6 + draw_heading(nullptr, 0, static_cast<int>(width), map.texts) + kScaleHeight;
     p.caption = p.top + p.rows * (kPanelTitleHeight + p.panel_height + kTickHeight + 10) + 26;
     p.height = p.caption + draw_caption(nullptr, 0, static_cast<int>(width), map.texts.caption) + kPadding;
     return p;
@@ -169,7 +169,7 @@ void draw_rows(Canvas& canvas, const ValueMap& map, const Places& p, double righ
 void draw_map(Canvas& canvas, const ValueMap& map, const Places& p) {
     const FigureColors& colors = canvas.colors();
     draw_heading(&canvas, static_cast<int>(kPadding) - 6, static_cast<int>(p.width), map.texts);
-    draw_scale(canvas, map, p.top - kBarHeight);
+    draw_scale(canvas, map, p.top - kScaleHeight);
     const double step = kPanelTitleHeight + p.panel_height + kTickHeight + 10;
     for (std::size_t i = 0; i < map.panels.size(); ++i) {
         const int column = static_cast<int>(i) % p.columns, row = static_cast<int>(i) / p.columns;
