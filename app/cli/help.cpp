@@ -2,6 +2,7 @@
 #include "app/base/version.h"
 #include "app/cli/commands.h"
 #include "app/cli/help_form.h"
+#include "app/cli/man_page.h"
 #include "app/cli/output.h"
 #include "app/manual/page.h"
 #include "app/manual/terminal.h"
@@ -28,7 +29,7 @@ constexpr int kWidest = 110;  // longer lines are hard to read
 
 struct HelpOptions {
     std::string page = "index", section;
-    bool json = false;
+    bool json = false, man = false;
 };
 
 /// Returns the columns of the terminal; 80 if unknown.
@@ -83,6 +84,8 @@ void print_help_as_json(const CLI::App& app) {
 
 void run_help(const CLI::App& app, const HelpOptions& options) {
     if (options.json) return print_help_as_json(app);
+    if (options.man)
+        return write_output(options.page == "index" ? program_man_page(app) : manual_man_page(options.page));
     // `keyhole help decode` is `keyhole decode --help`.
     const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
     const auto command = std::find_if(commands.begin(), commands.end(),
@@ -117,7 +120,11 @@ void add_help_command(CLI::App& app) {
     command->add_option("PAGE", options->page, "a page or a command (default: the list of pages)");
     command->add_option("SECTION", options->section,
                         "number of a section of the page, such as 2.11 of policies");
-    command->add_flag("--json", options->json, "print all commands, their options and the pages as JSON");
+    CLI::Option* json =
+        command->add_flag("--json", options->json, "print all commands, their options and the pages as JSON");
+    command
+        ->add_flag("--man", options->man, "print the source of a page for man: keyhole(1), keyhole-PAGE(7)")
+        ->excludes(json);
     command->callback([&app, options] { run_help(app, *options); });
 }
 
