@@ -14,8 +14,11 @@ namespace keyhole {
 std::filesystem::path cuda_module_path() {
     if (const char* named = std::getenv("KEYHOLE_CUDA_MODULE"); named != nullptr && *named != '\0')
         return named;
+    constexpr const char* kModule = "libkeyhole_cuda.so";
     std::error_code error;
-    return std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "libkeyhole_cuda.so";
+    const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+    const std::filesystem::path beside = folder / kModule;
+    return std::filesystem::exists(beside, error) ? beside : folder.parent_path() / "lib/keyhole" / kModule;
 }
 
 std::shared_ptr<CudaDevice> open_cuda_device(const std::filesystem::path& module, int device,

@@ -9,8 +9,8 @@
 
 namespace keyhole {
 
-/// Returns the path of the module: KEYHOLE_CUDA_MODULE from the environment, or else beside the program,
-/// where the build puts it.
+/// Returns the path of the module: KEYHOLE_CUDA_MODULE from the environment, else beside the program, where
+/// the build puts it, else ../lib/keyhole, where an installation has it.
 std::filesystem::path cuda_module_path();
 
 /// Opens the module and a device, by its index or kHostDevice or kIdleDevice. Returns null, with the reason
