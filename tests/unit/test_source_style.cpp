@@ -77,5 +77,19 @@ TEST(SourceStyle, WhatJoinsIncludesItsHeader) {
     EXPECT_GT(n_files, 10);
 }
 
+// Others see plain values: nlohmann's header takes 2.5 s to compile.
+TEST(SourceStyle, JsonTypesStandInFiveHeadersOfTheEngine) {
+    std::set<std::string> found;
+    const fs::path engine = reference::source_folder() / "engine";
+    for (const auto& entry : fs::recursive_directory_iterator(engine)) {
+        if (entry.path().extension() != ".h") continue;
+        std::ifstream file(entry.path());
+        for (std::string line; std::getline(file, line);)
+            if (line.starts_with("#include <nlohmann")) found.insert(fs::relative(entry.path(), engine));
+    }
+    EXPECT_EQ(found, (std::set<std::string>{"base/json_field.h", "base/json_file.h", "device/prover.h",
+                                            "model/tokenizer_file.h", "model/tokenizer_json.h"}));
+}
+
 }  // namespace
 }  // namespace keyhole::test_source_style
