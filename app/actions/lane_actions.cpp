@@ -5,6 +5,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/live/engine.h"
+#include "engine/policy/preset_table.h"
 
 #include <algorithm>
 #include <array>
@@ -75,15 +76,14 @@ void copy_lane(AppState& app, std::string_view) {
 /// Adds a lane; without a spec one of a policy that no lane has, so that a few clicks compare them all.
 void add_lane(AppState& app, std::string_view spec) {
     if (!spec.empty()) return engine_command(app, "add", spec);
-    static constexpr std::array kWanted = {Preset::h2o,  Preset::tova,   Preset::keyformer, Preset::a2sf,
-                                           Preset::sink, Preset::window, Preset::full};
+    const std::vector<Preset> wanted = offered_presets();
     const std::vector<LaneSpec>& lanes = app.run.lane_editor.lanes();
     const auto is_missing = [&](Preset preset) {
         return std::none_of(lanes.begin(), lanes.end(),
                             [&](const LaneSpec& lane) { return lane.policy.preset == preset; });
     };
-    const auto* const missing = std::find_if(kWanted.begin(), kWanted.end(), is_missing);
-    const Preset preset = missing == kWanted.end() ? Preset::h2o : *missing;
+    const auto missing = std::find_if(wanted.begin(), wanted.end(), is_missing);
+    const Preset preset = missing == wanted.end() ? wanted.front() : *missing;
     engine_command(app, "add",
                    preset == Preset::full ? "full" : fmt::format("{}:budget=64", preset_name(preset)));
 }

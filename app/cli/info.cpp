@@ -11,12 +11,15 @@
 #include "engine/model/described_model.h"
 #include "engine/model/kv_default.h"
 #include "engine/policy/lane_spec.h"
-#include "engine/policy/option_help.h"
+#include "engine/policy/option_table.h"
+#include "engine/policy/preset_table.h"
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
+#include <string_view>
+#include <vector>
 
 namespace keyhole {
 
@@ -194,23 +197,19 @@ void run_info(const InfoOptions& options) {
     print_out("\n{}{}\n{}", format_memory(memory), window_limits_text(), format_shapes(shape_rows(*model)));
 }
 
-constexpr std::array kPresets = {Preset::full,    Preset::window,    Preset::sink,
-                                 Preset::dilated, Preset::key,       Preset::h2o,
-                                 Preset::tova,    Preset::keyformer, Preset::a2sf};
-
 /// Prints the options of a lane spec, from the tables that the window's policy card also uses.
 void run_options(bool as_json) {
     if (as_json) {
         nlohmann::json json;
-        for (Preset preset : kPresets)
-            json["presets"].push_back({{"name", preset_name(preset)},
-                                       {"spec", format_lane_spec({preset_params(preset)})},
-                                       {"help", preset_help(preset)},
-                                       {"has_released", has_released_code(preset)},
-                                       {"released", dialect_help(preset)}});
-        for (const OptionHelp& option : option_helps())
+        for (const PresetRow& row : presets())
+            json["presets"].push_back({{"name", row.name},
+                                       {"spec", format_lane_spec({preset_params(row.preset)})},
+                                       {"help", row.help},
+                                       {"has_released", has_released_code(row.preset)},
+                                       {"released", dialect_help(row.preset)}});
+        for (const LaneOption& option : lane_options())
             json["options"].push_back({{"name", option.name},
-                                       {"values", option.values},
+                                       {"values", option_values(option)},
                                        {"help", option.help},
                                        {"paper", option.paper}});
         print_out("{}\n", json.dump(2));
@@ -219,18 +218,21 @@ void run_options(bool as_json) {
     print_out(
         "A lane is preset[:key=value[,key=value]...], such as "
         "keyformer:budget=64,dialect=released.\n\nPresets\n");
-    for (Preset preset : kPresets) {
-        print_out("  {:<12}{}\n", preset_name(preset), preset_help(preset));
-        if (has_released_code(preset)) print_out("  {:<12}dialect=released: {}\n", "", dialect_help(preset));
+    for (const PresetRow& row : presets()) {
+        print_out("  {:<12}{}\n", row.name, row.help);
+        if (!row.released.empty()) print_out("  {:<12}dialect=released: {}\n", "", row.released);
     }
     print_out("\nKeys\n");
-    for (const OptionHelp& option : option_helps().subspan(1))
-        print_out("  {:<12}{}\n  {:<12}Values: {}.  From: {}.\n", option.name, option.help, "", option.values,
-                  option.paper);
+    for (const LaneOption& option : lane_keys())
+        print_out("  {:<12}{}\n  {:<12}Values: {}.  From: {}.\n", option.name, option.help, "",
+                  option_values(option), option.paper);
+    std::vector<std::string_view> by_head = override_names();
+    const std::string_view last = by_head.back();
+    by_head.pop_back();
     print_out(
-        "\nbudget, recent, alpha, tau and gain may differ for some layers and heads: alpha@L0-3.H2=0.5. "
-        "Values with "
-        "commas or blanks stand in parentheses.\n");
+        "\n{} and {} may differ for some layers and heads: alpha@L0-3.H2=0.5. Values with commas or blanks "
+        "stand in parentheses.\n",
+        fmt::join(by_head, ", "), last);
 }
 
 }  // namespace

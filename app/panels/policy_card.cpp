@@ -4,36 +4,32 @@
 #include "app/view/override_grid.h"
 #include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
+#include "engine/policy/preset_table.h"
 #include "engine/policy/spec_copies.h"
 
 #include <imgui_stdlib.h>
 
 #include <algorithm>
-#include <array>
 
 namespace keyhole {
 
 namespace {
-
-constexpr std::array kPresets = {Preset::full,    Preset::window,    Preset::sink,
-                                 Preset::dilated, Preset::key,       Preset::h2o,
-                                 Preset::tova,    Preset::keyformer, Preset::a2sf};
 
 void choose_preset(PolicyEditor& edit) {
     PolicyParams& policy = edit.policy;
     ScopedCombo combo("##preset", std::string(preset_name(policy.preset)).c_str(),
                       ImGuiComboFlags_HeightLarge);
     if (!combo.open()) return mark_item(edit.context, "preset");
-    for (Preset preset : kPresets) {
-        const std::string name(preset_name(preset)), title(preset_title(preset));
-        if (combo.item(title.empty() ? name.c_str() : fmt::format("{} – {}", name, title).c_str(),
-                       preset == policy.preset) &&
-            preset != policy.preset) {
-            policy = with_preset(policy, preset);
+    for (const PresetRow& row : presets()) {
+        const std::string name(row.name);
+        if (combo.item(row.title.empty() ? name.c_str() : fmt::format("{} – {}", name, row.title).c_str(),
+                       row.preset == policy.preset) &&
+            row.preset != policy.preset) {
+            policy = with_preset(policy, row.preset);
             edit.committed = true;
         }
         mark_item(edit.context, "preset " + name);
-        tooltip(edit.context, preset_help(preset));
+        tooltip(edit.context, row.help);
     }
 }
 
@@ -194,23 +190,8 @@ void draw(PolicyCard& panel, const PanelContext& context, int lane, float right)
         command_button(context, "lane.advanced", advanced ? "▾ Advanced" : "▸ Advanced");
         if (!advanced) return;
         draw_dialects(edit);
-        edit.row({"budget"});
-        edit.row({"sinks", "every"});
-        edit.row({"dilation"});
-        edit.row({"alpha"});
-        edit.row({"tau"});
-        edit.row({"horizon", "tau_delta"});
-        edit.row({"noise", "draw"});
-        edit.row({"gain", "seed"});
-        edit.row({"damping", "score_dtype"});
-        edit.row({"scope", "pool"});
-        edit.row({"prefill"});
-        edit.row({"positions"});
-        edit.row({"kv_dtype"});
-        edit.row({"shadow"});
-        edit.idle_options({"budget", "recent", "sinks", "every", "dilation", "alpha", "tau", "horizon",
-                           "tau_delta", "noise", "draw", "gain", "seed", "damping", "score_dtype", "scope",
-                           "pool", "prefill", "positions"});
+        edit.rows();
+        edit.idle_options();
         draw_overrides(edit);
         draw_sharing(panel.draft.sharing, edit);
         draw_spec(panel, edit);

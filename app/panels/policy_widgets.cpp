@@ -5,17 +5,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <type_traits>
+#include <variant>
+#include <vector>
 
 namespace keyhole {
 
 namespace {
 
-/// Returns a shorter label for some options, since the card is narrow.
-std::string_view short_name(std::string_view option) {
-    return option == "score_dtype"  ? "sums in"
-           : option == "kv_dtype"   ? "K, V in"
-           : option == "compensate" ? "grow MLP"
-                                    : option;
+std::string_view label_of(const LaneOption& option) {
+    return option.label.empty() ? option.name : option.label;
 }
 
 /// Rounds as the widget prints the value, so that the spec stays short.
@@ -26,10 +26,10 @@ double rounded(double value, double steps) {
 }  // namespace
 
 std::string option_tooltip(std::string_view option, std::string_view idle) {
-    const OptionHelp& help = option_help(option);
-    std::string text = fmt::format(
-        "{}\n{}\nFrom: {}.\nSpec: {}", help.name, help.help, help.paper,
-        option == "preset" ? std::string(help.values) : fmt::format("{}=…   {}", help.name, help.values));
+    const LaneOption& row = lane_option(option);
+    const std::string values = option_values(row);
+    std::string text = fmt::format("{}\n{}\nFrom: {}.\nSpec: {}", row.name, row.help, row.paper,
+                                   option == "preset" ? values : fmt::format("{}=…   {}", row.name, values));
     if (!idle.empty()) text += fmt::format("\n\nNo effect here: {}", idle);
     return text;
 }
@@ -37,7 +37,7 @@ std::string option_tooltip(std::string_view option, std::string_view idle) {
 void PolicyEditor::label(std::string_view option) {
     const float x = ImGui::GetCursorPosX();
     ImGui::AlignTextToFramePadding();
-    colored_text(theme::colors().dim, short_name(option));
+    colored_text(theme::colors().dim, label_of(lane_option(option)));
     tooltip(context, option_tooltip(option, no_effect_reason(policy, option, heads)));
     ImGui::SameLine();
     ImGui::SetCursorPosX(x + label_width);
@@ -48,13 +48,29 @@ void PolicyEditor::after_drag() {
     committed |= ImGui::IsItemDeactivatedAfterEdit();
 }
 
-template <class Enum, std::size_t n>
-void PolicyEditor::choice(std::string_view option, Enum& value, const std::array<const char*, n>& names,
-                          float width) {
+void PolicyEditor::choice(const LaneOption& option, const WordsOf<PolicyParams>& of, float width) {
+    const std::string id = fmt::format("##{}", option.name);
+    if (of.is_switch) {
+        bool on = of.get(policy) != 0;
+        if (ImGui::Checkbox(id.c_str(), &on)) {
+            of.set(policy, on ? 1 : 0);
+            committed = true;
+        }
+        ImGui::SameLine(0, context.px(4));
+        dim_text(context, fitted(of.beside, room()));
+        return;
+    }
+    std::vector<std::string> labels;
+    std::vector<const char*> names;
+    int index = 0;
+    for (const OptionWord& word : of.words) {
+        if (word.value == of.get(policy)) index = static_cast<int>(labels.size());
+        labels.emplace_back(word.label.empty() ? word.text : word.label);
+    }
+    for (const std::string& label : labels) names.push_back(label.c_str());
     ImGui::SetNextItemWidth(width);
-    int index = static_cast<int>(value);
-    if (combo(fmt::format("##{}", option).c_str(), index, names)) {
-        value = static_cast<Enum>(index);
+    if (combo(id.c_str(), index, names)) {
+        of.set(policy, of.words[to_index(index)].value);
         committed = true;
     }
 }
@@ -110,98 +126,99 @@ void PolicyEditor::amount(std::string_view option, Amount& value, float width) {
     }
 }
 
-void PolicyEditor::widget(std::string_view option, float width) {
-    if (option == "budget") return amount(option, policy.budget, width);
-    if (option == "recent") return amount(option, policy.recent, width);
-    if (option == "sinks") return integer(option, policy.sinks, 0, 4096, "%d", width);
-    if (option == "every")
-        return integer(option, policy.every, 1, 1024, policy.every == 1 ? "1 step" : "%d steps", width);
-    if (option == "alpha") return number(option, policy.alpha, 0.004f, 0, 1, "%.3f", width);
-    if (option == "damping") return number(option, policy.damping, 0.005f, 0, 1, "%.2f", width);
-    if (option == "gain") return number(option, policy.gain, 0.01f, 0, 20, "%.2f", width);
-    if (option == "horizon")
-        return integer(option, policy.horizon, 0, 100000, policy.horizon == 0 ? "auto" : "%d steps", width);
-    if (option == "tau_delta")
-        return number(option, policy.tau_delta, 0.001f, 0, 10,
-                      policy.tau_delta == 0 ? "by horizon" : "+%.3f a step", width);
-    if (option == "dilation")
-        return integer(option, policy.dilation, policy.preset == Preset::dilated ? 1 : 0, 64, "%d", width);
-    if (option == "noise")
-        return choice(option, policy.noise,
-                      std::array<const char*, 4>{"none", "gumbel", "gaussian", "constant"}, width);
-    if (option == "draw")
-        return choice(option, policy.draw, std::array<const char*, 2>{"per token", "per row"}, width);
-    if (option == "scope")
-        return choice(option, policy.scope, std::array<const char*, 3>{"head", "layer", "shared"}, width);
-    if (option == "pool")
-        return choice(option, policy.pool, std::array<const char*, 3>{"mean", "sum", "max"}, width);
-    if (option == "prefill")
-        return choice(option, policy.prefill, std::array<const char*, 2>{"oneshot", "stepwise"}, width);
-    if (option == "score_dtype")
-        return choice(option, policy.score_dtype, std::array<const char*, 3>{"fp32", "fp16", "bf16"}, width);
-    if (option == "kv_dtype")
-        return choice(option, policy.kv_dtype, std::array<const char*, 5>{"auto", "f32", "f16", "bf16", "q8"},
-                      width);
-    if (option == "positions")
-        return choice(option, policy.positions,
-                      std::array<const char*, 3>{"original", "cache index", "compressed"}, width);
-    if (option == "seed") {
-        int seed = static_cast<int>(policy.seed & 0x7fffffff);
-        integer(option, seed, 0, 1 << 30, "%d", width);
-        if (static_cast<std::uint64_t>(seed) != (policy.seed & 0x7fffffff))
-            policy.seed = static_cast<std::uint64_t>(seed);
-        return;
-    }
-    if (option == "tau") {
-        const AppState& app = context.app;
-        const LaneRecord* record = app.record(lane);
-        const int n_prompt = app.run.has_steps() ? app.run.history.n_prompt() : 1;
-        ResolvedPolicy in_force =
-            resolve(policy, n_prompt, app.run.has_steps() ? app.run.history.run().n_generate : 0);
-        if (record != nullptr && policy.horizon == 0) in_force.horizon = record->info->policy.horizon;
-        committed |= edit_tau(context, policy.tau, in_force, std::max(0, app.view.row - n_prompt + 1), width,
-                              tau_drag, active);
-        return;
-    }
-    if (option == "shadow") {
-        committed |= ImGui::Checkbox("##shadow", &policy.shadow);
-        ImGui::SameLine(0, context.px(4));
-        dim_text(context, fitted("measure against full attention", room()));
-        return;
-    }
-    KH_ASSERT(false, "no widget for option '{}'", option);
+void PolicyEditor::tau(TauSchedule& value, float width) {
+    const AppState& app = context.app;
+    const LaneRecord* record = app.record(lane);
+    const int n_prompt = app.run.has_steps() ? app.run.history.n_prompt() : 1;
+    ResolvedPolicy in_force =
+        resolve(policy, n_prompt, app.run.has_steps() ? app.run.history.run().n_generate : 0);
+    if (record != nullptr && policy.horizon == 0) in_force.horizon = record->info->policy.horizon;
+    committed |=
+        edit_tau(context, value, in_force, std::max(0, app.view.row - n_prompt + 1), width, tau_drag, active);
 }
 
-void PolicyEditor::row(std::initializer_list<std::string_view> options) {
-    std::vector<std::string_view> acting;
-    for (std::string_view option : options)
-        if (no_effect_reason(policy, option, heads).empty()) acting.push_back(option);
+void PolicyEditor::widget(const LaneOption& option, float width) {
+    const OptionDrag& drag = option.drag;
+    const auto drag_integer = [&](int& value) {
+        integer(option.name, value, static_cast<int>(drag.low), static_cast<int>(drag.high),
+                drag.format_of(value), width);
+    };
+    std::visit(
+        [&]<class Member>(Member member) {
+            if constexpr (std::is_same_v<Member, Amount PolicyParams::*>) {
+                amount(option.name, policy.*member, width);
+            } else if constexpr (std::is_same_v<Member, int PolicyParams::*>) {
+                drag_integer(policy.*member);
+            } else if constexpr (std::is_same_v<Member, double PolicyParams::*>) {
+                number(option.name, policy.*member, drag.speed, drag.low, drag.high,
+                       drag.format_of(policy.*member), width);
+            } else if constexpr (std::is_same_v<Member, std::uint64_t PolicyParams::*>) {
+                constexpr std::uint64_t kShown = 0x7fffffff;  // the bits that an int has
+                int value = static_cast<int>(policy.*member & kShown);
+                drag_integer(value);
+                if (static_cast<std::uint64_t>(value) != (policy.*member & kShown))
+                    policy.*member = static_cast<std::uint64_t>(value);
+            } else if constexpr (std::is_same_v<Member, TauSchedule PolicyParams::*>) {
+                tau(policy.*member, width);
+            } else if constexpr (std::is_same_v<Member, WordsOf<PolicyParams>>) {
+                choice(option, member, width);
+            } else {
+                KH_ASSERT(false, "no widget for option '{}'", option.name);
+            }
+        },
+        option.member);
+}
+
+void PolicyEditor::row(std::initializer_list<std::string_view> names) {
+    std::vector<const LaneOption*> options;
+    for (const std::string_view name : names) options.push_back(&lane_option(name));
+    row(options);
+}
+
+void PolicyEditor::row(std::span<const LaneOption* const> options) {
+    std::vector<const LaneOption*> acting;
+    for (const LaneOption* option : options)
+        if (no_effect_reason(policy, option->name, heads).empty()) acting.push_back(option);
     if (acting.empty()) return;
     const float start = ImGui::GetCursorScreenPos().x, gap = context.px(8);
     const float part = (room() + gap) / static_cast<float>(acting.size());
     for (std::size_t i = 0; i < acting.size(); ++i) {
-        const std::string_view option = acting[i];
+        const LaneOption& option = *acting[i];
         const float x = start + part * static_cast<float>(i);
         if (i > 0) {
             ImGui::SameLine();
             ImGui::SetCursorScreenPos({x, ImGui::GetCursorScreenPos().y});
         }
         const float label_before = label_width;
-        if (i > 0)
-            label_width = ImGui::CalcTextSize(std::string(short_name(option)).c_str()).x + context.px(6);
-        label(option);
+        if (i > 0) label_width = ImGui::CalcTextSize(std::string(label_of(option)).c_str()).x + context.px(6);
+        label(option.name);
         label_width = label_before;
         widget(option, x + part - gap - ImGui::GetCursorScreenPos().x);
-        mark_item(context, option);
-        if (option != "tau" && !ImGui::IsItemActive()) tooltip(context, option_tooltip(option, {}));
+        mark_item(context, option.name);
+        if (!std::holds_alternative<TauSchedule PolicyParams::*>(option.member) && !ImGui::IsItemActive())
+            tooltip(context, option_tooltip(option.name, {}));
     }
 }
 
-void PolicyEditor::idle_options(std::initializer_list<std::string_view> options) {
-    std::vector<std::string_view> idle;
-    for (std::string_view option : options)
-        if (!no_effect_reason(policy, option, heads).empty()) idle.push_back(option);
+void PolicyEditor::rows() {
+    int last = 0;
+    for (const LaneOption& option : lane_options()) last = std::max(last, option.card_row);
+    for (int number = 1; number <= last; ++number) {
+        std::vector<const LaneOption*> in_row;
+        for (const LaneOption& option : lane_options())
+            if (option.card_row == number && option.name != "recent") in_row.push_back(&option);
+        row(in_row);
+    }
+}
+
+void PolicyEditor::idle_options() {
+    std::vector<const LaneOption*> idle;
+    for (const LaneOption& option : lane_options())
+        if (option.card_row > 0 && !no_effect_reason(policy, option.name, heads).empty())
+            idle.push_back(&option);
     if (idle.empty()) return;
+    std::stable_sort(idle.begin(), idle.end(),
+                     [](const LaneOption* a, const LaneOption* b) { return a->card_row < b->card_row; });
     const ScopedFont font(context.fonts.small);
     const ScopedColor color(ImGuiCol_Text, theme::colors().faint);
     const bool open =
@@ -209,17 +226,17 @@ void PolicyEditor::idle_options(std::initializer_list<std::string_view> options)
                           "no effect here: %d options", static_cast<int>(idle.size()));
     mark_item(context, "idle options");
     std::string names;
-    for (std::string_view option : idle) names += (names.empty() ? "" : ", ") + std::string(option);
+    for (const LaneOption* option : idle) names += (names.empty() ? "" : ", ") + std::string(option->name);
     tooltip(context, names);
-    if (open)
-        for (std::string_view option : idle) {
-            ImGui::TextUnformatted(short_name(option).data(),
-                                   short_name(option).data() + short_name(option).size());
-            const std::string reason = no_effect_reason(policy, option, heads);
-            tooltip(context, option_tooltip(option, reason));
-            ImGui::SameLine(0, context.px(6));
-            ImGui::TextWrapped("%s", reason.c_str());
-        }
+    if (!open) return;
+    for (const LaneOption* option : idle) {
+        const std::string_view text = label_of(*option);
+        ImGui::TextUnformatted(text.data(), text.data() + text.size());
+        const std::string reason = no_effect_reason(policy, option->name, heads);
+        tooltip(context, option_tooltip(option->name, reason));
+        ImGui::SameLine(0, context.px(6));
+        ImGui::TextWrapped("%s", reason.c_str());
+    }
 }
 
 }  // namespace keyhole

@@ -5,8 +5,11 @@
 
 #include "app/panels/panel.h"
 #include "engine/policy/option_help.h"
+#include "engine/policy/option_table.h"
 
-#include <array>
+#include <initializer_list>
+#include <span>
+#include <string>
 #include <string_view>
 
 namespace keyhole {
@@ -32,13 +35,13 @@ struct PolicyEditor {
     void label(std::string_view option);
     /// Returns the pixels from the cursor to the right edge.
     float room() const { return right - ImGui::GetCursorScreenPos().x; }
-    /// Draws rows of options: labels and widgets. Skips options without effect, which idle_options() draws.
-    void row(std::initializer_list<std::string_view> options);
-    /// Draws the options without effect, greyed, each with its reason.
-    void idle_options(std::initializer_list<std::string_view> options);
+    /// Draws a row of options: labels and widgets. Skips options without effect, which idle_options() draws.
+    void row(std::initializer_list<std::string_view> names);
+    /// Draws the rows of the table of options, but for `recent`, which stands above.
+    void rows();
+    /// Draws the options of these rows without effect, greyed, each with its reason.
+    void idle_options();
 
-    template <class Enum, std::size_t n>
-    void choice(std::string_view option, Enum& value, const std::array<const char*, n>& names, float width);
     void amount(std::string_view option, Amount& value, float width);
     void number(std::string_view option, double& value, float speed, float low, float high,
                 const char* format, float width);
@@ -47,7 +50,11 @@ struct PolicyEditor {
     void after_drag();
 
   private:
-    void widget(std::string_view option, float width);
+    void row(std::span<const LaneOption* const> options);
+    /// Draws the widget that the type of the option's member needs.
+    void widget(const LaneOption& option, float width);
+    void choice(const LaneOption& option, const WordsOf<PolicyParams>& of, float width);
+    void tau(TauSchedule& value, float width);
 };
 
 /// Returns the tooltip of an option: meaning, paper, form in a spec, and why it has no effect if `idle` says

@@ -1,6 +1,7 @@
 #include "app/view/override_grid.h"
 
 #include "engine/base/index.h"
+#include "engine/policy/option_table.h"
 
 #include <algorithm>
 #include <array>
@@ -56,8 +57,7 @@ Box best_box(int n_layers, int n_heads, const std::vector<char>& allowed, const 
 }  // namespace
 
 std::string_view override_field_name(Override::Field field) {
-    static constexpr std::array<std::string_view, 5> kNames = {"budget", "recent", "alpha", "tau", "gain"};
-    return kNames[to_index(field)];
+    return lane_option(field).name;
 }
 
 OverrideValue own_value(const PolicyParams& params, Override::Field field) {

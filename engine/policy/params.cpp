@@ -1,6 +1,8 @@
 #include "engine/policy/params.h"
 
 #include "engine/base/index.h"
+#include "engine/policy/option_table.h"
+#include "engine/policy/preset_table.h"
 
 #include <fmt/format.h>
 
@@ -13,161 +15,29 @@ namespace {
 
 constexpr int kDefaultHorizon = 256;
 
-/// The largest number of tokens or rows in a setting: no text is so long, and the sum of two fits an int. A
-/// huge number does not mean "no limit" either.
-constexpr int kMostTokens = 1'000'000'000;
-static_assert(kMostTokens < ResolvedPolicy::kUnlimited / 2);
-
-bool is_whole(double value) {
-    return std::isfinite(value) && value == std::floor(value);
-}
-
 int int_from_tokens(double tokens) {
     return static_cast<int>(std::clamp(tokens, 0.0, static_cast<double>(kMostTokens)));
-}
-
-void check_count(const char* name, int value, int low, std::vector<std::string>& faults) {
-    if (value < low || value > kMostTokens)
-        faults.push_back(fmt::format("{} must be from {} to {}", name, low, kMostTokens));
-}
-
-/// Scores are floats: with larger factors their sums could become infinite, and infinite scores have no
-/// order.
-constexpr double kMostFactor = 1e6;
-
-void check_factor(const char* name, double value, double low, std::vector<std::string>& faults) {
-    if (!(value >= low && value <= kMostFactor))
-        faults.push_back(fmt::format("{} must be a number from {} to {}", name, low, kMostFactor));
-}
-
-void check_amount(const char* name, const Amount& amount, std::vector<std::string>& faults) {
-    if (amount.unit == Amount::Unit::all || amount.unit == Amount::Unit::rest) return;
-    if (!std::isfinite(amount.value) || amount.value < 0) {
-        faults.push_back(fmt::format("{} must not be negative", name));
-    } else if (amount.unit == Amount::Unit::tokens &&
-               !(is_whole(amount.value) && amount.value <= kMostTokens)) {
-        faults.push_back(fmt::format("{} in tokens must be a whole number up to {}", name, kMostTokens));
-    }
-}
-
-void check_tau(const TauSchedule& tau, std::vector<std::string>& faults) {
-    constexpr double kHighest = 1e30;  // as a float, far from infinity
-    const auto is_temperature = [](double value) { return value > 0 && value <= kHighest; };
-    const std::string fault = fmt::format("tau must be above 0 and at most {}", kHighest);
-    if (tau.shape != TauSchedule::Shape::points) {
-        if (!is_temperature(tau.begin) || !is_temperature(tau.end)) faults.push_back(fault);
-        return;
-    }
-    if (tau.points.empty()) faults.push_back("a tau schedule by points needs at least one point");
-    double last_t = -1;
-    for (const auto& [t, value] : tau.points) {
-        if (!is_temperature(value)) {
-            faults.push_back(fault);
-            return;
-        }
-        if (!std::isfinite(t) || t < 0 || t <= last_t) {
-            faults.push_back("the steps of a tau schedule must ascend from 0 or later");
-            return;
-        }
-        last_t = t;
-    }
 }
 
 void check_override(const PolicyParams& params, const Override& o, std::vector<std::string>& faults) {
     if (o.first_layer < 0 || o.last_layer < o.first_layer || o.first_head < 0 || o.last_head < o.first_head) {
         faults.push_back("an override names layers and heads in ascending order, such as @L0-3.H2");
     }
-    switch (o.field) {
-        case Override::Field::budget:
-            if (params.preset == Preset::full)
-                faults.push_back("full keeps every token; take another preset to set a budget");
-            if (o.amount.unit == Amount::Unit::rest) faults.push_back("budget cannot be 'rest'");
-            return check_amount("budget", o.amount, faults);
-        case Override::Field::recent:
-            if (o.amount.unit == Amount::Unit::all) faults.push_back("recent cannot be 'all'; say 'rest'");
-            return check_amount("recent", o.amount, faults);
-        case Override::Field::alpha:
-            if (!(o.value >= 0 && o.value <= 1)) faults.push_back("alpha must be from 0 to 1");
-            return;
-        case Override::Field::tau:
-            return check_tau(o.tau, faults);
-        case Override::Field::gain:
-            return check_factor("gain", o.value, -kMostFactor, faults);
+    if (params.preset == Preset::full && o.field == Override::Field::budget) {
+        faults.push_back("full keeps every token; take another preset to set a budget");
+        return;
     }
+    PolicyParams own = preset_params(params.preset);
+    set_override(o, own);
+    add_faults(lane_option(o.field), own, faults);
 }
 
 }  // namespace
 
-PolicyParams preset_params(Preset preset) {
-    PolicyParams params;
-    params.preset = preset;
-    switch (preset) {
-        case Preset::full:
-            params.budget = {Amount::Unit::all, 0};
-            break;
-        case Preset::window:
-            params.recent = {Amount::Unit::rest, 0};
-            break;
-        case Preset::sink:
-            params.sinks = 4;
-            params.recent = {Amount::Unit::rest, 0};
-            break;
-        case Preset::dilated:
-            params.recent = {Amount::Unit::rest, 0};
-            params.dilation = 1;
-            break;
-        case Preset::key:
-            break;  // accumulated attention alone: the struct's own defaults
-        case Preset::h2o:
-            params.recent = {Amount::Unit::percent, 50};
-            break;
-        case Preset::tova:
-            params.alpha = 0;
-            params.scope = Scope::layer;
-            break;
-        case Preset::keyformer:
-            params.recent = {Amount::Unit::percent, 30};
-            params.tau.shape = TauSchedule::Shape::linear;
-            params.tau.end = 2;
-            params.noise = NoiseKind::gumbel;
-            break;
-        case Preset::a2sf:
-            params.alpha = 0.2;
-            break;
-    }
-    return params;
-}
-
-bool has_released_code(Preset preset) {
-    return preset != Preset::full && preset != Preset::dilated && preset != Preset::key;
-}
-
 std::vector<std::string> validate(const PolicyParams& params) {
     std::vector<std::string> faults;
-    if (params.preset == Preset::full && params.budget.unit != Amount::Unit::all) {
-        faults.push_back("full keeps every token; take another preset to set a budget");
-    }
-    if (params.dialect == Dialect::released && !has_released_code(params.preset)) {
-        faults.push_back("nobody released code for this preset; its dialect is paper");
-    }
-    if (params.preset == Preset::dilated ? params.dilation < 1 || params.dilation > kMostTokens
-                                         : params.dilation != 0) {
-        faults.push_back(fmt::format(
-            "dilation is 1 or more in preset dilated and 0 in all others, and at most {}", kMostTokens));
-    }
     for (const Override& o : params.overrides) check_override(params, o, faults);
-    if (params.budget.unit == Amount::Unit::rest) faults.push_back("budget cannot be 'rest'");
-    if (params.recent.unit == Amount::Unit::all) faults.push_back("recent cannot be 'all'; say 'rest'");
-    check_amount("budget", params.budget, faults);
-    check_amount("recent", params.recent, faults);
-    check_count("sinks", params.sinks, 0, faults);
-    if (!(params.alpha >= 0 && params.alpha <= 1)) faults.push_back("alpha must be from 0 to 1");
-    check_tau(params.tau, faults);
-    check_count("horizon", params.horizon, 0, faults);
-    check_factor("tau_delta", params.tau_delta, 0, faults);
-    check_factor("gain", params.gain, -kMostFactor, faults);
-    check_count("every", params.every, 1, faults);
-    check_factor("damping", params.damping, 0, faults);
+    for (const LaneOption& option : lane_options()) add_faults(option, params, faults);
     return faults;
 }
 
@@ -181,8 +51,7 @@ double tokens_from_ratio(double percent, int n) {
 
 /// Sets k, w and sinks by the general rule.
 void resolve_amounts(const PolicyParams& params, int n_prompt, ResolvedPolicy& policy) {
-    const bool ratio_form = params.dialect == Dialect::released &&
-                            (params.preset == Preset::h2o || params.preset == Preset::a2sf);
+    const bool ratio_form = params.dialect == Dialect::released && preset_row(params.preset).truncates_ratios;
     policy.sinks = std::max(params.sinks, 0);
     // Without eviction, shares of the budget mean nothing.
     if (params.budget.unit == Amount::Unit::all) {
@@ -221,57 +90,6 @@ void resolve_amounts(const PolicyParams& params, int n_prompt, ResolvedPolicy& p
     policy.stored = policy.budget;
 }
 
-/// Sets the values that the released code of a preset fixes or counts differently: policies, sections 1 and
-/// 2.
-void apply_released(Preset preset, ResolvedPolicy& policy) {
-    policy.prefill = PrefillMode::oneshot;
-    policy.every = 1;
-    switch (preset) {
-        case Preset::full:
-        case Preset::dilated:
-        case Preset::key:
-            return;
-        case Preset::window:  // H2O's mask with no heavy tokens: k counts the row's own token
-            policy.counts_columns = policy.keeps_memory = true;
-            if (policy.evicts()) policy.stored = policy.budget - 1;
-            policy.newest = std::min(policy.newest, policy.stored);
-            return;
-        case Preset::sink:
-            policy.positions = Positions::cache;
-            return;
-        case Preset::h2o:
-            policy.scope = Scope::head;
-            policy.gap = ResolvedPolicy::Gap::hidden;
-            policy.counts_columns = policy.keeps_memory = true;
-            return;
-        case Preset::tova:
-            policy.scope = Scope::layer;
-            policy.pool = Pool::mean;
-            return;
-        case Preset::keyformer:
-            policy.scope = Scope::head;
-            policy.draw = NoiseDraw::row;
-            policy.damping = 1;
-            policy.gap = ResolvedPolicy::Gap::dropped;
-            policy.newest = std::max(policy.recent - 1, 0);
-            policy.counts_columns = policy.keeps_memory = policy.tau_runs_on = true;
-            // With a window of 0 its slice runs to the end, so nothing is ever masked.
-            if (policy.evicts())
-                policy.stored = policy.recent == 0 ? ResolvedPolicy::kUnlimited : policy.budget - 1;
-            return;
-        case Preset::a2sf:
-            policy.scope = Scope::head;
-            // A text of k tokens is kept whole, even where an eviction would leave fewer.
-            policy.counts_columns = policy.keeps_memory = true;
-            if (!policy.evicts()) return;
-            // The newest token is no candidate and always kept; a recent ratio that gives 1 costs one more
-            // slot.
-            if (policy.recent == 1) policy.stored = std::max(policy.budget - 1, 1);
-            policy.newest = std::max(policy.newest, 1);
-            return;
-    }
-}
-
 /// Gives tau the slope that the user asks for. The released code does not stop at the end of tau.
 void set_tau_delta(double delta, ResolvedPolicy& policy) {
     TauSchedule& tau = policy.tau;
@@ -284,7 +102,8 @@ void set_tau_delta(double delta, ResolvedPolicy& policy) {
 }
 
 /// Resolves one policy without overrides.
-ResolvedPolicy resolve_base(const PolicyParams& params, int n_prompt, int n_generate) {
+ResolvedPolicy resolve_base(const PolicyParams& asked, int n_prompt, int n_generate) {
+    const PolicyParams params = with_released_values(asked);
     ResolvedPolicy policy;
     policy.alpha = static_cast<float>(params.alpha);
     policy.gain = static_cast<float>(params.gain);
@@ -313,7 +132,8 @@ ResolvedPolicy resolve_base(const PolicyParams& params, int n_prompt, int n_gene
         policy.stored = static_cast<int>(std::min<std::int64_t>(span, kMostTokens));
         policy.newest = policy.stored;
     }
-    if (params.dialect == Dialect::released) apply_released(params.preset, policy);
+    const auto count = preset_row(params.preset).count;
+    if (params.dialect == Dialect::released && count != nullptr) count(policy);
     set_tau_delta(params.tau_delta, policy);
     return policy;
 }
@@ -327,26 +147,8 @@ PolicyParams without_overrides(PolicyParams params) {
 PolicyParams params_of_head(const PolicyParams& of_all, const std::vector<Override>& overrides, int layer,
                             int head) {
     PolicyParams own = of_all;
-    for (const Override& o : overrides) {
-        if (!o.covers(layer, head)) continue;
-        switch (o.field) {
-            case Override::Field::budget:
-                own.budget = o.amount;
-                break;
-            case Override::Field::recent:
-                own.recent = o.amount;
-                break;
-            case Override::Field::alpha:
-                own.alpha = o.value;
-                break;
-            case Override::Field::tau:
-                own.tau = o.tau;
-                break;
-            case Override::Field::gain:
-                own.gain = o.value;
-                break;
-        }
-    }
+    for (const Override& o : overrides)
+        if (o.covers(layer, head)) set_override(o, own);
     return own;
 }
 

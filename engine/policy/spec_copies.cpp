@@ -1,5 +1,7 @@
 #include "engine/policy/spec_copies.h"
 
+#include "engine/policy/option_table.h"
+
 #include <algorithm>
 
 namespace keyhole {
@@ -21,13 +23,8 @@ PolicyParams with_preset(const PolicyParams& before, Preset preset) {
     const PolicyParams own = preset_params(preset);
     PolicyParams policy = before;
     policy.preset = preset;
-    policy.recent = own.recent;
-    policy.sinks = own.sinks;
-    policy.alpha = own.alpha;
-    policy.tau = own.tau;
-    policy.noise = own.noise;
-    policy.scope = own.scope;
-    policy.dilation = own.dilation;
+    for (const LaneOption& option : lane_options())
+        if (option.of_preset && option.name != "budget") copy_option(option, own, policy);
     const bool keeps_budget = preset != Preset::full && before.budget.unit == Amount::Unit::tokens;
     if (!keeps_budget) policy.budget = own.budget;
     if (!has_released_code(preset)) policy.dialect = Dialect::paper;

@@ -18,6 +18,7 @@
 #include "engine/model/families/family.h"
 #include "engine/model/seeded_model.h"
 #include "engine/policy/lane_spec.h"
+#include "engine/policy/preset_table.h"
 #include "engine/run/command.h"
 #include "tests/reference/source_folder.h"
 
@@ -309,8 +310,7 @@ std::vector<ListedLesson> shipped_lessons() {
 /// The words that each kind of table must list, no more and no less.
 std::map<std::string, Words> words_of_program() {
     std::map<std::string, Words> words;
-    for (int i = 0; i <= static_cast<int>(Preset::a2sf); ++i)
-        words["preset"].emplace(preset_name(static_cast<Preset>(i)));
+    for (const PresetRow& preset : presets()) words["preset"].emplace(preset.name);
     words["key"] = as_words(lane_spec_keys());
     for (const ExportWord& word : export_words()) words["export"].emplace(word.name);
     words["export"].insert("all");

@@ -1,11 +1,18 @@
-// The table of options: every key of the spec has a description, its examples parse, and idle options are
-// idle.
+// The tables of options and presets: every row parses, prints, has help and bounds that hold, and idle
+// options are idle.
 #include "engine/policy/lane_spec.h"
 #include "engine/policy/option_help.h"
+#include "engine/policy/option_table.h"
+#include "engine/policy/preset_table.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace keyhole::test_option_help {
@@ -25,38 +32,161 @@ PolicyParams params(std::string_view spec) {
     return parse_lane_spec(spec).policy;
 }
 
-TEST(OptionHelp, NamesEveryKeyOfTheSpecInItsOrder) {
+std::string fault_of(const std::string& spec) {
+    try {
+        parse_lane_spec(spec);
+    } catch (const std::exception& fault) {
+        return fault.what();
+    }
+    return "";
+}
+
+/// Returns a preset that can have the option.
+std::string preset_for(const LaneOption& option) {
+    return option.name == "dilation" ? "dilated" : "keyformer";
+}
+
+TEST(OptionTable, NamesEveryKeyOfTheSpecInItsOrder) {
     std::vector<std::string_view> names;
-    for (const OptionHelp& o : option_helps()) {
+    for (const LaneOption& o : lane_options()) {
         names.push_back(o.name);
         EXPECT_GT(o.help.size(), 10u) << o.name;
         EXPECT_FALSE(o.paper.empty()) << o.name;
+        EXPECT_FALSE(option_values(o).empty()) << o.name;
+        EXPECT_EQ(&lane_option(o.name), &o) << o.name;
     }
     ASSERT_FALSE(names.empty());
     EXPECT_EQ(names.front(), "preset");
     names.erase(names.begin());
     EXPECT_EQ(names, lane_spec_keys());
-    EXPECT_EQ(option_help("alpha").name, "alpha");
+    EXPECT_EQ(std::set<std::string_view>(names.begin(), names.end()).size(), names.size());
 }
 
-TEST(OptionHelp, ExamplesParse) {
-    for (const OptionHelp& o : option_helps())
-        for (const std::string& value : examples(o.values)) {
+// An option whose value is lost on the way from text to text, or that no key prints, is found here.
+TEST(OptionTable, ExamplesParseAndPrintAgain) {
+    for (const LaneOption& o : lane_options())
+        for (const std::string& value : examples(option_values(o))) {
             if (o.name == "preset") {
                 EXPECT_EQ(preset_name(params(value).preset), value);
                 continue;
             }
-            const std::string spec = std::string(o.name == "dilation" ? "dilated" : "keyformer") + ":" +
-                                     std::string(o.name) + "=" + value;
-            EXPECT_NO_THROW(params(spec)) << spec;
+            const std::string spec = preset_for(o) + ":" + std::string(o.name) + "=" + value;
+            ASSERT_EQ(fault_of(spec), "");
+            const LaneSpec lane = parse_lane_spec(spec);
+            EXPECT_EQ(parse_lane_spec(format_lane_spec(lane)), lane) << spec;
+            const std::vector<LaneSetting> settings = lane_settings(lane);
+            EXPECT_NE(std::find(settings.begin(), settings.end(), LaneSetting{std::string(o.name), value}),
+                      settings.end())
+                << spec;
         }
+}
+
+TEST(OptionTable, EveryWordIsAValueOfItsOwn) {
+    int n = 0;
+    for (const LaneOption& o : lane_keys()) {
+        std::set<int> values;
+        for (const OptionWord& word : option_words(o)) {
+            EXPECT_TRUE(values.insert(word.value).second) << o.name << " " << word.text;
+            const auto all = examples(option_values(o));
+            EXPECT_NE(std::find(all.begin(), all.end(), word.text), all.end()) << o.name << " " << word.text;
+            ++n;
+        }
+        if (values.empty()) continue;
+        EXPECT_EQ(*values.begin(), 0) << o.name;
+        EXPECT_EQ(*values.rbegin(), static_cast<int>(values.size()) - 1) << o.name;
+    }
+    EXPECT_GT(n, 25);
+}
+
+TEST(OptionTable, BoundsHoldAtBothEnds) {
+    int n = 0;
+    for (const LaneOption& o : lane_keys()) {
+        if (!o.bounds) continue;
+        const auto spec = [&](double value) {
+            return preset_for(o) + ":" + std::string(o.name) + "=" + fmt::format("{}", value);
+        };
+        EXPECT_EQ(fault_of(spec(o.bounds->low)), "");
+        EXPECT_EQ(fault_of(spec(o.bounds->high)), "");
+        const std::string below = fault_of(spec(o.bounds->low - 1)),
+                          above = fault_of(spec(o.bounds->high + 1));
+        EXPECT_NE(below.find(fmt::format("{} must be", o.name)), std::string::npos) << below;
+        EXPECT_NE(above.find(fmt::format("{} must be", o.name)), std::string::npos) << above;
+        // The card drags inside the bounds.
+        EXPECT_GE(static_cast<double>(o.drag.low), o.bounds->low) << o.name;
+        EXPECT_LE(static_cast<double>(o.drag.high), o.bounds->high) << o.name;
+        ++n;
+    }
+    EXPECT_EQ(n, 7);
+}
+
+// The policy card draws what has a row; preset, dialect and the sharing have widgets of their own.
+TEST(OptionTable, EveryOptionHasAPlaceOnTheCard) {
+    std::set<std::string_view> without;
+    std::map<int, int> in_row;
+    for (const LaneOption& o : lane_options()) {
+        if (o.card_row == 0)
+            without.insert(o.name);
+        else
+            EXPECT_LE(++in_row[o.card_row], 2) << o.name;
+        const bool is_number = std::holds_alternative<int PolicyParams::*>(o.member) ||
+                               std::holds_alternative<double PolicyParams::*>(o.member) ||
+                               std::holds_alternative<std::uint64_t PolicyParams::*>(o.member);
+        if (!is_number) continue;
+        EXPECT_LT(o.drag.low, o.drag.high) << o.name;
+        EXPECT_EQ(std::string_view(o.drag.format).find("%d") == std::string_view::npos,
+                  std::holds_alternative<double PolicyParams::*>(o.member))
+            << o.name;
+    }
+    EXPECT_EQ(without, (std::set<std::string_view>{"preset", "dialect", "kv", "merge", "compensate"}));
+}
+
+TEST(OptionTable, FiveOptionsMayDifferByHead) {
+    const std::vector<std::string_view> names = override_names();
+    EXPECT_EQ(names, (std::vector<std::string_view>{"budget", "recent", "alpha", "tau", "gain"}));
+    for (const LaneOption& o : lane_keys()) {
+        const bool may = std::find(names.begin(), names.end(), o.name) != names.end();
+        const std::string value = examples(option_values(o)).front();
+        const std::string spec = preset_for(o) + ":" + std::string(o.name) + "@L1=" + value;
+        EXPECT_EQ(fault_of(spec).empty(), may) << spec;
+        if (!may) continue;
+        EXPECT_EQ(&lane_option(*o.by_head), &o);
+        EXPECT_EQ(format_lane_spec(parse_lane_spec(spec)), spec);
+    }
+}
+
+// with_preset() copies what presets set; a value that a row sets and no option with `of_preset` names would
+// stay behind.
+TEST(PresetTable, PresetsSetOnlyWhatTheTableOfOptionsSays) {
+    for (const PresetRow& row : presets()) {
+        const std::vector<LaneSetting> own = lane_settings({preset_params(row.preset)}),
+                                       plain = lane_settings({PolicyParams{}});
+        for (std::size_t i = 0; i < own.size(); ++i)
+            EXPECT_TRUE(own[i] == plain[i] || lane_option(own[i].key).of_preset) << row.name << own[i].key;
+    }
+}
+
+TEST(PresetTable, EveryRowIsComplete) {
+    std::set<std::string_view> names;
+    std::set<int> offered;
+    for (const PresetRow& row : presets()) {
+        EXPECT_EQ(&preset_row(row.preset), &row);
+        EXPECT_TRUE(names.insert(row.name).second) << row.name;
+        EXPECT_TRUE(row.help.ends_with('.')) << row.name;
+        EXPECT_EQ(row.released.empty(), !has_released_code(row.preset)) << row.name;
+        // Only a released code fixes something or counts otherwise.
+        EXPECT_TRUE(!row.released.empty() || (row.fixed.empty() && row.count == nullptr)) << row.name;
+        EXPECT_TRUE(row.offered == 0 || offered.insert(row.offered).second) << row.name;
+        EXPECT_EQ(parse_lane_spec(row.name).policy, preset_params(row.preset));
+    }
+    EXPECT_EQ(offered_presets(), (std::vector{Preset::h2o, Preset::tova, Preset::keyformer, Preset::a2sf,
+                                              Preset::sink, Preset::window, Preset::full}));
 }
 
 TEST(OptionHelp, SaysWhatIsIdleAndWhy) {
     const auto idle = [](std::string_view spec, std::string_view option) {
         return no_effect_reason(params(spec), option);
     };
-    for (const OptionHelp& o : option_helps()) {
+    for (const LaneOption& o : lane_options()) {
         const bool acts = o.name == "preset" || o.name == "kv_dtype" || o.name == "shadow" ||
                           o.name == "kv" || o.name == "merge" || o.name == "compensate";
         EXPECT_EQ(idle("full", o.name).empty(), acts) << o.name;

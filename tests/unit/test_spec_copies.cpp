@@ -1,10 +1,11 @@
 // Copies of a lane's settings keep every option but those that a question or a choice changes.
 #include "engine/policy/option_help.h"
+#include "engine/policy/option_table.h"
+#include "engine/policy/preset_table.h"
 #include "engine/policy/spec_copies.h"
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <map>
 #include <set>
 
@@ -12,10 +13,6 @@ namespace reference::test_spec_copies {
 namespace {
 
 using namespace keyhole;
-
-constexpr std::array kPresets = {Preset::full,    Preset::window,    Preset::sink,
-                                 Preset::dilated, Preset::key,       Preset::h2o,
-                                 Preset::tova,    Preset::keyformer, Preset::a2sf};
 
 /// Returns a value of the option that is not the usual one, for every option of the table. An option that is
 /// missing here fails the tests.
@@ -58,11 +55,11 @@ std::set<std::string> differences(const LaneSpec& a, const LaneSpec& b) {
 template <class Visit>
 int for_all_options(Visit visit) {
     int n = 0;
-    for (const Preset preset : kPresets)
-        for (const OptionHelp& option : option_helps()) {
+    for (const PresetRow& row : presets())
+        for (const LaneOption& option : lane_options()) {
             const std::string name(option.name);
             LaneSpec spec;
-            if (name == "preset" || !is_possible(preset, name, spec)) continue;
+            if (name == "preset" || !is_possible(row.preset, name, spec)) continue;
             SCOPED_TRACE(format_lane_spec(spec));
             visit(spec, name);
             ++n;
@@ -99,7 +96,8 @@ TEST(SpecCopies, AnotherPresetKeepsWhatNoPresetSets) {
     const std::set<std::string> of_presets = {"budget", "recent", "sinks", "alpha",
                                               "tau",    "noise",  "scope", "dilation"};
     const int n = for_all_options([&](const LaneSpec& spec, const std::string& option) {
-        for (const Preset preset : kPresets) {
+        for (const PresetRow& row : presets()) {
+            const Preset preset = row.preset;
             const LaneSpec now{with_preset(spec.policy, preset), spec.sharing};
             EXPECT_EQ(now.policy.preset, preset);
             EXPECT_TRUE(validate(now.policy).empty());

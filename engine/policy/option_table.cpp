@@ -1,0 +1,521 @@
+#include "engine/policy/option_table.h"
+
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/policy/preset_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <type_traits>
+
+namespace keyhole {
+namespace {
+
+using Acts = LaneOption::Acts;
+using Field = Override::Field;
+
+/// Scores are floats: with larger factors their sums could become infinite, and infinite scores have no
+/// order.
+constexpr double kMostFactor = 1e6;
+
+constexpr OptionBounds kCount{0, kMostTokens}, kFactor{0, kMostFactor};
+
+// --- words -------------------------------------------------------------------------------------------------
+
+template <class T>
+constexpr OptionWord word(std::string_view text, T value, std::string_view label = {}) {
+    return {text, static_cast<int>(value), label};
+}
+
+constexpr std::array kNoiseWords = {word("none", NoiseKind::none), word("gumbel", NoiseKind::gumbel),
+                                    word("gaussian", NoiseKind::gaussian),
+                                    word("constant", NoiseKind::constant)};
+constexpr std::array kDrawWords = {word("token", NoiseDraw::token, "per token"),
+                                   word("row", NoiseDraw::row, "per row")};
+constexpr std::array kScopeWords = {word("head", Scope::head), word("layer", Scope::layer),
+                                    word("shared", Scope::shared)};
+constexpr std::array kPoolWords = {word("mean", Pool::mean), word("sum", Pool::sum), word("max", Pool::max)};
+constexpr std::array kPrefillWords = {word("oneshot", PrefillMode::oneshot),
+                                      word("stepwise", PrefillMode::stepwise)};
+constexpr std::array kScoreWords = {word("fp32", ScoreType::fp32), word("fp16", ScoreType::fp16),
+                                    word("bf16", ScoreType::bf16)};
+constexpr std::array kKvTypeWords = {word("auto", KvType::automatic), word("f32", KvType::f32),
+                                     word("f16", KvType::f16), word("bf16", KvType::bf16),
+                                     word("q8", KvType::q8)};
+constexpr std::array kDialectWords = {word("paper", Dialect::paper), word("released", Dialect::released)};
+constexpr std::array kPositionWords = {word("original", Positions::original),
+                                       word("cache", Positions::cache, "cache index"),
+                                       word("compressed", Positions::compressed)};
+constexpr std::array kSwitchWords = {word("on", true), word("off", false)};
+constexpr std::array kMergeWords = {word("uniform", KvMerge::uniform), word("released", KvMerge::released)};
+
+/// Makes the member of an option whose value is one of a few words.
+template <class Owner, class T, T Owner::*Member>
+constexpr WordsOf<Owner> make_words(std::span<const OptionWord> words, std::string_view beside) {
+    return {words, [](const Owner& owner) { return static_cast<int>(owner.*Member); },
+            [](Owner& owner, int value) { owner.*Member = static_cast<T>(value); }, beside,
+            std::is_same_v<T, bool>};
+}
+
+template <auto Member>
+constexpr auto words_of(std::span<const OptionWord> words, std::string_view beside = {}) {
+    return []<class Owner, class T>(T Owner::*, std::span<const OptionWord> of, std::string_view text) {
+        return make_words<Owner, T, Member>(of, text);
+    }(Member, words, beside);
+}
+
+// --- faults and idleness that only one option knows --------------------------------------------------------
+
+std::string budget_fault(const PolicyParams& params) {
+    if (params.preset == Preset::full && params.budget.unit != Amount::Unit::all)
+        return "full keeps every token; take another preset to set a budget";
+    return params.budget.unit == Amount::Unit::rest ? "budget cannot be 'rest'" : "";
+}
+
+std::string recent_fault(const PolicyParams& params) {
+    return params.recent.unit == Amount::Unit::all ? "recent cannot be 'all'; say 'rest'" : "";
+}
+
+std::string dilation_fault(const PolicyParams& params) {
+    const bool right = params.preset == Preset::dilated
+                           ? params.dilation >= 1 && params.dilation <= kMostTokens
+                           : params.dilation == 0;
+    return right ? ""
+                 : fmt::format("dilation is 1 or more in preset dilated and 0 in all others, and at most {}",
+                               kMostTokens);
+}
+
+std::string dialect_fault(const PolicyParams& params) {
+    return params.dialect == Dialect::released && !has_released_code(params.preset)
+               ? "nobody released code for this preset; its dialect is paper"
+               : "";
+}
+
+std::string_view idle_recent(const PolicyParams& params, const HeadGrid&) {
+    return params.preset == Preset::dilated ? "A dilated window keeps the whole span of its budget." : "";
+}
+
+std::string_view idle_horizon(const PolicyParams& params, const HeadGrid&) {
+    switch (params.tau.shape) {
+        case TauSchedule::Shape::constant:
+            return "tau is constant.";
+        case TauSchedule::Shape::points:
+            return "The points of tau name their steps themselves.";
+        case TauSchedule::Shape::linear:
+            return params.tau_delta > 0 ? "tau_delta says how fast tau rises." : "";
+        case TauSchedule::Shape::cosine:
+            break;
+    }
+    return "";
+}
+
+std::string_view idle_tau_delta(const PolicyParams& params, const HeadGrid&) {
+    return params.tau.shape != TauSchedule::Shape::linear
+               ? "Only a linear tau, such as 1..2, rises by the same amount in every step."
+               : "";
+}
+
+std::string_view idle_gain(const PolicyParams& params, const HeadGrid&) {
+    if (params.noise == NoiseKind::none) return "There is no noise.";
+    if (params.noise == NoiseKind::constant)
+        return "A constant shifts all logits alike, and softmax does not see shifts.";
+    return "";
+}
+
+/// Of the draw and the seed.
+std::string_view idle_draw(const PolicyParams& params, const HeadGrid& heads) {
+    const std::string_view idle = idle_gain(params, heads);
+    return idle.empty() && params.gain == 0 ? "The gain is 0: there is no noise." : idle;
+}
+
+std::string_view idle_damping(const PolicyParams& params, const HeadGrid&) {
+    return params.alpha == 0 ? "alpha 0 keeps the last step alone; one factor on all of it changes no rank."
+                             : "";
+}
+
+std::string_view idle_pool(const PolicyParams& params, const HeadGrid& heads) {
+    if (params.scope != Scope::head || heads.kv_head.empty()) return "";
+    const int n_kv = *std::max_element(heads.kv_head.begin(), heads.kv_head.end()) + 1;
+    return n_kv == heads.n_layers * heads.n_heads
+               ? "Each KV head of this model has one query head: nothing is pooled."
+               : "";
+}
+
+std::string_view idle_dilation(const PolicyParams& params, const HeadGrid&) {
+    return params.preset == Preset::dilated ? "" : "Only the preset dilated skips tokens.";
+}
+
+std::string_view idle_dialect(const PolicyParams& params, const HeadGrid&) {
+    return has_released_code(params.preset)
+               ? ""
+               : "Nobody released code for this preset: the paper is all there is.";
+}
+
+// --- the table ---------------------------------------------------------------------------------------------
+
+constexpr std::array kOptions = {
+    LaneOption{.name = "preset",
+               .help = "The named policy that the other options start from. Presets are points in one space: "
+                       "every option may be moved away from them.",
+               .paper = "one paper each: see the preset",
+               .acts = Acts::always},
+    LaneOption{.name = "budget",
+               .member = &PolicyParams::budget,
+               .values = "64  50%  all",
+               .help = "Tokens that stay in the cache after each step; a percentage is a share of the "
+                       "prompt.",
+               .paper = "k in all papers; cache ratio in A2SF",
+               .acts = Acts::evicting,
+               .card_row = 1,
+               .of_preset = true,
+               .by_head = Field::budget,
+               .fault = budget_fault},
+    LaneOption{.name = "recent",
+               .member = &PolicyParams::recent,
+               .values = "32  30%  rest",
+               .help = "The newest tokens, which are always kept, inside the budget; a percentage is a share "
+                       "of it. The rest of the budget goes to the tokens with the best scores.",
+               .paper = "w: Keyformer, section 3.4 and figure 12; H2O, section 4",
+               .card_row = 2,
+               .of_preset = true,
+               .by_head = Field::recent,
+               .fault = recent_fault,
+               .idle = idle_recent},
+    LaneOption{.name = "sinks",
+               .member = &PolicyParams::sinks,
+               .values = "0  4",
+               .help = "The first tokens, which are always kept, inside the budget.",
+               .paper = "StreamingLLM, section 3.2; Window+i: TOVA, section 5.1",
+               .bounds = kCount,
+               .drag = {.high = 4096},
+               .card_row = 3,
+               .of_preset = true},
+    LaneOption{.name = "alpha",
+               .member = &PolicyParams::alpha,
+               .values = "0  0.2  1",
+               .help = "Forgetting factor: a step's scores count this much in the next step. 1 sums all, 0 "
+                       "keeps the last step alone.",
+               .paper = "A2SF, section 3.3; 0: TOVA, section 4",
+               .bounds = OptionBounds{0, 1},
+               .drag = {0.004f, 0, 1, "%.3f"},
+               .acts = Acts::scores,
+               .card_row = 5,
+               .of_preset = true,
+               .by_head = Field::alpha},
+    LaneOption{.name = "tau",
+               .member = &PolicyParams::tau,
+               .values = "1  1..2  1..2@cosine  (0:1 20:1.4 100:2)",
+               .help = "Temperature of the score's softmax, constant or a schedule over the decode steps. "
+                       "High values even the scores out. Attention itself keeps temperature 1.",
+               .paper = "Keyformer, section 3.3.1, equation (10), and section A.8",
+               .acts = Acts::scores,
+               .card_row = 6,
+               .of_preset = true,
+               .by_head = Field::tau},
+    LaneOption{.name = "horizon",
+               .member = &PolicyParams::horizon,
+               .values = "0  256",
+               .help = "T, the decode steps over which tau runs from its first to its last value; 0: the "
+                       "number of tokens to generate, 256 if that is open.",
+               .paper = "Keyformer, equation (10)",
+               .bounds = kCount,
+               .drag = {0.1f, 0, 100000, "%d steps", 0, "auto"},
+               .acts = Acts::scores,
+               .card_row = 7,
+               .idle = idle_horizon},
+    LaneOption{.name = "tau_delta",
+               .member = &PolicyParams::tau_delta,
+               .values = "0  0.01",
+               .help = "The rise of a linear tau in every decode step until it reaches its last value; 0: "
+                       "the horizon says how fast it rises.",
+               .paper = "delta tau: Keyformer, equation (10); 0.01 in its code where no script sets it",
+               .bounds = kFactor,
+               .drag = {0.001f, 0, 10, "+%.3f a step", 0, "by horizon"},
+               .acts = Acts::scores,
+               .card_row = 7,
+               .idle = idle_tau_delta},
+    LaneOption{.name = "noise",
+               .member = words_of<&PolicyParams::noise>(kNoiseWords),
+               .help = "Added to the logits before the score's softmax, so that the kept set is partly a "
+                       "draw. A constant changes nothing: softmax does not see shifts.",
+               .paper = "Keyformer, sections 3.1, 3.2 and 4.4.3 (table 4)",
+               .acts = Acts::scores,
+               .card_row = 8,
+               .of_preset = true},
+    LaneOption{.name = "draw",
+               .member = words_of<&PolicyParams::draw>(kDrawWords),
+               .help = "Noise drawn once a token for the whole run (the paper), or anew in every step (the "
+                       "released code), so that it averages out.",
+               .paper = "Keyformer, algorithm 1",
+               .acts = Acts::scores,
+               .card_row = 8,
+               .idle = idle_draw},
+    LaneOption{.name = "gain",
+               .member = &PolicyParams::gain,
+               .values = "1",
+               .help = "Factor on the noise.",
+               .paper = "1 in Keyformer; other values are Keyhole's",
+               .bounds = OptionBounds{-kMostFactor, kMostFactor},
+               .drag = {0.01f, 0, 20, "%.2f"},
+               .acts = Acts::scores,
+               .card_row = 9,
+               .by_head = Field::gain,
+               .idle = idle_gain},
+    LaneOption{.name = "scope",
+               .member = words_of<&PolicyParams::scope>(kScopeWords),
+               .help = "The scope of a kept set: one set a KV head, one a layer, or one for the whole model.",
+               .paper = "TOVA, section 4 and appendix A; shared: Keyformer, section 4.4.1 (table 3)",
+               .acts = Acts::scores,
+               .card_row = 11,
+               .of_preset = true},
+    LaneOption{.name = "pool",
+               .member = words_of<&PolicyParams::pool>(kPoolWords),
+               .help = "How the scores of the query heads that share a set become one score.",
+               .paper = "mean: TOVA, section 4; sum and max: practice under GQA",
+               .acts = Acts::scores,
+               .card_row = 11,
+               .idle = idle_pool},
+    LaneOption{.name = "prefill",
+               .member = words_of<&PolicyParams::prefill>(kPrefillWords),
+               .help = "Evict once when the whole prompt is processed, or after every token of the prompt "
+                       "beyond the budget, so that later tokens of the prompt already see less.",
+               .paper = "stepwise: TOVA's language-model runs, section 6.1; oneshot: all released code",
+               .card_row = 12},
+    LaneOption{.name = "every",
+               .member = &PolicyParams::every,
+               .values = "1  8",
+               .help = "Steps between evictions: between them the cache grows, so its size is a sawtooth.",
+               .paper = "Keyformer's shrinking code: every 8",
+               .bounds = OptionBounds{1, kMostTokens},
+               .drag = {0.1f, 1, 1024, "%d steps", 1, "1 step"},
+               .card_row = 3},
+    LaneOption{.name = "damping",
+               .member = &PolicyParams::damping,
+               .values = "1  0.9",
+               .help = "Factor on what decode steps add to the scores; the prompt counts fully.",
+               .paper = "Keyformer, section 2.3.3 and figure 5",
+               .bounds = kFactor,
+               .drag = {0.005f, 0, 1, "%.2f"},
+               .acts = Acts::scores,
+               .card_row = 10,
+               .idle = idle_damping},
+    LaneOption{.name = "score_dtype",
+               .label = "sums in",
+               .member = words_of<&PolicyParams::score_dtype>(kScoreWords),
+               .help = "Number type in which scores add up. With few bits a long sum stops growing, and late "
+                       "evidence is lost.",
+               .paper = "fp16 in H2O's code, bf16 in Keyformer's",
+               .acts = Acts::scores,
+               .card_row = 10},
+    LaneOption{.name = "kv_dtype",
+               .label = "K, V in",
+               .member = words_of<&PolicyParams::kv_dtype>(kKvTypeWords),
+               .help = "Number type in which keys and values are stored; q8 is 8 bits with a scale for each "
+                       "32 numbers. Fewer bytes and more rounding, which can be compared with eviction. Sums "
+                       "stay fp32. A wider type brings no bits back.",
+               .paper = "f16 in llama.cpp; q8 as its q8_0",
+               .acts = Acts::always,
+               .card_row = 14},
+    LaneOption{.name = "seed",
+               .member = &PolicyParams::seed,
+               .values = "1",
+               .help = "Of the noise: another seed is another draw.",
+               .paper = "12345 in Keyformer's scripts",
+               .drag = {.high = 1 << 30},
+               .acts = Acts::scores,
+               .card_row = 9,
+               .idle = idle_draw},
+    LaneOption{.name = "positions",
+               .member = words_of<&PolicyParams::positions>(kPositionWords),
+               .help = "The positions that the model sees for kept keys: those in the text, their index in "
+                       "the cache, or those in the text with long gaps shortened.",
+               .paper = "cache: StreamingLLM, section 3.2, and Keyformer, section 4.4.2 (table 3); "
+                        "compressed: TOVA, section 7.2",
+               .card_row = 13},
+    LaneOption{.name = "dilation",
+               .member = &PolicyParams::dilation,
+               .values = "1  2",
+               .help = "Tokens skipped between two that a step attends to. All between them stay stored, "
+                       "since the next step needs them: dilation saves work, not memory.",
+               .paper = "Keyformer, figure 2c",
+               .drag = {.low = 1, .high = 64},
+               .acts = Acts::evicting,
+               .card_row = 4,
+               .of_preset = true,
+               .fault = dilation_fault,
+               .idle = idle_dilation},
+    LaneOption{.name = "dialect",
+               .member = words_of<&PolicyParams::dialect>(kDialectWords),
+               .help = "The paper's algorithm, or what its released code does where the two differ.",
+               .paper = "the repositories of the papers",
+               .acts = Acts::always,
+               .fault = dialect_fault,
+               .idle = idle_dialect},
+    LaneOption{.name = "shadow",
+               .member = words_of<&PolicyParams::shadow>(kSwitchWords, "measure against full attention"),
+               .help = "Also runs full attention on the lane's own queries, for measures alone: retained "
+                       "mass, cosine to the ideal and to the full row, similarity of outputs. Costs memory "
+                       "and time.",
+               .paper = "ideal mask and cosine: A2SF, section 4.3 (table 2)",
+               .acts = Acts::always,
+               .card_row = 15},
+    LaneOption{.name = "kv",
+               .member = &LaneSpec::sharing,
+               .values = "own  mha  gqa:4  mqa  (mlkv:m=4,g=1)",
+               .help = "Which query heads share a KV head: all their own, groups of a layer, one a layer, or "
+                       "one for several layers. K and V are merged, and nothing is trained after: another, "
+                       "damaged model. The lane runs again from the prompt.",
+               .paper = "GQA and MQA: Ainslie et al. 2023, section 2; MLKV: Zuhri et al. 2024, section 3",
+               .acts = Acts::always},
+    LaneOption{.name = "merge",
+               .member = words_of<&KvSharing::merge>(kMergeWords),
+               .help = "How K and V of several layers become one: their mean, or what the released code "
+                       "does, a running average in which the last layer counts half, and borrowed keys that "
+                       "are not rotated.",
+               .paper = "MLKV, section 4.2; its convert_to_mlkv.py and modeling_gpt_neox.py",
+               .acts = Acts::always},
+    LaneOption{.name = "compensate",
+               .label = "grow MLP",
+               .member = words_of<&KvSharing::compensate>(kSwitchWords),
+               .help = "Widens every MLP by the parameters that merging took away, as the paper did before "
+                       "it trained on. The new neurons are copies of the first ones, so the function "
+                       "changes.",
+               .paper = "MLKV, section 4.2 and table 2",
+               .acts = Acts::always},
+};
+
+// --- faults by type ----------------------------------------------------------------------------------------
+
+bool is_whole(double value) {
+    return std::isfinite(value) && value == std::floor(value);
+}
+
+void add_amount_faults(std::string_view name, const Amount& amount, std::vector<std::string>& faults) {
+    if (amount.unit == Amount::Unit::all || amount.unit == Amount::Unit::rest) return;
+    if (!std::isfinite(amount.value) || amount.value < 0) {
+        faults.push_back(fmt::format("{} must not be negative", name));
+    } else if (amount.unit == Amount::Unit::tokens &&
+               !(is_whole(amount.value) && amount.value <= kMostTokens)) {
+        faults.push_back(fmt::format("{} in tokens must be a whole number up to {}", name, kMostTokens));
+    }
+}
+
+void add_tau_faults(const TauSchedule& tau, std::vector<std::string>& faults) {
+    constexpr double kHighest = 1e30;  // as a float, far from infinity
+    const auto is_temperature = [](double value) { return value > 0 && value <= kHighest; };
+    const std::string fault = fmt::format("tau must be above 0 and at most {}", kHighest);
+    if (tau.shape != TauSchedule::Shape::points) {
+        if (!is_temperature(tau.begin) || !is_temperature(tau.end)) faults.push_back(fault);
+        return;
+    }
+    if (tau.points.empty()) faults.push_back("a tau schedule by points needs at least one point");
+    double last_t = -1;
+    for (const auto& [t, value] : tau.points) {
+        if (!is_temperature(value)) {
+            faults.push_back(fault);
+            return;
+        }
+        if (!std::isfinite(t) || t < 0 || t <= last_t) {
+            faults.push_back("the steps of a tau schedule must ascend from 0 or later");
+            return;
+        }
+        last_t = t;
+    }
+}
+
+void add_number_faults(const LaneOption& option, double value, std::string_view noun,
+                       std::vector<std::string>& faults) {
+    if (option.bounds && !(value >= option.bounds->low && value <= option.bounds->high))
+        faults.push_back(fmt::format("{} must be {}from {} to {}", option.name, noun, option.bounds->low,
+                                     option.bounds->high));
+}
+
+}  // namespace
+
+std::span<const LaneOption> lane_options() {
+    return kOptions;
+}
+
+std::span<const LaneOption> lane_keys() {
+    return lane_options().subspan(1);
+}
+
+const LaneOption& lane_option(std::string_view name) {
+    const auto* const found =
+        std::find_if(kOptions.begin(), kOptions.end(), [&](const LaneOption& o) { return o.name == name; });
+    KH_ASSERT(found != kOptions.end(), "no option '{}'", name);
+    return *found;
+}
+
+const LaneOption& lane_option(Override::Field field) {
+    const auto* const found = std::find_if(kOptions.begin(), kOptions.end(),
+                                           [&](const LaneOption& o) { return o.by_head == field; });
+    KH_ASSERT(found != kOptions.end(), "no option differs by head as field {}", static_cast<int>(field));
+    return *found;
+}
+
+std::vector<std::string_view> override_names() {
+    std::vector<std::string_view> names;
+    for (const LaneOption& option : kOptions)
+        if (option.by_head) names.push_back(option.name);
+    return names;
+}
+
+std::span<const OptionWord> option_words(const LaneOption& option) {
+    if (const auto* words = std::get_if<WordsOf<PolicyParams>>(&option.member)) return words->words;
+    if (const auto* words = std::get_if<WordsOf<KvSharing>>(&option.member)) return words->words;
+    return {};
+}
+
+std::string option_values(const LaneOption& option) {
+    if (!option.values.empty()) return std::string(option.values);
+    std::string text;
+    const auto add = [&](std::string_view value) { text.append(text.empty() ? "" : "  ").append(value); };
+    if (option.name == "preset") {
+        for (const PresetRow& preset : presets()) add(preset.name);
+        return text;
+    }
+    const std::span<const OptionWord> given = option_words(option);
+    std::vector<OptionWord> words(given.begin(), given.end());
+    std::sort(words.begin(), words.end(),
+              [](const OptionWord& a, const OptionWord& b) { return a.value < b.value; });
+    for (const OptionWord& one : words) add(one.text);
+    return text;
+}
+
+void copy_option(const LaneOption& option, const PolicyParams& from, PolicyParams& to) {
+    std::visit(
+        [&]<class Member>(const Member& member) {
+            if constexpr (std::is_same_v<Member, WordsOf<PolicyParams>>) {
+                member.set(to, member.get(from));
+            } else if constexpr (requires { to.*member; }) {
+                to.*member = from.*member;
+            }
+        },
+        option.member);
+}
+
+void set_override(const Override& o, PolicyParams& to) {
+    const OptionMember& member = lane_option(o.field).member;
+    if (const auto* amount = std::get_if<Amount PolicyParams::*>(&member)) to.*(*amount) = o.amount;
+    if (const auto* number = std::get_if<double PolicyParams::*>(&member)) to.*(*number) = o.value;
+    if (const auto* tau = std::get_if<TauSchedule PolicyParams::*>(&member)) to.*(*tau) = o.tau;
+}
+
+void add_faults(const LaneOption& option, const PolicyParams& params, std::vector<std::string>& faults) {
+    if (option.fault != nullptr)
+        if (std::string fault = option.fault(params); !fault.empty()) faults.push_back(std::move(fault));
+    if (const auto* count = std::get_if<int PolicyParams::*>(&option.member))
+        return add_number_faults(option, params.*(*count), "", faults);
+    if (const auto* number = std::get_if<double PolicyParams::*>(&option.member))
+        return add_number_faults(option, params.*(*number), "a number ", faults);
+    if (const auto* amount = std::get_if<Amount PolicyParams::*>(&option.member))
+        return add_amount_faults(option.name, params.*(*amount), faults);
+    if (const auto* tau = std::get_if<TauSchedule PolicyParams::*>(&option.member))
+        return add_tau_faults(params.*(*tau), faults);
+}
+
+}  // namespace keyhole

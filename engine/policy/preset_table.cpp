@@ -1,0 +1,281 @@
+#include "engine/policy/preset_table.h"
+
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/policy/lane_spec.h"
+#include "engine/policy/option_table.h"
+
+#include <algorithm>
+#include <array>
+
+namespace keyhole {
+namespace {
+
+using Unit = Amount::Unit;
+
+// --- how the released codes count --------------------------------------------------------------------------
+
+/// H2O's mask with no heavy tokens: k counts the row's own token.
+void count_window(ResolvedPolicy& policy) {
+    policy.counts_columns = policy.keeps_memory = true;
+    if (policy.evicts()) policy.stored = policy.budget - 1;
+    policy.newest = std::min(policy.newest, policy.stored);
+}
+
+void count_h2o(ResolvedPolicy& policy) {
+    policy.gap = ResolvedPolicy::Gap::hidden;
+    policy.counts_columns = policy.keeps_memory = true;
+}
+
+void count_keyformer(ResolvedPolicy& policy) {
+    policy.gap = ResolvedPolicy::Gap::dropped;
+    policy.newest = std::max(policy.recent - 1, 0);
+    policy.counts_columns = policy.keeps_memory = policy.tau_runs_on = true;
+    // With a window of 0 its slice runs to the end, so nothing is ever masked.
+    if (policy.evicts()) policy.stored = policy.recent == 0 ? ResolvedPolicy::kUnlimited : policy.budget - 1;
+}
+
+void count_a2sf(ResolvedPolicy& policy) {
+    // A text of k tokens is kept whole, even where an eviction would leave fewer.
+    policy.counts_columns = policy.keeps_memory = true;
+    if (!policy.evicts()) return;
+    // The newest token is no candidate and always kept; a recent ratio that gives 1 costs one more slot.
+    if (policy.recent == 1) policy.stored = std::max(policy.budget - 1, 1);
+    policy.newest = std::max(policy.newest, 1);
+}
+
+// --- the table ---------------------------------------------------------------------------------------------
+
+constexpr std::array kPresets = {
+    PresetRow{.preset = Preset::full,
+              .name = "full",
+              .help = "Keeps every token: the reference for every measure.",
+              .set =
+                  [](PolicyParams& p) {
+                      p.budget = {Unit::all, 0};
+                  },
+              .offered = 7},
+    PresetRow{.preset = Preset::window,
+              .name = "window",
+              .title = "Window attention",
+              .help = "Keeps the newest tokens only.",
+              .released = "The local baseline of H2O's code counts the step's own token in the budget: it "
+                          "stores k - 1 and attends to k.",
+              .set =
+                  [](PolicyParams& p) {
+                      p.recent = {Unit::rest, 0};
+                  },
+              .count = count_window,
+              .offered = 6},
+    PresetRow{.preset = Preset::sink,
+              .name = "sink",
+              .title = "StreamingLLM",
+              .help = "Keeps the first tokens, which soak up spare attention, and the newest (StreamingLLM, "
+                      "Xiao et al. 2023).",
+              .released = "The released code rotates every key by its index in the cache, so positions never "
+                          "pass the budget.",
+              .set =
+                  [](PolicyParams& p) {
+                      p.sinks = 4;
+                      p.recent = {Unit::rest, 0};
+                  },
+              .fixed = "positions=cache",
+              .offered = 5},
+    PresetRow{.preset = Preset::dilated,
+              .name = "dilated",
+              .title = "Keyformer's dilated window",
+              .help = "Attends to every (dilation + 1)-th of the newest tokens; all between them stay "
+                      "stored, since later steps need them (Keyformer, figure 2c).",
+              .set =
+                  [](PolicyParams& p) {
+                      p.recent = {Unit::rest, 0};
+                      p.dilation = 1;
+                  }},
+    PresetRow{.preset = Preset::key,
+              .name = "key",
+              .title = "Keyformer's key attention",
+              .help = "Keeps the tokens with the most accumulated attention and protects none (Keyformer, "
+                      "section 2.3).",
+              .set = [](PolicyParams&) {}},  // accumulated attention alone: the struct's own defaults
+    PresetRow{.preset = Preset::h2o,
+              .name = "h2o",
+              .help = "Keeps the newest tokens and those with the most accumulated attention (H2O, Zhang et "
+                      "al. 2023).",
+              .released = "The released mask code hides the token that leaves the recent window for one step "
+                          "before it competes, attends to k tokens instead of k + 1, truncates the heavy and "
+                          "recent shares one by one, and frees nothing.",
+              .set =
+                  [](PolicyParams& p) {
+                      p.recent = {Unit::percent, 50};
+                  },
+              .fixed = "scope=head",
+              .count = count_h2o,
+              .truncates_ratios = true,
+              .offered = 1},
+    PresetRow{.preset = Preset::tova,
+              .name = "tova",
+              .help = "Drops the token that the last step attended to least, one set a layer (TOVA, Oren et "
+                      "al. 2024).",
+              .released = "The released code reads the whole prompt with full attention and evicts once "
+                          "after it, and so do both dialects here; the paper's language-model runs evict "
+                          "after every prompt row, which is prefill=stepwise. Its compressed positions "
+                          "follow T + ln(ln(g - T + e)), rounded up, where the paper prints ln(ln g).",
+              .set =
+                  [](PolicyParams& p) {
+                      p.alpha = 0;
+                      p.scope = Scope::layer;
+                  },
+              .fixed = "scope=layer,pool=mean",
+              .offered = 2},
+    PresetRow{.preset = Preset::keyformer,
+              .name = "keyformer",
+              .help = "As H2O, with Gumbel noise and a rising temperature on the scores (Keyformer, Adnan et "
+                      "al. 2024).",
+              .released = "The released code evicts the token that leaves the recent window, so no generated "
+                          "token ever becomes a key token and the keys stay those of the prompt; it draws "
+                          "noise anew in every step, lets tau run past its end, attends to k tokens instead "
+                          "of k + 1, never evicts with recent 0, and frees nothing.",
+              .set =
+                  [](PolicyParams& p) {
+                      p.recent = {Unit::percent, 30};
+                      p.tau.shape = TauSchedule::Shape::linear;
+                      p.tau.end = 2;
+                      p.noise = NoiseKind::gumbel;
+                  },
+              .fixed = "scope=head,draw=row,damping=1",
+              .count = count_keyformer,
+              .offered = 3},
+    PresetRow{.preset = Preset::a2sf,
+              .name = "a2sf",
+              .help = "Accumulates attention and forgets old steps by a factor (A2SF, Jo and Shin 2024).",
+              .released = "The released code always keeps the newest token instead of letting it compete, "
+                          "truncates shares as int(ratio * n), loses a slot with recent 1, and frees "
+                          "nothing.",
+              .set = [](PolicyParams& p) { p.alpha = 0.2; },
+              .fixed = "scope=head",
+              .count = count_a2sf,
+              .truncates_ratios = true,
+              .offered = 4},
+};
+
+static_assert([] {
+    for (std::size_t i = 0; i < kPresets.size(); ++i)
+        if (to_index(kPresets[i].preset) != i) return false;
+    return true;
+}());
+
+constexpr std::array kOtherNames = {
+    OtherName{"streamingllm", "StreamingLLM is 'sink'"},
+    OtherName{"streaming", "StreamingLLM is 'sink'"},
+    OtherName{"streaming-llm", "StreamingLLM is 'sink'"},
+    OtherName{"streaming_llm", "StreamingLLM is 'sink'"},
+    OtherName{"local", "a sliding window is 'window'"},
+    OtherName{"sliding", "a sliding window is 'window'"},
+    OtherName{"recent", "a sliding window is 'window'"},
+    OtherName{"heavy-hitter", "the heavy-hitter oracle is 'h2o'"},
+    OtherName{"heavy_hitter", "the heavy-hitter oracle is 'h2o'"},
+    OtherName{"none", "a lane that evicts nothing is 'full'"},
+    OtherName{"snapkv", "SnapKV is not built in"},
+    OtherName{"pyramidkv", "PyramidKV is not built in; a budget may differ by layer: budget@L0-3=64"},
+    OtherName{"adakv", "Ada-KV is not built in; a budget may differ by head: budget@L0.H0-1=64"},
+    OtherName{"scissorhands", "Scissorhands is not built in"},
+    OtherName{"fastgen", "FastGen is not built in"},
+    OtherName{"quest", "Quest is not built in: it evicts nothing, and reads a part"},
+};
+
+/// The options that a released code fixes, and the parameters that hold their values.
+struct Fixed {
+    std::vector<const LaneOption*> options;
+    PolicyParams values;
+};
+
+Fixed parse_fixed(const PresetRow& row) {
+    Fixed fixed{{}, preset_params(row.preset)};
+    std::string_view rest = row.fixed;
+    const auto set = [&](std::string_view item) {
+        fixed.values = changed_lane_spec({fixed.values}, item).policy;
+        fixed.options.push_back(&lane_option(item.substr(0, item.find('='))));
+    };
+    set("prefill=oneshot");
+    set("every=1");
+    while (!rest.empty()) {
+        const std::size_t comma = std::min(rest.find(','), rest.size());
+        set(rest.substr(0, comma));
+        rest.remove_prefix(std::min(comma + 1, rest.size()));
+    }
+    return fixed;
+}
+
+const Fixed& fixed_of(Preset preset) {
+    static const std::vector<Fixed> all = [] {
+        std::vector<Fixed> parsed;
+        for (const PresetRow& row : kPresets) parsed.push_back(parse_fixed(row));
+        return parsed;
+    }();
+    return all[to_index(preset)];
+}
+
+}  // namespace
+
+std::span<const PresetRow> presets() {
+    return kPresets;
+}
+
+const PresetRow& preset_row(Preset preset) {
+    KH_ASSERT(to_index(preset) < kPresets.size(), "preset {} has no row", static_cast<int>(preset));
+    return kPresets[to_index(preset)];
+}
+
+std::vector<Preset> offered_presets() {
+    std::vector<Preset> offered;
+    for (int place = 1; place <= static_cast<int>(kPresets.size()); ++place)
+        for (const PresetRow& row : kPresets)
+            if (row.offered == place) offered.push_back(row.preset);
+    return offered;
+}
+
+PolicyParams preset_params(Preset preset) {
+    PolicyParams params;
+    params.preset = preset;
+    preset_row(preset).set(params);
+    return params;
+}
+
+bool has_released_code(Preset preset) {
+    return !preset_row(preset).released.empty();
+}
+
+PolicyParams with_released_values(PolicyParams params) {
+    if (params.dialect != Dialect::released) return params;
+    const Fixed& fixed = fixed_of(params.preset);
+    for (const LaneOption* option : fixed.options) copy_option(*option, fixed.values, params);
+    return params;
+}
+
+bool is_fixed_by_release(Preset preset, std::string_view option) {
+    const auto& options = fixed_of(preset).options;
+    return std::any_of(options.begin(), options.end(),
+                       [&](const LaneOption* fixed) { return fixed->name == option; });
+}
+
+std::span<const OtherName> other_preset_names() {
+    return kOtherNames;
+}
+
+std::string_view preset_name(Preset preset) {
+    return preset_row(preset).name;
+}
+
+std::string_view preset_title(Preset preset) {
+    return preset_row(preset).title;
+}
+
+std::string_view preset_help(Preset preset) {
+    return preset_row(preset).help;
+}
+
+std::string_view dialect_help(Preset preset) {
+    return has_released_code(preset) ? preset_row(preset).released : "Nobody released code for it.";
+}
+
+}  // namespace keyhole

@@ -1,0 +1,49 @@
+/// The presets, one row each: name, card text, values, and what the released code does otherwise. Command
+/// line, policy card, parser and resolve() read this table. Constant; any thread.
+#pragma once
+
+#include "engine/policy/params.h"
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+struct PresetRow {
+    Preset preset;
+    std::string_view name;
+    std::string_view title{};  ///< what papers call it, where the name hides that
+    std::string_view help;     ///< a sentence: what it keeps, and its paper
+    /// How the released code differs from the paper; empty: nobody released code.
+    std::string_view released{};
+    /// Sets the values in which it differs from PolicyParams{}.
+    void (*set)(PolicyParams&);
+    /// Options that the released code fixes, beside prefill=oneshot and every=1, as in a lane spec.
+    std::string_view fixed{};
+    /// Sets how the released code counts tokens and masks them: policies, sections 1 and 2.
+    void (*count)(ResolvedPolicy&) = nullptr;
+    /// The released code truncates int(ratio * n) with the ratio as a double, heavy and recent one by one.
+    bool truncates_ratios = false;
+    int offered = 0;  ///< its place among the presets that a new lane takes, from 1; 0: it is not offered
+};
+
+/// Returns one row for each Preset, in their order.
+std::span<const PresetRow> presets();
+const PresetRow& preset_row(Preset preset);
+
+/// Returns the presets for a new lane, the first wanted first.
+std::vector<Preset> offered_presets();
+
+/// Returns the values that take effect: the options that the released code fixes have its values.
+PolicyParams with_released_values(PolicyParams params);
+/// Returns whether the released code of the preset fixes an option of this name.
+bool is_fixed_by_release(Preset preset, std::string_view option);
+
+/// A name that other programs and papers use, and where it is here, or that it is not.
+struct OtherName {
+    std::string_view name, here;
+};
+std::span<const OtherName> other_preset_names();
+
+}  // namespace keyhole
