@@ -14,6 +14,7 @@
 #include "engine/base/json_field.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/model_name.h"
 #include "engine/base/npy.h"
 #include "engine/eval/answer_file.h"
 #include "engine/run/prompt.h"
@@ -335,7 +336,7 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
                 });
     }
     CurvePlot plot;
-    plot.subtitle = loaded.model->path().lexically_normal().filename().string();
+    plot.subtitle = model_name(loaded.model->path());
     plot.caption = set.description + ". Each point is the mean over all earlier scored tokens.";
     plot.x_label = "position";
     plot.y_label = "perplexity";

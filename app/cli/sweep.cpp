@@ -16,6 +16,7 @@
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/make_folder.h"
+#include "engine/base/model_name.h"
 #include "engine/base/number.h"
 #include "engine/base/path_lock.h"
 #include "engine/eval/answer_file.h"
@@ -276,7 +277,7 @@ SweepNeed Sweep::need_of(const LoadedModel& loaded, std::span<const SweepPart> p
 /// Returns the model's name in pictures: that of its folder, or its path if another model has this name.
 std::string Sweep::name_of(const Model& model) {
     const std::string path = model.path().lexically_normal().string();
-    std::string name = model.path().lexically_normal().filename().string();
+    std::string name = model_name(model.path());
     if (std::find(names_.begin(), names_.end(), name) != names_.end()) name = path;
     return names_.emplace_back(name);
 }

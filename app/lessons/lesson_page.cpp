@@ -8,6 +8,7 @@
 #include "engine/base/base64.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
+#include "engine/base/model_name.h"
 #include "engine/figure/curves.h"
 
 #include <fmt/ranges.h>
@@ -101,12 +102,6 @@ std::string step_figure(const LessonStep& step, const Lesson& lesson, const Evid
     return "";
 }
 
-/// Returns the name of a model for a page that is handed on: of a path only the last part.
-static std::string shown_model(const std::string& model) {
-    const std::filesystem::path path = std::filesystem::path(model).lexically_normal();
-    return (path.has_filename() ? path : path.parent_path()).filename().string();
-}
-
 std::string lesson_page(const Lesson& lesson, const LessonCheck& check,
                         const std::vector<std::string>& figures) {
     std::string out = fmt::format(
@@ -120,7 +115,7 @@ std::string lesson_page(const Lesson& lesson, const LessonCheck& check,
         html(lesson.title), lesson.number > 0 ? fmt::format("{}. ", lesson.number) : "",
         html(lesson.question));
     const auto name_run = [&](const LessonRun& run) {
-        out += fmt::format("<p class=\"caption\">Model: {}. Lanes: {}.</p>\n", html(shown_model(run.model)),
+        out += fmt::format("<p class=\"caption\">Model: {}. Lanes: {}.</p>\n", html(model_name(run.model)),
                            html(fmt::format("{}", fmt::join(run.lanes, ", "))));
     };
     const auto add_note = [&](const std::string& note) {

@@ -3,6 +3,7 @@
 #include "app/models/find_model.h"
 #include "app/state/lesson_steps.h"
 #include "engine/base/index.h"
+#include "engine/base/model_name.h"
 
 #include <fmt/ranges.h>
 
@@ -401,8 +402,7 @@ void draw_pre_flight(const PanelContext& context) {
     const LessonState& lesson = app.lesson;
     const std::string& own = lesson.lesson().run.model;
     const std::string loaded =
-        app.run.has_steps() ? std::filesystem::path(app.run.history.run().model_path).filename().string()
-                            : std::string("the loaded model");
+        app.run.has_steps() ? model_name(app.run.history.run().model_path) : std::string("the loaded model");
     words(context, context.fonts.book, fmt::format("This lesson is made for {}. {} is loaded.", own, loaded));
     ImGui::Spacing();
     if (lesson.check_job.running()) {

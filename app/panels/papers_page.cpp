@@ -3,6 +3,7 @@
 #include "app/gl/imgui_compat.h"
 #include "app/models/catalog.h"
 #include "engine/base/index.h"
+#include "engine/base/model_name.h"
 
 #include <algorithm>
 #include <array>
@@ -100,7 +101,7 @@ std::vector<ModelChoice> models_here(const AppState& app) {
     std::vector<ModelChoice> models;
     if (const std::filesystem::path& path = app.run.setup.model_folder; !path.empty()) {
         const CatalogModel* known = find_by_path(app.catalog, path);
-        models.push_back({known != nullptr ? known->name : path.filename().string(), path.string()});
+        models.push_back({known != nullptr ? known->name : model_name(path), path.string()});
     }
     for (const CatalogModel& model : app.catalog)
         if (const auto path = path_if_here(model); path && (models.empty() || models[0].name != model.name))

@@ -6,6 +6,7 @@
 #include "app/lessons/lesson_list.h"
 #include "app/models/catalog.h"
 #include "engine/base/index.h"
+#include "engine/base/model_name.h"
 
 #include <algorithm>
 #include <array>
@@ -311,8 +312,8 @@ void draw(TopBar& panel, const PanelContext& context) {
     draw_run_buttons(context);
     ImGui::SameLine(0, context.px(14));
     const std::string model =
-        app.run.has_steps() ? std::filesystem::path(app.run.history.run().model_path).filename().string()
-                            : app.run.setup.model_folder.filename().string();
+        model_name(app.run.has_steps() ? std::filesystem::path(app.run.history.run().model_path)
+                                       : app.run.setup.model_folder);
     const float model_width = context.px(150), restart_width = context.px(72);
     if (ImGui::Button(fitted(model.empty() ? "model…" : model, model_width - context.px(14)).c_str(),
                       {model_width, 0})) {

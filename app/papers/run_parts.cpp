@@ -3,11 +3,11 @@
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
+#include "engine/base/model_name.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
-#include <filesystem>
 #include <memory>
 
 namespace keyhole::figure_parts {
@@ -38,9 +38,8 @@ void each_head(const RunHistory& run, const std::function<void(int, int)>& each)
 }
 
 std::string run_subtitle(const RunHistory& run) {
-    const std::string model =
-        std::filesystem::path(run.run().model_path).lexically_normal().filename().string();
-    return fmt::format("{}, {} + {} tokens", model, run.n_prompt(), run.last_row() + 1 - run.n_prompt());
+    return fmt::format("{}, {} + {} tokens", model_name(run.run().model_path), run.n_prompt(),
+                       run.last_row() + 1 - run.n_prompt());
 }
 
 int stored_tokens(const RunHistory& run, int lane) {

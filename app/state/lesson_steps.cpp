@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/make_folder.h"
+#include "engine/base/model_name.h"
 
 #include <algorithm>
 #include <system_error>
@@ -600,7 +601,7 @@ Lesson lesson_of_run(const AppState& app, std::string title) {
              "cannot make a lesson of this run: its model {} is not in the catalogue, so others could not "
              "open "
              "the lesson; make the run with a model of the menu Model",
-             app.run.setup.model_folder.filename().string());
+             model_name(app.run.setup.model_folder));
     Lesson lesson;
     lesson.title = std::move(title);
     lesson.question = "What do these lanes keep, and what does it cost?";

@@ -4,6 +4,7 @@
 #include "engine/base/child_process.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
+#include "engine/base/model_name.h"
 
 #include <algorithm>
 #include <sstream>
@@ -18,10 +19,8 @@ namespace {
 /// Returns the name of a model's folder: the last part of its path, without the ending of a GGUF file.
 std::string folder_name(std::string_view model) {
     if (model.empty()) return "several-models";
-    fs::path path = fs::path(model).lexically_normal();
-    if (!path.has_filename()) path = path.parent_path();
-    if (path.extension() == ".gguf") path = path.stem();
-    return path.filename().string();
+    const fs::path name = model_name(model);
+    return (name.extension() == ".gguf" ? name.stem() : name).string();
 }
 
 /// Runs the command and returns when it has ended. Throws Error(io) with its last line if it failed.

@@ -4,11 +4,11 @@
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/token_state.h"
 #include "engine/base/index.h"
+#include "engine/base/model_name.h"
 #include "engine/figure/heatmap.h"
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 
 namespace keyhole {
@@ -77,10 +77,6 @@ void put_axes(Figure& figure, const RunHistory& history, int lane, const Part& p
     figure.background = request.background;
 }
 
-std::string model_name(const RunHistory& history) {
-    return std::filesystem::path(history.run().model_path).filename().string();
-}
-
 std::string effective(const RunHistory& history, int lane, int row) {
     const LaneRecord* record = history.lane_record(std::max(row, history.n_prompt() - 1), lane);
     return record == nullptr ? std::string() : record->info->effective;
@@ -116,7 +112,8 @@ Drawing focus_picture(const RunHistory& history, int lane, const ViewState& view
                       ? fmt::format("Attention, layer {}, head {}", view.layer, view.head)
                       : fmt::format("{}, {}", view.mode == HeatMode::mask ? "Kept tokens" : "Scores",
                                     kv_head_text(history.layout(lane), g));
-    texts.subtitle = fmt::format("{}, {}", model_name(history), effective(history, lane, view.row));
+    texts.subtitle =
+        fmt::format("{}, {}", model_name(history.run().model_path), effective(history, lane, view.row));
     append(texts.caption, recording_note(history, lane, request.stride, request.dense_from));
     append_limits(texts.caption, history, view, part);
     if (view.mode == HeatMode::mask) {
@@ -165,7 +162,7 @@ Drawing difference_picture(const RunHistory& history, int a, int b, const ViewSt
     }
     figure.texts.title =
         fmt::format("Difference of {}, layer {}, head {}", mode_name(view.mode), view.layer, view.head);
-    figure.texts.subtitle = fmt::format("{}: {} minus {}", model_name(history),
+    figure.texts.subtitle = fmt::format("{}: {} minus {}", model_name(history.run().model_path),
                                         effective(history, a, view.row), effective(history, b, view.row));
     std::string& caption = figure.texts.caption;
     caption = view.mode == HeatMode::mask

@@ -2,11 +2,11 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/model_name.h"
 #include "engine/base/utf8.h"
 #include "engine/policy/lane_names.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <span>
 
 namespace keyhole {
@@ -93,7 +93,7 @@ AnswersFigure answers_figure(const RunInfo& run, const std::vector<ShownAnswer>&
                              const std::vector<std::string>& specs, const std::string& right) {
     AnswersFigure figure;
     figure.texts.title = "What each lane answers";
-    figure.texts.subtitle = std::filesystem::path(run.model_path).lexically_normal().filename().string();
+    figure.texts.subtitle = model_name(run.model_path);
     if (!right.empty() && (answers.empty() || answers.front().answer.turn < 0))
         figure.texts.subtitle += fmt::format(" · the right answer has “{}”", right);
     const bool of_turn = !answers.empty() && answers.front().answer.turn >= 0;

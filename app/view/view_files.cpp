@@ -5,11 +5,11 @@
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/model_name.h"
 #include "engine/figure/heatmap.h"
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 
 namespace keyhole {
@@ -17,10 +17,6 @@ namespace keyhole {
 namespace {
 
 constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
-
-std::string model_name(const RunHistory& history) {
-    return std::filesystem::path(history.run().model_path).filename().string();
-}
 
 Curve curve_over_rows(const RunHistory& history, std::string name, std::span<const float> values) {
     Curve curve;
@@ -97,7 +93,7 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
                        const std::vector<ShownLane>& lanes) {
     CurvePlot plot;
     plot.x_label = "row";
-    plot.subtitle = model_name(history);
+    plot.subtitle = model_name(history.run().model_path);
     if (view.measure_curve == ViewState::kWatchedSpan) {
         if (!view.watched) fail(ErrorCode::wrong_use, "no words are watched");
         plot.title = fmt::format("Share of “{}” that is held, positions {} to {}",
@@ -162,7 +158,7 @@ Drawing atlas_picture(const RunHistory& history, const ViewState& view, const Sh
     const int n = view.row + 1, first = request.shown ? request.shown->first_row : 0;
     AtlasFigure figure;
     figure.texts = {fmt::format("Attention of all layers and heads, rows {} to {}", first, view.row),
-                    fmt::format("{} · lane {}", model_name(history), lane.name),
+                    fmt::format("{} · lane {}", model_name(history.run().model_path), lane.name),
                     recording_note(history, lane.lane, request.stride, request.dense_from)};
     for (int l = 0; l < layout.n_layers(); ++l) figure.layers.push_back(l);
     for (int h = 0; h < layout.n_heads(); ++h) figure.heads.push_back(h);

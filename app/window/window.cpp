@@ -20,6 +20,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
+#include "engine/base/model_name.h"
 #include "engine/base/user_folder.h"
 
 #define GLFW_INCLUDE_NONE
@@ -549,8 +550,7 @@ bool WindowLoop::refresh() {
 void WindowLoop::name_window() {
     std::string title = "Keyhole";
     if (app_.run.has_steps()) {
-        const std::filesystem::path model = app_.run.history.run().model_path;
-        title = (model.has_filename() ? model : model.parent_path()).filename().string() + " – " + title;
+        title = model_name(app_.run.history.run().model_path) + " – " + title;
         if (!app_.run.live()) title = app_.run.opened_file.filename().string() + " – " + title;
     }
     if (title != title_) glfwSetWindowTitle(window_, printable_text(title).c_str());

@@ -1,6 +1,7 @@
 /// A stable 64-bit digest of bytes that names models in logs and traces; not for security. Any thread.
-/// Knows nothing of the other folders.
 #pragma once
+
+#include "engine/base/fnv.h"
 
 #include <bit>
 #include <cstddef>
@@ -10,10 +11,10 @@
 
 namespace keyhole {
 
-inline constexpr std::uint64_t kDigestSeed = 0xcbf29ce484222325u;  // FNV-1a's offset basis
+inline constexpr std::uint64_t kDigestSeed = kFnvBasis;
 
-/// Adds one word: FNV-1a on 64 bits at a time, rotated so that high bits reach low ones (two flipped float
-/// signs must not cancel).
+/// Adds one word: as fnv1a(), on 64 bits at a time, and rotated so that high bits reach low ones (two flipped
+/// float signs must not cancel).
 inline std::uint64_t digest_word(std::uint64_t digest, std::uint64_t word) {
     return std::rotl((digest ^ word) * 0x9e3779b97f4a7c15u, 29);
 }

@@ -1,6 +1,7 @@
 #include "engine/trace/spool.h"
 
 #include "engine/base/error.h"
+#include "engine/base/fnv.h"
 #include "engine/base/index.h"
 #include "engine/trace/trace_json.h"
 
@@ -17,10 +18,10 @@ namespace {
 constexpr std::string_view kMagic = "KHFRAME4";
 constexpr std::size_t kHead = 24;  // magic, length, hash
 
-/// FNV-1a over words of eight bytes. Byte by byte it took a quarter of the time of a long run, whose rows are
-/// megabytes.
+/// As fnv1a(), over words of eight bytes. Byte by byte it took a quarter of the time of a long run, whose
+/// rows are megabytes.
 std::uint64_t hash_of(std::string_view bytes) {
-    std::uint64_t hash = 0xcbf29ce484222325u;
+    std::uint64_t hash = kFnvBasis;
     const auto mix = [&](std::uint64_t word) {
         hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
         hash ^= hash >> 32;  // else the high bits of a word would not affect the bits below them

@@ -16,7 +16,7 @@ namespace {
 std::shared_ptr<RunInfo> run_info(const SyntheticSpec& spec) {
     auto run = std::make_shared<RunInfo>();
     run->id = spec.run_id;
-    run->model_path = "synthetic";
+    run->model_path = spec.model_path;
     run->config.family = "synthetic";
     run->config.n_layers = spec.n_layers;
     run->config.n_heads = spec.n_heads;

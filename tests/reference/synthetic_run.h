@@ -4,6 +4,7 @@
 
 #include "engine/trace/recorder.h"
 
+#include <string>
 #include <vector>
 
 namespace keyhole::testing {
@@ -18,6 +19,7 @@ struct SyntheticSpec {
     std::uint64_t run_id = 1;
     /// Attention as if nothing was evicted; null: synthetic_attention.
     float (*attention)(int row, int layer, int head, int position) = nullptr;
+    std::string model_path = "synthetic";
 };
 
 StepList synthetic_run(const SyntheticSpec& spec);
