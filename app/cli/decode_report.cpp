@@ -96,8 +96,8 @@ void add_lanes_json(nlohmann::json& json, const RunHistory& history) {
         const LaneMetrics& m = metrics[to_index(lane)];
         const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
         nlohmann::json means;
-        for (const auto& [name, member] : lane_means())
-            if (!std::isnan(m.*member)) means[std::string(name)] = m.*member;
+        for (const LaneMean& mean : lane_means())
+            if (!std::isnan(mean.of(m))) means[std::string(mean.name)] = mean.of(m);
         means["first_divergence"] = m.first_divergence ? nlohmann::json(*m.first_divergence) : nullptr;
         json["lanes"].push_back(
             {{"spec", record.info->effective},

@@ -38,12 +38,12 @@ std::string metrics_table(const RunHistory& history, const std::vector<LaneMetri
         const std::string& spec = history.lane_record(lane.last_row, static_cast<int>(i))->info->spec;
         return spec.substr(0, std::min(spec.find(':'), std::size_t{10}));
     });
-    for (const auto& [name, member] : lane_means()) {
-        const auto to = member;
+    for (const LaneMean& mean : lane_means()) {
+        const std::string_view name = mean.name;
         const bool of_lane_0 = name == "kl" || name == "agreement";
         const int digits = name == "lifetime" ? 1 : 4;
         line(title(measure(name)), [&](std::size_t i) {
-            return of_lane_0 && i == 0 ? std::string("-") : number(metrics[i].*to, digits);
+            return of_lane_0 && i == 0 ? std::string("-") : number(mean.of(metrics[i]), digits);
         });
         if (name == "agreement")
             line("  steps with lane 0's text", [&](std::size_t i) {

@@ -2,6 +2,7 @@
 
 #include "engine/analysis/compare.h"
 #include "engine/analysis/doctor.h"
+#include "engine/analysis/measure_table.h"
 #include "engine/analysis/run_metrics.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
@@ -19,7 +20,13 @@ namespace {
 
 using Unit = ClaimMeasure::Unit;
 
-constexpr std::array kMeasures = {
+/// A measure of the table, over the claim's steps: it is one of the engine's, so name, unit and help are its.
+ClaimMeasure of_table(std::string_view name) {
+    const Measure& m = measure(name);
+    return {m.name, false, m.unit == "1" ? Unit::share : Unit::number, m.help};
+}
+
+const std::array kMeasures = {
     ClaimMeasure{"answer", true, Unit::text, "What the lane answers by itself, with its present settings."},
     ClaimMeasure{"next", true, Unit::text, "The token that the lane would say next."},
     ClaimMeasure{"text", true, Unit::text, "The text that the lane read or wrote in the steps."},
@@ -46,16 +53,12 @@ constexpr std::array kMeasures = {
                  "Overlap of the kept sets of `lane` and `other`: common over either, mean over KV heads."},
     ClaimMeasure{"perplexity", false, Unit::number,
                  "exp of the mean of -ln p of the tokens read in the steps."},
-    ClaimMeasure{"kl", false, Unit::number, "KL of lane 0 to the lane, mean over the steps, nats."},
+    of_table("kl"),
     ClaimMeasure{"kl_most", false, Unit::number, "The largest KL of lane 0 to the lane in the steps, nats."},
-    ClaimMeasure{"agreement", false, Unit::share,
-                 "Share of the steps after which the lane and lane 0 find the same token most likely."},
-    ClaimMeasure{
-        "recent_share", false, Unit::share,
-        "Share of the stored tokens that are among the newest k, which TOVA finds to be 73 to 76 %."},
-    ClaimMeasure{"lifetime", false, Unit::number, "Steps that a token stays stored, mean over tokens."},
-    ClaimMeasure{"retained_mass", false, Unit::share,
-                 "Share of full attention that is on stored tokens; needs shadow=on."},
+    of_table("agreement"),
+    of_table("recent_share"),
+    of_table("lifetime"),
+    of_table("retained_mass"),
     ClaimMeasure{"bytes", false, Unit::bytes, "Bytes of K and V that the lane stores."},
     ClaimMeasure{"token_bytes", false, Unit::bytes, "Bytes of K and V of one token in all layers."},
     ClaimMeasure{"kv_heads", false, Unit::number, "KV heads of the lane, over all layers."},
@@ -151,8 +154,8 @@ class Meter {
                                         [](const Finding& f) { return f.state == Finding::State::broken; }));
         }
         const LaneMetrics means = run_metrics(history_)[to_index(lane_)];
-        for (const auto& [mean, member] : lane_means())
-            if (mean == name) return means.*member;
+        for (const LaneMean& mean : lane_means())
+            if (mean.name == name) return mean.of(means);
         return none();
     }
 

@@ -1,5 +1,6 @@
 #include "engine/analysis/run_metrics.h"
 
+#include "engine/analysis/measure_table.h"
 #include "engine/base/index.h"
 #include "engine/policy/kept_set.h"
 
@@ -55,17 +56,9 @@ class StoredSets {
 };
 
 void add_scalars(const RunHistory& history, int lane, LaneMetrics& out) {
-    struct Term {
-        double LaneMetrics::*to;
-        float RowMeasures::*from;
-    };
-    constexpr std::array kTerms = {Term{&LaneMetrics::retained_mass, &RowMeasures::retained_mass},
-                                   Term{&LaneMetrics::cosine_ideal, &RowMeasures::cosine_ideal},
-                                   Term{&LaneMetrics::cosine_full, &RowMeasures::cosine_full},
-                                   Term{&LaneMetrics::output_similarity, &RowMeasures::output_similarity},
-                                   Term{&LaneMetrics::sink_share, &RowMeasures::sink_share}};
-    std::array<Mean, kTerms.size()> means;
-    Mean entropy, kl, agreement;
+    const std::span<const Measure> all = measures();
+    std::vector<Mean> means(all.size());
+    Mean kl, agreement;
     const RunHistory::Lane& info = history.lanes()[to_index(lane)];
     for (const auto& step : history.steps()) {
         const LaneRecord* record = step->row > info.last_row ? nullptr : history.lane_record(step->row, lane);
@@ -73,19 +66,21 @@ void add_scalars(const RunHistory& history, int lane, LaneMetrics& out) {
         out.evictions += static_cast<std::int64_t>(record->evictions.size());
         if (step->row < history.n_prompt()) continue;
         ++out.n_rows;
-        if (!std::isnan(record->entropy)) entropy.add(record->entropy);  // NaN: the lane failed at this row
         if (record->kl) {
             kl.add(*record->kl);
             agreement.add(record->agrees.value_or(false) ? 1 : 0);
         }
-        for (std::size_t i = 0; i < kTerms.size(); ++i)
-            if (const float value = record->measures.*kTerms[i].from; !std::isnan(value)) means[i].add(value);
+        for (std::size_t i = 0; i < all.size(); ++i)
+            if (all[i].of_row != nullptr)
+                if (const float value = all[i].of_row(*record); !std::isnan(value)) means[i].add(value);
     }
-    out.entropy = entropy.value();
-    out.kl = kl.value();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        out.means.push_back(means[i].value());
+        if (all[i].of_row != nullptr && all[i].mean != nullptr) out.*all[i].mean = means[i].value();
+    }
+    out.kl = kl.value();  // with a KL that is no number it is none
     out.agreement = agreement.value();
     out.n_compared = static_cast<int>(kl.n);
-    for (std::size_t i = 0; i < kTerms.size(); ++i) out.*kTerms[i].to = means[i].value();
 }
 
 void add_heads(const RunHistory& history, int lane, LaneMetrics& out) {
@@ -252,19 +247,14 @@ std::vector<double> by_layer(std::span<const double> by_head, int n_layers) {
     return out;
 }
 
-std::span<const std::pair<std::string_view, double LaneMetrics::*>> lane_means() {
-    static constexpr std::array<std::pair<std::string_view, double LaneMetrics::*>, 10> kMeans = {
-        {{"kl", &LaneMetrics::kl},
-         {"agreement", &LaneMetrics::agreement},
-         {"entropy", &LaneMetrics::entropy},
-         {"retained_mass", &LaneMetrics::retained_mass},
-         {"cosine_ideal", &LaneMetrics::cosine_ideal},
-         {"cosine_full", &LaneMetrics::cosine_full},
-         {"output_similarity", &LaneMetrics::output_similarity},
-         {"sink_share", &LaneMetrics::sink_share},
-         {"recent_share", &LaneMetrics::recent_share},
-         {"lifetime", &LaneMetrics::lifetime}}};
-    return kMeans;
+std::span<const LaneMean> lane_means() {
+    static const std::vector<LaneMean> all = [] {
+        std::vector<LaneMean> means;
+        for (const Measure* m : measures_by(&Measure::column))
+            means.push_back({m->name, m->mean, to_index(m - measures().data())});
+        return means;
+    }();
+    return all;
 }
 
 }  // namespace keyhole

@@ -7,11 +7,12 @@
 #include "engine/trace/run_history.h"
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace keyhole {
@@ -23,6 +24,7 @@ struct LaneMetrics {
     int n_rows = 0;  ///< decode rows
     std::int64_t evictions = 0;
     double entropy = kNone;
+    std::vector<double> means;  ///< [measures()], of those with Measure::of_row
 
     // Compared with lane 0.
     int n_compared = 0;  ///< rows with a KL: until free-running lanes diverge
@@ -62,7 +64,14 @@ std::vector<double> by_layer(std::span<const double> by_head, int n_layers);
 /// Returns the mean; NaN if there are no values.
 double mean_of(std::span<const double> values);
 
-/// Returns the means that a table of lanes shows, in order, as (name in measures(), member).
-std::span<const std::pair<std::string_view, double LaneMetrics::*>> lane_means();
+/// A mean that a table of lanes shows.
+struct LaneMean {
+    std::string_view name;        ///< in measures()
+    double LaneMetrics::*member;  ///< null: it is means[index]
+    std::size_t index;
+    double of(const LaneMetrics& m) const { return member != nullptr ? m.*member : m.means[index]; }
+};
+/// Returns the means that a table of lanes shows, in order.
+std::span<const LaneMean> lane_means();
 
 }  // namespace keyhole

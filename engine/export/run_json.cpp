@@ -76,10 +76,11 @@ Json numbers(std::span<const double> values) {
 Json metrics_json(const LaneMetrics& m, int lane, int n_layers) {
     Json out;
     out["rows"] = m.n_rows;
-    for (const auto& [name, member] : lane_means()) {
-        if (std::isnan(m.*member)) continue;
-        out[name] = number(static_cast<float>(m.*member));
-        if (name == "retained_mass") out["lost_mass"] = number(static_cast<float>(1 - m.*member));
+    for (const LaneMean& mean : lane_means()) {
+        const double value = mean.of(m);
+        if (std::isnan(value)) continue;
+        out[mean.name] = number(static_cast<float>(value));
+        if (mean.name == "retained_mass") out["lost_mass"] = number(static_cast<float>(1 - value));
     }
     out["compared_rows"] = m.n_compared;
     out["first_divergence"] = m.first_divergence ? Json(*m.first_divergence) : Json(nullptr);

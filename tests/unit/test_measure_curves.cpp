@@ -24,6 +24,36 @@ TEST(MeasureCurves, EveryKindIsAMeasure) {
     EXPECT_EQ(curve_index("lifetime"), -1);
 }
 
+TEST(MeasureTable, PlacesAreDifferentAndWithoutGaps) {
+    for (int Measure::*place : {&Measure::column, &Measure::curve}) {
+        const std::vector<const Measure*> placed = measures_by(place);
+        for (std::size_t i = 0; i < placed.size(); ++i)
+            EXPECT_EQ(placed[i]->*place, static_cast<int>(i) + 1) << placed[i]->name;
+    }
+}
+
+// What the atlas shows by head is what the same measure's curve averages.
+TEST(MeasureTable, AMeasureByHeadAveragesToItsRow) {
+    LaneRecord record;
+    auto shadow = std::make_shared<ShadowRow>();
+    shadow->retained_mass = {0.25f, 0.75f};
+    shadow->cosine_ideal = {0.5f, 0.25f};
+    shadow->cosine_full = {1.0f, 0.5f};
+    shadow->output_similarity = {0.5f, 0.0f};
+    record.measures = {0.5f, 0.375f, 0.75f, 0.25f, 0.125f};
+    record.shadow = shadow;
+    int n = 0;
+    for (const Measure& one : measures()) {
+        if (one.of_head == nullptr) continue;
+        EXPECT_TRUE(one.needs_shadow) << one.name;
+        EXPECT_FLOAT_EQ((one.of_head(*shadow, 0) + one.of_head(*shadow, 1)) / 2, one.of_row(record))
+            << one.name;
+        EXPECT_TRUE(std::isnan(one.of_head(*shadow, 2))) << one.name;
+        ++n;
+    }
+    EXPECT_EQ(n, 5);
+}
+
 TEST(MeasureCurves, OverlapIsThatOfTheSetsRowByRow) {
     RunHistory history;
     history.update(synthetic_run({.n_prompt = 40, .n_decoded = 30, .budgets = {24, 16, 0}}));

@@ -1,6 +1,7 @@
 // Sums over the records of a run: six tokens in two layers, every number computed by hand.
 #include "engine/analysis/run_metrics.h"
 
+#include "engine/analysis/measure_table.h"
 #include "engine/policy/lane_spec.h"
 
 #include <gtest/gtest.h>
@@ -89,6 +90,38 @@ TEST(RunMetrics, ScalarsAreMeansOverDecodeRows) {
     EXPECT_DOUBLE_EQ(m[1].sink_share, 0.625) << "over the rows that have it";
     EXPECT_TRUE(std::isnan(m[1].cosine_full));
     EXPECT_TRUE(std::isnan(m[0].retained_mass));
+}
+
+// A row of the table with a function of a record has its mean, in a table and in a member, without more code.
+TEST(RunMetrics, EveryMeasureOfARecordHasItsMean) {
+    const RunHistory history = six_tokens();
+    const LaneMetrics m = run_metrics(history)[1];
+    int n = 0;
+    for (std::size_t i = 0; i < measures().size(); ++i) {
+        const Measure& one = measures()[i];
+        SCOPED_TRACE(one.name);
+        if (one.of_row == nullptr) continue;
+        double sum = 0;
+        int n_values = 0;
+        for (int row = kPrompt; row <= history.last_row(); ++row)
+            if (const float value = one.of_row(*history.lane_record(row, 1)); !std::isnan(value)) {
+                sum += static_cast<double>(value);
+                ++n_values;
+            }
+        if (n_values == 0) {
+            EXPECT_TRUE(std::isnan(m.means[i]));
+            continue;
+        }
+        EXPECT_DOUBLE_EQ(m.means[i], sum / n_values);
+        EXPECT_DOUBLE_EQ(one.mean == nullptr ? m.means[i] : m.*one.mean, sum / n_values);
+        ++n;
+    }
+    EXPECT_GT(n, 4);
+    std::vector<std::string_view> columns;
+    for (const LaneMean& mean : lane_means()) columns.push_back(mean.name);
+    EXPECT_EQ(columns, (std::vector<std::string_view>{"kl", "agreement", "entropy", "retained_mass",
+                                                      "cosine_ideal", "cosine_full", "output_similarity",
+                                                      "sink_share", "recent_share", "lifetime"}));
 }
 
 TEST(RunMetrics, ShadowsKeepLayersAndHeadsApart) {
