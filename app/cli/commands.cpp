@@ -14,6 +14,7 @@ void add_commands(CLI::App& app) {
     add_get_command(app);
     add_lesson_command(app);
     add_selftest_command(app);
+    add_completion_command(app);
     add_help_command(app);
 }
 

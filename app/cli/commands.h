@@ -20,6 +20,7 @@ void add_convert_command(CLI::App& app);
 void add_get_command(CLI::App& app);
 void add_lesson_command(CLI::App& app);
 void add_selftest_command(CLI::App& app);
+void add_completion_command(CLI::App& app);
 void add_help_command(CLI::App& app);
 
 }  // namespace keyhole

@@ -99,6 +99,7 @@ constexpr std::array kForms = {
     OptionForm{"save", "FILE", kOutput},
     OptionForm{"json", "", kOutput},
     OptionForm{"list", "", kOutput},
+    OptionForm{"man", "", kOutput},
     OptionForm{"print", "FILE", kOutput},
     OptionForm{"check", "", kOutput},
     OptionForm{"kv", "SHARING", kModel},
@@ -166,6 +167,7 @@ constexpr std::array kExamples = {
     Example{"lesson", "keyhole lesson lost-needle --print lesson.html"},
     Example{"selftest", "keyhole selftest"},
     Example{"selftest", "keyhole selftest --backend cpu --json"},
+    Example{"completion", "source <(keyhole completion bash)"},
     Example{"help", "keyhole help first-steps"},
     Example{"help", "keyhole help policies 2.11"},
 };
