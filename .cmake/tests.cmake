@@ -247,6 +247,10 @@ if(TARGET keyhole AND NOT KH_SANITIZE)
   kh_precompile(keyhole_cli_alone keyhole_cli_precompiled)
   add_test(NAME Build.CommandsNeedNoWindow COMMAND keyhole_cli_alone info --options)
   set_tests_properties(Build.CommandsNeedNoWindow PROPERTIES LABELS build PASS_REGULAR_EXPRESSION "budget")
+  add_test(NAME Build.InstallsAndMoves
+    COMMAND ${CMAKE_COMMAND} -DBUILD=${CMAKE_BINARY_DIR} -DSOURCE=${CMAKE_SOURCE_DIR}
+            -DFOLDER=${CMAKE_BINARY_DIR}/installed -P ${CMAKE_SOURCE_DIR}/.cmake/check_install.cmake)
+  set_tests_properties(Build.InstallsAndMoves PROPERTIES LABELS build TIMEOUT 300)
   kh_add_include_test(engine/session engine/trace/record.h TRUE)
   kh_add_include_test(engine/session app/state/app_state.h FALSE)
   kh_add_include_test(engine/backend/cuda engine/backend/cpu/cache.h FALSE)

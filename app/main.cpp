@@ -1,3 +1,4 @@
+#include "app/base/assets.h"
 #include "app/base/command_text.h"
 #include "app/base/crash_report.h"
 #include "app/base/termination.h"
@@ -94,7 +95,8 @@ int run(std::vector<std::string> arguments) {
 
 int main(int argc, char** argv) {
     keyhole::begin_output();
-    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    std::vector<std::string> arguments(argv + 1, argv + argc);
+    std::transform(arguments.begin(), arguments.end(), arguments.begin(), keyhole::own_file);
     const std::filesystem::path state = keyhole::user_folder(keyhole::UserFolder::state);
     keyhole::install_crash_report(state, arguments);
     keyhole::handle_termination_signals();

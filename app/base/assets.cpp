@@ -1,26 +1,26 @@
 #include "app/base/assets.h"
 
+#include <string_view>
 #include <system_error>
-#include <vector>
 
 namespace keyhole {
 
-std::filesystem::path find_assets() {
+namespace fs = std::filesystem;
+
+fs::path find_assets() {
     std::error_code ignored;
-    std::vector<std::filesystem::path> candidates;
-    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
-    if (!self.empty()) {
-        candidates.push_back(self.parent_path() / "assets");
-        candidates.push_back(self.parent_path().parent_path() / "assets");
-        candidates.push_back(self.parent_path().parent_path() / "share" / "keyhole" / "assets");
-    }
-#ifdef KH_ASSETS_DIR
-    candidates.emplace_back(KH_ASSETS_DIR);
-#endif
-    candidates.emplace_back("assets");
-    for (const std::filesystem::path& candidate : candidates)
-        if (std::filesystem::is_directory(candidate / "prompts", ignored)) return candidate;
+    const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+    for (const fs::path& candidate : {program / "assets", program / KH_ASSETS})
+        if (fs::is_directory(candidate / "prompts", ignored)) return fs::canonical(candidate, ignored);
     return {};
+}
+
+std::string own_file(std::string name) {
+    constexpr std::string_view kFolder = "assets/";
+    std::error_code ignored;
+    if (!name.starts_with(kFolder) || fs::exists(name, ignored)) return name;
+    const fs::path own = find_assets() / name.substr(kFolder.size());
+    return fs::exists(own, ignored) ? own.string() : name;
 }
 
 }  // namespace keyhole
