@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
+#include "engine/model/quantised_blocks.h"
 
 #include <algorithm>
 #include <array>
@@ -30,20 +31,17 @@ struct StoredType {
     std::string_view name;
     std::optional<DType> dtype = std::nullopt;
 };
+// clang-format off
 constexpr StoredType kStoredTypes[] = {
     {0, "F32", DType::f32},
     {1, "F16", DType::f16},
-    {2, "Q4_0", DType::q4_0},
-    {3, "Q4_1", DType::q4_1},
-    {6, "Q5_0", DType::q5_0},
-    {7, "Q5_1", DType::q5_1},
-    {8, "Q8_0", DType::q8_0},
+#define KH_STORED_TYPE(type, Block, number, name) {number, name, DType::type},
+    KH_BLOCK_TYPES(KH_STORED_TYPE)
+#undef KH_STORED_TYPE
+    {30, "BF16", DType::bf16},
     {9, "Q8_1"},
     {10, "Q2_K"},
     {11, "Q3_K"},
-    {12, "Q4_K", DType::q4_k},
-    {13, "Q5_K", DType::q5_k},
-    {14, "Q6_K", DType::q6_k},
     {15, "Q8_K"},
     {16, "IQ2_XXS"},
     {17, "IQ2_XS"},
@@ -59,12 +57,12 @@ constexpr StoredType kStoredTypes[] = {
     {27, "I64"},
     {28, "F64"},
     {29, "IQ1_M"},
-    {30, "BF16", DType::bf16},
     {34, "TQ1_0"},
     {35, "TQ2_0"},
     {39, "MXFP4"},
     {40, "NVFP4"},
 };
+// clang-format on
 
 const StoredType* stored_type(std::uint32_t number) {
     const auto* found = std::find_if(std::begin(kStoredTypes), std::end(kStoredTypes),

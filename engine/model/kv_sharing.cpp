@@ -38,9 +38,13 @@ void set_value(DType dtype, void* data, std::int64_t i, double value) {
         case DType::bf16:
             static_cast<std::uint16_t*>(data)[i] = bf16_from_float(single);
             return;
-        default:
+        case DType::f32:
             static_cast<float*>(data)[i] = single;
+            return;
+            KH_BLOCK_LABELS
+            break;  // changed_type() is none of them
     }
+    KH_ASSERT(false, "dtype={}", dtype_name(dtype));
 }
 
 /// Allocates a weight with this many rows and columns in changed_type(like).

@@ -137,30 +137,35 @@ static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(Block
               sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockQ4_K) == 144 &&
               sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210);
 
+/// Every quantised type: DType, block, number and name in GGUF files. All code that asks for a type by number
+/// or name, or for its block, reads this list. A type of DType that is missing here does not compile.
+#define KH_BLOCK_TYPES(X)          \
+    X(q4_0, BlockQ4_0, 2, "Q4_0")  \
+    X(q4_1, BlockQ4_1, 3, "Q4_1")  \
+    X(q5_0, BlockQ5_0, 6, "Q5_0")  \
+    X(q5_1, BlockQ5_1, 7, "Q5_1")  \
+    X(q8_0, BlockQ8_0, 8, "Q8_0")  \
+    X(q4_k, BlockQ4_K, 12, "Q4_K") \
+    X(q5_k, BlockQ5_K, 13, "Q5_K") \
+    X(q6_k, BlockQ6_K, 14, "Q6_K")
+
+/// The labels of all quantised types, for a switch over DType without default.
+#define KH_BLOCK_LABEL(type, Block, number, name) case DType::type:
+#define KH_BLOCK_LABELS KH_BLOCK_TYPES(KH_BLOCK_LABEL)
+
 /// Calls visit(Block{}) with a block of the quantised type. Ends the program if the type is a plain one.
 template <class Visit>
-decltype(auto) with_block(DType dtype, Visit visit) {
+constexpr decltype(auto) with_block(DType dtype, Visit visit) {
     switch (dtype) {
-        case DType::q8_0:
-            return visit(BlockQ8_0());
-        case DType::q4_0:
-            return visit(BlockQ4_0());
-        case DType::q4_1:
-            return visit(BlockQ4_1());
-        case DType::q5_0:
-            return visit(BlockQ5_0());
-        case DType::q5_1:
-            return visit(BlockQ5_1());
-        case DType::q4_k:
-            return visit(BlockQ4_K());
-        case DType::q5_k:
-            return visit(BlockQ5_K());
-        case DType::q6_k:
-            return visit(BlockQ6_K());
+#define KH_VISIT(type, Block, number, name) \
+    case DType::type:                       \
+        return visit(Block());
+        KH_BLOCK_TYPES(KH_VISIT)
+#undef KH_VISIT
         case DType::f32:
         case DType::f16:
         case DType::bf16:
-            break;  // no default: a type without a block here must not compile
+            break;
     }
     std::abort();
 }

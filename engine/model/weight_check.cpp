@@ -60,7 +60,7 @@ void count(DType dtype, const std::byte* data, std::size_t n, NonFinite& found) 
             return count<std::int16_t>(data, n, 0x7c00, found);
         case DType::bf16:
             return count<std::int16_t>(data, n, 0x7f80, found);
-        default:
+            KH_BLOCK_LABELS
             return with_block(dtype, [&]<class Block>(Block) {
                 count_blocks(reinterpret_cast<const Block*>(data), n / Block::kElements, found);
             });

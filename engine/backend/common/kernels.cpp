@@ -3,6 +3,7 @@
 #include "engine/backend/common/block_kernels.h"
 #include "engine/backend/common/prefetch.h"
 #include "engine/base/half.h"
+#include "engine/model/quantised_blocks.h"
 
 #include <algorithm>
 #include <bit>
@@ -118,7 +119,7 @@ void multiply(const Weight& w, std::int64_t first_row, std::int64_t last_row, co
         case DType::bf16:
             return multiply_typed(static_cast<const hwy::bfloat16_t*>(w.data) + skip, n, w.cols, x, x_stride,
                                   n_batch, out, y_stride);
-        default:
+            KH_BLOCK_LABELS
             return multiply_block_rows(w, first_row, last_row, x, x_stride, n_batch, y, y_stride);
     }
 }
@@ -140,7 +141,7 @@ void widen_all(const Weight& w, std::int64_t first_row, std::int64_t last_row, f
             return widen_typed(static_cast<const hwy::float16_t*>(w.data) + skip, n, out);
         case DType::bf16:
             return widen_typed(static_cast<const hwy::bfloat16_t*>(w.data) + skip, n, out);
-        default:
+            KH_BLOCK_LABELS
             return widen_block_rows(w, first_row, last_row, out);
     }
 }
