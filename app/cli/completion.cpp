@@ -113,12 +113,12 @@ std::vector<CommandRow> rows_of(const CLI::App& app) {
 }
 
 /// The words of a lane: presets, keys such as `budget=`, and settings such as `scope=head`.
-struct LaneWords {
+struct LaneVocabulary {
     Words presets, keys, settings;
 };
 
-LaneWords lane_words() {
-    LaneWords words;
+LaneVocabulary lane_words() {
+    LaneVocabulary words;
     for (const PresetRow& preset : presets()) words.presets.emplace_back(preset.name);
     for (const LaneOption& key : lane_keys()) {
         words.keys.push_back(fmt::format("{}=", key.name));
@@ -221,7 +221,7 @@ complete -F _keyhole keyhole
 
 std::string bash_text(const std::vector<CommandRow>& rows) {
     std::string text = head_of("bash");
-    const LaneWords lane = lane_words();
+    const LaneVocabulary lane = lane_words();
     text +=
         fmt::format("_keyhole_models={}\n", in_quotes(fmt::format("{}", fmt::join(catalog_names(), " "))));
     text += fmt::format("_keyhole_presets={}\n", in_quotes(fmt::format("{}", fmt::join(lane.presets, " "))));
@@ -298,7 +298,7 @@ std::string zsh_action(const Value& value) {
 
 std::string zsh_text(const std::vector<CommandRow>& rows) {
     std::string text = "#compdef keyhole\n" + head_of("zsh") + std::string(kZshLane);
-    const LaneWords lane = lane_words();
+    const LaneVocabulary lane = lane_words();
     text += "_keyhole() {\n    local -a models presets keys settings commands\n";
     text += fmt::format("    models=({})\n    presets=({})\n", fmt::join(catalog_names(), " "),
                         fmt::join(lane.presets, " "));
@@ -374,7 +374,7 @@ std::string fish_value(const Value& value) {
 
 std::string fish_text(const std::vector<CommandRow>& rows) {
     std::string text = head_of("fish");
-    const LaneWords lane = lane_words();
+    const LaneVocabulary lane = lane_words();
     text +=
         fmt::format("set -g __keyhole_models {}\nset -g __keyhole_presets {}\nset -g __keyhole_keys {}\n",
                     fmt::join(catalog_names(), " "), fmt::join(lane.presets, " "), fmt::join(lane.keys, " "));

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kName = "sweep.json";
-constexpr std::size_t kMostBytes = 4 << 20;
+constexpr std::size_t kMostSweepBytes = 4 << 20;
 
 /// Returns the list of a folder; empty if there is none.
 nlohmann::json plots_in(const fs::path& folder) {
@@ -25,7 +25,7 @@ nlohmann::json plots_in(const fs::path& folder) {
     if (fs::symlink_status(file, error).type() == fs::file_type::not_found) return nlohmann::json::object();
     nlohmann::json json;
     try {
-        json = nlohmann::json::parse(read_text_file(file, kMostBytes), nullptr, false);
+        json = nlohmann::json::parse(read_text_file(file, kMostSweepBytes), nullptr, false);
     } catch (const Error&) {
         json = nlohmann::json();
     }

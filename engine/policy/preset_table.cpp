@@ -11,7 +11,7 @@
 namespace keyhole {
 namespace {
 
-using Unit = Amount::Unit;
+using AmountUnit = Amount::Unit;
 
 // --- how the released codes count --------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ constexpr std::array kPresets = {
               .help = "Keeps every token: the reference for every measure.",
               .set =
                   [](PolicyParams& p) {
-                      p.budget = {Unit::all, 0};
+                      p.budget = {AmountUnit::all, 0};
                   },
               .offered = 7},
     PresetRow{.preset = Preset::window,
@@ -63,7 +63,7 @@ constexpr std::array kPresets = {
                           "stores k - 1 and attends to k.",
               .set =
                   [](PolicyParams& p) {
-                      p.recent = {Unit::rest, 0};
+                      p.recent = {AmountUnit::rest, 0};
                   },
               .count = count_window,
               .offered = 6},
@@ -77,7 +77,7 @@ constexpr std::array kPresets = {
               .set =
                   [](PolicyParams& p) {
                       p.sinks = 4;
-                      p.recent = {Unit::rest, 0};
+                      p.recent = {AmountUnit::rest, 0};
                   },
               .fixed = "positions=cache",
               .offered = 5},
@@ -88,7 +88,7 @@ constexpr std::array kPresets = {
                       "stored, since later steps need them (Keyformer, figure 2c).",
               .set =
                   [](PolicyParams& p) {
-                      p.recent = {Unit::rest, 0};
+                      p.recent = {AmountUnit::rest, 0};
                       p.dilation = 1;
                   }},
     PresetRow{.preset = Preset::key,
@@ -106,7 +106,7 @@ constexpr std::array kPresets = {
                           "recent shares one by one, and frees nothing.",
               .set =
                   [](PolicyParams& p) {
-                      p.recent = {Unit::percent, 50};
+                      p.recent = {AmountUnit::percent, 50};
                   },
               .fixed = "scope=head",
               .count = count_h2o,
@@ -137,7 +137,7 @@ constexpr std::array kPresets = {
                           "of k + 1, never evicts with recent 0, and frees nothing.",
               .set =
                   [](PolicyParams& p) {
-                      p.recent = {Unit::percent, 30};
+                      p.recent = {AmountUnit::percent, 30};
                       p.tau.shape = TauSchedule::Shape::linear;
                       p.tau.end = 2;
                       p.noise = NoiseKind::gumbel;
