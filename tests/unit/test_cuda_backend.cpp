@@ -201,16 +201,16 @@ TEST_F(CudaBackend, WidthsThatFitNoPackAreRefusedWithTheirNumbers) {
 TEST_F(CudaBackend, QuantisedWeightsTakeTheirOwnBytes) {
     const auto model = keyhole::load_model(source_folder() / "tests/fuzz/seeds/gguf/bytes.gguf");
     const std::shared_ptr<keyhole::cuda::Executor> executor = keyhole::cuda::make_host_executor();
-    keyhole::cuda::WeightStore<float> store(executor);
+    keyhole::cuda::WeightStore store(executor, keyhole::cuda::common_type(*model));
     const std::int64_t before = executor->memory().free_bytes;
-    const keyhole::cuda::DeviceModel<float> weights(store, *model);
+    const keyhole::cuda::DeviceModel weights(store, *model);
     std::int64_t floats = 0;  // of norms
     keyhole::visit_weights(model->weights(), [&](const keyhole::Weight& w) {
         if (w.cols == 1) floats += 4 * w.rows;
     });
     EXPECT_EQ(store.uploaded_bytes(), keyhole::cuda::device_weight_bytes(*model) + floats);
     EXPECT_EQ(before - executor->memory().free_bytes, store.uploaded_bytes());
-    EXPECT_FALSE(weights.layers[0].q.view().is_plain());
+    EXPECT_FALSE(weights.layers[0].q.view().is_plain);
 }
 
 // cuBLAS has no products with quantised matrices, so that our own kernels multiply for any number of lanes.

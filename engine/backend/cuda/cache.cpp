@@ -57,8 +57,7 @@ TableSizes table_sizes(int n_kv_heads, int n_query_heads) {
 
 }  // namespace
 
-template <class T>
-CudaKvCache<T>::CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<const OnDevice<T>> of)
+CudaKvCache::CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<const OnDevice> of)
     : executor_(std::move(executor)),
       of_(std::move(of)),
       layout_(&of_->model->layout()),
@@ -68,13 +67,12 @@ CudaKvCache<T>::CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<
       in_text_order_(positions_.size(), 1),
       pinned_(positions_.size()),
       faults_(positions_.size()) {
-    store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, false, store_.type);
+    store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, false, of_->type);
     find_units();
     write_tables();
 }
 
-template <class T>
-CacheUse CudaKvCache<T>::use() const {
+CacheUse CudaKvCache::use() const {
     CacheUse use;
     for (const auto& of_head : positions_) use.stored_tokens += static_cast<std::int64_t>(of_head.size());
     use.stored_bytes = use.stored_tokens * 2 * head_dim_ * number_bytes(store_.type);
@@ -83,35 +81,30 @@ CacheUse CudaKvCache<T>::use() const {
     return use;
 }
 
-template <class T>
-std::vector<std::int32_t> CudaKvCache<T>::stored_positions(int g) const {
+std::vector<std::int32_t> CudaKvCache::stored_positions(int g) const {
     std::vector<std::int32_t> out;
     out.reserve(order(g).size());
     for (const std::int32_t slot : order(g)) out.push_back(positions(g)[to_index(slot)]);
     return out;
 }
 
-template <class T>
-int CudaKvCache<T>::largest_capacity() const {
+int CudaKvCache::largest_capacity() const {
     return *std::max_element(store_.capacity.begin(), store_.capacity.end());
 }
 
-template <class T>
-int CudaKvCache<T>::largest_count() const {
+int CudaKvCache::largest_count() const {
     std::size_t most = 0;
     for (const auto& of_head : positions_) most = std::max(most, of_head.size());
     return static_cast<int>(most);
 }
 
-template <class T>
-bool CudaKvCache<T>::any_on_host() const {
+bool CudaKvCache::any_on_host() const {
     return std::find(on_host_.begin(), on_host_.end(), 1) != on_host_.end();
 }
 
-template <class T>
-typename CudaKvCache<T>::Store CudaKvCache<T>::make_store(std::vector<int> capacity,
-                                                          const std::array<bool, kAccumulators>& running,
-                                                          bool has_noise, NumberType type) const {
+CudaKvCache::Store CudaKvCache::make_store(std::vector<int> capacity,
+                                           const std::array<bool, kAccumulators>& running, bool has_noise,
+                                           NumberType type) const {
     Store store;
     store.type = type;
     store.capacity = std::move(capacity);
@@ -124,8 +117,7 @@ typename CudaKvCache<T>::Store CudaKvCache<T>::make_store(std::vector<int> capac
 }
 
 /// Makes the memory of one layer for the store's capacities, and sets where its heads begin in it.
-template <class T>
-typename CudaKvCache<T>::Part CudaKvCache<T>::make_part(Store& store, int layer) const {
+CudaKvCache::Part CudaKvCache::make_part(Store& store, int layer) const {
     Part part;
     std::int64_t n_slots = 0, n_scores = 0;
     for (int g = layout_->first_of_layer(layer); g < layout_->first_of_layer(layer + 1); ++g) {
@@ -153,8 +145,7 @@ typename CudaKvCache<T>::Part CudaKvCache<T>::make_part(Store& store, int layer)
     return part;
 }
 
-template <class T>
-AnyHead CudaKvCache<T>::device_head(const Store& store, int g) const {
+AnyHead CudaKvCache::device_head(const Store& store, int g) const {
     const Part& part = store.parts[to_index(layout_->kv_head(g).owner_layer)];
     std::byte* base = part.data.data();
     const std::int64_t first = store.first_slot[to_index(g)];
@@ -167,8 +158,7 @@ AnyHead CudaKvCache<T>::device_head(const Store& store, int g) const {
             store.capacity[to_index(g)]};
 }
 
-template <class T>
-HeadScores CudaKvCache<T>::head_scores(const Store& store, int head) const {
+HeadScores CudaKvCache::head_scores(const Store& store, int head) const {
     HeadScores scores{};
     const int g = layout_->kv_head_from_head(head / layout_->n_heads(), head % layout_->n_heads());
     const Part& part = store.parts[to_index(layout_->kv_head(g).owner_layer)];
@@ -181,8 +171,7 @@ HeadScores CudaKvCache<T>::head_scores(const Store& store, int head) const {
     return scores;
 }
 
-template <class T>
-void CudaKvCache<T>::find_units() {
+void CudaKvCache::find_units() {
     units_ = units_of(*layout_, policy_.scope);
     on_host_.assign(units_.size(), 0);
     for (std::size_t u = 0; u < units_.size(); ++u)
@@ -190,8 +179,7 @@ void CudaKvCache<T>::find_units() {
             if (positions(g) != positions(units_[u].first)) on_host_[u] = 1;
 }
 
-template <class T>
-void CudaKvCache<T>::write_tables() {
+void CudaKvCache::write_tables() {
     const TableSizes sizes = table_sizes(n_kv_heads(), n_query_heads());
     if (tables_.size() != sizes.end) tables_ = Buffer<std::byte>(executor_, sizes.end);
     std::vector<std::byte> host(sizes.end);
@@ -217,8 +205,7 @@ void CudaKvCache<T>::write_tables() {
 }
 
 /// Uploads the pins. A position pinned in any head of a unit is pinned in all.
-template <class T>
-void CudaKvCache<T>::write_pins() {
+void CudaKvCache::write_pins() {
     std::vector<std::vector<std::uint8_t>> flags(positions_.size());  // until they have been copied
     for (const Unit& unit : units_) {
         std::vector<std::int32_t> pinned;
@@ -235,8 +222,7 @@ void CudaKvCache<T>::write_pins() {
     executor_->wait();
 }
 
-template <class T>
-AnyLane CudaKvCache<T>::view(const RowRule* rules, int row) const {
+AnyLane CudaKvCache::view(const RowRule* rules, int row) const {
     const TableSizes sizes = table_sizes(n_kv_heads(), n_query_heads());
     std::byte* base = tables_.data();
     return {reinterpret_cast<AnyHead*>(base + sizes.heads),
@@ -252,8 +238,7 @@ AnyLane CudaKvCache<T>::view(const RowRule* rules, int row) const {
             0};
 }
 
-template <class T>
-int CudaKvCache<T>::steps_back(int g, int row, std::span<std::int32_t> steps) const {
+int CudaKvCache::steps_back(int g, int row, std::span<std::int32_t> steps) const {
     int place = 0, before = 0;
     for (int i = 0; i <= count(g); ++i) {
         const int slot = i < count(g) ? order(g)[to_index(i)] : i;
@@ -268,24 +253,19 @@ int CudaKvCache<T>::steps_back(int g, int row, std::span<std::int32_t> steps) co
     return place;
 }
 
-template <class T>
-const AnyHead* CudaKvCache<T>::device_heads() const {
+const AnyHead* CudaKvCache::device_heads() const {
     return view(nullptr, 0).heads;
 }
 
-template <class T>
-const HeadScores* CudaKvCache<T>::device_scores() const {
+const HeadScores* CudaKvCache::device_scores() const {
     return view(nullptr, 0).scores;
 }
 
-template <class T>
-std::vector<std::vector<std::int32_t>> CudaKvCache<T>::all_slots() const {
+std::vector<std::vector<std::int32_t>> CudaKvCache::all_slots() const {
     return order_;
 }
 
-template <class T>
-typename CudaKvCache<T>::SlotLists CudaKvCache<T>::upload_slots(
-    const std::vector<std::vector<std::int32_t>>& slots) const {
+CudaKvCache::SlotLists CudaKvCache::upload_slots(const std::vector<std::vector<std::int32_t>>& slots) const {
     std::vector<std::int32_t> all, offset = {0};
     int most = 0;
     for (const std::vector<std::int32_t>& of_head : slots) {
@@ -296,9 +276,8 @@ typename CudaKvCache<T>::SlotLists CudaKvCache<T>::upload_slots(
     return {uploaded(executor_, all), uploaded(executor_, offset), most};
 }
 
-template <class T>
-void CudaKvCache<T>::copy_slots(const SlotLists& lists, const Buffer<std::byte>& from,
-                                const std::array<bool, kAccumulators>& running, int first, int last) {
+void CudaKvCache::copy_slots(const SlotLists& lists, const Buffer<std::byte>& from,
+                             const std::array<bool, kAccumulators>& running, int first, int last) {
     if (lists.most == 0 || first == last) return;
     const TableSizes sizes = table_sizes(n_kv_heads(), n_query_heads());
     const ReaderTable table = of_->layout.table();
@@ -320,8 +299,7 @@ void CudaKvCache<T>::copy_slots(const SlotLists& lists, const Buffer<std::byte>&
 
 /// Allocates all memory before it changes anything, so that the cache stays unchanged when there is none
 /// left.
-template <class T>
-void CudaKvCache<T>::rebuild(const std::vector<std::vector<std::int32_t>>& kept, Store store) {
+void CudaKvCache::rebuild(const std::vector<std::vector<std::int32_t>>& kept, Store store) {
     Buffer<std::byte> tables(executor_, table_sizes(n_kv_heads(), n_query_heads()).end);
     const SlotLists lists = upload_slots(kept);
 
@@ -342,8 +320,7 @@ void CudaKvCache<T>::rebuild(const std::vector<std::vector<std::int32_t>>& kept,
     copy_slots(lists, old_tables, old.running, 0, n_kv_heads());
 }
 
-template <class T>
-void CudaKvCache<T>::reserve(std::span<const int> capacity) {
+void CudaKvCache::reserve(std::span<const int> capacity) {
     const SlotLists lists = upload_slots(slots_in_place());
     for (int layer = 0; layer < layout_->n_layers(); ++layer) {
         const int first = layout_->first_of_layer(layer), last = layout_->first_of_layer(layer + 1);
@@ -369,8 +346,7 @@ void CudaKvCache<T>::reserve(std::span<const int> capacity) {
     }
 }
 
-template <class T>
-void CudaKvCache<T>::clear() {
+void CudaKvCache::clear() {
     for (auto* lists : {&positions_, &order_, &pinned_})
         for (std::vector<std::int32_t>& of_head : *lists) of_head.clear();
     in_text_order_.assign(in_text_order_.size(), 1);
@@ -382,8 +358,7 @@ void CudaKvCache<T>::clear() {
     write_tables();
 }
 
-template <class T>
-std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
+std::unique_ptr<KvCache> CudaKvCache::clone() const {
     auto copy = std::make_unique<CudaKvCache>(executor_, of_);
     copy->policy_ = policy_;
     copy->positions_ = positions_;
@@ -401,8 +376,7 @@ std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
 }
 
 /// Returns the slots that hold tokens, so that sums keep their order. Others are not read.
-template <class T>
-typename CudaKvCache<T>::PositionLists CudaKvCache<T>::slots_in_place() const {
+CudaKvCache::PositionLists CudaKvCache::slots_in_place() const {
     PositionLists slots(positions_.size());
     for (int g = 0; g < n_kv_heads(); ++g) {
         slots[to_index(g)].resize(to_index(count(g)));
@@ -411,8 +385,7 @@ typename CudaKvCache<T>::PositionLists CudaKvCache<T>::slots_in_place() const {
     return slots;
 }
 
-template <class T>
-void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy, const PositionLists& gone) {
+void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& gone) {
     const bool had_noise = store_.has_noise, has_noise = draws_token_noise(policy);
     const bool redraw =
         has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
@@ -444,22 +417,19 @@ void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy, const PositionList
     if (redraw) draw_noise(rule);
 }
 
-template <class T>
-std::optional<KvFault> CudaKvCache<T>::fault() const {
+std::optional<KvFault> CudaKvCache::fault() const {
     for (const std::optional<KvFault>& of_head : faults_)
         if (of_head) return of_head;
     return std::nullopt;
 }
 
-template <class T>
-void CudaKvCache<T>::note_fault(int g, int position, bool is_key, bool by_rounding) {
+void CudaKvCache::note_fault(int g, int position, bool is_key, bool by_rounding) {
     if (std::optional<KvFault>& of_head = faults_[to_index(g)]; !of_head)
         of_head = KvFault{g, position, is_key, kv_type_of(store_.type), by_rounding};
 }
 
-template <class T>
 template <class From, class To>
-void CudaKvCache<T>::find_faults(int g, bool is_key, std::span<const From> old, std::span<const To> now) {
+void CudaKvCache::find_faults(int g, bool is_key, std::span<const From> old, std::span<const To> now) {
     const std::int64_t capacity = this->capacity(g);
     for (const std::int32_t slot : order(g))
         for (int d = 0; d < head_dim_; ++d) {
@@ -472,8 +442,7 @@ void CudaKvCache<T>::find_faults(int g, bool is_key, std::span<const From> old, 
 }
 
 /// A change of type is rare, so no kernel does it.
-template <class T>
-void CudaKvCache<T>::convert_to(Store store) {
+void CudaKvCache::convert_to(Store store) {
     for (int layer = 0; layer < layout_->n_layers(); ++layer) {
         const Part &from = store_.parts[to_index(layer)], &to = store.parts[to_index(layer)];
         if (from.data.size() == 0) continue;
@@ -518,8 +487,7 @@ void CudaKvCache<T>::convert_to(Store store) {
     write_tables();
 }
 
-template <class T>
-void CudaKvCache<T>::draw_noise(const Buffer<RowRule>& rule) {
+void CudaKvCache::draw_noise(const Buffer<RowRule>& rule) {
     const int most = largest_count();
     if (most == 0) return;
     with_number(store_.type, [&]<class K>() {
@@ -534,8 +502,7 @@ void CudaKvCache<T>::draw_noise(const Buffer<RowRule>& rule) {
     executor_->wait();
 }
 
-template <class T>
-void CudaKvCache<T>::note_appended(int row) {
+void CudaKvCache::note_appended(int row) {
     for (int g = 0; g < n_kv_heads(); ++g) {
         KH_ASSERT(count(g) < capacity(g), "count={} capacity={}", count(g), capacity(g));
         order_[to_index(g)].push_back(count(g));
@@ -543,9 +510,7 @@ void CudaKvCache<T>::note_appended(int row) {
     }
 }
 
-template <class T>
-void CudaKvCache<T>::note_removed(int g, std::span<const std::int32_t> slots,
-                                  std::vector<std::int32_t>& out) {
+void CudaKvCache::note_removed(int g, std::span<const std::int32_t> slots, std::vector<std::int32_t>& out) {
     std::vector<std::int32_t>& of_head = positions_[to_index(g)];
     const std::size_t first = out.size();
     if (!slots.empty()) in_text_order_[to_index(g)] = 0;
@@ -572,16 +537,14 @@ void CudaKvCache<T>::note_removed(int g, std::span<const std::int32_t> slots,
     of_head.resize(to_index(end));
 }
 
-template <class T>
-void CudaKvCache<T>::note_filled(int g, std::vector<std::int32_t> positions) {
+void CudaKvCache::note_filled(int g, std::vector<std::int32_t> positions) {
     order_[to_index(g)].resize(positions.size());
     std::iota(order_[to_index(g)].begin(), order_[to_index(g)].end(), 0);
     positions_[to_index(g)] = std::move(positions);
     in_text_order_[to_index(g)] = 1;
 }
 
-template <class T>
-void CudaKvCache<T>::adopt() {
+void CudaKvCache::adopt() {
     find_units();
     write_tables();
     if (!store_.has_noise) return;
@@ -590,8 +553,7 @@ void CudaKvCache<T>::adopt() {
     draw_noise(uploaded(executor_, rules));
 }
 
-template <class T>
-int CudaKvCache<T>::order_index(int g, int position) const {
+int CudaKvCache::order_index(int g, int position) const {
     const std::vector<std::int32_t>& slots = order(g);
     const auto found = std::lower_bound(
         slots.begin(), slots.end(), position,
@@ -601,8 +563,7 @@ int CudaKvCache<T>::order_index(int g, int position) const {
                : -1;
 }
 
-template <class T>
-bool CudaKvCache<T>::evict(int g, int position) {
+bool CudaKvCache::evict(int g, int position) {
     if (order_index(g, position) < 0) return false;
     std::vector<std::vector<std::int32_t>> positions(positions_.size());
     positions[to_index(g)].push_back(position);
@@ -610,15 +571,13 @@ bool CudaKvCache<T>::evict(int g, int position) {
     return true;
 }
 
-template <class T>
-void CudaKvCache<T>::remove(const PositionLists& gone) {
+void CudaKvCache::remove(const PositionLists& gone) {
     remove_in_place(gone);
     if (unpin(gone)) write_pins();
 }
 
 /// Makes the moves of note_removed() on the device. A second store would double the memory for a moment.
-template <class T>
-void CudaKvCache<T>::remove_in_place(const PositionLists& gone) {
+void CudaKvCache::remove_in_place(const PositionLists& gone) {
     PositionLists slots(positions_.size());
     std::vector<std::int32_t> from, to, offset = {0};
     for (int g = 0; g < n_kv_heads(); ++g) {
@@ -662,8 +621,7 @@ void CudaKvCache<T>::remove_in_place(const PositionLists& gone) {
 }
 
 /// Returns whether a unit's KV heads hold the same tokens, but in other slots.
-template <class T>
-bool CudaKvCache<T>::any_unit_out_of_step() const {
+bool CudaKvCache::any_unit_out_of_step() const {
     for (std::size_t u = 0; u < units_.size(); ++u) {
         if (!is_on_host(u)) continue;
         const std::vector<std::int32_t> first = stored_positions(units_[u].first);
@@ -675,14 +633,12 @@ bool CudaKvCache<T>::any_unit_out_of_step() const {
     return false;
 }
 
-template <class T>
-bool CudaKvCache<T>::any_pins() const {
+bool CudaKvCache::any_pins() const {
     return std::any_of(pinned_.begin(), pinned_.end(), [](const auto& of_head) { return !of_head.empty(); });
 }
 
 /// Returns the slots of the other tokens, in text order.
-template <class T>
-typename CudaKvCache<T>::PositionLists CudaKvCache<T>::slots_without(const PositionLists& gone) const {
+CudaKvCache::PositionLists CudaKvCache::slots_without(const PositionLists& gone) const {
     if (gone.empty()) return all_slots();
     PositionLists kept(positions_.size());
     for (int g = 0; g < n_kv_heads(); ++g) {
@@ -695,16 +651,14 @@ typename CudaKvCache<T>::PositionLists CudaKvCache<T>::slots_without(const Posit
 }
 
 /// Returns whether one of the tokens was pinned.
-template <class T>
-bool CudaKvCache<T>::unpin(const PositionLists& gone) {
+bool CudaKvCache::unpin(const PositionLists& gone) {
     bool unpinned = false;
     for (std::size_t g = 0; g < gone.size(); ++g)
         for (const std::int32_t position : gone[g]) unpinned |= std::erase(pinned_[g], position) > 0;
     return unpinned;
 }
 
-template <class T>
-bool CudaKvCache<T>::set_pinned(int g, int position, bool pinned) {
+bool CudaKvCache::set_pinned(int g, int position, bool pinned) {
     if (order_index(g, position) < 0) return false;
     std::vector<std::int32_t>& of_head = pinned_[to_index(g)];
     const auto found = std::lower_bound(of_head.begin(), of_head.end(), position);
@@ -718,9 +672,8 @@ bool CudaKvCache<T>::set_pinned(int g, int position, bool pinned) {
     return true;
 }
 
-template <class T>
-HostSelection CudaKvCache<T>::select_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
-                                             bool may_evict) {
+HostSelection CudaKvCache::select_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
+                                          bool may_evict) {
     HostSelection out;
     std::vector<std::int32_t> pinned;
     for (int g = unit.first; g < unit.last; ++g) {
@@ -764,9 +717,5 @@ HostSelection CudaKvCache<T>::select_on_host(const Unit& unit, const ResolvedPol
                                        policy.at(reader.layer, reader.head), row, out.victims);
     return out;
 }
-
-template class CudaKvCache<float>;
-template class CudaKvCache<Fp16>;
-template class CudaKvCache<Bf16>;
 
 }  // namespace keyhole::cuda

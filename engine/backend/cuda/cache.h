@@ -1,5 +1,5 @@
 /// K, V, positions and scores of one lane in device memory. Engine thread only. Knows the executor, no CUDA.
-/// T is the type of the weights; K and V have the type that the policy asks for.
+/// K and V have the type that the policy asks for.
 ///
 /// Slots of a KV head are dense, [0, count). The host keeps a list of the position in each slot and applies
 /// to it what kernels did: appended tokens and removed ones. KV heads of a unit that hold the same tokens
@@ -36,11 +36,10 @@ struct HostSelection {
     float threshold = 0;
 };
 
-template <class T>
 class CudaKvCache final : public KvCache {
   public:
     /// Makes a cache for a model and keeps the model loaded.
-    CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<const OnDevice<T>> of);
+    CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<const OnDevice> of);
 
     CacheUse use() const override;
     std::int64_t variant_bytes() const override { return of_->uploaded_bytes; }
@@ -61,7 +60,7 @@ class CudaKvCache final : public KvCache {
     const ResolvedPolicy& policy() const override { return policy_; }
     const KvLayout& layout() const { return *layout_; }
     /// The model whose K and V these are.
-    const OnDevice<T>& of() const { return *of_; }
+    const OnDevice& of() const { return *of_; }
 
     /// Moves to new memory with room for capacity[g] slots in every KV head, at least for what each stores,
     /// and frees the old memory, layer by layer. Tokens stay in their slots. Where memory ends halfway
@@ -132,7 +131,7 @@ class CudaKvCache final : public KvCache {
         std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for the scores of query heads
         std::array<bool, kAccumulators> running{true, false, false, false};
         bool has_noise = false;
-        NumberType type = kNumberType<T>;
+        NumberType type = NumberType::f32;
         std::size_t size_bytes() const {
             std::size_t sum = 0;
             for (const Part& part : parts) sum += part.data.size_bytes();
@@ -184,7 +183,7 @@ class CudaKvCache final : public KvCache {
     int order_index(int g, int position) const;
 
     std::shared_ptr<Executor> executor_;
-    std::shared_ptr<const OnDevice<T>> of_;
+    std::shared_ptr<const OnDevice> of_;
     const KvLayout* layout_;
     int head_dim_;
     ResolvedPolicy policy_;

@@ -29,19 +29,20 @@ void for_matrices(const ModelWeights& weights, Visit visit) {
 }
 
 /// Uploads a matrix in its own type, with zeros after its rows and columns. The device draws it where the
-/// host has no values; it then has type T.
-template <class T>
+/// host has no values.
 Buffer<std::byte> uploaded_matrix(const std::shared_ptr<Executor>& executor, const Weight& w,
                                   std::int64_t rows, std::int64_t cols) {
     const std::int64_t n = rows * cols;
     Buffer<std::byte> out(executor, stored_bytes(w.dtype, n));
     const bool same_size = rows == w.rows && cols == w.cols;
     if (const std::optional<SeededWeight> drawn = seeded_weight(w)) {
-        KH_ASSERT(same_size && w.dtype == kStoredAs<T>, "rows={} cols={}", w.rows, w.cols);
+        KH_ASSERT(same_size && !is_quantised(w.dtype), "rows={} cols={}", w.rows, w.cols);
         constexpr int kThreads = 256;
         const std::int64_t n_packs = (n + kSeededPack - 1) / kSeededPack;
-        executor->launch(MakeWeight<T>{reinterpret_cast<T*>(out.data()), n, *drawn},
-                         {static_cast<int>((n_packs + kThreads - 1) / kThreads)}, kThreads);
+        with_number(number_type_of(w.dtype), [&]<class T>() {
+            executor->launch(MakeWeight<T>{reinterpret_cast<T*>(out.data()), n, *drawn},
+                             {static_cast<int>((n_packs + kThreads - 1) / kThreads)}, kThreads);
+        });
     } else if (same_size) {
         executor->upload(out.data(), w.data, out.size_bytes());
     } else {
@@ -107,9 +108,8 @@ std::int64_t device_weight_bytes(const Model& model) {
     return bytes;
 }
 
-template <class T>
 template <class V, class Upload>
-SharedBuffer<V> WeightStore<T>::find(Known<V>& known, const Weight& w, Upload upload) {
+SharedBuffer<V> WeightStore::find(Known<V>& known, const Weight& w, Upload upload) {
     if (w.data == nullptr) return {};
     std::weak_ptr<const Buffer<V>>& there = known[{w.data, w.rows * w.cols}];
     std::shared_ptr<const Buffer<V>> buffer = there.lock();
@@ -121,22 +121,23 @@ SharedBuffer<V> WeightStore<T>::find(Known<V>& known, const Weight& w, Upload up
     return SharedBuffer<V>(std::move(buffer));
 }
 
-template <class T>
-Matrix<T> WeightStore<T>::matrix(const Weight& w, const Weight& bias, std::int64_t rows, std::int64_t cols) {
+Matrix WeightStore::matrix(const Weight& w, const Weight& bias, std::int64_t rows, std::int64_t cols) {
     if (w.data == nullptr) return {};
     rows = std::max(rows, w.rows);
     cols = std::max(cols, w.cols);
-    return {find(matrices_, w, [&] { return uploaded_matrix<T>(executor_, w, rows, cols); }),
-            floats(bias, rows), static_cast<int>(rows), static_cast<int>(cols), w.dtype};
+    return {find(matrices_, w, [&] { return uploaded_matrix(executor_, w, rows, cols); }),
+            floats(bias, rows),
+            static_cast<int>(rows),
+            static_cast<int>(cols),
+            w.dtype,
+            w.dtype == type_};
 }
 
-template <class T>
-SharedBuffer<float> WeightStore<T>::floats(const Weight& w, std::int64_t rows) {
+SharedBuffer<float> WeightStore::floats(const Weight& w, std::int64_t rows) {
     return find(floats_, w, [&] { return uploaded_floats(executor_, w, std::max(rows, w.rows)); });
 }
 
-template <class T>
-DeviceModel<T>::DeviceModel(WeightStore<T>& store, const Model& model) {
+DeviceModel::DeviceModel(WeightStore& store, const Model& model) {
     const ModelWeights& w = model.weights();
     const bool centres = model.config().norm == NormKind::layer;
     const auto norm = [&](const Weight& gain, const Weight& bias) {
@@ -178,12 +179,5 @@ DeviceLayout::DeviceLayout(const std::shared_ptr<Executor>& executor, const KvLa
     offset = uploaded_ints(executor, begin);
     kv_of_head = uploaded_ints(executor, table);
 }
-
-template class WeightStore<float>;
-template class WeightStore<Fp16>;
-template class WeightStore<Bf16>;
-template struct DeviceModel<float>;
-template struct DeviceModel<Fp16>;
-template struct DeviceModel<Bf16>;
 
 }  // namespace keyhole::cuda

@@ -8,8 +8,10 @@
 #include "engine/base/index.h"
 #include "engine/model/model.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -25,28 +27,43 @@ std::string unsupported_shape(const Model& model);
 /// Returns the bytes of the matrices on the device, where they have the type of the file.
 std::int64_t device_weight_bytes(const Model& model);
 
-template <class T>
-inline constexpr DType kStoredAs = std::is_same_v<T, Fp16>   ? DType::f16
-                                   : std::is_same_v<T, Bf16> ? DType::bf16
-                                                             : DType::f32;
+/// type: f32, f16 or bf16.
+inline NumberType number_type_of(DType type) {
+    return type == DType::f16 ? NumberType::f16 : type == DType::bf16 ? NumberType::bf16 : NumberType::f32;
+}
 
 /// A matrix and its bias, as a product reads them.
-template <class T>
 struct MatrixView {
     const void* data = nullptr;
     const float* bias = nullptr;  ///< [rows] or null
     int rows = 0, cols = 0;
-    DType type = kStoredAs<T>;  ///< another one only where T is float: see common_type()
+    DType type = DType::f32;
+    bool is_plain = true;  ///< it has the type of the model's matrices; else kernels read it as Stored
 
-    bool is_plain() const { return type == kStoredAs<T>; }
-    const T* numbers() const { return static_cast<const T*>(data); }  ///< where it is plain
-    Elements<Stored> stored() const { return {data, type}; }
+    NumberType number_type() const { return number_type_of(type); }  ///< where it is plain
+    template <class V>
+    Elements<V> elements() const {
+        if constexpr (std::is_same_v<V, Stored>)
+            return {data, type};
+        else
+            return {static_cast<const V*>(data)};
+    }
     /// Returns rows [first, first + n) without a bias.
     MatrixView part(std::int64_t first, int n) const {
         const auto at = static_cast<const std::byte*>(data) + stored_bytes(type, first * cols);
-        return {at, nullptr, n, cols, type};
+        return {at, nullptr, n, cols, type, is_plain};
     }
 };
+
+/// Calls visit.template operator()<V>() for the type as which kernels read all of the matrices, of which
+/// there is at least one.
+template <class Visit>
+void with_elements(std::span<const MatrixView> w, Visit visit) {
+    if (std::all_of(w.begin(), w.end(), [](const MatrixView& m) { return m.is_plain; }))
+        with_number(w.front().number_type(), visit);
+    else
+        visit.template operator()<Stored>();
+}
 
 /// Device memory that several models may share; the last owner frees it. Empty where the model family has
 /// none.
@@ -61,27 +78,29 @@ class SharedBuffer {
     std::shared_ptr<const Buffer<T>> buffer_;
 };
 
-template <class T>
 struct Matrix {
     SharedBuffer<std::byte> data;
     SharedBuffer<float> bias;
     int rows = 0, cols = 0;
-    DType type = kStoredAs<T>;
-    MatrixView<T> view() const { return {data.data(), bias.data(), rows, cols, type}; }
+    DType type = DType::f32;
+    bool is_plain = true;
+    MatrixView view() const { return {data.data(), bias.data(), rows, cols, type, is_plain}; }
 };
 
 /// Uploads weights as they are stored, each only once while someone holds it. A holder must also keep the
 /// weight's main memory, since its address is the key.
-template <class T>
 class WeightStore {
   public:
-    explicit WeightStore(std::shared_ptr<Executor> executor) : executor_(std::move(executor)) {}
+    /// type: the common_type() of the models.
+    WeightStore(std::shared_ptr<Executor> executor, DType type)
+        : executor_(std::move(executor)), type_(type) {}
 
     const std::shared_ptr<Executor>& executor() const { return executor_; }
+    NumberType type() const { return number_type_of(type_); }
     std::int64_t uploaded_bytes() const { return uploaded_bytes_; }  ///< total
     /// Uploads a matrix, with zeros at the ends where the weight has fewer than rows or cols (rows alone
     /// where it is quantised); 0 keeps the weight's own size.
-    Matrix<T> matrix(const Weight& w, const Weight& bias = {}, std::int64_t rows = 0, std::int64_t cols = 0);
+    Matrix matrix(const Weight& w, const Weight& bias = {}, std::int64_t rows = 0, std::int64_t cols = 0);
     SharedBuffer<float> floats(const Weight& w, std::int64_t rows = 0);
 
   private:
@@ -93,15 +112,15 @@ class WeightStore {
     SharedBuffer<V> find(Known<V>& known, const Weight& w, Upload upload);
 
     std::shared_ptr<Executor> executor_;
+    DType type_;
     std::int64_t uploaded_bytes_ = 0;
     Known<std::byte> matrices_;
     Known<float> floats_;
 };
 
 /// Weights that the model family lacks are empty, their pointers null.
-template <class T>
 struct DeviceModel {
-    DeviceModel(WeightStore<T>& store, const Model& model);
+    DeviceModel(WeightStore& store, const Model& model);
 
     struct Norm {
         SharedBuffer<float> gain, bias;
@@ -109,18 +128,18 @@ struct DeviceModel {
     struct Layer {
         Norm attention_norm, mlp_norm;
         SharedBuffer<float> q_norm, k_norm;
-        Matrix<T> q, k, v, o, gate, up, down;
+        Matrix q, k, v, o, gate, up, down;
     };
-    Matrix<T> embedding, position_embedding, project_in, project_out;
-    Matrix<T> own_output;  ///< empty when tied
+    Matrix embedding, position_embedding, project_in, project_out;
+    Matrix own_output;  ///< empty when tied
     SharedBuffer<float> output_bias;
     std::vector<Layer> layers;
     Norm final_norm;
     Buffer<float> slopes;  ///< [n_heads] of ALiBi, or empty
     /// Neurons of a layer, rounded up to whole packs. The added ones have zero weights and produce zeros.
     int d_ff = 0;
-    MatrixView<T> output() const {
-        MatrixView<T> view = own_output.rows > 0 ? own_output.view() : embedding.view();
+    MatrixView output() const {
+        MatrixView view = own_output.rows > 0 ? own_output.view() : embedding.view();
         view.bias = output_bias.data();
         return view;
     }
@@ -150,10 +169,10 @@ struct DeviceLayout {
 
 /// Everything that a step needs of a model: the session's own model, or a variant with other KV sharing.
 /// Keeps the model loaded.
-template <class T>
 struct OnDevice {
-    OnDevice(WeightStore<T>& store, std::shared_ptr<const Model> of)
+    OnDevice(WeightStore& store, std::shared_ptr<const Model> of)
         : model(std::move(of)),
+          type(store.type()),
           uploaded_bytes(-store.uploaded_bytes()),
           weights(store, *model),
           layout(store.executor(), model->layout()),
@@ -162,8 +181,9 @@ struct OnDevice {
     }
 
     std::shared_ptr<const Model> model;
+    NumberType type;              ///< of plain matrices
     std::int64_t uploaded_bytes;  ///< of weights that were not on the device before
-    DeviceModel<T> weights;
+    DeviceModel weights;
     DeviceLayout layout;
     ModelTables tables;  ///< on the host, for the shadow's queries and keys
 };

@@ -39,23 +39,23 @@ Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<
 
 }  // namespace
 
-template <class T>
-Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shared_ptr<Executor> executor,
-                    const float* turns, const ProductOptions& products, std::span<const int> tokens,
-                    std::span<const LanePrefill> lanes, PrefillSink* sink)
-    : model_(model),
-      weights_(weights),
+Prefill::Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const float* turns,
+                 const ProductOptions& products, std::span<const int> tokens,
+                 std::span<const LanePrefill> lanes, PrefillSink* sink)
+    : model_(*of.model),
+      weights_(of.weights),
       executor_(std::move(executor)),
       turns_(turns),
-      narrow_(products.narrow_prompt && !std::is_same_v<T, float> && executor_->has_products(kNumberType<T>)),
+      type_(of.type),
+      narrow_(products.narrow_prompt && type_ != NumberType::f32 && executor_->has_products(type_)),
       widened_tile_(products.widened_tile),
       tokens_(tokens),
       lanes_(lanes),
       sink_(sink),
       sink_wants_(sink != nullptr ? sink->wants() : RowWants{}),
       n_(static_cast<int>(tokens.size())),
-      plan_(model.layout(), lanes),
-      kept_(lanes.size(), std::vector<std::vector<std::int32_t>>(to_index(model.layout().n_kv_heads()))) {
+      plan_(model_.layout(), lanes),
+      kept_(lanes.size(), std::vector<std::vector<std::int32_t>>(to_index(model_.layout().n_kv_heads()))) {
     const ModelConfig& c = model_.config();
     const std::size_t n = tokens.size();
     const std::int64_t free_floats =
@@ -88,8 +88,7 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
 ///   - where the host gets the rows themselves,
 ///   - for scores that are rounded after every row: their sums have an order that only rows have,
 ///   - for head sizes that no product takes.
-template <class T>
-bool Prefill<T>::can_fuse() const {
+bool Prefill::can_fuse() const {
     const bool rounds = std::any_of(plan_.streams.begin(), plan_.streams.end(), [](const auto& of_head) {
         return std::any_of(of_head.begin(), of_head.end(),
                            [](const ScoreStream& stream) { return stream.dtype != ScoreType::fp32; });
@@ -99,8 +98,7 @@ bool Prefill<T>::can_fuse() const {
 }
 
 /// Takes the memory of attention. free_floats: what tiles may take of the free memory.
-template <class T>
-void Prefill<T>::size_tiles(std::int64_t free_floats) {
+void Prefill::size_tiles(std::int64_t free_floats) {
     const ModelConfig& c = model_.config();
     const std::size_t n = to_index(n_);
     bool tempers = false, draws = false;
@@ -144,8 +142,7 @@ void Prefill<T>::size_tiles(std::int64_t free_floats) {
 }
 
 /// Sizes the lanes' outputs for the last prompt row: every KV head attends to all n tokens in it.
-template <class T>
-void Prefill<T>::size_rows() {
+void Prefill::size_rows() {
     const std::vector<int> n_attended(to_index(model_.layout().n_kv_heads()), n_);
     for (const LanePrefill& lane : lanes_) {
         const bool hides = model_hides(model_.config(), n_ - 1);
@@ -164,8 +161,7 @@ void Prefill<T>::size_rows() {
     }
 }
 
-template <class T>
-void Prefill<T>::run(const std::function<bool(double)>& progress) {
+void Prefill::run(const std::function<bool(double)>& progress) {
     const ModelConfig& c = model_.config();
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
         KH_ASSERT(cache(lane).largest_count() == 0);
@@ -205,8 +201,7 @@ void Prefill<T>::run(const std::function<bool(double)>& progress) {
 }
 
 /// Writes the embeddings of all tokens, plus those of their positions where positions are learned.
-template <class T>
-void Prefill<T>::embed() {
+void Prefill::embed() {
     const ModelConfig& c = model_.config();
     const Buffer<std::int32_t> tokens =
         uploaded(executor_, std::vector<std::int32_t>(tokens_.begin(), tokens_.end()));
@@ -224,39 +219,34 @@ void Prefill<T>::embed() {
                                   c.position_offset);
 }
 
-template <class T>
-int Prefill<T>::widened_rows(const MatrixView<T>& w) const {
+int Prefill::widened_rows(const MatrixView& w) const {
     return static_cast<int>(std::clamp<std::int64_t>(widened_tile_ / w.cols, 1, w.rows));
 }
 
-/// Returns the floats that products need for widened weights: of whole matrices of type T, and of tiles of
-/// others.
-template <class T>
-std::size_t Prefill<T>::widened_size() const {
+/// Returns the floats that products need for widened weights: of whole plain matrices, and of tiles of others.
+std::size_t Prefill::widened_size() const {
     std::size_t most = 0;
-    const auto visit = [&](const MatrixView<T>& w) {
-        if (w.rows == 0 || (std::is_same_v<T, float> && w.is_plain())) return;
-        const int rows = w.is_plain() ? w.rows : widened_rows(w);
+    const auto visit = [&](const MatrixView& w) {
+        if (w.rows == 0 || (type_ == NumberType::f32 && w.is_plain)) return;
+        const int rows = w.is_plain ? w.rows : widened_rows(w);
         most = std::max(most, to_index(std::int64_t{rows} * w.cols));
     };
     visit(weights_.project_in.view());
     for (const auto& layer : weights_.layers)
-        for (const Matrix<T>* w :
-             {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
+        for (const Matrix* w : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
             visit(w->view());
     return most;
 }
 
 /// y [n_rows, w.rows] = x [n_rows, w.cols] W^T, where W is widened a tile of rows at a time
-template <class T>
-void Prefill<T>::multiply_stored(const MatrixView<T>& w, const float* x, std::int64_t n_rows, float* y) {
+void Prefill::multiply_stored(const MatrixView& w, const float* x, std::int64_t n_rows, float* y) {
     const int tile = widened_rows(w);
     for (int first = 0; first < w.rows; first += tile) {
-        const MatrixView<T> part = w.part(first, std::min(tile, w.rows - first));
+        const MatrixView part = w.part(first, std::min(tile, w.rows - first));
         const std::int64_t n_packs = std::int64_t{part.rows} * part.cols / 8;
-        executor_->launch(WidenStored{part.stored(), widened_.data(), n_packs}, {blocks_for(n_packs)},
-                          kThreads);
-        const MatrixView<float> wide{widened_.data(), nullptr, part.rows, part.cols};
+        executor_->launch(WidenStored{part.elements<Stored>(), widened_.data(), n_packs},
+                          {blocks_for(n_packs)}, kThreads);
+        const MatrixView wide{widened_.data(), nullptr, part.rows, part.cols};
         MatrixProduct product = product_of(wide, x, n_rows, y + first, NumberType::f32);
         product.c_stride = w.rows;
         executor_->multiply(product);
@@ -264,20 +254,21 @@ void Prefill<T>::multiply_stored(const MatrixView<T>& w, const float* x, std::in
 }
 
 /// y [n_rows, w.rows] = x [n_rows, w.cols] W^T + bias
-template <class T>
-void Prefill<T>::multiply(const MatrixView<T>& w, const float* x, std::int64_t n_rows, float* y) {
-    if (!w.is_plain()) {
+void Prefill::multiply(const MatrixView& w, const float* x, std::int64_t n_rows, float* y) {
+    if (!w.is_plain) {
         multiply_stored(w, x, n_rows, y);
-    } else if constexpr (std::is_same_v<T, float>) {
+    } else if (type_ == NumberType::f32) {
         executor_->multiply(product_of(w, x, n_rows, y, NumberType::f32));
     } else if (narrow_) {
-        const std::int64_t n = n_rows * w.cols;
-        executor_->launch(Narrow<T>{x, narrowed_.data(), n}, {blocks_for(n)}, kThreads);
-        executor_->multiply(product_of(w, narrowed_.data(), n_rows, y, kNumberType<T>));
+        narrow(*executor_, type_, x, narrowed_.data(), n_rows * w.cols);
+        executor_->multiply(product_of(w, narrowed_.data(), n_rows, y, type_));
     } else {
         const std::int64_t n = std::int64_t{w.rows} * w.cols;
-        executor_->launch(Widen<T>{w.numbers(), widened_.data(), n}, {blocks_for(n)}, kThreads);
-        const MatrixView<float> wide{widened_.data(), w.bias, w.rows, w.cols};
+        with_number(type_, [&]<class T>() {
+            executor_->launch(Widen<T>{static_cast<const T*>(w.data), widened_.data(), n}, {blocks_for(n)},
+                              kThreads);
+        });
+        const MatrixView wide{widened_.data(), w.bias, w.rows, w.cols};
         executor_->multiply(product_of(wide, x, n_rows, y, NumberType::f32));
     }
     const std::int64_t n = n_rows * w.rows;
@@ -285,16 +276,13 @@ void Prefill<T>::multiply(const MatrixView<T>& w, const float* x, std::int64_t n
 }
 
 /// x_ <- x_ + y + z; writes the norm of it to out.
-template <class T>
-void Prefill<T>::add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm,
-                          float* out) {
+void Prefill::add_norm(const float* y, const float* z, const DeviceModel::Norm& norm, float* out) {
     add_norm_from(0, n_, y, z, norm, out);
 }
 
 /// Does the same for rows [first, first + n) of x_, y and z.
-template <class T>
-void Prefill<T>::add_norm_from(std::int64_t first, int n, const float* y, const float* z,
-                               const typename DeviceModel<T>::Norm& norm, float* out) {
+void Prefill::add_norm_from(std::int64_t first, int n, const float* y, const float* z,
+                            const DeviceModel::Norm& norm, float* out) {
     const ModelConfig& c = model_.config();
     const std::int64_t at_row = first * c.d_model;
     const auto from = [&](const float* rows) { return rows != nullptr ? rows + at_row : nullptr; };
@@ -306,8 +294,7 @@ void Prefill<T>::add_norm_from(std::int64_t first, int n, const float* y, const 
 }
 
 /// Computes q, k and v of all tokens, finishes their heads, and stores K and V head by head.
-template <class T>
-void Prefill<T>::project(int layer, LayerStore& store) {
+void Prefill::project(int layer, LayerStore& store) {
     const ModelConfig& c = model_.config();
     const auto& w = weights_.layers[to_index(layer)];
     if (!c.post_norm) {
@@ -332,8 +319,7 @@ void Prefill<T>::project(int layer, LayerStore& store) {
         {n_, c.n_heads + n_own}, 64);
 }
 
-template <class T>
-void Prefill<T>::upload_rules(int layer) {
+void Prefill::upload_rules(int layer) {
     const int n_heads = model_.config().n_heads;
     std::vector<StreamRule> rules(to_index(plan_.n_streams * n_heads));
     for (int h = 0; h < n_heads; ++h) {
@@ -355,8 +341,7 @@ void Prefill<T>::upload_rules(int layer) {
     executor_->wait();
 }
 
-template <class T>
-void Prefill<T>::attend(int layer, const LayerStore& own, const LayerStore& owner) {
+void Prefill::attend(int layer, const LayerStore& own, const LayerStore& owner) {
     upload_rules(layer);
     if (fused_)
         attend_fused(layer, own, owner);
@@ -365,52 +350,55 @@ void Prefill<T>::attend(int layer, const LayerStore& own, const LayerStore& owne
 }
 
 /// Attends all rows and sums every score stream. What lanes want of the last row comes from a tile of it.
-template <class T>
-void Prefill<T>::attend_fused(int layer, const LayerStore& own, const LayerStore& owner) {
-    if constexpr (!std::is_same_v<T, float>) {
-        const ModelConfig& c = model_.config();
-        const std::int64_t of_q = std::int64_t{n_} * c.n_heads * c.head_dim,
-                           of_kv = std::int64_t{n_} * c.n_kv_heads * c.head_dim;
-        const auto narrow = [&](const float* from, T* to, std::int64_t n) {
-            executor_->launch(Narrow<T>{from, to, n}, {blocks_for(n)}, kThreads);
-        };
-        narrow(q_.data(), narrowed_.data(), of_q);  // no product needs it meanwhile
-        narrow(keys_of(layer, owner), narrow_keys_.data(), of_kv);
-        narrow(owner.values.data(), narrow_values_.data(), of_kv);
-        const AttentionRule rule = attention_rule(c, layer, 0);
-        PromptHeads<T> heads{};
-        heads.q = narrowed_.data();
-        heads.k = narrow_keys_.data();
-        heads.v = narrow_values_.data();
-        heads.slopes = weights_.slopes.data();
-        heads.scale = rule.scale;
-        heads.n = n_;
-        heads.n_heads = c.n_heads;
-        heads.head_dim = c.head_dim;
-        heads.group = c.n_heads / c.n_kv_heads;
-        heads.window = rule.window;
-        heads.layer = layer;
-        with_prompt_dim(c.head_dim, [&]<int kDim>() {
-            using Sums = PromptSums<T, kDim>;
-            using Attend = PromptAttend<T, kDim>;
-            using Columns = PromptColumns<T, kDim>;
-            const auto blocks = [&](int of_block) { return (n_ + of_block - 1) / of_block; };
-            executor_->launch(Sums{heads, rules_.data(), sums_.data()},
-                              {blocks(Sums::kRows), c.n_heads, 1 + plan_.n_streams}, kMaxThreads);
-            executor_->launch(Attend{heads, sums_.data(), attended_.data()},
-                              {blocks(Attend::kRows), c.n_heads}, kMaxThreads);
-            executor_->launch(Columns{heads, rules_.data(), sums_.data(), own.scores.data()},
-                              {blocks(Columns::kColumns), c.n_heads, plan_.n_streams}, kMaxThreads);
-        });
-        if (!wants_last_row_) return;
-        weigh_tile(layer, owner, n_ - 1, n_);
-        for (int stream = 0; noise_.size() > 0 && stream < plan_.n_streams; ++stream)
-            temper_tile(layer, stream, n_ - 1, n_);
-    }
+void Prefill::attend_fused(int layer, const LayerStore& own, const LayerStore& owner) {
+    const ModelConfig& c = model_.config();
+    const std::int64_t of_q = std::int64_t{n_} * c.n_heads * c.head_dim,
+                       of_kv = std::int64_t{n_} * c.n_kv_heads * c.head_dim;
+    narrow(*executor_, type_, q_.data(), narrowed_.data(), of_q);  // no product needs it meanwhile
+    narrow(*executor_, type_, keys_of(layer, owner), narrow_keys_.data(), of_kv);
+    narrow(*executor_, type_, owner.values.data(), narrow_values_.data(), of_kv);
+    if (type_ == NumberType::f16)
+        launch_fused<Fp16>(layer, own);
+    else
+        launch_fused<Bf16>(layer, own);
+    if (!wants_last_row_) return;
+    weigh_tile(layer, owner, n_ - 1, n_);
+    for (int stream = 0; noise_.size() > 0 && stream < plan_.n_streams; ++stream)
+        temper_tile(layer, stream, n_ - 1, n_);
 }
 
+/// T: the type of the narrowed queries, keys and values.
 template <class T>
-void Prefill<T>::attend_tiles(int layer, const LayerStore& own, const LayerStore& owner) {
+void Prefill::launch_fused(int layer, const LayerStore& own) {
+    const ModelConfig& c = model_.config();
+    const AttentionRule rule = attention_rule(c, layer, 0);
+    PromptHeads<T> heads{};
+    heads.q = reinterpret_cast<const T*>(narrowed_.data());
+    heads.k = reinterpret_cast<const T*>(narrow_keys_.data());
+    heads.v = reinterpret_cast<const T*>(narrow_values_.data());
+    heads.slopes = weights_.slopes.data();
+    heads.scale = rule.scale;
+    heads.n = n_;
+    heads.n_heads = c.n_heads;
+    heads.head_dim = c.head_dim;
+    heads.group = c.n_heads / c.n_kv_heads;
+    heads.window = rule.window;
+    heads.layer = layer;
+    with_prompt_dim(c.head_dim, [&]<int kDim>() {
+        using Sums = PromptSums<T, kDim>;
+        using Attend = PromptAttend<T, kDim>;
+        using Columns = PromptColumns<T, kDim>;
+        const auto blocks = [&](int of_block) { return (n_ + of_block - 1) / of_block; };
+        executor_->launch(Sums{heads, rules_.data(), sums_.data()},
+                          {blocks(Sums::kRows), c.n_heads, 1 + plan_.n_streams}, kMaxThreads);
+        executor_->launch(Attend{heads, sums_.data(), attended_.data()}, {blocks(Attend::kRows), c.n_heads},
+                          kMaxThreads);
+        executor_->launch(Columns{heads, rules_.data(), sums_.data(), own.scores.data()},
+                          {blocks(Columns::kColumns), c.n_heads, plan_.n_streams}, kMaxThreads);
+    });
+}
+
+void Prefill::attend_tiles(int layer, const LayerStore& own, const LayerStore& owner) {
     for (int first = 0; first < n_; first += tile_rows_) {
         const int last = std::min(n_, first + tile_rows_);
         weigh_tile(layer, owner, first, last);
@@ -425,8 +413,7 @@ void Prefill<T>::attend_tiles(int layer, const LayerStore& own, const LayerStore
 
 /// Computes logits and probabilities [heads, rows, last] of rows [first, last) of all heads, and sends them
 /// to those who want them.
-template <class T>
-void Prefill<T>::weigh_tile(int layer, const LayerStore& owner, int first, int last) {
+void Prefill::weigh_tile(int layer, const LayerStore& owner, int first, int last) {
     const ModelConfig& c = model_.config();
     const std::int64_t d = c.head_dim, rows = last - first, columns = last, group = c.n_heads / c.n_kv_heads;
     const AttentionRule rule = attention_rule(c, layer, 0);
@@ -457,8 +444,7 @@ void Prefill<T>::weigh_tile(int layer, const LayerStore& owner, int first, int l
 }
 
 /// Writes the output of the tile's rows to attended_.
-template <class T>
-void Prefill<T>::attend_tile(const LayerStore& owner, int first, int last) {
+void Prefill::attend_tile(const LayerStore& owner, int first, int last) {
     const ModelConfig& c = model_.config();
     const std::int64_t d = c.head_dim, rows = last - first, columns = last, group = c.n_heads / c.n_kv_heads;
     for (std::int64_t j = 0; j < group; ++j) {
@@ -481,8 +467,7 @@ void Prefill<T>::attend_tile(const LayerStore& owner, int first, int last) {
 }
 
 /// Computes the tempered probabilities and the noise of a stream where some head tempers.
-template <class T>
-void Prefill<T>::temper_tile(int layer, int stream, int first, int last) {
+void Prefill::temper_tile(int layer, int stream, int first, int last) {
     const int n_heads = model_.config().n_heads, rows = last - first;
     bool tempers = false;
     for (int h = 0; h < n_heads; ++h) {
@@ -498,8 +483,7 @@ void Prefill<T>::temper_tile(int layer, int stream, int first, int last) {
 }
 
 /// Folds the tile's rows, in order, into one score stream of every head that has it.
-template <class T>
-void Prefill<T>::fold_tile(const LayerStore& store, int stream, int first, int last) {
+void Prefill::fold_tile(const LayerStore& store, int stream, int first, int last) {
     const int n_heads = model_.config().n_heads, rows = last - first;
     FoldTile fold{};
     fold.p = probabilities_.data();
@@ -516,8 +500,7 @@ void Prefill<T>::fold_tile(const LayerStore& store, int stream, int first, int l
 
 /// Copies a tile to tile_, [heads, rows, last]: all rows, or the last row of every head alone. Returns how
 /// many rows came.
-template <class T>
-int Prefill<T>::download_tile(const Buffer<float>& from, int rows, int last, bool whole) {
+int Prefill::download_tile(const Buffer<float>& from, int rows, int last, bool whole) {
     const std::size_t n_heads = to_index(model_.config().n_heads), tile = to_index(rows) * to_index(last);
     if (whole)
         executor_->download(tile_.data(), from.data(), n_heads * tile * sizeof(float));
@@ -529,8 +512,7 @@ int Prefill<T>::download_tile(const Buffer<float>& from, int rows, int last, boo
     return whole ? rows : 1;
 }
 
-template <class T>
-void Prefill<T>::emit_attention(int layer, int first, int last) {
+void Prefill::emit_attention(int layer, int first, int last) {
     const int n_heads = model_.config().n_heads, rows = last - first;
     const auto emit = [&](const Buffer<float>& from, bool to_sink,
                           void (PrefillSink::*send)(const PrefillTile&), bool RowWants::*wanted,
@@ -561,8 +543,7 @@ void Prefill<T>::emit_attention(int layer, int first, int last) {
 }
 
 /// Sends the noise of a stream to the lanes whose heads select by it.
-template <class T>
-void Prefill<T>::emit_noise(int layer, int stream, int first, int last) {
+void Prefill::emit_noise(int layer, int stream, int first, int last) {
     const int n_heads = model_.config().n_heads, rows = last - first;
     if (noise_.size() == 0 || (!sink_wants_.noise && last < n_)) return;
     const int n_got = download_tile(noise_, rows, last, sink_wants_.noise);
@@ -586,8 +567,7 @@ void Prefill<T>::emit_noise(int layer, int stream, int first, int last) {
 
 /// Sends the pooled scores after each row of the tile to the sink. Scores pooled over all layers (scope
 /// shared) go with the last layer.
-template <class T>
-void Prefill<T>::emit_scores(int layer, int first, int last) {
+void Prefill::emit_scores(int layer, int first, int last) {
     const KvLayout& layout = model_.layout();
     const int n_heads = layout.n_heads(), rows = last - first;
     const std::int64_t tile = std::int64_t{rows} * last;
@@ -623,9 +603,8 @@ void Prefill<T>::emit_scores(int layer, int first, int last) {
 
 /// Adds a layer's tile to the scores of a lane that pools over all layers. After the last layer they are
 /// complete and valid for every KV head.
-template <class T>
-void Prefill<T>::pool_shared(std::size_t lane, int layer, int first, int last,
-                             const std::function<const float*(int head)>& of_head) {
+void Prefill::pool_shared(std::size_t lane, int layer, int first, int last,
+                          const std::function<const float*(int head)>& of_head) {
     const KvLayout& layout = model_.layout();
     const Pool pool = lanes_[lane].cache->policy().pool;
     const int n_heads = layout.n_heads(), n_layers = layout.n_layers(), rows = last - first;
@@ -645,9 +624,8 @@ void Prefill<T>::pool_shared(std::size_t lane, int layer, int first, int last,
 }
 
 /// Does the same for the layers that read one owner's KV heads.
-template <class T>
-void Prefill<T>::pool_borrowed(std::size_t lane, int layer, int first, int last,
-                               const std::function<const float*(int head)>& of_head) {
+void Prefill::pool_borrowed(std::size_t lane, int layer, int first, int last,
+                            const std::function<const float*(int head)>& of_head) {
     const KvLayout& layout = model_.layout();
     const ResolvedPolicy& policy = lanes_[lane].cache->policy();
     const int n_heads = layout.n_heads(), rows = last - first, owner = layout.owner_of_layer(layer);
@@ -676,8 +654,7 @@ void Prefill<T>::pool_borrowed(std::size_t lane, int layer, int first, int last,
                        all.data() + ((by_head ? index : 0) * n + first) * n});
 }
 
-template <class T>
-void Prefill<T>::feed_forward(int layer) {
+void Prefill::feed_forward(int layer) {
     const ModelConfig& c = model_.config();
     const auto& w = weights_.layers[to_index(layer)];
     multiply(w.o.view(), attended_.data(), n_, projected_.data());
@@ -699,20 +676,15 @@ void Prefill<T>::feed_forward(int layer) {
     if (c.post_norm) add_norm(fed_.data(), nullptr, w.mlp_norm, x_.data());
 }
 
-template <class T>
-void Prefill<T>::write_last_logits() {
+void Prefill::write_last_logits() {
     const ModelConfig& c = model_.config();
     const Pending pending = this->pending();
     add_norm_from(n_ - 1, 1, pending.y, pending.z, weights_.final_norm, normed_.data());
-    const auto launch = [&]<class V>(const MatrixView<T>& w, const float* x, float* y) {
-        executor_->launch(products_of<V, 1, T>({&w, 1}, x, {&y, 1}, 1),
-                          {MatrixVector<V, 1>::blocks(w.rows, kThreads)}, kThreads);
-    };
-    const auto multiply_one = [&](const MatrixView<T>& w, const float* x, float* y) {
-        if (w.is_plain())
-            launch.template operator()<T>(w, x, y);
-        else
-            launch.template operator()<Stored>(w, x, y);
+    const auto multiply_one = [&](const MatrixView& w, const float* x, float* y) {
+        with_elements({&w, 1}, [&]<class V>() {
+            executor_->launch(products_of<V, 1>({&w, 1}, x, {&y, 1}, 1),
+                              {MatrixVector<V, 1>::blocks(w.rows, kThreads)}, kThreads);
+        });
     };
     const float* last = normed_.data();
     const Buffer<float> narrow(executor_, to_index(weights_.project_out.rows));
@@ -729,8 +701,7 @@ void Prefill<T>::write_last_logits() {
 }
 
 /// Each lane chooses and copies what it keeps of layers [first_layer, first_layer + stores.size()).
-template <class T>
-void Prefill<T>::give_to_lanes(int first_layer, std::span<const LayerStore> stores) {
+void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores) {
     const KvLayout& layout = model_.layout();
     const int first = layout.first_of_layer(first_layer),
               last = layout.first_of_layer(first_layer + static_cast<int>(stores.size()));
@@ -764,9 +735,8 @@ void Prefill<T>::give_to_lanes(int first_layer, std::span<const LayerStore> stor
 }
 
 /// Chooses on the host what a unit keeps; writes it to kept_ and to the lane's output.
-template <class T>
-void Prefill<T>::choose(std::size_t lane, const Unit& unit, int first_layer,
-                        std::span<const std::vector<float>> scores) {
+void Prefill::choose(std::size_t lane, const Unit& unit, int first_layer,
+                     std::span<const std::vector<float>> scores) {
     const KvLayout& layout = model_.layout();
     const ResolvedPolicy& policy = unit_policy(layout, lanes_[lane].cache->policy(), unit.first);
     std::vector<float> pooled(to_index(n_));
@@ -800,8 +770,7 @@ void Prefill<T>::choose(std::size_t lane, const Unit& unit, int first_layer,
     }
 }
 
-template <class T>
-void Prefill<T>::keep(std::size_t lane, int layer, const LayerStore& store) {
+void Prefill::keep(std::size_t lane, int layer, const LayerStore& store) {
     const ModelConfig& c = model_.config();
     const int first = model_.layout().first_read(layer);
     std::vector<std::int32_t> kept, offset = {0}, streams;
@@ -845,9 +814,8 @@ void Prefill<T>::keep(std::size_t lane, int layer, const LayerStore& store) {
 
 /// Tells the lane's cache which of the tokens that it keeps of a layer are not finite as they are stored.
 /// faults: 1 for KV heads that have such a token.
-template <class T>
-void Prefill<T>::find_faults(std::size_t lane, int layer, const LayerStore& store,
-                             const std::vector<std::uint8_t>& faults) {
+void Prefill::find_faults(std::size_t lane, int layer, const LayerStore& store,
+                          const std::vector<std::uint8_t>& faults) {
     const std::size_t d = to_index(model_.config().head_dim), of_head = to_index(n_) * d;
     const auto look = [&]<class K>(const std::vector<float>& from, int g, std::size_t index, bool is_key) {
         for (const std::int32_t p : kept_[lane][to_index(g)])
@@ -873,8 +841,7 @@ void Prefill<T>::find_faults(std::size_t lane, int layer, const LayerStore& stor
 }
 
 /// Copies all K and V of a layer to the shadow.
-template <class T>
-void Prefill<T>::give_to_shadow(std::size_t lane, int layer, const LayerStore& store) {
+void Prefill::give_to_shadow(std::size_t lane, int layer, const LayerStore& store) {
     std::vector<float> keys(store.keys.size()), values(store.values.size());
     executor_->download(keys.data(), store.keys.data(), store.keys.size_bytes());
     executor_->download(values.data(), store.values.data(), store.values.size_bytes());
@@ -885,16 +852,15 @@ void Prefill<T>::give_to_shadow(std::size_t lane, int layer, const LayerStore& s
                                      values.data() + i * of_head, n_);
 }
 
-template <class T>
-void CudaBackend<T>::prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes,
-                             PrefillSink* sink, const std::function<bool(double)>& progress) {
+void CudaBackend::prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
+                          const std::function<bool(double)>& progress) {
     try {
-        const OnDevice<T>& of = static_cast<Cache&>(*lanes.front().cache).of();
+        const OnDevice& of = static_cast<Cache&>(*lanes.front().cache).of();
         KH_ASSERT(std::all_of(lanes.begin(), lanes.end(), [&](const LanePrefill& lane) {
             return &static_cast<Cache&>(*lane.cache).of() == &of;
         }));
         const float* turns = turns_.rows(executor_, static_cast<int>(tokens.size()) - 1);
-        Prefill<T>(*of.model, of.weights, executor_, turns, products_, tokens, lanes, sink).run(progress);
+        Prefill(of, executor_, turns, products_, tokens, lanes, sink).run(progress);
         for (const LanePrefill& lane : lanes) pack_row(*this, lane.wants, *lane.out);
     } catch (...) {
         for (const LanePrefill& lane : lanes) try {
@@ -904,15 +870,5 @@ void CudaBackend<T>::prefill(std::span<const int> tokens, std::span<const LanePr
         throw;
     }
 }
-
-template class Prefill<float>;
-template class Prefill<Fp16>;
-template class Prefill<Bf16>;
-template void CudaBackend<float>::prefill(std::span<const int>, std::span<const LanePrefill>, PrefillSink*,
-                                          const std::function<bool(double)>&);
-template void CudaBackend<Fp16>::prefill(std::span<const int>, std::span<const LanePrefill>, PrefillSink*,
-                                         const std::function<bool(double)>&);
-template void CudaBackend<Bf16>::prefill(std::span<const int>, std::span<const LanePrefill>, PrefillSink*,
-                                         const std::function<bool(double)>&);
 
 }  // namespace keyhole::cuda

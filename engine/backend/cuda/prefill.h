@@ -15,18 +15,17 @@
 
 namespace keyhole::cuda {
 
-template <class T>
 class Prefill {
   public:
     /// turns: the rows of all prompt positions.
-    Prefill(const Model& model, const DeviceModel<T>& weights, std::shared_ptr<Executor> executor,
-            const float* turns, const ProductOptions& products, std::span<const int> tokens,
-            std::span<const LanePrefill> lanes, PrefillSink* sink);
+    Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const float* turns,
+            const ProductOptions& products, std::span<const int> tokens, std::span<const LanePrefill> lanes,
+            PrefillSink* sink);
 
     void run(const std::function<bool(double)>& progress);
 
   private:
-    using Cache = CudaKvCache<T>;
+    using Cache = CudaKvCache;
     /// K, V and scores of one layer, all tokens.
     struct LayerStore {
         Buffer<float> keys,
@@ -38,13 +37,13 @@ class Prefill {
 
     void size_rows();
     void embed();
-    void multiply(const MatrixView<T>& w, const float* x, std::int64_t n_rows, float* y);
-    int widened_rows(const MatrixView<T>& w) const;
+    void multiply(const MatrixView& w, const float* x, std::int64_t n_rows, float* y);
+    int widened_rows(const MatrixView& w) const;
     std::size_t widened_size() const;
-    void multiply_stored(const MatrixView<T>& w, const float* x, std::int64_t n_rows, float* y);
-    void add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm, float* out);
+    void multiply_stored(const MatrixView& w, const float* x, std::int64_t n_rows, float* y);
+    void add_norm(const float* y, const float* z, const DeviceModel::Norm& norm, float* out);
     void add_norm_from(std::int64_t first, int n, const float* y, const float* z,
-                       const typename DeviceModel<T>::Norm& norm, float* out);
+                       const DeviceModel::Norm& norm, float* out);
     /// Outputs of a layer that the next norm adds to x_ before it reads it.
     struct Pending {
         const float *y = nullptr, *z = nullptr;
@@ -62,6 +61,8 @@ class Prefill {
     void attend(int layer, const LayerStore& own, const LayerStore& owner);
     void upload_rules(int layer);
     void attend_fused(int layer, const LayerStore& own, const LayerStore& owner);
+    template <class T>
+    void launch_fused(int layer, const LayerStore& own);
     void attend_tiles(int layer, const LayerStore& own, const LayerStore& owner);
     void weigh_tile(int layer, const LayerStore& owner, int first, int last);
     void attend_tile(const LayerStore& owner, int first, int last);
@@ -95,9 +96,10 @@ class Prefill {
     }
 
     const Model& model_;
-    const DeviceModel<T>& weights_;
+    const DeviceModel& weights_;
     std::shared_ptr<Executor> executor_;
     const float* turns_;
+    NumberType type_;  // of plain matrices
     bool narrow_;
     std::int64_t widened_tile_;
     std::span<const int> tokens_;
@@ -114,9 +116,10 @@ class Prefill {
     std::vector<std::vector<std::vector<std::int32_t>>> kept_;  // [lane][KV head] positions that stay
 
     Buffer<float> x_, normed_, q_, k_, v_, attended_, projected_, fed_, gate_, up_, widened_;
-    Buffer<T> narrowed_;
-    Buffer<T> narrow_keys_, narrow_values_;  // [n_kv_heads, n, head_dim] of the layer, for fused attention
-    Buffer<RowSum> sums_;                    // [1 + n_streams, n_heads, n]
+    Buffer<std::uint16_t> narrowed_;  // f16 or bf16, as the next two
+    Buffer<std::uint16_t> narrow_keys_,
+        narrow_values_;    // [n_kv_heads, n, head_dim] of the layer, for fused attention
+    Buffer<RowSum> sums_;  // [1 + n_streams, n_heads, n]
     Buffer<float> logits_, probabilities_, tempered_, noise_;  // [n_heads, tile rows, columns]
     Buffer<float> score_rows_;  // [n_streams, n_heads, tile rows, columns] for a sink
     Buffer<StreamRule> rules_;  // [n_streams, n_heads] of the layer

@@ -29,14 +29,7 @@ std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model> model,
              "or take a smaller model",
              model->path().string(), static_cast<double>(needed) / 1e9, executor->name(),
              static_cast<double>(free) / 1e9);
-    switch (common_type(*model)) {
-        case DType::f16:
-            return std::make_unique<CudaBackend<Fp16>>(std::move(model), std::move(executor), products);
-        case DType::bf16:
-            return std::make_unique<CudaBackend<Bf16>>(std::move(model), std::move(executor), products);
-        default:
-            return std::make_unique<CudaBackend<float>>(std::move(model), std::move(executor), products);
-    }
+    return std::make_unique<CudaBackend>(std::move(model), std::move(executor), products);
 }
 
 }  // namespace keyhole
@@ -72,36 +65,33 @@ const float* DeviceTurns::rows(const std::shared_ptr<Executor>& executor, int la
     return device_.data();
 }
 
-template <class T>
-CudaBackend<T>::CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<Executor> executor,
-                            const ProductOptions& products)
+CudaBackend::CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<Executor> executor,
+                         const ProductOptions& products)
     : products_(products),
       model_(std::move(model)),
       executor_(std::move(executor)),
-      products_of_type_(executor_->has_products(kNumberType<T>)),
+      type_(number_type_of(common_type(*model_))),
+      products_of_type_(executor_->has_products(type_)),
       all_plain_(has_one_type(*model_)),
-      store_(executor_),
-      own_(std::make_shared<const OnDevice<T>>(store_, model_)),
+      store_(executor_, common_type(*model_)),
+      own_(std::make_shared<const OnDevice>(store_, model_)),
       weights_(own_->weights),
       turns_(*model_),
       pool_(std::make_shared<PinnedPool>(executor_)) {}
 
-template <class T>
-std::string CudaBackend<T>::name() const {
+std::string CudaBackend::name() const {
     return "cuda, " + executor_->name();
 }
 
-template <class T>
-std::unique_ptr<KvCache> CudaBackend<T>::make_cache(const ResolvedPolicy& policy,
-                                                    std::shared_ptr<const Model> variant) {
+std::unique_ptr<KvCache> CudaBackend::make_cache(const ResolvedPolicy& policy,
+                                                 std::shared_ptr<const Model> variant) {
     (void)kv_type(policy.kv_dtype);
     auto cache = std::make_unique<Cache>(executor_, variant != nullptr ? on_device(variant) : own_);
     cache->set_policy(policy);
     return cache;
 }
 
-template <class T>
-KvType CudaBackend<T>::kv_type(KvType wanted) const {
+KvType CudaBackend::kv_type(KvType wanted) const {
     if (wanted == KvType::q8)
         fail(ErrorCode::unsupported,
              "a lane wants kv_dtype=q8, and on CUDA keys and values are f32, f16 or bf16; take one of these, "
@@ -109,8 +99,7 @@ KvType CudaBackend<T>::kv_type(KvType wanted) const {
     return kv_type_for(wanted, *model_);
 }
 
-template <class T>
-std::shared_ptr<const OnDevice<T>> CudaBackend<T>::on_device(const std::shared_ptr<const Model>& model) {
+std::shared_ptr<const OnDevice> CudaBackend::on_device(const std::shared_ptr<const Model>& model) {
     if (model == model_) return own_;
     std::erase_if(variants_, [](const auto& known) { return known.expired(); });
     for (const auto& known : variants_)
@@ -118,25 +107,24 @@ std::shared_ptr<const OnDevice<T>> CudaBackend<T>::on_device(const std::shared_p
     if (const std::string why = unsupported_shape(*model); !why.empty())
         fail(ErrorCode::unsupported, "the CUDA backend cannot run {} with {} KV heads: {}",
              model->path().string(), model->layout().n_kv_heads(), why);
-    auto variant = std::make_shared<const OnDevice<T>>(store_, model);
+    auto variant = std::make_shared<const OnDevice>(store_, model);
     variants_.push_back(variant);
     return variant;
 }
 
 /// Groups lanes by model and type of K and V, models in the order in which they first appear. Models that
 /// share an MLP are put next to each other, so that it runs for all their lanes at once.
-template <class T>
-void CudaBackend<T>::group_lanes(std::span<const LaneStep> lanes, Plan& plan) const {
-    const auto mlp = [](const OnDevice<T>* of) { return of->weights.layers.front().up.data.data(); };
-    std::vector<const OnDevice<T>*> models;
+void CudaBackend::group_lanes(std::span<const LaneStep> lanes, Plan& plan) const {
+    const auto mlp = [](const OnDevice* of) { return of->weights.layers.front().up.data.data(); };
+    std::vector<const OnDevice*> models;
     for (const LaneStep& lane : lanes) {
-        const OnDevice<T>* of = &cache_of(lane).of();
+        const OnDevice* of = &cache_of(lane).of();
         if (std::find(models.begin(), models.end(), of) != models.end()) continue;
         const auto last = std::find_if(models.rbegin(), models.rend(),
-                                       [&](const OnDevice<T>* m) { return mlp(m) == mlp(of); });
+                                       [&](const OnDevice* m) { return mlp(m) == mlp(of); });
         models.insert(last != models.rend() ? last.base() : models.end(), of);
     }
-    for (const OnDevice<T>* of : models)
+    for (const OnDevice* of : models)
         for (const NumberType type : {NumberType::f32, NumberType::f16, NumberType::bf16}) {
             Group group{of, static_cast<int>(plan.lanes.size()), 0, type, plan.kv_size, plan.hidden_size};
             for (const LaneStep& lane : lanes)
@@ -152,15 +140,13 @@ void CudaBackend<T>::group_lanes(std::span<const LaneStep> lanes, Plan& plan) co
         }
 }
 
-template <class T>
-const typename CudaBackend<T>::Group& CudaBackend<T>::group_of(const Plan& plan, int lane) const {
+const CudaBackend::Group& CudaBackend::group_of(const Plan& plan, int lane) const {
     std::size_t i = 0;
     while (lane >= plan.groups[i].first + plan.groups[i].n) ++i;
     return plan.groups[i];
 }
 
-template <class T>
-typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lanes) {
+CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
     Plan plan;
     group_lanes(lanes, plan);
     for (const LaneStep& lane : plan.lanes) {
@@ -207,8 +193,7 @@ typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lan
 }
 
 /// Returns a block with the sizes of the coming row, null where none is wanted.
-template <class T>
-std::shared_ptr<RowBlock> CudaBackend<T>::new_block(const LaneStep& lane) const {
+std::shared_ptr<RowBlock> CudaBackend::new_block(const LaneStep& lane) const {
     const RowWants& wants = lane.wants;
     if (wants.form == RowForm::floats || (!wants.attention && !wants.scores)) return nullptr;
     const Cache& cache = cache_of(lane);
@@ -230,8 +215,7 @@ std::shared_ptr<RowBlock> CudaBackend<T>::new_block(const LaneStep& lane) const 
     return block;
 }
 
-template <class T>
-void CudaBackend<T>::size_buffers(const Plan& plan) {
+void CudaBackend::size_buffers(const Plan& plan) {
     const ModelConfig& c = model_->config();
     const std::size_t n = plan.lanes.size(), d_q = to_index(c.n_heads * c.head_dim);
     const std::size_t heads = n * to_index(c.n_heads), all_heads = heads * to_index(c.n_layers),
@@ -290,8 +274,7 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
 
 /// Makes room for the rows that wait until their scores are folded, and chooses for how many layers. Logits
 /// have memory of their own only where neither they nor the attention that they become are kept.
-template <class T>
-void CudaBackend<T>::size_waiting_rows(Plan& plan) {
+void CudaBackend::size_waiting_rows(Plan& plan) {
     const ModelConfig& c = model_->config();
     const std::size_t heads = plan.lanes.size() * to_index(c.n_heads), stride = to_index(plan.row_stride);
     const bool own_logits = !plan.wants.logits && !plan.wants.attention;
@@ -313,8 +296,7 @@ void CudaBackend<T>::size_waiting_rows(Plan& plan) {
 
 /// Uploads one block of bytes: tokens, what kernels see of each lane, and the numbers of its policy at its
 /// row.
-template <class T>
-void CudaBackend<T>::upload_input(const Plan& plan) {
+void CudaBackend::upload_input(const Plan& plan) {
     const std::size_t n = plan.lanes.size();
     std::size_t bytes = 0;
     const auto take = [&bytes](std::size_t wanted) {
@@ -395,8 +377,7 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
 }
 
 /// Returns where a lane's packed values lie on the device; null where nothing of it is packed.
-template <class T>
-PackedLane CudaBackend<T>::packed_lane(const Plan& plan, std::size_t lane) const {
+PackedLane CudaBackend::packed_lane(const Plan& plan, std::size_t lane) const {
     PackedLane packed{};
     const RowBlock* block = plan.blocks[lane].get();
     if (block == nullptr) return packed;
@@ -412,11 +393,9 @@ PackedLane CudaBackend<T>::packed_lane(const Plan& plan, std::size_t lane) const
     return packed;
 }
 
-template <class T>
 template <class V, int kBatch>
-void CudaBackend<T>::launch_products(std::span<const MatrixView<T>> w, const float* x,
-                                     std::span<float* const> y, int first, int n_lanes,
-                                     const ProductUse& use) {
+void CudaBackend::launch_products(std::span<const MatrixView> w, const float* x, std::span<float* const> y,
+                                  int first, int n_lanes, const ProductUse& use) {
     std::array<float*, 3> to{};
     int rows = 0;
     for (std::size_t i = 0; i < w.size(); ++i) {
@@ -429,17 +408,12 @@ void CudaBackend<T>::launch_products(std::span<const MatrixView<T>> w, const flo
 }
 
 /// w has up to three matrices; those that the model lacks come last.
-template <class T>
-void CudaBackend<T>::multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
-                              int n_batch, const ProductUse& use) {
+void CudaBackend::multiply(std::span<const MatrixView> w, const float* x, std::span<float* const> y,
+                           int n_batch, const ProductUse& use) {
     while (w.back().rows == 0) w = w.first(w.size() - 1);
     if (takes_cublas(n_batch)) return multiply_by_cublas(w, x, y, n_batch);
-    const bool plain = are_plain(w);
     const auto launch = [&]<int kBatch>(int first, int n) {
-        if (plain)
-            launch_products<T, kBatch>(w, x, y, first, n, use);
-        else
-            launch_products<Stored, kBatch>(w, x, y, first, n, use);
+        with_elements(w, [&]<class V>() { launch_products<V, kBatch>(w, x, y, first, n, use); });
     };
     // A lane's sums have one order, whatever the batch. Up to 8 lanes read the weights once.
     for (int first = 0; first < n_batch; first += 8) {
@@ -457,17 +431,15 @@ void CudaBackend<T>::multiply(std::span<const MatrixView<T>> w, const float* x, 
 
 /// Multiplies for all lanes at once, on tensor cores where weights have 16 bits. Inputs are rounded to the
 /// weights' type.
-template <class T>
-void CudaBackend<T>::multiply_by_cublas(std::span<const MatrixView<T>> w, const float* x,
-                                        std::span<float* const> y, int n_batch) {
+void CudaBackend::multiply_by_cublas(std::span<const MatrixView> w, const float* x, std::span<float* const> y,
+                                     int n_batch) {
     const void* input = x;
-    if constexpr (!std::is_same_v<T, float>) {
-        const std::int64_t n = std::int64_t{n_batch} * w[0].cols;
-        executor_->launch(Narrow<T>{x, scratch_.narrowed.data(), n}, {blocks_for(n)}, kThreads);
+    if (type_ != NumberType::f32) {
+        narrow(*executor_, type_, x, scratch_.narrowed.data(), std::int64_t{n_batch} * w[0].cols);
         input = scratch_.narrowed.data();
     }
     for (std::size_t i = 0; i < w.size(); ++i) {
-        executor_->multiply(product_of(w[i], input, n_batch, y[i], kNumberType<T>));
+        executor_->multiply(product_of(w[i], input, n_batch, y[i], type_));
         const std::int64_t n = std::int64_t{n_batch} * w[i].rows;
         if (w[i].bias != nullptr)
             executor_->launch(AddBias{y[i], w[i].bias, n, w[i].rows}, {blocks_for(n)}, kThreads);
@@ -475,30 +447,24 @@ void CudaBackend<T>::multiply_by_cublas(std::span<const MatrixView<T>> w, const 
 }
 
 /// x_ <- x_ + y + z; writes the norm of it to out.
-template <class T>
-void CudaBackend<T>::add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm,
-                              float* out, int n) {
+void CudaBackend::add_norm(const float* y, const float* z, const DeviceModel::Norm& norm, float* out, int n) {
     executor_->launch(AddNorm{scratch_.x.data(), y, z, rule_of(norm), out, model_->config().d_model}, {n},
                       kThreads);
 }
 
-template <class T>
-NormRule CudaBackend<T>::rule_of(const typename DeviceModel<T>::Norm& norm) const {
+NormRule CudaBackend::rule_of(const DeviceModel::Norm& norm) const {
     const ModelConfig& c = model_->config();
     return {norm.gain.data(), norm.bias.data(), c.norm_eps, c.norm == NormKind::layer ? 1 : 0};
 }
 
-template <class T>
-typename CudaBackend<T>::Input CudaBackend<T>::normed_input(const typename DeviceModel<T>::Norm& norm,
-                                                            int n) {
+CudaBackend::Input CudaBackend::normed_input(const DeviceModel::Norm& norm, int n) {
     if (n <= kMostNormed) return {scratch_.x.data(), rule_of(norm)};
     add_norm(nullptr, nullptr, norm, scratch_.normed.data(), n);
     return {scratch_.normed.data(), {}};
 }
 
 /// Does the same with the outputs that earlier layers left to add (`any`: there are some).
-template <class T>
-void CudaBackend<T>::add_pending_norm(bool any, const typename DeviceModel<T>::Norm& norm, int n) {
+void CudaBackend::add_pending_norm(bool any, const DeviceModel::Norm& norm, int n) {
     const bool late = adds_late(model_->config());
     const float *fed = scratch_.fed.data(), *projected = scratch_.projected.data();
     any = any && !model_->config().post_norm;
@@ -508,8 +474,7 @@ void CudaBackend<T>::add_pending_norm(bool any, const typename DeviceModel<T>::N
              any && late ? fed : nullptr, norm, scratch_.normed.data(), n);
 }
 
-template <class T>
-void CudaBackend<T>::embed(int n) {
+void CudaBackend::embed(int n) {
     const ModelConfig& c = model_->config();
     Scratch& s = scratch_;
     const bool projects = weights_.project_in.rows > 0;
@@ -522,8 +487,7 @@ void CudaBackend<T>::embed(int n) {
                                   c.d_model, c.position_offset);
 }
 
-template <class T>
-void CudaBackend<T>::launch_all(const Plan& plan) {
+void CudaBackend::launch_all(const Plan& plan) {
     const ModelConfig& c = model_->config();
     const int n = static_cast<int>(plan.lanes.size());
     Scratch& s = scratch_;
@@ -565,8 +529,7 @@ void CudaBackend<T>::launch_all(const Plan& plan) {
     }
 }
 
-template <class T>
-void CudaBackend<T>::pack_rows(const Plan& plan, const Group& group) {
+void CudaBackend::pack_rows(const Plan& plan, const Group& group) {
     const ModelConfig& c = model_->config();
     const int n_heads = c.n_layers * c.n_heads, n_kv_heads = group.of->model->layout().n_kv_heads();
     const std::int64_t first = group.first, stride = plan.row_stride;
@@ -586,8 +549,7 @@ void CudaBackend<T>::pack_rows(const Plan& plan, const Group& group) {
 }
 
 /// Sums are added by the next norm that reads them; see add_pending_norm.
-template <class T>
-void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
+void CudaBackend::launch_layer(const Plan& plan, int layer) {
     const ModelConfig& c = model_->config();
     const int n = static_cast<int>(plan.lanes.size());
     Scratch& s = scratch_;
@@ -611,8 +573,7 @@ void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
 
 /// Does the same in fewer launches, with the same bits. Where both halves read the same stream, the second
 /// half's hidden values are computed before the first adds to it.
-template <class T>
-void CudaBackend<T>::launch_fused_layer(const Plan& plan, int layer) {
+void CudaBackend::launch_fused_layer(const Plan& plan, int layer) {
     const ModelConfig& c = model_->config();
     const int n = static_cast<int>(plan.lanes.size());
     const auto& w = weights_.layers[to_index(layer)];
@@ -628,8 +589,7 @@ void CudaBackend<T>::launch_fused_layer(const Plan& plan, int layer) {
 
 /// Computes q once for all lanes, and k and v of each group that owns them in this layer; in one launch with
 /// q where there is one group.
-template <class T>
-void CudaBackend<T>::project(const Plan& plan, int layer, const Input& input) {
+void CudaBackend::project(const Plan& plan, int layer, const Input& input) {
     const ModelConfig& c = model_->config();
     Scratch& s = scratch_;
     const auto& w = weights_.layers[to_index(layer)];
@@ -650,15 +610,13 @@ void CudaBackend<T>::project(const Plan& plan, int layer, const Input& input) {
     }
 }
 
-template <class T>
-float* CudaBackend<T>::hidden_of(int layer) const {
+float* CudaBackend::hidden_of(int layer) const {
     return weights_.layers[to_index(layer)].gate.rows > 0 ? scratch_.gate.data() : scratch_.up.data();
 }
 
 /// Calls visit(weights, first group, lanes) once for groups that share their weights; they are neighbours.
-template <class T>
 template <class Visit>
-void CudaBackend<T>::for_runs(const Plan& plan, int layer, Visit visit) {
+void CudaBackend::for_runs(const Plan& plan, int layer, Visit visit) {
     for (std::size_t i = 0; i < plan.groups.size();) {
         const Group& first = plan.groups[i];
         const auto& w = first.of->weights.layers[to_index(layer)];
@@ -671,8 +629,7 @@ void CudaBackend<T>::for_runs(const Plan& plan, int layer, Visit visit) {
 }
 
 /// Computes gate and up; fused: with the activation.
-template <class T>
-void CudaBackend<T>::fill_hidden(const Plan& plan, int layer, const Input& input, bool fused) {
+void CudaBackend::fill_hidden(const Plan& plan, int layer, const Input& input, bool fused) {
     const ModelConfig& c = model_->config();
     const bool gated = weights_.layers[to_index(layer)].gate.rows > 0;
     ProductUse use{.norm = input.norm};
@@ -692,8 +649,7 @@ void CudaBackend<T>::fill_hidden(const Plan& plan, int layer, const Input& input
 }
 
 /// Writes the product of the hidden values to `to`; fused: adds it.
-template <class T>
-void CudaBackend<T>::add_hidden(const Plan& plan, int layer, float* to, bool fused) {
+void CudaBackend::add_hidden(const Plan& plan, int layer, float* to, bool fused) {
     for_runs(plan, layer, [&](const auto& w, const Group& first, int n) {
         multiply(std::array{w.down.view()}, hidden_of(layer) + first.hidden_at,
                  std::array{to + std::int64_t{first.first} * model_->config().d_model}, n,
@@ -701,9 +657,8 @@ void CudaBackend<T>::add_hidden(const Plan& plan, int layer, float* to, bool fus
     });
 }
 
-template <class T>
-void CudaBackend<T>::keep_for_shadow(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
-                                     std::size_t size) {
+void CudaBackend::keep_for_shadow(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
+                                  std::size_t size) {
     if (!plan.any_shadow) return;
     float* to = scratch_.shadow.data() + to_index(layer) * shadow_parts(plan).end + part;
     const auto n = static_cast<std::int64_t>(size);
@@ -712,32 +667,28 @@ void CudaBackend<T>::keep_for_shadow(const Plan& plan, int layer, const Buffer<f
 
 /// From q, k and v of all lanes, computes the heads' outputs. After the last of the layers that are folded
 /// together, folds their scores.
-template <class T>
-void CudaBackend<T>::attend(const Plan& plan, int layer) {
+void CudaBackend::attend(const Plan& plan, int layer) {
     const ShadowParts parts = shadow_parts(plan);
     Scratch& s = scratch_;
     keep_for_shadow(plan, layer, s.q, parts.q, parts.k - parts.q);
     keep_for_shadow(plan, layer, s.k, parts.k, parts.v - parts.k);
     keep_for_shadow(plan, layer, s.v, parts.v, parts.attended - parts.v);
     for (const Group& group : plan.groups)
-        with_number(group.kv, [&]<class K>() { this->template attend_group<K>(plan, group, layer); });
+        with_number(group.kv, [&]<class K>() { attend_group<K>(plan, group, layer); });
     if ((layer + 1) % plan.fold_layers == 0 || layer + 1 == model_->config().n_layers)
         for (const Group& group : plan.groups)
-            with_number(group.kv, [&]<class K>() { this->template fold_group<K>(plan, group, layer); });
+            with_number(group.kv, [&]<class K>() { fold_group<K>(plan, group, layer); });
     keep_for_shadow(plan, layer, s.attended, parts.attended, parts.end - parts.attended);
 }
 
-template <class T>
-RowBuffer CudaBackend<T>::kept_rows(const Plan& plan, const Group& group, int layer,
-                                    const Buffer<float>& in) const {
+RowBuffer CudaBackend::kept_rows(const Plan& plan, const Group& group, int layer,
+                                 const Buffer<float>& in) const {
     const ModelConfig& c = model_->config();
     const std::int64_t of_layer = std::int64_t{c.n_heads} * plan.row_stride;
     return {in.data() + (std::int64_t{group.first} * c.n_layers + layer) * of_layer, c.n_layers * of_layer};
 }
 
-template <class T>
-typename CudaBackend<T>::WaitingRows CudaBackend<T>::waiting_rows(const Plan& plan, const Group& group,
-                                                                  int layer) const {
+CudaBackend::WaitingRows CudaBackend::waiting_rows(const Plan& plan, const Group& group, int layer) const {
     const Scratch& s = scratch_;
     const std::int64_t n = plan.fold_layers, heads = model_->config().n_heads;
     const std::int64_t layer_at = group.first * n + layer % n;
@@ -754,9 +705,8 @@ typename CudaBackend<T>::WaitingRows CudaBackend<T>::waiting_rows(const Plan& pl
     return rows;
 }
 
-template <class T>
 template <class K>
-void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int layer) {
+void CudaBackend::attend_group(const Plan& plan, const Group& group, int layer) {
     const Model& model = *group.of->model;
     const ModelConfig& c = model.config();
     const KvLayout& layout = model.layout();
@@ -798,9 +748,8 @@ void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int laye
 }
 
 /// layer: the last of those that are folded together.
-template <class T>
 template <class K>
-void CudaBackend<T>::fold_group(const Plan& plan, const Group& group, int layer) {
+void CudaBackend::fold_group(const Plan& plan, const Group& group, int layer) {
     const int n_heads = model_->config().n_heads, first = layer / plan.fold_layers * plan.fold_layers;
     const WaitingRows rows = waiting_rows(plan, group, first);
     FoldRow<K> fold{};
@@ -815,8 +764,7 @@ void CudaBackend<T>::fold_group(const Plan& plan, const Group& group, int layer)
     executor_->launch(fold, {plan.max_splits, (layer + 1 - first) * n_heads, group.n}, kSplit);
 }
 
-template <class T>
-void CudaBackend<T>::download_output(const Plan& plan) {
+void CudaBackend::download_output(const Plan& plan) {
     const ModelConfig& c = model_->config();
     const std::size_t n = plan.lanes.size(), n_kv_heads = to_index(plan.n_kv_heads);
     const std::size_t heads = to_index(c.n_layers * c.n_heads), stride = to_index(plan.row_stride),
@@ -866,8 +814,7 @@ void CudaBackend<T>::download_output(const Plan& plan) {
     if (plan.any_shadow) all(host_.shadow, scratch_.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
 }
 
-template <class T>
-void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
+void CudaBackend::step(std::span<const LaneStep> lanes) {
     if (lanes.empty()) return;
     executor_->wait_beside();  // until the row before is packed and copied
     Plan plan = this->plan(lanes);
@@ -903,8 +850,7 @@ void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
 }
 
 /// Tells the caches which keys and values of the row are not finite as they are stored.
-template <class T>
-void CudaBackend<T>::note_faults(const Plan& plan) {
+void CudaBackend::note_faults(const Plan& plan) {
     const std::size_t of_lane = to_index(plan.n_kv_heads) * kFaultKinds;
     const std::span<const std::uint8_t> all(host_.faults.data(), plan.lanes.size() * of_lane);
     if (std::all_of(all.begin(), all.end(), [](std::uint8_t set) { return set == 0; })) return;
@@ -920,8 +866,7 @@ void CudaBackend<T>::note_faults(const Plan& plan) {
 }
 
 /// Adds times by the purpose of a kernel.
-template <class T>
-void CudaBackend<T>::add_times() {
+void CudaBackend::add_times() {
     const std::vector<double> seconds = executor_->take_times();
     int kernel = 0;
     Kernels::for_each([&]<class Kernel>() {
@@ -941,16 +886,14 @@ void CudaBackend<T>::add_times() {
     ++times_->n_steps;
 }
 
-template <class T>
-bool CudaBackend<T>::time_parts(StepTimes* times) {
+bool CudaBackend::time_parts(StepTimes* times) {
     times_ = times;
     executor_->time_launches(times != nullptr);
     return true;
 }
 
 /// Copies what the lane saw from slot order to text order.
-template <class T>
-void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
+void CudaBackend::write_rows(const Plan& plan, int lane) {
     const LaneStep& step = plan.lanes[to_index(lane)];
     const Cache& cache = cache_of(step);
     const KvLayout& layout = cache.layout();
@@ -1011,8 +954,7 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
     if (!any_hidden) values.hidden.clear();
 }
 
-template <class T>
-typename CudaBackend<T>::ShadowParts CudaBackend<T>::shadow_parts(const Plan& plan) const {
+CudaBackend::ShadowParts CudaBackend::shadow_parts(const Plan& plan) const {
     const ModelConfig& c = model_->config();
     const std::size_t of_q = plan.lanes.size() * to_index(c.n_heads * c.head_dim),
                       of_k = to_index(plan.kv_size);
@@ -1021,8 +963,7 @@ typename CudaBackend<T>::ShadowParts CudaBackend<T>::shadow_parts(const Plan& pl
 
 /// Compares the row with full attention on the lane's own queries. Runs on the host, with the CPU's code,
 /// since it only serves measures.
-template <class T>
-void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
+void CudaBackend::write_shadow(const Plan& plan, int lane) {
     const LaneStep& step = plan.lanes[to_index(lane)];
     const Group& group = group_of(plan, lane);
     const ModelTables& tables = group.of->tables;
@@ -1078,8 +1019,7 @@ void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
     shadow_scratch_.own_key = nullptr;
 }
 
-template <class T>
-void CudaBackend<T>::write_evictions(const Plan& plan, int lane) {
+void CudaBackend::write_evictions(const Plan& plan, int lane) {
     const LaneStep& step = plan.lanes[to_index(lane)];
     Cache& cache = cache_of(step);
     RowValues& values = step.out->values;
@@ -1111,8 +1051,7 @@ void CudaBackend<T>::write_evictions(const Plan& plan, int lane) {
 }
 
 /// Hands out the block, and the first tokens' probabilities where the floats are not there.
-template <class T>
-void CudaBackend<T>::write_block(const Plan& plan, int lane) {
+void CudaBackend::write_block(const Plan& plan, int lane) {
     const LaneStep& step = plan.lanes[to_index(lane)];
     const Cache& cache = cache_of(step);
     const KvLayout& layout = cache.layout();
@@ -1133,8 +1072,7 @@ void CudaBackend<T>::write_block(const Plan& plan, int lane) {
 
 /// Selects on the host for units whose heads hold different tokens, or for the whole lane. block: the row's,
 /// or null.
-template <class T>
-void CudaBackend<T>::select_on_host(const LaneStep& step, RowBlock* block, bool whole_lane) {
+void CudaBackend::select_on_host(const LaneStep& step, RowBlock* block, bool whole_lane) {
     Cache& cache = cache_of(step);
     RowValues& values = step.out->values;
     if (block != nullptr && !block->scores.empty()) executor_->wait_beside();
@@ -1175,9 +1113,7 @@ void CudaBackend<T>::select_on_host(const LaneStep& step, RowBlock* block, bool 
 
 /// Sets the policy, evicts down to its budget and resizes the cache's memory. When the device has no memory
 /// for that, the cache stays unchanged.
-template <class T>
-std::vector<Eviction> CudaBackend<T>::apply_policy(KvCache& cache, const ResolvedPolicy& policy,
-                                                   int last_row) {
+std::vector<Eviction> CudaBackend::apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) {
     (void)kv_type(policy.kv_dtype);
     auto& store = static_cast<Cache&>(cache);
     if (store.has_no_room()) {  // before the prompt, which sets the size
@@ -1185,7 +1121,7 @@ std::vector<Eviction> CudaBackend<T>::apply_policy(KvCache& cache, const Resolve
         return {};
     }
     const std::vector<Eviction> evictions = evictions_under(policy, store, last_row);
-    typename Cache::PositionLists gone(to_index(store.layout().n_kv_heads()));
+    Cache::PositionLists gone(to_index(store.layout().n_kv_heads()));
     for (const Eviction& e : evictions) gone[to_index(e.kv_head)].push_back(e.position);
     store.set_policy(policy, gone);
     std::vector<int> n_stored, had;
@@ -1205,9 +1141,7 @@ std::vector<Eviction> CudaBackend<T>::apply_policy(KvCache& cache, const Resolve
 }
 
 /// Returns what the policy evicts when it is set after a row, ascending in each KV head.
-template <class T>
-std::vector<Eviction> CudaBackend<T>::evictions_under(const ResolvedPolicy& policy, Cache& store,
-                                                      int last_row) {
+std::vector<Eviction> CudaBackend::evictions_under(const ResolvedPolicy& policy, Cache& store, int last_row) {
     std::vector<Eviction> evictions;
     for (const Unit& unit : units_of(store.layout(), policy.scope)) {
         const ResolvedPolicy& own = unit_policy(store.layout(), policy, unit.first);
@@ -1226,9 +1160,5 @@ std::vector<Eviction> CudaBackend<T>::evictions_under(const ResolvedPolicy& poli
     }
     return evictions;
 }
-
-template class CudaBackend<float>;
-template class CudaBackend<Fp16>;
-template class CudaBackend<Bf16>;
 
 }  // namespace keyhole::cuda

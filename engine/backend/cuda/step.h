@@ -1,5 +1,5 @@
 /// CudaBackend and its parts: one decoding step on a device. Engine thread only. Knows the executor, no CUDA.
-/// T is the stored type of the weights. CPU twin: cpu/cpu_backend.h.
+/// CPU twin: cpu/cpu_backend.h.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -35,16 +35,13 @@ class DeviceTurns {
 
 /// Returns the kernel for products with up to three plain matrices, or with Stored ones, for one pass over
 /// the weights. y[i]: the first lane's.
-template <class V, int kBatch, class T>
-MatrixVector<V, kBatch> products_of(std::span<const MatrixView<T>> w, const float* x,
-                                    std::span<float* const> y, int n_lanes, const ProductUse& use = {}) {
+template <class V, int kBatch>
+MatrixVector<V, kBatch> products_of(std::span<const MatrixView> w, const float* x, std::span<float* const> y,
+                                    int n_lanes, const ProductUse& use = {}) {
     MatrixVector<V, kBatch> kernel{};
     for (std::size_t i = 0; i < w.size(); ++i) {
         auto& product = kernel.product[i];
-        if constexpr (std::is_same_v<V, Stored>)
-            product.w = w[i].stored();
-        else
-            product.w = {w[i].numbers()};
+        product.w = w[i].elements<V>();
         product.bias = w[i].bias;
         product.y = y[i];
         product.rows = product.y_stride = w[i].rows;
@@ -57,11 +54,6 @@ MatrixVector<V, kBatch> products_of(std::span<const MatrixView<T>> w, const floa
     return kernel;
 }
 
-template <class T>
-bool are_plain(std::span<const MatrixView<T>> w) {
-    return std::all_of(w.begin(), w.end(), [](const MatrixView<T>& m) { return m.is_plain(); });
-}
-
 /// Returns how many layers of a step one launch folds, where a layer's rows take `layer_bytes` until then and
 /// all that wait may take `most_bytes`: as even shares as can be, at least one layer.
 inline int layers_per_fold(int n_layers, std::int64_t layer_bytes, std::int64_t most_bytes) {
@@ -70,19 +62,28 @@ inline int layers_per_fold(int n_layers, std::int64_t layer_bytes, std::int64_t 
 }
 
 /// Writes rows of the embedding, or adds those of learned positions: Kernel<V> has a table and `rest`.
-template <template <class> class Kernel, class T, class... Rest>
-void launch_rows(Executor& executor, const MatrixView<T>& table, int n, Rest... rest) {
+template <template <class> class Kernel, class... Rest>
+void launch_rows(Executor& executor, const MatrixView& table, int n, Rest... rest) {
     constexpr int kThreads = 256;
-    if (table.is_plain())
-        executor.launch(Kernel<T>{{table.numbers()}, rest...}, {n}, kThreads);
+    with_elements({&table, 1}, [&]<class V>() {
+        executor.launch(Kernel<V>{table.elements<V>(), rest...}, {n}, kThreads);
+    });
+}
+
+/// Rounds n numbers to f16 or bf16.
+inline void narrow(Executor& executor, NumberType type, const float* from, std::uint16_t* to,
+                   std::int64_t n) {
+    constexpr int kThreads = 256;
+    const Grid grid{static_cast<int>((n + kThreads - 1) / kThreads)};
+    if (type == NumberType::f16)
+        executor.launch(Narrow<Fp16>{from, reinterpret_cast<Fp16*>(to), n}, grid, kThreads);
     else
-        executor.launch(Kernel<Stored>{table.stored(), rest...}, {n}, kThreads);
+        executor.launch(Narrow<Bf16>{from, reinterpret_cast<Bf16*>(to), n}, grid, kThreads);
 }
 
 /// Makes the product y [n_rows, w.rows] = x [n_rows, w.cols] W^T; x has the given type.
-template <class T>
-MatrixProduct product_of(const MatrixView<T>& w, const void* x, std::int64_t n_rows, float* y,
-                         NumberType type) {
+inline MatrixProduct product_of(const MatrixView& w, const void* x, std::int64_t n_rows, float* y,
+                                NumberType type) {
     MatrixProduct product;
     product.a = x;
     product.b = w.data;
@@ -97,7 +98,6 @@ MatrixProduct product_of(const MatrixView<T>& w, const void* x, std::int64_t n_r
     return product;
 }
 
-template <class T>
 class CudaBackend final : public Backend {
   public:
     CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<Executor> executor,
@@ -116,12 +116,12 @@ class CudaBackend final : public Backend {
     bool time_parts(StepTimes* times) override;
 
   private:
-    using Cache = CudaKvCache<T>;
+    using Cache = CudaKvCache;
     /// Lanes of a step whose caches belong to one model and store K and V in one type.
     struct Group {
-        const OnDevice<T>* of = nullptr;
+        const OnDevice* of = nullptr;
         int first = 0, n = 0;
-        NumberType kv = kNumberType<T>;
+        NumberType kv = NumberType::f32;
         std::int64_t kv_at = 0;  ///< where their rows of k and v begin: [n, KV heads of a layer * head_dim]
         std::int64_t hidden_at = 0;  ///< the same for gate and up: [n, d_ff]
     };
@@ -173,7 +173,7 @@ class CudaBackend final : public Backend {
     void group_lanes(std::span<const LaneStep> lanes, Plan& plan) const;
     const Group& group_of(const Plan& plan, int lane) const;
     /// Returns the device data of a cache's model; uploads what a variant does not share.
-    std::shared_ptr<const OnDevice<T>> on_device(const std::shared_ptr<const Model>& model);
+    std::shared_ptr<const OnDevice> on_device(const std::shared_ptr<const Model>& model);
     /// Clears what it grows: buffers that count from 0, and those that are downloaded as rectangles, which
     /// not every lane or head fills.
     template <class V>
@@ -204,21 +204,20 @@ class CudaBackend final : public Backend {
     RowBuffer kept_rows(const Plan& plan, const Group& group, int layer, const Buffer<float>& in) const;
     void keep_for_shadow(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
                          std::size_t size);
-    void add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm, float* out,
-                  int n);
-    void add_pending_norm(bool any, const typename DeviceModel<T>::Norm& norm, int n);
+    void add_norm(const float* y, const float* z, const DeviceModel::Norm& norm, float* out, int n);
+    void add_pending_norm(bool any, const DeviceModel::Norm& norm, int n);
     /// Launches a product, or several with the same input, for kBatch lanes at most, from `first` on.
-    /// V: T, or Stored where the matrices have types of their own.
+    /// V: as which kernels read the matrices.
     template <class V, int kBatch>
-    void launch_products(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
-                         int first, int n_lanes, const ProductUse& use);
+    void launch_products(std::span<const MatrixView> w, const float* x, std::span<float* const> y, int first,
+                         int n_lanes, const ProductUse& use);
     /// y[b] = W x[b] + bias for up to three matrices with the same input; where cuBLAS multiplies, without
     /// any use.
-    void multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y, int n_batch,
+    void multiply(std::span<const MatrixView> w, const float* x, std::span<float* const> y, int n_batch,
                   const ProductUse& use = {});
     /// Returns the norm of x; for more lanes than kMostNormed, a launch computes it.
-    Input normed_input(const typename DeviceModel<T>::Norm& norm, int n);
-    NormRule rule_of(const typename DeviceModel<T>::Norm& norm) const;
+    Input normed_input(const DeviceModel::Norm& norm, int n);
+    NormRule rule_of(const DeviceModel::Norm& norm) const;
     /// True where products add to the stream and apply activations themselves.
     bool fuses(int n) const { return !takes_cublas(n) && !model_->config().post_norm; }
     void launch_fused_layer(const Plan& plan, int layer);
@@ -227,7 +226,7 @@ class CudaBackend final : public Backend {
     float* hidden_of(int layer) const;
     template <class Visit>
     static void for_runs(const Plan& plan, int layer, Visit visit);
-    void multiply_by_cublas(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
+    void multiply_by_cublas(std::span<const MatrixView> w, const float* x, std::span<float* const> y,
                             int n_batch);
     /// True where cuBLAS multiplies; it has no products with quantised matrices.
     bool takes_cublas(int n_batch) const {
@@ -246,12 +245,13 @@ class CudaBackend final : public Backend {
     std::int64_t most_waiting_bytes_ = kMostWaitingBytes;  // less where the device had no room
     std::shared_ptr<const Model> model_;
     std::shared_ptr<Executor> executor_;
+    NumberType type_;        // of plain matrices
     bool products_of_type_;  // the device multiplies matrices of the weights' type
-    bool all_plain_;         // all matrices have type T
-    WeightStore<T> store_;
-    std::shared_ptr<const OnDevice<T>> own_;  // of model_
-    std::vector<std::weak_ptr<const OnDevice<T>>> variants_;
-    const DeviceModel<T>&
+    bool all_plain_;         // all matrices have one type
+    WeightStore store_;
+    std::shared_ptr<const OnDevice> own_;  // of model_
+    std::vector<std::weak_ptr<const OnDevice>> variants_;
+    const DeviceModel&
         weights_;  // of model_; variants differ in k, v and, where they compensate, gate, up and down
     DeviceTurns turns_;
     StepTimes* times_ = nullptr;
@@ -259,7 +259,7 @@ class CudaBackend final : public Backend {
 
     struct Scratch {
         Buffer<float> x, embedded, normed, q, k, v, raw_keys, attended, projected, fed, gate, up, logits;
-        Buffer<T> narrowed;  // [lanes, widest input] for cuBLAS
+        Buffer<std::uint16_t> narrowed;  // [lanes, widest input] f16 or bf16 for cuBLAS
         Buffer<float> row_logits, row_tempered, row_attention, row_noise, pooled, threshold, partial_values;
         Buffer<SplitSum> sums, totals;
         Buffer<std::uint32_t> n_done;  // zeros between launches
