@@ -2,6 +2,7 @@
 
 #include "engine/base/index.h"
 #include "engine/base/threads.h"
+#include "engine/export/captions.h"
 #include "engine/figure/curves.h"
 #include "engine/figure/heatmap.h"
 
@@ -57,11 +58,7 @@ std::string kv_head_name(const KvHead& head) {
 }
 
 std::string figure_subtitle(const LaneRows& rows) {
-    const RunHistory& history = rows.history();
-    std::filesystem::path model(history.run().model_path);
-    if (!model.has_filename()) model = model.parent_path();
-    return fmt::format("{} · lane {}: {}", model.filename().string(), rows.index(),
-                       history.lane_record(rows.lane().last_row, rows.index())->info->effective);
+    return lane_subtitle(rows.history(), rows.index(), rows.index(), rows.lane().last_row);
 }
 
 void draw_all(std::size_t n, const ExportProgress& progress, const std::function<void(std::size_t)>& draw) {
@@ -96,9 +93,8 @@ ColorScale scale_of_scores(const LaneRows& rows) {
 }
 
 MaskFigure mask_figure(const LaneRows& rows, int kv_head) {
-    const KvHead& head = rows.layout().kv_head(kv_head);
     MaskFigure figure;
-    figure.texts.title = fmt::format("Kept tokens of layer {}, KV head {}", head.owner_layer, head.index);
+    figure.texts.title = kv_head_title(HeatMode::mask, rows.layout(), kv_head);
     figure.texts.subtitle = figure_subtitle(rows);
     figure.texts.caption =
         rows_covered(rows) +
@@ -113,7 +109,7 @@ MaskFigure mask_figure(const LaneRows& rows, int kv_head) {
 
 HeatmapFigure attention_figure(const LaneRows& rows, int layer, int head, const ColorScale& scale) {
     HeatmapFigure figure;
-    figure.texts.title = fmt::format("Attention of layer {}, head {}", layer, head);
+    figure.texts.title = head_title(HeatMode::attention, rows.layout(), layer, head);
     figure.texts.subtitle = figure_subtitle(rows);
     figure.texts.caption = attention_caption(rows, scale);
     figure.row_axis = row_axis(rows);
@@ -126,9 +122,8 @@ HeatmapFigure attention_figure(const LaneRows& rows, int layer, int head, const 
 }
 
 HeatmapFigure score_figure(const LaneRows& rows, int kv_head, const ColorScale& scale) {
-    const KvHead& head = rows.layout().kv_head(kv_head);
     HeatmapFigure figure;
-    figure.texts.title = fmt::format("Scores of layer {}, KV head {}", head.owner_layer, head.index);
+    figure.texts.title = kv_head_title(HeatMode::score, rows.layout(), kv_head);
     figure.texts.subtitle = figure_subtitle(rows);
     figure.texts.caption =
         rows_covered(rows) + fmt::format(

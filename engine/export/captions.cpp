@@ -1,0 +1,40 @@
+#include "engine/export/captions.h"
+
+#include "engine/base/index.h"
+#include "engine/base/model_name.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace keyhole {
+
+std::string head_title(HeatMode mode, const KvLayout& layout, int layer, int head) {
+    if (mode == HeatMode::attention) return fmt::format("Attention of layer {}, head {}", layer, head);
+    return kv_head_title(mode, layout, layout.kv_head_from_head(layer, head));
+}
+
+std::string kv_head_title(HeatMode mode, const KvLayout& layout, int kv_head) {
+    const KvHead& head = layout.kv_head(kv_head);
+    return fmt::format("{} of layer {}, KV head {}", mode == HeatMode::mask ? "Kept tokens" : "Scores",
+                       head.owner_layer, head.index);
+}
+
+std::string lane_settings(const RunHistory& history, int lane, int number, int row) {
+    const LaneRecord* record = history.lane_record(std::max(row, history.n_prompt() - 1), lane);
+    return fmt::format("lane {}: {}", number, record == nullptr ? "" : record->info->effective);
+}
+
+std::string lane_subtitle(const RunHistory& history, int lane, int number, int row) {
+    return fmt::format("{} · {}", model_name(history.run().model_path),
+                       lane_settings(history, lane, number, row));
+}
+
+int lane_number(const RunHistory& history, int lane) {
+    const std::vector<LaneRecord>& last = history.steps().back()->lanes;
+    for (std::size_t i = 0; i < last.size(); ++i)
+        if (history.lane_from_id(last[i].info->id) == lane) return static_cast<int>(i);
+    return lane;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,28 @@
+/// The words over a picture of one head: the same in an export's folders, in views and in the window. Any
+/// thread; draws nothing.
+#pragma once
+
+#include "engine/analysis/heat_mode.h"
+#include "engine/model/kv_layout.h"
+#include "engine/trace/run_history.h"
+
+#include <string>
+
+namespace keyhole {
+
+/// Returns text such as "Attention of layer 0, head 3" or "Kept tokens of layer 0, KV head 1".
+std::string head_title(HeatMode mode, const KvLayout& layout, int layer, int head);
+/// Returns the same for the mask or the scores of a KV head.
+std::string kv_head_title(HeatMode mode, const KvLayout& layout, int kv_head);
+
+/// Returns text such as "lane 1: h2o:budget=64,recent=32", with the settings after a row. lane: into
+/// history.lanes(); number: as the reader counts the lanes.
+std::string lane_settings(const RunHistory& history, int lane, int number, int row);
+/// Returns the same after the model: "keyhole-base · lane 1: ...".
+std::string lane_subtitle(const RunHistory& history, int lane, int number, int row);
+
+/// Returns the number of a lane among those at the end of the run, which is how the window counts them; that
+/// of history.lanes() for a lane that was removed.
+int lane_number(const RunHistory& history, int lane);
+
+}  // namespace keyhole
