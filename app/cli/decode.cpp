@@ -262,12 +262,17 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     if (!options.json) print_decode_head(loaded, n_prompt);
     {
         LiveRun live(n_prompt, spec.n_generate, streams);
-        replay(loaded.model, *loaded.backend, spec, last_row, sink.get(),
-               [&](std::shared_ptr<const StepTrace> step) {
-                   recorder.push(step);
-                   if (trace != nullptr) trace->append(*step);
-                   live.add(*step);
-               });
+        replay(
+            loaded.model, *loaded.backend, spec, last_row, sink.get(),
+            [&](std::shared_ptr<const StepTrace> step) {
+                recorder.push(step);
+                if (trace != nullptr) trace->append(*step);
+                live.add(*step);
+            },
+            [&](double done) {
+                live.read_prompt(done);
+                return true;
+            });
         live.end();
         const auto kept = recorder.snapshot();
         history.update(kept.steps);

@@ -130,6 +130,11 @@ LiveRun::LiveRun(int n_prompt, int n_steps, bool streams)
     progress_->update(0);
 }
 
+void LiveRun::read_prompt(double done) {
+    check_termination();
+    if (progress_) progress_->update(prompt_share() * done);
+}
+
 void LiveRun::add(const StepTrace& step) {
     check_termination();
     const LaneRecord& lane = step.lanes.front();

@@ -28,6 +28,8 @@ class LiveRun {
     ~LiveRun();
     LiveRun(const LiveRun&) = delete;
     LiveRun& operator=(const LiveRun&) = delete;
+    /// done: share of the prompt.
+    void read_prompt(double done);
     void add(const StepTrace& step);
     void end();
 

@@ -11,6 +11,7 @@
 #include "engine/base/json_text.h"
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
+#include "engine/trace/lane_failure.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 
@@ -80,6 +81,8 @@ void run_replay(ReplayOptions options) {
     if (options.exports.given()) exports.check(view_limits(history));
     options.json ? print_json(options.file, history) : print_trace(options.file, history);
     flush_output();
+    for (const std::string& failure : lane_failures(*history.steps().back()))
+        print_note("keyhole: {}\n", failure);
     if (!options.exports.given()) return;
     print_note("exports take about {}, {} files, in {}\n",
                format_bytes(estimate_bytes(exports.files, export_shape(history))),

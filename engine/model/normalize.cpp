@@ -87,7 +87,7 @@ void append_lower(std::string_view character, std::string& out) {
     out.append(reinterpret_cast<const char*>(bytes), to_index(n));
 }
 
-std::string replaced(std::string_view text, const Regex& from, std::string_view to) {
+std::string with_matches_replaced(std::string_view text, const Regex& from, std::string_view to) {
     std::string out;
     std::size_t at = 0;
     for (const Regex::Match& match : from.find_all(text)) {
@@ -145,7 +145,7 @@ std::string Normalizer::done(const Step& step, std::string text) {
         case Kind::replace:
             return replaced(text, step.from, step.to);
         case Kind::replace_regex:
-            return replaced(text, step.pattern.front(), step.to);
+            return with_matches_replaced(text, step.pattern.front(), step.to);
         case Kind::strip:
             if (step.right) text.resize(text.size() - space_at_back(text));
             if (step.left) text.erase(0, space_at_front(text));

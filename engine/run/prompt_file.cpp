@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kGuideEnd = ".prompt.json";
 constexpr JsonBounds kGuideBounds{1 << 20, 1 << 12};
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some editors begin UTF-8 with it
 
 std::string text_of(const std::filesystem::path& path, const std::string& name, const nlohmann::json& value) {
     if (!value.is_string()) fail(ErrorCode::bad_file, "{}: '{}' must be a text", path.string(), name);
@@ -68,6 +69,7 @@ PromptFile read_prompt_file(const std::filesystem::path& file) {
     constexpr std::size_t kMostBytes = 64 << 20;  // more than any context holds
     PromptFile prompt;
     prompt.text = read_text_input(file, kMostBytes);
+    if (prompt.text.starts_with(kByteOrderMark)) prompt.text.erase(0, kByteOrderMark.size());
     if (prompt.text.ends_with('\n')) prompt.text.pop_back();
     if (prompt.text.ends_with('\r')) prompt.text.pop_back();
     prompt.guide = guide_beside(file);

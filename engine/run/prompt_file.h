@@ -22,7 +22,8 @@ struct PromptGuide {
 };
 
 struct PromptFile {
-    std::string text;  ///< without a line end at its end, after which a model would not answer
+    /// Without a line end at its end, after which a model would not answer, and without a byte order mark.
+    std::string text;
     PromptGuide guide;
 };
 

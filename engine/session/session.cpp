@@ -395,9 +395,10 @@ void run_to(Session& session, const RunSpec& spec, int last_row,
 }  // namespace
 
 void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec& spec, int last_row,
-            RowSink* sink, const std::function<void(std::shared_ptr<const StepTrace>)>& each) {
+            RowSink* sink, const std::function<void(std::shared_ptr<const StepTrace>)>& each,
+            const ProgressReport& prompt) {
     Session session(std::move(model), backend, spec, sink);
-    each(session.prefill());
+    each(session.prefill(prompt));
     run_to(session, spec, last_row, each);
 }
 

@@ -109,8 +109,10 @@ class Session {
 /// Runs a RunSpec with its commands at their rows up to and including `last_row` (or the run's end), and
 /// passes every record to `each`. After a rewind among the commands, rows count from the rewound row again.
 /// If the run ends before a command's row, the commands up to the next rewind or branch are skipped. Throws
-/// Error(wrong_use) if a command's row is already past.
+/// Error(wrong_use) if a command's row is already past. prompt: progress of the prompt alone; see
+/// Session::prefill.
 void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec& spec, int last_row,
-            RowSink* sink, const std::function<void(std::shared_ptr<const StepTrace>)>& each);
+            RowSink* sink, const std::function<void(std::shared_ptr<const StepTrace>)>& each,
+            const ProgressReport& prompt = {});
 
 }  // namespace keyhole
