@@ -168,6 +168,7 @@ constexpr std::array kExamples = {
     Example{"selftest", "keyhole selftest"},
     Example{"selftest", "keyhole selftest --backend cpu --json"},
     Example{"completion", "source <(keyhole completion bash)"},
+    Example{"completion", "keyhole completion fish"},
     Example{"help", "keyhole help first-steps"},
     Example{"help", "keyhole help policies 2.11"},
 };

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kHeader =
     "questions,spec,measure,samples,value,low,high,difference,difference_low,difference_high,asked\n";
-constexpr std::size_t kMostBytes = 256 << 20, kSpec = 1, kMeasure = 2, kAsked = 10, kFields = 11;
+constexpr std::size_t kMostReportBytes = 256 << 20, kSpec = 1, kMeasure = 2, kAsked = 10, kFields = 11;
 
 std::string span_text(const Interval& interval, bool is_difference) {
     if (!std::isfinite(interval.low)) return "";
@@ -90,7 +90,7 @@ std::string answer_lines(const QuestionSet& set, const Asked& asked, std::span<c
 MeasureTable::MeasureTable(std::filesystem::path path) : path_(std::move(path)) {
     std::error_code error;
     if (!std::filesystem::exists(path_, error)) return;
-    const std::string text = read_text_file(path_, kMostBytes);
+    const std::string text = read_text_file(path_, kMostReportBytes);
     std::string_view rest = text;
     for (std::size_t number = 1; !rest.empty(); ++number) {
         const std::string_view line = rest.substr(0, rest.find('\n'));
