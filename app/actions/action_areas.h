@@ -1,4 +1,4 @@
-/// Declares the parts of the command table, one source file each, and the helpers that their actions share.
+/// Declares the parts of the action table, one source file each, and the helpers that their actions share.
 /// Only *_actions.cpp and action_table.cpp include it. Window thread; knows neither GL nor ImGui.
 #pragma once
 
@@ -37,6 +37,17 @@ void move_time(AppState& app, int by);
 double speed_of_digit(int digit);
 /// Copies a text to the clipboard and says so.
 void copy_text(AppState& app, std::string text);
+
+/// What actions lack: each returns why they cannot run now; "" if they can.
+namespace need {
+std::string_view steps(const AppState& app);     ///< a run with a step, live or opened
+std::string_view live_run(const AppState& app);  ///< a run that can go on
+std::string_view pick(const AppState& app);
+std::string_view pick_of_live_run(const AppState& app);
+std::string_view lanes(const AppState& app);
+std::string_view two_lanes(const AppState& app);
+std::string_view lesson(const AppState& app);
+}  // namespace need
 
 /// Opens a dialog, or closes it if it is open.
 template <Dialog kDialog>

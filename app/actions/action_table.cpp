@@ -83,6 +83,32 @@ void copy_text(AppState& app, std::string text) {
     app.requests.clipboard_out = std::move(text);
 }
 
+namespace need {
+
+std::string_view steps(const AppState& app) {
+    return app.run.has_steps() ? "" : "no run yet";
+}
+std::string_view live_run(const AppState& app) {
+    return app.run.live() ? "" : "an opened trace cannot be changed; start a run";
+}
+std::string_view pick(const AppState& app) {
+    return app.view.pick ? "" : "pick a token first: a cell of a heat map, or a word of the text";
+}
+std::string_view pick_of_live_run(const AppState& app) {
+    return app.view.pick ? live_run(app) : pick(app);
+}
+std::string_view lanes(const AppState& app) {
+    return app.run.lane_editor.n_lanes() > 0 ? "" : "no lane yet";
+}
+std::string_view two_lanes(const AppState& app) {
+    return app.run.lane_editor.n_lanes() > 1 ? "" : "a comparison needs a second lane; add one";
+}
+std::string_view lesson(const AppState& app) {
+    return app.lesson.shown ? "" : "no lesson is open";
+}
+
+}  // namespace need
+
 std::string shortcut_text(const Shortcut& shortcut) {
     if (shortcut.code == 0) return "";
     if (shortcut == Shortcut{'/', kShift}) return "?";
@@ -137,15 +163,15 @@ std::span<const UserAction> action_table() {
 const UserAction* find_action(std::string_view id) {
     for (const auto& [former, present] : kFormerIds)
         if (former == id) id = present;
-    for (const UserAction& command : action_table())
-        if (command.id == id) return &command;
+    for (const UserAction& action : action_table())
+        if (action.id == id) return &action;
     return nullptr;
 }
 
 const UserAction* find_action(Shortcut shortcut) {
     if (shortcut.code == 0) return nullptr;
-    for (const UserAction& command : action_table())
-        if (command.shortcut == shortcut) return &command;
+    for (const UserAction& action : action_table())
+        if (action.shortcut == shortcut) return &action;
     return nullptr;
 }
 
@@ -154,8 +180,8 @@ void run_action(AppState& app, std::string_view text) {
     const std::string_view id = text.substr(0, blank);
     std::string_view arguments = blank == std::string_view::npos ? std::string_view() : text.substr(blank);
     arguments.remove_prefix(std::min(arguments.find_first_not_of(' '), arguments.size()));
-    const UserAction* command = find_action(id);
-    if (command == nullptr) {
+    const UserAction* action = find_action(id);
+    if (action == nullptr) {
         std::vector<std::string_view> ids;
         for (const UserAction& known : action_table()) ids.push_back(known.id);
         const std::string hint = spec_text::near_hint(id, ids);
@@ -163,10 +189,11 @@ void run_action(AppState& app, std::string_view text) {
              hint.empty() ? "; keyhole help window lists them" : hint);
     }
     ++app.action_log.count;
-    app.action_log.last_ids.emplace_back(command->id);
+    app.action_log.last_ids.emplace_back(action->id);
     if (app.action_log.last_ids.size() > 16) app.action_log.last_ids.pop_front();
-    note_command(arguments.empty() ? std::string(command->id) : fmt::format("{} {}", command->id, arguments));
-    command->action(app, arguments);
+    const ActionTraits& traits = action->traits;
+    note_action(action->id, arguments, traits.arguments_are_plain, traits.is_drag);
+    action->run(app, arguments);
     app.keep_lane_in_range();
 }
 

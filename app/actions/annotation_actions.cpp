@@ -194,70 +194,104 @@ void say_redone(AppState& app, std::string_view) {
     announce_redo(app, what, before);
 }
 
+std::string next_undo(const AppState& app) {
+    return app.undo_history.next_undo();
+}
+std::string next_redo(const AppState& app) {
+    return app.undo_history.next_redo();
+}
+std::string_view can_undo(const AppState& app) {
+    return next_undo(app).empty() ? "nothing to undo" : "";
+}
+std::string_view can_redo(const AppState& app) {
+    return next_redo(app).empty() ? "nothing to redo" : "";
+}
+
 constexpr std::array kAnnotationActions = {
     UserAction{"why.answer",
                "Why does this lane answer so?",
                "[LANE]: opens the page on a watched token that the lane has evicted.",
                {},
-               explain_answer},
+               explain_answer,
+               {.elsewhere = "a button below a wrong answer"}},
     UserAction{"undo",
                "Undo",
                "Undoes the last change of the view or of the lanes. Evicted tokens stay evicted.",
                {'Z', kCtrl},
-               say_undone},
-    UserAction{"redo", "Redo", "Repeats the change that was undone last.", {'Y', kCtrl}, say_redone},
+               say_undone,
+               {.menu = {MenuGroup::edit_undo, 1}, .lacks = can_undo, .object = next_undo}},
+    UserAction{"redo",
+               "Redo",
+               "Repeats the change that was undone last.",
+               {'Y', kCtrl},
+               say_redone,
+               {.menu = {MenuGroup::edit_undo, 2}, .lacks = can_redo, .object = next_redo}},
     UserAction{"bookmark",
                "Bookmark this view",
                "[NAME]: stores both lanes, head, mode, step, pick, zoom and arrangement.",
                {'M', kCtrl},
-               add_bookmark},
+               add_bookmark,
+               {.menu = {MenuGroup::edit_bookmark, 1}, .lacks = need::steps}},
     UserAction{"bookmark.go", "Go to a bookmark", "N: 1 is the first.", {}, go_to_bookmark},
     UserAction{"bookmark.drop", "Drop a bookmark", "N: 1 is the first.", {}, drop_bookmark},
     UserAction{"bookmarks",
                "Bookmarks and notes…",
                "Stored views, notes on the run, and recent files.",
                {'M', kShift},
-               open_dialog<Dialog::notes>},
+               open_dialog<Dialog::notes>,
+               {.menu = {MenuGroup::edit_bookmark, 2}}},
     UserAction{"note",
                "Write a note",
                "[TEXT]: adds a line to the notes, which are stored beside the trace.",
                {},
-               write_note},
+               write_note,
+               {.elsewhere = "the dialog Bookmarks and notes"}},
     UserAction{"notes.set",
                "Replace the notes",
                "TEXT: all notes on the run; notes.keep saves them.",
                {},
-               [](AppState& app, std::string_view text) { app.annotations.notes = text; }},
+               [](AppState& app, std::string_view text) { app.annotations.notes = text; },
+               {.is_drag = true}},
     UserAction{"notes.keep",
                "Save the notes now",
                "Saves them beside the opened trace.",
                {},
-               [](AppState& app, std::string_view) { keep(app); }},
+               [](AppState& app, std::string_view) { keep(app); },
+               {.elsewhere = "the dialog Bookmarks and notes"}},
     UserAction{
         "doctor",
         "Eviction doctor and memory…",
         "Checks the focused lane's invariants, broken ones in red; shows memory under other sharing schemes.",
         {kF1 + 4, 0},
-        open_dialog<Dialog::doctor>},
+        open_dialog<Dialog::doctor>,
+        {.menu = {MenuGroup::help_doctor, 1}}},
     UserAction{"why",
                "Why did this token go?…",
                "Shows the history of the picked token in the focused lane on one page.",
                {'Y', 0},
-               ask_why},
+               ask_why,
+               {.menu = {MenuGroup::token_why, 1}, .lacks = need::pick}},
     UserAction{
         "why.kept",
         "What if the lane had kept this token?",
         "[watched] [STEP]: the next token and the answer, after this step (default: the shown one), had the "
         "lane kept this token; watched: all watched words. Computed on a copy; the page Why shows it.",
         {'Y', kShift},
-        request_counterfactual},
+        request_counterfactual,
+        {.menu = {MenuGroup::token_why, 2}, .lacks = need::pick_of_live_run}},
     UserAction{"why.shadow",
                "Compute full attention to this token",
                "Replays the run in the background to compute the shadow's attention to the evicted token; "
                "again: stops.",
                {},
-               ask_shadow},
-    UserAction{"recent", "Open a recent file", "N: 1 is the most recent file.", {}, open_recent},
+               ask_shadow,
+               {.menu = {MenuGroup::token_why, 3}, .lacks = need::pick_of_live_run}},
+    UserAction{"recent",
+               "Open a recent file",
+               "N: 1 is the most recent file.",
+               {},
+               open_recent,
+               {.menu = {MenuGroup::file_open, 3}}},
     UserAction{
         "open",
         "Open any file",

@@ -49,12 +49,9 @@ void end_measurement(AppState& app, std::string_view arguments) {
 }
 
 /// Returns the place in the manual that describes a pane.
-std::string_view manual_place_of_pane(std::string_view pane) {
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kPlaces = {
-        {{"lanes", "lanes-and-policies"}, {"time", "window#run-and-time"}}};
-    for (const auto& [id, place] : kPlaces)
-        if (id == pane) return place;
-    return pane.empty() ? "index" : "window#panes";
+std::string_view manual_place_of_pane(std::string_view name) {
+    const PaneRow* row = find_pane(name);
+    return row != nullptr ? row->manual : name.empty() ? "index" : "window#panes";
 }
 
 void open_manual(AppState& app, std::string_view arguments) {
@@ -70,35 +67,54 @@ void open_manual(AppState& app, std::string_view arguments) {
 }
 
 constexpr std::array kAppActions = {
-    UserAction{"palette", "Command palette…", "", {'P', kCtrl}, open_dialog<Dialog::palette>},
-    UserAction{"help.keys", "Keys", "", {'/', kShift}, open_dialog<Dialog::keys>},
+    UserAction{"palette",
+               "Command palette…",
+               "",
+               {'P', kCtrl},
+               open_dialog<Dialog::palette>,
+               {.menu = {MenuGroup::help_palette, 1}}},
+    UserAction{"help.keys",
+               "Keys",
+               "",
+               {'/', kShift},
+               open_dialog<Dialog::keys>,
+               {.menu = {MenuGroup::help_manual, 2}}},
     UserAction{"measure.begin",
                "Measure frame times",
                "Measures the time of frames from now on; “Frame times” shows the result.",
                {},
-               begin_measurement},
+               begin_measurement,
+               {.elsewhere = "a measurement for scripts"}},
     UserAction{"measure.end",
                "Frame times",
                "[FILE.json]: number and duration of frames since “Measure frame times”, bytes of textures "
                "and records.",
                {},
-               end_measurement},
+               end_measurement,
+               {.elsewhere = "a measurement for scripts"}},
     UserAction{"help.manual",
                "Manual",
                "[PAGE[#HEADING]]: opens the page of the pane under the pointer, or the named one.",
                {kF1, 0},
-               open_manual},
+               open_manual,
+               {.menu = {MenuGroup::help_manual, 1}}},
     UserAction{"dialog.close",
                "Close the dialog",
                "",
                {},
-               [](AppState& app, std::string_view) { app.dialog = Dialog::none; }},
+               [](AppState& app, std::string_view) { app.dialog = Dialog::none; },
+               {.elsewhere = "the close button of each dialog"}},
     UserAction{"copy",
                "Copy a text",
                "TEXT: to the clipboard.",
                {},
                [](AppState& app, std::string_view text) { copy_text(app, std::string(text)); }},
-    UserAction{"help.about", "What you see", "", {}, open_dialog<Dialog::about>},
+    UserAction{"help.about",
+               "What you see",
+               "",
+               {},
+               open_dialog<Dialog::about>,
+               {.menu = {MenuGroup::help_manual, 3}}},
 };
 
 }  // namespace

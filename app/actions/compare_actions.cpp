@@ -76,23 +76,36 @@ void go_to_first_difference(AppState& app, std::string_view) {
         fmt::format("lanes {} and {} first differ at position {}", app.view.lane, app.other_lane(), *at));
 }
 
+template <Arrangement kArrangement>
+bool is_arranged(const AppState& app) {
+    return app.view.arrangement == kArrangement;
+}
+
 constexpr std::array kCompareActions = {
     UserAction{"view.explore",
                "Explore",
                "Shows one lane at a time, with atlas and curves.",
                {kF1 + 1, 0},
-               arrange<Arrangement::explore>},
+               arrange<Arrangement::explore>,
+               {.menu = {MenuGroup::view_arrangement, 1}, .is_on = is_arranged<Arrangement::explore>}},
     UserAction{"view.compare",
                "Compare",
                "Shows lanes side by side, and their difference.",
                {kF1 + 2, 0},
-               arrange_compare},
+               arrange_compare,
+               {.menu = {MenuGroup::view_arrangement, 2}, .is_on = is_arranged<Arrangement::compare>}},
     UserAction{"view.teach",
                "Teach",
                "Shows few large panes, for a projector.",
                {kF1 + 3, 0},
-               arrange<Arrangement::teach>},
-    UserAction{"view.arrange", "Arrange the panes", "explore|compare|teach", {}, arrange_by_name},
+               arrange<Arrangement::teach>,
+               {.menu = {MenuGroup::view_arrangement, 3}, .is_on = is_arranged<Arrangement::teach>}},
+    UserAction{"view.arrange",
+               "Arrange the panes",
+               "explore|compare|teach",
+               {},
+               arrange_by_name,
+               {.elsewhere = "Explore, Compare and Teach do the same"}},
     UserAction{"diff",
                "Difference to the other lane",
                "[on|off]: shows the focused lane minus the other one, in the current mode.",
@@ -100,7 +113,10 @@ constexpr std::array kCompareActions = {
                [](AppState& app, std::string_view a) {
                    need_two_lanes(app);
                    app.view.difference = on_or_off(a, app.view.difference);
-               }},
+               },
+               {.menu = {MenuGroup::view_compare, 1},
+                .lacks = need::two_lanes,
+                .is_on = [](const AppState& app) { return app.view.difference; }}},
     UserAction{"blink",
                "Blink the other lane",
                "[on|off]: shows the other lane in the same pane while the key is held.",
@@ -108,24 +124,32 @@ constexpr std::array kCompareActions = {
                [](AppState& app, std::string_view a) {
                    need_two_lanes(app);
                    app.view.blink = on_or_off(a, app.view.blink);
-               }},
+               },
+               {.menu = {MenuGroup::view_compare, 2},
+                .lacks = need::two_lanes,
+                .is_on = [](const AppState& app) { return app.view.blink; }}},
     UserAction{"compare.with",
                "Compare with a lane",
                "INDEX: of the lane to compare with the focused one.",
                {},
-               compare_with},
+               compare_with,
+               {.arguments_are_plain = true}},
     UserAction{"compare.next",
                "Compare with the next lane",
                "Compares the focused lane with the next lane instead.",
                {'D', kShift},
-               compare_next},
+               compare_next,
+               {.menu = {MenuGroup::view_compare, 3}, .lacks = need::two_lanes}},
     UserAction{"compare.all",
                "All lanes side by side",
                "[on|off]: shows up to four lanes.",
                {},
                [](AppState& app, std::string_view a) {
                    app.view.compares_all = on_or_off(a, app.view.compares_all);
-               }},
+               },
+               {.menu = {MenuGroup::view_compare, 4},
+                .lacks = need::two_lanes,
+                .is_on = [](const AppState& app) { return app.view.compares_all; }}},
     UserAction{
         "compare.watched",
         "Watched words of both lanes",
@@ -136,12 +160,15 @@ constexpr std::array kCompareActions = {
             if (on && !app.view.watched)
                 fail(ErrorCode::wrong_use, "no words are watched; pick some and press W");
             app.view.measure_curve = on ? ViewState::kWatchedSpan : -1;
-        }},
+        },
+        {.elsewhere = "a button of the comparison",
+         .is_on = [](const AppState& app) { return app.compares_watched(); }}},
     UserAction{"compare.first-difference",
                "Go where the texts first differ",
                "Shows the step after which the two lanes first chose different tokens.",
                {'J', 0},
-               go_to_first_difference},
+               go_to_first_difference,
+               {.menu = {MenuGroup::view_compare, 5}, .lacks = need::two_lanes}},
 };
 
 }  // namespace

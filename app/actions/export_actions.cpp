@@ -17,9 +17,9 @@
 
 #include <algorithm>
 #include <array>
-#include <initializer_list>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace keyhole {
 
@@ -114,18 +114,13 @@ void export_one(AppState& app, std::string_view what, std::string_view folder) {
 /// Returns the file that a command writes. Throws Error(wrong_use) for another file ending, and lists the
 /// valid ones.
 std::filesystem::path file_of(std::string_view file, std::string_view usual, std::string_view what,
-                              std::initializer_list<std::string_view> endings) {
+                              const std::vector<std::string>& endings) {
     const std::filesystem::path path(file.empty() ? usual : file);
     const std::string ending = path.extension().string();
     if (std::find(endings.begin(), endings.end(), ending) == endings.end())
         fail(ErrorCode::wrong_use, "cannot save {}: {} can be {}", path.string(), what,
              fmt::join(endings, " or "));
     return path;
-}
-
-/// Returns the focused lane, or lane 0 if the focused one was just added and has no records.
-int focus_with_rows(const AppState& app) {
-    return app.run.history_lane(app.view.lane) ? app.view.lane : 0;
 }
 
 /// FILE [WIDTH] [dark] [shown] as a user writes it. The file name may contain blanks.
@@ -156,82 +151,70 @@ PictureWords picture_words(std::string_view arguments) {
     return words;
 }
 
-/// FILE.svg, FILE.png or FILE.pdf saves a picture, FILE.csv the numbers.
-void save_curves(AppState& app, std::string_view arguments) {
+/// Returns the endings of the files that a kind can be saved as, the usual one first.
+std::vector<std::string> endings_of(const PictureKind& kind) {
+    std::vector<std::string> endings;
+    const auto add = [&](PictureFormat format) {
+        endings.push_back(fmt::format(".{}", format_name(format)));
+    };
+    if (kind.draw != nullptr) {
+        add(kind.usual);
+        for (const PictureFormat format : kPictureFormats)
+            if (format != kind.usual) add(format);
+    }
+    if (kind.table != nullptr) endings.emplace_back(".csv");
+    return endings;
+}
+
+/// Saves a picture, or with FILE.csv its numbers. what: see view_word(); noun: for the refusal of a file.
+void save_view(AppState& app, std::string_view what, std::string_view noun, std::string_view arguments) {
     (void)config_of(app);
     const PictureWords words = picture_words(arguments);
+    const ViewWord word = view_word(app, what).value();
+    const std::vector<std::string> endings = endings_of(*word.kind);
     const std::filesystem::path path =
-        file_of(words.file, "curves.svg", "curves", {".svg", ".png", ".pdf", ".csv"});
-    CurvePlot plot = curve_figure(app.run.history, app.run.curves, app.view,
-                                  curve_lanes(app.run.history, app.view, focus_with_rows(app)));
-    plot.picture_width = words.width;
-    plot.background = words.background;
+        file_of(words.file, fmt::format("{}{}", what, endings.front()), noun, endings);
+    PictureSource source = picture_source(app, word);
+    source.options.width = words.width;
+    source.options.background = words.background;
+    if (word.kind->is_slow) {  // a second at a thousand heads
+        source.lane_of = {};
+        source.measures = nullptr;
+        return app.save_in_background(path, [history = app.run.history, source, word, path]() mutable {
+            source.history = &history;
+            write_drawing(draw_picture(word, source), path);
+        });
+    }
     if (path.extension() == ".csv")
-        write_text_file(path, curve_table(plot));
+        write_text_file(path, picture_table(word, source));
     else
-        write_drawing(curves_drawing(plot), path);
+        write_drawing(draw_picture(word, source), path);
     app.notify("saved " + path.string());
 }
 
-void save_atlas(AppState& app, std::string_view arguments) {
-    (void)config_of(app);
-    const PictureWords words = picture_words(arguments);
-    const std::filesystem::path path =
-        file_of(words.file, "atlas.png", "the atlas", {".png", ".svg", ".pdf"});
-    const PictureOptions request{words.width, {}, 1, app.run.stride, app.run.dense_from, words.background};
-    // Takes a second at a thousand heads, hence in the background.
-    app.save_in_background(path, [history = app.run.history, view = app.view,
-                                  lane = shown_lane(app.run.history, focus_with_rows(app)), request, path] {
-        write_drawing(atlas_picture(history, view, lane, request), path);
-    });
-}
-
-/// Returns the settings that gave an answer, with amounts in tokens where the lane's records have the same
-/// ones.
-std::string settings_of_answer(const AppState& app, const ShownAnswer& answer) {
-    const std::string wanted = answer.answer.spec.empty()
-                                   ? format_lane_spec(app.run.lane_editor.lanes()[to_index(answer.lane)])
-                                   : answer.answer.spec;
-    const std::optional<int> recorded = app.run.history_lane(answer.lane);
-    const LaneRecord* record =
-        recorded ? app.run.history.lane_record(app.run.last_row(), *recorded) : nullptr;
-    const bool same = record != nullptr && format_lane_spec(parse_lane_spec(record->info->spec)) == wanted;
-    return same || (record != nullptr && !app.run.live()) ? record->info->effective : wanted;
-}
-
-void save_answers(AppState& app, std::string_view arguments) {
-    (void)config_of(app);
-    const PictureWords words = picture_words(arguments);
-    const std::filesystem::path path =
-        file_of(words.file, "answers.png", "the answers", {".png", ".svg", ".pdf"});
-    const std::vector<ShownAnswer> answers = shown_answers(app);
-    if (answers.empty())
-        fail(ErrorCode::wrong_use,
-             "the lanes of this trace followed lane 0, so it does not hold their own answers");
-    std::vector<std::string> specs;
-    for (const ShownAnswer& answer : answers) specs.push_back(settings_of_answer(app, answer));
-    AnswersFigure figure = answers_figure(app.run.history.run(), answers, specs, right_answer(app));
-    figure.width = words.width;
-    figure.background = words.background;
-    write_drawing(answers_drawing(figure), path);
-    app.notify("saved " + path.string());
-}
-
-void save_overlap(AppState& app, std::string_view file) {
-    (void)config_of(app);
-    if (app.run.lane_editor.n_lanes() < 2)
-        fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
-    const std::filesystem::path path = file_of(file, "overlap.csv", "an overlap", {".csv"});
-    write_text_file(path, overlap_table(app.run.history, app.need_shown_lane(),
-                                        app.need_drawn_lane(app.other_lane()), app.view.row));
+/// Draws the focused view with axes, scale and caption, from the data and not from the window.
+void write_focused_view(AppState& app, const std::filesystem::path& path, const PictureWords& words) {
+    if (!app.run.has_steps()) fail(ErrorCode::wrong_use, "no run yet");
+    const ViewWord word = view_word(app, "").value();
+    PictureSource source = picture_source(app, word);
+    source.options.width = words.width;
+    source.options.background = words.background;
+    const ViewState& view = app.view;
+    if (words.shown) {
+        source.options.shown = shown_cells(view.heat, app.maps.canvas, view.row);
+        source.options.cell_aspect = std::clamp(view.heat.cell_height / view.heat.cell_width, 0.1, 10.0);
+    }
+    const bool differs = word.kind->arguments == PictureArguments::two_lanes;
+    const HeatData& shown = differs ? app.maps.difference : app.maps.lane;
+    source.largest = shown.focus().largest(view.range().sinks_count);
+    write_drawing(draw_picture(word, source), path);
     app.notify("saved " + path.string());
 }
 
 void save_picture(AppState& app, std::string_view arguments) {
     if (arguments.empty()) return open_dialog<Dialog::save_picture>(app, {});
     const PictureWords words = picture_words(arguments);
-    const std::filesystem::path path = file_of(words.file, "", "a picture", {".png", ".svg", ".pdf"});
-    app.save_picture(path, words.width, words.shown, words.background);
+    write_focused_view(app, file_of(words.file, "", "a picture", endings_of(usual_picture())), words);
 }
 
 /// arguments: the action that needs a path, with {} where the path stands if not at the end.
@@ -259,10 +242,17 @@ void browse(AppState& app, std::string_view arguments) {
 void copy_picture(AppState& app, std::string_view) {
     const PrivateFolder folder;
     const std::filesystem::path file = folder.make_file("copied.png");
-    app.save_picture(file);
+    write_focused_view(app, file, {});
     copy_image_to_clipboard(file);
     app.notify("copied a picture of the focused view");
 }
+
+std::string_view needs_export_job(const AppState& app) {
+    return app.jobs.export_job.running() || app.jobs.opening() ? ""
+                                                               : "no export and no opening is in progress";
+}
+
+constexpr std::array kBrowseChoices = {ActionChoice{"open", "Open…"}};
 
 constexpr std::array kExportActions = {
     UserAction{"file.curves",
@@ -270,72 +260,85 @@ constexpr std::array kExportActions = {
                "[FILE.svg|FILE.png|FILE.pdf|FILE.csv [WIDTH] [dark]]: saves the plot of the curves panel, or "
                "its numbers.",
                {},
-               save_curves},
+               [](AppState& app, std::string_view a) { save_view(app, "curves", "curves", a); },
+               {.menu = {MenuGroup::file_part, 1}, .lacks = need::steps}},
     UserAction{"file.atlas",
                "Save the atlas",
                "[FILE.png|FILE.svg|FILE.pdf [WIDTH] [dark]]: saves all heads of the focused lane up to the "
                "shown step.",
                {},
-               save_atlas},
+               [](AppState& app, std::string_view a) { save_view(app, "atlas", "the atlas", a); },
+               {.menu = {MenuGroup::file_part, 2}, .lacks = need::steps}},
     UserAction{"file.answers",
                "Save the answers",
                "[FILE.png|FILE.svg|FILE.pdf [WIDTH] [dark]]: saves what each lane answers by itself.",
                {},
-               save_answers},
+               [](AppState& app, std::string_view a) { save_view(app, "answers", "the answers", a); },
+               {.menu = {MenuGroup::file_part, 3}, .lacks = need::steps}},
     UserAction{"file.overlap",
                "Save the overlap of two lanes",
                "[FILE.csv]: saves how many tokens both, one or neither keep, by KV head.",
                {},
-               save_overlap},
+               [](AppState& app, std::string_view a) { save_view(app, "overlap", "an overlap", a); },
+               {.menu = {MenuGroup::file_part, 4}, .lacks = need::two_lanes}},
     UserAction{
         "file.copy",
         "Copy as command",
         "[curves|overlap|atlas|answers|run|frames|gif|gif-view]: copies the command line that makes the file "
         "of the focused view, or the files of the export.",
         {'C', kCtrl | kShift},
-        copy_command},
+        copy_command,
+        {.menu = {MenuGroup::file_export, 4}}},
     UserAction{"file.frames",
                "Export the mask over time",
                "[FOLDER]: one picture for each step.",
                {},
-               [](AppState& app, std::string_view a) { export_one(app, "frames", a); }},
+               [](AppState& app, std::string_view a) { export_one(app, "frames", a); },
+               {.menu = {MenuGroup::file_part, 5}, .lacks = need::steps}},
     UserAction{"file.gif",
                "Export the mask over time as GIF",
                "[FOLDER]: makes lane0/mask.gif and so on, with all heads.",
                {},
-               [](AppState& app, std::string_view a) { export_one(app, "gif", a); }},
+               [](AppState& app, std::string_view a) { export_one(app, "gif", a); },
+               {.menu = {MenuGroup::file_part, 6}, .lacks = need::steps}},
     UserAction{"file.gif-view",
                "Export the focused view as GIF",
                "[FOLDER]: attention, mask or scores of the focused head, one frame for each step.",
                {},
-               [](AppState& app, std::string_view a) { export_one(app, "gif-view", a); }},
+               [](AppState& app, std::string_view a) { export_one(app, "gif-view", a); },
+               {.menu = {MenuGroup::file_part, 7}, .lacks = need::steps}},
     UserAction{"export.folder",
                "Set the export folder",
                "FOLDER: for file.export and export.start.",
                {},
                [](AppState& app, std::string_view folder) {
                    app.jobs.export_job.request.folder = std::filesystem::path(folder);
-               }},
+               },
+               {.is_drag = true}},
     UserAction{"export.list",
                "Choose what to export",
                "[LIST]: as --export of keyhole decode takes it.",
                {},
-               choose_list},
+               choose_list,
+               {.elsewhere = "the dialog Export the run"}},
     UserAction{"export.pictures",
                "Choose the pictures of an export",
                "[png,svg,pdf] [WIDTH] [light|dark]: of masks, heat maps and scores. Left out: the usual one.",
                {},
-               choose_pictures},
+               choose_pictures,
+               {.elsewhere = "the dialog Export the run"}},
     UserAction{"export.rows",
                "Choose the rows to export",
                "all|decoded: with or without the prompt's.",
                {},
-               choose_rows},
+               choose_rows,
+               {.elsewhere = "the dialog Export the run"}},
     UserAction{"export.start",
                "Export",
                "Exports what was chosen, into the chosen folder.",
                {},
-               [](AppState& app, std::string_view) { start_export(app); }},
+               [](AppState& app, std::string_view) { start_export(app); },
+               {.elsewhere = "the dialog Export the run"}},
     UserAction{"export.cancel",
                "Cancel export or opening",
                "Stops a running export, and its folder stays as it was; also the reading of a trace.",
@@ -343,7 +346,8 @@ constexpr std::array kExportActions = {
                [](AppState& app, std::string_view) {
                    app.jobs.export_job.cancel();
                    app.cancel_opening();
-               }},
+               },
+               {.menu = {MenuGroup::file_cancel, 1}, .lacks = needs_export_job}},
     UserAction{"file.open",
                "Open a trace…",
                "[FILE.keyhole]",
@@ -351,7 +355,8 @@ constexpr std::array kExportActions = {
                [](AppState& app, std::string_view a) {
                    a.empty() ? open_dialog<Dialog::open_trace>(app, {})
                              : app.open_trace(std::filesystem::path(a));
-               }},
+               },
+               {.menu = {MenuGroup::file_open, 2}}},
     UserAction{"file.save",
                "Save the trace…",
                "[FILE.keyhole]",
@@ -359,29 +364,34 @@ constexpr std::array kExportActions = {
                [](AppState& app, std::string_view a) {
                    a.empty() ? open_dialog<Dialog::save_trace>(app, {})
                              : app.save_trace(std::filesystem::path(a));
-               }},
+               },
+               {.menu = {MenuGroup::file_open, 4}, .lacks = need::steps}},
     UserAction{
         "file.export",
         "Export the run…",
         "[FOLDER [LIST]]: makes the same files as keyhole decode, or as keyhole replay for an opened trace.",
         {'E', kCtrl},
-        export_run},
+        export_run,
+        {.menu = {MenuGroup::file_export, 1}, .lacks = need::steps}},
     UserAction{"file.picture",
                "Save a picture of the focused view…",
                "[FILE.png|FILE.svg|FILE.pdf [WIDTH] [dark] [shown]]: with axes, scale and caption. WIDTH: in "
                "pixels; shown: only what the zoom shows.",
                {'E', kCtrl | kShift},
-               save_picture},
+               save_picture,
+               {.menu = {MenuGroup::file_export, 2}, .lacks = need::steps}},
     UserAction{"picture.copy",
                "Copy a picture of the focused view",
                "To the desktop's clipboard, by wl-copy or xclip.",
                {'P', kCtrl | kShift},
-               copy_picture},
+               copy_picture,
+               {.menu = {MenuGroup::edit_copy, 3}, .lacks = need::steps}},
     UserAction{"file.browse",
                "Choose a path with the desktop's dialog",
                "ACTION: file.open, file.save, file.picture, screenshot, export.folder or open gets the path.",
                {},
-               browse},
+               browse,
+               {.menu = {MenuGroup::file_open, 1}, .choices = kBrowseChoices}},
     UserAction{"screenshot",
                "Save a screenshot…",
                "[FILE.png]: saves the window as it is.",
@@ -391,7 +401,8 @@ constexpr std::array kExportActions = {
                        open_dialog<Dialog::save_screenshot>(app, {});
                    else
                        app.requests.screenshot = std::filesystem::path(a);
-               }},
+               },
+               {.menu = {MenuGroup::file_export, 3}}},
     UserAction{"dump-cells",
                "Write cells and their pixels",
                "FILE: writes 20 cells of the heat map with value and colour as JSON.",
@@ -400,8 +411,12 @@ constexpr std::array kExportActions = {
                    if (a.empty()) fail(ErrorCode::wrong_use, "give a file");
                    app.requests.dump_cells = std::filesystem::path(a);
                }},
-    UserAction{
-        "quit", "Quit", "", {'Q', kCtrl}, [](AppState& app, std::string_view) { app.requests.quit = true; }},
+    UserAction{"quit",
+               "Quit",
+               "",
+               {'Q', kCtrl},
+               [](AppState& app, std::string_view) { app.requests.quit = true; },
+               {.menu = {MenuGroup::file_quit, 1}}},
 };
 
 }  // namespace

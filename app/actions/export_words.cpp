@@ -30,17 +30,27 @@ ViewWord curves_word(const ViewState& view) {
     ViewWord word;
     if (view.measure_curve == ViewState::kWatchedSpan) {
         if (!view.watched) fail(ErrorCode::wrong_use, "no words are watched");
-        word.kind = ViewWord::Kind::watched;
+        word.kind = find_picture("watched");
         word.positions = {view.watched->first, view.watched->last};
     } else if (view.measure_curve >= 0) {
-        word.kind = ViewWord::Kind::measure;
+        word.kind = find_picture("curve");
         word.words = curve_kinds()[to_index(view.measure_curve)].measure;
     } else {
         if (view.curve_positions.empty()) fail(ErrorCode::wrong_use, "no tokens are picked; pick some first");
-        word.kind = ViewWord::Kind::tokens;
+        word.kind = find_picture("tokens");
         word.positions = view.curve_positions;
     }
     return word;
+}
+
+/// Returns the kind of the large heat map.
+const PictureKind* kind_of_heat_map(const AppState& app) {
+    const HeatMode mode = app.view.mode;
+    const std::string_view of_mode = mode == HeatMode::mask    ? "-mask"
+                                     : mode == HeatMode::score ? "-scores"
+                                                               : "";
+    const bool differs = app.view.difference && app.shows_difference();
+    return find_picture(fmt::format("{}{}", differs ? "difference" : "view", of_mode));
 }
 
 /// Returns the options of lanes' own answers: the right one, and where they end.
@@ -54,6 +64,29 @@ std::vector<std::string> answer_options(const AppState& app) {
             for (const std::string& text : stop.empty() ? std::vector<std::string>{""} : stop)
                 options.push_back("--stop " + shell_word(text));
     return options;
+}
+
+/// Returns the settings that gave an answer, with amounts in tokens where the lane's records have the same
+/// ones.
+std::string settings_of_answer(const AppState& app, const ShownAnswer& answer) {
+    const std::string wanted = answer.answer.spec.empty()
+                                   ? format_lane_spec(app.run.lane_editor.lanes()[to_index(answer.lane)])
+                                   : answer.answer.spec;
+    const std::optional<int> recorded = app.run.history_lane(answer.lane);
+    const LaneRecord* record =
+        recorded ? app.run.history.lane_record(app.run.last_row(), *recorded) : nullptr;
+    const bool same = record != nullptr && format_lane_spec(parse_lane_spec(record->info->spec)) == wanted;
+    return same || (record != nullptr && !app.run.live()) ? record->info->effective : wanted;
+}
+
+/// Adds the lanes' own answers. Throws Error(wrong_use) if a trace does not hold them.
+void add_answers(PictureSource& source, const AppState& app) {
+    source.answers = shown_answers(app);
+    if (source.answers.empty())
+        fail(ErrorCode::wrong_use,
+             "the lanes of this trace followed lane 0, so it does not hold their own answers");
+    for (const ShownAnswer& answer : source.answers) source.specs.push_back(settings_of_answer(app, answer));
+    source.right_answer = right_answer(app);
 }
 
 }  // namespace
@@ -84,45 +117,57 @@ ExportRequest request_of(const AppState& app, std::string_view what) {
 std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
     if (what == "curves") return curves_word(app.view);
     ViewWord word;
-    word.mode = app.view.mode;
-    word.a = app.view.lane;
-    word.b = app.other_lane();
-    if (what == "overlap") {
+    word.kind = what.empty() ? kind_of_heat_map(app) : find_picture(what);
+    if (word.kind == nullptr) return std::nullopt;
+    if (word.kind->arguments == PictureArguments::two_lanes) {
         if (app.run.lane_editor.n_lanes() < 2)
             fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
-        word.kind = ViewWord::Kind::overlap;
-    } else if (what == "atlas") {
-        word.kind = ViewWord::Kind::atlas;
-    } else if (what == "answers") {
-        word.kind = ViewWord::Kind::answers;
-    } else if (what.empty()) {
-        if (app.view.difference && app.shows_difference()) word.kind = ViewWord::Kind::difference;
-    } else {
+        word.a = app.view.lane;
+        word.b = app.other_lane();
+    } else if (word.kind->arguments != PictureArguments::none) {
         return std::nullopt;
     }
     return word;
 }
 
+/// Returns the focused lane. A heat map shows what stands for it before its first step; other pictures show
+/// lane 0 then.
+static ShownLane focus_of(const AppState& app, const PictureKind& kind) {
+    if (kind.of_heads && kind.of_cells) return {app.view.lane, app.need_shown_lane(), ""};
+    return shown_lane(app.run.history, app.run.history_lane(app.view.lane) ? app.view.lane : 0);
+}
+
+PictureSource picture_source(const AppState& app, const ViewWord& word) {
+    if (!app.run.has_steps()) fail(ErrorCode::wrong_use, "no run yet");
+    const RunHistory& history = app.run.history;
+    PictureSource source;
+    source.history = &history;
+    source.view = app.view;
+    source.focus = focus_of(app, *word.kind);
+    source.options.stride = app.run.stride;
+    source.options.dense_from = app.run.dense_from;
+    source.measures = &app.run.curves;
+    source.lane_of = [&app](int lane) { return app.need_drawn_lane(lane); };
+    if (word.kind->of_answers) add_answers(source, app);
+    return source;
+}
+
 std::string view_options(const AppState& app, const ViewWord& word) {
-    using Kind = ViewWord::Kind;
-    const bool of_two = word.kind == Kind::difference || word.kind == Kind::overlap;
+    const PictureKind& kind = *word.kind;
+    const bool of_two = kind.arguments == PictureArguments::two_lanes;
     for (const int lane : {app.view.lane, of_two ? word.b : app.view.lane})
         if (!app.run.history_lane(lane))
             fail(ErrorCode::wrong_use, "lane {} has no step yet, so no command can show it; step once", lane);
+    if (kind.of_answers) return fmt::format("{}", fmt::join(answer_options(app), " "));
     std::vector<std::string> options;
-    if (word.kind == Kind::picture || word.kind == Kind::difference || word.kind == Kind::tokens)
+    if (kind.of_heads)
         options.push_back(fmt::format("--layers {} --heads {}", app.view.layer, app.view.head));
-    if (word.kind == Kind::answers) return fmt::format("{}", fmt::join(answer_options(app), " "));
-    if (word.kind == Kind::picture || word.kind == Kind::difference || word.kind == Kind::atlas)
-        options.emplace_back("--rows all");
-    const bool of_focus = word.kind == Kind::picture || word.kind == Kind::tokens || word.kind == Kind::atlas;
-    if (app.view.lane != 0 && of_focus) options.push_back(fmt::format("--focus {}", app.view.lane));
-    const bool of_rows =
-        word.kind == Kind::measure || word.kind == Kind::tokens || word.kind == Kind::watched;
-    if (app.view.row < app.run.last_row() && !of_rows)
+    if (kind.of_cells) options.emplace_back("--rows all");
+    if (app.view.lane != 0 && kind.of_focus) options.push_back(fmt::format("--focus {}", app.view.lane));
+    if (app.view.row < app.run.last_row() && kind.of_step)
         options.push_back(fmt::format("--row {}", app.view.row));
     const std::string look = format_look(app.view);
-    if (!look.empty() && !of_rows && word.kind != Kind::overlap) options.push_back("--look " + look);
+    if (!look.empty() && kind.of_cells) options.push_back("--look " + look);
     return fmt::format("{}", fmt::join(options, " "));
 }
 

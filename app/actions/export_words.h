@@ -16,9 +16,12 @@ namespace keyhole {
 /// and "gif": the mask over time; "gif-view": the focused view over time.
 ExportRequest request_of(const AppState& app, std::string_view what);
 
-/// Returns the view that file.picture (empty word), file.curves, file.overlap, file.atlas or file.answers
-/// saves; nullopt for any other word.
+/// Returns the picture that a word of the user names: "": the large heat map; "curves": the curves panel; or
+/// the name of a kind that needs no arguments but two lanes. nullopt for any other word.
 std::optional<ViewWord> view_word(const AppState& app, std::string_view what);
+
+/// Returns what the window's pictures are drawn from, at the shown step. It refers to the run and to `app`.
+PictureSource picture_source(const AppState& app, const ViewWord& word);
 
 /// Returns the command-line options of a view word.
 std::string view_options(const AppState& app, const ViewWord& word);

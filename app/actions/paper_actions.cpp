@@ -34,9 +34,17 @@ void enlarge(AppState& app, std::string_view name) {
     app.papers.enlarged = name;
 }
 
+std::string_view needs_figure_job(const AppState& app) {
+    return app.papers.running() ? "" : "no figure is being made";
+}
+
 constexpr std::array kPaperActions = {
-    UserAction{
-        "papers", "Figures of the papers", "Shows whether what the papers found holds here.", {}, open_page},
+    UserAction{"papers",
+               "Figures of the papers",
+               "Shows whether what the papers found holds here.",
+               {},
+               open_page,
+               {.menu = {MenuGroup::help_papers, 1}}},
     UserAction{
         "papers.make",
         "Make a figure of a paper",
@@ -47,12 +55,14 @@ constexpr std::array kPaperActions = {
                "Enlarge a figure of a paper",
                "[NAME]: fills the page with its pictures; without a name, back to the list.",
                {},
-               enlarge},
+               enlarge,
+               {.elsewhere = "a click on a picture of the page"}},
     UserAction{"papers.cancel",
                "Cancel making the figure",
                "",
                {},
-               [](AppState& app, std::string_view) { app.papers.cancel(); }},
+               [](AppState& app, std::string_view) { app.papers.cancel(); },
+               {.menu = {MenuGroup::help_papers, 2}, .lacks = needs_figure_job}},
 };
 
 }  // namespace

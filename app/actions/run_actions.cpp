@@ -3,9 +3,11 @@
 #include "app/actions/history_actions.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/device/prover.h"
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 namespace keyhole {
 
@@ -39,6 +41,14 @@ void set_speed_digit(AppState& app, std::string_view) {
     set_speed_to(app, speed_of_digit(kDigit));
 }
 
+void run_or_stop(AppState& app, std::string_view) {
+    app.run.stoppable() ? app.run.stop(true) : app.play();
+}
+
+void decode_steps(AppState& app, std::string_view arguments) {
+    app.step(arguments.empty() ? 1 : whole_numbers(arguments, 1, 1)[0]);
+}
+
 void set_model(AppState& app, std::string_view name) {
     app.open_model(name);
 }
@@ -64,44 +74,81 @@ void unpin_token(AppState& app, std::string_view arguments) {
     touch_token(app, "unpin", arguments);
 }
 
+std::string_view needs_download(const AppState& app) {
+    return app.jobs.getting() ? "" : "no model is being downloaded";
+}
+
+std::string_view needs_cuda(const AppState& app) {
+    std::error_code error;
+    const bool built = std::filesystem::exists(proof_setup(app.run.backend_options.device).module, error);
+    return built ? "" : "this build has no CUDA backend";
+}
+
+std::string_view needs_proven_device(const AppState& app) {
+    const auto verdict = app.device_proof.verdict();
+    const bool ready = verdict != nullptr && verdict->is_taken() && !app.device_proof.running();
+    return ready ? "" : "no CUDA device has passed its proof";
+}
+
+template <int kDigit>
+bool has_speed_of(const AppState& app) {
+    return app.run.speed == speed_of_digit(kDigit);
+}
+
+/// Returns the row of a digit key.
+template <int kDigit>
+constexpr UserAction speed_row(std::string_view id, std::string_view title) {
+    return {id,
+            title,
+            "",
+            {'0' + kDigit, 0},
+            set_speed_digit<kDigit>,
+            {.menu = {MenuGroup::run_speed, kDigit}, .is_on = has_speed_of<kDigit>}};
+}
+
 constexpr std::array kRunActions = {
-    UserAction{
-        "run.toggle",
-        "Run or stop",
-        "Decodes until the answer ends, or until you stop it.",
-        {' ', 0},
-        [](AppState& app, std::string_view) { app.run.stoppable() ? app.run.stop(true) : app.play(); }},
+    UserAction{"run.toggle",
+               "Run or stop",
+               "Decodes until the answer ends, or until you stop it.",
+               {' ', 0},
+               run_or_stop,
+               {.menu = {MenuGroup::run_step, 1}, .lacks = need::live_run}},
     UserAction{"run.play",
                "Run",
                "Decodes until the answer ends.",
                {},
-               [](AppState& app, std::string_view) { app.play(); }},
+               [](AppState& app, std::string_view) { app.play(); },
+               {.elsewhere = "Run or stop does the same"}},
     UserAction{"run.stop",
                "Stop",
                "Stops after this token; unfinished replays are discarded, an unfinished prompt is cancelled.",
                {},
-               [](AppState& app, std::string_view) { app.run.stop(true); }},
-    UserAction{
-        "step",
-        "Decode steps",
-        "[N]: decodes N steps (default: 1).",
-        {},
-        [](AppState& app, std::string_view a) { app.step(a.empty() ? 1 : whole_numbers(a, 1, 1)[0]); }},
+               [](AppState& app, std::string_view) { app.run.stop(true); },
+               {.elsewhere = "Run or stop does the same"}},
+    UserAction{"step",
+               "Decode steps",
+               "[N]: decodes N steps (default: 1).",
+               {},
+               decode_steps,
+               {.elsewhere = "One step forward does the same"}},
     UserAction{"run.step",
                "One step forward",
                "Shows the next step; at the newest step it decodes one.",
                {kRight, 0},
-               [](AppState& app, std::string_view) { step_or_forward(app, 1); }},
+               [](AppState& app, std::string_view) { step_or_forward(app, 1); },
+               {.menu = {MenuGroup::run_step, 2}, .arguments_are_plain = true}},
     UserAction{"run.step10",
                "Ten steps forward",
                "Shows a later step; at the newest step it decodes ten.",
                {kRight, kShift},
-               [](AppState& app, std::string_view) { step_or_forward(app, 10); }},
+               [](AppState& app, std::string_view) { step_or_forward(app, 10); },
+               {.menu = {MenuGroup::run_step, 3}}},
     UserAction{"run.restart",
                "Restart from the prompt",
                "Processes the prompt again with the current lane settings.",
                {'R', kCtrl},
-               [](AppState& app, std::string_view) { app.start(); }},
+               [](AppState& app, std::string_view) { app.start(); },
+               {.menu = {MenuGroup::run_step, 4}, .lacks = need::live_run}},
     UserAction{"prompt", "Set the prompt", "TEXT: starts a run with this prompt.", {}, set_prompt},
     UserAction{
         "model",
@@ -119,17 +166,20 @@ constexpr std::array kRunActions = {
                "Cancel the download of a model",
                "Stops the download; nothing of it is kept.",
                {},
-               [](AppState& app, std::string_view) { app.cancel_getting(); }},
+               [](AppState& app, std::string_view) { app.cancel_getting(); },
+               {.menu = {MenuGroup::file_cancel, 2}, .lacks = needs_download}},
     UserAction{"device.prove",
                "Prove the CUDA device",
                "Compares, in a process of its own, every kernel with the host and a tiny model with the CPU.",
                {},
-               [](AppState& app, std::string_view) { app.prove_device(true); }},
+               [](AppState& app, std::string_view) { app.prove_device(true); },
+               {.menu = {MenuGroup::run_device, 1}, .lacks = needs_cuda}},
     UserAction{"device.use",
                "Start again on the CUDA device",
                "Processes the prompt again on the device that has passed its proof.",
                {},
-               [](AppState& app, std::string_view) { app.use_device(); }},
+               [](AppState& app, std::string_view) { app.use_device(); },
+               {.menu = {MenuGroup::run_device, 2}, .lacks = needs_proven_device}},
     UserAction{"device.close",
                "Close the strip of the CUDA device",
                "Stops a proof in progress; no verdict is kept then.",
@@ -137,45 +187,58 @@ constexpr std::array kRunActions = {
                [](AppState& app, std::string_view) {
                    app.device_proof.stop();
                    app.device_proof.dismiss();
-               }},
+               },
+               {.elsewhere = "a button of the strip"}},
     UserAction{"prompt.chat",
                "Write prompts as turns of a chat",
                "[on|off]: from the next start on, in the form of the model's chat template.",
                {},
                [](AppState& app, std::string_view text) {
                    app.run.setup.chat = on_or_off(text, app.run.setup.chat);
-               }},
-    UserAction{"run.speed", "Set the speed", "N: steps a second; 0: no limit.", {}, set_speed},
-    UserAction{"run.speed0", "Speed: no limit", "", {'0', 0}, set_speed_digit<0>},
-    UserAction{"run.speed1", "Speed: 1 step a second", "", {'1', 0}, set_speed_digit<1>},
-    UserAction{"run.speed2", "Speed: 2 steps a second", "", {'2', 0}, set_speed_digit<2>},
-    UserAction{"run.speed3", "Speed: 3 steps a second", "", {'3', 0}, set_speed_digit<3>},
-    UserAction{"run.speed4", "Speed: 5 steps a second", "", {'4', 0}, set_speed_digit<4>},
-    UserAction{"run.speed5", "Speed: 8 steps a second", "", {'5', 0}, set_speed_digit<5>},
-    UserAction{"run.speed6", "Speed: 12 steps a second", "", {'6', 0}, set_speed_digit<6>},
-    UserAction{"run.speed7", "Speed: 20 steps a second", "", {'7', 0}, set_speed_digit<7>},
-    UserAction{"run.speed8", "Speed: 35 steps a second", "", {'8', 0}, set_speed_digit<8>},
-    UserAction{"run.speed9", "Speed: 60 steps a second", "", {'9', 0}, set_speed_digit<9>},
+               },
+               {.menu = {MenuGroup::run_say, 2},
+                .lacks = need::live_run,
+                .is_on = [](const AppState& app) { return app.run.setup.chat; }}},
+    UserAction{"run.speed",
+               "Set the speed",
+               "N: steps a second; 0: no limit.",
+               {},
+               set_speed,
+               {.arguments_are_plain = true}},
+    speed_row<0>("run.speed0", "Speed: no limit"),
+    speed_row<1>("run.speed1", "Speed: 1 step a second"),
+    speed_row<2>("run.speed2", "Speed: 2 steps a second"),
+    speed_row<3>("run.speed3", "Speed: 3 steps a second"),
+    speed_row<4>("run.speed4", "Speed: 5 steps a second"),
+    speed_row<5>("run.speed5", "Speed: 8 steps a second"),
+    speed_row<6>("run.speed6", "Speed: 12 steps a second"),
+    speed_row<7>("run.speed7", "Speed: 20 steps a second"),
+    speed_row<8>("run.speed8", "Speed: 35 steps a second"),
+    speed_row<9>("run.speed9", "Speed: 60 steps a second"),
     UserAction{"time.back",
                "One step back",
                "",
                {kLeft, 0},
-               [](AppState& app, std::string_view) { move_time(app, -1); }},
+               [](AppState& app, std::string_view) { move_time(app, -1); },
+               {.menu = {MenuGroup::run_time, 1}}},
     UserAction{"time.back10",
                "Ten steps back",
                "",
                {kLeft, kShift},
-               [](AppState& app, std::string_view) { move_time(app, -10); }},
+               [](AppState& app, std::string_view) { move_time(app, -10); },
+               {.menu = {MenuGroup::run_time, 2}}},
     UserAction{"time.first",
                "First step",
                "The last token of the prompt.",
                {kHome, 0},
-               [](AppState& app, std::string_view) { move_time(app, -app.run.last_row()); }},
+               [](AppState& app, std::string_view) { move_time(app, -app.run.last_row()); },
+               {.menu = {MenuGroup::run_time, 3}}},
     UserAction{"time.last",
                "Newest step",
                "",
                {kEnd, 0},
-               [](AppState& app, std::string_view) { move_time(app, app.run.last_row()); }},
+               [](AppState& app, std::string_view) { move_time(app, app.run.last_row()); },
+               {.menu = {MenuGroup::run_time, 4}}},
     UserAction{"time.follow",
                "Follow the newest step",
                "",
@@ -183,72 +246,92 @@ constexpr std::array kRunActions = {
                [](AppState& app, std::string_view) {
                    app.view.follows_newest = !app.view.follows_newest;
                    if (app.view.follows_newest) move_time(app, app.run.last_row());
-               }},
+               },
+               {.menu = {MenuGroup::run_time, 5},
+                .is_on = [](const AppState& app) { return app.view.follows_newest; }}},
     UserAction{
         "time.show",
         "Show a step",
         "N: the state after step N.",
         {},
-        [](AppState& app, std::string_view a) { move_time(app, whole_numbers(a, 1, 1)[0] - app.view.row); }},
-    UserAction{
-        "rewind",
-        "Rewind to the shown step",
-        "[STEP] [keep]: goes back to this step and continues from here; later steps are kept as a branch. "
-        "The lanes get the settings of that step, or with keep the current ones.",
-        {'B', kCtrl},
-        rewind_run},
-    UserAction{
-        "fork.here",
-        "Fork the lane at the shown step",
-        "A copy of the focused lane continues beside it. At an earlier step the run goes back there first.",
-        {'K', kCtrl},
-        fork_here},
+        [](AppState& app, std::string_view a) { move_time(app, whole_numbers(a, 1, 1)[0] - app.view.row); },
+        {.arguments_are_plain = true, .is_drag = true}},
+    UserAction{"rewind",
+               "Rewind to the shown step",
+               "[STEP] [keep]: goes back to this step and continues from here; later steps are kept as a "
+               "branch. "
+               "The lanes get the settings of that step, or with keep the current ones.",
+               {'B', kCtrl},
+               rewind_run,
+               {.menu = {MenuGroup::run_rewind, 1}, .lacks = need::live_run, .arguments_are_plain = true}},
+    UserAction{"fork.here",
+               "Fork the lane at the shown step",
+               "A copy of the focused lane continues beside it. At an earlier step the run goes back there "
+               "first.",
+               {'K', kCtrl},
+               fork_here,
+               {.menu = {MenuGroup::run_rewind, 2}, .lacks = need::live_run, .arguments_are_plain = true}},
     UserAction{"branch",
                "Go to a branch",
                "ID: goes to the end of a branch, the steps that an earlier rewind cut off.",
                {},
-               go_to_branch},
+               go_to_branch,
+               {.arguments_are_plain = true}},
     UserAction{"fork",
                "Fork a lane",
                "[LANE [SPEC]]: a copy continues beside the lane, with other settings if given.",
                {},
-               fork_lane},
-    UserAction{"evict",
-               "Evict the picked token here",
-               "[head|layer|all], or LANE POSITION [L<l>[.H<h>]]: after the newest step.",
-               {'X', 0},
-               evict_token},
-    UserAction{"evict.layer",
-               "Evict the picked token in this layer",
-               "",
-               {},
-               [](AppState& app, std::string_view) { evict_token(app, "layer"); }},
-    UserAction{"evict.all",
-               "Evict the picked token everywhere",
-               "",
-               {'X', kShift},
-               [](AppState& app, std::string_view) { evict_token(app, "all"); }},
+               fork_lane,
+               {.elsewhere = "Fork the lane at the shown step does the same", .arguments_are_plain = true}},
+    UserAction{
+        "evict",
+        "Evict the picked token here",
+        "[head|layer|all], or LANE POSITION [L<l>[.H<h>]]: after the newest step.",
+        {'X', 0},
+        evict_token,
+        {.menu = {MenuGroup::token_evict, 1}, .lacks = need::pick_of_live_run, .arguments_are_plain = true}},
+    UserAction{
+        "evict.layer",
+        "Evict the picked token in this layer",
+        "",
+        {},
+        [](AppState& app, std::string_view) { evict_token(app, "layer"); },
+        {.menu = {MenuGroup::token_evict, 2}, .lacks = need::pick_of_live_run, .arguments_are_plain = true}},
+    UserAction{
+        "evict.all",
+        "Evict the picked token everywhere",
+        "",
+        {'X', kShift},
+        [](AppState& app, std::string_view) { evict_token(app, "all"); },
+        {.menu = {MenuGroup::token_evict, 3}, .lacks = need::pick_of_live_run, .arguments_are_plain = true}},
     UserAction{
         "pin",
         "Pin the picked token here",
         "[head|layer|all], or LANE POSITION [L<l>[.H<h>]]: no policy evicts it; it counts in the budget.",
         {'P', 0},
-        pin_token},
-    UserAction{"pin.all",
-               "Pin the picked token everywhere",
-               "",
-               {'P', kShift},
-               [](AppState& app, std::string_view) { pin_token(app, "all"); }},
-    UserAction{"unpin",
-               "Unpin the picked token here",
-               "[head|layer|all], or LANE POSITION [L<l>[.H<h>]]",
-               {'U', 0},
-               unpin_token},
-    UserAction{"unpin.all",
-               "Unpin the picked token everywhere",
-               "",
-               {'U', kShift},
-               [](AppState& app, std::string_view) { unpin_token(app, "all"); }},
+        pin_token,
+        {.menu = {MenuGroup::token_pin, 1}, .lacks = need::pick_of_live_run, .arguments_are_plain = true}},
+    UserAction{
+        "pin.all",
+        "Pin the picked token everywhere",
+        "",
+        {'P', kShift},
+        [](AppState& app, std::string_view) { pin_token(app, "all"); },
+        {.menu = {MenuGroup::token_pin, 2}, .lacks = need::pick_of_live_run, .arguments_are_plain = true}},
+    UserAction{
+        "unpin",
+        "Unpin the picked token here",
+        "[head|layer|all], or LANE POSITION [L<l>[.H<h>]]",
+        {'U', 0},
+        unpin_token,
+        {.menu = {MenuGroup::token_pin, 3}, .lacks = need::pick_of_live_run, .arguments_are_plain = true}},
+    UserAction{
+        "unpin.all",
+        "Unpin the picked token everywhere",
+        "",
+        {'U', kShift},
+        [](AppState& app, std::string_view) { unpin_token(app, "all"); },
+        {.menu = {MenuGroup::token_pin, 4}, .lacks = need::pick_of_live_run, .arguments_are_plain = true}},
 };
 
 }  // namespace

@@ -139,9 +139,9 @@ bool Script::run(const ScriptStep& step, AppState& app, const FindItem& find_ite
             break;
         case ScriptStep::Kind::key: {
             bool found = false;
-            for (const UserAction& command : action_table()) {
-                if (command.shortcut.code == 0 || shortcut_text(command.shortcut) != step.words) continue;
-                command.action(app, "");
+            for (const UserAction& action : action_table()) {
+                if (action.shortcut.code == 0 || shortcut_text(action.shortcut) != step.words) continue;
+                action.run(app, "");
                 found = true;
             }
             if (!found) fail(ErrorCode::wrong_use, "no command has the key '{}'", step.words);

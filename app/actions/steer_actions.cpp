@@ -80,34 +80,43 @@ void edit_token(AppState& app, std::string_view arguments) {
     edit_text(app, whole_numbers(arguments.substr(0, blank), 1, 1)[0], arguments.substr(blank + 1));
 }
 
+std::string_view needs_watched(const AppState& app) {
+    return app.view.watched ? "" : "no words are watched";
+}
+
 constexpr std::array kSteerActions = {
     UserAction{"candidate",
                "Force a candidate",
                "K: the step after the shown one consumes the focused lane's K-th most likely token.",
                {},
-               take_candidate},
+               take_candidate,
+               {.arguments_are_plain = true}},
     UserAction{
         "force", "Force tokens", "ID[,ID...]: the next steps of all lanes consume them.", {}, force_tokens},
     UserAction{"say",
                "Append a turn…",
                "[TEXT]: all lanes read it, keeping their caches, and then continue.",
                {'T', kCtrl},
-               say_text},
+               say_text,
+               {.menu = {MenuGroup::run_say, 1}, .lacks = need::live_run}},
     UserAction{"token.edit",
                "Replace the text from here…",
                "[POSITION TEXT]: goes back to before a generated token and reads the text instead.",
                {'E', 0},
-               edit_token},
+               edit_token,
+               {.menu = {MenuGroup::token_edit, 1}, .lacks = need::pick_of_live_run}},
     UserAction{"watch",
                "Watch the picked tokens",
                "[FIRST LAST|WORDS]: shows how long each lane keeps them, and when the answer was lost.",
                {'W', 0},
-               watch},
+               watch,
+               {.menu = {MenuGroup::token_watch, 1}, .lacks = need::pick}},
     UserAction{"watch.clear",
                "Stop watching",
                "Drops the watched words, their curve and colours.",
                {'W', kShift},
-               unwatch},
+               unwatch,
+               {.menu = {MenuGroup::token_watch, 2}, .lacks = needs_watched}},
 };
 
 }  // namespace

@@ -66,11 +66,12 @@ void size_side(AppState& app, std::string_view arguments) {
 }
 
 /// Selects the choice with this name, or the next one if the name is empty.
-template <class Choice, std::size_t n>
-void choose(Choice& choice, const std::array<Choice, n>& choices, std::string_view (*name_of)(Choice),
+template <class Choice>
+void choose(Choice& choice, const std::vector<Choice>& choices, std::string_view (*name_of)(Choice),
             std::string_view name, std::string_view what) {
     if (name.empty()) {
-        choice = choices[(to_index(choice) + 1) % n];
+        const auto now = std::ranges::find(choices, choice);
+        choice = now == choices.end() || now + 1 == choices.end() ? choices.front() : *(now + 1);
         return;
     }
     std::vector<std::string_view> names;
@@ -84,15 +85,16 @@ void choose(Choice& choice, const std::array<Choice, n>& choices, std::string_vi
 }
 
 void show_side(AppState& app, std::string_view name) {
-    if (name == "info") name = "details";  // the word of earlier scripts
-    choose(app.view.side,
-           std::array{SidePane::lanes, SidePane::atlas, SidePane::curves, SidePane::details, SidePane::text},
-           side_pane_name, name, "a pane");
+    if (const PaneRow* row = find_pane(name)) name = row->name;
+    std::vector<Pane> sides;
+    for (const PaneRow& row : kPanes)
+        if (has_tab(row.pane)) sides.push_back(row.pane);
+    choose(app.view.side, sides, pane_name, name, "a pane");
 }
 
 void color_text(AppState& app, std::string_view name) {
-    choose(app.view.text_color, std::array{TextColor::share, TextColor::score, TextColor::age},
-           text_color_name, name, "a colour of the text");
+    choose(app.view.text_color, {TextColor::share, TextColor::score, TextColor::age}, text_color_name, name,
+           "a colour of the text");
 }
 
 void set_scale(AppState& app, float scale) {
@@ -211,237 +213,356 @@ void choose_theme(AppState& app, std::string_view name) {
     app.requests.scale_changed = true;
 }
 
-constexpr std::array kViewActions = {
-    UserAction{"mode.attention",
-               "Attention",
-               "The focused head's attention probabilities.",
-               {'A', 0},
-               [](AppState& app, std::string_view) { set_mode(app, HeatMode::attention); }},
-    UserAction{"mode.mask",
-               "Mask",
-               "What the cache holds: kept, evicted in this step, evicted before.",
-               {'K', 0},
-               [](AppState& app, std::string_view) { set_mode(app, HeatMode::mask); }},
-    UserAction{"mode.score",
-               "Score",
-               "The scores by which tokens are kept, after each step.",
-               {'C', 0},
-               [](AppState& app, std::string_view) { set_mode(app, HeatMode::score); }},
-    UserAction{"mask.overlay",
-               "Hatch over evicted cells",
-               "",
-               {'M', 0},
-               [](AppState& app, std::string_view a) {
-                   app.view.mask_overlay = on_or_off(a, app.view.mask_overlay);
-               }},
-    UserAction{"range.log",
-               "Logarithmic colours",
-               "Switches a logarithmic scale. On a linear one attention sinks outshine all other cells.",
-               {'L', 0},
-               [](AppState& app, std::string_view a) {
-                   app.view.range().logarithmic = on_or_off(a, app.view.range().logarithmic);
-               }},
-    UserAction{"range.auto",
-               "Automatic range",
-               "The range follows the largest value.",
-               {'R', 0},
-               [](AppState& app, std::string_view a) {
-                   app.view.range().automatic = on_or_off(a, app.view.range().automatic);
-               }},
-    UserAction{"range.set",
-               "Set the range",
-               "LOW HIGH: fixes the range of the colours.",
-               {},
-               [](AppState& app, std::string_view a) {
-                   const std::vector<double> v = real_numbers(a, 2, 2);
-                   if (!(v[0] < v[1]) || v[0] < 0 || v[1] > double{kHighest<float>})
-                       fail(ErrorCode::wrong_use, "the range must satisfy 0 <= low < high");
-                   app.view.range().automatic = false;
-                   app.view.range().low = static_cast<float>(v[0]);
-                   app.view.range().high = static_cast<float>(v[1]);
-               }},
-    UserAction{"range.gamma",
-               "Set the colours' gamma",
-               "GAMMA: 0.2 to 5; below 1 brightens small values, 1 changes nothing.",
-               {},
-               [](AppState& app, std::string_view a) {
-                   const double gamma = real_numbers(a, 1, 1)[0];
-                   if (!(gamma >= 0.2 && gamma <= 5)) fail(ErrorCode::wrong_use, "gamma is 0.2 to 5");
-                   app.view.range().gamma = static_cast<float>(gamma);
-               }},
-    UserAction{"range.fit",
-               "Fit the range to the cells",
-               "Sets the range that contains 99 % of the head's cells.",
-               {'R', kShift},
-               fit_range},
-    UserAction{
-        "range.clips",
-        "Mark values outside the range",
-        "[on|off]: gives cells outside the range their own colours.",
-        {'L', kShift},
-        [](AppState& app, std::string_view a) { app.view.marks_clips = on_or_off(a, app.view.marks_clips); }},
-    UserAction{
-        "range.nan",
-        "Mark NaN and infinity",
-        "[on|off]: gives NaN and infinite values their own colour.",
-        {'N', kShift},
-        [](AppState& app, std::string_view a) { app.view.marks_nan = on_or_off(a, app.view.marks_nan); }},
-    UserAction{"colors",
-               "Next colours",
-               "[viridis|cividis|gray]: for attention and scores.",
-               {'C', kShift},
-               choose_colors},
-    UserAction{"range.sinks",
-               "First tokens in the range",
-               "Whether the automatic range counts the first four tokens.",
-               {'S', 0},
-               [](AppState& app, std::string_view a) {
-                   app.view.range().sinks_count = on_or_off(a, app.view.range().sinks_count);
-               }},
-    UserAction{"view.fit",
-               "Whole matrix",
-               "",
-               {'0', kCtrl},
-               [](AppState& app, std::string_view) { app.fit_rows(FittedRows::whole); }},
-    UserAction{"view.decoded",
-               "Decoded steps",
-               "Shows all positions from the prompt's last token on, where lanes evict and differ.",
-               {'9', kCtrl},
-               [](AppState& app, std::string_view) {
-                   (void)config_of(app);
-                   app.fit_rows(FittedRows::decoded);
-               }},
-    UserAction{
-        "view.zoom", "Zoom", "CELL [ROW POSITION]: pixels of a cell, and the cell in the middle.", {}, zoom},
-    UserAction{
-        "view.region",
-        "Show a part of the matrix",
-        "LEFT TOP WIDTH HEIGHT: the position and the row at the canvas' corner, and the pixels of a cell.",
-        {},
-        show_region},
-    UserAction{"view.size",
-               "Set the size of a part of the window",
-               "left|right|text|atlas|curves POINTS: at least 100; the other panes share the rest.",
-               {},
-               size_side},
-    UserAction{"view.reset",
-               "Reset the layout",
-               "Gives every pane its first size.",
-               {},
-               [](AppState& app, std::string_view) {
-                   ViewState& view = app.view;
-                   view.left_width = view.right_width = view.atlas_height = view.text_height = 0;
-                   view.curves_height = 0;
-               }},
-    UserAction{"layer.previous",
-               "Previous layer",
-               "",
-               {'[', 0},
-               [](AppState& app, std::string_view) { app.view.move_layer(-1, config_of(app).n_layers); }},
-    UserAction{"layer.next",
-               "Next layer",
-               "",
-               {']', 0},
-               [](AppState& app, std::string_view) { app.view.move_layer(1, config_of(app).n_layers); }},
-    UserAction{"head.previous",
-               "Previous head",
-               "",
-               {',', 0},
-               [](AppState& app, std::string_view) { app.view.move_head(-1, config_of(app).n_heads); }},
-    UserAction{"head.next",
-               "Next head",
-               "",
-               {'.', 0},
-               [](AppState& app, std::string_view) { app.view.move_head(1, config_of(app).n_heads); }},
-    UserAction{"goto", "Go to layer, head, step…", "LAYER HEAD [STEP]", {'G', kCtrl}, go_to},
-    UserAction{
-        "find", "Find a token…", "TEXT: picks the next token that contains it.", {'F', kCtrl}, find_token},
-    UserAction{"pick",
-               "Pick a cell",
-               "ROW POSITION [add|only]: adds the token's curve to the others (default), or drops them.",
-               {},
-               pick},
-    UserAction{"pick.up",
-               "Pick: one row up",
-               "",
-               {kUp, kAlt},
-               [](AppState& app, std::string_view) { app.view.move_pick(-1, 0, app.run.last_row()); }},
-    UserAction{"pick.down",
-               "Pick: one row down",
-               "",
-               {kDown, kAlt},
-               [](AppState& app, std::string_view) { app.view.move_pick(1, 0, app.run.last_row()); }},
-    UserAction{"pick.left",
-               "Pick: one position left",
-               "",
-               {kLeft, kAlt},
-               [](AppState& app, std::string_view) { app.view.move_pick(0, -1, app.run.last_row()); }},
-    UserAction{"pick.right",
-               "Pick: one position right",
-               "",
-               {kRight, kAlt},
-               [](AppState& app, std::string_view) { app.view.move_pick(0, 1, app.run.last_row()); }},
-    UserAction{"pick.clear",
-               "Drop the picks",
-               "",
-               {kEscape, 0},
-               [](AppState& app, std::string_view) {
-                   app.view.pick.reset();
-                   app.view.curve_positions.clear();
-               }},
-    UserAction{"curves",
-               "Curves of the next measure",
-               "[scores|watched|MEASURE]: kl, retained_mass, cosine_ideal…; without a name: the next one.",
-               {'V', 0},
-               [](AppState& app, std::string_view a) {
-                   app.view.measure_curve = next_measure(a, app.view.measure_curve, false);
-               }},
-    UserAction{"atlas.color",
-               "Colour the atlas by the next measure",
-               "[attention|watched|MEASURE]: of every head at the shown step; without a name: the next one. "
-               "Measures need a shadow.",
-               {'V', kShift},
-               [](AppState& app, std::string_view a) {
-                   app.view.atlas_measure = next_measure(a, app.view.atlas_measure, true);
-               }},
-    UserAction{"atlas.zoom",
-               "Zoom of the atlas",
-               "FACTOR: 1 to 16; with 1 all heads fit into the width. Alt and the wheel do the same.",
-               {},
-               zoom_atlas},
-    UserAction{"text.color",
-               "Colour the text by the next measure",
-               "[share|score|age]: share of the heads that keep a token, its score in the focused head, or "
-               "steps since it was read.",
-               {'T', 0},
-               color_text},
-    UserAction{"view.side",
-               "Next pane of the side column",
-               "[lanes|atlas|curves|details|text]: for small windows, in which panes share one column.",
-               {'A', kShift},
-               show_side},
-    UserAction{"ui.larger",
-               "Larger interface",
-               "",
-               {'=', kCtrl},
-               [](AppState& app, std::string_view) { set_scale(app, app.view.interface_scale + 0.1f); }},
-    UserAction{"ui.smaller",
-               "Smaller interface",
-               "",
-               {'-', kCtrl},
-               [](AppState& app, std::string_view) { set_scale(app, app.view.interface_scale - 0.1f); }},
-    UserAction{"ui.theme",
-               "Light theme",
-               "[dark|light]: light suits projectors and print; without a name: the other one.",
-               {},
-               choose_theme},
-    UserAction{"ui.scale",
-               "Interface scale",
-               "PERCENT: 50 to 300.",
-               {},
-               [](AppState& app, std::string_view a) {
-                   set_scale(app, static_cast<float>(real_numbers(a, 1, 1)[0] / 100));
-               }},
+template <Colormap kColors>
+bool has_colors(const AppState& app) {
+    return app.view.colors == kColors;
+}
+
+constexpr std::array kColorChoices = {
+    ActionChoice{"viridis", "Viridis", has_colors<Colormap::viridis>},
+    ActionChoice{"cividis", "Cividis", has_colors<Colormap::cividis>},
+    ActionChoice{"gray", "Grey", has_colors<Colormap::gray>},
+};
+
+template <TextColor kColor>
+bool has_text_color(const AppState& app) {
+    return app.view.text_color == kColor;
+}
+
+constexpr std::array kTextColorChoices = {
+    ActionChoice{"share", "Share of the heads that keep a token", has_text_color<TextColor::share>},
+    ActionChoice{"score", "Score in the focused head", has_text_color<TextColor::score>},
+    ActionChoice{"age", "Age in steps", has_text_color<TextColor::age>},
+};
+
+constexpr std::
+    array
+        kViewActions =
+            {
+                UserAction{
+                    "mode.attention",
+                    "Attention",
+                    "The focused head's attention probabilities.",
+                    {'A', 0},
+                    [](AppState& app, std::string_view) { set_mode(app, HeatMode::attention); },
+                    {.menu = {MenuGroup::view_mode, 1},
+                     .is_on = [](const AppState& app) { return app.view.mode == HeatMode::attention; }}},
+                UserAction{"mode.mask",
+                           "Mask",
+                           "What the cache holds: kept, evicted in this step, evicted before.",
+                           {'K', 0},
+                           [](AppState& app, std::string_view) { set_mode(app, HeatMode::mask); },
+                           {.menu = {MenuGroup::view_mode, 2},
+                            .is_on = [](const AppState& app) { return app.view.mode == HeatMode::mask; }}},
+                UserAction{"mode.score",
+                           "Score",
+                           "The scores by which tokens are kept, after each step.",
+                           {'C', 0},
+                           [](AppState& app, std::string_view) { set_mode(app, HeatMode::score); },
+                           {.menu = {MenuGroup::view_mode, 3},
+                            .is_on = [](const AppState& app) { return app.view.mode == HeatMode::score; }}},
+                UserAction{"mask.overlay",
+                           "Hatch over evicted cells",
+                           "",
+                           {'M', 0},
+                           [](AppState& app, std::string_view a) {
+                               app.view.mask_overlay = on_or_off(a, app.view.mask_overlay);
+                           },
+                           {.menu = {MenuGroup::view_colors, 7},
+                            .is_on = [](const AppState& app) { return app.view.mask_overlay; }}},
+                UserAction{
+                    "range.log",
+                    "Logarithmic colours",
+                    "Switches a logarithmic scale. On a linear one attention sinks outshine all other cells.",
+                    {'L', 0},
+                    [](AppState& app, std::string_view a) {
+                        app.view.range().logarithmic = on_or_off(a, app.view.range().logarithmic);
+                    },
+                    {.menu = {MenuGroup::view_colors, 1},
+                     .is_on = [](const AppState& app) { return app.view.range().logarithmic; }}},
+                UserAction{"range.auto",
+                           "Automatic range",
+                           "The range follows the largest value.",
+                           {'R', 0},
+                           [](AppState& app, std::string_view a) {
+                               app.view.range().automatic = on_or_off(a, app.view.range().automatic);
+                           },
+                           {.menu = {MenuGroup::view_colors, 2},
+                            .is_on = [](const AppState& app) { return app.view.range().automatic; }}},
+                UserAction{"range.set",
+                           "Set the range",
+                           "LOW HIGH: fixes the range of the colours.",
+                           {},
+                           [](AppState& app, std::string_view a) {
+                               const std::vector<double> v = real_numbers(a, 2, 2);
+                               if (!(v[0] < v[1]) || v[0] < 0 || v[1] > double{kHighest<float>})
+                                   fail(ErrorCode::wrong_use, "the range must satisfy 0 <= low < high");
+                               app.view.range().automatic = false;
+                               app.view.range().low = static_cast<float>(v[0]);
+                               app.view.range().high = static_cast<float>(v[1]);
+                           },
+                           {.arguments_are_plain = true}},
+                UserAction{"range.gamma",
+                           "Set the colours' gamma",
+                           "GAMMA: 0.2 to 5; below 1 brightens small values, 1 changes nothing.",
+                           {},
+                           [](AppState& app, std::string_view a) {
+                               const double gamma = real_numbers(a, 1, 1)[0];
+                               if (!(gamma >= 0.2 && gamma <= 5))
+                                   fail(ErrorCode::wrong_use, "gamma is 0.2 to 5");
+                               app.view.range().gamma = static_cast<float>(gamma);
+                           },
+                           {.arguments_are_plain = true, .is_drag = true}},
+                UserAction{"range.fit",
+                           "Fit the range to the cells",
+                           "Sets the range that contains 99 % of the head's cells.",
+                           {'R', kShift},
+                           fit_range,
+                           {.menu = {MenuGroup::view_colors, 3}}},
+                UserAction{"range.clips",
+                           "Mark values outside the range",
+                           "[on|off]: gives cells outside the range their own colours.",
+                           {'L', kShift},
+                           [](AppState& app, std::string_view a) {
+                               app.view.marks_clips = on_or_off(a, app.view.marks_clips);
+                           },
+                           {.menu = {MenuGroup::view_colors, 5},
+                            .is_on = [](const AppState& app) { return app.view.marks_clips; }}},
+                UserAction{"range.nan",
+                           "Mark NaN and infinity",
+                           "[on|off]: gives NaN and infinite values their own colour.",
+                           {'N', kShift},
+                           [](AppState& app, std::string_view a) {
+                               app.view.marks_nan = on_or_off(a, app.view.marks_nan);
+                           },
+                           {.menu = {MenuGroup::view_colors, 6},
+                            .is_on = [](const AppState& app) { return app.view.marks_nan; }}},
+                UserAction{"colors",
+                           "Next colours",
+                           "[viridis|cividis|gray]: for attention and scores.",
+                           {'C', kShift},
+                           choose_colors,
+                           {.menu = {MenuGroup::view_colors, 8},
+                            .choices = kColorChoices,
+                            .arguments_are_plain = true}},
+                UserAction{"range.sinks",
+                           "First tokens in the range",
+                           "Whether the automatic range counts the first four tokens.",
+                           {'S', 0},
+                           [](AppState& app, std::string_view a) {
+                               app.view.range().sinks_count = on_or_off(a, app.view.range().sinks_count);
+                           },
+                           {.menu = {MenuGroup::view_colors, 4},
+                            .is_on = [](const AppState& app) { return app.view.range().sinks_count; }}},
+                UserAction{"view.fit",
+                           "Whole matrix",
+                           "",
+                           {'0', kCtrl},
+                           [](AppState& app, std::string_view) { app.fit_rows(FittedRows::whole); },
+                           {.menu = {MenuGroup::view_rows, 1},
+                            .is_on =
+                                [](const AppState& app) {
+                                    return app.view.heat.fitted && app.first_fitted_row() == 0;
+                                }}},
+                UserAction{"view.decoded",
+                           "Decoded steps",
+                           "Shows all positions from the prompt's last token on, where lanes evict and "
+                           "differ.",
+                           {'9', kCtrl},
+                           [](AppState& app, std::string_view) {
+                               (void)config_of(app);
+                               app.fit_rows(FittedRows::decoded);
+                           },
+                           {.menu = {MenuGroup::view_rows, 2},
+                            .is_on =
+                                [](const AppState& app) {
+                                    return app.view.heat.fitted && app.first_fitted_row() > 0;
+                                }}},
+                UserAction{"view.zoom",
+                           "Zoom",
+                           "CELL [ROW POSITION]: pixels of a cell, and the cell in the middle.",
+                           {},
+                           zoom,
+                           {.arguments_are_plain = true}},
+                UserAction{
+                    "view.region",
+                    "Show a part of the matrix",
+                    "LEFT TOP WIDTH HEIGHT: the position and the row at the canvas' corner, and the pixels "
+                    "of a cell.",
+                    {},
+                    show_region,
+                    {.arguments_are_plain = true, .is_drag = true}},
+                UserAction{
+                    "view.size",
+                    "Set the size of a part of the window",
+                    "left|right|text|atlas|curves POINTS: at least 100; the other panes share the rest.",
+                    {},
+                    size_side,
+                    {.elsewhere = "the borders between panes", .arguments_are_plain = true, .is_drag = true}},
+                UserAction{"view.reset",
+                           "Reset the layout",
+                           "Gives every pane its first size.",
+                           {},
+                           [](AppState& app, std::string_view) {
+                               ViewState& view = app.view;
+                               view.left_width = view.right_width = view.atlas_height = view.text_height = 0;
+                               view.curves_height = 0;
+                           },
+                           {.menu = {MenuGroup::view_window, 2}}},
+                UserAction{
+                    "layer.previous",
+                    "Previous layer",
+                    "",
+                    {'[', 0},
+                    [](AppState& app, std::string_view) { app.view.move_layer(-1, config_of(app).n_layers); },
+                    {.menu = {MenuGroup::view_head, 1}}},
+                UserAction{
+                    "layer.next",
+                    "Next layer",
+                    "",
+                    {']', 0},
+                    [](AppState& app, std::string_view) { app.view.move_layer(1, config_of(app).n_layers); },
+                    {.menu = {MenuGroup::view_head, 2}}},
+                UserAction{
+                    "head.previous",
+                    "Previous head",
+                    "",
+                    {',', 0},
+                    [](AppState& app, std::string_view) { app.view.move_head(-1, config_of(app).n_heads); },
+                    {.menu = {MenuGroup::view_head, 3}}},
+                UserAction{
+                    "head.next",
+                    "Next head",
+                    "",
+                    {'.', 0},
+                    [](AppState& app, std::string_view) { app.view.move_head(1, config_of(app).n_heads); },
+                    {.menu = {MenuGroup::view_head, 4}}},
+                UserAction{"goto",
+                           "Go to layer, head, step…",
+                           "LAYER HEAD [STEP]",
+                           {'G', kCtrl},
+                           go_to,
+                           {.menu = {MenuGroup::edit_find, 2}, .lacks = need::steps}},
+                UserAction{"find",
+                           "Find a token…",
+                           "TEXT: picks the next token that contains it.",
+                           {'F', kCtrl},
+                           find_token,
+                           {.menu = {MenuGroup::edit_find, 1}, .lacks = need::steps}},
+                UserAction{"pick",
+                           "Pick a cell",
+                           "ROW POSITION [add|only]: adds the token's curve to the others (default), or "
+                           "drops them.",
+                           {},
+                           pick,
+                           {.arguments_are_plain = true}},
+                UserAction{
+                    "pick.up",
+                    "Pick: one row up",
+                    "",
+                    {kUp, kAlt},
+                    [](AppState& app, std::string_view) { app.view.move_pick(-1, 0, app.run.last_row()); },
+                    {.elsewhere = "a key"}},
+                UserAction{
+                    "pick.down",
+                    "Pick: one row down",
+                    "",
+                    {kDown, kAlt},
+                    [](AppState& app, std::string_view) { app.view.move_pick(1, 0, app.run.last_row()); },
+                    {.elsewhere = "a key"}},
+                UserAction{
+                    "pick.left",
+                    "Pick: one position left",
+                    "",
+                    {kLeft, kAlt},
+                    [](AppState& app, std::string_view) { app.view.move_pick(0, -1, app.run.last_row()); },
+                    {.elsewhere = "a key"}},
+                UserAction{
+                    "pick.right",
+                    "Pick: one position right",
+                    "",
+                    {kRight, kAlt},
+                    [](AppState& app, std::string_view) { app.view.move_pick(0, 1, app.run.last_row()); },
+                    {.elsewhere = "a key"}},
+                UserAction{"pick.clear",
+                           "Drop the picks",
+                           "",
+                           {kEscape, 0},
+                           [](AppState& app, std::string_view) {
+                               app.view.pick.reset();
+                               app.view.curve_positions.clear();
+                           },
+                           {.menu = {MenuGroup::edit_find, 3}, .lacks = need::pick}},
+                UserAction{"curves",
+                           "Curves of the next measure",
+                           "[scores|watched|MEASURE]: kl, retained_mass, cosine_ideal…; without a name: the "
+                           "next one.",
+                           {'V', 0},
+                           [](AppState& app, std::string_view a) {
+                               app.view.measure_curve = next_measure(a, app.view.measure_curve, false);
+                           },
+                           {.menu = {MenuGroup::view_curves, 1}, .arguments_are_plain = true}},
+                UserAction{"atlas.color",
+                           "Colour the atlas by the next measure",
+                           "[attention|watched|MEASURE]: of every head at the shown step; without a name: "
+                           "the next one. "
+                           "Measures need a shadow.",
+                           {'V', kShift},
+                           [](AppState& app, std::string_view a) {
+                               app.view.atlas_measure = next_measure(a, app.view.atlas_measure, true);
+                           },
+                           {.menu = {MenuGroup::view_curves, 2}}},
+                UserAction{
+                    "atlas.zoom",
+                    "Zoom of the atlas",
+                    "FACTOR: 1 to 16; with 1 all heads fit into the width. Alt and the wheel do the same.",
+                    {},
+                    zoom_atlas},
+                UserAction{"text.color",
+                           "Colour the text by the next measure",
+                           "[share|score|age]: share of the heads that keep a token, its score in the "
+                           "focused head, or "
+                           "steps since it was read.",
+                           {'T', 0},
+                           color_text,
+                           {.menu = {MenuGroup::view_text, 1}, .choices = kTextColorChoices}},
+                UserAction{
+                    "view.side",
+                    "Next pane of the side column",
+                    "[lanes|atlas|curves|details|text]: for small windows, in which panes share one column.",
+                    {'A', kShift},
+                    show_side,
+                    {.menu = {MenuGroup::view_window, 1}}},
+                UserAction{
+                    "ui.larger",
+                    "Larger interface",
+                    "",
+                    {'=', kCtrl},
+                    [](AppState& app, std::string_view) { set_scale(app, app.view.interface_scale + 0.1f); },
+                    {.menu = {MenuGroup::view_window, 4}}},
+                UserAction{
+                    "ui.smaller",
+                    "Smaller interface",
+                    "",
+                    {'-', kCtrl},
+                    [](AppState& app, std::string_view) { set_scale(app, app.view.interface_scale - 0.1f); },
+                    {.menu = {MenuGroup::view_window, 5}}},
+                UserAction{
+                    "ui.theme",
+                    "Light theme",
+                    "[dark|light]: light suits projectors and print; without a name: the other one.",
+                    {},
+                    choose_theme,
+                    {.menu = {MenuGroup::view_window, 3},
+                     .is_on = [](const AppState& app) { return app.view.background == Background::light; }}},
+                UserAction{"ui.scale",
+                           "Interface scale",
+                           "PERCENT: 50 to 300.",
+                           {},
+                           [](AppState& app, std::string_view a) {
+                               set_scale(app, static_cast<float>(real_numbers(a, 1, 1)[0] / 100));
+                           },
+                           {.arguments_are_plain = true}},
 };
 
 }  // namespace

@@ -39,9 +39,9 @@ std::array<char, 4096> g_file{};  // path of the report
 std::array<char, 4096> g_head{};  // its first lines
 bool g_with_text = false;
 
-constexpr std::size_t kCommands = 32;
-std::array<std::array<char, 160>, kCommands> g_commands{};
-std::atomic<std::size_t> g_n_commands{0};
+constexpr std::size_t kActions = 32;
+std::array<std::array<char, 160>, kActions> g_actions{};
+std::atomic<std::size_t> g_n_actions{0};
 
 std::atomic<bool> g_crashing{false};
 
@@ -137,10 +137,10 @@ void write_report(const Lines& out, int signal, const siginfo_t* info) {
     out.number(static_cast<std::uintptr_t>(::syscall(SYS_gettid)), 10)
         << (::syscall(SYS_gettid) == ::getpid() ? " (the first)\n" : "\n");
     write_stack(out);
-    const std::size_t n = g_n_commands;
-    if (n > 0) out << "last commands of the window, the newest last:\n";
-    for (std::size_t i = n > kCommands ? n - kCommands : 0; i < n; ++i)
-        out << "  " << g_commands[i % kCommands].data() << "\n";
+    const std::size_t n = g_n_actions;
+    if (n > 0) out << "last actions of the window, the newest last:\n";
+    for (std::size_t i = n > kActions ? n - kActions : 0; i < n; ++i)
+        out << "  " << g_actions[i % kActions].data() << "\n";
 }
 
 void on_crash(int signal, siginfo_t* info, void*) {
@@ -284,37 +284,22 @@ void install_crash_report(const fs::path& folder, const std::vector<std::string>
     std::set_terminate(on_terminate);
 }
 
-namespace {
-
-/// Returns true for actions that a drag or a field runs in every frame.
-bool is_drag(std::string_view id) {
-    constexpr std::array<std::string_view, 6> kDrags = {"view.region", "view.size", "time.show",
-                                                        "range.gamma", "notes.set", "export.folder"};
-    return std::find(kDrags.begin(), kDrags.end(), id) != kDrags.end();
-}
-
-}  // namespace
-
-void note_command(std::string_view text) noexcept {
-    // The arguments of these are only numbers, option names of lanes, and places.
-    constexpr std::array<std::string_view, 31> kPlain = {
-        "lane",        "lane.set",  "lane.focus", "add",       "fork",      "fork.here",   "sampling",
-        "time.show",   "rewind",    "branch",     "evict",     "evict.all", "evict.layer", "pin",
-        "pin.all",     "unpin",     "unpin.all",  "candidate", "run.step",  "pick",        "curves",
-        "range.set",   "view.zoom", "ui.scale",   "remove",    "colors",    "range.gamma", "compare.with",
-        "view.region", "view.size", "run.speed"};
-    const std::string_view id = text.substr(0, text.find(' '));
-    // A drag runs one action many times. Its last run stands for all, so that the others stay.
-    if (const std::size_t n = g_n_commands; n > 0) {
-        const std::string_view before(g_commands[(n - 1) % kCommands].data());
-        if (is_drag(id) && before.substr(0, before.find(' ')) == id) --g_n_commands;
+void note_action(std::string_view id, std::string_view arguments, bool arguments_are_plain,
+                 bool is_drag) noexcept {
+    if (const std::size_t n = g_n_actions; n > 0 && is_drag) {
+        const std::string_view before(g_actions[(n - 1) % kActions].data());
+        if (before.substr(0, before.find(' ')) == id) --g_n_actions;
     }
-    const bool plain = g_with_text || std::find(kPlain.begin(), kPlain.end(), id) != kPlain.end();
-    std::array<char, 160>& to = g_commands[g_n_commands % kCommands];
-    keep(to, plain ? text : id);
-    if (!plain && id.size() < text.size() && id.size() + 5 < to.size())
-        std::memcpy(to.data() + id.size(), " ...", 5);
-    ++g_n_commands;
+    std::array<char, 160>& to = g_actions[g_n_actions % kActions];
+    keep(to, id);
+    const std::string_view shown = g_with_text || arguments_are_plain ? arguments : "...";
+    if (!arguments.empty() && id.size() + 1 < to.size()) {
+        to[id.size()] = ' ';
+        const std::size_t n = std::min(shown.size(), to.size() - id.size() - 2);
+        std::memcpy(to.data() + id.size() + 1, shown.data(), n);
+        to[id.size() + 1 + n] = '\0';
+    }
+    ++g_n_actions;
 }
 
 std::vector<fs::path> new_crash_reports(const fs::path& folder) {

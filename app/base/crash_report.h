@@ -1,5 +1,5 @@
 /// Writes a report when the program crashes: one file with version, build, signal, stack and the last
-/// commands. The terminal names it at once, and again at the next start. It holds no text of the user
+/// actions. The terminal names it at once, and again at the next start. It holds no text of the user
 /// (prompts, forced or watched words, file names) unless KEYHOLE_CRASH_TEXT=1 is set. Any thread.
 #pragma once
 
@@ -15,9 +15,11 @@ namespace keyhole {
 /// on the signals that are not its own. arguments: of the command line.
 void install_crash_report(const std::filesystem::path& folder, const std::vector<std::string>& arguments);
 
-/// Stores a command of the window for the report: its name, and its arguments only if they are numbers or
-/// lane specs. Allocates nothing.
-void note_command(std::string_view text) noexcept;
+/// Stores an action of the window for the report: its id, and its arguments if they are plain, which is to
+/// say without text or path of the user. is_drag: it takes the place of the last one if that has the same id,
+/// so that a drag does not displace the others. Allocates nothing.
+void note_action(std::string_view id, std::string_view arguments, bool arguments_are_plain,
+                 bool is_drag) noexcept;
 
 /// Returns the crash reports that no earlier start has named, and marks them as named. Keeps the newest ten
 /// files.

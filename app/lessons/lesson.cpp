@@ -90,11 +90,6 @@ LessonCommand parse_lesson_command(std::string_view text) {
     return command;
 }
 
-std::vector<std::string_view> look_panes() {
-    return {"lanes",   "atlas",    "text", "answers", "head",  "compare",
-            "details", "measures", "time", "doctor",  "lesson"};
-}
-
 const LessonRun& run_of_step(const Lesson& lesson, int step) {
     const int first = first_step_of_run(lesson, step);
     const LessonStep& begins = lesson.steps[to_index(first)];

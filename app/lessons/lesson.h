@@ -2,6 +2,7 @@
 /// any thread; knows no session and no window.
 #pragma once
 
+#include "app/view/panes.h"
 #include "engine/analysis/token_span.h"
 #include "engine/run/command.h"
 
@@ -118,8 +119,8 @@ struct Prediction {
 
 /// The thing to look at: a ring around it, and the view that shows it. Empty members change nothing.
 struct Look {
-    std::string pane;  ///< one of look_panes()
-    TokenSet tokens;   ///< a ring around these words, in the text
+    Pane pane = Pane::none;
+    TokenSet tokens;  ///< a ring around these words, in the text
     std::optional<int> lane, layer, head;
     std::optional<int> other;  ///< lane to compare with
     std::string mode;          ///< attention, mask, score
@@ -127,7 +128,6 @@ struct Look {
     std::string curve;         ///< a measure, or "watched"
     bool operator==(const Look&) const = default;
 };
-std::vector<std::string_view> look_panes();
 
 /// One control to play with: a slider of a number of a lane, or buttons that run commands.
 struct LessonControl {

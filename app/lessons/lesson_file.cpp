@@ -222,15 +222,22 @@ Claim read_claim(const nlohmann::json& value, const JsonField& field) {
     return claim;
 }
 
+/// Reads the pane that `at` names; Pane::none without `at`.
+Pane read_pane(const Object& in) {
+    const std::string name = in.text("at");
+    if (name.empty()) return Pane::none;
+    if (const PaneRow* row = find_pane(name)) return row->pane;
+    std::vector<std::string_view> names;
+    for (const PaneRow& row : kPanes) names.push_back(row.name);
+    in.field("at").wanted(fmt::format("one of {}", fmt::join(names, ", ")));
+}
+
 Look read_look(const nlohmann::json& value, const JsonField& field) {
     const Object in(
         value, field,
         {"at", "words", "range", "part", "lane", "layer", "head", "mode", "arrangement", "curve", "other"});
     Look look;
-    look.pane = in.text("at");
-    const auto panes = look_panes();
-    if (!look.pane.empty() && std::find(panes.begin(), panes.end(), look.pane) == panes.end())
-        in.field("at").wanted(fmt::format("one of {}", fmt::join(panes, ", ")));
+    look.pane = read_pane(in);
     look.tokens = read_tokens(in);
     for (const auto& [name, to] : {std::pair("lane", &look.lane),
                                    {"layer", &look.layer},
@@ -389,7 +396,7 @@ OrderedJson claim_json(const Claim& claim) {
 
 OrderedJson look_json(const Look& look) {
     OrderedJson out = OrderedJson::object();
-    if (!look.pane.empty()) out["at"] = look.pane;
+    if (look.pane != Pane::none) out["at"] = pane_name(look.pane);
     add_tokens(out, look.tokens);
     if (look.lane) out["lane"] = *look.lane;
     if (look.layer) out["layer"] = *look.layer;

@@ -71,10 +71,10 @@ std::string step_figure(const LessonStep& step, const Lesson& lesson, const Evid
     const RunHistory& history = *evidence.history;
     const int index = std::min(step.look.lane.value_or(0), static_cast<int>(evidence.lanes.size()) - 1);
     const int lane = evidence.lanes[to_index(index)];
-    const std::string& pane = step.look.pane;
-    if (pane == "answers") return answers_table(step.run ? *step.run : lesson.run, evidence);
+    const Pane pane = step.look.pane;
+    if (pane == Pane::answers) return answers_table(step.run ? *step.run : lesson.run, evidence);
     if (lane < 0) return "";
-    if (pane == "text") return kept_text(history, index, lane);
+    if (pane == Pane::text) return kept_text(history, index, lane);
     ViewState view;
     view.lane = index;
     view.row = history.last_row();
@@ -86,9 +86,10 @@ std::string step_figure(const LessonStep& step, const Lesson& lesson, const Evid
     view.head = std::min(step.look.head.value_or(place.head), model.n_heads - 1);
     for (const HeatMode mode : {HeatMode::attention, HeatMode::mask, HeatMode::score})
         if (step.look.mode == mode_name(mode)) view.mode = mode;
-    if (pane == "head") return picture(focus_picture(history, lane, view, color_scale(view, 1)));
-    if (pane == "atlas") return picture(atlas_picture(history, view, {index, lane, std::to_string(index)}));
-    if (pane == "measures" && curve_index(step.look.curve) >= 0) {
+    if (pane == Pane::heatmap) return picture(focus_picture(history, lane, view, color_scale(view, 1)));
+    if (pane == Pane::atlas)
+        return picture(atlas_picture(history, view, {index, lane, std::to_string(index)}));
+    if (pane == Pane::curves && curve_index(step.look.curve) >= 0) {
         view.measure_curve = curve_index(step.look.curve);
         MeasureCurves measures;
         measures.update(history);

@@ -3,21 +3,13 @@
 #include "app/panels/cell_view.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <functional>
 #include <vector>
 
 namespace keyhole {
 
 namespace {
-
-/// A pane of a group that shares one place; one pane of the group is visible.
-struct Tab {
-    SidePane pane;
-    const char* label;
-    ImGuiWindowFlags flags;
-    std::function<void()> draw;
-};
 
 /// The places of the panes, in unscaled pixels: lanes and atlas left; text and answers above the rest; the
 /// focused head beside details and curves. Where the window has no room for all, panes share a place.
@@ -32,10 +24,10 @@ struct Plan {
 };
 
 constexpr float kGap = 6, kTimeHeight = 46;
+constexpr ImGuiWindowFlags kStill = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
 
 /// looked: the pane that a lesson looks at.
-Plan plan_of(const ViewState& view, bool large, std::string_view looked, float wide, float high,
-             float answers) {
+Plan plan_of(const ViewState& view, bool large, Pane looked, float wide, float high, float answers) {
     constexpr float kFocus = 350, kPair = 560;  // least widths of the focused head, and of two beside
     const bool compares = view.arrangement == Arrangement::compare;
     const auto chosen = [](float by_user, float by_window) { return by_user > 0 ? by_user : by_window; };
@@ -44,10 +36,10 @@ Plan plan_of(const ViewState& view, bool large, std::string_view looked, float w
     plan.left = chosen(view.left_width, std::clamp(wide * 0.19f, 236.0f, 330.0f));
     plan.right = chosen(view.right_width, std::clamp(wide * 0.22f, 252.0f, 380.0f));
     const float beside = wide - plan.left - 4 * kGap;
-    if (view.right_width == 0 && (looked == "measures" || looked == "doctor" || looked == "details"))
+    if (view.right_width == 0 && (looked == Pane::curves || home_of(looked) == Pane::details))
         plan.right = std::max(plan.right, std::min(wide * 0.42f, beside - kFocus));
     // Two maps side by side need the room of a third column when a class looks at them.
-    if (beside - plan.right < (compares ? kPair : kFocus) || (compares && looked == "compare")) {
+    if (beside - plan.right < (compares ? kPair : kFocus) || (compares && looked == Pane::compare)) {
         plan.right_column = plan.atlas_below = plan.curves_below = false;
         plan.right = -kGap;
         plan.left = std::min(plan.left, std::max(wide - kFocus, wide * 0.45f));
@@ -58,37 +50,15 @@ Plan plan_of(const ViewState& view, bool large, std::string_view looked, float w
         plan.answers_beside ? std::clamp(answers, 130.0f, 230.0f) : std::clamp(answers + 90, 190.0f, 270.0f);
     // For a projector the answers come first.
     const float least = large ? 330 : 400;
-    const bool needs_height = looked == "compare" && middle < 520;  // two rows of maps
+    const bool needs_height = looked == Pane::compare && middle < 520;  // two rows of maps
     if (middle >= least && !needs_height)
         plan.text = std::min(chosen(view.text_height, by_itself), middle - 140);
     const float below = middle - plan.text - kGap;
     plan.atlas_below = plan.atlas_below && middle >= 420;
     plan.curves_below = plan.curves_below && below >= 380;
-    const float curves = looked == "measures" ? below * 0.7f : std::clamp(below * 0.42f, 150.0f, 300.0f);
+    const float curves = looked == Pane::curves ? below * 0.7f : std::clamp(below * 0.42f, 150.0f, 300.0f);
     plan.curves = std::min(chosen(view.curves_height, curves), below - 120);
     return plan;
-}
-
-void draw_tab_buttons(const PanelContext& context, const std::vector<Tab>& tabs, const Tab& on) {
-    const ScopedFont font(context.fonts.small);
-    const ScopedVar padding(ImGuiStyleVar_FramePadding, {context.px(5), context.px(3)});
-    for (const Tab& tab : tabs) {
-        if (&tab != &tabs.front()) next_to(tab.label, context.px(2));
-        const std::string_view name = side_pane_name(tab.pane);
-        if (lit_button(tab.label, &tab == &on)) run(context, fmt::format("view.side {}", name));
-        mark_item(context, fmt::format("side {}", name));
-        action_tooltip(context, "view.side");
-    }
-}
-
-/// Draws a row of pane names, and the chosen pane below it.
-void draw_tabs(const PanelContext& context, const std::vector<Tab>& tabs) {
-    const SidePane side = context.app.view.side;
-    const auto shown = std::find_if(tabs.begin(), tabs.end(), [&](const Tab& t) { return t.pane == side; });
-    const Tab& on = shown == tabs.end() ? tabs.front() : *shown;
-    draw_tab_buttons(context, tabs, on);
-    const ScopedChild child(on.label, {0, 0}, false, on.flags);
-    on.draw();
 }
 
 /// Begins a window that fills all the room, without a frame. Call End() afterwards.
@@ -112,10 +82,9 @@ void draw_story(Panels& panels, const PanelContext& context, const Plan& plan) {
     const float gap = context.px(10);
     const ImVec2 text =
         plan.answers_beside
-            ? ImVec2(std::floor((room.x - gap) * (lesson_looks_at(context) == "answers" ? 0.42f : 0.57f)),
+            ? ImVec2(std::floor((room.x - gap) * (lesson_looks_at(context) == Pane::answers ? 0.42f : 0.57f)),
                      room.y)
             : ImVec2(room.x, std::floor(std::max(room.y * 0.5f, room.y - answers_height(context))));
-    constexpr ImGuiWindowFlags kStill = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
     {
         const ScopedChild child("text of lane", text, false, kStill);
         mark_area(context, "pane text", at, {at.x + text.x, at.y + text.y});
@@ -129,134 +98,220 @@ void draw_story(Panels& panels, const PanelContext& context, const Plan& plan) {
     draw(panels.answers, context);
 }
 
+/// A rectangle in pixels.
+struct Place {
+    float x = 0, y = 0, width = 0, height = 0;
+};
+
+/// The layout of one frame: the plan in pixels, and what draws the panes.
+struct Layout {
+    Panels& panels;
+    const PanelContext& context;
+    const PanelContext& from_afar;  ///< for the pane that a class looks at
+    const ViewState& view;
+    Pane looked;
+    ImVec2 size;  ///< of the window, without the lesson
+    float s, gap;
+    Plan plan;
+    float left_width, right_width, text_height, curves_height;
+    float atlas_height = 0;
+    float top = 0, bottom = 0, middle_end = 0;  ///< of the columns; bottom: of the time bar
+
+    float time_height() const { return std::round(kTimeHeight * s); }
+    float middle() const { return middle_end - top; }
+    float centre_left() const { return gap + left_width + gap; }
+    float centre_right() const { return size.x - gap - right_width - gap; }
+    float below_text() const { return plan.text > 0 ? top + text_height + gap : top; }
+    float below() const { return middle_end - below_text(); }
+    bool curves_below() const { return plan.right_column && plan.curves_below; }
+    /// Returns the context for a pane. The one that a class looks at has no small print.
+    const PanelContext& of(Pane pane) const {
+        const bool fits = pane != Pane::compare || size.x >= 900 * s;  // two heat maps and their legends
+        return home_of(looked) == pane && fits ? from_afar : context;
+    }
+};
+
+/// How a pane with a place of its own is drawn.
+struct PaneContent {
+    Pane pane;
+    ImGuiWindowFlags flags;
+    void (*draw)(const Layout&, const PanelContext&);
+};
+
+constexpr std::array kPaneContents = {
+    PaneContent{Pane::lanes, 0, [](const Layout& l, const PanelContext& c) { draw(l.panels.lanes, c); }},
+    PaneContent{Pane::atlas, ImGuiWindowFlags_NoScrollbar,
+                [](const Layout& l, const PanelContext& c) { draw(l.panels.atlas, c); }},
+    PaneContent{Pane::curves, ImGuiWindowFlags_NoScrollbar,
+                [](const Layout& l, const PanelContext& c) { draw(l.panels.curves, c); }},
+    PaneContent{Pane::details, 0, [](const Layout& l, const PanelContext& c) { draw(l.panels.details, c); }},
+    PaneContent{Pane::text, kStill,
+                [](const Layout& l, const PanelContext& c) { draw_story(l.panels, c, l.plan); }},
+    PaneContent{Pane::heatmap, kStill,
+                [](const Layout& l, const PanelContext& c) { draw(l.panels.heatmap, c); }},
+    PaneContent{Pane::compare, kStill,
+                [](const Layout& l, const PanelContext& c) { draw(l.panels.compare, c); }},
+    PaneContent{Pane::time, kStill, [](const Layout& l, const PanelContext& c) { draw(l.panels.time, c); }},
+};
+
+const PaneContent& content_of(Pane pane) {
+    return *std::ranges::find(kPaneContents, pane, &PaneContent::pane);
+}
+
+/// Draws `body` in a child window at a place, and names the area after it.
+template <class Body>
+void draw_in_place(const Layout& layout, std::string_view name, const Place& at, ImGuiWindowFlags flags,
+                   Body body) {
+    ImGui::SetCursorScreenPos({std::round(at.x), std::round(at.y)});
+    const ScopedChild child(name.data(), {std::round(at.width), std::round(at.height)}, false,
+                            ImGuiWindowFlags_AlwaysUseWindowPadding | flags);
+    const ImVec2 min = ImGui::GetWindowPos(), extent = ImGui::GetWindowSize();
+    mark_area(layout.context, fmt::format("pane {}", name), min, {min.x + extent.x, min.y + extent.y});
+    body();
+}
+
+void draw_pane(const Layout& layout, Pane pane, const Place& at) {
+    const PaneContent& content = content_of(pane);
+    draw_in_place(layout, pane_name(pane), at, content.flags, [&] { content.draw(layout, layout.of(pane)); });
+}
+
+void draw_tab_buttons(const PanelContext& context, const std::vector<Pane>& tabs, Pane on) {
+    const ScopedFont font(context.fonts.small);
+    const ScopedVar padding(ImGuiStyleVar_FramePadding, {context.px(5), context.px(3)});
+    for (const Pane tab : tabs) {
+        const char* title = pane_row(tab)->title.data();
+        if (tab != tabs.front()) next_to(title, context.px(2));
+        if (lit_button(title, tab == on)) run(context, fmt::format("view.side {}", pane_name(tab)));
+        mark_item(context, fmt::format("side {}", pane_name(tab)));
+        action_tooltip(context, "view.side");
+    }
+}
+
+/// Draws a row of pane names, and the chosen pane below it.
+void draw_tabs(const Layout& layout, std::string_view name, const Place& at, const std::vector<Pane>& tabs) {
+    draw_in_place(layout, name, at, kStill, [&] {
+        const auto chosen = std::ranges::find(tabs, layout.view.side);
+        const Pane on = chosen == tabs.end() ? tabs.front() : *chosen;
+        draw_tab_buttons(layout.context, tabs, on);
+        const PaneContent& content = content_of(on);
+        const ScopedChild child(pane_row(on)->title.data(), {0, 0}, false, content.flags);
+        content.draw(layout, layout.of(on));
+    });
+}
+
+/// Returns a height of the atlas at which its cells are squares, if the lanes leave the room.
+float atlas_height_of(const Layout& layout) {
+    const AppState& app = layout.context.app;
+    const float s = layout.s, middle = layout.middle();
+    const ModelConfig* model = app.run.has_steps() ? &app.run.history.run().config : nullptr;
+    const float n_layers = model != nullptr ? static_cast<float>(model->n_layers) : 8,
+                n_heads = model != nullptr ? static_cast<float>(model->n_heads) : 8;
+    const float squares = (layout.left_width - 46 * s) / n_heads * n_layers + 62 * s;
+    const float height = layout.view.atlas_height > 0   ? layout.view.atlas_height * s
+                         : layout.looked == Pane::atlas ? squares
+                                                        : std::min(squares, middle * 0.5f);
+    return std::round(std::clamp(height, 100 * s, middle - 120 * s));
+}
+
+/// Draws the left column: the lanes, and the atlas below them; or panes that share the column.
+void draw_left(const Layout& l) {
+    if (l.plan.atlas_below) {
+        draw_pane(l, Pane::lanes, {l.gap, l.top, l.left_width, l.middle() - l.atlas_height - l.gap});
+        draw_pane(l, Pane::atlas, {l.gap, l.middle_end - l.atlas_height, l.left_width, l.atlas_height});
+        return;
+    }
+    std::vector<Pane> tabs = {Pane::lanes, Pane::atlas};
+    if (!l.plan.right_column) tabs.insert(tabs.end(), {Pane::curves, Pane::details});
+    if (l.plan.text == 0) tabs.push_back(Pane::text);
+    draw_tabs(l, "side", {l.gap, l.top, l.left_width, l.middle()}, tabs);
+}
+
+/// Draws the text, and below it the focused head or the lanes side by side.
+void draw_middle(const Layout& l) {
+    if (l.plan.text > 0)
+        draw_pane(l, Pane::text, {l.centre_left(), l.top, l.size.x - l.gap - l.centre_left(), l.text_height});
+    const bool side_by_side = l.view.arrangement == Arrangement::compare;
+    draw_pane(l, side_by_side ? Pane::compare : Pane::heatmap,
+              {l.centre_left(), l.below_text(), l.centre_right() - l.centre_left(), l.below()});
+}
+
+/// Draws the right column: details, and the curves below them or in the same place.
+void draw_right(const Layout& l) {
+    l.context.shared.curves_below = l.curves_below();
+    const float x = l.centre_right() + l.gap;
+    if (l.curves_below()) {
+        draw_pane(l, Pane::details, {x, l.below_text(), l.right_width, l.below() - l.curves_height - l.gap});
+        draw_pane(l, Pane::curves, {x, l.middle_end - l.curves_height, l.right_width, l.curves_height});
+    } else if (l.plan.right_column) {
+        draw_tabs(l, pane_name(Pane::details), {x, l.below_text(), l.right_width, l.below()},
+                  {Pane::details, Pane::curves});
+    }
+}
+
+/// Draws the borders that can be dragged.
+void draw_borders(const Layout& l) {
+    const auto drag = [&](const char* id, bool vertical, ImVec2 at, float length, std::string_view part,
+                          float now, float sign) {
+        const float by = splitter(id, vertical, at, length, l.gap);
+        mark_item(l.context, fmt::format("splitter {}", part));
+        if (by != 0) run(l.context, fmt::format("view.size {} {}", part, (now + sign * by) / l.s));
+    };
+    drag("left|", true, {l.gap + l.left_width, l.top}, l.middle(), "left", l.left_width, 1);
+    if (l.plan.atlas_below)
+        drag("atlas-", false, {l.gap, l.middle_end - l.atlas_height - l.gap}, l.left_width, "atlas",
+             l.atlas_height, -1);
+    if (l.plan.text > 0)
+        drag("text-", false, {l.centre_left(), l.top + l.text_height}, l.size.x - l.gap - l.centre_left(),
+             "text", l.text_height, 1);
+    if (l.plan.right_column)
+        drag("right|", true, {l.centre_right(), l.below_text()}, l.below(), "right", l.right_width, -1);
+    if (l.curves_below())
+        drag("curves-", false, {l.centre_right() + l.gap, l.middle_end - l.curves_height - l.gap},
+             l.right_width, "curves", l.curves_height, -1);
+}
+
 }  // namespace
 
 void lay_out(Panels& panels, const PanelContext& context) {
-    const AppState& app = context.app;
-    const ViewState& view = app.view;
     ImVec2 size = ImGui::GetIO().DisplaySize;
     size.x -= lesson_width(context);
     const float s = context.scale, gap = std::round(kGap * s);
-    const bool side_by_side = view.arrangement == Arrangement::compare;
-    const float status_height = std::round(22 * s), time_height = std::round(kTimeHeight * s);
-
     begin_whole_window(size, gap);
-    const std::string_view looked = lesson_looks_at(context);
-    const float words = looked == "text" ? 230 : 0;
-    const Plan plan = plan_of(view, app.for_projector(), looked, size.x / s, size.y / s,
-                              std::max(answers_height(context) / s, words));
-    // The pane that a class looks at has no small print.
+    const Pane looked = lesson_looks_at(context);
+    const Plan plan = plan_of(context.app.view, context.app.for_projector(), looked, size.x / s, size.y / s,
+                              std::max(answers_height(context) / s, looked == Pane::text ? 230.0f : 0.0f));
     Fonts readable = context.fonts;
     readable.small = readable.book;
-    const PanelContext from_afar{
-        app,           context.run_action, context.painters, readable, context.shared,
-        context.scale, context.frame_scale};
-    const auto in = [&](std::string_view pane) -> const PanelContext& {
-        const bool fits = pane != "compare" || size.x >= 900 * s;  // two heat maps and their legends
-        return looked == pane && fits ? from_afar : context;
-    };
+    const PanelContext from_afar{context.app,    context.run_action, context.painters,   readable,
+                                 context.shared, context.scale,      context.frame_scale};
+    Layout layout{panels,
+                  context,
+                  from_afar,
+                  context.app.view,
+                  looked,
+                  size,
+                  s,
+                  gap,
+                  plan,
+                  std::round(plan.left * s),
+                  std::round(plan.right * s),
+                  std::round(plan.text * s),
+                  std::round(plan.curves * s)};
     draw_menus(panels.top, context);
     draw(panels.top, context);
+    layout.top = ImGui::GetCursorScreenPos().y + std::round(2 * s);
+    layout.bottom = size.y - std::round(22 * s);  // of the status line
+    layout.middle_end = layout.bottom - layout.time_height() - gap;
+    if (plan.atlas_below) layout.atlas_height = atlas_height_of(layout);
 
-    const float left_width = std::round(plan.left * s), right_width = std::round(plan.right * s),
-                text_height = std::round(plan.text * s);
-    const float top = ImGui::GetCursorScreenPos().y + std::round(2 * s);
-    const float bottom = size.y - status_height;          // of the time bar
-    const float middle_end = bottom - time_height - gap;  // of the columns
-    const float centre_left = gap + left_width + gap, centre_right = size.x - gap - right_width - gap;
-    const float below_text = plan.text > 0 ? top + text_height + gap : top;
-    const auto pane = [&](const char* id, float x, float y, float width, float height, auto&& body,
-                          ImGuiWindowFlags flags = 0) {
-        ImGui::SetCursorScreenPos({std::round(x), std::round(y)});
-        const ScopedChild child(id, {std::round(width), std::round(height)}, false,
-                                ImGuiWindowFlags_AlwaysUseWindowPadding | flags);
-        const ImVec2 min = ImGui::GetWindowPos(), extent = ImGui::GetWindowSize();
-        mark_area(context, fmt::format("pane {}", id), min, {min.x + extent.x, min.y + extent.y});
-        body();
-    };
-    constexpr ImGuiWindowFlags kStill = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
-    const Tab lanes{SidePane::lanes, "Lanes", 0, [&] { draw(panels.lanes, in("lanes")); }};
-    const Tab atlas{SidePane::atlas, "Atlas", ImGuiWindowFlags_NoScrollbar,
-                    [&] { draw(panels.atlas, in("atlas")); }};
-    const Tab curves{SidePane::curves, "Curves", ImGuiWindowFlags_NoScrollbar,
-                     [&] { draw(panels.curves, in("measures")); }};
-    const Tab details{SidePane::details, "Details", 0,
-                      [&] { draw(panels.details, in(looked == "doctor" ? "doctor" : "details")); }};
-    const Tab text{SidePane::text, "Text", kStill,
-                   [&] { draw_story(panels, in(looked == "answers" ? "answers" : "text"), plan); }};
-    const auto tabs_in = [&](const char* id, std::vector<Tab> tabs, float x, float y, float width,
-                             float height) {
-        pane(
-            id, x, y, width, height, [&] { draw_tabs(context, tabs); }, kStill);
-    };
-
-    // Left: the lanes, and the atlas below them as high as its squares need.
-    const float middle = middle_end - top;
-    float atlas_height = 0;
-    if (plan.atlas_below) {
-        const ModelConfig* model = app.run.has_steps() ? &app.run.history.run().config : nullptr;
-        const float n_layers = model != nullptr ? static_cast<float>(model->n_layers) : 8,
-                    n_heads = model != nullptr ? static_cast<float>(model->n_heads) : 8;
-        const float squares = (left_width - 46 * s) / n_heads * n_layers + 62 * s;
-        atlas_height = std::round(std::clamp(view.atlas_height > 0 ? view.atlas_height * s
-                                             : looked == "atlas"   ? squares
-                                                                   : std::min(squares, middle * 0.5f),
-                                             100 * s, middle - 120 * s));
-        pane("lanes", gap, top, left_width, middle - atlas_height - gap, lanes.draw, lanes.flags);
-        pane("atlas", gap, middle_end - atlas_height, left_width, atlas_height, atlas.draw, atlas.flags);
-    } else {
-        std::vector<Tab> tabs = {lanes, atlas};
-        if (!plan.right_column) tabs.insert(tabs.end(), {curves, details});
-        if (plan.text == 0) tabs.push_back(text);
-        tabs_in("side", std::move(tabs), gap, top, left_width, middle);
-    }
-
-    if (plan.text > 0)
-        pane(
-            "text", centre_left, top, size.x - gap - centre_left, text_height,
-            [&] { draw_story(panels, in(looked == "answers" ? "answers" : "text"), plan); }, kStill);
-    const float below = middle_end - below_text, centre = centre_right - centre_left;
-    if (side_by_side)
-        pane(
-            "compare", centre_left, below_text, centre, below, [&] { draw(panels.compare, in("compare")); },
-            kStill);
-    else
-        pane(
-            "heatmap", centre_left, below_text, centre, below, [&] { draw(panels.heatmap, in("head")); },
-            kStill);
-    const float curves_height = std::round(plan.curves * s);
-    context.shared.curves_below = plan.right_column && plan.curves_below;
-    if (plan.right_column && plan.curves_below) {
-        pane("details", centre_right + gap, below_text, right_width, below - curves_height - gap,
-             details.draw, details.flags);
-        pane("curves", centre_right + gap, middle_end - curves_height, right_width, curves_height,
-             curves.draw, curves.flags);
-    } else if (plan.right_column) {
-        tabs_in("details", {details, curves}, centre_right + gap, below_text, right_width, below);
-    }
-    pane(
-        "time", gap, bottom - time_height, size.x - 2 * gap, time_height - gap / 2,
-        [&] { draw(panels.time, in("time")); }, kStill);
-    ImGui::SetCursorScreenPos({gap + 4 * s, bottom + std::round(3 * s)});
+    draw_left(layout);
+    draw_middle(layout);
+    draw_right(layout);
+    draw_pane(layout, Pane::time,
+              {gap, layout.bottom - layout.time_height(), size.x - 2 * gap, layout.time_height() - gap / 2});
+    ImGui::SetCursorScreenPos({gap + 4 * s, layout.bottom + std::round(3 * s)});
     draw_status_line(context);
-
-    // Draggable borders.
-    const auto drag = [&](const char* id, bool vertical, ImVec2 at, float length, std::string_view part,
-                          float now, float sign) {
-        const float by = splitter(id, vertical, at, length, gap);
-        mark_item(context, fmt::format("splitter {}", part));
-        if (by != 0) run(context, fmt::format("view.size {} {}", part, (now + sign * by) / s));
-    };
-    drag("left|", true, {gap + left_width, top}, middle, "left", left_width, 1);
-    if (plan.atlas_below)
-        drag("atlas-", false, {gap, middle_end - atlas_height - gap}, left_width, "atlas", atlas_height, -1);
-    if (plan.text > 0)
-        drag("text-", false, {centre_left, top + text_height}, size.x - gap - centre_left, "text",
-             text_height, 1);
-    if (plan.right_column) drag("right|", true, {centre_right, below_text}, below, "right", right_width, -1);
-    if (plan.right_column && plan.curves_below)
-        drag("curves-", false, {centre_right + gap, middle_end - curves_height - gap}, right_width, "curves",
-             curves_height, -1);
+    draw_borders(layout);
     ImGui::End();
     draw(panels.lesson, context);
     draw(panels.dialogs, context);

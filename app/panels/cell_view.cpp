@@ -160,16 +160,16 @@ void draw_actions(const PanelContext& context) {
     if (!app.view.pick) return;
     const float gap = context.px(3);
     const ScopedFont font(context.fonts.small);
-    command_button(context, "why", "Why?");
+    action_button(context, "why", "Why?");
     if (!app.run.live()) return;
     ImGui::SameLine(0, gap);
     const bool pinned = app.run.history.pinned(*app.shown_lane(), app.focused_kv_head(),
                                                app.view.pick->position, app.run.last_row());
-    command_button(context, "evict", "Evict");
+    action_button(context, "evict", "Evict");
     ImGui::SameLine(0, gap);
-    command_button(context, "evict.all", "everywhere");
+    action_button(context, "evict.all", "everywhere");
     ImGui::SameLine(0, gap);
-    pinned ? command_button(context, "unpin", "Unpin", true) : command_button(context, "pin", "Pin");
+    pinned ? action_button(context, "unpin", "Unpin", true) : action_button(context, "pin", "Pin");
     ImGui::SameLine(0, gap);
     if (ImGui::Button("More…")) context.shared.open_token_menu = true;
     mark_item(context, "token menu");

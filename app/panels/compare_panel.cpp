@@ -131,12 +131,12 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     }
     const std::string with = fmt::format("with {}", app.other_lane());
     next_to(with.c_str(), context.px(12));
-    command_button(context, "compare.next", with.c_str());
+    action_button(context, "compare.next", with.c_str());
     next_to("all lanes", context.px(2));
-    command_button(context, "compare.all", "all lanes", app.view.compares_all);
+    action_button(context, "compare.all", "all lanes", app.view.compares_all);
     if (app.view.watched) {
         next_to("watched", context.px(2));
-        command_button(context, "compare.watched", "watched", app.compares_watched());
+        action_button(context, "compare.watched", "watched", app.compares_watched());
     }
     const float gap = context.px(6);
     const ImVec2 room = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorScreenPos();

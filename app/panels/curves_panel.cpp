@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <span>
 
 namespace keyhole {
@@ -20,7 +19,6 @@ namespace {
 
 struct Line {
     std::span<const float> values;  // one value a record; NaN: none
-    std::string name;
     ImU32 color = 0;
     float width = 1.6f;
 };
@@ -29,10 +27,6 @@ ImU32 curve_color(std::size_t i) {
     static constexpr std::array kLanes = {1, 2, 3, 4, 0, 5};  // none is the threshold's orange
     return theme::lane_color(kLanes[i % kLanes.size()]);
 }
-
-}  // namespace
-
-namespace {
 
 /// Returns the name by which the action `curves` knows a curve.
 std::string_view action_word(int kind) {
@@ -85,36 +79,151 @@ void draw_measure(const PanelContext& context) {
                                                                                       : "mean over heads";
     ImGui::SameLine();
     if (about.needs_shadow && !all_shadowed && app.run.live())
-        command_button(context, "shadow", "measure all lanes");
+        action_button(context, "shadow", "measure all lanes");
     else
         dim_text(context, fmt::format("{} · values of step {}", unit, app.view.row));
     draw_measure_plot(context, app.view.measure_curve, ImGui::GetContentRegionAvail(), true);
 }
 
-}  // namespace
+/// The plot of scores in its frame.
+struct ScorePlot {
+    ImDrawList& list;
+    ImVec2 min, size;
+    const StepList& steps;
+    ScoreRange range;
+    float text_line;
+    float dot;  ///< radius of a value without neighbours
 
-void ScoreCurves::update(const RunHistory& history, int of_lane, int of_head, const std::vector<int>& of) {
-    const auto key = std::tuple(history.generation(), of_lane, of_head, of);
-    if (key != key_) {
-        key_ = key;
-        n_rows_ = 0;
-        threshold.clear();
-        tau.clear();
-        scores.assign(of.size(), {});
+    int first() const { return steps.front()->row; }
+    int last() const { return std::max(steps.back()->row, first() + 1); }
+    float x_of(int row) const {
+        return min.x + size.x * static_cast<float>(row - first()) / static_cast<float>(last() - first());
     }
-    constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
-    std::vector<float> row;
-    for (const StepList& steps = history.steps(); n_rows_ < steps.size(); ++n_rows_) {
-        const int r = steps[n_rows_]->row;
-        const LaneRecord* record = history.lane_record(r, of_lane);
-        threshold.push_back(threshold_at(history, of_lane, r, of_head));
-        tau.push_back(record == nullptr ? kNone : record->tau);
-        row.resize(to_index(r) + 1);
-        const bool known = !of.empty() && score_values(history, of_lane, r, of_head, row);
-        for (std::size_t c = 0; c < of.size(); ++c)
-            scores[c].push_back(known && of[c] <= r ? row[to_index(of[c])] : kNone);
+    // A margin keeps the ends of the axis visible. Values below the range run along the bottom.
+    float y_of(float value) const { return min.y + size.y * (0.97f - 0.94f * range.part(value)); }
+};
+
+/// Draws a line through its values, with gaps where there are none; y_of: value to y.
+template <class YOf>
+void draw_line(const ScorePlot& plot, const Line& line, YOf y_of) {
+    const std::span<const float> values = line.values;
+    const auto known = [&](std::size_t i) { return i < values.size() && values[i] >= 0; };
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (!known(i)) continue;
+        const ImVec2 here(plot.x_of(plot.steps[i]->row), y_of(values[i]));
+        if (!known(i + 1) && (i == 0 || !known(i - 1))) plot.list.AddCircleFilled(here, plot.dot, line.color);
+        if (known(i + 1))
+            plot.list.AddLine(here, {plot.x_of(plot.steps[i + 1]->row), y_of(values[i + 1])}, line.color,
+                              line.width);
     }
 }
+
+void draw_score_axis(const PanelContext& context, const ScorePlot& plot) {
+    const int most = std::clamp(static_cast<int>(plot.size.y / (2 * plot.text_line)), 2, 8);
+    for (const auto& [tick, text] :
+         labelled(log_ticks(double(plot.range.low), double(plot.range.high), most))) {
+        const float y = plot.y_of(static_cast<float>(tick));
+        plot.list.AddLine({plot.min.x, y}, {plot.min.x + plot.size.x, y}, theme::colors().grid);
+        plot.list.AddText(
+            {plot.min.x - ImGui::CalcTextSize(text.c_str()).x - context.px(4), y - plot.text_line / 2},
+            theme::colors().dim, text.c_str());
+    }
+}
+
+/// Draws tau in the lowest third, from its smallest to its largest value; nothing if it is constant.
+void draw_tau(const ScorePlot& plot, const Line& tau) {
+    float low = 1e30f, high = 0;
+    for (const float v : tau.values)
+        if (v > 0) low = std::min(low, v), high = std::max(high, v);
+    if (!(high > low)) return;
+    draw_line(plot, tau, [&](float v) {
+        return plot.min.y + plot.size.y - 2 - (plot.size.y * 0.3f) * (v - low) / (high - low);
+    });
+}
+
+/// Draws a cross where a token was evicted.
+void draw_eviction(const ScorePlot& plot, const Line& line, std::int32_t evicted) {
+    if (evicted < plot.first() || evicted > plot.last()) return;
+    const float value = line.values[to_index(evicted - plot.first())];
+    if (!(value >= 0)) return;
+    const ImVec2 at(plot.x_of(evicted), plot.y_of(value));
+    plot.list.AddLine({at.x - 4, at.y - 4}, {at.x + 4, at.y + 4}, line.color, 2);
+    plot.list.AddLine({at.x - 4, at.y + 4}, {at.x + 4, at.y - 4}, line.color, 2);
+}
+
+/// The lines of the picked tokens, and those that they are compared with.
+struct ScoreLines {
+    Line threshold, tau;
+    std::vector<Line> tokens;
+    std::vector<float> of_tokens() const {
+        std::vector<float> values;
+        for (const Line& line : tokens) values.insert(values.end(), line.values.begin(), line.values.end());
+        return values;
+    }
+};
+
+ScoreLines score_lines(const ScoreCurves& curves) {
+    ScoreLines lines{
+        {curves.threshold, theme::colors().warm, 2.2f}, {curves.tau, theme::colors().faint, 1.2f}, {}};
+    for (std::size_t c = 0; c < curves.scores.size(); ++c)
+        lines.tokens.push_back({curves.scores[c], curve_color(c), 1.6f});
+    return lines;
+}
+
+void draw_no_scores(const PanelContext& context, const ScorePlot& plot, bool has_picks) {
+    WrappedText words;
+    words.set(has_picks ? "no score recorded here"
+                        : "Click a cell or a word to see its score and the eviction threshold.",
+              plot.size.x - context.px(16), drawn_width);
+    plot.list.AddText({plot.min.x + context.px(8), plot.min.y + context.px(8)}, theme::colors().dim,
+                      words.shown().c_str());
+}
+
+void draw_scores(const PanelContext& context, const ScorePlot& plot, const ScoreLines& lines, int lane,
+                 int kv_head) {
+    const AppState& app = context.app;
+    draw_score_axis(context, plot);
+    plot.list.PushClipRect(plot.min, {plot.min.x + plot.size.x, plot.min.y + plot.size.y}, true);
+    const auto y_of = [&](float v) { return plot.y_of(v); };
+    draw_tau(plot, lines.tau);
+    draw_line(plot, lines.threshold, y_of);
+    for (std::size_t c = 0; c < lines.tokens.size(); ++c) {
+        draw_line(plot, lines.tokens[c], y_of);
+        draw_eviction(plot, lines.tokens[c],
+                      app.run.history.evicted_at(lane, kv_head, app.view.curve_positions[c]));
+    }
+    finish_row_plot(plot.list, plot.min, plot.size, plot.x_of(app.view.row), plot.first(),
+                    plot.steps.back()->row);
+}
+
+/// Draws the legend in two columns below the plot.
+void draw_score_legend(const PanelContext& context, const ScorePlot& plot, const ScoreLines& lines, int lane,
+                       int kv_head, ImVec2 origin, float width) {
+    const AppState& app = context.app;
+    const float top = plot.min.y + plot.size.y + plot.text_line + context.px(5),
+                column = (width - context.px(4)) / 2;
+    std::size_t slot = 0;
+    const auto entry = [&](const Line& line, const std::string& text) {
+        const ImVec2 at(origin.x + column * static_cast<float>(slot % 2),
+                        top + plot.text_line * static_cast<float>(slot / 2));
+        ++slot;
+        const float y = at.y + plot.text_line / 2;
+        plot.list.AddLine({at.x, y}, {at.x + context.px(14), y}, line.color, line.width);
+        plot.list.AddText({at.x + context.px(19), at.y}, theme::colors().dim,
+                          fitted(text, column - context.px(22)).c_str());
+    };
+    entry(lines.threshold, "threshold");
+    const int step = std::clamp(app.view.row - plot.first(), 0, static_cast<int>(plot.steps.size()) - 1);
+    entry(lines.tau, fmt::format("tau {}", number_text(double(lines.tau.values[to_index(step)]))));
+    for (std::size_t c = 0; c < lines.tokens.size(); ++c) {
+        const int p = app.view.curve_positions[c];
+        const std::int32_t evicted = app.run.history.evicted_at(lane, kv_head, p);
+        entry(lines.tokens[c], fmt::format("{} “{}”{}", p, token_words(app, lane, p),
+                                           evicted >= 0 ? fmt::format(" × {}", evicted) : ""));
+    }
+}
+
+}  // namespace
 
 void draw(CurvesPanel& panel, const PanelContext& context) {
     const AppState& app = context.app;
@@ -127,109 +236,31 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
     const int lane = *app.shown_lane(), g = app.focused_kv_head();
     dim_text(context, kv_head_text(app.run.history.layout(lane), g) + " · over the steps");
     draw_lane_mark(context, app.view.lane);
-    const StepList& steps = app.run.history.steps();
-    const std::size_t n = steps.size();
 
-    ScoreCurves& curves = panel.scores;
-    curves.update(app.run.history, lane, g, app.view.curve_positions);
-    std::vector<Line> lines;
-    const Line threshold{curves.threshold, "threshold", theme::colors().warm, 2.2f};
-    const Line tau{curves.tau, "tau", theme::colors().faint, 1.2f};
-    for (std::size_t c = 0; c < app.view.curve_positions.size(); ++c)
-        lines.push_back({curves.scores[c], "", curve_color(c), 1.6f});
+    panel.scores.update(app.run.history, lane, g, app.view.curve_positions);
+    const ScoreLines lines = score_lines(panel.scores);
+    const std::vector<float> picked = lines.of_tokens();
     const ScopedFont font(context.fonts.small);
     const float text_line = ImGui::GetFontSize();
-    std::vector<float> picked;
-    for (const Line& l : lines) picked.insert(picked.end(), l.values.begin(), l.values.end());
-    const ScoreRange range = score_range(threshold.values, {picked});
-    const auto positive = [](float v) { return v > 0; };
-    const bool any = std::ranges::any_of(threshold.values, positive) || std::ranges::any_of(picked, positive);
-    const ImVec2 origin = ImGui::GetCursorScreenPos();
-    const ImVec2 room = ImGui::GetContentRegionAvail();
+    const ImVec2 origin = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
     const float left = context.px(44),
-                legend = text_line * static_cast<float>((lines.size() + 3) / 2) + context.px(4);
-    const ImVec2 min(origin.x + left, origin.y + context.px(4)),
-        size(room.x - left - context.px(6), room.y - legend - text_line - context.px(10));
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    if (size.x < 30 || size.y < 30) return;
-    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::colors().inset, 3);
-    if (!any) {
-        WrappedText words;
-        words.set(lines.empty() ? "Click a cell or a word to see its score and the eviction threshold."
-                                : "no score recorded here",
-                  size.x - context.px(16), drawn_width);
-        list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::colors().dim,
-                     words.shown().c_str());
-    } else {
-        const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
-        const auto x_of = [&](int r) {
-            return min.x + size.x * static_cast<float>(r - first) / static_cast<float>(last - first);
-        };
-        // A margin keeps the ends of the axis visible. Values below the range run along the bottom.
-        const auto y_of = [&](float v) { return min.y + size.y * (0.97f - 0.94f * range.part(v)); };
-        const int most = std::max(2, static_cast<int>(size.y / (2 * text_line)));
-        for (const auto& [tick, text] :
-             labelled(log_ticks(double(range.low), double(range.high), std::min(most, 8)))) {
-            const float y = y_of(static_cast<float>(tick));
-            list.AddLine({min.x, y}, {min.x + size.x, y}, theme::colors().grid);
-            list.AddText({min.x - ImGui::CalcTextSize(text.c_str()).x - context.px(4), y - text_line / 2},
-                         theme::colors().dim, text.c_str());
-        }
-        const auto plot = [&](const Line& l, auto y) {
-            for (std::size_t i = 0; i < n; ++i) {
-                if (!(l.values[i] >= 0)) continue;
-                const ImVec2 here(x_of(steps[i]->row), y(l.values[i]));
-                const bool alone =
-                    (i == 0 || !(l.values[i - 1] >= 0)) && (i + 1 == n || !(l.values[i + 1] >= 0));
-                if (alone) list.AddCircleFilled(here, context.px(2.5f), l.color);
-                if (i + 1 < n && l.values[i + 1] >= 0)
-                    list.AddLine(here, {x_of(steps[i + 1]->row), y(l.values[i + 1])}, l.color, l.width);
-            }
-        };
-        list.PushClipRect(min, {min.x + size.x, min.y + size.y}, true);
-        float tau_low = 1e30f, tau_high = 0;
-        for (float v : tau.values)
-            if (v > 0) tau_low = std::min(tau_low, v), tau_high = std::max(tau_high, v);
-        if (tau_high > tau_low)
-            plot(tau, [&](float v) {
-                return min.y + size.y - 2 - (size.y * 0.3f) * (v - tau_low) / (tau_high - tau_low);
-            });
-        plot(threshold, y_of);
-        for (std::size_t c = 0; c < lines.size(); ++c) {
-            plot(lines[c], y_of);
-            const std::int32_t evicted = app.run.history.evicted_at(lane, g, app.view.curve_positions[c]);
-            if (evicted < first || evicted > last) continue;
-            const float value = lines[c].values[to_index(evicted - first)];
-            if (!(value >= 0)) continue;
-            const ImVec2 at(x_of(evicted), y_of(value));
-            list.AddLine({at.x - 4, at.y - 4}, {at.x + 4, at.y + 4}, lines[c].color, 2);
-            list.AddLine({at.x - 4, at.y + 4}, {at.x + 4, at.y - 4}, lines[c].color, 2);
-        }
-        finish_row_plot(list, min, size, x_of(app.view.row), first, steps.back()->row);
-    }
-    // Legend in two columns.
-    const float top = min.y + size.y + text_line + context.px(5), column = (room.x - context.px(4)) / 2;
-    std::size_t slot = 0;
-    const auto entry = [&](ImU32 color, float width, const std::string& text) {
-        const ImVec2 at(origin.x + column * static_cast<float>(slot % 2),
-                        top + text_line * static_cast<float>(slot / 2));
-        ++slot;
-        list.AddLine({at.x, at.y + text_line / 2}, {at.x + context.px(14), at.y + text_line / 2}, color,
-                     width);
-        list.AddText({at.x + context.px(19), at.y}, theme::colors().dim,
-                     fitted(text, column - context.px(22)).c_str());
-    };
-    entry(theme::colors().warm, 2.2f, "threshold");
-    entry(theme::colors().faint, 1.2f,
-          fmt::format("tau {}", number_text(double(tau.values[to_index(std::clamp(
-                                    app.view.row - steps.front()->row, 0, static_cast<int>(n) - 1))]))));
-    for (std::size_t c = 0; c < lines.size(); ++c) {
-        const int p = app.view.curve_positions[c];
-        const std::int32_t evicted = app.run.history.evicted_at(lane, g, p);
-        entry(lines[c].color, 1.6f,
-              fmt::format("{} “{}”{}", p, token_words(app, lane, p),
-                          evicted >= 0 ? fmt::format(" × {}", evicted) : ""));
-    }
+                legend = text_line * static_cast<float>((lines.tokens.size() + 3) / 2) + context.px(4);
+    const ScorePlot plot{*ImGui::GetWindowDrawList(),
+                         {origin.x + left, origin.y + context.px(4)},
+                         {room.x - left - context.px(6), room.y - legend - text_line - context.px(10)},
+                         app.run.history.steps(),
+                         score_range(lines.threshold.values, {picked}),
+                         text_line,
+                         context.px(2.5f)};
+    if (plot.size.x < 30 || plot.size.y < 30) return;
+    plot.list.AddRectFilled(plot.min, {plot.min.x + plot.size.x, plot.min.y + plot.size.y},
+                            theme::colors().inset, 3);
+    const auto positive = [](float v) { return v > 0; };
+    if (std::ranges::any_of(lines.threshold.values, positive) || std::ranges::any_of(picked, positive))
+        draw_scores(context, plot, lines, lane, g);
+    else
+        draw_no_scores(context, plot, !lines.tokens.empty());
+    draw_score_legend(context, plot, lines, lane, g, origin, room.x);
 }
 
 }  // namespace keyhole

@@ -3,23 +3,9 @@
 #pragma once
 
 #include "app/panels/panel.h"
-
-#include <cstdint>
-#include <tuple>
-#include <vector>
+#include "engine/analysis/score_curves.h"
 
 namespace keyhole {
-
-/// Scores of positions in a KV head, one value a record; NaN: none. update() reads only the new rows.
-struct ScoreCurves {
-    std::vector<float> threshold, tau;
-    std::vector<std::vector<float>> scores;  ///< [index into the requested positions][record]
-    void update(const RunHistory& history, int of_lane, int of_head, const std::vector<int>& of);
-
-  private:
-    std::tuple<std::uint64_t, int, int, std::vector<int>> key_;
-    std::size_t n_rows_ = 0;
-};
 
 struct CurvesPanel {
     ScoreCurves scores;

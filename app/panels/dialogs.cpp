@@ -2,7 +2,12 @@
 
 #include "app/actions/menus.h"
 #include "app/actions/steer.h"
+#include "app/panels/doctor_panel.h"
+#include "app/panels/manual_reader.h"
 #include "app/panels/notes_dialog.h"
+#include "app/panels/override_matrix.h"
+#include "app/panels/papers_page.h"
+#include "app/panels/why_page.h"
 #include "app/view/focus_picture.h"
 #include "app/view/view_export.h"
 #include "engine/base/index.h"
@@ -17,6 +22,14 @@
 
 namespace keyhole {
 
+struct DialogPages {
+    OverrideMatrix overrides;
+    DoctorPanel doctor;
+    WhyPage why;
+    ManualReader manual;
+    PapersPage papers;
+};
+
 namespace {
 
 bool matches(std::string_view text, std::string_view words) {
@@ -30,14 +43,14 @@ void close(const PanelContext& context) {
 }
 
 /// Begins a window in the upper middle. Returns false if it is not to be drawn. Call End() either way.
-bool begin(const PanelContext& context, const char* title, float width, bool opening) {
+bool begin_in_front(const PanelContext& context, const DialogRow& row, bool opening) {
     const ImVec2 display = ImGui::GetIO().DisplaySize;
     ImGui::SetNextWindowPos({display.x / 2, display.y * 0.14f}, ImGuiCond_Always, {0.5f, 0});
-    const float wide = std::min(context.px(width), display.x * 0.96f);
+    const float wide = std::min(context.px(row.width), display.x * 0.96f);
     ImGui::SetNextWindowSizeConstraints({wide, 0}, {wide, display.y * 0.78f});
     if (opening) ImGui::SetNextWindowFocus();
     bool open = true;
-    const bool shown = ImGui::Begin(title, &open,
+    const bool shown = ImGui::Begin(row.title.data(), &open,
                                     ImGuiWindowFlags_NoCollapse | ImGuiWindowFlags_NoMove |
                                         ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoSavedSettings);
     if (!open) close(context);
@@ -46,43 +59,43 @@ bool begin(const PanelContext& context, const char* title, float width, bool ope
 
 /// Begins a movable window, at first beside the lanes. Returns false if it is not to be drawn. Call End()
 /// either way.
-bool begin_beside(const PanelContext& context, const char* title, float width, bool opening) {
+bool begin_beside(const PanelContext& context, const DialogRow& row, bool opening) {
     const float lanes = context.app.view.left_width > 0 ? context.app.view.left_width : 320;
     const ImVec2 display = ImGui::GetIO().DisplaySize;
-    const float wide = std::min(context.px(width), display.x * 0.96f);
+    const float wide = std::min(context.px(row.width), display.x * 0.96f);
     ImGui::SetNextWindowPos({std::clamp(context.px(lanes + 16), 0.0f, display.x - wide), context.px(60)},
                             ImGuiCond_Appearing);
     ImGui::SetNextWindowSizeConstraints({wide, 0}, {wide, display.y - context.px(90)});
     if (opening) ImGui::SetNextWindowFocus();
     bool open = true;
     const bool shown = ImGui::Begin(
-        title, &open,
+        row.title.data(), &open,
         ImGuiWindowFlags_NoCollapse | ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoSavedSettings);
     if (!open) close(context);
     return shown;
 }
 
-/// Draws the matching commands, a line each. A click runs one.
+/// Draws the matching actions, a line each. A click runs one.
 void draw_found(const Dialogs& panel, const PanelContext& context,
                 const std::vector<const UserAction*>& found) {
     const ScopedChild child("found", {0, context.px(360)});
     for (std::size_t i = 0; i < found.size(); ++i) {
-        const UserAction& command = *found[i];
+        const UserAction& action = *found[i];
         const ScopedId id(static_cast<int>(i));
         const bool selected = static_cast<int>(i) == panel.selected;
         const float top = ImGui::GetCursorPosY();
         if (ImGui::Selectable("##row", selected)) {
             close(context);
-            run(context, command.id);
+            run(context, action.id);
         }
-        mark_item(context, fmt::format("palette {}", command.id));
+        mark_item(context, fmt::format("palette {}", action.id));
         if (selected && panel.selected_by != 0) ImGui::SetScrollHereY();
         ImGui::SameLine(context.px(6));
-        ImGui::TextUnformatted(std::string(command.title).c_str());
+        ImGui::TextUnformatted(std::string(action.title).c_str());
         ImGui::SameLine();
-        const std::string keys = shortcut_text(command.shortcut);
+        const std::string keys = shortcut_text(action.shortcut);
         const std::string words =
-            fmt::format("{}{}{}", command.id, command.help.empty() ? "" : "   ", command.help);
+            fmt::format("{}{}{}", action.id, action.help.empty() ? "" : "   ", action.help);
         const float room = ImGui::GetContentRegionAvail().x - context.px(24) -
                            (keys.empty() ? 0 : ImGui::CalcTextSize(keys.c_str()).x);
         const std::string cut = [&] {
@@ -90,7 +103,7 @@ void draw_found(const Dialogs& panel, const PanelContext& context,
             return fitted(words, room);
         }();
         dim_text(context, cut);
-        if (cut != words) tooltip(context, command.help);
+        if (cut != words) tooltip(context, action.help);
         if (!keys.empty()) {
             ImGui::SetCursorPos(
                 {ImGui::GetWindowWidth() - ImGui::CalcTextSize(keys.c_str()).x - context.px(16), top});
@@ -101,7 +114,6 @@ void draw_found(const Dialogs& panel, const PanelContext& context,
 }
 
 void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
-    if (!begin(context, "Command palette", 640, opening)) return;
     if (opening) ImGui::SetKeyboardFocusHere();
     ImGui::SetNextItemWidth(-1);
     const bool entered =
@@ -111,10 +123,10 @@ void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
     const std::string first_word = panel.text.substr(0, panel.text.find(' '));
     const bool is_id = find_action(first_word) != nullptr;
     std::vector<const UserAction*> found;
-    for (const UserAction& command : action_table())
-        if (matches(command.title, panel.text) || matches(command.id, is_id ? first_word : panel.text) ||
-            (!panel.text.empty() && matches(command.help, panel.text)))
-            found.push_back(&command);
+    for (const UserAction& action : action_table())
+        if (matches(action.title, panel.text) || matches(action.id, is_id ? first_word : panel.text) ||
+            (!panel.text.empty() && matches(action.help, panel.text)))
+            found.push_back(&action);
     panel.selected =
         std::clamp(panel.selected + panel.selected_by, 0, std::max(0, static_cast<int>(found.size()) - 1));
     draw_found(panel, context, found);
@@ -130,17 +142,16 @@ void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
     }
 }
 
-void draw_keys(const PanelContext& context, bool opening) {
-    if (!begin(context, "Keys", 760, opening)) return;
-    struct Line {
+void draw_keys(Dialogs&, const PanelContext& context, bool) {
+    struct KeyLine {
         std::string keys, title;
     };
-    std::vector<std::pair<std::string_view, std::vector<Line>>> groups;  // grouped as in the menus
+    std::vector<std::pair<std::string_view, std::vector<KeyLine>>> groups;  // grouped as in the menus
     std::size_t n_lines = 0;
-    for (const UserAction& command : action_table()) {
-        const bool speeds = command.id == "run.speed0";
-        if (command.shortcut.code == 0 || (command.id.starts_with("run.speed") && !speeds)) continue;
-        std::string_view menu = menu_of(command.id);
+    for (const UserAction& action : action_table()) {
+        const bool speeds = action.id == "run.speed0";
+        if (action.shortcut.code == 0 || (action.id.starts_with("run.speed") && !speeds)) continue;
+        std::string_view menu = menu_of(action);
         if (menu.empty()) menu = "Other";
         auto group =
             std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == menu; });
@@ -148,8 +159,8 @@ void draw_keys(const PanelContext& context, bool opening) {
             group = groups.insert(groups.end(), {menu, {}});
             n_lines += 2;
         }
-        group->second.push_back({speeds ? "0 … 9" : shortcut_text(command.shortcut),
-                                 speeds ? "Speed (0: no limit)" : std::string(command.title)});
+        group->second.push_back({speeds ? "0 … 9" : shortcut_text(action.shortcut),
+                                 speeds ? "Speed (0: no limit)" : std::string(action.title)});
         ++n_lines;
     }
     std::stable_partition(groups.begin(), groups.end(), [](const auto& g) { return g.first != "Other"; });
@@ -162,7 +173,7 @@ void draw_keys(const PanelContext& context, bool opening) {
                 ImGui::TableNextColumn();
             n += lines.size() + 2;
             heading(context, menu);
-            for (const Line& line : lines) {
+            for (const KeyLine& line : lines) {
                 colored_text(theme::colors().accent, line.keys);
                 ImGui::SameLine(context.px(110));
                 const std::string title = fitted(line.title, ImGui::GetContentRegionAvail().x);
@@ -200,12 +211,13 @@ void draw_export_words(const PanelContext& context, const ExportRequest& request
     std::string rest = request.list;
     std::vector<ViewWord> views = take_view_words(rest);
     dim_text(context, "views");
-    for (const char* name : {"atlas", "answers", "curve:kl", "curve:jaccard"}) {
+    for (const std::string_view offered : offered_pictures()) {
+        const std::string name(offered);
         std::string text = name;
         const ViewWord word = take_view_words(text).front();
         bool on = std::find(views.begin(), views.end(), word) != views.end();
         ImGui::SameLine();
-        if (ImGui::Checkbox(name, &on)) on ? views.push_back(word) : (void)std::erase(views, word);
+        if (ImGui::Checkbox(name.c_str(), &on)) on ? views.push_back(word) : (void)std::erase(views, word);
         mark_item(context, fmt::format("export {}", name));
     }
     for (const ViewWord& word : views) list += (list.empty() ? "" : ",") + format_view_word(word);
@@ -251,9 +263,8 @@ void draw_browse(const PanelContext& context, const std::string& action) {
     tooltip(context, "Asks with the file dialog of the desktop.");
 }
 
-void draw_export(const PanelContext& context, bool opening) {
+void draw_export(Dialogs&, const PanelContext& context, bool) {
     const AppState& app = context.app;
-    if (!begin(context, "Export the run", 570, opening)) return;
     const ExportRequest& request = app.jobs.export_job.request;
     std::string folder = request.folder.string();
     ImGui::TextUnformatted("Folder");
@@ -272,7 +283,7 @@ void draw_export(const PanelContext& context, bool opening) {
                       "and equal those of keyhole decode."
                     : "Exports the records of the opened trace, attention in half precision: the same "
                       "files as those of keyhole replay. Logits, noise and shadow need a run.");
-    command_button(context, "file.copy", "Copy as command for the view");
+    action_button(context, "file.copy", "Copy as command for the view");
     ImGui::SameLine();
     if (ImGui::Button("… for this export")) run(context, "file.copy run");
     const bool off = app.jobs.export_job.running() || request.list.empty() || !app.run.has_steps();
@@ -293,29 +304,54 @@ void draw_export(const PanelContext& context, bool opening) {
     }
 }
 
-/// Draws a dialog with one field and a button. The command gets the typed text as its arguments.
-void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const char* title,
-                const char* hint, const char* button, std::string_view command, const char* preset,
-                bool as_typed = false) {
-    if (!begin(context, title, 480, opening)) return;
+/// A dialog with one field and a button. Its action gets the typed text as its arguments.
+struct FieldForm {
+    Dialog dialog;
+    const char* hint;
+    const char* button;
+    const char* preset = "";
+    bool as_typed = false;  ///< blanks at the ends count
+    bool is_path = false;   ///< the desktop's dialog can give it
+};
+
+constexpr std::array kFieldForms = {
+    FieldForm{Dialog::open_trace, "path of a .keyhole file", "Open", "", false, true},
+    FieldForm{Dialog::save_trace, "path", "Save", "run.keyhole", false, true},
+    FieldForm{Dialog::save_screenshot, "path", "Save", "keyhole.png", false, true},
+    FieldForm{Dialog::go_to, "layer head [step]", "Go"},
+    FieldForm{Dialog::find, "text within a token", "Find"},
+    FieldForm{Dialog::say, "text that all lanes read next; \\n for a line end", "Read", "", true},
+    FieldForm{Dialog::edit_token, "text that replaces the token and all later ones", "Go back and read", "",
+              true},
+};
+
+/// Returns the action that a form runs, with the arguments before the typed text.
+std::string action_of(const FieldForm& form, const AppState& app) {
+    const std::string action(dialog_row(form.dialog)->action);
+    if (form.dialog != Dialog::edit_token) return action;
+    return fmt::format("{} {}", action, app.view.pick ? app.view.pick->position : 0);
+}
+
+void draw_field(const FieldForm& form, Dialogs& panel, const PanelContext& context, bool opening) {
     if (opening) {
-        panel.text = preset;
+        panel.text = form.preset;
         ImGui::SetKeyboardFocusHere();
     }
+    const std::string action = action_of(form, context.app);
     ImGui::SetNextItemWidth(-1);
     const bool entered =
-        ImGui::InputTextWithHint("##field", hint, &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
+        ImGui::InputTextWithHint("##field", form.hint, &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
     mark_item(context, "field");
-    const bool pressed = ImGui::Button(button);
+    const bool pressed = ImGui::Button(form.button);
     mark_item(context, "field.go");
     if ((pressed || entered) && !panel.text.empty()) {
         close(context);
         const std::string typed = from_field(panel.text);
-        run(context, fmt::format("{} {}", command, as_typed ? quoted_as_typed(typed) : typed));
+        run(context, fmt::format("{} {}", action, form.as_typed ? quoted_as_typed(typed) : typed));
     }
-    if (command == "file.open" || command == "file.save" || command == "screenshot") {
+    if (form.is_path) {
         ImGui::SameLine();
-        draw_browse(context, std::string(command));
+        draw_browse(context, action);
     }
     ImGui::SameLine();
     if (ImGui::Button("Cancel")) close(context);
@@ -343,7 +379,6 @@ void draw_picture_format(Dialogs& panel, const PanelContext& context) {
 
 /// Draws the fields of the picture dialog: path, width, the part of the view, format and background.
 void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
-    if (!begin(context, "Save a picture of the focused view", 480, opening)) return;
     if (opening) {
         panel.text = "heatmap.png";
         ImGui::SetKeyboardFocusHere();
@@ -379,8 +414,7 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     if (ImGui::Button("Cancel")) close(context);
 }
 
-void draw_about(const PanelContext& context, bool opening) {
-    if (!begin(context, "What you see", 620, opening)) return;
+void draw_about(Dialogs&, const PanelContext& context, bool) {
     static constexpr std::array<std::pair<const char*, const char*>, 9> kParts = {{
         {"The idea",
          "A language model reads and writes a text token by token; a token is a word or a piece of one. To "
@@ -421,81 +455,57 @@ void draw_about(const PanelContext& context, bool opening) {
     }
 }
 
+/// How a dialog is drawn within its window, if not by a form.
+struct DialogContent {
+    Dialog dialog;
+    void (*draw)(Dialogs&, const PanelContext&, bool opening);
+};
+
+constexpr std::array kDialogContents = {
+    DialogContent{Dialog::palette, draw_palette},
+    DialogContent{Dialog::keys, draw_keys},
+    DialogContent{Dialog::export_run, draw_export},
+    DialogContent{Dialog::save_picture, draw_picture},
+    DialogContent{Dialog::about, draw_about},
+    DialogContent{Dialog::overrides,
+                  [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->overrides, context); }},
+    DialogContent{Dialog::why,
+                  [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->why, context); }},
+    DialogContent{Dialog::doctor,
+                  [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->doctor, context); }},
+    DialogContent{Dialog::notes, [](Dialogs&, const PanelContext& context, bool) { draw_notes(context); }},
+    DialogContent{Dialog::manual,
+                  [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->manual, context); }},
+    DialogContent{Dialog::papers,
+                  [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->papers, context); }},
+};
+
+void draw_content(Dialogs& panel, const PanelContext& context, bool opening) {
+    for (const FieldForm& form : kFieldForms)
+        if (form.dialog == panel.shown) return draw_field(form, panel, context, opening);
+    for (const DialogContent& content : kDialogContents)
+        if (content.dialog == panel.shown) return content.draw(panel, context, opening);
+}
+
 }  // namespace
+
+std::size_t texture_bytes(const Dialogs& panel) {
+    return panel.pages == nullptr ? 0 : panel.pages->papers.pictures.bytes();
+}
 
 void draw(Dialogs& panel, const PanelContext& context) {
     const AppState& app = context.app;
+    if (panel.pages == nullptr) panel.pages = std::make_shared<DialogPages>();
     const bool opening = panel.shown != app.dialog;
     if (opening) {
         panel.text = app.palette_text;
         panel.selected = 0;
     }
     panel.shown = app.dialog;
-    if (app.dialog == Dialog::none) return;
-    switch (app.dialog) {
-        case Dialog::none:
-            break;
-        case Dialog::palette:
-            draw_palette(panel, context, opening);
-            break;
-        case Dialog::keys:
-            draw_keys(context, opening);
-            break;
-        case Dialog::export_run:
-            draw_export(context, opening);
-            break;
-        case Dialog::open_trace:
-            draw_field(panel, context, opening, "Open a trace", "path of a .keyhole file", "Open",
-                       "file.open", "");
-            break;
-        case Dialog::save_trace:
-            draw_field(panel, context, opening, "Save the trace", "path", "Save", "file.save", "run.keyhole");
-            break;
-        case Dialog::save_picture:
-            draw_picture(panel, context, opening);
-            break;
-        case Dialog::save_screenshot:
-            draw_field(panel, context, opening, "Save a screenshot", "path", "Save", "screenshot",
-                       "keyhole.png");
-            break;
-        case Dialog::go_to:
-            draw_field(panel, context, opening, "Go to", "layer head [step]", "Go", "goto", "");
-            break;
-        case Dialog::find:
-            draw_field(panel, context, opening, "Find a token", "text within a token", "Find", "find", "");
-            break;
-        case Dialog::say:
-            draw_field(panel, context, opening, "Append a turn",
-                       "text that all lanes read next; \\n for a line end", "Read", "say", "", true);
-            break;
-        case Dialog::edit_token:
-            draw_field(panel, context, opening, "Replace the text from here",
-                       "text that replaces the token and all later ones", "Go back and read",
-                       fmt::format("token.edit {}", app.view.pick ? app.view.pick->position : 0), "", true);
-            break;
-        case Dialog::why:
-            if (begin_beside(context, "Why did this token go?", 640, opening)) draw(panel.why, context);
-            break;
-        case Dialog::doctor:
-            if (begin_beside(context, "Eviction doctor and memory", 640, opening))
-                draw(panel.doctor, context);
-            break;
-        case Dialog::notes:
-            if (begin_beside(context, "Bookmarks and notes", 460, opening)) draw_notes(context);
-            break;
-        case Dialog::overrides:
-            if (begin_beside(context, "Overrides by head", 500, opening)) draw(panel.overrides, context);
-            break;
-        case Dialog::manual:
-            if (begin_beside(context, "Manual", 760, opening)) draw(panel.manual, context);
-            break;
-        case Dialog::papers:
-            if (begin_beside(context, "Figures of the papers", 860, opening)) draw(panel.papers, context);
-            break;
-        case Dialog::about:
-            draw_about(context, opening);
-            break;
-    }
+    const DialogRow* row = dialog_row(app.dialog);
+    if (row == nullptr) return;
+    if (row->in_front ? begin_in_front(context, *row, opening) : begin_beside(context, *row, opening))
+        draw_content(panel, context, opening);
     // A window takes the height of its content one frame later.
     const float height = ImGui::GetCursorPosY();
     if (std::exchange(panel.content_height, height) != height) context.shared.panes_lag = true;

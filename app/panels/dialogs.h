@@ -2,21 +2,16 @@
 /// thread.
 #pragma once
 
-#include "app/panels/doctor_panel.h"
-#include "app/panels/manual_reader.h"
-#include "app/panels/override_matrix.h"
 #include "app/panels/panel.h"
-#include "app/panels/papers_page.h"
-#include "app/panels/why_page.h"
+
+#include <memory>
 
 namespace keyhole {
 
+struct DialogPages;  // what single dialogs remember
+
 struct Dialogs {
-    OverrideMatrix overrides;
-    DoctorPanel doctor;
-    WhyPage why;
-    ManualReader manual;
-    PapersPage papers;
+    std::shared_ptr<DialogPages> pages;
     Dialog shown = Dialog::none;
     std::string text;       ///< in the palette's field, or in the only field
     int selected = 0;       ///< in the palette
@@ -28,5 +23,7 @@ struct Dialogs {
 };
 
 void draw(Dialogs& panel, const PanelContext& context);
+/// Returns the bytes of the pictures that the dialogs hold as textures.
+std::size_t texture_bytes(const Dialogs& panel);
 
 }  // namespace keyhole

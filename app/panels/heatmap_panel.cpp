@@ -11,7 +11,7 @@ void draw_heat_toolbar(const PanelContext& context) {
                             : fmt::format("Layer {} · head {}", view.layer, view.head));
     const auto button = [&](const char* id, const std::string& label, bool lit, float gap) {
         next_to(label.c_str(), context.px(gap));
-        command_button(context, id, label.c_str(), lit);
+        action_button(context, id, label.c_str(), lit);
     };
     button("mode.attention", "Attention", view.mode == HeatMode::attention, 12);
     button("mode.mask", "Mask", view.mode == HeatMode::mask, 2);

@@ -176,11 +176,11 @@ class NewSettingsStrip {
             const ScopedFont font(context.fonts.small);
             for (std::size_t i = 0; i < n_shown(); ++i) draw_change(context, lines_[i], right);
         }
-        command_button(context, "run.restart",
-                       n_shown() < lines_.size()
-                           ? fmt::format("Restart to apply {} lanes to the prompt", lines_.size()).c_str()
-                           : "Restart to apply to the prompt",
-                       false, right - ImGui::GetCursorScreenPos().x);
+        action_button(context, "run.restart",
+                      n_shown() < lines_.size()
+                          ? fmt::format("Restart to apply {} lanes to the prompt", lines_.size()).c_str()
+                          : "Restart to apply to the prompt",
+                      false, right - ImGui::GetCursorScreenPos().x);
     }
 
   private:
@@ -245,11 +245,11 @@ void draw(LanesPanel& panel, const PanelContext& context) {
         ImGui::AlignTextToFramePadding();
         heading(context, "Lanes");
         ImGui::SameLine(ImGui::GetWindowContentRegionMax().x - context.px(132));
-        command_button(context, "add", "+", false, context.px(24));
+        action_button(context, "add", "+", false, context.px(24));
         ImGui::SameLine(0, context.px(3));
-        command_button(context, "lane.duplicate", "duplicate", false, context.px(78));
+        action_button(context, "lane.duplicate", "duplicate", false, context.px(78));
         ImGui::SameLine(0, context.px(3));
-        command_button(context, "remove", "–", false, context.px(24));
+        action_button(context, "remove", "–", false, context.px(24));
         bool follow = app.run.lane_editor.follow();
         if (ImGui::Checkbox("follow lane 0", &follow)) run(context, follow ? "follow on" : "follow off");
         mark_item(context, "follow");

@@ -29,29 +29,14 @@ Box item_box(const PanelContext& context, std::string_view name) {
     return {found->second.seen_min, found->second.seen_max};
 }
 
-/// Returns where a pane is drawn, by its name in lessons. If the window has no room for all panes, several
-/// share a place.
-Box pane_box(const PanelContext& context, std::string_view pane) {
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kItems = {
-        {{"lanes", "pane lanes"},
-         {"atlas", "pane atlas"},
-         {"text", "pane text"},
-         {"answers", "pane answers"},
-         {"head", "pane heatmap"},
-         {"compare", "pane compare"},
-         {"details", "pane details"},
-         {"measures", "pane curves"},
-         {"time", "pane time"},
-         {"doctor", "doctor verdict"}}};
-    for (const auto& [name, item] : kItems) {
-        if (name != pane) continue;
-        for (const std::string_view place :
-             {item, std::string_view("pane text"), std::string_view("pane details"),
-              std::string_view("pane side")}) {
-            if (place == "pane text" && pane != "text" && pane != "answers") continue;
-            if (const Box box = item_box(context, place); !box.empty()) return box;
-        }
-    }
+/// Returns where a pane is drawn. If the window has no room for all panes, several share a place.
+Box pane_box(const PanelContext& context, Pane pane) {
+    if (pane == Pane::none || pane == Pane::lesson) return {};
+    const std::string own = pane == Pane::doctor ? "doctor verdict" : fmt::format("pane {}", pane_name(pane));
+    const Box text = home_of(pane) == Pane::text ? item_box(context, "pane text") : Box{};
+    for (const Box& box :
+         {item_box(context, own), text, item_box(context, "pane details"), item_box(context, "pane side")})
+        if (!box.empty()) return box;
     return {};
 }
 
@@ -126,7 +111,7 @@ void draw_look(const PanelContext& context, float width) {
     const bool answers_count =
         measures(step, "answer") || (step.play && !run_of_step(lesson.lesson(), lesson.step).answer.empty());
     if (const Box answers = item_box(context, "pane answers");
-        lesson.revealed && step.look.pane == "text" && answers_count && !answers.empty()) {
+        lesson.revealed && step.look.pane == Pane::text && answers_count && !answers.empty()) {
         clear = {{std::min(low.x, answers.min.x - pad), std::min(low.y, answers.min.y - pad)},
                  {std::max(high.x, answers.max.x + pad), std::max(high.y, answers.max.y + pad)}};
         list.AddRect({answers.min.x - pad, answers.min.y - pad}, {answers.max.x + pad, answers.max.y + pad},
@@ -143,7 +128,7 @@ void draw_look(const PanelContext& context, float width) {
         if (measures(step, "broken"))
             cover(context, list, "doctor verdict", "The doctor's verdict is covered until the reveal.");
         // A curve of KL would also give the perplexities away.
-        if (step.look.pane == "measures" && (measures(step, "kl") || measures(step, "perplexity")))
+        if (step.look.pane == Pane::curves && (measures(step, "kl") || measures(step, "perplexity")))
             cover(context, list, "pane curves", "The curves are covered until the reveal.");
     }
     list.AddRect(low, high, theme::colors().warm, context.px(6), 0,
@@ -427,7 +412,7 @@ void draw_pre_flight(const PanelContext& context) {
     if (model != nullptr && !path_if_here(*model) && model->package) {
         if (app.jobs.wanted_model == own) {
             ImGui::ProgressBar(static_cast<float>(app.jobs.get_job.progress()), {-1, 0});
-            command_button(context, "model.cancel", "Cancel");
+            action_button(context, "model.cancel", "Cancel");
         } else {
             act_button(context, "lesson.model",
                        fmt::format("Get {} ({}) and open", own, megabytes_text(model->package->bytes)), -1,
@@ -565,9 +550,9 @@ float lesson_width(const PanelContext& context) {
     return std::round(std::min(std::clamp(wide * 0.26f, context.px(300), context.px(440)), wide * 0.45f));
 }
 
-std::string_view lesson_looks_at(const PanelContext& context) {
+Pane lesson_looks_at(const PanelContext& context) {
     const LessonState& lesson = context.app.lesson;
-    if (!lesson.shown || lesson.lists || lesson.asks) return "";
+    if (!lesson.shown || lesson.lists || lesson.asks) return Pane::none;
     return lesson.at().look.pane;
 }
 

@@ -19,9 +19,9 @@ struct LessonPanel {
 
 /// Returns the width that a lesson takes from the panes, in pixels; 0: none is shown.
 float lesson_width(const PanelContext& context);
-/// Returns the pane that the lesson looks at, by its name in lessons; "": none. It gets more room and no
-/// small print, since a class reads it from a distance.
-std::string_view lesson_looks_at(const PanelContext& context);
+/// Returns the pane that the lesson looks at. It gets more room and no small print, since a class reads it
+/// from a distance.
+Pane lesson_looks_at(const PanelContext& context);
 /// Draws lesson and ring. Call after the panes, since the ring goes around one of them.
 void draw(LessonPanel& panel, const PanelContext& context);
 

@@ -8,7 +8,7 @@ void draw_notes(const PanelContext& context) {
     const AppState& app = context.app;
     heading(context, "Bookmarks");
     ImGui::SameLine();
-    command_button(context, "bookmark", "add this view");
+    action_button(context, "bookmark", "add this view");
     std::string asked;
     for (std::size_t i = 0; i < app.annotations.bookmarks.size(); ++i) {
         const ScopedId id(static_cast<int>(i));

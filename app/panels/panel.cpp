@@ -150,11 +150,11 @@ std::string help_without_arguments(const UserAction& action) {
 
 void action_tooltip(const PanelContext& context, std::string_view id) {
     if (!ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled)) return;
-    const UserAction* command = find_action(id);
-    if (command == nullptr) return;
-    std::string text(command->title);
-    if (command->shortcut.code != 0) text += "   " + shortcut_text(command->shortcut);
-    if (const std::string help = help_without_arguments(*command); !help.empty()) text += "\n" + help;
+    const UserAction* action = find_action(id);
+    if (action == nullptr) return;
+    std::string text(action->title);
+    if (action->shortcut.code != 0) text += "   " + shortcut_text(action->shortcut);
+    if (const std::string help = help_without_arguments(*action); !help.empty()) text += "\n" + help;
     tooltip(context, text);
 }
 
@@ -165,8 +165,8 @@ bool lit_button(const char* label, bool lit, float width) {
     return ImGui::Button(label, ImVec2(width, 0));
 }
 
-bool command_button(const PanelContext& context, std::string_view id, const char* label, bool lit,
-                    float width) {
+bool action_button(const PanelContext& context, std::string_view id, const char* label, bool lit,
+                   float width) {
     const bool pressed = lit_button(label, lit, width);
     mark_item(context, id);
     action_tooltip(context, id);

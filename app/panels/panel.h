@@ -94,12 +94,12 @@ void pick(const PanelContext& context, Pick cell, bool adds);
 std::string capitalised(std::string text);
 /// Returns the help of an action without its arguments, which only scripts and the palette take.
 std::string help_without_arguments(const UserAction& action);
-/// Shows title, key and help of a command if the last item is hovered.
+/// Shows title, key and help of an action if the last item is hovered.
 void action_tooltip(const PanelContext& context, std::string_view id);
 bool lit_button(const char* label, bool lit, float width = 0);
-/// Draws a button for a command; `lit` if the state that it switches is on.
-bool command_button(const PanelContext& context, std::string_view id, const char* label, bool lit = false,
-                    float width = 0);
+/// Draws a button for an action; `lit` if the state that it switches is on.
+bool action_button(const PanelContext& context, std::string_view id, const char* label, bool lit = false,
+                   float width = 0);
 /// Shows a text beside, below or above the last item if it is hovered, also if it is disabled.
 void tooltip(const PanelContext& context, std::string_view text);
 /// Shows a text at the pointer, whatever is hovered; wraps long text.

@@ -123,7 +123,7 @@ void draw_budget(PolicyEditor& edit) {
 /// Shows how many ranges of heads have overrides, and a button that opens the matrix.
 void draw_overrides(const PolicyEditor& edit) {
     const std::size_t n = edit.policy.overrides.size();
-    command_button(edit.context, "lane.overrides", "by head…", edit.context.app.dialog == Dialog::overrides);
+    action_button(edit.context, "lane.overrides", "by head…", edit.context.app.dialog == Dialog::overrides);
     ImGui::SameLine();
     ImGui::AlignTextToFramePadding();
     std::string text = n == 0 ? "no head has an override" : "";
@@ -187,7 +187,7 @@ void draw(PolicyCard& panel, const PanelContext& context, int lane, float right)
         edit.row({"recent"});
         draw_accounting(edit);
         const bool advanced = context.app.view.advanced;
-        command_button(context, "lane.advanced", advanced ? "▾ Advanced" : "▸ Advanced");
+        action_button(context, "lane.advanced", advanced ? "▾ Advanced" : "▸ Advanced");
         if (!advanced) return;
         draw_dialects(edit);
         edit.rows();

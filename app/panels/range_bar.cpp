@@ -119,7 +119,7 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
         choice("Count the first four tokens", range.sinks_count, "range.sinks");
         choice("Mark values outside the range", context.app.view.marks_clips, "range.clips");
         choice("Mark NaN and infinite values", context.app.view.marks_nan, "range.nan");
-        command_button(context, "range.fit", "Fit to 99 % of the cells");
+        action_button(context, "range.fit", "Fit to 99 % of the cells");
         for (const Colormap map : {Colormap::viridis, Colormap::cividis, Colormap::gray}) {
             if (map != Colormap::viridis) ImGui::SameLine();
             if (ImGui::RadioButton(std::string(colormap_name(map)).c_str(), context.app.view.colors == map))

@@ -30,7 +30,7 @@ std::string branch_text(const Branch& branch) {
 void draw_rewind_buttons(const PanelContext& context) {
     const AppState& app = context.app;
     const ScopedDisabled disabled(!app.run.live());
-    command_button(context, "rewind", fmt::format("Rewind to {}", app.view.row).c_str());
+    action_button(context, "rewind", fmt::format("Rewind to {}", app.view.row).c_str());
     if (app.view.row < app.run.last_row() && app.run.settings_differ_at(app.view.row)) {
         ImGui::SameLine(0, context.px(2));
         if (ImGui::Button("and keep settings")) run(context, fmt::format("rewind {} keep", app.view.row));
@@ -40,7 +40,7 @@ void draw_rewind_buttons(const PanelContext& context) {
                                      app.view.row));
     }
     ImGui::SameLine(0, context.px(2));
-    command_button(context, "fork.here", "fork");
+    action_button(context, "fork.here", "fork");
 }
 
 /// Draws the buttons to rewind, to fork, and to go to other branches.
@@ -88,15 +88,15 @@ void draw(TimeBar&, const PanelContext& context) {
     ImGui::AlignTextToFramePadding();
     heading(context, "Time");
     ImGui::SameLine();
-    command_button(context, "time.first", "|◀");
+    action_button(context, "time.first", "|◀");
     ImGui::SameLine(0, context.px(2));
-    command_button(context, "time.back", "◀");
+    action_button(context, "time.back", "◀");
     ImGui::SameLine(0, context.px(2));
-    command_button(context, "run.step", "▶");
+    action_button(context, "run.step", "▶");
     ImGui::SameLine(0, context.px(2));
-    command_button(context, "time.last", "▶|");
+    action_button(context, "time.last", "▶|");
     ImGui::SameLine(0, context.px(6));
-    command_button(context, "time.follow", "newest", app.view.follows_newest);
+    action_button(context, "time.follow", "newest", app.view.follows_newest);
     ImGui::SameLine(0, context.px(10));
     draw_branch_buttons(context);
     ImGui::SameLine(0, context.px(10));

@@ -105,7 +105,7 @@ void draw_offer(const PanelContext& context, const CatalogModel& model) {
         ImGui::ProgressBar(static_cast<float>(app.jobs.get_job.progress()),
                            {ImGui::GetContentRegionAvail().x - cancel_width - context.px(6), 0});
         ImGui::SameLine(0, context.px(6));
-        command_button(context, "model.cancel", "Cancel", false, cancel_width);
+        action_button(context, "model.cancel", "Cancel", false, cancel_width);
     } else {
         const ScopedDisabled disabled(app.jobs.getting());
         const std::string label =
@@ -221,29 +221,32 @@ void draw_lesson_names(const PanelContext& context) {
 }
 
 void draw_menu_item(const PanelContext& context, const MenuItem& item) {
-    if (item.action == "recent") return draw_recent_files(context);
-    if (item.action == "lesson") draw_lesson_names(context);
-    const UserAction& action = *find_action(item.id());
+    const UserAction& action = *item.action;
+    if (action.id == "recent") return draw_recent_files(context);
+    if (action.id == "lesson") draw_lesson_names(context);
     const ActionState state = action_state(context.app, item);
-    std::string title(item.title.empty() ? action.title : item.title);
+    std::string title(item.title());
     if (!state.object.empty()) title += ": " + fitted(state.object, context.px(240));
-    if (ImGui::MenuItem(title.c_str(), shortcut_text(action.shortcut).c_str(), state.ticked, state.possible))
-        run(context, item.action);
-    mark_item(context, fmt::format("{} {}", state.possible ? "menu" : "greyed", item.action));
-    if (const std::string help = help_without_arguments(action); !help.empty()) tooltip(context, help);
+    if (ImGui::MenuItem(title.c_str(), shortcut_text(action.shortcut).c_str(), state.ticked,
+                        state.possible()))
+        run(context, item.text());
+    mark_item(context, fmt::format("{} {}", state.possible() ? "menu" : "greyed", item.text()));
+    std::string words = help_without_arguments(action);
+    if (!state.possible()) words += (words.empty() ? "" : "\n") + capitalised(std::string(state.lacks)) + ".";
+    if (!words.empty()) tooltip(context, words);
 }
 
 void draw_menu(const PanelContext& context, const Menu& menu) {
-    for (const MenuGroup& group : menu.groups) {
-        if (&group != &menu.groups.front() && group.title.empty()) ImGui::Separator();
-        if (group.title.empty()) {
-            for (const MenuItem& item : group.items) draw_menu_item(context, item);
+    for (const MenuSection& section : menu.sections) {
+        if (&section != &menu.sections.front() && section.title.empty()) ImGui::Separator();
+        if (section.title.empty()) {
+            for (const MenuItem& item : section.items) draw_menu_item(context, item);
             continue;
         }
-        const ScopedMenu opened(std::string(group.title).c_str());
-        mark_item(context, fmt::format("menu {}", group.title));
+        const ScopedMenu opened(std::string(section.title).c_str());
+        mark_item(context, fmt::format("menu {}", section.title));
         if (!opened.open()) continue;
-        for (const MenuItem& item : group.items) draw_menu_item(context, item);
+        for (const MenuItem& item : section.items) draw_menu_item(context, item);
     }
 }
 
@@ -260,10 +263,10 @@ void draw_run_buttons(const PanelContext& context) {
         // A run that stopped by itself says why in the status line.
         const bool paused = app.run.status.phase == EnginePhase::idle && !app.run.status.message.empty();
         const char* const start = paused && app.run.n_decoded() > 0 ? "▶  Continue" : "▶  Run";
-        command_button(context, "run.toggle", running ? "■  Stop" : start, false, context.px(96));
+        action_button(context, "run.toggle", running ? "■  Stop" : start, false, context.px(96));
     }
     ImGui::SameLine(0, context.px(4));
-    command_button(context, "run.step", "Step", false, context.px(52));
+    action_button(context, "run.step", "Step", false, context.px(52));
     ImGui::SameLine(0, context.px(4));
     static constexpr std::array<const char*, 6> kNames = {"full speed", "1 step/s",   "3 steps/s",
                                                           "8 steps/s",  "20 steps/s", "60 steps/s"};
@@ -339,7 +342,7 @@ void draw(TopBar& panel, const PanelContext& context) {
     tooltip(context, "The prompt. Click to edit it.");
     draw_prompt_popup(panel, context);
     ImGui::SameLine(0, context.px(6));
-    command_button(context, "run.restart", "Restart", false, restart_width);
+    action_button(context, "run.restart", "Restart", false, restart_width);
 }
 
 }  // namespace keyhole

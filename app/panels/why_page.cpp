@@ -150,13 +150,13 @@ void draw_shadow_attention(const PanelContext& context, const TokenLifetime& lif
     if (app.jobs.shadow_job.running()) {
         ImGui::ProgressBar(static_cast<float>(app.jobs.shadow_job.progress()), {context.px(220), 0});
         ImGui::SameLine();
-        command_button(context, "why.shadow", "Cancel");
+        action_button(context, "why.shadow", "Cancel");
         return;
     }
     const auto known = app.jobs.shadow_job.result();
     if (known == nullptr || known->lane_id != record->info->id || known->position != lifetime.position ||
         known->history != app.run.history.generation() || known->last_row > app.run.last_row()) {
-        command_button(context, "why.shadow", "Compute full attention to this token");
+        action_button(context, "why.shadow", "Compute full attention to this token");
         return;
     }
     std::vector<float> values;
@@ -170,7 +170,7 @@ void draw_shadow_attention(const PanelContext& context, const TokenLifetime& lif
                     known->last_row),
         theme::lane_color(app.view.lane));
     if (known->last_row < app.run.last_row())
-        command_button(context, "why.shadow", "Update to the newest step");
+        action_button(context, "why.shadow", "Update to the newest step");
 }
 
 /// Returns what the engine has computed about the token, as if the lane had kept it; null: nothing.
@@ -227,7 +227,7 @@ void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifet
     if (app.run.is_replaying()) {
         ImGui::ProgressBar(static_cast<float>(app.run.status.progress), {context.px(220), 0});
         ImGui::SameLine();
-        command_button(context, "run.stop", "Cancel");
+        action_button(context, "run.stop", "Cancel");
     } else {
         ImGui::AlignTextToFramePadding();
         ImGui::TextUnformatted("What if the lane had kept this token?");

@@ -158,27 +158,6 @@ void AppState::save_in_background(const std::filesystem::path& path, std::functi
     notify("saving " + path.string());
 }
 
-void AppState::save_picture(const std::filesystem::path& path, int width, bool shown, Background background) {
-    if (!run.has_steps()) fail(ErrorCode::wrong_use, "no run yet");
-    check_picture_width(width);
-    PictureOptions request{width, {}, 1, run.stride, run.dense_from, background};
-    if (shown) {
-        request.shown = shown_cells(view.heat, maps.canvas, view.row);
-        request.cell_aspect = std::clamp(view.heat.cell_height / view.heat.cell_width, 0.1, 10.0);
-    }
-    if (view.difference && shows_difference()) {
-        const float most = maps.difference.focus().largest(view.range().sinks_count);
-        write_drawing(difference_picture(run.history, need_shown_lane(), need_drawn_lane(other_lane()), view,
-                                         difference_scale(view, most, background), request),
-                      path);
-    } else {
-        const float largest = maps.lane.focus().largest(view.range().sinks_count);
-        write_drawing(
-            focus_picture(run.history, need_shown_lane(), view, color_scale(view, largest), request), path);
-    }
-    notify("saved " + path.string());
-}
-
 void AppState::keep_lane_in_range() {
     const int n_lanes = run.lane_editor.n_lanes();
     if (n_lanes > 0) view.lane = std::clamp(view.lane, 0, n_lanes - 1);

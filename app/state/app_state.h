@@ -7,6 +7,7 @@
 #include "app/models/catalog.h"
 #include "app/state/annotations.h"
 #include "app/state/device_proof.h"
+#include "app/state/dialog.h"
 #include "app/state/frame_meter.h"
 #include "app/state/jobs.h"
 #include "app/state/lesson_state.h"
@@ -32,28 +33,6 @@
 #include <vector>
 
 namespace keyhole {
-
-enum class Dialog {
-    none,
-    palette,
-    keys,
-    export_run,
-    open_trace,
-    save_trace,
-    save_picture,
-    save_screenshot,
-    go_to,
-    find,
-    overrides,
-    say,
-    edit_token,
-    why,
-    doctor,
-    notes,
-    about,
-    manual,
-    papers
-};
 
 /// The zoom of a heat map before a frame and in it, and its canvas in pixels. They differ where the frame
 /// fitted the zoom or centred a cell, which needs the canvas.
@@ -154,11 +133,6 @@ struct AppState {
     /// Calls `write` on another thread to write a file. Throws Error(wrong_use) without a run, and while
     /// another file is being written.
     void save_in_background(const std::filesystem::path& path, std::function<void()> write);
-    /// Saves the focused view with axes, scale and caption, drawn from the data and not from the window, as
-    /// PNG, SVG or PDF. width: pixels, 0: cells of whole pixels; shown: only the part that the zoom shows.
-    /// Throws Error(wrong_use) if the name has another ending or the width is out of bounds.
-    void save_picture(const std::filesystem::path& path, int width = 0, bool shown = false,
-                      Background background = Background::light);
     /// Records changes of the view or of a lane's settings, for undo(). Call once a frame, while no button is
     /// held.
     void remember_changes() { undo_history.remember(view, run.lane_editor); }

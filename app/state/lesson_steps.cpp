@@ -517,7 +517,7 @@ void apply_lesson_look(AppState& app) {
     for (const Arrangement a : {Arrangement::explore, Arrangement::compare, Arrangement::teach})
         if (look.arrangement == arrangement_name(a)) view.arrangement = a;
     if (look.arrangement.empty() && lesson.step > 0 && view.arrangement == Arrangement::compare &&
-        look.pane != "compare")
+        look.pane != Pane::compare)
         view.arrangement = Arrangement::teach;
     if (look.lane) view.lane = std::min(*look.lane, app.run.lane_editor.n_lanes() - 1);
     if (look.other) view.other = std::min(*look.other, app.run.lane_editor.n_lanes() - 1);
@@ -560,11 +560,7 @@ void apply_lesson_look(AppState& app) {
     if (look.curve == "watched") view.measure_curve = ViewState::kWatchedSpan;
     if (const int curve = curve_index(look.curve); curve >= 0) view.measure_curve = curve;
     // If the window has no room for all panes, show the one that the step looks at.
-    if (look.pane == "lanes") view.side = SidePane::lanes;
-    if (look.pane == "atlas") view.side = SidePane::atlas;
-    if (look.pane == "measures") view.side = SidePane::curves;
-    if (look.pane == "details" || look.pane == "doctor") view.side = SidePane::details;
-    if (look.pane == "text" || look.pane == "answers") view.side = SidePane::text;
+    if (const Pane home = home_of(look.pane); has_tab(home)) view.side = home;
     view.follows_newest = true;
     view.row = app.run.last_row();
     view.heat.fitted = true;
@@ -574,14 +570,14 @@ void apply_lesson_look(AppState& app) {
 /// Sets what to look at as a view or a bookmark has it.
 template <class View>
 static void look_at(const View& view, Look& look) {
-    look.pane = view.arrangement == Arrangement::compare ? "compare" : "head";
+    look.pane = view.arrangement == Arrangement::compare ? Pane::compare : Pane::heatmap;
     look.lane = view.lane;
     look.layer = view.layer;
     look.head = view.head;
     look.mode = mode_name(view.mode);
     look.arrangement = arrangement_name(view.arrangement);
     if (view.pick) {
-        look.pane = "text";
+        look.pane = Pane::text;
         look.tokens.range = TokenSpan{view.pick->position, view.pick->position};
     }
 }

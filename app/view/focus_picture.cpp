@@ -4,7 +4,7 @@
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/token_state.h"
 #include "engine/base/index.h"
-#include "engine/base/model_name.h"
+#include "engine/export/captions.h"
 #include "engine/figure/heatmap.h"
 
 #include <algorithm>
@@ -77,11 +77,6 @@ void put_axes(Figure& figure, const RunHistory& history, int lane, const Part& p
     figure.background = request.background;
 }
 
-std::string effective(const RunHistory& history, int lane, int row) {
-    const LaneRecord* record = history.lane_record(std::max(row, history.n_prompt() - 1), lane);
-    return record == nullptr ? std::string() : record->info->effective;
-}
-
 }  // namespace
 
 CellRect shown_cells(const HeatView& view, CanvasPoint canvas, int last_row) {
@@ -108,12 +103,8 @@ Drawing focus_picture(const RunHistory& history, int lane, const ViewState& view
         states[part.at(i, p)] = known ? mask_state(history, lane, g, p, i) : CellState::kept;
     });
     FigureTexts texts;
-    texts.title = view.mode == HeatMode::attention
-                      ? fmt::format("Attention, layer {}, head {}", view.layer, view.head)
-                      : fmt::format("{}, {}", view.mode == HeatMode::mask ? "Kept tokens" : "Scores",
-                                    kv_head_text(history.layout(lane), g));
-    texts.subtitle =
-        fmt::format("{}, {}", model_name(history.run().model_path), effective(history, lane, view.row));
+    texts.title = head_title(view.mode, history.layout(lane), view.layer, view.head);
+    texts.subtitle = lane_subtitle(history, lane, lane_number(history, lane), view.row);
     append(texts.caption, recording_note(history, lane, request.stride, request.dense_from));
     append_limits(texts.caption, history, view, part);
     if (view.mode == HeatMode::mask) {
@@ -162,8 +153,9 @@ Drawing difference_picture(const RunHistory& history, int a, int b, const ViewSt
     }
     figure.texts.title =
         fmt::format("Difference of {}, layer {}, head {}", mode_name(view.mode), view.layer, view.head);
-    figure.texts.subtitle = fmt::format("{}: {} minus {}", model_name(history.run().model_path),
-                                        effective(history, a, view.row), effective(history, b, view.row));
+    figure.texts.subtitle =
+        fmt::format("{} minus {}", lane_subtitle(history, a, lane_number(history, a), view.row),
+                    lane_settings(history, b, lane_number(history, b), view.row));
     std::string& caption = figure.texts.caption;
     caption = view.mode == HeatMode::mask
                   ? "What the lanes store after each row; hatched: neither does."

@@ -8,7 +8,7 @@ namespace keyhole {
 
 bool RunExport::has_answers() const {
     return std::any_of(views.begin(), views.end(),
-                       [](const ViewWord& word) { return word.kind == ViewWord::Kind::answers; });
+                       [](const ViewWord& word) { return word.kind->of_answers; });
 }
 
 RowWants RunExport::wants() const {

@@ -2,10 +2,7 @@
 /// without a window. The window's own code draws them from the records. One thread; knows no GL.
 #pragma once
 
-#include "app/view/focus_picture.h"
-#include "app/view/lane_answers.h"
-#include "app/view/view_files.h"
-#include "app/view/view_state.h"
+#include "app/view/pictures.h"
 #include "engine/trace/run_history.h"
 
 #include <cstdint>
@@ -18,30 +15,19 @@
 
 namespace keyhole {
 
-/// One view. As text:
+/// As text, a word is:
 ///   view, view-mask, view-scores           the large heat map of the focused lane, as file.picture saves it
 ///   difference:A-B, difference-mask:A-B, difference-scores:A-B    lane A minus lane B
 ///   overlap:A-B                            kept sets, a line a KV head
 ///   curve:MEASURE, tokens:P+P, watched:FIRST..LAST, watched:WORDS    the curves panel
-///   atlas                                  all heads of the focused lane
+///   atlas                                  heads of the focused lane
 ///   answers                                what each lane answers by itself
-/// Lanes are numbered as the window does: by their order at the end of the run.
-struct ViewWord {
-    enum class Kind { picture, difference, overlap, measure, tokens, watched, atlas, answers };
-    Kind kind = Kind::picture;
-    HeatMode mode = HeatMode::attention;
-    int a = 0, b = 0;            ///< lanes
-    std::string words;           ///< measure, or words to find
-    std::vector<int> positions;  ///< positions of tokens; for a watched span, its first and last
-    bool operator==(const ViewWord&) const = default;
-};
+/// Lanes are numbered as the window does: by their order at the end of the run. See picture_kinds().
 
 /// Removes the view words from an --export list and returns them. Throws Error(wrong_use) for an incomplete
 /// word or an unknown measure.
 std::vector<ViewWord> take_view_words(std::string& list);
 std::string format_view_word(const ViewWord& word);
-/// Returns the word without its arguments: "view-mask".
-std::string_view view_name(const ViewWord& word);
 std::vector<std::string_view> view_names();
 /// Returns "view, view-mask, ..." for the help.
 std::string view_word_list();
@@ -49,7 +35,7 @@ std::string view_word_list();
 /// Options for drawing views, beyond their words.
 struct ViewExport {
     std::filesystem::path folder;
-    std::vector<int> layers, heads;  ///< for pictures and scores of tokens; empty: all
+    std::vector<int> layers, heads;  ///< of heads, scores of tokens and the atlas; empty: all
     int focus = 0;                   ///< the focused lane
     int row = -1;                    ///< the shown step; -1: the last one
     std::string look;                ///< see format_look; without the background, which `pictures` names
@@ -81,13 +67,6 @@ ViewLimits view_limits(const RunHistory& history);
 /// Throws Error(wrong_use) for a lane, layer, head, row, position or look that does not exist, and for view
 /// options if `words` is empty.
 void check_views(const std::vector<ViewWord>& words, const ViewExport& how, const ViewLimits& limits);
-
-/// Returns the lanes with a record at the end of the run, in order.
-std::vector<ShownLane> shown_lanes(const RunHistory& history);
-/// Returns one of them. index: among the lanes at the end of the run.
-ShownLane shown_lane(const RunHistory& history, int index);
-/// Returns the lanes of the curves panel: all, or for scores of tokens the focused one.
-std::vector<ShownLane> curve_lanes(const RunHistory& history, const ViewState& view, int focus);
 
 /// The files that words make, and their bytes, before the run is made.
 struct ViewsSize {

@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/model_name.h"
+#include "engine/export/captions.h"
 #include "engine/figure/heatmap.h"
 
 #include <algorithm>
@@ -31,6 +32,7 @@ Curve curve_over_rows(const RunHistory& history, std::string name, std::span<con
 void add_scores(CurvePlot& plot, const RunHistory& history, const ViewState& view, const ShownLane& lane) {
     const int g = history.layout(lane.lane).kv_head_from_head(view.layer, view.head);
     plot.title = "Scores of picked tokens, " + kv_head_text(history.layout(lane.lane), g);
+    plot.subtitle = lane_subtitle(history, lane.lane, lane.index, view.row);
     plot.y_label = "score (logarithmic)";
     plot.log_y = true;
     plot.caption =
@@ -59,6 +61,10 @@ void add_scores(CurvePlot& plot, const RunHistory& history, const ViewState& vie
         const std::int32_t evicted = history.evicted_at(lane.lane, g, p);
         if (evicted >= history.steps().front()->row) plot.curves.back().end_mark = evicted;
     }
+}
+
+bool is_among(const std::vector<int>& chosen, int i) {
+    return std::ranges::find(chosen, i) != chosen.end();
 }
 
 /// Returns whether a measure compares lanes with the first one.
@@ -133,6 +139,12 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
     return plot;
 }
 
+std::vector<int> chosen_or_all(const std::vector<int>& chosen, int n) {
+    std::vector<int> all = chosen;
+    for (int i = 0; chosen.empty() && i < n; ++i) all.push_back(i);
+    return all;
+}
+
 std::string curve_table(const CurvePlot& plot) {
     const auto quoted = [](const std::string& text) {
         std::string out = "\"";
@@ -157,15 +169,18 @@ Drawing atlas_picture(const RunHistory& history, const ViewState& view, const Sh
     const KvLayout& layout = history.layout(lane.lane);
     const int n = view.row + 1, first = request.shown ? request.shown->first_row : 0;
     AtlasFigure figure;
-    figure.texts = {fmt::format("Attention of all layers and heads, rows {} to {}", first, view.row),
+    const bool all = request.layers.empty() && request.heads.empty();
+    figure.texts = {fmt::format("Attention of {} layers and heads, rows {} to {}", all ? "all" : "the chosen",
+                                first, view.row),
                     fmt::format("{} · lane {}", model_name(history.run().model_path), lane.name),
                     recording_note(history, lane.lane, request.stride, request.dense_from)};
-    for (int l = 0; l < layout.n_layers(); ++l) figure.layers.push_back(l);
-    for (int h = 0; h < layout.n_heads(); ++h) figure.heads.push_back(h);
+    figure.layers = chosen_or_all(request.layers, layout.n_layers());
+    figure.heads = chosen_or_all(request.heads, layout.n_heads());
     float largest = 0;
     std::vector<float> row(to_index(n));
     for (int i = 0; i < n; ++i)
-        attention_values_of_all(history, lane.lane, i, [&](int, int, std::span<const float> values) {
+        attention_values_of_all(history, lane.lane, i, [&](int l, int h, std::span<const float> values) {
+            if (!is_among(figure.layers, l) || !is_among(figure.heads, h)) return;
             for (std::size_t p = view.attention_range.sinks_count ? 0 : 4; p < values.size(); ++p)
                 if (std::isinf(values[p]))
                     figure.has_not_finite = view.marks_nan;

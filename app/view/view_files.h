@@ -28,8 +28,11 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
 /// field.
 std::string curve_table(const CurvePlot& plot);
 
-/// Draws all heads of a lane up to the shown row: attention, with the mask hatched over it. request: its
-/// width, its background, its first row, and which rows the recorder stored. The drawing reads `history`
+/// Returns the chosen indices; all below n if none are chosen.
+std::vector<int> chosen_or_all(const std::vector<int>& chosen, int n);
+
+/// Draws heads of a lane up to the shown row: attention, with the mask hatched over it. request: its width,
+/// background, first row, layers and heads, and which rows the recorder stored. The drawing reads `history`
 /// while it is written.
 Drawing atlas_picture(const RunHistory& history, const ViewState& view, const ShownLane& lane,
                       const PictureOptions& request = {});

@@ -26,11 +26,6 @@ std::string_view text_color_name(TextColor color) {
     return kNames[to_index(color)];
 }
 
-std::string_view side_pane_name(SidePane pane) {
-    constexpr std::array<std::string_view, 5> kNames = {"lanes", "atlas", "curves", "details", "text"};
-    return kNames[to_index(pane)];
-}
-
 void ViewState::move_row(int by, int first_row, int last_row) {
     row = std::clamp(row + by, first_row, std::max(first_row, last_row));
     follows_newest = row >= last_row;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "app/view/heat_view.h"
+#include "app/view/panes.h"
 #include "engine/analysis/heat_mode.h"
 #include "engine/analysis/token_span.h"
 #include "engine/figure/colormap.h"
@@ -21,10 +22,6 @@ std::string_view arrangement_name(Arrangement arrangement);
 /// focused head, or age in steps.
 enum class TextColor { share, score, age };
 std::string_view text_color_name(TextColor color);
-
-/// Panes that share a column if the window has no room for all; one of them is visible.
-enum class SidePane { lanes, atlas, curves, details, text };
-std::string_view side_pane_name(SidePane pane);
 
 /// Rows that a fitted zoom shows. automatic: see AppState::first_fitted_row().
 enum class FittedRows { automatic, whole, decoded };
@@ -88,7 +85,7 @@ struct ViewState {
     float interface_scale = 1;
     // Panes, in unscaled pixels; 0: the default for the window's size.
     float left_width = 0, right_width = 0, atlas_height = 0, text_height = 0, curves_height = 0;
-    SidePane side = SidePane::lanes;
+    Pane side = Pane::lanes;  ///< visible among those that share a column if the window has no room for all
 
     RangeChoice& range() { return mode == HeatMode::score ? score_range : attention_range; }
     const RangeChoice& range() const { return mode == HeatMode::score ? score_range : attention_range; }

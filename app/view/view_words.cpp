@@ -8,34 +8,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
 namespace keyhole {
 
 namespace {
-
-using Kind = ViewWord::Kind;
-
-struct Name {
-    std::string_view name;
-    Kind kind;
-    HeatMode mode = HeatMode::attention;
-    std::string_view arguments = {};
-};
-constexpr std::array kNames = {Name{"view", Kind::picture},
-                               Name{"view-mask", Kind::picture, HeatMode::mask},
-                               Name{"view-scores", Kind::picture, HeatMode::score},
-                               Name{"difference", Kind::difference, HeatMode::attention, "A-B"},
-                               Name{"difference-mask", Kind::difference, HeatMode::mask, "A-B"},
-                               Name{"difference-scores", Kind::difference, HeatMode::score, "A-B"},
-                               Name{"overlap", Kind::overlap, HeatMode::attention, "A-B"},
-                               Name{"curve", Kind::measure, HeatMode::attention, "MEASURE"},
-                               Name{"tokens", Kind::tokens, HeatMode::attention, "P+P"},
-                               Name{"watched", Kind::watched, HeatMode::attention, "FIRST..LAST or WORDS"},
-                               Name{"atlas", Kind::atlas},
-                               Name{"answers", Kind::answers}};
 
 /// Parses numbers separated by `between`; nullopt if the text is anything else.
 std::optional<std::vector<int>> numbers(std::string_view text, std::string_view between) {
@@ -50,54 +28,56 @@ std::optional<std::vector<int>> numbers(std::string_view text, std::string_view 
     }
 }
 
-ViewWord parse_view_word(const Name& name, std::string_view arguments) {
-    ViewWord word;
-    word.kind = name.kind;
-    word.mode = name.mode;
-    const auto wrong = [&] {
-        fail(ErrorCode::wrong_use, "--export {}: expected {}{}{}, not '{}'", name.name, name.name,
-             name.arguments.empty() ? "" : ":", name.arguments, shown_text(arguments));
-    };
-    const bool has = !arguments.empty();
-    if (has == name.arguments.empty()) wrong();
-    if (name.kind == Kind::difference || name.kind == Kind::overlap) {
-        const auto lanes = numbers(arguments, "-");
-        if (!lanes || lanes->size() != 2) wrong();
-        word.a = (*lanes)[0];
-        word.b = (*lanes)[1];
-    } else if (name.kind == Kind::tokens) {
-        const auto positions = numbers(arguments, "+");
-        if (!positions || positions->size() > ViewState::kMaxCurves) wrong();
-        word.positions = *positions;
-    } else if (name.kind == Kind::watched) {
-        const auto span = numbers(arguments, "..");
-        if (span && span->size() == 2 && (*span)[0] <= (*span)[1])
-            word.positions = *span;
-        else
-            word.words = arguments;
-    } else {
-        word.words = arguments;
-        if (name.kind == Kind::measure && curve_index(arguments) < 0) {
-            std::vector<std::string_view> known;
-            for (const CurveKind& kind : curve_kinds()) known.push_back(kind.measure);
-            fail(ErrorCode::wrong_use, "--export curve:{}: no such measure; one of {}", shown_text(arguments),
-                 fmt::join(known, ", "));
+/// Reads the arguments of a word. Returns false if they are not what its kind takes.
+bool read_arguments(ViewWord& word, std::string_view text) {
+    switch (word.kind->arguments) {
+        case PictureArguments::none:
+            return text.empty();
+        case PictureArguments::two_lanes: {
+            const auto lanes = numbers(text, "-");
+            if (!lanes || lanes->size() != 2) return false;
+            word.a = (*lanes)[0];
+            word.b = (*lanes)[1];
+            return true;
         }
+        case PictureArguments::positions: {
+            const auto positions = numbers(text, "+");
+            if (!positions || positions->size() > ViewState::kMaxCurves) return false;
+            word.positions = *positions;
+            return true;
+        }
+        case PictureArguments::span: {
+            const auto span = numbers(text, "..");
+            if (span && span->size() == 2 && (*span)[0] <= (*span)[1])
+                word.positions = *span;
+            else
+                word.words = text;
+            return !text.empty();
+        }
+        case PictureArguments::measure:
+            word.words = text;
+            return !text.empty();
+    }
+    return false;
+}
+
+ViewWord parse_view_word(const PictureKind& kind, std::string_view arguments) {
+    ViewWord word;
+    word.kind = &kind;
+    const std::string_view form = argument_form(kind.arguments);
+    if (!read_arguments(word, arguments))
+        fail(ErrorCode::wrong_use, "--export {}: expected {}{}{}, not '{}'", kind.name, kind.name,
+             form.empty() ? "" : ":", form, shown_text(arguments));
+    if (kind.arguments == PictureArguments::measure && curve_index(arguments) < 0) {
+        std::vector<std::string_view> known;
+        for (const CurveKind& curve : curve_kinds()) known.push_back(curve.measure);
+        fail(ErrorCode::wrong_use, "--export {}:{}: no such measure; one of {}", kind.name,
+             shown_text(arguments), fmt::join(known, ", "));
     }
     return word;
 }
 
 }  // namespace
-
-std::string_view view_name(const ViewWord& word) {
-    return std::find_if(
-               kNames.begin(), kNames.end(),
-               [&](const Name& n) {
-                   return n.kind == word.kind &&
-                          (n.mode == word.mode || (n.kind != Kind::picture && n.kind != Kind::difference));
-               })
-        ->name;
-}
 
 std::vector<ViewWord> take_view_words(std::string& list) {
     std::vector<ViewWord> words;
@@ -109,10 +89,8 @@ std::vector<ViewWord> take_view_words(std::string& list) {
         left.remove_prefix(std::min(comma + 1, left.size()));
         while (one.starts_with(' ')) one.remove_prefix(1);
         const std::size_t colon = std::min(one.find(':'), one.size());
-        const auto it = std::find_if(kNames.begin(), kNames.end(),
-                                     [&](const Name& n) { return n.name == one.substr(0, colon); });
-        if (it != kNames.end())
-            words.push_back(parse_view_word(*it, one.substr(std::min(colon + 1, one.size()))));
+        if (const PictureKind* kind = find_picture(one.substr(0, colon)))
+            words.push_back(parse_view_word(*kind, one.substr(std::min(colon + 1, one.size()))));
         else
             rest += (rest.empty() ? "" : ",") + std::string(one);
     }
@@ -121,26 +99,36 @@ std::vector<ViewWord> take_view_words(std::string& list) {
 }
 
 std::string format_view_word(const ViewWord& word) {
-    std::string text(view_name(word));
-    if (word.kind == Kind::difference || word.kind == Kind::overlap)
-        return text + fmt::format(":{}-{}", word.a, word.b);
-    if (word.kind == Kind::tokens) return text + fmt::format(":{}", fmt::join(word.positions, "+"));
-    if (word.kind == Kind::watched && !word.positions.empty())
-        return text + fmt::format(":{}..{}", word.positions.front(), word.positions.back());
-    return word.words.empty() ? text : text + ":" + word.words;
+    const std::string name(word.kind->name);
+    switch (word.kind->arguments) {
+        case PictureArguments::none:
+            return name;
+        case PictureArguments::two_lanes:
+            return fmt::format("{}:{}-{}", name, word.a, word.b);
+        case PictureArguments::positions:
+            return fmt::format("{}:{}", name, fmt::join(word.positions, "+"));
+        case PictureArguments::span:
+            if (!word.positions.empty())
+                return fmt::format("{}:{}..{}", name, word.positions.front(), word.positions.back());
+            break;
+        case PictureArguments::measure:
+            break;
+    }
+    return name + ":" + word.words;
 }
 
 std::vector<std::string_view> view_names() {
     std::vector<std::string_view> names;
-    for (const Name& name : kNames) names.push_back(name.name);
+    for (const PictureKind& kind : picture_kinds()) names.push_back(kind.name);
     return names;
 }
 
 std::string view_word_list() {
     std::string list;
-    for (const Name& name : kNames)
-        list += fmt::format("{}{}{}{}", list.empty() ? "" : ", ", name.name,
-                            name.arguments.empty() ? "" : ":", name.arguments);
+    for (const PictureKind& kind : picture_kinds()) {
+        const std::string_view form = argument_form(kind.arguments);
+        list += fmt::format("{}{}{}{}", list.empty() ? "" : ", ", kind.name, form.empty() ? "" : ":", form);
+    }
     return list;
 }
 

@@ -6,21 +6,6 @@
 
 namespace keyhole {
 
-bool is_in_front(Dialog dialog) {
-    switch (dialog) {
-        case Dialog::none:
-        case Dialog::why:
-        case Dialog::doctor:
-        case Dialog::notes:
-        case Dialog::overrides:
-        case Dialog::manual:
-        case Dialog::papers:
-            return false;
-        default:
-            return true;
-    }
-}
-
 bool is_for_commands(const KeyFocus& focus, int code, int mods) {
     const bool function_key = code >= key::kF1 && code <= key::kF12;
     const bool types = (mods & ~key::kShift) == 0;

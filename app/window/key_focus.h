@@ -2,7 +2,7 @@
 /// neither GL nor ImGui.
 #pragma once
 
-#include "app/state/app_state.h"
+#include "app/state/dialog.h"
 
 namespace keyhole {
 
@@ -13,10 +13,6 @@ struct KeyFocus {
     Dialog dialog = Dialog::none;
     bool operator==(const KeyFocus&) const = default;
 };
-
-/// Returns true if the dialog stands in the middle, in front of everything. Other dialogs stay beside the
-/// panes while the user works on.
-bool is_in_front(Dialog dialog);
 
 /// Returns true if a key press is for commands. A key that types (without Ctrl, Alt or Super; Shift alone
 /// still types) is a command only if no field is edited and neither a popup nor a dialog in front is open.

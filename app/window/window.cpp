@@ -15,6 +15,7 @@
 #include "app/window/key_focus.h"
 #include "app/window/window_report.h"
 #include "engine/analysis/opening_head.h"
+#include "engine/analysis/score_curves.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/child_process.h"
 #include "engine/base/error.h"
@@ -277,12 +278,11 @@ std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, AppState&
         if (press && event.code == GLFW_KEY_ESCAPE &&
             (event.action == InputEvent::Action::again || close_innermost(app)))
             continue;
-        const UserAction* command =
+        const UserAction* action =
             event.kind == InputEvent::Kind::key ? find_action(Shortcut{event.code, event.mods}) : nullptr;
-        if (press && command != nullptr && is_for_commands(key_focus(app), event.code, event.mods)) {
+        if (press && action != nullptr && is_for_commands(key_focus(app), event.code, event.mods)) {
             const Dialog before = app.dialog;
-            if (command->id != "blink" || event.action == InputEvent::Action::press)
-                run(context, command->id);
+            if (action->id != "blink" || event.action == InputEvent::Action::press) run(context, action->id);
             // The field belonged to the dialog.
             if (app.dialog != before && text_field_active()) leave_text_field();
             continue;
@@ -299,31 +299,19 @@ std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, AppState&
 
 constexpr double kFirstSpeed = 8;  // steps a second
 
-/// Picks tokens so that the window shows something before the first click: the watched words, or else the
-/// token with the highest score that is no sink, the evicted one with the highest score, and the newest.
+/// Picks tokens so that the window shows something before the first click: the watched words, or else what
+/// tells most.
 void first_picks(AppState& app) {
     const LaneRecord* record = app.record(app.view.lane);
     if (record == nullptr || record->rows == nullptr) return;
-    const int lane = app.need_shown_lane(), row = app.run.last_row(), g = app.focused_kv_head();
-    std::vector<float> scores(to_index(row) + 1);
-    if (!app.run.history.score_row(lane, row, g, scores)) return;
-    int best = -1, gone = -1;
-    for (int p = 4; p <= row; ++p) {
-        const float score = scores[to_index(p)];
-        if (std::isnan(score)) continue;
-        const bool stored = app.run.history.stored(lane, g, p, row);
-        if (stored && (best < 0 || score > scores[to_index(best)])) best = p;
-        if (!stored && (gone < 0 || score > scores[to_index(gone)])) gone = p;
-    }
-    app.view.curve_positions.clear();
-    if (app.view.watched) {
-        for (int p = app.view.watched->first; p <= app.view.watched->last; ++p)
-            if (app.view.curve_positions.size() < ViewState::kMaxCurves)
-                app.view.curve_positions.push_back(p);
-        return;
-    }
-    for (int p : {best, gone, row})
-        if (p >= 0) app.view.curve_positions.push_back(p);
+    std::vector<int> telling =
+        telling_positions(app.run.history, app.need_shown_lane(), app.focused_kv_head(), app.run.last_row());
+    if (telling.empty()) return;
+    std::vector<int>& picked = app.view.curve_positions;
+    picked = app.view.watched ? std::vector<int>() : std::move(telling);
+    if (!app.view.watched) return;
+    for (int p = app.view.watched->first; p <= app.view.watched->last; ++p)
+        if (picked.size() < ViewState::kMaxCurves) picked.push_back(p);
 }
 
 /// The frame loop: input, update, draw.
@@ -647,7 +635,7 @@ void WindowLoop::draw() {
     render();
     if (options_.driver != nullptr) options_.driver->drawn(app_, shared_);
     report_.write(app_, shared_, key_focus(app_), !input_.empty());
-    app_.texture_bytes = painters_.texture_bytes() + panels_.dialogs.papers.pictures.bytes();
+    app_.texture_bytes = painters_.texture_bytes() + texture_bytes(panels_.dialogs);
     app_.frames.frame_ends();
 }
 

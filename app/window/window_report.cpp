@@ -2,13 +2,11 @@
 
 #include "app/window/screen_text.h"
 #include "engine/base/error.h"
-#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 namespace keyhole {
@@ -35,13 +33,8 @@ std::string_view phase_name(const AppState& app) {
 }
 
 std::string_view dialog_name(Dialog dialog) {
-    constexpr std::array<std::string_view, 19> kNames = {
-        "none",       "palette",    "keys",         "export",
-        "open trace", "save trace", "save picture", "save screenshot",
-        "go to",      "find",       "overrides",    "say",
-        "edit token", "why",        "doctor",       "notes",
-        "about",      "manual",     "papers"};
-    return kNames[to_index(dialog)];
+    const DialogRow* row = dialog_row(dialog);
+    return row == nullptr ? "none" : row->name;
 }
 
 /// Returns the visible part of each named widget: left, top, right, bottom in window pixels.

@@ -180,7 +180,7 @@ TEST(Lessons, AreNineteenAndEachNumberInAStepIsMeasured) {
             return step.predict.has_value();
         })) << "nothing to predict";
         for (const LessonStep& step : lesson.steps) {
-            EXPECT_FALSE(step.look.pane.empty()) << step.title << ": nothing to look at";
+            EXPECT_NE(step.look.pane, Pane::none) << step.title << ": nothing to look at";
             EXPECT_FALSE(step.claims.empty()) << step.title << ": nothing is measured";
             const auto says = [&](const std::string& words) {
                 return step.reveal.find(words) != std::string::npos;

@@ -137,7 +137,7 @@ TEST_F(ShownRun, AForkShowsItsParentAndAnAddedLaneNothing) {
     EXPECT_EQ(app.shown().at(6).note, "joins with the next step");
     for (const float value : focus_values()) ASSERT_TRUE(std::isnan(value)) << "another lane's picture";
     EXPECT_TRUE(app.maps.complete);
-    EXPECT_THROW(app.save_picture("nothing.png"), Error);
+    EXPECT_THROW(run_action(app, "file.picture nothing.png"), Error);
     run("step");
     for (const int lane : {4, 5, 6}) {
         EXPECT_EQ(app.shown().at(lane).source, Source::own) << lane;

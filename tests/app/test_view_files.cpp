@@ -1,12 +1,14 @@
 // Files of what views show: their widths, their extents, their captions; and the --export words that make the
 // same files.
 #include "app/actions/action_table.h"
+#include "app/actions/export_words.h"
 #include "app/view/focus_picture.h"
 #include "app/view/view_export.h"
 #include "engine/analysis/compare.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/export/captions.h"
 #include "tests/app/live_run.h"
 #include "tests/reference/synthetic_run.h"
 #include "tests/reference/wakes.h"
@@ -18,6 +20,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 namespace keyhole::test_view_files {
@@ -292,6 +295,84 @@ TEST_F(ViewFiles, OfOneViewSayTheSameInEveryFormatAndAreDarkOnRequest) {
     EXPECT_THROW(write_views(app.run.history, take_view_words(list), how, 1, 0), Error);
     how.pictures.width = 100;
     EXPECT_THROW(check_views({ViewWord{}}, how, view_limits(app.run.history)), Error);
+}
+
+/// Returns a word of a kind, with arguments if it takes any.
+ViewWord word_of(const PictureKind& kind) {
+    const std::map<PictureArguments, std::string> arguments = {{PictureArguments::none, ""},
+                                                               {PictureArguments::two_lanes, ":1-2"},
+                                                               {PictureArguments::measure, ":kl"},
+                                                               {PictureArguments::positions, ":3+5"},
+                                                               {PictureArguments::span, ":3..5"}};
+    std::string list = std::string(kind.name) + arguments.at(kind.arguments);
+    return take_view_words(list).at(0);
+}
+
+/// What a word writes without a window is what the window draws, and its words say which lane it shows.
+TEST_F(ViewFiles, EveryPictureIsTheWindowsAndNumbersItsLane) {
+    app.view.lane = 1;
+    app.view.other = 2;
+    app.view.layer = 0;
+    app.view.head = 1;
+    app.update_maps(1e6);
+    ViewExport how{folder / "out", {}, {}, 1, -1, ""};
+    how.pictures.formats = {PictureFormat::svg};
+    how.answers = answers_in_record(app.run.history);
+    mark_answers(how.answers, "");
+    const std::string name = shown_lane(app.run.history, 1).name;
+    EXPECT_EQ(name.substr(0, 2), "1 ");
+    for (const PictureKind& kind : picture_kinds()) {
+        const ViewWord word = word_of(kind);
+        EXPECT_EQ(word.kind, &kind);
+        how.layers = kind.of_heads ? std::vector{0} : std::vector<int>{};
+        how.heads = kind.of_heads ? std::vector{1} : std::vector<int>{};
+        const auto files = write_views(app.run.history, {word}, how, app.run.stride, app.run.dense_from);
+        const PictureSource source = picture_source(app, word);
+        ASSERT_EQ(files.size(), (kind.draw != nullptr) + (kind.table != nullptr)) << kind.name;
+        if (kind.table != nullptr) {
+            EXPECT_EQ(bytes("out/" + files.back()), picture_table(word, source)) << kind.name;
+        }
+        if (kind.draw == nullptr) continue;
+        const std::string svg = bytes("out/" + files.front());
+        EXPECT_EQ(svg, draw_picture(word, source).svg()) << kind.name;
+        EXPECT_TRUE(svg.find("lane 1") != std::string::npos || svg.find(name) != std::string::npos)
+            << kind.name << " does not say which lane it shows";
+    }
+}
+
+/// A head has one title and subtitle, whether a view or an export's folder shows it.
+TEST_F(ViewFiles, AHeadHasTheSameCaptionAsInAnExport) {
+    const RunHistory& history = app.run.history;
+    const auto words_of = [&](const std::string& list) {
+        std::string one = list;
+        ViewExport how{folder / "out", {1}, {0}, 1, -1, ""};
+        how.pictures.formats = {PictureFormat::svg};
+        return bytes("out/" + write_views(history, take_view_words(one), how, 1, 0).front());
+    };
+    const std::string subtitle = lane_subtitle(history, 1, 1, history.last_row());
+    EXPECT_NE(subtitle.find(" · lane 1: "), std::string::npos) << subtitle;
+    for (const auto& [list, mode] : {std::pair("view", HeatMode::attention),
+                                     {"view-mask", HeatMode::mask},
+                                     {"view-scores", HeatMode::score}}) {
+        const std::string title = head_title(mode, history.layout(1), 1, 0);
+        EXPECT_NE(words_of(list).find(title), std::string::npos) << title;
+        EXPECT_NE(words_of(list).find(subtitle), std::string::npos) << subtitle;
+    }
+    EXPECT_EQ(head_title(HeatMode::attention, history.layout(1), 1, 0), "Attention of layer 1, head 0");
+    EXPECT_EQ(head_title(HeatMode::mask, history.layout(1), 1, 0), "Kept tokens of layer 1, KV head 0");
+}
+
+TEST_F(ViewFiles, TheAtlasHasTheChosenHeadsAlone) {
+    const auto atlas_of = [&](std::vector<int> layers, std::vector<int> heads) {
+        std::string list = "atlas";
+        ViewExport how{folder / "out", std::move(layers), std::move(heads), 0, -1, ""};
+        how.pictures.formats = {PictureFormat::svg};
+        return bytes("out/" + write_views(app.run.history, take_view_words(list), how, 1, 0).front());
+    };
+    const std::string all = atlas_of({}, {}), one = atlas_of({1}, {0});
+    EXPECT_NE(all.find("all layers and heads"), std::string::npos);
+    EXPECT_NE(one.find("the chosen layers and heads"), std::string::npos);
+    EXPECT_LT(one.size(), all.size());
 }
 
 /// The columns of a table and the colour of a line are those of the lane, whichever lane is in focus. The
