@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 namespace keyhole {
 
@@ -86,6 +87,199 @@ void draw_color_choice(const PanelContext& context) {
     }
 }
 
+/// Computes what the colours and lines of the words show, unless it is known for this state.
+void update(TextPanel& panel, const AppState& app, int lane, int n) {
+    const RunHistory& history = app.run.history;
+    const std::tuple shown(history.generation(), lane, app.view.row, app.run.last_row());
+    if (panel.share_of == shown) return;
+    panel.share_of = shown;
+    panel.share.resize(to_index(n));
+    kept_share(history, lane, app.view.row, 0, history.layout(lane).n_kv_heads(), panel.share);
+    panel.own_choice.assign(to_index(n), -1);
+    for (int p = history.n_prompt(); p < n; ++p)
+        panel.own_choice[to_index(p)] = choice_passed_over(history, lane, p);
+    panel.in_template = template_tokens_of(app, lane, n);
+    panel.any_forced =
+        std::any_of(panel.own_choice.begin(), panel.own_choice.end(), [](int id) { return id >= 0; });
+}
+
+/// Explains the lines through and below words, behind the choice of colours.
+void draw_signs(const TextPanel& panel, const PanelContext& context) {
+    if (ImGui::GetWindowWidth() < context.px(420)) return;
+    ImGui::SameLine(0, context.px(12));
+    if (context.app.view.arrangement == Arrangement::compare) {
+        dim_text(context, "bar above: only this lane keeps it in the focused head");
+        ImGui::SameLine(0, context.px(12));
+    }
+    dim_text(context,
+             panel.any_forced
+                 ? "struck through: evicted everywhere · underlined: the lane would have chosen another token"
+                 : "struck through: evicted everywhere · drag over words to watch them");
+}
+
+/// The words of a lane up to the shown step, and what colours them.
+struct Words {
+    TextPanel& panel;
+    const PanelContext& context;
+    int lane = 0, n = 0;
+    TextColor by = TextColor::share;
+    std::vector<float> score = {};  ///< [position]; empty: not known, or not asked for
+    float most = 0;                 ///< the highest score
+    TokenSpan dragged = {};
+
+    const AppState& app() const { return context.app; }
+    bool gone(int p) const { return panel.share[to_index(p)] == 0; }
+    bool dimmed(int p) const { return panel.in_template[to_index(p)]; }
+    /// Returns 0 to 1: how much of the colour's measure the token has.
+    float tone(int p) const {
+        if (by == TextColor::age)
+            return 1 - std::log1p(static_cast<float>(app().view.row - p)) / std::log1p(static_cast<float>(n));
+        if (by == TextColor::share) return panel.share[to_index(p)];
+        const bool counts = !score.empty() && score[to_index(p)] > 0 && most > 0;
+        return counts ? std::max(0.0f, 1 + std::log10(score[to_index(p)] / most) / 3) : 0;
+    }
+};
+
+Words words_of(TextPanel& panel, const PanelContext& context, int lane, int n) {
+    const AppState& app = context.app;
+    Words words{panel, context, lane, n, app.view.text_color};
+    words.dragged = panel.dragged();
+    if (words.by != TextColor::score) return words;
+    words.score.resize(to_index(n));
+    if (!score_values(app.run.history, lane, app.view.row, app.focused_kv_head(), words.score))
+        words.score.clear();
+    for (const float s : words.score)
+        if (s > words.most) words.most = s;
+    return words;
+}
+
+/// The rectangle of a word on the screen.
+struct WordBox {
+    ImVec2 min, max;
+};
+
+/// Draws a word with its colour, struck through if no head keeps it.
+void draw_word(const Words& words, ImDrawList& list, int p, const WordBox& box) {
+    const auto& [min, max] = box;
+    const bool gone = words.gone(p), dimmed = words.dimmed(p), by_share = words.by == TextColor::share;
+    const float u = words.tone(p), place = 0.08f + 0.8f * u;
+    if (!gone && !dimmed) list.AddRectFilled(min, max, by_share ? share_color(u) : heat(place), 2);
+    const bool on_light = !by_share && light(place) && !dimmed;
+    // A token that few heads hold looks nearly gone.
+    const ImU32 color = gone || dimmed ? theme::colors().faint
+                        : on_light     ? theme::kOnBright
+                        : by_share
+                            ? theme::faded(theme::colors().text, 0.4f + 0.6f * words.panel.share[to_index(p)])
+                            : theme::kOnDark;
+    list.AddText({min.x, min.y + words.context.px(1)}, color,
+                 token_words(words.app(), words.lane, p).c_str());
+    if (gone) list.AddLine({min.x, (min.y + max.y) / 2}, {max.x, (min.y + max.y) / 2}, theme::colors().faint);
+}
+
+/// Draws the signs on a word: forced, end of the prompt, watched, dragged over, picked, hovered.
+void draw_word_signs(const Words& words, ImDrawList& list, int p, const WordBox& box) {
+    const PanelContext& context = words.context;
+    const ViewState& view = words.app().view;
+    const auto& [min, max] = box;
+    const auto frame = [&](ImU32 color, float thick) {
+        list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, color, 2, 0, thick);
+    };
+    if (words.panel.own_choice[to_index(p)] >= 0)  // forced: the lane did not choose this token
+        list.AddLine({min.x, max.y - context.px(1)}, {max.x, max.y - context.px(1)}, theme::colors().warm,
+                     context.px(1.5f));
+    if (p == words.app().run.history.n_prompt())
+        list.AddLine({min.x - 1, min.y - 1}, {min.x - 1, max.y + 1}, theme::colors().warm, 2);
+    if (view.watched && view.watched->holds(p))
+        list.AddRectFilled({min.x, max.y}, {max.x + 1, max.y + context.px(2)}, theme::colors().good);
+    if (words.dragged.size() > 1 && words.dragged.holds(p))
+        list.AddRectFilled(min, {max.x + 1, max.y}, theme::faded(theme::colors().good, 0.35f), 2);
+    if (view.has_picked(p)) frame(theme::colors().warm, 1.5f);
+    if (const std::optional<Pick>& over = context.shared.hovered; over && over->position == p)
+        frame(theme::colors().text, 1);
+    if (const int alone = lone_holder(words.app(), p); alone >= 0)
+        list.AddRectFilled({min.x, min.y - context.px(1)}, {max.x, min.y + context.px(1.5f)},
+                           theme::lane_color(alone));
+}
+
+std::string tooltip_of(const Words& words, int p) {
+    const AppState& app = words.app();
+    const std::size_t i = to_index(p);
+    std::string text = fmt::format("position {}, {} steps old: kept by {:.0f} % of the KV heads", p,
+                                   app.view.row - p, double(words.panel.share[i]) * 100);
+    if (!words.score.empty() && words.score[i] >= 0)
+        text += fmt::format("\nscore {}", number_text(double(words.score[i])));
+    if (words.panel.own_choice[i] >= 0)
+        text += fmt::format("\nlane {} had to consume this; it would have chosen “{}”", app.view.lane,
+                            visible(token_words(app, words.panel.own_choice[i])));
+    if (words.dimmed(p)) text += "\nwritten by the chat template";
+    if (const int alone = lone_holder(app, p); alone >= 0)
+        text += fmt::format("\nin the focused head only lane {} keeps it", alone);
+    return text;
+}
+
+/// Takes clicks and drags on the word under the pointer.
+void take_pointer(const Words& words, int p) {
+    const PanelContext& context = words.context;
+    const Pick cell{words.app().view.row, p};
+    TextPanel& panel = words.panel;
+    context.shared.next_hovered = cell;
+    if (ImGui::IsMouseClicked(0)) {
+        pick(context, cell, ImGui::GetIO().KeyShift);
+        panel.drag_first = panel.drag_last = p;
+    }
+    if (panel.drag_first >= 0 && ImGui::IsMouseDown(0)) panel.drag_last = p;
+    if (ImGui::IsMouseClicked(1)) {
+        pick(context, cell, words.app().view.has_picked(p));  // among several, they stay picked
+        context.shared.open_token_menu = true;
+    }
+    ImGui::SetTooltip("%s", tooltip_of(words, p).c_str());
+}
+
+/// The position that is to be in sight, and its place within the window's height.
+struct Sight {
+    int position = 0;
+    float place = 0;
+};
+
+/// The newest token is in sight; before the first decoded one, the watched words are.
+Sight sight_of(const AppState& app) {
+    const int row = app.view.row;
+    const auto& in_lesson = app.lesson.in_sight;
+    const bool at_prompt = app.view.watched && app.run.n_decoded() == 0;
+    if (in_lesson && in_lesson->second == row) return {std::min(in_lesson->first, row), 0.6f};
+    if (at_prompt) return {std::min(app.view.watched->last, row), 0.6f};
+    return {row, 0.9f};
+}
+
+/// Draws the words line by line. Returns the y of the line that is to be in sight, and the height of all.
+std::pair<float, float> draw_words(const Words& words, int seen, ImVec2 origin, float width, float line) {
+    const PanelContext& context = words.context;
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const float clip_top = ImGui::GetWindowPos().y - line,
+                clip_bottom = ImGui::GetWindowPos().y + ImGui::GetWindowHeight();
+    const ImVec2 mouse = ImGui::GetMousePos();
+    const bool hovered = ImGui::IsWindowHovered();
+    float x = 0, y = 0, seen_y = 0;
+    for (int p = 0; p < words.n; ++p) {
+        const float wide =
+            std::max(ImGui::CalcTextSize(token_words(words.app(), words.lane, p).c_str()).x, context.px(4));
+        if (x + wide > width && x > 0) {
+            x = 0;
+            y += line;
+        }
+        const ImVec2 min(origin.x + x, origin.y + y), max(min.x + wide, min.y + line - context.px(3));
+        x += wide + 1;
+        if (p == seen) seen_y = y;
+        if (max.y < clip_top || min.y > clip_bottom) continue;
+        draw_word(words, list, p, {min, max});
+        draw_word_signs(words, list, p, {min, max});
+        mark_area(context, fmt::format("token {}", p), min, max);
+        if (hovered && mouse.x >= min.x && mouse.x <= max.x && mouse.y >= min.y && mouse.y < min.y + line)
+            take_pointer(words, p);
+    }
+    return {seen_y, y + line};
+}
+
 }  // namespace
 
 void draw(TextPanel& panel, const PanelContext& context) {
@@ -97,145 +291,28 @@ void draw(TextPanel& panel, const PanelContext& context) {
     colored_text(theme::lane_color(app.view.lane), fmt::format("lane {}", app.view.lane));
     draw_lane_mark(context, app.view.lane);
     if (!shows_lane(context, "text", app.view.lane)) return;
-    const int lane = *app.shown_lane(), n = app.view.row + 1, g = app.focused_kv_head();
+    const int lane = *app.shown_lane(), n = app.view.row + 1;
     ImGui::SameLine(0, context.px(12));
-    const TextColor by = app.view.text_color;
     draw_color_choice(context);
-    const bool narrow = ImGui::GetWindowWidth() < context.px(420);
-
-    std::vector<float> score(to_index(n));
-    std::vector<float>& share = panel.share;
-    const std::tuple shown(app.run.history.generation(), lane, app.view.row, app.run.last_row());
-    if (panel.share_of != shown) {
-        panel.share_of = shown;
-        share.resize(to_index(n));
-        kept_share(app.run.history, lane, app.view.row, 0, app.run.history.layout(lane).n_kv_heads(), share);
-        panel.own_choice.assign(to_index(n), -1);
-        for (int p = app.run.history.n_prompt(); p < n; ++p)
-            panel.own_choice[to_index(p)] = choice_passed_over(app.run.history, lane, p);
-        panel.in_template = template_tokens_of(app, lane, n);
-        panel.any_forced =
-            std::any_of(panel.own_choice.begin(), panel.own_choice.end(), [](int id) { return id >= 0; });
-    }
-    if (!narrow) {
-        ImGui::SameLine(0, context.px(12));
-        if (app.view.arrangement == Arrangement::compare) {
-            dim_text(context, "bar above: only this lane keeps it in the focused head");
-            ImGui::SameLine(0, context.px(12));
-        }
-        dim_text(
-            context,
-            panel.any_forced
-                ? "struck through: evicted everywhere · underlined: the lane would have chosen another token"
-                : "struck through: evicted everywhere · drag over words to watch them");
-    }
-    const bool scored = by == TextColor::score && score_values(app.run.history, lane, app.view.row, g, score);
-    float most = 0;
-    if (scored)
-        for (float s : score)
-            if (s > most) most = s;
+    update(panel, app, lane, n);
+    draw_signs(panel, context);
+    const Words words = words_of(panel, context, lane, n);
 
     const ScopedChild child = words_child(context, "text", 6);
-    ImDrawList& list = *ImGui::GetWindowDrawList();
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFontSize() + context.px(7);
-    const float clip_top = ImGui::GetWindowPos().y - line,
-                clip_bottom = ImGui::GetWindowPos().y + ImGui::GetWindowHeight();
-    // The newest token is in view; before the first decoded one, the watched words are.
-    const bool at_prompt = app.view.watched && app.run.n_decoded() == 0;
-    const auto& in_lesson = app.lesson.in_sight;
-    const bool by_lesson = in_lesson && in_lesson->second == app.view.row;
-    const int seen = by_lesson   ? std::min(in_lesson->first, app.view.row)
-                     : at_prompt ? std::min(app.view.watched->last, app.view.row)
-                                 : app.view.row;
-    float x = 0, y = 0, row_y = 0;
-    const ImVec2 mouse = ImGui::GetMousePos();
-    const bool hovered = ImGui::IsWindowHovered();
-    const TokenSpan dragged = panel.dragged();
-    for (int p = 0; p < n; ++p) {
-        const std::string& text = token_words(app, lane, p);
-        const float wide = std::max(ImGui::CalcTextSize(text.c_str()).x, context.px(4));
-        if (x + wide > width && x > 0) {
-            x = 0;
-            y += line;
-        }
-        const ImVec2 min(origin.x + x, origin.y + y), max(min.x + wide, min.y + line - context.px(3));
-        x += wide + 1;
-        if (p == seen) row_y = y;
-        if (max.y < clip_top || min.y > clip_bottom) continue;
-        const std::size_t i = to_index(p);
-        float u = share[i];
-        if (by == TextColor::score)
-            u = scored && score[i] > 0 && most > 0 ? std::max(0.0f, 1 + std::log10(score[i] / most) / 3) : 0;
-        if (by == TextColor::age)
-            u = 1 - std::log1p(static_cast<float>(app.view.row - p)) / std::log1p(static_cast<float>(n));
-        const bool gone = share[i] == 0;
-        const float place = 0.08f + 0.8f * u;
-        const bool dimmed = panel.in_template[i];
-        if (!gone && !dimmed)
-            list.AddRectFilled(min, max, by == TextColor::share ? share_color(u) : heat(place), 2);
-        const bool on_light = by != TextColor::share && light(place) && !dimmed;
-        // A token that few heads hold looks nearly gone.
-        const ImU32 color = gone || dimmed ? theme::colors().faint
-                            : on_light     ? theme::kOnBright
-                            : by == TextColor::share
-                                ? theme::faded(theme::colors().text, 0.4f + 0.6f * share[i])
-                                : theme::kOnDark;
-        list.AddText({min.x, min.y + context.px(1)}, color, text.c_str());
-        if (gone)
-            list.AddLine({min.x, (min.y + max.y) / 2}, {max.x, (min.y + max.y) / 2}, theme::colors().faint);
-        if (panel.own_choice[i] >= 0)  // forced: the lane did not choose this token
-            list.AddLine({min.x, max.y - context.px(1)}, {max.x, max.y - context.px(1)}, theme::colors().warm,
-                         context.px(1.5f));
-        const bool prompt_end = p == app.run.history.n_prompt();
-        if (prompt_end) list.AddLine({min.x - 1, min.y - 1}, {min.x - 1, max.y + 1}, theme::colors().warm, 2);
-        const std::optional<Pick>& over = context.shared.hovered;
-        const bool picked = app.view.has_picked(p);
-        if (app.view.watched && app.view.watched->holds(p))
-            list.AddRectFilled({min.x, max.y}, {max.x + 1, max.y + context.px(2)}, theme::colors().good);
-        if (dragged.size() > 1 && dragged.holds(p))
-            list.AddRectFilled(min, {max.x + 1, max.y}, theme::faded(theme::colors().good, 0.35f), 2);
-        if (picked)
-            list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::colors().warm, 2, 0, 1.5f);
-        if (over && over->position == p)
-            list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::colors().text, 2);
-        const int alone = lone_holder(app, p);
-        if (alone >= 0)
-            list.AddRectFilled({min.x, min.y - context.px(1)}, {max.x, min.y + context.px(1.5f)},
-                               theme::lane_color(alone));
-        mark_area(context, fmt::format("token {}", p), min, max);
-        if (hovered && mouse.x >= min.x && mouse.x <= max.x && mouse.y >= min.y && mouse.y < min.y + line) {
-            context.shared.next_hovered = Pick{app.view.row, p};
-            if (ImGui::IsMouseClicked(0)) {
-                pick(context, {app.view.row, p}, ImGui::GetIO().KeyShift);
-                panel.drag_first = panel.drag_last = p;
-            }
-            if (panel.drag_first >= 0 && ImGui::IsMouseDown(0)) panel.drag_last = p;
-            if (ImGui::IsMouseClicked(1)) {
-                pick(context, {app.view.row, p}, picked);  // among several, they stay picked
-                context.shared.open_token_menu = true;
-            }
-            std::string words = fmt::format("position {}, {} steps old: kept by {:.0f} % of the KV heads", p,
-                                            app.view.row - p, double(share[i]) * 100);
-            if (scored && score[i] >= 0) words += fmt::format("\nscore {}", number_text(double(score[i])));
-            if (panel.own_choice[i] >= 0)
-                words += fmt::format("\nlane {} had to consume this; it would have chosen “{}”",
-                                     app.view.lane, visible(token_words(app, panel.own_choice[i])));
-            if (dimmed) words += "\nwritten by the chat template";
-            if (alone >= 0) words += fmt::format("\nin the focused head only lane {} keeps it", alone);
-            ImGui::SetTooltip("%s", words.c_str());
-        }
-    }
-    ImGui::Dummy({width, y + line});
+    const Sight sight = sight_of(app);
+    const auto [seen_y, height] = draw_words(words, sight.position, origin, width, line);
+    ImGui::Dummy({width, height});
     if (panel.drag_first >= 0 && !ImGui::IsMouseDown(0)) {
-        if (dragged.size() > 1) run(context, fmt::format("watch {} {}", dragged.first, dragged.last));
+        if (words.dragged.size() > 1)
+            run(context, fmt::format("watch {} {}", words.dragged.first, words.dragged.last));
         panel.drag_first = -1;
     }
-    if (panel.last_row != seen || panel.width != width) {
-        panel.last_row = seen;
+    if (panel.last_row != sight.position || panel.width != width) {
+        panel.last_row = sight.position;
         panel.width = width;
-        ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + row_y + line,
-                                 at_prompt || by_lesson ? 0.6f : 0.9f);
+        ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + seen_y + line, sight.place);
     }
 }
 
