@@ -102,8 +102,9 @@ void add_selftest_command(CLI::App& app) {
         "check that the CUDA device computes what the CPU computes: every kernel, and a tiny model; takes "
         "under a minute");
     command
-        ->add_option("--backend", options->backend,
-                     "cuda; or cpu: the kernels' own code on the host, which needs the CUDA module and no device")
+        ->add_option(
+            "--backend", options->backend,
+            "cuda; or cpu: the kernels' own code on the host, which needs the CUDA module and no device")
         ->check(CLI::IsMember({"cuda", "cpu"}))
         ->capture_default_str();
     command->add_option("--device", options->device, "CUDA device by index")
