@@ -20,7 +20,7 @@ namespace keyhole {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// Adds MLKV to LlamaForCausalLM: modeling_llama_mlkv.py beside this file. The projections of a borrowing
 /// layer return the owner's results. Its cache holds a copy of the owner's K and V, so that transformers
@@ -86,7 +86,7 @@ void copy_to(const fs::path& from, const fs::path& to) {
 void write_tensors(const Model& model, const Checkpoint& from, const StagedFolder& staged,
                    const std::function<void(double)>& progress) {
     const fs::path path = staged.path() / "model.safetensors";
-    Json header;
+    OrderedJson header;
     header["__metadata__"] = {{"format", "pt"}};
     std::vector<std::pair<const std::byte*, std::size_t>> parts;
     std::size_t at = 0;
@@ -127,7 +127,7 @@ void write_tensors(const Model& model, const Checkpoint& from, const StagedFolde
 /// Returns the source's config.json with the changes. code: transformers needs the folder's own code.
 std::string new_config(const fs::path& folder, const Model& model, bool code) {
     const ModelConfig& c = model.config();
-    Json config = Json::parse(read_text_file(folder / "config.json"));
+    OrderedJson config = OrderedJson::parse(read_text_file(folder / "config.json"));
     config["num_key_value_heads"] = c.n_kv_heads;
     config["intermediate_size"] = c.d_ff;
     if (c.merged) config["keyhole_merged"] = true;

@@ -20,7 +20,7 @@
 namespace keyhole {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// Reads one file: holds its architecture and what was found so far.
 class Describer {
@@ -49,7 +49,7 @@ class Describer {
     void refuse_unknown_keys(std::initializer_list<std::string_view> more) const;
     void read_shape();
     void read_special_tokens();
-    Json rope_scaling() const;
+    OrderedJson rope_scaling() const;
     /// Adds tensors of the model and of every layer; a name without ending stands for a weight and, where the
     /// file has one, a bias.
     void add(std::span<const Pair> once, std::span<const Pair> of_layer);
@@ -66,7 +66,7 @@ class Describer {
 
     const GgufFile& file_;
     std::string architecture_;
-    Json config_;
+    OrderedJson config_;
     GgufModel model_;
     int d_model_ = 0, n_layers_ = 0, n_heads_ = 0, d_ff_ = 0, n_ctx_ = 0;
     std::int64_t n_vocab_ = 0;
@@ -116,15 +116,15 @@ void Describer::read_special_tokens() {
     };
     // Null, not absent: a family's default does not count here.
     const int bos = id("bos");
-    config_["bos_token_id"] = bos >= 0 ? Json(bos) : Json();
-    config_["eos_token_id"] = Json::array();
+    config_["bos_token_id"] = bos >= 0 ? OrderedJson(bos) : OrderedJson();
+    config_["eos_token_id"] = OrderedJson::array();
     // A conversation's turns end with "eot" or "eom" where that is not the end of the text.
     for (const char* name : {"eos", "eot", "eom"})
         if (const int end = id(name); end >= 0) config_["eos_token_id"].push_back(end);
 }
 
-Json Describer::rope_scaling() const {
-    Json scaling;
+OrderedJson Describer::rope_scaling() const {
+    OrderedJson scaling;
     const double old_factor = file_.positive_or(key("rope.scale_linear"), 1.0);
     const std::string type = file_.text_or(key("rope.scaling.type"), old_factor != 1.0 ? "linear" : "none");
     if (type == "none") return scaling;
@@ -196,7 +196,7 @@ GgufModel Describer::llama_form(const char* name) {
     config_["head_dim"] = head_dim;
     config_["rms_norm_eps"] = file_.positive_or(key("attention.layer_norm_rms_epsilon"), 1e-6);
     config_["rope_theta"] = file_.positive_or(key("rope.freq_base"), 10000.0);
-    if (const Json scaling = rope_scaling(); !scaling.is_null()) config_["rope_scaling"] = scaling;
+    if (const OrderedJson scaling = rope_scaling(); !scaling.is_null()) config_["rope_scaling"] = scaling;
     config_["attention_bias"] = has_bias("attn_q");
     config_["mlp_bias"] = has_bias("ffn_gate");
     if (window > 0) {
@@ -273,7 +273,7 @@ GgufModel Describer::gpt_neox() {
     // A quarter more, so that rounding does not take a dimension away.
     config_["rotary_pct"] =
         (file_.count_or(key("rope.dimension_count"), head_dim, kMostHeadDim) + 0.25) / std::max(head_dim, 1);
-    if (const Json scaling = rope_scaling(); !scaling.is_null()) config_["rope_scaling"] = scaling;
+    if (const OrderedJson scaling = rope_scaling(); !scaling.is_null()) config_["rope_scaling"] = scaling;
     config_["attention_bias"] = has_bias("attn_qkv");
     read_special_tokens();
     static constexpr Pair kOnce[] = {{"gpt_neox.embed_in", "token_embd"},
