@@ -1,5 +1,5 @@
-# The CUDA backend. All of it is ordinary C++ but engine/backend/cuda/module. The program links none of it: the
-# module keyhole_cuda has the whole, which engine/device opens at run time, and tests run it on the host.
+# The CUDA backend. All of it is ordinary C++ but engine/backend/cuda/module. The program links none of it:
+# the module keyhole_cuda has the whole, which engine/device opens at run time. Tests run it on the host.
 # Prints in one line what was found and what it builds. Included at the top level and not a function, because
 # enable_language works nowhere else.
 

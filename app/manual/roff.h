@@ -12,8 +12,8 @@ namespace keyhole {
 /// Returns the text with what roff takes for commands escaped.
 std::string roff_escaped(std::string_view text);
 
-/// Returns the blocks of a page in the macros of man(7), without its title. Tables and code keep their lines. A
-/// link to a page reads keyhole-PAGE(7).
+/// Returns the blocks of a page in the macros of man(7), without its title. Tables and code keep their lines.
+/// A link to a page reads keyhole-PAGE(7).
 std::string roff_text(const ManualPage& page);
 
 }  // namespace keyhole

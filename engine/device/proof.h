@@ -11,9 +11,9 @@
 
 namespace keyhole {
 
-/// Runs the whole proof. Returns the lines of check_kernels() and then those of the tiny model, whose `kernel`
-/// is the measure ("logits of h2o") and whose `shape` is where it was worst ("row 312"). A failing part gives
-/// a line; nothing throws.
+/// Runs the whole proof. Returns the lines of check_kernels() and then those of the tiny model, whose
+/// `kernel` is the measure ("logits of h2o") and whose `shape` is where it was worst ("row 312"). A failing
+/// part gives a line; nothing throws.
 std::vector<SelfTestLine> run_proof(CudaDevice& device, const ProofProgress& progress = {});
 
 /// Times steps of a small model whose weights no processor's cache holds (64 MB), on the device and on the

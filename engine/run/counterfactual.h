@@ -1,5 +1,5 @@
-/// What a lane says if it had never evicted certain tokens: the question and the answer. Plain values, for any
-/// thread; the session computes it.
+/// What a lane says if it had never evicted certain tokens: the question and the answer. Plain values, for
+/// any thread; the session computes it.
 #pragma once
 
 #include "engine/run/answer.h"

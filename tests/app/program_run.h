@@ -1,5 +1,5 @@
-/// Runs the whole program as a user does, in a folder of its own: commands on its command line. WindowRun adds
-/// scripts in its window.
+/// Runs the whole program as a user does, in a folder of its own: commands on its command line. WindowRun
+/// adds scripts in its window.
 #pragma once
 
 #include "tests/reference/source_folder.h"
