@@ -40,7 +40,7 @@ TEST(ScoreCurves, HoldTheScoreOfEachRowAndGoOnWithNewRows) {
             }
         }
     }
-    EXPECT_GT(n_known, 20);
+    EXPECT_GT(n_known, 5) << "most of these tokens are evicted";
     curves.update(history, kLane, kHead, {5});
     EXPECT_EQ(curves.scores.size(), 1u);
     EXPECT_EQ(curves.scores[0].size(), steps.size());
