@@ -549,14 +549,14 @@ void WindowLoop::name_window() {
 void WindowLoop::prepare_frame() {
     name_window();
     if (app_.run.has_steps()) {
-        app_.update_maps(12);
-        update_painters(painters_, app_);
         if (picked_run_ != app_.run.history.run().id) {
             if (picked_run_ == 0 || shown_prompt_ != app_.run.history.run().prompt) look_at_prompt();
             picked_run_ = app_.run.history.run().id;
             first_picks(app_);
         }
         apply_lesson_look(app_);
+        app_.update_maps(12);  // last: it reads the head that was picked
+        update_painters(painters_, app_);
     }
     load_fonts_again();
     serve_clipboard();

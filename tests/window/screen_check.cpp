@@ -14,6 +14,8 @@ bool names(const std::string& name, const LaneSpec& spec) {
     std::istringstream words(name);
     std::string preset;
     words >> preset;
+    if (const std::size_t cut = preset.find("…"); cut != std::string::npos)  // in a narrow column
+        return preset_name(spec.policy.preset).starts_with(preset.substr(0, cut));
     if (preset != preset_name(spec.policy.preset)) return false;
     for (std::string word; words >> word;) {
         if (word.find("…") != std::string::npos) break;  // cut at the end of a column
@@ -85,6 +87,16 @@ void ScreenCheck::read_steps() {
     }
 }
 
+/// Returns whether a lane on the screen may show the records of a lane of the history: its own, or those of
+/// the lane that its mark names.
+bool ScreenCheck::may_show(int lane, int known) const {
+    const std::vector<int>& ids = archive_.status().lane_ids;
+    const auto parent = parents_.find(lane);
+    const int shown = parent == parents_.end() ? lane : parent->second;
+    if (!settled_ || shown < 0 || to_index(shown) >= ids.size()) return true;
+    return truth_->lanes()[to_index(known)].id == ids[to_index(shown)];
+}
+
 void ScreenCheck::judge() {
     for (const auto& [lane, statements] : statements_) {
         // The lane of the record of which most is true.
@@ -94,10 +106,7 @@ void ScreenCheck::judge() {
         for (int known = 0; known < static_cast<int>(truth_->lanes().size()); ++known) {
             const int then = holder(*truth_, known, row_);
             if (record(then) == nullptr) continue;
-            const std::vector<int>& ids = archive_.status().lane_ids;
-            if (settled_ && to_index(lane) < ids.size() &&
-                truth_->lanes()[to_index(known)].id != ids[to_index(lane)])
-                continue;
+            if (!may_show(lane, known)) continue;
             std::vector<const Statement*> wrong;
             for (const Statement& statement : statements)
                 if (!statement.holds(then)) wrong.push_back(&statement);

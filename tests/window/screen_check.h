@@ -54,12 +54,15 @@ class ScreenCheck {
     std::vector<ScreenText> texts_;
     std::map<std::string, std::vector<ScreenText>> panes_;
     std::map<int, std::vector<Statement>> statements_;  // by the lane's number on the screen
+    std::map<int, int> parents_;  // of lanes that show another lane's records; -1: of one that is not listed
     std::vector<std::string> faults_;
 
     void state(int lane, const std::string& pane, std::string text, std::function<bool(int)> holds);
     /// States that a pane gives a lane's number this name, and something under it.
     void state_name(int lane, const std::string& pane, const std::string& title);
     const LaneRecord* record(int lane) const { return truth_->lane_record(row_, lane); }
+    /// The archive has a later step than the window. What a command evicts stands in the step after it.
+    bool is_ahead() const { return truth_->last_row() != app_.run.last_row(); }
     std::vector<ScreenText> texts_in(ImVec2 min, ImVec2 max) const;
 
     void read_marks();
@@ -72,6 +75,7 @@ class ScreenCheck {
     void read_map(int lane, const std::string& pane, const HeatData& data, int seed);
     void read_atlas();
     void read_steps();
+    bool may_show(int lane, int known) const;
     void judge();
 };
 

@@ -17,9 +17,12 @@ namespace keyhole::testing {
 /// else.
 void ScreenCheck::read_marks() {
     for (const auto& [pane, texts] : panes_)
-        for (const ScreenText& text : texts)
+        for (const ScreenText& text : texts) {
             if (const auto mark = match(text.text, "^(\\d+) ([a-z].*) · (old settings|run before)"))
                 state_name(std::stoi((*mark)[1]), pane, (*mark)[2]);
+            if (const auto copy = match(text.text, "^(\\d+) [a-z].* · (lane (\\d+) )?until its"))
+                parents_[std::stoi((*copy)[1])] = (*copy)[3].matched ? std::stoi((*copy)[3]) : -1;
+        }
     const EngineStatus& status = archive_.status();
     if (!settled_ || !app_.run.live() || status.run_id != truth_->run().id) return;
     const std::vector<LaneSpec> wanted = settings_at(status.run).lane_specs();
@@ -60,9 +63,22 @@ void ScreenCheck::read_lanes() {
             if (text.top > card.top + 8 && text.top < card.top + 30 && std::abs(text.min.x - card.left) < 3 &&
                 match(text.text, "^[a-z_@]+="))
                 card.title += " " + text.text;
+    const auto card_of = [&](const ScreenText& text) {
+        return std::find_if(cards.rbegin(), cards.rend(),
+                            [&](const Card& any) { return any.top < text.top + 8; });
+    };
+    for (const ScreenText& text : panes_["lanes"])  // whose numbers stand on the card
+        if (const auto mark = match(text.text,
+                                    "^(?:old settings|run before|(?:lane (\\d+) )?until its next step): "
+                                    "(.*)$")) {
+            const auto card = card_of(text);
+            if (card == cards.rend()) continue;
+            card->title = fmt::format("{} {}", card->lane, (*mark)[2].str());
+            if (text.text.find("until its") != std::string::npos)
+                parents_[card->lane] = (*mark)[1].matched ? std::stoi((*mark)[1]) : -1;
+        }
     for (const ScreenText& text : panes_["lanes"]) {
-        const auto card = std::find_if(cards.rbegin(), cards.rend(),
-                                       [&](const Card& any) { return any.top < text.top + 8; });
+        const auto card = card_of(text);
         if (card == cards.rend()) continue;
         if (const auto kept = match(text.text, "^(\\d+) of (\\d+)( kept)?$")) {
             state_name(card->lane, "lanes", card->title);
@@ -93,15 +109,16 @@ void ScreenCheck::read_next_tokens() {
     for (const int lane : lanes) {
         const NamedItem& first = shared_.items.at(fmt::format("candidate {} 1", lane));
         float right = 1e9f;
-        for (const int other : lanes) {
-            const float x = shared_.items.at(fmt::format("candidate {} 1", other)).min.x;
-            if (x > first.min.x + 1) right = std::min(right, x - 3);
-        }
         if (const auto pane = shared_.items.find("pane details"); pane != shared_.items.end())
             right = std::min(right, pane->second.max.x);
-        const auto titles = texts_in({first.min.x - 4, first.min.y - 40}, {right, first.min.y - 1});
-        for (const ScreenText& title : titles)
-            if (match(title.text, "^\\d+ [a-z]")) state_name(lane, "details", title.text);
+        for (const ScreenText& title : panes_["details"]) {
+            if (!match(title.text, "^\\d+ [a-z]") || title.top < first.min.y - 60 || title.top > first.min.y)
+                continue;
+            if (title.min.x > first.min.x + 8)
+                right = std::min(right, title.min.x - 3);
+            else if (title.min.x > first.min.x - 8)
+                state_name(lane, "details", title.text);
+        }
         for (std::size_t k = 0; k < 10; ++k) {
             const auto item = shared_.items.find(fmt::format("candidate {} {}", lane, k + 1));
             if (item == shared_.items.end()) break;
@@ -122,7 +139,7 @@ void ScreenCheck::read_next_tokens() {
 
 /// "Watched words": "1 h2o  2 %  ○ other word at 370 · whole in 1/48 heads".
 void ScreenCheck::read_watched() {
-    if (!app_.view.watched) return;
+    if (!app_.view.watched || is_ahead()) return;
     const TokenSpan span = *app_.view.watched;
     std::map<float, std::string> lines;
     for (const ScreenText& text : panes_["curves"]) {
@@ -158,7 +175,7 @@ void ScreenCheck::read_text() {
         faults_.push_back(fmt::format("text: {}, lane {} is in focus", heading->text, app_.view.lane));
     if (const auto title = match(heading->text, "^lane \\d+ +([a-z].*)$"))
         state_name(lane, "text", (*title)[1]);
-    if (app_.view.text_color != TextColor::share) return;
+    if (app_.view.text_color != TextColor::share || is_ahead()) return;
     const auto part = [](ImU32 color, int shift) { return static_cast<double>(color >> shift & 255); };
     const ImU32 none = theme::colors().kept_by_none, all = theme::colors().kept_by_all;
     int n_read = 0;
@@ -219,9 +236,10 @@ void ScreenCheck::read_answers() {
         std::string words;
         for (const char c : line.words)
             if (!std::isspace(static_cast<unsigned char>(c))) words += c;
+        words = without_signs(std::move(words));
         const bool open = words.ends_with("…");
         if (open) words.resize(words.size() - std::string("…").size());
-        if (words.empty() || words == "(nothing)") continue;
+        if (words.empty() || words == "(nothing)" || words == "–") continue;
         const bool known = std::ranges::any_of(archive_.answers(), [&](const RunArchive::Answer& answer) {
             std::string its;
             for (const char c : answer.answer.text + answer.answer.failure)

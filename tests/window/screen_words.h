@@ -31,6 +31,13 @@ inline std::optional<std::smatch> match(const std::string& text, const char* pat
     return found;
 }
 
+/// Returns a text without the signs that stand for a space and a line end.
+inline std::string without_signs(std::string text) {
+    for (const std::string_view sign : {"␣", "↵"})
+        for (std::size_t at; (at = text.find(sign)) != std::string::npos;) text.erase(at, sign.size());
+    return text;
+}
+
 /// Returns a number on the screen; NaN for what is none.
 inline double number(const std::string& text) {
     std::istringstream in(text);

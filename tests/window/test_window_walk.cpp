@@ -26,6 +26,8 @@ using testing::AloneRun;
 using testing::RunArchive;
 using testing::ScreenCheck;
 
+constexpr std::size_t kMostReports = 40;
+
 constexpr std::array<std::string_view, 8> kSpecs = {
     "h2o:budget=48",  "tova:budget=56",   "a2sf:budget=40", "keyformer:budget=60",
     "sink:budget=52", "window:budget=44", "h2o:budget=30",  "tova:budget=36"};
@@ -287,7 +289,7 @@ class Walk : public WindowDriver {
                 if (!std::isspace(static_cast<unsigned char>(c))) out += c;
             return out;
         };
-        const std::string a = plain(shown), b = plain(text);
+        const std::string a = testing::without_signs(plain(shown)), b = plain(text);
         const std::size_t dots = a.rfind("…");
         return a == "(nothing)" || a == "–"
                    ? b.empty()
@@ -297,7 +299,8 @@ class Walk : public WindowDriver {
     void note(const AppState& app, const ScreenCheck& check, const std::string& fault) {
         const std::string pane = fault.substr(0, fault.find(':'));
         ++n_faults[pane];
-        if (reports.size() >= 12 || !reported_.insert(fmt::format("{} {}", pane, n_made_)).second) return;
+        if (reports.size() >= kMostReports || !reported_.insert(fmt::format("{} {}", pane, n_made_)).second)
+            return;
         reports.push_back(fmt::format("after {} (phase {}, step {}, frame {}):\n  {}\n      {}",
                                       fmt::join(last_moves_, " | "), static_cast<int>(app.run.status.phase),
                                       app.view.row, n_frames_, fault, check.words_of(pane)));
@@ -331,10 +334,7 @@ class WindowWalk : public ::testing::Test {
     }
 };
 
-// Off: one run reports 111 faults. Some are misreadings (copied lanes, columns without a next token); whether
-// those of the heat map and of the text are faults of the window is not decided. To run it:
-//     keyhole_window_tests --gtest_also_run_disabled_tests --gtest_filter=WindowWalk.*
-TEST_F(WindowWalk, DISABLED_EverythingOnTheScreenIsOfItsRecord) {
+TEST_F(WindowWalk, EverythingOnTheScreenIsOfItsRecord) {
     const char* moves = std::getenv("KEYHOLE_WALK_MOVES");
     const char* seed = std::getenv("KEYHOLE_WALK_SEED");
     Walk driver(seed == nullptr ? 1 : static_cast<unsigned>(std::stoul(seed)),
