@@ -1,12 +1,12 @@
 # kh_folder(PATH [AND SUBFOLDER...] [USES FOLDER...] [SOURCES_USE FOLDER...] [LIBRARIES TARGET...]
-#           [PRECOMPILED NAME])
+#           [PRECOMPILED NAME] [FAST])
 # Makes a folder a target; engine/base becomes engine.base. Its files may include its own headers, those of
 # the folders that it USES, and those that these use. SOURCES_USE adds folders for its sources only. An AND
 # folder is part of the target. Any other include of ours does not compile: each folder's files are linked
 # into an include path of their own, and the root of the sources is in none. PRECOMPILED: see below; NONE for
-# a target with compile options of its own.
+# a target with compile options of its own. FAST: it computes for long, so that it always has -O2.
 
-# kh_precompiled(NAME [LIBRARIES TARGET...] [HEADERS HEADER...])
+# kh_precompiled(NAME [LIBRARIES TARGET...] [HEADERS HEADER...] [FAST])
 # Precompiles the headers that nearly every file includes, and HEADERS. kh_precompile(TARGET NAME) lets a
 # target use them; it must be compiled with the common options and no others. The fuzzers have other options,
 # so they precompile KH_PRECOMPILED by themselves.
@@ -16,7 +16,7 @@ set(KH_PRECOMPILED
   <unordered_map> <utility> <variant> <vector> <fmt/format.h> <nlohmann/json.hpp>)
 
 function(kh_precompiled name)
-  cmake_parse_arguments(PARSE_ARGV 1 PRECOMPILED "" "" "LIBRARIES;HEADERS")
+  cmake_parse_arguments(PARSE_ARGV 1 PRECOMPILED "FAST" "" "LIBRARIES;HEADERS")
   if(KH_FUZZ)
     return()
   endif()
@@ -24,7 +24,14 @@ function(kh_precompiled name)
   add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/generated/${name}.cpp)
   target_link_libraries(${name} PRIVATE keyhole_options fmt::fmt nlohmann_json::nlohmann_json
     ${PRECOMPILED_LIBRARIES})
-  target_precompile_headers(${name} PRIVATE ${KH_PRECOMPILED} ${PRECOMPILED_HEADERS})
+  if(NOT PRECOMPILED_FAST)
+    target_link_libraries(${name} PRIVATE keyhole_quick_options)
+    if(KH_WINDOW)
+      target_link_libraries(${name} PRIVATE CLI11::CLI11)
+      list(APPEND PRECOMPILED_HEADERS <CLI/CLI.hpp>)
+    endif()
+  endif()
+  target_precompile_headers(${name} PRIVATE ${KH_PRECOMPILED} ${KH_JSON_ONCE} ${PRECOMPILED_HEADERS})
 endfunction()
 
 function(kh_precompile target name)
@@ -33,30 +40,49 @@ function(kh_precompile target name)
   endif()
 endfunction()
 
+# In builds from nothing most folders are compiled with -O1, which takes two thirds of the time of -O2. Only
+# FAST folders compute for long. Release leaves the check of format strings to the other builds.
+add_library(keyhole_quick_options INTERFACE)
+if(KH_UNITY)
+  target_compile_options(keyhole_quick_options INTERFACE -O1)
+  # GCC begins to collect garbage at a few MB, which takes a tenth of its time.
+  target_compile_options(keyhole_options INTERFACE
+    "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param ggc-min-heapsize=1000000 --param ggc-min-expand=300>")
+endif()
+target_compile_definitions(keyhole_options INTERFACE
+  $<$<CONFIG:Release>:FMT_CONSTEVAL=> $<$<CONFIG:Release>:FMT_USE_CONSTEVAL=0>)
+
+# JSON's class is instantiated in one source (engine/base/json_once.cpp), not in each that uses it.
+set(KH_JSON_ONCE ${CMAKE_BINARY_DIR}/generated/json_once.h)
+file(CONFIGURE OUTPUT ${KH_JSON_ONCE} CONTENT "extern template class nlohmann::basic_json<>;\n")
+
 kh_precompiled(keyhole_precompiled)
+kh_precompiled(keyhole_fast_precompiled FAST)
 
 # Sources that cannot be compiled together with others: Highway compiles some once for every instruction
 # set, and families of models have functions of equal names.
 set(KH_ALONE
-  engine/base/half.cpp engine/policy/next_token_measures.cpp
+  engine/base/half.cpp engine/base/json_once.cpp engine/policy/next_token_measures.cpp
   engine/backend/common/block_kernels.cpp engine/backend/common/kernels.cpp
   engine/backend/common/kv_rows.cpp)
 file(GLOB KH_FAMILIES RELATIVE ${CMAKE_SOURCE_DIR} engine/model/families/*.cpp)
 list(APPEND KH_ALONE ${KH_FAMILIES} engine/backend/cuda/prefill.cpp)
 set_source_files_properties(${KH_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+set_source_files_properties(engine/base/json_once.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+  COMPILE_OPTIONS -O1)
 
 # kh_unity(TARGET): compiles several sources of the target at once, with KH_UNITY. A build from nothing then
 # takes about half of the processor time, but a small change takes longer.
 function(kh_unity target)
   if(KH_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 14)
     # GCC takes a source that another includes for a header.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 
 function(kh_folder path)
-  cmake_parse_arguments(PARSE_ARGV 1 FOLDER "" "PRECOMPILED" "AND;USES;SOURCES_USE;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 FOLDER "FAST" "PRECOMPILED" "AND;USES;SOURCES_USE;LIBRARIES")
   string(REPLACE "/" "." target ${path})
   set(include ${CMAKE_BINARY_DIR}/include/${target})
   file(REMOVE_RECURSE ${include})
@@ -89,8 +115,14 @@ function(kh_folder path)
     string(REPLACE "/" "." used ${used})
     target_link_libraries(${target} PRIVATE ${used}.headers)
   endforeach()
+  if(FOLDER_FAST)
+    set(usual keyhole_fast_precompiled)
+  else()
+    set(usual keyhole_precompiled)
+    target_link_libraries(${target} PRIVATE keyhole_quick_options)
+  endif()
   if(NOT FOLDER_PRECOMPILED)
-    set(FOLDER_PRECOMPILED keyhole_precompiled)
+    set(FOLDER_PRECOMPILED ${usual})
   endif()
   kh_precompile(${target} ${FOLDER_PRECOMPILED})
   kh_unity(${target})

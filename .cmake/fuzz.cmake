@@ -12,6 +12,7 @@ set(fuzz_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-
 # The readers and what they need, and code that uses the runs they read.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS engine/base/*.cpp engine/model/*.cpp engine/policy/*.cpp
      engine/trace/*.cpp engine/analysis/*.cpp)
+list(FILTER sources EXCLUDE REGEX "json_once")
 list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/run/command.cpp
      engine/run/answer.cpp engine/run/command_script.cpp
      engine/eval/answer_file.cpp engine/eval/data_file.cpp app/actions/script_step.cpp

@@ -68,8 +68,8 @@ HWY_INLINE void multiply_block(const T* w, std::int64_t cols, Ahead soon, const 
 
 // Columns multiplied at once: up to six, so that a comparison of six lanes widens each weight once. AVX2
 // widens f16 in one instruction and has 16 registers: there, sums of 4 rows and 3 columns that stay in
-// registers take 0.97 of the time of six lanes. SSE4 widens so slowly that six columns take 0.76 of the
-// time of three.
+// registers take 0.97 of the time of six lanes. Older sets widen so slowly that six columns take 0.76 of the
+// time of three (SSE4).
 constexpr int kColumnsAtOnce = HWY_TARGET == HWY_AVX2 ? 3 : 6;
 constexpr int kColumnsOfMany = HWY_TARGET == HWY_AVX2 ? 3 : 4;
 
