@@ -37,6 +37,9 @@ class ProgramRun : public ::testing::Test {
         std::filesystem::create_directories(folder_);
         ::setenv("XDG_DATA_HOME", path("data").c_str(), 1);  // random actions save lessons
     }
+    static bool has_display() {
+        return std::getenv("DISPLAY") != nullptr || std::getenv("WAYLAND_DISPLAY") != nullptr;
+    }
     void TearDown() override {
         ::unsetenv("XDG_DATA_HOME");
         std::filesystem::remove_all(folder_);

@@ -429,8 +429,7 @@ TEST_F(Faults, TheReportsAddressesAreLinesOfTheProgram) {
 class WindowFaults : public Faults {
   protected:
     void SetUp() override {
-        if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr)
-            GTEST_SKIP() << "no display";
+        if (!has_display()) GTEST_SKIP() << "no display";
         Faults::SetUp();
     }
     void TearDown() override {

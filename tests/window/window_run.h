@@ -8,8 +8,7 @@ namespace keyhole::testing {
 class WindowRun : public ProgramRun {
   protected:
     void SetUp() override {
-        if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr)
-            GTEST_SKIP() << "no display";
+        if (!has_display()) GTEST_SKIP() << "no display";
         ProgramRun::SetUp();
     }
     void TearDown() override {

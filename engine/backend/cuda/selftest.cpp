@@ -330,8 +330,9 @@ void stored_vector(Side& side, DType type, DType other, int cols, int n_lanes = 
 
 /// Matrices of every quantised type: rows of 3, 5 and 17 blocks.
 void stored_weights(Side& side) {
-    const DType types[] = {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,
-                           DType::q5_1, DType::q4_k, DType::q5_k, DType::q6_k};
+#define KH_TYPE(type, Block, number, name) DType::type,
+    const DType types[] = {KH_BLOCK_TYPES(KH_TYPE)};
+#undef KH_TYPE
     for (const DType type : types) {
         const int d = static_cast<int>(3 * block_elements(type));
         const Buffer<std::uint8_t> table = side.up(random_blocks(type, 9 * d, 1));
