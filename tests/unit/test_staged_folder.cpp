@@ -129,8 +129,8 @@ TEST_F(Staged, ALinkGoesAndItsTargetStays) {
 /// The move of a file fails in the middle, since its path becomes too long: those moved before go back.
 TEST_F(Staged, AFailureInTheMiddlePutsEverythingBack) {
     constexpr std::size_t kLongest = 4095;  // of a path
+    std::string deep;
     while (folder_.string().size() + deep.size() + 110 < kLongest) deep.append(100, 'd').append("/");
-    while (folder_.string().size() + deep.size() + 110 < kLongest) deep += std::string(100, 'd') + "/";
     deep += std::string(kLongest - 8 - folder_.string().size() - deep.size(), 'f');
     fill(folder_, "old", {"a.png", "lane0/array.npy", "run.json"});
     fs::create_directories((folder_ / deep).parent_path());
