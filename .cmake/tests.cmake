@@ -142,7 +142,7 @@ kh_precompile(keyhole_tests keyhole_tests_precompiled)
 kh_unity(keyhole_tests)
 kh_add_tests(keyhole_tests unit)
 if(NOT KH_SANITIZE)
-  foreach(simd SSE2 AVX2)  # the best that the processor has runs in all tests
+  foreach(simd SSE4 AVX2)  # the best that the processor has runs in all tests
     add_test(NAME Simd.${simd} COMMAND keyhole_tests --gtest_brief=1
       "--gtest_filter=Kernels.*:*StoredTypes*:KvRows.*:*QuantisedTypes*:Half.*:ScoreRow.*:Distribution.*")
     set_tests_properties(Simd.${simd} PROPERTIES LABELS unit SKIP_REGULAR_EXPRESSION "skipped: "

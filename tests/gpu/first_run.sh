@@ -101,7 +101,7 @@ make_alone() {
         cmake --build "$build/alone" || return 1
     rm -rf "$box"
     mkdir -p "$box"/{checked,lib/newer} && cp "$build/alone/keyhole_selftest" "$box/checked" &&
-        echo "commit $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown), the self-test alone" \
+        echo "commit $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown), self-test alone" \
             >"$box/built.txt"
 }
 

@@ -223,7 +223,7 @@ int Prefill::widened_rows(const MatrixView& w) const {
     return static_cast<int>(std::clamp<std::int64_t>(widened_tile_ / w.cols, 1, w.rows));
 }
 
-/// Returns the floats that products need for widened weights: of whole plain matrices, and of tiles of others.
+/// Returns the floats that products need for widened weights: of whole plain matrices, of tiles of others.
 std::size_t Prefill::widened_size() const {
     std::size_t most = 0;
     const auto visit = [&](const MatrixView& w) {
