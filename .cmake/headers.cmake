@@ -1,4 +1,4 @@
-# Target keyhole_headers, which ./test --full builds: compiles every header of ours alone, so that includes
+# Target keyhole_headers, which ./test --everything builds: compiles every header of ours alone, so that includes
 # need no order. The headers that nearly every file includes are precompiled, as elsewhere.
 
 set(patterns engine/*.h)
