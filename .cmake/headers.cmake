@@ -1,5 +1,5 @@
-# Target keyhole_headers, which ./test --everything builds: compiles every header of ours alone, so that includes
-# need no order. The headers that nearly every file includes are precompiled, as elsewhere.
+# Target keyhole_headers, which ./test --everything builds: compiles every header of ours alone, so that
+# includes need no order. The headers that nearly every file includes are precompiled, as elsewhere.
 
 set(patterns engine/*.h)
 if(KH_WINDOW)

@@ -47,8 +47,9 @@ struct SyntheticLane {
 }  // namespace
 
 float synthetic_attention(int row, int layer, int head, int position) {
-    const unsigned h = static_cast<unsigned>(row * 73856093) ^ static_cast<unsigned>(layer * 19349663) ^
-                       static_cast<unsigned>(head * 83492791) ^ static_cast<unsigned>(position * 2654435);
+    const auto times = [](int n, unsigned prime) { return static_cast<unsigned>(n) * prime; };
+    const unsigned h =
+        times(row, 73856093) ^ times(layer, 19349663) ^ times(head, 83492791) ^ times(position, 2654435);
     std::minstd_rand random(h % 2147483646u + 1);
     random.discard(3);
     const float noise = static_cast<float>(random()) / 2147483647.0f;
