@@ -15,17 +15,17 @@ namespace keyhole {
 namespace {
 
 constexpr std::array kModes = {HeatMode::attention, HeatMode::mask, HeatMode::score};
-constexpr std::size_t kMostNoteBytes = 8 << 20, kMostBookmarks = 10'000, kMostName = 4096;
+constexpr std::size_t kMostNoteBytes = 8 << 20, kMostBookmarks = 10'000, kMostBookmarkName = 4096;
 constexpr int kMostPlaces = 1 << 20;  // lanes, layers, heads and rows of a run are fewer
 
 /// Checks that places are within what any run can have. The view clamps them to the run that it shows.
 Bookmark bookmark_of(const JsonField& in) {
     Bookmark b;
-    b.name = in["name"].text(kMostName);
+    b.name = in["name"].text(kMostBookmarkName);
     for (const auto& [name, to] :
          {std::pair("lane", &b.lane), {"layer", &b.layer}, {"head", &b.head}, {"row", &b.row}})
         *to = in[name].integer(0, kMostPlaces);
-    const std::string& mode_text = in["mode"].text(kMostName);
+    const std::string& mode_text = in["mode"].text(kMostBookmarkName);
     for (const HeatMode mode : kModes)
         if (mode_text == mode_name(mode)) b.mode = mode;
     if (const std::optional<JsonField> pick = in.find("pick")) {
@@ -37,7 +37,7 @@ Bookmark bookmark_of(const JsonField& in) {
     if (const std::optional<JsonField> difference = in.find("difference")) b.difference = difference->flag();
     if (const std::optional<JsonField> name = in.find("arrangement"))
         for (const Arrangement a : {Arrangement::explore, Arrangement::compare, Arrangement::teach})
-            if (name->text(kMostName) == arrangement_name(a)) b.arrangement = a;
+            if (name->text(kMostBookmarkName) == arrangement_name(a)) b.arrangement = a;
     if (const std::optional<JsonField> zoom = in.find("zoom")) {
         const auto corner = [&](std::size_t i) { return zoom->at(i).number(-kMostPlaces, kMostPlaces); };
         const auto cell = [&](std::size_t i) {

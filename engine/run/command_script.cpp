@@ -11,7 +11,7 @@ namespace keyhole {
 
 namespace {
 
-constexpr std::size_t kMostBytes = 4 << 20;
+constexpr std::size_t kMostScriptBytes = 4 << 20;
 constexpr std::string_view kBlanks = " \t\r";
 
 std::string_view trimmed(std::string_view text) {
@@ -70,7 +70,7 @@ std::vector<ScriptLine> script_lines(std::string_view text) {
 }
 
 std::vector<ScriptLine> read_script_lines(const std::filesystem::path& path) {
-    return script_lines(read_text_input(path, kMostBytes));
+    return script_lines(read_text_input(path, kMostScriptBytes));
 }
 
 std::vector<LoggedCommand> parse_timed_script(std::string_view name, const std::vector<ScriptLine>& lines,
