@@ -29,7 +29,7 @@ void keep_token(TokenizerParts& parts, int token, const std::string& content) {
 }
 
 /// Reads one tokenizer: holds the parts read so far.
-class Reader : private TokenizerJson {
+class TokenizerReader : private TokenizerJson {
   public:
     using TokenizerJson::TokenizerJson;
     TokenizerParts read(const Json& json);
@@ -53,7 +53,7 @@ class Reader : private TokenizerJson {
     bool byte_level_ = false;
 };
 
-void Reader::read_normalizer_step(const Json& step) {
+void TokenizerReader::read_normalizer_step(const Json& step) {
     static const std::unordered_map<std::string, Normalizer::Form> forms = {
         {"NFC", Normalizer::Form::nfc},
         {"NFD", Normalizer::Form::nfd},
@@ -82,11 +82,11 @@ void Reader::read_normalizer_step(const Json& step) {
     }
 }
 
-void Reader::read_normalizer(const Json& json) {
+void TokenizerReader::read_normalizer(const Json& json) {
     for (const Json* step : steps(json, "normalizers")) read_normalizer_step(*step);
 }
 
-void Reader::read_split(const Json& step) {
+void TokenizerReader::read_split(const Json& step) {
     static const std::unordered_map<std::string, SplitBehavior> behaviors = {
         {"Removed", SplitBehavior::removed},
         {"Isolated", SplitBehavior::isolated},
@@ -100,7 +100,7 @@ void Reader::read_split(const Json& step) {
     parts_.pre_tokenizer.add_split(regex(step), behavior->second, flag(step, "invert", false));
 }
 
-PrependScheme Reader::prepend_scheme(const Json& metaspace) const {
+PrependScheme TokenizerReader::prepend_scheme(const Json& metaspace) const {
     // Older files have add_prefix_space instead.
     if (member(metaspace, "prepend_scheme").is_null())
         return flag(metaspace, "add_prefix_space", true) ? PrependScheme::always : PrependScheme::never;
@@ -111,7 +111,7 @@ PrependScheme Reader::prepend_scheme(const Json& metaspace) const {
     return PrependScheme::never;
 }
 
-void Reader::read_pre_tokenizer(const Json& json) {
+void TokenizerReader::read_pre_tokenizer(const Json& json) {
     for (const Json* one : steps(json, "pretokenizers")) {
         const Json& step = *one;
         const std::string type = text(step, "type");
@@ -134,8 +134,8 @@ void Reader::read_pre_tokenizer(const Json& json) {
     }
 }
 
-std::vector<Bpe::Merge> Reader::read_merges(const Json& json,
-                                            const std::unordered_map<std::string, int>& vocab) const {
+std::vector<Bpe::Merge> TokenizerReader::read_merges(
+    const Json& json, const std::unordered_map<std::string, int>& vocab) const {
     if (!json.is_array()) broken("model.merges is not a list");
     std::vector<Bpe::Merge> merges;
     merges.reserve(json.size());
@@ -163,7 +163,7 @@ std::vector<Bpe::Merge> Reader::read_merges(const Json& json,
     return merges;
 }
 
-void Reader::read_model(const Json& json) {
+void TokenizerReader::read_model(const Json& json) {
     if (!json.is_object()) broken("it has no model");
     // The oldest files have no type.
     const std::string type = member(json, "type").is_null() ? "BPE" : text(json, "type");
@@ -204,7 +204,7 @@ void Reader::read_model(const Json& json) {
     parts_.bpe = Bpe(options, byte_level_ ? std::move(by_bytes) : std::move(vocab), merges);
 }
 
-void Reader::read_added(const Json& json) {
+void TokenizerReader::read_added(const Json& json) {
     if (json.is_null()) return;
     if (!json.is_array()) broken("added_tokens is not a list");
     set_file(places().added);
@@ -232,7 +232,7 @@ void Reader::read_added(const Json& json) {
     set_file(places().vocabulary);
 }
 
-void Reader::read_template(const Json& json) {
+void TokenizerReader::read_template(const Json& json) {
     const Json& single = member(json, "single");
     if (!single.is_array()) broken("post_processor.single is not a list");
     std::vector<int> before, after;
@@ -259,7 +259,7 @@ void Reader::read_template(const Json& json) {
     parts_.after.insert(parts_.after.end(), after.begin(), after.end());
 }
 
-void Reader::read_post_processor(const Json& json) {
+void TokenizerReader::read_post_processor(const Json& json) {
     parts_.has_post_processor = !json.is_null();
     for (const Json* step : steps(json, "processors")) {
         const std::string type = text(*step, "type");
@@ -278,7 +278,7 @@ void Reader::read_post_processor(const Json& json) {
     }
 }
 
-void Reader::read_decoder(const Json& json) {
+void TokenizerReader::read_decoder(const Json& json) {
     if (json.is_null()) unsupported("a tokenizer without a decoder");
     for (const Json* one : steps(json, "decoders")) {
         const Json& step = *one;
@@ -313,7 +313,7 @@ void Reader::read_decoder(const Json& json) {
     }
 }
 
-TokenizerParts Reader::read(const Json& json) {
+TokenizerParts TokenizerReader::read(const Json& json) {
     parts_.path = places().vocabulary;
     // Some files omit ids; one that omits most of them is broken.
     const std::size_t n_tokens =
@@ -351,7 +351,7 @@ int add_token(TokenizerParts& parts, AddedToken token) {
 }
 
 TokenizerParts read_tokenizer_object(const Json& object, const TokenizerPlaces& places) {
-    return Reader(places).read(object);
+    return TokenizerReader(places).read(object);
 }
 
 TokenizerParts read_tokenizer_file(const std::filesystem::path& path) {
