@@ -2,6 +2,7 @@
 
 #include "engine/base/child_process.h"
 #include "engine/base/error.h"
+#include "engine/base/fnv.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/user_folder.h"
@@ -39,11 +40,9 @@ constexpr const char* kStarting = "the start of the device, whose driver may com
 constexpr std::string_view kDeviceMark = "proof device ", kPartMark = "proof part ",
                            kNoneMark = "proof none ";
 
-/// FNV-1a, 64 bits: distinguishes builds of the module; not for security.
+/// Distinguishes builds of the module.
 std::string hash_of(std::string_view bytes) {
-    std::uint64_t hash = 0xcbf29ce484222325u;
-    for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    return fmt::format("{:016x}", hash);
+    return fmt::format("{:016x}", fnv1a(bytes));
 }
 
 std::string module_hash(const fs::path& module) {

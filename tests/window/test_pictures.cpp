@@ -2,6 +2,7 @@
 // KEYHOLE_RENEW_PICTURES=1 takes new pictures (inspect them then). They show the demo model whose digest is
 // beside them; with another model the comparison is skipped. Needs a display.
 #include "app/models/catalog.h"
+#include "engine/base/fnv.h"
 #include "engine/base/index.h"
 #include "engine/figure/image.h"
 #include "tests/reference/source_folder.h"
@@ -60,11 +61,10 @@ double difference(const Picture& a, const Picture& b) {
 /// Returns the FNV-1a hash of the weights.
 std::string digest(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
-    std::uint64_t hash = 14695981039346656037ull;
+    std::uint64_t hash = kFnvBasis;
     std::array<char, 65536> part{};
     while (file.read(part.data(), part.size()) || file.gcount() > 0)
-        for (std::streamsize i = 0; i < file.gcount(); ++i)
-            hash = (hash ^ static_cast<unsigned char>(part[to_index(i)])) * 1099511628211ull;
+        hash = fnv1a({part.data(), to_index(file.gcount())}, hash);
     return std::to_string(hash);
 }
 
