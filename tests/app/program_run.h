@@ -27,6 +27,10 @@ inline const std::string kLanes = " --lane full --lane h2o:budget=64 --lane keyf
 /// Mesa's software renderer then draws no pixel. They take three quarters of the time of a window there.
 inline const std::string kNoPixels = "export LP_NO_RAST=1; ";
 
+inline bool has_display() {
+    return std::getenv("DISPLAY") != nullptr || std::getenv("WAYLAND_DISPLAY") != nullptr;
+}
+
 class ProgramRun : public ::testing::Test {
   protected:
     void SetUp() override {
@@ -36,9 +40,6 @@ class ProgramRun : public ::testing::Test {
                    std::to_string(::getpid()));
         std::filesystem::create_directories(folder_);
         ::setenv("XDG_DATA_HOME", path("data").c_str(), 1);  // random actions save lessons
-    }
-    static bool has_display() {
-        return std::getenv("DISPLAY") != nullptr || std::getenv("WAYLAND_DISPLAY") != nullptr;
     }
     void TearDown() override {
         ::unsetenv("XDG_DATA_HOME");

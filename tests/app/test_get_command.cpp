@@ -2,6 +2,7 @@
 // catalogue of its own, a pip that the test controls, signals, a terminal. No display is needed.
 #include "engine/base/mapped_file.h"
 #include "tests/app/fake_pip.h"
+#include "tests/app/program_run.h"
 #include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
@@ -288,8 +289,7 @@ TEST_F(GetCommand, TheSecondOfTwoIsRefused) {
 
 // The file is no model, so that the script ends with the engine's message on it.
 TEST_F(GetCommand, TheButtonOfTheWindowGetsAModelAndStartsARun) {
-    if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr)
-        GTEST_SKIP() << "no display";
+    if (!testing::has_display()) GTEST_SKIP() << "no display";
     const fs::path script = pip_.folder() / "script.txt";
     write_text_file(script, "wait idle\npoint model\nclick\npoint model.get tiny\nclick\nwait idle\nquit\n");
     const std::string model = (reference::source_folder() / "assets/models/keyhole-base").string();

@@ -240,7 +240,7 @@ void write_wide_gguf(const std::string& file) {
 }
 
 TEST_F(HostileFiles, AModelThatDoesNotFitIsRefusedBeforeItTakesTheMemory) {
-    if (!has_display()) GTEST_SKIP() << "no display";
+    if (!testing::has_display()) GTEST_SKIP() << "no display";
     write_wide_gguf(path("wide.gguf"));
     const std::string limit = "ulimit -d 600000;";  // the window needs some for itself
     EXPECT_EQ(run("info --model wide.gguf --json", limit), 0) << output_;
@@ -348,7 +348,7 @@ TEST_F(HostileFiles, AScriptComesThroughAPipeToo) {
 
 // The window stays open and reports the fault of a trace, of its notes and of its own settings.
 TEST_F(HostileFiles, TheWindowOutlivesThem) {
-    if (!has_display()) GTEST_SKIP() << "no display";
+    if (!testing::has_display()) GTEST_SKIP() << "no display";
     // A normal exit: the script's end, or its error. Signals give 128 and more.
     const auto open = [&](const std::string& script) {
         std::ofstream(path("script.txt")) << "wait idle\n" << script << "\nwait idle\nquit\n";

@@ -429,7 +429,7 @@ TEST_F(Faults, TheReportsAddressesAreLinesOfTheProgram) {
 class WindowFaults : public Faults {
   protected:
     void SetUp() override {
-        if (!has_display()) GTEST_SKIP() << "no display";
+        if (!testing::has_display()) GTEST_SKIP() << "no display";
         Faults::SetUp();
     }
     void TearDown() override {

@@ -310,8 +310,7 @@ class Walk : public WindowDriver {
 class WindowWalk : public ::testing::Test {
   protected:
     void SetUp() override {
-        if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr)
-            GTEST_SKIP() << "no display";
+        if (!testing::has_display()) GTEST_SKIP() << "no display";
         ::setenv("LP_NO_RAST", "1", 1);
     }
     void TearDown() override { ::unsetenv("LP_NO_RAST"); }
