@@ -11,8 +11,8 @@ if(KH_SELFTEST_ONLY)
   target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY=1)
 else()
   kh_folder(engine/backend/cuda AND engine/backend/cuda/kernels
-    USES engine/backend/common engine/backend/module PRECOMPILED NONE)
-  kh_folder(engine/backend/cuda/host USES engine/backend/cuda PRECOMPILED NONE)
+    USES engine/backend/common engine/backend/module BARE)
+  kh_folder(engine/backend/cuda/host USES engine/backend/cuda BARE)
   # What else of the engine a module holds. Nothing that has one state for the process.
   add_library(keyhole_module_parts OBJECT EXCLUDE_FROM_ALL engine/base/error.cpp engine/base/half.cpp
     engine/base/kv_type.cpp engine/model/dtype.cpp engine/model/kv_default.cpp engine/policy/attention.cpp

@@ -1,10 +1,10 @@
 # kh_folder(PATH [AND SUBFOLDER...] [USES FOLDER...] [SOURCES_USE FOLDER...] [LIBRARIES TARGET...]
-#           [PRECOMPILED NAME] [FAST])
+#           [BARE] [FAST])
 # Makes a folder a target; engine/base becomes engine.base. Its files may include its own headers, those of
 # the folders that it USES, and those that these use. SOURCES_USE adds folders for its sources only. An AND
 # folder is part of the target. Any other include of ours does not compile: each folder's files are linked
-# into an include path of their own, and the root of the sources is in none. PRECOMPILED: see below; NONE for
-# a target with compile options of its own. FAST: it computes for long, so that it always has -O2.
+# into an include path of their own, and the root of the sources is in none. BARE: no precompiled headers,
+# since it has compile options of its own. FAST: it computes for long, so that it always has -O2.
 
 # kh_precompiled(NAME [LIBRARIES TARGET...] [HEADERS HEADER...] [FAST])
 # Precompiles the headers that nearly every file includes, and HEADERS. kh_precompile(TARGET NAME) lets a
@@ -82,7 +82,7 @@ function(kh_unity target)
 endfunction()
 
 function(kh_folder path)
-  cmake_parse_arguments(PARSE_ARGV 1 FOLDER "FAST" "PRECOMPILED" "AND;USES;SOURCES_USE;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 FOLDER "FAST;BARE" "" "AND;USES;SOURCES_USE;LIBRARIES")
   string(REPLACE "/" "." target ${path})
   set(include ${CMAKE_BINARY_DIR}/include/${target})
   file(REMOVE_RECURSE ${include})
@@ -115,16 +115,14 @@ function(kh_folder path)
     string(REPLACE "/" "." used ${used})
     target_link_libraries(${target} PRIVATE ${used}.headers)
   endforeach()
-  if(FOLDER_FAST)
-    set(usual keyhole_fast_precompiled)
-  else()
-    set(usual keyhole_precompiled)
+  set(precompiled keyhole_fast_precompiled)
+  if(NOT FOLDER_FAST)
+    set(precompiled keyhole_precompiled)
     target_link_libraries(${target} PRIVATE keyhole_quick_options)
   endif()
-  if(NOT FOLDER_PRECOMPILED)
-    set(FOLDER_PRECOMPILED ${usual})
+  if(NOT FOLDER_BARE)
+    kh_precompile(${target} ${precompiled})
   endif()
-  kh_precompile(${target} ${FOLDER_PRECOMPILED})
   kh_unity(${target})
 endfunction()
 
