@@ -3,6 +3,7 @@
 #include "app/gl/imgui_compat.h"
 #include "engine/base/index.h"
 #include "engine/figure/font.h"
+#include "engine/figure/lane_look.h"
 
 #include <fontconfig/fontconfig.h>
 
@@ -19,7 +20,16 @@ namespace theme {
 
 namespace {
 
-// Orange also marks thresholds, picks and evictions, so it comes last among the lanes.
+/// Returns the lanes' colours, which pictures in files have too.
+constexpr std::array<ImU32, 8> lane_colors(Background background) {
+    std::array<ImU32, 8> colors = {};
+    for (std::size_t lane = 0; lane < colors.size(); ++lane) {
+        const Rgb8 color = lane_look(static_cast<int>(lane), background).color;
+        colors[lane] = rgb(color.r, color.g, color.b);
+    }
+    return colors;
+}
+
 constexpr Colors kDarkTheme = {
     .window = rgb(24, 26, 31),
     .panel = rgb(30, 33, 39),
@@ -47,8 +57,8 @@ constexpr Colors kDarkTheme = {
     .gone = rgb(44, 40, 36),
     .kept_by_none = rgb(34, 38, 46),
     .kept_by_all = rgb(44, 98, 142),
-    .lanes = {rgb(205, 209, 217), rgb(86, 180, 233), rgb(40, 190, 150), rgb(214, 139, 182),
-              rgb(240, 228, 100), rgb(134, 154, 248), rgb(150, 200, 110), rgb(236, 130, 72)}};
+    .lanes = lane_colors(Background::dark),
+};
 constexpr Colors kLightTheme = {
     .window = rgb(232, 234, 239),
     .panel = rgb(250, 251, 253),
@@ -76,8 +86,8 @@ constexpr Colors kLightTheme = {
     .gone = rgb(240, 234, 226),
     .kept_by_none = rgb(250, 251, 253),
     .kept_by_all = rgb(164, 206, 240),
-    .lanes = {rgb(70, 74, 84), rgb(0, 92, 152), rgb(0, 104, 76), rgb(150, 50, 112), rgb(112, 92, 0),
-              rgb(64, 78, 196), rgb(60, 100, 16), rgb(168, 66, 0)}};
+    .lanes = lane_colors(Background::light),
+};
 
 const Colors* shown_colors = &kDarkTheme;
 
@@ -97,11 +107,7 @@ ImU32 lane_color(int lane) {
 }
 
 std::span<const float> lane_dash(int lane) {
-    static constexpr std::array<float, 2> kDashed = {7, 4}, kDotted = {2, 3};
-    static constexpr std::array<float, 4> kDashDot = {9, 3, 2, 3};
-    static constexpr std::array<std::span<const float>, 4> kDashes = {std::span<const float>(), kDashed,
-                                                                      kDotted, kDashDot};
-    return kDashes[to_index(lane) % kDashes.size()];
+    return lane_look(lane, Background::dark).dash;  // the same on all
 }
 
 ImU32 faded(ImU32 color, float alpha) {

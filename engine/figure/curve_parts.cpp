@@ -1,7 +1,9 @@
 #include "engine/figure/curve_parts.h"
+#include "engine/figure/lane_look.h"
 
 #include "engine/base/index.h"
 #include "engine/figure/colormap.h"
+#include "engine/figure/lane_look.h"
 #include "engine/figure/ticks.h"
 
 #include <algorithm>
@@ -324,9 +326,14 @@ Looks::Looks(const std::vector<const Curve*>& curves, const FigureColors& colors
             at->second.stroke = {ramp_color(n_lines++), 1.3};
             continue;
         }
+        if (curve->lane >= 0) {
+            const LaneLook look = lane_look(curve->lane, dark ? Background::dark : Background::light);
+            at->second = {{look.color, 1.8, {look.dash.begin(), look.dash.end()}}, curve->lane % kMarkers};
+            continue;
+        }
         const Style& style = styles()[n_lines % styles().size()];
         const bool black = style.color == Rgb8{};  // the list's own; on a dark background it is the ink
-        at->second = {{black && colors.paper.r < 128 ? colors.ink : style.color, 1.8, style.dash},
+        at->second = {{black && dark ? colors.ink : style.color, 1.8, style.dash},
                       static_cast<int>(n_lines % kMarkers)};
         ++n_lines;
     }

@@ -1,7 +1,7 @@
-/// Line plots: scores of tokens over rows with the eviction threshold, metrics of lanes,
-/// and sweep results with intervals. Plain data in, a drawing out; any thread. Colours are Okabe and
-/// Ito's, each with its own dash and marker, so that lines differ without colour too. Names stand at the
-/// ends of the lines; those of several panels, and of narrow pictures, in a legend.
+/// Line plots: scores of tokens over rows with the eviction threshold, metrics of lanes, and sweep results
+/// with intervals. Plain data in, a drawing out; any thread. Lanes look as in the window; other colours are
+/// Okabe and Ito's. Each has its own dash and marker, so that lines differ without colour too. Names stand at
+/// the ends of the lines; those of several panels, and of narrow pictures, in a legend.
 #pragma once
 
 #include "engine/figure/drawing.h"
@@ -23,6 +23,7 @@ struct Curve {
     double end_mark =
         std::numeric_limits<double>::quiet_NaN();  ///< x where a cross marks an end (an eviction); NaN: none
     std::vector<double> low = {}, high = {};       ///< interval of each y, drawn as a bar; empty: none
+    int lane = -1;  ///< it looks as that lane does in the window; -1: it takes the next look of the list
 };
 
 /// One of several panels with the axes of the whole plot. Curves of equal names look the same in all.

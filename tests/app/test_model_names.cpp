@@ -46,5 +46,21 @@ TEST(ModelNames, ATrailingSlashChangesNoText) {
     }
 }
 
+/// A curve is a lane's by its number among all, also where it is plotted alone.
+TEST(CurvesOfLanes, AreNumberedAsInTheWindow) {
+    const RunHistory history = run_of("models/garden-model");
+    ViewState view;
+    view.row = history.last_row();
+    MeasureCurves measures;
+    measures.update(history);
+    view.measure_curve = curve_index("entropy");
+    const CurvePlot alone = curve_figure(history, measures, view, {{1, 1, "1 h2o"}});
+    ASSERT_EQ(alone.curves.size(), 1u);
+    EXPECT_EQ(alone.curves[0].lane, 1);
+    view.measure_curve = ViewState::kWatchedSpan;
+    view.watched = TokenSpan{0, 1};
+    EXPECT_EQ(curve_figure(history, measures, view, {{1, 1, "1 h2o"}}).curves[0].lane, 1);
+}
+
 }  // namespace
 }  // namespace keyhole::test_model_names

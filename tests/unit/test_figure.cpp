@@ -1,6 +1,7 @@
 #include "engine/figure/curves.h"
 #include "engine/figure/font.h"
 #include "engine/figure/heatmap.h"
+#include "engine/figure/lane_look.h"
 #include "engine/figure/ticks.h"
 #include "engine/figure/value_map.h"
 
@@ -8,6 +9,7 @@
 #include "tests/reference/temp_folder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <stb/stb_image.h>
 
@@ -545,6 +547,23 @@ TEST(Curves, LevelLinesLookDifferent) {
     EXPECT_NE(svg.find("stroke-width=\"4\""), std::string::npos);
     EXPECT_NE(svg.find("stroke=\"#8c8c94\" stroke-width=\"1.6\" stroke-dasharray=\"8 4\""), std::string::npos)
         << svg;
+}
+
+/// A lane looks as it does in the window, whatever stands before it in the list.
+TEST(Curves, LanesLookAsTheirNumber) {
+    for (const Background background : {Background::light, Background::dark})
+        for (const int number : {0, 3, 5, 9}) {
+            CurvePlot plot;
+            plot.background = background;
+            plot.curves.push_back({"first in the list", {0, 1}, {1, 2}});
+            plot.curves.push_back({.name = "a lane", .x = {0, 1}, .y = {2, 3}, .lane = number});
+            const LaneLook look = lane_look(number, background);
+            std::string stroke = fmt::format("stroke=\"#{:02x}{:02x}{:02x}\" stroke-width=\"1.8\"",
+                                             look.color.r, look.color.g, look.color.b);
+            if (!look.dash.empty())
+                stroke += fmt::format(" stroke-dasharray=\"{}\"", fmt::join(look.dash, " "));
+            EXPECT_NE(body_of(curves_drawing(plot).svg()).find(stroke), std::string::npos) << stroke;
+        }
 }
 
 /// Names stand at the ends of their lines: in the order of the ends, and apart.
