@@ -186,6 +186,10 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   endif()
 endif()
 
+if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
+  include(.cmake/ptx.cmake)
+endif()
+
 # Tests of the app and of the commands, which need no display.
 file(GLOB KH_APP_TESTS CONFIGURE_DEPENDS tests/app/*.cpp)
 if(TARGET keyhole AND NOT KH_SANITIZE)

@@ -1,0 +1,45 @@
+# nvcc's PTX of the kernels runs on the host in tests: an emulator (tests/gpu/ptx) takes the place of the CUDA
+# runtime and of cuBLAS, so that executor.cpp and the host code of kernels.cu are linked as they are.
+
+# The text, of one architecture that nvcc knows, with the module's options.
+set(KH_PTX_ARCHITECTURE 80 CACHE STRING "of the PTX that tests run: 75, 80 or 90")
+set(KH_PTX_FOLDER ${CMAKE_BINARY_DIR}/ptx)
+add_library(keyhole_ptx_text OBJECT EXCLUDE_FROM_ALL engine/backend/cuda/module/kernels.cu)
+set_target_properties(keyhole_ptx_text PROPERTIES CUDA_PTX_COMPILATION ON CUDA_STANDARD 20
+  CUDA_ARCHITECTURES ${KH_PTX_ARCHITECTURE}-virtual)
+target_compile_options(keyhole_ptx_text PRIVATE --fmad=false -lineinfo)
+target_link_libraries(keyhole_ptx_text PRIVATE keyhole_options fmt::fmt)
+target_include_directories(keyhole_ptx_text PRIVATE ${CMAKE_SOURCE_DIR})
+add_custom_command(OUTPUT ${KH_PTX_FOLDER}/kernels.ptx
+  COMMAND ${CMAKE_COMMAND} -E copy $<TARGET_OBJECTS:keyhole_ptx_text> ${KH_PTX_FOLDER}/kernels.ptx
+  DEPENDS keyhole_ptx_text $<TARGET_OBJECTS:keyhole_ptx_text> VERBATIM)
+add_custom_target(keyhole_ptx_file DEPENDS ${KH_PTX_FOLDER}/kernels.ptx)
+
+# The emulator, under the name of cuBLAS, which the executor opens at run time. Compiled for this machine:
+# a warp's operation is a loop over 32 lanes.
+file(GLOB KH_PTX_SOURCES CONFIGURE_DEPENDS tests/gpu/ptx/*.cpp)
+list(FILTER KH_PTX_SOURCES EXCLUDE REGEX "/test_")
+add_library(keyhole_ptx SHARED ${KH_PTX_SOURCES})
+set_target_properties(keyhole_ptx PROPERTIES OUTPUT_NAME cublas SOVERSION ${CUDAToolkit_VERSION_MAJOR}
+  LIBRARY_OUTPUT_DIRECTORY ${KH_PTX_FOLDER})
+target_compile_options(keyhole_ptx PRIVATE -O2 -ftree-vectorize -march=native -fno-strict-aliasing)
+target_include_directories(keyhole_ptx PUBLIC ${CMAKE_SOURCE_DIR})
+target_include_directories(keyhole_ptx SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
+target_link_libraries(keyhole_ptx PRIVATE keyhole_options PUBLIC fmt::fmt ${CMAKE_DL_LIBS})
+add_dependencies(keyhole_ptx keyhole_ptx_file)
+
+# What is linked with the emulator in place of CUDA.
+function(kh_on_ptx target)
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:keyhole_cuda_kernels>)
+  target_link_libraries(${target} PRIVATE keyhole_ptx)
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX CUDA_RUNTIME_LIBRARY None)
+endfunction()
+
+add_executable(keyhole_selftest_ptx tests/gpu/selftest/main.cpp engine/backend/cuda/selftest.cpp
+  engine/base/crash_message.cpp engine/base/device_verdict.cpp engine/base/error.cpp engine/model/dtype.cpp
+  $<TARGET_OBJECTS:engine.backend.cuda.host>)
+target_link_libraries(keyhole_selftest_ptx PRIVATE keyhole_options fmt::fmt)
+target_include_directories(keyhole_selftest_ptx PRIVATE ${CMAKE_SOURCE_DIR})
+kh_on_ptx(keyhole_selftest_ptx)
+kh_cuda_module(keyhole_cuda_ptx)
+kh_on_ptx(keyhole_cuda_ptx)
