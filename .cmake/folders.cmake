@@ -26,10 +26,6 @@ function(kh_precompiled name)
     ${PRECOMPILED_LIBRARIES})
   if(NOT PRECOMPILED_FAST)
     target_link_libraries(${name} PRIVATE keyhole_quick_options)
-    if(KH_WINDOW)
-      target_link_libraries(${name} PRIVATE CLI11::CLI11)
-      list(APPEND PRECOMPILED_HEADERS <CLI/CLI.hpp>)
-    endif()
   endif()
   target_precompile_headers(${name} PRIVATE ${KH_PRECOMPILED} ${KH_JSON_ONCE} ${PRECOMPILED_HEADERS})
 endfunction()
@@ -59,14 +55,11 @@ file(CONFIGURE OUTPUT ${KH_JSON_ONCE} CONTENT "extern template class nlohmann::b
 kh_precompiled(keyhole_precompiled)
 kh_precompiled(keyhole_fast_precompiled FAST)
 
-# Sources that cannot be compiled together with others: Highway compiles some once for every instruction
-# set, and families of models have functions of equal names.
+# Sources that cannot be compiled together with others: Highway compiles them once for every instruction set.
 set(KH_ALONE
   engine/base/half.cpp engine/base/json_once.cpp engine/policy/next_token_measures.cpp
   engine/backend/common/block_kernels.cpp engine/backend/common/kernels.cpp
-  engine/backend/common/kv_rows.cpp)
-file(GLOB KH_FAMILIES RELATIVE ${CMAKE_SOURCE_DIR} engine/model/families/*.cpp)
-list(APPEND KH_ALONE ${KH_FAMILIES} engine/backend/cuda/prefill.cpp)
+  engine/backend/common/kv_rows.cpp engine/backend/cuda/prefill.cpp)
 set_source_files_properties(${KH_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 set_source_files_properties(engine/base/json_once.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON
   COMPILE_OPTIONS -O1)

@@ -7,7 +7,7 @@
 namespace keyhole {
 namespace {
 
-ModelConfig read_config(const ConfigFile& file) {
+ModelConfig read_gpt2(const ConfigFile& file) {
     refuse_quantized(file);
     refuse_other_models(file);
     refuse_flag(file, "/add_cross_attention", false, "decoders alone");
@@ -31,7 +31,7 @@ ModelConfig read_config(const ConfigFile& file) {
     return config;
 }
 
-ModelWeights map_weights(const ConfigFile&, const ModelConfig& config, Checkpoint& checkpoint) {
+ModelWeights map_gpt2(const ConfigFile&, const ModelConfig& config, Checkpoint& checkpoint) {
     const std::int64_t d = config.d_model, d_ff = config.d_ff;
     const std::string model = prefix_of(checkpoint, {"transformer.", ""}, "wpe.weight");
     ModelWeights weights;
@@ -71,6 +71,6 @@ ModelWeights map_weights(const ConfigFile&, const ModelConfig& config, Checkpoin
 }  // namespace
 
 // Cerebras-GPT names the class without a head, and ties its output.
-const Family kGpt2Family = {"gpt2", {"GPT2LMHeadModel", "GPT2Model"}, "gpt2", read_config, map_weights};
+const Family kGpt2Family = {"gpt2", {"GPT2LMHeadModel", "GPT2Model"}, "gpt2", read_gpt2, map_gpt2};
 
 }  // namespace keyhole

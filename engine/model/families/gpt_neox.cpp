@@ -15,7 +15,7 @@ bool has_attention_bias(const ConfigFile& file) {
     return file.flag_or("/attention_bias", true);
 }
 
-ModelConfig read_config(const ConfigFile& file) {
+ModelConfig read_gpt_neox(const ConfigFile& file) {
     refuse_quantized(file);
     refuse_other_models(file);
     ModelConfig config;
@@ -83,7 +83,7 @@ void take_apart(const ModelConfig& config, bool owns, const std::string& at, boo
     layer.v_bias = checkpoint.weight(at + "value.bias", d_kv);
 }
 
-ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint) {
+ModelWeights map_gpt_neox(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint) {
     const std::int64_t d = config.d_model, d_ff = config.d_ff;
     const std::string model = prefix_of(checkpoint, {"gpt_neox.", ""}, "final_layer_norm.weight");
     const bool bias = has_attention_bias(file);
@@ -124,6 +124,6 @@ ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Chec
 
 }  // namespace
 
-const Family kGptNeoXFamily = {"gpt_neox", {"GPTNeoXForCausalLM"}, "gpt_neox", read_config, map_weights};
+const Family kGptNeoXFamily = {"gpt_neox", {"GPTNeoXForCausalLM"}, "gpt_neox", read_gpt_neox, map_gpt_neox};
 
 }  // namespace keyhole

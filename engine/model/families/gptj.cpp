@@ -7,7 +7,7 @@
 namespace keyhole {
 namespace {
 
-ModelConfig read_config(const ConfigFile& file) {
+ModelConfig read_gptj(const ConfigFile& file) {
     refuse_quantized(file);
     refuse_other_models(file);
     ModelConfig config;
@@ -30,7 +30,7 @@ ModelConfig read_config(const ConfigFile& file) {
     return config;
 }
 
-ModelWeights map_weights(const ConfigFile&, const ModelConfig& config, Checkpoint& checkpoint) {
+ModelWeights map_gptj(const ConfigFile&, const ModelConfig& config, Checkpoint& checkpoint) {
     const std::int64_t d = config.d_model, d_ff = config.d_ff;
     const std::string model = prefix_of(checkpoint, {"transformer.", ""}, "ln_f.weight");
     ModelWeights weights;
@@ -57,6 +57,6 @@ ModelWeights map_weights(const ConfigFile&, const ModelConfig& config, Checkpoin
 
 }  // namespace
 
-const Family kGptJFamily = {"gptj", {"GPTJForCausalLM"}, "gptj", read_config, map_weights};
+const Family kGptJFamily = {"gptj", {"GPTJForCausalLM"}, "gptj", read_gptj, map_gptj};
 
 }  // namespace keyhole

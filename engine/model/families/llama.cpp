@@ -5,7 +5,7 @@
 namespace keyhole {
 namespace {
 
-LlamaForm form_of(const ConfigFile& file) {
+LlamaForm llama_form(const ConfigFile& file) {
     const bool bias = file.flag_or("/attention_bias", false);
     return {.name = "llama",
             .qkv_bias = bias,
@@ -15,12 +15,12 @@ LlamaForm form_of(const ConfigFile& file) {
             .eos = 2};
 }
 
-ModelConfig read_config(const ConfigFile& file) {
-    return read_llama_config(file, form_of(file));
+ModelConfig read_llama(const ConfigFile& file) {
+    return read_llama_config(file, llama_form(file));
 }
 
-ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint) {
-    return map_llama_weights(config, form_of(file), checkpoint);
+ModelWeights map_llama(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint) {
+    return map_llama_weights(config, llama_form(file), checkpoint);
 }
 
 }  // namespace
@@ -29,6 +29,6 @@ ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Chec
 // name since transformers' LlamaForCausalLM would load such a folder with random K and V in the layers that
 // have none.
 const Family kLlamaFamily = {
-    "llama", {"LlamaForCausalLM", "LlamaMlkvForCausalLM"}, "llama", read_config, map_weights};
+    "llama", {"LlamaForCausalLM", "LlamaMlkvForCausalLM"}, "llama", read_llama, map_llama};
 
 }  // namespace keyhole

@@ -6,21 +6,21 @@
 namespace keyhole {
 namespace {
 
-constexpr LlamaForm kForm = {.name = "mistral", .n_kv_heads = 8, .bos = 1, .eos = 2};
+constexpr LlamaForm kMistralForm = {.name = "mistral", .n_kv_heads = 8, .bos = 1, .eos = 2};
 
-ModelConfig read_config(const ConfigFile& file) {
-    ModelConfig config = read_llama_config(file, kForm);
+ModelConfig read_mistral(const ConfigFile& file) {
+    ModelConfig config = read_llama_config(file, kMistralForm);
     if (file.is_null("/sliding_window")) return config;
     set_window(file, config, file.count_or("/sliding_window", 4096, kMostPositions), 0);
     return config;
 }
 
-ModelWeights map_weights(const ConfigFile&, const ModelConfig& config, Checkpoint& checkpoint) {
-    return map_llama_weights(config, kForm, checkpoint);
+ModelWeights map_mistral(const ConfigFile&, const ModelConfig& config, Checkpoint& checkpoint) {
+    return map_llama_weights(config, kMistralForm, checkpoint);
 }
 
 }  // namespace
 
-const Family kMistralFamily = {"mistral", {"MistralForCausalLM"}, "mistral", read_config, map_weights};
+const Family kMistralFamily = {"mistral", {"MistralForCausalLM"}, "mistral", read_mistral, map_mistral};
 
 }  // namespace keyhole

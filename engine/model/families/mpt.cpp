@@ -28,7 +28,7 @@ std::vector<float> alibi_slopes(int n_heads, double bias_max) {
     return slopes;
 }
 
-ModelConfig read_config(const ConfigFile& file) {
+ModelConfig read_mpt(const ConfigFile& file) {
     refuse_quantized(file);
     refuse_other_models(file);
     const std::string attention = "/attn_config";
@@ -68,7 +68,7 @@ ModelConfig read_config(const ConfigFile& file) {
     return config;
 }
 
-ModelWeights map_weights(const ConfigFile&, const ModelConfig& config, Checkpoint& checkpoint) {
+ModelWeights map_mpt(const ConfigFile&, const ModelConfig& config, Checkpoint& checkpoint) {
     const std::int64_t d = config.d_model, d_ff = config.d_ff;
     const std::string model = prefix_of(checkpoint, {"transformer.", ""}, "norm_f.weight");
     const auto bias = [&](const std::string& name, std::int64_t rows) {
@@ -112,6 +112,6 @@ ModelWeights map_weights(const ConfigFile&, const ModelConfig& config, Checkpoin
 
 }  // namespace
 
-const Family kMptFamily = {"mpt", {"MptForCausalLM", "MPTForCausalLM"}, "mpt", read_config, map_weights};
+const Family kMptFamily = {"mpt", {"MptForCausalLM", "MPTForCausalLM"}, "mpt", read_mpt, map_mpt};
 
 }  // namespace keyhole

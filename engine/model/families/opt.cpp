@@ -7,7 +7,7 @@
 namespace keyhole {
 namespace {
 
-ModelConfig read_config(const ConfigFile& file) {
+ModelConfig read_opt(const ConfigFile& file) {
     refuse_quantized(file);
     refuse_other_models(file);
     refuse_flag(file, "/layer_norm_elementwise_affine", true, "norms with weights");
@@ -30,7 +30,7 @@ ModelConfig read_config(const ConfigFile& file) {
     return config;
 }
 
-ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint) {
+ModelWeights map_opt(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint) {
     const std::int64_t d = config.d_model, d_ff = config.d_ff;
     const std::int64_t d_embed = file.count_or("/word_embed_proj_dim", config.d_model, kMostWidth);
     const bool bias = file.flag_or("/enable_bias", true);
@@ -75,6 +75,6 @@ ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Chec
 
 }  // namespace
 
-const Family kOptFamily = {"opt", {"OPTForCausalLM"}, "opt", read_config, map_weights};
+const Family kOptFamily = {"opt", {"OPTForCausalLM"}, "opt", read_opt, map_opt};
 
 }  // namespace keyhole

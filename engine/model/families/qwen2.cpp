@@ -6,20 +6,20 @@
 namespace keyhole {
 namespace {
 
-constexpr LlamaForm kForm = {.name = "qwen2", .qkv_bias = true, .n_kv_heads = 32};
+constexpr LlamaForm kQwen2Form = {.name = "qwen2", .qkv_bias = true, .n_kv_heads = 32};
 
-ModelConfig read_config(const ConfigFile& file) {
-    ModelConfig config = read_llama_config(file, kForm);
+ModelConfig read_qwen2(const ConfigFile& file) {
+    ModelConfig config = read_llama_config(file, kQwen2Form);
     set_qwen_window(file, config);
     return config;
 }
 
-ModelWeights map_weights(const ConfigFile&, const ModelConfig& config, Checkpoint& checkpoint) {
-    return map_llama_weights(config, kForm, checkpoint);
+ModelWeights map_qwen2(const ConfigFile&, const ModelConfig& config, Checkpoint& checkpoint) {
+    return map_llama_weights(config, kQwen2Form, checkpoint);
 }
 
 }  // namespace
 
-const Family kQwen2Family = {"qwen2", {"Qwen2ForCausalLM"}, "qwen2", read_config, map_weights};
+const Family kQwen2Family = {"qwen2", {"Qwen2ForCausalLM"}, "qwen2", read_qwen2, map_qwen2};
 
 }  // namespace keyhole

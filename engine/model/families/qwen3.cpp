@@ -6,7 +6,7 @@
 namespace keyhole {
 namespace {
 
-LlamaForm form_of(const ConfigFile& file) {
+LlamaForm qwen3_form(const ConfigFile& file) {
     const bool bias = file.flag_or("/attention_bias", false);
     return {.name = "qwen3",
             .qkv_bias = bias,
@@ -16,18 +16,18 @@ LlamaForm form_of(const ConfigFile& file) {
             .head_dim = 128};
 }
 
-ModelConfig read_config(const ConfigFile& file) {
-    ModelConfig config = read_llama_config(file, form_of(file));
+ModelConfig read_qwen3(const ConfigFile& file) {
+    ModelConfig config = read_llama_config(file, qwen3_form(file));
     set_qwen_window(file, config);
     return config;
 }
 
-ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint) {
-    return map_llama_weights(config, form_of(file), checkpoint);
+ModelWeights map_qwen3(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint) {
+    return map_llama_weights(config, qwen3_form(file), checkpoint);
 }
 
 }  // namespace
 
-const Family kQwen3Family = {"qwen3", {"Qwen3ForCausalLM"}, "qwen3", read_config, map_weights};
+const Family kQwen3Family = {"qwen3", {"Qwen3ForCausalLM"}, "qwen3", read_qwen3, map_qwen3};
 
 }  // namespace keyhole
