@@ -174,7 +174,7 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   set_target_properties(keyhole_gpu_tests PROPERTIES BUILD_RPATH "$ORIGIN")
   kh_add_tests(keyhole_gpu_tests gpu)
   if(KH_WINDOW)  # finds CLI11
-    file(GLOB KH_MODELS CONFIGURE_DEPENDS app/models/*.cpp app/cli/bench*.cpp)
+    file(GLOB KH_MODELS CONFIGURE_DEPENDS app/models/*.cpp app/cli/bench*.cpp app/cli/command.cpp)
     add_executable(keyhole_bench tests/gpu/bench/main.cpp app/cli/options.cpp
       app/cli/model_option.cpp app/cli/output.cpp app/cli/progress.cpp app/base/assets.cpp
       app/base/termination.cpp app/base/figure_record.cpp app/papers/speed_verdict.cpp
@@ -195,7 +195,7 @@ file(GLOB KH_APP_TESTS CONFIGURE_DEPENDS tests/app/*.cpp)
 if(TARGET keyhole AND NOT KH_SANITIZE)
   add_executable(keyhole_app_tests ${KH_APP_TESTS})
   target_link_libraries(keyhole_app_tests PRIVATE
-    keyhole_window keyhole_reference keyhole_tests_options CLI11::CLI11 nlohmann_json::nlohmann_json
+    keyhole_window keyhole_reference keyhole_tests_options nlohmann_json::nlohmann_json
     PkgConfig::IMGUI PkgConfig::STB PkgConfig::ZIP GIF::GIF GTest::gtest_main)
   kh_precompile(keyhole_app_tests keyhole_tests_precompiled)
   kh_unity(keyhole_app_tests)
@@ -216,7 +216,7 @@ if(TARGET keyhole)
   add_executable(keyhole_window_tests ${KH_WINDOW_TESTS})
   target_link_libraries(keyhole_window_tests PRIVATE
     keyhole_window keyhole_reference keyhole_tests_options
-    CLI11::CLI11 nlohmann_json::nlohmann_json PkgConfig::IMGUI
+    nlohmann_json::nlohmann_json PkgConfig::IMGUI
     PkgConfig::STB PkgConfig::ZIP PkgConfig::SYSTEMD GIF::GIF glfw OpenGL::GL
     GTest::gtest_main $<TARGET_NAME_IF_EXISTS:PkgConfig::XTST>)
   kh_precompile(keyhole_window_tests keyhole_tests_precompiled)
@@ -251,8 +251,7 @@ endfunction()
 
 if(TARGET keyhole AND NOT KH_SANITIZE)
   add_executable(keyhole_cli_alone tests/cli/main.cpp)
-  target_link_libraries(keyhole_cli_alone PRIVATE keyhole_cli CLI11::CLI11)
-  target_link_libraries(keyhole_cli_alone PRIVATE keyhole_quick_options)
+  target_link_libraries(keyhole_cli_alone PRIVATE keyhole_cli keyhole_quick_options)
   kh_precompile(keyhole_cli_alone keyhole_precompiled)
   add_test(NAME Build.CommandsNeedNoWindow COMMAND keyhole_cli_alone info --options)
   set_tests_properties(Build.CommandsNeedNoWindow PROPERTIES LABELS build PASS_REGULAR_EXPRESSION "budget")

@@ -3,6 +3,7 @@
 #include "app/base/crash_report.h"
 #include "app/base/termination.h"
 #include "app/base/version.h"
+#include "app/cli/command.h"
 #include "app/cli/commands.h"
 #include "app/cli/help_form.h"
 #include "app/cli/output.h"
@@ -11,8 +12,6 @@
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/user_folder.h"
-
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <exception>
@@ -25,49 +24,35 @@
 
 namespace {
 
-const CLI::App* command_named(const CLI::App& app, const std::string& name) {
-    const auto found = app.get_subcommands([&](const CLI::App* one) { return one->get_name() == name; });
-    return found.empty() ? nullptr : found.front();
-}
-
 /// Returns whether the first word is a trace to look at, as a file manager gives it.
 bool is_trace(const std::string& word) {
     return word.ends_with(".keyhole");
 }
 
 int run(std::vector<std::string> arguments) {
-    CLI::App app(
+    const keyhole::CommandLine program(
+        "keyhole",
         "Keyhole: a playground for KV-cache eviction. Without a command it opens the window; help "
         "prints the manual.",
-        "keyhole");
-    app.set_version_flag("-V,--version", keyhole::program_version());
-    app.require_subcommand(1);
-    keyhole::add_gui_command(app);
-    keyhole::add_commands(app);
-    keyhole::give_help_its_form(app);
+        keyhole::program_version());
+    keyhole::add_gui_command(program);
+    keyhole::add_commands(program);
+    keyhole::give_help_its_form(program);
 
     if (!arguments.empty() && arguments[0] == "version") arguments[0] = "--version";
     const bool asks_of_program = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" ||
                                                         arguments[0] == "--version" || arguments[0] == "-V");
     if (arguments.empty() || (arguments[0].starts_with("-") && !asks_of_program) || is_trace(arguments[0]))
         arguments.insert(arguments.begin(), "gui");
-    const CLI::App* chosen = command_named(app, arguments[0]);
-    if (chosen == nullptr && !asks_of_program) {
-        keyhole::print_note("keyhole: {}\n", keyhole::unknown_command_text(app, arguments[0]));
+    const keyhole::CliCommand chosen = program.command(arguments[0]);
+    if (!chosen && !asks_of_program) {
+        keyhole::print_note("keyhole: {}\n", keyhole::unknown_command_text(program, arguments[0]));
         return 2;
     }
     const std::string command = arguments[0];
     try {
-        if (chosen != nullptr) keyhole::check_typed(*chosen, std::span(arguments).subspan(1));
-        std::reverse(arguments.begin(), arguments.end());  // in the order that CLI11 expects
-        app.parse(arguments);
-        return 0;
-    } catch (const CLI::Success& success) {
-        return app.exit(success);
-    } catch (const CLI::ParseError& error) {
-        keyhole::print_note("keyhole: {}; see keyhole {}--help\n", keyhole::printable_text(error.what()),
-                            chosen == nullptr ? "" : command + " ");
-        return 2;
+        if (chosen) keyhole::check_typed(chosen, std::span(arguments).subspan(1));
+        return program.run(arguments);
     } catch (const keyhole::Error& error) {
         keyhole::print_note("keyhole: {}\n", keyhole::printable_text(error.what()));
         return error.code() == keyhole::ErrorCode::wrong_use ? 2 : 1;

@@ -1,9 +1,7 @@
 #include "app/cli/bench_run.h"
 
 #include "app/cli/commands.h"
-#include "app/cli/number_option.h"
 #include "app/cli/output.h"
-#include "app/cli/path_option.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/resource_use.h"
@@ -89,66 +87,61 @@ std::string joined(const std::vector<std::string_view>& names) {
 
 }  // namespace
 
-void add_bench_command(CLI::App& app) {
+void add_bench_command(const CliCommand& program) {
     auto options = std::make_shared<BenchRun>();
-    CLI::App* command = app.add_subcommand(
+    const CliCommand command = program.add_command(
         "bench", "time decoding: tokens a second, bytes a token, share of the memory bandwidth");
-    options->run.add_model(*command);
-    command->add_option("--shape", options->shape,
-                        "instead of a model: random weights of the shape of " + joined(shape_names()));
-    command->add_option("--dtype", options->dtype, "number type of random weights")
-        ->check(CLI::IsMember({"f32", "f16", "bf16"}))
-        ->capture_default_str();
-    command->add_option("--paper", options->paper,
-                        "a paper's table, beside its printed numbers: " + joined(paper_names()));
-    command
-        ->add_option("--scale", options->scale.tokens, "with --paper: contexts and budgets divided by this")
-        ->transform(number_in(1, 1 << 20));
-    command->add_option("--scale-batch", options->scale.lanes, "with --paper: batches divided by this")
-        ->transform(number_in(1, 1 << 20));
-    command->add_option("--layers", options->scale.layers, "with --shape or --paper: only so many layers")
-        ->transform(number_in(1, 1 << 20));
-    options->run.add_backend(*command);
-    options->run.add_lanes(*command);
-    command->add_option("-c,--context", options->context, "tokens of the prompt")
-        ->transform(number_in(1, 1 << 20))
-        ->capture_default_str();
-    command->add_option("-n,--tokens", options->run.n_tokens, "tokens to decode, over all rounds")
-        ->transform(number_in(1, 1 << 20))
-        ->capture_default_str();
-    command->add_option("--batch", options->batch, "lanes of each policy")
-        ->transform(number_in(1, 4096))
-        ->capture_default_str();
-    command->add_option("--rounds", options->rounds, "interleaved rounds")
-        ->transform(number_in(1, 1000))
-        ->capture_default_str();
-    command->add_flag("--prompt", options->prompt,
-                      "time the prompt instead of steps: --context tokens, each lane anew in every round");
-    command->add_flag("--instrument", options->instrument,
-                      "each lane also with attention and score rows of all heads");
-    command->add_flag(
+    options->run.add_model(command);
+    command.add_option("--shape", options->shape,
+                       "instead of a model: random weights of the shape of " + joined(shape_names()));
+    command.add_option("--dtype", options->dtype, "number type of random weights")
+        .one_of({"f32", "f16", "bf16"})
+        .shows_default();
+    command.add_option("--paper", options->paper,
+                       "a paper's table, beside its printed numbers: " + joined(paper_names()));
+    command.add_option("--scale", options->scale.tokens, "with --paper: contexts and budgets divided by this")
+        .within(1, 1 << 20);
+    command.add_option("--scale-batch", options->scale.lanes, "with --paper: batches divided by this")
+        .within(1, 1 << 20);
+    command.add_option("--layers", options->scale.layers, "with --shape or --paper: only so many layers")
+        .within(1, 1 << 20);
+    options->run.add_backend(command);
+    options->run.add_lanes(command);
+    command.add_option("-c,--context", options->context, "tokens of the prompt")
+        .within(1, 1 << 20)
+        .shows_default();
+    command.add_option("-n,--tokens", options->run.n_tokens, "tokens to decode, over all rounds")
+        .within(1, 1 << 20)
+        .shows_default();
+    command.add_option("--batch", options->batch, "lanes of each policy").within(1, 4096).shows_default();
+    command.add_option("--rounds", options->rounds, "interleaved rounds").within(1, 1000).shows_default();
+    command.add_flag("--prompt", options->prompt,
+                     "time the prompt instead of steps: --context tokens, each lane anew in every round");
+    command.add_flag("--instrument", options->instrument,
+                     "each lane also with attention and score rows of all heads");
+    command.add_flag(
         "--scores", options->scores,
         "each lane also without scores, evicting the same tokens: shows what choosing and evicting cost");
-    command->add_flag(
+    command.add_flag(
         "--parts", options->parts,
         "also the time of linear layers, attention, scoring and eviction, in steps of their own");
     command
-        ->add_option(
+        .add_option(
             "--cublas-from", options->cublas_from,
             "with --shape on CUDA: number of lanes from which cuBLAS computes the products (default: 16)")
-        ->transform(number_in(1, 1 << 20));
-    command->add_flag("--wide-prompt", options->wide_prompt,
-                      "with --shape on CUDA: prompts in float, without tensor cores");
+        .within(1, 1 << 20);
+    command.add_flag("--wide-prompt", options->wide_prompt,
+                     "with --shape on CUDA: prompts in float, without tensor cores");
     command
-        ->add_option("--executor", options->executor,
-                     "none: with --shape, the host's part of a step on CUDA alone; needs no device")
-        ->check(CLI::IsMember({"none"}));
+        .add_option("--executor", options->executor,
+                    "none: with --shape, the host's part of a step on CUDA alone; needs no device")
+        .one_of({"none"});
     command
-        ->add_option("--text", options->text,
-                     "file, or - for standard input: also time the tokenizer on its text")
-        ->check(some_path());
-    command->add_flag("--json", options->json, "print the result as JSON");
-    command->callback([options] {
+        .add_option("--text", options->text,
+                    "file, or - for standard input: also time the tokenizer on its text")
+        .some_path();
+    command.add_flag("--json", options->json, "print the result as JSON");
+    command.does([options] {
         if (!options->executor.empty())
             bench_host_part(*options);
         else if (!options->paper.empty())

@@ -2,20 +2,20 @@
 
 namespace keyhole {
 
-void add_commands(CLI::App& app) {
-    add_decode_command(app);
-    add_replay_command(app);
-    add_eval_command(app);
-    add_sweep_command(app);
-    add_figure_command(app);
-    add_bench_command(app);
-    add_info_command(app);
-    add_convert_command(app);
-    add_get_command(app);
-    add_lesson_command(app);
-    add_selftest_command(app);
-    add_completion_command(app);
-    add_help_command(app);
+void add_commands(const CliCommand& program) {
+    add_decode_command(program);
+    add_replay_command(program);
+    add_eval_command(program);
+    add_sweep_command(program);
+    add_figure_command(program);
+    add_bench_command(program);
+    add_info_command(program);
+    add_convert_command(program);
+    add_get_command(program);
+    add_lesson_command(program);
+    add_selftest_command(program);
+    add_completion_command(program);
+    add_help_command(program);
 }
 
 }  // namespace keyhole

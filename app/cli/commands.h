@@ -2,25 +2,25 @@
 /// as Error. Main thread.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "app/cli/command.h"
 
 namespace keyhole {
 
 /// Adds all commands that need no window, in the order of `keyhole --help`.
-void add_commands(CLI::App& app);
+void add_commands(const CliCommand& program);
 
-void add_decode_command(CLI::App& app);
-void add_replay_command(CLI::App& app);
-void add_bench_command(CLI::App& app);
-void add_eval_command(CLI::App& app);
-void add_sweep_command(CLI::App& app);
-void add_figure_command(CLI::App& app);
-void add_info_command(CLI::App& app);
-void add_convert_command(CLI::App& app);
-void add_get_command(CLI::App& app);
-void add_lesson_command(CLI::App& app);
-void add_selftest_command(CLI::App& app);
-void add_completion_command(CLI::App& app);
-void add_help_command(CLI::App& app);
+void add_decode_command(const CliCommand& program);
+void add_replay_command(const CliCommand& program);
+void add_bench_command(const CliCommand& program);
+void add_eval_command(const CliCommand& program);
+void add_sweep_command(const CliCommand& program);
+void add_figure_command(const CliCommand& program);
+void add_info_command(const CliCommand& program);
+void add_convert_command(const CliCommand& program);
+void add_get_command(const CliCommand& program);
+void add_lesson_command(const CliCommand& program);
+void add_selftest_command(const CliCommand& program);
+void add_completion_command(const CliCommand& program);
+void add_help_command(const CliCommand& program);
 
 }  // namespace keyhole

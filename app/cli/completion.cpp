@@ -45,8 +45,10 @@ struct CommandRow {
 
 // --- the tables --------------------------------------------------------------------------------------------
 
-std::vector<const CLI::App*> commands_of(const CLI::App& app) {
-    return app.get_subcommands([](const CLI::App* one) { return !one->get_group().empty(); });
+std::vector<CliCommand> commands_of(const CliCommand& program) {
+    std::vector<CliCommand> all = program.commands();
+    std::erase_if(all, [](const CliCommand& one) { return one.group().empty(); });
+    return all;
 }
 
 Words catalog_names() {
@@ -56,12 +58,12 @@ Words catalog_names() {
 }
 
 /// Returns the words of an argument or option that is a name of something that Keyhole has.
-Words names_for(const CLI::App& app, std::string_view command, std::string_view word) {
+Words names_for(const CliCommand& program, std::string_view command, std::string_view word) {
     Words names;
     if (command == "get" && word == "NAME") return catalog_names();
     if (command == "help" && word == "PAGE") {
         names = manual_page_names(find_assets() / "manual");
-        for (const CLI::App* one : commands_of(app)) names.push_back(one->get_name());
+        for (const CliCommand& one : commands_of(program)) names.push_back(one.name());
     }
     if (command == "figure" && word == "NAME")
         for (const Figure& figure : figures()) names.emplace_back(figure.name);
@@ -71,7 +73,7 @@ Words names_for(const CLI::App& app, std::string_view command, std::string_view 
     return names;
 }
 
-Value value_of(const CLI::App& app, const CLI::App& command, const CLI::Option& option,
+Value value_of(const CliCommand& program, const CliCommand& command, const CliOption& option,
                const std::string& name) {
     const std::string word = value_word(option);
     Value value;
@@ -79,7 +81,7 @@ Value value_of(const CLI::App& app, const CLI::App& command, const CLI::Option& 
     if (word == "DIR" || name == "DIR") value.kind = Value::Kind::folder;
     if (word == "MODEL" || name == "MODEL") value.kind = Value::Kind::model;
     if (word == "LANE") value.kind = Value::Kind::lane;
-    value.words = names_for(app, command.get_name(), name);
+    value.words = names_for(program, command.name(), name);
     // "auto|cpu", but not "N|N..N".
     const bool is_choice =
         word.find('|') != std::string::npos && word.find_first_of(".= ") == std::string::npos;
@@ -91,20 +93,20 @@ Value value_of(const CLI::App& app, const CLI::App& command, const CLI::Option& 
     return value;
 }
 
-std::vector<CommandRow> rows_of(const CLI::App& app) {
+std::vector<CommandRow> rows_of(const CliCommand& program) {
     std::vector<CommandRow> rows;
-    for (const CLI::App* command : commands_of(app)) {
-        CommandRow row{command->get_name(), command->get_description(), {}};
-        for (const CLI::Option* option : command->get_options()) {
-            if (option->get_group().empty()) continue;
+    for (const CliCommand& command : commands_of(program)) {
+        CommandRow row{command.name(), command.help(), {}};
+        for (const CliOption& option : command.options()) {
+            if (option.group().empty()) continue;
             OptionRow one;
-            for (const std::string& name : option->get_lnames()) one.names.push_back("--" + name);
-            for (const std::string& name : option->get_snames()) one.names.push_back("-" + name);
-            if (one.names.empty()) one.argument = option->get_name(true);
-            one.help = option->get_description();
-            if (option->get_items_expected_max() > 0)
+            for (const std::string& name : option.long_names()) one.names.push_back("--" + name);
+            for (const std::string& name : option.short_names()) one.names.push_back("-" + name);
+            if (one.names.empty()) one.argument = option.argument_name();
+            one.help = option.help();
+            if (option.most_values() > 0)
                 one.value =
-                    value_of(app, *command, *option, one.names.empty() ? one.argument : one.names.front());
+                    value_of(program, command, option, one.names.empty() ? one.argument : one.names.front());
             row.options.push_back(std::move(one));
         }
         rows.push_back(std::move(row));
@@ -399,19 +401,19 @@ std::string fish_text(const std::vector<CommandRow>& rows) {
 
 }  // namespace
 
-std::string completion_text(const CLI::App& app, std::string_view shell) {
-    const std::vector<CommandRow> rows = rows_of(app);
+std::string completion_text(const CliCommand& program, std::string_view shell) {
+    const std::vector<CommandRow> rows = rows_of(program);
     return shell == "bash" ? bash_text(rows) : shell == "zsh" ? zsh_text(rows) : fish_text(rows);
 }
 
-void add_completion_command(CLI::App& app) {
+void add_completion_command(const CliCommand& program) {
     const auto shell = std::make_shared<std::string>();
-    CLI::App* command =
-        app.add_subcommand("completion", "print what a shell needs to complete commands, options and lanes");
-    command->add_option("SHELL", *shell, "whose completion to print")
-        ->required()
-        ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-    command->callback([&app, shell] { write_output(completion_text(app, *shell)); });
+    const CliCommand command =
+        program.add_command("completion", "print what a shell needs to complete commands, options and lanes");
+    command.add_option("SHELL", *shell, "whose completion to print")
+        .required()
+        .one_of({"bash", "zsh", "fish"});
+    command.does([program, shell] { write_output(completion_text(program, *shell)); });
 }
 
 }  // namespace keyhole

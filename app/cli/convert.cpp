@@ -46,20 +46,20 @@ void run_convert(const ConvertOptions& options) {
 
 }  // namespace
 
-void add_convert_command(CLI::App& app) {
+void add_convert_command(const CliCommand& program) {
     auto options = std::make_shared<ConvertOptions>();
-    CLI::App* command = app.add_subcommand(
+    const CliCommand command = program.add_command(
         "convert", "write a folder whose KV heads are merged, for Keyhole and transformers");
-    options->run.add_model(*command);
-    command->add_option("--kv", options->kv, "how KV heads are shared: gqa:4, mqa, mlkv:m=4,g=1")->required();
+    options->run.add_model(command);
+    command.add_option("--kv", options->kv, "how KV heads are shared: gqa:4, mqa, mlkv:m=4,g=1").required();
     command
-        ->add_option("--merge", options->merge,
-                     "K and V of several layers: their mean, or as MLKV's code does")
-        ->check(CLI::IsMember({"uniform", "released"}));
-    command->add_flag("--compensate", options->compensate,
-                      "widen the MLPs by the parameters lost, as MLKV's converter does");
-    command->add_option("-o,--out", options->out, "folder to write")->required();
-    command->callback([options] { run_convert(*options); });
+        .add_option("--merge", options->merge,
+                    "K and V of several layers: their mean, or as MLKV's code does")
+        .one_of({"uniform", "released"});
+    command.add_flag("--compensate", options->compensate,
+                     "widen the MLPs by the parameters lost, as MLKV's converter does");
+    command.add_option("-o,--out", options->out, "folder to write").required();
+    command.does([options] { run_convert(*options); });
 }
 
 }  // namespace keyhole

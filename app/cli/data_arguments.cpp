@@ -1,28 +1,27 @@
 #include "app/cli/data_arguments.h"
 
-#include "app/cli/number_option.h"
 #include "engine/base/error.h"
 
 namespace keyhole {
 
-void BeamArguments::add(CLI::App& command) {
+void BeamArguments::add(const CliCommand& command) {
     command
         .add_option("--beams", settings.n_beams,
                     "beams of a beam search in every lane; 1: the most likely token each time")
-        ->transform(number_in(1, kMostBeams))
-        ->capture_default_str();
+        .within(1, kMostBeams)
+        .shows_default();
     command
         .add_option(
             "--beam-scores", scores,
             "`apart`: every beam evicts by its own scores (the paper); `shared`: all beams of a lane by "
             "the sum of theirs (Keyformer's released code)")
-        ->check(CLI::IsMember({"apart", "shared"}))
-        ->capture_default_str();
+        .one_of({"apart", "shared"})
+        .shows_default();
     command
         .add_option("--length-penalty", settings.length_penalty,
                     "beams: a text of n tokens scores its log probability / n^penalty")
-        ->transform(number_in(-10.0, 10.0))
-        ->capture_default_str();
+        .within(-10.0, 10.0)
+        .shows_default();
     command.add_flag("--early-stopping", settings.early_stopping,
                      "beams: the search ends once as many texts as beams are finished");
 }
@@ -37,25 +36,23 @@ BeamSettings BeamArguments::parsed() const {
     return parsed;
 }
 
-void DataArguments::add(CLI::App& command) {
+void DataArguments::add(const CliCommand& command) {
     command
         .add_option(
             "--data", files,
             "file of your own questions (- for standard input): each line is a JSON object with prompt, "
             "references, choices, answer (keyhole help eval-and-sweep); repeat for several")
-        ->expected(1)
-        ->take_all()
-        ->allow_extra_args(false);
+        .repeated();
     command.add_option("--few-shot", few_shot, "data: file whose first examples stand before each question");
-    command.add_option("--shots", n_shots, "data: how many examples")->transform(number_in(0, 1000));
+    command.add_option("--shots", n_shots, "data: how many examples").within(0, 1000);
     command.add_option("--answer-tokens", answer_tokens, "data: most tokens of an answer (default: 64)")
-        ->transform(number_in(1, 1 << 16));
+        .within(1, 1 << 16);
     command
         .add_option("--until", until,
                     "data: where an answer ends besides the model's end of text: with its first `line`, or "
                     "`text` for nowhere else")
-        ->check(CLI::IsMember({"line", "text"}))
-        ->capture_default_str();
+        .one_of({"line", "text"})
+        .shows_default();
     command.add_flag("--cut", cut, "data: a prompt that is too long loses its beginning");
     command.add_flag("--stems", stems, "data: ROUGE compares stems (use_stemmer of rouge-score)");
     add_token_rules(command, rules);

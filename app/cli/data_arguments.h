@@ -1,6 +1,8 @@
 /// The options of eval and sweep for questions from the user's files, as typed. Main thread; knows no window.
 #pragma once
 
+#include "app/cli/command.h"
+
 #include "app/cli/options.h"
 #include "engine/eval/data_questions.h"
 
@@ -14,7 +16,7 @@ struct BeamArguments {
     BeamSettings settings;
     std::string scores = "apart";
 
-    void add(CLI::App& command);
+    void add(const CliCommand& command);
     BeamSettings parsed() const;
 };
 
@@ -26,7 +28,7 @@ struct DataArguments {
     Sampling rules;
     BeamArguments beams;
 
-    void add(CLI::App& command);
+    void add(const CliCommand& command);
     /// Returns the options for one of the files. Throws Error(wrong_use) if some do not fit together.
     DataOptions options(const std::string& file, int n_context, int n_samples) const;
     /// Throws Error(wrong_use) if an option is given that does nothing without --data.

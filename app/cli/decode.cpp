@@ -8,7 +8,6 @@
 #include "app/cli/export_options.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
-#include "app/cli/path_option.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
@@ -136,7 +135,7 @@ std::vector<DecodeOptions> of_each_prompt(const DecodeOptions& options) {
     if (options.prompt_files.empty() && options.run.text == kStandardInput) {
         DecodeOptions piped = options;
         piped.run.prompt_file = kStandardInput;
-        piped.run.text_option = nullptr;
+        piped.run.text_option = {};
         return {piped};
     }
     if (options.prompt_files.empty()) {
@@ -358,32 +357,31 @@ void run_decode(const DecodeOptions& options) {
 
 }  // namespace
 
-void add_decode_command(CLI::App& app) {
+void add_decode_command(const CliCommand& program) {
     auto options = std::make_shared<DecodeOptions>();
-    CLI::App* command = app.add_subcommand(
+    const CliCommand command = program.add_command(
         "decode", "decode a prompt with one or more lanes; print, save and export what happens");
-    options->run.add_model(*command);
-    options->run.add_prompt(*command, &options->prompt_files);
-    options->run.add_text(*command);
-    options->run.add_lanes(*command);
-    options->run.add_sampling(*command);
-    options->beams.add(*command);
-    options->run.add_backend(*command);
-    options->exports.add(*command);
+    options->run.add_model(command);
+    options->run.add_prompt(command, &options->prompt_files);
+    options->run.add_text(command);
+    options->run.add_lanes(command);
+    options->run.add_sampling(command);
+    options->beams.add(command);
+    options->run.add_backend(command);
+    options->exports.add(command);
     command
-        ->add_option("--stop", options->stop,
-                     "answers: they end before this text; repeat for several; '': at the model's end of text "
-                     "alone (default: as the prompt's file says, else a line end)")
-        ->expected(1)
-        ->take_all();
+        .add_option("--stop", options->stop,
+                    "answers: they end before this text; repeat for several; '': at the model's end of text "
+                    "alone (default: as the prompt's file says, else a line end)")
+        .repeated();
     command
-        ->add_option("--system", options->system,
-                     "chat: a system message before the first turn, if the model's chat template has a place "
-                     "for it")
-        ->needs(command->get_option("--chat"));
-    command->add_option("--save", options->save, "trace file to write, FILE.keyhole")->check(some_path());
-    command->add_flag("--json", options->json, "print the result as JSON");
-    command->callback([options] { run_decode(*options); });
+        .add_option("--system", options->system,
+                    "chat: a system message before the first turn, if the model's chat template has a place "
+                    "for it")
+        .needs(command.option("--chat"));
+    command.add_option("--save", options->save, "trace file to write, FILE.keyhole").some_path();
+    command.add_flag("--json", options->json, "print the result as JSON");
+    command.does([options] { run_decode(*options); });
 }
 
 }  // namespace keyhole

@@ -79,21 +79,21 @@ void run_eval(const EvalOptions& options, bool as_json) {
 
 }  // namespace
 
-void add_eval_command(CLI::App& app) {
+void add_eval_command(const CliCommand& program) {
     struct Options {
         EvalOptions eval;
         bool json = false;
     };
     auto options = std::make_shared<Options>();
-    CLI::App* command =
-        app.add_subcommand("eval",
-                           "measure lanes side by side: perplexity of a text, right answers in "
-                           "recall tasks or to your own questions");
-    options->eval.add(*command);
-    command->add_option("--answers", options->eval.data.answers,
-                        "data: file for what every lane answered, one JSON object a line");
-    command->add_flag("--json", options->json, "print the result as JSON");
-    command->callback([options] { run_eval(options->eval, options->json); });
+    const CliCommand command =
+        program.add_command("eval",
+                            "measure lanes side by side: perplexity of a text, right answers in "
+                            "recall tasks or to your own questions");
+    options->eval.add(command);
+    command.add_option("--answers", options->eval.data.answers,
+                       "data: file for what every lane answered, one JSON object a line");
+    command.add_flag("--json", options->json, "print the result as JSON");
+    command.does([options] { run_eval(options->eval, options->json); });
 }
 
 }  // namespace keyhole

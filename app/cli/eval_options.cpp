@@ -1,10 +1,10 @@
 #include "app/cli/eval_options.h"
 
 #include "app/base/assets.h"
-#include "app/cli/number_option.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/number.h"
 
 #include <nlohmann/json.hpp>
 
@@ -32,7 +32,7 @@ DistanceRange parse_distance(std::string_view text, int n_context) {
 
 }  // namespace
 
-void EvalOptions::add(CLI::App& command) {
+void EvalOptions::add(const CliCommand& command) {
     run.add_model(command);
     run.add_lanes(command);
     run.add_backend(command);
@@ -46,16 +46,16 @@ void EvalOptions::add(CLI::App& command) {
     command
         .add_option("-c,--context", context,
                     "tokens of a window, or of prompt and answer (default: the model's, at most 1024)")
-        ->transform(number_in(2, 1 << 24));
+        .within(2, 1 << 24);
     command
         .add_option("--prefill", n_prefill,
                     "text: tokens of a window that are its prompt and are not scored (default: half)")
-        ->transform(number_in(1, 1 << 24));
+        .within(1, 1 << 24);
     command
         .add_option("--samples", n_samples,
                     "questions of each task (default: 500), or most windows of the text or questions of the "
                     "data (default: all)")
-        ->transform(number_in(1, 1 << 24));
+        .within(1, 1 << 24);
     command.add_option(
         "--distance", distance,
         "tasks: tokens between what is asked for and the answer, 512 or 100..900 (default: any)");
@@ -63,11 +63,9 @@ void EvalOptions::add(CLI::App& command) {
         .add_option("--ask", ask,
                     "tasks: `question` asks for the value; `statement` begins the statement once more, which "
                     "every language model completes")
-        ->check(CLI::IsMember({"question", "statement"}))
-        ->capture_default_str();
-    command.add_option("-s,--seed", seed, "seed of the questions")
-        ->transform(number_from<std::uint64_t>(0))
-        ->capture_default_str();
+        .one_of({"question", "statement"})
+        .shows_default();
+    command.add_option("-s,--seed", seed, "seed of the questions").natural().shows_default();
     command.add_option("--passages", passages,
                        "task passage: file of sections with Question: and Answer: lines");
     data.add(command);

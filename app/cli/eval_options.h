@@ -2,6 +2,8 @@
 /// Main thread; knows no window.
 #pragma once
 
+#include "app/cli/command.h"
+
 #include "app/cli/data_arguments.h"
 #include "app/cli/options.h"
 #include "engine/eval/evaluate.h"
@@ -23,7 +25,7 @@ struct EvalOptions {
     std::uint64_t seed = 1;
     DataArguments data;
 
-    void add(CLI::App& command);
+    void add(const CliCommand& command);
     /// Returns the questions of each task or of the data files, or the windows of the text. Throws
     /// Error(wrong_use) if the options name none of them, or are invalid.
     std::vector<QuestionSet> questions(const std::shared_ptr<const Model>& model) const;

@@ -2,17 +2,15 @@
 
 #include "app/base/command_text.h"
 #include "app/base/version.h"
-#include "app/cli/number_option.h"
 #include "app/cli/options.h"
-#include "app/cli/path_option.h"
 #include "engine/base/error.h"
 
 namespace keyhole {
 
-void ExportArguments::add(CLI::App& command) {
-    CLI::Option* out = command.add_option("-o,--out", folder, "folder for the exports, made when missing")
-                           ->check(some_path());
-    std::vector<CLI::Option*> others;
+void ExportArguments::add(const CliCommand& command) {
+    CliOption out =
+        command.add_option("-o,--out", folder, "folder for the exports, made when missing").some_path();
+    std::vector<CliOption> others;
     const auto option = [&](const char* name, auto& value, const std::string& help) {
         return others.emplace_back(command.add_option(name, value, help));
     };
@@ -21,35 +19,29 @@ void ExportArguments::add(CLI::App& command) {
                fmt::format("{} (but frames and gif), comma between; or views of the window: {} (default: {}, "
                            "the curves with several lanes)",
                            export_word_list(), view_word_list(), usual_export_list(2, true)));
-    option("--rows", rows, "decode rows, or all: prompt rows too")->check(CLI::IsMember({"decode", "all"}));
-    option("--layers", layers, "only these layers")
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->transform(number_from(0));
-    option("--heads", heads, "only these query heads")
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->transform(number_from(0));
-    option("--last-rows", last_rows, "only this many rows from the end")->transform(number_from(0));
-    option("--dtype", dtype, "number type of arrays")->check(CLI::IsMember({"f32", "f16"}));
-    option("--row", row, "views: the shown row (default: the last one)")->transform(number_from(0));
-    option("--focus", focus, "views: the shown lane")->transform(number_from(0));
+    option("--rows", rows, "decode rows, or all: prompt rows too").one_of({"decode", "all"});
+    option("--layers", layers, "only these layers").comma_list().from(0);
+    option("--heads", heads, "only these query heads").comma_list().from(0);
+    option("--last-rows", last_rows, "only this many rows from the end").from(0);
+    option("--dtype", dtype, "number type of arrays").one_of({"f32", "f16"});
+    option("--row", row, "views: the shown row (default: the last one)").from(0);
+    option("--focus", focus, "views: the shown lane").from(0);
     option("--look", look,
            "pictures and GIFs: dark; views: colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan, clips, "
            "comma between");
     option("--width", width, "width of pictures in pixels; text scales with it")
-        ->transform(number_in(PictureChoice::kLeastWidth, PictureChoice::kMostWidth));
+        .within(PictureChoice::kLeastWidth, PictureChoice::kMostWidth);
     option("--format", formats,
            "format of pictures: png, svg, pdf, comma between (default: png; curves svg)");
     option("--right", right, "answers: the right answer, if the prompt's file does not name it");
     yes_option = add_yes(command, "write more than 2 GB without asking");
-    for (CLI::Option* other : others) other->needs(out);
+    for (const CliOption other : others) other.needs(out);
 }
 
 RunExport ExportArguments::parsed(int n_lanes, bool with_answers) const {
     RunExport out;
     if (!given()) return out;
-    const bool is_usual = list_option == nullptr || list_option->count() == 0;
+    const bool is_usual = !list_option.is_given();
     parse_run_export(is_usual ? usual_export_list(n_lanes, with_answers) : list, out, of_records);
     ExportOptions& options = out.files;
     const bool draws = options.draws() || !out.views.empty();
@@ -67,7 +59,7 @@ RunExport ExportArguments::parsed(int n_lanes, bool with_answers) const {
     options.heads = heads;
     options.last_rows = last_rows;
     options.f16 = dtype == "f16";
-    options.yes = yes_option != nullptr && yes_option->count() > 0;
+    options.yes = yes_option.is_given();
     out.how = {folder, layers, heads, focus, row, look};
     (void)take_background(out.how.look);
     out.how.pictures = options.pictures;

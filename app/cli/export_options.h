@@ -2,9 +2,9 @@
 /// Main thread; writes no files itself.
 #pragma once
 
-#include "app/view/run_export.h"
+#include "app/cli/command.h"
 
-#include <CLI/CLI.hpp>
+#include "app/view/run_export.h"
 
 #include <string>
 #include <vector>
@@ -14,12 +14,12 @@ namespace keyhole {
 struct ExportArguments {
     std::string folder;
     std::string list;  ///< empty: the usual one
-    const CLI::Option* list_option = nullptr;
+    CliOption list_option;
     std::string rows = "decode";
     std::vector<int> layers, heads;
     int last_rows = 0;
     std::string dtype = "f32";
-    const CLI::Option* yes_option = nullptr;
+    CliOption yes_option;
     int row = -1;  ///< views: the shown step; -1: the last one
     int focus = 0;
     std::string look;
@@ -28,7 +28,7 @@ struct ExportArguments {
     std::string right;        ///< the right answer, as typed
     bool of_records = false;  ///< exports from a trace: `all` means all that its records hold
 
-    void add(CLI::App& command);
+    void add(const CliCommand& command);
     bool given() const { return !folder.empty(); }
     /// Returns the parsed options. n_lanes, with_answers: for the usual list. Throws Error(wrong_use) for an
     /// unknown word, and for options that nothing uses.

@@ -5,7 +5,6 @@
 #include "app/base/termination.h"
 #include "app/base/version.h"
 #include "app/cli/commands.h"
-#include "app/cli/number_option.h"
 #include "app/cli/output.h"
 #include "app/cli/sweep.h"
 #include "app/papers/run_parts.h"
@@ -499,36 +498,31 @@ std::string command_of(const Figure& figure) {
                        figure.options);
 }
 
-void add_figure_command(CLI::App& app) {
+void add_figure_command(const CliCommand& program) {
     auto options = std::make_shared<FigureOptions>();
-    CLI::App* command = app.add_subcommand(
+    const CliCommand command = program.add_command(
         "figure", "make a figure or table of the papers, and say whether its finding holds here");
-    command->add_option("NAME", options->name, "figure, such as tova-3; --list names all");
-    command->add_flag("--list", options->list,
-                      "print what each figure shows, the paper's finding, the command and its minutes");
-    command->add_flag("--json", options->json, "print the result, or the list, as JSON");
-    command->add_option("--from", options->from,
-                        "folder of a run with run.json and attention.npy (keyformer-3a, 3b, 11)");
-    command->add_option("--of-lane", options->lane, "lane of that run")->transform(number_from(0));
-    options->sweep.eval.add(*command);
-    add_models_option(*command, options->sweep);
+    command.add_option("NAME", options->name, "figure, such as tova-3; --list names all");
+    command.add_flag("--list", options->list,
+                     "print what each figure shows, the paper's finding, the command and its minutes");
+    command.add_flag("--json", options->json, "print the result, or the list, as JSON");
+    command.add_option("--from", options->from,
+                       "folder of a run with run.json and attention.npy (keyformer-3a, 3b, 11)");
+    command.add_option("--of-lane", options->lane, "lane of that run").from(0);
+    options->sweep.eval.add(command);
+    add_models_option(command, options->sweep);
     command
-        ->add_option("-f,--prompt-file", options->prompt_files,
-                     "figures of a run: the text to start from (default: the garden gate); where prompts "
-                     "decide, repeat it (default: eight prompts)")
-        ->expected(1)
-        ->take_all()
-        ->allow_extra_args(false);
-    command->add_option("-n,--tokens", options->n_tokens, "figures of a run: tokens to generate")
-        ->transform(number_in(2, 4096))
-        ->capture_default_str();
-    command->add_option("--vary", options->sweep.varies, "other values than the figure's own")
-        ->expected(1)
-        ->take_all()
-        ->allow_extra_args(false);
-    command->add_option("-o,--out", options->sweep.out, "folder for table, SVG, PNG and PDF");
-    add_plot_options(*command, options->sweep.plots);
-    command->callback([options] { run_figure(*options); });
+        .add_option("-f,--prompt-file", options->prompt_files,
+                    "figures of a run: the text to start from (default: the garden gate); where prompts "
+                    "decide, repeat it (default: eight prompts)")
+        .repeated();
+    command.add_option("-n,--tokens", options->n_tokens, "figures of a run: tokens to generate")
+        .within(2, 4096)
+        .shows_default();
+    command.add_option("--vary", options->sweep.varies, "other values than the figure's own").repeated();
+    command.add_option("-o,--out", options->sweep.out, "folder for table, SVG, PNG and PDF");
+    add_plot_options(command, options->sweep.plots);
+    command.does([options] { run_figure(*options); });
 }
 
 }  // namespace keyhole

@@ -97,18 +97,17 @@ void run_get(const GetOptions& options) {
 
 }  // namespace
 
-void add_get_command(CLI::App& app) {
+void add_get_command(const CliCommand& program) {
     auto options = std::make_shared<GetOptions>();
-    CLI::App* command = app.add_subcommand("get", "get a model of the catalogue, or list them");
-    CLI::Option* name =
-        command->add_option("NAME", options->name, "name in the catalogue, such as smollm2-135m");
-    CLI::Option* list = command->add_flag("--list", options->list,
-                                          "print what there is: parameters, size, licence, where it lies");
-    name->excludes(list);
-    command->add_flag("--json", options->json, "print the list as JSON")->needs(list);
+    const CliCommand command = program.add_command("get", "get a model of the catalogue, or list them");
+    CliOption name = command.add_option("NAME", options->name, "name in the catalogue, such as smollm2-135m");
+    CliOption list = command.add_flag("--list", options->list,
+                                      "print what there is: parameters, size, licence, where it lies");
+    name.excludes(list);
+    command.add_flag("--json", options->json, "print the list as JSON").needs(list);
     const std::string as_elsewhere = "has no effect here: get never asks";
-    command->add_flag("--yes", as_elsewhere);
-    command->callback([options] {
+    command.add_flag("--yes", as_elsewhere);
+    command.does([options] {
         if (options->name.empty() && !options->list)
             fail(ErrorCode::wrong_use, "name a model to get, or give --list");
         run_get(*options);

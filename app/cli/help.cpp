@@ -54,44 +54,42 @@ bool show_in_pager(const std::string& text) {
            !(WIFEXITED(status) && WEXITSTATUS(status) == 127);  // 127: the shell found no pager
 }
 
-nlohmann::json option_json(const CLI::Option& option) {
-    nlohmann::json json = {{"help", option.get_description()}, {"value", value_word(option)}};
+nlohmann::json option_json(const CliOption& option) {
+    nlohmann::json json = {{"help", option.help()}, {"value", value_word(option)}};
     json["names"] = nlohmann::json::array();
-    for (const std::string& name : option.get_lnames()) json["names"].push_back("--" + name);
-    for (const std::string& name : option.get_snames()) json["names"].push_back("-" + name);
-    if (option.get_positional()) json["argument"] = option.get_name(true);
-    if (option.get_required()) json["required"] = true;
-    if (!option.get_default_str().empty()) json["default"] = option.get_default_str();
+    for (const std::string& name : option.long_names()) json["names"].push_back("--" + name);
+    for (const std::string& name : option.short_names()) json["names"].push_back("-" + name);
+    if (option.is_argument()) json["argument"] = option.argument_name();
+    if (option.is_required()) json["required"] = true;
+    if (!option.default_text().empty()) json["default"] = option.default_text();
     return json;
 }
 
 /// Prints commands, options and pages for programs, such as those that complete words in a shell.
-void print_help_as_json(const CLI::App& app) {
+void print_help_as_json(const CliCommand& program) {
     nlohmann::json json = {{"version", program_version()},
                            {"pages", manual_page_names(find_assets() / "manual")},
                            {"commands", nlohmann::json::array()}};
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    for (const CliCommand& command : program.commands()) {
         nlohmann::json options = nlohmann::json::array();
-        for (const CLI::Option* option : command->get_options())
-            if (!option->get_group().empty()) options.push_back(option_json(*option));
-        json["commands"].push_back({{"name", command->get_name()},
-                                    {"help", command->get_description()},
+        for (const CliOption& option : command.options())
+            if (!option.group().empty()) options.push_back(option_json(option));
+        json["commands"].push_back({{"name", command.name()},
+                                    {"help", command.help()},
                                     {"options", options},
-                                    {"examples", help_examples(command->get_name())}});
+                                    {"examples", help_examples(command.name())}});
     }
     print_out("{}\n", json.dump(2));
 }
 
-void run_help(const CLI::App& app, const HelpOptions& options) {
-    if (options.json) return print_help_as_json(app);
+void run_help(const CliCommand& program, const HelpOptions& options) {
+    if (options.json) return print_help_as_json(program);
     if (options.man)
-        return write_output(options.page == "index" ? program_man_page(app) : manual_man_page(options.page));
+        return write_output(options.page == "index" ? program_man_page(program)
+                                                    : manual_man_page(options.page));
     // `keyhole help decode` is `keyhole decode --help`.
-    const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
-    const auto command = std::find_if(commands.begin(), commands.end(),
-                                      [&](const CLI::App* one) { return one->get_name() == options.page; });
-    if (command != commands.end()) {
-        print_out("{}", (*command)->help("keyhole"));
+    if (const CliCommand command = program.command(options.page)) {
+        print_out("{}", command.help_text());
         return;
     }
     ManualPage page = read_manual_page(find_assets() / "manual", options.page);
@@ -113,19 +111,18 @@ void run_help(const CLI::App& app, const HelpOptions& options) {
 
 }  // namespace
 
-void add_help_command(CLI::App& app) {
+void add_help_command(const CliCommand& program) {
     auto options = std::make_shared<HelpOptions>();
-    CLI::App* command =
-        app.add_subcommand("help", "print the manual: the list of its pages, a page, or a section");
-    command->add_option("PAGE", options->page, "a page or a command (default: the list of pages)");
-    command->add_option("SECTION", options->section,
-                        "number of a section of the page, such as 2.11 of policies");
-    CLI::Option* json =
-        command->add_flag("--json", options->json, "print all commands, their options and the pages as JSON");
-    command
-        ->add_flag("--man", options->man, "print the source of a page for man: keyhole(1), keyhole-PAGE(7)")
-        ->excludes(json);
-    command->callback([&app, options] { run_help(app, *options); });
+    const CliCommand command =
+        program.add_command("help", "print the manual: the list of its pages, a page, or a section");
+    command.add_option("PAGE", options->page, "a page or a command (default: the list of pages)");
+    command.add_option("SECTION", options->section,
+                       "number of a section of the page, such as 2.11 of policies");
+    CliOption json =
+        command.add_flag("--json", options->json, "print all commands, their options and the pages as JSON");
+    command.add_flag("--man", options->man, "print the source of a page for man: keyhole(1), keyhole-PAGE(7)")
+        .excludes(json);
+    command.does([program, options] { run_help(program, *options); });
 }
 
 }  // namespace keyhole

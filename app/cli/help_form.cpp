@@ -174,8 +174,8 @@ constexpr std::array kExamples = {
 };
 
 /// Returns the name without dashes: "prompt-file".
-std::string plain_name(const CLI::Option& option) {
-    return option.get_lnames().empty() ? option.get_name() : option.get_lnames().front();
+std::string plain_name(const CliOption& option) {
+    return option.long_names().empty() ? option.name() : option.long_names().front();
 }
 
 const OptionForm* form_of(std::string_view name) {
@@ -185,8 +185,8 @@ const OptionForm* form_of(std::string_view name) {
 }
 
 /// Splits what CLI11 knows of a value, such as "UINT:1 to 16" or "TEXT:{auto,cpu}".
-std::pair<std::string, std::string> type_and_range(const CLI::Option& option) {
-    const std::string type = option.get_type_name();
+std::pair<std::string, std::string> type_and_range(const CliOption& option) {
+    const std::string type = option.type_text();
     const std::size_t colon = std::min(type.find(':'), type.size());
     return {type.substr(0, colon), type.substr(std::min(colon + 1, type.size()))};
 }
@@ -196,8 +196,8 @@ bool is_number(const std::string& type) {
 }
 
 /// Returns the groups of a command's options, in the order of kForms.
-std::vector<std::string> groups_in_order(const CLI::App& command) {
-    std::vector<std::string> there = command.get_groups(), ordered;
+std::vector<std::string> groups_in_order(const CliCommand& command) {
+    std::vector<std::string> there = command.groups(), ordered;
     const auto take = [&](std::string_view group) {
         const auto found = std::find(there.begin(), there.end(), group);
         if (found == there.end() || group.empty()) return;
@@ -215,87 +215,63 @@ std::vector<std::string> groups_in_order(const CLI::App& command) {
     return ordered;
 }
 
-class Form : public CLI::Formatter {
-  public:
-    Form() {
-        label("Positionals", "Arguments");
-        label("SUBCOMMAND", "COMMAND");
-        column_width(kColumn);
-    }
-    std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
-        std::string text = make_description(app) + make_usage(app, std::move(name)) + make_positionals(app);
-        for (const std::string& group : groups_in_order(*app)) {
-            const auto options = app->get_options([&](const CLI::Option* option) {
-                return option->nonpositional() && option->get_group() == group;
-            });
-            if (!options.empty()) text += make_group(group, false, options);
-        }
-        return text + make_subcommands(app, mode) + "\n" + make_footer(app);
-    }
-    std::string make_option_opts(const CLI::Option* option) const override {
-        const std::string value = value_word(*option);
-        return value.empty() ? "" : " " + value;
-    }
-    std::string make_option_desc(const CLI::Option* option) const override {
-        std::string text = option->get_description();
-        const auto [type, range] = type_and_range(*option);
-        std::string more;
-        if (is_number(type) && range.find(" to ") != std::string::npos) more = range;
-        const bool says_default = text.find("(default: ") != std::string::npos;
-        if (const std::string& standard = option->get_default_str(); !standard.empty() && !says_default)
-            more += fmt::format("{}default: {}", more.empty() ? "" : "; ", standard);
-        if (option->get_required()) more += fmt::format("{}required", more.empty() ? "" : "; ");
-        if (more.empty()) return text;
-        if (!says_default || !text.ends_with(')')) return fmt::format("{} ({})", text, more);
-        text.pop_back();
-        return fmt::format("{}; {})", text, more);
-    }
-    std::string make_option(const CLI::Option* option, bool is_positional) const override {
-        return in_columns(
-            make_option_name(option, is_positional) + (is_positional ? "" : make_option_opts(option)),
-            make_option_desc(option));
-    }
-    std::string make_subcommand(const CLI::App* command) const override {
-        return in_columns(command->get_name(), command->get_description());
-    }
-    std::string make_group(std::string group, bool is_positional,
-                           std::vector<const CLI::Option*> options) const override {
-        std::string text = fmt::format("\n{}:\n", group);
-        for (const CLI::Option* option : options) text += make_option(option, is_positional);
-        return text;
-    }
+/// Returns an option's help with its range, its default and whether it is required.
+std::string described(CliOption option) {
+    std::string text = option.help();
+    const auto [type, range] = type_and_range(option);
+    std::string more;
+    if (is_number(type) && range.find(" to ") != std::string::npos) more = range;
+    const bool says_default = text.find("(default: ") != std::string::npos;
+    if (const std::string& standard = option.default_text(); !standard.empty() && !says_default)
+        more += fmt::format("{}default: {}", more.empty() ? "" : "; ", standard);
+    if (option.is_required()) more += fmt::format("{}required", more.empty() ? "" : "; ");
+    if (more.empty()) return text;
+    if (!says_default || !text.ends_with(')')) return fmt::format("{} ({})", text, more);
+    text.pop_back();
+    return fmt::format("{}; {})", text, more);
+}
 
-  private:
-    /// A name and its text, whose lines stand below one another.
-    static std::string in_columns(const std::string& name, const std::string& text) {
-        std::string out = "  " + name;
-        std::size_t at = out.size();
-        if (at + 2 > kColumn) {
+/// A name and its text, whose lines stand below one another.
+std::string in_columns(const std::string& name, const std::string& text) {
+    std::string out = "  " + name;
+    std::size_t at = out.size();
+    if (at + 2 > kColumn) {
+        out += "\n";
+        at = 0;
+    }
+    const auto pad = [&] {
+        out += std::string(kColumn - at, ' ');
+        at = kColumn;
+    };
+    pad();
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = std::min(text.find(' ', begin), text.size());
+        if (at > kColumn && at + 1 + (end - begin) > kWidth) {
             out += "\n";
             at = 0;
+            pad();
         }
-        const auto pad = [&] {
-            out += std::string(kColumn - at, ' ');
-            at = kColumn;
-        };
-        pad();
-        for (std::size_t begin = 0; begin < text.size();) {
-            const std::size_t end = std::min(text.find(' ', begin), text.size());
-            if (at > kColumn && at + 1 + (end - begin) > kWidth) {
-                out += "\n";
-                at = 0;
-                pad();
-            }
-            if (at > kColumn) {
-                out += ' ';
-                ++at;
-            }
-            out += text.substr(begin, end - begin);
-            at += end - begin;
-            begin = end + 1;
+        if (at > kColumn) {
+            out += ' ';
+            ++at;
         }
-        return out + "\n";
+        out += text.substr(begin, end - begin);
+        at += end - begin;
+        begin = end + 1;
     }
+    return out + "\n";
+}
+
+class Form : public HelpForm {
+  public:
+    std::string option_row(CliOption option) const override {
+        const std::string value = option.is_argument() ? "" : value_word(option);
+        return in_columns(option.names_text() + (value.empty() ? "" : " " + value), described(option));
+    }
+    std::string command_row(CliCommand command) const override {
+        return in_columns(command.name(), command.help());
+    }
+    std::vector<std::string> groups(CliCommand command) const override { return groups_in_order(command); }
 };
 
 std::string examples_text(std::string_view command) {
@@ -304,25 +280,25 @@ std::string examples_text(std::string_view command) {
     return text;
 }
 
-void set_group(const CLI::App& command, CLI::Option& option) {
-    if (option.get_positional() || option.get_group() != "Options") return;
+void set_group(const CliCommand& command, CliOption option) {
+    if (option.is_argument() || option.group() != "Options") return;
     const std::string name = plain_name(option);
     if (name == "help") {
-        option.group(std::string(kOutput));
+        option.set_group(kOutput);
         return;
     }
     for (const Exception& one : kExceptions)
-        if (one.command == command.get_name() && one.name == name) {
-            option.group(std::string(one.group));
+        if (one.command == command.name() && one.name == name) {
+            option.set_group(one.group);
             return;
         }
-    if (const OptionForm* form = form_of(name)) option.group(std::string(form->group));
+    if (const OptionForm* form = form_of(name)) option.set_group(form->group);
 }
 
 }  // namespace
 
-std::string value_word(const CLI::Option& option) {
-    if (option.get_items_expected_max() == 0) return "";  // a flag
+std::string value_word(const CliOption& option) {
+    if (option.most_values() == 0) return "";  // a flag
     const auto [type, range] = type_and_range(option);
     if (range.starts_with('{')) {
         std::string words = range.substr(1, range.size() - 2);
@@ -341,19 +317,16 @@ std::vector<std::string_view> help_examples(std::string_view command) {
     return lines;
 }
 
-void give_help_its_form(CLI::App& app) {
-    const auto form = std::make_shared<Form>();
-    app.formatter(form);
-    app.footer(examples_text(""));
-    app.get_help_ptr()->description("print this help");
-    if (CLI::Option* version = app.get_option_no_throw("--version"))
-        version->description("print the version");
-    for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-        command->formatter(form);
-        command->footer(examples_text(command->get_name()));
-        command->get_help_ptr()->description("print this help");
-        command->group("Commands");
-        for (CLI::Option* option : command->get_options()) set_group(*command, *option);
+void give_help_its_form(const CliCommand& program) {
+    static const Form form;
+    program.set_form(form, examples_text(""));
+    program.help_option().set_help("print this help");
+    if (const CliOption version = program.option("--version")) version.set_help("print the version");
+    for (const CliCommand& command : program.commands()) {
+        command.set_form(form, examples_text(command.name()));
+        command.help_option().set_help("print this help");
+        command.set_group("Commands");
+        for (const CliOption option : command.options()) set_group(command, option);
     }
 }
 

@@ -1,7 +1,6 @@
 #include "app/cli/commands.h"
 #include "app/cli/model_option.h"
 #include "app/cli/model_tables.h"
-#include "app/cli/number_option.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
 #include "engine/base/error.h"
@@ -237,23 +236,22 @@ void run_options(bool as_json) {
 
 }  // namespace
 
-void add_info_command(CLI::App& app) {
+void add_info_command(const CliCommand& program) {
     auto options = std::make_shared<InfoOptions>();
-    CLI::App* command = app.add_subcommand(
+    const CliCommand command = program.add_command(
         "info", "print configuration, shapes, KV bytes a token and memory of a model; or what a lane can be");
-    options->run.add_model(*command);
-    command->add_option("MODEL", options->name, "the same as --model")
-        ->excludes(command->get_option("--model"));
+    options->run.add_model(command);
+    command.add_option("MODEL", options->name, "the same as --model").excludes(command.option("--model"));
     command
-        ->add_option("-c,--context", options->context,
-                     "tokens of a lane, for the memory needed (default: the model's context)")
-        ->transform(number_in(1, 1 << 30));
-    command->add_option("--batch", options->batch, "lanes with the full cache, for the memory needed")
-        ->transform(number_in(1, 1 << 20));
-    command->add_flag("--json", options->json, "print the result as JSON");
-    command->add_flag("--options", options->of_lanes,
-                      "presets, dialects and keys of a lane spec, with papers, instead of a model");
-    command->callback([options] {
+        .add_option("-c,--context", options->context,
+                    "tokens of a lane, for the memory needed (default: the model's context)")
+        .within(1, 1 << 30);
+    command.add_option("--batch", options->batch, "lanes with the full cache, for the memory needed")
+        .within(1, 1 << 20);
+    command.add_flag("--json", options->json, "print the result as JSON");
+    command.add_flag("--options", options->of_lanes,
+                     "presets, dialects and keys of a lane spec, with papers, instead of a model");
+    command.does([options] {
         if (!options->name.empty()) options->run.model = options->name;
         options->of_lanes ? run_options(options->json) : run_info(*options);
     });

@@ -4,7 +4,6 @@
 #include "app/cli/model_option.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
-#include "app/cli/path_option.h"
 #include "app/cli/typed_prediction.h"
 #include "app/lessons/lesson_file.h"
 #include "app/lessons/lesson_list.h"
@@ -318,26 +317,26 @@ void run_command(const LessonOptions& options) {
 
 }  // namespace
 
-void add_lesson_command(CLI::App& app) {
+void add_lesson_command(const CliCommand& program) {
     auto options = std::make_shared<LessonOptions>();
-    CLI::App* command = app.add_subcommand(
+    const CliCommand command = program.add_command(
         "lesson", "list lessons, read one in the terminal, check what they say, or print one as a page");
-    command->add_option("NAME", options->names,
-                        "lessons by number or name, or a .json file (default: list all)");
-    command->add_flag("--list", options->list, "print the lessons that are here");
-    command->add_flag("--check", options->check,
-                      "measure every claim of the lessons (without NAME: of all) and print a table");
+    command.add_option("NAME", options->names,
+                       "lessons by number or name, or a .json file (default: list all)");
+    command.add_flag("--list", options->list, "print the lessons that are here");
+    command.add_flag("--check", options->check,
+                     "measure every claim of the lessons (without NAME: of all) and print a table");
     command
-        ->add_option("--print", options->print, "file to write the lesson to, as a page with pictures (HTML)")
-        ->check(some_path());
-    command->add_flag("--json", options->json, "with --list or --check: print the result as JSON");
-    options->run.add_model(*command);
-    command->get_option("--model")->description(
+        .add_option("--print", options->print, "file to write the lesson to, as a page with pictures (HTML)")
+        .some_path();
+    command.add_flag("--json", options->json, "with --list or --check: print the result as JSON");
+    options->run.add_model(command);
+    command.option("--model").set_help(
         "run the lessons on another model: a folder, a GGUF file, ORG/NAME of the hub, or a name of the "
         "catalogue "
         "(default: the lesson's own)");
-    options->run.add_backend(*command);
-    command->callback([options] { run_command(*options); });
+    options->run.add_backend(command);
+    command.does([options] { run_command(*options); });
 }
 
 }  // namespace keyhole

@@ -28,28 +28,28 @@ std::string name_line(const std::string& name, std::string_view what) {
     return fmt::format(".SH NAME\n{} \\- {}\n", roff_escaped(name), roff_escaped(what));
 }
 
-std::string option_text(const CLI::Option& option) {
+std::string option_text(const CliOption& option) {
     std::string names;
-    for (const std::string& name : option.get_snames())
+    for (const std::string& name : option.short_names())
         names += fmt::format("{}\\fB\\-{}\\fR", names.empty() ? "" : ", ", roff_escaped(name));
-    for (const std::string& name : option.get_lnames())
+    for (const std::string& name : option.long_names())
         names += fmt::format("{}\\fB\\-\\-{}\\fR", names.empty() ? "" : ", ", roff_escaped(name));
     if (names.empty())
-        names = fmt::format("\\fI{}\\fR", roff_escaped(option.get_name(true)));
+        names = fmt::format("\\fI{}\\fR", roff_escaped(option.argument_name()));
     else if (const std::string value = value_word(option); !value.empty())
         names += fmt::format(" \\fI{}\\fR", roff_escaped(value));
-    const std::string standard = option.get_default_str();
-    return fmt::format(".TP\n{}\n{}{}\n", names, roff_escaped(option.get_description()),
+    const std::string standard = option.default_text();
+    return fmt::format(".TP\n{}\n{}{}\n", names, roff_escaped(option.help()),
                        standard.empty() ? "" : fmt::format(" (default: {})", roff_escaped(standard)));
 }
 
-std::string command_text(const CLI::App& command) {
-    const std::string name = command.get_name();
+std::string command_text(const CliCommand& command) {
+    const std::string name = command.name();
     std::string text =
-        fmt::format(".SS \"keyhole {}\"\n{}\n", roff_escaped(name), roff_escaped(command.get_description()));
-    for (const CLI::Option* option : command.get_options())
-        if (!option->get_group().empty() && option->get_lnames() != std::vector<std::string>{"help"})
-            text += option_text(*option);
+        fmt::format(".SS \"keyhole {}\"\n{}\n", roff_escaped(name), roff_escaped(command.help()));
+    for (const CliOption& option : command.options())
+        if (!option.group().empty() && option.long_names() != std::vector<std::string>{"help"})
+            text += option_text(option);
     text += ".PP\n.nf\n";
     for (const std::string_view line : help_examples(name))
         text += fmt::format("    {}\n", roff_escaped(line));
@@ -58,15 +58,15 @@ std::string command_text(const CLI::App& command) {
 
 }  // namespace
 
-std::string program_man_page(const CLI::App& app) {
+std::string program_man_page(const CliCommand& program) {
     std::string text = title("KEYHOLE", 1) + name_line("keyhole", "a playground for KV-cache eviction");
     text +=
         ".SH SYNOPSIS\n\\fBkeyhole\\fR [\\fICOMMAND\\fR] [\\fIOPTION\\fR...]\n.br\n\\fBkeyhole\\fR "
         "\\fIFILE.keyhole\\fR\n.SH DESCRIPTION\n" +
-        roff_escaped(app.get_description()) +
+        roff_escaped(program.help()) +
         "\n.SH COMMANDS\nEach command prints its options with \\fB\\-\\-help\\fR or \\fB\\-h\\fR.\n";
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-        if (!command->get_group().empty()) text += command_text(*command);
+    for (const CliCommand& command : program.commands())
+        if (!command.group().empty()) text += command_text(command);
     return text + ".SH \"THE MANUAL\"\n" + roff_text(page_named("index"));
 }
 

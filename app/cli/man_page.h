@@ -2,15 +2,15 @@
 /// thread.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "app/cli/command.h"
 
 #include <string>
 
 namespace keyhole {
 
-/// Returns the source of keyhole(1). app: with all commands and their help's form. Throws Error(bad_file)
+/// Returns the source of keyhole(1). program: with all commands and their help's form. Throws Error(bad_file)
 /// without a manual.
-std::string program_man_page(const CLI::App& app);
+std::string program_man_page(const CliCommand& program);
 /// Returns the source of keyhole-PAGE(7). Throws as read_manual_page().
 std::string manual_man_page(const std::string& page);
 

@@ -3,9 +3,7 @@
 #include "app/base/assets.h"
 #include "app/cli/commands.h"
 #include "app/cli/model_option.h"
-#include "app/cli/number_option.h"
 #include "app/cli/output.h"
-#include "app/cli/path_option.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
@@ -21,100 +19,89 @@
 
 namespace keyhole {
 
-void RunOptions::add_model(CLI::App& command) {
+void RunOptions::add_model(const CliCommand& command) {
     command.add_option("-m,--model", model,
                        "a Hugging Face folder, a GGUF file, ORG/NAME of the hub, or a name of the catalogue "
                        "(default: KEYHOLE_MODEL, else the demo model)");
     yes_option = add_yes(command, "get a model of the catalogue that is not here without asking");
 }
 
-void RunOptions::add_backend(CLI::App& command) {
-    command.add_option("--backend", backend, "where it is computed")
-        ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-    command.add_option("-t,--threads", n_threads, "CPU threads (default: all cores)")
-        ->transform(number_in(0, 1024));
-    command.add_option("--device", device, "CUDA device by index (default: 0)")
-        ->transform(number_in(0, 1024));
+void RunOptions::add_backend(const CliCommand& command) {
+    command.add_option("--backend", backend, "where it is computed").one_of({"auto", "cpu", "cuda"});
+    command.add_option("-t,--threads", n_threads, "CPU threads (default: all cores)").within(0, 1024);
+    command.add_option("--device", device, "CUDA device by index (default: 0)").within(0, 1024);
 }
 
-void RunOptions::add_prompt(CLI::App& command, std::vector<std::string>* several) {
-    CLI::Option* as_text = command.add_option("-p,--prompt", prompt,
-                                              "text to start from; an empty one is the model's BOS token");
+void RunOptions::add_prompt(const CliCommand& command, std::vector<std::string>* several) {
+    CliOption as_text = command.add_option("-p,--prompt", prompt,
+                                           "text to start from; an empty one is the model's BOS token");
     prompt_option = as_text;
     if (several != nullptr)
         command
             .add_option("-f,--prompt-file", *several,
                         "file with the text to start from, or - for standard input; repeat for several, "
                         "each is a run")
-            ->expected(1)
-            ->take_all()
-            ->allow_extra_args(false)
-            ->excludes(as_text);
+            .repeated()
+            .excludes(as_text);
     else
         command
             .add_option("-f,--prompt-file", prompt_file,
                         "file with the text to start from, or - for standard input")
-            ->excludes(as_text);
+            .excludes(as_text);
     command.add_flag("--chat", chat,
                      "write the prompt and each `say` as a turn, in the form of the model's chat template");
 }
 
-void RunOptions::add_text(CLI::App& command) {
-    CLI::Option* option =
+void RunOptions::add_text(const CliCommand& command) {
+    CliOption option =
         command.add_option("TEXT", text, "the prompt, in quotes; - reads it from standard input");
-    for (const char* other : {"--prompt", "--prompt-file"}) option->excludes(command.get_option(other));
+    for (const char* other : {"--prompt", "--prompt-file"}) option.excludes(command.option(other));
     text_option = option;
 }
 
-void RunOptions::add_lanes(CLI::App& command) {
+void RunOptions::add_lanes(const CliCommand& command) {
     command
         .add_option(
             "-l,--lane", lanes,
             "lane spec, preset[:key=value,...]; repeat for lanes side by side, the first is the reference")
-        ->expected(1)
-        ->take_all()
-        ->allow_extra_args(false);  // else it takes the prompt that follows
+        .repeated();  // else it takes the prompt that follows
 }
 
-void RunOptions::add_sampling(CLI::App& command) {
-    command.add_option("-n,--tokens", n_tokens, "tokens to generate")
-        ->transform(number_in(1, 1 << 24))
-        ->capture_default_str();
-    auto* follow_flag = command.add_flag("--follow", follow, "feed every lane the first lane's token");
-    command.add_flag("--free", free, "each lane goes on with its own token (default)")->excludes(follow_flag);
+void RunOptions::add_sampling(const CliCommand& command) {
+    command.add_option("-n,--tokens", n_tokens, "tokens to generate").within(1, 1 << 24).shows_default();
+    const CliOption follow_flag =
+        command.add_flag("--follow", follow, "feed every lane the first lane's token");
+    command.add_flag("--free", free, "each lane goes on with its own token (default)").excludes(follow_flag);
     command.add_flag("--ignore-eos", ignore_eos, "go on after the end-of-text token");
     command.add_option("--temperature", sampling.temperature, "0 is greedy")
-        ->transform(number_in<double>(0, kHottest))
-        ->capture_default_str();
-    command.add_option("--top-k", sampling.top_k, "sample from the k most likely tokens, 0: all")
-        ->transform(number_from(0));
+        .within(0.0, kHottest)
+        .shows_default();
+    command.add_option("--top-k", sampling.top_k, "sample from the k most likely tokens, 0: all").from(0);
     command.add_option("--top-p", sampling.top_p, "sample from the likeliest tokens that hold this mass")
-        ->transform(number_in(kLeastMass, 1.0));
+        .within(kLeastMass, 1.0);
     add_token_rules(command, sampling);
-    command.add_option("-s,--seed", seed, "seed of the sampling")
-        ->transform(number_from<std::uint64_t>(0))
-        ->capture_default_str();
+    command.add_option("-s,--seed", seed, "seed of the sampling").natural().shows_default();
     command
         .add_option(
             "--script", script,
             "file of commands to apply while it runs, or -: a line is `+N command` (after N tokens) or `STEP "
             "command`")
-        ->check(some_path());
+        .some_path();
 }
 
-void add_token_rules(CLI::App& command, Sampling& sampling) {
+void add_token_rules(const CliCommand& command, Sampling& sampling) {
     command
         .add_option("--repetition-penalty", sampling.repetition_penalty,
                     "divides the logits of tokens that the text holds, and multiplies them where negative; "
                     "1: off")
-        ->transform(number_in(kLeastPenalty, kMostPenalty))
-        ->capture_default_str();
+        .within(kLeastPenalty, kMostPenalty)
+        .shows_default();
     command
         .add_option("--no-repeat-ngram", sampling.no_repeat_ngram,
                     "no sequence of this many tokens comes twice, the prompt included; 0: off")
-        ->transform(number_from(0));
+        .from(0);
     command.add_option("--min-tokens", sampling.min_tokens, "the text does not end before so many tokens")
-        ->transform(number_from(0));
+        .from(0);
 }
 
 RunSpec RunOptions::run_spec(PromptGuide* guide) const {
@@ -126,9 +113,8 @@ RunSpec RunOptions::run_spec(PromptGuide* guide) const {
         spec.prompt = std::move(file.text);
         if (guide != nullptr) *guide = std::move(file.guide);
     }
-    const auto is_given = [](const CLI::Option* option) { return option != nullptr && option->count() > 0; };
-    if (is_given(text_option)) spec.prompt = text;
-    if (prompt_file.empty() && !is_given(prompt_option) && !is_given(text_option))
+    if (text_option.is_given()) spec.prompt = text;
+    if (prompt_file.empty() && !prompt_option.is_given() && !text_option.is_given())
         fail(ErrorCode::wrong_use,
              "there is no prompt; give it as TEXT in quotes, --prompt-file FILE, or --prompt-file - for "
              "standard input");
@@ -159,10 +145,10 @@ BackendOptions RunOptions::backend_options() const {
     return options;
 }
 
-CLI::Option* add_yes(CLI::App& command, const std::string& what) {
-    CLI::Option* option = command.get_option_no_throw("--yes");
-    if (option == nullptr) return command.add_flag("--yes", what);
-    return option->description(option->get_description() + "; " + what);
+CliOption add_yes(const CliCommand& command, const std::string& what) {
+    CliOption option = command.option("--yes");
+    if (!option) return command.add_flag("--yes", what);
+    return option.set_help(option.help() + "; " + what);
 }
 
 std::string demo_model_folder() {

@@ -1,12 +1,12 @@
 /// Reads the options that commands share (model, prompt, lanes, sampling, backend). Main thread.
 #pragma once
 
+#include "app/cli/command.h"
+
 #include "app/cli/progress.h"
 #include "engine/backend/backend.h"
 #include "engine/base/backend_options.h"
 #include "engine/session/session.h"
-
-#include <CLI/CLI.hpp>
 
 #include <chrono>
 #include <filesystem>
@@ -24,11 +24,11 @@ struct PromptGuide;
 /// The options of a run as typed. run_spec() checks them.
 struct RunOptions {
     std::string model;  ///< as typed; see model_path()
-    const CLI::Option* yes_option = nullptr;
+    CliOption yes_option;
     std::string prompt, prompt_file;
-    const CLI::Option* prompt_option = nullptr;  ///< distinguishes an empty `prompt` from none
-    std::string text;                            ///< the prompt as an argument without an option
-    const CLI::Option* text_option = nullptr;
+    CliOption prompt_option;  ///< distinguishes an empty `prompt` from none
+    std::string text;         ///< the prompt as an argument without an option
+    CliOption text_option;
     std::vector<std::string> lanes;
     int n_tokens = 64;
     bool follow = false, free = false;
@@ -41,14 +41,14 @@ struct RunOptions {
     int device = 0;
     std::string script;
 
-    void add_model(CLI::App& command);
-    void add_backend(CLI::App& command);
+    void add_model(const CliCommand& command);
+    void add_backend(const CliCommand& command);
     /// several: receives the prompt files of a command that takes more than one, in place of `prompt_file`.
-    void add_prompt(CLI::App& command, std::vector<std::string>* several = nullptr);
+    void add_prompt(const CliCommand& command, std::vector<std::string>* several = nullptr);
     /// Adds the prompt as an argument; call it after add_prompt().
-    void add_text(CLI::App& command);
-    void add_lanes(CLI::App& command);
-    void add_sampling(CLI::App& command);
+    void add_text(const CliCommand& command);
+    void add_lanes(const CliCommand& command);
+    void add_sampling(const CliCommand& command);
 
     /// Reads the prompt file and parses lanes and script. It cannot resolve script rows relative to
     /// n_prompt, since they need the tokenizer: see script_commands.
@@ -56,17 +56,17 @@ struct RunOptions {
     RunSpec run_spec(PromptGuide* guide = nullptr) const;
     /// Without BackendOptions::prove.
     BackendOptions backend_options() const;
-    bool says_yes() const { return yes_option != nullptr && yes_option->count() > 0; }
+    bool says_yes() const { return yes_option.is_given(); }
 };
 
 /// Prints a line for each lane with an option that its dialect replaces.
 void note_replaced_options(std::span<const LaneSpec> lanes);
 
 /// Adds the options of token_rules.h to a command.
-void add_token_rules(CLI::App& command, Sampling& sampling);
+void add_token_rules(const CliCommand& command, Sampling& sampling);
 
 /// Adds --yes to a command, or another use of it. what: the question that it answers.
-CLI::Option* add_yes(CLI::App& command, const std::string& what);
+CliOption add_yes(const CliCommand& command, const std::string& what);
 
 /// Returns the demo model's folder beside the program or its sources; empty if it is not there.
 std::string demo_model_folder();

@@ -107,18 +107,18 @@ void run_replay(ReplayOptions options) {
 
 }  // namespace
 
-void add_replay_command(CLI::App& app) {
+void add_replay_command(const CliCommand& program) {
     auto options = std::make_shared<ReplayOptions>();
-    CLI::App* command =
-        app.add_subcommand("replay", "print and export what a trace holds, without the model");
+    const CliCommand command =
+        program.add_command("replay", "print and export what a trace holds, without the model");
     command
-        ->add_option(
+        .add_option(
             "FILE", options->file,
             "trace file, FILE.keyhole, or the spool that a run left which did not end, FILE.keyhole.spool")
-        ->required();
-    options->exports.add(*command);
-    command->add_flag("--json", options->json, "print the result as JSON");
-    command->callback([options] { run_replay(*options); });
+        .required();
+    options->exports.add(command);
+    command.add_flag("--json", options->json, "print the result as JSON");
+    command.does([options] { run_replay(*options); });
 }
 
 }  // namespace keyhole

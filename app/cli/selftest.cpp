@@ -1,5 +1,4 @@
 #include "app/cli/commands.h"
-#include "app/cli/number_option.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
 #include "engine/base/error.h"
@@ -95,25 +94,23 @@ void run_on_host(const Options& options) {
 
 }  // namespace
 
-void add_selftest_command(CLI::App& app) {
+void add_selftest_command(const CliCommand& program) {
     const auto options = std::make_shared<Options>();
-    CLI::App* command = app.add_subcommand(
+    const CliCommand command = program.add_command(
         "selftest",
         "check that the CUDA device computes what the CPU computes: every kernel, and a tiny model; takes "
         "under a minute");
     command
-        ->add_option(
+        .add_option(
             "--backend", options->backend,
             "cuda; or cpu: the kernels' own code on the host, which needs the CUDA module and no device")
-        ->check(CLI::IsMember({"cuda", "cpu"}))
-        ->capture_default_str();
-    command->add_option("--device", options->device, "CUDA device by index")
-        ->transform(number_in(0, 1024))
-        ->capture_default_str();
-    command->add_flag("--json", options->json, "print the result as JSON");
-    command->add_option("--proof", options->proof, "for the process that runs the proof: file for its report")
-        ->group("");
-    command->callback([options] {
+        .one_of({"cuda", "cpu"})
+        .shows_default();
+    command.add_option("--device", options->device, "CUDA device by index").within(0, 1024).shows_default();
+    command.add_flag("--json", options->json, "print the result as JSON");
+    command.add_option("--proof", options->proof, "for the process that runs the proof: file for its report")
+        .hidden();
+    command.does([options] {
         if (!options->proof.empty())
             prove_as_child(options->device, options->proof);
         else if (options->backend == "cpu")

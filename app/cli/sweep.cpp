@@ -4,7 +4,6 @@
 #include "app/cli/commands.h"
 #include "app/cli/json_head.h"
 #include "app/cli/model_option.h"
-#include "app/cli/number_option.h"
 #include "app/cli/output.h"
 #include "app/cli/sweep_parts.h"
 #include "app/cli/sweep_progress.h"
@@ -418,19 +417,17 @@ std::string picture_name(const SweepOptions& options, const SweepResult& result,
     return n_results > 1 ? options.picture_name + "-" + result.name : options.picture_name;
 }
 
-void add_models_option(CLI::App& command, SweepOptions& options) {
-    CLI::Option* one = command.get_option("--model");
-    const std::string help = one->get_description();
-    command.remove_option(one);
+void add_models_option(const CliCommand& command, SweepOptions& options) {
+    CliOption one = command.option("--model");
+    const std::string help = one.help();
+    command.remove(one);
     command.add_option("-m,--model", options.models, help + "; repeat for several models side by side")
-        ->expected(1)
-        ->take_all()
-        ->allow_extra_args(false);
+        .repeated();
 }
 
-void add_plot_options(CLI::App& command, PlotChoice& plots) {
+void add_plot_options(const CliCommand& command, PlotChoice& plots) {
     command.add_option("--width", plots.width, "width of the plots in pixels; text scales with it")
-        ->transform(number_in(PictureChoice::kLeastWidth, PictureChoice::kMostWidth));
+        .within(PictureChoice::kLeastWidth, PictureChoice::kMostWidth);
     command.add_flag("--dark", plots.dark, "plots on a dark background");
 }
 
@@ -448,35 +445,33 @@ void write_plot_files(ValueMap map, const PlotChoice& choice, const fs::path& pa
     write_drawing_files(map, &value_map_drawing, path);
 }
 
-void add_sweep_command(CLI::App& app) {
+void add_sweep_command(const CliCommand& program) {
     auto options = std::make_shared<SweepOptions>();
-    CLI::App* command = app.add_subcommand(
+    const CliCommand command = program.add_command(
         "sweep",
         "eval a grid of lanes: table, CSV and plots; the same command goes on where it was interrupted");
-    options->eval.add(*command);
-    add_models_option(*command, *options);
+    options->eval.add(command);
+    add_models_option(command, *options);
     command
-        ->add_option(
+        .add_option(
             "--vary", options->varies,
             "key=values: budget=64..1024*2, alpha=0..1+0.1, budget=10%,20%, scope=head,layer; repeat for a "
             "grid; the first one is the plot's x")
-        ->expected(1)
-        ->take_all()
-        ->allow_extra_args(false);
-    command->add_flag("--map", options->map,
-                      "a task by depth (the place of what is asked for) and length of the text");
-    command->add_option(
+        .repeated();
+    command.add_flag("--map", options->map,
+                     "a task by depth (the place of what is asked for) and length of the text");
+    command.add_option(
         "--lengths", options->lengths,
         "lengths of the map in tokens: 256..4096*2 (default: five doublings up to the context)");
-    command->add_option("--depths", options->depths,
-                        "depths of the map, per cent of the text before the place (default: 0..100+25)");
+    command.add_option("--depths", options->depths,
+                       "depths of the map, per cent of the text before the place (default: 0..100+25)");
     command
-        ->add_option("-o,--out", options->out,
-                     "folder for answers.csv, table.csv and plots; other sweeps into it add to both tables")
-        ->required();
-    add_plot_options(*command, options->plots);
-    command->add_flag("--json", options->json, "print the result as JSON");
-    command->callback([options] { run_sweep(*options); });
+        .add_option("-o,--out", options->out,
+                    "folder for answers.csv, table.csv and plots; other sweeps into it add to both tables")
+        .required();
+    add_plot_options(command, options->plots);
+    command.add_flag("--json", options->json, "print the result as JSON");
+    command.does([options] { run_sweep(*options); });
 }
 
 }  // namespace keyhole

@@ -2,6 +2,8 @@
 /// Main thread; knows no window.
 #pragma once
 
+#include "app/cli/command.h"
+
 #include "app/cli/eval_options.h"
 #include "app/study/sweep_plot.h"
 #include "engine/base/staged_folder.h"
@@ -49,9 +51,9 @@ std::string picture_name(const SweepOptions& options, const SweepResult& result,
 std::vector<SweepResult> run_sweep(const SweepOptions& options);
 
 /// Adds --model, which may be repeated, in place of that of EvalOptions.
-void add_models_option(CLI::App& command, SweepOptions& options);
+void add_models_option(const CliCommand& command, SweepOptions& options);
 /// Adds --width and --dark to a command that draws plots.
-void add_plot_options(CLI::App& command, PlotChoice& plots);
+void add_plot_options(const CliCommand& command, PlotChoice& plots);
 /// Write a plot as `path` with the endings .svg, .png and, where the program has it, .pdf.
 void write_plot_files(CurvePlot plot, const PlotChoice& choice, const std::filesystem::path& path);
 void write_plot_files(ValueMap map, const PlotChoice& choice, const std::filesystem::path& path);

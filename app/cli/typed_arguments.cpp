@@ -127,27 +127,27 @@ std::optional<std::string_view> here_for(const Words& words, std::string_view ty
 struct Piece {
     std::string name;  ///< with its dashes; empty: a positional
     std::vector<std::string> values;
-    const CLI::Option* option = nullptr;  ///< null: unknown
-    bool joined = false;                  ///< as --name=value
+    CliOption option;     ///< null: unknown
+    bool joined = false;  ///< as --name=value
 };
 
 bool looks_like_option(std::string_view text) {
     return text.size() > 1 && text[0] == '-' && !(text[1] >= '0' && text[1] <= '9') && text[1] != '.';
 }
 
-const CLI::Option* option_named(const CLI::App& command, const std::string& name) {
-    return name.size() < 2 || name[0] != '-' ? nullptr : command.get_option_no_throw(name);
+CliOption option_named(const CliCommand& command, const std::string& name) {
+    return name.size() < 2 || name[0] != '-' ? CliOption() : command.option(name);
 }
 
-std::vector<std::string_view> long_names(const CLI::App& command, std::vector<std::string>& kept) {
-    for (const CLI::Option* option : command.get_options())
-        if (!option->get_group().empty())
-            for (const std::string& name : option->get_lnames()) kept.push_back(name);
+std::vector<std::string_view> long_names(const CliCommand& command, std::vector<std::string>& kept) {
+    for (const CliOption& option : command.options())
+        if (!option.group().empty())
+            for (const std::string& name : option.long_names()) kept.push_back(name);
     return {kept.begin(), kept.end()};
 }
 
 /// Returns the option of the command that was probably meant; empty: none.
-std::string near_option(const CLI::App& command, std::string_view typed) {
+std::string near_option(const CliCommand& command, std::string_view typed) {
     std::vector<std::string> kept;
     const auto names = long_names(command, kept);
     const auto near = spec_text::near_word(typed.substr(typed.find_first_not_of('-')), names);
@@ -155,15 +155,15 @@ std::string near_option(const CLI::App& command, std::string_view typed) {
 }
 
 /// Returns how many values an option takes; an unknown one as the one that was probably meant, else one.
-int most_values(const CLI::App& command, const Piece& piece) {
-    if (piece.option != nullptr) return piece.option->get_items_expected_max();
+int most_values(const CliCommand& command, const Piece& piece) {
+    if (piece.option) return piece.option.most_values();
     for (const OptionWord& word : kOptionWords)
         if (word.typed == piece.name) return word.n_values;
-    const CLI::Option* near = option_named(command, near_option(command, piece.name));
-    return near == nullptr ? 1 : std::min(near->get_items_expected_max(), 1);
+    const CliOption near = option_named(command, near_option(command, piece.name));
+    return near ? std::min(near.most_values(), 1) : 1;
 }
 
-std::vector<Piece> pieces_of(const CLI::App& command, std::span<const std::string> typed) {
+std::vector<Piece> pieces_of(const CliCommand& command, std::span<const std::string> typed) {
     std::vector<Piece> pieces;
     bool only_positionals = false;
     for (std::size_t i = 0; i < typed.size(); ++i) {
@@ -186,15 +186,15 @@ std::vector<Piece> pieces_of(const CLI::App& command, std::span<const std::strin
         const bool is_foreign = here_for(kOptionWords, piece.name) || here_for(kKeyWords, piece.name);
         if (!is_foreign) piece.option = option_named(command, piece.name);
         // -n8 is -n 8.
-        if (!is_foreign && piece.option == nullptr && !text.starts_with("--") && text.size() > 2) {
+        if (!is_foreign && !piece.option && !text.starts_with("--") && text.size() > 2) {
             piece.option = option_named(command, text.substr(0, 2));
-            if (piece.option != nullptr) {
+            if (piece.option) {
                 piece.name = text.substr(0, 2);
                 piece.values.push_back(text.substr(2));
                 piece.joined = true;
             }
         }
-        const int least = piece.option == nullptr ? 0 : piece.option->get_items_expected_min();
+        const int least = piece.option ? piece.option.least_values() : 0;
         const int most = most_values(command, piece);
         while (!piece.joined && i + 1 < typed.size()) {
             const int n = static_cast<int>(piece.values.size());
@@ -238,8 +238,8 @@ struct LaneWords {
 };
 
 /// Takes an option whose value stands in a lane's spec here. Returns false if it is none.
-bool take_lane_word(const CLI::App& command, const Piece& piece, LaneWords& words) {
-    if (command.get_option_no_throw("--lane") == nullptr || piece.values.empty()) return false;
+bool take_lane_word(const CliCommand& command, const Piece& piece, LaneWords& words) {
+    if (!command.option("--lane") || piece.values.empty()) return false;
     if (std::find(kPresetWords.begin(), kPresetWords.end(), piece.name) != kPresetWords.end()) {
         words.preset = spec_text::lower_case(piece.values.front());
         return true;
@@ -258,13 +258,11 @@ bool take_lane_word(const CLI::App& command, const Piece& piece, LaneWords& word
 }
 
 /// Returns the other commands that have the option.
-std::string others_with(const CLI::App& command, const std::string& name) {
+std::string others_with(const CliCommand& command, const std::string& name) {
     std::vector<std::string> others;
-    if (command.get_parent() != nullptr)
-        for (const CLI::App* other :
-             command.get_parent()->get_subcommands([](const CLI::App*) { return true; }))
-            if (other != &command && other->get_option_no_throw(name) != nullptr)
-                others.push_back(other->get_name());
+    if (const CliCommand program = command.program())
+        for (const CliCommand& other : program.commands())
+            if (other != command && other.option(name)) others.push_back(other.name());
     return others.empty()
                ? ""
                : fmt::format(" ({} {} it)", fmt::join(others, ", "), others.size() == 1 ? "has" : "have");
@@ -277,7 +275,7 @@ struct Answer {
 };
 
 /// Adds an unknown option to the answer.
-void answer_option(const CLI::App& command, const Piece& piece, const std::string& lane, bool& lane_is_out,
+void answer_option(const CliCommand& command, const Piece& piece, const std::string& lane, bool& lane_is_out,
                    Answer& answer) {
     std::string said = printable_text(piece.name);
     LaneWords ignored;
@@ -285,8 +283,8 @@ void answer_option(const CLI::App& command, const Piece& piece, const std::strin
         if (!lane_is_out) answer.command.push_back("--lane " + as_typed(lane));
         lane_is_out = true;
     } else if (const auto here = here_for(kOptionWords, piece.name);
-               here && (here->empty() ||
-                        option_named(command, std::string(here->substr(0, here->find(' ')))) != nullptr)) {
+               here &&
+               (here->empty() || option_named(command, std::string(here->substr(0, here->find(' ')))))) {
         const bool has_value = here->find(' ') != std::string_view::npos;
         if (has_value)
             answer.command.emplace_back(*here);
@@ -304,10 +302,10 @@ void answer_option(const CLI::App& command, const Piece& piece, const std::strin
     answer.unknown.push_back(said);
 }
 
-std::size_t most_positionals(const CLI::App& command) {
+std::size_t most_positionals(const CliCommand& command) {
     std::size_t most = 0;
-    for (const CLI::Option* option : command.get_options())
-        if (option->get_positional()) most += static_cast<std::size_t>(option->get_items_expected_max());
+    for (const CliOption& option : command.options())
+        if (option.is_argument()) most += static_cast<std::size_t>(option.most_values());
     return most;
 }
 
@@ -321,14 +319,14 @@ bool is_lane(const std::string& word) {
 }
 
 /// Throws if there are more words than the command takes.
-void check_positionals(const CLI::App& command, const std::vector<Piece>& pieces) {
+void check_positionals(const CliCommand& command, const std::vector<Piece>& pieces) {
     std::vector<std::string> words, all;
     for (const Piece& piece : pieces)
         if (piece.name.empty()) words.push_back(piece.values.front());
     const std::size_t most = most_positionals(command);
     if (words.size() <= most) return;
-    const std::string page = fmt::format("keyhole {} --help lists what there is", command.get_name());
-    if (command.get_name() == "decode") {
+    const std::string page = fmt::format("keyhole {} --help lists what there is", command.name());
+    if (command.name() == "decode") {
         // Where a quoted text comes first, the others are no part of it.
         const bool is_quoted = words.front().find(' ') != std::string::npos;
         if (!is_quoted && !is_lane(words.back()))
@@ -337,18 +335,17 @@ void check_positionals(const CLI::App& command, const std::vector<Piece>& pieces
     }
     for (std::size_t i = most; i < words.size(); ++i) {
         all.push_back(as_typed(words[i]));
-        if (is_lane(words[i]) && command.get_option_no_throw("--lane") != nullptr)
+        if (is_lane(words[i]) && command.option("--lane"))
             fail(ErrorCode::wrong_use, "each lane has a --lane of its own: --lane {}; {}", all.back(), page);
     }
-    fail(ErrorCode::wrong_use, "{} does not take {}; {}", command.get_name(), fmt::join(all, " "), page);
+    fail(ErrorCode::wrong_use, "{} does not take {}; {}", command.name(), fmt::join(all, " "), page);
 }
 
 }  // namespace
 
-std::string unknown_command_text(const CLI::App& app, std::string_view typed) {
+std::string unknown_command_text(const CliCommand& program, std::string_view typed) {
     std::vector<std::string> kept;
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-        kept.push_back(command->get_name());
+    for (const CliCommand& command : program.commands()) kept.push_back(command.name());
     const std::vector<std::string_view> names(kept.begin(), kept.end());
     const auto here = here_for(kCommandWords, spec_text::lower_case(typed));
     const std::string hint =
@@ -357,12 +354,12 @@ std::string unknown_command_text(const CLI::App& app, std::string_view typed) {
                        hint.empty() ? ";" : hint, fmt::join(names, " "));
 }
 
-void check_typed(const CLI::App& command, std::span<const std::string> typed) {
+void check_typed(const CliCommand& command, std::span<const std::string> typed) {
     const std::vector<Piece> pieces = pieces_of(command, typed);
     LaneWords lane;
     bool is_known = true;
     for (const Piece& piece : pieces) {
-        if (piece.name.empty() || piece.option != nullptr) continue;
+        if (piece.name.empty() || piece.option) continue;
         is_known = false;
         (void)take_lane_word(command, piece, lane);
     }
@@ -372,18 +369,18 @@ void check_typed(const CLI::App& command, std::span<const std::string> typed) {
     for (const Piece& piece : pieces) {
         if (piece.name.empty()) {
             answer.command.push_back(as_typed(piece, ""));
-        } else if (piece.option != nullptr) {
-            const auto& names = piece.option->get_lnames();
+        } else if (piece.option) {
+            const auto names = piece.option.long_names();
             answer.command.push_back(as_typed(piece, names.empty() ? piece.name : "--" + names.front()));
         } else {
             answer_option(command, piece, lane.spec(), lane_is_out, answer);
         }
     }
-    const std::string page = fmt::format("keyhole {} --help lists its options", command.get_name());
+    const std::string page = fmt::format("keyhole {} --help lists its options", command.name());
     if (answer.is_whole)
-        fail(ErrorCode::wrong_use, "{} does not know {}; write: keyhole {} {}; {}", command.get_name(),
-             fmt::join(answer.unknown, ", "), command.get_name(), fmt::join(answer.command, " "), page);
-    fail(ErrorCode::wrong_use, "{} does not know {}; {}", command.get_name(), fmt::join(answer.unknown, ", "),
+        fail(ErrorCode::wrong_use, "{} does not know {}; write: keyhole {} {}; {}", command.name(),
+             fmt::join(answer.unknown, ", "), command.name(), fmt::join(answer.command, " "), page);
+    fail(ErrorCode::wrong_use, "{} does not know {}; {}", command.name(), fmt::join(answer.unknown, ", "),
          page);
 }
 

@@ -3,7 +3,6 @@
 #include "app/base/assets.h"
 #include "app/cli/model_option.h"
 #include "app/cli/options.h"
-#include "app/cli/path_option.h"
 #include "app/lessons/lesson_file.h"
 #include "app/lessons/lesson_list.h"
 #include "app/models/catalog.h"
@@ -100,35 +99,33 @@ void run_gui(const GuiArguments& arguments) {
 
 }  // namespace
 
-void add_gui_command(CLI::App& app) {
+void add_gui_command(const CliCommand& program) {
     const auto arguments = std::make_shared<GuiArguments>();
-    CLI::App* gui = app.add_subcommand("gui", "open the window; the command when none is given");
-    arguments->run.add_model(*gui);
-    arguments->run.add_prompt(*gui);
-    arguments->run.add_lanes(*gui);
-    arguments->run.add_backend(*gui);
-    CLI::Option* open =
-        gui->add_option("--open", arguments->open, "trace (.keyhole) to look at")->check(some_path());
-    gui->add_option("FILE", arguments->file, "the same as --open")->check(some_path())->excludes(open);
-    gui->add_option("--lesson", arguments->lesson, "lesson, by number or name, or a .json file");
-    gui->add_option("--script", arguments->script,
-                    "file of commands that are run in the window, each in a line of its own; - for standard "
-                    "input")
-        ->check(some_path());
-    gui->add_option(
+    const CliCommand gui = program.add_command("gui", "open the window; the command when none is given");
+    arguments->run.add_model(gui);
+    arguments->run.add_prompt(gui);
+    arguments->run.add_lanes(gui);
+    arguments->run.add_backend(gui);
+    CliOption open = gui.add_option("--open", arguments->open, "trace (.keyhole) to look at").some_path();
+    gui.add_option("FILE", arguments->file, "the same as --open").some_path().excludes(open);
+    gui.add_option("--lesson", arguments->lesson, "lesson, by number or name, or a .json file");
+    gui.add_option("--script", arguments->script,
+                   "file of commands that are run in the window, each in a line of its own; - for standard "
+                   "input")
+        .some_path();
+    gui.add_option(
            "--settings", arguments->settings,
            "file of what the window remembers (default: ~/.config/keyhole/window.json; none with --script)")
-        ->check(some_path());
-    gui->add_option(
-           "--report", arguments->report,
-           "JSON file of what is on show and where, kept up to date, for tools that drive the window")
-        ->check(some_path());
-    gui->add_option("--keep-in", arguments->keep,
-                    "folder where the run is kept until the window closes, for a crash (default: "
-                    "~/.local/state/keyhole/runs; nowhere with --script)")
-        ->check(some_path());
-    gui->add_option("--size", arguments->size, "width and height of the window, such as 1280x720");
-    gui->callback([arguments] {
+        .some_path();
+    gui.add_option("--report", arguments->report,
+                   "JSON file of what is on show and where, kept up to date, for tools that drive the window")
+        .some_path();
+    gui.add_option("--keep-in", arguments->keep,
+                   "folder where the run is kept until the window closes, for a crash (default: "
+                   "~/.local/state/keyhole/runs; nowhere with --script)")
+        .some_path();
+    gui.add_option("--size", arguments->size, "width and height of the window, such as 1280x720");
+    gui.does([arguments] {
         if (!arguments->file.empty()) arguments->open = arguments->file;
         run_gui(*arguments);
     });

@@ -2,10 +2,10 @@
 /// Main thread; knows nothing of the window's contents.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "app/cli/command.h"
 
 namespace keyhole {
 
-void add_gui_command(CLI::App& app);
+void add_gui_command(const CliCommand& program);
 
 }  // namespace keyhole

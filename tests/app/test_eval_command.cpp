@@ -1,4 +1,5 @@
 // The commands eval and sweep: what they print and write, continued sweeps, and error messages.
+#include "app/cli/command.h"
 #include "app/cli/commands.h"
 #include "engine/base/index.h"
 #include "engine/base/path_lock.h"
@@ -17,7 +18,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
+#include <sstream>
 
 namespace keyhole::test_eval_command {
 namespace {
@@ -323,14 +326,17 @@ TEST_F(EvalCommand, KeepsMergedWeightsOnTheDevice) {
     EXPECT_EQ(with_weights, of_a_question + 2 * 2 + 3);  // k and v of two layers, tables of the layout
 
     const auto uploads = [&](const std::string& command, const std::string& rest, int n_questions) {
-        CLI::App app("keyhole", "keyhole");
-        add_eval_command(app);
-        add_sweep_command(app);
+        const CommandLine program("keyhole", "");
+        add_eval_command(program);
+        add_sweep_command(program);
         ::testing::internal::CaptureStdout();
         ::testing::internal::CaptureStderr();
         const int n = uploads_of([&] {
-            app.parse(command + model() + text() + " --backend cuda --context 40 --prefill 36 --json" +
-                      " --samples " + std::to_string(n_questions) + rest);
+            std::istringstream words(command + model() + text() +
+                                     " --backend cuda --context 40 --prefill 36 --json --samples " +
+                                     std::to_string(n_questions) + rest);
+            EXPECT_EQ(program.run(std::vector<std::string>(std::istream_iterator<std::string>(words), {})),
+                      0);
         });
         ::testing::internal::GetCapturedStdout();
         ::testing::internal::GetCapturedStderr();

@@ -1,6 +1,7 @@
 // The manual: how pages are read and drawn, and that they say what the program has.
 
 #include "app/actions/action_table.h"
+#include "app/cli/command.h"
 #include "app/cli/commands.h"
 #include "app/lessons/lesson_list.h"
 #include "app/manual/page.h"
@@ -323,11 +324,10 @@ std::map<std::string, Words> words_of_program() {
     words["shape"] = as_words(shape_names());
     for (const Family* family : families())
         words["architecture"].insert(family->architectures.begin(), family->architectures.end());
-    CLI::App app;
-    add_gui_command(app);
-    add_commands(app);
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-        words["command"].insert(command->get_name());
+    const CommandLine program("keyhole", "");
+    add_gui_command(program);
+    add_commands(program);
+    for (const CliCommand& command : program.commands()) words["command"].insert(command.name());
     for (const Figure& figure : figures()) words["figure"].emplace(figure.name);
     for (const ListedLesson& one : shipped_lessons()) words["lesson"].insert(one.name);
     return words;
@@ -472,9 +472,9 @@ void expect_valid(const std::string& option, const std::string& value) {
 }
 
 TEST(Manual, CommandLinesAreThoseOfTheProgram) {
-    CLI::App app;
-    add_gui_command(app);
-    add_commands(app);
+    const CommandLine program("keyhole", "");
+    add_gui_command(program);
+    add_commands(program);
     const Words commands = words_of_program()["command"];
     int n_lines = 0;
     for (const auto& [page, line] : code_lines()) {
@@ -485,10 +485,10 @@ TEST(Manual, CommandLinesAreThoseOfTheProgram) {
         words.erase(words.begin());
         if (words.empty() || words[0].starts_with('-')) words.insert(words.begin(), "gui");
         ASSERT_TRUE(commands.contains(words[0])) << words[0];
-        const CLI::App* command = app.get_subcommand(words[0]);
+        const CliCommand command = program.command(words[0]);
         for (std::size_t i = 1; i < words.size(); ++i) {
             if (!words[i].starts_with("--")) continue;
-            EXPECT_NE(command->get_option_no_throw(words[i]), nullptr) << words[i];
+            EXPECT_TRUE(command.option(words[i])) << words[i];
             if (i + 1 < words.size()) expect_valid(words[i], words[i + 1]);
         }
     }

@@ -1,5 +1,6 @@
 // The command line as a person meets it: streamed text, progress, what a signal leaves, standard input, words
 // of other programs, help and JSON.
+#include "app/cli/command.h"
 #include "app/cli/commands.h"
 #include "app/cli/help_form.h"
 #include "app/cli/progress.h"
@@ -289,23 +290,23 @@ std::vector<std::string> words_of(std::string_view line) {
 }
 
 TEST(Help, EveryCommandHasExamplesThatItTakes) {
-    CLI::App app;
-    add_gui_command(app);
-    add_commands(app);
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-        const auto examples = help_examples(command->get_name());
-        EXPECT_GE(examples.size(), 2u) << command->get_name();
+    const CommandLine program("keyhole", "");
+    add_gui_command(program);
+    add_commands(program);
+    for (const CliCommand& command : program.commands()) {
+        const auto examples = help_examples(command.name());
+        EXPECT_GE(examples.size(), 2u) << command.name();
         for (const std::string_view line : examples) {
             const std::size_t begin = line.rfind("keyhole");
             const std::size_t at = line.starts_with("keyhole") ? 0 : begin;
             std::vector<std::string> words = words_of(line.substr(at));
             ASSERT_FALSE(words.empty()) << line;
             words.erase(words.begin());
-            if (command->get_name() != "gui") {
-                ASSERT_EQ(words.front(), command->get_name()) << line;
+            if (command.name() != "gui") {
+                ASSERT_EQ(words.front(), command.name()) << line;
                 words.erase(words.begin());
             }
-            EXPECT_NO_THROW(check_typed(*command, words)) << line;
+            EXPECT_NO_THROW(check_typed(command, words)) << line;
         }
     }
 }
