@@ -127,8 +127,8 @@ std::optional<std::string_view> here_for(const Words& words, std::string_view ty
 struct Piece {
     std::string name;  ///< with its dashes; empty: a positional
     std::vector<std::string> values;
-    CliOption option;     ///< null: unknown
-    bool joined = false;  ///< as --name=value
+    CliOption option = {};  ///< none: unknown
+    bool joined = false;    ///< as --name=value
 };
 
 bool looks_like_option(std::string_view text) {
