@@ -68,7 +68,7 @@ class FormOfHelp : public CLI::Formatter {
 
 }  // namespace
 
-// --- options ------------------------------------------------------------------------------------------------
+// --- options -----------------------------------------------------------------------------------------------
 
 CliOption CliOption::required() const {
     return CliOption(option_->required());
@@ -188,7 +188,7 @@ int CliOption::most_values() const {
     return option_->get_items_expected_max();
 }
 
-// --- commands -----------------------------------------------------------------------------------------------
+// --- commands ----------------------------------------------------------------------------------------------
 
 CliCommand CliCommand::add_command(const std::string& name, const std::string& help) const {
     return CliCommand(app_->add_subcommand(name, help));
@@ -302,7 +302,7 @@ CliOption CliCommand::help_option() const {
     return CliOption(app_->get_help_ptr());
 }
 
-// --- the program --------------------------------------------------------------------------------------------
+// --- the program -------------------------------------------------------------------------------------------
 
 CommandLine::CommandLine(const std::string& name, const std::string& help, const std::string& version)
     : CommandLine(std::make_unique<CLI::App>(help, name)) {
