@@ -22,6 +22,7 @@ struct StartRun {
     bool new_backend = false;  ///< choose the backend anew, though the model is the loaded one
 };
 struct Play {};
+struct Answer {};  ///< Engine::answer
 struct Stop {
     bool work = false;  ///< cancel a replay in progress too
 };
@@ -37,9 +38,14 @@ struct RequestCounterfactual {  ///< Session::counterfactual
     int row = -1;
     int n_tokens = 1;
 };
+struct TrySettings {  ///< Session::try_settings
+    int index = 0;
+    std::optional<LaneSpec> spec;
+};
 struct Quit {};
 
-using Request = std::variant<StartRun, Play, Stop, StepRows, SetSpeed, Command, RequestCounterfactual, Quit>;
+using Request = std::variant<StartRun, Play, Answer, Stop, StepRows, SetSpeed, Command, RequestCounterfactual,
+                             TrySettings, Quit>;
 
 struct QueuedRequest {
     RequestId id = 0;

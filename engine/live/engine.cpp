@@ -66,6 +66,7 @@ struct Engine::Impl {
     std::shared_ptr<Backend> backend;
     std::unique_ptr<Session> session;
     int rows_left = 0;          // to decode before stopping; -1: no limit
+    bool to_answer = false;     // these rows are an answer: see Engine::answer()
     int pause_at = 0;           // text length in tokens at which an unlimited run pauses
     bool was_answered = false;  // the answer was complete at the last row
     bool answers_open = false;  // lanes may have no complete answer of their own
@@ -94,7 +95,7 @@ struct Engine::Impl {
             if (answers_wait()) {
             } else if (rows_left == 0) {
                 queue.wait();
-            } else if (rate.limited()) {
+            } else if (rate.limited() && !to_answer) {
                 queue.wait_until(rate.due());
             }
             while (auto queued = queue.pop()) {
@@ -103,7 +104,7 @@ struct Engine::Impl {
                 set_status([&](EngineStatus& s) { s.handled = in_hand; });
             }
             if (quit) continue;
-            if (rows_left != 0 && rate.is_due()) decode_row();
+            if (rows_left != 0 && (to_answer || rate.is_due())) decode_row();
             if (answers_wait() && queue.empty()) extend_answers();
         }
     }
@@ -135,13 +136,48 @@ struct Engine::Impl {
     }
 
     void handle(Request& request) {
-        std::visit(Overloaded{[&](StartRun& start) { start_run(start); }, [&](Play&) { run_rows(-1); },
-                              [&](Stop&) { halt(); },
-                              [&](StepRows& step) { run_rows(std::max(rows_left, 0) + step.n_rows); },
-                              [&](SetSpeed& speed) { rate.limit(speed.rows_per_s); },
-                              [&](Command& command) { apply(command); },
-                              [&](RequestCounterfactual& ask) { answer(ask); }, [&](Quit&) { quit = true; }},
-                   request);
+        std::visit(
+            Overloaded{[&](StartRun& start) { start_run(start); }, [&](Play&) { run_rows(-1); },
+                       [&](Answer&) { run_to_answer(); }, [&](Stop&) { halt(); },
+                       [&](StepRows& step) { run_rows(std::max(rows_left, 0) + step.n_rows); },
+                       [&](SetSpeed& speed) { rate.limit(speed.rows_per_s); },
+                       [&](Command& command) { apply(command); },
+                       [&](RequestCounterfactual& ask) { answer(ask); },
+                       [&](TrySettings& wanted) { try_settings(wanted); }, [&](Quit&) { quit = true; }},
+            request);
+    }
+
+    /// A run that another one is to replace, until that has processed its prompt.
+    struct Replaced {
+        std::shared_ptr<Backend> backend;
+        std::unique_ptr<Session> session;  // destroyed before its backend
+        EngineStatus status;
+        std::shared_ptr<const Model> model;
+        std::shared_ptr<Backend> device_backend;
+        bool answers_open = false;
+    };
+
+    Replaced take_current() {
+        const std::lock_guard lock(mutex);
+        return {backend, std::move(session), status, model, device_backend, answers_open};
+    }
+
+    /// Goes on with the run before, since the prompt of the new one was stopped.
+    void bring_back(Replaced& before, const std::string& why) {
+        backend = std::move(before.backend);
+        session = std::move(before.session);
+        answers_open = before.answers_open;
+        set_status([&](EngineStatus& s) {
+            model = std::move(before.model);
+            device_backend = std::move(before.device_backend);
+            const RequestId handled = s.handled;
+            s = std::move(before.status);
+            s.handled = handled;
+            s.refused = in_hand;
+            s.message = s.refusal_message = why + "; the run before it is back";
+            if (s.phase == EnginePhase::running) s.phase = EnginePhase::idle;
+        });
+        stopped_work = status.message;
     }
 
     /// Starts a run in place of the current one, which goes on if the new one is refused.
@@ -161,9 +197,9 @@ struct Engine::Impl {
             return;
         }
         rows_left = 0;
-        answers_open = false;
         stopped_work.clear();
-        session.reset();  // before the backend that it uses
+        Replaced replaced = take_current();
+        answers_open = false;
         if (next.backend != nullptr) backend = std::move(next.backend);
         session = std::move(next.session);
         set_status([&](EngineStatus& s) {
@@ -198,7 +234,11 @@ struct Engine::Impl {
             });
         } catch (const std::exception& error) {
             session.reset();
+            const bool had_run = replaced.session != nullptr;
+            if (had_run && has_code(error, ErrorCode::cancelled)) return bring_back(replaced, error.what());
+            replaced.session.reset();
             end_after(error);
+            if (had_run && has_code(error, ErrorCode::no_memory)) return start_run(start);
             if (has_code(error, ErrorCode::cancelled)) stopped_work = error.what();
             stop(has_code(error, ErrorCode::cancelled) ? EnginePhase::idle : EnginePhase::failed,
                  error.what());
@@ -226,6 +266,7 @@ struct Engine::Impl {
             return;
         }
         rows_left = n_rows;
+        to_answer = false;
         pause_at = session->run().config.n_ctx;
         while (pause_at <= session->next_row()) pause_at *= 2;
         was_answered = session->answered();
@@ -235,6 +276,14 @@ struct Engine::Impl {
             s.steps_per_s = 0;
             s.message.clear();
         });
+    }
+
+    void run_to_answer() {
+        if (session == nullptr) return refuse_run();
+        const auto& end = session->run_spec().answer_end;
+        if (!end || session->answered()) return;
+        run_rows(end->max_tokens);
+        to_answer = rows_left != 0;
     }
 
     /// Reports that there is no session to continue: its prompt was cancelled, or it failed and keeps that
@@ -327,6 +376,17 @@ struct Engine::Impl {
         }
     }
 
+    void try_settings(const TrySettings& wanted) {
+        try {
+            if (session == nullptr) fail(ErrorCode::wrong_use, "no session is running; start one first");
+            session->try_settings(wanted.index, wanted.spec);
+        } catch (const std::exception& error) {
+            return done(&error, [](EngineStatus&) {});
+        }
+        answers_open = session->run_spec().answer_end.has_value();
+        if (answers_open) publish_answers();
+    }
+
     void answer(const RequestCounterfactual& ask) {
         try {
             if (session == nullptr) fail(ErrorCode::wrong_use, "no session is running; start one first");
@@ -398,7 +458,8 @@ struct Engine::Impl {
                 stop(EnginePhase::idle, "");
             else if (rows_left < 0 && session->next_row() == pause_at)
                 stop(EnginePhase::idle, paused_text());
-            else if (rows_left < 0 && !std::exchange(was_answered, session->answered()) && was_answered)
+            else if ((rows_left < 0 || to_answer) && !std::exchange(was_answered, session->answered()) &&
+                     was_answered)
                 stop(EnginePhase::idle, "the answer is complete; Space continues");
         } catch (const std::exception& error) {
             end_after(error);
@@ -475,6 +536,9 @@ void Engine::start(std::filesystem::path model_folder, RunSpec run, bool new_bac
 void Engine::play() {
     impl_->queue.push(Play{});
 }
+void Engine::answer() {
+    impl_->queue.push(Answer{});
+}
 void Engine::stop(bool work) {
     impl_->queue.push(Stop{work});
 }
@@ -490,6 +554,10 @@ void Engine::send(Command command) {
 
 void Engine::request_counterfactual(int index, int position, int row, int n_tokens) {
     impl_->queue.push(RequestCounterfactual{index, position, row, n_tokens});
+}
+
+void Engine::try_settings(int index, std::optional<LaneSpec> spec) {
+    impl_->queue.push(TrySettings{index, std::move(spec)});
 }
 
 Recorder& Engine::recorder() {

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,16 @@ class Engine {
 
     /// Loads the model, if the folder differs from the loaded one, starts the run and processes its prompt.
     /// If the model, the lanes or the prompt cannot be used, the start is refused, and the current run goes
-    /// on. new_backend: chooses the backend anew, though the model is the loaded one.
+    /// on; a prompt that is stopped refuses it too, where the memory holds both runs. new_backend: chooses the backend anew, though the model is the loaded one.
     void start(std::filesystem::path model_folder, RunSpec run, bool new_backend = false);
     /// Decodes until stopped or finished. Pauses where the answer is complete (see Session::answered), when
     /// the text fills the context that the model was trained on, and again each time it has doubled, because
     /// the caches of full lanes grow with every token. The status says so, and play() continues.
     void play();
+    /// Decodes the answer as fast as possible, whatever set_speed() says, and stops where it is complete: as
+    /// play() does, but after AnswerEnd::max_tokens rows at the latest. Without RunSpec::answer_end, and where
+    /// the answer is complete already, it has no effect.
+    void answer();
     /// Stops within one step. work: also cancels a replay in progress, within one of its rows. The run then
     /// stays as it was before the command, and the status says so. On the way to the end of a branch it stays
     /// at the row it has reached, and play() continues. Without `work`, a replay is completed first.
@@ -50,6 +55,9 @@ class Engine {
     /// Runs Session::counterfactual after a row (-1: the current one). The status brings the answer or
     /// the refusal.
     void request_counterfactual(int index, int position, int row = -1, int n_tokens = 1);
+
+    /// Runs Session::try_settings: the status brings the answer that a lane gives with other settings.
+    void try_settings(int index, std::optional<LaneSpec> spec);
 
     Recorder& recorder();
     EngineStatus status() const;

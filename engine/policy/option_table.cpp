@@ -35,11 +35,11 @@ constexpr std::array kNoiseWords = {word("none", NoiseKind::none), word("gumbel"
                                     word("constant", NoiseKind::constant)};
 constexpr std::array kDrawWords = {word("token", NoiseDraw::token, "per token"),
                                    word("row", NoiseDraw::row, "per row")};
-constexpr std::array kScopeWords = {word("head", Scope::head), word("layer", Scope::layer),
-                                    word("shared", Scope::shared)};
+constexpr std::array kScopeWords = {word("head", Scope::head, "KV head"), word("layer", Scope::layer),
+                                    word("shared", Scope::shared, "whole model")};
 constexpr std::array kPoolWords = {word("mean", Pool::mean), word("sum", Pool::sum), word("max", Pool::max)};
-constexpr std::array kPrefillWords = {word("oneshot", PrefillMode::oneshot),
-                                      word("stepwise", PrefillMode::stepwise)};
+constexpr std::array kPrefillWords = {word("oneshot", PrefillMode::oneshot, "whole prompt first"),
+                                      word("stepwise", PrefillMode::stepwise, "after every token")};
 constexpr std::array kScoreWords = {word("fp32", ScoreType::fp32), word("fp16", ScoreType::fp16),
                                     word("bf16", ScoreType::bf16)};
 constexpr std::array kKvTypeWords = {word("auto", KvType::automatic), word("f32", KvType::f32),
@@ -174,6 +174,7 @@ constexpr std::array kOptions = {
                .by_head = Field::budget,
                .fault = budget_fault},
     LaneOption{.name = "recent",
+               .word = "recent window",
                .member = &PolicyParams::recent,
                .values = "32  30%  rest",
                .help = "The newest tokens, which are always kept, inside the budget; a percentage is a share "
@@ -185,6 +186,7 @@ constexpr std::array kOptions = {
                .fault = recent_fault,
                .idle = idle_recent},
     LaneOption{.name = "sinks",
+               .word = "attention sinks",
                .member = &PolicyParams::sinks,
                .values = "0  4",
                .help = "The first tokens, which are always kept, inside the budget.",
@@ -194,6 +196,7 @@ constexpr std::array kOptions = {
                .card_row = 3,
                .of_preset = true},
     LaneOption{.name = "alpha",
+               .word = "forgetting factor",
                .member = &PolicyParams::alpha,
                .values = "0  0.2  1",
                .help = "Forgetting factor: a step's scores count this much in the next step. 1 sums all, 0 "
@@ -206,6 +209,7 @@ constexpr std::array kOptions = {
                .of_preset = true,
                .by_head = Field::alpha},
     LaneOption{.name = "tau",
+               .word = "temperature",
                .member = &PolicyParams::tau,
                .values = "1  1..2  1..2@cosine  (0:1 20:1.4 100:2)",
                .help = "Temperature of the score's softmax, constant or a schedule over the decode steps. "
@@ -216,6 +220,7 @@ constexpr std::array kOptions = {
                .of_preset = true,
                .by_head = Field::tau},
     LaneOption{.name = "horizon",
+               .word = "steps of its rise",
                .member = &PolicyParams::horizon,
                .values = "0  256",
                .help = "T, the decode steps over which tau runs from its first to its last value; 0: the "
@@ -227,6 +232,7 @@ constexpr std::array kOptions = {
                .card_row = 7,
                .idle = idle_horizon},
     LaneOption{.name = "tau_delta",
+               .word = "rise in a step",
                .member = &PolicyParams::tau_delta,
                .values = "0  0.01",
                .help = "The rise of a linear tau in every decode step until it reaches its last value; 0: "
@@ -265,6 +271,7 @@ constexpr std::array kOptions = {
                .by_head = Field::gain,
                .idle = idle_gain},
     LaneOption{.name = "scope",
+               .word = "one kept set for each",
                .member = words_of<&PolicyParams::scope>(kScopeWords),
                .help = "The scope of a kept set: one set a KV head, one a layer, or one for the whole model.",
                .paper = "TOVA, section 4 and appendix A; shared: Keyformer, section 4.4.1 (table 3)",
@@ -293,6 +300,7 @@ constexpr std::array kOptions = {
                .drag = {0.1f, 1, 1024, "%d steps", 1, "1 step"},
                .card_row = 3},
     LaneOption{.name = "damping",
+               .word = "damping of later scores",
                .member = &PolicyParams::damping,
                .values = "1  0.9",
                .help = "Factor on what decode steps add to the scores; the prompt counts fully.",
@@ -304,6 +312,7 @@ constexpr std::array kOptions = {
                .idle = idle_damping},
     LaneOption{.name = "score_dtype",
                .label = "sums in",
+               .word = "number type of the sums",
                .member = words_of<&PolicyParams::score_dtype>(kScoreWords),
                .help = "Number type in which scores add up. With few bits a long sum stops growing, and late "
                        "evidence is lost.",
@@ -312,6 +321,7 @@ constexpr std::array kOptions = {
                .card_row = 10},
     LaneOption{.name = "kv_dtype",
                .label = "K, V in",
+               .word = "number type of K and V",
                .member = words_of<&PolicyParams::kv_dtype>(kKvTypeWords),
                .help = "Number type in which keys and values are stored; q8 is 8 bits with a scale for each "
                        "32 numbers. Fewer bytes and more rounding, which can be compared with eviction. Sums "
@@ -329,6 +339,7 @@ constexpr std::array kOptions = {
                .card_row = 9,
                .idle = idle_draw},
     LaneOption{.name = "positions",
+               .word = "positions of the keys",
                .member = words_of<&PolicyParams::positions>(kPositionWords),
                .help = "The positions that the model sees for kept keys: those in the text, their index in "
                        "the cache, or those in the text with long gaps shortened.",
@@ -336,6 +347,7 @@ constexpr std::array kOptions = {
                         "compressed: TOVA, section 7.2",
                .card_row = 13},
     LaneOption{.name = "dilation",
+               .word = "tokens skipped",
                .member = &PolicyParams::dilation,
                .values = "1  2",
                .help = "Tokens skipped between two that a step attends to. All between them stay stored, "
@@ -355,7 +367,8 @@ constexpr std::array kOptions = {
                .fault = dialect_fault,
                .idle = idle_dialect},
     LaneOption{.name = "shadow",
-               .member = words_of<&PolicyParams::shadow>(kSwitchWords, "measure against full attention"),
+               .label = "measure",
+               .member = words_of<&PolicyParams::shadow>(kSwitchWords, "against full attention"),
                .help = "Also runs full attention on the lane's own queries, for measures alone: retained "
                        "mass, cosine to the ideal and to the full row, similarity of outputs. Costs memory "
                        "and time.",
@@ -363,6 +376,7 @@ constexpr std::array kOptions = {
                .acts = Acts::always,
                .card_row = 15},
     LaneOption{.name = "kv",
+               .word = "shared KV heads",
                .member = &LaneSpec::sharing,
                .values = "own  mha  gqa:4  mqa  (mlkv:m=4,g=1)",
                .help = "Which query heads share a KV head: all their own, groups of a layer, one a layer, or "

@@ -32,7 +32,7 @@ struct WordsOf {
     std::span<const OptionWord> words;
     int (*get)(const Owner&) = nullptr;
     void (*set)(Owner&, int) = nullptr;
-    std::string_view beside{};  ///< text beside a check box
+    std::string_view beside{};  ///< text beside a check box, on the policy card
     bool is_switch = false;
 };
 
@@ -71,6 +71,7 @@ struct LaneOption {
 
     std::string_view name;     ///< `preset`, or a key of the lane spec
     std::string_view label{};  ///< on the policy card; empty: the name
+    std::string_view word{};   ///< what papers call it, where the name is another word
     OptionMember member{};
     /// Examples as a spec writes them, two blanks apart. Empty: the words; see option_values().
     std::string_view values{};

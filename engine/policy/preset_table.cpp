@@ -66,6 +66,7 @@ constexpr std::array kPresets = {
                       p.recent = {AmountUnit::rest, 0};
                   },
               .count = count_window,
+              .front = "recent,sinks",
               .offered = 6},
     PresetRow{.preset = Preset::sink,
               .name = "sink",
@@ -80,6 +81,7 @@ constexpr std::array kPresets = {
                       p.recent = {AmountUnit::rest, 0};
                   },
               .fixed = "positions=cache",
+              .front = "sinks,recent",
               .offered = 5},
     PresetRow{.preset = Preset::dilated,
               .name = "dilated",
@@ -90,13 +92,15 @@ constexpr std::array kPresets = {
                   [](PolicyParams& p) {
                       p.recent = {AmountUnit::rest, 0};
                       p.dilation = 1;
-                  }},
+                  },
+              .front = "dilation"},
     PresetRow{.preset = Preset::key,
               .name = "key",
               .title = "Keyformer's key attention",
               .help = "Keeps the tokens with the most accumulated attention and protects none (Keyformer, "
                       "section 2.3).",
-              .set = [](PolicyParams&) {}},  // accumulated attention alone: the struct's own defaults
+              .set = [](PolicyParams&) {},  // accumulated attention alone: the struct's own defaults
+              .front = "recent"},
     PresetRow{.preset = Preset::h2o,
               .name = "h2o",
               .help = "Keeps the newest tokens and those with the most accumulated attention (H2O, Zhang et "
@@ -111,6 +115,7 @@ constexpr std::array kPresets = {
               .fixed = "scope=head",
               .count = count_h2o,
               .truncates_ratios = true,
+              .front = "recent",
               .offered = 1},
     PresetRow{.preset = Preset::tova,
               .name = "tova",
@@ -126,6 +131,7 @@ constexpr std::array kPresets = {
                       p.scope = Scope::layer;
                   },
               .fixed = "scope=layer,pool=mean",
+              .front = "recent,scope",
               .offered = 2},
     PresetRow{.preset = Preset::keyformer,
               .name = "keyformer",
@@ -144,6 +150,7 @@ constexpr std::array kPresets = {
                   },
               .fixed = "scope=head,draw=row,damping=1",
               .count = count_keyformer,
+              .front = "recent,tau,horizon",
               .offered = 3},
     PresetRow{.preset = Preset::a2sf,
               .name = "a2sf",
@@ -155,6 +162,7 @@ constexpr std::array kPresets = {
               .fixed = "scope=head",
               .count = count_a2sf,
               .truncates_ratios = true,
+              .front = "recent,alpha",
               .offered = 4},
 };
 
@@ -183,6 +191,17 @@ constexpr std::array kOtherNames = {
     OtherName{"quest", "Quest is not built in: it evicts nothing, and reads a part"},
 };
 
+/// Returns the parts of a list such as "a,b=1".
+std::vector<std::string_view> parts_of(std::string_view list) {
+    std::vector<std::string_view> parts;
+    while (!list.empty()) {
+        const std::size_t comma = std::min(list.find(','), list.size());
+        parts.push_back(list.substr(0, comma));
+        list.remove_prefix(std::min(comma + 1, list.size()));
+    }
+    return parts;
+}
+
 /// The options that a released code fixes, and the parameters that hold their values.
 struct Fixed {
     std::vector<const LaneOption*> options;
@@ -191,18 +210,13 @@ struct Fixed {
 
 Fixed parse_fixed(const PresetRow& row) {
     Fixed fixed{{}, preset_params(row.preset)};
-    std::string_view rest = row.fixed;
     const auto set = [&](std::string_view item) {
         fixed.values = changed_lane_spec({fixed.values}, item).policy;
         fixed.options.push_back(&lane_option(item.substr(0, item.find('='))));
     };
     set("prefill=oneshot");
     set("every=1");
-    while (!rest.empty()) {
-        const std::size_t comma = std::min(rest.find(','), rest.size());
-        set(rest.substr(0, comma));
-        rest.remove_prefix(std::min(comma + 1, rest.size()));
-    }
+    for (const std::string_view item : parts_of(row.fixed)) set(item);
     return fixed;
 }
 
@@ -232,6 +246,10 @@ std::vector<Preset> offered_presets() {
         for (const PresetRow& row : kPresets)
             if (row.offered == place) offered.push_back(row.preset);
     return offered;
+}
+
+std::vector<std::string_view> front_options(Preset preset) {
+    return parts_of(preset_row(preset).front);
 }
 
 PolicyParams preset_params(Preset preset) {

@@ -25,6 +25,8 @@ struct PresetRow {
     void (*count)(ResolvedPolicy&) = nullptr;
     /// The released code truncates int(ratio * n) with the ratio as a double, heavy and recent one by one.
     bool truncates_ratios = false;
+    /// Options that make the preset what it is, as `a,b`: the policy card has them in front.
+    std::string_view front{};
     int offered = 0;  ///< its place among the presets that a new lane takes, from 1; 0: it is not offered
 };
 
@@ -34,6 +36,9 @@ const PresetRow& preset_row(Preset preset);
 
 /// Returns the presets for a new lane, the first wanted first.
 std::vector<Preset> offered_presets();
+
+/// Returns the options that make the preset what it is.
+std::vector<std::string_view> front_options(Preset preset);
 
 /// Returns the values that take effect: the options that the released code fixes have its values.
 PolicyParams with_released_values(PolicyParams params);

@@ -29,6 +29,19 @@ OwnAnswers::Question OwnAnswers::question_of(const Lane& lane, const Sampling& s
     return question;
 }
 
+OwnAnswers::Question OwnAnswers::asked_by(const Lane& lane, const Sampling& sampling, int turn) const {
+    Question question = question_of(lane, sampling, turn);
+    if (turn < 0 && tried_ && tried_->first == lane.id) question.spec = tried_->second;
+    return question;
+}
+
+void OwnAnswers::try_settings(int lane_id, std::optional<LaneSpec> spec) {
+    tried_.reset();
+    if (!spec) return;
+    spec->policy.shadow = false;  // as in question_of()
+    tried_ = {lane_id, std::move(*spec)};
+}
+
 int OwnAnswers::turn_at(const SessionState& now) const {
     const int turn_end = now.turn_end();
     return turn_end < 0 || now.row >= turn_end ? turn_end : turn_;
@@ -51,7 +64,7 @@ const Lane* OwnAnswers::past_of(const Question& question, const SessionState* af
 bool OwnAnswers::needs_prompt(const SessionState& now, const SessionState* after_prompt) const {
     if (turn_at(now) >= 0) return false;
     return std::any_of(now.lanes.begin(), now.lanes.end(), [&](const Lane& lane) {
-        const Question question = question_of(lane, now.sampling, -1);
+        const Question question = asked_by(lane, now.sampling, -1);
         return find(question) == nullptr && past_of(question, after_prompt) == nullptr;
     });
 }
@@ -63,7 +76,7 @@ OwnAnswers::Known* OwnAnswers::find(const Question& question) {
 std::vector<LaneAnswer> OwnAnswers::list(const SessionState& now) const {
     std::vector<LaneAnswer> list;
     for (const Lane& lane : now.lanes)
-        if (const Known* known = find(question_of(lane, now.sampling, turn_at(now))))
+        if (const Known* known = find(asked_by(lane, now.sampling, turn_at(now))))
             list.push_back(known->answer);
     return list;
 }
@@ -79,7 +92,7 @@ std::int64_t OwnAnswers::bytes() const {
 void OwnAnswers::forget_old(const SessionState& now) {
     std::erase_if(known_, [&](const Known& known) {
         return std::none_of(now.lanes.begin(), now.lanes.end(), [&](const Lane& lane) {
-            return question_of(lane, now.sampling, turn_) == known.question;
+            return asked_by(lane, now.sampling, turn_) == known.question;
         });
     });
     for (SessionState& group : groups_)
@@ -110,8 +123,9 @@ void OwnAnswers::add_failure(const Lane& lane, const Sampling& sampling, const s
     failed.complete = true;
     failed.failure = why;
     failed.turn = turn_;
-    failed.spec = format_lane_spec(lane.spec);
-    known_.push_back({question_of(lane, sampling, turn_), failed});
+    Question question = asked_by(lane, sampling, turn_);
+    failed.spec = format_lane_spec(turn_ < 0 ? question.spec : lane.spec);
+    known_.push_back({std::move(question), failed});
 }
 
 void OwnAnswers::begin_turn(const SessionState& now) {
@@ -150,7 +164,7 @@ void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt
     group.sampling = now.sampling;
     std::vector<Lane> fresh;
     for (const Lane& lane : now.lanes) {
-        const Question question = question_of(lane, now.sampling, -1);
+        const Question question = asked_by(lane, now.sampling, -1);
         if (find(question) != nullptr) continue;
         const Lane* past = past_of(question, after_prompt);
         try {
@@ -208,7 +222,7 @@ bool OwnAnswers::extend(const SessionState& now, const SessionState* after_promp
     turn_ = turn_at(now);
     forget_old(now);
     const auto is_unknown = [&](const Lane& lane) {
-        return find(question_of(lane, now.sampling, turn_)) == nullptr;
+        return find(asked_by(lane, now.sampling, turn_)) == nullptr;
     };
     if (turn_ >= 0)  // of lanes that are known no more, or never were
         for (const Lane& lane : now.lanes)

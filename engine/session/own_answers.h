@@ -7,6 +7,8 @@
 #include "engine/session/lane_runner.h"
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
@@ -30,6 +32,10 @@ class OwnAnswers {
     /// as they are. They replace those to the prompt, until the session goes back to before the turn. Later
     /// settings, evictions and pins change them no more; a lane that joins later has none.
     void begin_turn(const SessionState& now);
+
+    /// Makes a lane's answer to the prompt that with these settings, until other ones are tried; nullopt: ends
+    /// that. The lane stays as it is.
+    void try_settings(int lane_id, std::optional<LaneSpec> spec);
 
     /// Returns LaneAnswer::turn of the answers.
     int turn() const { return turn_; }
@@ -62,7 +68,11 @@ class OwnAnswers {
     /// Copies that began together and are at the same row. A lane leaves once its answer is complete.
     std::vector<SessionState> groups_;
 
+    std::optional<std::pair<int, LaneSpec>> tried_;  // id of a lane, and the settings that it answers with
+
     static Question question_of(const Lane& lane, const Sampling& sampling, int turn);
+    /// Returns the question that a lane of the session asks; question_of() is that of a copy.
+    Question asked_by(const Lane& lane, const Sampling& sampling, int turn) const;
     /// Returns the turn that answers follow. While the text of a turn is read, those before it stay.
     int turn_at(const SessionState& now) const;
     /// Returns the lane at the end of the prompt; null: not kept with these settings.

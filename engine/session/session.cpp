@@ -214,6 +214,7 @@ void Session::apply(const Command& command, const ProgressReport& report) {
             "that it has reached",
             text, s.caught_up_at, s.tree.shown());
     const ProgressPart progress(report);
+    s.own_answers.try_settings(-1, std::nullopt);
     or_nothing_changed("'" + text + "'", [&] {
         if (const auto* rewind = std::get_if<Rewind>(&command)) return s.rewind(*rewind, progress);
         if (const auto* branch = std::get_if<GoToBranch>(&command)) return s.go_to_branch(*branch, progress);
@@ -282,6 +283,12 @@ bool Session::extend_answers(const ProgressReport& report) {
     Impl& s = *impl_;
     KH_ASSERT(s.state.row >= 0 && s.context.start.answer_end);
     return s.own_answers.extend(s.state, s.after_prompt(), ProgressPart(report));
+}
+
+void Session::try_settings(int index, const std::optional<LaneSpec>& spec) {
+    Impl& s = *impl_;
+    if (spec) s.context.check(*spec);
+    s.own_answers.try_settings(s.state.lane_at(index).id, spec);
 }
 
 int Session::answers_turn() const {

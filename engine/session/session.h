@@ -74,6 +74,10 @@ class Session {
     /// with new settings process again; then throws Error(cancelled), and the next call begins it again.
     /// Needs RunSpec::answer_end.
     bool extend_answers(const ProgressReport& progress = {});
+    /// Makes the answer of a lane that with these settings; nullopt: with its own ones. The lane stays as it
+    /// is, and so does the log. A command ends it. Throws Error(wrong_use) if there is no such lane, or if it
+    /// cannot have these settings.
+    void try_settings(int index, const std::optional<LaneSpec>& spec);
     /// Returns LaneAnswer::turn of the answers. When it changes, there are new ones to extend.
     int answers_turn() const;
     /// Returns whether the next extend_answers() processes the prompt, which takes longer than a token.

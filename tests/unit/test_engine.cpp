@@ -532,10 +532,34 @@ TEST_F(EngineThread, ARefusedStartLeavesTheRun) {
     EXPECT_EQ(steps().back()->row, 24);
 }
 
-// A stopped prompt leaves nothing to run, and the status says so. The next start works and shows nothing of
-// it.
-TEST_F(EngineThread, RunAfterACancelledPromptIsRefused) {
+// A prompt that is stopped gives the run before it back, which goes on where it was.
+TEST_F(EngineThread, AStoppedPromptBringsTheRunBeforeItBack) {
     start(5);
+    engine_.step(2);
+    ASSERT_TRUE(wait_for_row(21));
+    ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
+    const std::uint64_t first = engine_.status().run_id;
+    keyhole::RunSpec run = spec(5);
+    run.prompt = random_text(4000, 2);
+    engine_.start(tiny_.folder(), run);
+    const keyhole::RequestId start_of_it = engine_.last_request();
+    engine_.stop(true);
+    ASSERT_TRUE(wait_until_settled());
+    const keyhole::EngineStatus status = engine_.status();
+    EXPECT_NE(status.message.find("was stopped; the run before it is back"), std::string::npos)
+        << status.message;
+    EXPECT_EQ(status.refused, start_of_it);
+    EXPECT_EQ(status.phase, EnginePhase::idle);
+    EXPECT_EQ(status.run_id, first);
+    EXPECT_EQ(status.run.prompt, spec(5).prompt);
+    engine_.step();
+    ASSERT_TRUE(wait_for_row(22));
+    EXPECT_EQ(steps().back()->run->id, first);
+}
+
+// A stopped prompt without a run before it leaves nothing to run, and the status says so. The next start works
+// and shows nothing of it.
+TEST_F(EngineThread, RunAfterACancelledPromptIsRefused) {
     keyhole::RunSpec run = spec(5);
     run.prompt = random_text(4000, 2);
     engine_.start(tiny_.folder(), run);

@@ -76,6 +76,26 @@ class OwnAnswers : public ::testing::Test {
     std::unique_ptr<keyhole::Backend> backend_;
 };
 
+// What a slider tries while it is dragged: the answer follows, the lane and the log stay as they are.
+TEST_F(OwnAnswers, FollowSettingsThatAreTried) {
+    const std::vector<std::string> other = {"full", "window:budget=3", "tova:budget=5", "window:budget=4"};
+    const auto expected = free_run(lanes_), with_other = free_run(other);
+    ASSERT_NE(expected[1], with_other[1]) << "the test needs settings that change the answer";
+    keyhole::Session session = this->session(lanes_);
+    session.prefill();
+    EXPECT_EQ(answers_of(session), expected);
+    session.try_settings(1, keyhole::parse_lane_spec(other[1]));
+    EXPECT_EQ(answers_of(session), with_other);
+    EXPECT_EQ(session.answers()[1].spec, other[1]);
+    EXPECT_TRUE(session.log().empty());
+    session.try_settings(1, std::nullopt);
+    EXPECT_EQ(answers_of(session), expected);
+    session.try_settings(1, keyhole::parse_lane_spec(other[1]));
+    session.apply(parse_command("lane 2 tova:budget=5"));  // any command ends it
+    EXPECT_EQ(answers_of(session), expected);
+    EXPECT_THROW(session.try_settings(9, std::nullopt), keyhole::Error);
+}
+
 TEST_F(OwnAnswers, AreWhatALaneSaysInARunOfItsOwn) {
     const auto expected = free_run(lanes_);
     EXPECT_NE(expected[0], expected[1]) << "or the test shows nothing";
