@@ -20,7 +20,7 @@ build_packages=(
     libsystemd-dev                                                 # file dialogs of the desktop (D-Bus)
     libimgui-dev libglfw3-dev libgl-dev libgl1-mesa-dri            # window
 )
-cuda=  # see build
+cuda='' simd=''  # see build
 
 # Test programs; a virtual display, its pointer and its clipboard; a bus for a fake desktop; a reader of PDF.
 test_packages=(libgtest-dev xvfb xauth libxtst-dev xclip "dbus-daemon|dbus" poppler-utils)
@@ -156,7 +156,8 @@ cuda_of() { sed -n 's/^KH_CUDA:[A-Z]*=//p' "$1/CMakeCache.txt" 2>/dev/null; }
 asks_more() { [[ ($1 != OFF && $2 == OFF) || ($1 == ON && $2 != ON) ]]; }
 
 # build PRESET TARGET...: configures and builds in $build_root/PRESET. A lock lets only one process build in a
-# folder; others wait. $cuda: KH_CUDA, or empty for the preset's. A folder once configured with CUDA keeps it.
+# folder; others wait. $cuda and $simd: KH_CUDA and KH_SIMD, or empty for the preset's. A folder once
+# configured with CUDA or for all instruction sets keeps that.
 build() {
     local preset=$1 folder=$build_root/$1 fresh=() options=()
     shift
@@ -175,6 +176,9 @@ build() {
         $root/CMakePresets.json -nt $folder/build.ninja ||
         /var/lib/dpkg/status -nt $folder/build.ninja ]]; then
         check_cmake
+        if ((${#fresh[@]})) || grep -q "^KH_SIMD:.*=HOST" "$folder/CMakeCache.txt"; then
+            options+=("-DKH_SIMD=${simd:-ALL}")
+        fi
         say "configuring ($preset) in $folder"
         say_cuda "$cuda"
         quietly "cmake --preset $preset" \

@@ -212,22 +212,22 @@ HWY_INLINE void multiply_whole_blocks(const Block* w, std::int64_t n_blocks, Ahe
     }
 }
 
-template <int kRows, class Block>
-void multiply_block_columns(const Block* w, std::int64_t n_blocks, Ahead soon, const float* x,
-                            std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
+template <class Block>
+void multiply_four_rows(const Block* w, std::int64_t n_blocks, Ahead soon, const float* x,
+                        std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
     int b = 0;
     // Blocks are widened once for four lanes.
     for (; b + 4 <= n_batch; b += 4)
-        multiply_whole_blocks<kRows, 4>(w, n_blocks, soon, x + b * x_stride, x_stride, y + b * y_stride,
-                                        y_stride);
+        multiply_whole_blocks<4, 4>(w, n_blocks, soon, x + b * x_stride, x_stride, y + b * y_stride,
+                                    y_stride);
     if (b + 2 <= n_batch) {
-        multiply_whole_blocks<kRows, 2>(w, n_blocks, soon, x + b * x_stride, x_stride, y + b * y_stride,
-                                        y_stride);
+        multiply_whole_blocks<4, 2>(w, n_blocks, soon, x + b * x_stride, x_stride, y + b * y_stride,
+                                    y_stride);
         b += 2;
     }
     if (b < n_batch)
-        multiply_whole_blocks<kRows, 1>(w, n_blocks, soon, x + b * x_stride, x_stride, y + b * y_stride,
-                                        y_stride);
+        multiply_whole_blocks<4, 1>(w, n_blocks, soon, x + b * x_stride, x_stride, y + b * y_stride,
+                                    y_stride);
 }
 
 template <class Block>
@@ -237,10 +237,12 @@ void multiply_block_type(const Block* w, std::int64_t n_rows, std::int64_t n_blo
     const BlocksAhead ahead(kRows, n_blocks, 1, sizeof(Block));
     std::int64_t r = 0;
     for (; r + kRows <= n_rows; r += kRows)
-        multiply_block_columns<kRows>(w + r * n_blocks, n_blocks, ahead.after(r, n_rows), x, x_stride,
-                                      n_batch, y + r, y_stride);
-    for (; r < n_rows; ++r)
-        multiply_block_columns<1>(w + r * n_blocks, n_blocks, Ahead{}, x, x_stride, n_batch, y + r, y_stride);
+        multiply_four_rows(w + r * n_blocks, n_blocks, ahead.after(r, n_rows), x, x_stride, n_batch, y + r,
+                           y_stride);
+    for (; r < n_rows; ++r)  // three rows at most, so one lane at a time will do
+        for (int b = 0; b < n_batch; ++b)
+            multiply_whole_blocks<1, 1>(w + r * n_blocks, n_blocks, Ahead{}, x + b * x_stride, x_stride,
+                                        y + r + b * y_stride, y_stride);
 }
 
 void multiply_blocked(const Weight& w, std::int64_t first_row, std::int64_t last_row, const float* x,

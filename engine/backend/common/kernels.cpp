@@ -101,8 +101,10 @@ HWY_INLINE void multiply_typed(const T* w, std::int64_t n_rows, std::int64_t col
     for (; r + kBlock <= n_rows; r += kBlock)
         multiply_columns<kBlock>(w + r * cols, cols, blocks.after(r, n_rows), x, x_stride, n_batch, y + r,
                                  y_stride);
-    for (; r < n_rows; ++r)
-        multiply_columns<1>(w + r * cols, cols, Ahead{}, x, x_stride, n_batch, y + r, y_stride);
+    for (; r < n_rows; ++r)  // three rows at most, so one lane at a time will do
+        for (int b = 0; b < n_batch; ++b)
+            multiply_block<1, 1>(w + r * cols, cols, Ahead{}, x + b * x_stride, x_stride,
+                                 y + r + b * y_stride, y_stride);
 }
 
 void multiply(const Weight& w, std::int64_t first_row, std::int64_t last_row, const float* x,
