@@ -35,11 +35,31 @@ function(kh_on_ptx target)
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX CUDA_RUNTIME_LIBRARY None)
 endfunction()
 
-add_executable(keyhole_selftest_ptx tests/gpu/selftest/main.cpp engine/backend/cuda/selftest.cpp
-  engine/base/crash_message.cpp engine/base/device_verdict.cpp engine/base/error.cpp engine/model/dtype.cpp
-  $<TARGET_OBJECTS:engine.backend.cuda.host>)
-target_link_libraries(keyhole_selftest_ptx PRIVATE keyhole_options fmt::fmt)
-target_include_directories(keyhole_selftest_ptx PRIVATE ${CMAKE_SOURCE_DIR})
-kh_on_ptx(keyhole_selftest_ptx)
+# The kernels against the host: the program for a device, with the emulator; and every kernel's cases, changed
+# texts, and small kernels with a fault, as tests.
+add_library(keyhole_selftest_parts OBJECT EXCLUDE_FROM_ALL engine/backend/cuda/selftest.cpp
+  engine/base/crash_message.cpp engine/base/device_verdict.cpp engine/base/error.cpp engine/model/dtype.cpp)
+target_link_libraries(keyhole_selftest_parts PRIVATE keyhole_options fmt::fmt)
+target_include_directories(keyhole_selftest_parts PRIVATE ${CMAKE_SOURCE_DIR})
+add_executable(keyhole_selftest_ptx EXCLUDE_FROM_ALL tests/gpu/selftest/main.cpp)
+add_executable(keyhole_ptx_tests tests/gpu/ptx/test_ptx.cpp)
+target_link_libraries(keyhole_ptx_tests PRIVATE keyhole_tests_options GTest::gtest_main)
+foreach(program keyhole_selftest_ptx keyhole_ptx_tests)
+  target_sources(${program} PRIVATE $<TARGET_OBJECTS:keyhole_selftest_parts>
+    $<TARGET_OBJECTS:engine.backend.cuda.host>)
+  target_link_libraries(${program} PRIVATE keyhole_options fmt::fmt)
+  target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR})
+  kh_on_ptx(${program})
+endforeach()
+kh_add_tests(keyhole_ptx_tests ptx)
+
+# The module, which the program opens by KEYHOLE_CUDA_MODULE: the whole proof, with work as late as it may be
+# and approximations off by a place.
 kh_cuda_module(keyhole_cuda_ptx)
 kh_on_ptx(keyhole_cuda_ptx)
+if(TARGET keyhole)
+  add_test(NAME Ptx.TheProofPasses COMMAND keyhole selftest --backend cuda)
+  set_tests_properties(Ptx.TheProofPasses PROPERTIES LABELS ptx TIMEOUT 600 COST 1
+    ENVIRONMENT "KEYHOLE_CUDA_MODULE=$<TARGET_FILE:keyhole_cuda_ptx>;KEYHOLE_PTX_STREAMS=late;\
+KEYHOLE_PTX_APPROXIMATE=1;XDG_CACHE_HOME=${KH_PTX_FOLDER}")
+endif()

@@ -24,7 +24,7 @@ void addresses_of(const Warp& warp, const Op& op, u64 (&at)[kLanes]) {
         for (int i = 0; i < kLanes; ++i) at[i] = warp.lanes<u64>(op.address)[i] + offset;
 }
 
-// --- shared memory ------------------------------------------------------------------------------------------
+// --- shared memory -----------------------------------------------------------------------------------------
 
 /// Watches units of as few bytes as threads take.
 void refine_cells(Block& block, u64 n) {
@@ -97,7 +97,7 @@ void write_shared(const Warp& warp, const Op& op, const u64* at, u64 n, const st
     });
 }
 
-// --- loads and stores ---------------------------------------------------------------------------------------
+// --- loads and stores --------------------------------------------------------------------------------------
 
 Space space_at(u64 address) {
     const u64 tag = address >> 56;
@@ -186,7 +186,7 @@ void store(Warp& warp, const Op& op) {
     });
 }
 
-// --- atomic operations --------------------------------------------------------------------------------------
+// --- atomic operations -------------------------------------------------------------------------------------
 
 /// What the thread's block has fenced becomes part of the counter; the thread finds what others put there.
 void meet(Warp& warp, const Op& op, int lane, u64 at) {

@@ -1,7 +1,7 @@
 /// Memory traffic of the kernels, counted as a device with 32-byte sectors and 128-byte lines serves it: for
-/// each instruction that a warp runs, the sectors that its lanes touch, and the wavefronts. A wavefront serves
-/// one line of global memory, or each bank of shared memory once, of 32 lanes that take 4 bytes, 16 lanes that
-/// take 8, or 8 lanes that take 16. One thread.
+/// each instruction that a warp runs, the sectors that its lanes touch, and the wavefronts. A wavefront
+/// serves one line of global memory, or each bank of shared memory once, of 32 lanes that take 4 bytes, 16
+/// lanes that take 8, or 8 lanes that take 16. One thread.
 ///
 /// KEYHOLE_PTX_COUNTS=FILE writes at the end of the process one line a kernel, instruction and buffer:
 ///

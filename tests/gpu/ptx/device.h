@@ -1,6 +1,11 @@
 /// The emulated device behind the entry points of the CUDA runtime and of cuBLAS (runtime.cpp, cublas.cpp),
-/// which take the place of NVIDIA's libraries. A fault ends the work, is printed, and stays the device's error
-/// (cudaErrorLaunchFailure, with the fault as its text) until load_ptx(). One thread at a time.
+/// which take the place of NVIDIA's libraries. A fault ends the work, is printed, and stays the device's
+/// error (cudaErrorLaunchFailure, with the fault as its text) until load_ptx(). One thread at a time.
+///
+/// What a run proves: the arithmetic of indices, the layouts of fragments, alignment, bounds, barriers, the
+/// order between blocks, uninitialised memory, the use of streams, events and graphs, and the tolerances, for
+/// the PTX that nvcc makes. What it cannot: what ptxas makes of the PTX, caches that hold old values, cuBLAS
+/// itself, the driver, and time.
 #pragma once
 
 #include "tests/gpu/ptx/memory.h"
@@ -11,6 +16,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +28,8 @@ void load_ptx(std::string text);
 std::string built_ptx();
 /// Returns the fault that ended the work; empty when there is none.
 std::string last_fault();
+/// Returns the kernels of the text that no launch has run since it was loaded.
+std::vector<std::string> kernels_not_run();
 
 using Work = std::function<void()>;
 
@@ -70,6 +78,7 @@ class Device {
     cudaError_t take_last();
 
     std::string fault;
+    std::set<std::string> run_kernels;
     std::vector<cudaStream_t> streams;
     std::uint64_t n_launches = 0;
 

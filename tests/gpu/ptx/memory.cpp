@@ -104,7 +104,7 @@ Buffer& Memory::checked(const void* at, std::uint64_t n_bytes, const char* what)
     return *buffer;
 }
 
-// --- who wrote a unit ---------------------------------------------------------------------------------------
+// --- who wrote a unit --------------------------------------------------------------------------------------
 
 void Memory::refine(Buffer& buffer, int shift) {
     if (shift >= buffer.shift) return;
@@ -162,7 +162,7 @@ void Memory::note_copy(Buffer& buffer, std::uint64_t at, std::uint64_t n_bytes, 
         if (is_ready(from, from_at + i, 1)) note_copy(buffer, at + i, std::min(unit, n_bytes - i));
 }
 
-// --- the lanes of a warp ------------------------------------------------------------------------------------
+// --- the lanes of a warp -----------------------------------------------------------------------------------
 
 void Memory::refuse(const Warp& warp, const Op& op, int lane, std::uint64_t at, std::uint64_t n,
                     const char* what) const {

@@ -71,7 +71,7 @@ void add(Table& table, const std::string& name, F) {
     table[name] = {&run<F, D, S...>, Kind::plain, {kSize<D>, kSize<S>...}, 0};
 }
 
-// --- numbers ------------------------------------------------------------------------------------------------
+// --- numbers -----------------------------------------------------------------------------------------------
 
 /// Moves an approximate result by -1, 0 or 1 places, as the operand's bits say, where that is asked for.
 float approximate(double exact, float operand) {
@@ -126,7 +126,7 @@ T extracted(T a, u32 at, u32 n) {
     return static_cast<T>(static_cast<T>(left) >> (kBits - end + at));
 }
 
-// --- the table ----------------------------------------------------------------------------------------------
+// --- the table ---------------------------------------------------------------------------------------------
 
 template <class T>
 void add_integers(Table& t, const std::string& type) {
@@ -290,7 +290,7 @@ void unpack(Warp& warp, const Op& op) {
     });
 }
 
-// --- a warp together ----------------------------------------------------------------------------------------
+// --- a warp together ---------------------------------------------------------------------------------------
 
 /// The number of a register's half, as fp16 or bf16.
 float half_of(u32 bits, int which, bool is_bf16) {
@@ -387,7 +387,7 @@ void add_together(Table& t) {
                            0};
 }
 
-// --- order between blocks -----------------------------------------------------------------------------------
+// --- order between blocks ----------------------------------------------------------------------------------
 
 void fence(Warp& warp, const Op&) {
     for_lanes(warp.mask,
@@ -433,7 +433,7 @@ Table make_table() {
     return t;
 }
 
-// --- conversions --------------------------------------------------------------------------------------------
+// --- conversions -------------------------------------------------------------------------------------------
 
 /// Numbers of registers of any size: integers by their bits, floats by their value.
 u64 bits_at(const Warp& warp, u32 at, std::uint8_t size, int lane) {

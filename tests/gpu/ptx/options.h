@@ -4,7 +4,8 @@
 ///     KEYHOLE_PTX_SEED=N          another order of blocks and warps (default 1)
 ///     KEYHOLE_PTX_BLOCKS=N        blocks under way at a time (default 4)
 ///     KEYHOLE_PTX_STREAMS=late    work runs when somebody waits for it, not when it is submitted
-///     KEYHOLE_PTX_APPROXIMATE=1   ex2.approx, rcp.approx and others are off by up to one place; mma cuts sums
+///     KEYHOLE_PTX_APPROXIMATE=1   ex2.approx, rcp.approx and others are off by up to one place; mma cuts
+///                                 its sums
 ///     KEYHOLE_PTX_COUNTS=FILE     at the end, a table of the memory traffic: see counts.h
 #pragma once
 

@@ -138,7 +138,7 @@ std::string kernel_name(const std::string& mangled) {
 
 }  // namespace
 
-// --- the whole text -----------------------------------------------------------------------------------------
+// --- the whole text ----------------------------------------------------------------------------------------
 
 Program::Program(std::string text) : text_(std::move(text)) {
     const std::size_t target = text_.find(".target sm_");
@@ -256,7 +256,7 @@ int Program::source_of(std::string_view loc) {
     return index;
 }
 
-// --- a kernel -----------------------------------------------------------------------------------------------
+// --- a kernel ----------------------------------------------------------------------------------------------
 
 /// Decodes one kernel.
 class Decoder {

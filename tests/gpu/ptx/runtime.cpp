@@ -87,8 +87,14 @@ void load_ptx(std::string text) {
 std::string last_fault() {
     return Device::get().fault;
 }
+std::vector<std::string> kernels_not_run() {
+    std::vector<std::string> names;
+    for (const std::string& name : Device::get().program().kernels())
+        if (!Device::get().run_kernels.contains(name)) names.push_back(name);
+    return names;
+}
 
-// --- the device ---------------------------------------------------------------------------------------------
+// --- the device --------------------------------------------------------------------------------------------
 
 Device::Device() : memory_(kCapacity) {
     (void)options();
@@ -110,6 +116,7 @@ void Device::load(std::string text) {
     finish_all();
     program_ = std::make_unique<Program>(std::move(text));
     fault.clear();
+    run_kernels.clear();
     last_ = cudaSuccess;
 }
 
@@ -177,7 +184,7 @@ cudaError_t Device::take_last() {
     return error;
 }
 
-// --- launches -----------------------------------------------------------------------------------------------
+// --- launches ----------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -212,6 +219,7 @@ cudaError_t launch(const void* stub, dim3 grid, dim3 block, void** arguments, st
             [] { throw Fault("blocks of several dimensions and dynamic shared memory are not emulated"); });
         return device.noted(cudaErrorLaunchFailure);
     }
+    device.run_kernels.insert(found->second);
     std::vector<std::byte> params(kernel->param_bytes);
     for (std::size_t i = 0; i < kernel->param_sizes.size(); ++i)
         std::memcpy(params.data() + kernel->param_offsets[i], arguments[i], kernel->param_sizes[i]);
@@ -219,7 +227,7 @@ cudaError_t launch(const void* stub, dim3 grid, dim3 block, void** arguments, st
                          [kernel, grid, block, params] { run_launch(*kernel, grid, block.x, params); });
 }
 
-// --- copies -------------------------------------------------------------------------------------------------
+// --- copies ------------------------------------------------------------------------------------------------
 
 /// Copies rows. Device memory, and pinned memory of the host, is held against its bounds.
 void copy(void* to, std::size_t to_stride, const void* from, std::size_t from_stride, std::size_t width,
@@ -255,7 +263,7 @@ using ptx::Device;
 
 extern "C" {
 
-// --- nvcc's host code ---------------------------------------------------------------------------------------
+// --- nvcc's host code --------------------------------------------------------------------------------------
 
 void** __cudaRegisterFatBinary(void* binary) {
     static void* handle = nullptr;
@@ -300,7 +308,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* st
     return Device::get().noted(is_known ? cudaSuccess : cudaErrorInvalidDeviceFunction);
 }
 
-// --- the device ---------------------------------------------------------------------------------------------
+// --- the device --------------------------------------------------------------------------------------------
 
 cudaError_t cudaGetDeviceCount(int* n) {
     *n = 1;
@@ -361,7 +369,7 @@ const char* cudaGetErrorString(cudaError_t error) {
     return cudaGetErrorName(error);
 }
 
-// --- memory -------------------------------------------------------------------------------------------------
+// --- memory ------------------------------------------------------------------------------------------------
 
 static cudaError_t allocate(void** data, std::size_t n_bytes, bool is_pinned) {
     if (const cudaError_t error = Device::get().not_in_capture(); error != cudaSuccess) return error;
@@ -408,7 +416,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t n, cudaStream_t str
     });
 }
 
-// --- streams and events -------------------------------------------------------------------------------------
+// --- streams and events ------------------------------------------------------------------------------------
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
     *stream = new CUstream_st;
@@ -468,7 +476,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) 
     return cudaSuccess;
 }
 
-// --- graphs -------------------------------------------------------------------------------------------------
+// --- graphs ------------------------------------------------------------------------------------------------
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     if (stream == nullptr || stream->captured != nullptr) return Device::get().noted(cudaErrorInvalidValue);
