@@ -3,8 +3,8 @@
 ///
 /// Two accesses of one launch to the same unit, one of them a write, need an order: the same thread, a
 /// barrier of the block between them, or, between blocks, a fence, an atomic operation on one counter in
-/// both, and a fence. Reads are held against writes that ran before, so that a read which runs before its write is found
-/// in another order (KEYHOLE_PTX_SEED). A write of the value that is there is allowed.
+/// both, and a fence. Reads are held against writes that ran before; a read that runs before its write is
+/// found in another order (KEYHOLE_PTX_SEED). A write of the value that is there is allowed.
 #pragma once
 
 #include <cstddef>
