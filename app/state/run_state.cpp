@@ -13,9 +13,12 @@ namespace keyhole {
 
 namespace {
 
-/// Compares settings with the spec of a record, which may have been written in another form.
-bool is_spec(const LaneSpec& settings, const std::string& spec) {
-    return format_lane_spec(settings) == spec || settings == parse_lane_spec(spec);
+/// Compares settings with the spec of a record, which may have been written in another form. A shadow only
+/// measures: it changes no result.
+bool is_spec(LaneSpec settings, const std::string& spec) {
+    LaneSpec recorded = parse_lane_spec(spec);
+    settings.policy.shadow = recorded.policy.shadow = false;
+    return settings == recorded || format_lane_spec(settings) == format_lane_spec(recorded);
 }
 
 }  // namespace
@@ -38,7 +41,7 @@ std::shared_ptr<const Model> RunState::model() const {
 }
 
 void RunState::start(bool new_backend) {
-    if (!starting_) starting_ = Starting{0, status.run_id, opened_file, is_recorded_};
+    if (!starting_) starting_ = Starting{0, status.run_id, opened_file, is_recorded_, {}, {}};
     opened_file.clear();
     is_recorded_ = false;
     if (lane_editor.n_lanes() > 0) setup.lanes = lane_editor.lanes();
@@ -53,6 +56,9 @@ void RunState::start(bool new_backend) {
     run.wants.scores = true;
     if (lane_editor.n_lanes() == 0) lane_editor.reset(setup.lanes, lane_editor.follow());
     lane_editor.start();
+    starting_->prompt = setup.prompt;
+    starting_->guide = setup.guide;
+    starting_->is_stopped = false;
     engine_->start(setup.model_folder, std::move(run), new_backend);
     starting_->id = engine_->last_request();
 }
@@ -63,7 +69,15 @@ void RunState::take_start() {
     const Starting start = *std::exchange(starting_, std::nullopt);
     // The first record may have been taken before the start was known to be handled.
     is_recorded_ = has_steps() && history.run().id == status.run_id;
-    if (status.refused != start.id) return;
+    if (status.refused != start.id) {
+        begun_prompt_ = start.prompt;
+        begun_guide_ = start.guide;
+        return;
+    }
+    if (start.is_stopped && status.run_id != 0) {
+        setup.prompt = begun_prompt_;
+        setup.guide = begun_guide_;
+    }
     if (const auto model = engine_->model()) setup.model_folder = model->path();
     if (status.run_id != 0 && status.run_id != start.engine_run) return;  // an earlier start was not refused
     opened_file = start.opened_file;
@@ -75,8 +89,13 @@ void RunState::play() {
     if (live()) engine_->play();
 }
 
+void RunState::answer() {
+    if (live()) engine_->answer();
+}
+
 void RunState::stop(bool work) {
     if (live()) engine_->stop(work);
+    if (work && starting_) starting_->is_stopped = true;
 }
 
 void RunState::step(int n_rows) {
@@ -122,6 +141,10 @@ int RunState::go_to_branch(int id) {
         return branch.last_row;
     }
     fail(ErrorCode::wrong_use, "there is no other branch {}", id);
+}
+
+void RunState::try_settings(int lane, std::optional<LaneSpec> spec) {
+    if (live() && has_steps()) engine_->try_settings(lane, std::move(spec));
 }
 
 void RunState::request_counterfactual(int lane, int position, int row, int n_tokens) {

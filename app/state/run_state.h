@@ -61,10 +61,11 @@ class RunState {
     // --- requests of the user. An opened trace ignores them unless a comment says otherwise ---
     /// Starts a new run from `setup` in place of the shown one. Lanes of a shown run keep their settings. If
     /// the engine refuses it, the shown run stays with its model; the prompt of `setup` stays for another
-    /// try.
+    /// try. If the user stops it, the shown run goes on and `setup` has its prompt again.
     /// new_backend: as for Engine::start().
     void start(bool new_backend = false);
     void play();
+    void answer();                 ///< see Engine::answer
     void stop(bool work = false);  ///< work: as for Engine::stop
     void step(int n_rows);         ///< no effect before the first record
     void set_speed(double steps_per_second);
@@ -75,6 +76,8 @@ class RunState {
     /// Goes to the end of a branch that a rewind left behind, and returns its last row. Throws
     /// Error(wrong_use) if there is none, and as need_live_run() does.
     int go_to_branch(int id);
+    /// See Engine::try_settings. The answer arrives in `status`.
+    void try_settings(int lane, std::optional<LaneSpec> spec);
     /// See Engine::request_counterfactual. The answer arrives in `status`.
     void request_counterfactual(int lane, int position, int row, int n_tokens);
     /// Shows an opened run in place of the live one. Leaves its annotations to the caller.
@@ -154,8 +157,13 @@ class RunState {
         std::uint64_t engine_run = 0;  // EngineStatus::run_id before it
         std::filesystem::path opened_file;
         bool is_recorded = false;
+        std::string prompt;
+        PromptGuide guide;
+        bool is_stopped = false;  // by the user
     };
     std::optional<Starting> starting_;
+    std::string begun_prompt_;  // of the last start that took effect
+    PromptGuide begun_guide_;
 
     bool take_records();
     void name_lanes();

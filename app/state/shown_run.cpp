@@ -30,7 +30,8 @@ std::shared_ptr<const LaneRecord> kept_record(const RunHistory& history, int lan
     return {*step, record};
 }
 
-bool same_settings(const LaneSpec& wanted, const LaneSpec& recorded) {
+bool same_settings(LaneSpec wanted, LaneSpec recorded) {
+    wanted.policy.shadow = recorded.policy.shadow = false;  // it measures, and changes no result
     return wanted == recorded || format_lane_spec(wanted) == format_lane_spec(recorded);
 }
 
@@ -42,6 +43,14 @@ std::string parent_words(const RunState& run, int known) {
     return "";
 }
 
+}  // namespace
+
+std::string words_before_first_step(const RunState& run) {
+    return run.status.phase == EnginePhase::prefill ? "reading the prompt" : "joins with the next step";
+}
+
+namespace {
+
 LaneOnShow joined(const RunState& run, int lane, int row) {
     LaneOnShow shown;
     shown.spec = run.lane_editor.lanes()[to_index(lane)];
@@ -52,7 +61,7 @@ LaneOnShow joined(const RunState& run, int lane, int row) {
         const Records records = run.records();
         shown.note = records == Records::reading  ? "no numbers until the prompt is read"
                      : records == Records::unread ? "no numbers: the prompt was not read"
-                                                  : "joins with the next step";
+                                                  : words_before_first_step(run);
         return shown;
     }
     const RunHistory::Lane& lane_of_records = run.history.lanes()[to_index(*shown.known)];

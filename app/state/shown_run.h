@@ -49,4 +49,7 @@ struct RunOnShow {
 /// row: of a run with records, one of its steps.
 RunOnShow run_on_show(const RunState& run, int row);
 
+/// Returns why a lane without a record has none yet.
+std::string words_before_first_step(const RunState& run);
+
 }  // namespace keyhole
