@@ -16,7 +16,13 @@ namespace {
 
 using namespace key;
 
+/// An opened trace has the lanes that it recorded: others would wait for a step that never comes.
+void need_run_for_lanes(const AppState& app) {
+    if (!app.run.live()) fail(ErrorCode::wrong_use, "{}", need::live_run(app));
+}
+
 void duplicate_lane(AppState& app, std::string_view) {
+    need_run_for_lanes(app);
     if (app.run.lane_editor.n_lanes() > 0)
         app.run.lane_editor.add(app.run.lane_editor.lanes()[to_index(app.view.lane)]);
 }
@@ -28,6 +34,16 @@ void remove_lane(AppState& app, std::string_view arguments) {
     } else {
         engine_command(app, "remove", arguments);
     }
+}
+
+/// arguments: INDEX SPEC, or INDEX alone, which ends it.
+void try_settings(AppState& app, std::string_view arguments) {
+    const std::size_t blank = std::min(arguments.find(' '), arguments.size());
+    const int lane = whole_numbers(arguments.substr(0, blank), 1, 1)[0];
+    if (lane < 0 || lane >= app.run.lane_editor.n_lanes())
+        fail(ErrorCode::wrong_use, "lanes are 0 to {}", app.run.lane_editor.n_lanes() - 1);
+    const std::string_view spec = arguments.substr(std::min(blank + 1, arguments.size()));
+    app.run.try_settings(lane, spec.empty() ? std::nullopt : std::optional(parse_lane_spec(spec)));
 }
 
 void set_options(AppState& app, std::string_view items) {
@@ -75,6 +91,7 @@ void copy_lane(AppState& app, std::string_view) {
 
 /// Adds a lane; without a spec one of a policy that no lane has, so that a few clicks compare them all.
 void add_lane(AppState& app, std::string_view spec) {
+    need_run_for_lanes(app);
     if (!spec.empty()) return engine_command(app, "add", spec);
     const std::vector<Preset> wanted = offered_presets();
     const std::vector<LaneSpec>& lanes = app.run.lane_editor.lanes();
@@ -117,6 +134,14 @@ constexpr std::array kLaneActions = {
                {},
                [](AppState& app, std::string_view a) { engine_command(app, "lane", a); },
                {.arguments_are_plain = true}},
+    UserAction{"lane.try",
+               "Show the answer with other settings",
+               "INDEX [SPEC]: the lane's answer is that with this spec; the lane stays as it is.",
+               {},
+               try_settings,
+               {.elsewhere = "the sliders of a lane, while they are dragged",
+                .arguments_are_plain = true,
+                .is_drag = true}},
     UserAction{"lane.set",
                "Set options of the focused lane",
                "KEY=VALUE[,KEY=VALUE]: for example dialect=released, alpha@L0-3=0.5. Other options stay.",
@@ -137,13 +162,13 @@ constexpr std::array kLaneActions = {
                {.elsewhere = "the dialog Overrides by head"}},
     UserAction{"add",
                "Add a lane",
-               "[SPEC]: with this policy; else with the first one that no lane has, and 64 tokens.",
+               "[SPEC]: with this policy; else with the next one that no lane has, and 64 tokens.",
                {'N', kCtrl},
                add_lane,
                {.menu = {MenuGroup::lanes_add, 1}, .lacks = need::live_run, .arguments_are_plain = true}},
     UserAction{"lane.advanced",
                "Show all options of a lane",
-               "[on|off]: or only preset, budget and recent window.",
+               "[on|off]: or only what makes its preset what it is.",
                {},
                [](AppState& app, std::string_view a) { app.view.advanced = on_or_off(a, app.view.advanced); },
                {.menu = {MenuGroup::lanes_options, 1},
@@ -211,7 +236,7 @@ constexpr std::array kLaneActions = {
                 .lacks = need::live_run,
                 .is_on = [](const AppState& app) { return app.run.lane_editor.follow(); }}},
     UserAction{"shadow",
-               "Measure all lanes against full attention",
+               "Measure against full attention",
                "[on|off]: switches their shadows. A lane that starts one is replayed.",
                {},
                set_shadows,

@@ -42,6 +42,7 @@ void set_speed_digit(AppState& app, std::string_view) {
 }
 
 void run_or_stop(AppState& app, std::string_view) {
+    if (!app.run.live()) fail(ErrorCode::wrong_use, "{}", need::live_run(app));
     app.run.stoppable() ? app.run.stop(true) : app.play();
 }
 

@@ -13,22 +13,34 @@ namespace keyhole {
 
 namespace {
 
-void draw_line(const std::string& text, ImU32 color, const PanelContext& context, float right) {
-    const std::string cut = fitted(text, right - ImGui::GetCursorScreenPos().x);
-    colored_text(color, cut);
-    if (cut != text) tooltip(context, text);
+void draw_line(const std::string& text, ImU32 color, float right) {
+    const ScopedColor ink(ImGuiCol_Text, color);
+    const ScopedTextWrap wrap(right - ImGui::GetWindowPos().x);
+    ImGui::TextUnformatted(text.data(), text.data() + text.size());
+}
+
+/// Returns whether the lane's next word is that of lane 0, and how far the probabilities of all words are.
+std::string next_word_text(const AppState& app, const LaneRecord& record) {
+    const Preset preset = app.run.lane_editor.lanes().front().policy.preset;
+    const std::string_view first = preset == Preset::full ? "full" : "lane 0";
+    const std::string words = !record.agrees   ? ""
+                              : *record.agrees ? fmt::format("same next word as {}", first)
+                                               : fmt::format("other next word than {}", first);
+    constexpr double kLeast = 0.00005;  // nats: 0.0000 says no more than the words
+    if (double(*record.kl) < kLeast && !words.empty()) return words;
+    return fmt::format("{}{}KL {:.4f} nats", words, words.empty() ? "" : " · ", double(*record.kl));
 }
 
 constexpr const char* kNoNumbers = "NaN: there is no next token; see the model's warnings";
 
 /// For a projector: draws why the lane says nothing; its words are among the answers.
-void draw_silence(const PanelContext& context, const LaneRecord* record, float right) {
+void draw_silence(const LaneRecord* record, float right) {
     const std::string why = record == nullptr             ? "not present yet"
                             : !record->failure.empty()    ? record->failure
                             : std::isnan(record->entropy) ? kNoNumbers
                             : record->ended               ? "ended: the model closed its text"
                                                           : "";
-    if (!why.empty()) draw_line(why, theme::colors().warm, context, right);
+    if (!why.empty()) draw_line(why, theme::colors().warm, right);
 }
 
 /// Draws the lane's settings and measures in small print.
@@ -36,11 +48,11 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
     const AppState& app = context.app;
     const bool focused = app.view.lane == index;
     const ScopedFont font(context.fonts.small);
-    const auto line = [&](const std::string& text, ImU32 color) { draw_line(text, color, context, right); };
+    const auto line = [&](const std::string& text, ImU32 color) { draw_line(text, color, right); };
     if (record == nullptr) {
         const LaneOnShow& shown = app.shown().at(index);
         line(shown.source == LaneOnShow::Source::own      ? "not present at this step"
-             : shown.source == LaneOnShow::Source::parent ? "joins with the next step"
+             : shown.source == LaneOnShow::Source::parent ? words_before_first_step(app.run)
                                                           : shown.note,
              theme::colors().dim);
     } else {
@@ -53,11 +65,7 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
         if (!focused)
             line(accounting_text(record->info->policy), theme::colors().dim);  // else the policy card does
         if (index > 0 && record->kl) {
-            line(fmt::format("{}KL {:.4f} nats",
-                             !record->agrees   ? ""
-                             : *record->agrees ? "next token as lane 0 · "
-                                               : "other next token · ",
-                             double(*record->kl)),
+            line(next_word_text(app, *record),
                  record->agrees && !*record->agrees ? theme::colors().warm : theme::colors().dim);
             tooltip(context, "Against lane 0. " + measure_tooltip("kl"));
         }
@@ -92,14 +100,14 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
     }
     if (brief) {  // all in one line, so that three lanes fit on a projector
         ImGui::SameLine(0, context.px(10));
-        draw_silence(context, record, right - kept_width);
+        draw_silence(record, right - kept_width);
         ImGui::NewLine();
     }
     // The settings in which the lane differs from others of its preset.
     const std::string& name = app.run.lane_editor.name(index);
     if (const std::size_t blank = name.find(' '); blank != std::string::npos) {
         const ScopedFont font(context.fonts.small);
-        draw_line(name.substr(blank + 1), theme::lane_color(index), context, right);
+        draw_line(name.substr(blank + 1), theme::lane_color(index), right);
     }
     if (record != nullptr) {
         // Fill level: share of the tokens so far that are stored.
@@ -115,11 +123,11 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
     if (record != nullptr && record->info->merged) {  // first, since it qualifies all numbers below
         const ScopedFont font(context.fonts.small);
         draw_line(fmt::format("merged ({}) without training: a damaged model", record->info->kv),
-                  theme::colors().warm, context, right);
+                  theme::colors().warm, right);
     }
     if (record != nullptr && !shown.mark.empty()) {  // whose numbers these are
         const ScopedFont font(context.fonts.small);
-        draw_line(fmt::format("{}: {}", shown.mark, shown.name), theme::colors().warm, context, right);
+        draw_line(fmt::format("{}: {}", shown.mark, shown.name), theme::colors().warm, right);
         tooltip(context, shown.note);
     }
     if (!brief) draw_words(context, index, record, right);
@@ -167,7 +175,10 @@ class NewSettingsStrip {
     /// Returns the room that it takes below the cards.
     float height(const PanelContext& context) const {
         if (lines_.empty()) return 0;
-        return (static_cast<float>(n_shown()) + 1) * ImGui::GetFrameHeightWithSpacing() + context.px(4);
+        const float width = ImGui::GetContentRegionAvail().x, gap = ImGui::GetStyle().ItemSpacing.y;
+        float sum = ImGui::GetFrameHeightWithSpacing() + context.px(4);
+        for (std::size_t i = 0; i < n_shown(); ++i) sum += height_of(context, lines_[i], width) + gap;
+        return sum;
     }
     void draw(const PanelContext& context) const {
         if (lines_.empty()) return;
@@ -191,19 +202,28 @@ class NewSettingsStrip {
     std::vector<Line> lines_;
     std::size_t n_shown() const { return std::min<std::size_t>(lines_.size(), 2); }
 
+    static std::string text_of(const Line& change) {
+        return change.from < 0
+                   ? fmt::format("Lane {} from the next step: {}", change.lane, change.now)
+                   : fmt::format("Lane {} since step {}: {}", change.lane, change.from, change.now);
+    }
+    /// Returns the height of a change, whose text may take several lines.
+    static float height_of(const PanelContext& context, const Line& change, float width) {
+        const ScopedFont font(context.fonts.small);
+        const float wrap = width - 2 * context.px(5);
+        return ImGui::CalcTextSize(text_of(change).c_str(), nullptr, false, wrap).y + context.px(6);
+    }
+
     static void draw_change(const PanelContext& context, const Line& change, float right) {
         const ImVec2 min = ImGui::GetCursorScreenPos();
-        const std::string text =
-            change.from < 0 ? fmt::format("Lane {} from the next step: {}", change.lane, change.now)
-                            : fmt::format("Lane {} since step {}: {}", change.lane, change.from, change.now);
-        const float line = ImGui::GetFrameHeight(), pad = context.px(5);
-        const std::string cut = fitted(text, right - min.x - 2 * pad);
+        const std::string text = text_of(change);
+        const float height = height_of(context, change, right - min.x), pad = context.px(5);
         ImDrawList& list = *ImGui::GetWindowDrawList();
-        list.AddRectFilled(min, {right, min.y + line}, theme::faded(theme::colors().warm, 0.2f),
+        list.AddRectFilled(min, {right, min.y + height}, theme::faded(theme::colors().warm, 0.2f),
                            context.px(4));
-        list.AddText({min.x + pad, min.y + (line - ImGui::GetFontSize()) / 2}, theme::colors().warm,
-                     cut.c_str());
-        ImGui::Dummy({right - min.x, line});
+        list.AddText(ImGui::GetFont(), ImGui::GetFontSize(), {min.x + pad, min.y + context.px(3)},
+                     theme::colors().warm, text.c_str(), nullptr, right - min.x - 2 * pad);
+        ImGui::Dummy({right - min.x, height});
         mark_item(context, fmt::format("new settings {}", change.lane));
         tooltip(context, fmt::format("{}\nIt processed the prompt as {}. Text, curves and next tokens are of "
                                      "this run; Answers are with the new settings from the prompt on.",
@@ -217,8 +237,7 @@ void say_what_numbers_are(const PanelContext& context) {
     const AppState& app = context.app;
     if (app.run.records() == RunState::Records::unread) {
         small_words(context,
-                    "The prompt was not processed: these are the numbers of the run before. Restart "
-                    "processes it.",
+                    "The prompt was not read: these are the numbers of the run before. Restart reads it.",
                     theme::colors().warm);
         return;
     }
@@ -254,7 +273,11 @@ void draw(LanesPanel& panel, const PanelContext& context) {
         if (ImGui::Checkbox("follow lane 0", &follow)) run(context, follow ? "follow on" : "follow off");
         mark_item(context, "follow");
         action_tooltip(context, "follow");
+        small_words(context, follow ? "Follow: all lanes read lane 0's words."
+                                    : "Free: each lane goes on with its own words.");
     }
+    const float above = ImGui::GetCursorPosY();
+    float cards_height = 0;
     {
         const ScopedChild cards("cards", {0, -changed.height(context)}, false, 0);
         say_what_numbers_are(context);
@@ -270,7 +293,9 @@ void draw(LanesPanel& panel, const PanelContext& context) {
                 ImGui::SetScrollFromPosY(top - seen, 0);
         }
         panel.shown_lane = app.view.lane;
+        cards_height = ImGui::GetCursorPosY();
     }
+    panel.wanted = above + cards_height + changed.height(context) + ImGui::GetStyle().WindowPadding.y;
     changed.draw(context);
 }
 

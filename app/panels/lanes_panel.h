@@ -9,6 +9,7 @@ namespace keyhole {
 struct LanesPanel {
     PolicyCard card;
     int shown_lane = -1;  ///< lane to which the projector's cards are scrolled
+    float wanted = 0;     ///< height at which no card needs to be scrolled, as of the last frame
 };
 
 void draw(LanesPanel& panel, const PanelContext& context);

@@ -92,6 +92,7 @@ void tooltip(const PanelContext& context, std::string_view text) {
 }
 
 void show_tooltip(const PanelContext& context, std::string_view text) {
+    const ScopedVar opaque(ImGuiStyleVar_Alpha, 1);  // that of a disabled item would show what is behind it
     const ScopedTooltip tip;
     const ImVec2 at = ImGui::GetWindowPos(), size = ImGui::GetWindowSize();
     mark_area(context, "tooltip", at, {at.x + size.x, at.y + size.y});
@@ -195,13 +196,13 @@ void next_to(const char* label, float gap) {
 }
 
 void dim_text(const PanelContext& context, std::string_view text) {
-    const std::string cut = [&] {
+    const std::string_view part = [&] {
         const ScopedFont font(context.fonts.small);
-        std::string fitting = fitted(text, ImGui::GetContentRegionAvail().x);
+        const std::string_view fitting = fitting_clauses(text, ImGui::GetContentRegionAvail().x);
         colored_text(theme::colors().dim, fitting);
         return fitting;
     }();
-    if (cut != text) tooltip(context, text);
+    if (part != text) tooltip(context, text);
 }
 
 void colored_text(ImU32 color, std::string_view text) {
@@ -243,6 +244,21 @@ std::string fitted(std::string_view text, float width) {
     return std::string(text.substr(0, low)) + dots;
 }
 
+std::string_view fitting_clauses(std::string_view text, float width) {
+    const auto fits = [&](std::string_view t) {
+        return ImGui::CalcTextSize(t.data(), t.data() + t.size()).x <= width;
+    };
+    constexpr std::string_view kEnds[] = {" · ", ", ", "; ", " ("};
+    while (!text.empty() && !fits(text)) {
+        std::size_t end = 0;
+        for (const std::string_view mark : kEnds)
+            if (const std::size_t at = text.rfind(mark); at != std::string_view::npos)
+                end = std::max(end, at);
+        text = text.substr(0, end);
+    }
+    return text;
+}
+
 void text_upward(ImDrawList& list, ImVec2 at, ImU32 color, const char* text) {
     at = ImVec2(std::round(at.x), std::round(at.y));
     const int first = list.VtxBuffer.Size;
@@ -258,14 +274,19 @@ float splitter(const char* id, bool vertical, ImVec2 at, float length, float thi
     ImGui::SetCursorScreenPos(at);
     ImGui::InvisibleButton(id, vertical ? ImVec2(thickness, length) : ImVec2(length, thickness));
     const bool active = ImGui::IsItemActive(), hovered = ImGui::IsItemHovered();
-    if (active || hovered) {
+    if (active || hovered)
         ImGui::SetMouseCursor(vertical ? ImGuiMouseCursor_ResizeEW : ImGuiMouseCursor_ResizeNS);
-        const ImVec2 size = vertical ? ImVec2(2, length) : ImVec2(length, 2);
-        const ImVec2 from =
-            vertical ? ImVec2(at.x + thickness / 2 - 1, at.y) : ImVec2(at.x, at.y + thickness / 2 - 1);
-        ImGui::GetWindowDrawList()->AddRectFilled(from, ImVec2(from.x + size.x, from.y + size.y),
-                                                  active ? theme::colors().accent : theme::colors().line);
-    }
+    // A short line in the middle shows where to take hold of the border; under the pointer all of it is drawn.
+    const float part = active || hovered ? length : std::min(length, thickness * 8);
+    const ImVec2 size = vertical ? ImVec2(2, part) : ImVec2(part, 2);
+    const float before = (length - part) / 2;
+    const ImVec2 from = vertical ? ImVec2(at.x + thickness / 2 - 1, at.y + before)
+                                 : ImVec2(at.x + before, at.y + thickness / 2 - 1);
+    const theme::Colors& colors = theme::colors();
+    ImGui::GetWindowDrawList()->AddRectFilled(from, ImVec2(from.x + size.x, from.y + size.y),
+                                              active    ? colors.accent
+                                              : hovered ? colors.dim
+                                                        : colors.line);
     // The border stays where the pointer took hold of it, however the movement falls into frames. The frame
     // of the release counts too.
     const float away = vertical ? ImGui::GetMousePos().x - at.x : ImGui::GetMousePos().y - at.y;
@@ -295,6 +316,7 @@ std::string visible(std::string_view token) {
 std::string bytes_text(std::int64_t bytes) {
     const double b = static_cast<double>(bytes);
     if (b < 1024) return fmt::format("{} B", bytes);
+    if (b < 100 * 1024 && bytes % 1024 != 0) return fmt::format("{:.1f} KB", b / 1024);
     if (b < 1024 * 1024) return fmt::format("{:.0f} KB", b / 1024);
     if (b < 1024.0 * 1024 * 1024) return fmt::format("{:.2f} MB", b / 1024 / 1024);
     return fmt::format("{:.2f} GB", b / 1024 / 1024 / 1024);

@@ -50,6 +50,8 @@ struct PanelShared {
     bool open_token_menu = false;      ///< request to open the menu of the picked token
     std::deque<HeatBatch> batches;
     bool curves_below = false;  ///< the curves have a pane beside the details in this frame
+    float strips = 0;           ///< height of the notices at the lower edge, in the last frame
+    float strips_drawn = 0;     ///< the same of this frame, so far
     bool panes_lag = false;     ///< another frame is due
     bool panes_may_lag = true;  ///< false in a frame that is saved to a file
     /// Widgets of the last frame by name. Scripts point at them, and the report lists them.
@@ -117,7 +119,7 @@ bool bar_slider(const PanelContext& context, const char* id, float& value, float
 /// Continues on the same line if a button with this label fits there, else on the next line.
 void next_to(const char* label, float gap);
 
-/// Draws dim text, shortened to the line; if it was shortened, hovering shows all of it.
+/// Draws dim text, as many of its clauses as the line has room for; if some are missing, hovering shows all.
 void dim_text(const PanelContext& context, std::string_view text);
 void heading(const PanelContext& context, std::string_view text, ImU32 color = theme::colors().text);
 void colored_text(ImU32 color, std::string_view text);
@@ -127,6 +129,8 @@ void small_words(const PanelContext& context, std::string_view text, ImU32 color
 ScopedChild words_child(const PanelContext& context, const char* id, float padding);
 /// Returns the text, shortened with an ellipsis if it is wider than `width` pixels in the current font.
 std::string fitted(std::string_view text, float width);
+/// Returns the first clauses of the text that fit; "": none does.
+std::string_view fitting_clauses(std::string_view text, float width);
 /// Draws the number and name of the lane that is on show in its colour, cut where the column ends. The name
 /// is that of the records: see LaneOnShow::title.
 void draw_lane_title(const PanelContext& context, int lane);

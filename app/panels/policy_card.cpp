@@ -10,6 +10,7 @@
 #include <imgui_stdlib.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace keyhole {
 
@@ -111,7 +112,6 @@ void draw_budget(PolicyEditor& edit) {
     mark_item(context, "budget slider");
     tooltip(context,
             "Tokens that a KV head keeps, and their share of the prompt. Ctrl+click types a number.");
-    ImGui::SetCursorPosX(ImGui::GetCursorPosX() + edit.label_width);
     small_words(context,
                 percent ? fmt::format("{} % of the prompt, {} tokens", budget.value,
                                       static_cast<int>(budget.value * n_prompt / 100))
@@ -155,7 +155,25 @@ void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
     mark_item(context, "spec");
 }
 
-/// Draws `content`, which edits a draft, and sends the draft when the widget is released.
+/// Asks for the answer that the lane gives with a value that is being dragged: the newest one, as soon as the
+/// answer with the last one is there or takes long. The lane itself gets the value on release, since what a
+/// smaller budget evicts does not come back.
+void try_dragged(PolicyCard& panel, const PanelContext& context, int lane) {
+    const AppState& app = context.app;
+    constexpr double kLong = 0.4;  // seconds
+    const LaneSpec& known = panel.tried ? *panel.tried : app.run.lane_editor.lanes()[to_index(lane)];
+    const bool waits = !app.run.has_taken_requests() ||
+                       (app.run.status.answering && ImGui::GetTime() - panel.tried_at < kLong);
+    if (panel.draft == known || waits || !app.run.live() || app.run.stoppable() ||
+        !validate(panel.draft.policy).empty())
+        return;
+    run(context, fmt::format("lane.try {} {}", lane, format_lane_spec(panel.draft)));
+    panel.tried = panel.draft;
+    panel.tried_at = ImGui::GetTime();
+}
+
+/// Draws `content`, which edits a draft. While a widget is dragged, the lane's answer follows it; when it is
+/// released, the lane gets the draft.
 template <class Content>
 void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float right, Content content) {
     const AppState& app = context.app;
@@ -173,9 +191,10 @@ void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float r
         content(edit);
     }
     panel.edited = edit.active ? lane : -1;
-    if (!edit.committed) return;
-    panel.edited = -1;
-    run(context, fmt::format("lane {} {}", lane, format_lane_spec(panel.draft)));
+    if (edit.committed) panel.edited = -1;
+    if (edit.active && !edit.committed) return try_dragged(panel, context, lane);
+    if (edit.committed) run(context, fmt::format("lane {} {}", lane, format_lane_spec(panel.draft)));
+    if (std::exchange(panel.tried, std::nullopt)) run(context, fmt::format("lane.try {}", lane));
 }
 
 }  // namespace
@@ -184,8 +203,9 @@ void draw(PolicyCard& panel, const PanelContext& context, int lane, float right)
     edit_lane(panel, context, lane, right, [&](PolicyEditor& edit) {
         draw_preset(edit, true);
         draw_budget(edit);
-        edit.row({"recent"});
+        for (const std::string_view name : front_options(edit.policy.preset)) edit.front(lane_option(name));
         draw_accounting(edit);
+        draw_sharing(panel.draft.sharing, edit);
         const bool advanced = context.app.view.advanced;
         action_button(context, "lane.advanced", advanced ? "▾ Advanced" : "▸ Advanced");
         if (!advanced) return;
@@ -193,7 +213,6 @@ void draw(PolicyCard& panel, const PanelContext& context, int lane, float right)
         edit.rows();
         edit.idle_options();
         draw_overrides(edit);
-        draw_sharing(panel.draft.sharing, edit);
         draw_spec(panel, edit);
     });
 }

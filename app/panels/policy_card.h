@@ -1,9 +1,11 @@
-/// Draws the settings of the focused lane: every option of the lane spec, editable during the run. A change
-/// is sent as a command when the widget is released. Window thread.
+/// Draws the settings of the focused lane, editable during the run: what makes its preset what it is, and all
+/// other options of the lane spec under Advanced. A change is sent as a command when the widget is released;
+/// while it is dragged, the lane's answer follows. Window thread.
 #pragma once
 
 #include "app/panels/policy_widgets.h"
 
+#include <optional>
 #include <string>
 
 namespace keyhole {
@@ -11,6 +13,8 @@ namespace keyhole {
 struct PolicyCard {
     int edited = -1;  ///< card whose draft is being edited; -1: none
     LaneSpec draft;   ///< sent on release: eviction is final, so values during a drag must not apply
+    std::optional<LaneSpec> tried;  ///< that the lane's answer follows during a drag
+    double tried_at = 0;            ///< seconds of ImGui's clock
     TauDrag tau_drag;
     std::string spec_text;
     int spec_lane = -1;

@@ -2,6 +2,7 @@
 
 #include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
+#include "engine/policy/preset_table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -41,6 +42,37 @@ void PolicyEditor::label(std::string_view option) {
     tooltip(context, option_tooltip(option, no_effect_reason(policy, option, heads)));
     ImGui::SameLine();
     ImGui::SetCursorPosX(x + label_width);
+}
+
+void PolicyEditor::word(const LaneOption& option, float least) {
+    const std::string text(option.word.empty() ? label_of(option) : option.word);
+    const std::string key = option.word.empty() ? "" : fmt::format(" · {}", option.name);
+    const float gap = context.px(8), start = ImGui::GetCursorScreenPos().x;
+    const float end = start + ImGui::CalcTextSize((text + key).c_str()).x + gap;
+    const bool beside = end + least <= right;
+    if (beside) ImGui::AlignTextToFramePadding();
+    ImGui::BeginGroup();
+    colored_text(theme::colors().text, text);
+    if (!key.empty()) {
+        ImGui::SameLine(0, 0);
+        colored_text(theme::colors().dim, key);
+    }
+    ImGui::EndGroup();
+    tooltip(context, option_tooltip(option.name, no_effect_reason(policy, option.name, heads)));
+    if (!beside) return;
+    ImGui::SameLine();
+    // Widgets that are short stand below one another.
+    ImGui::SetCursorScreenPos({std::max(end, right - context.px(140)), ImGui::GetCursorScreenPos().y});
+}
+
+void PolicyEditor::front(const LaneOption& option) {
+    if (!no_effect_reason(policy, option.name, heads).empty()) return;
+    const bool is_amount = std::holds_alternative<Amount PolicyParams::*>(option.member),
+               is_curve = std::holds_alternative<TauSchedule PolicyParams::*>(option.member);
+    word(option, context.px(is_curve ? 4000.0f : is_amount ? 140.0f : 76.0f));
+    widget(option, room());
+    mark_item(context, option.name);
+    if (!is_curve && !ImGui::IsItemActive()) tooltip(context, option_tooltip(option.name, {}));
 }
 
 void PolicyEditor::after_drag() {
@@ -95,7 +127,7 @@ void PolicyEditor::integer(std::string_view option, int& value, int low, int hig
 
 void PolicyEditor::amount(std::string_view option, Amount& value, float width) {
     const bool is_budget = option == "budget";
-    const float unit_width = context.px(88);
+    const float unit_width = context.px(98);
     const bool counts = value.unit == Amount::Unit::tokens || value.unit == Amount::Unit::percent;
     const std::string id = fmt::format("##{}", option);
     if (counts) {
@@ -201,12 +233,14 @@ void PolicyEditor::row(std::span<const LaneOption* const> options) {
 }
 
 void PolicyEditor::rows() {
+    const std::vector<std::string_view> in_front = front_options(policy.preset);
     int last = 0;
     for (const LaneOption& option : lane_options()) last = std::max(last, option.card_row);
     for (int number = 1; number <= last; ++number) {
         std::vector<const LaneOption*> in_row;
         for (const LaneOption& option : lane_options())
-            if (option.card_row == number && option.name != "recent") in_row.push_back(&option);
+            if (option.card_row == number && std::ranges::find(in_front, option.name) == in_front.end())
+                in_row.push_back(&option);
         row(in_row);
     }
 }
@@ -223,7 +257,8 @@ void PolicyEditor::idle_options() {
     const ScopedColor color(ImGuiCol_Text, theme::colors().faint);
     const bool open =
         ImGui::TreeNodeEx("##idle", ImGuiTreeNodeFlags_SpanAvailWidth | ImGuiTreeNodeFlags_NoTreePushOnOpen,
-                          "no effect here: %d options", static_cast<int>(idle.size()));
+                          "%d options do nothing for %s", static_cast<int>(idle.size()),
+                          std::string(preset_name(policy.preset)).c_str());
     mark_item(context, "idle options");
     std::string names;
     for (const LaneOption* option : idle) names += (names.empty() ? "" : ", ") + std::string(option->name);

@@ -31,13 +31,20 @@ struct PolicyEditor {
     bool committed = false;  ///< a widget was released with a new value
     bool active = false;     ///< a widget is being dragged
 
+    /// Draws the paper's word for an option and its key, and leaves the cursor where a widget of this least
+    /// width has its place: behind them, or on the next line.
+    void word(const LaneOption& option, float least);
+    /// Draws an option that makes the preset what it is: the word, the key and the widget. Draws nothing for
+    /// one without effect.
+    void front(const LaneOption& option);
+
     /// Draws the label of an option, with its help on hover, and leaves the cursor beside it.
     void label(std::string_view option);
     /// Returns the pixels from the cursor to the right edge.
     float room() const { return right - ImGui::GetCursorScreenPos().x; }
     /// Draws a row of options: labels and widgets. Skips options without effect, which idle_options() draws.
     void row(std::initializer_list<std::string_view> names);
-    /// Draws the rows of the table of options, but for `recent`, which stands above.
+    /// Draws the rows of the table of options, but for those that front() has drawn.
     void rows();
     /// Draws the options of these rows without effect, greyed, each with its reason.
     void idle_options();

@@ -44,13 +44,18 @@ ImU32 group_color(const KvLayout& layout, int g) {
     return kShades[to_index(shade)];
 }
 
+/// Returns the width of the diagram beside the choice: half of the room at most.
+float groups_width(const PanelContext& context, const ModelConfig& config, float room) {
+    const float n_heads = static_cast<float>(config.n_heads);
+    return std::floor(std::clamp(room / 2 / n_heads, context.px(3), context.px(15))) * n_heads;
+}
+
 /// Draws layers as rows, from below, and query heads as columns. A cell has the colour of the KV head that
 /// it reads: filled in its owner layer, framed in layers that borrow it.
 void draw_groups(const PanelContext& context, const KvLayout& layout, int layer, int head, float width) {
-    const float cell =
-        std::clamp(width / static_cast<float>(layout.n_heads() + 2), context.px(4), context.px(15));
+    const float cell = width / static_cast<float>(layout.n_heads());
     const float height =
-        std::clamp(context.px(110) / static_cast<float>(layout.n_layers()), context.px(3), context.px(11));
+        std::clamp(context.px(72) / static_cast<float>(layout.n_layers()), context.px(3), context.px(11));
     const ImVec2 min = ImGui::GetCursorScreenPos();
     const ImVec2 size(cell * static_cast<float>(layout.n_heads()),
                       height * static_cast<float>(layout.n_layers()));
@@ -95,10 +100,9 @@ KvType stored_type(const AppState& app, const PolicyEditor& edit) {
     return type == KvType::automatic ? KvType::f32 : type;
 }
 
-void draw_choice(KvSharing& sharing, PolicyEditor& edit, const ModelConfig& config) {
+void draw_choice(KvSharing& sharing, PolicyEditor& edit, const ModelConfig& config, float width) {
     const PanelContext& context = edit.context;
-    edit.label("kv");
-    ImGui::SetNextItemWidth(edit.room());
+    ImGui::SetNextItemWidth(width);
     ScopedCombo combo("##kv", choice_text(sharing, config).c_str());
     if (!combo.open()) return mark_item(context, "kv");
     const KvType type = stored_type(context.app, edit);
@@ -110,7 +114,7 @@ void draw_choice(KvSharing& sharing, PolicyEditor& edit, const ModelConfig& conf
         shared.n_kv_layers = kv_shape(choice, config).n_layers;
         shared.n_kv_heads = kv_shape(choice, config).n_heads;
         const std::string line =
-            fmt::format("{}   {} a token", text, bytes_text(kv_bytes_per_token(shared, type)));
+            fmt::format("{}   {} per token", text, bytes_text(kv_bytes_per_token(shared, type)));
         if (combo.item(line.c_str(), choice == sharing) && choice != sharing) {
             sharing = choice;
             edit.committed = true;
@@ -136,35 +140,53 @@ void draw_pair(PolicyEditor& edit, const char* option, Value& value,
     }
 }
 
+/// Draws how many bytes of K and V a token takes.
+void draw_bytes(const PolicyEditor& edit, const LaneRecord& record, const KvLayout& layout) {
+    const double per_head = static_cast<double>(record.use.stored_tokens) / layout.n_kv_heads();
+    const std::string measured =
+        per_head > 0 ? fmt::format(" Measured: {:.0f} bytes stored for each token that a KV head stores.",
+                                   static_cast<double>(record.use.stored_bytes) / per_head)
+                     : "";
+    small_words(edit.context, bytes_text(record.info->token_bytes) + " per token", theme::colors().text);
+    tooltip(edit.context,
+            fmt::format("{} bytes of K and V, by the equation 2 * KV heads * bytes of head_dim numbers.{}",
+                        record.info->token_bytes, measured));
+}
+
 }  // namespace
 
 void draw_sharing(KvSharing& sharing, PolicyEditor& edit) {
-    const AppState& app = edit.context.app;
+    const PanelContext& context = edit.context;
+    const AppState& app = context.app;
     if (!app.run.has_steps()) return;
     const ModelConfig& config = app.run.history.run().config;
-    draw_choice(sharing, edit, config);
-    if (sharing.kind != KvSharing::Kind::own) {
-        if (kv_shape(sharing, config).n_layers < kv_shape(config).n_layers)
-            draw_pair<KvMerge>(edit, "merge", sharing.merge,
-                               {{{"uniform", KvMerge::uniform}, {"released", KvMerge::released}}});
-        draw_pair<bool>(edit, "compensate", sharing.compensate, {{{"off", false}, {"on", true}}});
-    }
+    edit.word(lane_option("kv"), context.px(4000));
     const LaneRecord* record = app.record(edit.lane);
     const std::optional<int> lane = app.run.history_lane(edit.lane);
-    if (record == nullptr || !lane) return;
-    const KvLayout& layout = app.run.history.layout(*lane);
-    const double per_head = static_cast<double>(record->use.stored_tokens) / layout.n_kv_heads();
-    small_words(
-        edit.context,
-        fmt::format("{}: {} bytes of K and V a token{}", record->info->kv, record->info->token_bytes,
-                    per_head > 0 ? fmt::format(", measured {:.0f}",
-                                               static_cast<double>(record->use.stored_bytes) / per_head)
-                                 : ""),
-        theme::colors().text);
-    tooltip(edit.context,
-            "By the equation 2 * KV heads * bytes of head_dim numbers; measured: bytes stored over tokens "
-            "stored in a KV head.");
-    draw_groups(edit.context, layout, app.view.layer, app.view.head, edit.room());
+    const bool is_known = record != nullptr && lane.has_value();
+    const float groups = is_known ? groups_width(context, config, edit.room()) : 0, gap = context.px(8);
+    const float left = edit.room() - (is_known ? groups + gap : 0);
+    const ImVec2 top = ImGui::GetCursorScreenPos();
+    float bottom = 0;
+    {
+        ImGui::BeginGroup();
+        const ScopedTextWrap wrap(ImGui::GetCursorPosX() + left);
+        draw_choice(sharing, edit, config, left);
+        if (is_known) draw_bytes(edit, *record, app.run.history.layout(*lane));
+        ImGui::EndGroup();
+        bottom = ImGui::GetItemRectMax().y;
+    }
+    if (is_known) {
+        ImGui::SetCursorScreenPos({top.x + left + gap, top.y});
+        draw_groups(context, app.run.history.layout(*lane), app.view.layer, app.view.head, groups);
+        bottom = std::max(bottom, ImGui::GetItemRectMax().y);
+    }
+    ImGui::SetCursorScreenPos({top.x, bottom + ImGui::GetStyle().ItemSpacing.y});
+    if (sharing.kind == KvSharing::Kind::own) return;
+    if (kv_shape(sharing, config).n_layers < kv_shape(config).n_layers)
+        draw_pair<KvMerge>(edit, "merge", sharing.merge,
+                           {{{"uniform", KvMerge::uniform}, {"released", KvMerge::released}}});
+    draw_pair<bool>(edit, "compensate", sharing.compensate, {{{"off", false}, {"on", true}}});
 }
 
 }  // namespace keyhole
