@@ -1,6 +1,8 @@
 #include "app/actions/action_areas.h"
 
+#include "app/view/atlas_colors.h"
 #include "app/view/range_histogram.h"
+#include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/number.h"
@@ -108,19 +110,15 @@ void find_token(AppState& app, std::string_view words) {
         return;
     }
     (void)config_of(app);
-    const int lane = app.text_lane();
-    const std::vector<int>& tokens = app.run.history.lanes()[to_index(lane)].tokens;
-    const int n = static_cast<int>(tokens.size());
     const int from = app.view.pick ? app.view.pick->position + 1 : 0;
-    for (int i = 0; i < n; ++i) {
-        const int p = (from + i) % n;
-        if (app.run.history.run().token_bytes[to_index(tokens[to_index(p)])].find(words) == std::string::npos)
-            continue;
-        app.view.pick_cell({std::max(app.view.row, p), p}, false);
-        app.notify(fmt::format("'{}' at position {}", words, p));
-        return;
-    }
-    app.notify(fmt::format("no token contains '{}'", words), true);
+    const std::optional<TokenSpan> found = find_span(app.run.history, app.text_lane(), words, from);
+    if (!found) return app.notify(fmt::format("the text does not contain '{}'", words), true);
+    const int row = std::max(app.view.row, found->last);
+    for (int p = found->last; p >= found->first; --p)  // the first one last, so that it is the picked one
+        app.view.pick_cell({row, p}, p != found->last);
+    app.notify(found->size() == 1
+                   ? fmt::format("'{}' at position {}", words, found->first)
+                   : fmt::format("'{}' at positions {} to {}", words, found->first, found->last));
 }
 
 void go_to(AppState& app, std::string_view arguments) {
@@ -153,25 +151,41 @@ void pick(AppState& app, std::string_view arguments) {
 }
 
 /// Returns the index of a measure with a curve, or -1 for the panel's own curve. An empty name selects the
-/// one after `now`. of_heads: only measures by head, which need a shadow.
-int next_measure(std::string_view name, int now, bool of_heads) {
+/// one after `now`.
+int next_measure(std::string_view name, int now) {
     const std::span<const CurveKind> kinds = curve_kinds();
-    const auto fits = [&](int i) { return i < 0 || !of_heads || kinds[to_index(i)].needs_shadow; };
-    if (name.empty()) {
-        const int last = static_cast<int>(kinds.size()) - 1;
-        do now = now < last ? now + 1 : ViewState::kWatchedSpan;
-        while (!fits(now));
-        return now;
-    }
+    if (name.empty()) return now + 1 < static_cast<int>(kinds.size()) ? now + 1 : ViewState::kWatchedSpan;
     if (name == "watched") return ViewState::kWatchedSpan;
-    const std::string_view own = of_heads ? "attention" : "scores";
-    if (name == own) return -1;
-    const int found = curve_index(name);
-    if (found >= 0 && fits(found)) return found;
-    std::vector<std::string_view> names = {own, "watched"};
-    for (const CurveKind& kind : kinds)
-        if (fits(curve_index(kind.measure))) names.push_back(kind.measure);
+    if (name == "scores") return -1;
+    if (const int found = curve_index(name); found >= 0) return found;
+    std::vector<std::string_view> names = {"scores", "watched"};
+    for (const CurveKind& kind : kinds) names.push_back(kind.measure);
     fail(ErrorCode::wrong_use, "'{}' has no curve; choose from {}", name, fmt::join(names, ", "));
+}
+
+/// Without a name: takes the next one that has numbers now.
+void color_atlas(AppState& app, std::string_view name) {
+    const std::span<const AtlasColor> colors = atlas_colors();
+    if (!name.empty()) {
+        std::vector<std::string_view> names;
+        for (const AtlasColor& color : colors) names.push_back(color.name);
+        const AtlasColor* found = atlas_color(name);
+        if (found == nullptr)
+            fail(ErrorCode::wrong_use, "'{}' cannot colour heads; choose from {}", name,
+                 fmt::join(names, ", "));
+        app.view.atlas_measure = found->code;
+        return;
+    }
+    const std::optional<int> lane = app.shown_lane();
+    const AtlasColor* now = atlas_color(app.view.atlas_measure);
+    std::size_t at = now == nullptr ? 0 : to_index(static_cast<int>(now - colors.data()));
+    std::optional<int> other;
+    if (lane && app.other_lane() != app.view.lane) other = app.run.drawn_lane(app.other_lane());
+    do at = (at + 1) % colors.size();
+    while (
+        at != 0 && lane &&
+        !why_no_colors(colors[at], {app.run.history, *lane, app.view.row, other, app.view.watched}).empty());
+    app.view.atlas_measure = colors[at].code;
 }
 
 /// Sets the range to 99 % of the cells, so that sinks do not decide it.
@@ -444,8 +458,8 @@ constexpr std::
                            go_to,
                            {.menu = {MenuGroup::edit_find, 2}, .lacks = need::steps}},
                 UserAction{"find",
-                           "Find a token…",
-                           "TEXT: picks the next token that contains it.",
+                           "Find words…",
+                           "TEXT: picks the tokens of its next place in the text.",
                            {'F', kCtrl},
                            find_token,
                            {.menu = {MenuGroup::edit_find, 1}, .lacks = need::steps}},
@@ -499,18 +513,15 @@ constexpr std::
                            "next one.",
                            {'V', 0},
                            [](AppState& app, std::string_view a) {
-                               app.view.measure_curve = next_measure(a, app.view.measure_curve, false);
+                               app.view.measure_curve = next_measure(a, app.view.measure_curve);
                            },
                            {.menu = {MenuGroup::view_curves, 1}, .arguments_are_plain = true}},
                 UserAction{"atlas.color",
-                           "Colour the atlas by the next measure",
-                           "[attention|watched|MEASURE]: of every head at the shown step; without a name: "
-                           "the next one. "
-                           "Measures need a shadow.",
+                           "Colour the atlas by the next choice",
+                           "[attention|watched|sink_share|…]: by a number of every head at the shown step; "
+                           "without a name: by the next one that has numbers.",
                            {'V', kShift},
-                           [](AppState& app, std::string_view a) {
-                               app.view.atlas_measure = next_measure(a, app.view.atlas_measure, true);
-                           },
+                           color_atlas,
                            {.menu = {MenuGroup::view_curves, 2}}},
                 UserAction{
                     "atlas.zoom",

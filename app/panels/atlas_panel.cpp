@@ -1,9 +1,8 @@
 #include "app/panels/atlas_panel.h"
 
-#include "app/panels/measure_plot.h"
 #include "app/panels/scopes.h"
+#include "app/view/atlas_colors.h"
 #include "engine/analysis/run_rows.h"
-#include "engine/analysis/watched_span.h"
 #include "engine/base/index.h"
 #include "engine/figure/heatmap.h"
 
@@ -23,29 +22,46 @@ int n_stored(const AppState& app, int lane, int kv_head) {
     return n;
 }
 
-/// Returns the share of the watched words that the head's cache keeps after the shown step.
-float watched_share(const AppState& app, int layer, int head) {
-    if (!app.view.watched) return NAN;
-    return span_share(app.run.history, lane_of_row(app.run.history, *app.shown_lane(), app.view.row),
-                      app.layout(app.view.lane).kv_head_from_head(layer, head), *app.view.watched,
-                      app.view.row);
+const AtlasColor& chosen_color(const AppState& app) {
+    const AtlasColor* color = atlas_color(app.view.atlas_measure);
+    return color == nullptr ? atlas_colors().front() : *color;
 }
 
-/// Draws a head's measure at the shown step: a colour from 0 (dark) to 1, and the number if it fits.
-void draw_measure(const PanelContext& context, ImDrawList& list, const LaneRecord* record, int layer,
-                  int head, ImVec2 min, ImVec2 max) {
-    const AppState& app = context.app;
-    const int kind = app.view.atlas_measure;
-    const float value = kind == ViewState::kWatchedSpan ? watched_share(app, layer, head)
-                        : record == nullptr             ? NAN
-                                            : head_measure(*record, curve_kinds()[to_index(kind)].measure,
-                                                           app.run.history.run().config.n_heads, layer, head);
+AtlasSource atlas_source(const AppState& app) {
+    std::optional<int> other;
+    if (const int lane = app.other_lane(); lane != app.view.lane) other = app.run.drawn_lane(lane);
+    return {app.run.history, *app.shown_lane(), app.view.row, other, app.view.watched};
+}
+
+/// Computes the numbers of the heads, unless they are known for this state.
+void update_values(AtlasPanel& panel, const AppState& app) {
+    const AtlasColor& color = chosen_color(app);
+    const AtlasSource of = atlas_source(app);
+    const std::tuple now(app.run.history.generation(), of.lane, of.other.value_or(-1), of.row, color.code,
+                         of.watched, app.run.last_row());
+    if (panel.values_of == now) return;
+    panel.values_of = now;
+    panel.values = color.code == -1 ? std::vector<float>() : atlas_values(color, of);
+}
+
+/// Returns the end of the numbers' range.
+float high_of(const AtlasPanel& panel, const AtlasColor& color) {
+    if (color.high > 0) return color.high;
+    float most = 0;
+    for (const float value : panel.values)
+        if (value > most) most = value;
+    return most > 0 ? most : 1;
+}
+
+/// Draws a head's number: a colour from 0 (dark) to `high`, and the number if it fits.
+void draw_number(const PanelContext& context, ImDrawList& list, float value, float high, ImVec2 min,
+                 ImVec2 max) {
     if (std::isnan(value)) {
-        list.AddRectFilled(min, max, theme::opaque(cell_colors(app.view.background).missing));
+        list.AddRectFilled(min, max, theme::opaque(cell_colors(context.app.view.background).missing));
         return;
     }
-    const float u = std::clamp(value, 0.0f, 1.0f);
-    const Rgb8 c = colormap_table(Colormap::viridis)[static_cast<std::size_t>(u * 255)];
+    const float u = std::clamp(value / high, 0.0f, 1.0f);
+    const Rgb8 c = colormap_table(context.app.view.colors)[static_cast<std::size_t>(u * 255)];
     list.AddRectFilled(min, max, theme::opaque(c));
     const std::string text = fmt::format("{:.2f}", double(value));
     const ImVec2 size = ImGui::CalcTextSize(text.c_str());
@@ -123,8 +139,8 @@ void draw_thumbnails(AtlasPanel& panel, const PanelContext& context, const Atlas
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const KvLayout& layout = app.layout(app.view.lane);
     const bool by_measure = app.view.atlas_measure != -1;
-    const LaneRecord* record = app.record(app.view.lane);
     const ColorScale scale = atlas_scale(app);
+    const float high = high_of(panel, chosen_color(app));
     const float line = ImGui::GetFontSize();
     std::vector<HeatQuad> quads;
     for (int l = first_layer; l < last_layer; ++l) {
@@ -148,7 +164,7 @@ void draw_thumbnails(AtlasPanel& panel, const PanelContext& context, const Atlas
             quad.scale = scale;
             quad.shown_row = app.view.row;
             if (by_measure)
-                draw_measure(context, list, record, l, h, min, max);
+                draw_number(context, list, panel.values[to_index(l * grid.n_heads + h)], high, min, max);
             else if (!app.maps.lane.atlas().empty())
                 quads.push_back(quad);
         }
@@ -173,7 +189,8 @@ void draw_groups(const PanelContext& context, const AtlasGrid& grid, ImVec2 orig
 }
 
 /// Frames the head under the pointer, and shows its facts. A click focuses it.
-void point_at_head(const PanelContext& context, const AtlasGrid& grid, ImVec2 origin) {
+void point_at_head(const AtlasPanel& panel, const PanelContext& context, const AtlasGrid& grid,
+                   ImVec2 origin) {
     const AppState& app = context.app;
     const ImVec2 mouse = ImGui::GetMousePos();
     const int h =
@@ -190,8 +207,13 @@ void point_at_head(const PanelContext& context, const AtlasGrid& grid, ImVec2 or
         matrices.empty() ? ""
                          : "\nlargest attention " +
                                half_text(double(matrices[to_index(l * grid.n_heads + h)].largest(true)));
-    tooltip(context, fmt::format("Layer {}, head {}\n{}: {} of {} tokens kept{}", l, h,
-                                 kv_head_text(layout, g), n_stored(app, lane, g), app.view.row + 1, largest));
+    const std::string number =
+        panel.values.empty() ? ""
+                             : fmt::format("\n{}: {}", chosen_color(app).label,
+                                           number_text(double(panel.values[to_index(l * grid.n_heads + h)])));
+    tooltip(context,
+            fmt::format("Layer {}, head {}\n{}: {} of {} tokens kept{}{}", l, h, kv_head_text(layout, g),
+                        n_stored(app, lane, g), app.view.row + 1, largest, number));
     if (ImGui::IsMouseClicked(0)) run(context, fmt::format("goto {} {}", l, h));
 }
 
@@ -212,13 +234,82 @@ void draw_grid(AtlasPanel& panel, const PanelContext& context, const AtlasGrid& 
     ImGui::SetCursorScreenPos({origin.x + grid.label, origin.y});
     ImGui::InvisibleButton("atlas", {grid.size().x - grid.label, grid.size().y});
     mark_item(context, "atlas");
-    if (ImGui::IsItemHovered()) point_at_head(context, grid, origin);
+    if (ImGui::IsItemHovered()) point_at_head(panel, context, grid, origin);
+}
+
+/// Draws the list of what can colour the heads. What has no numbers is grey, and says what to do.
+void draw_atlas_choice(const PanelContext& context) {
+    const AppState& app = context.app;
+    const AtlasColor& now = chosen_color(app);
+    const AtlasSource of = atlas_source(app);
+    const ScopedVar padding(ImGuiStyleVar_FramePadding, {context.px(6), context.px(1)});
+    ImGui::SetNextItemWidth(ImGui::GetContentRegionAvail().x);
+    ScopedCombo list("##atlas", std::string(now.label).c_str(), ImGuiComboFlags_HeightLarge);
+    if (!list.open()) {
+        mark_item(context, "atlas.color");
+        return tooltip(context,
+                       fmt::format("What colours the heads. {}\nShift+V takes the next one.", now.help));
+    }
+    bool lacks_shadow = false;
+    for (const AtlasColor& color : atlas_colors()) {
+        const std::string lacks = why_no_colors(color, of);
+        lacks_shadow |= !lacks.empty() && color.needs == AtlasColor::Needs::shadow;
+        {
+            const ScopedDisabled disabled(!lacks.empty());
+            if (list.item(std::string(color.label).c_str(), color.code == now.code) && lacks.empty())
+                run(context, fmt::format("atlas.color {}", color.name));
+        }
+        mark_item(context, fmt::format("atlas.color {}", color.name));
+        tooltip(context, fmt::format("{}{}{}", color.help, lacks.empty() ? "" : "\n\n", lacks));
+    }
+    if (!lacks_shadow || !app.run.live()) return;
+    ImGui::Separator();
+    if (list.item("Measure against full attention", false)) run(context, "shadow on");
+    mark_item(context, "atlas.color shadow");
+    tooltip(context, "Gives every lane a shadow that sees all tokens. Then the grey ones have numbers.");
+}
+
+/// Draws the range of the colours, and says of what they are.
+void draw_atlas_legend(const AtlasPanel& panel, const PanelContext& context, int side) {
+    const AppState& app = context.app;
+    const AtlasColor& color = chosen_color(app);
+    const ScopedFont font(context.fonts.small);
+    const ModelConfig& config = app.run.history.run().config;
+    if (color.code == -1 && app.view.mode == HeatMode::mask)
+        return dim_text(context, atlas_note(app.view.mode, config.n_layers, config.n_heads, side));
+    const ColorScale scale = atlas_scale(app);
+    const std::string low = color.code == -1 ? number_text(double(scale.low)) : "0",
+                      high = number_text(double(color.code == -1 ? scale.high : high_of(panel, color)));
+    const float line = ImGui::GetFontSize(), width = context.px(64);
+    colored_text(theme::colors().dim, low);
+    ImGui::SameLine(0, context.px(4));
+    const ImVec2 min = ImGui::GetCursorScreenPos();
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const std::span<const Rgb8> map = colormap_table(app.view.colors);
+    constexpr int kParts = 32;
+    for (int i = 0; i < kParts; ++i)
+        list.AddRectFilled({min.x + width * static_cast<float>(i) / kParts, min.y + line * 0.2f},
+                           {min.x + width * static_cast<float>(i + 1) / kParts, min.y + line * 0.9f},
+                           theme::opaque(map[to_index(i * 255 / (kParts - 1))]));
+    ImGui::Dummy({width, line});
+    mark_item(context, "atlas legend");
+    tooltip(context, atlas_note(app.view.mode, config.n_layers, config.n_heads, side));
+    ImGui::SameLine(0, context.px(4));
+    colored_text(theme::colors().dim, high);
+    ImGui::SameLine(0, context.px(10));
+    const std::string lacks = why_no_colors(color, atlas_source(app));
+    if (lacks.empty())
+        return colored_text(theme::colors().dim,
+                            color.code == -1 ? "all steps" : fmt::format("step {}", app.view.row));
+    ImGui::NewLine();
+    small_words(context, lacks, theme::colors().warm);
 }
 
 }  // namespace
 
 void draw(AtlasPanel& panel, const PanelContext& context) {
     const AppState& app = context.app;
+    ImGui::AlignTextToFramePadding();
     heading(context, "Atlas");
     ImGui::SameLine();
     if (!app.run.has_steps()) {
@@ -232,18 +323,11 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
     }
     note_shown_lane(context, "atlas", app.view.lane);
     const RunInfo& info = app.run.history.run();
-    const int n_layers = info.config.n_layers, n_heads = info.config.n_heads;
+    const int n_heads = info.config.n_heads;
     const int factor = app.maps.lane.atlas().empty() ? 1 : app.maps.lane.atlas().front().factor();
-    if (app.view.atlas_measure == ViewState::kWatchedSpan) {
-        dim_text(context, app.view.watched ? fmt::format("watched words kept after step {}", app.view.row)
-                                           : "no words are watched; W watches the picked ones");
-    } else if (app.view.atlas_measure >= 0) {
-        const Measure& m = measure(curve_kinds()[to_index(app.view.atlas_measure)].measure);
-        dim_text(context, fmt::format("{} at step {}", m.label, app.view.row));
-        tooltip(context, measure_tooltip(m.name) + "\nShift+V shows the next measure.");
-    } else
-        dim_text(context, atlas_note(app.view.mode, n_layers, n_heads, std::max(factor, panel.side)));
-
+    update_values(panel, app);
+    draw_atlas_choice(context);
+    draw_atlas_legend(panel, context, std::max(factor, panel.side));
     const ScopedFont font(context.fonts.small);
     const AtlasGrid grid = grid_in_room(context);
     if (grid.cell < 3) return;

@@ -35,9 +35,9 @@ TEST(ViewCommands, ChooseCurves) {
     EXPECT_EQ(app.view.measure_curve, -1);
     run_action(app, "curves");
     EXPECT_EQ(app.view.measure_curve, 0);
-    run_action(app, "atlas.color");  // the first measure that has values per head
+    run_action(app, "atlas.color retained_mass");
     EXPECT_EQ(app.view.atlas_measure, curve_index("retained_mass"));
-    EXPECT_THROW(run_action(app, "atlas.color kl"), Error);
+    EXPECT_THROW(run_action(app, "atlas.color kl"), Error) << "a number of the lane, not of a head";
 }
 
 TEST(ViewCommands, WatchPicksPositionsAndWords) {
