@@ -1,5 +1,7 @@
 #include "app/panels/device_strip.h"
 
+#include "app/panels/notice_strip.h"
+
 #include <algorithm>
 
 namespace keyhole {
@@ -59,12 +61,7 @@ void draw_failure(const PanelContext& context, const DeviceVerdict& verdict) {
 void draw_device_strip(const PanelContext& context) {
     const AppState::DeviceStrip news = context.app.device_strip();
     if (news == AppState::DeviceStrip::none) return;
-    const ImVec2 size = ImGui::GetIO().DisplaySize;
-    // Above the time bar, which stays in use, and above the strip about interrupted runs.
-    ImGui::SetNextWindowPos({size.x / 2, size.y - context.px(136)}, ImGuiCond_Always, {0.5f, 1});
-    ImGui::Begin("##device", nullptr,
-                 ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_AlwaysAutoResize |
-                     ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoFocusOnAppearing);
+    const NoticeStrip strip(context, "##device");
     ImGui::AlignTextToFramePadding();
     const std::shared_ptr<const DeviceVerdict> verdict = context.app.device_proof.verdict();
     if (news == AppState::DeviceStrip::proving)
@@ -73,7 +70,6 @@ void draw_device_strip(const PanelContext& context) {
         draw_offer(context, *verdict);
     else
         draw_failure(context, *verdict);
-    ImGui::End();
 }
 
 }  // namespace keyhole

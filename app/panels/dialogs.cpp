@@ -3,6 +3,7 @@
 #include "app/actions/menus.h"
 #include "app/actions/steer.h"
 #include "app/panels/doctor_panel.h"
+#include "app/panels/first_words.h"
 #include "app/panels/manual_reader.h"
 #include "app/panels/notes_dialog.h"
 #include "app/panels/override_matrix.h"
@@ -319,7 +320,7 @@ constexpr std::array kFieldForms = {
     FieldForm{Dialog::save_trace, "path", "Save", "run.keyhole", false, true},
     FieldForm{Dialog::save_screenshot, "path", "Save", "keyhole.png", false, true},
     FieldForm{Dialog::go_to, "layer head [step]", "Go"},
-    FieldForm{Dialog::find, "text within a token", "Find"},
+    FieldForm{Dialog::find, "words of the text", "Find"},
     FieldForm{Dialog::say, "text that all lanes read next; \\n for a line end", "Read", "", true},
     FieldForm{Dialog::edit_token, "text that replaces the token and all later ones", "Go back and read", "",
               true},
@@ -415,43 +416,9 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
 }
 
 void draw_about(Dialogs&, const PanelContext& context, bool) {
-    static constexpr std::array<std::pair<const char*, const char*>, 9> kParts = {{
-        {"The idea",
-         "A language model reads and writes a text token by token; a token is a word or a piece of one. To "
-         "choose the next, each "
-         "of its attention heads looks back at the tokens before, and therefore stores two vectors of every "
-         "token: "
-         "the KV cache. It grows "
-         "with the text until memory or time is short. A policy keeps it small: it evicts (drops) tokens, "
-         "and no head can attend to an evicted token again. Here you see what each policy keeps, and what "
-         "the model would say otherwise."},
-        {"Lanes",
-         "run side by side on the same text. Each has its own cache and its own policy. "
-         "Lane 0 keeps everything "
-         "and is the reference. You can change a lane while it runs; the change takes effect with the next "
-         "step."},
-        {"Atlas", "shows every layer and head of the focused lane at once. Click one to focus it."},
-        {"Heat map",
-         "each row is a step, which consumes one token; columns are the positions attended to. Hatched: the "
-         "token was evicted before. "
-         "A pixel that covers several cells shows their maximum, so no large value is lost."},
-        {"Scores",
-         "decide which tokens stay: the policy evicts the token with the lowest score. A cross marks an "
-         "eviction."},
-        {"Text",
-         "is coloured by how many heads still keep the token. Struck through: evicted everywhere. "
-         "Underlined: the lane had to consume this token and would have chosen another one."},
-        {"Time",
-         "moves through the run. Ticks are evictions, lines the KL of every lane to lane 0, triangles your "
-         "changes."},
-        {"Limits", "attention is no explanation, and one prompt says little about quality."},
-        {"Screen readers",
-         "cannot read this window. “keyhole decode” and “keyhole replay FILE” print the same numbers as "
-         "text, and every export contains them; Ctrl+Shift+C copies the command line of the view."},
-    }};
-    for (const auto& [name, words] : kParts) {
-        heading(context, name, theme::colors().accent);
-        ImGui::TextWrapped("%s", words);
+    for (const SeenPart& part : parts_on_show()) {
+        heading(context, part.name, theme::colors().accent);
+        ImGui::TextWrapped("%.*s", static_cast<int>(part.words.size()), part.words.data());
     }
 }
 

@@ -1,5 +1,7 @@
 #include "app/panels/interrupted_run.h"
 
+#include "app/panels/notice_strip.h"
+
 #include <filesystem>
 
 namespace keyhole {
@@ -7,17 +9,13 @@ namespace keyhole {
 void draw_interrupted_runs(RunBackups& runs, const PanelContext& context) {
     if (runs.left().empty() || context.app.jobs.opening()) return;
     const std::filesystem::path spool = runs.left().front();
-    const ImVec2 size = ImGui::GetIO().DisplaySize;
-    // Above the time bar, which stays in use.
-    ImGui::SetNextWindowPos({size.x / 2, size.y - context.px(96)}, ImGuiCond_Always, {0.5f, 1});
-    ImGui::Begin("##left run", nullptr,
-                 ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_AlwaysAutoResize |
-                     ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoFocusOnAppearing);
+    const NoticeStrip strip(context, "##left run");
     const std::size_t n = runs.left().size();
     ImGui::AlignTextToFramePadding();
     ImGui::TextUnformatted(
-        (n == 1 ? std::string("A run was interrupted: Keyhole crashed or was killed. Its records are kept.")
-                : fmt::format("{} runs were interrupted: Keyhole crashed or was killed. The newest:", n))
+        (n == 1 ? std::string("Keyhole ended while a run was open. Its records are kept.")
+                : fmt::format(
+                      "Keyhole ended {} times while a run was open. The records are kept. The newest:", n))
             .c_str());
     tooltip(context, spool.string());
     ImGui::SameLine();
@@ -31,7 +29,10 @@ void draw_interrupted_runs(RunBackups& runs, const PanelContext& context) {
     if (ImGui::Button("Discard")) runs.discard(spool);
     tooltip(context, "Deletes the records.");
     mark_item(context, "left run discard");
-    ImGui::End();
+    ImGui::SameLine();
+    if (ImGui::Button("Later")) runs.put_off();
+    tooltip(context, "Closes this notice; the next start shows it again.");
+    mark_item(context, "left run later");
 }
 
 }  // namespace keyhole

@@ -1,4 +1,4 @@
-/// Draws the notice about runs that a crash or kill interrupted, with Open and Discard.
+/// Draws the notice about runs that were open when Keyhole ended by a signal or a crash: Open, Discard, Later.
 /// Window thread, within a frame; reads no spool itself.
 #pragma once
 
