@@ -19,12 +19,12 @@ void draw_heat_toolbar(const PanelContext& context) {
     const bool has_range = view.mode != HeatMode::mask;
     if (has_range) {
         button("range.log", "log", view.range().logarithmic, 12);
-        button("range.sinks", "first 4", view.range().sinks_count, 2);
-        if (!narrow) button("mask.overlay", "hatch", view.mask_overlay, 2);
+        button("range.sinks", narrow ? "sinks" : "range with sinks", view.range().sinks_count, 2);
+        if (!narrow) button("mask.overlay", "mark evicted", view.mask_overlay, 2);
     }
     const bool decoded = app.first_fitted_row() > 0;
-    button("view.fit", "whole", view.heat.fitted && !decoded, has_range ? 2 : 12);
-    button("view.decoded", "decoded", view.heat.fitted && decoded, 2);
+    button("view.fit", "all rows", view.heat.fitted && !decoded, has_range ? 2 : 12);
+    button("view.decoded", "answer only", view.heat.fitted && decoded, 2);
     // Side by side, the difference and the other lane have their own panes.
     if (app.run.lane_editor.n_lanes() < 2 || view.arrangement == Arrangement::compare) return;
     button("diff", fmt::format("minus lane {}", app.other_lane()), view.difference, narrow ? 6 : 12);
@@ -45,7 +45,7 @@ void draw_waiting(const PanelContext& context) {
     const EngineStatus& status = context.app.run.status;
     ImGui::Spacing();
     ImGui::TextUnformatted(status.phase == EnginePhase::failed ? "Nothing to show: the run did not start."
-                                                               : "The prompt is being processed…");
+                                                               : "The prompt is being read.");
     if (!status.message.empty()) ImGui::TextWrapped("%s", status.message.c_str());
 }
 

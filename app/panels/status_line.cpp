@@ -23,7 +23,7 @@ void draw_status_line(const PanelContext& context) {
                 text = "loading the model";
                 break;
             case EnginePhase::prefill:
-                text = "processing the prompt";
+                text = "reading the prompt";
                 progress = static_cast<float>(status.progress);
                 break;
             case EnginePhase::running:

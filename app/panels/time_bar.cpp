@@ -62,20 +62,20 @@ void draw_branch_buttons(const PanelContext& context) {
     }
 }
 
-/// Marks along the upper edge where branches leave (rhombs) and where lanes were forked (in the lane's
+/// Marks along the upper edge where branches leave (diamonds) and where lanes were forked (in the lane's
 /// colour).
 void draw_forks(const PanelContext& context, ImDrawList& list, float top, const auto& x_of) {
     const AppState& app = context.app;
-    const auto rhomb = [&](float x, ImU32 color) {
+    const auto diamond = [&](float x, ImU32 color) {
         const float r = context.px(4), y = top + r + 1;
         list.AddQuadFilled({x, y - r}, {x + r, y}, {x, y + r}, {x - r, y}, color);
     };
     for (const Branch& branch : other_branches(app))
-        if (branch.from_row <= app.run.last_row()) rhomb(x_of(branch.from_row), theme::colors().good);
+        if (branch.from_row <= app.run.last_row()) diamond(x_of(branch.from_row), theme::colors().good);
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane)
         if (const std::optional<int> known = app.run.history_lane(lane)) {
             const RunHistory::Lane& l = app.run.history.lanes()[to_index(*known)];
-            if (l.forked_from >= 0) rhomb(x_of(l.forked_at), theme::lane_color(lane));
+            if (l.forked_from >= 0) diamond(x_of(l.forked_at), theme::lane_color(lane));
         }
 }
 
@@ -184,7 +184,7 @@ void draw(TimeBar&, const PanelContext& context) {
             if (branch.from_row == row) text += "\n" + branch_text(branch);
         tooltip(context, text +
                              "\n\nLines: KL to lane 0 (square root). Ticks: evictions of the focused lane. "
-                             "Triangles: changes. Rhombs: branches and forks.\nDragging only shows earlier "
+                             "Triangles: changes. Diamonds: branches and forks.\nDragging only shows earlier "
                              "steps; the button Rewind goes back.");
     }
     list.AddText({max.x + context.px(8), min.y + (size.y - ImGui::GetFontSize()) / 2}, theme::colors().text,

@@ -7,7 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
+#include <utility>
+#include <vector>
 
 namespace keyhole {
 
@@ -24,7 +25,60 @@ std::string watched_words(const SpanLifetime& lifetime, int step) {
     if (!lifetime.is_read) return "not yet read at this step";
     const bool known = step >= 0 && to_index(step) < lifetime.share.size();
     if (!known || std::isnan(lifetime.share[to_index(step)])) return "no step here";
-    return fmt::format("{:.0f} %  {}", double(lifetime.share[to_index(step)]) * 100, span_verdict(lifetime));
+    return fmt::format("{:.0f} % left; {}", double(lifetime.share[to_index(step)]) * 100,
+                       span_verdict(lifetime));
+}
+
+/// A lane's line below the plot.
+struct WatchedNote {
+    int lane = 0;
+    std::string text, tooltip;
+    std::optional<SpanLifetime> lifetime;  ///< of its records
+};
+
+WatchedNote note_of_lane(const AppState& app, int lane, TokenSpan span, int first_row) {
+    const LaneOnShow& shown = app.shown().at(lane);
+    const auto known = app.run.history_lane(lane);
+    if (!known) {
+        const bool joins = shown.source == LaneOnShow::Source::parent;
+        const std::string text =
+            fmt::format("{}  {}", shown.title, joins ? words_before_first_step(app.run) : shown.note);
+        return {lane, text, text, std::nullopt};
+    }
+    WatchedNote note{lane, "", "", span_lifetime(app.run.history, *known, span, app.view.row)};
+    const SpanLifetime& lifetime = *note.lifetime;
+    note.text =
+        fmt::format("{}{}  {}", shown.title, shown.mark.empty() ? "" : fmt::format(" ({})", shown.mark),
+                    watched_words(lifetime, app.view.row - first_row));
+    const std::string other =
+        lifetime.first_other_token ? fmt::format("at {}", *lifetime.first_other_token + 1) : "nowhere";
+    note.tooltip = fmt::format(
+        "Lane {}, the counts after step {}\n× no head stores all of them from: {}\nno "
+        "head stores any of them from: {}\n○ the lane's own word first differs from "
+        "lane 0's: {}",
+        lane, app.view.row, when(lifetime.no_head_has_all), when(lifetime.all_gone), other);
+    return note;
+}
+
+/// Returns the notes that have room below a plot, the focused lane's always, and the height that they take.
+std::pair<std::vector<WatchedNote>, float> notes_in_room(std::vector<WatchedNote> notes, int focused,
+                                                         ImVec2 room) {
+    const auto height = [&](const WatchedNote& note) {
+        return ImGui::CalcTextSize(note.text.c_str(), nullptr, false, room.x).y;
+    };
+    float sum = 0;
+    for (const WatchedNote& note : notes) sum += height(note);
+    if (sum > room.y)
+        std::ranges::stable_partition(notes, [&](const WatchedNote& note) { return note.lane == focused; });
+    std::string more;
+    while (sum > room.y && notes.size() > 1) {
+        sum -= height(notes.back());
+        more = "\n" + notes.back().text + more;
+        notes.pop_back();
+    }
+    if (!more.empty())
+        for (WatchedNote& note : notes) note.tooltip += "\n\nA taller pane lists the other lanes too:" + more;
+    return {std::move(notes), sum};
 }
 
 }  // namespace
@@ -45,13 +99,13 @@ void draw_watched_plot(const PanelContext& context) {
             .c_str());
     const float line = ImGui::GetFontSize();
     const ImVec2 origin = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
-    // The plot comes first: of many lanes only some have a line of text below it, the focused one always.
-    const int n_lanes = app.run.lane_editor.n_lanes();
-    const auto lines_in_room =
-        static_cast<int>((room.y - context.px(14) - kLeastPlotLines * line) / line) - 1;
-    const int n_lines = std::clamp(lines_in_room, 1, n_lanes);
-    const float left = context.px(context.from_afar() ? 48 : 38),
-                below = line * static_cast<float>(n_lines + 1) + context.px(8);
+    // The plot comes first: of many lanes only some have their words below it.
+    const int n_lanes = app.run.lane_editor.n_lanes(), first_row = app.run.first_row();
+    std::vector<WatchedNote> all;
+    for (int lane = 0; lane < n_lanes; ++lane) all.push_back(note_of_lane(app, lane, span, first_row));
+    const auto [notes, notes_height] =
+        notes_in_room(all, app.view.lane, {room.x, room.y - context.px(14) - (kLeastPlotLines + 1) * line});
+    const float left = context.px(context.from_afar() ? 48 : 38), below = notes_height + line + context.px(8);
     const ImVec2 min(origin.x + left, origin.y + context.px(4)),
         size(room.x - left - kLineEndRoom * context.scale, room.y - below - context.px(6));
     ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -73,24 +127,12 @@ void draw_watched_plot(const PanelContext& context) {
     }
     list.PushClipRect(min, {min.x + size.x, min.y + size.y}, true);
     float text_y = min.y + size.y + line + context.px(6);
-    struct Note {
-        std::string text, whole;
-        ImU32 color;
-        int lane;
-    };
-    std::vector<Note> notes;
     std::vector<LineEnd> ends;
-    for (int lane = 0; lane < n_lanes; ++lane) {
-        const auto known = app.run.history_lane(lane);
-        if (!known) {
-            const LaneOnShow& shown = app.shown().at(lane);
-            const bool joins = shown.source == LaneOnShow::Source::parent;
-            const std::string text =
-                fmt::format("{}  {}", shown.title, joins ? "joins with the next step" : shown.note);
-            notes.push_back({text, text, theme::lane_color(lane), lane});
-            continue;
-        }
-        const SpanLifetime lifetime = span_lifetime(app.run.history, *known, span, app.view.row);
+    for (const WatchedNote& note : all) {
+        if (!note.lifetime) continue;
+        const int lane = note.lane;
+        const SpanLifetime& lifetime = *note.lifetime;
+        note_shown_lane(context, fmt::format("watched {}", lane), lane);
         const ImU32 color = theme::lane_color(lane);
         LaneCurve drawn(context, list, lane, lane == app.view.lane ? 2.4f : 1.5f);
         std::optional<ImVec2> end;
@@ -117,31 +159,17 @@ void draw_watched_plot(const PanelContext& context) {
         if (lifetime.first_other_token && *lifetime.first_other_token >= first)
             list.AddCircle(at(*lifetime.first_other_token, share_at(*lifetime.first_other_token)), r, color,
                            0, 2);
-        const LaneOnShow& shown = app.shown().at(lane);
-        note_shown_lane(context, fmt::format("watched {}", lane), lane);
-        notes.push_back(
-            {fmt::format("{}{}  {}", shown.title, shown.mark.empty() ? "" : fmt::format(" ({})", shown.mark),
-                         watched_words(lifetime, app.view.row - first)),
-             fmt::format("Lane {}, the counts after step {}\n× no head stores all of them from: {}\nno head "
-                         "stores any of them from: "
-                         "{}\n○ the lane's own next token first differs from lane 0's after: {}",
-                         lane, app.view.row, when(lifetime.no_head_has_all), when(lifetime.all_gone),
-                         when(lifetime.first_other_token)),
-             color, lane});
     }
     finish_row_plot(list, min, size, at(app.view.row, 0).x, first, steps.back()->row);
     label_line_ends(list, std::move(ends), {min.x + size.x + context.px(3), min.y}, size.y);
-    const std::size_t n_written = std::min(notes.size(), to_index(n_lines));
-    if (n_written < notes.size())
-        std::ranges::stable_partition(notes, [&](const Note& note) { return note.lane == app.view.lane; });
-    std::string more = n_written < notes.size() ? fmt::format("\n\nA taller pane lists the other lanes too:")
-                                                : std::string();
-    for (std::size_t i = n_written; i < notes.size(); ++i) more += "\n" + notes[i].text;
-    for (const Note& note : std::span(notes).first(n_written)) {
+    for (const WatchedNote& note : notes) {
         ImGui::SetCursorScreenPos({origin.x, text_y});
-        colored_text(note.color, fitted(note.text, room.x));
-        tooltip(context, note.whole + more);
-        text_y += line;
+        {
+            const ScopedColor ink(ImGuiCol_Text, theme::lane_color(note.lane));
+            ImGui::TextWrapped("%s", note.text.c_str());
+        }
+        tooltip(context, note.tooltip);
+        text_y = ImGui::GetItemRectMax().y;
     }
 }
 

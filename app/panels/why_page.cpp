@@ -37,8 +37,21 @@ void draw_spark(ImDrawList& list, const TokenLifetime::Head& head, ImVec2 min, I
     draw_line(head.score, theme::colors().accent);
 }
 
-/// Draws a cell a query head: kept, or the step of its eviction, and its curves.
-void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
+/// Draws the token's score as a bar, against the threshold in the middle: right of it a token stays.
+void draw_score_bar(const PanelContext& context, ImDrawList& list, const Competition& at, ImVec2 min,
+                    ImVec2 max) {
+    if (!at.competes || !(at.threshold > 0)) return;
+    const float part = std::clamp(at.score / at.threshold / 2, 0.0f, 1.0f), middle = (min.x + max.x) / 2;
+    const float top = max.y - context.px(6);
+    list.AddRectFilled({min.x, top}, max, theme::colors().inset);
+    list.AddRectFilled({min.x, top + 1}, {min.x + std::max((max.x - min.x) * part, 2.0f), max.y},
+                       part < 0.5f ? theme::colors().fault : theme::colors().good);
+    list.AddLine({middle, top - 1}, {middle, max.y}, theme::colors().warm, 1.5f);
+}
+
+/// Draws a cell a query head: kept, or the step of its eviction, its curves, and its score when it went.
+void draw_heads(const PanelContext& context, const WhyPage& page) {
+    const TokenLifetime& lifetime = page.lifetime;
     const AppState& app = context.app;
     const KvLayout& layout = app.layout(app.view.lane);
     const int n_heads = layout.n_heads();
@@ -63,7 +76,9 @@ void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
                 max(min.x + wide - 2, top + high - 2);
             const bool gone = head.evicted_at >= 0 && head.evicted_at <= app.view.row;
             list.AddRectFilled(min, max, gone ? theme::colors().gone : theme::colors().held, 2);
-            draw_spark(list, head, min, max);
+            draw_spark(list, head, min, {max.x, max.y - context.px(6)});
+            if (const auto& at = page.competitions[to_index(l * n_heads + h)])
+                draw_score_bar(context, list, *at, min, max);
             const std::string text = head.evicted_at < 0 ? "kept" : fmt::format("× {}", head.evicted_at);
             if (const ImVec2 words = ImGui::CalcTextSize(text.c_str()); words.x + 3 < wide) {
                 list.AddRectFilled(min, {min.x + words.x + 4, min.y + words.y}, theme::colors().inset, 2);
@@ -81,13 +96,15 @@ void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
         }
     }
     ImGui::Dummy({0, high * static_cast<float>(n_layers) + context.px(2)});
-    dim_text(
+    small_words(
         context,
         n_layers < layout.n_layers()
-            ? fmt::format(
-                  "layers {} to {} of {}: score in blue, threshold in orange, each head on its own scale",
-                  first, first + n_layers - 1, layout.n_layers())
-            : "score in blue, threshold in orange, step by step, each head on its own logarithmic scale");
+            ? fmt::format("Layers {} to {} of {}. Bar: score over threshold; the line in the middle is the "
+                          "threshold. Above it both, step by step.",
+                          first, first + n_layers - 1, layout.n_layers())
+            : "Bar: score over threshold, when the token went; the line in the middle is the threshold. "
+              "Above "
+              "it score (blue) and threshold (orange), step by step.");
 }
 
 /// Draws a bar a record: attention to the token.
@@ -214,6 +231,19 @@ void draw_answers(const PanelContext& context, const TokenLifetime& lifetime) {
              "Neither copy evicts more while it answers, so these evictions are the only difference.");
 }
 
+/// Returns the step of decoding after which the lane's next word is farthest from lane 0's; -1: none.
+int row_of_largest_kl(const AppState& app, int lane) {
+    int found = -1;
+    float most = 0;
+    for (const auto& step : app.run.history.steps()) {
+        const LaneRecord* record = app.run.history.lane_record(step->row, lane);
+        if (record == nullptr || !record->kl || !(*record->kl > most)) continue;
+        most = *record->kl;
+        found = step->row;
+    }
+    return found;
+}
+
 /// Draws what a temporary copy of the lane would say with the evicted token back in its cache.
 void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifetime) {
     const AppState& app = context.app;
@@ -232,18 +262,24 @@ void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifet
         ImGui::AlignTextToFramePadding();
         ImGui::TextUnformatted("What if the lane had kept this token?");
         const auto ask = [&](int row, bool watched = false) {
-            if (ImGui::Button(
-                    fmt::format("{} step {}", watched ? "All watched words, after" : "After", row).c_str()))
+            const std::string label =
+                fmt::format("{} step {}", watched ? "All watched words, after" : "After", row);
+            next_to(label.c_str(), context.px(8));
+            if (ImGui::Button(label.c_str()))
                 run(context, fmt::format("why.kept {}{}", watched ? "watched " : "", row));
             mark_item(context, watched ? "why.kept watched" : row == shown ? "why.kept" : "why.kept picked");
             action_tooltip(context, "why.kept");
         };
-        ImGui::SameLine();
-        ask(shown);
-        if (picked != shown && picked >= app.run.history.n_prompt() - 1) {
-            ImGui::SameLine();
-            ask(picked);
+        const int telling = row_of_largest_kl(app, lifetime.lane);
+        if (telling >= 0) {
+            const std::string label = fmt::format("After step {}, where the lanes differ most", telling);
+            next_to(label.c_str(), context.px(8));
+            if (ImGui::Button(label.c_str())) run(context, fmt::format("why.kept {}", telling));
+            mark_item(context, "why.kept most");
+            tooltip(context, "The step with the largest KL to lane 0.");
         }
+        ask(shown);
+        if (picked != shown && picked >= app.run.history.n_prompt() - 1) ask(picked);
         if (app.view.watched && app.view.watched->size() > 1) ask(shown, true);
     }
     const Counterfactual* back = known_about(app, lifetime);
@@ -279,6 +315,24 @@ void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifet
 
 }  // namespace
 
+namespace {
+
+void update_competitions(WhyPage& page, const AppState& app, int lane) {
+    const KvLayout& layout = app.run.history.layout(lane);
+    if (page.row == app.view.row && !page.competitions.empty()) return;
+    page.row = app.view.row;
+    page.competitions.clear();
+    for (int l = 0; l < layout.n_layers(); ++l)
+        for (int h = 0; h < layout.n_heads(); ++h) {
+            const int gone = page.lifetime.heads[to_index(layout.kv_head_from_head(l, h))].evicted_at;
+            const int row = gone >= 0 && gone <= app.view.row ? gone : app.view.row;
+            page.competitions.push_back(
+                competition(app.run.history, lane, l, h, page.lifetime.position, row));
+        }
+}
+
+}  // namespace
+
 void draw(WhyPage& page, const PanelContext& context) {
     const AppState& app = context.app;
     if (!app.run.has_steps() || !app.view.pick) {
@@ -293,8 +347,10 @@ void draw(WhyPage& page, const PanelContext& context) {
         page.lifetime = token_lifetime(app.run.history, lane, position);
         page.generation = app.run.history.generation();
         page.last_row = app.run.last_row();
+        page.competitions.clear();
     }
     const TokenLifetime& lifetime = page.lifetime;
+    update_competitions(page, app, lane);
     const int n_kv = app.run.history.layout(lane).n_kv_heads();
     heading(context,
             fmt::format("“{}” at position {} in lane {}", visible(token_words(app, lane, position)), position,
@@ -318,7 +374,7 @@ void draw(WhyPage& page, const PanelContext& context) {
                            n == 1 ? "keeps" : "keep");
     wrapped(summary + evictions_text(lifetime));
     draw_answers(context, lifetime);
-    draw_heads(context, lifetime);
+    draw_heads(context, page);
     const std::string story = eviction_story(app.run.history, lane, app.view.layer, app.view.head, position);
     wrapped(story.empty()
                 ? fmt::format("The focused head, L{}.H{}, still keeps it.", app.view.layer, app.view.head)

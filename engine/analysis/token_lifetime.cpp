@@ -116,10 +116,9 @@ std::string eviction_story(const RunHistory& history, int lane, int layer, int h
     const auto at = competition(history, lane, layer, head, position, row);
     if (!at) return text + ". Scores within the prompt are not recorded.";
     if (!at->competes) return text + fmt::format(". It did not compete ({}).", at->why_not);
-    text += fmt::format(". It was {} of {} that competed, with a score of {:.3g}", at->rank, at->n,
-                        double(at->score));
+    text += fmt::format(". Rank {} of {} that competed. Score {:.2g}", at->rank, at->n, double(at->score));
     if (!std::isnan(at->threshold))
-        text += fmt::format(" against {:.3g} of the lowest that stayed", double(at->threshold));
+        text += fmt::format("; the lowest that stayed has {:.2g}", double(at->threshold));
     return text + ".";
 }
 

@@ -102,13 +102,15 @@ SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span, 
 
 std::string span_verdict(const SpanLifetime& lifetime) {
     if (!lifetime.is_read) return "not yet read";
-    std::string verdict;
+    std::string verdict =
+        lifetime.no_head_has_all && lifetime.n_heads_with_all == 0
+            ? fmt::format("all of it in no head since step {}", *lifetime.no_head_has_all)
+        : lifetime.n_heads_with_all == lifetime.n_heads
+            ? std::string("all of it in every head")
+            : fmt::format("all of it in {} of {} heads", lifetime.n_heads_with_all, lifetime.n_heads);
     if (lifetime.first_other_token)
-        verdict = fmt::format("○ other word at {} · ", *lifetime.first_other_token);
-    if (lifetime.no_head_has_all && lifetime.n_heads_with_all == 0)
-        return verdict + fmt::format("× whole in no head from {}", *lifetime.no_head_has_all);
-    if (lifetime.n_heads_with_all == lifetime.n_heads) return verdict + "held";
-    return verdict + fmt::format("whole in {}/{} heads", lifetime.n_heads_with_all, lifetime.n_heads);
+        verdict += fmt::format("; first other word at {}", *lifetime.first_other_token + 1);
+    return verdict;
 }
 
 }  // namespace keyhole

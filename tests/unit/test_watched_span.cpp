@@ -89,14 +89,14 @@ TEST(WatchedSpan, SaysWhenTheLaneFirstSaysAnother) {
 TEST(WatchedSpan, VerdictSaysWhatWasLostAndWhatWasSaid) {
     SpanLifetime lifetime;
     lifetime.n_heads = lifetime.n_heads_with_all = 48;
-    EXPECT_EQ(span_verdict(lifetime), "held");
+    EXPECT_EQ(span_verdict(lifetime), "all of it in every head");
     lifetime.n_heads_with_all = 1;
-    EXPECT_EQ(span_verdict(lifetime), "whole in 1/48 heads");
+    EXPECT_EQ(span_verdict(lifetime), "all of it in 1 of 48 heads");
     lifetime.first_other_token = 370;
-    EXPECT_EQ(span_verdict(lifetime), "○ other word at 370 · whole in 1/48 heads");
+    EXPECT_EQ(span_verdict(lifetime), "all of it in 1 of 48 heads; first other word at 371");
     lifetime.n_heads_with_all = 0;
     lifetime.no_head_has_all = 381;
-    EXPECT_EQ(span_verdict(lifetime), "○ other word at 370 · × whole in no head from 381");
+    EXPECT_EQ(span_verdict(lifetime), "all of it in no head since step 381; first other word at 371");
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ void ScreenCheck::read_marks() {
     }
 }
 
-/// The cards: "1  h2o", "64 of 370 kept", "next token as lane 0 · KL 0.0123 nats".
+/// The cards: "1  h2o", "64 of 370 kept", "same next word as full · KL 0.0123 nats".
 void ScreenCheck::read_lanes() {
     struct Card {
         int lane;
@@ -137,13 +137,13 @@ void ScreenCheck::read_next_tokens() {
     }
 }
 
-/// "Watched words": "1 h2o  2 %  ○ other word at 370 · whole in 1/48 heads".
+/// "Watched words": "1 h2o  2 % left; all of it in 1 of 48 heads; first other word at 371".
 void ScreenCheck::read_watched() {
     if (!app_.view.watched || is_ahead()) return;
     const TokenSpan span = *app_.view.watched;
     std::map<float, std::string> lines;
     for (const ScreenText& text : panes_["curves"]) {
-        const auto note = match(text.text, "^(\\d+) ([a-z].*?)  +(\\S+)( %)?  +(.*)$");
+        const auto note = match(text.text, "^(\\d+) ([a-z].*?)  +(\\S+)( %)?( .*)$");
         if (!note) continue;
         const int lane = std::stoi((*note)[1]);
         const std::string share = (*note)[3], rest = (*note)[5];
@@ -153,7 +153,7 @@ void ScreenCheck::read_watched() {
                 return std::abs(held(*truth_, holder(*truth_, known, row_), span, row_).share * 100 -
                                 number(share)) < 0.51;
             });
-        if (const auto whole = match(rest, "whole in (\\d+)/(\\d+) heads")) {
+        if (const auto whole = match(rest, "in (\\d+) of (\\d+) heads")) {
             const int n = std::stoi((*whole)[1]), n_heads = std::stoi((*whole)[2]);
             state(lane, "curves", rest, [this, span, n, n_heads](int known) {
                 const int last = std::min(truth_->last_row(), app_.run.last_row());
