@@ -19,6 +19,7 @@ namespace {
 struct Glyph {
     const ImFontGlyph* glyph;
     const ImFontGlyph* space;
+    float size;  ///< of its font
 };
 
 /// Finds glyphs by their place in the fonts' texture.
@@ -32,7 +33,8 @@ class GlyphIndex {
             for (const ImFontGlyph& glyph : glyphs)
                 if (glyph.Visible)
                     by_corner_.try_emplace(key(glyph.U0, glyph.V0),
-                                           Glyph{&glyph, space == glyphs.end() ? &glyph : &*space});
+                                           Glyph{&glyph, space == glyphs.end() ? &glyph : &*space,
+                                                 imgui_compat::font_size(*font)});
         }
     }
     /// low, high: corners in the texture. A glyph that was cut at an edge is found by the part that is left.
@@ -61,7 +63,7 @@ class TextJoiner {
   public:
     std::vector<ScreenText> texts;
 
-    void add(const Glyph& at, ImVec2 low, ImVec2 high, ImU32 color, float line, float scale) {
+    void add(const Glyph& at, ImVec2 low, ImVec2 high, ImU32 color, float line, float scale, bool cut) {
         const float start = low.x - at.glyph->X0 * scale, space = at.space->AdvanceX * scale;
         const float gap = start - pen_;
         const bool goes_on = !texts.empty() && texts.back().color == color && at.space == font_ &&
@@ -74,11 +76,21 @@ class TextJoiner {
         }
         ScreenText& text = texts.back();
         text.text += for_field(static_cast<char32_t>(at.glyph->Codepoint));
+        text.cut |= cut;
+        text.size = at.size * scale;
         text.min = {std::min(text.min.x, low.x), std::min(text.min.y, low.y)};
         text.max = {std::max(text.max.x, high.x), std::max(text.max.y, high.y)};
         pen_ = start + at.glyph->AdvanceX * scale;
         line_ = line;
         font_ = at.space;
+    }
+
+    /// Notes a character that lies beyond the left or right edge of its room.
+    void add_hidden(const Glyph& at, ImVec2 low, ImU32 color, float line, float scale) {
+        const float gap = low.x - at.glyph->X0 * scale - pen_, space = at.space->AdvanceX * scale;
+        if (!texts.empty() && texts.back().color == color && at.space == font_ &&
+            std::abs(line - line_) < 0.5f && gap > -0.6f * space && gap < 3.5f * space)
+            texts.back().cut = true;
     }
 
   private:
@@ -129,8 +141,8 @@ std::vector<ScreenText> screen_texts(const ImDrawData& frame) {
         const ImDrawVert &low = *corners[0], &high = *corners[2];
         if (is_white(low) || corners[1]->pos.y != low.pos.y || corners[1]->pos.x != high.pos.x) return;
         const ImVec4& clip = command.ClipRect;
-        if (high.pos.x <= clip.x || low.pos.x >= clip.z || high.pos.y <= clip.y || low.pos.y >= clip.w)
-            return;
+        if (high.pos.y <= clip.y || low.pos.y >= clip.w) return;
+        const bool hidden = high.pos.x <= clip.x || low.pos.x >= clip.z;
         const Glyph* glyph = glyphs.find(low.uv, high.uv);
         if (glyph == nullptr) return;
         const float height = glyph->glyph->V1 - glyph->glyph->V0, drawn = high.uv.y - low.uv.y;
@@ -138,7 +150,13 @@ std::vector<ScreenText> screen_texts(const ImDrawData& frame) {
             drawn <= 0 || glyph->glyph->Y1 == glyph->glyph->Y0
                 ? 1
                 : (high.pos.y - low.pos.y) * (height / drawn) / (glyph->glyph->Y1 - glyph->glyph->Y0);
-        joiner.add(*glyph, low.pos, high.pos, low.col, high.pos.y - glyph->glyph->Y1 * scale, scale);
+        const float line = high.pos.y - glyph->glyph->Y1 * scale;
+        if (hidden) return joiner.add_hidden(*glyph, low.pos, low.col, line, scale);
+        constexpr float kLeast = 1;  // pixels: glyphs have blank edges
+        const float whole = glyph->glyph->U1 - glyph->glyph->U0;
+        const bool cut = high.uv.x - low.uv.x < whole * 0.9f || low.pos.x < clip.x - kLeast ||
+                         high.pos.x > clip.z + kLeast;
+        joiner.add(*glyph, low.pos, high.pos, low.col, line, scale, cut);
     });
     return std::move(joiner.texts);
 }

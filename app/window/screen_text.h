@@ -18,7 +18,12 @@ struct ScreenText {
     std::string text;
     ImVec2 min, max;  ///< of its glyphs, in window pixels; clipped parts are left out
     ImU32 color = 0;
-    float top = 0;  ///< of its line, whatever characters stand there
+    float top = 0;     ///< of its line, whatever characters stand there
+    float size = 0;    ///< of its type, in window pixels
+    bool cut = false;  ///< at the edge of its room: a part of a character, or what follows, is not drawn
+
+    /// Returns whether the reader does not see all of it: it is cut, or was shortened to end in "…".
+    bool is_short() const { return cut || text.ends_with("…"); }
 };
 
 /// Returns the texts in the order in which they are drawn.

@@ -57,6 +57,25 @@ nlohmann::json texts_in_sight(const PanelShared& shared) {
     return panes;
 }
 
+/// Returns the texts of each pane that do not fit into their room.
+nlohmann::json short_texts(const PanelShared& shared) {
+    nlohmann::json panes = nlohmann::json::object();
+    if (ImGui::GetDrawData() == nullptr) return panes;
+    for (const ScreenText& text : screen_texts(*ImGui::GetDrawData()))
+        if (const std::string pane = pane_of(text, shared); text.is_short() && !pane.empty())
+            panes[pane].push_back(text.text);
+    return panes;
+}
+
+/// Returns the size of the smallest type on the screen, in window pixels.
+int smallest_type() {
+    if (ImGui::GetDrawData() == nullptr) return 0;
+    float least = 0;
+    for (const ScreenText& text : screen_texts(*ImGui::GetDrawData()))
+        if (least == 0 || text.size < least) least = text.size;
+    return static_cast<int>(std::lround(least));
+}
+
 std::string_view records_name(RunState::Records records) {
     return records == RunState::Records::current   ? "current"
            : records == RunState::Records::reading ? "reading"
@@ -153,6 +172,8 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"popups", keys.n_popups},
         {"typing", keys.in_text},
         {"texts", texts_in_sight(shared)},
+        {"short_texts", short_texts(shared)},
+        {"smallest_type", smallest_type()},
         {"commands", {{"count", app.action_log.count}, {"last", app.action_log.last_ids}}},
         {"input", {{"buttons", n_buttons_}, {"keys", n_keys_}, {"turns", n_turns_}, {"waiting", waiting}}},
         {"items", items_in_sight(shared)}};
