@@ -13,6 +13,7 @@ namespace keyhole {
 
 std::span<const UserAction> run_actions();         ///< run, time, tokens by hand
 std::span<const UserAction> steer_actions();       ///< forced tokens and the watched words
+std::span<const UserAction> story_actions();       ///< what the story view offers
 std::span<const UserAction> view_actions();        ///< the parts of a run to show, and how to draw them
 std::span<const UserAction> compare_actions();     ///< arrangements, and the comparison of two lanes
 std::span<const UserAction> lane_actions();        ///< lanes and their settings

@@ -41,8 +41,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kFormerId
 std::vector<UserAction> whole_table() {
     std::vector<UserAction> table;
     for (const std::span<const UserAction> area :
-         {run_actions(), steer_actions(), compare_actions(), view_actions(), lane_actions(), export_actions(),
-          annotation_actions(), lesson_actions(), paper_actions(), app_actions()})
+         {run_actions(), steer_actions(), story_actions(), compare_actions(), view_actions(), lane_actions(),
+          export_actions(), annotation_actions(), lesson_actions(), paper_actions(), app_actions()})
         table.insert(table.end(), area.begin(), area.end());
     return table;
 }
@@ -147,6 +147,7 @@ std::string shortcut_text(const Shortcut& shortcut) {
         case kF1 + 2:
         case kF1 + 3:
         case kF1 + 4:
+        case kF1 + 5:
             return text + fmt::format("F{}", shortcut.code - kF1 + 1);
         case kF12:
             return text + "F12";

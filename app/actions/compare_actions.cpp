@@ -28,13 +28,13 @@ void arrange_compare(AppState& app, std::string_view) {
 }
 
 void arrange_by_name(AppState& app, std::string_view name) {
-    for (const Arrangement a : {Arrangement::explore, Arrangement::compare, Arrangement::teach})
+    for (const Arrangement a : kArrangements)
         if (name == arrangement_name(a)) {
             if (a == Arrangement::compare) return arrange_compare(app, {});
             app.view.arrangement = a;
             return;
         }
-    fail(ErrorCode::wrong_use, "'{}' is no arrangement; choose explore, compare or teach", name);
+    fail(ErrorCode::wrong_use, "'{}' is no arrangement; choose story, explore, compare or teach", name);
 }
 
 void need_two_lanes(const AppState& app) {
@@ -82,9 +82,15 @@ bool is_arranged(const AppState& app) {
 }
 
 constexpr std::array kCompareActions = {
+    UserAction{"view.story",
+               "Story",
+               "Shows the question, every lane's answer, and what each lane attends to while it answers.",
+               {kF1 + 5, 0},
+               arrange<Arrangement::story>,
+               {.menu = {MenuGroup::view_arrangement, 0}, .is_on = is_arranged<Arrangement::story>}},
     UserAction{"view.explore",
-               "Explore",
-               "Shows one lane at a time, with atlas and curves.",
+               "Explore: the instrument",
+               "Shows one lane at a time: all rows, scores, atlas, curves, time.",
                {kF1 + 1, 0},
                arrange<Arrangement::explore>,
                {.menu = {MenuGroup::view_arrangement, 1}, .is_on = is_arranged<Arrangement::explore>}},
@@ -102,10 +108,10 @@ constexpr std::array kCompareActions = {
                {.menu = {MenuGroup::view_arrangement, 3}, .is_on = is_arranged<Arrangement::teach>}},
     UserAction{"view.arrange",
                "Arrange the panes",
-               "explore|compare|teach",
+               "story|explore|compare|teach",
                {},
                arrange_by_name,
-               {.elsewhere = "Explore, Compare and Teach do the same"}},
+               {.elsewhere = "Story, Explore, Compare and Teach do the same"}},
     UserAction{"diff",
                "Difference to the other lane",
                "[on|off]: shows the focused lane minus the other one, in the current mode.",

@@ -41,6 +41,15 @@ inline std::span<const ImFontGlyph> glyphs_of(ImFont& font) {
     return {glyphs.Data, static_cast<std::size_t>(glyphs.Size)};
 }
 
+/// Returns the size in pixels with which a font was added.
+inline float font_size(const ImFont& font) {
+#ifdef IMGUI_HAS_TEXTURES
+    return font.LegacySize;
+#else
+    return font.FontSize;
+#endif
+}
+
 /// Uploads the built fonts to OpenGL. In the first frame the ImGui backend does it.
 inline void renew_font_texture(bool first) {
 #ifdef IMGUI_HAS_TEXTURES

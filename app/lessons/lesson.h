@@ -33,7 +33,7 @@ struct LessonRun {
     LessonText prompt;
     LessonText then;  ///< read by every lane after the prompt; empty: lanes go on by themselves
     std::vector<std::string> lanes = {"full"};
-    bool follow = true;
+    bool follow = false;
     bool chat = false;
     std::string answer, watch;  ///< as in PromptGuide
     std::vector<std::string> stop = {".", "\n"};

@@ -10,15 +10,8 @@ namespace {
 
 using Mark = ShownAnswer::Mark;
 
-AnswersPanel::MadeOf made_of(const AppState& app) {
-    return {app.run.history.generation(),  app.run.last_row(),
-            app.run.lane_editor.version(), app.view.watched,
-            app.watched_since_turn(),      app.run.records(),
-            app.run.status.answering,      app.run.status.answers};
-}
-
 void update(AnswersPanel& panel, const AppState& app) {
-    AnswersPanel::MadeOf now = made_of(app);
+    AnswersPanel::MadeOf now = answers_made_of(app);
     if (panel.made_of == now) return;
     panel.made_of = std::move(now);
     panel.answers = shown_answers(app);
@@ -135,6 +128,18 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
 }
 
 }  // namespace
+
+AnswersPanel::MadeOf answers_made_of(const AppState& app) {
+    return {app.run.history.generation(),
+            app.run.last_row(),
+            app.run.lane_editor.version(),
+            app.view.watched,
+            app.watched_since_turn(),
+            app.run.records(),
+            right_answer(app),
+            app.run.status.answering,
+            app.run.status.answers};
+}
 
 float answers_height(const PanelContext& context) {
     const ImGuiStyle& style = ImGui::GetStyle();

@@ -27,6 +27,7 @@ struct AnswersPanel {
         std::optional<TokenSpan> watched;
         int watched_since_turn = -1;
         RunState::Records records = RunState::Records::current;
+        std::string right;  // the right answer
         bool answering = false;
         std::shared_ptr<const std::vector<LaneAnswer>> answers;
         bool operator==(const MadeOf&) const = default;
@@ -34,6 +35,8 @@ struct AnswersPanel {
     std::optional<MadeOf> made_of;
 };
 
+/// Returns the state that the answers are made of at present.
+AnswersPanel::MadeOf answers_made_of(const AppState& app);
 /// Returns the height that all lines need, in pixels.
 float answers_height(const PanelContext& context);
 

@@ -151,6 +151,7 @@ constexpr std::array kPaneContents = {
                 [](const Layout& l, const PanelContext& c) { draw(l.panels.heatmap, c); }},
     PaneContent{Pane::compare, kStill,
                 [](const Layout& l, const PanelContext& c) { draw(l.panels.compare, c); }},
+    PaneContent{Pane::story, 0, [](const Layout& l, const PanelContext& c) { draw(l.panels.story, c); }},
     PaneContent{Pane::time, kStill, [](const Layout& l, const PanelContext& c) { draw(l.panels.time, c); }},
 };
 
@@ -195,6 +196,9 @@ void draw_tabs(const Layout& layout, std::string_view name, const Place& at, con
         draw_tab_buttons(layout.context, tabs, on);
         const PaneContent& content = content_of(on);
         const ScopedChild child(pane_row(on)->title.data(), {0, 0}, false, content.flags);
+        const ImVec2 min = ImGui::GetWindowPos(), extent = ImGui::GetWindowSize();
+        mark_area(layout.context, fmt::format("pane {}", pane_name(on)), min,
+                  {min.x + extent.x, min.y + extent.y});
         content.draw(layout, layout.of(on));
     });
 }
@@ -248,6 +252,20 @@ void draw_right(const Layout& l) {
     }
 }
 
+/// Draws the story in all the room, beside the lanes where the window is wide enough for both.
+void draw_story_only(Layout& l) {
+    constexpr float kBoth = 1060;
+    l.middle_end = l.bottom;
+    const bool with_lanes = l.view.arrangement == Arrangement::story && l.size.x >= kBoth * l.s;
+    const float left = with_lanes ? l.centre_left() : l.gap;
+    if (with_lanes) draw_pane(l, Pane::lanes, {l.gap, l.top, l.left_width, l.middle()});
+    draw_pane(l, Pane::story, {left, l.top, l.size.x - l.gap - left, l.middle()});
+    if (!with_lanes) return;
+    const float by = splitter("left|", true, {l.gap + l.left_width, l.top}, l.middle(), l.gap);
+    mark_item(l.context, "splitter left");
+    if (by != 0) run(l.context, fmt::format("view.size left {}", (l.left_width + by) / l.s));
+}
+
 /// Draws the borders that can be dragged.
 void draw_borders(const Layout& l) {
     const auto drag = [&](const char* id, bool vertical, ImVec2 at, float length, std::string_view part,
@@ -268,6 +286,17 @@ void draw_borders(const Layout& l) {
     if (l.curves_below())
         drag("curves-", false, {l.centre_right() + l.gap, l.middle_end - l.curves_height - l.gap},
              l.right_width, "curves", l.curves_height, -1);
+}
+
+/// Draws every other arrangement: all panes, with the time below them.
+void draw_instrument(Layout& l) {
+    if (l.plan.atlas_below) l.atlas_height = atlas_height_of(l);
+    draw_left(l);
+    draw_middle(l);
+    draw_right(l);
+    draw_pane(l, Pane::time,
+              {l.gap, l.bottom - l.time_height(), l.size.x - 2 * l.gap, l.time_height() - l.gap / 2});
+    draw_borders(l);
 }
 
 }  // namespace
@@ -302,16 +331,9 @@ void lay_out(Panels& panels, const PanelContext& context) {
     layout.top = ImGui::GetCursorScreenPos().y + std::round(2 * s);
     layout.bottom = size.y - std::round(22 * s);  // of the status line
     layout.middle_end = layout.bottom - layout.time_height() - gap;
-    if (plan.atlas_below) layout.atlas_height = atlas_height_of(layout);
-
-    draw_left(layout);
-    draw_middle(layout);
-    draw_right(layout);
-    draw_pane(layout, Pane::time,
-              {gap, layout.bottom - layout.time_height(), size.x - 2 * gap, layout.time_height() - gap / 2});
+    context.app.tells_story() ? draw_story_only(layout) : draw_instrument(layout);
     ImGui::SetCursorScreenPos({gap + 4 * s, layout.bottom + std::round(3 * s)});
     draw_status_line(context);
-    draw_borders(layout);
     ImGui::End();
     draw(panels.lesson, context);
     draw(panels.dialogs, context);

@@ -1,4 +1,4 @@
-/// Lays out the panels: three arrangements, and the borders between the panes.
+/// Lays out the panels: the arrangements, and the borders between the panes.
 /// Window thread, within a frame; knows nothing of the engine's thread.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include "app/panels/lanes_panel.h"
 #include "app/panels/lesson_panel.h"
 #include "app/panels/status_line.h"
+#include "app/panels/story_panel.h"
 #include "app/panels/text_panel.h"
 #include "app/panels/time_bar.h"
 #include "app/panels/top_bar.h"
@@ -28,6 +29,7 @@ struct Panels {
     CurvesPanel curves;
     TextPanel text;
     AnswersPanel answers;
+    StoryPanel story;
     TimeBar time;
     LessonPanel lesson;
     Dialogs dialogs;

@@ -1,5 +1,6 @@
 #include "app/panels/heat_pane.h"
 
+#include "app/panels/heat_canvas.h"
 #include "app/panels/range_bar.h"
 #include "engine/analysis/compare.h"
 #include "engine/analysis/run_rows.h"
@@ -14,14 +15,6 @@ namespace keyhole {
 
 namespace {
 
-struct HeatCanvas {
-    ImVec2 min, size;
-    ImVec2 max() const { return {min.x + size.x, min.y + size.y}; }
-    ImVec2 at(const HeatView& view, double position, double row) const {
-        const CanvasPoint p = view.pixel_of({position, row});
-        return {min.x + static_cast<float>(p.x), min.y + static_cast<float>(p.y)};
-    }
-};
 
 /// Draws index ticks and token texts along both axes.
 void draw_axes(const PanelContext& context, const HeatView& view, int lane, const HeatCanvas& canvas, int n,
@@ -110,9 +103,12 @@ class Legend {
     const PanelContext& context_;
     float x_, y_;
     void say(const std::string& text) {
-        ImGui::GetWindowDrawList()->AddText({x_ + context_.px(14), y_ - context_.px(2)}, theme::colors().dim,
-                                            text.c_str());
-        y_ += context_.px(18);
+        const ImVec2 at(x_ + context_.px(14), y_ - context_.px(2));
+        const float wrap = std::max(ImGui::GetWindowPos().x + ImGui::GetWindowWidth() - at.x, 1.0f);
+        ImGui::GetWindowDrawList()->AddText(ImGui::GetFont(), ImGui::GetFontSize(), at, theme::colors().dim,
+                                            text.c_str(), nullptr, wrap);
+        const float high = ImGui::CalcTextSize(text.c_str(), nullptr, false, wrap).y;
+        y_ += high + context_.px(18) - ImGui::GetFontSize();
     }
 };
 
@@ -226,34 +222,6 @@ void handle_mouse(HeatPaneState& panel, const PanelContext& context, const HeatV
     if (ImGui::IsItemDeactivated() && !panel.panning && on_cell) pick(context, {row, position}, io.KeyShift);
 }
 
-/// Draws the guides of a cell: thin lines to both axes, and a frame around the cell.
-void draw_guides(const HeatView& view, const HeatCanvas& canvas, Pick cell, ImU32 color) {
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    const ImVec2 a = canvas.at(view, cell.position, cell.row),
-                 b = canvas.at(view, cell.position + 1, cell.row + 1);
-    const ImU32 thin = theme::faded(color, 0.45f);
-    const float x = (a.x + b.x) / 2, y = (a.y + b.y) / 2;
-    list.PushClipRect(canvas.min, canvas.max(), true);
-    list.AddLine({canvas.min.x, y}, {std::min(a.x, b.x) - 2, y}, thin);
-    list.AddLine({b.x + 2, y}, {canvas.max().x, y}, theme::faded(color, 0.2f));
-    list.AddLine({x, b.y + 2}, {x, canvas.max().y}, thin);
-    list.AddLine({x, canvas.min.y}, {x, a.y - 2}, theme::faded(color, 0.2f));
-    const float grow = std::max(2.0f, 3 - (b.x - a.x) / 2);
-    list.AddRect({a.x - grow, a.y - grow}, {b.x + grow, b.y + grow}, color, 1, 0, 1.5f);
-    list.PopClipRect();
-}
-
-/// Marks the watched words below the map, where their columns end.
-void draw_watched(const PanelContext& context, const HeatView& view, const HeatCanvas& canvas) {
-    const std::optional<TokenSpan>& watched = context.app.view.watched;
-    if (!watched) return;
-    const float y = canvas.max().y + 1, left = canvas.at(view, watched->first, 0).x;
-    const float right = std::max(canvas.at(view, watched->last + 1, 0).x, left + context.px(3));
-    const float from = std::max(left, canvas.min.x), to = std::min(right, canvas.max().x);
-    if (from < to)
-        ImGui::GetWindowDrawList()->AddRectFilled({from, y}, {to, y + context.px(4)}, theme::colors().good);
-}
-
 /// Draws a line over each token that is pinned in the focused head after the shown step, from the token's
 /// own row on.
 void draw_pins(const PanelContext& context, const HeatView& view, int lane, const HeatCanvas& canvas) {
@@ -299,30 +267,6 @@ void say_that_it_is_the_prompt(const PanelContext& context, const HeatPane& pane
                                         text.c_str(), nullptr, wide);
 }
 
-std::string cell_caption(const AppState& app, int lane, Pick cell) {
-    const int g = app.focused_kv_head();
-    std::vector<float> values(to_index(cell.row) + 1);
-    std::string text =
-        fmt::format("step {} “{}”  →  position {} “{}”", cell.row, token_words(app, lane, cell.row),
-                    cell.position, token_words(app, lane, cell.position));
-    const std::size_t p = to_index(cell.position);
-    if (app.view.mode != HeatMode::mask && !is_recorded(app.run.history, lane, cell.row))
-        return text + "   not recorded: the lane has no record of this step";
-    const TokenPresence is = presence(app.run.history, lane, g, cell.position, cell.row);
-    if (is == TokenPresence::hidden)
-        return text + "   " + presence_text(app.run.history, lane, g, cell.position, cell.row);
-    if (is == TokenPresence::evicted)
-        return text +
-               fmt::format("   evicted after step {}", app.run.history.evicted_at(lane, g, cell.position));
-    if (attention_values(app.run.history, lane, cell.row, app.view.layer, app.view.head, values))
-        text += fmt::format("   p = {}", std::isfinite(values[p]) ? half_text(double(values[p])) : "NaN");
-    if (score_values(app.run.history, lane, cell.row, g, values))
-        text += fmt::format("   score {}", std::isfinite(values[p]) ? number_text(double(values[p])) : "NaN");
-    else if (app.view.mode == HeatMode::score && cell.row < app.run.history.n_prompt() - 1)
-        text += "   prompt rows have no scores";
-    return text;
-}
-
 /// Draws the legend of a difference of masks: one colour a lane.
 void draw_difference_legend(const PanelContext& context, const HeatPane& pane, const HeatCanvas& canvas) {
     const ColorScale scale = difference_scale(context.app.view, 1, context.app.view.background);
@@ -353,18 +297,6 @@ std::string difference_caption(const AppState& app, const HeatPane& pane, Pick c
                                 ? fmt::format("{:.3g}", double(values[p]))  // of two halves
                                 : number_text(double(values[p])));
     return text;
-}
-
-/// Returns the upper end of the automatic colour range. Equal colours must mean equal values, so lanes side
-/// by side share one range, and a lane shown by blinking uses the range of the focused lane.
-float largest_in(const AppState& app, const HeatPane& pane) {
-    const bool sinks = app.view.range().sinks_count;
-    if (pane.versus >= 0) return pane.data.focus().largest(sinks);
-    float largest = app.maps.lane.focus().largest(sinks);
-    if (app.view.arrangement == Arrangement::compare)
-        for (const HeatData& other : app.maps.others)
-            largest = std::max(largest, other.focus().largest(sinks));
-    return largest;
 }
 
 /// Returns the zoom of this frame: a fitted one follows the matrix and the canvas, and a requested cell is
@@ -417,25 +349,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     context.shared.drawn_heat = {view.heat, heat, {canvas.size.x, canvas.size.y}};
 
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    HeatQuad quad;
-    quad.canvas = frame_rect(context, canvas.min, canvas.max());
-    quad.view = heat;
-    quad.view.cell_width *= context.frame_scale.x;
-    quad.view.cell_height *= context.frame_scale.y;
-    quad.kv_head = app.focused_kv_head();
-    quad.mode = view.mode;
-    quad.mask_overlay = view.mask_overlay;
-    quad.difference = pane.versus >= 0;
-    const float largest = largest_in(app, pane);
-    quad.scale =
-        quad.difference ? difference_scale(view, largest, view.background) : color_scale(view, largest);
-    quad.shown_row = view.row;
-    quad.background = view.background;
-    if (&pane.data == &app.maps.lane) {
-        context.shared.heat_canvas = quad.canvas;
-        context.shared.heat_view = quad.view;
-        context.shared.heat_scale = quad.scale;
-    }
+    const HeatQuad quad = heat_quad(context, pane, heat, canvas);
     paint_heat(context, pane.painter, list, {quad});
     list.AddRect({canvas.min.x - 1, canvas.min.y - 1}, {canvas.max().x + 1, canvas.max().y + 1},
                  theme::colors().line);

@@ -111,10 +111,11 @@ void draw_signs(const TextPanel& panel, const PanelContext& context) {
         dim_text(context, "bar above: only this lane keeps it in the focused head");
         ImGui::SameLine(0, context.px(12));
     }
-    dim_text(context,
-             panel.any_forced
-                 ? "struck through: evicted everywhere · underlined: the lane would have chosen another token"
-                 : "struck through: evicted everywhere · drag over words to watch them");
+    dim_text(
+        context,
+        panel.any_forced
+            ? "struck through: evicted everywhere · grey, with the lane's own word above: it was fed lane 0's"
+            : "struck through: evicted everywhere · drag over words to watch them");
 }
 
 /// The words of a lane up to the shown step, and what colours them.
@@ -126,6 +127,7 @@ struct Words {
     std::vector<float> score = {};  ///< [position]; empty: not known, or not asked for
     float most = 0;                 ///< the highest score
     TokenSpan dragged = {};
+    float least_ink = 0.4f;  ///< of a word that no head keeps
 
     const AppState& app() const { return context.app; }
     bool gone(int p) const { return panel.share[to_index(p)] == 0; }
@@ -166,11 +168,13 @@ void draw_word(const Words& words, ImDrawList& list, int p, const WordBox& box) 
     if (!gone && !dimmed) list.AddRectFilled(min, max, by_share ? share_color(u) : heat(place), 2);
     const bool on_light = !by_share && light(place) && !dimmed;
     // A token that few heads hold looks nearly gone.
-    const ImU32 color = gone || dimmed ? theme::colors().faint
-                        : on_light     ? theme::kOnBright
-                        : by_share
-                            ? theme::faded(theme::colors().text, 0.4f + 0.6f * words.panel.share[to_index(p)])
-                            : theme::kOnDark;
+    const bool fed = words.panel.own_choice[to_index(p)] >= 0;  // another word than its own
+    const ImU32 color =
+        gone || dimmed || fed ? theme::colors().faint
+        : on_light            ? theme::kOnBright
+        : by_share            ? theme::faded(theme::colors().text,
+                                             words.least_ink + (1 - words.least_ink) * words.panel.share[to_index(p)])
+                              : theme::kOnDark;
     list.AddText({min.x, min.y + words.context.px(1)}, color,
                  token_words(words.app(), words.lane, p).c_str());
     if (gone) list.AddLine({min.x, (min.y + max.y) / 2}, {max.x, (min.y + max.y) / 2}, theme::colors().faint);
@@ -251,31 +255,68 @@ Sight sight_of(const AppState& app) {
     return {row, 0.9f};
 }
 
+/// Returns the room above a word for the one that the lane would have chosen; 0: no word needs it.
+float room_above(const Words& words) {
+    const ScopedFont font(words.context.fonts.small);
+    return words.panel.any_forced ? ImGui::GetFontSize() : 0;
+}
+
+float line_of(const Words& words) {
+    return ImGui::GetFontSize() + words.context.px(7) + room_above(words);
+}
+
+float word_width(const Words& words, int p) {
+    const AppState& app = words.app();
+    const float fed =
+        std::max(ImGui::CalcTextSize(token_words(app, words.lane, p).c_str()).x, words.context.px(4));
+    const int own = words.panel.own_choice[to_index(p)];
+    if (own < 0) return fed;
+    const ScopedFont font(words.context.fonts.small);
+    return std::max(fed, ImGui::CalcTextSize(visible(token_words(app, own)).c_str()).x + 2);
+}
+
+/// Draws a word with its signs, and above it the word of the lane's own where it was fed another one.
+void draw_whole_word(const Words& words, ImDrawList& list, int p, ImVec2 at, float wide, float line) {
+    const PanelContext& context = words.context;
+    const ImVec2 min(at.x, at.y + room_above(words)), max(at.x + wide, at.y + line - context.px(3));
+    draw_word(words, list, p, {min, max});
+    draw_word_signs(words, list, p, {min, max});
+    if (const int own = words.panel.own_choice[to_index(p)]; own >= 0) {
+        const ScopedFont font(context.fonts.small);
+        list.AddText(at, theme::colors().warm, visible(token_words(words.app(), own)).c_str());
+    }
+    mark_area(context, fmt::format("token {}", p), min, max);
+    const ImVec2 mouse = ImGui::GetMousePos();
+    if (ImGui::IsWindowHovered() && mouse.x >= at.x && mouse.x <= max.x && mouse.y >= at.y &&
+        mouse.y < at.y + line)
+        take_pointer(words, p);
+}
+
+/// Watches the words over which the pointer was drawn, once it is released.
+void watch_dragged(const Words& words) {
+    if (words.panel.drag_first < 0 || ImGui::IsMouseDown(0)) return;
+    if (words.dragged.size() > 1)
+        run(words.context, fmt::format("watch {} {}", words.dragged.first, words.dragged.last));
+    words.panel.drag_first = -1;
+}
+
 /// Draws the words line by line. Returns the y of the line that is to be in sight, and the height of all.
 std::pair<float, float> draw_words(const Words& words, int seen, ImVec2 origin, float width, float line) {
-    const PanelContext& context = words.context;
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const float clip_top = ImGui::GetWindowPos().y - line,
                 clip_bottom = ImGui::GetWindowPos().y + ImGui::GetWindowHeight();
-    const ImVec2 mouse = ImGui::GetMousePos();
-    const bool hovered = ImGui::IsWindowHovered();
     float x = 0, y = 0, seen_y = 0;
     for (int p = 0; p < words.n; ++p) {
-        const float wide =
-            std::max(ImGui::CalcTextSize(token_words(words.app(), words.lane, p).c_str()).x, context.px(4));
+        const float wide = word_width(words, p);
         if (x + wide > width && x > 0) {
             x = 0;
             y += line;
         }
-        const ImVec2 min(origin.x + x, origin.y + y), max(min.x + wide, min.y + line - context.px(3));
+        const ImVec2 min(origin.x + x, origin.y + y);
         x += wide + 1;
         if (p == seen) seen_y = y;
-        if (max.y < clip_top || min.y > clip_bottom) continue;
-        draw_word(words, list, p, {min, max});
-        draw_word_signs(words, list, p, {min, max});
-        mark_area(context, fmt::format("token {}", p), min, max);
-        if (hovered && mouse.x >= min.x && mouse.x <= max.x && mouse.y >= min.y && mouse.y < min.y + line)
-            take_pointer(words, p);
+        if (min.y + line < clip_top || min.y > clip_bottom) continue;
+        draw_whole_word(words, list, p, min, wide, line);
     }
     return {seen_y, y + line};
 }
@@ -300,20 +341,49 @@ void draw(TextPanel& panel, const PanelContext& context) {
 
     const ScopedChild child = words_child(context, "text", 6);
     const ImVec2 origin = ImGui::GetCursorScreenPos();
-    const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFontSize() + context.px(7);
+    const float width = ImGui::GetContentRegionAvail().x, line = line_of(words);
     const Sight sight = sight_of(app);
     const auto [seen_y, height] = draw_words(words, sight.position, origin, width, line);
     ImGui::Dummy({width, height});
-    if (panel.drag_first >= 0 && !ImGui::IsMouseDown(0)) {
-        if (words.dragged.size() > 1)
-            run(context, fmt::format("watch {} {}", words.dragged.first, words.dragged.last));
-        panel.drag_first = -1;
-    }
+    watch_dragged(words);
     if (panel.last_row != sight.position || panel.width != width) {
         panel.last_row = sight.position;
         panel.width = width;
         ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + seen_y + line, sight.place);
     }
+}
+
+void draw_part(TextPanel& panel, const PanelContext& context, TokenSpan part) {
+    const AppState& app = context.app;
+    if (!shows_lane(context, "text", app.view.lane)) return;
+    const int lane = *app.shown_lane(), n = app.view.row + 1;
+    update(panel, app, lane, n);
+    Words words = words_of(panel, context, lane, n);
+    words.least_ink = 0.8f;  // it is read first, whatever the lane keeps
+    const float dots = ImGui::CalcTextSize("[…] ").x, room = ImGui::GetContentRegionAvail().x - 2 * dots;
+    part.last = std::min(part.last, n - 1);
+    float wide = 0;
+    for (int p = part.first; p <= part.last; ++p) wide += word_width(words, p) + 1;
+    // The watched words stay.
+    for (bool left = true; wide > room && part.size() > 1; left = !left) {
+        const TokenSpan keeps = app.view.watched.value_or(part);
+        const bool can_left = part.first<keeps.first, can_right = part.last> keeps.last;
+        if (!can_left && !can_right) break;
+        wide -= word_width(words, can_left && (left || !can_right) ? part.first++ : part.last--) + 1;
+    }
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const ImVec2 origin = ImGui::GetCursorScreenPos();
+    const float line = line_of(words), y = origin.y + room_above(words) + context.px(1);
+    if (part.first > 0) list.AddText({origin.x, y}, theme::colors().dim, "[…]");
+    float x = origin.x + dots;
+    for (int p = part.first; p <= part.last; ++p) {
+        const float wide_word = word_width(words, p);
+        draw_whole_word(words, list, p, {x, origin.y}, wide_word, line);
+        x += wide_word + 1;
+    }
+    if (part.last < app.run.last_row()) list.AddText({x, y}, theme::colors().dim, " […]");
+    ImGui::Dummy({x - origin.x, line});
+    watch_dragged(words);
 }
 
 }  // namespace keyhole

@@ -30,4 +30,7 @@ struct TextPanel {
 
 void draw(TextPanel& panel, const PanelContext& context);
 
+/// Draws a part of the text in one line, as the panel does; what has no room at its ends is left out.
+void draw_part(TextPanel& panel, const PanelContext& context, TokenSpan part);
+
 }  // namespace keyhole

@@ -5,6 +5,7 @@
 #include "app/base/assets.h"
 #include "app/lessons/lesson_list.h"
 #include "app/models/catalog.h"
+#include "app/state/shown_answers.h"
 #include "engine/base/index.h"
 #include "engine/base/model_name.h"
 
@@ -53,6 +54,17 @@ void edit_draft(TopBar& panel, ImVec2 size) {
     panel.draft = lines.text();
 }
 
+/// Asks for the right answer, with which the lanes' answers are marked.
+void draw_right_answer(TopBar& panel, const PanelContext& context) {
+    ImGui::AlignTextToFramePadding();
+    ImGui::TextUnformatted("What is the right answer?");
+    ImGui::SameLine();
+    ImGui::SetNextItemWidth(-1);
+    ImGui::InputTextWithHint("##answer", "leave it empty if you do not know it", &panel.answer);
+    mark_item(context, "prompt.answer");
+    tooltip(context, "An answer that contains it is marked ✓, another one ✗, and Run stops where it ends.");
+}
+
 void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     const ImVec2 display = ImGui::GetIO().DisplaySize;
     ImGui::SetNextWindowSize(
@@ -67,23 +79,29 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
         if (ImGui::CalcTextSize(name.c_str()).x + context.px(12) > ImGui::GetContentRegionAvail().x)
             ImGui::NewLine();
         if (ImGui::SmallButton(name.c_str())) {
-            set_draft(panel, for_field(read_prompt_file(file).text));
+            const PromptFile prompt = read_prompt_file(file);
+            set_draft(panel, for_field(prompt.text));
             panel.draft_file = file;
             panel.file_text = panel.draft;
+            panel.answer = panel.file_answer = for_field(prompt.guide.answer);
         }
         mark_item(context, "prompt " + name);
     }
     const ImVec2 room = ImGui::GetContentRegionAvail();
     if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
-    edit_draft(panel, {room.x, room.y - ImGui::GetFrameHeightWithSpacing()});
+    const std::string before = panel.draft;
+    edit_draft(panel, {room.x, room.y - 2 * ImGui::GetFrameHeightWithSpacing()});
     mark_item(context, "prompt.text");
+    draw_right_answer(panel, context);
     {
         const ScopedDisabled disabled(panel.draft.empty());
         if (ImGui::Button("Restart with this prompt")) {
             ImGui::CloseCurrentPopup();
             // An unchanged file keeps what is known about it, such as the right answer.
-            const bool is_file = !panel.draft_file.empty() && panel.draft == panel.file_text;
+            const bool is_file = !panel.draft_file.empty() && panel.draft == panel.file_text &&
+                                 panel.answer == panel.file_answer;
             run(context, is_file ? "open " + panel.draft_file.string() : "prompt " + from_field(panel.draft));
+            if (!is_file && !panel.answer.empty()) run(context, "prompt.answer " + from_field(panel.answer));
         }
         mark_item(context, "prompt.restart");
     }
@@ -334,7 +352,10 @@ void draw(TopBar& panel, const PanelContext& context) {
     const std::string line = fitted(one_line(app.glyphs.text(shown.substr(0, 400))), width - context.px(16));
     if (prompt_button(line, width)) {
         // A text that was typed and not run yet stays, until another prompt runs.
-        if (panel.draft.empty() || panel.draft_of != shown) set_draft(panel, for_field(shown));
+        if (panel.draft.empty() || panel.draft_of != shown) {
+            set_draft(panel, for_field(shown));
+            panel.answer = for_field(right_answer(app));
+        }
         panel.draft_of = shown;
         ImGui::OpenPopup("prompt");
     }

@@ -12,6 +12,8 @@ struct TopBar {
     std::string draft_of;              ///< the run's prompt when the draft was begun
     std::filesystem::path draft_file;  ///< the draft came from it; empty: from the run
     std::string file_text;             ///< the draft as it came from the file
+    std::string answer;                ///< the right answer as typed; empty: not known
+    std::string file_answer;           ///< as it came from the file
     bool draft_is_new = false;         ///< not yet wrapped into lines
     WrappedField field;                ///< shows the draft
     std::string model_text;            ///< the name of the model as typed in its popup

@@ -36,7 +36,7 @@ Bookmark bookmark_of(const JsonField& in) {
     if (const std::optional<JsonField> other = in.find("other")) b.other = other->integer(0, kMostPlaces);
     if (const std::optional<JsonField> difference = in.find("difference")) b.difference = difference->flag();
     if (const std::optional<JsonField> name = in.find("arrangement"))
-        for (const Arrangement a : {Arrangement::explore, Arrangement::compare, Arrangement::teach})
+        for (const Arrangement a : kArrangements)
             if (name->text(kMostBookmarkName) == arrangement_name(a)) b.arrangement = a;
     if (const std::optional<JsonField> zoom = in.find("zoom")) {
         const auto corner = [&](std::size_t i) { return zoom->at(i).number(-kMostPlaces, kMostPlaces); };

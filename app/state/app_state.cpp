@@ -3,6 +3,7 @@
 #include "app/models/find_model.h"
 #include "app/models/get_model.h"
 #include "app/state/lesson_steps.h"
+#include "app/state/story.h"
 #include "app/view/focus_picture.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
@@ -430,6 +431,7 @@ bool AppState::refresh() {
     changed = report_jobs() || changed;
     changed = refresh_papers() || changed;
     changed = refresh_lesson(*this) || changed;
+    refresh_story(*this);
     keep_lane_in_range();
     remember_model();
     if (run.has_steps()) {
@@ -506,6 +508,11 @@ int AppState::other_lane() const {
 
 std::vector<int> AppState::compared_lanes() const {
     std::vector<int> lanes;
+    if (tells_story()) {
+        for (int lane = 0; lane < run.lane_editor.n_lanes() && lanes.size() < kMostInStory; ++lane)
+            if (lane != view.lane) lanes.push_back(lane);
+        return lanes;
+    }
     const bool side_by_side = view.arrangement == Arrangement::compare;
     if ((!side_by_side && !view.blink) || run.lane_editor.n_lanes() < 2) return lanes;
     lanes.push_back(other_lane());

@@ -16,6 +16,7 @@
 #include "app/state/run_state.h"
 #include "app/state/settings.h"
 #include "app/state/shown_run.h"
+#include "app/state/story_run.h"
 #include "app/state/undo_history.h"
 #include "app/view/glyphs.h"
 #include "app/view/heat_data.h"
@@ -79,6 +80,7 @@ struct AppState {
     Jobs jobs;
     DeviceProof device_proof;  ///< the proof after which `--backend auto` takes the CUDA device
     LessonState lesson;
+    StoryRun story_run;
     PaperFigures papers;
     Requests requests;
     Annotations annotations;
@@ -174,6 +176,11 @@ struct AppState {
     int watched_since_turn() const { return watched_text_ ? watched_text_->turn : -1; }
     /// Returns whether people look from a distance: type is large, and panes say less.
     bool for_projector() const { return view.arrangement == Arrangement::teach || lesson.shown.has_value(); }
+    /// Returns whether the answers and what the lanes attend to meanwhile are on show: see story.h.
+    bool tells_story() const {
+        return view.arrangement == Arrangement::story ||
+               (view.arrangement == Arrangement::teach && !lesson.shown);
+    }
     /// Returns the lanes joined with their records at the shown step. The reference holds until the run, its
     /// lanes or the shown step change.
     const RunOnShow& shown() const;
@@ -192,9 +199,10 @@ struct AppState {
     int focused_kv_head() const;
     /// Returns the lane that the focused one is compared with; the focused one itself if it is the only one.
     int other_lane() const;
-    /// Returns the lanes shown beside the focused one, the other lane first; at most three. Empty if no pane
-    /// shows them.
+    /// Returns the lanes shown beside the focused one: of a comparison the other lane first, at most three; of
+    /// the story all in their order, at most kMostInStory. Empty if no pane shows them.
     std::vector<int> compared_lanes() const;
+    static constexpr std::size_t kMostInStory = 11;
     bool shows_difference() const;
     /// Side by side: shows the watched words in place of overlap and agreement.
     bool compares_watched() const { return view.watched && view.measure_curve == ViewState::kWatchedSpan; }

@@ -91,7 +91,7 @@ class LaneEditor {
     std::uint64_t version_ = 1;
     mutable std::vector<LaneSpec> named_;  // the lanes that names_ belongs to
     mutable std::vector<std::string> names_;
-    bool follow_ = true;
+    bool follow_ = false;
     std::vector<Change> done_, undone_;
 };
 

@@ -514,11 +514,12 @@ void apply_lesson_look(AppState& app) {
     lesson.look_due = false;
     const Look& look = lesson.at().look;
     ViewState& view = app.view;
-    for (const Arrangement a : {Arrangement::explore, Arrangement::compare, Arrangement::teach})
+    for (const Arrangement a : kArrangements)
         if (look.arrangement == arrangement_name(a)) view.arrangement = a;
-    if (look.arrangement.empty() && lesson.step > 0 && view.arrangement == Arrangement::compare &&
-        look.pane != Pane::compare)
-        view.arrangement = Arrangement::teach;
+    const bool left_compare =
+                   lesson.step > 0 && view.arrangement == Arrangement::compare && look.pane != Pane::compare,
+               left_story = view.arrangement == Arrangement::story && look.pane != Pane::story;
+    if (look.arrangement.empty() && (left_compare || left_story)) view.arrangement = Arrangement::teach;
     if (look.lane) view.lane = std::min(*look.lane, app.run.lane_editor.n_lanes() - 1);
     if (look.other) view.other = std::min(*look.other, app.run.lane_editor.n_lanes() - 1);
     const ModelConfig& model = app.run.history.run().config;

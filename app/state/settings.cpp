@@ -41,7 +41,7 @@ void load_settings(const std::filesystem::path& file, ViewState& view, RecentFil
     if (const std::optional<JsonField> scale = in.find("interface_scale"))
         read.interface_scale = static_cast<float>(std::clamp(scale->number(0, kWidest), 0.5, 3.0));
     if (const std::optional<JsonField> arranged = in.find("arrangement"))
-        for (const Arrangement a : {Arrangement::explore, Arrangement::compare, Arrangement::teach})
+        for (const Arrangement a : kArrangements)
             if (arranged->text(kMostText) == arrangement_name(a)) read.arrangement = a;
     if (const std::optional<JsonField> theme = in.find("theme"))
         read.background = theme->text(kMostText) == "light" ? Background::light : Background::dark;

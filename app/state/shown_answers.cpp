@@ -8,9 +8,6 @@
 
 namespace keyhole {
 
-namespace {
-
-/// Returns the first answer that is wrong, or another one than lane 0's where the right one is not known.
 std::vector<ShownAnswer>::const_iterator first_other(const std::vector<ShownAnswer>& answers) {
     return std::find_if(answers.begin(), answers.end(), [&](const ShownAnswer& shown) {
         return shown.mark == ShownAnswer::Mark::wrong ||
@@ -18,8 +15,6 @@ std::vector<ShownAnswer>::const_iterator first_other(const std::vector<ShownAnsw
                 shown.answer.tokens != answers.front().answer.tokens);
     });
 }
-
-}  // namespace
 
 std::string right_answer(const AppState& app) {
     // A trace may be of another prompt.
@@ -91,10 +86,7 @@ bool has_other_answer(const std::vector<ShownAnswer>& answers) {
            first_other(answers) != answers.end();
 }
 
-namespace {
-
-/// Returns the watched words, shortened.
-std::string watched_text(const AppState& app) {
+std::string watched_words(const AppState& app) {
     constexpr int kMost = 16;  // tokens
     const std::vector<int>& tokens = app.run.history.lanes()[to_index(app.text_lane())].tokens;
     const TokenSpan& words = *app.view.watched;
@@ -104,8 +96,6 @@ std::string watched_text(const AppState& app) {
     text.erase(0, std::min(text.find_first_not_of(' '), text.size()));
     return words.size() > kMost ? text + "…" : text;
 }
-
-}  // namespace
 
 std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>& answers) {
     if (app.run.records() == RunState::Records::unread)
@@ -127,7 +117,7 @@ std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>&
     if (!held || held->n_heads_with_all == held->n_heads) return text + ".";
     return text + fmt::format(": when it answered, {} of {} KV heads held “{}”.",
                               held->n_heads_with_all == 0 ? "none" : std::to_string(held->n_heads_with_all),
-                              held->n_heads, watched_text(app));
+                              held->n_heads, watched_words(app));
 }
 
 }  // namespace keyhole

@@ -30,11 +30,16 @@ struct HeldWhenAnswering {
 /// nullopt: it is not known, or the watched words are not of the question that was answered.
 std::optional<HeldWhenAnswering> held_when_answering(const AppState& app, const ShownAnswer& shown);
 
+/// Returns the watched words, shortened; app.view.watched must be set.
+std::string watched_words(const AppState& app);
+/// Returns the first answer that is wrong, or another one than lane 0's where the right one is not known.
+std::vector<ShownAnswer>::const_iterator first_other(const std::vector<ShownAnswer>& answers);
+
 /// Returns LaneAnswer::turn of the answers: -1 if they follow the prompt.
 int answered_turn(const std::vector<ShownAnswer>& answers);
 
-/// Returns the sentence that says what there is to see, such as "Lane 1 (h2o) is wrong: when it answered,
-/// 1 of 48 KV heads held “4821”."; empty for a single lane.
+/// Returns the sentence that says what there is to see, such as "H2O is wrong: when it answered, 1 of 48
+/// heads still had “4821” (TOVA: 16)."; empty for a single lane.
 std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>& answers);
 /// Returns whether some complete answer is wrong, or another one than lane 0's where none is known.
 bool has_other_answer(const std::vector<ShownAnswer>& answers);

@@ -20,6 +20,7 @@ enum class Pane {
     compare,
     doctor,
     time,
+    story,
     lesson,
 };
 
@@ -44,6 +45,7 @@ inline constexpr std::array kPanes = {
     PaneRow{Pane::compare, "compare", "", Pane::compare},
     PaneRow{Pane::doctor, "doctor", "", Pane::details},  // the doctor's line; its page is a dialog
     PaneRow{Pane::time, "time", "", Pane::time, "window#run-and-time"},
+    PaneRow{Pane::story, "story", "", Pane::story, "window#the-story"},
     PaneRow{Pane::lesson, "lesson", "", Pane::lesson},
 };
 

@@ -17,6 +17,8 @@ std::string_view arrangement_name(Arrangement arrangement) {
             return "compare";
         case Arrangement::teach:
             return "teach";
+        case Arrangement::story:
+            return "story";
     }
     return "";
 }

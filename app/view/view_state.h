@@ -8,14 +8,18 @@
 #include "engine/analysis/token_span.h"
 #include "engine/figure/colormap.h"
 
+#include <array>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 namespace keyhole {
 
-/// Arrangements of the panes: one lane at a time; lanes side by side; few large panes for a projector.
-enum class Arrangement { explore, compare, teach };
+/// Arrangements of the panes: one lane at a time; lanes side by side; the answers for a projector; the answers
+/// and what each lane attends to while it answers.
+enum class Arrangement { explore, compare, teach, story };
+inline constexpr std::array kArrangements = {Arrangement::story, Arrangement::explore, Arrangement::compare,
+                                             Arrangement::teach};
 std::string_view arrangement_name(Arrangement arrangement);
 
 /// The measure that colours the tokens of the text: share of the KV heads that keep them, score in the
@@ -48,15 +52,15 @@ struct ViewState {
     int layer = 0;
     int head = 0;
     HeatMode mode = HeatMode::attention;
-    bool mask_overlay = true;             ///< hatch over evicted cells
-    Colormap colors = Colormap::viridis;  ///< of attention and scores; differences have their own
-    bool marks_clips = false;             ///< values outside the range have their own colours
-    bool marks_nan = true;                ///< NaN and infinities have their own colours
-    Arrangement arrangement = Arrangement::explore;
-    int other = 0;              ///< lane that the focused one is compared with
-    bool compares_all = false;  ///< side by side: all lanes, not only two
-    bool difference = false;    ///< the focused pane shows lane - other
-    bool blink = false;         ///< the focused pane shows the other lane
+    bool mask_overlay = true;                        ///< hatch over evicted cells
+    Colormap colors = Colormap::viridis;             ///< of attention and scores; differences have their own
+    bool marks_clips = false;                        ///< values outside the range have their own colours
+    bool marks_nan = true;                           ///< NaN and infinities have their own colours
+    Arrangement arrangement = Arrangement::explore;  ///< the window itself opens with the story
+    int other = 0;                                   ///< lane that the focused one is compared with
+    bool compares_all = false;                       ///< side by side: all lanes, not only two
+    bool difference = false;                         ///< the focused pane shows lane - other
+    bool blink = false;                              ///< the focused pane shows the other lane
     RangeChoice attention_range;
     RangeChoice score_range;
     HeatView heat;

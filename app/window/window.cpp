@@ -208,8 +208,13 @@ void wait_for_turn(Clock::time_point last_frame, bool steps_alone, double input_
 }
 
 /// Returns the scale of fonts and panes: the user's choice, larger for a projector. A small window has no
-/// room for large type beside two heat maps. wide: of the window, unscaled.
-float wanted_scale(const AppState& app, float wide) {
+/// room for large type beside two heat maps. wide, high: of the window, unscaled.
+float wanted_scale(const AppState& app, float wide, float high) {
+    if (app.view.arrangement == Arrangement::teach && !app.lesson.shown) {
+        // The smallest type has 1/45 of the height, so that the back row can read it.
+        constexpr float kPart = 45, kSmallest = 12;  // pixels of the smallest type: see load_fonts()
+        return std::max(app.view.interface_scale * 1.25f, (high / kPart + 0.51f) / kSmallest);
+    }
     const bool fits = app.view.arrangement == Arrangement::teach || wide >= 1400 * app.view.interface_scale;
     return app.view.interface_scale * (app.for_projector() && fits ? 1.25f : 1.0f);
 }
@@ -334,7 +339,9 @@ class WindowLoop {
     bool refresh();
     void prepare_frame();
     void name_window();
+    void look_at_new_run();
     void look_at_prompt();
+    void wait_for_story();
     void load_fonts_again();
     void serve_clipboard();
 
@@ -404,6 +411,8 @@ WindowLoop::WindowLoop(WindowOptions options)
         app_.papers.folder = data / "papers";
     app_.run.setup = std::move(options_.setup);
     app_.view.lane = app_.run.setup.lanes.size() > 1 ? 1 : 0;
+    // Scripts begin with the instrument: they name the arrangement that they want.
+    if (!scripted()) app_.view.arrangement = Arrangement::story;
     std::string fault_of_settings;
     try {
         load_settings(options_.settings, app_.view, app_.recent);
@@ -427,6 +436,7 @@ WindowLoop::~WindowLoop() {
 }
 
 void WindowLoop::run() {
+    wait_for_story();
     while (!glfwWindowShouldClose(window_) && !app_.requests.quit) {
         const bool behind = !app_.maps.complete || std::exchange(shared_.panes_lag, false);
         wait_for_events(behind);
@@ -524,6 +534,7 @@ bool WindowLoop::update() {
 
 bool WindowLoop::refresh() {
     const bool due = app_.refresh();
+    if (app_.run.has_steps()) look_at_new_run();
     if (app_.run.live()) run_backups_.update(app_.run.history.steps());
     if (std::string fault = run_backups_.take_fault(); !fault.empty()) app_.notify(std::move(fault), true);
     if (starting_ && !app_.jobs.opening()) {
@@ -549,17 +560,36 @@ void WindowLoop::name_window() {
 void WindowLoop::prepare_frame() {
     name_window();
     if (app_.run.has_steps()) {
-        if (picked_run_ != app_.run.history.run().id) {
-            if (picked_run_ == 0 || shown_prompt_ != app_.run.history.run().prompt) look_at_prompt();
-            picked_run_ = app_.run.history.run().id;
-            first_picks(app_);
-        }
+        look_at_new_run();
         apply_lesson_look(app_);
         app_.update_maps(12);  // last: it reads the head that was picked
         update_painters(painters_, app_);
     }
     load_fonts_again();
     serve_clipboard();
+}
+
+/// Looks at what matters most in a run that has just come.
+void WindowLoop::look_at_new_run() {
+    const std::uint64_t id = app_.run.history.run().id;
+    if (picked_run_ == id) return;
+    if (picked_run_ == 0 || shown_prompt_ != app_.run.history.run().prompt) look_at_prompt();
+    picked_run_ = id;
+    first_picks(app_);
+}
+
+/// Decodes the answer before the window shows anything, unless it takes longer than people wait gladly: then
+/// the story view shows how far it is.
+void WindowLoop::wait_for_story() {
+    constexpr auto kPatience = std::chrono::milliseconds(600);
+    if (!app_.tells_story() || starting_ || !options_.lesson.empty()) return;
+    const auto until = Clock::now() + kPatience;
+    const auto told = [&] { return app_.run.has_steps() && app_.run.n_decoded() > 0 && app_.idle(); };
+    while (Clock::now() < until && !told() && app_.run.status.phase != EnginePhase::failed) {
+        glfwWaitEventsTimeout(0.02);
+        refresh();
+        app_.maps.complete = true;  // nothing is drawn yet
+    }
 }
 
 /// Watches the words that the prompt's file names, and shows the head that matters most; without one a middle
@@ -585,7 +615,9 @@ void WindowLoop::look_at_prompt() {
 /// Loads the fonts if the scale has changed or the run brought new characters.
 void WindowLoop::load_fonts_again() {
     const float screen = screen_scale(window_);
-    scale_ = wanted_scale(app_, ImGui::GetIO().DisplaySize.x / screen) * screen;
+    scale_ =
+        wanted_scale(app_, ImGui::GetIO().DisplaySize.x / screen, ImGui::GetIO().DisplaySize.y / screen) *
+        screen;
     std::vector<TopToken> more;  // tokens that no record holds
     if (const auto& counterfactual = app_.run.status.counterfactual) more = counterfactual->with;
     if (const auto& answers = app_.run.status.answers)

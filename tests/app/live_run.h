@@ -23,6 +23,7 @@ class LiveRun : public ::testing::Test {
             "house near the "
             "river. What is the code of the gate?";
         app.run.setup.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=12")};
+        app.run.lane_editor.reset(app.run.setup.lanes, true);  // all lanes follow lane 0
         app.start();
         settle();
         run_action(app, "step 4");

@@ -22,76 +22,50 @@ namespace {
 
 /// The actions that each test runs. HasATest compares them with the action table.
 const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
-    {"OfTheRun",
-     {"run.toggle", "run.play",    "run.stop",   "step",       "run.step",   "run.step10", "run.restart",
-      "prompt",     "prompt.chat", "model",      "run.speed",  "run.speed0", "run.speed1", "run.speed2",
-      "run.speed3", "run.speed4",  "run.speed5", "run.speed6", "run.speed7", "run.speed8", "run.speed9"}},
+    {"OfTheRun", {"run.toggle",  "run.play",   "run.stop",    "step",          "run.step",   "run.step10",
+                  "run.restart", "prompt",     "prompt.chat", "prompt.answer", "model",      "run.speed",
+                  "run.speed0",  "run.speed1", "run.speed2",  "run.speed3",    "run.speed4", "run.speed5",
+                  "run.speed6",  "run.speed7", "run.speed8",  "run.speed9"}},
     {"OfModels", {"model.get", "model.cancel"}},
     {"OfTheDevice", {"device.prove", "device.use", "device.close"}},
     {"OfTime",
      {"time.back", "time.back10", "time.first", "time.last", "time.follow", "time.show", "rewind", "branch",
-      "fork.here", "fork"}},
+      "fork.here", "fork", "rewind.prompt"}},
     {"OfTokens",
      {"evict", "evict.layer", "evict.all", "pin", "pin.all", "unpin", "unpin.all", "candidate", "force",
       "say", "token.edit", "watch", "watch.clear", "why", "why.answer", "why.kept", "why.shadow",
-      "compare.watched"}},
-    {"OfTheView",
-     {"mode.attention",
-      "mode.mask",
-      "mode.score",
-      "range.set",
-      "range.fit",
-      "colors",
-      "view.fit",
-      "view.decoded",
-      "view.zoom",
-      "layer.previous",
-      "layer.next",
-      "head.previous",
-      "head.next",
-      "goto",
-      "find",
-      "range.gamma",
-      "pick",
-      "pick.up",
-      "pick.down",
-      "pick.left",
-      "pick.right",
-      "pick.clear",
-      "curves",
-      "atlas.color",
-      "atlas.zoom",
-      "view.side",
-      "ui.larger",
-      "ui.smaller",
-      "ui.scale",
-      "text.color",
-      "view.explore",
-      "view.compare",
-      "view.teach",
-      "view.arrange",
-      "compare.with",
-      "compare.next",
-      "compare.first-difference",
-      "undo",
-      "redo",
-      "mask.overlay",
-      "range.log",
-      "range.auto",
-      "range.sinks",
-      "range.clips",
-      "range.nan",
-      "diff",
-      "blink",
-      "compare.all",
-      "view.region",
-      "view.size",
-      "view.reset",
-      "ui.theme"}},
-    {"OfLanes",
-     {"lane.previous", "lane.next", "lane.focus", "lane", "lane.set", "lane.overrides", "lane.even", "add",
-      "lane.duplicate", "lane.advanced", "remove", "restore", "lane.copy", "lane.paste", "lane.undo",
-      "lane.redo", "follow", "shadow", "sampling"}},
+      "story.give", "compare.watched"}},
+    {"OfTheView", {"mode.attention", "mode.mask",
+                   "mode.score",     "range.set",
+                   "range.fit",      "colors",
+                   "view.fit",       "view.decoded",
+                   "view.zoom",      "layer.previous",
+                   "layer.next",     "head.previous",
+                   "head.next",      "goto",
+                   "find",           "range.gamma",
+                   "pick",           "pick.up",
+                   "pick.down",      "pick.left",
+                   "pick.right",     "pick.clear",
+                   "curves",         "atlas.color",
+                   "atlas.zoom",     "view.side",
+                   "ui.larger",      "ui.smaller",
+                   "ui.scale",       "text.color",
+                   "view.story",     "view.explore",
+                   "view.compare",   "view.teach",
+                   "view.arrange",   "compare.with",
+                   "compare.next",   "compare.first-difference",
+                   "undo",           "redo",
+                   "mask.overlay",   "range.log",
+                   "range.auto",     "range.sinks",
+                   "range.clips",    "range.nan",
+                   "diff",           "blink",
+                   "compare.all",    "view.region",
+                   "view.size",      "view.reset",
+                   "ui.theme"}},
+    {"OfLanes", {"lane.previous", "lane.next",      "lane.focus", "lane",      "lane.set",
+                 "lane.try",      "lane.overrides", "lane.even",  "add",       "lane.duplicate",
+                 "lane.advanced", "remove",         "restore",    "lane.copy", "lane.paste",
+                 "lane.undo",     "lane.redo",      "follow",     "shadow",    "sampling"}},
     {"OfFiles",
      {"picture.copy", "file.browse",  "file.answers",   "file.curves",   "file.atlas",    "file.overlap",
       "file.copy",    "file.frames",  "file.gif",       "file.gif-view", "export.cancel", "file.open",
@@ -294,6 +268,10 @@ TEST_F(EveryCommand, OfTime) {
     EXPECT_EQ(last_command(), "fork 1 tova:budget=9");
     run("fork.here");
     EXPECT_EQ(app.run.lane_editor.n_lanes(), 4);
+    run("rewind.prompt");
+    EXPECT_EQ(app.run.n_decoded(), 0);
+    run("rewind.prompt");
+    EXPECT_EQ(app.notice.text, "the run is at the end of the prompt");
 }
 
 TEST_F(EveryCommand, OfTokens) {
@@ -532,6 +510,7 @@ TEST_F(EveryCommand, OfTheView) {
 
     for (const auto& [id, arrangement] : {std::pair("view.compare", Arrangement::compare),
                                           {"view.teach", Arrangement::teach},
+                                          {"view.story", Arrangement::story},
                                           {"view.explore", Arrangement::explore},
                                           {"view.arrange teach", Arrangement::teach}}) {
         run(id);
@@ -561,6 +540,11 @@ TEST_F(EveryCommand, OfLanes) {
     const auto spec = [&] { return format_lane_spec(app.run.lane_editor.lanes()[1]); };
     run("lane 1 h2o:budget=9");
     EXPECT_EQ(last_command(), "lane 1 h2o:budget=9");
+    run("lane.try 1 h2o:budget=5");  // the lane and the log stay
+    EXPECT_EQ(spec(), "h2o:budget=9");
+    EXPECT_EQ(last_command(), "lane 1 h2o:budget=9");
+    run("lane.try 1");
+    EXPECT_THROW(run_action(app, "lane.try 9"), Error);
     run("step");
     EXPECT_EQ(app.record(1)->info->spec, "h2o:budget=9");
     run("lane.set alpha@L0=0.5");

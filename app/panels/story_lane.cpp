@@ -1,0 +1,218 @@
+#include "app/panels/story_lane.h"
+
+#include "app/panels/heat_part.h"
+#include "engine/base/index.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+using Mark = ShownAnswer::Mark;
+
+/// Returns the sides of the grid of a lane's heads: layers down, unless they are more than the heads of one.
+struct HeadGrid {
+    int across = 1, down = 1;
+    bool layers_down = true;
+};
+
+HeadGrid head_grid(const KvLayout& layout, int n_holds) {
+    const int layers = std::max(layout.n_layers(), 1), heads = std::max(n_holds / layers, 1);
+    return layers > heads * 2 ? HeadGrid{layers, heads, false} : HeadGrid{heads, layers, true};
+}
+
+/// Draws text of this size from the largest font, cut where the room ends. Returns its width.
+float draw_large(ImDrawList& list, const PanelContext& context, ImVec2 at, float size, float room,
+                 ImU32 color, const std::string& text) {
+    ImFont* font = context.fonts.large;
+    std::string cut = text;
+    const auto wide = [&](const std::string& t) {
+        return font->CalcTextSizeA(size, FLT_MAX, 0, t.c_str()).x;
+    };
+    if (wide(cut) > room) {
+        const ScopedFont pushed(font);
+        cut = fitted(text, room * ImGui::GetFontSize() / size);
+    }
+    list.AddText(font, size, at, color, cut.c_str());
+    return wide(cut);
+}
+
+std::string answer_text(const StoryLane& lane) {
+    const LaneAnswer& answer = lane.shown.answer;
+    if (!answer.failure.empty()) return answer.failure;
+    const std::size_t first = answer.text.find_first_not_of(" \n");
+    std::string text = first == std::string::npos ? "" : answer.text.substr(first);
+    for (char& c : text)
+        if (c == '\n') c = ' ';
+    if (!answer.complete) return text + "…";
+    if (answer.cut) return text + " …";
+    return text.empty() ? "(nothing)" : text;
+}
+
+/// Draws name, what it keeps, and the answer in large type.
+void draw_head(const PanelContext& context, const StoryLane& lane, ImVec2 at, float width) {
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const float pad = context.px(8), right = at.x + width - pad;
+    float y = at.y + context.px(4);
+    {
+        const ScopedFont font(context.fonts.bold);
+        const std::string title = fmt::format("{} {}", lane.lane, lane.name);
+        list.AddText({at.x + pad, y}, theme::lane_color(lane.lane), fitted(title, width - 2 * pad).c_str());
+        y += ImGui::GetFontSize() + context.px(2);
+    }
+    {
+        const ScopedFont font(context.fonts.small);
+        const std::string words = lane.mark.empty() ? "keeps " + lane.keeps : lane.mark;
+        list.AddText({at.x + pad, y}, lane.mark.empty() ? theme::colors().dim : theme::colors().warm,
+                     fitted(words, width - 2 * pad).c_str());
+        y += ImGui::GetFontSize() + context.px(3);
+    }
+    const float size = answer_font_size(context);
+    float x = at.x + pad;
+    if (lane.shown.mark != Mark::none) {
+        const bool is_right = lane.shown.mark == Mark::right;
+        x += draw_large(list, context, {x, y}, size, width,
+                        is_right ? theme::colors().good : theme::colors().fault, is_right ? "✓" : "✗") +
+             context.px(6);
+    }
+    const ImVec2 words(x, y);
+    const std::string text = context.app.glyphs.text(answer_text(lane));
+    x += draw_large(list, context, words, size, right - x,
+                    lane.shown.answer.failure.empty() ? theme::colors().text : theme::colors().fault, text);
+    mark_area(context, fmt::format("story answer {}", lane.lane), words, {x, y + size});
+}
+
+/// Draws a square a KV head, lit if it held all watched words when the lane began to answer.
+void draw_head_squares(const PanelContext& context, const Story& story, const StoryLane& lane, ImVec2 at,
+                       float width, float height) {
+    const AppState& app = context.app;
+    const ScopedFont font(context.fonts.small);
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const float pad = context.px(8), line = ImGui::GetFontSize() + context.px(3);
+    const std::string words = lane.holds.empty() ? "heads: not known yet"
+                                                 : fmt::format("{} of {} heads had “{}”", lane.n_holding,
+                                                               lane.holds.size(), story.words);
+    list.AddText({at.x + pad, at.y}, theme::colors().dim, fitted(words, width - 2 * pad).c_str());
+    if (lane.holds.empty()) return;
+    const KvLayout& layout = app.layout(lane.lane);
+    const HeadGrid grid = head_grid(layout, static_cast<int>(lane.holds.size()));
+    const float side =
+        std::floor(std::min({(width - 2 * pad) / static_cast<float>(grid.across),
+                             (height - line) / static_cast<float>(grid.down), context.px(18)}));
+    const int shown = layout.kv_head_from_head(app.view.layer, app.view.head);
+    for (std::size_t g = 0; g < lane.holds.size(); ++g) {
+        const int index = static_cast<int>(g), heads = grid.layers_down ? grid.across : grid.down;
+        const int layer = index / heads, head = index % heads;
+        const float column = static_cast<float>(grid.layers_down ? head : layer),
+                    row = static_cast<float>(grid.layers_down ? layer : head);
+        const ImVec2 min(at.x + pad + column * side, at.y + line + row * side),
+            max(min.x + side - 1, min.y + side - 1);
+        list.AddRectFilled(min, max, lane.holds[g] ? theme::colors().good : theme::colors().gone, 1);
+        if (index == shown)
+            list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::colors().warm);
+    }
+    const ImVec2 from(at.x + pad, at.y + line),
+        to(from.x + side * static_cast<float>(grid.across), from.y + side * static_cast<float>(grid.down));
+    mark_area(context, fmt::format("story heads {}", lane.lane), from, to);
+    if (!ImGui::IsMouseHoveringRect(from, to) || !ImGui::IsWindowHovered()) return;
+    show_tooltip(context, fmt::format("A square for each KV head, {}. Lit: it held all of “{}” when the lane "
+                                      "began to answer. Framed: the head of the map.",
+                                      grid.layers_down ? "a line for each layer" : "a column for each layer",
+                                      story.words));
+}
+
+/// Returns what paints a lane's map; null: there is none in this frame.
+std::optional<HeatPane> pane_of(const PanelContext& context, int lane) {
+    const AppState& app = context.app;
+    if (!app.run.drawn_lane(lane)) return std::nullopt;
+    if (lane == app.view.lane) return HeatPane{lane, -1, app.maps.lane, context.painters.focus};
+    const std::vector<int> others = app.compared_lanes();
+    const auto at = static_cast<std::size_t>(std::find(others.begin(), others.end(), lane) - others.begin());
+    if (at >= others.size() || at >= app.maps.others.size() || at >= context.painters.others.size())
+        return std::nullopt;
+    return HeatPane{lane, -1, app.maps.others[at], context.painters.others[at]};
+}
+
+/// Returns the columns that have room for their words, around the watched ones.
+TokenSpan columns_in(const PanelContext& context, const Story& story, float width) {
+    const TokenSpan& words = *context.app.view.watched;
+    constexpr int kLeast = 4;
+    const int room = (columns_with_words(context, width) - words.size()) / 2;
+    const int around = std::clamp(room, kLeast, Story::kAround);
+    return {std::max(words.first - around, story.text.first), std::min(words.last + around, story.text.last)};
+}
+
+void draw_map(const PanelContext& context, const Story& story, const StoryLane& lane, ImVec2 at, float width,
+              float height) {
+    if (!context.app.view.watched) return;
+    const ScopedFont font(context.fonts.small);
+    ImGui::SetCursorScreenPos(at);
+    note_shown_lane(context, fmt::format("story map {}", lane.lane), lane.lane);
+    if (const std::optional<HeatPane> pane = pane_of(context, lane.lane))
+        draw_heat_part(context, *pane, {columns_in(context, story, width), story.first_row, lane.rows},
+                       {width, height});
+}
+
+}  // namespace
+
+namespace {
+
+float size_of(ImFont* font) {
+    const ScopedFont pushed(font);
+    return ImGui::GetFontSize();
+}
+
+}  // namespace
+
+float answer_font_size(const PanelContext& context) {
+    // Large enough for the back row in Teach, and in proportion to the window elsewhere.
+    const bool far = context.app.view.arrangement == Arrangement::teach;
+    const float part = ImGui::GetIO().DisplaySize.y / (far ? 25.0f : 30.0f) + 1;
+    return std::round(std::clamp(part, context.px(far ? 0.0f : 24.0f), far ? part : context.px(44)));
+}
+
+float story_head_height(const PanelContext& context) {
+    return size_of(context.fonts.bold) + size_of(context.fonts.small) + answer_font_size(context) +
+           context.px(16);
+}
+
+float story_heads_height(const PanelContext& context, float side) {
+    const AppState& app = context.app;
+    int down = 1;
+    for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
+        const KvLayout& layout = app.layout(lane);
+        down = std::max(down, head_grid(layout, layout.n_kv_heads()).down);
+    }
+    return size_of(context.fonts.small) + context.px(6) +
+           std::min(static_cast<float>(down) * side, context.px(120));
+}
+
+void draw_story_lane(const PanelContext& context, const Story& story, const StoryLane& lane, float width,
+                     const StoryHeights& heights) {
+    const ScopedId id(lane.lane);
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const bool focused = context.app.view.lane == lane.lane;
+    if (focused)
+        list.AddRectFilled(at, {at.x + width, at.y + heights.head}, theme::colors().card_focused,
+                           context.px(4));
+    list.AddRectFilled(at, {at.x + context.px(4), at.y + heights.head}, theme::lane_color(lane.lane), 2);
+    if (ImGui::InvisibleButton("lane", {width, heights.head}))
+        run(context, fmt::format("lane.focus {}", lane.lane));
+    mark_item(context, fmt::format("story lane {}", lane.lane));
+    std::string words =
+        fmt::format("{} {}\nkeeps {}\n{}", lane.lane, lane.name, lane.keeps, answer_text(lane));
+    if (lane.shown.mark == Mark::wrong)
+        words += fmt::format("\nThe right answer is {}.", right_answer(context.app));
+    if (lane.is_fed) words += "\nIts map is of lane 0's words, which it is fed; the rows name its own.";
+    tooltip(context, words);
+    draw_head(context, lane, at, width);
+    float y = at.y + heights.head + context.px(4);
+    if (heights.map > 0) draw_map(context, story, lane, {at.x, y}, width, heights.map);
+    y += heights.map > 0 ? heights.map + context.px(4) : 0;
+    if (heights.heads > 0) draw_head_squares(context, story, lane, {at.x, y}, width, heights.heads);
+}
+
+}  // namespace keyhole
