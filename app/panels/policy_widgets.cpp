@@ -4,6 +4,8 @@
 #include "engine/policy/lane_spec.h"
 #include "engine/policy/preset_table.h"
 
+#include <imgui_stdlib.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -169,6 +171,15 @@ void PolicyEditor::tau(TauSchedule& value, float width) {
         edit_tau(context, value, in_force, std::max(0, app.view.row - n_prompt + 1), width, tau_drag, active);
 }
 
+void PolicyEditor::formula(const LaneOption& option, FormulaText& value, float width) {
+    ImGui::SetNextItemWidth(width);
+    ImGui::InputText(fmt::format("##{}", option.name).c_str(), &value.text);
+    after_drag();
+    FormulaFault fault;
+    (void)formula_of(option, value, &fault);
+    if (!fault.what.empty()) tooltip(context, fmt::format("character {}: {}", fault.at + 1, fault.what));
+}
+
 void PolicyEditor::widget(const LaneOption& option, float width) {
     const OptionDrag& drag = option.drag;
     const auto drag_integer = [&](int& value) {
@@ -192,6 +203,8 @@ void PolicyEditor::widget(const LaneOption& option, float width) {
                     policy.*member = static_cast<std::uint64_t>(value);
             } else if constexpr (std::is_same_v<Member, TauSchedule PolicyParams::*>) {
                 tau(policy.*member, width);
+            } else if constexpr (std::is_same_v<Member, FormulaText PolicyParams::*>) {
+                formula(option, policy.*member, width);
             } else if constexpr (std::is_same_v<Member, WordsOf<PolicyParams>>) {
                 choice(option, member, width);
             } else {

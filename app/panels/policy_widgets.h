@@ -62,6 +62,8 @@ struct PolicyEditor {
     void widget(const LaneOption& option, float width);
     void choice(const LaneOption& option, const WordsOf<PolicyParams>& of, float width);
     void tau(TauSchedule& value, float width);
+    /// A field for a formula; while it cannot be read, the tooltip says where and why.
+    void formula(const LaneOption& option, FormulaText& value, float width);
 };
 
 /// Returns the tooltip of an option: meaning, paper, form in a spec, and why it has no effect if `idle` says

@@ -55,22 +55,24 @@ Finding unknown(std::string_view name, std::string detail) {
     return {name, State::unknown, std::move(detail)};
 }
 
-/// With scope head, a head holds its budget, and up to every - 1 tokens more before the next eviction of
-/// every N rows.
+/// With scope head, a head holds its budget, and the tokens that come before the next eviction is due:
+/// every N rows, or once a buffer is full. A lane that evicts in one phase alone holds more in the other.
 Finding budget(const CheckedLane& x) {
     constexpr std::string_view kName = "each head holds its budget";
     int most = 0, checked = 0;
     for (int g = 0; g < x.n_kv(); ++g) {
         const ResolvedPolicy& policy = x.policy(g);
-        if (!policy.evicts() || policy.scope != Scope::head) continue;
-        const int n = x.n_stored(g), room = policy.stored + policy.every - 1 + x.n_pinned(g);
+        if (!policy.evicts() || policy.scope != Scope::head || policy.evict != Evict::always) continue;
+        const int n = x.n_stored(g), room = policy.most_stored() - 1 + x.n_pinned(g);
         if (n > room && !policy.counts_columns)
             return broken(kName,
                           fmt::format("{} holds {} tokens, its budget is {}", x.head_name(g), n, room));
         most = std::max(most, n);
         ++checked;
     }
-    if (checked == 0) return unknown(kName, "no budget by head: the lane keeps everything, or shares it");
+    if (checked == 0)
+        return unknown(kName,
+                       "no budget by head: the lane keeps everything, shares it, or evicts in one phase");
     return good(kName, fmt::format("{} KV heads hold at most {}", checked, most));
 }
 

@@ -8,6 +8,7 @@
 
 #include "engine/base/kv_type.h"
 #include "engine/model/model.h"
+#include "engine/policy/future.h"
 #include "engine/policy/params.h"
 #include "engine/policy/prefill_sink.h"
 #include "engine/policy/row.h"
@@ -19,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
@@ -60,6 +62,13 @@ class KvCache {
     virtual bool set_pinned(int kv_head, int position, bool pinned) = 0;
     /// Returns the positions pinned in a KV head, ascending.
     virtual std::vector<std::int32_t> pinned_positions(int kv_head) const = 0;
+
+    /// Sets the attention that comes, for policies that name `future`; null: none is known, and all is 0.
+    void set_future(std::shared_ptr<const FutureTable> future) { future_ = std::move(future); }
+    const std::shared_ptr<const FutureTable>& future() const { return future_; }
+
+  private:
+    std::shared_ptr<const FutureTable> future_;
 };
 
 struct LanePrefill {

@@ -248,7 +248,7 @@ std::size_t lanes_that_fit(const Model& model, std::span<const LaneSpec> lanes, 
     for (; n < std::min(lanes.size(), kMost); ++n) {
         const ResolvedPolicy policy = resolve(lanes[n].policy, context, 1, head_grid(model.layout()));
         const auto stored = [&](const ResolvedPolicy& p) {
-            return p.evicts() && !p.keeps_memory ? std::min(context, p.stored + p.every) : context;
+            return p.grows() ? context : std::min(context, p.most_stored());
         };
         int most = stored(policy);
         for (const ResolvedPolicy& variant : policy.variants) most = std::max(most, stored(variant));

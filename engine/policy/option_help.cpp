@@ -7,6 +7,21 @@
 
 namespace keyhole {
 
+namespace {
+
+/// Returns whether a formula reads what rows add to the scores, or the option itself by its name.
+bool reads_scores(const PolicyParams& params, std::string_view option) {
+    const FormulaRef choose = choose_formula(params.choose.text, nullptr),
+                     protect = protect_formula(params.protect.text, nullptr);
+    const auto names = [&](Quantity q) {
+        return (choose && choose->names(q)) || (protect && protect->names(q));
+    };
+    return !choose || names(Quantity::s) || (option == "alpha" && names(Quantity::alpha)) ||
+           (option == "tau" && names(Quantity::tau)) || (option == "gain" && names(Quantity::gain));
+}
+
+}  // namespace
+
 std::string no_effect_reason(const PolicyParams& params, std::string_view name, const HeadGrid& heads) {
     using Acts = LaneOption::Acts;
     const LaneOption& option = lane_option(name);
@@ -25,6 +40,8 @@ std::string no_effect_reason(const PolicyParams& params, std::string_view name, 
     const bool windowed = params.preset == Preset::dilated || params.recent.unit == Amount::Unit::rest;
     if (windowed && option.acts == Acts::scores)
         return "The newest tokens fill the budget: no score decides.";
+    if (option.of_rows && !reads_scores(params, name))
+        return "choose ranks by other things, and no score is read.";
     return own_reason();
 }
 
@@ -50,7 +67,10 @@ std::string accounting_text(const ResolvedPolicy& policy) {
     std::string text = fmt::format("keeps {} token{}, attends to ", stored, stored == 1 ? "" : "s");
     text += attended == stored + 1 ? fmt::format("{} and the new one", stored == 1 ? "it" : "those")
                                    : fmt::format("{}, the new one included", attended);
-    if (policy.every > 1) text += fmt::format("; up to {} more between evictions", policy.every - 1);
+    if (const int more = policy.most_stored() - stored - 1; more > 0)
+        text += fmt::format("; up to {} more between evictions", more);
+    if (policy.evict == Evict::prompt) text += "; once after the prompt, then it grows";
+    if (policy.evict == Evict::decode) text += "; the prompt stays whole until the first decode step";
     return text;
 }
 

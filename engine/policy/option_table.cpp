@@ -40,6 +40,9 @@ constexpr std::array kScopeWords = {word("head", Scope::head, "KV head"), word("
 constexpr std::array kPoolWords = {word("mean", Pool::mean), word("sum", Pool::sum), word("max", Pool::max)};
 constexpr std::array kPrefillWords = {word("oneshot", PrefillMode::oneshot, "whole prompt first"),
                                       word("stepwise", PrefillMode::stepwise, "after every token")};
+constexpr std::array kEvictWords = {word("always", Evict::always),
+                                    word("prompt", Evict::prompt, "after the prompt"),
+                                    word("decode", Evict::decode, "while decoding")};
 constexpr std::array kScoreWords = {word("fp32", ScoreType::fp32), word("fp16", ScoreType::fp16),
                                     word("bf16", ScoreType::bf16)};
 constexpr std::array kKvTypeWords = {word("auto", KvType::automatic), word("f32", KvType::f32),
@@ -94,6 +97,50 @@ std::string dialect_fault(const PolicyParams& params) {
                : "";
 }
 
+/// Of the choice and of what is protected.
+std::string formula_fault(std::string_view name, const FormulaRef& formula, const FormulaFault& fault,
+                          const PolicyParams& params) {
+    if (!fault.what.empty()) return fmt::format("{}, character {}: {}", name, fault.at + 1, fault.what);
+    if (!formula) return "";
+    if (params.dialect == Dialect::released)
+        return fmt::format("a released code chooses in its own way; {} needs dialect=paper", name);
+    if (formula->names(Quantity::future) && params.prefill == PrefillMode::stepwise)
+        return "future begins after the prompt, so it takes prefill=oneshot";
+    return "";
+}
+
+std::string choose_fault(const PolicyParams& params) {
+    FormulaFault fault;
+    const FormulaRef formula = choose_formula(params.choose.text, &fault);
+    return formula_fault("choose", formula, fault, params);
+}
+
+std::string protect_fault(const PolicyParams& params) {
+    FormulaFault fault;
+    const FormulaRef formula = protect_formula(params.protect.text, &fault);
+    return formula_fault("protect", formula, fault, params);
+}
+
+std::string evict_fault(const PolicyParams& params) {
+    return params.dialect == Dialect::released && params.evict != Evict::always
+               ? "a released code evicts when it evicts; evict needs dialect=paper"
+               : "";
+}
+
+std::string buffer_fault(const PolicyParams& params) {
+    return params.dialect == Dialect::released && params.buffer > 0
+               ? "a released code evicts when it evicts; buffer needs dialect=paper"
+               : "";
+}
+
+std::string_view idle_choose(const PolicyParams& params, const HeadGrid&) {
+    const FormulaRef formula = choose_formula(params.choose.text, nullptr);
+    if (!formula) return "";
+    for (int q = 0; q < kQuantities; ++q)
+        if (formula->names(static_cast<Quantity>(q)) && differs_by_token(static_cast<Quantity>(q))) return "";
+    return "It gives all tokens one value and decides nothing: ties keep the newest.";
+}
+
 std::string_view idle_recent(const PolicyParams& params, const HeadGrid&) {
     return params.preset == Preset::dilated ? "A dilated window keeps the whole span of its budget." : "";
 }
@@ -125,10 +172,16 @@ std::string_view idle_gain(const PolicyParams& params, const HeadGrid&) {
     return "";
 }
 
-/// Of the draw and the seed.
 std::string_view idle_draw(const PolicyParams& params, const HeadGrid& heads) {
     const std::string_view idle = idle_gain(params, heads);
     return idle.empty() && params.gain == 0 ? "The gain is 0: there is no noise." : idle;
+}
+
+std::string_view idle_seed(const PolicyParams& params, const HeadGrid& heads) {
+    const FormulaRef choose = choose_formula(params.choose.text, nullptr),
+                     protect = protect_formula(params.protect.text, nullptr);
+    const bool draws = (choose && choose->names(Quantity::u)) || (protect && protect->names(Quantity::u));
+    return draws ? "" : idle_draw(params, heads);
 }
 
 std::string_view idle_damping(const PolicyParams& params, const HeadGrid&) {
@@ -207,6 +260,7 @@ constexpr std::array kOptions = {
                .acts = Acts::scores,
                .card_row = 5,
                .of_preset = true,
+               .of_rows = true,
                .by_head = Field::alpha},
     LaneOption{.name = "tau",
                .word = "temperature",
@@ -218,6 +272,7 @@ constexpr std::array kOptions = {
                .acts = Acts::scores,
                .card_row = 6,
                .of_preset = true,
+               .of_rows = true,
                .by_head = Field::tau},
     LaneOption{.name = "horizon",
                .word = "steps of its rise",
@@ -230,6 +285,7 @@ constexpr std::array kOptions = {
                .drag = {0.1f, 0, 100000, "%d steps", 0, "auto"},
                .acts = Acts::scores,
                .card_row = 7,
+               .of_rows = true,
                .idle = idle_horizon},
     LaneOption{.name = "tau_delta",
                .word = "rise in a step",
@@ -242,6 +298,7 @@ constexpr std::array kOptions = {
                .drag = {0.001f, 0, 10, "+%.3f a step", 0, "by horizon"},
                .acts = Acts::scores,
                .card_row = 7,
+               .of_rows = true,
                .idle = idle_tau_delta},
     LaneOption{.name = "noise",
                .member = words_of<&PolicyParams::noise>(kNoiseWords),
@@ -250,7 +307,8 @@ constexpr std::array kOptions = {
                .paper = "Keyformer, sections 3.1, 3.2 and 4.4.3 (table 4)",
                .acts = Acts::scores,
                .card_row = 8,
-               .of_preset = true},
+               .of_preset = true,
+               .of_rows = true},
     LaneOption{.name = "draw",
                .member = words_of<&PolicyParams::draw>(kDrawWords),
                .help = "Noise drawn once a token for the whole run (the paper), or anew in every step (the "
@@ -258,6 +316,7 @@ constexpr std::array kOptions = {
                .paper = "Keyformer, algorithm 1",
                .acts = Acts::scores,
                .card_row = 8,
+               .of_rows = true,
                .idle = idle_draw},
     LaneOption{.name = "gain",
                .member = &PolicyParams::gain,
@@ -268,6 +327,7 @@ constexpr std::array kOptions = {
                .drag = {0.01f, 0, 20, "%.2f"},
                .acts = Acts::scores,
                .card_row = 9,
+               .of_rows = true,
                .by_head = Field::gain,
                .idle = idle_gain},
     LaneOption{.name = "scope",
@@ -285,12 +345,33 @@ constexpr std::array kOptions = {
                .acts = Acts::scores,
                .card_row = 11,
                .idle = idle_pool},
+    LaneOption{.name = "choose",
+               .member = &PolicyParams::choose,
+               .values = "s  (-knorm)  (u)  (s/(age+1))",
+               .help = "What a selection ranks, a formula of each stored token; the larger stays. s is the "
+                       "score. A selection computes it anew.",
+               .paper = "KNorm: Devoto et al. 2024, section 3; KeyDiff: Park et al. 2025, section 3; the "
+                        "language is Keyhole's",
+               .acts = Acts::scores,
+               .card_row = 16,
+               .of_preset = true,
+               .fault = choose_fault,
+               .idle = idle_choose},
+    LaneOption{.name = "protect",
+               .member = &PolicyParams::protect,
+               .values = "none  prompt  0..15  (position<4 or age<8)",
+               .help = "Tokens that never compete, beside sinks and recent, inside the budget: the prompt, "
+                       "positions, or where a formula holds. Equal protection makes lanes comparable.",
+               .paper = "the prompt: Random-Attention 2026, section 4",
+               .card_row = 17,
+               .fault = protect_fault},
     LaneOption{.name = "prefill",
                .member = words_of<&PolicyParams::prefill>(kPrefillWords),
                .help = "Evict once when the whole prompt is processed, or after every token of the prompt "
                        "beyond the budget, so that later tokens of the prompt already see less.",
                .paper = "stepwise: TOVA's language-model runs, section 6.1; oneshot: all released code",
-               .card_row = 12},
+               .card_row = 12,
+               .of_preset = true},
     LaneOption{.name = "every",
                .member = &PolicyParams::every,
                .values = "1  8",
@@ -298,7 +379,25 @@ constexpr std::array kOptions = {
                .paper = "Keyformer's shrinking code: every 8",
                .bounds = OptionBounds{1, kMostTokens},
                .drag = {0.1f, 1, 1024, "%d steps", 1, "1 step"},
-               .card_row = 3},
+               .card_row = 3,
+               .of_preset = true},
+    LaneOption{.name = "buffer",
+               .member = &PolicyParams::buffer,
+               .values = "0  128",
+               .help = "Tokens over the budget at which an eviction is due; it goes back down to the budget. "
+                       "0: one is enough. With every, both must hold.",
+               .paper = "128 in R-KV and TriAttention, 64 in Random-Attention",
+               .bounds = kCount,
+               .drag = {.high = 4096},
+               .card_row = 4,
+               .fault = buffer_fault},
+    LaneOption{.name = "evict",
+               .member = words_of<&PolicyParams::evict>(kEvictWords),
+               .help = "When tokens may leave: always, once after the prompt (the cache then grows), or from "
+                       "the first decode step on (the prompt stays whole until then).",
+               .paper = "prompt: SnapKV, section 3, and most code since; decode: kvpress",
+               .card_row = 12,
+               .fault = evict_fault},
     LaneOption{.name = "damping",
                .word = "damping of later scores",
                .member = &PolicyParams::damping,
@@ -309,6 +408,7 @@ constexpr std::array kOptions = {
                .drag = {0.005f, 0, 1, "%.2f"},
                .acts = Acts::scores,
                .card_row = 10,
+               .of_rows = true,
                .idle = idle_damping},
     LaneOption{.name = "score_dtype",
                .label = "sums in",
@@ -318,7 +418,8 @@ constexpr std::array kOptions = {
                        "evidence is lost.",
                .paper = "fp16 in H2O's code, bf16 in Keyformer's",
                .acts = Acts::scores,
-               .card_row = 10},
+               .card_row = 10,
+               .of_rows = true},
     LaneOption{.name = "kv_dtype",
                .label = "K, V in",
                .word = "number type of K and V",
@@ -332,12 +433,12 @@ constexpr std::array kOptions = {
     LaneOption{.name = "seed",
                .member = &PolicyParams::seed,
                .values = "1",
-               .help = "Of the noise: another seed is another draw.",
+               .help = "Of the noise and of u: another seed is another draw.",
                .paper = "12345 in Keyformer's scripts",
                .drag = {.high = 1 << 30},
                .acts = Acts::scores,
                .card_row = 9,
-               .idle = idle_draw},
+               .idle = idle_seed},
     LaneOption{.name = "positions",
                .word = "positions of the keys",
                .member = words_of<&PolicyParams::positions>(kPositionWords),
@@ -462,6 +563,10 @@ const LaneOption& lane_option(std::string_view name) {
         std::find_if(kOptions.begin(), kOptions.end(), [&](const LaneOption& o) { return o.name == name; });
     KH_ASSERT(found != kOptions.end(), "no option '{}'", name);
     return *found;
+}
+
+FormulaRef formula_of(const LaneOption& option, const FormulaText& value, FormulaFault* fault) {
+    return option.name == "choose" ? choose_formula(value.text, fault) : protect_formula(value.text, fault);
 }
 
 const LaneOption& lane_option(Override::Field field) {

@@ -40,8 +40,8 @@ struct WordsOf {
 /// preset, which is no key of a spec.
 using OptionMember =
     std::variant<std::monostate, int PolicyParams::*, double PolicyParams::*, std::uint64_t PolicyParams::*,
-                 Amount PolicyParams::*, TauSchedule PolicyParams::*, WordsOf<PolicyParams>,
-                 WordsOf<KvSharing>, KvSharing LaneSpec::*>;
+                 Amount PolicyParams::*, TauSchedule PolicyParams::*, FormulaText PolicyParams::*,
+                 WordsOf<PolicyParams>, WordsOf<KvSharing>, KvSharing LaneSpec::*>;
 
 /// The numbers that an option can have, both ends included.
 struct OptionBounds {
@@ -82,6 +82,7 @@ struct LaneOption {
     Acts acts = Acts::choice;
     int card_row = 0;        ///< of the policy card, from 1; options in one row share it; 0: not in a row
     bool of_preset = false;  ///< a change of the preset sets it
+    bool of_rows = false;    ///< acts through what rows add to the scores: not where no score is read
     std::optional<Override::Field> by_head{};  ///< it may differ between layers and heads
 
     /// Returns a fault of the value beside its bounds; empty: none.
@@ -96,6 +97,9 @@ std::span<const LaneOption> lane_options();
 std::span<const LaneOption> lane_keys();
 /// Returns an option, which must exist (asserted).
 const LaneOption& lane_option(std::string_view name);
+/// Returns the formula of an option of type FormulaText; a fault sets *fault.
+FormulaRef formula_of(const LaneOption& option, const FormulaText& value, FormulaFault* fault);
+
 /// Returns the option of a field that may differ between heads.
 const LaneOption& lane_option(Override::Field field);
 

@@ -110,6 +110,26 @@ std::string text_of_tau(const TauSchedule& tau) {
     return text + ")";
 }
 
+// --- formulas ----------------------------------------------------------------------------------------------
+
+/// Reads a formula or a word for one; its parentheses are gone.
+FormulaText read_formula(const Reader& reader, const LaneOption& option, Item item) {
+    for (Item inner = spec_text::unwrapped(item); inner.text != item.text; inner = spec_text::unwrapped(item))
+        item = inner;
+    FormulaText value{std::string(item.text)};
+    FormulaFault fault;
+    (void)formula_of(option, value, &fault);
+    if (!fault.what.empty()) reader.fault(item.part(std::min(fault.at, item.text.size())), fault.what);
+    return value;
+}
+
+/// Words stand alone; a formula has parentheses, since it may hold commas.
+std::string text_of_formula(const FormulaText& value) {
+    const bool is_range = value.text.find("..") != std::string::npos;
+    const bool is_word = is_range || value.text == "s" || value.text == "none" || value.text == "prompt";
+    return is_word ? value.text : "(" + value.text + ")";
+}
+
 // --- sharing of KV heads -----------------------------------------------------------------------------------
 
 using Kind = KvSharing::Kind;
@@ -179,6 +199,8 @@ void read_option(const Reader& reader, const LaneOption& option, Item item, Lane
                 policy.*member = read_amount(reader, member, item);
             else if constexpr (std::is_same_v<Member, TauSchedule PolicyParams::*>)
                 policy.*member = read_tau(reader, item);
+            else if constexpr (std::is_same_v<Member, FormulaText PolicyParams::*>)
+                policy.*member = read_formula(reader, option, item);
             else if constexpr (std::is_same_v<Member, WordsOf<PolicyParams>>)
                 member.set(policy, read_word(reader, option.name, item, member.words));
             else if constexpr (std::is_same_v<Member, WordsOf<KvSharing>>)
@@ -201,6 +223,8 @@ std::string option_text(const LaneOption& option, const LaneSpec& lane) {
                 return text_of_amount(policy.*member);
             else if constexpr (std::is_same_v<Member, TauSchedule PolicyParams::*>)
                 return text_of_tau(policy.*member);
+            else if constexpr (std::is_same_v<Member, FormulaText PolicyParams::*>)
+                return text_of_formula(policy.*member);
             else if constexpr (std::is_same_v<Member, WordsOf<PolicyParams>>)
                 return text_of_word(member.get(policy), member.words);
             else if constexpr (std::is_same_v<Member, WordsOf<KvSharing>>)

@@ -116,6 +116,10 @@ ResolvedPolicy resolve_base(const PolicyParams& asked, int n_prompt, int n_gener
     policy.score_dtype = params.score_dtype;
     policy.kv_dtype = params.kv_dtype;
     policy.every = std::max(params.every, 1);
+    policy.buffer = std::max(params.buffer, 0);
+    policy.evict = params.evict;
+    policy.choose = choose_formula(params.choose.text, nullptr);
+    policy.protect = protect_formula(params.protect.text, nullptr);
     policy.horizon = params.horizon > 0 ? params.horizon : n_generate > 0 ? n_generate : kDefaultHorizon;
     policy.n_prompt = n_prompt;
     policy.seed = params.seed;

@@ -1,15 +1,19 @@
-/// The point in policy space that a lane decodes with. Plain values; any thread; knows base only.
+/// The point in policy space that a lane decodes with. Plain values; any thread; knows base and formulas.
 ///
 ///     score <- alpha * score + softmax((logit + gain * noise) / tau(t))
-///     protect the first `sinks` and the newest `recent` tokens, keep the `budget` best,
-///     pool over query heads, select per `scope`.
+///     pool over query heads; at a selection, rank by `choose`, which is the pooled score or a formula;
+///     protect the first `sinks`, the newest `recent` tokens and what `protect` says, keep the `budget`
+///     best, select per `scope`.
 ///
-/// Full, Window, StreamingLLM, Key-only, H2O, TOVA, Keyformer and A2SF are presets: points in this space.
+/// Full, Window, StreamingLLM, Key-only, H2O, TOVA, Keyformer, A2SF, random, oracle, KNorm and KeyDiff are
+/// presets: points in this space.
 #pragma once
 
 #include "engine/base/index.h"
 #include "engine/base/kv_type.h"
+#include "engine/policy/formula.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -17,7 +21,21 @@
 
 namespace keyhole {
 
-enum class Preset { full, window, sink, dilated, key, h2o, tova, keyformer, a2sf };
+enum class Preset {
+    full,
+    window,
+    sink,
+    dilated,
+    key,
+    h2o,
+    tova,
+    keyformer,
+    a2sf,
+    random,
+    oracle,
+    knorm,
+    keydiff
+};
 /// The paper's algorithm, or its released code where the two differ (dialect_help() says how).
 enum class Dialect { paper, released };
 enum class NoiseKind { none, gumbel, gaussian, constant };
@@ -25,6 +43,7 @@ enum class NoiseDraw { token, row };       ///< one draw a token for the whole r
 enum class Scope { head, layer, shared };  ///< one kept set per KV head, per layer, or for the whole model
 enum class Pool { mean, sum, max };        ///< over the query heads that read the KV head
 enum class PrefillMode { oneshot, stepwise };  ///< evict once after the prompt, or after every prompt row
+enum class Evict { always, prompt, decode };   ///< the rows that may evict
 enum class ScoreType { fp32, fp16, bf16 };     ///< the type in which scores accumulate
 /// The position that a key is rotated to: its place in the text, its index in the cache (StreamingLLM), or
 /// its place with long gaps shortened (TOVA, extrapolation; compressed_gap() in math.h).
@@ -36,6 +55,12 @@ struct Amount {
     Unit unit = Unit::tokens;
     double value = 0;  ///< tokens, or percent of the prompt (budget) or of the budget (recent)
     bool operator==(const Amount&) const = default;
+};
+
+/// A value of `choose` or `protect`: a formula, or a word for one. validate() reads it.
+struct FormulaText {
+    std::string text;
+    bool operator==(const FormulaText&) const = default;
 };
 
 /// Temperature of the score softmax over decode rows t = 1, 2, ...; prompt rows use begin.
@@ -90,8 +115,12 @@ struct PolicyParams {
     Scope scope = Scope::head;
     Pool pool = Pool::mean;
     PrefillMode prefill = PrefillMode::oneshot;
-    int every = 1;       ///< rows between evictions
-    double damping = 1;  ///< factor on the contributions of decode rows (Keyformer, figure 5)
+    int every = 1;   ///< rows between evictions
+    int buffer = 0;  ///< tokens over the budget at which an eviction is due; 0: one is enough
+    Evict evict = Evict::always;
+    FormulaText choose{"s"};      ///< what a selection ranks; larger stays
+    FormulaText protect{"none"};  ///< tokens that never compete, beside sinks and recent
+    double damping = 1;           ///< factor on the contributions of decode rows (Keyformer, figure 5)
     ScoreType score_dtype = ScoreType::fp32;
     KvType kv_dtype = KvType::automatic;  ///< type of stored keys and values
     std::uint64_t seed = 1;               ///< seed of the noise
@@ -157,6 +186,10 @@ struct ResolvedPolicy {
     /// cost of scores.
     bool makes_scores = true;
     int every = 1;
+    int buffer = 0;
+    Evict evict = Evict::always;
+    FormulaRef choose{};   ///< none: the pooled score
+    FormulaRef protect{};  ///< none: sinks and newest alone
     int horizon = 1;
     int n_prompt = 0;  ///< n: rows below n are prompt rows
     std::uint64_t seed = 1;
@@ -169,6 +202,23 @@ struct ResolvedPolicy {
     bool operator==(const ResolvedPolicy&) const = default;
 
     bool evicts() const { return stored != kUnlimited; }
+    /// Returns whether a selection evaluates a formula.
+    bool has_formula() const { return choose || protect; }
+    /// Returns whether a formula names the quantity.
+    bool names(Quantity q) const { return (choose && choose->names(q)) || (protect && protect->names(q)); }
+    /// Returns whether it may evict in the phase of a row: prompt or decode.
+    bool evicts_in_phase(int row) const {
+        return evict == Evict::always || (evict == Evict::prompt) == (row < n_prompt);
+    }
+    /// Returns the least number of stored tokens at which an eviction is due.
+    int due_at() const { return buffer > 1 ? stored + buffer : stored + 1; }
+    /// Returns the most tokens that a unit stores before an eviction.
+    int most_stored() const {
+        const std::int64_t most = std::int64_t{stored} + every + std::max(buffer, 1) - 1;
+        return static_cast<int>(std::min<std::int64_t>(most, kUnlimited - 1));
+    }
+    /// Returns whether the cache grows with the text.
+    bool grows() const { return !evicts() || keeps_memory || evict == Evict::prompt; }
     /// Returns whether the softmax of the scores differs from the attention's own. Looks at this policy
     /// only, not at its variants.
     bool tempers() const;
@@ -179,7 +229,7 @@ struct ResolvedPolicy {
     bool evicts_after(int row) const;
     /// Returns whether a unit that stores n tokens after `row` must evict.
     bool exceeded(int n, int row) const {
-        return evicts() && n > stored && (!counts_columns || row + 1 > budget);
+        return evicts() && n >= due_at() && (!counts_columns || row + 1 > budget) && evicts_in_phase(row);
     }
     /// Returns whether a stored position is hidden from this row: the gaps of a dilated window, or the
     /// column that H2O's released mask leaves out for one row. A row may be hidden from itself (released

@@ -164,6 +164,41 @@ constexpr std::array kPresets = {
               .truncates_ratios = true,
               .front = "recent,alpha",
               .offered = 4},
+    PresetRow{.preset = Preset::random,
+              .name = "random",
+              .help = "Keeps tokens by chance, drawn anew at each eviction: the floor that a policy has to "
+                      "beat (Random-Attention 2026; kvpress RandomPress).",
+              .set = [](PolicyParams& p) { p.choose.text = "u"; },
+              .front = "recent",
+              .offered = 10},
+    PresetRow{.preset = Preset::oracle,
+              .name = "oracle",
+              .title = "Ceiling by attention",
+              .help = "Keeps the tokens that a full cache attends to most in the rows to come. It knows the "
+                      "text ahead: a ceiling, not a policy.",
+              .set = [](PolicyParams& p) { p.choose.text = "future"; },
+              .front = "recent"},
+    PresetRow{.preset = Preset::knorm,
+              .name = "knorm",
+              .title = "KNorm",
+              .help = "Keeps the tokens with the shortest keys; no attention is read (Devoto et al. 2024).",
+              .set = [](PolicyParams& p) { p.choose.text = "-knorm"; },
+              .front = "recent",
+              .offered = 8},
+    PresetRow{.preset = Preset::keydiff,
+              .name = "keydiff",
+              .title = "KeyDiff",
+              .help =
+                  "Keeps the tokens whose keys differ most from the mean direction of all keys, and reads "
+                  "the prompt in blocks (Park et al. 2025).",
+              .set =
+                  [](PolicyParams& p) {
+                      p.choose.text = "-keydiff";
+                      p.prefill = PrefillMode::stepwise;
+                      p.every = 128;
+                  },
+              .front = "recent,every",
+              .offered = 9},
 };
 
 static_assert([] {

@@ -63,7 +63,7 @@ float ResolvedPolicy::tau_at(int row) const {
 }
 
 bool ResolvedPolicy::evicts_after(int row) const {
-    if (!evicts()) return false;
+    if (!evicts() || !evicts_in_phase(row)) return false;
     const int t = row - n_prompt + 1;  // 0 for the last prompt row, which closes a block
     if (t < 0 && prefill == PrefillMode::oneshot) return false;
     return t % every == 0;

@@ -74,6 +74,8 @@ void CommandApplier::apply(const Command& command) {
     } else if (const auto* restore = std::get_if<RestoreLane>(&command)) {
         restore_lane(*restore);
     } else if (const auto* on = std::get_if<SetFollow>(&command)) {
+        for (const Lane& lane : state_.lanes)
+            if (needs_future(lane.spec.policy)) check_future(lane.spec, on->on, state_.lanes.front().spec);
         state_.follow = on->on;
     } else if (const auto* values = std::get_if<SetSampling>(&command)) {
         set_sampling(values->sampling);
@@ -95,6 +97,11 @@ void CommandApplier::apply(const Command& command) {
 void CommandApplier::set_lane(const SetLane& command) {
     runner_.context().check(command.spec);
     Lane& lane = state_.lane_at(command.index);
+    for (const Lane& other : state_.lanes) {
+        const LaneSpec& spec = &other == &lane ? command.spec : other.spec;
+        if (needs_future(spec.policy))
+            check_future(spec, state_.follow, command.index == 0 ? command.spec : state_.lanes.front().spec);
+    }
     check_can_go_on(lane, command.index);
     if (needs_prompt(lane, command.spec)) {
         lane = replay_.from_prompt(lane, command.spec, state_.history, state_.next_lane_id);
@@ -110,6 +117,7 @@ void CommandApplier::add_lane(const AddLane& command) {
     const RunContext& context = runner_.context();
     context.check(command.spec);
     const Lane& reference = state_.lanes.front();
+    if (needs_future(command.spec.policy)) check_future(command.spec, state_.follow, reference.spec);
     if (!reference.failure.empty())
         fail(ErrorCode::wrong_use, "a lane that joins reads lane 0's past tokens, and lane 0 failed: {}",
              reference.failure);
@@ -159,6 +167,8 @@ void CommandApplier::restore_lane(const RestoreLane& command) {
 
 void CommandApplier::fork_lane(const ForkLane& command) {
     if (command.spec) runner_.context().check(*command.spec);
+    if (command.spec && needs_future(command.spec->policy))
+        check_future(*command.spec, state_.follow, state_.lanes.front().spec);
     const Lane& parent = state_.lane_at(command.index);
     if (!parent.failure.empty() && !command.spec)
         fail(ErrorCode::wrong_use, "lane {} failed, so a copy cannot go on: {}; fork it with other settings",
@@ -183,6 +193,12 @@ void CommandApplier::fork_lane(const ForkLane& command) {
     }
     state_.lanes.push_back(std::move(lane));
     ++state_.next_lane_id;
+}
+
+/// Throws if a lane that ranks by `future` would not know its text ahead.
+void CommandApplier::check_future(const LaneSpec& spec, bool follow, const LaneSpec& reference) const {
+    if (const std::string fault = future_fault(runner_.context(), follow, reference); !fault.empty())
+        fail(ErrorCode::wrong_use, "lane '{}': {}", format_lane_spec(spec), fault);
 }
 
 void CommandApplier::set_sampling(const Sampling& sampling) {

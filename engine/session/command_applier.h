@@ -28,6 +28,7 @@ class CommandApplier {
     void remove_lane(const RemoveLane& command);
     void restore_lane(const RestoreLane& command);
     void fork_lane(const ForkLane& command);
+    void check_future(const LaneSpec& spec, bool follow, const LaneSpec& reference) const;
     void set_sampling(const Sampling& sampling);
     void check_can_go_on(const Lane& lane, int index) const;
     bool needs_prompt(const Lane& lane, const LaneSpec& spec) const;

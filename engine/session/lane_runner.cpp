@@ -105,6 +105,22 @@ std::vector<int> LaneRunner::text_of(const Lane& lane) const {
     return text;
 }
 
+void LaneRunner::look_ahead(Lane& lane, const LaneSpec& spec, const ResolvedPolicy& policy, int token) const {
+    if (!needs_future(policy)) return;
+    std::vector<int> given = lane.tokens;
+    if (token >= 0) given.push_back(token);
+    const FutureTable* known = lane.cache->future().get();
+    const int first = context_.n_prompt();
+    bool holds = known != nullptr;
+    for (std::size_t i = 0; holds && i < given.size(); ++i)
+        holds = known->holds_for(first + static_cast<int>(i), given[i]);
+    if (holds) return;
+    std::vector<int> rest = lane.reading.forced;
+    if (token >= 0 && !rest.empty()) rest.erase(rest.begin());  // the token itself
+    given.insert(given.end(), rest.begin(), rest.end());
+    lane.cache->set_future(context_.ahead->table(context_, spec, given));
+}
+
 void LaneRunner::read_logits(Lane& lane, const Sampling& sampling, int at_row) const {
     lane.log_probs.resize(lane.out.next_logits.size());
     log_softmax(lane.out.next_logits, lane.log_probs);
@@ -134,8 +150,10 @@ std::shared_ptr<const PromptRows> LaneRunner::prefill(std::span<Lane> lanes, con
                                                       const ProgressPart& progress, bool to_sink) const {
     std::vector<Group> oneshot;
     std::vector<std::size_t> stepwise;
+    context_.ahead->set_sampling(sampling);
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         Lane& lane = lanes[i];
+        look_ahead(lane, lane.spec, lane.policy(), -1);
         lane.token = context_.run->prompt_tokens.back();
         lane.token_log_prob = std::numeric_limits<float>::quiet_NaN();
         if (lane.policy().prefill == PrefillMode::stepwise) {
@@ -212,6 +230,8 @@ void LaneRunner::prefill_stepwise(std::span<Lane> lanes, const std::vector<std::
 
 void LaneRunner::feed(std::span<Lane* const> lanes, int at_row) const {
     std::vector<LaneStep> steps;
+    for (Lane* lane : lanes)
+        if (at_row >= context_.n_prompt()) look_ahead(*lane, lane->spec, lane->policy(), lane->token);
     for (Lane* lane : lanes) steps.push_back({lane->cache.get(), lane->token, at_row, wants_, &lane->out});
     context_.backend.step(steps);
     context_.weight_files.check();
@@ -220,6 +240,7 @@ void LaneRunner::feed(std::span<Lane* const> lanes, int at_row) const {
 
 void LaneRunner::feed_row(SessionState& state) const {
     const int next = state.row + 1;
+    context_.ahead->set_sampling(state.sampling);
     std::vector<Lane*> fed;
     for (Lane& lane : state.lanes) {
         if (!lane.active()) continue;
@@ -251,6 +272,7 @@ void LaneRunner::apply(Lane& lane, const Command& command, int at_row) const {
     const KvLayout& layout = lane.model->layout();
     if (const auto* set = std::get_if<SetLane>(&command)) {
         auto info = lane_info(*lane.info, set->spec, *lane.model);
+        look_ahead(lane, set->spec, info->policy, -1);
         note_gone(lane, context_.backend.apply_policy(*lane.cache, info->policy, at_row));
         lane.spec = set->spec;
         lane.info = std::move(info);

@@ -47,6 +47,10 @@ class LaneRunner {
     void apply(Lane& lane, const Command& command, int at_row) const;
 
   private:
+    /// Gives a lane whose policy ranks by `future` the attention of the text that begins with its own tokens,
+    /// `token` (-1: none) and what it has still to read, unless it knows it.
+    void look_ahead(Lane& lane, const LaneSpec& spec, const ResolvedPolicy& policy, int token) const;
+
     struct Group;  // lanes of one model, processed together
 
     const RunContext& context_;

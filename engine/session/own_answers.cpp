@@ -16,6 +16,10 @@ bool is_touch(const Command& command) {
            std::holds_alternative<UnpinToken>(command);
 }
 
+/// A lane that writes its own text does not know it ahead.
+constexpr const char* kKnowsNoOwnText =
+    "it ranks by the attention of the text that the lanes follow, and an answer of its own would be another";
+
 }  // namespace
 
 OwnAnswers::OwnAnswers(const RunContext& context) : context_(context), runner_(context, RowWants{}) {}
@@ -140,6 +144,10 @@ void OwnAnswers::begin_turn(const SessionState& now) {
             add_failure(lane, now.sampling, lane.failure.empty() ? "its text had ended" : lane.failure);
             continue;
         }
+        if (needs_future(lane.policy())) {
+            add_failure(lane, now.sampling, kKnowsNoOwnText);
+            continue;
+        }
         try {
             group.lanes.push_back(lane.copy());
         } catch (const Error& error) {  // the run itself goes on
@@ -166,6 +174,10 @@ void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt
     for (const Lane& lane : now.lanes) {
         const Question question = asked_by(lane, now.sampling, -1);
         if (find(question) != nullptr) continue;
+        if (needs_future(question.spec.policy)) {
+            add_failure(lane, now.sampling, kKnowsNoOwnText);
+            continue;
+        }
         const Lane* past = past_of(question, after_prompt);
         try {
             Lane copy = past != nullptr ? past->copy() : runner_.new_lane(*lane.info, question.spec);

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
+#include "engine/base/number.h"
 #include "engine/run/prompt.h"
 
 #include <atomic>
@@ -91,8 +92,39 @@ RunContext::RunContext(std::shared_ptr<const Model> its_model, Backend& its_back
       start(std::move(spec)),
       sink(its_sink),
       run(describe_run(*model, backend, start)) {
-    for (const LaneSpec& lane : start.lanes) check(lane);
+    for (const LaneSpec& lane : start.lanes) {
+        check(lane);
+        if (!needs_future(lane.policy)) continue;
+        if (const std::string fault = future_fault(*this, start.follow, start.lanes.front()); !fault.empty())
+            fail(ErrorCode::wrong_use, "lane '{}': {}", shown_text(format_lane_spec(lane)), fault);
+    }
 }
+
+namespace {
+
+/// Returns a fault where the tokens that are protected by their place, with recent, exceed the budget.
+std::string protection_fault(const PolicyParams& params, const ResolvedPolicy& policy) {
+    const std::string& text = params.protect.text;
+    const std::size_t dots = text.find("..");
+    int first = 0, last = policy.n_prompt - 1;
+    if (dots != std::string::npos) {
+        first = number_from_text<int>(std::string_view(text).substr(0, dots)).value_or(0);
+        last = number_from_text<int>(std::string_view(text).substr(dots + 2)).value_or(-1);
+    } else if (text != "prompt") {
+        return {};  // a formula: known at a selection
+    }
+    const std::int64_t held = std::int64_t{last} - first + 1 + std::min(policy.sinks, first);
+    std::string fault;
+    (void)policy.any([&](const ResolvedPolicy& one) {
+        if (!one.evicts() || held + one.recent <= one.budget) return false;
+        fault = fmt::format("protect={} holds {} tokens{}, and the budget is {}", text, held,
+                            one.recent > 0 ? fmt::format(" and recent {} more", one.recent) : "", one.budget);
+        return true;
+    });
+    return fault;
+}
+
+}  // namespace
 
 std::string RunContext::fault_of(const LaneSpec& spec) const {
     std::vector<std::string> faults = validate(spec.policy);
@@ -105,6 +137,12 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
         faults.push_back(fmt::format(
             "positions other than original need keys that can be moved, and those of a {} model are learned",
             run->config.family));
+    if (faults.empty() && spec.policy.protect.text != "none") {
+        const ResolvedPolicy policy = resolve(spec.policy, n_prompt(), start.n_generate,
+                                              head_grid(layout_of(model->config(), spec.sharing)));
+        if (std::string fault = protection_fault(spec.policy, policy); !fault.empty())
+            faults.push_back(std::move(fault));
+    }
     return faults.empty() ? std::string() : faults.front();
 }
 

@@ -5,6 +5,7 @@
 #include "engine/backend/backend.h"
 #include "engine/model/weight_files.h"
 #include "engine/run/run_spec.h"
+#include "engine/session/look_ahead.h"
 #include "engine/trace/row_sink.h"
 
 #include <memory>
@@ -18,6 +19,7 @@ struct RunContext {
     RunSpec start;  ///< as requested
     RowSink* sink;  ///< null: none
     std::shared_ptr<const RunInfo> run;
+    std::shared_ptr<LookAhead> ahead = std::make_shared<LookAhead>();  ///< changes with the text
 
     /// Tokenizes the prompt. Throws Error(wrong_use) if the model cannot start the run, and Error(bad_file)
     /// if its tokenizer does not belong to it.

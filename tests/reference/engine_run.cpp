@@ -185,6 +185,7 @@ void compare_evictions(const std::string& spec, const RowOutput& out, const Lane
 void compare_lane(const Weights& weights, const Case& c, std::span<const int> prompt,
                   std::span<const int> decode, const std::vector<RowOutput>& rows, Agreement& agreement) {
     Lane lane(weights, c.policy, static_cast<int>(prompt.size()));
+    lane.set_future(c.future);
     Comparer comparer(weights, agreement);
     std::vector<int> tokens(prompt.begin(), prompt.end());
     tokens.insert(tokens.end(), decode.begin(), decode.end());
@@ -221,6 +222,14 @@ Case preset_case(const std::string& preset, int budget, int n_generate) {
         p.noise = Noise::gumbel;
     }
     if (preset == "a2sf") p.alpha = 0.2;
+    if (preset == "random") p.ranks = RanksBy::random;
+    if (preset == "oracle") p.ranks = RanksBy::future;
+    if (preset == "knorm") p.ranks = RanksBy::knorm;
+    if (preset == "keydiff") {
+        p.ranks = RanksBy::keydiff;
+        p.stepwise = true;
+        p.every = 128;
+    }
     return {preset == "full" ? preset : fmt::format("{}:budget={}", preset, budget), p};
 }
 
@@ -233,7 +242,7 @@ LaneRows run_engine(const std::shared_ptr<const keyhole::Model>& model, std::spa
 
 LaneRows run_backend(keyhole::Backend& backend, const std::shared_ptr<const keyhole::Model>& model,
                      std::span<const std::string> specs, std::span<const int> prompt,
-                     std::span<const int> decode) {
+                     std::span<const int> decode, const Futures& futures) {
     std::vector<EngineLane> lanes;
     for (const std::string& text : specs) {
         const keyhole::LaneSpec spec = keyhole::parse_lane_spec(text);
@@ -242,6 +251,7 @@ LaneRows run_backend(keyhole::Backend& backend, const std::shared_ptr<const keyh
             keyhole::resolve(spec.policy, static_cast<int>(prompt.size()), static_cast<int>(decode.size()),
                              keyhole::head_grid(shared->layout()));
         lanes.push_back({backend.make_cache(policy, shared != model ? shared : nullptr), policy, shared});
+        if (lanes.size() <= futures.size()) lanes.back().cache->set_future(futures[lanes.size() - 1]);
     }
     LaneRows rows(specs.size());
     process_prompt(backend, lanes, prompt, rows);
@@ -261,6 +271,25 @@ LaneRows run_backend(keyhole::Backend& backend, const std::shared_ptr<const keyh
             }
     }
     return rows;
+}
+
+std::shared_ptr<const keyhole::FutureTable> future_table(const Weights& weights, const Lane::Future& future,
+                                                         int n_prompt, const std::vector<int>& tokens) {
+    auto table = std::make_shared<keyhole::FutureTable>();
+    table->first_row = n_prompt - 1;
+    table->n_columns = static_cast<int>(tokens.size());
+    table->n_rows = table->n_columns - n_prompt + 1;
+    table->tokens.assign(tokens.begin() + n_prompt, tokens.end());
+    for (int r = 0; r < table->n_rows; ++r)
+        for (int l = 0; l < weights.n_layers; ++l)
+            for (int g = 0; g < weights.n_kv_heads && weights.owns(l); ++g) {
+                if (r == 0) ++table->n_kv_heads;
+                for (int p = 0; p < table->n_columns; ++p)
+                    table->sums.push_back(p <= table->first_row + r
+                                              ? static_cast<float>(future(l, g, table->first_row + r, p))
+                                              : 0.0f);
+            }
+    return table;
 }
 
 std::set<int> attended_positions(const RowOutput& out, int kv_head) {
@@ -300,8 +329,20 @@ Agreement compare_with_reference(const std::shared_ptr<const keyhole::Model>& mo
     for (const Case& c : cases)  // the reference rounds nothing
         specs.push_back(keyhole::format_lane_spec(
             keyhole::changed_lane_spec(keyhole::parse_lane_spec(c.spec), "kv_dtype=f32")));
-    const LaneRows rows = backend != nullptr ? run_backend(*backend, model, specs, prompt, decode)
-                                             : run_engine(model, specs, prompt, decode);
+    std::vector<int> text(prompt.begin(), prompt.end());
+    text.insert(text.end(), decode.begin(), decode.end());
+    Futures futures;
+    for (const Case& c : cases)
+        futures.push_back(c.future ? future_table(c.weights != nullptr ? *c.weights : weights, c.future,
+                                                  static_cast<int>(prompt.size()), text)
+                                   : nullptr);
+    std::unique_ptr<keyhole::Backend> own;
+    std::string notice;
+    if (backend == nullptr) {
+        own = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
+        backend = own.get();
+    }
+    const LaneRows rows = run_backend(*backend, model, specs, prompt, decode, futures);
     Agreement agreement;
     for (std::size_t n = 0; n < cases.size(); ++n) {
         compare_lane(cases[n].weights != nullptr ? *cases[n].weights : weights, cases[n], prompt, decode,

@@ -18,6 +18,7 @@ struct Case {
     std::string spec;
     Policy policy;
     const Weights* weights = nullptr;  ///< of a lane that shares KV heads otherwise; null: the model's
+    Lane::Future future{};             ///< of RanksBy::future
 };
 
 /// Returns "h2o:budget=4" and the like with the numbers that design and papers give the preset.
@@ -29,9 +30,14 @@ using LaneRows = std::vector<std::vector<keyhole::RowOutput>>;
 LaneRows run_engine(const std::shared_ptr<const keyhole::Model>& model, std::span<const std::string> specs,
                     std::span<const int> prompt, std::span<const int> decode, int n_threads = 2);
 /// Does the same on any backend of the model.
+/// futures: by lane, for policies that name it; empty: none.
+using Futures = std::vector<std::shared_ptr<const keyhole::FutureTable>>;
 LaneRows run_backend(keyhole::Backend& backend, const std::shared_ptr<const keyhole::Model>& model,
                      std::span<const std::string> specs, std::span<const int> prompt,
-                     std::span<const int> decode);
+                     std::span<const int> decode, const Futures& futures = {});
+/// Returns a table with the numbers of the reference.
+std::shared_ptr<const keyhole::FutureTable> future_table(const Weights& weights, const Lane::Future& future,
+                                                         int n_prompt, const std::vector<int>& tokens);
 
 /// Returns the positions that a KV head attended to in a row.
 std::set<int> attended_positions(const keyhole::RowOutput& out, int kv_head);

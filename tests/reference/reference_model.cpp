@@ -415,6 +415,12 @@ std::vector<int> places_of(Places places, const std::vector<int>& positions) {
     return out;
 }
 
+Vector Sequence::key(int layer, int kv_head, int position) {
+    const Vector& stored =
+        keys_[keyhole::to_index(layer)][keyhole::to_index(kv_head)][keyhole::to_index(position)];
+    return rotated(weights_, stored, angles_at(position));
+}
+
 const std::vector<ChannelAngle>& Sequence::angles_at(int position) {
     while (angles_.size() <= keyhole::to_index(position)) {
         angles_.emplace_back();

@@ -113,6 +113,8 @@ class Sequence {
     Row feed(int token, const PositionSets& visible, Places places = Places::original,
              bool sees_itself = true, int call_begin = -1);
     int next_row() const { return next_row_; }
+    /// Returns a key of a layer that owns KV heads, rotated at its place in the text. [head_dim]
+    Vector key(int layer, int kv_head, int position);
 
     /// Rounds a head's numbers as a cache stores them, in place. [head_dim]
     using Rounding = std::function<void(Vector& head)>;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <memory>
 #include <numbers>
 
 namespace reference {
@@ -64,6 +66,8 @@ double Lane::tau_at(int row) const {
 
 bool Lane::evicts_after(int row) const {
     const int blocks_from = row - (n_prompt_ - 1);  // the last prompt row closes a block
+    if (policy_.phase == Phase::prompt && blocks_from > 0) return false;
+    if (policy_.phase == Phase::decode && blocks_from <= 0) return false;
     return (blocks_from >= 0 || policy_.stepwise) && blocks_from % policy_.every == 0;
 }
 
@@ -85,6 +89,53 @@ double Lane::pooled(int layer, int kv_head, int position) const {
     return policy_.pool == PoolOver::sum ? sum : sum / static_cast<double>(read.size());
 }
 
+/// Returns the KV heads that keep one set with this one.
+std::vector<std::pair<int, int>> Lane::kv_heads_with(int layer, int kv_head) const {
+    std::vector<std::pair<int, int>> heads;
+    for (int l = 0; l < weights_.n_layers; ++l)
+        for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g)
+            if (policy_.unit == Unit::shared || (l == layer && (policy_.unit == Unit::layer || g == kv_head)))
+                heads.emplace_back(l, g);
+    return heads;
+}
+
+double Lane::quantity(int layer, int kv_head, int position) const {
+    const auto& keys = keys_[keyhole::to_index(layer)][keyhole::to_index(kv_head)];
+    if (policy_.ranks == RanksBy::future) return future_(layer, kv_head, row_, position);
+    if (policy_.ranks == RanksBy::knorm) return length_of(keys[keyhole::to_index(position)]);
+    std::vector<Vector> stored;
+    std::size_t at = 0;
+    for (int p : stored_[keyhole::to_index(layer)][keyhole::to_index(kv_head)]) {
+        if (p == position) at = stored.size();
+        stored.push_back(keys[keyhole::to_index(p)]);
+    }
+    return cosines_to_mean(stored)[at];
+}
+
+/// What a selection ranks; the larger stays.
+double Lane::rank(int layer, int kv_head, int position) const {
+    const std::vector<std::pair<int, int>> heads = kv_heads_with(layer, kv_head);
+    switch (policy_.ranks) {
+        case RanksBy::score:
+            return pooled(layer, kv_head, position);
+        case RanksBy::random:
+            return uniform_at(policy_.seed, heads.front().first, heads.front().second, row_, position);
+        default:
+            break;
+    }
+    std::vector<double> values;
+    for (const auto& [l, g] : heads)
+        if (stored_[keyhole::to_index(l)][keyhole::to_index(g)].contains(position))
+            values.push_back(quantity(l, g, position));
+    double joined = *std::max_element(values.begin(), values.end());
+    if (policy_.pool != PoolOver::max) {
+        joined = 0;
+        for (double value : values) joined += value;
+        if (policy_.pool == PoolOver::mean) joined /= static_cast<double>(values.size());
+    }
+    return policy_.ranks == RanksBy::future ? joined : -joined;
+}
+
 std::vector<Gone> Lane::select(double* margin) const {
     std::vector<Gone> gone;
     *margin = std::numeric_limits<double>::infinity();
@@ -93,18 +144,23 @@ std::vector<Gone> Lane::select(double* margin) const {
         for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g) {
             const std::set<int>& stored = stored_[keyhole::to_index(l)][keyhole::to_index(g)];
             if (static_cast<int>(stored.size()) <= policy_.budget) continue;
+            if (static_cast<int>(stored.size()) < policy_.budget + policy_.buffer) continue;
             const std::vector<int> by_age(stored.begin(), stored.end());
             std::vector<int> competing;
             int room = policy_.budget;
             for (std::size_t i = 0; i < by_age.size(); ++i) {
                 const bool is_recent = i + keyhole::to_index(policy_.recent) >= by_age.size();
-                if (by_age[i] < policy_.sinks || is_recent)
+                const bool is_protected =
+                    by_age[i] >= policy_.protect_from && by_age[i] <= policy_.protect_to;
+                if (by_age[i] < policy_.sinks || is_recent || is_protected)
                     --room;
                 else
                     competing.push_back(by_age[i]);
             }
+            std::map<int, double> value;
+            for (const int p : competing) value[p] = rank(l, g, p);
             const auto better = [&](int a, int b) {
-                const double score_a = pooled(l, g, a), score_b = pooled(l, g, b);
+                const double score_a = value.at(a), score_b = value.at(b);
                 // of equal scores the older is evicted
                 return score_a != score_b ? score_a > score_b : a > b;
             };
@@ -112,8 +168,8 @@ std::vector<Gone> Lane::select(double* margin) const {
             for (std::size_t i = keyhole::to_index(room); i < competing.size(); ++i)
                 gone.push_back({l, g, competing[i]});
             if (room > 0 && room < static_cast<int>(competing.size())) {
-                const double stays = pooled(l, g, competing[keyhole::to_index(room - 1)]);
-                const double leaves = pooled(l, g, competing[keyhole::to_index(room)]);
+                const double stays = value.at(competing[keyhole::to_index(room - 1)]);
+                const double leaves = value.at(competing[keyhole::to_index(room)]);
                 *margin = std::min(*margin, (stays - leaves) / std::max(std::abs(stays), 1e-300));
             }
         }
@@ -125,7 +181,13 @@ LaneRow Lane::feed(int token) {
     LaneRow out;
     const bool in_prompt = sequence_.next_row() < n_prompt_ && !policy_.stepwise;  // one call
     out.model = sequence_.feed(token, stored_, policy_.places, true, in_prompt ? 0 : -1);
-    const int row = out.model.row;
+    const int row = row_ = out.model.row;
+    keys_.resize(keyhole::to_index(weights_.n_layers));
+    for (int l = 0; l < weights_.n_layers; ++l) {
+        keys_[keyhole::to_index(l)].resize(keyhole::to_index(weights_.n_kv_heads));
+        for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g)
+            keys_[keyhole::to_index(l)][keyhole::to_index(g)].push_back(sequence_.key(l, g, row));
+    }
     out.tau = tau_at(row);
     const double weight = row >= n_prompt_ ? policy_.damping : 1.0;
     for (auto& layer : stored_)
@@ -157,7 +219,7 @@ LaneRow Lane::feed(int token) {
         for (int g = 0; g < weights_.n_kv_heads; ++g) {
             Vector scores(keyhole::to_index(row + 1), kNan);
             for (int p : stored_[keyhole::to_index(l)][keyhole::to_index(g)])
-                scores[keyhole::to_index(p)] = pooled(l, g, p);
+                scores[keyhole::to_index(p)] = rank(l, g, p);
             out.scores.back().push_back(scores);
         }
     }
@@ -166,6 +228,62 @@ LaneRow Lane::feed(int token) {
     for (const Gone& g : out.evictions)
         stored_[keyhole::to_index(g.layer)][keyhole::to_index(g.kv_head)].erase(g.position);
     return out;
+}
+
+double uniform_at(std::uint64_t seed, int layer, int kv_head, int row, int position) {
+    const auto bits = philox(
+        {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(row),
+         static_cast<std::uint32_t>(layer), 2147483648u + static_cast<std::uint32_t>(kv_head)},
+        {static_cast<std::uint32_t>(seed % 4294967296ull), static_cast<std::uint32_t>(seed / 4294967296ull)});
+    return (std::floor(bits[0] / 512.0) + 0.5) / 8388608.0;
+}
+
+double length_of(const Vector& x) {
+    double sum = 0;
+    for (double value : x) sum += value * value;
+    return std::sqrt(sum);
+}
+
+Vector cosines_to_mean(const std::vector<Vector>& keys) {
+    Vector mean(keys.front().size(), 0.0), cosines;
+    for (const Vector& key : keys)
+        for (std::size_t c = 0; c < mean.size(); ++c)
+            mean[c] += key[c] / std::max(length_of(key), 1e-12) / static_cast<double>(keys.size());
+    for (const Vector& key : keys) {
+        double dot = 0;
+        for (std::size_t c = 0; c < mean.size(); ++c) dot += key[c] * mean[c];
+        cosines.push_back(dot / std::max(length_of(key) * length_of(mean), 1e-12));
+    }
+    return cosines;
+}
+
+Lane::Future future_of(const Weights& weights, const std::vector<int>& tokens) {
+    Sequence sequence(weights);
+    PositionSets all = empty_sets(weights);
+    auto rows = std::make_shared<std::vector<Row>>();
+    for (const int token : tokens) {
+        rows->push_back(sequence.feed(token, all, Places::original, true, -1));
+        for (int l = 0; l < weights.n_layers; ++l)
+            for (int g = 0; g < weights.n_kv_heads && weights.owns(l); ++g)
+                all[keyhole::to_index(l)][keyhole::to_index(g)].insert(rows->back().row);
+    }
+    return [&weights, rows](int layer, int kv_head, int row, int position) {
+        const int group = weights.n_heads / weights.n_kv_heads;
+        double sum = 0;
+        for (std::size_t i = keyhole::to_index(row + 1); i < rows->size(); ++i) {
+            double mean = 0;
+            int n = 0;
+            for (int l = 0; l < weights.n_layers; ++l)
+                for (int h = 0; h < weights.n_heads; ++h)
+                    if (weights.owner_of(l) == layer && h / group == kv_head) {
+                        mean += (*rows)[i].attention[keyhole::to_index(l)][keyhole::to_index(h)]
+                                                    [keyhole::to_index(position)];
+                        ++n;
+                    }
+            sum += mean / n;
+        }
+        return sum;
+    };
 }
 
 std::vector<Gone> Lane::change(const Policy& policy) {

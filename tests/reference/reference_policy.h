@@ -7,6 +7,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 namespace reference {
@@ -15,6 +17,8 @@ enum class Noise { none, gumbel, gaussian, constant };
 enum class Unit { head, layer, shared };
 enum class PoolOver { mean, sum, max };
 enum class TauShape { linear, cosine };
+enum class RanksBy { score, random, knorm, keydiff, future };  ///< field's policies 1 to 4
+enum class Phase { always, prompt, decode };
 
 /// Counts in tokens, after clamping.
 struct Policy {
@@ -33,6 +37,10 @@ struct Policy {
     bool stepwise = false;  ///< prompt rows evict too
     int every = 1;
     Places places = Places::original;
+    RanksBy ranks = RanksBy::score;
+    int protect_from = 0, protect_to = -1;  ///< positions that never compete, both ends included
+    int buffer = 0;  ///< evicts only what stores budget + buffer tokens or more; 0: more than the budget
+    Phase phase = Phase::always;
 };
 
 struct Gone {
@@ -68,6 +76,10 @@ class Lane {
     /// are.
     std::vector<Gone> change(const Policy& policy);
 
+    /// Sets what comes: the attention on a position after a row, for RanksBy::future.
+    using Future = std::function<double(int layer, int kv_head, int row, int position)>;
+    void set_future(Future future) { future_ = std::move(future); }
+
     /// Takes over another selection where a margin is within rounding.
     void set_stored(const PositionSets& stored) { stored_ = stored; }
     const PositionSets& stored() const { return stored_; }
@@ -76,6 +88,9 @@ class Lane {
     double tau_at(int row) const;
     bool evicts_after(int row) const;
     double pooled(int layer, int kv_head, int position) const;
+    std::vector<std::pair<int, int>> kv_heads_with(int layer, int kv_head) const;
+    double quantity(int layer, int kv_head, int position) const;
+    double rank(int layer, int kv_head, int position) const;
     std::vector<Gone> select(double* margin) const;
 
     const Weights& weights_;
@@ -83,8 +98,23 @@ class Lane {
     int n_prompt_;
     Sequence sequence_;
     PositionSets stored_;
-    std::vector<std::vector<Vector>> score_;  // [layer][query head][position]
+    std::vector<std::vector<Vector>> score_;              // [layer][query head][position]
+    std::vector<std::vector<std::vector<Vector>>> keys_;  // [layer][KV head][position][channel], rotated
+    int row_ = -1;                                        // the last one
+    Future future_;
 };
+
+/// Returns u of a token for a selection after a row. The counter words are (position, row, layer, KV head
+/// with the highest bit set); the key is the seed.
+double uniform_at(std::uint64_t seed, int layer, int kv_head, int row, int position);
+
+/// Returns the cosine of each vector and the mean of all unit vectors; a vector of length 0 has none.
+Vector cosines_to_mean(const std::vector<Vector>& keys);
+double length_of(const Vector& x);
+
+/// Returns the attention that comes on a text that is fed whole and evicts nothing: the sum, over the rows
+/// after a row, of the mean over the query heads of the KV head.
+Lane::Future future_of(const Weights& weights, const std::vector<int>& tokens);
 
 /// Returns zeta of (layer, query head, row, position). The counter words are (position, row or all ones,
 /// layer, head); the key is the seed.

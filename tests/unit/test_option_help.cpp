@@ -116,7 +116,7 @@ TEST(OptionTable, BoundsHoldAtBothEnds) {
         EXPECT_LE(static_cast<double>(o.drag.high), o.bounds->high) << o.name;
         ++n;
     }
-    EXPECT_EQ(n, 7);
+    EXPECT_EQ(n, 8);
 }
 
 // The policy card draws what has a row; preset, dialect and the sharing have widgets of their own.
@@ -178,8 +178,9 @@ TEST(PresetTable, EveryRowIsComplete) {
         EXPECT_TRUE(row.offered == 0 || offered.insert(row.offered).second) << row.name;
         EXPECT_EQ(parse_lane_spec(row.name).policy, preset_params(row.preset));
     }
-    EXPECT_EQ(offered_presets(), (std::vector{Preset::h2o, Preset::tova, Preset::keyformer, Preset::a2sf,
-                                              Preset::sink, Preset::window, Preset::full}));
+    EXPECT_EQ(offered_presets(),
+              (std::vector{Preset::h2o, Preset::tova, Preset::keyformer, Preset::a2sf, Preset::sink,
+                           Preset::window, Preset::full, Preset::knorm, Preset::keydiff, Preset::random}));
 }
 
 TEST(OptionHelp, SaysWhatIsIdleAndWhy) {
@@ -215,6 +216,16 @@ TEST(OptionHelp, SaysWhatIsIdleAndWhy) {
     EXPECT_NE(idle("tova", "damping"), "");
     EXPECT_NE(idle("key", "dialect"), "");
     EXPECT_EQ(idle("tova", "dialect"), "");
+    for (const char* option : {"alpha", "tau", "damping", "score_dtype"}) {
+        EXPECT_NE(idle("knorm", option), "") << option;
+        EXPECT_EQ(idle("key:choose=(s/(age+1))", option), "") << option;
+    }
+    EXPECT_EQ(idle("key:choose=(u+alpha)", "alpha"), "");
+    EXPECT_NE(idle("knorm", "seed"), "");
+    EXPECT_EQ(idle("random", "seed"), "");
+    EXPECT_NE(idle("key:choose=(1)", "choose"), "");
+    EXPECT_EQ(idle("key:choose=(u)", "choose"), "");
+    EXPECT_EQ(idle("knorm", "scope"), "");
 }
 
 /// Options reported as fixed by the released code do not change the resolved policy. All others do.
@@ -252,6 +263,10 @@ TEST(OptionHelp, AccountingIsInWords) {
     EXPECT_EQ(text("dilated:budget=8"), "keeps 15 tokens, attends to 8, the new one included");
     EXPECT_EQ(text("h2o:budget=64,every=8"),
               "keeps 64 tokens, attends to those and the new one; up to 7 more between evictions");
+    EXPECT_EQ(text("h2o:budget=64,buffer=8"),
+              "keeps 64 tokens, attends to those and the new one; up to 7 more between evictions");
+    EXPECT_EQ(text("h2o:budget=64,evict=prompt"),
+              "keeps 64 tokens, attends to those and the new one; once after the prompt, then it grows");
     EXPECT_EQ(text("full"), "keeps all tokens and attends to all");
 }
 

@@ -18,13 +18,14 @@ using namespace keyhole;
 /// missing here fails the tests.
 std::string other_value(const std::string& option) {
     const std::map<std::string, std::string> values = {
-        {"budget", "17"},        {"recent", "3"},   {"sinks", "2"},         {"alpha", "0.375"},
-        {"tau", "1.5"},          {"horizon", "99"}, {"tau_delta", "0.02"},  {"noise", "gaussian"},
-        {"draw", "row"},         {"gain", "0.75"},  {"scope", "shared"},    {"pool", "max"},
-        {"prefill", "stepwise"}, {"every", "4"},    {"damping", "0.875"},   {"score_dtype", "bf16"},
-        {"kv_dtype", "q8"},      {"seed", "7"},     {"positions", "cache"}, {"dilation", "3"},
-        {"dialect", "released"}, {"shadow", "on"},  {"kv", "mqa"},          {"merge", "released"},
-        {"compensate", "on"}};
+        {"budget", "17"},        {"recent", "3"},     {"sinks", "2"},         {"alpha", "0.375"},
+        {"tau", "1.5"},          {"horizon", "99"},   {"tau_delta", "0.02"},  {"noise", "gaussian"},
+        {"draw", "row"},         {"gain", "0.75"},    {"scope", "shared"},    {"pool", "max"},
+        {"prefill", "stepwise"}, {"every", "4"},      {"damping", "0.875"},   {"score_dtype", "bf16"},
+        {"kv_dtype", "q8"},      {"seed", "7"},       {"positions", "cache"}, {"dilation", "3"},
+        {"dialect", "released"}, {"shadow", "on"},    {"kv", "mqa"},          {"merge", "released"},
+        {"compensate", "on"},    {"choose", "(u+1)"}, {"protect", "0..3"},    {"buffer", "6"},
+        {"evict", "decode"}};
     return values.at(option);
 }
 
@@ -91,10 +92,11 @@ TEST(SpecCopies, WithoutEvictionKeepsOverridesThatDoNotEvict) {
     EXPECT_EQ(format_lane_spec(without_eviction(lane)), "full:alpha=0.2,kv_dtype=q8,alpha@L0=0.5");
 }
 
-// A preset sets budget, recent, sinks, alpha, tau, noise, scope and dilation; the others are the user's.
+// A preset sets budget, recent, sinks, alpha, tau, noise, scope, dilation, choose, prefill and every; the
+// others are the user's.
 TEST(SpecCopies, AnotherPresetKeepsWhatNoPresetSets) {
-    const std::set<std::string> of_presets = {"budget", "recent", "sinks", "alpha",
-                                              "tau",    "noise",  "scope", "dilation"};
+    const std::set<std::string> of_presets = {"budget", "recent",   "sinks",  "alpha",   "tau",  "noise",
+                                              "scope",  "dilation", "choose", "prefill", "every"};
     const int n = for_all_options([&](const LaneSpec& spec, const std::string& option) {
         for (const PresetRow& row : presets()) {
             const Preset preset = row.preset;

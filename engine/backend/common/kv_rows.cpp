@@ -415,6 +415,18 @@ void narrow_kv(const float* x, const KvRows& to) {
     KH_ASSERT(false, "rows of no type");
 }
 
+std::vector<float> rounded_as(KvType type, const float* x, std::int64_t n, int head_dim) {
+    std::vector<float> out(x, x + n * head_dim);
+    if (type == KvType::f32) return out;
+    std::vector<std::byte> bytes(to_index(kv_row_bytes(type, head_dim)));
+    const KvRows row{bytes.data(), type, head_dim};
+    for (std::int64_t i = 0; i < n; ++i) {
+        narrow_kv(x + i * head_dim, row);
+        widen_kv(row, 1, out.data() + i * head_dim);
+    }
+    return out;
+}
+
 bool is_finite_kv(const KvRows& row) {
     return HWY_DYNAMIC_DISPATCH(is_finite_row)(row);
 }

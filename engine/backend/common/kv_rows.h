@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace keyhole {
 
@@ -34,6 +35,9 @@ void widen_kv(const KvRows& rows, int n, float* out);
 /// Stores x [head_dim] as the first row. f16 and bf16 round to nearest even, f16 above 65504 to infinity; for
 /// q8 see KvType, and a block with a number that is not finite becomes NaN.
 void narrow_kv(const float* x, const KvRows& to);
+
+/// Returns n rows of float as they come back once they are stored in a type. x, result: [n, head_dim]
+std::vector<float> rounded_as(KvType type, const float* x, std::int64_t n, int head_dim);
 
 /// Returns whether all numbers of the first row are finite as they are stored.
 bool is_finite_kv(const KvRows& row);

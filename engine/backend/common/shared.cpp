@@ -15,9 +15,7 @@ std::vector<int> wanted_capacity(const KvLayout& layout, const ResolvedPolicy& p
         const ResolvedPolicy& own = unit_policy(layout, policy, g);
         const int n = n_stored[to_index(g)];
         const int open_end = (own.keeps_memory ? n_columns : n) + rows_of_room(own);
-        capacity.push_back(own.keeps_memory || !own.evicts()
-                               ? open_end
-                               : std::max(n, std::min(own.stored + own.every, open_end)));
+        capacity.push_back(own.grows() ? open_end : std::max(n, std::min(own.most_stored(), open_end)));
     }
     return capacity;
 }

@@ -63,6 +63,7 @@ std::unique_ptr<KvCache> CpuKvCache::clone() const {
     copy->shadow_ = shadow_;
     copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
     copy->copy_from(store_);
+    copy->set_future(future());
     return copy;
 }
 
@@ -117,7 +118,7 @@ std::vector<int> CpuKvCache::slots_to_keep(std::span<const int> capacity) const 
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
         const ResolvedPolicy& policy = unit_policy(*layout_, policy_, g);
         int& slots = kept[to_index(g)];
-        if (slots == 0 || (policy.evicts() && !policy.keeps_memory)) continue;
+        if (slots == 0 || !policy.grows()) continue;
         // An odd number, so that heads reach the ends of their pages in different rows.
         slots = std::max(slots, std::min(model_->config().n_ctx, kMostKept * slots) | 1);
     }

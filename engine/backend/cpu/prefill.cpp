@@ -1,5 +1,6 @@
 #include "engine/backend/cpu/prefill.h"
 
+#include "engine/backend/common/choice.h"
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/cpu/gemm.h"
 #include "engine/backend/memory_need.h"
@@ -569,6 +570,25 @@ void Prefill::give_to_shadow(ShadowStore& shadow, int first, int last, int first
     }
 }
 
+/// Evaluates the policy's formulas for a unit: `pooled` becomes what is ranked, `guarded` what cannot leave.
+void Prefill::choose(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int first_layer,
+                     std::span<const LayerStore> stores, const std::vector<std::int32_t>& positions,
+                     std::vector<float>& pooled, std::vector<std::int32_t>& guarded) const {
+    const int d = model_.config().head_dim;
+    std::vector<ChoiceHead> heads;
+    for (int g = unit.first; g < unit.last; ++g) {
+        const KvHead& kv = model_.layout().kv_head(g);
+        const LayerStore& store = stores[to_index(kv.owner_layer - first_layer)];
+        const std::int64_t first = kv.index * std::int64_t{n_} * d;
+        ChoiceHead& head = heads.emplace_back(ChoiceHead{positions});
+        if (reads_keys(policy)) head.keys = rounded_as(cache.kv_type(), data(store.keys) + first, n_, d);
+        if (reads_values(policy))
+            head.values = rounded_as(cache.kv_type(), data(store.values) + first, n_, d);
+    }
+    choose_on_host({model_.layout(), unit, policy, n_ - 1, d, cache.future().get(), heads, positions}, pooled,
+                   guarded);
+}
+
 void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, int first_layer,
                         std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const {
     const KvLayout& layout = model_.layout();
@@ -589,8 +609,11 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                                 plan_.own(lane, lane_index, reader.layer, reader.head), reader.head),
                       n, pooled.data());
     finish_pool(policy.pool, n_readers, n, pooled.data());
+    std::vector<std::int32_t> guarded;
+    if (pools && policy.has_formula())
+        choose(cache, unit, policy, first_layer, stores, positions, pooled, guarded);
     std::vector<int> victims;
-    const float threshold = select_victims(positions, pooled, {}, policy, n_ - 1, victims);
+    const float threshold = select_victims(positions, pooled, guarded, policy, n_ - 1, victims);
 
     RowValues& values = lane.out->values;
     for (int g = unit.first; g < unit.last; ++g) {

@@ -1,5 +1,6 @@
 #include "engine/backend/cpu/select.h"
 
+#include "engine/backend/common/choice.h"
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/shared.h"
 #include "engine/base/index.h"
@@ -150,6 +151,37 @@ int single_victim(const CpuKvCache& cache, const Unit& unit, const ResolvedPolic
 
 }  // namespace
 
+namespace {
+
+/// Returns what a KV head stores as formulas see it.
+ChoiceHead choice_head(const CpuKvCache& cache, int g) {
+    const ResolvedPolicy& policy = unit_policy(cache.layout(), cache.policy(), g);
+    const int n = cache.count(g), d = cache.keys(g).head_dim;
+    ChoiceHead head;
+    head.positions = cache.stored_positions(g);
+    const auto widened = [&](const KvRows& rows, std::vector<float>& out) {
+        out.resize(to_index(n) * to_index(d));
+        if (cache.is_in_order(g)) return widen_kv(rows, n, out.data());
+        for (int i = 0; i < n; ++i)
+            widen_kv(rows.from_row(cache.order(g)[i]), 1, out.data() + std::int64_t{i} * d);
+    };
+    if (reads_keys(policy)) widened(cache.keys(g), head.keys);
+    if (reads_values(policy)) widened(cache.values(g), head.values);
+    return head;
+}
+
+/// Evaluates the policy's formulas: scores.pooled becomes what is ranked, scores.pinned grows.
+void choose_unit(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int row,
+                 UnitScores& scores) {
+    std::vector<ChoiceHead> heads;
+    for (int g = unit.first; g < unit.last; ++g) heads.push_back(choice_head(cache, g));
+    choose_on_host({cache.layout(), unit, policy, row, cache.keys(unit.first).head_dim, cache.future().get(),
+                    heads, scores.positions},
+                   scores.pooled, scores.pinned);
+}
+
+}  // namespace
+
 std::vector<Eviction> select_row(CpuKvCache& cache, int row, Due due) {
     UnitScores scores;
     std::vector<int> victims;
@@ -168,9 +200,10 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
                            (unit.last - unit.first > 1 || must_select(policy, most, row));
     const bool wants_scores = values != nullptr && !values->scores.empty();
     if (!may_evict && !wants_scores) return;
-    if (!may_evict && unit.last - unit.first == 1)  // nothing leaves: the usual case when recording
+    if (!may_evict && unit.last - unit.first == 1 &&
+        !policy.has_formula())  // nothing leaves: the usual case when recording
         return pool_head(cache, unit.first, values->scores.data() + values->offset[to_index(unit.first)]);
-    if (!wants_scores && must_select(policy, most, row)) {
+    if (!wants_scores && !policy.has_formula() && must_select(policy, most, row)) {
         if (const int victim = single_victim(cache, unit, policy, scores); victim >= 0) {
             for (int g = unit.first; g < unit.last; ++g) {
                 evictions.push_back({g, cache.positions(g)[cache.order(g)[victim]], row});
@@ -182,11 +215,13 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
     pool_unit(cache, unit.first, unit.last, scores);
     victims.clear();
     float threshold = std::numeric_limits<float>::quiet_NaN();
+    scores.pinned.clear();
+    for (int g = unit.first; g < unit.last; ++g)
+        scores.pinned.insert(scores.pinned.end(), cache.pinned(g).begin(), cache.pinned(g).end());
+    std::sort(scores.pinned.begin(), scores.pinned.end());
+    const bool leave = may_evict && must_select(policy, static_cast<int>(scores.positions.size()), row);
+    if (policy.has_formula() && (leave || wants_scores)) choose_unit(cache, unit, policy, row, scores);
     if (may_evict) {
-        scores.pinned.clear();
-        for (int g = unit.first; g < unit.last; ++g)
-            scores.pinned.insert(scores.pinned.end(), cache.pinned(g).begin(), cache.pinned(g).end());
-        std::sort(scores.pinned.begin(), scores.pinned.end());
         threshold = select_victims(scores.positions, scores.pooled, scores.pinned, policy, row, victims);
     }
 

@@ -235,7 +235,11 @@ AnyLane CudaKvCache::view(const RowRule* rules, int row) const {
             static_cast<std::int32_t>(units_.size()),
             row,
             0,
-            0};
+            0,
+            nullptr,
+            nullptr,
+            nullptr,
+            nullptr};
 }
 
 int CudaKvCache::steps_back(int g, int row, std::span<std::int32_t> steps) const {
@@ -372,6 +376,7 @@ std::unique_ptr<KvCache> CudaKvCache::clone() const {
     copy->on_host_ = on_host_;
     copy->write_tables();
     copy->copy_slots(upload_slots(slots_in_place()), tables_, store_.running, 0, n_kv_heads());
+    copy->set_future(future());
     return copy;
 }
 
@@ -672,6 +677,43 @@ bool CudaKvCache::set_pinned(int g, int position, bool pinned) {
     return true;
 }
 
+/// Returns what a KV head stores as formulas see it: downloaded, in text order.
+ChoiceHead CudaKvCache::choice_head(int g, const ResolvedPolicy& policy) const {
+    ChoiceHead head;
+    head.positions = stored_positions(g);
+    const std::int64_t capacity = this->capacity(g), n = count(g);
+    const AnyHead on_device = device_head(store_, g);
+    const auto widened = [&]<class K>(const std::byte* from, bool are_keys, std::vector<float>& out) {
+        std::vector<K> stored(to_index(capacity * head_dim_));
+        executor_->download(stored.data(), from, stored.size() * sizeof(K));
+        executor_->wait();
+        out.resize(to_index(n * head_dim_));
+        for (std::int64_t i = 0; i < n; ++i)
+            for (int c = 0; c < head_dim_; ++c) {
+                const std::int64_t slot = order(g)[to_index(i)];
+                out[to_index(i * head_dim_ + c)] = widen(stored[to_index(
+                    are_keys ? (c / 8 * capacity + slot) * 8 + c % 8 : slot * head_dim_ + c)]);
+            }
+    };
+    with_number(store_.type, [&]<class K>() {
+        if (reads_keys(policy)) widened.template operator()<K>(on_device.keys, true, head.keys);
+        if (reads_values(policy)) widened.template operator()<K>(on_device.values, false, head.values);
+    });
+    return head;
+}
+
+void CudaKvCache::order_of_row(int g, std::span<std::int32_t> slots) const {
+    std::copy(order(g).begin(), order(g).end(), slots.begin());
+    slots[to_index(count(g))] = count(g);
+}
+
+void CudaKvCache::future_of_row(int g, int row, std::span<float> sums) const {
+    for (int i = 0; i <= count(g); ++i) {
+        const int position = i < count(g) ? positions(g)[to_index(order(g)[to_index(i)])] : row;
+        sums[to_index(i)] = future() != nullptr ? future()->at(g, row, position) : 0.0f;
+    }
+}
+
 HostSelection CudaKvCache::select_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
                                           bool may_evict) {
     HostSelection out;
@@ -712,9 +754,14 @@ HostSelection CudaKvCache::select_on_host(const Unit& unit, const ResolvedPolicy
         for (float& pooled : out.pooled) pooled /= static_cast<float>(n_readers);
     out.threshold = std::numeric_limits<float>::quiet_NaN();
     const HeadRef& reader = layout_->kv_head(unit.first).readers.front();
-    if (may_evict)
-        out.threshold = select_victims(out.positions, out.pooled, pinned,
-                                       policy.at(reader.layer, reader.head), row, out.victims);
+    const ResolvedPolicy& own = policy.at(reader.layer, reader.head);
+    if (own.has_formula()) {
+        std::vector<ChoiceHead> heads;
+        for (int g = unit.first; g < unit.last; ++g) heads.push_back(choice_head(g, own));
+        choose_on_host({*layout_, unit, own, row, head_dim_, future().get(), heads, out.positions},
+                       out.pooled, pinned);
+    }
+    if (may_evict) out.threshold = select_victims(out.positions, out.pooled, pinned, own, row, out.victims);
     return out;
 }
 

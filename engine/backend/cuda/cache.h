@@ -15,6 +15,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/common/accumulators.h"
+#include "engine/backend/common/choice.h"
 #include "engine/backend/common/shadow.h"
 #include "engine/backend/cuda/device_model.h"
 #include "engine/base/index.h"
@@ -95,6 +96,10 @@ class CudaKvCache final : public KvCache {
     /// Writes, by slot, how many positions each key is turned back in the coming row (policy().positions);
     /// returns the place of the row's token. steps [count(g) + 1]. CPU twin: cpu/position_remap.h.
     int steps_back(int g, int row, std::span<std::int32_t> steps) const;
+    /// Write for formulas, in text order with the coming row's token: the slots of a KV head, and `future` of
+    /// its tokens. [count(g) + 1]
+    void order_of_row(int g, std::span<std::int32_t> slots) const;
+    void future_of_row(int g, int row, std::span<float> sums) const;
     const AnyHead* device_heads() const;
     const HeadScores* device_scores() const;
 
@@ -143,6 +148,7 @@ class CudaKvCache final : public KvCache {
         Buffer<std::byte> data;
     };
 
+    ChoiceHead choice_head(int g, const ResolvedPolicy& policy) const;
     PositionLists slots_without(const PositionLists& gone) const;
     void remove_in_place(const PositionLists& gone);
     bool any_unit_out_of_step() const;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "engine/backend/cuda/kernels/attention.h"
+#include "engine/backend/cuda/kernels/choice.h"
 #include "engine/backend/cuda/kernels/linear.h"
 #include "engine/backend/cuda/kernels/prompt.h"
 #include "engine/backend/cuda/kernels/prompt_attention.h"
@@ -61,6 +62,8 @@ using Kernels = KernelList<
     MatrixVector<Bf16, 1>, MatrixVector<Bf16, 2>, MatrixVector<Bf16, 4>, MatrixVector<Bf16, 8>,  //
     BeginRow<float>, BeginRow<Fp16>, BeginRow<Bf16>, AttendSplit<float>, AttendSplit<Fp16>, AttendSplit<Bf16>,
     FoldRow<float>, FoldRow<Fp16>, FoldRow<Bf16>,                                                 //
+    KeyDirections<float>, KeyDirections<Fp16>, KeyDirections<Bf16>,                               //
+    ChooseScores<float>, ChooseScores<Fp16>, ChooseScores<Bf16>,                                  //
     SelectVictims<float>, SelectVictims<Fp16>, SelectVictims<Bf16>,                               //
     CompactHead<float>, CompactHead<Fp16>, CompactHead<Bf16>, DrawNoise<float>, DrawNoise<Fp16>,  //
     DrawNoise<Bf16>, CopySlots<float>, CopySlots<Fp16>, CopySlots<Bf16>, MoveSlots<float>,        //

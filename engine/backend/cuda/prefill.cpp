@@ -725,7 +725,7 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
         const bool whole = policy.at(0, 0).exceeded(n_, n_ - 1);
         for (const Unit& unit :
              units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
-            if (unit.first < last && unit.last > first) choose(lane, unit, first_layer, scores);
+            if (unit.first < last && unit.last > first) choose(lane, unit, first_layer, stores, scores);
         for (std::size_t i = 0; i < stores.size(); ++i) {
             keep(lane, first_layer + static_cast<int>(i), stores[i]);
             if (cache(lane).shadow() != nullptr && owns(first_layer + static_cast<int>(i)))
@@ -734,8 +734,40 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
     }
 }
 
+/// Evaluates the policy's formulas for a unit: `pooled` becomes what is ranked, `guarded` what cannot leave.
+void Prefill::rank_by_formula(std::size_t lane, const Unit& unit, const ResolvedPolicy& policy,
+                              int first_layer, std::span<const LayerStore> stores,
+                              const std::vector<std::int32_t>& positions, std::vector<float>& pooled,
+                              std::vector<std::int32_t>& guarded) {
+    const int d = model_.config().head_dim;
+    const std::size_t of_head = to_index(n_) * to_index(d);
+    const auto rounded = [&](const Buffer<float>& from, const KvHead& kv) {
+        std::vector<float> rows(of_head);
+        executor_->download(rows.data(), from.data() + to_index(kv.index) * of_head, of_head * sizeof(float));
+        executor_->wait();
+        with_number(cache(lane).kv_type(), [&]<class K>() {
+            for (float& x : rows) {
+                K stored;
+                narrow(x, stored);
+                x = widen(stored);
+            }
+        });
+        return rows;
+    };
+    std::vector<ChoiceHead> heads;
+    for (int g = unit.first; g < unit.last; ++g) {
+        const KvHead& kv = model_.layout().kv_head(g);
+        const LayerStore& store = stores[to_index(kv.owner_layer - first_layer)];
+        ChoiceHead& head = heads.emplace_back(ChoiceHead{positions});
+        if (reads_keys(policy)) head.keys = rounded(store.keys, kv);
+        if (reads_values(policy)) head.values = rounded(store.values, kv);
+    }
+    choose_on_host({model_.layout(), unit, policy, n_ - 1, d, cache(lane).future().get(), heads, positions},
+                   pooled, guarded);
+}
+
 /// Chooses on the host what a unit keeps; writes it to kept_ and to the lane's output.
-void Prefill::choose(std::size_t lane, const Unit& unit, int first_layer,
+void Prefill::choose(std::size_t lane, const Unit& unit, int first_layer, std::span<const LayerStore> stores,
                      std::span<const std::vector<float>> scores) {
     const KvLayout& layout = model_.layout();
     const ResolvedPolicy& policy = unit_policy(layout, lanes_[lane].cache->policy(), unit.first);
@@ -750,8 +782,11 @@ void Prefill::choose(std::size_t lane, const Unit& unit, int first_layer,
                   n_, pooled.data());
     });
     finish_pool(policy.pool, n_readers, n_, pooled.data());
+    std::vector<std::int32_t> guarded;
+    if (policy.has_formula() && (must_select(policy, n_, n_ - 1) || !lanes_[lane].out->values.scores.empty()))
+        rank_by_formula(lane, unit, policy, first_layer, stores, positions, pooled, guarded);
     std::vector<int> victims;
-    const float threshold = select_victims(positions, pooled, {}, policy, n_ - 1, victims);
+    const float threshold = select_victims(positions, pooled, guarded, policy, n_ - 1, victims);
 
     RowOutput& out = *lanes_[lane].out;
     for (int g = unit.first; g < unit.last; ++g) {

@@ -83,7 +83,10 @@ class Prefill {
     void feed_forward(int layer);
     void write_last_logits();
     void give_to_lanes(int first_layer, std::span<const LayerStore> stores);
-    void choose(std::size_t lane, const Unit& unit, int first_layer,
+    void rank_by_formula(std::size_t lane, const Unit& unit, const ResolvedPolicy& policy, int first_layer,
+                         std::span<const LayerStore> stores, const std::vector<std::int32_t>& positions,
+                         std::vector<float>& pooled, std::vector<std::int32_t>& guarded);
+    void choose(std::size_t lane, const Unit& unit, int first_layer, std::span<const LayerStore> stores,
                 std::span<const std::vector<float>> scores);
     void keep(std::size_t lane, int layer, const LayerStore& store);
     void find_faults(std::size_t lane, int layer, const LayerStore& store,

@@ -378,6 +378,8 @@ struct LaneCase {
     Buffer<DeviceUnit> units;
     Buffer<RowRule> rules;
     Buffer<LaneView<T>> lane;
+    LaneView<T> view{};                        ///< what `lane` holds
+    std::vector<std::int32_t> host_positions;  ///< what `positions` holds
 
     LaneCase(Side& side, int size, int n_stored, RowRule rule, bool turned, bool one_unit)
         : head_dim(size), n(n_stored), capacity(n + 5), row(2 * n + 3) {
@@ -394,6 +396,7 @@ struct LaneCase {
             p.insert(p.end(), of_head.begin(), of_head.end());
         }
         positions = side.up(p);
+        host_positions = p;
         std::vector<std::uint8_t> pins(to_index(slots), 0);
         for (std::size_t i = 0; i < pins.size(); i += 97) pins[i] = 1;
         pinned = side.up(pins);
@@ -432,7 +435,6 @@ struct LaneCase {
         for (std::size_t i = 0; i < back.size(); ++i) back[i] = static_cast<std::int32_t>(i % 7);
         steps = side.up(back);
         places = side.up(std::vector<std::int32_t>{row / 2, row / 3});
-        LaneView<T> view{};
         view.heads = heads.data();
         view.scores = head_scores.data();
         view.units = units.data();
@@ -617,8 +619,102 @@ void selection(Side& side, int stored_after, int dropped, bool one_unit) {
     side.note(compact, 0, c.scores);
 }
 
+/// Returns keydiff * knorm + smooth(s, avg, 5) - u.
+FormulaTable chosen_formula() {
+    using Code = FormulaCode;
+    FormulaTable table;
+    const FormulaOp ops[] = {
+        {Code::quantity, Quantity::keydiff, 0, 0, 0},   {Code::quantity, Quantity::knorm, 1, 0, 0},
+        {Code::multiply, Quantity::row, 0, 0, 0},       {Code::quantity, Quantity::s, 1, 0, 0},
+        {Code::smooth_average, Quantity::row, 1, 5, 0}, {Code::add, Quantity::row, 0, 0, 0},
+        {Code::quantity, Quantity::u, 1, 0, 0},         {Code::subtract, Quantity::row, 0, 0, 0}};
+    const FormulaStep steps[] = {{0, 4, 0, 0}, {4, 5, 0, 0}, {4, 5, 1, 0}, {4, 5, 2, 0}, {5, 8, 0, 0}};
+    table.n_lists = 3;
+    for (const FormulaOp& op : ops) table.ops[table.n_ops++] = op;
+    for (const FormulaStep& step : steps) table.steps[table.n_steps++] = step;
+    for (const Quantity q : {Quantity::keydiff, Quantity::knorm, Quantity::s, Quantity::u})
+        table.uses |= 1u << static_cast<int>(q);
+    return table;
+}
+
+/// Returns position < 20.
+FormulaTable protecting_formula() {
+    FormulaTable table;
+    table.n_lists = 3;
+    table.n_ops = 3;
+    table.ops[0] = {FormulaCode::quantity, Quantity::position, 0, 0, 0};
+    table.ops[1] = {FormulaCode::constant, Quantity::row, 1, 0, 20};
+    table.ops[2] = {FormulaCode::less, Quantity::row, 0, 0, 0};
+    table.n_steps = 1;
+    table.steps[0] = {0, 3, 0, 0};
+    table.uses = 1u << static_cast<int>(Quantity::position);
+    return table;
+}
+
+template <class T>
+void choice(Side& side, bool one_unit) {
+    const int n = 300, head_dim = 64, kv = LaneCase<T>::kKv, max_units = 2, n_lists = 3;
+    RowRule rule = plain_rule();
+    rule.stored = 250;
+    rule.due_at = 251;
+    rule.newest = 20;
+    rule.sinks = 5;
+    rule.evicts = rule.wants_scores = 1;
+    const LaneCase<T> c(side, head_dim, n, rule, false, one_unit);
+    std::vector<std::int32_t> order(to_index(kv * c.capacity), 0);
+    for (int g = 0; g < kv; ++g)  // position 2 i is in the slot that the case shuffled it to
+        for (int slot = 0; slot < n; ++slot)
+            order[to_index(g * c.capacity + c.host_positions[to_index(g * c.capacity + slot)] / 2)] = slot;
+    const Buffer<std::int32_t> device_order = side.up(order);
+    const Buffer<FormulaTable> formulas =
+        side.up(std::vector<FormulaTable>{chosen_formula(), protecting_formula()});
+    LaneView<T> view = c.view;
+    view.choose = formulas.data();
+    view.protect = formulas.data() + 1;
+    view.order = device_order.data();
+    view.list_stride = c.capacity;
+    const Buffer<LaneView<T>> lane = side.up(std::vector<LaneView<T>>{view});
+    const Buffer<float> lengths = side.floats(kv * c.capacity), directions = side.floats(kv * kDirection),
+                        pooled = side.floats(max_units * c.capacity), threshold = side.floats(max_units),
+                        lists = side.floats(max_units * n_lists * c.capacity);
+    const std::vector<std::uint8_t> bytes(to_index(max_units * c.capacity), 9);
+    const Buffer<std::uint8_t> competes = side.up(bytes), guarded = side.up(bytes), leaves = side.up(bytes);
+    const Buffer<Leaving> leaving = side.up(std::vector<Leaving>(to_index(max_units), Leaving{0, 0}));
+    const KeyDirections<T> direct{lane.data(), lengths.data(), directions.data(), kv, c.capacity, head_dim};
+    side.executor->launch(direct, {kv, 1}, 256);
+    side.note(direct, 0, lengths);
+    side.note(direct, 0, directions);
+    ChooseScores<T> choose{};
+    choose.lanes = lane.data();
+    choose.table = c.table();
+    choose.pooled = pooled.data();
+    choose.lists = lists.data();
+    choose.competes = competes.data();
+    choose.guarded = guarded.data();
+    choose.lengths = lengths.data();
+    choose.directions = directions.data();
+    choose.max_units = max_units;
+    choose.stride = c.capacity;
+    choose.n_lists = n_lists;
+    choose.n_heads = LaneCase<T>::kHeads;
+    choose.group = LaneCase<T>::kHeads / kv;
+    choose.head_dim = head_dim;
+    choose.n_kv_heads = kv;
+    side.executor->launch(choose, {max_units, 1}, 256);
+    side.note(choose, 0, pooled);
+    side.note(choose, 0, competes);
+    side.note(choose, 0, guarded);
+    const SelectVictims<T> select{lane.data(),      c.table(), pooled.data(), leaves.data(), leaving.data(),
+                                  threshold.data(), max_units, c.capacity,    guarded.data()};
+    side.executor->launch(select, {max_units, 1}, 256);
+    side.note(select, 0, threshold);
+    side.note(select, 0, leaves);
+}
+
 template <class T>
 void selection_cases(Side& side) {
+    choice<T>(side, false);
+    choice<T>(side, true);
     selection<T>(side, 299, -1, false);
     selection<T>(side, 250, -1, true);
     selection<T>(side, 300, 2 * 280, false);

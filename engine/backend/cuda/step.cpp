@@ -171,6 +171,9 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
         }
         plan.row_stride = std::max(plan.row_stride, cache.largest_capacity());
         plan.tempers |= any_tempers(cache.policy());
+        for (const FormulaRef& formula : {cache.policy().choose, cache.policy().protect})
+            if (formula) plan.n_lists = std::max(plan.n_lists, formula->n_lists);
+        plan.any_keydiff |= cache.policy().names(Quantity::keydiff);
         plan.max_units = std::max(plan.max_units, static_cast<int>(cache.units().size()));
         plan.n_rows.push_back(cache.largest_count() + 1);
         int most = 1;
@@ -180,8 +183,9 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
             // From the policy, so that the list stays the same while the cache fills and empties; from the
             // count where more than that are stored. The last 1: dropped_position.
             const int stored = cache.count(cache.units()[u].first) + 1;
-            most = std::max(
-                {most, std::min(own.every, CompactHead<float>::kMost / 2) + 1, stored - own.stored + 1});
+            most =
+                std::max({most, std::min(own.most_stored() - own.stored, CompactHead<float>::kMost / 2) + 1,
+                          stored - own.stored + 1});
         }
         plan.on_host.push_back(most > CompactHead<float>::kMost ? 1 : 0);
         if (plan.on_host.back() != 0) continue;
@@ -249,6 +253,15 @@ void CudaBackend::size_buffers(const Plan& plan) {
     grow(s.leaves, units * stride);
     grow(s.leaving, units);
     grow_clear(s.threshold, units);
+    if (plan.n_lists > 0) {
+        grow(s.formula_lists, units * stride * to_index(plan.n_lists));
+        grow(s.competes, units * stride);
+        grow(s.guarded, units * stride);
+    }
+    if (plan.any_keydiff) {
+        grow(s.key_lengths, kv_heads * stride);
+        grow(s.key_directions, kv_heads * to_index(kDirection));
+    }
     grow_clear(s.victims, kv_heads * to_index(plan.most_victims));
     grow_clear(s.n_victims, kv_heads);
     grow_clear(s.faults, kv_heads * kFaultKinds);
@@ -308,6 +321,7 @@ void CudaBackend::upload_input(const Plan& plan) {
     struct Part {
         std::vector<RowRule> rules;
         std::size_t rules_at = 0, steps_at = 0, places_at = 0, offset_at = 0, head_offset_at = 0;
+        std::size_t choose_at = 0, protect_at = 0, order_at = 0, future_at = 0;
         bool turns = false;
     };
     std::vector<Part> parts(n);
@@ -325,6 +339,13 @@ void CudaBackend::upload_input(const Plan& plan) {
         if (part.turns)
             part.steps_at = take(to_index(n_kv_heads) * to_index(plan.row_stride) * sizeof(std::int32_t));
         if (part.turns) part.places_at = take(to_index(n_kv_heads) * sizeof(std::int32_t));
+        if (policy.has_formula()) {
+            const std::size_t n_listed = to_index(n_kv_heads) * to_index(plan.row_stride);
+            part.choose_at = take(sizeof(FormulaTable));
+            part.protect_at = take(sizeof(FormulaTable));
+            part.order_at = take(n_listed * sizeof(std::int32_t));
+            if (policy.names(Quantity::future)) part.future_at = take(n_listed * sizeof(float));
+        }
         if (const auto& block = plan.blocks[lane]; block != nullptr) {
             part.offset_at = take(block->offset.size() * sizeof(block->offset[0]));
             part.head_offset_at = take(block->head_offset.size() * sizeof(block->head_offset[0]));
@@ -351,6 +372,28 @@ void CudaBackend::upload_input(const Plan& plan) {
             view.steps = reinterpret_cast<const std::int32_t*>(device + part.steps_at);
             view.places = reinterpret_cast<const std::int32_t*>(device + part.places_at);
             view.steps_stride = plan.row_stride;
+        }
+        const ResolvedPolicy& policy = cache.policy();
+        for (int g = 0; policy.has_formula() && g < cache.layout().n_kv_heads(); ++g) {
+            const std::int64_t first = std::int64_t{g} * plan.row_stride;
+            const std::size_t n_listed = to_index(cache.count(g) + 1);
+            cache.order_of_row(g, {reinterpret_cast<std::int32_t*>(host + part.order_at) + first, n_listed});
+            if (policy.names(Quantity::future))
+                cache.future_of_row(g, row,
+                                    {reinterpret_cast<float*>(host + part.future_at) + first, n_listed});
+        }
+        if (policy.has_formula()) {
+            const auto put = [&](const FormulaRef& formula, std::size_t at) -> const FormulaTable* {
+                if (!formula) return nullptr;
+                std::memcpy(host + at, &*formula, sizeof(FormulaTable));
+                return reinterpret_cast<const FormulaTable*>(device + at);
+            };
+            view.choose = put(policy.choose, part.choose_at);
+            view.protect = put(policy.protect, part.protect_at);
+            view.order = reinterpret_cast<const std::int32_t*>(device + part.order_at);
+            if (policy.names(Quantity::future))
+                view.future = reinterpret_cast<const float*>(device + part.future_at);
+            view.list_stride = plan.row_stride;
         }
         if (plan.any_block) {
             PackedLane packed = packed_lane(plan, lane);
@@ -513,11 +556,14 @@ void CudaBackend::launch_all(const Plan& plan) {
                            head_at = std::int64_t{group.first} * plan.n_kv_heads;
         std::uint8_t* leaves = s.leaves.data() + unit_at * plan.row_stride;
         with_number(group.kv, [&]<class K>() {
-            executor_->launch(SelectVictims<K>{views_of<K>(group), group.of->layout.table(),
-                                               s.pooled.data() + unit_at * plan.row_stride, leaves,
-                                               s.leaving.data() + unit_at, s.threshold.data() + unit_at,
-                                               plan.max_units, plan.row_stride},
-                              {plan.max_units, group.n}, kThreads);
+            if (plan.n_lists > 0) choose_scores<K>(plan, group);
+            executor_->launch(
+                SelectVictims<K>{views_of<K>(group), group.of->layout.table(),
+                                 s.pooled.data() + unit_at * plan.row_stride, leaves,
+                                 s.leaving.data() + unit_at, s.threshold.data() + unit_at, plan.max_units,
+                                 plan.row_stride,
+                                 plan.n_lists > 0 ? s.guarded.data() + unit_at * plan.row_stride : nullptr},
+                {plan.max_units, group.n}, kThreads);
             if (plan.any_block) pack_rows(plan, group);  // while slots are as the row saw them
             executor_->launch(
                 CompactHead<K>{views_of<K>(group), group.of->layout.table(), leaves,
@@ -527,6 +573,40 @@ void CudaBackend::launch_all(const Plan& plan) {
                 {n_kv_heads, group.n}, 64);
         });
     }
+}
+
+/// Evaluates the formulas of a group's lanes.
+template <class K>
+void CudaBackend::choose_scores(const Plan& plan, const Group& group) {
+    const Model& model = *group.of->model;
+    const ModelConfig& c = model.config();
+    Scratch& s = scratch_;
+    const std::int64_t unit_at = std::int64_t{group.first} * plan.max_units,
+                       head_at = std::int64_t{group.first} * plan.n_kv_heads;
+    ChooseScores<K> choose{};
+    choose.lanes = views_of<K>(group);
+    choose.table = group.of->layout.table();
+    choose.pooled = s.pooled.data() + unit_at * plan.row_stride;
+    choose.lists = s.formula_lists.data() + unit_at * plan.row_stride * plan.n_lists;
+    choose.competes = s.competes.data() + unit_at * plan.row_stride;
+    choose.guarded = s.guarded.data() + unit_at * plan.row_stride;
+    choose.max_units = plan.max_units;
+    choose.stride = plan.row_stride;
+    choose.n_lists = plan.n_lists;
+    choose.n_heads = c.n_heads;
+    choose.group = c.n_heads / c.n_kv_heads;
+    choose.head_dim = c.head_dim;
+    choose.n_kv_heads = plan.n_kv_heads;
+    if (plan.any_keydiff) {
+        float *lengths = s.key_lengths.data() + head_at * plan.row_stride,
+              *directions = s.key_directions.data() + head_at * kDirection;
+        choose.lengths = lengths;
+        choose.directions = directions;
+        executor_->launch(KeyDirections<K>{views_of<K>(group), lengths, directions, plan.n_kv_heads,
+                                           plan.row_stride, c.head_dim},
+                          {model.layout().n_kv_heads(), group.n}, kThreads);
+    }
+    executor_->launch(choose, {plan.max_units, group.n}, kThreads);
 }
 
 void CudaBackend::pack_rows(const Plan& plan, const Group& group) {
@@ -875,11 +955,12 @@ void CudaBackend::add_times() {
             return std::any_of(names.begin(), names.end(),
                                [&](std::string_view n) { return name.starts_with(n); });
         };
-        double& part = is({"MatrixVector", "Narrow", "AddBias"})          ? times_->linear
-                       : is({"AttendSplit"})                              ? times_->attention
-                       : is({"FoldRow"})                                  ? times_->scoring
-                       : is({"BeginRow", "SelectVictims", "CompactHead"}) ? times_->eviction
-                                                                          : times_->rest;
+        double& part = is({"MatrixVector", "Narrow", "AddBias"}) ? times_->linear
+                       : is({"AttendSplit"})                     ? times_->attention
+                       : is({"FoldRow"})                         ? times_->scoring
+                       : is({"BeginRow", "SelectVictims", "CompactHead", "KeyDirections", "ChooseScores"})
+                           ? times_->eviction
+                           : times_->rest;
         part += seconds[to_index(kernel++)];
     });
     times_->linear += seconds[to_index(Launch::kProduct)];

@@ -152,6 +152,8 @@ class CudaBackend final : public Backend {
             on_host;  ///< [lanes] too many tokens leave at once, so the host selects for the whole lane
         std::vector<int> n_rows;  ///< [lanes] largest count, with the new token
         bool any_shadow = false;
+        int n_lists = 0;           ///< the most that a formula of a lane needs; 0: no lane has one
+        bool any_keydiff = false;  ///< a formula names it
     };
     /// The group's lanes as kernels see them; K is its type of K and V.
     template <class K>
@@ -169,6 +171,8 @@ class CudaBackend final : public Backend {
     std::shared_ptr<RowBlock> new_block(const LaneStep& lane) const;
     PackedLane packed_lane(const Plan& plan, std::size_t lane) const;
     void pack_rows(const Plan& plan, const Group& group);
+    template <class K>
+    void choose_scores(const Plan& plan, const Group& group);
     void write_block(const Plan& plan, int lane);
     void group_lanes(std::span<const LaneStep> lanes, Plan& plan) const;
     const Group& group_of(const Plan& plan, int lane) const;
@@ -263,7 +267,8 @@ class CudaBackend final : public Backend {
         Buffer<float> row_logits, row_tempered, row_attention, row_noise, pooled, threshold, partial_values;
         Buffer<SplitSum> sums, totals;
         Buffer<std::uint32_t> n_done;  // zeros between launches
-        Buffer<std::uint8_t> leaves;
+        Buffer<std::uint8_t> leaves, competes, guarded;
+        Buffer<float> formula_lists, key_lengths, key_directions;
         Buffer<Leaving> leaving;
         Buffer<std::int32_t> victims, n_victims;
         Buffer<std::uint8_t> faults;  // [lanes, KV heads, kFaultKinds] zeros between steps

@@ -18,7 +18,7 @@ Stamp stamp_of(const Block& block, std::uint32_t thread) {
            std::uint64_t{block.epoch & 0xfffu} << 10 | thread;
 }
 std::uint64_t launch_of(Stamp stamp) {
-    return stamp >> 44 & kLaunches;
+    return stamp >> 44;
 }
 
 /// True when what was written in this launch is ordered before an access of the thread.
@@ -35,14 +35,6 @@ bool is_ordered(const Block& block, std::uint32_t thread, Stamp stamp) {
     const auto seen = block.acquired.find(id);
     return seen != block.acquired.end() &&
            (epoch < seen->second.epoch || (epoch == seen->second.epoch && writer == seen->second.thread));
-}
-
-/// True when another thread than that one read the unit in this launch, and nothing orders the two.
-bool is_read_by_others(const Block& block, std::uint32_t thread, Stamp reader) {
-    if (launch_of(reader) != block.launch->id) return false;
-    const Stamp mine = stamp_of(block, thread);
-    const bool is_now = (reader & ~kSeveralReaders) >> 10 == mine >> 10;
-    return (is_now && (reader & kSeveralReaders) != 0) || !is_ordered(block, thread, reader);
 }
 
 std::string writer_text(const Warp& warp, Stamp stamp) {
@@ -79,7 +71,7 @@ bool Memory::release(void* data) {
     if (found == buffers_.end() || found->second->is_freed) return false;
     Buffer& buffer = *found->second;
     buffer.is_freed = true;
-    buffer.stamps = buffer.readers = {};
+    buffer.stamps = {};
     if (!buffer.is_pinned) used_ -= buffer.n_bytes;
     freed_.push_back(&buffer);
     freed_bytes_ += buffer.n_bytes;
@@ -116,28 +108,12 @@ Buffer& Memory::checked(const void* at, std::uint64_t n_bytes, const char* what)
 
 void Memory::refine(Buffer& buffer, int shift) {
     if (shift >= buffer.shift) return;
+    std::vector<Stamp> fine;
     const std::size_t parts = std::size_t{1} << (buffer.shift - shift);
-    for (std::vector<Stamp>* stamps : {&buffer.stamps, &buffer.readers}) {
-        std::vector<Stamp> fine;
-        fine.reserve(stamps->size() * parts);
-        for (const Stamp stamp : *stamps) fine.insert(fine.end(), parts, stamp);
-        *stamps = std::move(fine);
-    }
+    fine.reserve(buffer.stamps.size() * parts);
+    for (const Stamp stamp : buffer.stamps) fine.insert(fine.end(), parts, stamp);
+    buffer.stamps = std::move(fine);
     buffer.shift = shift;
-}
-
-void Memory::note_reader(const Warp& warp, Buffer& buffer, int lane, std::uint64_t at, std::uint64_t n) {
-    if (buffer.readers.empty())
-        buffer.readers.resize(buffer.chunks.size() << (Buffer::kChunkShift - buffer.shift));
-    const Stamp mine = stamp_of(*warp.block, warp.first_thread + static_cast<unsigned>(lane));
-    for (std::uint64_t i = at >> buffer.shift, last = (at + n - 1) >> buffer.shift; i <= last; ++i) {
-        Stamp& reader = buffer.readers[i];
-        const Stamp before = reader & ~kSeveralReaders;
-        if (before >> 10 != mine >> 10)
-            reader = mine;
-        else if (before != mine)
-            reader |= kSeveralReaders;
-    }
 }
 
 void Memory::own_stamps(Buffer& buffer, std::uint64_t chunk) {
@@ -225,9 +201,8 @@ void Memory::read(const Warp& warp, const Op& op, const std::uint64_t* at, std::
         const auto* hint = static_cast<const Buffer*>(op.hint);
         if ((hint == nullptr || !hint->holds(at[lane], n)) && block.launch->program->is_global(data, n))
             return;
-        Buffer& buffer = buffer_of(warp, op, lane, at[lane], n, "reads");
+        const Buffer& buffer = buffer_of(warp, op, lane, at[lane], n, "reads");
         const std::uint64_t from = at[lane] - buffer.first;
-        if (buffer.n_bytes <= Buffer::kReadsWatched) note_reader(warp, buffer, lane, from, n);
         if (buffer.chunks[from >> Buffer::kChunkShift].is_whole) return;
         if (buffer.stamps.empty()) fault(warp, op, lane, "reads memory that nobody wrote");
         for (std::uint64_t i = from >> buffer.shift, last = (from + n - 1) >> buffer.shift; i <= last; ++i) {
@@ -261,8 +236,6 @@ void Memory::write(const Warp& warp, const Op& op, const std::uint64_t* at, std:
             Stamp& stamp = buffer.stamps[i];
             if (launch_of(stamp) == block.launch->id && !is_same && !is_ordered(block, thread, stamp))
                 fault(warp, op, lane, "writes where " + writer_text(warp, stamp));
-            if (!buffer.readers.empty() && !is_same && is_read_by_others(block, thread, buffer.readers[i]))
-                fault(warp, op, lane, "writes where another thread reads, without an order");
             stamp = mine;
         }
         std::memcpy(to, from, n);

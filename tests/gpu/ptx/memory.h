@@ -3,9 +3,8 @@
 ///
 /// Two accesses of one launch to the same unit, one of them a write, need an order: the same thread, a
 /// barrier of the block between them, or, between blocks, a fence, an atomic operation on one counter in
-/// both, and a fence. Reads are held against writes that ran before; writes against those, and in small
-/// buffers against reads that ran before. In large ones such a pair is found in an order that runs the write
-/// first (KEYHOLE_PTX_SEED). A write of the value that is there is allowed.
+/// both, and a fence. Reads are held against writes that ran before; a read that runs before its write is
+/// found in another order (KEYHOLE_PTX_SEED). A write of the value that is there is allowed.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +19,9 @@ namespace ptx {
 struct Warp;
 struct Op;
 
-/// Who wrote, or read, a unit: launch, block, epoch and thread in 19, 22, 12 and 10 bits. 0: nobody. The
-/// highest bit: several threads of that epoch read it.
+/// Who wrote a unit: launch, block, epoch and thread in 20, 22, 12 and 10 bits. 0: nobody.
 using Stamp = std::uint64_t;
-inline constexpr Stamp kSeveralReaders = Stamp{1} << 63;
-inline constexpr std::uint64_t kLaunches = 0x7ffff;  ///< numbers of launches start again after as many
-inline constexpr Stamp kByCopy = 1;                  ///< a copy, or a product
+inline constexpr Stamp kByCopy = 1;  ///< a copy, or a product
 
 class Buffer {
   public:
@@ -38,14 +34,13 @@ class Buffer {
   private:
     friend class Memory;
     static constexpr int kChunkShift = 10;
-    static constexpr std::uint64_t kReadsWatched = 16 << 10;  // bytes of a buffer
     /// A chunk that copies wrote whole has no stamps of its own.
     struct Chunk {
         std::uint32_t launch = 0;  // the last one that wrote to it
         bool is_whole = false;
     };
     int shift = 2;  // of a unit's bytes
-    std::vector<Stamp> stamps, readers;
+    std::vector<Stamp> stamps;
     std::vector<Chunk> chunks;
 };
 
@@ -86,7 +81,6 @@ class Memory {
                       const char* what) const;
     [[noreturn]] void refuse(const Warp& warp, const Op& op, int lane, std::uint64_t at, std::uint64_t n,
                              const char* what) const;
-    static void note_reader(const Warp& warp, Buffer& buffer, int lane, std::uint64_t at, std::uint64_t n);
     static bool is_ready(const Buffer& buffer, std::uint64_t at, std::uint64_t n_bytes);
     static void refine(Buffer& buffer, int shift);
     static void own_stamps(Buffer& buffer, std::uint64_t chunk);

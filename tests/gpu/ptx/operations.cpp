@@ -54,9 +54,7 @@ void apply(Warp& warp, const Op& op, std::index_sequence<kI...>) {
     } else {
         D* out = warp.lanes<D>(op.at[0]);
         if (warp.mask == kAllLanes) {
-#ifndef __clang__
 #pragma GCC ivdep
-#endif
             for (int i = 0; i < kLanes; ++i) out[i] = static_cast<D>(F{}(std::get<kI>(source)[i]...));
         } else {
             for_lanes(warp.mask, [&](int i) { out[i] = static_cast<D>(F{}(std::get<kI>(source)[i]...)); });

@@ -196,7 +196,7 @@ void run_launch(const Kernel& kernel, dim3 grid, unsigned n_threads, const std::
     launch.grid = {grid.x, grid.y, grid.z};
     launch.n_threads = n_threads;
     launch.params = params;
-    launch.id = 1 + ++device.n_launches % (kLaunches - 1);
+    launch.id = 1 + ++device.n_launches % 0xfffff;
     launch.memory = &device.memory();
     run_grid(launch, options().seed, options().n_blocks);
 }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "engine/backend/cuda/kernels/number.h"
+#include "engine/policy/formula.h"
 #include "engine/policy/math.h"
 
 #include <cstddef>
@@ -57,7 +58,8 @@ struct RowRule {
     std::int32_t evicts;                 ///< this row evicts when too many are stored
     std::int32_t wants_scores;           ///< pooled scores are wanted even where nothing leaves
     std::int32_t accumulator, pool;      ///< how a unit's score is formed
-    std::int32_t unused;
+    std::int32_t due_at;                 ///< stored tokens at which an eviction is due
+    std::int32_t n_prompt, unused;
 };
 
 /// KV heads that are selected together, [first_head, last_head).
@@ -81,7 +83,13 @@ struct LaneView {
     const std::int32_t* places;
     std::int32_t n_units;
     std::int32_t row;  ///< position of the current token
-    std::int32_t steps_stride, unused;
+    std::int32_t steps_stride, list_stride;
+    /// Formulas of the lane; null: pooled scores rank, sinks and newest alone are protected. For the others:
+    /// slots in text order with the current token, and `future` of these tokens, [n_kv_heads, list_stride].
+    const FormulaTable* choose;
+    const FormulaTable* protect;
+    const std::int32_t* order;
+    const float* future;
 };
 
 /// A head and a lane whose numbers may have any type: the host's view. Only pointers depend on the type.

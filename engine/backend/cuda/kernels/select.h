@@ -1,11 +1,12 @@
-/// Chooses and removes victims on the device, by the CPU's rule (backend/cpu/select.h). Pinned tokens are
-/// never evicted. The first `sinks` positions and the `newest` tokens are protected. Of the rest the best
-/// stay; among equal scores the older is evicted; NaN ranks lowest. Where pins leave too few competing
-/// tokens, the newest are evicted, the oldest of them first, then the sinks, the newest first. Host and
+/// Chooses and removes victims on the device, by the CPU's rule (backend/cpu/select.h). Pinned tokens, and
+/// those that a formula protects, are never evicted. The first `sinks` positions and the `newest` tokens are
+/// protected. Of the rest the best stay; among equal scores the older is evicted; NaN ranks lowest. Where
+/// pins leave too few competing tokens, the newest are evicted, the oldest of them first, then the sinks, the
+/// newest first. Host and
 /// device.
 #pragma once
 
-#include "engine/backend/cuda/kernels/attention.h"
+#include "engine/backend/cuda/kernels/choice.h"
 #include "engine/backend/cuda/kernels/store.h"
 
 #include <cmath>
@@ -31,20 +32,6 @@ KH_FN bool leaves_before(const LeaveOrder& a, const LeaveOrder& b) {
         if (x != y) return x < y;
     }
     return a.tier == 3 ? a.position > b.position : a.position < b.position;
-}
-
-/// Returns the score of a slot of a unit: pooled over all query heads that read it.
-KH_FN float pooled_score(const HeadScores* scores, const std::int32_t* readers, int n_readers,
-                         const RowRule& rule, int slot) {
-    const bool is_max = rule.pool == static_cast<int>(Pool::max);
-    float pooled = is_max ? -INFINITY : 0.0f;
-    for (int r = 0; r < n_readers; ++r) {
-        const float s = scores[readers[r]].score[rule.accumulator][slot];
-        pooled = is_max ? (s > pooled ? s : pooled) : add(pooled, s);
-    }
-    if (rule.pool == static_cast<int>(Pool::mean) && n_readers > 1)
-        pooled = pooled / static_cast<float>(n_readers);
-    return pooled;
 }
 
 /// The slots of a unit that are evicted.
@@ -74,11 +61,14 @@ struct SelectVictims {
     Leaving* leaving;      ///< [lanes, max_units]
     float* threshold;  ///< [lanes, max_units] lowest competing score that stays, NaN where nothing competed
     std::int32_t max_units, stride;
+    const std::uint8_t* guarded = nullptr;  ///< of ChooseScores; null: no lane protects tokens by a formula
 
+    /// guard: of the unit's slots, or null.
     KH_FN LeaveOrder order_of(const RowRule& rule, const DeviceHead<T>& head, const float* score,
-                              int newest_from, int slot) const {
+                              const std::uint8_t* guard, int newest_from, int slot) const {
         const int position = head.positions[slot];
-        const int tier = head.pinned[slot] != 0              ? 4
+        const bool stays = head.pinned[slot] != 0 || (guard != nullptr && guard[slot] != 0);
+        const int tier = stays                               ? 4
                          : position == rule.dropped_position ? 0
                          : position < rule.sinks             ? 3
                          : position >= newest_from           ? 2
@@ -112,7 +102,8 @@ struct SelectVictims {
         std::uint8_t* leave = leaves + unit_at * stride;
         const int n = head.count;
         const bool may_evict = rule.evicts != 0 && unit.on_host == 0;
-        const int n_victims = may_evict && n > rule.stored ? n - rule.stored : 0;
+        const int n_victims = n_leaving<T>(unit, rule, n);
+        const std::uint8_t* guard = lane.protect != nullptr ? guarded + unit_at * stride : nullptr;
         const bool selects = n_victims > 0 || (may_evict && rule.dropped_position >= 0);
         if (p == 0) {
             int recent = 0;
@@ -120,7 +111,8 @@ struct SelectVictims {
                 const std::int32_t* readers = table.readers + table.offset[unit.first_head];
                 const int n_readers = table.offset[unit.last_head] - table.offset[unit.first_head];
                 for (int i = t; i < n; i += block.n_threads) {
-                    score[i] = pooled_score(lane.scores, readers, n_readers, rule, i);
+                    if (lane.choose == nullptr)  // else ChooseScores has written what is ranked
+                        score[i] = pooled_score(lane.scores, readers, n_readers, rule, i);
                     leave[i] = 0;
                     recent += head.positions[i] > lane.row - rule.newest;
                 }
@@ -136,7 +128,7 @@ struct SelectVictims {
             LeaveOrder first, second;
             if (selects)
                 for (int i = t; i < n; i += block.n_threads) {
-                    const LeaveOrder mine = order_of(rule, head, score, shared.newest_from, i);
+                    const LeaveOrder mine = order_of(rule, head, score, guard, shared.newest_from, i);
                     if (mine.tier == 4) continue;
                     if (n_victims <= 1) {
                         take(first, second, mine);
@@ -144,7 +136,8 @@ struct SelectVictims {
                     }
                     int earlier = 0;
                     for (int j = 0; j < n; ++j)
-                        earlier += leaves_before(order_of(rule, head, score, shared.newest_from, j), mine);
+                        earlier +=
+                            leaves_before(order_of(rule, head, score, guard, shared.newest_from, j), mine);
                     if (earlier < n_victims || mine.tier == 0)
                         leave[i] = 1;
                     else if (mine.tier == 1)

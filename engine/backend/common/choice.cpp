@@ -1,0 +1,178 @@
+#include "engine/backend/common/choice.h"
+
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+
+#include <algorithm>
+#include <array>
+
+namespace keyhole {
+namespace {
+
+/// Returns the mean direction of all stored keys, [head_dim], and its length behind it. Each channel has 32
+/// sums, of every 32nd token each.
+std::vector<float> mean_direction(const ChoiceHead& head, std::span<const float> lengths, int head_dim) {
+    constexpr std::size_t kSums = 32;
+    const std::size_t d = to_index(head_dim), n = head.positions.size();
+    std::vector<float> sums(kSums * d, 0), mean(d + 1);
+    for (std::size_t i = 0; i < n; ++i) {
+        float* sum = sums.data() + i % kSums * d;
+        for (std::size_t c = 0; c < d; ++c)
+            sum[c] = add(sum[c], unit_channel(head.keys[i * d + c], lengths[i]));
+    }
+    for (std::size_t c = 0; c < d; ++c) {
+        float of_channel[kSums];
+        for (std::size_t j = 0; j < kSums; ++j) of_channel[j] = sums[j * d + c];
+        mean[c] = sum_in_pairs(of_channel) / static_cast<float>(n);
+    }
+    const auto channel = [&](int c) { return mean[to_index(c)]; };
+    mean[d] = length_of(head_dim, channel);
+    return mean;
+}
+
+/// Returns a quantity of each token that a KV head stores.
+std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t index) {
+    const ChoiceHead& head = of.heads[index];
+    const std::size_t n = head.positions.size(), d = to_index(of.head_dim);
+    std::vector<float> out(n);
+    const auto lengths = [&](const std::vector<float>& rows) {
+        KH_ASSERT(rows.size() == n * d, "{} numbers for {} tokens", rows.size(), n);
+        for (std::size_t i = 0; i < n; ++i)
+            out[i] = length_of(of.head_dim, [&](int c) { return rows[i * d + to_index(c)]; });
+    };
+    if (quantity == Quantity::vnorm) {
+        lengths(head.values);
+    } else if (quantity == Quantity::future) {
+        for (std::size_t i = 0; i < n && of.future != nullptr; ++i)
+            out[i] = of.future->at(of.unit.first + static_cast<int>(index), of.row, head.positions[i]);
+    } else {
+        lengths(head.keys);
+        if (quantity == Quantity::knorm) return out;
+        const std::vector<float> mean = mean_direction(head, out, of.head_dim);
+        for (std::size_t i = 0; i < n; ++i) {
+            const float dot = dot_channels(
+                of.head_dim, [&](int c) { return head.keys[i * d + to_index(c)]; },
+                [&](int c) { return mean[to_index(c)]; });
+            out[i] = cosine_of(dot, out[i], mean[d]);
+        }
+    }
+    return out;
+}
+
+/// Returns a quantity of the unit's tokens, pooled over the KV heads that store them.
+std::vector<float> pooled_quantity(Quantity quantity, const ChoiceUnit& of) {
+    const Pool pool = of.policy.pool;
+    std::vector<float> out(of.positions.size(), 0);
+    std::vector<int> count(of.positions.size(), 0);
+    for (std::size_t h = 0; h < of.heads.size(); ++h) {
+        const std::vector<float> own = of_head(quantity, of, h);
+        std::size_t column = 0;
+        for (std::size_t i = 0; i < own.size(); ++i, ++column) {
+            while (of.positions[column] != of.heads[h].positions[i]) ++column;
+            float& value = out[column];
+            if (count[column]++ == 0)
+                value = own[i];
+            else
+                value = pool == Pool::max ? formula_max(value, own[i]) : add(value, own[i]);
+        }
+    }
+    if (pool == Pool::mean)
+        for (std::size_t i = 0; i < out.size(); ++i)
+            if (count[i] > 1) out[i] /= static_cast<float>(count[i]);
+    return out;
+}
+
+/// What a formula sees of a unit. Lists are made when a formula names their quantity.
+struct HostEnv {
+    const ChoiceUnit& of;
+    std::span<const float> scores;
+    std::array<std::vector<float>, kQuantities> lists{};
+    float tau = 1;
+
+    HostEnv(const ChoiceUnit& unit, std::span<const float> pooled)
+        : of(unit), scores(pooled), tau(unit.policy.tau_at(unit.row)) {
+        for (const Quantity q : {Quantity::knorm, Quantity::vnorm, Quantity::keydiff, Quantity::future})
+            if (of.policy.names(q)) lists[to_index(static_cast<int>(q))] = pooled_quantity(q, of);
+    }
+    int budget() const { return of.policy.budget; }
+    float quantity(Quantity q, int i) const {
+        const ResolvedPolicy& policy = of.policy;
+        const std::int32_t position = of.positions[to_index(i)];
+        switch (q) {
+            case Quantity::row:
+                return static_cast<float>(of.row);
+            case Quantity::t:
+                return static_cast<float>(std::max(of.row - policy.n_prompt + 1, 0));
+            case Quantity::n:
+                return static_cast<float>(policy.n_prompt);
+            case Quantity::count:
+                return static_cast<float>(of.positions.size());
+            case Quantity::budget:
+                return static_cast<float>(policy.budget);
+            case Quantity::layer:
+                return static_cast<float>(first().owner_layer);
+            case Quantity::kvhead:
+                return static_cast<float>(first().index);
+            case Quantity::alpha:
+                return policy.alpha;
+            case Quantity::tau:
+                return tau;
+            case Quantity::gain:
+                return policy.gain;
+            case Quantity::age:
+                return static_cast<float>(of.row - position);
+            case Quantity::position:
+                return static_cast<float>(position);
+            case Quantity::slot:
+                return static_cast<float>(i);
+            case Quantity::prompt:
+                return position < policy.n_prompt ? 1.0f : 0.0f;
+            case Quantity::s:
+                return scores[to_index(i)];
+            case Quantity::u:
+                return uniform_at(policy.seed, first().owner_layer, first().index, of.row, position);
+            default:
+                return lists[to_index(static_cast<int>(q))][to_index(i)];
+        }
+    }
+    const KvHead& first() const { return of.layout.kv_head(of.unit.first); }
+};
+
+}  // namespace
+
+void choose_on_host(const ChoiceUnit& of, std::span<float> pooled, std::vector<std::int32_t>& pinned) {
+    const int n = static_cast<int>(of.positions.size());
+    if (n == 0) return;
+    const ResolvedPolicy& policy = of.policy;
+    const HostEnv env(of, pooled);
+    std::vector<std::uint8_t> competes(to_index(n));
+    for (int i = 0; i < n; ++i)
+        competes[to_index(i)] =
+            of.positions[to_index(i)] >= policy.sinks && i < n - policy.newest &&
+                    !std::binary_search(pinned.begin(), pinned.end(), of.positions[to_index(i)])
+                ? 1
+                : 0;
+    std::vector<float> lists;
+    FormulaRun<HostEnv>::Sums sums;
+    const auto run = [&](const FormulaTable& table) {
+        lists.resize(to_index(table.n_lists) * to_index(n));
+        const FormulaRun<HostEnv> formula{env, table, lists.data(), n, competes.data(), n, 0, 1, sums};
+        for (int step = 0; step < table.n_steps; ++step) formula.step(step);
+    };
+    if (policy.protect) {
+        run(*policy.protect);
+        const std::size_t n_pinned = pinned.size();
+        for (int i = 0; i < n; ++i) {
+            if (lists[to_index(i)] == 0) continue;
+            competes[to_index(i)] = 0;
+            pinned.push_back(of.positions[to_index(i)]);
+        }
+        std::inplace_merge(pinned.begin(), pinned.begin() + static_cast<std::ptrdiff_t>(n_pinned),
+                           pinned.end());
+    }
+    if (!policy.choose) return;
+    run(*policy.choose);
+    std::copy_n(lists.begin(), n, pooled.begin());
+}
+
+}  // namespace keyhole

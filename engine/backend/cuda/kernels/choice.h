@@ -1,0 +1,281 @@
+/// Evaluates a lane's formulas for its units: what a selection ranks and which tokens cannot leave. Tokens
+/// are taken in text order, as on the host, so that both give the same bits. Host and device. Knows a lane's
+/// device tables, no model. CPU twin: backend/common/choice.h.
+#pragma once
+
+#include "engine/backend/cuda/block.h"
+#include "engine/backend/cuda/kernels/attention.h"
+#include "engine/backend/cuda/kernels/lane.h"
+#include "engine/policy/formula.h"
+
+#include <cstdint>
+
+namespace keyhole::cuda {
+
+/// Returns the score of a slot of a unit: pooled over all query heads that read it.
+KH_FN float pooled_score(const HeadScores* scores, const std::int32_t* readers, int n_readers,
+                         const RowRule& rule, int slot) {
+    const bool is_max = rule.pool == static_cast<int>(Pool::max);
+    float pooled = is_max ? -INFINITY : 0.0f;
+    for (int r = 0; r < n_readers; ++r) {
+        const float s = scores[readers[r]].score[rule.accumulator][slot];
+        pooled = is_max ? (s > pooled ? s : pooled) : add(pooled, s);
+    }
+    if (rule.pool == static_cast<int>(Pool::mean) && n_readers > 1)
+        pooled = pooled / static_cast<float>(n_readers);
+    return pooled;
+}
+
+/// Returns how many tokens of a unit that stores n must leave after the row.
+template <class T>
+KH_FN int n_leaving(const DeviceUnit& unit, const RowRule& rule, int n) {
+    const bool may_evict = rule.evicts != 0 && unit.on_host == 0;
+    return may_evict && n > rule.stored && n >= rule.due_at ? n - rule.stored : 0;
+}
+
+/// Returns whether a lane's formulas are evaluated for a unit after the row.
+template <class T>
+KH_FN bool evaluates(const LaneView<T>& lane, int unit_index) {
+    if (unit_index >= lane.n_units || (lane.choose == nullptr && lane.protect == nullptr)) return false;
+    const DeviceUnit& unit = lane.units[unit_index];
+    const RowRule& rule = lane.rules[unit.variant];
+    return unit.on_host == 0 &&
+           (rule.wants_scores != 0 || n_leaving<T>(unit, rule, lane.heads[unit.first_head].count) > 0);
+}
+
+template <class T>
+KH_FN bool names(const LaneView<T>& lane, Quantity q) {
+    return (lane.choose != nullptr && lane.choose->names(q)) ||
+           (lane.protect != nullptr && lane.protect->names(q));
+}
+
+/// Returns the length of a stored key or value.
+template <class T>
+KH_FN float key_length(const DeviceHead<T>& head, int head_dim, int slot) {
+    return length_of(head_dim, [&](int c) {
+        return widen(head.keys[(static_cast<std::int64_t>(c / 8) * head.capacity + slot) * 8 + c % 8]);
+    });
+}
+template <class T>
+KH_FN float value_length(const DeviceHead<T>& head, int head_dim, int slot) {
+    return length_of(
+        head_dim, [&](int c) { return widen(head.values[static_cast<std::int64_t>(slot) * head_dim + c]); });
+}
+
+/// Room for the mean direction of a KV head's keys, with its length behind it.
+inline constexpr int kDirection = kMaxHeadDim + 1;
+
+/// Computes the mean direction of the keys of every KV head that a formula with `keydiff` is evaluated for.
+/// Each channel has 32 sums, of every 32nd token each. Grid: x = KV heads of a lane, y = lanes.
+template <class T>
+struct KeyDirections {
+    static constexpr int kPhases = 4;
+    static constexpr int kSums = 32;
+    struct Shared {
+        float sums[kMaxHeadDim][kSums];
+    };
+    using Local = NoLocal;
+    const LaneView<T>* lanes;
+    float* lengths;     ///< [lanes, n_kv_heads, stride] of the keys, in text order
+    float* directions;  ///< [lanes, n_kv_heads, kDirection]
+    std::int32_t n_kv_heads, stride, head_dim, unused = 0;
+
+    KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
+        const LaneView<T>& lane = lanes[block.y];
+        const int g = block.x;
+        if (!names(lane, Quantity::keydiff) || !evaluates(lane, lane.unit_of_head[g])) return;
+        const DeviceHead<T>& head = lane.heads[g];
+        const std::int64_t at = static_cast<std::int64_t>(block.y) * n_kv_heads + g;
+        const std::int32_t* order = lane.order + static_cast<std::int64_t>(g) * lane.list_stride;
+        float* length = lengths + at * stride;
+        float* direction = directions + at * kDirection;
+        if (p == 0) {
+            for (int i = block.thread; i < head.count; i += block.n_threads)
+                length[i] = key_length(head, head_dim, order[i]);
+        } else if (p == 1) {
+            for (int item = block.thread; item < kSums * head_dim; item += block.n_threads) {
+                const int c = item % head_dim, j = item / head_dim;
+                const std::int64_t channel = static_cast<std::int64_t>(c / 8) * head.capacity;
+                float sum = 0;
+                for (int i = j; i < head.count; i += kSums)
+                    sum =
+                        add(sum, unit_channel(widen(head.keys[(channel + order[i]) * 8 + c % 8]), length[i]));
+                shared.sums[c][j] = sum;
+            }
+        } else if (p == 2) {
+            for (int c = block.thread; c < head_dim; c += block.n_threads)
+                direction[c] = sum_in_pairs(shared.sums[c]) / static_cast<float>(head.count);
+        } else if (block.thread == 0) {
+            direction[head_dim] = length_of(head_dim, [&](int c) { return direction[c]; });
+        }
+    }
+};
+
+/// Evaluates the formulas of every unit that selects or whose scores are wanted. Writes what is ranked where
+/// SelectVictims reads pooled scores, and which tokens are protected. A step of a formula is a tile. Grid:
+/// x = units, y = lanes.
+template <class T>
+struct ChooseScores {
+    static constexpr int kPhases = 1;
+    static constexpr int kRepeated = 1;
+
+    struct Env {
+        const ChooseScores& of;
+        const LaneView<T>& lane;
+        const DeviceUnit& unit;
+        const RowRule& rule;
+        int lane_index, n;
+
+        KH_FN int budget() const { return rule.span; }
+        KH_FN int slot_of(int g, int i) const {
+            return lane.order[static_cast<std::int64_t>(g) * lane.list_stride + i];
+        }
+        KH_FN int first_reader() const { return of.table.readers[of.table.offset[unit.first_head]]; }
+        KH_FN int layer() const { return first_reader() / of.n_heads; }
+        KH_FN int kv_index() const { return first_reader() % of.n_heads / of.group; }
+
+        KH_FN float quantity(Quantity q, int i) const {
+            const int slot = slot_of(unit.first_head, i),
+                      position = lane.heads[unit.first_head].positions[slot];
+            const int t = lane.row - rule.n_prompt + 1;
+            switch (q) {
+                case Quantity::row:
+                    return static_cast<float>(lane.row);
+                case Quantity::t:
+                    return static_cast<float>(t > 0 ? t : 0);
+                case Quantity::n:
+                    return static_cast<float>(rule.n_prompt);
+                case Quantity::count:
+                    return static_cast<float>(n);
+                case Quantity::budget:
+                    return static_cast<float>(rule.span);
+                case Quantity::layer:
+                    return static_cast<float>(layer());
+                case Quantity::kvhead:
+                    return static_cast<float>(kv_index());
+                case Quantity::alpha:
+                    return rule.alpha;
+                case Quantity::tau:
+                    return rule.tau;
+                case Quantity::gain:
+                    return rule.gain;
+                case Quantity::age:
+                    return static_cast<float>(lane.row - position);
+                case Quantity::position:
+                    return static_cast<float>(position);
+                case Quantity::slot:
+                    return static_cast<float>(i);
+                case Quantity::prompt:
+                    return position < rule.n_prompt ? 1.0f : 0.0f;
+                case Quantity::s:
+                    return pooled_score(lane.scores, of.table.readers + of.table.offset[unit.first_head],
+                                        of.table.offset[unit.last_head] - of.table.offset[unit.first_head],
+                                        rule, slot);
+                case Quantity::u:
+                    return uniform_at(rule.seed, layer(), kv_index(), lane.row, position);
+                default:
+                    return pooled_over_heads(q, i);
+            }
+        }
+
+        KH_FN float of_head(Quantity q, int g, int i) const {
+            const DeviceHead<T>& head = lane.heads[g];
+            const int slot = slot_of(g, i);
+            if (q == Quantity::vnorm) return value_length(head, of.head_dim, slot);
+            if (q == Quantity::knorm) return key_length(head, of.head_dim, slot);
+            if (q == Quantity::future)
+                return lane.future == nullptr
+                           ? 0.0f
+                           : lane.future[static_cast<std::int64_t>(g) * lane.list_stride + i];
+            const std::int64_t at = static_cast<std::int64_t>(lane_index) * of.n_kv_heads + g;
+            const float* direction = of.directions + at * kDirection;
+            const float dot = dot_channels(
+                of.head_dim,
+                [&](int c) {
+                    return widen(
+                        head.keys[(static_cast<std::int64_t>(c / 8) * head.capacity + slot) * 8 + c % 8]);
+                },
+                [&](int c) { return direction[c]; });
+            return cosine_of(dot, of.lengths[at * of.stride + i], direction[of.head_dim]);
+        }
+
+        KH_FN float pooled_over_heads(Quantity q, int i) const {
+            const bool is_max = rule.pool == static_cast<int>(Pool::max);
+            float value = of_head(q, unit.first_head, i);
+            for (int g = unit.first_head + 1; g < unit.last_head; ++g) {
+                const float own = of_head(q, g, i);
+                value = is_max ? formula_max(value, own) : add(value, own);
+            }
+            const int n_heads = unit.last_head - unit.first_head;
+            return rule.pool == static_cast<int>(Pool::mean) && n_heads > 1
+                       ? value / static_cast<float>(n_heads)
+                       : value;
+        }
+    };
+    using Run = FormulaRun<Env>;
+    struct Shared {
+        typename Run::Sums sums;
+    };
+    using Local = NoLocal;
+
+    const LaneView<T>* lanes;
+    ReaderTable table;
+    float* pooled;            ///< [lanes, max_units, stride] by slot
+    float* lists;             ///< [lanes, max_units, n_lists, stride] in text order
+    std::uint8_t* competes;   ///< [lanes, max_units, stride] in text order
+    std::uint8_t* guarded;    ///< [lanes, max_units, stride] by slot, 1: protected
+    const float* lengths;     ///< of KeyDirections
+    const float* directions;  ///< the same
+    std::int32_t max_units, stride, n_lists, n_heads, group, head_dim, n_kv_heads, unused = 0;
+
+    KH_FN int n_tiles(const Block& block) const {
+        const LaneView<T>& lane = lanes[block.y];
+        if (!evaluates(lane, block.x)) return 0;
+        return 2 + (lane.protect != nullptr ? lane.protect->n_steps : 0) +
+               (lane.choose != nullptr ? lane.choose->n_steps + 1 : 0);
+    }
+    KH_FN void begin(const Block&, Shared&, Local&) const {}
+
+    /// Tiles: who competes; the steps of protect; who is protected; the steps of choose; what is ranked.
+    KH_FN void phase(int, const Block& block, Shared& shared, Local&) const {
+        const LaneView<T>& lane = lanes[block.y];
+        const DeviceUnit& unit = lane.units[block.x];
+        const RowRule& rule = lane.rules[unit.variant];
+        const DeviceHead<T>& head = lane.heads[unit.first_head];
+        const std::int64_t unit_at = static_cast<std::int64_t>(block.y) * max_units + block.x;
+        const int n = head.count;
+        const Env env{*this, lane, unit, rule, block.y, n};
+        std::uint8_t* competing = competes + unit_at * stride;
+        float* values = lists + unit_at * n_lists * stride;
+        const auto run = [&](const FormulaTable& formula, int step) {
+            Run{env, formula, values, stride, competing, n, block.thread, block.n_threads, shared.sums}.step(
+                step);
+        };
+        int at = block.tile - 1;
+        const int n_protect = lane.protect != nullptr ? lane.protect->n_steps : 0;
+        if (at < 0) {
+            for (int i = block.thread; i < n; i += block.n_threads) {
+                const int slot = env.slot_of(unit.first_head, i);
+                competing[i] =
+                    head.positions[slot] >= rule.sinks && i < n - rule.newest && head.pinned[slot] == 0 ? 1
+                                                                                                        : 0;
+            }
+            return;
+        }
+        if (at < n_protect) return run(*lane.protect, at);
+        at -= n_protect;
+        if (at == 0) {
+            for (int i = block.thread; i < n; i += block.n_threads) {
+                const bool stays = n_protect > 0 && values[i] != 0;
+                guarded[unit_at * stride + env.slot_of(unit.first_head, i)] = stays ? 1 : 0;
+                if (stays) competing[i] = 0;
+            }
+            return;
+        }
+        if (at <= lane.choose->n_steps) return run(*lane.choose, at - 1);
+        for (int i = block.thread; i < n; i += block.n_threads)
+            pooled[unit_at * stride + env.slot_of(unit.first_head, i)] = values[i];
+    }
+};
+
+}  // namespace keyhole::cuda

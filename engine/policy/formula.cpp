@@ -1,0 +1,516 @@
+#include "engine/policy/formula.h"
+
+#include "engine/base/index.h"
+#include "engine/base/json_text.h"
+#include "engine/base/number.h"
+#include "engine/base/utf8.h"
+#include "engine/policy/spec_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+namespace keyhole {
+namespace {
+
+using Code = FormulaCode;
+
+struct NamedQuantity {
+    std::string_view name;
+    Quantity quantity;
+};
+constexpr std::array kQuantityNames = {
+    NamedQuantity{"s", Quantity::s},
+    NamedQuantity{"row", Quantity::row},
+    NamedQuantity{"t", Quantity::t},
+    NamedQuantity{"age", Quantity::age},
+    NamedQuantity{"position", Quantity::position},
+    NamedQuantity{"n", Quantity::n},
+    NamedQuantity{"count", Quantity::count},
+    NamedQuantity{"budget", Quantity::budget},
+    NamedQuantity{"slot", Quantity::slot},
+    NamedQuantity{"layer", Quantity::layer},
+    NamedQuantity{"kvhead", Quantity::kvhead},
+    NamedQuantity{"alpha", Quantity::alpha},
+    NamedQuantity{"tau", Quantity::tau},
+    NamedQuantity{"gain", Quantity::gain},
+    NamedQuantity{"prompt", Quantity::prompt},
+    NamedQuantity{"knorm", Quantity::knorm},
+    NamedQuantity{"vnorm", Quantity::vnorm},
+    NamedQuantity{"keydiff", Quantity::keydiff},
+    NamedQuantity{"future", Quantity::future},
+    NamedQuantity{"u", Quantity::u},
+};
+static_assert(kQuantityNames.size() == std::size_t{kQuantities});
+
+struct NamedFunction {
+    std::string_view name;
+    Code code;
+    int n_arguments;
+};
+constexpr std::array kFunctions = {
+    NamedFunction{"abs", Code::absolute, 1},    NamedFunction{"min", Code::minimum, 2},
+    NamedFunction{"max", Code::maximum, 2},     NamedFunction{"clamp", Code::clamp, 3},
+    NamedFunction{"exp", Code::exp, 1},         NamedFunction{"log", Code::log, 1},
+    NamedFunction{"sqrt", Code::sqrt, 1},       NamedFunction{"smooth", Code::smooth_average, 1},
+    NamedFunction{"rank", Code::rank, 1},       NamedFunction{"mean", Code::mean, 1},
+    NamedFunction{"std", Code::deviation, 1},   NamedFunction{"sum", Code::sum, 1},
+    NamedFunction{"largest", Code::largest, 1}, NamedFunction{"softmax", Code::softmax, 1},
+    NamedFunction{"norm", Code::norm, 1},       NamedFunction{"first", Code::first, 2},
+};
+
+/// Names that a row knows, or that need what a lane cannot have yet.
+struct OtherQuantity {
+    std::string_view name, why;
+};
+constexpr std::string_view kOfRow = "a row's value, and a selection sees what its scores kept of it: take s";
+constexpr std::array kOtherQuantities = {
+    OtherQuantity{"p", kOfRow},
+    OtherQuantity{"logit", kOfRow},
+    OtherQuantity{"ptau", kOfRow},
+    OtherQuantity{"sinkmass", kOfRow},
+    OtherQuantity{"head", "a query head's, and a selection is for a KV head: take kvhead"},
+};
+
+/// A list on the way: what the operations so far leave at a level.
+struct Operand {
+    bool is_truth = false;
+    std::optional<float> constant{};
+};
+
+class Parser {
+  public:
+    Parser(std::string_view text, FormulaFault& fault) : text_(text), fault_(fault) {}
+
+    std::optional<FormulaTable> parse(FormulaUse use) {
+        const auto result = ternary();
+        skip_blanks();
+        if (result && at_ < text_.size()) fail(at_, fmt::format("'{}' is not expected here", here()));
+        if (!fault_.what.empty() || !result) return std::nullopt;
+        const bool wants_truth = use == FormulaUse::protect;
+        if (result->is_truth != wants_truth) {
+            fail(0, wants_truth ? "protect needs a truth value, such as position < 4"
+                                : "choose needs a number, and this is a truth value");
+            return std::nullopt;
+        }
+        return table();
+    }
+
+  private:
+    using Result = std::optional<Operand>;
+
+    Result fail(std::size_t at, std::string what) {
+        if (fault_.what.empty()) fault_ = {at, std::move(what)};
+        return std::nullopt;
+    }
+
+    // --- text ----------------------------------------------------------------------------------------------
+
+    void skip_blanks() {
+        while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+    }
+    std::string here() const { return printable_text(first_character(text_.substr(at_))); }
+    bool take(std::string_view sign) {
+        skip_blanks();
+        if (!text_.substr(at_).starts_with(sign)) return false;
+        at_ += sign.size();
+        return true;
+    }
+    static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+    static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+    std::string_view next_word() {
+        skip_blanks();
+        std::size_t end = at_;
+        while (end < text_.size() && (is_letter(text_[end]) || (end > at_ && is_digit(text_[end])))) ++end;
+        return text_.substr(at_, end - at_);
+    }
+    bool take_word(std::string_view word) {
+        if (next_word() != word) return false;
+        at_ += word.size();
+        return true;
+    }
+
+    // --- operations ----------------------------------------------------------------------------------------
+
+    Result emit(Code code, int level, Operand result, float value = 0, Quantity quantity = Quantity::row,
+                int width = 0) {
+        if (ops_.size() >= std::size_t{FormulaTable::kMostOps})
+            return fail(at_, fmt::format("a formula has at most {} operations", FormulaTable::kMostOps));
+        ops_.push_back(
+            {code, quantity, static_cast<std::uint8_t>(level), static_cast<std::uint8_t>(width), value});
+        level_ = level + 1;
+        deepest_ = std::max(deepest_, level_);
+        return result;
+    }
+    Result emit_constant(float value) { return emit(Code::constant, level_, {false, value}, value); }
+    /// Applies an operation to the operands from `level` on. Constants fold.
+    Result apply(Code code, int level, std::initializer_list<Operand> operands, bool gives_truth) {
+        const auto is_constant = [](const Operand& o) { return o.constant.has_value(); };
+        if (is_over_tokens(code) || !std::all_of(operands.begin(), operands.end(), is_constant))
+            return emit(code, level, {gives_truth, std::nullopt});
+        // Each constant was one operation, the last ones.
+        std::array<float, 4> lists{};
+        std::size_t n = 0;
+        for (const Operand& o : operands) lists[n++] = *o.constant;
+        ops_.resize(ops_.size() - operands.size());
+        const float value = value_of(code, lists);
+        if (!emit(Code::constant, level, {}, value)) return std::nullopt;
+        return Operand{gives_truth, value};
+    }
+    static float value_of(Code code, std::array<float, 4>& lists) {
+        struct NoEnv {
+            float quantity(Quantity, int) const { return 0; }
+            int budget() const { return 0; }
+        } env;
+        FormulaTable one;
+        one.ops[0] = {code, Quantity::row, 0, 0, 0};
+        one.steps[0] = {0, 1, 0, 0};
+        const std::uint8_t competes = 1;
+        FormulaRun<NoEnv>::Sums sums;
+        FormulaRun<NoEnv>{env, one, lists.data(), 1, &competes, 1, 0, 1, sums}.step(0);
+        return lists[0];
+    }
+
+    bool is_number(const Operand& o, std::size_t at) {
+        if (o.is_truth) fail(at, "a number is needed here, and this is a truth value");
+        return !o.is_truth;
+    }
+    bool is_truth(const Operand& o, std::size_t at) {
+        if (!o.is_truth) fail(at, "a truth value is needed here, such as age < 32, and this is a number");
+        return o.is_truth;
+    }
+
+    // --- grammar, from the weakest operator to the strongest -----------------------------------------------
+
+    Result ternary() {
+        if (++depth_ > kDeepest) return fail(at_, "the parentheses are nested too deeply");
+        const Result result = ternary_inside();
+        --depth_;
+        return result;
+    }
+    Result ternary_inside() {
+        skip_blanks();
+        const std::size_t begin = at_;
+        const int level = level_;
+        const Result condition = disjunction();
+        if (!condition || !take("?")) return condition;
+        if (!is_truth(*condition, begin)) return std::nullopt;
+        const std::size_t then = at_;
+        const Result yes = ternary();
+        if (!yes) return std::nullopt;
+        if (!take(":")) return fail(at_, "':' is expected, as in a ? b : c");
+        const Result no = ternary();
+        if (!no) return std::nullopt;
+        if (yes->is_truth != no->is_truth) return fail(then, "both sides of ':' must be of one kind");
+        return apply(Code::select, level, {*condition, *yes, *no}, yes->is_truth);
+    }
+    Result disjunction() {
+        return of_truths("or", Code::either,
+                         [this] { return of_truths("and", Code::both, [this] { return negated(); }); });
+    }
+    template <class Inner>
+    Result of_truths(std::string_view word, Code code, Inner inner) {
+        skip_blanks();
+        std::size_t begin = at_;
+        const int level = level_;
+        Result left = inner();
+        while (left && take_word(word)) {
+            if (!is_truth(*left, begin)) return std::nullopt;
+            skip_blanks();
+            begin = at_;
+            const Result right = inner();
+            if (!right || !is_truth(*right, begin)) return std::nullopt;
+            left = apply(code, level, {*left, *right}, true);
+        }
+        return left;
+    }
+    Result negated() {
+        if (!take_word("not")) return comparison();
+        skip_blanks();
+        const std::size_t begin = at_;
+        const int level = level_;
+        const Result of = negated();
+        if (!of || !is_truth(*of, begin)) return std::nullopt;
+        return apply(Code::negation, level, {*of}, true);
+    }
+    Result comparison() {
+        skip_blanks();
+        const std::size_t begin = at_;
+        const int level = level_;
+        const Result left = of_numbers();
+        if (!left) return left;
+        constexpr std::array<std::pair<std::string_view, Code>, 6> kSigns = {{{"<=", Code::less_equal},
+                                                                              {">=", Code::greater_equal},
+                                                                              {"==", Code::equal},
+                                                                              {"!=", Code::not_equal},
+                                                                              {"<", Code::less},
+                                                                              {">", Code::greater}}};
+        for (const auto& [sign, code] : kSigns) {
+            if (!take(sign)) continue;
+            skip_blanks();
+            const std::size_t second = at_;
+            if (!is_number(*left, begin)) return std::nullopt;
+            const Result right = of_numbers();
+            if (!right || !is_number(*right, second)) return std::nullopt;
+            return apply(code, level, {*left, *right}, true);
+        }
+        skip_blanks();
+        if (at_ < text_.size() && text_[at_] == '=') return fail(at_, "'=' is no comparison: write ==");
+        return left;
+    }
+    using Signs = std::initializer_list<std::pair<char, Code>>;
+    template <class Inner>
+    Result chain(Signs signs, Inner inner) {
+        skip_blanks();
+        const std::size_t begin = at_;
+        const int level = level_;
+        Result left = inner();
+        while (left) {
+            skip_blanks();
+            const auto* const sign = std::find_if(signs.begin(), signs.end(), [&](const auto& known) {
+                return at_ < text_.size() && text_[at_] == known.first;
+            });
+            if (sign == signs.end()) return left;
+            ++at_;
+            skip_blanks();
+            const std::size_t second = at_;
+            const Result right = inner();
+            if (!right || !is_number(*left, begin) || !is_number(*right, second)) return std::nullopt;
+            left = apply(sign->second, level, {*left, *right}, false);
+        }
+        return left;
+    }
+    Result of_numbers() {
+        return chain({{'+', Code::add}, {'-', Code::subtract}}, [this] {
+            return chain({{'*', Code::multiply}, {'/', Code::divide}}, [this] { return signed_power(); });
+        });
+    }
+    Result signed_power() {
+        if (++depth_ > kDeepest) return fail(at_, "too many signs follow each other");
+        Result result;
+        if (take("-")) {
+            skip_blanks();
+            const std::size_t begin = at_;
+            const int level = level_;
+            const Result of = signed_power();
+            if (of && is_number(*of, begin)) result = apply(Code::negate, level, {*of}, false);
+        } else {
+            result = power();
+        }
+        --depth_;
+        return result;
+    }
+    Result power() {
+        skip_blanks();
+        const std::size_t begin = at_;
+        const int level = level_;
+        const Result base = primary();
+        if (!base || !take("^")) return base;
+        skip_blanks();
+        const std::size_t second = at_;
+        const Result exponent = signed_power();
+        if (!exponent || !is_number(*base, begin) || !is_number(*exponent, second)) return std::nullopt;
+        return apply(Code::power, level, {*base, *exponent}, false);
+    }
+    Result primary() {
+        skip_blanks();
+        if (at_ >= text_.size()) return fail(at_, "the formula ends here, and a value is missing");
+        if (take("(")) {
+            const Result inside = ternary();
+            if (inside && !take(")")) return fail(at_, "')' is expected");
+            return inside;
+        }
+        const char c = text_[at_];
+        if (is_digit(c) || c == '.') return number();
+        if (is_letter(c)) return named();
+        return fail(at_, fmt::format("'{}' is not expected here", here()));
+    }
+    Result number() {
+        const std::size_t begin = at_;
+        while (at_ < text_.size() && (is_digit(text_[at_]) || text_[at_] == '.')) ++at_;
+        if (at_ + 1 < text_.size() && (text_[at_] == 'e' || text_[at_] == 'E') &&
+            (is_digit(text_[at_ + 1]) || text_[at_ + 1] == '-' || text_[at_ + 1] == '+')) {
+            at_ += 2;
+            while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
+        }
+        const std::string_view digits = text_.substr(begin, at_ - begin);
+        const auto value = number_from_text<double>(digits);
+        if (!value || std::abs(*value) > 1e30) return fail(begin, fmt::format("'{}' is no number", digits));
+        const bool percent = at_ < text_.size() && text_[at_] == '%';
+        if (percent) ++at_;
+        return emit_constant(static_cast<float>(percent ? *value / 100 : *value));
+    }
+    Result named() {
+        const std::size_t begin = at_;
+        const std::string_view word = next_word();
+        at_ += word.size();
+        skip_blanks();
+        if (at_ < text_.size() && text_[at_] == '(') return function(word, begin);
+        for (const NamedQuantity& known : kQuantityNames)
+            if (known.name == word)
+                return emit(Code::quantity, level_, {known.quantity == Quantity::prompt, std::nullopt}, 0,
+                            known.quantity);
+        for (const OtherQuantity& other : kOtherQuantities)
+            if (other.name == word) return fail(begin, fmt::format("'{}' is {}", word, other.why));
+        std::vector<std::string_view> names;
+        for (const NamedQuantity& known : kQuantityNames) names.push_back(known.name);
+        for (const NamedFunction& known : kFunctions)
+            if (known.name == word) return fail(begin, fmt::format("{} is a function: {}(...)", word, word));
+        return fail(begin, fmt::format("unknown name '{}'{} ({})", word, spec_text::near_hint(word, names),
+                                       fmt::join(names, " ")));
+    }
+    Result function(std::string_view word, std::size_t begin) {
+        const auto* const known = std::find_if(kFunctions.begin(), kFunctions.end(),
+                                               [&](const NamedFunction& f) { return f.name == word; });
+        if (known == kFunctions.end()) {
+            std::vector<std::string_view> names;
+            for (const NamedFunction& f : kFunctions) names.push_back(f.name);
+            return fail(begin, fmt::format("unknown function '{}'{} ({})", word,
+                                           spec_text::near_hint(word, names), fmt::join(names, " ")));
+        }
+        take("(");
+        const int level = level_;
+        float share = 0;
+        if (known->code == Code::first) {
+            const Result of = constant_argument("the first value of first() is a share, such as 50%");
+            if (!of) return std::nullopt;
+            share = *of->constant;
+            if (!(share >= 0 && share <= 1)) return fail(begin, "the share of first() is from 0% to 100%");
+            if (!take(",")) return fail(at_, "',' is expected: first(50%, a, b)");
+        }
+        std::vector<Operand> values;
+        for (int i = 0; i < known->n_arguments; ++i) {
+            if (i > 0 && !take(","))
+                return fail(at_,
+                            fmt::format("',' is expected: {} takes {} values", word, known->n_arguments));
+            skip_blanks();
+            const std::size_t from = at_;
+            const Result value = ternary();
+            if (!value || !is_number(*value, from)) return std::nullopt;
+            values.push_back(*value);
+        }
+        Code code = known->code;
+        int width = 0;
+        if (code == Code::smooth_average && !smoothing(code, width)) return std::nullopt;
+        if (!take(")"))
+            return fail(at_, fmt::format("')' is expected: {} takes {} value{}", word, known->n_arguments,
+                                         known->n_arguments == 1 ? "" : "s"));
+        if (is_over_tokens(code)) return emit(code, level, {}, share, Quantity::row, width);
+        return values.size() == 1   ? apply(code, level, {values[0]}, false)
+               : values.size() == 2 ? apply(code, level, {values[0], values[1]}, false)
+                                    : apply(code, level, {values[0], values[1], values[2]}, false);
+    }
+    /// Reads a value that must be a constant, and takes back its operation.
+    Result constant_argument(const char* what) {
+        skip_blanks();
+        const std::size_t from = at_;
+        const Result value = ternary();
+        if (!value) return std::nullopt;
+        if (!value->constant || value->is_truth) return fail(from, what);
+        ops_.pop_back();
+        --level_;
+        return value;
+    }
+    /// Reads `, avg, 5` after the smoothed value.
+    bool smoothing(Code& code, int& width) {
+        constexpr const char* kForm = "smooth takes a value, avg or max, and an odd width: smooth(s, avg, 5)";
+        const auto wrong = [&] {
+            fail(at_, kForm);
+            return false;
+        };
+        if (!take(",")) return wrong();
+        if (take_word("max"))
+            code = Code::smooth_maximum;
+        else if (!take_word("avg"))
+            return wrong();
+        if (!take(",")) return wrong();
+        const Result of = constant_argument(kForm);
+        if (!of) return false;
+        width = static_cast<int>(*of->constant);
+        if (static_cast<float>(width) == *of->constant && width % 2 == 1 && width >= 1 && width <= 255)
+            return true;
+        fail(at_, "the width of smooth is an odd number from 1 to 255");
+        return false;
+    }
+
+    FormulaTable table() const {
+        FormulaTable table;
+        table.n_ops = static_cast<std::int32_t>(ops_.size());
+        table.n_lists = deepest_ + 1;
+        std::copy(ops_.begin(), ops_.end(), table.ops);
+        for (const FormulaOp& op : ops_)
+            if (op.code == Code::quantity) table.uses |= 1u << static_cast<int>(op.quantity);
+        const auto add = [&](std::size_t first, std::size_t last, int part) {
+            table.steps[table.n_steps++] = {static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last),
+                                            static_cast<std::uint8_t>(part), 0};
+        };
+        for (std::size_t i = 0; i < ops_.size();) {
+            std::size_t end = i;
+            while (end < ops_.size() && !is_over_tokens(ops_[end].code)) ++end;
+            if (end > i) add(i, end, 0);
+            for (int part = 0; end < ops_.size() && part < FormulaTable::kParts; ++part)
+                add(end, end + 1, part);
+            i = end + 1;
+        }
+        return table;
+    }
+
+    static constexpr int kDeepest = 64;
+    std::string_view text_;
+    FormulaFault& fault_;
+    std::size_t at_ = 0;
+    int level_ = 0, deepest_ = 0, depth_ = 0;
+    std::vector<FormulaOp> ops_;
+};
+
+/// Reads `A..B`, positions from A to B.
+std::optional<std::string> range_formula(std::string_view value, FormulaFault* fault) {
+    const std::size_t dots = value.find("..");
+    if (dots == std::string_view::npos) return std::nullopt;
+    const auto first = number_from_text<int>(value.substr(0, dots)),
+               last = number_from_text<int>(value.substr(dots + 2));
+    if (!first || !last || *first < 0 || *last < *first) {
+        *fault = {0, "positions ascend from 0, such as 0..15"};
+        return std::nullopt;
+    }
+    return fmt::format("position >= {} and position <= {}", *first, *last);
+}
+
+}  // namespace
+
+FormulaRef parse_formula(std::string_view text, FormulaUse use, FormulaFault* fault) {
+    FormulaFault found;
+    std::optional<FormulaTable> table;
+    if (text.size() > kLongestFormula)
+        found = {kLongestFormula, fmt::format("a formula has at most {} characters", kLongestFormula)};
+    else
+        table = Parser(text, found).parse(use);
+    if (fault != nullptr) *fault = found;
+    if (!table) return {};
+    return {std::make_shared<const Formula>(Formula{std::string(text), *table})};
+}
+
+FormulaRef choose_formula(std::string_view value, FormulaFault* fault) {
+    if (fault != nullptr) *fault = {};
+    if (value == "s") return {};
+    return parse_formula(value, FormulaUse::choose, fault);
+}
+
+FormulaRef protect_formula(std::string_view value, FormulaFault* fault) {
+    FormulaFault found;
+    if (fault != nullptr) *fault = {};
+    if (value == "none") return {};
+    const std::optional<std::string> range = range_formula(value, &found);
+    if (!found.what.empty()) {
+        if (fault != nullptr) *fault = found;
+        return {};
+    }
+    return parse_formula(range ? *range : value, FormulaUse::protect, fault);
+}
+
+}  // namespace keyhole

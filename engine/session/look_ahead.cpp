@@ -1,0 +1,144 @@
+#include "engine/session/look_ahead.h"
+
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/policy/spec_copies.h"
+#include "engine/session/lane_fault.h"
+#include "engine/session/lane_runner.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+namespace {
+
+constexpr int kOpenEnd = 256;  // rows ahead of a run without a last one
+
+/// The lane that reads ahead: the oracle's own settings without eviction.
+LaneSpec reader_spec(LaneSpec spec) {
+    spec = without_eviction(std::move(spec));
+    spec.policy.choose = {"s"};
+    spec.policy.protect = {"none"};
+    spec.policy.positions = Positions::original;
+    return spec;
+}
+
+/// Appends, for every KV head, the mean over its query heads of a row's attention, to n_columns positions.
+void add_row(const KvLayout& layout, const RowValues& values, int n_columns, std::vector<float>& rows) {
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const std::size_t at = rows.size(),
+                          n = to_index(values.offset[to_index(g) + 1] - values.offset[to_index(g)]);
+        rows.resize(at + to_index(n_columns), 0);
+        const std::vector<HeadRef>& readers = layout.kv_head(g).readers;
+        for (const HeadRef& reader : readers) {
+            const auto from =
+                to_index(values.head_offset[to_index(reader.layer * layout.n_heads() + reader.head)]);
+            for (std::size_t i = 0; i < n; ++i) rows[at + i] += values.attention[from + i];
+        }
+        for (std::size_t i = 0; i < n; ++i) rows[at + i] /= static_cast<float>(readers.size());
+    }
+}
+
+int n_rows_ahead(const RunContext& context, std::size_t n_given) {
+    const RunInfo& run = *context.run;
+    int n = std::max(run.n_generate > 0 ? run.n_generate : kOpenEnd, static_cast<int>(n_given));
+    if (run.config.positions == PositionKind::learned) n = std::min(n, run.config.n_ctx - run.n_prompt());
+    return n;
+}
+
+FutureTable run_ahead(const RunContext& context, const LaneSpec& spec, const Sampling& sampling,
+                      std::span<const int> given) {
+    RowWants wants;
+    wants.attention = true;
+    const LaneRunner runner(context, wants);
+    // The reference lane writes the text where none is given; it may have other settings.
+    const LaneSpec writer = reader_spec(context.start.lanes.front());
+    std::vector<Lane> lanes;
+    lanes.push_back(runner.new_lane(LaneInfo{}, spec));
+    if (!(writer == spec) && to_index(n_rows_ahead(context, given.size())) > given.size())
+        lanes.push_back(runner.without_values().new_lane(LaneInfo{}, writer));
+    runner.without_values().prefill(lanes, sampling, ProgressPart(ProgressReport{}), false);
+
+    const int n_prompt = context.n_prompt(), most = n_rows_ahead(context, given.size());
+    const KvLayout& layout = lanes.front().model->layout();
+    const std::vector<int>& eos = context.run->config.eos;
+    FutureTable table;
+    table.first_row = n_prompt - 1;
+    table.n_kv_heads = layout.n_kv_heads();
+    table.n_columns = n_prompt + most;
+    std::vector<Lane*> fed;
+    for (Lane& lane : lanes) fed.push_back(&lane);
+    const std::size_t of_row = to_index(table.n_kv_heads) * to_index(table.n_columns);
+    std::vector<float> rows(of_row, 0);  // the first row's own attention is past
+    for (int i = 0; i < most; ++i) {
+        const bool is_given = to_index(i) < given.size();
+        const int token = is_given ? given[to_index(i)] : lanes.back().predicted;
+        for (Lane* lane : fed) lane->token = token;
+        runner.feed(fed, n_prompt + i);
+        for (Lane* lane : fed) {
+            lane->tokens.push_back(token);
+            runner.read_row(*lane, sampling, n_prompt + i);
+            throw_if_failed(*lane);
+        }
+        add_row(layout, lanes.front().out.values, table.n_columns, rows);
+        table.tokens.push_back(token);
+        if (!is_given && !context.start.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end())
+            break;
+    }
+    // Row r holds the attention of the rows after r.
+    table.n_rows = static_cast<int>(table.tokens.size()) + 1;
+    for (int r = 0; r + 1 < table.n_rows; ++r)
+        std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(to_index(r + 1) * of_row), of_row,
+                    rows.begin() + static_cast<std::ptrdiff_t>(to_index(r) * of_row));
+    std::fill_n(rows.begin() + static_cast<std::ptrdiff_t>(to_index(table.n_rows - 1) * of_row), of_row,
+                0.0f);
+    for (int r = table.n_rows - 2; r >= 0; --r)
+        for (std::size_t i = 0; i < of_row; ++i)
+            rows[to_index(r) * of_row + i] += rows[to_index(r + 1) * of_row + i];
+    table.sums = std::move(rows);
+    return table;
+}
+
+}  // namespace
+
+bool needs_future(const ResolvedPolicy& policy) {
+    return policy.names(Quantity::future) &&
+           policy.any([](const ResolvedPolicy& one) { return one.evicts(); });
+}
+
+bool needs_future(const PolicyParams& policy) {
+    const FormulaRef choose = choose_formula(policy.choose.text, nullptr),
+                     protect = protect_formula(policy.protect.text, nullptr);
+    const bool names =
+        (choose && choose->names(Quantity::future)) || (protect && protect->names(Quantity::future));
+    return names && (policy.budget.unit != Amount::Unit::all || !policy.overrides.empty());
+}
+
+std::string future_fault(const RunContext& context, bool follow, const LaneSpec& reference) {
+    const RunSpec& start = context.start;
+    if (start.n_generate > 0 && start.forced.size() >= to_index(start.n_generate)) return {};
+    const ResolvedPolicy policy = resolve(reference.policy, context.n_prompt(), start.n_generate);
+    const bool keeps_all = reference.policy.overrides.empty() && !policy.evicts();
+    if (follow && keeps_all) return {};
+    return follow
+               ? "future, which oracle ranks by, is the attention of a text that is known ahead, and lane 0 "
+                 "evicts; make lane 0 full"
+               : "future, which oracle ranks by, is the attention of a text that is known ahead, and here "
+                 "each lane writes its own; let the lanes follow a full lane 0 (--follow)";
+}
+
+std::shared_ptr<const FutureTable> LookAhead::table(const RunContext& context, const LaneSpec& spec,
+                                                    std::span<const int> given) {
+    const LaneSpec reader = reader_spec(spec);
+    for (const Known& known : known_)
+        if (known.spec == reader && known.sampling == sampling_ && std::ranges::equal(known.given, given))
+            return known.table;
+    constexpr std::size_t kMostKnown = 4;
+    const Sampling sampling = sampling_;
+    auto table = std::make_shared<const FutureTable>(run_ahead(context, reader, sampling, given));
+    if (known_.size() >= kMostKnown) known_.erase(known_.begin() + 1);  // the prompt's own stays
+    known_.push_back({reader, sampling, {given.begin(), given.end()}, table});
+    return table;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,48 @@
+/// The run ahead of lanes that rank by `future`: a lane that keeps everything reads the same tokens to their
+/// end, and its attention is summed. Runs once a prompt, and again where the text leaves the one that it
+/// read. Used on the session's thread, by the session only.
+#pragma once
+
+#include "engine/policy/future.h"
+#include "engine/policy/lane_spec.h"
+#include "engine/run/command.h"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+struct RunContext;
+
+/// Returns whether the lane needs the run ahead: its policy ranks by `future` and evicts.
+bool needs_future(const PolicyParams& policy);
+bool needs_future(const ResolvedPolicy& policy);
+
+/// Returns why a lane cannot know its text ahead; empty if it can: the lanes follow a lane 0 that keeps
+/// everything, or the run's whole continuation is given.
+std::string future_fault(const RunContext& context, bool follow, const LaneSpec& reference);
+
+/// The tables of a session's runs ahead, the latest ones.
+class LookAhead {
+  public:
+    /// Sets how the reference lane chooses its tokens: by the sampling of the row read last.
+    void set_sampling(const Sampling& sampling) { sampling_ = sampling; }
+    /// Returns the table for a lane's settings on a text that begins with `given` after the prompt. Runs
+    /// ahead if it is not known yet.
+    std::shared_ptr<const FutureTable> table(const RunContext& context, const LaneSpec& spec,
+                                             std::span<const int> given);
+
+  private:
+    struct Known {
+        LaneSpec spec;
+        Sampling sampling;
+        std::vector<int> given;
+        std::shared_ptr<const FutureTable> table;
+    };
+    Sampling sampling_;
+    std::vector<Known> known_;  // the newest last
+};
+
+}  // namespace keyhole

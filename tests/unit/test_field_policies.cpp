@@ -1,0 +1,381 @@
+// The policies that are formulas against the reference in double: random, oracle, KNorm and KeyDiff, and what
+// protect, buffer and evict do, on both backends, over shared KV heads, changes, forks and rewinds.
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/device/make_backend.h"
+#include "engine/policy/selection.h"
+#include "engine/session/session.h"
+#include "tests/reference/backend_pair.h"
+#include "tests/reference/engine_run.h"
+#include "tests/reference/tiny_model.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+namespace reference::test_field_policies {
+namespace {
+
+using keyhole::to_index;
+
+constexpr int kPrompt = 24, kDecode = 16;
+
+/// Returns bytes in a seeded order, none twice: in the first layer the keys of equal tokens have equal
+/// lengths, and rounding decides which of them leaves.
+std::vector<int> different_tokens(int n, unsigned seed) {
+    std::vector<int> tokens(256);
+    std::iota(tokens.begin(), tokens.end(), 0);
+    std::mt19937 random(seed);
+    std::shuffle(tokens.begin(), tokens.end(), random);
+    tokens.resize(to_index(n));
+    return tokens;
+}
+
+/// Returns the preset with each option that acts on selections.
+std::vector<Case> cases_of(const std::string& preset, int budget, int n_prompt, const Lane::Future& future) {
+    std::vector<Case> cases;
+    const auto add = [&](const std::string& keys, auto change) {
+        Case c = preset_case(preset, budget, kDecode);
+        c.spec += keys;
+        if (preset == "keydiff" && keys.find("every=128") == std::string::npos) {
+            c.spec += keys.find("every=") == std::string::npos ? ",every=1" : "";
+            c.policy.every = 1;
+        }
+        if (preset == "keydiff" && keys.find("prefill") == std::string::npos) {
+            c.spec += ",prefill=oneshot";
+            c.policy.stepwise = false;
+        }
+        c.future = preset == "oracle" ? future : Lane::Future{};
+        change(c.policy);
+        cases.push_back(c);
+    };
+    add("", [](Policy&) {});
+    if (budget > 100) return cases;  // nothing is evicted
+    add(",recent=2,sinks=1", [&](Policy& p) {
+        p.sinks = std::min(1, p.budget);
+        p.recent = std::min(2, p.budget - p.sinks);
+    });
+    add(",scope=layer", [](Policy& p) { p.unit = Unit::layer; });
+    add(",scope=layer,pool=max", [](Policy& p) {
+        p.unit = Unit::layer;
+        p.pool = PoolOver::max;
+    });
+    // One set over all layers is made where something is evicted; before, scores are by head.
+    if (budget < n_prompt)
+        add(",scope=shared,pool=sum", [](Policy& p) {
+            p.unit = Unit::shared;
+            p.pool = PoolOver::sum;
+        });
+    add(",every=3", [](Policy& p) { p.every = 3; });
+    add(",buffer=3", [](Policy& p) { p.buffer = 3; });
+    add(",every=2,buffer=4", [](Policy& p) {
+        p.every = 2;
+        p.buffer = 4;
+    });
+    add(",evict=prompt", [](Policy& p) { p.phase = Phase::prompt; });
+    add(",evict=decode", [](Policy& p) { p.phase = Phase::decode; });
+    if (budget >= 6)
+        add(",protect=2..5", [](Policy& p) {
+            p.protect_from = 2;
+            p.protect_to = 5;
+        });
+    add(",seed=77", [](Policy& p) { p.seed = 77; });
+    if (preset != "oracle") {
+        add(",prefill=stepwise,every=1", [](Policy& p) { p.stepwise = true; });
+        add(",prefill=stepwise,every=5", [](Policy& p) {
+            p.stepwise = true;
+            p.every = 5;
+        });
+    }
+    if (preset == "keydiff")
+        add(",prefill=stepwise,every=128", [](Policy& p) {
+            p.stepwise = true;
+            p.every = 128;
+        });
+    return cases;
+}
+
+void expect_agreement(const Agreement& a, int n_least) {
+    EXPECT_LT(a.next_logits, 1.0) << a.worst;
+    EXPECT_LT(a.attention, 1.0) << a.worst;
+    EXPECT_LT(a.scores, 1.0) << a.worst;
+    EXPECT_LE(a.n_near_ties, 1 + a.n_selections / 100);
+    EXPECT_GE(a.n_selections, n_least);
+}
+
+struct Param {
+    const char* preset;
+    int n_kv_heads, n_kv_layers, n_prompt;
+};
+
+class FieldPolicies : public ::testing::TestWithParam<Param> {};
+
+TEST_P(FieldPolicies, AgreeWithTheReferenceOnBothBackends) {
+    const Param& param = GetParam();
+    TinyShape shape;
+    shape.n_kv_heads = param.n_kv_heads;
+    shape.n_kv_layers = param.n_kv_layers;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    const Weights weights = load_weights(tiny.folder());
+    const std::vector<int> tokens =
+        different_tokens(param.n_prompt + kDecode, 40u + static_cast<unsigned>(param.n_kv_heads));
+    const Lane::Future future = future_of(weights, tokens);
+    std::vector<Case> cases;
+    // Two keys are equally far from their mean, so a KeyDiff of one token only has ties.
+    for (const int budget : {std::string(param.preset) == "keydiff" ? 3 : 1, 7, 1000})
+        for (const Case& c : cases_of(param.preset, budget, param.n_prompt, future)) cases.push_back(c);
+    const std::span<const int> all(tokens);
+    const auto prompt = all.first(to_index(param.n_prompt)), decode = all.subspan(to_index(param.n_prompt));
+    {
+        SCOPED_TRACE("cpu");
+        expect_agreement(compare_with_reference(model, weights, cases, prompt, decode), 100);
+    }
+    SCOPED_TRACE("cuda");
+    const auto cuda = cuda_backend(model);
+    expect_agreement(compare_with_reference(model, weights, cases, prompt, decode, cuda.get()), 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FieldPolicies,
+                         ::testing::Values(Param{"random", 2, 0, kPrompt}, Param{"oracle", 2, 0, kPrompt},
+                                           Param{"knorm", 2, 0, kPrompt}, Param{"keydiff", 2, 0, kPrompt},
+                                           Param{"random", 1, 1, 3}, Param{"oracle", 1, 1, kPrompt},
+                                           Param{"knorm", 4, 0, 3}, Param{"keydiff", 1, 1, 3}),
+                         [](const auto& of) {
+                             return fmt::format("{}{}kv{}", of.param.preset, of.param.n_kv_heads,
+                                                of.param.n_prompt);
+                         });
+
+// A formula gives the sets of the preset that it describes.
+TEST(FieldIdentities, FormulasEqualTheirPresets) {
+    TinyShape shape;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    const std::vector<int> tokens = different_tokens(kPrompt + kDecode, 5);
+    const std::span<const int> all(tokens);
+    const std::vector<std::pair<std::string, std::string>> pairs = {
+        {"window:budget=8", "key:budget=8,choose=(position)"},
+        {"sink:budget=8", "key:budget=8,choose=(position),protect=(position<4)"},
+        {"sink:budget=8", "key:budget=8,choose=(position),protect=0..3"},
+        {"h2o:budget=8", "h2o:budget=8,choose=(s+0)"},
+        {"h2o:budget=8", "key:budget=8,protect=(slot>=count-4)"},
+        {"tova:budget=8", "tova:budget=8,choose=(2*s)"},
+        {"a2sf:budget=8", "a2sf:budget=8,choose=(s)"},
+        {"key:budget=8", "key:budget=8,choose=(rank(s))"},
+        {"keyformer:budget=8", "keyformer:budget=8,choose=(s/1)"},
+        {"random:budget=8", "key:budget=8,choose=(u)"},
+        {"knorm:budget=8", "key:budget=8,choose=(-knorm)"},
+        {"keydiff:budget=8", "key:budget=8,choose=(-keydiff),prefill=stepwise,every=128"},
+        {"random:budget=8,recent=2", "random:budget=8,protect=(slot>=count-2)"},
+    };
+    std::vector<std::string> specs;
+    for (const auto& [preset, formula] : pairs) {
+        specs.push_back(preset);
+        specs.push_back(formula);
+    }
+    const auto cuda = cuda_backend(model);
+    for (const LaneRows& rows : {run_engine(model, specs, all.first(kPrompt), all.subspan(kPrompt)),
+                                 run_backend(*cuda, model, specs, all.first(kPrompt), all.subspan(kPrompt))})
+        for (std::size_t i = 0; i < pairs.size(); ++i)
+            for (std::size_t t = 0; t < rows[2 * i].size(); ++t) {
+                ASSERT_EQ(rows[2 * i][t].evictions, rows[2 * i + 1][t].evictions) << pairs[i].second << t;
+                ASSERT_EQ(rows[2 * i][t].next_logits, rows[2 * i + 1][t].next_logits) << pairs[i].second << t;
+            }
+}
+
+TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
+    for (const int n_kv : {1, 2, 4}) {
+        SCOPED_TRACE(n_kv);
+        TinyShape shape;
+        shape.n_kv_heads = n_kv;
+        Pair pair(shape);
+        pair.tolerance = 2e-3;  // of 16-bit keys and values
+        // A part of u parts keys of equal tokens, whose lengths are equal but for rounding.
+        pair.start({"random:budget=12", "key:budget=10,scope=layer,choose=(-knorm-0.1*u)",
+                    "keydiff:budget=9,every=3", "key:budget=12,choose=(smooth(s,avg,5)*vnorm)",
+                    "h2o:budget=12,protect=3..6,buffer=4", "random:budget=14,kv_dtype=f16,evict=decode",
+                    "key:budget=11,kv_dtype=bf16,kv=mqa,choose=(-knorm-0.1*u)"});
+        pair.step(4);
+        pair.apply(0, "key:budget=9,choose=(-vnorm-0.1*u)");
+        pair.apply(1, "random:budget=8,scope=shared,buffer=3");
+        pair.apply(2, "keydiff:budget=7,scope=layer,every=1,sinks=2");
+        pair.fork(3);
+        pair.step(3);
+        pair.evict(3, 0, pair.lanes[3].cpu->stored_positions(0).front());
+        pair.pin(4, 0, pair.lanes[4].cpu->stored_positions(0)[1]);
+        pair.step(5);
+        pair.apply(4, "key:budget=6,choose=(-keydiff)");
+        pair.apply(0, "h2o:budget=20");
+        pair.step(4);
+    }
+}
+
+// --- the run ahead -----------------------------------------------------------------------------------------
+
+class Oracle : public ::testing::Test {
+  protected:
+    Oracle() : tiny_({}), model_(keyhole::load_model(tiny_.folder())) {
+        std::string notice;
+        backend_ = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
+    }
+    keyhole::RunSpec spec(const std::vector<std::string>& lanes, bool follow) const {
+        keyhole::RunSpec spec;
+        spec.prompt_tokens = random_tokens(kPrompt, 3);
+        for (const std::string& lane : lanes) spec.lanes.push_back(keyhole::parse_lane_spec(lane));
+        spec.follow = follow;
+        spec.n_generate = kDecode;
+        spec.ignore_eos = true;
+        return spec;
+    }
+    std::string refusal(const keyhole::RunSpec& spec) const {
+        try {
+            keyhole::Session(model_, *backend_, spec);
+        } catch (const keyhole::Error& error) {
+            return error.what();
+        }
+        return {};
+    }
+
+    TinyModel tiny_;
+    std::shared_ptr<const keyhole::Model> model_;
+    std::unique_ptr<keyhole::Backend> backend_;
+};
+
+/// Returns the evictions of a lane, row by row.
+std::vector<std::vector<keyhole::Eviction>> evictions_of(keyhole::Session& session, std::size_t lane,
+                                                         int n_rows, std::vector<int>* tokens = nullptr) {
+    std::vector<std::vector<keyhole::Eviction>> rows;
+    for (int i = 0; i < n_rows; ++i) {
+        const auto step = session.step();
+        if (step == nullptr) break;
+        rows.push_back(step->lanes[lane].evictions);
+        if (tokens != nullptr) tokens->push_back(step->lanes[0].token);
+    }
+    return rows;
+}
+
+TEST_F(Oracle, KeepsWhatTheFollowedTextAttendsTo) {
+    keyhole::Session session(model_, *backend_, spec({"full", "oracle:budget=8"}, true));
+    const auto first = session.prefill();
+    std::vector<int> tokens = random_tokens(kPrompt, 3);
+    const auto rows = evictions_of(session, 1, kDecode, &tokens);
+    // The reference reads the same text and keeps what its own future says.
+    const Weights weights = load_weights(tiny_.folder());
+    Case c = preset_case("oracle", 8, kDecode);
+    c.future = future_of(weights, tokens);
+    Lane lane(weights, c.policy, kPrompt);
+    lane.set_future(c.future);
+    for (std::size_t row = 0; row < tokens.size(); ++row) {
+        const LaneRow expected = lane.feed(tokens[row]);
+        if (row + 1 < kPrompt) continue;
+        const auto& got = row + 1 == kPrompt ? first->lanes[1].evictions : rows[row - kPrompt];
+        std::vector<Gone> gone;
+        for (const keyhole::Eviction& e : got) gone.push_back({e.kv_head / 2, e.kv_head % 2, e.position});
+        if (expected.margin < kNearTie) break;
+        ASSERT_EQ(gone, expected.evictions) << row << ", margin " << expected.margin;
+    }
+}
+
+TEST_F(Oracle, NoPolicyKeepsMoreOfTheFutureAfterThePrompt) {
+    const std::vector<std::string> lanes = {"full",
+                                            "oracle:budget=8",
+                                            "h2o:budget=8",
+                                            "tova:budget=8",
+                                            "random:budget=8",
+                                            "knorm:budget=8",
+                                            "window:budget=8",
+                                            "keydiff:budget=8,prefill=oneshot,every=1"};
+    keyhole::Session session(model_, *backend_, spec(lanes, true));
+    const auto first = session.prefill();
+    std::vector<int> tokens = random_tokens(kPrompt, 3);
+    (void)evictions_of(session, 1, kDecode, &tokens);
+    const Weights weights = load_weights(tiny_.folder());
+    const Lane::Future future = future_of(weights, tokens);
+    for (int l = 0; l < 2; ++l)
+        for (int g = 0; g < 2; ++g) {
+            std::vector<double> kept;
+            for (std::size_t n = 1; n < lanes.size(); ++n) {
+                double sum = 0;
+                for (int p = 0; p < kPrompt; ++p) {
+                    const keyhole::Eviction gone{l * 2 + g, p, kPrompt - 1};
+                    const auto& all = first->lanes[n].evictions;
+                    if (std::find(all.begin(), all.end(), gone) == all.end())
+                        sum += future(l, g, kPrompt - 1, p);
+                }
+                kept.push_back(sum);
+            }
+            for (std::size_t n = 1; n < kept.size(); ++n)
+                EXPECT_GE(kept[0] + 1e-5, kept[n]) << lanes[n + 1] << l << g;
+        }
+}
+
+TEST_F(Oracle, ReadsAGivenContinuation) {
+    keyhole::RunSpec given = spec({"oracle:budget=8", "h2o:budget=8"}, false);
+    given.forced = random_tokens(kDecode, 9);
+    keyhole::Session session(model_, *backend_, given);
+    session.prefill();
+    const auto rows = evictions_of(session, 0, kDecode);
+    ASSERT_EQ(rows.size(), to_index(kDecode));
+    keyhole::RunSpec other = given;
+    other.forced = random_tokens(kDecode, 10);
+    keyhole::Session second(model_, *backend_, other);
+    second.prefill();
+    EXPECT_NE(evictions_of(second, 0, kDecode), rows) << "another future, other evictions";
+}
+
+TEST_F(Oracle, IsRefusedByNameWhereNoTextIsKnown) {
+    EXPECT_NE(refusal(spec({"full", "oracle:budget=8"}, false)).find("each lane writes its own"),
+              std::string::npos);
+    EXPECT_NE(refusal(spec({"h2o:budget=8", "oracle:budget=8"}, true)).find("lane 0 evicts"),
+              std::string::npos);
+    EXPECT_EQ(refusal(spec({"full", "oracle:budget=8"}, true)), "");
+    EXPECT_EQ(refusal(spec({"full", "oracle:budget=all"}, false)), "");
+    keyhole::RunSpec half = spec({"full", "oracle:budget=8"}, false);
+    half.forced = random_tokens(kDecode / 2, 9);
+    EXPECT_NE(refusal(half), "") << "the second half is each lane's own";
+    keyhole::Session session(model_, *backend_, spec({"full", "oracle:budget=8"}, true));
+    session.prefill();
+    EXPECT_THROW(session.apply(keyhole::SetFollow{false}), keyhole::Error);
+    EXPECT_THROW(session.apply(keyhole::SetLane{0, keyhole::parse_lane_spec("h2o:budget=8")}),
+                 keyhole::Error);
+    session.step();
+}
+
+TEST_F(Oracle, LooksAheadAgainWhereTheTextTurns) {
+    const keyhole::RunSpec run = spec({"full", "h2o:budget=8", "oracle:budget=8"}, true);
+    keyhole::Session session(model_, *backend_, run, nullptr, std::size_t{1} << 24);
+    session.prefill();
+    const auto before = evictions_of(session, 2, 4);
+    session.apply(keyhole::ForceTokens{{'x', 'y', 'z'}, false});
+    const auto turned = evictions_of(session, 2, 6);
+    // A rewind gives the same rows again, and the same turn the same rows after it.
+    session.apply(keyhole::Rewind{kPrompt + 1});
+    EXPECT_EQ(evictions_of(session, 2, 2), std::vector(before.begin() + 2, before.end()));
+    session.apply(keyhole::ForceTokens{{'x', 'y', 'z'}, false});
+    EXPECT_EQ(evictions_of(session, 2, 6), turned);
+    // A lane that becomes an oracle in mid-run evicts as one that joins.
+    keyhole::Session late(model_, *backend_, run);
+    late.prefill();
+    (void)evictions_of(late, 1, 3);
+    late.apply(keyhole::SetLane{1, keyhole::parse_lane_spec("oracle:budget=8")});
+    EXPECT_FALSE(evictions_of(late, 1, 3).empty());
+}
+
+TEST_F(Oracle, TokensThatAreProtectedMustFitTheBudget) {
+    EXPECT_NE(refusal(spec({"random:budget=8,protect=prompt"}, false))
+                  .find("protect=prompt holds 24 tokens, and the budget is 8"),
+              std::string::npos);
+    EXPECT_NE(refusal(spec({"h2o:budget=26,recent=4,protect=prompt"}, false))
+                  .find("holds 24 tokens and recent 4 more, and the budget is 26"),
+              std::string::npos);
+    EXPECT_NE(refusal(spec({"key:budget=8,protect=5..19"}, false)).find("holds 15 tokens"),
+              std::string::npos);
+    EXPECT_EQ(refusal(spec({"random:budget=28,recent=4,protect=prompt"}, false)), "");
+}
+
+}  // namespace
+}  // namespace reference::test_field_policies

@@ -1,0 +1,349 @@
+// The language of choose and protect: what it reads, what it refuses and where, what each word computes, and
+// the worked examples of the policies that are formulas.
+#include "engine/backend/common/choice.h"
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/policy/lane_spec.h"
+#include "tests/reference/reference_policy.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+
+namespace keyhole::test_formula {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
+
+/// The worked case: one head, tokens 0 to 7, two channels.
+struct Case {
+    std::vector<float> scores = {8, 1, 1, 4, 1, 1, 4, 0};
+    std::vector<float> keys = {5,     0,    0,     2,     0.6f,  0.8f,  8,     6,
+                               -2.4f, 3.2f, 0.84f, 2.88f, 6.72f, 1.96f, -4.8f, 3.6f};
+    std::vector<float> values = {1, 0, 0, 2, 3, 4, 0, 1, 2, 0, 0, 3, 4, 3, 1, 0};
+    FutureTable future{};
+    int row = 7;
+};
+
+/// A unit of one head with a policy of this spec, as a selection sees it.
+struct Selection {
+    std::vector<float> ranked;
+    std::vector<std::int32_t> guarded;
+    std::set<int> kept;
+    float threshold = 0;
+};
+
+Selection select(const std::string& spec, Case of = {}, int n_prompt = 8) {
+    const KvLayout layout = KvLayout::grouped(1, 1, 1);
+    const ResolvedPolicy policy = resolve(parse_lane_spec(spec).policy, n_prompt, 4);
+    std::vector<std::int32_t> positions;
+    for (int p = 0; p < static_cast<int>(of.scores.size()); ++p) positions.push_back(p);
+    ChoiceHead head{positions, of.keys, of.values};
+    Selection out;
+    out.ranked = of.scores;
+    choose_on_host({layout, {0, 1}, policy, of.row, 2, &of.future, std::span(&head, 1), positions},
+                   out.ranked, out.guarded);
+    std::vector<int> victims;
+    out.threshold = select_victims(positions, out.ranked, out.guarded, policy, of.row, victims);
+    for (const std::int32_t p : positions)
+        if (std::find(victims.begin(), victims.end(), p) == victims.end()) out.kept.insert(p);
+    return out;
+}
+
+/// Returns what a formula gives the eight tokens, of which sinks and recent may keep some from competing.
+std::vector<float> values_of(const std::string& formula, const std::string& keys = "") {
+    return select("key:budget=8,choose=(" + formula + ")" + keys).ranked;
+}
+
+float constant_of(const std::string& formula) {
+    return values_of(formula).front();
+}
+
+TEST(Formula, BindsAsInMathematics) {
+    EXPECT_EQ(constant_of("1+2*3"), 7);
+    EXPECT_EQ(constant_of("(1+2)*3"), 9);
+    EXPECT_EQ(constant_of("10-4-3"), 3);
+    EXPECT_EQ(constant_of("8/4/2"), 1);
+    EXPECT_EQ(constant_of("-2^2"), -4);
+    EXPECT_EQ(constant_of("2^3^2"), 512);
+    EXPECT_EQ(constant_of("2^-1"), 0.5f);
+    EXPECT_EQ(constant_of("2*-3"), -6);
+    EXPECT_EQ(constant_of("1<2 and 3<2 or 1==1 ? 5 : 6"), 5);
+    EXPECT_EQ(constant_of("not 1<2 ? 5 : 6"), 6);
+    EXPECT_EQ(constant_of("1>2 ? 3 : 2>=2 ? 4 : 5"), 4);
+    EXPECT_EQ(constant_of("1<=0 ? 1 : 1!=1 ? 2 : 3"), 3);
+    EXPECT_EQ(constant_of("50%"), 0.5f);
+    EXPECT_EQ(constant_of("1e-3"), 0.001f);
+    EXPECT_EQ(constant_of("abs(-3)+min(4,5)+max(4,5)+clamp(9,0,2)+sqrt(16)"), 3 + 4 + 5 + 2 + 4);
+}
+
+TEST(Formula, ConstantsFoldToOneOperation) {
+    FormulaFault fault;
+    const FormulaRef formula =
+        parse_formula("2*3+4^2-min(1,2) < 100 ? exp(0)+1 : 3", FormulaUse::choose, &fault);
+    ASSERT_TRUE(formula) << fault.what;
+    EXPECT_EQ(formula->n_ops, 1);
+    EXPECT_EQ(formula->ops[0].value, 2);
+}
+
+TEST(Formula, NamesWhatATokenHas) {
+    const auto expect = [](const std::string& formula, const std::vector<float>& wanted) {
+        EXPECT_EQ(values_of(formula), wanted) << formula;
+    };
+    expect("s", {8, 1, 1, 4, 1, 1, 4, 0});
+    expect("position", {0, 1, 2, 3, 4, 5, 6, 7});
+    expect("slot", {0, 1, 2, 3, 4, 5, 6, 7});
+    expect("age", {7, 6, 5, 4, 3, 2, 1, 0});
+    expect("vnorm", {1, 2, 5, 1, 2, 3, 5, 1});
+    for (const auto& [name, value] : std::vector<std::pair<std::string, float>>{
+             {"row", 7}, {"n", 8}, {"count", 8}, {"budget", 8}, {"t", 0}, {"layer", 0}, {"kvhead", 0}})
+        EXPECT_EQ(constant_of(name), value) << name;
+    EXPECT_EQ(select("key:budget=4,choose=(t+10*(prompt?1:0))", {}, 6).ranked,
+              (std::vector<float>{12, 12, 12, 12, 12, 12, 2, 2}));
+    const auto lengths = values_of("knorm");
+    for (std::size_t p = 0; p < 8; ++p)
+        EXPECT_NEAR(lengths[p], (std::vector<float>{5, 2, 1, 10, 4, 3, 7, 6})[p], 1e-5) << p;
+    const ResolvedPolicy policy = resolve(parse_lane_spec("a2sf:alpha=0.25,tau=1.5,gain=3").policy, 8, 4);
+    EXPECT_EQ(select("a2sf:budget=8,alpha=0.25,tau=1.5,gain=3,choose=(alpha+10*tau+100*gain)").ranked.front(),
+              315.25f);
+    EXPECT_EQ(policy.alpha, 0.25f);
+}
+
+TEST(Formula, FunctionsOverTokensSeeTheCompetingOnes) {
+    const auto near = [](const std::vector<float>& got, const std::vector<float>& wanted) {
+        ASSERT_EQ(got.size(), wanted.size());
+        for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 1e-5) << i;
+    };
+    EXPECT_EQ(constant_of("sum(s)"), 20);
+    EXPECT_EQ(constant_of("mean(s)"), 2.5f);
+    EXPECT_EQ(constant_of("largest(s)"), 8);
+    EXPECT_NEAR(constant_of("std(s)"), std::sqrt(50.0 / 8), 1e-6);
+    near(values_of("norm(s)"), {2.2f, -.6f, -.6f, .6f, -.6f, -.6f, .6f, -1});
+    // Ascending, 0 is worst; of equal ones the older is worse.
+    EXPECT_EQ(values_of("rank(s)"), (std::vector<float>{7, 1, 2, 5, 3, 4, 6, 0}));
+    near(values_of("sum(softmax(s))"), std::vector<float>(8, 1));
+    near(values_of("softmax(0*s)"), std::vector<float>(8, 0.125f));
+    // The first and the last two are protected: 1 to 5 compete.
+    EXPECT_EQ(values_of("sum(s)", ",sinks=1,recent=2").front(), 8);
+    EXPECT_EQ(values_of("largest(s)", ",sinks=1,recent=2").front(), 4);
+    EXPECT_EQ(values_of("rank(s)", ",sinks=1,recent=2")[3], 4);
+    // Half of a budget of 8: the four best by s keep infinity; others have -position.
+    EXPECT_EQ(values_of("first(50%, s, -position)"),
+              (std::vector<float>{kInfinity, -1, -2, kInfinity, -4, kInfinity, kInfinity, -7}));
+}
+
+// The kernel of SnapKV's worked case: scores of six candidates; two recent tokens do not compete.
+TEST(Formula, SmoothingHasZerosBeyondTheBorder) {
+    Case of;
+    of.scores = {.40f, .05f, .05f, .15f, .05f, .10f, 9, 9};
+    const auto got = select("key:budget=4,recent=2,choose=(smooth(s,avg,3))", of);
+    const std::vector<float> average = {.15f, .166667f, .083333f, .083333f, .10f, .05f};
+    for (std::size_t p = 0; p < 6; ++p) EXPECT_NEAR(got.ranked[p], average[p], 1e-6) << p;
+    EXPECT_EQ(got.kept, (std::set<int>{0, 1, 6, 7}));
+    EXPECT_EQ(select("key:budget=3,recent=2,choose=(smooth(s,avg,3))", of).kept, (std::set<int>{1, 6, 7}));
+    EXPECT_EQ(select("key:budget=4,recent=2", of).kept, (std::set<int>{0, 3, 6, 7}));
+    const auto largest = select("key:budget=4,recent=2,choose=(smooth(s,max,3))", of);
+    for (std::size_t p = 0; p < 6; ++p)
+        EXPECT_EQ(largest.ranked[p], (std::vector<float>{.40f, .40f, .15f, .15f, .15f, .10f})[p]) << p;
+    // A protected token between two is no neighbour.
+    EXPECT_NEAR(select("key:budget=8,protect=1..1,choose=(smooth(s,avg,3))", of).ranked[2],
+                (.40 + .05 + .15) / 3, 1e-6);
+}
+
+TEST(Formula, NotANumberRanksLowestAndInfinityCompetes) {
+    Case of;
+    of.scores = {kNotANumber, 0, 3, 2, kInfinity, -kInfinity, 1, 5};
+    EXPECT_EQ(select("key:budget=3,choose=(s)", of).kept, (std::set<int>{2, 4, 7}));
+    EXPECT_EQ(select("key:budget=7,choose=(s+0)", of).kept.count(0), 0u) << "as low as -inf, and older";
+    EXPECT_EQ(select("key:budget=3,choose=(0/0)", of).kept, (std::set<int>{5, 6, 7})) << "ties: the newest";
+    EXPECT_EQ(select("key:budget=3,choose=(1)", of).kept, (std::set<int>{5, 6, 7}));
+}
+
+TEST(Formula, ExponentsAndLogarithmsAreExactToTheirLastBits) {
+    std::mt19937 random(5);
+    std::uniform_real_distribution<float> exponent(-80, 80), size(-30, 30);
+    double worst_exp = 0, worst_log = 0;
+    for (int i = 0; i < 20000; ++i) {
+        const float x = exponent(random), y = std::exp2(size(random));
+        worst_exp = std::max(worst_exp, std::abs(formula_exp(x) / std::exp(double(x)) - 1));
+        const double log = std::log(double(y));
+        worst_log = std::max(worst_log, std::abs(formula_log(y) - log) / std::max(1.0, std::abs(log)));
+    }
+    EXPECT_LT(worst_exp, 3e-7);
+    EXPECT_LT(worst_log, 3e-7);
+    EXPECT_EQ(formula_exp(0), 1);
+    EXPECT_EQ(formula_log(1), 0);
+    EXPECT_EQ(formula_exp(-1000), 0);
+    EXPECT_EQ(formula_exp(1000), kInfinity);
+    EXPECT_EQ(formula_log(0), -kInfinity);
+    EXPECT_TRUE(std::isnan(formula_log(-1)));
+    EXPECT_NEAR(formula_log(1e-42f), std::log(1e-42f), 1e-2);
+    EXPECT_EQ(formula_power(-2, 3), -8);
+    EXPECT_NEAR(formula_power(2, 0.5f), std::sqrt(2.0), 1e-6);
+    EXPECT_TRUE(std::isnan(formula_power(-2, 0.5f)));
+}
+
+TEST(Formula, FaultsNameTheirPlaceAndTheNearestWord) {
+    const auto fault_of = [](const std::string& text, FormulaUse use = FormulaUse::choose) {
+        FormulaFault fault;
+        EXPECT_FALSE(parse_formula(text, use, &fault)) << text;
+        return fmt::format("{}: {}", fault.at + 1, fault.what);
+    };
+    const auto begins = [](const std::string& text, const std::string& with) {
+        EXPECT_EQ(text.substr(0, with.size()), with);
+    };
+    begins(fault_of("s/(agee+1)"), "4: unknown name 'agee', did you mean 'age'? (s row");
+    begins(fault_of("smoth(s,avg,5)"), "1: unknown function 'smoth', did you mean 'smooth'?");
+    begins(fault_of("1+p"), "3: 'p' is a row's value");
+    begins(fault_of("head"), "1: 'head' is a query head's");
+    begins(fault_of("s<1"), "1: choose needs a number");
+    begins(fault_of("s", FormulaUse::protect), "1: protect needs a truth value");
+    begins(fault_of("1+(s<2)"), "3: a number is needed here");
+    begins(fault_of("s ? 1 : 2"), "1: a truth value is needed here");
+    begins(fault_of("s and 1<2"), "1: a truth value is needed here");
+    begins(fault_of("s<1 ? 1 : 2<3"), "6: both sides");
+    begins(fault_of("(s"), "3: ')' is expected");
+    begins(fault_of("s)"), "2: ')' is not expected here");
+    begins(fault_of("s+"), "3: the formula ends here");
+    begins(fault_of(""), "1: the formula ends here");
+    begins(fault_of("s=1"), "2: '=' is no comparison");
+    begins(fault_of("1.2.3"), "1: '1.2.3' is no number");
+    begins(fault_of("min(s)"), "6: ',' is expected");
+    begins(fault_of("abs(s,1)"), "6: ')' is expected");
+    begins(fault_of("abs"), "1: abs is a function");
+    begins(fault_of("smooth(s)"), "9: smooth takes");
+    begins(fault_of("smooth(s,avg,4)"), "15: the width");
+    begins(fault_of("smooth(s,avg,s)"), "14: smooth takes");
+    begins(fault_of("first(s,s,s)"), "7: the first value");
+    begins(fault_of("first(150%,s,s)"), "1: the share");
+    begins(fault_of(std::string(257, '1')), "257: a formula has at most 256 characters");
+    std::string many = "s";
+    for (int i = 0; i < 40; ++i) many += "+age";
+    begins(fault_of(many), "130: a formula has at most 64 operations");
+    begins(fault_of(std::string(100, '(') + "s" + std::string(100, ')')), "33: the parentheses");
+    begins(fault_of(std::string(100, '-') + "s"), "64: too many signs");
+}
+
+TEST(Formula, ASpecNamesThePlaceInItself) {
+    const auto fault_of = [](const std::string& spec) -> std::string {
+        try {
+            (void)parse_lane_spec(spec);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return {};
+    };
+    EXPECT_NE(fault_of("key:budget=64,choose=(s/(agee+1))").find("character 26: unknown name 'agee'"),
+              std::string::npos);
+    EXPECT_NE(fault_of("key:protect=5..2").find("positions ascend"), std::string::npos);
+    EXPECT_NE(fault_of("key:protect=system").find("unknown name 'system'"), std::string::npos);
+    EXPECT_NE(fault_of("h2o:choose=(u),dialect=released").find("needs dialect=paper"), std::string::npos);
+    EXPECT_NE(fault_of("h2o:buffer=4,dialect=released").find("needs dialect=paper"), std::string::npos);
+    EXPECT_NE(fault_of("oracle:prefill=stepwise").find("takes prefill=oneshot"), std::string::npos);
+    for (const char* spec :
+         {"key:choose=(s/(age+1))", "key:choose=(u),protect=prompt,buffer=64,evict=decode",
+          "key:choose=(smooth(s, avg, 5)),protect=0..3", "h2o:protect=(age<8 or position<4)"})
+        EXPECT_EQ(format_lane_spec(parse_lane_spec(spec)), spec);
+    EXPECT_EQ(format_lane_spec(parse_lane_spec("key:choose=((s)),protect=(none)")), "key");
+}
+
+// --- worked examples of the policies ---------------------------------------------------------------------
+
+TEST(FieldExamples, KnormKeepsTheShortestKeys) {
+    EXPECT_EQ(select("knorm:budget=4").kept, (std::set<int>{1, 2, 4, 5}));
+}
+
+TEST(FieldExamples, KeydiffKeepsTheKeysThatDiffer) {
+    const Selection got = select("keydiff:budget=4");
+    const std::vector<float> cosines = {.406f, .914f, .975f, .873f, .487f, .991f, .646f, .223f};
+    for (std::size_t p = 0; p < 8; ++p) EXPECT_NEAR(-got.ranked[p], cosines[p], 6e-4) << p;
+    EXPECT_EQ(got.kept, (std::set<int>{0, 4, 6, 7}));
+    Case longer;
+    for (std::size_t i = 0; i < 8; ++i)
+        for (std::size_t c = 0; c < 2; ++c) longer.keys[2 * i + c] *= static_cast<float>(i + 1);
+    EXPECT_EQ(select("keydiff:budget=4", longer).kept, got.kept) << "lengths do not matter";
+    Case turned;
+    for (std::size_t i = 0; i < 8; ++i) {  // another position turns a key
+        const double a = 0.4 * static_cast<double>(i), x = turned.keys[2 * i], y = turned.keys[2 * i + 1];
+        turned.keys[2 * i] = static_cast<float>(x * std::cos(a) - y * std::sin(a));
+        turned.keys[2 * i + 1] = static_cast<float>(x * std::sin(a) + y * std::cos(a));
+    }
+    EXPECT_NE(select("keydiff:budget=4", turned).kept, got.kept) << "rotation does";
+}
+
+TEST(FieldExamples, AKeyOfLengthZeroHasNoDirection) {
+    Case of;
+    of.keys = std::vector<float>(16, 0);
+    const Selection got = select("keydiff:budget=4", of);
+    EXPECT_EQ(got.ranked, std::vector<float>(8, 0));
+    EXPECT_EQ(got.kept, (std::set<int>{4, 5, 6, 7}));
+}
+
+TEST(FieldExamples, OracleKeepsWhatComesNext) {
+    Case of;  // after row 5, rows 6 and 7 come: (8 1 1 4 1 1)/20 and (8 1 1 2 1 3)/20
+    of.scores.resize(6);
+    of.keys.resize(12);
+    of.values.resize(12);
+    of.row = 5;
+    of.future = {5, 1, 8, 1, {}, {.8f, .1f, .1f, .3f, .1f, .2f, 0, 0}};
+    EXPECT_EQ(select("oracle:budget=3", of, 6).kept, (std::set<int>{0, 3, 5}));
+    of.future.first_row = 3;  // its last row is past: no future is left, the younger stay
+    EXPECT_EQ(select("oracle:budget=3", of, 6).kept, (std::set<int>{3, 4, 5}));
+}
+
+// The example's numbers stand for u; a formula of positions gives the same ones.
+TEST(FieldExamples, RandomKeepsThePromptAndTheBestDraws) {
+    Case of;
+    of.scores = {.62f, .07f, .91f, .33f, .48f, .80f, .15f, .29f};
+    EXPECT_EQ(select("key:budget=4,protect=0..1", of).kept, (std::set<int>{0, 1, 2, 5}));
+    EXPECT_EQ(select("key:budget=4,protect=prompt", of, 2).kept, (std::set<int>{0, 1, 2, 5}));
+}
+
+TEST(FieldExamples, TheDrawIsAnotherInEachRowAndKvHead) {
+    Case first, second;
+    second.row = 8;
+    const auto u = select("random:budget=4", first).ranked;
+    EXPECT_EQ(select("random:budget=4", first).ranked, u);
+    EXPECT_NE(select("random:budget=4", second).ranked, u);
+    EXPECT_NE(select("random:budget=4,seed=2", first).ranked, u);
+    EXPECT_NE(uniform_at(1, 0, 0, 7, 3), uniform_at(1, 0, 1, 7, 3));
+    EXPECT_NE(uniform_at(1, 0, 0, 7, 3), uniform_at(1, 1, 0, 7, 3));
+    for (int p = 0; p < 8; ++p) EXPECT_NEAR(u[to_index(p)], reference::uniform_at(1, 0, 0, 7, p), 1e-7) << p;
+}
+
+// budget 4, buffer 2: sizes 4 5 4 5; every 3: 4 5 6 4 5 6.
+TEST(FieldExamples, ABufferAndABlockMakeASawtooth) {
+    const auto sizes = [](const std::string& spec) {
+        const ResolvedPolicy policy = resolve(parse_lane_spec(spec).policy, 4, 8);
+        std::vector<int> found = {4};
+        for (int row = 4, n = 4; found.size() < 7; ++row) {
+            ++n;
+            if (policy.evicts_after(row) && policy.exceeded(n, row)) n = policy.stored;
+            found.push_back(n);
+            EXPECT_LT(n, policy.most_stored());
+        }
+        return found;
+    };
+    EXPECT_EQ(sizes("key:budget=4,buffer=2"), (std::vector<int>{4, 5, 4, 5, 4, 5, 4}));
+    EXPECT_EQ(sizes("key:budget=4,every=3"), (std::vector<int>{4, 5, 6, 4, 5, 6, 4}));
+    EXPECT_EQ(sizes("key:budget=4,buffer=0"), (std::vector<int>(7, 4)));
+    EXPECT_EQ(sizes("key:budget=4,every=3,buffer=2"), (std::vector<int>{4, 5, 6, 4, 5, 6, 4}));
+    EXPECT_EQ(sizes("key:budget=4,every=3,buffer=4"), (std::vector<int>{4, 5, 6, 7, 8, 9, 4}));
+    const auto may = [](const std::string& spec, int row) {
+        const ResolvedPolicy policy = resolve(parse_lane_spec(spec).policy, 8, 8);
+        return policy.evicts_after(row) && policy.exceeded(6, row);
+    };
+    EXPECT_TRUE(may("key:budget=4,evict=prompt", 7));
+    EXPECT_FALSE(may("key:budget=4,evict=prompt", 8));
+    EXPECT_FALSE(may("key:budget=4,evict=decode", 7));
+    EXPECT_TRUE(may("key:budget=4,evict=decode", 8));
+}
+
+}  // namespace
+}  // namespace keyhole::test_formula
