@@ -3,6 +3,7 @@
 #include "app/cli/eval_options.h"
 #include "app/cli/json_head.h"
 #include "app/cli/output.h"
+#include "app/study/bounds.h"
 #include "app/study/eval_report.h"
 #include "app/study/measure_report.h"
 #include "engine/base/mapped_file.h"
@@ -41,6 +42,7 @@ void run_eval(const EvalOptions& options, bool as_json) {
                             two_fit ? options.run.backend_options().n_threads : 1);
     side_by_side.hold(lanes);
     std::vector<std::vector<LaneScore>> all;
+    nlohmann::json floors_json = nlohmann::json::array();
     std::string written;  // the lanes' own answers
     if (!as_json) print_out("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
     flush_output();
@@ -63,15 +65,19 @@ void run_eval(const EvalOptions& options, bool as_json) {
         std::vector<LaneScore>& scores = all.emplace_back();
         for (const std::vector<Outcome>& of_lane : outcomes)
             scores.push_back(score_lane(set, of_lane, outcomes.front()));
+        const std::vector<Floor> floors =
+            compare_with_floor(set, lanes, options.typed_lanes().size(), outcomes);
+        for (nlohmann::json& one : floor_json(set, lanes, floors)) floors_json.push_back(std::move(one));
         if (as_json) continue;
         print_out("\n{}{}", score_table(set, labels, scores),
-                  reference_fails_text(set, labels, scores, options.ask));
+                  floor_text(set, labels, floors) + reference_fails_text(set, labels, scores, options.ask));
         flush_output();
     }
     if (as_json) {
         nlohmann::json json = score_json(sets, lanes, all);
         json.update(json_head(*loaded.model, loaded.backend->name()));
         json.update(options.about_json(*loaded.model));
+        if (options.n_bounds > 0) json["floors"] = floors_json;
         print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     }
     if (!options.data.answers.empty()) write_text_file(options.data.answers, written);

@@ -1,6 +1,7 @@
 #include "app/cli/eval_options.h"
 
 #include "app/base/assets.h"
+#include "app/study/bounds.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
@@ -66,6 +67,10 @@ void EvalOptions::add(const CliCommand& command) {
         .one_of({"question", "statement"})
         .shows_default();
     command.add_option("-s,--seed", seed, "seed of the questions").natural().shows_default();
+    command
+        .add_option("--bounds", n_bounds,
+                    "also a floor and a ceiling for every budget: so many seeds of `random`, and `oracle`")
+        .within(1, 64);
     command.add_option("--passages", passages,
                        "task passage: file of sections with Question: and Answer: lines");
     data.add(command);
@@ -91,6 +96,15 @@ nlohmann::json EvalOptions::about_json(const Model& model) const {
 }
 
 std::vector<LaneSpec> EvalOptions::lanes() const {
+    std::vector<LaneSpec> all = typed_lanes();
+    // Questions of data are answered in the lanes' own words, which are not known ahead.
+    const std::vector<LaneSpec> bounds =
+        n_bounds > 0 ? bound_lanes(all, n_bounds, data.files.empty()) : std::vector<LaneSpec>();
+    all.insert(all.end(), bounds.begin(), bounds.end());
+    return all;
+}
+
+std::vector<LaneSpec> EvalOptions::typed_lanes() const {
     std::vector<LaneSpec> specs;
     for (const std::string& lane : run.lanes) specs.push_back(parse_lane_spec(lane));
     if (specs.empty()) specs.push_back(parse_lane_spec("full"));
@@ -101,6 +115,8 @@ std::vector<std::string> EvalOptions::labels() const {
     std::vector<std::string> texts;
     for (const std::string& lane : run.lanes) texts.push_back(printable_text(lane));
     if (texts.empty()) texts.push_back("full");
+    const std::vector<LaneSpec> all = lanes();
+    for (std::size_t i = texts.size(); i < all.size(); ++i) texts.push_back(format_lane_spec(all[i]));
     return texts;
 }
 

@@ -23,6 +23,7 @@ struct EvalOptions {
     int n_prefill = 0;
     int n_samples = 0;
     std::uint64_t seed = 1;
+    int n_bounds = 0;  ///< seeds of `random` beside the lanes, with an `oracle`; 0: neither
     DataArguments data;
 
     void add(const CliCommand& command);
@@ -32,9 +33,10 @@ struct EvalOptions {
     int context_of(const Model& model) const;
     /// Returns what was asked, for --json: context, seed, samples, and the text or --ask of tasks.
     nlohmann::json about_json(const Model& model) const;
-    /// Returns the lanes as typed; `full` if none was given.
+    /// Returns the lanes as typed, `full` if none was given, and then the bounds.
     std::vector<LaneSpec> lanes() const;
-    /// Returns the same lanes as text.
+    std::vector<LaneSpec> typed_lanes() const;
+    /// Returns lanes() as text.
     std::vector<std::string> labels() const;
 };
 

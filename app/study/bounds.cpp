@@ -1,0 +1,157 @@
+#include "app/study/bounds.h"
+
+#include "engine/base/error.h"
+#include "engine/eval/sign_flips.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace keyhole {
+
+namespace {
+
+/// Returns a bound with the budget of a lane and what it protects by its place.
+LaneSpec bound_of(Preset preset, const LaneSpec& lane, std::uint64_t seed) {
+    LaneSpec bound{preset_params(preset), lane.sharing};
+    bound.policy.budget = lane.policy.budget;
+    bound.policy.protect = lane.policy.protect;
+    bound.policy.kv_dtype = lane.policy.kv_dtype;
+    bound.policy.seed = seed;
+    return bound;
+}
+
+bool has_budget(const LaneSpec& lane) {
+    return lane.policy.budget.unit != Amount::Unit::all;
+}
+
+/// The value of a question: right or not, or -ln p.
+double value_of(const QuestionSet& set, const Outcome& outcome) {
+    return set.is_task ? (outcome.right ? 1.0 : 0.0) : outcome.nats;
+}
+
+}  // namespace
+
+std::vector<LaneSpec> bound_lanes(std::span<const LaneSpec> lanes, int n_seeds, bool knows_text) {
+    std::vector<LaneSpec> bounds;
+    const auto add = [&](const LaneSpec& bound) {
+        if (std::find(bounds.begin(), bounds.end(), bound) == bounds.end() &&
+            std::find(lanes.begin(), lanes.end(), bound) == lanes.end())
+            bounds.push_back(bound);
+    };
+    for (const LaneSpec& lane : lanes) {
+        if (!has_budget(lane)) continue;
+        for (int seed = 1; seed <= n_seeds; ++seed)
+            add(bound_of(Preset::random, lane, static_cast<std::uint64_t>(seed)));
+        if (knows_text) add(bound_of(Preset::oracle, lane, 1));
+    }
+    return bounds;
+}
+
+std::vector<Floor> compare_with_floor(const QuestionSet& set, std::span<const LaneSpec> lanes,
+                                      std::size_t n_own, std::span<const std::vector<Outcome>> outcomes) {
+    std::vector<Floor> floors;
+    for (std::size_t i = n_own; i < lanes.size(); ++i) {
+        if (lanes[i].policy.preset != Preset::random) continue;
+        const std::string spec = format_lane_spec(bound_of(Preset::random, lanes[i], 1));
+        auto floor =
+            std::find_if(floors.begin(), floors.end(), [&](const Floor& f) { return f.spec == spec; });
+        if (floor == floors.end()) floor = floors.insert(floors.end(), Floor{spec, {}, {}, {}});
+        floor->seeds.push_back(i);
+    }
+    std::vector<Gains> comparisons;
+    std::vector<AboveFloor*> compared;
+    for (Floor& floor : floors) {
+        const std::size_t n = outcomes[floor.seeds.front()].size();
+        std::vector<double> mean(n, 0), per_unit(n, 0);
+        for (std::size_t q = 0; q < n; ++q) {
+            for (const std::size_t lane : floor.seeds) mean[q] += value_of(set, outcomes[lane][q]);
+            mean[q] /= static_cast<double>(floor.seeds.size());
+            per_unit[q] =
+                set.is_task ? mean[q] : mean[q] / std::max(outcomes[floor.seeds.front()][q].n_tokens, 1);
+        }
+        if (n == 0) continue;
+        floor.value = mean_estimate(per_unit);
+        for (std::size_t lane = 0; lane < n_own; ++lane) {
+            if (!has_budget(lanes[lane]) ||
+                format_lane_spec(bound_of(Preset::random, lanes[lane], 1)) != floor.spec)
+                continue;
+            Gains gains;
+            for (std::size_t q = 0; q < n; ++q) {
+                const double own = value_of(set, outcomes[lane][q]);
+                gains.push_back(set.is_task ? own - mean[q] : mean[q] - own);
+            }
+            floor.lanes.push_back({lane, mean_estimate(gains)});
+            comparisons.push_back(std::move(gains));
+        }
+    }
+    if (comparisons.empty()) return floors;
+    const SignFlips flips = sign_flips(comparisons);
+    std::size_t next = 0;
+    for (Floor& floor : floors)
+        for (AboveFloor& lane : floor.lanes) {
+            const SignFlips::Comparison& comparison = flips.comparisons[next++];
+            lane.p = comparison.p;
+            const bool sure = flips.n_telling >= kLeastSamples && comparison.p <= kSureP;
+            lane.surely_above = sure && comparison.lead > 0;
+            lane.surely_below = sure && comparison.lead < 0;
+        }
+    return floors;
+}
+
+std::string floor_text(const QuestionSet& set, std::span<const std::string> labels,
+                       std::span<const Floor> floors) {
+    std::string text;
+    for (const Floor& floor : floors) {
+        const Estimate& v = floor.value;
+        const std::string value = set.is_task
+                                      ? fmt::format("{:.1f} % right ({:.1f} .. {:.1f})", 100 * v.value,
+                                                    100 * v.interval.low, 100 * v.interval.high)
+                                      : fmt::format("perplexity {:.3f} ({:.3f} .. {:.3f})", std::exp(v.value),
+                                                    std::exp(v.interval.low), std::exp(v.interval.high));
+        text += fmt::format("floor {}, mean of {} seed{}: {}\n", floor.spec, floor.seeds.size(),
+                            floor.seeds.size() == 1 ? "" : "s", value);
+        for (const AboveFloor& lane : floor.lanes) {
+            const char* verdict = lane.surely_above   ? "surely above random"
+                                  : lane.surely_below ? "surely below random"
+                                                      : "not surely another than random";
+            text += set.is_task ? fmt::format("  {}: {} ({:+.1f} points, p = {:.3f})\n", labels[lane.lane],
+                                              verdict, 100 * lane.gain.value, lane.p)
+                                : fmt::format("  {}: {} ({:+.2f} nats a window, p = {:.3f})\n",
+                                              labels[lane.lane], verdict, lane.gain.value, lane.p);
+        }
+    }
+    return text;
+}
+
+nlohmann::json floor_json(const QuestionSet& set, std::span<const LaneSpec> lanes,
+                          std::span<const Floor> floors) {
+    const auto number = [](double value) {
+        return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+    };
+    nlohmann::json list = nlohmann::json::array();
+    for (const Floor& floor : floors) {
+        nlohmann::json one = {
+            {"questions", set.name},
+            {"spec", floor.spec},
+            {"seeds", floor.seeds.size()},
+            {set.is_task ? "accuracy" : "nats_per_token", number(floor.value.value)},
+            {"interval", {number(floor.value.interval.low), number(floor.value.interval.high)}},
+            {"lanes", nlohmann::json::array()}};
+        for (const AboveFloor& lane : floor.lanes)
+            one["lanes"].push_back(
+                {{"spec", format_lane_spec(lanes[lane.lane])},
+                 {"gain", number(lane.gain.value)},
+                 {"gain_interval", {number(lane.gain.interval.low), number(lane.gain.interval.high)}},
+                 {"p", lane.p},
+                 {"surely_above_random", lane.surely_above},
+                 {"surely_below_random", lane.surely_below}});
+        list.push_back(std::move(one));
+    }
+    return list;
+}
+
+}  // namespace keyhole

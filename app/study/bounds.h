@@ -1,0 +1,47 @@
+/// The floor and the ceiling of a table of lanes: `random` with several seeds and `oracle`, for every budget
+/// in the table, and whether a lane is surely above random. Pure functions, for any thread; knows no backend.
+#pragma once
+
+#include "engine/eval/evaluate.h"
+#include "engine/policy/lane_spec.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+/// Returns the lanes to add: for every budget of the lanes, with what they protect, n_seeds of `random` and,
+/// where the continuation is known ahead, one `oracle`. Lanes that evict nothing ask for none.
+std::vector<LaneSpec> bound_lanes(std::span<const LaneSpec> lanes, int n_seeds, bool knows_text);
+
+/// How far a lane is above the floor of its budget, question by question.
+struct AboveFloor {
+    std::size_t lane = 0;
+    Estimate gain;  ///< share of right answers, or nats per question less than the floor's
+    double p = 1;   ///< of sign flips, corrected for all lanes of the table
+    bool surely_above = false, surely_below = false;
+};
+
+/// A floor: the lanes `random` of one budget, taken together.
+struct Floor {
+    std::string spec;                ///< without the seed
+    std::vector<std::size_t> seeds;  ///< its lanes
+    Estimate
+        value;  ///< share of right answers, or nats per token; over questions, each the mean of the seeds
+    std::vector<AboveFloor> lanes;
+};
+
+/// Compares the first n_own lanes with the floors among the others. outcomes: [lane][question].
+std::vector<Floor> compare_with_floor(const QuestionSet& set, std::span<const LaneSpec> lanes,
+                                      std::size_t n_own, std::span<const std::vector<Outcome>> outcomes);
+
+/// Returns lines below a table: each floor with its interval, and a verdict for each lane.
+std::string floor_text(const QuestionSet& set, std::span<const std::string> labels,
+                       std::span<const Floor> floors);
+nlohmann::json floor_json(const QuestionSet& set, std::span<const LaneSpec> lanes,
+                          std::span<const Floor> floors);
+
+}  // namespace keyhole
