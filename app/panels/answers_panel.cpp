@@ -127,6 +127,14 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
     ImGui::SetCursorScreenPos({min.x, min.y + line_height(context)});
 }
 
+/// Returns the room of the sentence below the answers.
+float caption_height(const PanelContext& context, const std::string& caption) {
+    const ScopedFont font(context.fonts.small);
+    const float words =
+        ImGui::CalcTextSize(caption.c_str(), nullptr, false, ImGui::GetContentRegionAvail().x).y;
+    return std::max(words + ImGui::GetStyle().ItemSpacing.y, ImGui::GetFrameHeightWithSpacing());
+}
+
 }  // namespace
 
 AnswersPanel::MadeOf answers_made_of(const AppState& app) {
@@ -169,7 +177,7 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
         return;
     }
     {
-        const ScopedChild lines("answers", {0, -ImGui::GetFrameHeightWithSpacing()}, false, 0);
+        const ScopedChild lines("answers", {0, -caption_height(context, panel.caption)}, false, 0);
         float name_width = 0, answer_width = 0;
         for (std::size_t i = 0; i < panel.answers.size(); ++i) {
             const std::string& words = panel.answers[i].answer.text;
@@ -183,12 +191,8 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
         for (std::size_t i = 0; i < panel.answers.size(); ++i) draw_answer(context, panel, i, name_width);
         ImGui::Dummy({0, 0});  // Dear ImGui 1.92 refuses a window that ends with a place and no item
     }
-    const ScopedFont font(context.fonts.small);
-    const ScopedColor color(ImGuiCol_Text,
-                            has_other_answer(panel.answers) ? theme::colors().warm : theme::colors().dim);
-    const std::string caption = fitted(panel.caption, ImGui::GetContentRegionAvail().x);
-    ImGui::TextUnformatted(caption.c_str());
-    if (caption != panel.caption) tooltip(context, panel.caption);
+    small_words(context, panel.caption,
+                has_other_answer(panel.answers) ? theme::colors().warm : theme::colors().dim);
 }
 
 }  // namespace keyhole

@@ -33,7 +33,7 @@ Plan plan_of(const ViewState& view, bool large, Pane looked, float wide, float h
     const auto chosen = [](float by_user, float by_window) { return by_user > 0 ? by_user : by_window; };
     const float middle = high - 92 - kTimeHeight - kGap;  // without menu, buttons, time bar and status line
     Plan plan;
-    plan.left = chosen(view.left_width, std::clamp(wide * 0.19f, 236.0f, 330.0f));
+    plan.left = chosen(view.left_width, std::clamp(wide * 0.21f, 236.0f, 340.0f));
     plan.right = chosen(view.right_width, std::clamp(wide * 0.22f, 252.0f, 380.0f));
     const float beside = wide - plan.left - 4 * kGap;
     if (view.right_width == 0 && (looked == Pane::curves || home_of(looked) == Pane::details))
@@ -217,6 +217,18 @@ float atlas_height_of(const Layout& layout) {
     return std::round(std::clamp(height, 100 * s, middle - 120 * s));
 }
 
+/// The atlas gives way to the lanes where their cards need the room: it becomes lower, or shares the place with
+/// them. A height that the user has chosen stays, unless all options of a lane are open.
+void make_room_for_lanes(Layout& l) {
+    constexpr float kLeast = 150;
+    if (!l.plan.atlas_below || l.looked == Pane::atlas || l.context.app.for_projector()) return;
+    if (l.view.atlas_height > 0 && !l.view.advanced) return;
+    const float left = l.middle() - l.panels.lanes.wanted - l.gap;
+    if (left >= l.atlas_height) return;
+    l.plan.atlas_below = left >= kLeast * l.s;
+    l.atlas_height = std::floor(left);
+}
+
 /// Draws the left column: the lanes, and the atlas below them; or panes that share the column.
 void draw_left(const Layout& l) {
     if (l.plan.atlas_below) {
@@ -291,6 +303,7 @@ void draw_borders(const Layout& l) {
 /// Draws every other arrangement: all panes, with the time below them.
 void draw_instrument(Layout& l) {
     if (l.plan.atlas_below) l.atlas_height = atlas_height_of(l);
+    make_room_for_lanes(l);
     draw_left(l);
     draw_middle(l);
     draw_right(l);
@@ -304,6 +317,7 @@ void draw_instrument(Layout& l) {
 void lay_out(Panels& panels, const PanelContext& context) {
     ImVec2 size = ImGui::GetIO().DisplaySize;
     size.x -= lesson_width(context);
+    size.y -= context.shared.strips;
     const float s = context.scale, gap = std::round(kGap * s);
     begin_whole_window(size, gap);
     const Pane looked = lesson_looks_at(context);

@@ -15,6 +15,14 @@ namespace keyhole {
 
 namespace {
 
+/// Returns as much of a caption as fits. What a picture reduces is said in any case, in fewer words.
+std::string caption_in_room(std::string_view text, float width) {
+    constexpr std::string_view kReduced = "each pixel the ";
+    const std::string_view part = fitting_clauses(text, width);
+    if (part.find(kReduced) == text.find(kReduced)) return std::string(part);
+    std::string_view reduced = text.substr(text.find(kReduced) + kReduced.size());
+    return fitted(reduced.substr(0, reduced.find(", ")), width);
+}
 
 /// Draws index ticks and token texts along both axes.
 void draw_axes(const PanelContext& context, const HeatView& view, int lane, const HeatCanvas& canvas, int n,
@@ -36,6 +44,7 @@ void draw_axes(const PanelContext& context, const HeatView& view, int lane, cons
         if (y < canvas.min.y || y > canvas.max().y || row >= row_end) continue;
         const std::string index = fmt::format("{}", row);
         const float width = ImGui::CalcTextSize(index.c_str()).x;
+        if (width + context.px(5) > left_margin) continue;  // the pane beside has them
         list.AddText({canvas.min.x - width - context.px(5), y - line / 2}, theme::colors().dim,
                      index.c_str());
         if (!row_texts) continue;
@@ -406,7 +415,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     }
     list.AddText({origin.x + context.px(4), origin.y + room.y - line - context.px(1)},
                  cell || lacks ? theme::colors().text : theme::colors().dim,
-                 fitted(text, room.x - context.px(8)).c_str());
+                 caption_in_room(text, room.x - context.px(8)).c_str());
 }
 
 }  // namespace keyhole

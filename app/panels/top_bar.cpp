@@ -92,6 +92,8 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     const std::string before = panel.draft;
     edit_draft(panel, {room.x, room.y - 2 * ImGui::GetFrameHeightWithSpacing()});
     mark_item(context, "prompt.text");
+    // Makes the next frame's fonts hold what was typed or pasted.
+    if (panel.draft != before || ImGui::IsWindowAppearing()) (void)context.app.glyphs.text(panel.draft);
     draw_right_answer(panel, context);
     {
         const ScopedDisabled disabled(panel.draft.empty());
@@ -190,7 +192,7 @@ void draw_model_popup(TopBar& panel, const PanelContext& context) {
         dim_text(
             context,
             fmt::format(
-                "{} · {} layers, {} heads, {} KV heads of {} · width {} · {} tokens · trained context {}",
+                "{} · {} layers, {} heads, {} KV heads of {} · width {} · vocabulary {} · trained context {}",
                 c.family, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_model, c.n_vocab, c.n_ctx));
     }
     std::filesystem::path chosen = choose_from_catalog(context);

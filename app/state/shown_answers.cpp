@@ -1,5 +1,7 @@
 #include "app/state/shown_answers.h"
 
+#include "app/state/story.h"
+
 #include "engine/analysis/watched_span.h"
 #include "engine/base/index.h"
 #include "engine/policy/lane_names.h"
@@ -99,8 +101,8 @@ std::string watched_words(const AppState& app) {
 
 std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>& answers) {
     if (app.run.records() == RunState::Records::unread)
-        return "The prompt was not processed, so nothing is answered. Restart processes it.";
-    if (app.run.records() == RunState::Records::reading) return "The prompt is being processed.";
+        return "The prompt was not read, so nothing is answered. Restart reads it.";
+    if (app.run.records() == RunState::Records::reading) return "The prompt is being read.";
     if (answers.size() < 2) return {};
     const bool all = std::all_of(answers.begin(), answers.end(),
                                  [](const ShownAnswer& shown) { return shown.answer.complete; });
@@ -110,14 +112,25 @@ std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>&
     if (!answers.front().answer.failure.empty() && !is_wrong)
         return "Lane 0 gives no answer, so none is compared with it.";
     if (other == answers.end()) return "All lanes give the same answer.";
-    const std::string title = answer_titles(app, answers)[to_index(other - answers.begin())];
-    const std::string text = fmt::format("Lane {} ({}) {}", other->lane, title.substr(title.find(' ') + 1),
-                                         is_wrong ? "is wrong" : "answers differently");
+    const std::vector<std::string> titles = answer_titles(app, answers);
+    const auto name_of = [&](const ShownAnswer& shown) {
+        const std::string& title = titles[to_index(&shown - answers.data())];
+        return paper_name(title.substr(title.find(' ') + 1));
+    };
+    const std::string text =
+        fmt::format("{} {}", name_of(*other), is_wrong ? "is wrong" : "answers differently");
     const std::optional<HeldWhenAnswering> held = held_when_answering(app, *other);
     if (!held || held->n_heads_with_all == held->n_heads) return text + ".";
-    return text + fmt::format(": when it answered, {} of {} KV heads held “{}”.",
-                              held->n_heads_with_all == 0 ? "none" : std::to_string(held->n_heads_with_all),
-                              held->n_heads, watched_words(app));
+    std::string others;  // that are right
+    for (const ShownAnswer& shown : answers) {
+        const auto its = held_when_answering(app, shown);
+        if (shown.lane > 0 && shown.mark == ShownAnswer::Mark::right && its)
+            others +=
+                fmt::format("{}{}: {}", others.empty() ? " (" : ", ", name_of(shown), its->n_heads_with_all);
+    }
+    return fmt::format("{}: when it answered, {} of {} heads still had “{}”{}.", text,
+                       held->n_heads_with_all == 0 ? "none" : std::to_string(held->n_heads_with_all),
+                       held->n_heads, watched_words(app), others.empty() ? "" : others + ")");
 }
 
 }  // namespace keyhole

@@ -6,6 +6,7 @@
 #include "app/gl/theme.h"
 #include "app/panels/arrangement.h"
 #include "app/panels/device_strip.h"
+#include "app/panels/first_words.h"
 #include "app/panels/interrupted_run.h"
 #include "app/state/lesson_steps.h"
 #include "app/state/paper_cards.h"
@@ -347,6 +348,7 @@ class WindowLoop {
 
     // Draw.
     void draw();
+    bool may_skip_picture();
     void render();
     void write_files(int width, int height);
 
@@ -379,8 +381,10 @@ class WindowLoop {
     /// The trace of the command line is not read yet. Without it there is nothing to show.
     bool starting_ = false;
     Clock::time_point last_frame_;
-    double frame_s_ = 0;      ///< seconds that a frame takes, averaged over the last ones
-    int frames_to_wait_ = 0;  ///< frames to draw before the script's next command
+    int n_skipped_ = 0;         ///< frames since the last one that was shown
+    double frame_s_ = 0;        ///< seconds that a frame takes, averaged over the last ones
+    bool first_start_ = false;  ///< the first words are on show
+    int frames_to_wait_ = 0;    ///< frames to draw before the script's next command
 };
 
 WindowLoop::WindowLoop(WindowOptions options)
@@ -414,6 +418,9 @@ WindowLoop::WindowLoop(WindowOptions options)
     // Scripts begin with the instrument: they name the arrangement that they want.
     if (!scripted()) app_.view.arrangement = Arrangement::story;
     std::string fault_of_settings;
+    std::error_code ignored;
+    first_start_ = !options_.settings.empty() && options_.open.empty() && options_.lesson.empty() &&
+                   !std::filesystem::exists(options_.settings, ignored);
     try {
         load_settings(options_.settings, app_.view, app_.recent);
     } catch (const Error& error) {
@@ -658,17 +665,35 @@ void WindowLoop::draw() {
     for (const std::string& path : std::exchange(dropped_, {})) act("open " + path);
     if (!app_.requests.action.empty()) act(std::exchange(app_.requests.action, {}));
     lay_out(panels_, context());
+    shared_.strips_drawn = 0;
     draw_interrupted_runs(run_backups_, context());
     draw_device_strip(context());
+    draw_first_words(first_start_, context());
+    if (shared_.strips != shared_.strips_drawn) g_frames_wanted = std::max(g_frames_wanted, 1);
+    shared_.strips = shared_.strips_drawn;
     if (shared_.drawn_heat) app_.heat_was_drawn(*shared_.drawn_heat);
     if (app_.run.has_steps() && !io.MouseDown[0] && !io.MouseDown[1]) app_.remember_changes();
     if (shared_.hovered.has_value() != shared_.next_hovered.has_value())
         g_frames_wanted = std::max(g_frames_wanted, 1);
+    if (may_skip_picture()) {
+        ImGui::EndFrame();
+        app_.frames.frame_ends();
+        return;
+    }
+    n_skipped_ = 0;
     render();
     if (options_.driver != nullptr) options_.driver->drawn(app_, shared_);
     report_.write(app_, shared_, key_focus(app_), !input_.empty());
     app_.texture_bytes = painters_.texture_bytes() + texture_bytes(panels_.dialogs);
     app_.frames.frame_ends();
+}
+
+/// Returns whether events wait whose frame will show more: then this frame only takes its input. A press and
+/// its release need a frame each, and with many of them a slow screen would fall behind the user.
+bool WindowLoop::may_skip_picture() {
+    constexpr int kMost = 12;  // so that something moves meanwhile
+    const bool wanted = app_.requests.screenshot || app_.requests.dump_cells || options_.driver != nullptr;
+    return !input_.empty() && !wanted && !app_.requests.quit && ++n_skipped_ <= kMost;
 }
 
 /// Draws the frame on the screen and saves what was asked for.

@@ -40,12 +40,12 @@ TEST_F(ShownAnswers, SayWhoIsRightBeforeTheFirstStep) {
         const bool any = std::find(shown.differs.begin(), shown.differs.end(), true) != shown.differs.end();
         EXPECT_EQ(any, shown.mark == Mark::wrong) << shown.lane;
     }
-    EXPECT_EQ(answers_caption(app, answers), "Lane 1 (h2o) is wrong.");
+    EXPECT_EQ(answers_caption(app, answers), "H2O is wrong.");
     EXPECT_TRUE(has_other_answer(answers));
     run_action(app, "watch 4821");
     const std::string caption = answers_caption(app, answers);
-    EXPECT_EQ(caption.rfind("Lane 1 (h2o) is wrong: ", 0), 0u) << caption;
-    EXPECT_NE(caption.find("of 48 KV heads"), std::string::npos) << caption;
+    EXPECT_EQ(caption.rfind("H2O is wrong: when it answered, ", 0), 0u) << caption;
+    EXPECT_NE(caption.find("of 48 heads still had “4821” (TOVA: "), std::string::npos) << caption;
     const std::vector<int> plotted = app.view.curve_positions;
     run_action(app, "why.answer 1");
     EXPECT_TRUE(app.view.watched->holds(app.view.pick->position));

@@ -77,15 +77,17 @@ TEST_F(ShownRun, ARemovedLaneMovesNoNumbersWhileTheNextRunReadsItsPrompt) {
     EXPECT_EQ(app.record(1)->info->spec, "tova:budget=9");
     expect_own_numbers();
     EXPECT_EQ(app.shown().at(1).mark, "run before");
-    EXPECT_EQ(answers_caption(app, shown_answers(app)), "The prompt is being processed.");
+    EXPECT_EQ(answers_caption(app, shown_answers(app)), "The prompt is being read.");
     run_action(app, "run.stop");
     settle();
-    EXPECT_EQ(app.shown().records, Records::unread);
+    EXPECT_EQ(app.shown().records, Records::current) << "the run before is back";
     EXPECT_EQ(app.shown().run, before);
     expect_own_numbers();
-    const auto answers = shown_answers(app);
-    for (const ShownAnswer& shown : answers) EXPECT_TRUE(shown.answer.tokens.empty());
-    EXPECT_NE(answers_caption(app, answers).find("was not processed"), std::string::npos);
+    EXPECT_EQ(app.shown().at(1).mark, "");
+    EXPECT_EQ(app.run.setup.prompt, app.run.history.run().prompt) << "with its prompt";
+    run_action(app, "step");
+    settle();
+    EXPECT_EQ(app.shown().run, before);
     app.run.setup.prompt = "The cat sat on the mat.";
     app.start();
     settle();
@@ -204,15 +206,14 @@ class AnswerReason : public testing::LiveRun {
 
 TEST_F(AnswerReason, IsCountedWhenTheAnswerWasMade) {
     const int row = app.run.first_row(), then = held_by(1, row);
-    const std::string said =
-        fmt::format("Lane 1 (h2o) is wrong: when it answered, {} of 48 KV heads held “4821”.",
-                    then == 0 ? "none" : std::to_string(then));
-    EXPECT_EQ(caption(), said);
+    const std::string said = fmt::format("H2O is wrong: when it answered, {} of 48 heads still had “4821”",
+                                         then == 0 ? "none" : std::to_string(then));
+    EXPECT_TRUE(caption().starts_with(said)) << caption();
     run("lane 1 h2o:budget=6");  // throws the rest away at the next step
     run("step 3");
     run("lane 1 h2o:budget=64");
     ASSERT_NE(held_by(1, app.run.last_row()), then) << "the case shows nothing";
-    EXPECT_EQ(caption(), said);
+    EXPECT_TRUE(caption().starts_with(said)) << caption();
     run("say \" The name of the girl is\"");
     EXPECT_EQ(caption().find("4821"), std::string::npos) << caption() << ": words of the question before";
 }
@@ -244,7 +245,7 @@ TEST(WatchedSpan, IsCountedAtTheShownStep) {
         EXPECT_EQ(span_lifetime(history, 1, span, row).n_heads_with_all, n) << row;
     }
     EXPECT_EQ(span_verdict(span_lifetime(history, 1, {60, 61}, 50)), "not yet read");
-    EXPECT_EQ(span_verdict(span_lifetime(history, 0, {60, 61}, 61)), "held");
+    EXPECT_EQ(span_verdict(span_lifetime(history, 0, {60, 61}, 61)), "all of it in every head");
 }
 
 class ModelChange : public testing::LiveRun {
