@@ -7,6 +7,7 @@
 #include "engine/policy/preset_table.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
 #include <utility>
@@ -17,28 +18,20 @@ namespace {
 
 using Mark = ShownAnswer::Mark;
 
-std::string_view paper_name_of(Preset preset) {
-    switch (preset) {
-        case Preset::full:
-            return "Full cache";
-        case Preset::window:
-            return "Window";
-        case Preset::dilated:
-            return "Dilated window";
-        case Preset::key:
-            return "Key attention";
-        case Preset::sink:
-            return "StreamingLLM";
-        case Preset::h2o:
-            return "H2O";
-        case Preset::tova:
-            return "TOVA";
-        case Preset::keyformer:
-            return "Keyformer";
-        case Preset::a2sf:
-            return "A2SF";
-    }
-    return "";
+/// Returns what papers call a preset, or what stands for it beside an answer.
+std::string paper_name_of(const PresetRow& row) {
+    struct Name {
+        std::string_view preset, written;
+    };
+    static constexpr std::array kNames = {
+        Name{"full", "Full cache"},   Name{"window", "Window"}, Name{"dilated", "Dilated window"},
+        Name{"key", "Key attention"}, Name{"h2o", "H2O"},       Name{"tova", "TOVA"},
+        Name{"a2sf", "A2SF"}};
+    const auto found = std::ranges::find(kNames, row.name, &Name::preset);
+    if (found != kNames.end()) return std::string(found->written);
+    std::string name(row.title.empty() ? row.name : row.title);
+    if (!name.empty() && name[0] >= 'a' && name[0] <= 'z') name[0] = static_cast<char>(name[0] - 'a' + 'A');
+    return name;
 }
 
 /// Returns the text of a lane's tokens in [first, last].
@@ -242,8 +235,7 @@ std::string given_back_text(const AppState& app, const Story& story) {
 std::string paper_name(const std::string& lane_name) {
     const std::string preset = lane_name.substr(0, lane_name.find(' '));
     for (const PresetRow& row : presets())
-        if (row.name == preset)
-            return std::string(paper_name_of(row.preset)) + lane_name.substr(preset.size());
+        if (row.name == preset) return paper_name_of(row) + lane_name.substr(preset.size());
     return lane_name;
 }
 

@@ -59,7 +59,47 @@ TEST_F(StoryOfTheGate, AnswersByItselfAndSaysWhatHappened) {
     EXPECT_EQ(story.explained, 1);
     EXPECT_EQ(story.sentence,
               "H2O threw “4821” away: when it answered, 1 of 48 heads had it. Right: TOVA (16).");
-    EXPECT_EQ(app.run.speed, 0) << "the user's own speed stays";
+}
+
+/// A slow speed is for reading along; the answer is there at once, and the speed stays.
+TEST_F(StoryOfTheGate, AnswersAtFullSpeed) {
+    run_action(app, "run.speed 0.001");
+    run_action(app, "run.restart");
+    settle();
+    EXPECT_GT(app.run.n_decoded(), 3);
+    EXPECT_EQ(app.run.speed, 0.001);
+}
+
+/// The right answer of an own prompt marks the answers, and they end with its sentence.
+TEST_F(StoryOfTheGate, MarksAnAnswerThatTheUserNames) {
+    run_action(app, "prompt " + app.run.setup.prompt);
+    run_action(app, "prompt.answer 4821");
+    settle();
+    const Story story = story_of(app);
+    EXPECT_EQ(story.lanes[0].shown.mark, Mark::right);
+    EXPECT_EQ(story.lanes[1].shown.mark, Mark::wrong);
+    EXPECT_EQ(story.lanes[0].shown.answer.text, " 4821");
+    EXPECT_EQ(app.run.setup.guide.end.stop, (std::vector<std::string>{".", "\n"}));
+    const std::uint64_t before = run_id();
+    run_action(app, "prompt.answer 3333");
+    settle();
+    EXPECT_EQ(run_id(), before) << "only the marks change";
+    EXPECT_EQ(story_of(app).lanes[1].shown.mark, Mark::right);
+}
+
+/// Of an answer that does not stand in the text, the words that the full cache attends to are watched.
+TEST_F(StoryOfTheGate, WatchesWhatIsAttendedToWhereTheAnswerIsNotInTheText) {
+    std::vector<ShownAnswer> answers = shown_answers(app);
+    // The same rows, with words that the text does not have.
+    const int absent = app.run.history.run().prompt_tokens.front();
+    for (ShownAnswer& shown : answers) shown.answer.tokens.assign(5, absent);
+    answers[1].answer.tokens.clear();
+    const std::optional<TokenSpan> words = telling_words(app, answers);
+    ASSERT_TRUE(words);
+    EXPECT_GE(words->first, 4) << "no sink";
+    EXPECT_LE(words->size(), 8);
+    EXPECT_TRUE(words->first <= app.view.watched->last && words->last >= app.view.watched->first)
+        << words->first << " to " << words->last << ": the code is read in these steps";
 }
 
 /// Text, map and answer of a lane have the same words.
@@ -203,6 +243,8 @@ TEST(StoryWords, NamesAsPapersWriteThem) {
     EXPECT_EQ(paper_name("h2o"), "H2O");
     EXPECT_EQ(paper_name("a2sf alpha=0.2"), "A2SF alpha=0.2");
     EXPECT_EQ(paper_name("full"), "Full cache");
+    EXPECT_EQ(paper_name("sink"), "StreamingLLM");
+    EXPECT_EQ(paper_name("keyformer tau=1"), "Keyformer tau=1");
     EXPECT_EQ(paper_name("other"), "other");
 }
 
