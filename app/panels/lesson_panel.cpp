@@ -2,6 +2,7 @@
 
 #include "app/models/find_model.h"
 #include "app/state/lesson_steps.h"
+#include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/model_name.h"
 
@@ -285,6 +286,18 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
               *right ? theme::colors().good : theme::colors().warm);
 }
 
+/// Returns the settings that the slider gives its lane; nullopt: the user has changed the lane so that it cannot
+/// have them.
+std::optional<LaneSpec> played_settings(const AppState& app, const LessonControl& play, double value) {
+    if (play.lane >= app.run.lane_editor.n_lanes()) return std::nullopt;
+    try {
+        return changed_lane_spec(app.run.lane_editor.lanes()[to_index(play.lane)],
+                                 fmt::format("{}={:.4g}", play.key, value));
+    } catch (const Error&) {
+        return std::nullopt;
+    }
+}
+
 /// Draws what the claims say, what was measured, and whether it holds.
 void draw_claims(const PanelContext& context) {
     const LessonState& lesson = context.app.lesson;
@@ -340,7 +353,12 @@ void draw_play(LessonPanel& panel, const PanelContext& context) {
         panel.slider = double(whole ? std::round(value) : value);
     mark_item(context, "lesson.play");
     panel.slides = ImGui::IsItemActive();
-    // The engine needs time for a change, so it is sent when the slider is released.
+    // The engine needs time for a change, so it is sent when the slider is released. The answer follows at once.
+    const std::optional<LaneSpec> wanted = played_settings(app, play, panel.slider);
+    if (panel.slides && wanted)
+        try_settings(panel.tried, context, play.lane, *wanted);
+    else
+        end_trying(panel.tried, context, play.lane);
     if (ImGui::IsItemDeactivatedAfterEdit()) run(context, fmt::format("lesson.play {:.4g}", panel.slider));
     words(context, context.fonts.book,
           fmt::format("lane {}, {} {}", play.lane, play.key,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "app/panels/panel.h"
+#include "app/panels/tried_settings.h"
 #include "app/panels/wrapped_field.h"
 
 #include <string>
@@ -10,7 +11,8 @@
 namespace keyhole {
 
 struct LessonPanel {
-    double slider = 0;  ///< of the control to play with
+    double slider = 0;    ///< of the control to play with
+    TriedSettings tried;  ///< by the slider of a step
     bool slides = false;
     bool shows_reveal = false;  ///< since the frame before; it is scrolled to once
     std::string edited;         ///< id of the field that is edited; empty: none

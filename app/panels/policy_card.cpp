@@ -10,7 +10,6 @@
 #include <imgui_stdlib.h>
 
 #include <algorithm>
-#include <utility>
 
 namespace keyhole {
 
@@ -155,23 +154,6 @@ void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
     mark_item(context, "spec");
 }
 
-/// Asks for the answer that the lane gives with a value that is being dragged: the newest one, as soon as the
-/// answer with the last one is there or takes long. The lane itself gets the value on release, since what a
-/// smaller budget evicts does not come back.
-void try_dragged(PolicyCard& panel, const PanelContext& context, int lane) {
-    const AppState& app = context.app;
-    constexpr double kLong = 0.4;  // seconds
-    const LaneSpec& known = panel.tried ? *panel.tried : app.run.lane_editor.lanes()[to_index(lane)];
-    const bool waits = !app.run.has_taken_requests() ||
-                       (app.run.status.answering && ImGui::GetTime() - panel.tried_at < kLong);
-    if (panel.draft == known || waits || !app.run.live() || app.run.stoppable() ||
-        !validate(panel.draft.policy).empty())
-        return;
-    run(context, fmt::format("lane.try {} {}", lane, format_lane_spec(panel.draft)));
-    panel.tried = panel.draft;
-    panel.tried_at = ImGui::GetTime();
-}
-
 /// Draws `content`, which edits a draft. While a widget is dragged, the lane's answer follows it; when it is
 /// released, the lane gets the draft.
 template <class Content>
@@ -192,9 +174,9 @@ void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float r
     }
     panel.edited = edit.active ? lane : -1;
     if (edit.committed) panel.edited = -1;
-    if (edit.active && !edit.committed) return try_dragged(panel, context, lane);
+    if (edit.active && !edit.committed) return try_settings(panel.tried, context, lane, panel.draft);
     if (edit.committed) run(context, fmt::format("lane {} {}", lane, format_lane_spec(panel.draft)));
-    if (std::exchange(panel.tried, std::nullopt)) run(context, fmt::format("lane.try {}", lane));
+    end_trying(panel.tried, context, lane);
 }
 
 }  // namespace

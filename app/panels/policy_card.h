@@ -4,8 +4,8 @@
 #pragma once
 
 #include "app/panels/policy_widgets.h"
+#include "app/panels/tried_settings.h"
 
-#include <optional>
 #include <string>
 
 namespace keyhole {
@@ -13,8 +13,7 @@ namespace keyhole {
 struct PolicyCard {
     int edited = -1;  ///< card whose draft is being edited; -1: none
     LaneSpec draft;   ///< sent on release: eviction is final, so values during a drag must not apply
-    std::optional<LaneSpec> tried;  ///< that the lane's answer follows during a drag
-    double tried_at = 0;            ///< seconds of ImGui's clock
+    TriedSettings tried;
     TauDrag tau_drag;
     std::string spec_text;
     int spec_lane = -1;
