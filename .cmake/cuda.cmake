@@ -5,7 +5,11 @@
 
 if(KH_SELFTEST_ONLY)
   set(KH_CUDA ON)
-  find_path(KH_FMT_INCLUDE fmt/format.h REQUIRED)
+  find_path(KH_FMT_INCLUDE fmt/format.h)
+  if(NOT KH_FMT_INCLUDE)
+    message(FATAL_ERROR "KH_SELFTEST_ONLY needs the headers of fmt (libfmt-dev): install them, or name the "
+                        "folder that holds fmt/format.h with -DKH_FMT_INCLUDE=FOLDER")
+  endif()
   add_library(fmt::fmt INTERFACE IMPORTED)
   target_include_directories(fmt::fmt INTERFACE ${KH_FMT_INCLUDE})
   target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY=1)

@@ -1,30 +1,36 @@
 #!/usr/bin/env bash
 # Runs the checks and benches of a first session on a GPU, the most valuable first, each with a time limit:
 # about 30 minutes in all. Results go to a folder named by date, device, commit and part, and to an archive of
-# the same name; `summary.txt` lists what passed.
-#     tests/gpu/first_run.sh [--part NAME] [--build FOLDER|ARCHIVE] [--out DIR] [--minutes N] [--commit HASH]
-# --part: checks, bench, papers, products or sanitizer, 9 minutes each (default: all, 30 minutes).
+# the same name; `summary.txt` lists what passed. Where OUT names a folder, it gets the archive too, after
+# every step.
+#     tests/gpu/first_run.sh [--part NAME] [--build FOLDER|ARCHIVE] [--alone] [--out DIR] [--minutes N]
+# --part: checks, bench, papers, products or sanitizer, 8 minutes each (default: all, 30 minutes).
 # --build: the output of --build-only (default: build/gpu, built here if libraries and nvcc are installed).
+# --alone: keyhole_selftest of this tree, built here with nvcc, in place of the archive's.
 #
 # A GPU machine seldom has Keyhole's libraries or a way to install them. So build on another system:
-#     tests/gpu/first_run.sh --build-only --arch 90
-# This makes build/gpu/box.tar.gz, about 10 MB: programs, CUDA module, libraries. The building system must not
+#     tests/gpu/first_run.sh --build-only [--arch 90-real]
+# This makes build/gpu/box.tar.xz: programs, CUDA module, libraries, the headers of fmt. It says how large the
+# archive is beside the working tree, and fails where both take more than 64 MiB. The building system must not
 # have a newer C library than the GPU machine (Debian 12 for Ubuntu 22.04 and later). cuBLAS is too large to
 # bring: any version since 11 will do. Copy the working tree to the GPU machine with that archive, which git
 # ignores. Without the archive, a GPU machine with CMake, nvcc and the headers of fmt builds keyhole_selftest
 # alone, and its checks run.
 #
-# If commands are limited to 10 minutes and sessions to 30, and the machine keeps nothing, make these calls.
-# Each is complete by itself. Look at each result before the next call, and fix what `checks` finds first.
-#     options="--build build/gpu/box.tar.gz"
-#     1. tests/gpu/first_run.sh $options --part checks      kernels and sessions against the host, memcheck
-#     2. tests/gpu/first_run.sh $options --part bench       the shapes in f16 and bf16, time of their parts
-#     3. tests/gpu/first_run.sh $options --part sanitizer   racecheck, initcheck, synccheck
+# The calls of a box that is lent for 30 minutes, 10 for a command, and keeps nothing; $OUT is the folder that
+# comes back. Each is complete by itself. Look at each result before the next call, and mend what `checks`
+# finds first: call 2 is for a tree with a mended kernel, and is left out where nothing failed.
+#     0. tests/gpu/first_run.sh --build-only                (where the libraries are; copy box.tar.xz along)
+#     1. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part checks       kernels, sessions, memcheck
+#     2. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part checks --alone         the mended kernels
+#     3. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part bench               shapes in f16 and bf16
+#     4. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part sanitizer    racecheck, initcheck, ...
 # If time is left, run `papers` and `products` (from how many lanes cuBLAS is faster). Keep every archive.
 set -uo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
-build=$root/build/gpu out=$root/build/gpu-results minutes= commit= arch= build_only=0 part=all
-usage() { sed -n '2,8s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+build=$root/build/gpu out=$root/build/gpu-results minutes= commit= arch= build_only=0 part=all wants_alone=0
+most_bytes=$((64 << 20))  # of a working tree and an archive that are copied to a box
+usage() { sed -n '2,10s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 while (($#)); do
     case $1 in
         --build) build=${2:?--build needs a folder or an archive}; shift ;;
@@ -34,13 +40,14 @@ while (($#)); do
         --arch) arch=${2:?--arch needs a number, such as 90}; shift ;;
         --part) part=${2:?--part needs a name}; shift ;;
         --build-only) build_only=1 ;;
+        --alone) wants_alone=1 ;;
         *) usage ;;
     esac
     shift
 done
 case $part in
     all) parts="checks bench papers products sanitizer"; minutes=${minutes:-30} ;;
-    checks | bench | papers | products | sanitizer) parts=$part; minutes=${minutes:-9} ;;
+    checks | bench | papers | products | sanitizer) parts=$part; minutes=${minutes:-8} ;;
     *) usage ;;
 esac
 say() { printf 'first_run: %s\n' "$*" >&2; }
@@ -55,7 +62,7 @@ make_box() {
         folder=$build/$([[ $type == Release ]] && echo release || echo checked)
         # No oneDNN: it is 40 MB, and the CPU side of a test works without it.
         cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=$type -DKH_CUDA=ON -DKH_BLAS=OFF \
-            ${arch:+-DKH_CUDA_ARCHITECTURES=$arch} || {
+            -DKH_UNITY=ON ${arch:+"-DKH_CUDA_ARCHITECTURES=$arch"} || {
             say "Keyhole does not configure here (above); where its libraries are missing and cannot be" \
                 "had, build with"
             say "--build-only on another machine and give its archive with --build"
@@ -91,14 +98,47 @@ make_box() {
         echo "needs $glibc ($(glibc_of "$box"/lib/newer/*) where" \
             "$(ls "$box/lib/newer" | xargs) are missing) and cuBLAS, of any version since 11"
     } >"$box/built.txt"
-    tar -czf "$build/box.tar.gz" -C "$build" box && cat "$box/built.txt" && ls -l "$build/box.tar.gz"
+    # So that a mended kernel can be built there.
+    mkdir "$box/include" && cp -r "$(fmt_headers "$build/checked")/fmt" "$box/include" || return 1
+    XZ_OPT=-9e tar -cJf "$build/box.tar.xz" -C "$build" box && cat "$box/built.txt" &&
+        fits_beside_tree "$build/box.tar.xz"
+}
+
+# fmt_headers FOLDER: prints where the build in FOLDER has the headers of fmt.
+fmt_headers() {
+    local folder
+    for folder in $(sed -n 's|^fmt_DIR:PATH=\(.*\)/lib/.*|\1/include|p' "$1/CMakeCache.txt") /usr/include; do
+        [[ ! -f $folder/fmt/format.h ]] || { echo "$folder"; return; }
+    done
+}
+
+# in_mb BYTES: prints them in MB.
+in_mb() { awk -v n="$1" 'BEGIN { printf "%.1f MB", n / 1e6 }'; }
+
+# fits_beside_tree ARCHIVE: says how large the archive and the working tree are. Fails where a box takes less.
+fits_beside_tree() {
+    local tree archive sum
+    tree=$(cd "$root" && git ls-files -z --cached --others --exclude-standard |
+        xargs -0 stat -c %s -- 2>/dev/null | awk '{ n += $1 } END { printf "%d", n }')
+    archive=$(stat -c %s "$1")
+    sum=$((tree + archive))
+    say "$1 takes $(in_mb "$archive") and the working tree $(in_mb "$tree"):" \
+        "together $(in_mb $sum) of $(in_mb "$most_bytes")"
+    ((sum <= most_bytes)) && return
+    say "that is $(in_mb $((sum - most_bytes))) more than is copied to a box; copy a tree without" \
+        "assets/models/keyhole-mqa: the one test that reads all demo models is then skipped, by name"
+    return 1
 }
 
 # make_alone: makes a box with keyhole_selftest alone, which needs none of Keyhole's libraries.
 make_alone() {
     say "building keyhole_selftest alone"
-    cmake -S "$root" -B "$build/alone" -DKH_SELFTEST_ONLY=ON ${arch:+-DKH_CUDA_ARCHITECTURES=$arch} &&
-        cmake --build "$build/alone" || return 1
+    local headers=$box/include
+    [[ -f $headers/fmt/format.h ]] || headers=
+    cmake -S "$root" -B "$build/alone" -DKH_SELFTEST_ONLY=ON ${arch:+"-DKH_CUDA_ARCHITECTURES=$arch"} \
+        ${headers:+"-DKH_FMT_INCLUDE=$headers"} &&
+        cmake --build "$build/alone" --parallel --target keyhole_selftest || return 1
+    box=$build/alone-box
     rm -rf "$box"
     mkdir -p "$box"/{checked,lib/newer} && cp "$build/alone/keyhole_selftest" "$box/checked" &&
         echo "commit $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown), self-test alone" \
@@ -108,12 +148,16 @@ make_alone() {
 # find_box: sets $box; unpacks or builds it if necessary.
 find_box() {
     if [[ -f $build ]]; then
-        tar -xzf "$build" -C "$(dirname "$build")" || return 1
+        tar -xf "$build" -C "$(dirname "$build")" || return 1
         build=$(dirname "$build")
     fi
     box=$build
     [[ -x $box/checked/keyhole_selftest && -d $box/lib ]] || box=$build/box
-    [[ -x $box/checked/keyhole_selftest ]] || make_box || make_alone
+    if ((wants_alone)); then
+        make_alone
+    else
+        [[ -x $box/checked/keyhole_selftest ]] || make_box || make_alone
+    fi
 }
 
 # cublas_folders: prints folders that may hold cuBLAS, besides the loader's own: toolkits and Python packages.
@@ -125,6 +169,7 @@ cublas_folders() {
 }
 
 if ((build_only)); then
+    arch=${arch:-90-real}
     make_box
     exit
 fi
@@ -172,6 +217,12 @@ mkdir -p "$out" || exit 1
 : >"$out/summary.txt"
 finish=$((SECONDS + 60 * minutes))
 
+# save: makes the archive of the results so far, also in OUT, since a call may be ended at any time.
+save() {
+    tar -czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")"
+    [[ -z ${OUT:-} ]] || cp "$out.tar.gz" "$OUT/"
+}
+
 # step NAME LIMIT COMMAND...: runs the command, writes its output to NAME.txt and one line to the summary.
 step() {
     local name=$1 limit=$2 begin=$SECONDS status=0
@@ -179,6 +230,7 @@ step() {
     local left=$((finish - SECONDS))
     if ((left < 10)); then
         echo "$name: left out, the $minutes minutes are over" >>"$out/summary.txt"
+        save
         return 1
     fi
     ((limit < left)) || limit=$left
@@ -187,6 +239,7 @@ step() {
     printf '%s: %s (%d s)\n' "$name" "$( ((status)) && echo "FAILED, status $status" || echo passed)" \
         $((SECONDS - begin)) |
         tee -a "$out/summary.txt"
+    save
     return $status
 }
 
@@ -237,9 +290,9 @@ run_products() {
     local context
     for context in 2048 8192; do
         step prompt-$context 60 "${bench[@]}" --prompt --rounds 5 --shape llama-2-7b --context $context \
-            --lane full --lane h2o:budget=256 --lane keyformer:budget=256
+            --precision weights --lane full --lane h2o:budget=256 --lane keyformer:budget=256
         step prompt-$context-in-float 60 "${bench[@]}" --prompt --rounds 2 --shape llama-2-7b \
-            --context $context --wide-prompt --lane full --lane h2o:budget=256 --lane keyformer:budget=256
+            --context $context --precision float --lane full --lane h2o:budget=256 --lane keyformer:budget=256
     done
 }
 run_sanitizer() {
@@ -260,6 +313,6 @@ for name in $parts; do
         "run_$name"
     fi
 done
-tar -czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")"
+save
 echo "results: $out.tar.gz"
 ! grep -q FAILED "$out/summary.txt"
