@@ -91,6 +91,30 @@ std::string_view needs_proven_device(const AppState& app) {
     return ready ? "" : "no CUDA device has passed its proof";
 }
 
+template <Precision kOther>
+bool has_precision(const AppState& app) {
+    return app.run.backend_options.precision == kOther;
+}
+
+/// The prompt is processed again, on a backend of that precision.
+template <Precision kOther>
+void set_precision(AppState& app, std::string_view) {
+    app.run.backend_options.precision = kOther;
+    app.start(true);
+}
+
+/// Returns the row of a precision.
+template <Precision kOther>
+constexpr UserAction precision_row(std::string_view id, std::string_view title, std::string_view help,
+                                   int place) {
+    return {id,
+            title,
+            help,
+            {},
+            set_precision<kOther>,
+            {.menu = {MenuGroup::run_device, place}, .lacks = needs_cuda, .is_on = has_precision<kOther>}};
+}
+
 template <int kDigit>
 bool has_speed_of(const AppState& app) {
     return app.run.speed == speed_of_digit(kDigit);
@@ -181,6 +205,13 @@ constexpr std::array kRunActions = {
                {},
                [](AppState& app, std::string_view) { app.use_device(); },
                {.menu = {MenuGroup::run_device, 2}, .lacks = needs_proven_device}},
+    precision_row<Precision::automatic>("precision.auto", "Prompts in floats where the model is small",
+                                        "Starts again; on CUDA a small model's prompts are in floats.", 3),
+    precision_row<Precision::floats>("precision.float", "Prompts in floats",
+                                     "Starts again; on CUDA the kept tokens are those of the CPU.", 4),
+    precision_row<Precision::weights>(
+        "precision.weights", "Prompts in the weights' precision",
+        "Starts again; on CUDA faster, and other tokens may be kept where scores are close.", 5),
     UserAction{"device.close",
                "Close the strip of the CUDA device",
                "Stops a proof in progress; no verdict is kept then.",

@@ -15,7 +15,7 @@ namespace keyhole {
 namespace {
 
 /// Measures what the host does for a step on CUDA, with a device that does nothing: time, launches, and
-/// lists that a device would make graphs of.
+/// graphs that a device would make.
 void bench_host_part(const BenchRun& options) {
     if (options.shape.empty() || !options.paper.empty())
         fail(ErrorCode::wrong_use, "bench: --executor none needs --shape, and no --paper");
@@ -33,7 +33,7 @@ void bench_host_part(const BenchRun& options) {
             "{}, {}\ncontext {}, batch {}, {} rows; nothing is evicted, since nothing is computed\n"
             "{:<44} {:>12} {:>9} {:>14} {:>9} {:>9} {:>16}\n",
             model->path().string(), "the host's part alone", options.context, options.batch,
-            options.run.n_tokens, "lane", "host ms/step", "p99/p50", "launches/layer", "others", "lists",
+            options.run.n_tokens, "lane", "host ms/step", "p99/p50", "launches/layer", "others", "graphs",
             "prompt launches");
     for (const std::string& spec : specs_of(options))
         for (const bool rows : {false, true}) {
@@ -64,17 +64,17 @@ void bench_host_part(const BenchRun& options) {
             // Launches of every layer, and the other launches of the row.
             const double of_layer = std::floor(launches / n_layers), others = launches - of_layer * n_layers;
             const std::int64_t of_prompt = prompt.launches - before_prompt,
-                               lists = after.new_lists - before.new_lists;
+                               graphs = after.new_graphs - before.new_graphs;
             json["lanes"].push_back({{"spec", name},
                                      {"host_ms_per_step", middle},
                                      {"p99_over_p50", p99 / middle},
                                      {"launches_per_step", launches},
                                      {"launches_per_layer", of_layer},
-                                     {"new_lists", lists},
+                                     {"new_graphs", graphs},
                                      {"prompt_launches", of_prompt}});
             if (!options.json)
                 print_out("{:<44} {:>12.4f} {:>9.2f} {:>14.0f} {:>9.0f} {:>9} {:>16}\n", name, middle,
-                          p99 / middle, of_layer, others, lists, of_prompt);
+                          p99 / middle, of_layer, others, graphs, of_prompt);
         }
     if (options.json) print_out("{}\n", json.dump(2));
 }
@@ -130,8 +130,6 @@ void add_bench_command(const CliCommand& program) {
             "--cublas-from", options->cublas_from,
             "with --shape on CUDA: number of lanes from which cuBLAS computes the products (default: 16)")
         .within(1, 1 << 20);
-    command.add_flag("--wide-prompt", options->wide_prompt,
-                     "with --shape on CUDA: prompts in float, without tensor cores");
     command
         .add_option("--executor", options->executor,
                     "none: with --shape, the host's part of a step on CUDA alone; needs no device")

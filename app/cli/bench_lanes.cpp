@@ -42,6 +42,16 @@ void print_head(const BenchedModel& benched, const BenchReport& report) {
     print_out("\n");
 }
 
+/// Says how many steps ran as a graph: without graphs a device takes microseconds for every launch.
+void print_graphs(const LaunchCounts& counts) {
+    print_out("{} of {} steps that repeated ran as a graph{}\n", counts.graphs,
+              counts.captures - counts.new_graphs,
+              counts.failed_graphs > 0
+                  ? fmt::format("; THE DEVICE FAILED TO MAKE {}, so these times are those of single launches",
+                                counts.failed_graphs)
+                  : "");
+}
+
 struct TokenizerSpeed {
     std::size_t n_bytes = 0, n_tokens = 0;
     double seconds_per_megabyte = 0;  // median over rounds
@@ -105,6 +115,12 @@ void bench_lanes(const BenchRun& options) {
                   std::max(1, options.run.n_tokens / options.rounds) * options.rounds, options.rounds);
         print_lines(report.lines);
         print_step_parts(report.lines);
+    }
+    if (const auto counts = benched.backend->launch_counts()) {
+        json["graphs"] = {{"steps", counts->captures - counts->new_graphs},
+                          {"graphs", counts->graphs},
+                          {"failed", counts->failed_graphs}};
+        if (!options.json) print_graphs(*counts);
     }
     for (const Versus& v : scores) {
         const double ratio = report.lines[v.with].ms_per_step / report.lines[v.without].ms_per_step;

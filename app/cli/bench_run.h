@@ -32,7 +32,6 @@ struct BenchRun {
     bool json = false;
     std::string text;  // file for the tokenizer
     int cublas_from = 0;
-    bool wide_prompt = false;
     std::string executor;  // "none": a device that does nothing
 
     DType weight_type() const;  ///< of random weights
@@ -44,7 +43,7 @@ struct BenchRun {
     cuda::ProductOptions products() const {
         cuda::ProductOptions out;
         if (cublas_from > 0) out.cublas_from = cublas_from;
-        out.narrow_prompt = !wide_prompt;
+        out.weights_precision = run.precision != "float";  // where no backend is chosen
         return out;
     }
 };

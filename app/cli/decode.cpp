@@ -312,7 +312,9 @@ void run_decode(const DecodeOptions& options) {
     for (const DecodeOptions& one : of_each_prompt(options)) runs.push_back(prepared(one));
     const BeamSettings beams = options.beams.parsed();
     note_replaced_options(runs.front().spec.lanes);
-    const LoadedModel loaded = load_for_run(options.run);
+    RunOptions how = options.run;
+    how.measures = options.exports.given();
+    const LoadedModel loaded = load_for_run(how);
     nlohmann::json all = nlohmann::json::array();
     std::vector<std::string> failures;
     const bool are_several = runs.size() > 1;

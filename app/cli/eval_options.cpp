@@ -37,6 +37,7 @@ void EvalOptions::add(const CliCommand& command) {
     run.add_model(command);
     run.add_lanes(command);
     run.add_backend(command);
+    run.measures = true;
     command.add_option(
         "--text", text,
         "file (- for standard input) whose perplexity is measured; with --task, the narrative that questions "

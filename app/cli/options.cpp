@@ -30,6 +30,12 @@ void RunOptions::add_backend(const CliCommand& command) {
     command.add_option("--backend", backend, "where it is computed").one_of({"auto", "cpu", "cuda"});
     command.add_option("-t,--threads", n_threads, "CPU threads (default: all cores)").within(0, 1024);
     command.add_option("--device", device, "CUDA device by index (default: 0)").within(0, 1024);
+    command
+        .add_option(
+            "--precision", precision,
+            "what CUDA computes prompts in: floats, as the CPU, or the type of 16-bit weights, which is "
+            "faster (auto: floats for figures, tables, lessons and small models)")
+        .one_of({"auto", "float", "weights"});
 }
 
 void RunOptions::add_prompt(const CliCommand& command, std::vector<std::string>* several) {
@@ -142,7 +148,10 @@ BackendOptions RunOptions::backend_options() const {
                                          : BackendChoice::automatic;
     options.n_threads = n_threads;
     options.device = device;
-    return options;
+    options.precision = precision == "float"     ? Precision::floats
+                        : precision == "weights" ? Precision::weights
+                                                 : Precision::automatic;
+    return measures ? for_measures(options) : options;
 }
 
 CliOption add_yes(const CliCommand& command, const std::string& what) {
@@ -181,6 +190,8 @@ LoadedModel load_for_run(const RunOptions& options) {
     BackendOptions backend = options.backend_options();
     backend.prove = proof_progress();
     loaded.backend = make_backend(loaded.model, backend, &notice);
+    if (const std::string text = loaded.backend->precision_text(); !text.empty())
+        print_note("keyhole: {}\n", text);
     loaded.backend_text = loaded.backend->name() + (notice.empty() ? "" : " (" + notice + ")");
     return loaded;
 }

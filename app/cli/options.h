@@ -39,6 +39,8 @@ struct RunOptions {
     std::string backend = "auto";
     int n_threads = 0;
     int device = 0;
+    std::string precision = "auto";
+    bool measures = false;  ///< what it makes is to be the same on both backends: see for_measures()
     std::string script;
 
     void add_model(const CliCommand& command);

@@ -113,7 +113,7 @@ std::vector<Command> engine_commands(const LessonCommand& command, const RunHist
 
 LessonSession::LessonSession(std::shared_ptr<const Model> model, const BackendOptions& backend,
                              const LessonRun& run, ProgressReport progress)
-    : backend_(make_backend(model, backend, nullptr)),
+    : backend_(make_backend(model, for_measures(backend), nullptr)),
       recorder_(Recorder::kExportBudgetBytes),
       progress_(std::move(progress)) {
     session_ = std::make_unique<Session>(std::move(model), *backend_, run_spec_of(run));

@@ -59,7 +59,7 @@ void RunState::start(bool new_backend) {
     starting_->prompt = setup.prompt;
     starting_->guide = setup.guide;
     starting_->is_stopped = false;
-    engine_->start(setup.model_folder, std::move(run), new_backend);
+    engine_->start(setup.model_folder, std::move(run), new_backend, backend_options.precision);
     starting_->id = engine_->last_request();
 }
 

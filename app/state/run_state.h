@@ -44,7 +44,7 @@ class RunState {
     RunState(BackendOptions backend, std::function<void()> wake);
     ~RunState();
 
-    const BackendOptions backend_options;
+    BackendOptions backend_options;  ///< `precision` may change before a start; the rest stays
     /// Returns the backend for a job that replays the run.
     JobBackend job_backend() const;
     RunSetup setup;

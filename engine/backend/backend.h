@@ -6,6 +6,7 @@
 /// not depend on which other lanes run.
 #pragma once
 
+#include "engine/base/device_use.h"
 #include "engine/base/kv_type.h"
 #include "engine/model/model.h"
 #include "engine/policy/future.h"
@@ -142,6 +143,11 @@ class Backend {
 
     /// Says how the weights are kept in memory, in a sentence; empty where there is nothing to say.
     virtual std::string weights_text() const { return {}; }
+
+    /// Says in a sentence in what it differs from the CPU, and how to have the CPU's; empty: in nothing.
+    virtual std::string precision_text() const { return {}; }
+    /// Returns what it has launched so far; nullopt where it launches nothing.
+    virtual std::optional<LaunchCounts> launch_counts() const { return std::nullopt; }
 };
 
 }  // namespace keyhole

@@ -149,4 +149,14 @@ std::string SharedBackend::weights_text() const {
     return owned_->backend->weights_text();
 }
 
+std::string SharedBackend::precision_text() const {
+    const Turn turn(owned_->turns);
+    return owned_->backend->precision_text();
+}
+
+std::optional<LaunchCounts> SharedBackend::launch_counts() const {
+    const Turn turn(owned_->turns);
+    return owned_->backend->launch_counts();
+}
+
 }  // namespace keyhole

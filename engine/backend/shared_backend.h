@@ -46,6 +46,8 @@ class SharedBackend final : public Backend {
     void parallel_for(std::int64_t n, const std::function<void(std::int64_t i)>& body) override;
     bool time_parts(StepTimes* times) override;
     std::string weights_text() const override;
+    std::string precision_text() const override;
+    std::optional<LaunchCounts> launch_counts() const override;
 
   private:
     struct Owned;

@@ -8,13 +8,26 @@ namespace keyhole {
 
 enum class BackendChoice { automatic, cpu, cuda };
 
+/// In what a CUDA device computes where weights have 16 bits: the prompt, and products of many lanes. The CPU
+/// computes in floats. `weights`: inputs are rounded to the type of the weights, for tensor cores.
+/// `automatic`: floats where the model is small.
+enum class Precision { automatic, floats, weights };
+
 struct BackendOptions {
     BackendChoice choice = BackendChoice::automatic;
     int n_threads = 0;  ///< 0: all cores this process may use
     int device = 0;     ///< CUDA device by index
+    Precision precision = Precision::automatic;
     /// Lets `automatic` run the proof of a device that has none (prover.h): it is called again and again
     /// meanwhile, and returns false to stop the proof. Empty: such a device is not taken.
     std::function<bool(double share, const std::string& what)> prove{};
 };
+
+/// Returns the options for what is measured, such as figures, tables and lessons: floats unless the user
+/// chose, so that both backends give the same.
+inline BackendOptions for_measures(BackendOptions options) {
+    if (options.precision == Precision::automatic) options.precision = Precision::floats;
+    return options;
+}
 
 }  // namespace keyhole

@@ -8,11 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 
 extern char** environ;  // of POSIX
@@ -114,6 +117,19 @@ ChildProcess::~ChildProcess() {
 
 void ChildProcess::end_group() {
     ::kill(-pid_, SIGKILL);
+}
+
+double ChildProcess::cpu_seconds() const {
+    std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
+    std::string text;
+    if (!std::getline(file, text)) return 0;
+    // After the name in parentheses, which may hold anything: the state, 10 numbers, utime, stime.
+    std::istringstream fields(text.substr(std::min(text.rfind(')') + 1, text.size())));
+    std::string skipped;
+    for (int i = 0; i < 11; ++i) fields >> skipped;
+    double user = 0, system = 0;
+    fields >> user >> system;
+    return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 /// Returns false at the end of what the process prints.

@@ -40,6 +40,8 @@ class ChildProcess {
     const std::string& output() const { return output_; }
     /// Returns how many bytes it has printed in all.
     std::size_t n_printed() const { return n_printed_; }
+    /// Returns the processor time that it has taken; 0 where the system does not say.
+    double cpu_seconds() const;
 
   private:
     bool read_output();

@@ -11,9 +11,11 @@ struct MemoryUse {
 
 /// Work of an executor since it was made.
 struct LaunchCounts {
-    std::int64_t launches = 0;   ///< kernels and products, in lists and alone
-    std::int64_t lists = 0;      ///< lists run
-    std::int64_t new_lists = 0;  ///< lists that differed from the last ones that are kept: a graph each
+    std::int64_t launches = 0;       ///< kernels and products, in graphs and alone
+    std::int64_t captures = 0;       ///< lists of launches that were captured, one a step
+    std::int64_t new_graphs = 0;     ///< those that differed from the last ones that are kept: a graph each
+    std::int64_t graphs = 0;         ///< those that ran as a graph; the others ran launch by launch
+    std::int64_t failed_graphs = 0;  ///< graphs that the device did not make
 };
 
 }  // namespace keyhole

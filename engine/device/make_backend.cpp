@@ -5,6 +5,7 @@
 #include "engine/base/error.h"
 #include "engine/device/open_cuda.h"
 #include "engine/device/prover.h"
+#include "engine/model/model.h"
 
 #include <optional>
 #include <system_error>
@@ -12,6 +13,14 @@
 namespace keyhole {
 
 namespace {
+
+/// A prompt of such a model is soon done in floats too.
+constexpr std::int64_t kSmallModel = 500'000'000;  // parameters
+
+bool takes_weights_precision(Precision wanted, const Model& model) {
+    return wanted == Precision::weights ||
+           (wanted == Precision::automatic && model.n_parameters() >= kSmallModel);
+}
 
 /// Returns null and sets `reason` where the device cannot run the model.
 std::unique_ptr<Backend> backend_on(CudaDevice& device, const std::shared_ptr<const Model>& model,
@@ -69,13 +78,15 @@ std::unique_ptr<Backend> automatic_backend(const std::shared_ptr<const Model>& m
 
 std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const BackendOptions& options,
                                       std::string* notice, const cuda::ProductOptions* products) {
-    const cuda::ProductOptions how = products != nullptr ? *products : cuda::ProductOptions{};
+    cuda::ProductOptions how = products != nullptr ? *products : cuda::ProductOptions{};
+    if (model != nullptr) how.weights_precision = takes_weights_precision(options.precision, *model);
     std::string text;
     std::unique_ptr<Backend> backend;
     if (options.choice == BackendChoice::cuda) {
         if (const auto device = open_cuda_device(cuda_module_path(), options.device, text))
             backend = backend_on(*device, model, how, text);
-        if (backend == nullptr) fail(ErrorCode::device, "backend cuda: {}; take --backend cpu", text);
+        const char* what_to_do = text.find("--backend cpu") == text.npos ? "; take --backend cpu" : "";
+        if (backend == nullptr) fail(ErrorCode::device, "backend cuda: {}{}", text, what_to_do);
     } else if (options.choice == BackendChoice::automatic) {
         try {
             backend = automatic_backend(model, options, how, text);
@@ -84,6 +95,9 @@ std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const 
         }
         if (backend == nullptr) text += "; using the CPU";
     }
+    if (backend == nullptr && options.precision == Precision::weights)
+        text +=
+            std::string(text.empty() ? "" : "; ") + "the CPU computes in floats, whatever --precision says";
     if (notice != nullptr) *notice = text;
     return backend != nullptr ? std::move(backend) : make_cpu_backend(std::move(model), options.n_threads);
 }

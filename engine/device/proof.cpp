@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <random>
@@ -283,6 +284,25 @@ SelfTestLine memory_line(CudaDevice& device) {
     return line_of("memory", "64 MB taken and freed", std::max(std::abs(taken - 1), std::abs(back - 1)), 0.1);
 }
 
+/// Says whether captures that repeated ran as graphs. Without graphs a device is right and slow.
+SelfTestLine graphs_line(const LaunchCounts& before, const LaunchCounts& after) {
+    const std::int64_t repeated = after.captures - before.captures - (after.new_graphs - before.new_graphs),
+                       graphs = after.graphs - before.graphs,
+                       failed = after.failed_graphs - before.failed_graphs;
+    const char* by_launch = std::getenv("KEYHOLE_CUDA_CHECK");
+    const bool makes_none = by_launch != nullptr && *by_launch != '\0' && *by_launch != '0';
+    SelfTestLine line{"graphs",
+                      "steps of the tiny model",
+                      makes_none ? 0 : double(repeated - graphs),
+                      0,
+                      makes_none || (graphs > 0 && graphs == repeated),
+                      ""};
+    if (!line.passed)
+        line.failure = fmt::format("{} of {} steps ran as a graph; the device failed to make {}", graphs,
+                                   repeated, failed);
+    return line;
+}
+
 void run_model(CudaDevice& device, const ProofProgress& progress, std::vector<SelfTestLine>& lines) {
     const std::shared_ptr<const Model> model = tiny_model();
     const auto say = [&](double from, double to) {
@@ -298,12 +318,15 @@ void run_model(CudaDevice& device, const ProofProgress& progress, std::vector<Se
             lines.push_back(line_of(what, worst.where, worst.value, worst.tolerance));
     }
     std::vector<float> bits[2];
+    LaunchCounts counts[2];                   // of the run in graphs: before and after
     for (const bool timed : {true, false}) {  // a timed backend launches kernel by kernel, not in graphs
         const auto backend = device.make_backend(model, {});
         StepTimes times;
         if (timed) backend->time_parts(&times);
+        counts[0] = device.counts();
         Scenario run(model, *backend, nullptr);
         run.run(say(timed ? 0.8 : 0.87, timed ? 0.87 : 0.94));
+        counts[1] = device.counts();
         if (timed) backend->time_parts(nullptr);
         bits[timed ? 1 : 0] = std::move(run.bits);
     }
@@ -312,6 +335,7 @@ void run_model(CudaDevice& device, const ProofProgress& progress, std::vector<Se
         n_other += std::memcmp(&bits[0][i], &bits[1][i], sizeof(float)) != 0;
     lines.push_back(line_of("other bits the second time", "as graphs and kernel by kernel",
                             double(n_other) / double(bits[0].size()), 0));
+    lines.push_back(graphs_line(counts[0], counts[1]));
     if (progress) progress(0.95, "memory of the device");
     lines.push_back(memory_line(device));
     // Other programs take and free memory too, so that only a loss in every one of three runs counts.

@@ -34,7 +34,8 @@ using Json = nlohmann::json;
 
 /// A device that has not said what it is for so long is shown as one that starts.
 constexpr std::chrono::seconds kSlowStart{4};
-constexpr const char* kStarting = "the start of the device, whose driver may compile the kernels once";
+constexpr const char* kStarting = "the start of the device";
+constexpr const char* kCompiling = "the driver compiles the kernels for this device; this happens once";
 
 // The child prints lines that begin with these words: the device; the share that is done and what comes next.
 constexpr std::string_view kDeviceMark = "proof device ", kPartMark = "proof part ",
@@ -240,6 +241,26 @@ std::string others(const std::string& output) {
     return text;
 }
 
+/// Tells whether a child that has said nothing yet works: the driver compiles PTX in it, for minutes on a
+/// slow processor. One that hangs takes no processor time.
+class Opening {
+  public:
+    using Clock = std::chrono::steady_clock;
+    /// Call it often until the child says something.
+    void look(const ChildProcess& child, Clock::time_point now) {
+        const double cpu = child.cpu_seconds();
+        if (cpu < cpu_ + 0.05) return;
+        cpu_ = cpu;
+        last_work_ = now;
+    }
+    bool works(Clock::time_point now) const { return now - last_work_ < std::chrono::seconds(2); }
+    Clock::time_point last_work() const { return last_work_; }
+
+  private:
+    double cpu_ = 0;
+    Clock::time_point last_work_{};
+};
+
 /// A file that only this proof writes.
 class ReportFile {
   public:
@@ -315,10 +336,14 @@ DeviceVerdict prove_device(const ProofSetup& setup,
     auto last_word = begin;
     std::size_t n_printed = 0;
     std::optional<int> status;
-    bool hung = false;
+    bool hung = false, compiles = false;
+    Opening opening;
     while (!status) {
         status = child.wait_for(std::chrono::milliseconds(50));
         const auto now = Clock::now();
+        const bool opens = !said.device && said.part.empty();
+        if (opens) opening.look(child, now);
+        compiles = opens && opening.works(now) && now - begin > kSlowStart;
         if (child.n_printed() != n_printed) {
             n_printed = child.n_printed();
             last_word = now;
@@ -330,10 +355,12 @@ DeviceVerdict prove_device(const ProofSetup& setup,
             said.device = device;  // its line may have left the end of the output that is kept
         }
         const bool is_slow = !said.device && now - begin > kSlowStart;
-        if (progress &&
-            !progress(said.share, said.part.empty() && is_slow ? std::string(kStarting) : said.part))
+        if (progress && !progress(said.share, !said.part.empty() || !is_slow ? said.part
+                                              : compiles                     ? kCompiling
+                                                                             : kStarting))
             fail(ErrorCode::cancelled, "the proof of the CUDA device was stopped");
-        hung = !status && (now - last_word > setup.silence || now - begin > setup.most);
+        const auto last_sign = opens ? std::max(last_word, opening.last_work()) : last_word;
+        hung = !status && (now - last_sign > setup.silence || now - begin > setup.most);
         if (hung) break;
     }
     DeviceVerdict verdict;
@@ -351,6 +378,11 @@ DeviceVerdict prove_device(const ProofSetup& setup,
     const std::optional<Json> written = hung ? std::nullopt : read_json(report.path);
     if (status == 127 && !said.device && said.part.empty())
         fail(ErrorCode::io, "{} does not run, so that it cannot prove the CUDA device", program.string());
+    if (hung && compiles) {  // nothing is known of the device, and the next time the driver may go on
+        verdict.reason =
+            fmt::format("its driver had not compiled the kernels after {:.0f} s", verdict.seconds);
+        return verdict;
+    }
     if (hung) {
         verdict.reason = fmt::format("it hung {} and was stopped after {:.0f} s", at, verdict.seconds);
     } else if (*status > 128 || !written) {

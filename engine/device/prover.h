@@ -24,8 +24,8 @@ struct ProofSetup {
     std::filesystem::path module;
     int device = 0;
     std::filesystem::path folder;  ///< where verdicts are kept; empty: they are not
-    /// The process is ended when it is silent for so long (PTX of a new device may compile for minutes), or
-    /// takes so long in all.
+    /// The process is ended when it is silent for so long, or takes so long in all. While a driver compiles
+    /// the kernels, it counts as not silent.
     std::chrono::milliseconds silence{120000}, most{600000};
     bool again = false;  ///< a kept verdict does not count
 };

@@ -2,6 +2,7 @@
 /// requests are moved. Knows nothing of either end.
 #pragma once
 
+#include "engine/base/backend_options.h"
 #include "engine/run/engine_status.h"
 
 #include <algorithm>
@@ -19,7 +20,8 @@ namespace keyhole {
 struct StartRun {
     std::filesystem::path model_folder;
     RunSpec run;
-    bool new_backend = false;  ///< choose the backend anew, though the model is the loaded one
+    bool new_backend = false;              ///< choose the backend anew, though the model is the loaded one
+    std::optional<Precision> precision{};  ///< of a backend that is chosen; nullopt: as Engine was made
 };
 struct Play {};
 struct Answer {};  ///< Engine::answer

@@ -251,7 +251,9 @@ struct Engine::Impl {
             const std::lock_guard lock(mutex);
             current.model = model;
         }
-        return prepare_run(current, options, start.model_folder, start.run, start.new_backend, [&] {
+        BackendOptions how = options;
+        how.precision = start.precision.value_or(options.precision);
+        return prepare_run(current, how, start.model_folder, start.run, start.new_backend, [&] {
             set_status([&](EngineStatus& s) {
                 s.phase = EnginePhase::loading;
                 s.message = "loading " + start.model_folder.string();
@@ -530,8 +532,9 @@ Engine::~Engine() {
     impl_->queue.push(Quit{});
 }
 
-void Engine::start(std::filesystem::path model_folder, RunSpec run, bool new_backend) {
-    impl_->queue.push(StartRun{std::move(model_folder), std::move(run), new_backend});
+void Engine::start(std::filesystem::path model_folder, RunSpec run, bool new_backend,
+                   std::optional<Precision> precision) {
+    impl_->queue.push(StartRun{std::move(model_folder), std::move(run), new_backend, precision});
 }
 void Engine::play() {
     impl_->queue.push(Play{});

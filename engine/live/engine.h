@@ -31,8 +31,11 @@ class Engine {
 
     /// Loads the model, if the folder differs from the loaded one, starts the run and processes its prompt.
     /// If the model, the lanes or the prompt cannot be used, the start is refused, and the current run goes
-    /// on; a prompt that is stopped refuses it too, where the memory holds both runs. new_backend: chooses the backend anew, though the model is the loaded one.
-    void start(std::filesystem::path model_folder, RunSpec run, bool new_backend = false);
+    /// on; a prompt that is stopped refuses it too, where the memory holds both runs. new_backend: chooses the
+    /// backend anew, though the model is the loaded one. precision: of a backend that is chosen; nullopt: as
+    /// BackendOptions said.
+    void start(std::filesystem::path model_folder, RunSpec run, bool new_backend = false,
+               std::optional<Precision> precision = std::nullopt);
     /// Decodes until stopped or finished. Pauses where the answer is complete (see Session::answered), when
     /// the text fills the context that the model was trained on, and again each time it has doubled, because
     /// the caches of full lanes grow with every token. The status says so, and play() continues.

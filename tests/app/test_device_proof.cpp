@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <regex>
+#include <set>
 
 namespace keyhole::test_device_proof {
 namespace {
@@ -233,6 +234,41 @@ TEST_F(DeviceProofTest, StopsADeviceThatNeverOpens) {
     EXPECT_NE(notice_.find("the CUDA device failed its proof: it hung"), std::string::npos) << notice_;
 }
 
+/// A driver that compiles PTX is silent for minutes, and works.
+TEST_F(DeviceProofTest, WaitsForADriverThatCompiles) {
+    set_fault("compile:open");
+    ProofSetup of = setup();
+    of.silence = std::chrono::seconds(3);
+    std::set<std::string> parts;
+    const auto until_it_opens = [&](double, const std::string& part) {
+        parts.insert(part);
+        return part.empty() || part.starts_with("the driver") || part.starts_with("the start");
+    };
+    EXPECT_THROW(prove_device(of, until_it_opens), Error);  // stopped by us: the rest is as on any device
+    EXPECT_EQ(parts.count("the driver compiles the kernels for this device; this happens once"), 1u);
+    EXPECT_TRUE(kept().empty());
+}
+
+TEST_F(DeviceProofTest, KeepsNoVerdictOnADriverThatStillCompiles) {
+    set_fault("compile:open");
+    ProofSetup of = setup();
+    of.most = std::chrono::seconds(5);
+    const DeviceVerdict verdict = prove(of);
+    EXPECT_FALSE(verdict.passed);
+    EXPECT_EQ(verdict.reason.find("its driver had not compiled the kernels after 5"), 0u) << verdict.reason;
+    EXPECT_TRUE(kept().empty());
+}
+
+TEST_F(DeviceProofTest, FailsADeviceThatMakesNoGraphs) {
+    set_fault("nograph");
+    const DeviceVerdict verdict = prove(setup());
+    EXPECT_FALSE(verdict.passed);
+    EXPECT_TRUE(std::regex_search(
+        verdict.reason, std::regex("^graphs \\(steps of the tiny model\\): 0 of [1-9][0-9]* steps ran as "
+                                   "a graph; the device failed to make [1-9]")))
+        << verdict.reason;
+}
+
 TEST_F(DeviceProofTest, SurvivesACrash) {
     set_fault("crash:CompactHead<Bf16>");
     const DeviceVerdict verdict = prove(setup());
@@ -361,7 +397,7 @@ TEST_F(DeviceProofTest, BenchCountsTheHostsPart) {
     EXPECT_EQ(lanes[1].at("spec"), "full +rows");
     EXPECT_GT(lanes[0].at("host_ms_per_step").get<double>(), 0);
     EXPECT_LE(lanes[0].at("launches_per_layer").get<double>(), 10);
-    EXPECT_EQ(lanes[0].at("new_lists"), 0);
+    EXPECT_EQ(lanes[0].at("new_graphs"), 0);
     EXPECT_EQ(run("bench --executor none"), 2);
     EXPECT_NE(output_.find("--executor none needs --shape"), std::string::npos) << output_;
 }

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# check_sass.sh MODULE: reads the machine code of the CUDA module. Products with weights, and attention, must
-# have at least four 16-byte loads under way before they use the first; products must fuse multiplications and
-# additions. Those for one or two lanes may also norm their inputs, with two multiplications a term. Prints a
-# line a kernel. Needs cuobjdump (CUDA toolkit): on PATH, beside nvcc, or in CUOBJDUMP.
+# check_sass.sh MODULE: reads the machine code of the CUDA module. Before a thread uses the first, it must
+# have 64 bytes of weights, or of keys or values, under way; of quantised weights, whose loads have 8 to 32
+# bits, 32 bytes in a loop for every type. Products must fuse multiplications and additions. A product uses
+# weights where it reads inputs from shared memory, 16 bytes at once. Loads before a store to shared memory or
+# a barrier are inputs, and do not count. Prints a line a kernel. Needs cuobjdump (CUDA toolkit): on PATH,
+# beside nvcc, or in CUOBJDUMP.
 set -euo pipefail
 module=$1
 tool=${CUOBJDUMP:-$(PATH=$PATH:/usr/local/cuda/bin command -v cuobjdump || true)}
@@ -11,26 +13,37 @@ if [[ -z $tool ]]; then
     exit 0
 fi
 "$tool" -sass "$module" | awk '
+    function width(op) {
+        return op ~ /\.128/ ? 16 : op ~ /\.64/ ? 8 : op ~ /\.[US]16/ ? 2 : op ~ /\.[US]8/ ? 1 : 4
+    }
+    function use() {
+        if (bytes > most) most = bytes
+        if (bytes >= 32) n_loops++
+        bytes = 0
+    }
     function finish() {
         if (name == "") return
         n_kernels++
-        apart = name ~ /Li[12]E/ ? n_products / 16 : n_products
-        good = most >= 4 && (name ~ /AttendSplit/ || (n_fused > 0 && n_fused >= 8 * apart))
+        good = most >= 64 && (!is_product || n_fused >= 64) && (!is_stored || n_loops >= 11)
         if (!good) n_bad++
-        printf "%-60s %3d loads in flight, %4d FFMA, %4d FMUL  %s\n", name, most, n_fused, n_products,
+        printf "%-60s %4d bytes in flight, %3d loops, %5d FFMA  %s\n", name, most, n_loops, n_fused,
             good ? "ok" : "FAILED"
     }
     /Function : / {
         finish()
         name = ""
         if ($0 ~ /MatrixVector|AttendSplit/) name = $3
-        run = most = n_fused = n_products = 0
+        is_product = name ~ /MatrixVector/
+        is_stored = name ~ /Stored/
+        bytes = most = n_loops = n_fused = 0
     }
     name == "" { next }
-    /LDG\.E\.128/ { if (++run > most) most = run }
-    /FFMA|FMUL/ { run = 0 }
-    /FFMA/ { n_fused++ }
-    /FMUL/ { n_products++ }
+    { op = $2 ~ /^@/ ? $3 : $2 }
+    op ~ /^LDG/ { bytes += width(op) }
+    is_product && op ~ /^LDS.*\.128/ { use() }
+    !is_product && op ~ /^(FFMA|FMUL)/ { use() }
+    op ~ /^(STS|BAR|FFMA)/ { bytes = 0 }
+    op ~ /^FFMA/ { n_fused++ }
     END {
         finish()
         printf "%d of %d kernels are as they should be\n", n_kernels - n_bad, n_kernels

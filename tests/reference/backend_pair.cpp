@@ -73,7 +73,7 @@ int graphs_of(const std::shared_ptr<const keyhole::Model>& model, const std::vec
     const std::vector<int> tokens = random_tokens(60, 5);
     const std::span<const int> all(tokens);
     run_backend(*backend, model, specs, all.first(30), all.subspan(30));
-    return static_cast<int>(executor->counts().new_lists);
+    return static_cast<int>(executor->counts().new_graphs);
 }
 
 void expect_sessions_follow_the_cpu(const std::shared_ptr<const keyhole::Model>& model,

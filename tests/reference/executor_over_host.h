@@ -27,10 +27,10 @@ class ExecutorOverHost : public keyhole::cuda::Executor {
                        std::size_t n) override {
         host_->download_rows(to, a, from, b, width, n);
     }
-    void download_beside(void* to, const void* from, std::size_t n) override {
-        host_->download_beside(to, from, n);
+    void download_async(void* to, const void* from, std::size_t n) override {
+        host_->download_async(to, from, n);
     }
-    void wait_beside() override { host_->wait_beside(); }
+    void wait_for_copies() override { host_->wait_for_copies(); }
     void copy(void* to, const void* from, std::size_t n) override { host_->copy(to, from, n); }
     void clear(void* to, std::size_t n) override { host_->clear(to, n); }
     void wait() override { host_->wait(); }
@@ -45,7 +45,11 @@ class ExecutorOverHost : public keyhole::cuda::Executor {
     void run(std::span<const keyhole::cuda::Launch> launches) final {
         for (const keyhole::cuda::Launch& launch : launches) run_one(launch);
     }
-    void run_list(std::span<const keyhole::cuda::Launch> launches, int, bool) final { run(launches); }
+    void run_graph(std::span<const keyhole::cuda::Launch> launches, int, bool is_new) final {
+        run(launches);
+        if (!is_new) note_graph(graphs_work_);
+    }
+    bool graphs_work_ = true;
 
   private:
     std::unique_ptr<keyhole::cuda::Executor> host_;

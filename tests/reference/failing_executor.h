@@ -69,13 +69,13 @@ class FailingExecutor final : public keyhole::cuda::Executor {
             look_for_unwritten(static_cast<const std::byte*>(from) + row * b, width);
         host_->download_rows(to, a, from, b, width, n);
     }
-    void download_beside(void* to, const void* from, std::size_t n) override {
+    void download_async(void* to, const void* from, std::size_t n) override {
         copied();
         look_for_unwritten(from, n);
-        host_->download_beside(to, from, n);
+        host_->download_async(to, from, n);
     }
-    void wait_beside() override {
-        host_->wait_beside();
+    void wait_for_copies() override {
+        host_->wait_for_copies();
         count(fails.wait, n_waits, keyhole::ErrorCode::device, "an illegal address");
     }
     void copy(void* to, const void* from, std::size_t n) override {
@@ -99,6 +99,7 @@ class FailingExecutor final : public keyhole::cuda::Executor {
     int idle_kernel = -1;                ///< this kernel does nothing
     int bad_kernel = -1;                 ///< this kernel fails
     bool has_typed_products = true;
+    bool graphs_work = true;
 
   protected:
     void run(std::span<const keyhole::cuda::Launch> launches) override {
@@ -109,7 +110,10 @@ class FailingExecutor final : public keyhole::cuda::Executor {
             if (launch.kernel != idle_kernel) host_->launch(launch);
         }
     }
-    void run_list(std::span<const keyhole::cuda::Launch> launches, int, bool) override { run(launches); }
+    void run_graph(std::span<const keyhole::cuda::Launch> launches, int, bool is_new) override {
+        run(launches);
+        if (!is_new) note_graph(graphs_work);
+    }
 
   private:
     static void count(int fails_at, int& n, keyhole::ErrorCode code, const char* what) {

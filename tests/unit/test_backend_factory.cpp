@@ -8,6 +8,7 @@
 #include "engine/policy/lane_spec.h"
 #include "tests/reference/failing_executor.h"
 #include "tests/reference/source_folder.h"
+#include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
 
@@ -128,6 +129,48 @@ TEST(BackendFactory, EveryModuleHasTheHost) {
     from.get()[63] = std::byte{7};
     host->copy(to.get(), from.get(), 64);
     EXPECT_EQ(to.get()[63], std::byte{7});
+}
+
+/// Names the module that the factory opens.
+class BackendPrecision : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        ::setenv("KEYHOLE_CUDA_MODULE", reference::built("libkeyhole_host_cuda.so").c_str(), 1);
+    }
+    void TearDown() override { ::unsetenv("KEYHOLE_CUDA_MODULE"); }
+    static std::string name_with(BackendChoice choice, Precision precision) {
+        BackendOptions options{choice, 1, 0};
+        options.precision = precision;
+        return make_backend(model(), options, &notice)->name();
+    }
+    static std::shared_ptr<const Model> model() {
+        reference::TinyShape shape;
+        shape.dtype = reference::StoredAs::f16;
+        static const reference::TinyModel folder(shape);
+        static const std::shared_ptr<const Model> loaded = load_model(folder.folder());
+        return loaded;
+    }
+    static inline std::string notice;
+};
+
+TEST_F(BackendPrecision, ASmallModelTakesFloats) {
+    EXPECT_EQ(name_with(BackendChoice::cuda, Precision::weights), "cuda, failing, f16 precision");
+    EXPECT_EQ(name_with(BackendChoice::cuda, Precision::floats), "cuda, failing");
+    EXPECT_EQ(name_with(BackendChoice::cuda, Precision::automatic), "cuda, failing");
+}
+
+TEST_F(BackendPrecision, TheCpuSaysThatItComputesInFloats) {
+    EXPECT_TRUE(name_with(BackendChoice::cpu, Precision::weights).starts_with("cpu"));
+    EXPECT_EQ(notice, "the CPU computes in floats, whatever --precision says");
+    EXPECT_TRUE(name_with(BackendChoice::cpu, Precision::floats).starts_with("cpu"));
+    EXPECT_EQ(notice, "");
+}
+
+TEST_F(BackendPrecision, WhatIsMeasuredTakesFloatsUnlessTheUserChose) {
+    BackendOptions options;
+    EXPECT_EQ(for_measures(options).precision, Precision::floats);
+    options.precision = Precision::weights;
+    EXPECT_EQ(for_measures(options).precision, Precision::weights);
 }
 
 TEST(BackendFactory, RefusesCudaWhereThereIsNone) {

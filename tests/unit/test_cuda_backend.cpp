@@ -149,7 +149,7 @@ TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
         // K, V and the prompt have 16 bits on the device: values are near, and sets are equal where positions
         // alone decide them. A prompt in floats has the CPU's values.
         if (!all_floats) {
-            Pair(model, 14, 1, {.narrow_prompt = false}).start(specs);
+            Pair(model, 14, 1, {.weights_precision = false}).start(specs);
             pair.tolerance = is_bf16 ? 1e-1 : 5e-2;
         }
         pair.start(specs);
@@ -241,7 +241,7 @@ TEST_F(CudaBackend, ProductsInTheTypeOfTheWeightsStayNear) {
         const std::vector<int> tokens = random_tokens(40, 5);
         const std::span<const int> all(tokens);
         const std::vector<std::string> specs = {"full", "window:budget=9"};
-        const auto exact = cuda_backend(model, 1, {.narrow_prompt = false}),
+        const auto exact = cuda_backend(model, 1, {.weights_precision = false}),
                    narrow = cuda_backend(model, 1, {1, true});
         const LaneRows a = run_backend(*exact, model, specs, all.first(30), all.subspan(30)),
                        b = run_backend(*narrow, model, specs, all.first(30), all.subspan(30));
@@ -269,7 +269,7 @@ TEST(CudaBackendOnHost, WithoutProductsOfTheTypeNothingIsRounded) {
     executor->has_typed_products = false;
     const auto without = keyhole::make_cuda_backend(model, executor, {1, true}),
                plain = keyhole::make_cuda_backend(model, keyhole::cuda::make_host_executor(),
-                                                  {.narrow_prompt = false});
+                                                  {.weights_precision = false});
     const LaneRows a = run_backend(*without, model, specs, all.first(20), all.subspan(20)),
                    b = run_backend(*plain, model, specs, all.first(20), all.subspan(20));
     for (std::size_t lane = 0; lane < specs.size(); ++lane)
@@ -326,7 +326,7 @@ TEST_F(CudaBackend, StoredTypesFollowTheCpu) {
         const std::vector<int> tokens = random_tokens(40, 5);
         const std::vector<std::string> specs = {"full", "window:budget=9"};
         const std::span<const int> all(tokens);
-        const auto backend = cuda_backend(model, 1, {.narrow_prompt = false});
+        const auto backend = cuda_backend(model, 1, {.weights_precision = false});
         const LaneRows a = run_engine(model, specs, all.first(30), all.subspan(30)),
                        b = run_backend(*backend, model, specs, all.first(30), all.subspan(30));
         // Keys and values are stored in the weights' type, so decoded rows differ by its rounding. The row of
@@ -354,7 +354,7 @@ TEST_F(CudaBackend, BothBackendsRoundKeysAndValuesAlike) {
         const std::vector<std::string> alike = {"full:" + same, "window:budget=9," + same},
                                        exact = {"full:kv_dtype=f32", "window:budget=9,kv_dtype=f32"};
         const std::span<const int> all(tokens);
-        const auto backend = cuda_backend(model, 1, {.narrow_prompt = false});
+        const auto backend = cuda_backend(model, 1, {.weights_precision = false});
         const auto run = [&](const std::vector<std::string>& specs) {
             return run_engine(model, specs, all.first(30), all.subspan(30));
         };

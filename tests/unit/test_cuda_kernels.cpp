@@ -61,11 +61,9 @@ void check_products(int cols, std::vector<int> rows, int n_threads) {
     MatrixVector<T, kBatch> kernel{};
     std::vector<std::vector<T>> weights;
     std::vector<std::vector<float>> y;
-    int all = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
         weights.push_back(stored<T>(normal(to_index(rows[i] * cols), static_cast<unsigned>(i))));
         y.emplace_back(to_index(kBatch * rows[i]), kNan);
-        all += rows[i];
     }
     for (std::size_t i = 0; i < rows.size(); ++i)
         kernel.product[i] = {
@@ -73,7 +71,7 @@ void check_products(int cols, std::vector<int> rows, int n_threads) {
     kernel.n_products = static_cast<int>(rows.size());
     kernel.cols = cols;
     kernel.x = x.data();
-    run_on_host(kernel, {MatrixVector<T, kBatch>::blocks(all, n_threads)}, n_threads);
+    run_on_host(kernel, {kernel.blocks(n_threads)}, n_threads);
     for (std::size_t i = 0; i < rows.size(); ++i)
         for (int b = 0; b < kBatch; ++b)
             for (int r = 0; r < rows[i]; ++r) {
@@ -95,6 +93,58 @@ TYPED_TEST(CudaKernels, ProductsOfOneInputMatchDouble) {
     check_products<TypeParam, 1>(264, {5, 3, 11}, 256);
     check_products<TypeParam, 3>(40, {33, 7}, 64);
     check_products<TypeParam, 8>(512, {17}, 128);
+    check_products<TypeParam, 1>(4096 + 264, {2}, 128);  // two tiles of inputs
+    check_products<TypeParam, 2>(2048 + 8, {3, 1}, 64);
+    check_products<TypeParam, 8>(1024 + 520, {6}, 128);
+}
+
+/// Returns how many wavefronts of shared memory a warp takes for 16 bytes a thread: eight threads at a time,
+/// and each bank serves one word in one. places: in words.
+int wavefronts(const std::array<int, 32>& places) {
+    int sum = 0;
+    for (std::size_t first = 0; first < 32; first += 8) {
+        std::array<int, 32> of_bank{};
+        for (std::size_t i = first; i < first + 8; ++i)
+            for (int j = 0; j < 4; ++j) ++of_bank[to_index((places[i] + j) % 32)];
+        sum += *std::max_element(of_bank.begin(), of_bank.end());
+    }
+    return sum;
+}
+
+/// Wavefronts of inputs for 256 weights of one row, by all lanes.
+template <int kBatch>
+int input_wavefronts() {
+    using Tile = InputTile<kBatch>;
+    int sum = 0;
+    for (int half = 0; half < 2; ++half) {
+        std::array<int, 32> places{};
+        for (int lane = 0; lane < 32; ++lane) places[to_index(lane)] = Tile::place(64 + lane, half);
+        sum += wavefronts(places);
+    }
+    return kBatch * sum / MatrixVector<Fp16, kBatch>::kRows;
+}
+
+// What L1 and shared memory serve for a product's inputs, beside its weights. An SM of an H100 gets 14.5 bytes
+// a cycle from memory (3.35 TB/s, 132 SMs, 1.755 GHz) and serves a wavefront a cycle.
+TEST(CudaWavefronts, InputsTakeLessThanWeights) {
+    struct Type {
+        const char* name;
+        double weights;  ///< wavefronts for 256 weights, as their loads were counted in PTX
+        double bytes;
+    };
+    for (const Type& type : {Type{"f16", 4, 512}, Type{"Q8_0", 9, 272}, Type{"Q4_K", 9, 144}}) {
+        SCOPED_TRACE(type.name);
+        EXPECT_LE(input_wavefronts<1>(), 1.5 * type.weights);
+        const auto cycles = [&](int inputs) { return std::max(type.bytes / 14.5, type.weights + inputs); };
+        const double eight = cycles(input_wavefronts<8>()) / cycles(input_wavefronts<1>());
+        EXPECT_LE(eight, type.bytes < 200 ? 2.0 : 1.6);  // Q4_K: 25 wavefronts of 13
+    }
+    EXPECT_EQ(input_wavefronts<1>(), 4);
+    EXPECT_EQ(input_wavefronts<8>(), 16);
+    // Writes: the threads of a warp have halves that are neighbours.
+    std::array<int, 32> places{};
+    for (int i = 0; i < 32; ++i) places[to_index(i)] = InputTile<1>::place(i / 2, i % 2);
+    EXPECT_EQ(wavefronts(places), 4);
 }
 
 /// Products with a norm, an activation and a sum against a launch of each: the same bits.
@@ -117,7 +167,7 @@ void check_fused_products(bool centres, bool gated, bool adds, int n_lanes) {
     kernel.n_products = 2;
     kernel.cols = cols;
     kernel.n_lanes = n_lanes;
-    run_on_host(kernel, {kernel.blocks(2 * rows, kThreads)}, kThreads);
+    run_on_host(kernel, {kernel.blocks(kThreads)}, kThreads);
     const std::int64_t n = n_lanes * rows;
     run_on_host(Activate{y.data(), gated ? by_up.data() : nullptr, n, ActivationKind::silu}, {2}, kThreads);
     for (std::size_t i = 0; adds && i < to_index(n); ++i) y[i] = add(start[i], y[i]);
@@ -127,7 +177,7 @@ void check_fused_products(bool centres, bool gated, bool adds, int n_lanes) {
     kernel.x = kNorms ? x.data() : normed.data();
     kernel.n_products = gated ? 2 : 1;
     kernel.use = {kNorms ? norm : NormRule{}, adds ? 1 : 0, 1, gated ? 1 : 0, ActivationKind::silu};
-    run_on_host(kernel, {kernel.blocks(rows, kThreads)}, kThreads);
+    run_on_host(kernel, {kernel.blocks(kThreads)}, kThreads);
     for (std::size_t i = 0; i < y.size(); ++i)
         ASSERT_EQ(fused_y[i], i < to_index(n) ? y[i] : start[i]) << "at " << i;
 }
@@ -198,7 +248,7 @@ void check_stored_products(DType type, std::int64_t cols, int n_lanes) {
     kernel.n_products = 1;
     kernel.cols = static_cast<int>(cols);
     kernel.n_lanes = n_lanes;
-    run_on_host(kernel, {MatrixVector<Stored, kBatch>::blocks(9, 128)}, 128);
+    run_on_host(kernel, {kernel.blocks(128)}, 128);
     for (int b = 0; b < kBatch; ++b)
         for (int r = 0; r < rows; ++r) {
             const std::size_t at = to_index(b * rows + r);
@@ -295,7 +345,7 @@ struct AttentionCase {
     std::vector<std::vector<float>> scores;  ///< [head * kScores + accumulator]
     std::vector<HeadScores> scoring;
     std::vector<std::int32_t> kv_of_head;
-    std::vector<float> q, k, v, turns, cosine, sine, logits, tempered, noise, probabilities, partial, out;
+    std::vector<float> q, k, v, rotations, cosine, sine, logits, tempered, noise, probabilities, partial, out;
     std::vector<SplitSum> sums, totals;
     std::vector<std::uint32_t> n_done;
     int n_runs = 1;   ///< of AttendSplit, one after the other
@@ -331,10 +381,10 @@ struct AttentionCase {
             for (const bool is_sine : {false, true})
                 for (const double f : frequency) {
                     const double angle = p * f;
-                    turns.push_back(static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle)));
+                    rotations.push_back(static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle)));
                 }
-        cosine.assign(turns.end() - head_dim, turns.end() - head_dim / 2);
-        sine.assign(turns.end() - head_dim / 2, turns.end());
+        cosine.assign(rotations.end() - head_dim, rotations.end() - head_dim / 2);
+        sine.assign(rotations.end() - head_dim / 2, rotations.end());
         for (auto* buffer : {&logits, &tempered, &noise, &probabilities})
             buffer->assign(to_index(n_heads * capacity), -7);
         sums.resize(to_index(n_heads * max_splits));
@@ -371,7 +421,7 @@ struct AttentionCase {
         attend.scale = 1.0f / std::sqrt(float(head_dim));
         attend.row_stride = capacity;
         attend.max_splits = max_splits;
-        attend.turns = turns.data();
+        attend.rotations = rotations.data();
         attend.finish = heads_are;
         attend.n_kv = n_kv;
         for (int i = 0; i < n_runs; ++i) {

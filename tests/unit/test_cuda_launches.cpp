@@ -59,7 +59,7 @@ class CudaLaunches : public ::testing::Test {
         contender.decode(n_rows);
     }
     std::int64_t launches() const { return executor_->counts().launches - before_.launches; }
-    std::int64_t new_lists() const { return executor_->counts().new_lists - before_.new_lists; }
+    std::int64_t new_graphs() const { return executor_->counts().new_graphs - before_.new_graphs; }
 
     std::shared_ptr<const Model> model_ = make_seeded_model(reference::tiny_shape(256), DType::f16);
     std::shared_ptr<Counter> executor_ = std::make_shared<Counter>();
@@ -90,7 +90,7 @@ TEST_F(CudaLaunches, ARecordedRowIsPackedByOneKernelMore) {
     EXPECT_EQ(executor_->n_waits, 4);
     decode("h2o:budget=16", 1, 4, wants);  // tokens that left were replaced by later ones
     EXPECT_EQ(launches(), 4 * (plain + 2));
-    EXPECT_LE(new_lists(), 1);  // from the row on that is out of text order
+    EXPECT_LE(new_graphs(), 1);  // from the row on that is out of text order
 }
 
 /// 7B at 8,192 tokens: 1 MB of logits a layer and lane.
@@ -188,7 +188,7 @@ TEST_F(CudaLaunches, AListStaysTheSameHoweverOftenItEvicts) {
     for (const char* spec : {"h2o:budget=16", "h2o:budget=16,every=4", "tova:budget=16,every=7",
                              "keyformer:budget=16,every=64", "window:budget=16,every=3", "full"}) {
         decode(spec, 1, 64);
-        EXPECT_LE(new_lists(), 3) << spec;
+        EXPECT_LE(new_graphs(), 3) << spec;
     }
 }
 
@@ -206,7 +206,7 @@ TEST_F(CudaLaunches, TwoLaneCountsInTurnKeepTheirLists) {
     before_ = executor_->counts();
     for (int i = 0; i < 20; ++i)
         for (const auto& contender : both) contender->decode(1);
-    EXPECT_EQ(new_lists(), 0);
+    EXPECT_EQ(new_graphs(), 0);
 }
 
 /// At 7B and 8k, on an executor that does nothing.

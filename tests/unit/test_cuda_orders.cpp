@@ -188,7 +188,8 @@ TEST(CudaOrders, NoKernelSynchronisesByItself) {
 /// phases that repeat, the last one goes on to the next tile.
 template <class Kernel>
 struct WithoutBarrier {
-    static constexpr int kPhases = Kernel::kPhases, kRepeated = kRepeatedPhases<Kernel>;
+    static constexpr int kPhases = Kernel::kPhases, kRepeated = kRepeatedPhases<Kernel>,
+                         kBefore = kPhasesBefore<Kernel>, kAfter = kBefore + kRepeated;
     using Shared = typename Kernel::Shared;
     using Local = typename Kernel::Local;
     Kernel kernel;
@@ -203,17 +204,17 @@ struct WithoutBarrier {
         if constexpr (kRepeated > 0) kernel.begin(block, shared, local);
     }
     void phase(int p, const Block& block, Shared& shared, Local& local) const {
-        const int before = p == 0 && block.tile > 0 ? kRepeated - 1 : p - 1;
+        const int before = p == kBefore && block.tile > 0 ? kAfter - 1 : p - 1;
         if (before == after) return;
         for (Block at = block;;) {
             kernel.phase(p, at, shared, local);
             if (p != after) return;
-            if (p + 1 == kRepeated && at.tile + 1 < at.n_tiles) {
-                p = 0;
+            if (kRepeated > 0 && p + 1 == kAfter && at.tile + 1 < at.n_tiles) {
+                p = kBefore;
                 ++at.tile;
             } else if (++p == kPhases) {
                 return;
-            } else if (p == kRepeated) {
+            } else if (kRepeated > 0 && p == kAfter) {
                 at.tile = at.n_tiles;
             }
         }

@@ -6,6 +6,7 @@
 #include "engine/model/kv_sharing.h"
 #include "tests/reference/any_model.h"
 #include "tests/reference/backend_pair.h"
+#include "tests/reference/failing_executor.h"
 #include "tests/reference/launch_counter.h"
 
 #include <fmt/format.h>
@@ -13,7 +14,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -213,6 +216,87 @@ struct OneLane {
     }
 };
 
+/// Decisions on the tokens of prompts, each to keep it or not, and how many differ from the CPU's.
+struct Decisions {
+    std::int64_t n = 0, n_wrong = 0;
+};
+
+/// Runs prompts until so many decisions are made.
+Decisions decide(bool weights_precision, std::int64_t n_wanted) {
+    constexpr int kTokens = 300;
+    const std::vector<std::string> specs = {"h2o:budget=20%", "tova:budget=20%", "keyformer:budget=20%",
+                                            "a2sf:budget=20%,recent=4"};
+    const auto model = any_model(shape_of_heads(DType::f16));
+    Decisions all;
+    for (unsigned seed = 1; all.n < n_wanted; ++seed) {
+        const std::vector<int> tokens = random_tokens(kTokens, seed);
+        const Prompt cpu(keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr), model,
+                         model, specs, tokens, {}),
+            device(keyhole::make_cuda_backend(model, cuda::make_host_executor(seed),
+                                              {.weights_precision = weights_precision}),
+                   model, model, specs, tokens, {});
+        for (std::size_t lane = 0; lane < specs.size(); ++lane)
+            for (int g = 0; g < model->layout().n_kv_heads(); ++g) {
+                const auto kept = cpu.caches[lane]->stored_positions(g),
+                           on_device = device.caches[lane]->stored_positions(g);
+                EXPECT_EQ(kept.size(), on_device.size());
+                std::vector<std::int32_t> apart;
+                std::set_difference(kept.begin(), kept.end(), on_device.begin(), on_device.end(),
+                                    std::back_inserter(apart));
+                all.n += kTokens;
+                all.n_wrong += static_cast<std::int64_t>(apart.size());
+            }
+    }
+    return all;
+}
+
+// With KEYHOLE_TEST_DECISIONS=1000000 in the environment for as many: tests/bench/results has that run.
+TEST(CudaPrompt, InFloatsTheKeptTokensAreThoseOfTheCpu) {
+    const char* wanted = std::getenv("KEYHOLE_TEST_DECISIONS");
+    const Decisions in_floats = decide(false, wanted != nullptr ? std::atoll(wanted) : 8'000);
+    EXPECT_EQ(in_floats.n_wrong, 0) << "of " << in_floats.n;
+    RecordProperty("decisions", std::to_string(in_floats.n));
+    if (wanted != nullptr)
+        fmt::print("{} of {} decisions differ in floats\n", in_floats.n_wrong, in_floats.n);
+    const Decisions rounded = decide(true, wanted != nullptr ? in_floats.n : 8'000);
+    EXPECT_GT(rounded.n_wrong, 0) << "nothing was rounded";
+    EXPECT_LT(double(rounded.n_wrong) / double(rounded.n), 0.01);
+    if (wanted != nullptr) fmt::print("{} of {} decisions differ in f16\n", rounded.n_wrong, rounded.n);
+}
+
+// Allocating and freeing wait for the device. A lane's cache is one piece of memory a layer, which stays. A
+// prompt's own buffers serve all layers and lanes.
+TEST(CudaPrompt, ALayerAllocatesNothingButCaches) {
+    const auto allocations = [](int n_layers, const std::vector<std::string>& specs, bool weights_precision) {
+        AnyShape shape = shape_of_heads(DType::f16);
+        shape.config.n_layers = n_layers;
+        const auto model = any_model(shape);
+        const auto executor = std::make_shared<FailingExecutor>();
+        auto backend = keyhole::make_cuda_backend(model, executor, {.weights_precision = weights_precision});
+        const int before = executor->n_allocations;
+        const Prompt prompt(std::move(backend), model, model, specs, random_tokens(40, 3), {});
+        return executor->n_allocations - before;
+    };
+    const std::vector<std::string> specs = {"h2o:budget=9", "keyformer:budget=9", "full"};
+    for (const bool weights_precision : {true, false})
+        EXPECT_EQ(allocations(6, specs, weights_precision) - allocations(2, specs, weights_precision),
+                  4 * static_cast<int>(specs.size()))
+            << weights_precision;
+}
+
+TEST(CudaPrompt, ABackendSaysInWhatItComputes) {
+    const auto model = any_model(shape_of_heads(DType::f16));
+    const auto of = [&](bool weights_precision) {
+        return keyhole::make_cuda_backend(model, cuda::make_host_executor(),
+                                          {.weights_precision = weights_precision});
+    };
+    EXPECT_EQ(of(true)->name(), "cuda, host, thread by thread, f16 precision");
+    EXPECT_NE(of(true)->precision_text().find("prompts are computed in f16"), std::string::npos);
+    EXPECT_NE(of(true)->precision_text().find("--precision float"), std::string::npos);
+    EXPECT_EQ(of(false)->name(), "cuda, host, thread by thread");
+    EXPECT_EQ(of(false)->precision_text(), "");
+}
+
 TEST(CudaPrompt, TilesRemainWhereTheyAreNeeded) {
     const auto fused = [](const std::function<void(AnyShape&)>& change, const std::string& spec,
                           const cuda::ProductOptions& products = {}) {
@@ -224,7 +308,7 @@ TEST(CudaPrompt, TilesRemainWhereTheyAreNeeded) {
     EXPECT_TRUE(fused(same, "h2o:budget=9"));
     EXPECT_TRUE(fused([](AnyShape& s) { s.dtype = DType::bf16; }, "keyformer:budget=9"));
     EXPECT_FALSE(fused([](AnyShape& s) { s.dtype = DType::f32; }, "h2o:budget=9"));
-    EXPECT_FALSE(fused(same, "h2o:budget=9", {.narrow_prompt = false}));
+    EXPECT_FALSE(fused(same, "h2o:budget=9", {.weights_precision = false}));
     EXPECT_FALSE(fused(same, "h2o:budget=9,score_dtype=bf16"));
     EXPECT_FALSE(fused([](AnyShape& s) { s.config.head_dim = s.config.rotary.dims = 24; }, "h2o:budget=9"));
 }

@@ -11,12 +11,13 @@
 ///         KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const;
 ///     };
 ///
-/// A kernel that walks over tiles repeats its first phases: with `static constexpr int kRepeated`, phases
-/// [0, kRepeated) run `n_tiles(block)` times, the others once afterwards.
+/// A kernel that walks over tiles repeats phases: with `static constexpr int kRepeated`, its first kRepeated
+/// phases run `n_tiles(block)` times, the others once afterwards. With `kBefore` as well, that many phases
+/// run once before them.
 ///
 ///         // The same for all threads of a block; where it is 0, the block does nothing.
 ///         KH_FN int n_tiles(const Block& block) const;
-///         // Runs once before the first phase, without a barrier between.
+///         // Runs once before the first tile, without a barrier between.
 ///         KH_FN void begin(const Block& block, Shared& shared, Local& local) const;
 ///
 /// In one phase, a thread must not read what another thread writes, and no block what another block writes.
@@ -68,11 +69,21 @@
 #define KH_DEVICE_ASSERT(condition) static_cast<void>(0)
 #endif
 
+// For functions whose arguments shall lie in registers.
+#ifdef __CUDA_ARCH__
+#define KH_INLINE __host__ __device__ __forceinline__
+#else
+#define KH_INLINE KH_FN
+#endif
+
 // Before a loop whose arrays shall lie in registers.
 #ifdef __CUDA_ARCH__
 #define KH_UNROLL _Pragma("unroll")
+// Before a loop whose reads shall be under way together.
+#define KH_UNROLL_4 _Pragma("unroll 4")
 #else
 #define KH_UNROLL
+#define KH_UNROLL_4
 #endif
 
 namespace keyhole::cuda {
@@ -94,14 +105,17 @@ struct NoShared {};
 struct NoLocal {};
 
 /// Counts a block and returns whether it is the last of n_blocks; the counter is then 0 again, for the next
-/// launch. The fences order what blocks wrote before the count and what the last one reads after it.
+/// launch. The count releases what its block wrote before the barrier that goes before it, and the last one
+/// acquires what the others released.
 KH_FN bool is_last_block(std::uint32_t& counter, int n_blocks) {
     const auto last = static_cast<std::uint32_t>(n_blocks - 1);
 #ifdef __CUDA_ARCH__
-    __threadfence();
-    const bool is_last = atomicInc(&counter, last) == last;
-    __threadfence();
-    return is_last;
+    std::uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(&counter)), "r"(last)
+                 : "memory");
+    return before == last;
 #else
     const bool is_last = counter == last;
     counter = is_last ? 0 : counter + 1;
@@ -122,6 +136,10 @@ template <class Kernel>
 inline constexpr int kRepeatedPhases = 0;
 template <class Kernel>
 requires(Kernel::kRepeated > 0) inline constexpr int kRepeatedPhases<Kernel> = Kernel::kRepeated;
+template <class Kernel>
+inline constexpr int kPhasesBefore = 0;  ///< those that repeat
+template <class Kernel>
+requires(Kernel::kBefore >= 0) inline constexpr int kPhasesBefore<Kernel> = Kernel::kBefore;
 
 #ifdef __CUDACC__
 
@@ -133,23 +151,28 @@ __global__ void __launch_bounds__(kMaxThreads) run_kernel(const __grid_constant_
     typename Kernel::Local local;
     Block block{static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z),
                 static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x)};
-    constexpr int kRepeated = kRepeatedPhases<Kernel>;
+    constexpr int kRepeated = kRepeatedPhases<Kernel>, kBefore = kPhasesBefore<Kernel>;
     if constexpr (kRepeated > 0) {
         block.n_tiles = kernel.n_tiles(block);
         if (block.n_tiles == 0) return;
+#pragma unroll
+        for (int p = 0; p < kBefore; ++p) {
+            if (p > 0) __syncthreads();
+            kernel.phase(p, block, shared, local);
+        }
         kernel.begin(block, shared, local);
 #pragma unroll 1
         for (; block.tile < block.n_tiles; ++block.tile) {
-            if (block.tile > 0) __syncthreads();
+            if (kBefore > 0 || block.tile > 0) __syncthreads();
 #pragma unroll
-            for (int p = 0; p < kRepeated; ++p) {
-                if (p > 0) __syncthreads();
+            for (int p = kBefore; p < kBefore + kRepeated; ++p) {
+                if (p > kBefore) __syncthreads();
                 kernel.phase(p, block, shared, local);
             }
         }
     }
 #pragma unroll
-    for (int p = kRepeated; p < Kernel::kPhases; ++p) {
+    for (int p = kBefore + kRepeated; p < Kernel::kPhases; ++p) {
         if (p > 0) __syncthreads();
         kernel.phase(p, block, shared, local);
     }
@@ -215,21 +238,26 @@ class BlockRun {
     /// Runs n threads, of one phase after the other. Returns false at the block's end.
     bool advance(const Kernel& kernel, int n) {
         if (kRepeated > 0 && block_.n_tiles == 0) return false;
-        const int n_in_tiles = kRepeated * block_.n_tiles,
-                  n_phases = n_in_tiles + Kernel::kPhases - kRepeated;
+        const int end_of_tiles = kBefore + kRepeated * block_.n_tiles,
+                  n_phases = end_of_tiles + Kernel::kPhases - kBefore - kRepeated;
+        constexpr int kStep = std::max(kRepeated, 1);
         while (n > 0) {
-            const bool in_tiles = n_run_ < n_in_tiles;
-            const int p = in_tiles ? n_run_ % std::max(kRepeated, 1) : kRepeated + n_run_ - n_in_tiles;
+            const int in_tiles =
+                n_run_ - kBefore;  // phases of tiles that have run, where 0 <= it < all of them
+            const bool before = in_tiles < 0, after = n_run_ >= end_of_tiles;
+            const int p = before ? n_run_
+                          : after ? n_run_ - end_of_tiles + kBefore + kRepeated
+                                  : kBefore + in_tiles % kStep;
             const int end = n < n_threads_ - n_done_ ? n_done_ + n : n_threads_;
             const Visit threads(n_threads_, order_, seed_ + 977u * static_cast<std::uint32_t>(n_run_ + 1));
             n -= end - n_done_;
             Block block = block_;
-            block.tile = in_tiles ? n_run_ / std::max(kRepeated, 1) : kRepeated > 0 ? block_.n_tiles : 0;
+            block.tile = before || kRepeated == 0 ? 0 : after ? block_.n_tiles : in_tiles / kStep;
             for (; n_done_ < end; ++n_done_) {
                 block.thread = threads.at(n_done_);
                 auto& local = locals_[static_cast<std::size_t>(block.thread)];
                 if constexpr (kRepeated > 0)
-                    if (n_run_ == 0) kernel.begin(block, *shared_, local);
+                    if (n_run_ == kBefore) kernel.begin(block, *shared_, local);
                 kernel.phase(p, block, *shared_, local);
             }
             if (n_done_ < n_threads_) continue;
@@ -245,7 +273,7 @@ class BlockRun {
     unsigned char poison_;
     std::unique_ptr<typename Kernel::Shared> shared_;
     std::vector<typename Kernel::Local> locals_;
-    static constexpr int kRepeated = kRepeatedPhases<Kernel>;
+    static constexpr int kRepeated = kRepeatedPhases<Kernel>, kBefore = kPhasesBefore<Kernel>;
     Block block_;
     int n_run_ = 0, n_done_ = 0;  // phases, and threads of the present one
 };

@@ -325,6 +325,12 @@ void CudaKvCache::rebuild(const std::vector<std::vector<std::int32_t>>& kept, St
 }
 
 void CudaKvCache::reserve(std::span<const int> capacity) {
+    if (largest_count() == 0) {  // nothing to copy layer by layer
+        const std::vector<int> wanted(capacity.begin(), capacity.end());
+        if (wanted == store_.capacity) return;
+        store_ = make_store(wanted, store_.running, store_.has_noise, store_.type);
+        return write_tables();
+    }
     const SlotLists lists = upload_slots(slots_in_place());
     for (int layer = 0; layer < layout_->n_layers(); ++layer) {
         const int first = layout_->first_of_layer(layer), last = layout_->first_of_layer(layer + 1);
@@ -390,7 +396,7 @@ CudaKvCache::PositionLists CudaKvCache::slots_in_place() const {
     return slots;
 }
 
-void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& gone) {
+void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& removed) {
     const bool had_noise = store_.has_noise, has_noise = draws_token_noise(policy);
     const bool redraw =
         has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
@@ -407,9 +413,9 @@ void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& 
     ResolvedPolicy old = std::exchange(policy_, policy);
     try {
         if (running == store_.running && has_noise == had_noise)
-            remove_in_place(gone);
+            remove_in_place(removed);
         else
-            rebuild(slots_without(gone), make_store(store_.capacity, running, has_noise, store_.type));
+            rebuild(slots_without(removed), make_store(store_.capacity, running, has_noise, store_.type));
     } catch (...) {
         policy_ = std::move(old);
         throw;
@@ -417,7 +423,7 @@ void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& 
     if (converted) convert_to(std::move(*converted));
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(n_kv_heads(), head_dim_);
-    const bool unpinned = unpin(gone);
+    const bool unpinned = unpin(removed);
     if (unpinned || any_pins()) write_pins();
     if (redraw) draw_noise(rule);
 }
@@ -576,19 +582,19 @@ bool CudaKvCache::evict(int g, int position) {
     return true;
 }
 
-void CudaKvCache::remove(const PositionLists& gone) {
-    remove_in_place(gone);
-    if (unpin(gone)) write_pins();
+void CudaKvCache::remove(const PositionLists& removed) {
+    remove_in_place(removed);
+    if (unpin(removed)) write_pins();
 }
 
 /// Makes the moves of note_removed() on the device. A second store would double the memory for a moment.
-void CudaKvCache::remove_in_place(const PositionLists& gone) {
+void CudaKvCache::remove_in_place(const PositionLists& removed) {
     PositionLists slots(positions_.size());
     std::vector<std::int32_t> from, to, offset = {0};
     for (int g = 0; g < n_kv_heads(); ++g) {
         std::vector<std::int32_t>& victims = slots[to_index(g)];
-        if (!gone.empty())
-            for (const std::int32_t position : gone[to_index(g)])
+        if (!removed.empty())
+            for (const std::int32_t position : removed[to_index(g)])
                 if (const int at = order_index(g, position); at >= 0)
                     victims.push_back(order(g)[to_index(at)]);
         std::sort(victims.begin(), victims.end());
@@ -613,8 +619,8 @@ void CudaKvCache::remove_in_place(const PositionLists& gone) {
         });
         executor_->wait();
     }
-    std::vector<std::int32_t> removed;
-    for (int g = 0; g < n_kv_heads(); ++g) note_removed(g, slots[to_index(g)], removed);
+    std::vector<std::int32_t> positions;
+    for (int g = 0; g < n_kv_heads(); ++g) note_removed(g, slots[to_index(g)], positions);
     find_units();
     if (any_unit_out_of_step()) try {
             return rebuild(all_slots(),
@@ -643,11 +649,11 @@ bool CudaKvCache::any_pins() const {
 }
 
 /// Returns the slots of the other tokens, in text order.
-CudaKvCache::PositionLists CudaKvCache::slots_without(const PositionLists& gone) const {
-    if (gone.empty()) return all_slots();
+CudaKvCache::PositionLists CudaKvCache::slots_without(const PositionLists& removed) const {
+    if (removed.empty()) return all_slots();
     PositionLists kept(positions_.size());
     for (int g = 0; g < n_kv_heads(); ++g) {
-        const std::vector<std::int32_t>& of_head = gone[to_index(g)];
+        const std::vector<std::int32_t>& of_head = removed[to_index(g)];
         for (const std::int32_t slot : order(g))
             if (!std::binary_search(of_head.begin(), of_head.end(), positions(g)[to_index(slot)]))
                 kept[to_index(g)].push_back(slot);
@@ -656,10 +662,10 @@ CudaKvCache::PositionLists CudaKvCache::slots_without(const PositionLists& gone)
 }
 
 /// Returns whether one of the tokens was pinned.
-bool CudaKvCache::unpin(const PositionLists& gone) {
+bool CudaKvCache::unpin(const PositionLists& removed) {
     bool unpinned = false;
-    for (std::size_t g = 0; g < gone.size(); ++g)
-        for (const std::int32_t position : gone[g]) unpinned |= std::erase(pinned_[g], position) > 0;
+    for (std::size_t g = 0; g < removed.size(); ++g)
+        for (const std::int32_t position : removed[g]) unpinned |= std::erase(pinned_[g], position) > 0;
     return unpinned;
 }
 

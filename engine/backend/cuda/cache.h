@@ -55,9 +55,9 @@ class CudaKvCache final : public KvCache {
     using PositionLists = std::vector<std::vector<std::int32_t>>;
 
     /// Starts the accumulators that the policy needs (each is copied from its nearest running accumulator),
-    /// draws the noise of stored tokens, removes tokens, and converts K and V to the policy's type. gone:
+    /// draws the noise of stored tokens, removes tokens, and converts K and V to the policy's type. removed:
     /// empty, or their positions.
-    void set_policy(const ResolvedPolicy& policy, const PositionLists& gone = {});
+    void set_policy(const ResolvedPolicy& policy, const PositionLists& removed = {});
     const ResolvedPolicy& policy() const override { return policy_; }
     const KvLayout& layout() const { return *layout_; }
     /// The model whose K and V these are.
@@ -119,7 +119,7 @@ class CudaKvCache final : public KvCache {
     /// policy: the cache's or the one to be set.
     HostSelection select_on_host(const Unit& unit, const ResolvedPolicy& policy, int row, bool may_evict);
     /// Removes tokens by position, in place; capacity stays the same.
-    void remove(const PositionLists& gone);
+    void remove(const PositionLists& removed);
 
   private:
     /// The memory of one layer that owns KV heads. A cache grows and shrinks layer by layer, so that two
@@ -149,11 +149,11 @@ class CudaKvCache final : public KvCache {
     };
 
     ChoiceHead choice_head(int g, const ResolvedPolicy& policy) const;
-    PositionLists slots_without(const PositionLists& gone) const;
-    void remove_in_place(const PositionLists& gone);
+    PositionLists slots_without(const PositionLists& removed) const;
+    void remove_in_place(const PositionLists& removed);
     bool any_unit_out_of_step() const;
     bool any_pins() const;
-    bool unpin(const PositionLists& gone);
+    bool unpin(const PositionLists& removed);
     int n_kv_heads() const { return layout_->n_kv_heads(); }
     int n_query_heads() const { return layout_->n_layers() * layout_->n_heads(); }
     Store make_store(std::vector<int> capacity, const std::array<bool, kAccumulators>& running,

@@ -2,7 +2,7 @@
 /// thread by thread, for tests and for the CPU half of `selftest`. Engine thread only. Knows no CUDA.
 ///
 /// Calls run in order, one after the other, and complete at the latest when the next wait() returns
-/// (download_beside() apart). Host memory passed to an upload or a download must stay valid until then.
+/// (download_async() apart). Host memory passed to an upload or a download must stay valid until then.
 /// Device failures throw Error(device), some of them only in wait().
 #pragma once
 
@@ -81,10 +81,10 @@ class Executor {
     virtual void download_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,
                                std::size_t width, std::size_t n_rows) = 0;
     /// Copies to pinned host memory on a second stream, once all work before this call is done. Later work
-    /// may run meanwhile and must leave `from` alone. Complete when wait_beside() returns; wait() does not
-    /// wait for it.
-    virtual void download_beside(void* to, const void* from, std::size_t n_bytes) = 0;
-    virtual void wait_beside() = 0;
+    /// may run meanwhile and must leave `from` alone. Complete when wait_for_copies() returns; wait() does
+    /// not wait for it.
+    virtual void download_async(void* to, const void* from, std::size_t n_bytes) = 0;
+    virtual void wait_for_copies() = 0;
     virtual void copy(void* to, const void* from, std::size_t n_bytes) = 0;
     virtual void clear(void* to, std::size_t n_bytes) = 0;
     virtual void wait() = 0;
@@ -108,42 +108,43 @@ class Executor {
     }
     void launch(const Launch& launch) {
         ++counts_.launches;
-        if (listing_)
-            list_.push_back(launch);
+        if (captures_)
+            captured_.push_back(launch);
         else
             run({&launch, 1});
     }
 
-    /// Launches between begin_list() and end_list() run together in end_list(). A list equal to one of the
-    /// last kKnownLists ones reuses the graph made of that one, so sizes that change from row to row must lie
-    /// in device memory.
-    static constexpr int kKnownLists = 8;
-    void begin_list();
-    void end_list();
-    /// Drops an open list, for callers that failed halfway.
-    void drop_list() noexcept { listing_ = false; }
+    /// Captures the launches between begin_graph() and end_graph(), which runs them together. Where they are
+    /// equal to those of one of the last kKeptGraphs captures, the graph of that one runs again, so sizes
+    /// that change from row to row must lie in device memory.
+    static constexpr int kKeptGraphs = 8;
+    void begin_graph();
+    void end_graph();
+    /// Ends a capture without a run, for callers that failed halfway.
+    void drop_graph() noexcept { captures_ = false; }
     const LaunchCounts& counts() const { return counts_; }
 
-    /// Starts or stops timing every launch and product. Meanwhile lists run launch by launch.
+    /// Starts or stops timing every launch and product. Meanwhile no graphs run.
     virtual void time_launches(bool on) = 0;
     /// Returns seconds since the last call, by kernel; entry [Kernels::kSize] is the products. Waits.
     virtual std::vector<double> take_times() = 0;
 
   protected:
     virtual void run(std::span<const Launch> launches) = 0;
-    /// slot: names the list among the known ones, 0 to kKnownLists - 1. is_new: it takes the place of the
-    /// list that had this slot.
-    virtual void run_list(std::span<const Launch> launches, int slot, bool is_new) = 0;
+    /// slot: names the capture among the kept ones, 0 to kKeptGraphs - 1. is_new: it takes the place of the
+    /// one that had this slot. Calls note_graph() where it runs, or fails to make, a graph.
+    virtual void run_graph(std::span<const Launch> launches, int slot, bool is_new) = 0;
+    void note_graph(bool was_made) { ++(was_made ? counts_.graphs : counts_.failed_graphs); }
 
   private:
     struct Known {
-        std::vector<Launch> list;
+        std::vector<Launch> launches;
         std::int64_t last_use = 0;
     };
-    bool listing_ = false;
+    bool captures_ = false;
     LaunchCounts counts_;
-    std::vector<Launch> list_;
-    std::array<Known, kKnownLists> known_;
+    std::vector<Launch> captured_;
+    std::array<Known, kKeptGraphs> known_;
 };
 
 /// The order in which a host executor runs the blocks of a grid and the threads of a phase. On a device there

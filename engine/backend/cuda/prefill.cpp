@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -39,15 +40,15 @@ Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<
 
 }  // namespace
 
-Prefill::Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const float* turns,
+Prefill::Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const float* rotations,
                  const ProductOptions& products, std::span<const int> tokens,
                  std::span<const LanePrefill> lanes, PrefillSink* sink)
     : model_(*of.model),
       weights_(of.weights),
       executor_(std::move(executor)),
-      turns_(turns),
+      rotations_(rotations),
       type_(of.type),
-      narrow_(products.narrow_prompt && type_ != NumberType::f32 && executor_->has_products(type_)),
+      narrow_(products.weights_precision && type_ != NumberType::f32 && executor_->has_products(type_)),
       widened_tile_(products.widened_tile),
       tokens_(tokens),
       lanes_(lanes),
@@ -77,6 +78,7 @@ Prefill::Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const f
         floats(widened_, widened_size());
     size_tiles(free_floats);
     rules_.grow(executor_, to_index(plan_.n_streams) * to_index(c.n_heads));
+    size_kept();
     shared_scores_.resize(lanes_.size());
     borrowed_scores_.resize(lanes_.size());
     size_rows();
@@ -95,6 +97,16 @@ bool Prefill::can_fuse() const {
     });
     const int head_dim = model_.config().head_dim;
     return narrow_ && !sink_gets_tiles_ && !rounds && head_dim % 16 == 0 && head_dim <= kMaxHeadDim;
+}
+
+/// Takes the memory of what one lane keeps of one layer.
+void Prefill::size_kept() {
+    const ModelConfig& c = model_.config();
+    const std::size_t n_kv_heads = to_index(c.n_kv_heads);
+    device_kept_.grow(executor_, n_kv_heads * to_index(n_));
+    device_offset_.grow(executor_, n_kv_heads + 1);
+    device_streams_.grow(executor_, to_index(c.n_heads) * kScores);
+    device_faults_.grow(executor_, n_kv_heads);
 }
 
 /// Takes the memory of attention. free_floats: what tiles may take of the free memory.
@@ -180,7 +192,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
     for (int layer = 0; layer < c.n_layers; ++layer) {
         if (progress && !progress(static_cast<double>(layer) / c.n_layers))
             fail(ErrorCode::cancelled, "processing the prompt of {} tokens was stopped", n_);
-        LayerStore& store = stores.emplace_back();
+        LayerStore& store = stores.emplace_back(take_store());
         project(layer, store);
         attend(layer, store, stores[to_index(model_.layout().owner_of_layer(layer) - first_stored)]);
         feed_forward(layer);
@@ -188,6 +200,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
         const bool read_on = layer + 1 < c.n_layers && !owns(layer + 1);  // the next layer borrows
         if (keep_all || read_on) continue;
         give_to_lanes(first_stored, stores);
+        std::move(stores.begin(), stores.end(), std::back_inserter(spare_));
         stores.clear();
         first_stored = layer + 1;
     }
@@ -293,6 +306,15 @@ void Prefill::add_norm_from(std::int64_t first, int n, const float* y, const flo
         {n}, kThreads);
 }
 
+/// Returns the memory of an earlier layer, where the lanes have taken what they keep of it: allocating and
+/// freeing wait for the device.
+Prefill::LayerStore Prefill::take_store() {
+    if (spare_.empty()) return {};
+    LayerStore store = std::move(spare_.back());
+    spare_.pop_back();
+    return store;
+}
+
 /// Computes q, k and v of all tokens, finishes their heads, and stores K and V head by head.
 void Prefill::project(int layer, LayerStore& store) {
     const ModelConfig& c = model_.config();
@@ -307,14 +329,14 @@ void Prefill::project(int layer, LayerStore& store) {
     if (n_own > 0) {
         multiply(w.k.view(), input(), n_, k_.data());
         multiply(w.v.view(), input(), n_, v_.data());
-        store.keys = Buffer<float>(executor_, kv);
-        store.values = Buffer<float>(executor_, kv);
-        if (c.borrows_unrotated) store.raw_keys = Buffer<float>(executor_, kv);
+        store.keys.grow(executor_, kv);
+        store.values.grow(executor_, kv);
+        if (c.borrows_unrotated) store.raw_keys.grow(executor_, kv);
     }
-    store.scores = Buffer<float>(executor_, to_index(plan_.n_streams) * to_index(c.n_heads) * to_index(n_));
+    store.scores.grow(executor_, to_index(plan_.n_streams) * to_index(c.n_heads) * to_index(n_));
     executor_->clear(store.scores.data(), store.scores.size_bytes());
     executor_->launch(
-        RotatePrompt{q_.data(), k_.data(), v_.data(), store.keys.data(), store.values.data(), turns_,
+        RotatePrompt{q_.data(), k_.data(), v_.data(), store.keys.data(), store.values.data(), rotations_,
                      weights_.head_rule(c, layer), n_, c.n_heads, n_own, 0, store.raw_keys.data()},
         {n_, c.n_heads + n_own}, 64);
 }
@@ -682,8 +704,8 @@ void Prefill::write_last_logits() {
     add_norm_from(n_ - 1, 1, pending.y, pending.z, weights_.final_norm, normed_.data());
     const auto multiply_one = [&](const MatrixView& w, const float* x, float* y) {
         with_elements({&w, 1}, [&]<class V>() {
-            executor_->launch(products_of<V, 1>({&w, 1}, x, {&y, 1}, 1),
-                              {MatrixVector<V, 1>::blocks(w.rows, kThreads)}, kThreads);
+            const auto kernel = products_of<V, 1>({&w, 1}, x, {&y, 1}, 1);
+            executor_->launch(kernel, {kernel.blocks(kThreads)}, kThreads);
         });
     };
     const float* last = normed_.data();
@@ -819,30 +841,33 @@ void Prefill::keep(std::size_t lane, int layer, const LayerStore& store) {
     }
     for (int h = 0; h < c.n_heads; ++h)
         for (int a = 0; a < kScores; ++a) streams.push_back(plan_.of(lane, layer, h, a));
-    const Buffer<std::int32_t> device_kept = uploaded(executor_, kept),
-                               device_offset = uploaded(executor_, offset),
-                               device_streams = uploaded(executor_, streams);
-    const Buffer<std::uint8_t> device_faults(executor_, to_index(c.n_kv_heads));
-    executor_->clear(device_faults.data(), device_faults.size_bytes());
+    const auto upload = [&](const Buffer<std::int32_t>& to, const std::vector<std::int32_t>& from) {
+        KH_ASSERT(from.size() <= to.size());
+        executor_->upload(to.data(), from.data(), from.size() * sizeof(from[0]));
+    };
+    upload(device_kept_, kept);
+    upload(device_offset_, offset);
+    upload(device_streams_, streams);
+    executor_->clear(device_faults_.data(), device_faults_.size_bytes());
     std::vector<std::uint8_t> faults(to_index(c.n_kv_heads));
     with_number(cache(lane).kv_type(), [&]<class K>() {
         KeepPrompt<K> kernel{};
         kernel.keys = store.keys.data();
         kernel.values = store.values.data();
         kernel.score = store.scores.data();
-        kernel.streams = device_streams.data();
+        kernel.streams = device_streams_.data();
         kernel.heads = reinterpret_cast<const DeviceHead<K>*>(cache(lane).device_heads()) + first;
         kernel.scores = cache(lane).device_scores() + std::int64_t{layer} * c.n_heads;
-        kernel.kept = device_kept.data();
-        kernel.offset = device_offset.data();
+        kernel.kept = device_kept_.data();
+        kernel.offset = device_offset_.data();
         kernel.n = n_;
         kernel.head_dim = c.head_dim;
         kernel.n_heads = c.n_heads;
         kernel.group = c.n_heads / c.n_kv_heads;
-        kernel.faults = device_faults.data();
+        kernel.faults = device_faults_.data();
         executor_->launch(kernel, {c.n_kv_heads, (most + kernel.kSlots - 1) / kernel.kSlots}, kThreads);
     });
-    executor_->download(faults.data(), device_faults.data(), faults.size());
+    executor_->download(faults.data(), device_faults_.data(), faults.size());
     executor_->wait();
     if (std::find(faults.begin(), faults.end(), 1) != faults.end()) find_faults(lane, layer, store, faults);
 }
@@ -894,8 +919,8 @@ void CudaBackend::prefill(std::span<const int> tokens, std::span<const LanePrefi
         KH_ASSERT(std::all_of(lanes.begin(), lanes.end(), [&](const LanePrefill& lane) {
             return &static_cast<Cache&>(*lane.cache).of() == &of;
         }));
-        const float* turns = turns_.rows(executor_, static_cast<int>(tokens.size()) - 1);
-        Prefill(of, executor_, turns, products_, tokens, lanes, sink).run(progress);
+        const float* rotations = rotations_.rows(executor_, static_cast<int>(tokens.size()) - 1);
+        Prefill(of, executor_, rotations, products_, tokens, lanes, sink).run(progress);
         for (const LanePrefill& lane : lanes) pack_row(*this, lane.wants, *lane.out);
     } catch (...) {
         for (const LanePrefill& lane : lanes) try {

@@ -1,7 +1,7 @@
 /// The prompt pass on a device: products by the executor (cuBLAS), attention and scores; then each lane keeps
 /// what its policy keeps. The host chooses what stays, layer by layer, once per prompt. With 16-bit weights
 /// products run on tensor cores, their inputs rounded to the type of the weights
-/// (ProductOptions::narrow_prompt), and attention is fused (kernels/prompt_attention.h). Otherwise
+/// (ProductOptions::weights_precision), and attention is fused (kernels/prompt_attention.h). Otherwise
 /// activations are float, weights are widened (quantised ones in tiles of rows), and attention runs tile by
 /// tile with the scores folded row by row (kernels/prompt.h). Engine thread only. CPU twin: cpu/prefill.h.
 #pragma once
@@ -17,8 +17,8 @@ namespace keyhole::cuda {
 
 class Prefill {
   public:
-    /// turns: the rows of all prompt positions.
-    Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const float* turns,
+    /// rotations: the rows of all prompt positions.
+    Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const float* rotations,
             const ProductOptions& products, std::span<const int> tokens, std::span<const LanePrefill> lanes,
             PrefillSink* sink);
 
@@ -54,6 +54,7 @@ class Prefill {
         return {fed_.data(), nullptr};
     }
     const float* input() const { return model_.config().post_norm ? x_.data() : normed_.data(); }
+    LayerStore take_store();
     void project(int layer, LayerStore& store);
     bool can_fuse() const;
     void size_tiles(std::int64_t free_floats);
@@ -83,6 +84,7 @@ class Prefill {
     void feed_forward(int layer);
     void write_last_logits();
     void give_to_lanes(int first_layer, std::span<const LayerStore> stores);
+    void size_kept();
     void rank_by_formula(std::size_t lane, const Unit& unit, const ResolvedPolicy& policy, int first_layer,
                          std::span<const LayerStore> stores, const std::vector<std::int32_t>& positions,
                          std::vector<float>& pooled, std::vector<std::int32_t>& guarded);
@@ -101,7 +103,7 @@ class Prefill {
     const Model& model_;
     const DeviceModel& weights_;
     std::shared_ptr<Executor> executor_;
-    const float* turns_;
+    const float* rotations_;
     NumberType type_;  // of plain matrices
     bool narrow_;
     std::int64_t widened_tile_;
@@ -124,9 +126,12 @@ class Prefill {
         narrow_values_;    // [n_kv_heads, n, head_dim] of the layer, for fused attention
     Buffer<RowSum> sums_;  // [1 + n_streams, n_heads, n]
     Buffer<float> logits_, probabilities_, tempered_, noise_;  // [n_heads, tile rows, columns]
-    Buffer<float> score_rows_;  // [n_streams, n_heads, tile rows, columns] for a sink
-    Buffer<StreamRule> rules_;  // [n_streams, n_heads] of the layer
-    std::vector<float> tile_;   // a tile on the host, or its last rows
+    Buffer<float> score_rows_;       // [n_streams, n_heads, tile rows, columns] for a sink
+    Buffer<StreamRule> rules_;       // [n_streams, n_heads] of the layer
+    std::vector<LayerStore> spare_;  // of layers that the lanes have
+    Buffer<std::int32_t> device_kept_, device_offset_, device_streams_;  // of one lane and layer
+    Buffer<std::uint8_t> device_faults_;                                 // [n_kv_heads]
+    std::vector<float> tile_;  // a tile on the host, or its last rows
     std::vector<std::vector<float>>
         shared_scores_;  // [lane] [n, n] pooled over the layers so far, scope shared only
     // [lane] [units, n, n] pooled in the same way over the layers that read an owner's KV heads. A unit is

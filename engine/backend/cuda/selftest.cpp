@@ -106,8 +106,8 @@ void copies(Side& side) {
     side.outputs.push_back({"download of rows", {rows.begin(), rows.end()}, 0});
     const HostBuffer<float> beside(side.executor, 999);
     side.executor->copy(c.data(), a.data(), a.size_bytes());
-    side.executor->download_beside(beside.data(), c.data(), c.size_bytes());
-    side.executor->wait_beside();
+    side.executor->download_async(beside.data(), c.data(), c.size_bytes());
+    side.executor->wait_for_copies();
     side.outputs.push_back({"download beside the work", {beside.data(), beside.data() + 999}, 0});
 }
 
@@ -183,7 +183,7 @@ void three_products(Side& side, const std::array<int, 3>& rows, int cols, int n_
     kernel.n_products = 3;
     kernel.cols = cols;
     kernel.n_lanes = n_lanes;
-    side.executor->launch(kernel, {MatrixVector<V, kBatch>::blocks(offset, 256)}, 256);
+    side.executor->launch(kernel, {kernel.blocks(256)}, 256);
     side.note(kernel, kProductTolerance, y);  // the device rounds products and sums together
 }
 
@@ -215,11 +215,11 @@ void fused_products(Side& side, const Elements<T>& gate, const Elements<T>& up, 
     const bool norms = MatrixVector<T, kBatch>::kNorms;
     const NormRule of_layer{gain.data(), offset.data(), 1e-5f, 1}, of_rms{gain.data(), nullptr, 1e-5f, 0};
     kernel.use = {norms ? of_layer : NormRule{}, 0, 1, 1, ActivationKind::silu};
-    side.executor->launch(kernel, {MatrixVector<T, kBatch>::blocks(rows, 256)}, 256);
+    side.executor->launch(kernel, {kernel.blocks(256)}, 256);
     side.note(kernel, kProductTolerance, y);
     kernel.n_products = 1;
     kernel.use = {norms ? of_rms : NormRule{}, 1, 0, 0, ActivationKind::silu};
-    side.executor->launch(kernel, {MatrixVector<T, kBatch>::blocks(rows, 256)}, 256);
+    side.executor->launch(kernel, {kernel.blocks(256)}, 256);
     side.note(kernel, kProductTolerance, y);
 }
 
@@ -372,7 +372,7 @@ struct LaneCase {
     Buffer<T> keys, values;
     Buffer<std::int32_t> positions, readers, offset, kv_of_head, unit_of_head, steps, places;
     Buffer<std::uint8_t> pinned;
-    Buffer<float> scores, noise, turns;
+    Buffer<float> scores, noise, rotations;
     Buffer<DeviceHead<T>> heads;
     Buffer<HeadScores> head_scores;
     Buffer<DeviceUnit> units;
@@ -409,7 +409,7 @@ struct LaneCase {
                     const double angle = position * std::pow(10000.0, -2.0 * i / head_dim);
                     angles.push_back(static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle)));
                 }
-        turns = side.up(angles);
+        rotations = side.up(angles);
         readers = side.up(std::vector<std::int32_t>{0, 1, 2, 3});
         offset = side.up(std::vector<std::int32_t>{0, 2, 4});
         kv_of_head = side.up(std::vector<std::int32_t>{0, 0, 1, 1});
@@ -515,7 +515,7 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     attend.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
     attend.row_stride = c.capacity;
     attend.max_splits = splits;
-    attend.turns = c.turns.data();
+    attend.rotations = c.rotations.data();
     attend.finish = heads_are;
     if (model) attend.slopes = slopes.data();
     if (model) attend.window = n;
@@ -795,25 +795,25 @@ void prompt(Side& side) {
     const Buffer<float> q = side.up(normal(n * heads * head_dim, 1)),
                         k = side.up(normal(n * kv * head_dim, 2)), v = side.up(normal(n * kv * head_dim, 3)),
                         keys = side.floats(n * kv * head_dim), values = side.floats(n * kv * head_dim),
-                        turns = side.up(normal(n * head_dim, 4)), raw = side.floats(n * kv * head_dim);
+                        rotations = side.up(normal(n * head_dim, 4)), raw = side.floats(n * kv * head_dim);
     HeadRule heads_are{};
     heads_are.magnitude = 1;
     heads_are.clip = 2;
     heads_are.dims = heads_are.head_dim = head_dim;
-    const RotatePrompt rotate{q.data(),      k.data(),     v.data(),  keys.data(),
-                              values.data(), turns.data(), heads_are, n,
-                              heads,         kv,           0,         raw.data()};
+    const RotatePrompt rotate{
+        q.data(), k.data(), v.data(), keys.data(), values.data(), rotations.data(), heads_are,
+        n,        heads,    kv,       0,           raw.data()};
     side.executor->launch(rotate, {n, heads + kv}, 64);
     side.note(rotate, 0, q);
     side.note(rotate, 0, keys);
     side.note(rotate, 0, values);
     side.note(rotate, 0, raw);
-    heads_are.q_norm = heads_are.k_norm = turns.data();
+    heads_are.q_norm = heads_are.k_norm = rotations.data();
     heads_are.eps = 1e-5f;
     heads_are.interleaved = 1;
-    const RotatePrompt normed{q.data(),      k.data(),     v.data(),  keys.data(),
-                              values.data(), turns.data(), heads_are, n,
-                              heads,         kv,           0,         nullptr};
+    const RotatePrompt normed{
+        q.data(), k.data(), v.data(), keys.data(), values.data(), rotations.data(), heads_are,
+        n,        heads,    kv,       0,           nullptr};
     side.executor->launch(normed, {n, heads + kv}, 64);
     side.note(normed, kSumTolerance, q);
     side.note(normed, kSumTolerance, keys);

@@ -49,14 +49,14 @@ bool any_tempers(const ResolvedPolicy& policy) {
 }
 }  // namespace
 
-DeviceTurns::DeviceTurns(const Model& model)
+DeviceRotations::DeviceRotations(const Model& model)
     : host_(model.config().rotary.inverse_frequency), dims_(to_index(model.config().rotary.dims)) {}
 
-const float* DeviceTurns::rows(const std::shared_ptr<Executor>& executor, int last) {
+const float* DeviceRotations::rows(const std::shared_ptr<Executor>& executor, int last) {
     if (dims_ > 0 && last >= n_rows_) {
         const int wanted = std::max({last + 1, 2 * n_rows_, 2048});
         host_.grow(wanted - 1);
-        n_rows_ = 0;  // when growing fails, the old rows are gone
+        n_rows_ = 0;  // when growing fails, the old rows are lost
         device_.grow(executor, to_index(wanted) * dims_);
         executor->upload(device_.data(), host_.row(0), to_index(wanted) * dims_ * sizeof(float));
         executor->wait();
@@ -76,11 +76,21 @@ CudaBackend::CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<Exe
       store_(executor_, common_type(*model_)),
       own_(std::make_shared<const OnDevice>(store_, model_)),
       weights_(own_->weights),
-      turns_(*model_),
+      rotations_(*model_),
       pool_(std::make_shared<PinnedPool>(executor_)) {}
 
 std::string CudaBackend::name() const {
-    return "cuda, " + executor_->name();
+    return fmt::format("cuda, {}{}", executor_->name(),
+                       rounds() ? fmt::format(", {} precision", dtype_name(common_type(*model_))) : "");
+}
+
+std::string CudaBackend::precision_text() const {
+    if (!rounds()) return {};
+    return fmt::format(
+        "prompts are computed in {0}, as the weights: 0.15 to 0.5 % of the tokens that a small budget keeps "
+        "are "
+        "not those of the CPU; --precision float computes them as the CPU does",
+        dtype_name(common_type(*model_)));
 }
 
 std::unique_ptr<KvCache> CudaBackend::make_cache(const ResolvedPolicy& policy,
@@ -322,7 +332,7 @@ void CudaBackend::upload_input(const Plan& plan) {
         std::vector<RowRule> rules;
         std::size_t rules_at = 0, steps_at = 0, places_at = 0, offset_at = 0, head_offset_at = 0;
         std::size_t choose_at = 0, protect_at = 0, order_at = 0, future_at = 0;
-        bool turns = false;
+        bool rotates = false;
     };
     std::vector<Part> parts(n);
     int last_row = 0;
@@ -335,10 +345,10 @@ void CudaBackend::upload_input(const Plan& plan) {
         if (plan.on_host[lane] != 0)
             for (RowRule& rule : part.rules) rule.evicts = 0;
         part.rules_at = take(part.rules.size() * sizeof(RowRule));
-        part.turns = policy.positions != Positions::original;
-        if (part.turns)
+        part.rotates = policy.positions != Positions::original;
+        if (part.rotates)
             part.steps_at = take(to_index(n_kv_heads) * to_index(plan.row_stride) * sizeof(std::int32_t));
-        if (part.turns) part.places_at = take(to_index(n_kv_heads) * sizeof(std::int32_t));
+        if (part.rotates) part.places_at = take(to_index(n_kv_heads) * sizeof(std::int32_t));
         if (policy.has_formula()) {
             const std::size_t n_listed = to_index(n_kv_heads) * to_index(plan.row_stride);
             part.choose_at = take(sizeof(FormulaTable));
@@ -352,7 +362,7 @@ void CudaBackend::upload_input(const Plan& plan) {
         }
         last_row = std::max(last_row, plan.lanes[lane].row);
     }
-    turn_rows_ = turns_.rows(executor_, last_row);
+    rotation_rows_ = rotations_.rows(executor_, last_row);
     if (scratch_.input.size() < bytes) scratch_.input.grow(executor_, 2 * bytes);
     if (host_.input.size() < bytes) host_.input.grow(executor_, 2 * bytes);
     std::byte* host = host_.input.data();
@@ -363,7 +373,7 @@ void CudaBackend::upload_input(const Plan& plan) {
         const int row = plan.lanes[lane].row;
         AnyLane view = cache.view(reinterpret_cast<const RowRule*>(device + part.rules_at), row);
         std::memcpy(host + part.rules_at, part.rules.data(), part.rules.size() * sizeof(RowRule));
-        if (part.turns) {
+        if (part.rotates) {
             auto* steps = reinterpret_cast<std::int32_t*>(host + part.steps_at);
             auto* places = reinterpret_cast<std::int32_t*>(host + part.places_at);
             for (int g = 0; g < cache.layout().n_kv_heads(); ++g)
@@ -440,14 +450,10 @@ template <class V, int kBatch>
 void CudaBackend::launch_products(std::span<const MatrixView> w, const float* x, std::span<float* const> y,
                                   int first, int n_lanes, const ProductUse& use) {
     std::array<float*, 3> to{};
-    int rows = 0;
-    for (std::size_t i = 0; i < w.size(); ++i) {
-        if (i < y.size()) to[i] = y[i] + std::int64_t{first} * w[i].rows;
-        if (i < y.size()) rows += w[i].rows;
-    }
-    executor_->launch(products_of<V, kBatch>(w, x + std::int64_t{first} * w[0].cols,
-                                             std::span<float* const>(to), n_lanes, use),
-                      {MatrixVector<V, kBatch>::blocks(rows, kThreads)}, kThreads);
+    for (std::size_t i = 0; i < w.size() && i < y.size(); ++i) to[i] = y[i] + std::int64_t{first} * w[i].rows;
+    const auto kernel = products_of<V, kBatch>(w, x + std::int64_t{first} * w[0].cols,
+                                               std::span<float* const>(to), n_lanes, use);
+    executor_->launch(kernel, {kernel.blocks(kThreads)}, kThreads);
 }
 
 /// w has up to three matrices; those that the model lacks come last.
@@ -818,7 +824,7 @@ void CudaBackend::attend_group(const Plan& plan, const Group& group, int layer) 
     attend.finish = group.of->weights.head_rule(c, layer);
     attend.row_stride = plan.row_stride;
     attend.max_splits = plan.max_splits;
-    attend.turns = turn_rows_;
+    attend.rotations = rotation_rows_;
     attend.raw_keys = c.borrows_unrotated ? s.raw_keys.data() + group.kv_at : nullptr;
     attend.first_kv = layout.first_read(layer);
     attend.n_kv = c.n_kv_heads;
@@ -859,7 +865,7 @@ void CudaBackend::download_output(const Plan& plan) {
         const auto values = [&](auto& to, const void* from) {
             const std::size_t n_bytes = to.size() * sizeof(to[0]);
             if (to.get_allocator().source() != nullptr)
-                executor_->download_beside(to.data(), from, n_bytes);
+                executor_->download_async(to.data(), from, n_bytes);
             else
                 executor_->download(to.data(), from, n_bytes);
         };
@@ -896,19 +902,19 @@ void CudaBackend::download_output(const Plan& plan) {
 
 void CudaBackend::step(std::span<const LaneStep> lanes) {
     if (lanes.empty()) return;
-    executor_->wait_beside();  // until the row before is packed and copied
+    executor_->wait_for_copies();  // until the row before is packed and copied
     Plan plan = this->plan(lanes);
     size_buffers(plan);
     size_waiting_rows(plan);
     upload_input(plan);
-    executor_->begin_list();
+    executor_->begin_graph();
     try {
         launch_all(plan);
     } catch (...) {
-        executor_->drop_list();
+        executor_->drop_graph();
         throw;
     }
-    executor_->end_list();
+    executor_->end_graph();
     download_output(plan);
     executor_->wait();
     if (times_ != nullptr) add_times();
@@ -1120,14 +1126,14 @@ void CudaBackend::write_evictions(const Plan& plan, int lane) {
             values.threshold[to_index(g)] = host_.threshold[unit_at];
         }
     }
-    std::vector<std::int32_t> gone;
+    std::vector<std::int32_t> evicted;
     for (int g = 0; g < cache.layout().n_kv_heads(); ++g) {
         const std::size_t head_at = to_index(lane) * to_index(plan.n_kv_heads) + to_index(g);
         const std::int32_t* slots = host_.victims.data() + head_at * to_index(plan.most_victims);
         if (host_.n_victims[head_at] == 0) continue;
-        gone.clear();
-        cache.note_removed(g, {slots, to_index(host_.n_victims[head_at])}, gone);
-        for (const std::int32_t position : gone) step.out->evictions.push_back({g, position, step.row});
+        evicted.clear();
+        cache.note_removed(g, {slots, to_index(host_.n_victims[head_at])}, evicted);
+        for (const std::int32_t position : evicted) step.out->evictions.push_back({g, position, step.row});
     }
 }
 
@@ -1156,8 +1162,8 @@ void CudaBackend::write_block(const Plan& plan, int lane) {
 void CudaBackend::select_on_host(const LaneStep& step, RowBlock* block, bool whole_lane) {
     Cache& cache = cache_of(step);
     RowValues& values = step.out->values;
-    if (block != nullptr && !block->scores.empty()) executor_->wait_beside();
-    std::vector<std::vector<std::int32_t>> gone(to_index(cache.layout().n_kv_heads()));
+    if (block != nullptr && !block->scores.empty()) executor_->wait_for_copies();
+    std::vector<std::vector<std::int32_t>> evicted(to_index(cache.layout().n_kv_heads()));
     bool any = false;
     for (std::size_t u = 0; u < cache.units().size(); ++u) {
         if (!whole_lane && !cache.is_on_host(u)) continue;
@@ -1176,7 +1182,7 @@ void CudaBackend::select_on_host(const LaneStep& step, RowBlock* block, bool who
                 if (!std::binary_search(chosen.victims.begin(), chosen.victims.end(),
                                         static_cast<int>(column)))
                     continue;
-                gone[to_index(g)].push_back(position);
+                evicted[to_index(g)].push_back(position);
                 step.out->evictions.push_back({g, position, step.row});
                 any = true;
             }
@@ -1185,7 +1191,7 @@ void CudaBackend::select_on_host(const LaneStep& step, RowBlock* block, bool who
         }
     }
     if (!any) return;
-    cache.remove(gone);
+    cache.remove(evicted);
     std::sort(step.out->evictions.begin(), step.out->evictions.end(),
               [](const Eviction& a, const Eviction& b) {
                   return a.kv_head != b.kv_head ? a.kv_head < b.kv_head : a.position < b.position;
@@ -1202,9 +1208,9 @@ std::vector<Eviction> CudaBackend::apply_policy(KvCache& cache, const ResolvedPo
         return {};
     }
     const std::vector<Eviction> evictions = evictions_under(policy, store, last_row);
-    Cache::PositionLists gone(to_index(store.layout().n_kv_heads()));
-    for (const Eviction& e : evictions) gone[to_index(e.kv_head)].push_back(e.position);
-    store.set_policy(policy, gone);
+    Cache::PositionLists evicted(to_index(store.layout().n_kv_heads()));
+    for (const Eviction& e : evictions) evicted[to_index(e.kv_head)].push_back(e.position);
+    store.set_policy(policy, evicted);
     std::vector<int> n_stored, had;
     for (int g = 0; g < store.layout().n_kv_heads(); ++g) {
         n_stored.push_back(store.count(g));

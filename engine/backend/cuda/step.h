@@ -18,11 +18,11 @@
 
 namespace keyhole::cuda {
 
-/// Cosines and sines of turns by whole positions, [positions, rotary.dims], in device memory; grows with the
-/// text. Null where nothing rotates.
-class DeviceTurns {
+/// The rotation table, cosines and sines of whole positions, [positions, rotary.dims], in device memory;
+/// grows with the text. Null where nothing rotates.
+class DeviceRotations {
   public:
-    DeviceTurns(const Model& model);
+    DeviceRotations(const Model& model);
     /// Returns the table, with at least the rows 0..last.
     const float* rows(const std::shared_ptr<Executor>& executor, int last);
 
@@ -111,9 +111,11 @@ class CudaBackend final : public Backend {
     void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;
-    void finish_rows() override { executor_->wait_beside(); }
+    void finish_rows() override { executor_->wait_for_copies(); }
     std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) override;
     bool time_parts(StepTimes* times) override;
+    std::string precision_text() const override;
+    std::optional<LaunchCounts> launch_counts() const override { return executor_->counts(); }
 
   private:
     using Cache = CudaKvCache;
@@ -232,9 +234,14 @@ class CudaBackend final : public Backend {
     static void for_runs(const Plan& plan, int layer, Visit visit);
     void multiply_by_cublas(std::span<const MatrixView> w, const float* x, std::span<float* const> y,
                             int n_batch);
-    /// True where cuBLAS multiplies; it has no products with quantised matrices.
+    /// True where cuBLAS multiplies; it has no products with quantised matrices, nor of floats with others.
     bool takes_cublas(int n_batch) const {
-        return products_of_type_ && all_plain_ && n_batch >= products_.cublas_from;
+        return products_of_type_ && all_plain_ && n_batch >= products_.cublas_from &&
+               (type_ == NumberType::f32 || products_.weights_precision);
+    }
+    /// True where prompts are rounded to the type of the weights.
+    bool rounds() const {
+        return products_.weights_precision && type_ != NumberType::f32 && products_of_type_;
     }
     void download_output(const Plan& plan);
     void add_times();
@@ -257,7 +264,7 @@ class CudaBackend final : public Backend {
     std::vector<std::weak_ptr<const OnDevice>> variants_;
     const DeviceModel&
         weights_;  // of model_; variants differ in k, v and, where they compensate, gate, up and down
-    DeviceTurns turns_;
+    DeviceRotations rotations_;
     StepTimes* times_ = nullptr;
     std::shared_ptr<PinnedPool> pool_;  // of blocks, which outlive the backend
 
@@ -293,7 +300,7 @@ class CudaBackend final : public Backend {
     };
     ShadowParts shadow_parts(const Plan& plan) const;
     ShadowScratch shadow_scratch_;
-    const float* turn_rows_ = nullptr;
+    const float* rotation_rows_ = nullptr;
     const AnyLane* views_ = nullptr;  // device, inside input
     const PackedLane* packed_ = nullptr;
     const std::int32_t* tokens_ = nullptr;

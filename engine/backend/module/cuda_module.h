@@ -29,10 +29,10 @@ struct ProductOptions {
     /// weights once, where our own kernels read them once for every 8 lanes. Below this number a lane's bits
     /// do not depend on the other lanes; from it on they do.
     int cublas_from = 16;
-    /// True: prompts with 16-bit weights run on tensor cores, with activations rounded to the type of the
-    /// weights, where the device has products of that type. False: in float, so that prompt and decode rows
-    /// agree.
-    bool narrow_prompt = true;
+    /// True: with 16-bit weights, prompts and cuBLAS's products run on tensor cores, with activations rounded
+    /// to the type of the weights, where the device has products of that type. False: all in floats, as on
+    /// the CPU.
+    bool weights_precision = true;
     /// A prompt widens quantised matrices in tiles of whole rows, of at most this many floats (64 MB).
     std::int64_t widened_tile = std::int64_t{16} << 20;
 };

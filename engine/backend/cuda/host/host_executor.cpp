@@ -13,30 +13,30 @@
 
 namespace keyhole::cuda {
 
-void Executor::begin_list() {
-    list_.clear();
-    listing_ = true;
+void Executor::begin_graph() {
+    captured_.clear();
+    captures_ = true;
 }
 
-void Executor::end_list() {
-    listing_ = false;
-    ++counts_.lists;
+void Executor::end_graph() {
+    captures_ = false;
+    ++counts_.captures;
     std::size_t slot = 0;
     bool is_new = true;
     for (std::size_t i = 0; i < known_.size() && is_new; ++i)
-        if (known_[i].last_use > 0 && known_[i].list == list_) {
+        if (known_[i].last_use > 0 && known_[i].launches == captured_) {
             slot = i;
             is_new = false;
         }
-    if (is_new)  // takes the place of the list that has not been used for longest
+    if (is_new)  // takes the place of the capture that has not been used for longest
         for (std::size_t i = 1; i < known_.size(); ++i)
             if (known_[i].last_use < known_[slot].last_use) slot = i;
-    counts_.new_lists += is_new;
+    counts_.new_graphs += is_new;
     Known& known = known_[slot];
-    if (is_new) known.last_use = 0;  // should it fail, the slot holds no list
-    run_list(list_, static_cast<int>(slot), is_new);
-    known.last_use = counts_.lists;
-    if (is_new) std::swap(known.list, list_);
+    if (is_new) known.last_use = 0;  // should it fail, the slot holds none
+    run_graph(captured_, static_cast<int>(slot), is_new);
+    known.last_use = counts_.captures;
+    if (is_new) std::swap(known.launches, captured_);
 }
 
 namespace {
@@ -60,8 +60,8 @@ const std::array<RunOnHost, Kernels::kSize>& host_kernels() {
     return table;
 }
 
-/// Runs everything at once, so copies and kernels see the same data as in a stream. Copies beside it run as
-/// late as they may.
+/// Runs everything at once, so copies and kernels see the same data as in a stream. Asynchronous copies run
+/// as late as they may.
 class HostExecutor final : public Executor {
   public:
     explicit HostExecutor(const HostOrder& order) : order_(order) {}
@@ -76,7 +76,7 @@ class HostExecutor final : public Executor {
         return data;
     }
     void release(void* data) noexcept override {
-        wait_beside();
+        wait_for_copies();
         const auto known = sizes_.find(data);
         used_ -= known->second;
         sizes_.erase(known);
@@ -89,7 +89,7 @@ class HostExecutor final : public Executor {
         return data;
     }
     void release_host(void* data) noexcept override {
-        wait_beside();
+        wait_for_copies();
         std::free(data);
     }
 
@@ -101,13 +101,13 @@ class HostExecutor final : public Executor {
             copy(static_cast<std::byte*>(to) + i * to_stride,
                  static_cast<const std::byte*>(from) + i * from_stride, width);
     }
-    void download_beside(void* to, const void* from, std::size_t n) override {
+    void download_async(void* to, const void* from, std::size_t n) override {
         if (n > 0) std::memset(to, order_.poison, n);  // for those who read too early
-        beside_.push_back({to, from, n});
+        copies_.push_back({to, from, n});
     }
-    void wait_beside() noexcept override {
-        for (const Copy& late : beside_) copy(late.to, late.from, late.n_bytes);
-        beside_.clear();
+    void wait_for_copies() noexcept override {
+        for (const Copy& late : copies_) copy(late.to, late.from, late.n_bytes);
+        copies_.clear();
     }
     void copy(void* to, const void* from, std::size_t n) noexcept override {
         if (n > 0) std::memcpy(to, from, n);
@@ -136,7 +136,11 @@ class HostExecutor final : public Executor {
                     std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         }
     }
-    void run_list(std::span<const Launch> launches, int, bool) override { run(launches); }
+    /// Counts graphs as a device makes them.
+    void run_graph(std::span<const Launch> launches, int, bool is_new) override {
+        run(launches);
+        if (!is_new && times_.empty()) note_graph(true);
+    }
 
   private:
     static void run_product(const Launch& launch) {
@@ -182,7 +186,7 @@ class HostExecutor final : public Executor {
         const void* from;
         std::size_t n_bytes;
     };
-    std::vector<Copy> beside_;
+    std::vector<Copy> copies_;
 };
 
 /// Does nothing. Addresses of device memory come from a range that is reserved and never touched.
@@ -218,8 +222,8 @@ class IdleExecutor final : public Executor {
     void upload(void*, const void*, std::size_t) override {}
     void download(void*, const void*, std::size_t) override {}
     void download_rows(void*, std::size_t, const void*, std::size_t, std::size_t, std::size_t) override {}
-    void download_beside(void*, const void*, std::size_t) override {}
-    void wait_beside() override {}
+    void download_async(void*, const void*, std::size_t) override {}
+    void wait_for_copies() override {}
     void copy(void*, const void*, std::size_t) override {}
     void clear(void*, std::size_t) override {}
     void wait() override {}
@@ -228,7 +232,7 @@ class IdleExecutor final : public Executor {
 
   protected:
     void run(std::span<const Launch>) override {}
-    void run_list(std::span<const Launch>, int, bool) override {}
+    void run_graph(std::span<const Launch>, int, bool) override {}
 
   private:
     static constexpr std::size_t kRange = std::size_t{1} << 42;

@@ -81,13 +81,14 @@ struct HeadFinish {
         for (int i = block.thread; i < rule.head_dim; i += block.n_threads)
             shared.x[i] = mul(mul(shared.x[i], scale), gain[i]);
     }
-    /// turns: [dims], cosines of the position's angles, then sines.
+    /// rotations: [dims], cosines of the position's angles, then sines.
     template <class Out>
     KH_FN static void rotate(const HeadRule& rule, const Block& block, const Shared& shared,
-                             const float* turns, Out out) {
+                             const float* rotations, Out out) {
         for (int i = block.thread; i < rule.dims / 2; i += block.n_threads) {
             const int a = rule.first_of(i), b = rule.second_of(i);
-            const float c = mul(turns[i], rule.magnitude), s = mul(turns[rule.dims / 2 + i], rule.magnitude);
+            const float c = mul(rotations[i], rule.magnitude),
+                        s = mul(rotations[rule.dims / 2 + i], rule.magnitude);
             float x, y;
             rotate_pair(shared.x[a], shared.x[b], c, s, x, y);
             out(a, x);
@@ -134,7 +135,7 @@ struct AttendSplit {
         alignas(16) T new_key[kMaxHeadDim], new_value[kMaxHeadDim];  // as they are stored
         float logit[kSplit], tempered[kSplit];  ///< from phase 5 on: the weights exp(. - max)
         SplitSum group[kGroups];
-        float values[kSplit][8];
+        alignas(16) float values[2][kSplit][4];  ///< halves of a thread's eight sums: no bank conflicts
         std::int32_t combines;
     };
     struct Local {
@@ -157,7 +158,7 @@ struct AttendSplit {
     float scale;              ///< factor of q.k
     std::int32_t row_stride;  ///< slots that the row buffers have room for
     std::int32_t max_splits;
-    const float* turns;  ///< [positions, finish.dims] cosines of a position's angles, then their sines
+    const float* rotations;  ///< [positions, finish.dims] cosines of a position's angles, then their sines
     const float*
         slopes;  ///< [n_heads] ALiBi: logit += slope * (place of the key - place of the query); or null
     HeadRule finish;
@@ -314,10 +315,10 @@ struct AttendSplit {
             if (holds_new) HeadFinish::norm(finish, few, shared.key, finish.k_norm);
         } else {
             const std::int64_t place = view.places != nullptr ? view.places[g] : view.row;
-            HeadFinish::rotate(finish, few, shared.query, turns + place * finish.dims, Keep{shared.q});
+            HeadFinish::rotate(finish, few, shared.query, rotations + place * finish.dims, Keep{shared.q});
             if (!holds_new) return;
             HeadFinish::rotate(finish, few, shared.key,
-                               turns + static_cast<std::int64_t>(view.row) * finish.dims,
+                               rotations + static_cast<std::int64_t>(view.row) * finish.dims,
                                KeepStored{shared.new_key});
             for (int i = few.thread; i < head_dim; i += few.n_threads)
                 narrow(finish.clipped(v[key_at + i]), shared.new_value[i]);
@@ -369,7 +370,7 @@ struct AttendSplit {
             const float* key = raw_keys + (static_cast<std::int64_t>(lane) * n_kv + g - first_kv) * head_dim;
             for (int i = 0; i < head_dim; ++i) dot = add(dot, mul(shared.q[i], key[i]));
         } else if (steps != 0 && finish.dims > 0) {
-            dot = dot_turned(shared, head, slot, steps, is_new);
+            dot = dot_rotated_back(shared, head, slot, steps, is_new);
         } else if (is_new) {
             for (int i = 0; i < head_dim; ++i) dot = add(dot, mul(shared.q[i], widen(shared.new_key[i])));
         } else {
@@ -417,10 +418,10 @@ struct AttendSplit {
     }
 
     /// Returns the product of q and a key turned back by `steps` positions.
-    KH_FN float dot_turned(const Shared& shared, const DeviceHead<T>& head, int slot, int steps,
-                           bool is_new) const {
+    KH_FN float dot_rotated_back(const Shared& shared, const DeviceHead<T>& head, int slot, int steps,
+                                 bool is_new) const {
         const int half = finish.dims / 2;
-        const float* cosine = turns + static_cast<std::int64_t>(steps) * finish.dims;
+        const float* cosine = rotations + static_cast<std::int64_t>(steps) * finish.dims;
         const float* sine = cosine + half;
         float dot = 0;
         for (int i = 0; i < half; ++i) {
@@ -490,7 +491,7 @@ struct AttendSplit {
         }
         for (; i < n_old; i += parts) add_slot(i, values[i * packs]);
         if (i < n) add_slot(i, reinterpret_cast<const Pack<T>*>(shared.new_value)[pack]);
-        for (int j = 0; j < 8; ++j) shared.values[block.thread][j] = sum[j];
+        for (int j = 0; j < 8; ++j) shared.values[j / 4][block.thread][j % 4] = sum[j];
     }
 
     KH_FN void finish_values(const Block& block, const Shared& shared, float* to) const {
@@ -498,7 +499,7 @@ struct AttendSplit {
         for (int i = block.thread; i < head_dim; i += block.n_threads) {
             float sum = 0;
             for (int part = 0; part < parts; ++part)
-                sum = add(sum, shared.values[part * packs + i / 8][i % 8]);
+                sum = add(sum, shared.values[i % 8 / 4][part * packs + i / 8][i % 4]);
             to[i] = sum;
         }
     }

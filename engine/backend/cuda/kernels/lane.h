@@ -103,16 +103,6 @@ struct ReaderTable {
     const std::int32_t* offset;
 };
 
-/// Tells the compiler that a pointer, itself read from memory, points to device memory: loads then need not
-/// find out.
-template <class T>
-KH_FN const T* in_device_memory(const T* data) {
-#ifdef __CUDA_ARCH__
-    __builtin_assume(__isGlobal(data));
-#endif
-    return data;
-}
-
 KH_FN bool is_hidden(const RowRule& rule, int row, int position) {
     if (rule.dilation > 0) {
         const int back = row - position;

@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 namespace keyhole::cuda {
 
@@ -284,26 +285,58 @@ struct ProductUse {
     ActivationKind kind = ActivationKind::silu;
 };
 
-/// y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], for up to three matrices with the same input. 32 threads
-/// share a row, so that a warp reads 512 neighbouring bytes at once; one read serves up to kBatch lanes. Each
-/// thread has kInFlight reads of weights under way before it uses the first. Where T is Stored, the matrices
-/// may differ in type, and quantised ones are widened in registers. Each block computes a norm's mean and
-/// scale itself, in the order of AddNorm with as many threads. Grid: x = ceil(all rows / (n_threads / 32)).
+/// A tile of a product's inputs, for up to kBatch lanes, in shared memory. Packs lie in chunks of 32, one for
+/// each thread of a warp: first the front halves of the chunk's packs, then the back halves, so that a warp
+/// reads 512 neighbouring bytes at once. The gap between keeps the writes, half by half, free of bank
+/// conflicts.
+template <int kBatch>
+struct InputTile {
+    static constexpr int kOfChunk = 32, kBack = 4 * kOfChunk + 16, kStride = kBack + 4 * kOfChunk;
+    static constexpr int kChunks = kBatch == 1 ? 16 : kBatch <= 4 ? 8 : 4;
+    static constexpr int kPacks = kChunks * kOfChunk;
+    float x[kBatch][kChunks * kStride];
+
+    /// Where half 0 or 1 of a pack of the tile begins.
+    KH_FN static int place(int pack, int half) {
+        const auto i = static_cast<unsigned>(pack);  // whose parts are cheap
+        return static_cast<int>(i / kOfChunk * kStride + i % kOfChunk * 4) + half * kBack;
+    }
+};
+
+/// Four neighbouring numbers, which a thread reads at once.
+struct alignas(16) HalfPack {
+    float x[4];
+};
+
+/// y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], for up to three matrices with the same input. A block puts
+/// the inputs into shared memory, tile by tile, normed where there is a norm, whose mean and scale it
+/// computes in the order of AddNorm with as many threads. A warp has kRows rows, which share each read of an
+/// input; its threads share a row, so that a warp reads 512 neighbouring bytes of weights at once, and one
+/// read serves up to kBatch lanes. Each thread has kAhead reads of every row under way before it uses the
+/// first. Sums have the order of one row alone. Where T is Stored, the matrices may differ in type, and
+/// quantised ones are widened in registers. Grid: x = blocks(n_threads).
 template <class T, int kBatch>
 struct MatrixVector {
-    /// Each row norms its inputs anew. That is cheap beside the row's weights for few lanes alone.
+    /// Each block computes the norm anew, which is cheap beside the weights for few lanes alone.
     static constexpr bool kNorms = kBatch <= kMostNormed;
-    static constexpr int kMeasures = kNorms ? 4 : 0;  ///< phases of the norm
-    static constexpr int kPhases = kMeasures + 2;
+    static constexpr int kBefore = kNorms ? 4 : 0;  ///< phases of the norm
+    static constexpr int kRepeated = 2, kPhases = kBefore + kRepeated + 2;
     static constexpr int kThreadsPerRow = 32;
-    static constexpr int kInFlight = 4;
+    static constexpr int kRows = kBatch <= 2 ? 2 : 4;  ///< of a warp; gated: half of them of each matrix
+    static constexpr int kAhead = kRows == 2 ? 4 : 1;
+    static constexpr int kSums = kThreadsPerRow + 1;  ///< room for a row's sums: no bank conflicts
+    using Tile = InputTile<kBatch>;
     struct Shared {
         float sum[kNorms ? kBatch : 1][kNorms ? kMaxThreads : 1];  // of the norm, as squares
         float squares[kNorms ? kBatch : 1][kNorms ? kMaxThreads : 1];
-        float partial[kBatch][kMaxThreads], gated[kBatch][kMaxThreads];
+        union {
+            alignas(16) Tile tile;
+            float partial[kMaxThreads / kThreadsPerRow][kRows][kBatch][kSums];  // after the last tile
+        };
     };
     struct Local {
         float mean[kBatch], scale[kBatch];
+        float sum[kRows][kBatch];
     };
     Product<T> product[3];
     const float* x;  ///< [n_lanes, cols]
@@ -312,36 +345,53 @@ struct MatrixVector {
     std::int32_t unused = 0;
     ProductUse use;
 
-    static int blocks(int rows, int n_threads) {
+    KH_FN int rows_of_warp() const { return use.gated != 0 ? kRows / 2 : kRows; }
+    KH_FN int warps_for(int rows) const {
+        constexpr int kHalf = kRows / 2;
+        return use.gated != 0 ? (rows + kHalf - 1) / kHalf : (rows + kRows - 1) / kRows;
+    }
+    KH_FN int n_outputs() const { return use.gated != 0 ? 1 : n_products; }
+    int blocks(int n_threads) const {
+        int warps = 0;
+        for (int i = 0; i < n_outputs(); ++i) warps += warps_for(product[i].rows);
         const int per_block = n_threads / kThreadsPerRow;
-        return (rows + per_block - 1) / per_block;
+        return (warps + per_block - 1) / per_block;
+    }
+    KH_FN int n_tiles(const Block&) const { return (cols / 8 + Tile::kPacks - 1) / Tile::kPacks; }
+
+    KH_FN void begin(const Block&, Shared&, Local& local) const {
+        KH_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+            KH_UNROLL
+            for (int b = 0; b < kBatch; ++b) local.sum[r][b] = 0;
+        }
     }
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
-        if constexpr (kNorms) {
-            if (p < kMeasures) return measure(p, block, shared, local);
-            if (p == kMeasures && use.norm.gain != nullptr)
-                for (int b = 0; b < kBatch && b < n_lanes; ++b)
-                    local.scale[b] = use.norm.scale_of(BlockSum::total(shared.squares[b], block), cols);
+        if (kNorms && p < kBefore) return measure(p, block, shared, local);
+        if (p == kBefore) return put_inputs(block, shared, local);
+        const Place at = place_of(block);
+        if (at.which < 0) return;
+        if (p == kBefore + 1)
+            add_tile(block, at, shared, local);
+        else if (p == kBefore + 2)
+            keep_sums(block, shared, local);
+        else
+            write(block, at, shared);
+    }
+
+    /// The first of a warp's rows; which: -1 where it has none.
+    struct Place {
+        int which, row;
+    };
+    KH_FN Place place_of(const Block& block) const {
+        int warp = block.x * (block.n_threads / kThreadsPerRow) + block.thread / kThreadsPerRow;
+        for (int which = 0; which < n_outputs(); ++which) {
+            const int warps = warps_for(product[which].rows);
+            if (warp < warps) return {which, warp * rows_of_warp()};
+            warp -= warps;
         }
-        const int in_block = block.thread / kThreadsPerRow, part = block.thread % kThreadsPerRow;
-        int row = block.x * (block.n_threads / kThreadsPerRow) + in_block, which = 0;
-        const int n = use.gated != 0 ? 1 : n_products;
-        while (which < n && row >= product[which].rows) row -= product[which++].rows;
-        if (which == n) return;
-        if (p == kMeasures) {
-            add_product(product[which], row, part, local, shared.partial, block.thread);
-            if (use.gated != 0) add_product(product[1], row, part, local, shared.gated, block.thread);
-            return;
-        }
-        // The row's first threads each finish one lane.
-        for (int b = part; b < n_lanes; b += kThreadsPerRow) {
-            float sum = total(shared.partial[b], in_block, product[which], row);
-            if (use.activates != 0) sum = activated(use.kind, sum);
-            if (use.gated != 0) sum = mul(sum, total(shared.gated[b], in_block, product[1], row));
-            float& y = product[which].y[static_cast<std::int64_t>(b) * product[which].y_stride + row];
-            y = use.adds != 0 ? add(y, sum) : sum;
-        }
+        return {-1, 0};
     }
 
     /// Computes the mean and the sum of squares of each lane's x, where there is a norm.
@@ -351,6 +401,7 @@ struct MatrixVector {
             const float* lane = x + static_cast<std::int64_t>(b) * cols;
             if (p == 0 && use.norm.centres != 0) {
                 float sum = 0;
+                KH_UNROLL_4
                 for (int i = block.thread; i < cols; i += block.n_threads) sum = add(sum, lane[i]);
                 shared.sum[b][block.thread] = sum;
             } else if (p == 1 && use.norm.centres != 0) {
@@ -360,6 +411,7 @@ struct MatrixVector {
                                     ? use.norm.mean_of(BlockSum::total(shared.sum[b], block), cols)
                                     : 0.0f;
                 float squares = 0;
+                KH_UNROLL_4
                 for (int i = block.thread; i < cols; i += block.n_threads) {
                     const float value = add(lane[i], -local.mean[b]);
                     squares = add(squares, mul(value, value));
@@ -371,64 +423,172 @@ struct MatrixVector {
         }
     }
 
-    KH_FN void add_product(const Product<T>& of, int row, int part, const Local& local,
-                           float (&partial)[kBatch][kMaxThreads], int thread) const {
-        float sum[kBatch];
-        for (int b = 0; b < kBatch; ++b) sum[b] = 0;
-        with_packs(of.w, [&](const auto& packs) { add_row(packs, row, part, local, sum); });
-        for (int b = 0; b < kBatch; ++b) partial[b][thread] = sum[b];
-    }
-
-    KH_FN static float total(const float* partial, int in_block, const Product<T>& of, int row) {
-        float sum = 0;
-        for (int i = 0; i < kThreadsPerRow; ++i) sum = add(sum, partial[in_block * kThreadsPerRow + i]);
-        return of.bias != nullptr ? add(sum, of.bias[row]) : sum;
-    }
-
-    template <class Packs>
-    KH_FN void add_row(const Packs& packs, int row, int part, const Local& local,
-                       float (&sum)[kBatch]) const {
-        const int n_packs = cols / 8;
-        const std::int64_t at = static_cast<std::int64_t>(row) * n_packs;
-        int i = part;
-        // The same terms in the same order as one by one.
-        for (; i + (kInFlight - 1) * kThreadsPerRow < n_packs; i += kInFlight * kThreadsPerRow) {
-            typename Packs::Loaded pack[kInFlight];
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-            for (int k = 0; k < kInFlight; ++k) pack[k] = packs.load(at + i + k * kThreadsPerRow);
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-            for (int k = 0; k < kInFlight; ++k) add_pack<Packs>(pack[k], i + k * kThreadsPerRow, local, sum);
-        }
-        for (; i < n_packs; i += kThreadsPerRow) add_pack<Packs>(packs.load(at + i), i, local, sum);
-    }
-
-    template <class Packs>
-    KH_FN void add_pack(const typename Packs::Loaded& pack, int i, const Local& local,
-                        float (&sum)[kBatch]) const {
-        float wide[8];
-        Packs::widen_pack(pack, wide);
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
+    KH_FN void put_inputs(const Block& block, Shared& shared, Local& local) const {
+        const bool norms = kNorms && use.norm.gain != nullptr;
+        const int first = block.tile * Tile::kPacks, n_packs = packs_of(block);
+        constexpr int kAtOnce = 4;
+        KH_UNROLL
         for (int b = 0; b < kBatch; ++b) {
-            if (b >= n_lanes) break;
-            Pack<float> column =
-                reinterpret_cast<const Pack<float>*>(x + static_cast<std::int64_t>(b) * cols)[i];
-            if (kNorms && use.norm.gain != nullptr) norm_pack(column, i, local.mean[b], local.scale[b]);
-            for (int j = 0; j < 8; ++j) sum[b] = fused(wide[j], column.x[j], sum[b]);
+            if (b > 0 && b >= n_lanes) break;
+            if constexpr (kNorms)
+                if (norms && block.tile == 0)
+                    local.scale[b] = use.norm.scale_of(BlockSum::total(shared.squares[b], block), cols);
+            const auto* of_lane = reinterpret_cast<const HalfPack*>(x + static_cast<std::int64_t>(b) * cols);
+            for (int i = block.thread; i < 2 * n_packs; i += kAtOnce * block.n_threads) {
+                HalfPack half[kAtOnce];  // all are read before the first is written
+                KH_UNROLL
+                for (int k = 0; k < kAtOnce; ++k) {
+                    const int at = i + k * block.n_threads;
+                    if (at >= 2 * n_packs) continue;
+                    half[k] = of_lane[2 * first + at];
+                    if (norms) norm_half(half[k], 2 * first + at, local.mean[b], local.scale[b]);
+                }
+                KH_UNROLL
+                for (int k = 0; k < kAtOnce; ++k) {
+                    const int at = i + k * block.n_threads;
+                    if (at >= 2 * n_packs) continue;
+                    *reinterpret_cast<HalfPack*>(shared.tile.x[b] + Tile::place(at / 2, at % 2)) = half[k];
+                }
+            }
         }
     }
 
-    KH_FN void norm_pack(Pack<float>& column, int i, float mean, float scale) const {
-        const Pack<float> gain = reinterpret_cast<const Pack<float>*>(use.norm.gain)[i];
-        for (int j = 0; j < 8; ++j) column.x[j] = NormRule::applied(column.x[j], mean, scale, gain.x[j]);
+    KH_FN void norm_half(HalfPack& half, int i, float mean, float scale) const {
+        const HalfPack gain = reinterpret_cast<const HalfPack*>(use.norm.gain)[i];
+        for (int j = 0; j < 4; ++j) half.x[j] = NormRule::applied(half.x[j], mean, scale, gain.x[j]);
         if (use.norm.bias == nullptr) return;
-        const Pack<float> bias = reinterpret_cast<const Pack<float>*>(use.norm.bias)[i];
-        for (int j = 0; j < 8; ++j) column.x[j] = add(column.x[j], bias.x[j]);
+        const HalfPack bias = reinterpret_cast<const HalfPack*>(use.norm.bias)[i];
+        for (int j = 0; j < 4; ++j) half.x[j] = add(half.x[j], bias.x[j]);
+    }
+
+    /// Returns how many packs of a row the tile holds.
+    KH_FN int packs_of(const Block& block) const {
+        const int left = cols / 8 - block.tile * Tile::kPacks;
+        return left < Tile::kPacks ? left : Tile::kPacks;
+    }
+
+    /// Adds the tile's terms to the sums of the warp's rows.
+    KH_FN void add_tile(const Block& block, const Place& at, const Shared& shared, Local& local) const {
+        constexpr int kHalf = kRows / 2;
+        const Product<T>&one = product[at.which], &other = product[use.gated != 0 ? 1 : at.which];
+        if constexpr (std::is_same_v<T, Stored>)
+            if (use.gated != 0) {  // the two may differ in type
+                add_rows<kHalf>(one, one, at.row, block, shared, &local.sum[0]);
+                add_rows<kHalf>(other, other, at.row, block, shared, &local.sum[kHalf]);
+                return;
+            }
+        add_rows<kRows>(one, other, at.row, block, shared, &local.sum[0]);
+    }
+
+    /// Adds to the sums of kN rows, from `row` on. Where products are gated, the second half of all kRows is
+    /// of `other`. Rows past the end are computed as the last one, and never written.
+    template <int kN>
+    KH_FN void add_rows(const Product<T>& one, const Product<T>& other, int row, const Block& block,
+                        const Shared& shared, float (*sums)[kBatch]) const {
+        with_packs(one.w, [&]<class Packs>(const Packs& packs) {
+            const Packs others(other.w.data);
+            std::int64_t at[kN];
+            KH_UNROLL
+            for (int line = 0; line < kN; ++line) {
+                const int of = row + (use.gated != 0 ? line % (kRows / 2) : line);
+                at[line] = static_cast<std::int64_t>(of < one.rows ? of : one.rows - 1) * (cols / 8) +
+                           block.tile * Tile::kPacks;
+            }
+            float sum[kN][kBatch];  // in registers, also where this function is not inlined
+            KH_UNROLL
+            for (int line = 0; line < kN; ++line) {
+                KH_UNROLL
+                for (int b = 0; b < kBatch; ++b) sum[line][b] = sums[line][b];
+            }
+            add_packs(packs, others, at, packs_of(block), block.thread % kThreadsPerRow, shared, sum);
+            KH_UNROLL
+            for (int line = 0; line < kN; ++line) {
+                KH_UNROLL
+                for (int b = 0; b < kBatch; ++b) sums[line][b] = sum[line][b];
+            }
+        });
+    }
+
+    /// at: where the rows begin in the tile, the first half of them in `one`; n: packs of the tile; i: the
+    /// thread's first.
+    template <class Packs, int kN>
+    KH_INLINE void add_packs(const Packs one, const Packs other, const std::int64_t (&at)[kN], int n, int i,
+                             const Shared& shared, float (&sum)[kN][kBatch]) const {
+        // The same terms in the same order as one by one.
+        for (; i + (kAhead - 1) * kThreadsPerRow < n; i += kAhead * kThreadsPerRow) {
+            typename Packs::Loaded pack[kAhead][kN];
+            KH_UNROLL
+            for (int k = 0; k < kAhead; ++k) {
+                KH_UNROLL
+                for (int line = 0; line < kN; ++line) {
+                    const std::int64_t from = at[line] + i + k * kThreadsPerRow;
+                    pack[k][line] = line < kN / 2 ? one.load(from) : other.load(from);
+                }
+            }
+            KH_UNROLL
+            for (int k = 0; k < kAhead; ++k) add_terms<Packs>(pack[k], i + k * kThreadsPerRow, shared, sum);
+        }
+        if constexpr (kAhead > 1)
+            for (; i < n; i += kThreadsPerRow) {
+                typename Packs::Loaded pack[kN];
+                KH_UNROLL
+                for (int line = 0; line < kN; ++line)
+                    pack[line] = line < kN / 2 ? one.load(at[line] + i) : other.load(at[line] + i);
+                add_terms<Packs>(pack, i, shared, sum);
+            }
+    }
+
+    /// Adds the terms of one pack of each row.
+    template <class Packs, int kN>
+    KH_INLINE void add_terms(const typename Packs::Loaded (&pack)[kN], int i, const Shared& shared,
+                             float (&sum)[kN][kBatch]) const {
+        float wide[kN][8];
+        KH_UNROLL
+        for (int line = 0; line < kN; ++line) Packs::widen_pack(pack[line], wide[line]);
+        KH_UNROLL
+        for (int half = 0; half < 2; ++half) {
+            KH_UNROLL
+            for (int b = 0; b < kBatch; ++b) {
+                if (b >= n_lanes) break;  // also keeps the compiler from moving loads of weights past it
+                const HalfPack in =
+                    *reinterpret_cast<const HalfPack*>(shared.tile.x[b] + Tile::place(i, half));
+                KH_UNROLL
+                for (int line = 0; line < kN; ++line) {
+                    KH_UNROLL
+                    for (int j = 0; j < 4; ++j)
+                        sum[line][b] = fused(wide[line][half * 4 + j], in.x[j], sum[line][b]);
+                }
+            }
+        }
+    }
+
+    KH_FN void keep_sums(const Block& block, Shared& shared, const Local& local) const {
+        KH_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+            KH_UNROLL
+            for (int b = 0; b < kBatch; ++b)
+                shared.partial[block.thread / kThreadsPerRow][r][b][block.thread % kThreadsPerRow] =
+                    local.sum[r][b];
+        }
+    }
+
+    /// The warp's first threads each finish one row of one lane.
+    KH_FN void write(const Block& block, const Place& at, const Shared& shared) const {
+        const int i = block.thread % kThreadsPerRow, r = i / kBatch, b = i % kBatch, row = at.row + r;
+        const Product<T>& of = product[at.which];
+        if (r >= rows_of_warp() || b >= n_lanes || row >= of.rows) return;
+        const auto& sums = shared.partial[block.thread / kThreadsPerRow];
+        float sum = total(sums[r][b], of, row);
+        if (use.activates != 0) sum = activated(use.kind, sum);
+        if (use.gated != 0) sum = mul(sum, total(sums[kRows / 2 + r][b], product[1], row));
+        float& y = of.y[static_cast<std::int64_t>(b) * of.y_stride + row];
+        y = use.adds != 0 ? add(y, sum) : sum;
+    }
+
+    KH_FN static float total(const float (&partial)[kSums], const Product<T>& of, int row) {
+        float sum = 0;
+        for (int i = 0; i < kThreadsPerRow; ++i) sum = add(sum, partial[i]);
+        return of.bias != nullptr ? add(sum, of.bias[row]) : sum;
     }
 };
 

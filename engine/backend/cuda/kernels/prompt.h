@@ -19,12 +19,12 @@ struct RotatePrompt {
     static constexpr int kPhases = 3;
     using Shared = HeadFinish::Shared;
     using Local = NoLocal;
-    float* q;            ///< [n, n_heads, head_dim]
-    const float* k;      ///< [n, n_kv, head_dim]
-    const float* v;      ///< same
-    float* keys;         ///< [n_kv, n, head_dim]
-    float* values;       ///< same
-    const float* turns;  ///< see AttendSplit
+    float* q;                ///< [n, n_heads, head_dim]
+    const float* k;          ///< [n, n_kv, head_dim]
+    const float* v;          ///< same
+    float* keys;             ///< [n_kv, n, head_dim]
+    float* values;           ///< same
+    const float* rotations;  ///< see AttendSplit
     HeadRule rule;
     std::int32_t n, n_heads, n_kv, unused = 0;
     float* raw_keys = nullptr;  ///< keys before rotation, for layers that borrow them; or null
@@ -36,7 +36,7 @@ struct RotatePrompt {
         const std::int64_t from = (static_cast<std::int64_t>(token) * n_kv + g) * d;
         if (p == 0) return HeadFinish::load(rule, block, shared, is_query ? query : k + from);
         if (p == 1) return HeadFinish::norm(rule, block, shared, is_query ? rule.q_norm : rule.k_norm);
-        const float* turn = turns + static_cast<std::int64_t>(token) * rule.dims;
+        const float* turn = rotations + static_cast<std::int64_t>(token) * rule.dims;
         const std::int64_t to = (static_cast<std::int64_t>(g) * n + token) * d;
         HeadFinish::rotate(rule, block, shared, turn, Write{is_query ? query : keys + to});
         if (is_query) return;

@@ -320,8 +320,10 @@ struct PromptSums {
 /// of kRows rows, y = query heads.
 template <class T, int kDim>
 struct PromptAttend {
-    static constexpr int kPhases = 3, kRepeated = 3;
     static constexpr int kHalves = kDim > 128 ? 2 : 1;  ///< warps that share 16 rows
+    /// True where a lane reads the very probabilities that it wrote, so that no barrier is needed between.
+    static constexpr bool kReadsOwn = kHalves == 1 && kOnTensorCores<T>;
+    static constexpr int kRepeated = kReadsOwn ? 2 : 3, kPhases = kRepeated;
     static constexpr int kRows = kMaxThreads / kWarp * 16 / kHalves, kColumns = 32;
     static constexpr int kOfWarp = kDim / 16 / kHalves;  ///< tiles of 16 dimensions that a warp sums
     static constexpr int kStride = kColumns + 8;         ///< of p
@@ -355,7 +357,12 @@ struct PromptAttend {
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
         if (p == 0) return put_tile(block, shared, local);
-        if (p == 1) return weigh_columns(block, shared, local);
+        if (p == 1) weigh_columns(block, shared, local);
+        if (p == 2 || kReadsOwn) add_values(block, shared, local);
+    }
+
+    /// Adds the products of the tile's probabilities and values; after the last tile, writes the sums.
+    KH_FN void add_values(const Block& block, const Shared& shared, Local& local) const {
         const int lane = block.thread % kWarp, d = half_of(block) * kOfWarp * 16;
         const T* row = shared.p + (rows_of(block) + lane / 4) * kStride;
         WarpRows<T, kColumns / 16> weights;

@@ -34,7 +34,8 @@ struct PlainPacks {
     using Loaded = Pack<T>;
     const Pack<T>* packs;
 
-    KH_FN explicit PlainPacks(const void* data) : packs(static_cast<const Pack<T>*>(data)) {}
+    KH_FN explicit PlainPacks(const void* data)
+        : packs(in_device_memory(static_cast<const Pack<T>*>(data))) {}
     KH_FN Loaded load(std::int64_t i) const { return packs[i]; }
     KH_FN static void widen_pack(const Loaded& pack, float (&wide)[8]) {
         for (int j = 0; j < 8; ++j) wide[j] = widen(pack.x[j]);

@@ -1,5 +1,5 @@
-// An Executor on one CUDA device, with one stream, and a second one for copies of rows. Lists of
-// launches that repeat run as a graph. This half is C++; the kernels are in kernels.cu. cuBLAS is opened at
+// An Executor on one CUDA device, with one stream, and a second one for asynchronous copies of rows. Captures
+// that repeat run as a graph. This half is C++; the kernels are in kernels.cu. cuBLAS is opened at
 // run time: the module then loads, and says what is missing, on a machine that has none or one of another
 // version.
 //
@@ -26,8 +26,28 @@
 namespace keyhole::cuda {
 namespace {
 
+/// Returns whether an error may be one of a kernel that was launched before, whichever call reports it.
+bool comes_late(cudaError_t status) {
+    switch (status) {
+        case cudaErrorIllegalAddress:
+        case cudaErrorLaunchFailure:
+        case cudaErrorLaunchTimeout:
+        case cudaErrorMisalignedAddress:
+        case cudaErrorIllegalInstruction:
+        case cudaErrorInvalidAddressSpace:
+        case cudaErrorInvalidPc:
+        case cudaErrorHardwareStackError:
+        case cudaErrorAssert:
+        case cudaErrorECCUncorrectable:
+            return true;
+        default:
+            return false;
+    }
+}
+
 /// Throws with what was tried. Clears the thread's error, so that the next call does not report it again.
-void check(cudaError_t status, const std::string& what) {
+/// is_alone: nothing else can have failed.
+void check(cudaError_t status, const std::string& what, bool is_alone = false) {
     if (status == cudaSuccess) return;
     cudaGetLastError();
     if (status == cudaErrorDevicesUnavailable || status == cudaErrorUnknown)
@@ -35,6 +55,11 @@ void check(cudaError_t status, const std::string& what) {
              "{} failed, since the device does not answer ({}): it may have been switched off while the "
              "machine slept; start the run again, or take --backend cpu",
              what, cudaGetErrorName(status));
+    if (comes_late(status) && !is_alone)
+        fail(ErrorCode::device,
+             "{}, or earlier work, failed on the device: {} ({}); start Keyhole again (KEYHOLE_CUDA_CHECK=1 "
+             "names the kernel), or take --backend cpu",
+             what, cudaGetErrorString(status), cudaGetErrorName(status));
     fail(ErrorCode::device, "{} failed on the device: {} ({}); start Keyhole again, or take --backend cpu",
          what, cudaGetErrorString(status), cudaGetErrorName(status));
 }
@@ -160,7 +185,7 @@ class DeviceExecutor final : public Executor {
         name_ = properties.name;
         has_bf16_ = properties.major >= 8;
         check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
-        check(cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking), "making a stream");
+        check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "making a stream");
         check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "making an event");
     }
     ~DeviceExecutor() override {
@@ -170,7 +195,7 @@ class DeviceExecutor final : public Executor {
         if (cublas_ != nullptr) cublas().destroy(cublas_);
         if (workspace_ != nullptr) cudaFree(workspace_);
         if (done_ != nullptr) cudaEventDestroy(done_);
-        for (cudaStream_t stream : {beside_, stream_})
+        for (cudaStream_t stream : {copies_, stream_})
             if (stream != nullptr) cudaStreamDestroy(stream);
     }
 
@@ -241,17 +266,17 @@ class DeviceExecutor final : public Executor {
                                 stream_),
               "copying rows from the device");
     }
-    void download_beside(void* to, const void* from, std::size_t n) override {
+    void download_async(void* to, const void* from, std::size_t n) override {
         if (n == 0) return;
         enter();
         check(cudaEventRecord(done_, stream_), "marking the work before a copy");
-        check(cudaStreamWaitEvent(beside_, done_, 0), "waiting for the work before a copy");
-        check(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, beside_),
-              fmt::format("copying {} bytes beside the work", n));
+        check(cudaStreamWaitEvent(copies_, done_, 0), "waiting for the work before a copy");
+        check(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, copies_),
+              fmt::format("copying {} bytes asynchronously", n));
     }
-    void wait_beside() override {
+    void wait_for_copies() override {
         enter();
-        check(cudaStreamSynchronize(beside_), "copying rows from the device");
+        check(cudaStreamSynchronize(copies_), "copying rows from the device");
     }
     void clear(void* to, std::size_t n) override {
         if (n == 0) return;
@@ -261,7 +286,7 @@ class DeviceExecutor final : public Executor {
 
     void wait() override {
         enter();
-        check(cudaStreamSynchronize(stream_), "the work before this");
+        check(cudaStreamSynchronize(stream_), "a wait for the device");
     }
 
     void time_launches(bool on) override {
@@ -292,20 +317,26 @@ class DeviceExecutor final : public Executor {
             if (times_) check(cudaEventRecord(timed_.back().end, stream_), "timing");
             if (status == cudaSuccess && checks_) status = cudaStreamSynchronize(stream_);
             if (status != cudaSuccess)
-                check(status, fmt::format("{} with {} x {} x {} blocks of {} threads", name_of(launch.kernel),
-                                          launch.grid.x, launch.grid.y, launch.grid.z, launch.n_threads));
+                check(status,
+                      fmt::format("{} with {} x {} x {} blocks of {} threads", name_of(launch.kernel),
+                                  launch.grid.x, launch.grid.y, launch.grid.z, launch.n_threads),
+                      checks_);
         }
     }
 
-    /// Launches a new list directly; when it repeats, runs it as a graph.
-    void run_list(std::span<const Launch> launches, int slot, bool is_new) override {
+    /// Launches a new capture directly; when it repeats, runs it as a graph.
+    void run_graph(std::span<const Launch> launches, int slot, bool is_new) override {
         enter();
         cudaGraphExec_t& graph = graphs_[static_cast<std::size_t>(slot)];
         if (is_new) drop(graph);
         if (is_new || !uses_graphs_ || checks_ || times_) return run(launches);
         if (graph == nullptr) graph = make_graph(launches);
-        if (graph == nullptr) return run(launches);
+        if (graph == nullptr) {
+            note_graph(false);
+            return run(launches);
+        }
         check(cudaGraphLaunch(graph, stream_), "launching a row's graph");
+        note_graph(true);
     }
 
   private:
@@ -364,7 +395,7 @@ class DeviceExecutor final : public Executor {
     void finish_both() const noexcept {
         cudaSetDevice(device_);
         cudaStreamSynchronize(stream_);
-        cudaStreamSynchronize(beside_);
+        cudaStreamSynchronize(copies_);
     }
 
     /// Selects the device. The current device belongs to the thread, and any thread may call.
@@ -387,7 +418,7 @@ class DeviceExecutor final : public Executor {
         cudaGraphExec_t made = nullptr;
         cudaError_t status = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
         if (status == cudaSuccess) {
-            // The list already ran once, so cuBLAS is started and has its workspace.
+            // The launches already ran once, so cuBLAS is started and has its workspace.
             try {
                 for (const Launch& launch : launches) submit(launch);
             } catch (const Error&) {
@@ -408,10 +439,10 @@ class DeviceExecutor final : public Executor {
     void* workspace_ = nullptr;
     std::vector<Timed> timed_;
     std::string name_;
-    cudaStream_t stream_ = nullptr, beside_ = nullptr;
-    cudaEvent_t done_ = nullptr;  ///< the work that a copy beside it waits for
+    cudaStream_t stream_ = nullptr, copies_ = nullptr;
+    cudaEvent_t done_ = nullptr;  ///< the work that an asynchronous copy waits for
     cublasHandle_t cublas_ = nullptr;
-    std::array<cudaGraphExec_t, kKnownLists> graphs_{};
+    std::array<cudaGraphExec_t, kKeptGraphs> graphs_{};
 };
 
 /// Returns why a device that exists cannot be used, as a clause.
