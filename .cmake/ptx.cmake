@@ -1,19 +1,22 @@
 # nvcc's PTX of the kernels runs on the host in tests: an emulator (tests/gpu/ptx) takes the place of the CUDA
 # runtime and of cuBLAS, so that executor.cpp and the host code of kernels.cu are linked as they are.
 
-# The text, of one architecture that nvcc knows, with the module's options.
-set(KH_PTX_ARCHITECTURE 80 CACHE STRING "of the PTX that tests run: 75, 80 or 90")
+# The text of an architecture, with the module's options: ptx/kernels_80.ptx, by the target keyhole_ptx_80.
+# Later ones differ from 80 in .target alone; Turing (75) multiplies halves of its matrices, and bf16 by loops.
 set(KH_PTX_FOLDER ${CMAKE_BINARY_DIR}/ptx)
-add_library(keyhole_ptx_text OBJECT EXCLUDE_FROM_ALL engine/backend/cuda/module/kernels.cu)
-set_target_properties(keyhole_ptx_text PROPERTIES CUDA_PTX_COMPILATION ON CUDA_STANDARD 20
-  CUDA_ARCHITECTURES ${KH_PTX_ARCHITECTURE}-virtual)
-target_compile_options(keyhole_ptx_text PRIVATE --fmad=false -lineinfo)
-target_link_libraries(keyhole_ptx_text PRIVATE keyhole_options fmt::fmt)
-target_include_directories(keyhole_ptx_text PRIVATE ${CMAKE_SOURCE_DIR})
-add_custom_command(OUTPUT ${KH_PTX_FOLDER}/kernels.ptx
-  COMMAND ${CMAKE_COMMAND} -E copy $<TARGET_OBJECTS:keyhole_ptx_text> ${KH_PTX_FOLDER}/kernels.ptx
-  DEPENDS keyhole_ptx_text $<TARGET_OBJECTS:keyhole_ptx_text> VERBATIM)
-add_custom_target(keyhole_ptx_file DEPENDS ${KH_PTX_FOLDER}/kernels.ptx)
+foreach(architecture 75 80)
+  set(text keyhole_ptx_text_${architecture})
+  add_library(${text} OBJECT EXCLUDE_FROM_ALL engine/backend/cuda/module/kernels.cu)
+  set_target_properties(${text} PROPERTIES CUDA_PTX_COMPILATION ON CUDA_STANDARD 20
+    CUDA_ARCHITECTURES ${architecture}-virtual)
+  target_compile_options(${text} PRIVATE --fmad=false -lineinfo)
+  target_link_libraries(${text} PRIVATE keyhole_options fmt::fmt)
+  target_include_directories(${text} PRIVATE ${CMAKE_SOURCE_DIR})
+  set(file ${KH_PTX_FOLDER}/kernels_${architecture}.ptx)
+  add_custom_command(OUTPUT ${file} COMMAND ${CMAKE_COMMAND} -E copy $<TARGET_OBJECTS:${text}> ${file}
+    DEPENDS ${text} $<TARGET_OBJECTS:${text}> VERBATIM)
+  add_custom_target(keyhole_ptx_${architecture} DEPENDS ${file})
+endforeach()
 
 # The emulator, under the name of cuBLAS, which the executor opens at run time. Compiled for this machine:
 # a warp's operation is a loop over 32 lanes.
@@ -26,7 +29,7 @@ target_compile_options(keyhole_ptx PRIVATE -O2 -ftree-vectorize -march=native -f
 target_include_directories(keyhole_ptx PUBLIC ${CMAKE_SOURCE_DIR})
 target_include_directories(keyhole_ptx SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(keyhole_ptx PRIVATE keyhole_options PUBLIC fmt::fmt ${CMAKE_DL_LIBS})
-add_dependencies(keyhole_ptx keyhole_ptx_file)
+add_dependencies(keyhole_ptx keyhole_ptx_80)
 
 # What is linked with the emulator in place of CUDA.
 function(kh_on_ptx target)
@@ -51,6 +54,7 @@ foreach(program keyhole_selftest_ptx keyhole_ptx_tests)
   target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR})
   kh_on_ptx(${program})
 endforeach()
+add_dependencies(keyhole_ptx_tests keyhole_ptx_75)
 kh_add_tests(keyhole_ptx_tests ptx)
 
 # The module, which the program opens by KEYHOLE_CUDA_MODULE: the whole proof, with work as late as it may be

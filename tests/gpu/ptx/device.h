@@ -24,8 +24,8 @@ namespace ptx {
 
 /// Takes another text instead of the build's, and forgets a fault.
 void load_ptx(std::string text);
-/// Returns the text that the build made.
-std::string built_ptx();
+/// Returns the text that the build made for an architecture, 75 or 80.
+std::string built_ptx(int architecture = 80);
 /// Returns the fault that ended the work; empty when there is none.
 std::string last_fault();
 /// Returns the kernels of the text that no launch has run since it was loaded.

@@ -74,11 +74,11 @@ Options& options() {
 }
 
 /// Beside this library.
-std::string built_ptx() {
+std::string built_ptx(int architecture) {
     Dl_info info{};
     dladdr(reinterpret_cast<const void*>(&built_ptx), &info);
     const std::string library = info.dli_fname;
-    return text_of(library.substr(0, library.rfind('/') + 1) + "kernels.ptx");
+    return text_of(fmt::format("{}kernels_{}.ptx", library.substr(0, library.rfind('/') + 1), architecture));
 }
 
 void load_ptx(std::string text) {

@@ -62,6 +62,11 @@ TEST_F(Ptx, EveryKernelGivesWhatTheHostGives) {
     EXPECT_EQ(ptx::kernels_not_run(), std::vector<std::string>{});
 }
 
+TEST_F(Ptx, EveryKernelOfTuringDoes) {
+    EXPECT_EQ(fault_of(ptx::built_ptx(75)), "");
+    EXPECT_EQ(ptx::kernels_not_run(), std::vector<std::string>{});
+}
+
 TEST_F(Ptx, EveryOrderGivesTheSame) {
     ptx::options().late_streams = ptx::options().approximate = true;
     for (const unsigned seed : {2u, 3u}) {
