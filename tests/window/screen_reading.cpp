@@ -143,16 +143,15 @@ void ScreenCheck::read_watched() {
     const TokenSpan span = *app_.view.watched;
     std::map<float, std::string> lines;
     for (const ScreenText& text : panes_["curves"]) {
-        const auto note = match(text.text, "^(\\d+) ([a-z].*?)  +(\\S+)( %)?( .*)$");
+        const auto note = match(text.text, "^(\\d+) ([a-z].*?)  +(\\d+) %( left.*)$");
         if (!note) continue;
         const int lane = std::stoi((*note)[1]);
-        const std::string share = (*note)[3], rest = (*note)[5];
+        const std::string share = (*note)[3], rest = (*note)[4];
         state_name(lane, "curves", (*note)[2]);
-        if (share != "–")
-            state(lane, "curves", "watched words: " + share + " %", [this, span, share](int known) {
-                return std::abs(held(*truth_, holder(*truth_, known, row_), span, row_).share * 100 -
-                                number(share)) < 0.51;
-            });
+        state(lane, "curves", "watched words: " + share + " %", [this, span, share](int known) {
+            return std::abs(held(*truth_, holder(*truth_, known, row_), span, row_).share * 100 -
+                            number(share)) < 0.51;
+        });
         if (const auto whole = match(rest, "in (\\d+) of (\\d+) heads")) {
             const int n = std::stoi((*whole)[1]), n_heads = std::stoi((*whole)[2]);
             state(lane, "curves", rest, [this, span, n, n_heads](int known) {
