@@ -1,6 +1,7 @@
 // A random walk over lanes, steps, prompts and models, during which every name and number on the screen is
 // compared with the record that it claims to show, in every frame, also while work is going on.
 // KEYHOLE_WALK_MOVES=2000 makes it longer, KEYHOLE_WALK_SEED=7 walks elsewhere.
+#include "app/state/story.h"
 #include "app/window/window.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -250,15 +251,23 @@ class Walk : public WindowDriver {
                     fmt::format("answers: lane {} '{}', alone '{}'", line.lane, line.words, answer.text));
         }
     }
-    /// "Lane 1 (h2o) is wrong: when it answered, 1 of 48 KV heads held “4821”."
+    /// "H2O is wrong: when it answered, 1 of 48 heads still had “4821” (TOVA: 16)."
     void look_at_reason(const AppState& app, const ScreenCheck& check, const AloneRun& alone,
                         std::vector<std::string>& faults) {
         const std::string text = check.reason();
         std::smatch found;
         if (!app.view.watched ||
-            !std::regex_search(text, found, std::regex("^Lane (\\d+) .*?(none|\\d+) of (\\d+) KV heads")))
+            !std::regex_search(text, found, std::regex("when it answered, (none|\\d+) of (\\d+) heads")))
             return;
-        const int lane = std::stoi(found[1]);
+        int lane = -1;
+        std::size_t longest = 0;  // "A2SF alpha=0.2" begins with another lane's "A2SF"
+        for (const ScreenCheck::AnswerLine& line : check.answer_lines()) {
+            const std::string name = paper_name(line.title.substr(line.title.find(' ') + 1));
+            if (!text.starts_with(name + " ") || name.size() < longest) continue;
+            longest = name.size();
+            lane = line.lane;
+        }
+        if (lane < 0) return faults.push_back("answers: no lane has the name in '" + text + "'");
         const RunSpec& run = archive_.status().run;
         const std::vector<LaneSpec> lanes = settings_at(run).lane_specs();
         const LaneAnswer* answer = alone.answer(lane);
@@ -276,8 +285,8 @@ class Walk : public WindowDriver {
             held = testing::held(alone.history, alone.history.lane_from_id(answer->lane_id).value(),
                                  *app.view.watched, turn);
         }
-        const int said = found[2] == "none" ? 0 : std::stoi(found[2]);
-        if (said != held.n_whole || std::stoi(found[3]) != held.n_heads)
+        const int said = found[1] == "none" ? 0 : std::stoi(found[1]);
+        if (said != held.n_whole || std::stoi(found[2]) != held.n_heads)
             faults.push_back(fmt::format("answers: '{}', alone {} of {}", text, held.n_whole, held.n_heads));
         ++n_reasons_;
     }
