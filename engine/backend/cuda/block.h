@@ -81,9 +81,11 @@
 #define KH_UNROLL _Pragma("unroll")
 // Before a loop whose reads shall be under way together.
 #define KH_UNROLL_4 _Pragma("unroll 4")
+#define KH_NO_UNROLL _Pragma("unroll 1")
 #else
 #define KH_UNROLL
 #define KH_UNROLL_4
+#define KH_NO_UNROLL
 #endif
 
 namespace keyhole::cuda {

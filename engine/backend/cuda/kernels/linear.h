@@ -367,7 +367,8 @@ struct MatrixVector {
         }
     }
 
-    KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
+    /// Inlined, as what it calls: otherwise sums would lie in memory.
+    KH_INLINE void phase(int p, const Block& block, Shared& shared, Local& local) const {
         if (kNorms && p < kBefore) return measure(p, block, shared, local);
         if (p == kBefore) return put_inputs(block, shared, local);
         const Place at = place_of(block);
@@ -468,13 +469,14 @@ struct MatrixVector {
     }
 
     /// Adds the tile's terms to the sums of the warp's rows.
-    KH_FN void add_tile(const Block& block, const Place& at, const Shared& shared, Local& local) const {
+    KH_INLINE void add_tile(const Block& block, const Place& at, const Shared& shared, Local& local) const {
         constexpr int kHalf = kRows / 2;
         const Product<T>&one = product[at.which], &other = product[use.gated != 0 ? 1 : at.which];
         if constexpr (std::is_same_v<T, Stored>)
             if (use.gated != 0) {  // the two may differ in type
-                add_rows<kHalf>(one, one, at.row, block, shared, &local.sum[0]);
-                add_rows<kHalf>(other, other, at.row, block, shared, &local.sum[kHalf]);
+                KH_NO_UNROLL
+                for (int i = 0; i < 2; ++i)
+                    add_rows<kHalf>(product[i], product[i], at.row, block, shared, &local.sum[i * kHalf]);
                 return;
             }
         add_rows<kRows>(one, other, at.row, block, shared, &local.sum[0]);
@@ -483,8 +485,8 @@ struct MatrixVector {
     /// Adds to the sums of kN rows, from `row` on. Where products are gated, the second half of all kRows is
     /// of `other`. Rows past the end are computed as the last one, and never written.
     template <int kN>
-    KH_FN void add_rows(const Product<T>& one, const Product<T>& other, int row, const Block& block,
-                        const Shared& shared, float (*sums)[kBatch]) const {
+    KH_INLINE void add_rows(const Product<T>& one, const Product<T>& other, int row, const Block& block,
+                            const Shared& shared, float (*sums)[kBatch]) const {
         with_packs(one.w, [&]<class Packs>(const Packs& packs) {
             const Packs others(other.w.data);
             std::int64_t at[kN];
