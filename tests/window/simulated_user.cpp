@@ -90,6 +90,9 @@ void SimulatedUser::start(const std::string& arguments) {
     n_buttons_ = n_keys_ = n_turns_ = 0;
     report_ = {};
     std::filesystem::remove(folder_ / "report.json");
+    if (const auto settings = folder_ / "settings.json";
+        !arrangement_.empty() && !std::filesystem::exists(settings))
+        std::ofstream(settings) << R"({"arrangement": ")" << arrangement_ << "\"}";
     std::vector<std::string> words = {reference::built("keyhole"),
                                       "gui",
                                       "--report",
@@ -106,7 +109,8 @@ void SimulatedUser::start(const std::string& arguments) {
     XFlush(display_);
     program_ = spawn(words, folder_, (folder_ / "out.txt").string(), display_name_);
     ASSERT_TRUE(wait_until("a run", [](const Json& now) {
-        return now["has_run"] == true && now["idle"] == true && now["items"].contains("heatmap");
+        return now["has_run"] == true && now["idle"] == true &&
+               (now["items"].contains("heatmap") || now["items"].contains("pane story"));
     }));
 }
 

@@ -63,6 +63,8 @@ class SimulatedUser : public ::testing::Test {
     std::filesystem::path folder_;
     std::string output();  ///< everything that the program has printed
     int width_ = 1280, height_ = 800;
+    /// In which the window opens, unless its settings are there already; empty: in its own.
+    std::string arrangement_ = "explore";
 
   private:
     _XDisplay* display_ = nullptr;

@@ -111,7 +111,7 @@ class Pictures : public testing::WindowRun {
 };
 
 TEST_F(Pictures, Explore) {
-    compare("screenshot", "");  // the first picture
+    compare("screenshot", "view.story\n");  // the first picture
 }
 
 TEST_F(Pictures, Compare) {
@@ -131,10 +131,10 @@ TEST_F(Pictures, TheRealModel) {
     const CatalogModel* const model = find_in_catalog(own_catalog_, "smollm2-135m");
     ASSERT_NE(model, nullptr);
     if (!path_if_here(*model)) GTEST_SKIP() << "there is no " << weights_of(*model).string();
-    compare("smollm2", "wait seconds 3\n", "--model smollm2-135m");
+    compare("smollm2", "view.story\nwait idle\nwait seconds 3\n", "--model smollm2-135m");
 }
 
-// --- five sizes --------------------------------------------------------------------------------------------
+// --- seven sizes -------------------------------------------------------------------------------------------
 
 /// Returns the picture with one pixel, the mean, for each block of kThumbBlock x kThumbBlock.
 constexpr int kThumbBlock = 8;
@@ -183,7 +183,9 @@ INSTANTIATE_TEST_SUITE_P(
         Shot{"explore-1024x640", "1024x640", ""},
         Shot{"compare-1280x800-light", "1280x800", "step 12\nwait idle\nui.theme light\nview.compare\n"},
         Shot{"explore-1600x1000-200", "1600x1000", "ui.scale 200\nmode.mask\nstep 12\n"},
-        Shot{"teach-1920x1080-light", "1920x1080", "ui.theme light\nview.teach\nstep 12\n"},
+        Shot{"story-1024x640", "1024x640", "view.story\n"},
+        Shot{"story-1600x1000-200", "1600x1000", "ui.scale 200\nview.story\n"},
+        Shot{"teach-1920x1080-light", "1920x1080", "ui.theme light\nview.teach\n"},
         Shot{"explore-2560x1440-six-lanes", "2560x1440", "add\nadd\nadd\nstep 12\nwait idle\ndiff on\n"}),
     [](const auto& shot) {
         std::string name = shot.param.name;

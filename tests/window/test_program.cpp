@@ -123,7 +123,7 @@ TEST_F(Program, AMissingModelIsSaidInTheWindowAndEndsAScript) {
 TEST_F(Program, PixelsAreWhatAnotherProcessExports) {
     needs_pixels_ = true;
     ASSERT_EQ(run("decode --model '" + kModel + "' --prompt-file '" + kPrompt + "'" + kLanes +
-                  " --tokens 20 --follow --rows all --export attention --yes --out '" + path("out") + "'"),
+                  " --tokens 20 --rows all --export attention --yes --out '" + path("out") + "'"),
               0)
         << output_;
     const Array attention = read_array(path("out/lane1/attention.npy"));

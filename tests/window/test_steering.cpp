@@ -166,7 +166,7 @@ TEST_F(Program, FramesMakeAFilmOfTheMask) {
         stbi_image_free(pixels);
     }
     ASSERT_EQ(run("decode --model '" + testing::kModel + "' --prompt-file '" + testing::kPrompt + "'" +
-                  testing::kLanes + " --tokens 3 --follow --out '" + path("line") + "' --export gif"),
+                  testing::kLanes + " --tokens 3 --out '" + path("line") + "' --export gif"),
               0)
         << output_;
     EXPECT_EQ(read_text_file(path("line/lane1/mask.gif")), read_text_file(path("gif/lane1/mask.gif")));

@@ -1,0 +1,164 @@
+// The first picture: the window opens on the answers and on what each lane attends to while it answers. Real
+// pointer and keys; needs Xvfb.
+#include "tests/reference/source_folder.h"
+#include "tests/window/simulated_user.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace keyhole::test_story_window {
+namespace {
+
+using Json = nlohmann::json;
+
+class StoryWindow : public testing::SimulatedUser {
+  protected:
+    StoryWindow() { arrangement_.clear(); }
+
+    /// Returns a rectangle on the screen: left, top, right, bottom; empty if it is not in sight.
+    Json box(const std::string& item) { return report()["items"].value(item, Json::array({0, 0, 0, 0})); }
+    int width_of(const std::string& item) { return box(item)[2].get<int>() - box(item)[0].get<int>(); }
+    int height_of(const std::string& item) { return box(item)[3].get<int>() - box(item)[1].get<int>(); }
+    /// Returns all that stands in the pane of the story.
+    std::string words() {
+        std::string all;
+        const Json now = report();
+        for (const auto& line : now["texts"].value("story", Json::array()))
+            all += line.get<std::string>() + "\n";
+        return all;
+    }
+    bool says(const std::string& text) { return words().find(text) != std::string::npos; }
+    void expect_no_cut_text(const std::string& where) {
+        const Json now = report();
+        for (const auto& text : now["short_texts"].value("story", Json::array()))
+            ADD_FAILURE() << where << ": " << text;
+    }
+};
+
+TEST_F(StoryWindow, OpensOnTheAnswersWithoutAKey) {
+    width_ = 1600, height_ = 1000;
+    start();
+    const Json now = report();
+    EXPECT_EQ(now["commands"]["count"], 0) << "no key and no click";
+    EXPECT_GT(now["rows"].get<int>(), 3) << "the answer is decoded";
+    EXPECT_TRUE(says("What is the code of the garden gate?")) << words();
+    EXPECT_TRUE(says("Full cache")) << words();
+    EXPECT_TRUE(says("4821")) << words();
+    EXPECT_TRUE(says("H2O threw “4821” away: when it answered, 1 of 48 heads had it. Right: TOVA (16)."))
+        << words();
+    for (int lane = 0; lane < 3; ++lane) {
+        EXPECT_GT(width_of(fmt::format("story map {}", lane)), 250) << lane;
+        EXPECT_GT(height_of(fmt::format("story map {}", lane)), 150) << lane;
+        EXPECT_GT(height_of(fmt::format("story answer {}", lane)), 20) << lane;
+        EXPECT_GT(height_of(fmt::format("story heads {}", lane)), 30) << lane;
+        EXPECT_EQ(now["panes"][fmt::format("story map {}", lane)]["mark"], "") << lane;
+    }
+    EXPECT_LT(box("story map 0")[2], box("story map 1")[0]) << "side by side";
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+TEST_F(StoryWindow, WhyAndGiveItBackExplainTheWrongLane) {
+    width_ = 1600, height_ = 1000;
+    start();
+    click("story give");
+    ASSERT_TRUE(wait_until("answer with the words back",
+                           [&](const Json&) { return says("With “4821” back, H2O answers “4821”."); }));
+    EXPECT_EQ(report()["dialog"], "none");
+    click("story why");
+    ASSERT_TRUE(wait_until("page", [](const Json& now) { return now["dialog"] == "why"; }));
+    EXPECT_EQ(report()["lane"], 1);
+    key("Escape");
+    click("story map 2");
+    ASSERT_TRUE(wait_until("focus", [](const Json& now) { return now["lane"] == 2; }));
+    EXPECT_FALSE(report()["pick"].is_null());
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+TEST_F(StoryWindow, KeysLeadToThePromptAndToTheInstrument) {
+    start();
+    key("z");
+    ASSERT_TRUE(
+        wait_until("the prompt", [](const Json& now) { return now["rows"] == 0 && now["idle"] == true; }));
+    EXPECT_TRUE(says("H2O threw")) << "the answers are known all the same";
+    key("F2");
+    ASSERT_TRUE(
+        wait_until("the instrument", [](const Json& now) { return now["items"].contains("heatmap"); }));
+    EXPECT_FALSE(shows("pane story"));
+    key("F6");
+    ASSERT_TRUE(
+        wait_until("the story", [](const Json& now) { return now["items"].contains("story map 0"); }));
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+/// After a change of a lane the lanes answer anew, and until then the old picture says that it is old.
+TEST_F(StoryWindow, AnswersAnewAfterAChangeOfALane) {
+    width_ = 1600, height_ = 1000;
+    start();
+    const Json before = report()["run"];
+    click("preset");
+    ASSERT_TRUE(wait_until("list", [](const Json& now) { return now["popups"] == 1; }));
+    click("preset tova");
+    ASSERT_TRUE(wait_until("a new run", [&](const Json& now) {
+        return now["run"] != before && now["idle"] == true && now["rows"].get<int>() > 3;
+    }));
+    EXPECT_EQ(report()["panes"]["story map 1"]["mark"], "");
+    EXPECT_TRUE(says("Every lane is right.")) << words();
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+/// Question, answers and text stay at every size and scale; the maps as long as there is room.
+TEST_F(StoryWindow, KeepsWhatMattersAtEverySize) {
+    struct Size {
+        int width, height, percent;
+        bool maps;
+    };
+    for (const Size& size : {Size{1024, 640, 100, true},
+                             {1280, 720, 100, true},
+                             {1280, 720, 150, true},
+                             {1600, 1000, 200, true},
+                             {1600, 1000, 300, false},
+                             {1900, 1180, 100, true}}) {
+        const std::string where = fmt::format("{}x{} at {} %", size.width, size.height, size.percent);
+        SCOPED_TRACE(where);
+        width_ = size.width, height_ = size.height;
+        std::ofstream(folder_ / "settings.json")
+            << fmt::format(R"({{"interface_scale": {}}})", size.percent / 100.0);
+        start();
+        for (const char* item : {"story question", "story text", "story answer 0", "story answer 1"}) {
+            const Json at = box(item);
+            EXPECT_GT(at[3].get<int>() - at[1].get<int>(), 8) << item;
+            EXPECT_LE(at[3].get<int>(), size.height) << item;
+        }
+        EXPECT_TRUE(says("What is the code of the garden gate?")) << words();
+        if (size.maps) EXPECT_GT(height_of("story map 0"), 50 * size.percent / 100);
+        if (size.percent == 100 && size.width >= 1280) expect_no_cut_text(where);
+        EXPECT_EQ(quit(), 0) << output();
+    }
+}
+
+/// For a projector answers have at least 1/25 of the window's height, and nothing is below 1/45.
+TEST_F(StoryWindow, TeachIsReadFromTheBackRow) {
+    for (const auto& [width, height] : {std::pair(1280, 720), {1600, 1000}}) {
+        SCOPED_TRACE(height);
+        width_ = width, height_ = height;
+        std::filesystem::remove(folder_ / "settings.json");
+        start();
+        key("F4");
+        settle();
+        // The first frame still has the type of the story.
+        ASSERT_TRUE(wait_until("type of 1/45 of the height", [high = height](const Json& now) {
+            return !now["items"].contains("pane lanes") &&
+                   now["smallest_type"].get<double>() >= high / 45.0 - 0.5;
+        }));
+        for (int lane = 0; lane < 2; ++lane)
+            EXPECT_GE(height_of(fmt::format("story answer {}", lane)), height / 25) << lane;
+        EXPECT_GT(height_of("story map 0"), height / 8);
+        EXPECT_EQ(quit(), 0) << output();
+    }
+}
+
+}  // namespace
+}  // namespace keyhole::test_story_window
