@@ -30,8 +30,8 @@ void give_words_back(AppState& app, std::string_view arguments) {
                                    app.view.watched->size());
 }
 
-/// text: the right answer to the prompt; empty: it is not known. The answer then ends with its sentence, unless
-/// the right one has more. A run whose answer ends elsewhere starts again.
+/// text: the right answer to the prompt; empty: it is not known. The answer then ends with its sentence,
+/// unless the right one has more. A run whose answer ends elsewhere starts again.
 void set_right_answer(AppState& app, std::string_view text) {
     PromptGuide& guide = app.run.setup.guide;
     if (guide.answer == text) return;

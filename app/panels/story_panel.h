@@ -1,4 +1,4 @@
-/// Draws the story of a run: question, text, each lane's answer, what it attends to while it answers, and which
+/// Draws the story of a run: question, text, each lane's answer, what it attends to meanwhile, and which
 /// heads still hold the words: see state/story.h. Window thread, within a frame.
 #pragma once
 

@@ -168,13 +168,12 @@ void draw_word(const Words& words, ImDrawList& list, int p, const WordBox& box) 
     if (!gone && !dimmed) list.AddRectFilled(min, max, by_share ? share_color(u) : heat(place), 2);
     const bool on_light = !by_share && light(place) && !dimmed;
     // A token that few heads hold looks nearly gone.
+    const float ink = words.least_ink + (1 - words.least_ink) * words.panel.share[to_index(p)];
     const bool fed = words.panel.own_choice[to_index(p)] >= 0;  // another word than its own
-    const ImU32 color =
-        gone || dimmed || fed ? theme::colors().faint
-        : on_light            ? theme::kOnBright
-        : by_share            ? theme::faded(theme::colors().text,
-                                             words.least_ink + (1 - words.least_ink) * words.panel.share[to_index(p)])
-                              : theme::kOnDark;
+    const ImU32 color = gone || dimmed || fed ? theme::colors().faint
+                        : on_light            ? theme::kOnBright
+                        : by_share            ? theme::faded(theme::colors().text, ink)
+                                              : theme::kOnDark;
     list.AddText({min.x, min.y + words.context.px(1)}, color,
                  token_words(words.app(), words.lane, p).c_str());
     if (gone) list.AddLine({min.x, (min.y + max.y) / 2}, {max.x, (min.y + max.y) / 2}, theme::colors().faint);

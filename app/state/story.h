@@ -1,6 +1,6 @@
-/// The story of a run: what was asked, what each lane answers and attends to while it answers, and which heads
-/// still hold the words that the answer needs. Derived facts in plain values, for one view; only story_of()'s
-/// callers draw. Window thread; knows neither GL nor ImGui.
+/// The story of a run: what was asked, what each lane answers and attends to while it answers, and which
+/// heads still hold the words that the answer needs. Derived facts in plain values. Window thread; knows
+/// neither GL nor ImGui.
 #pragma once
 
 #include "app/state/shown_answers.h"
@@ -56,8 +56,8 @@ std::string last_sentence(const std::string& text);
 int full_lane(const AppState& app);
 
 /// Returns the head in which a lane attends most to the watched words while it answers: the one with the
-/// largest sum of a[p] over the rows and over p in `watched`, with a = its attention in a row. nullopt: no row
-/// is recorded, or no head attends to them.
+/// largest sum of a[p] over the rows and over p in `watched`, with a = its attention in a row. nullopt: no
+/// row is recorded, or no head attends to them.
 std::optional<HeadPlace> telling_head(const RunHistory& history, int lane, TokenSpan watched, int first_row,
                                       int last_row);
 
