@@ -280,8 +280,8 @@ TEST_F(WindowInput, OpensAndClosesEverything) {
     escape_closes_all("range");
 
     // The grid of heads: a drag paints, the right button clears.
-    point("pane lanes", 0.5, 0.9);
-    wheel(-30);  // the button is near the card's end
+    point("pane lanes", 0.5, 0.6);  // above the strip of new settings
+    wheel(-30);                     // the button is near the card's end
     settle();
     click("lane.overrides");
     ASSERT_EQ(dialog(), "overrides");
@@ -292,8 +292,9 @@ TEST_F(WindowInput, OpensAndClosesEverything) {
     // The field on the card: letters become text, Escape leaves the field and changes nothing else.
     const Json pick = report()["pick"];
     int before = n_commands();
-    point("pane lanes", 0.5, 0.9);
-    wheel(-30);  // the field is at the card's end
+    point("pane lanes", 0.5, 0.6);  // above the strip of new settings
+    wheel(-30);                     // the field is at the card's end
+    settle();
     click("spec");
     ASSERT_EQ(report()["typing"], true);
     type("kxw");
