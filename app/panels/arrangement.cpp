@@ -217,8 +217,8 @@ float atlas_height_of(const Layout& layout) {
     return std::round(std::clamp(height, 100 * s, middle - 120 * s));
 }
 
-/// The atlas gives way to the lanes where their cards need the room: it becomes lower, or shares the place with
-/// them. A height that the user has chosen stays, unless all options of a lane are open.
+/// The atlas gives way to the lanes where their cards need the room: it becomes lower, or shares the place
+/// with them. A height that the user has chosen stays, unless all options of a lane are open.
 void make_room_for_lanes(Layout& l) {
     constexpr float kLeast = 150;
     if (!l.plan.atlas_below || l.looked == Pane::atlas || l.context.app.for_projector()) return;

@@ -1,5 +1,5 @@
-/// Draws the notice about runs that were open when Keyhole ended by a signal or a crash: Open, Discard, Later.
-/// Window thread, within a frame; reads no spool itself.
+/// Draws the notice about runs that were open when Keyhole ended by a signal or a crash: Open, Discard,
+/// Later. Window thread, within a frame; reads no spool itself.
 #pragma once
 
 #include "app/panels/panel.h"

@@ -286,8 +286,8 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
               *right ? theme::colors().good : theme::colors().warm);
 }
 
-/// Returns the settings that the slider gives its lane; nullopt: the user has changed the lane so that it cannot
-/// have them.
+/// Returns the settings that the slider gives its lane; nullopt: the user has changed the lane so that it
+/// cannot have them.
 std::optional<LaneSpec> played_settings(const AppState& app, const LessonControl& play, double value) {
     if (play.lane >= app.run.lane_editor.n_lanes()) return std::nullopt;
     try {
@@ -353,7 +353,8 @@ void draw_play(LessonPanel& panel, const PanelContext& context) {
         panel.slider = double(whole ? std::round(value) : value);
     mark_item(context, "lesson.play");
     panel.slides = ImGui::IsItemActive();
-    // The engine needs time for a change, so it is sent when the slider is released. The answer follows at once.
+    // The engine needs time for a change, so it is sent when the slider is released. The answer follows at
+    // once.
     const std::optional<LaneSpec> wanted = played_settings(app, play, panel.slider);
     if (panel.slides && wanted)
         try_settings(panel.tried, context, play.lane, *wanted);

@@ -1,5 +1,5 @@
-/// A strip at the lower edge of the window, for a notice that waits for an answer. lay_out() leaves the room, so
-/// that it covers nothing. Window thread, within a frame, outside of other windows.
+/// A strip at the lower edge of the window, for a notice that waits for an answer. lay_out() leaves the room,
+/// so that it covers nothing. Window thread, within a frame, outside of other windows.
 #pragma once
 
 #include "app/panels/panel.h"

@@ -276,7 +276,8 @@ float splitter(const char* id, bool vertical, ImVec2 at, float length, float thi
     const bool active = ImGui::IsItemActive(), hovered = ImGui::IsItemHovered();
     if (active || hovered)
         ImGui::SetMouseCursor(vertical ? ImGuiMouseCursor_ResizeEW : ImGuiMouseCursor_ResizeNS);
-    // A short line in the middle shows where to take hold of the border; under the pointer all of it is drawn.
+    // A short line in the middle shows where to take hold of the border; under the pointer all of it is
+    // drawn.
     const float part = active || hovered ? length : std::min(length, thickness * 8);
     const ImVec2 size = vertical ? ImVec2(2, part) : ImVec2(part, 2);
     const float before = (length - part) / 2;

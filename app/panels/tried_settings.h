@@ -13,8 +13,8 @@ struct TriedSettings {
     double at = 0;                 ///< seconds of ImGui's clock
 };
 
-/// Asks for the answer that the lane gives with these settings: with the newest ones, as soon as the answer with
-/// the last ones is there or takes long. Call in every frame of a drag.
+/// Asks for the answer that the lane gives with these settings: with the newest ones, as soon as the answer
+/// with the last ones is there or takes long. Call in every frame of a drag.
 void try_settings(TriedSettings& tried, const PanelContext& context, int lane, const LaneSpec& wanted);
 /// Call once the drag is over.
 void end_trying(TriedSettings& tried, const PanelContext& context, int lane);

@@ -199,8 +199,8 @@ struct AppState {
     int focused_kv_head() const;
     /// Returns the lane that the focused one is compared with; the focused one itself if it is the only one.
     int other_lane() const;
-    /// Returns the lanes shown beside the focused one: of a comparison the other lane first, at most three; of
-    /// the story all in their order, at most kMostInStory. Empty if no pane shows them.
+    /// Returns the lanes shown beside the focused one: of a comparison the other lane first, at most three;
+    /// of the story all in their order, at most kMostInStory. Empty if no pane shows them.
     std::vector<int> compared_lanes() const;
     static constexpr std::size_t kMostInStory = 11;
     bool shows_difference() const;

@@ -38,7 +38,8 @@ class RunBackups {
     /// Returns once why the run is no longer stored; "" if it is.
     std::string take_fault();
 
-    /// Runs that were open when Keyhole ended by a signal or a crash, newest first. No other program uses them.
+    /// Runs that were open when Keyhole ended by a signal or a crash, newest first. No other program uses
+    /// them.
     const std::vector<std::filesystem::path>& left() const { return left_; }
     /// Removes a spool from the offered ones, because it was opened.
     void forget(const std::filesystem::path& spool);

@@ -1,6 +1,6 @@
 /// What can colour the squares of the atlas: attention, or one number a head at the shown step. One row each:
-/// the list over the atlas, its legend and the action `atlas.color` read this table. Plain values; any thread;
-/// knows neither GL nor ImGui.
+/// the list over the atlas, its legend and the action `atlas.color` read this table. Plain values; any
+/// thread; knows neither GL nor ImGui.
 #pragma once
 
 #include "engine/analysis/token_span.h"

@@ -15,8 +15,8 @@
 
 namespace keyhole {
 
-/// Arrangements of the panes: one lane at a time; lanes side by side; the answers for a projector; the answers
-/// and what each lane attends to while it answers.
+/// Arrangements of the panes: one lane at a time; lanes side by side; the answers for a projector; the
+/// answers and what each lane attends to while it answers.
 enum class Arrangement { explore, compare, teach, story };
 inline constexpr std::array kArrangements = {Arrangement::story, Arrangement::explore, Arrangement::compare,
                                              Arrangement::teach};

@@ -31,9 +31,9 @@ class Engine {
 
     /// Loads the model, if the folder differs from the loaded one, starts the run and processes its prompt.
     /// If the model, the lanes or the prompt cannot be used, the start is refused, and the current run goes
-    /// on; a prompt that is stopped refuses it too, where the memory holds both runs. new_backend: chooses the
-    /// backend anew, though the model is the loaded one. precision: of a backend that is chosen; nullopt: as
-    /// BackendOptions said.
+    /// on; a prompt that is stopped refuses it too, where the memory holds both runs. new_backend: chooses
+    /// the backend anew, though the model is the loaded one. precision: of a backend that is chosen; nullopt:
+    /// as BackendOptions said.
     void start(std::filesystem::path model_folder, RunSpec run, bool new_backend = false,
                std::optional<Precision> precision = std::nullopt);
     /// Decodes until stopped or finished. Pauses where the answer is complete (see Session::answered), when
@@ -41,8 +41,8 @@ class Engine {
     /// the caches of full lanes grow with every token. The status says so, and play() continues.
     void play();
     /// Decodes the answer as fast as possible, whatever set_speed() says, and stops where it is complete: as
-    /// play() does, but after AnswerEnd::max_tokens rows at the latest. Without RunSpec::answer_end, and where
-    /// the answer is complete already, it has no effect.
+    /// play() does, but after AnswerEnd::max_tokens rows at the latest. Without RunSpec::answer_end, and
+    /// where the answer is complete already, it has no effect.
     void answer();
     /// Stops within one step. work: also cancels a replay in progress, within one of its rows. The run then
     /// stays as it was before the command, and the status says so. On the way to the end of a branch it stays

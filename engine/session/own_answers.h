@@ -33,8 +33,8 @@ class OwnAnswers {
     /// settings, evictions and pins change them no more; a lane that joins later has none.
     void begin_turn(const SessionState& now);
 
-    /// Makes a lane's answer to the prompt that with these settings, until other ones are tried; nullopt: ends
-    /// that. The lane stays as it is.
+    /// Makes a lane's answer to the prompt that with these settings, until other ones are tried; nullopt:
+    /// ends that. The lane stays as it is.
     void try_settings(int lane_id, std::optional<LaneSpec> spec);
 
     /// Returns LaneAnswer::turn of the answers.

@@ -557,8 +557,8 @@ TEST_F(EngineThread, AStoppedPromptBringsTheRunBeforeItBack) {
     EXPECT_EQ(steps().back()->run->id, first);
 }
 
-// A stopped prompt without a run before it leaves nothing to run, and the status says so. The next start works
-// and shows nothing of it.
+// A stopped prompt without a run before it leaves nothing to run, and the status says so. The next start
+// works and shows nothing of it.
 TEST_F(EngineThread, RunAfterACancelledPromptIsRefused) {
     keyhole::RunSpec run = spec(5);
     run.prompt = random_text(4000, 2);

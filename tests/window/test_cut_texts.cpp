@@ -1,5 +1,5 @@
-// No pane shortens or cuts a text where the window has at least 1280 x 720 pixels: each frame is read back from
-// what ImGui draws. Runs the window in this process; needs a display.
+// No pane shortens or cuts a text where the window has at least 1280 x 720 pixels: each frame is read back
+// from what ImGui draws. Runs the window in this process; needs a display.
 #include "app/window/screen_text.h"
 #include "app/window/window.h"
 #include "engine/policy/preset_table.h"
