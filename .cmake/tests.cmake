@@ -109,9 +109,8 @@ target_compile_options(keyhole_tests_options INTERFACE
 kh_precompiled(keyhole_tests_precompiled FAST
   LIBRARIES GTest::gtest keyhole_tests_options HEADERS <gtest/gtest.h>)
 add_library(keyhole_reference STATIC ${KH_REFERENCE})
-# The first is for programs alone that give it an executor; the second has constants of the others' names.
-set_source_files_properties(tests/reference/backend_pair.cpp tests/reference/simulation.cpp PROPERTIES
-  SKIP_UNITY_BUILD_INCLUSION ON)
+# For programs alone that give it an executor.
+set_source_files_properties(tests/reference/backend_pair.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 kh_unity(keyhole_reference)
 target_link_libraries(keyhole_reference PUBLIC
   keyhole_cuda_backend nlohmann_json::nlohmann_json GTest::gtest)

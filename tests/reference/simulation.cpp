@@ -11,7 +11,7 @@
 namespace reference {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kUnseen = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 PositionSet first_positions(int n) {
@@ -23,7 +23,7 @@ PositionSet first_positions(int n) {
 /// Returns a head's logits for a row at visible positions; NaN elsewhere and where the recorded lane did not
 /// look.
 Vector seen_logits(const Observed& text, int row, std::pair<int, int> head, const PositionSet& visible) {
-    Vector logits(keyhole::to_index(row + 1), kNan);
+    Vector logits(keyhole::to_index(row + 1), kUnseen);
     for (int p : visible) logits[keyhole::to_index(p)] = text.logit(row, head.first, head.second, p);
     return logits;
 }
@@ -154,7 +154,7 @@ double Observed::logit(int row, int layer, int head, int position) const {
 Observed random_logits(int n_layers, int n_heads, int n_kv_heads, int n_prompt, int n_rows, double spread,
                        std::uint64_t seed) {
     Observed text{n_layers, n_heads, n_kv_heads, n_prompt, n_rows, {}};
-    text.logits.assign(keyhole::to_index(n_rows * n_layers * n_heads * n_rows), kNan);
+    text.logits.assign(keyhole::to_index(n_rows * n_layers * n_heads * n_rows), kUnseen);
     std::mt19937_64 random(seed);
     for (int row = 0; row < n_rows; ++row)
         for (int l = 0; l < n_layers; ++l)
