@@ -71,11 +71,10 @@ void draw_other_lanes(const PanelContext& context, const Story& story, const std
     bool first = true;
     for (const StoryLane& lane : story.lanes) {
         if (std::find(in_sight.begin(), in_sight.end(), lane.lane) != in_sight.end()) continue;
-        using Mark = ShownAnswer::Mark;
         const std::string label = fmt::format("{} {} {}", lane.lane, lane.name,
-                                              lane.shown.mark == Mark::right   ? "✓"
-                                              : lane.shown.mark == Mark::wrong ? "✗"
-                                                                               : "");
+                                              lane.shown.mark == ShownAnswer::Mark::right   ? "✓"
+                                              : lane.shown.mark == ShownAnswer::Mark::wrong ? "✗"
+                                                                                            : "");
         if (!first) next_to(label.c_str(), context.px(4));
         const ScopedColor ink(ImGuiCol_Text, theme::lane_color(lane.lane));
         if (ImGui::Button(label.c_str())) run(context, fmt::format("lane.focus {}", lane.lane));

@@ -112,8 +112,9 @@ TEST_F(StoryOfTheGate, RowsAreTheWordsThatTheLaneChose) {
         const std::vector<int>& text = app.run.history.lanes()[to_index(lane.lane)].tokens;
         for (std::size_t i = 0; i < own.size() && i < lane.rows.size(); ++i) {
             EXPECT_EQ(lane.rows[i], app.glyphs.token(app.run.history.run(), own[i])) << lane.name;
-            if (to_index(story.first_row + 1) + i < text.size())
+            if (to_index(story.first_row + 1) + i < text.size()) {
                 EXPECT_EQ(text[to_index(story.first_row + 1) + i], own[i]) << lane.name;
+            }
         }
     }
 }

@@ -41,6 +41,8 @@ void expect_agreement(const Agreement& a) {
     for (const double share : {a.next_logits, a.attention, a.logits, a.noise, a.scores})
         EXPECT_LT(share, 1.0) << a.worst;
     EXPECT_LE(a.n_near_ties, 1 + a.n_selections / 500);
+    ::testing::Test::RecordProperty("near_ties", a.n_near_ties);
+    ::testing::Test::RecordProperty("selections", a.n_selections);
 }
 
 void expect_sharing_agrees(const Sharing& p, const BackendOf& backend_of) {

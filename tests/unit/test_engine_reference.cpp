@@ -3,6 +3,7 @@
 #include "engine/base/index.h"
 #include "engine/device/make_backend.h"
 #include "tests/reference/engine_run.h"
+#include "tests/reference/sharing_cases.h"
 #include "tests/reference/tiny_model.h"
 
 #include <fmt/format.h>
@@ -16,17 +17,6 @@
 
 namespace reference::test_engine_reference {
 namespace {
-
-void expect_agreement(const Agreement& a) {
-    EXPECT_LT(a.next_logits, 1.0) << a.worst;
-    EXPECT_LT(a.attention, 1.0) << a.worst;
-    EXPECT_LT(a.logits, 1.0) << a.worst;
-    EXPECT_LT(a.noise, 1.0) << a.worst;
-    EXPECT_LT(a.scores, 1.0) << a.worst;
-    EXPECT_LE(a.n_near_ties, 1 + a.n_selections / 500);
-    ::testing::Test::RecordProperty("near_ties", a.n_near_ties);
-    ::testing::Test::RecordProperty("selections", a.n_selections);
-}
 
 void compare(const TinyShape& shape, std::span<const Case> cases, int n_prompt, int n_decode,
              std::uint64_t seed) {

@@ -133,7 +133,9 @@ TEST_F(StoryWindow, KeepsWhatMattersAtEverySize) {
             EXPECT_LE(at[3].get<int>(), size.height) << item;
         }
         EXPECT_TRUE(says("What is the code of the garden gate?")) << words();
-        if (size.maps) EXPECT_GT(height_of("story map 0"), 50 * size.percent / 100);
+        if (size.maps) {
+            EXPECT_GT(height_of("story map 0"), 50 * size.percent / 100);
+        }
         if (size.percent == 100 && size.width >= 1280) expect_no_cut_text(where);
         EXPECT_EQ(quit(), 0) << output();
     }
