@@ -1,8 +1,8 @@
-# nvcc's PTX of the kernels runs on the host in tests: an emulator (tests/gpu/ptx) takes the place of the CUDA
-# runtime and of cuBLAS, so that executor.cpp and the host code of kernels.cu are linked as they are.
+# nvcc's PTX of the kernels runs on the host in tests: an emulator (tests/gpu/ptx) takes the place of the
+# CUDA runtime and of cuBLAS, so that executor.cpp and the host code of kernels.cu are linked as they are.
 
 # The text of an architecture, with the module's options: ptx/kernels_80.ptx, by the target keyhole_ptx_80.
-# Later ones differ from 80 in .target alone; Turing (75) multiplies halves of its matrices, and bf16 by loops.
+# Later ones differ from 80 in .target alone; Turing (75) multiplies halves of its matrices, bf16 by loops.
 set(KH_PTX_FOLDER ${CMAKE_BINARY_DIR}/ptx)
 foreach(architecture 75 80)
   set(text keyhole_ptx_text_${architecture})

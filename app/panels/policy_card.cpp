@@ -18,7 +18,7 @@ namespace {
 void choose_preset(PolicyEditor& edit) {
     PolicyParams& policy = edit.policy;
     ScopedCombo combo("##preset", std::string(preset_name(policy.preset)).c_str(),
-                      ImGuiComboFlags_HeightLarge);
+                      ImGuiComboFlags_HeightLargest);
     if (!combo.open()) return mark_item(edit.context, "preset");
     for (const PresetRow& row : presets()) {
         const std::string name(row.name);

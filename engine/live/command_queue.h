@@ -96,6 +96,12 @@ class CommandQueue {
         });
     }
 
+    /// Returns whether a waiting request replaces the current run.
+    bool is_superseded() const {
+        const std::lock_guard lock(mutex_);
+        return std::any_of(requests_.begin(), requests_.end(), supersedes);
+    }
+
     /// Blocks until a request arrives.
     void wait() {
         std::unique_lock lock(mutex_);

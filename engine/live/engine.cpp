@@ -162,7 +162,8 @@ struct Engine::Impl {
         return {backend, std::move(session), status, model, device_backend, answers_open};
     }
 
-    /// Goes on with the run before, since the prompt of the new one was stopped.
+    /// Goes on with the run before, since the prompt of the new one was stopped. Nobody reads about it where
+    /// another start waits.
     void bring_back(Replaced& before, const std::string& why) {
         backend = std::move(before.backend);
         session = std::move(before.session);
@@ -173,8 +174,10 @@ struct Engine::Impl {
             const RequestId handled = s.handled;
             s = std::move(before.status);
             s.handled = handled;
-            s.refused = in_hand;
-            s.message = s.refusal_message = why + "; the run before it is back";
+            if (!queue.is_superseded()) {
+                s.refused = in_hand;
+                s.message = s.refusal_message = why + "; the run before it is back";
+            }
             if (s.phase == EnginePhase::running) s.phase = EnginePhase::idle;
         });
         stopped_work = status.message;

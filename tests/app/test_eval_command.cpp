@@ -18,7 +18,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
+#include <iomanip>
 #include <set>
 #include <sstream>
 
@@ -335,8 +335,9 @@ TEST_F(EvalCommand, KeepsMergedWeightsOnTheDevice) {
             std::istringstream words(command + model() + text() +
                                      " --backend cuda --context 40 --prefill 36 --json --samples " +
                                      std::to_string(n_questions) + rest);
-            EXPECT_EQ(program.run(std::vector<std::string>(std::istream_iterator<std::string>(words), {})),
-                      0);
+            std::vector<std::string> arguments;
+            for (std::string word; words >> std::quoted(word, '\'');) arguments.push_back(word);
+            EXPECT_EQ(program.run(arguments), 0);
         });
         ::testing::internal::GetCapturedStdout();
         ::testing::internal::GetCapturedStderr();

@@ -27,7 +27,9 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
                   "run.speed0",  "run.speed1", "run.speed2",  "run.speed3",    "run.speed4", "run.speed5",
                   "run.speed6",  "run.speed7", "run.speed8",  "run.speed9"}},
     {"OfModels", {"model.get", "model.cancel"}},
-    {"OfTheDevice", {"device.prove", "device.use", "device.close"}},
+    {"OfTheDevice",
+     {"device.prove", "device.use", "device.close", "precision.auto", "precision.float",
+      "precision.weights"}},
     {"OfTime",
      {"time.back", "time.back10", "time.first", "time.last", "time.follow", "time.show", "rewind", "branch",
       "fork.here", "fork", "rewind.prompt"}},
@@ -155,6 +157,11 @@ TEST_F(EveryCommand, OfTheRun) {
     EXPECT_FALSE(app.run.setup.chat);
     run("prompt The cat sat on the mat.");
     EXPECT_EQ(app.run.history.run().prompt, "The cat sat on the mat.");
+    run("prompt.answer It purred.");
+    EXPECT_EQ(app.run.setup.guide.answer, "It purred.");
+    EXPECT_EQ(app.run.history.run().prompt, "The cat sat on the mat.");
+    run("prompt.answer");
+    EXPECT_EQ(app.run.setup.guide.answer, "");
     run("lane 1 h2o:budget=9");
     run("model " + app.run.setup.model_folder.string());
     EXPECT_EQ(app.run.n_decoded(), 0);
@@ -178,6 +185,17 @@ TEST_F(EveryCommand, OfTheDevice) {
     EXPECT_THROW(run_action(app, "device.use"), Error);
     run_action(app, "device.close");
     EXPECT_TRUE(app.device_proof.dismissed());
+    for (const auto& [id, precision] : {std::pair("precision.float", Precision::floats),
+                                        {"precision.weights", Precision::weights},
+                                        {"precision.auto", Precision::automatic}}) {
+        if (!find_action(id)->traits.lacks(app).empty()) {
+            EXPECT_THROW(run_action(app, id), Error) << id;
+            continue;
+        }
+        run(id);
+        EXPECT_EQ(app.run.backend_options.precision, precision) << id;
+        EXPECT_EQ(app.run.n_decoded(), 0) << "the prompt is processed again";
+    }
 }
 
 TEST_F(EveryCommand, OfModels) {
@@ -329,6 +347,9 @@ TEST_F(EveryCommand, OfTokens) {
     EXPECT_FALSE(app.compares_watched());
     run("compare.watched on");
     EXPECT_TRUE(app.compares_watched());
+    run("story.give 1");
+    EXPECT_EQ(app.view.lane, 1);
+    EXPECT_THROW(run_action(app, "story.give 9"), Error) << "there is no such lane";
     run("watch.clear");
     EXPECT_FALSE(app.view.watched);
 

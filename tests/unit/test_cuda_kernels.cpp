@@ -124,8 +124,8 @@ int input_wavefronts() {
     return kBatch * sum / MatrixVector<Fp16, kBatch>::kRows;
 }
 
-// What L1 and shared memory serve for a product's inputs, beside its weights. An SM of an H100 gets 14.5 bytes
-// a cycle from memory (3.35 TB/s, 132 SMs, 1.755 GHz) and serves a wavefront a cycle.
+// What L1 and shared memory serve for a product's inputs, beside its weights. An SM of an H100 gets 14.5
+// bytes a cycle from memory (3.35 TB/s, 132 SMs, 1.755 GHz) and serves a wavefront a cycle.
 TEST(CudaWavefronts, InputsTakeLessThanWeights) {
     struct Type {
         const char* name;

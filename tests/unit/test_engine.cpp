@@ -557,6 +557,26 @@ TEST_F(EngineThread, AStoppedPromptBringsTheRunBeforeItBack) {
     EXPECT_EQ(steps().back()->run->id, first);
 }
 
+// A start that comes while a prompt is processed replaces it, which is no refusal.
+TEST_F(EngineThread, AStartReplacesAStartWhosePromptIsProcessed) {
+    start(5);
+    engine_.step(2);
+    ASSERT_TRUE(wait_for_row(21));
+    ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
+    keyhole::RunSpec slow = spec(5);
+    slow.prompt = random_text(4000, 2);
+    engine_.start(tiny_.folder(), slow);
+    const keyhole::RequestId replaced = engine_.last_request();
+    ASSERT_TRUE(wait_for_phase(EnginePhase::prefill));
+    engine_.start(tiny_.folder(), spec(5));
+    ASSERT_TRUE(wait_until_settled());
+    const keyhole::EngineStatus status = engine_.status();
+    EXPECT_NE(status.refused, replaced);
+    EXPECT_EQ(status.message.find("was stopped"), std::string::npos) << status.message;
+    EXPECT_EQ(status.phase, EnginePhase::idle);
+    EXPECT_EQ(steps().back()->row, 19) << "of the last start";
+}
+
 // A stopped prompt without a run before it leaves nothing to run, and the status says so. The next start
 // works and shows nothing of it.
 TEST_F(EngineThread, RunAfterACancelledPromptIsRefused) {

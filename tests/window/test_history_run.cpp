@@ -20,7 +20,7 @@ TEST_F(HistoryRun, EvictingTheAnswerLosesIt) {
     // command.
     const nlohmann::json run =
         run_of_script(kGate,
-                      "wait idle\nlane.focus 1\nfind 4\nmouse 2 2\npoint token 80\nclick 1\npoint menu "
+                      "wait idle\nfollow on\nlane.focus 1\nfind 4\nmouse 2 2\npoint token 80\nclick 1\npoint menu "
                       "evict.all\nclick\nwait idle\n"
                       "find 8\nevict.all\nfind 2\nevict all\nwait idle\nstep 3\nwait steps 3");
     EXPECT_EQ(run["commands"].size(), 3u) << run["commands"];

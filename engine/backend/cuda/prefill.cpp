@@ -200,7 +200,8 @@ void Prefill::run(const std::function<bool(double)>& progress) {
         const bool read_on = layer + 1 < c.n_layers && !owns(layer + 1);  // the next layer borrows
         if (keep_all || read_on) continue;
         give_to_lanes(first_stored, stores);
-        std::move(stores.begin(), stores.end(), std::back_inserter(spare_));
+        // Taken from the end: the owner's memory goes to the next owner.
+        std::move(stores.rbegin(), stores.rend(), std::back_inserter(spare_));
         stores.clear();
         first_stored = layer + 1;
     }
@@ -852,8 +853,9 @@ void Prefill::keep(std::size_t lane, int layer, const LayerStore& store) {
     std::vector<std::uint8_t> faults(to_index(c.n_kv_heads));
     with_number(cache(lane).kv_type(), [&]<class K>() {
         KeepPrompt<K> kernel{};
-        kernel.keys = store.keys.data();
-        kernel.values = store.values.data();
+        // Those of an earlier layer may lie in the memory of a layer that borrows.
+        kernel.keys = owns(layer) ? store.keys.data() : nullptr;
+        kernel.values = owns(layer) ? store.values.data() : nullptr;
         kernel.score = store.scores.data();
         kernel.streams = device_streams_.data();
         kernel.heads = reinterpret_cast<const DeviceHead<K>*>(cache(lane).device_heads()) + first;
