@@ -23,7 +23,7 @@ add_library(keyhole_readers STATIC ${sources})
 target_compile_options(keyhole_readers PUBLIC ${fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
 target_link_options(keyhole_readers PUBLIC ${fuzz_flags})
 target_compile_definitions(keyhole_readers PUBLIC _GLIBCXX_ASSERTIONS)
-target_include_directories(keyhole_readers PUBLIC ${CMAKE_SOURCE_DIR})
+target_include_directories(keyhole_readers PUBLIC ${CMAKE_SOURCE_DIR} PRIVATE ${CMAKE_BINARY_DIR}/generated)
 target_link_libraries(keyhole_readers PUBLIC keyhole_options fmt::fmt Threads::Threads
   nlohmann_json::nlohmann_json PkgConfig::HWY PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::ZIP)
 kh_unity(keyhole_readers)

@@ -220,12 +220,14 @@ float atlas_height_of(const Layout& layout) {
 /// The atlas gives way to the lanes where their cards need the room: it becomes lower, or shares the place
 /// with them. A height that the user has chosen stays, unless all options of a lane are open.
 void make_room_for_lanes(Layout& l) {
-    constexpr float kLeast = 150;
+    constexpr float kLeast = 150, kLeastAgain = 210;  // apart, since cards wrap otherwise beside a scrollbar
     if (!l.plan.atlas_below || l.looked == Pane::atlas || l.context.app.for_projector()) return;
     if (l.view.atlas_height > 0 && !l.view.advanced) return;
     const float left = l.middle() - l.panels.lanes.wanted - l.gap;
+    bool& shares = l.panels.lanes.has_place_of_atlas;
+    shares = left < l.atlas_height && left < (shares ? kLeastAgain : kLeast) * l.s;
     if (left >= l.atlas_height) return;
-    l.plan.atlas_below = left >= kLeast * l.s;
+    l.plan.atlas_below = !shares;
     l.atlas_height = std::floor(left);
 }
 

@@ -295,7 +295,9 @@ void draw(LanesPanel& panel, const PanelContext& context) {
         panel.shown_lane = app.view.lane;
         cards_height = ImGui::GetCursorPosY();
     }
-    panel.wanted = above + cards_height + changed.height(context) + ImGui::GetStyle().WindowPadding.y;
+    const ImGuiStyle& style = ImGui::GetStyle();
+    panel.wanted =
+        above + cards_height + changed.height(context) + style.WindowPadding.y + 2 * style.ItemSpacing.y;
     changed.draw(context);
 }
 

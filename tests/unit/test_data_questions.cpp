@@ -55,7 +55,7 @@ TEST(DataQuestionsOnTheDemoModel, ChoicesEqualLmEval) {
     EXPECT_NE(right, by_character) << "the norm has an effect";
 }
 
-class DataQuestions : public testing::Test {
+class DataQuestions : public ::testing::Test {
   protected:
     DataQuestions() : tiny_(reference::TinyShape{}), model_(load_model(tiny_.folder())) {
         std::string notice;

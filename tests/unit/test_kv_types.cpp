@@ -58,7 +58,7 @@ double worst_difference(const std::vector<RowOutput>& a, const std::vector<RowOu
 }
 
 /// head_dim 40: the last block of q8 has 8 numbers.
-class KvTypes : public testing::TestWithParam<int> {
+class KvTypes : public ::testing::TestWithParam<int> {
   protected:
     KvTypes()
         : tiny_({.n_layers = 3, .n_heads = 4, .n_kv_heads = 2, .head_dim = GetParam(), .seed = 31}),

@@ -30,7 +30,7 @@ BeamSettings beams(int n, BeamScores scores = BeamScores::apart) {
     return settings;
 }
 
-class PromptedLanes : public testing::Test {
+class PromptedLanes : public ::testing::Test {
   protected:
     PromptedLanes() : tiny_({.n_ctx = 4096, .seed = 5}), model_(load_model(tiny_.folder())) {
         std::string notice;

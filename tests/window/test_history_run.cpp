@@ -20,10 +20,11 @@ TEST_F(HistoryRun, EvictingTheAnswerLosesIt) {
     // command.
     const nlohmann::json run =
         run_of_script(kGate,
-                      "wait idle\nfollow on\nlane.focus 1\nfind 4\nmouse 2 2\npoint token 80\nclick 1\npoint menu "
+                      "wait idle\nfollow on\nlane.focus 1\nfind 4\nmouse 2 2\npoint token 80\nclick 1\n"
+                      "point menu "
                       "evict.all\nclick\nwait idle\n"
                       "find 8\nevict.all\nfind 2\nevict all\nwait idle\nstep 3\nwait steps 3");
-    EXPECT_EQ(run["commands"].size(), 3u) << run["commands"];
+    EXPECT_EQ(run["commands"].size(), 4u) << run["commands"];
     EXPECT_NE(run["commands"].dump().find("evict 1 80\""), std::string::npos) << run["commands"];
     double largest = 0;
     for (std::size_t i = 0; i < 3; ++i) largest = std::max(largest, kl_after(run, 1, i));
