@@ -31,21 +31,20 @@ TEST_F(PolicyCardRun, WhereNobodyReleasedCodeTheSwitchDoesNothing) {
 TEST_F(PolicyCardRun, PresetsAndOptionsAreChosenByMouseAndByCommand) {
     const nlohmann::json run =
         run_of_script("--lane full --lane h2o:budget=64",
-                      "wait idle\nlane.advanced on\nlane.focus 1\npoint shadow\nclick\nstep 1\n"
-                      "wait steps 1\npoint preset\nclick\n"
+                      "wait idle\nlane.advanced on\nlane.focus 1\npoint preset\nclick\n"
                       "point preset dilated\nclick\nlane.set "
-                      "dilation=2\nstep 1\nwait steps 2\n"
+                      "dilation=2\nstep 1\nwait steps 1\n"
                       "point preset\nclick\npoint preset keyformer\nclick\n"
                       "point tau curve 0.77 0.2\npress\npoint tau curve 0.77 0.1\nrelease\n"
                       "lane.set damping=0.5,score_dtype=bf16,kv_dtype=q8,positions=cache\n"
-                      "step 1\nwait steps 3");
+                      "step 1\nwait steps 2");
     const std::string spec = spec_of(run, 1);
     EXPECT_EQ(spec.rfind("keyformer:budget=64", 0), 0u) << spec;
     for (const char* part : {"damping=0.5", "score_dtype=bf16", "kv_dtype=q8", "positions=cache"})
         EXPECT_NE(spec.find(part), std::string::npos) << spec;
     EXPECT_NE(spec.find("tau=1..2."), std::string::npos) << spec;  // the drag raised the end
-    for (const char* part : {"h2o:budget=64,shadow=on", "dilated:budget=64,dilation=2"})
-        EXPECT_NE(run["commands"].dump().find(part), std::string::npos) << run["commands"];
+    EXPECT_NE(run["commands"].dump().find("dilated:budget=64,dilation=2"), std::string::npos)
+        << run["commands"];
 }
 
 TEST_F(PolicyCardRun, TheMatrixPaintsOverridesAndUndoTakesThemBack) {
