@@ -20,6 +20,7 @@
 #include "engine/analysis/watched_span.h"
 #include "engine/base/child_process.h"
 #include "engine/base/error.h"
+#include "engine/base/fnv.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/model_name.h"
@@ -348,6 +349,7 @@ class WindowLoop {
 
     // Draw.
     void draw();
+    void bring_to_rest();
     bool may_skip_picture();
     void render();
     void write_files(int width, int height);
@@ -385,6 +387,9 @@ class WindowLoop {
     double frame_s_ = 0;        ///< seconds that a frame takes, averaged over the last ones
     bool first_start_ = false;  ///< the first words are on show
     int frames_to_wait_ = 0;    ///< frames to draw before the script's next command
+    std::uint64_t places_ = 0;  ///< a hash of where the last frame's widgets were
+    int n_moved_ = 0;           ///< frames in a row, the last included, in which a widget moved
+    bool moves_ = false;        ///< the next frame's widgets may lie elsewhere
 };
 
 WindowLoop::WindowLoop(WindowOptions options)
@@ -416,7 +421,10 @@ WindowLoop::WindowLoop(WindowOptions options)
     app_.run.setup = std::move(options_.setup);
     app_.view.lane = app_.run.setup.lanes.size() > 1 ? 1 : 0;
     // Scripts begin with the instrument: they name the arrangement that they want.
-    if (!scripted()) app_.view.arrangement = Arrangement::story;
+    if (!scripted()) {
+        app_.view.arrangement = Arrangement::story;
+        app_.view.strip_key = "budget";
+    }
     std::string fault_of_settings;
     std::error_code ignored;
     first_start_ = !options_.settings.empty() && options_.open.empty() && options_.lesson.empty() &&
@@ -453,7 +461,7 @@ void WindowLoop::run() {
         app_.frames.frame_begins();
         due = update() || due;
         if (!due && !app_.requests.quit) {  // nothing new to show, but the engine may have come to rest
-            report_.write(app_, shared_, key_focus(app_), !input_.empty());
+            report_.write(app_, shared_, key_focus(app_), !input_.empty() || moves_);
             continue;
         }
         draw();
@@ -580,9 +588,11 @@ void WindowLoop::prepare_frame() {
 void WindowLoop::look_at_new_run() {
     const std::uint64_t id = app_.run.history.run().id;
     if (picked_run_ == id) return;
-    if (picked_run_ == 0 || shown_prompt_ != app_.run.history.run().prompt) look_at_prompt();
-    picked_run_ = id;
-    first_picks(app_);
+    app_.choose_by_itself([&] {
+        if (picked_run_ == 0 || shown_prompt_ != app_.run.history.run().prompt) look_at_prompt();
+        picked_run_ = id;
+        first_picks(app_);
+    });
 }
 
 /// Decodes the answer before the window shows anything, unless it takes longer than people wait gladly: then
@@ -591,7 +601,7 @@ void WindowLoop::wait_for_story() {
     constexpr auto kPatience = std::chrono::milliseconds(600);
     if (!app_.tells_story() || starting_ || !options_.lesson.empty()) return;
     const auto until = Clock::now() + kPatience;
-    const auto told = [&] { return app_.run.has_steps() && app_.run.n_decoded() > 0 && app_.idle(); };
+    const auto told = [&] { return app_.run.has_steps() && app_.run.n_decoded() > 0 && app_.is_settled(); };
     while (Clock::now() < until && !told() && app_.run.status.phase != EnginePhase::failed) {
         glfwWaitEventsTimeout(0.02);
         refresh();
@@ -675,6 +685,7 @@ void WindowLoop::draw() {
     if (app_.run.has_steps() && !io.MouseDown[0] && !io.MouseDown[1]) app_.remember_changes();
     if (shared_.hovered.has_value() != shared_.next_hovered.has_value())
         g_frames_wanted = std::max(g_frames_wanted, 1);
+    bring_to_rest();
     if (may_skip_picture()) {
         ImGui::EndFrame();
         app_.frames.frame_ends();
@@ -683,9 +694,23 @@ void WindowLoop::draw() {
     n_skipped_ = 0;
     render();
     if (options_.driver != nullptr) options_.driver->drawn(app_, shared_);
-    report_.write(app_, shared_, key_focus(app_), !input_.empty());
+    report_.write(app_, shared_, key_focus(app_), !input_.empty() || moves_);
     app_.texture_bytes = painters_.texture_bytes() + texture_bytes(panels_.dialogs);
     app_.frames.frame_ends();
+}
+
+/// Asks for another frame while widgets move: a frame lays out by sizes of the frame before. Otherwise the
+/// user's next click would move them, away from the pointer. What moves with every step is not waited for.
+void WindowLoop::bring_to_rest() {
+    constexpr int kMost = 4;
+    std::uint64_t places = kFnvBasis;
+    for (const auto& [name, item] : shared_.items) {
+        places = fnv1a(name, places);
+        places = fnv1a({reinterpret_cast<const char*>(&item), sizeof item}, places);
+    }
+    n_moved_ = std::exchange(places_, places) == places ? 0 : n_moved_ + 1;
+    moves_ = n_moved_ > 0 && n_moved_ <= kMost;
+    if (moves_) g_frames_wanted = std::max(g_frames_wanted, 1);
 }
 
 /// Returns whether events wait whose frame will show more: then this frame only takes its input. A press and

@@ -22,7 +22,7 @@ class WindowReport {
     void count(std::span<const InputEvent> taken);
     bool wanted() const { return !path_.empty(); }
     /// Writes the report. Call at the end of a frame, and when no frame is due. waiting: later frames have
-    /// input to take. Throws Error(io).
+    /// input to take, or will show the widgets elsewhere. Throws Error(io).
     void write(const AppState& app, const PanelShared& shared, const KeyFocus& keys, bool waiting);
 
   private:

@@ -92,7 +92,7 @@ void SimulatedUser::start(const std::string& arguments) {
     std::filesystem::remove(folder_ / "report.json");
     if (const auto settings = folder_ / "settings.json";
         !arrangement_.empty() && !std::filesystem::exists(settings))
-        std::ofstream(settings) << R"({"arrangement": ")" << arrangement_ << "\"}";
+        std::ofstream(settings) << R"({"arrangement": ")" << arrangement_ << R"(", "strips": "off"})";
     std::vector<std::string> words = {reference::built("keyhole"),
                                       "gui",
                                       "--report",
@@ -109,7 +109,7 @@ void SimulatedUser::start(const std::string& arguments) {
     XFlush(display_);
     program_ = spawn(words, folder_, (folder_ / "out.txt").string(), display_name_);
     ASSERT_TRUE(wait_until("a run", [](const Json& now) {
-        return now["has_run"] == true && now["idle"] == true &&
+        return now["has_run"] == true && now["idle"] == true && now["input"]["waiting"] == false &&
                (now["items"].contains("heatmap") || now["items"].contains("pane story"));
     }));
 }
