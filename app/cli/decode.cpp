@@ -134,7 +134,7 @@ std::vector<DecodeOptions> of_each_prompt(const DecodeOptions& options) {
     namespace fs = std::filesystem;
     if (options.prompt_files.empty() && options.run.text == kStandardInput) {
         DecodeOptions piped = options;
-        piped.run.prompt_file = kStandardInput;
+        piped.run.prompt_file = std::string(kStandardInput);
         piped.run.text_option = {};
         return {piped};
     }
