@@ -130,7 +130,7 @@ void PolicyEditor::integer(std::string_view option, int& value, int low, int hig
 void PolicyEditor::amount(std::string_view option, Amount& value, float width) {
     const bool is_budget = option == "budget";
     const float unit_width = context.px(98);
-    const bool counts = value.unit == Amount::Unit::tokens || value.unit == Amount::Unit::percent;
+    const bool counts = value.unit != Amount::Unit::all && value.unit != Amount::Unit::rest;
     const std::string id = fmt::format("##{}", option);
     if (counts) {
         ImGui::SetNextItemWidth(width - unit_width - context.px(4));
@@ -143,18 +143,21 @@ void PolicyEditor::amount(std::string_view option, Amount& value, float width) {
         mark_item(context, fmt::format("{} number", option));
         ImGui::SameLine(0, context.px(4));
     }
-    // A budget cannot be `rest`, and a recent window cannot be `all`.
-    const std::array<Amount::Unit, 3> units = {Amount::Unit::tokens, Amount::Unit::percent,
-                                               is_budget ? Amount::Unit::all : Amount::Unit::rest};
-    const std::array<const char*, 3> names = {"tokens", is_budget ? "% prompt" : "% budget",
-                                              is_budget ? "all" : "the rest"};
+    // A budget cannot be `rest`, and a recent window cannot be `all`, nor stand beside the prompt.
+    std::vector<Amount::Unit> units = {Amount::Unit::tokens, Amount::Unit::percent,
+                                       is_budget ? Amount::Unit::all : Amount::Unit::rest};
+    std::vector<const char*> names = {"tokens", is_budget ? "% prompt" : "% budget",
+                                      is_budget ? "all" : "the rest"};
+    if (is_budget) units.push_back(Amount::Unit::beside);
+    if (is_budget) names.push_back("+ prompt");
     const auto now = std::find(units.begin(), units.end(), value.unit);
     int index = now == units.end() ? 0 : static_cast<int>(now - units.begin());
     ImGui::SetNextItemWidth(counts ? unit_width : width);
     if (combo((id + " unit").c_str(), index, names)) {
         value.unit = units[to_index(index)];
         if (value.unit == Amount::Unit::percent) value.value = 50;
-        if (value.unit == Amount::Unit::tokens && value.value < 1) value.value = is_budget ? 64 : 0;
+        const bool tokens = value.unit == Amount::Unit::tokens || value.unit == Amount::Unit::beside;
+        if (tokens && value.value < 1) value.value = is_budget ? 64 : 0;
         if (value.unit == Amount::Unit::all || value.unit == Amount::Unit::rest) value.value = 0;
         committed = true;
     }

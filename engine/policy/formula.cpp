@@ -20,9 +20,13 @@ namespace {
 
 using Code = FormulaCode;
 
+/// Where a quantity is known.
+enum class Known { both, rows, selections };
+
 struct NamedQuantity {
     std::string_view name;
     Quantity quantity;
+    Known known = Known::both;
 };
 constexpr std::array kQuantityNames = {
     NamedQuantity{"s", Quantity::s},
@@ -39,12 +43,21 @@ constexpr std::array kQuantityNames = {
     NamedQuantity{"alpha", Quantity::alpha},
     NamedQuantity{"tau", Quantity::tau},
     NamedQuantity{"gain", Quantity::gain},
+    NamedQuantity{"mix", Quantity::mix},
+    NamedQuantity{"window", Quantity::window},
     NamedQuantity{"prompt", Quantity::prompt},
-    NamedQuantity{"knorm", Quantity::knorm},
-    NamedQuantity{"vnorm", Quantity::vnorm},
-    NamedQuantity{"keydiff", Quantity::keydiff},
-    NamedQuantity{"future", Quantity::future},
-    NamedQuantity{"u", Quantity::u},
+    NamedQuantity{"win", Quantity::win, Known::selections},
+    NamedQuantity{"knorm", Quantity::knorm, Known::selections},
+    NamedQuantity{"vnorm", Quantity::vnorm, Known::selections},
+    NamedQuantity{"keydiff", Quantity::keydiff, Known::selections},
+    NamedQuantity{"redundancy", Quantity::redundancy, Known::selections},
+    NamedQuantity{"future", Quantity::future, Known::selections},
+    NamedQuantity{"u", Quantity::u, Known::selections},
+    NamedQuantity{"p", Quantity::p, Known::rows},
+    NamedQuantity{"logit", Quantity::logit, Known::rows},
+    NamedQuantity{"ptau", Quantity::ptau, Known::rows},
+    NamedQuantity{"sinkmass", Quantity::sinkmass, Known::rows},
+    NamedQuantity{"head", Quantity::head, Known::rows},
 };
 static_assert(kQuantityNames.size() == std::size_t{kQuantities});
 
@@ -64,19 +77,6 @@ constexpr std::array kFunctions = {
     NamedFunction{"norm", Code::norm, 1},       NamedFunction{"first", Code::first, 2},
 };
 
-/// Names that a row knows, or that need what a lane cannot have yet.
-struct OtherQuantity {
-    std::string_view name, why;
-};
-constexpr std::string_view kOfRow = "a row's value, and a selection sees what its scores kept of it: take s";
-constexpr std::array kOtherQuantities = {
-    OtherQuantity{"p", kOfRow},
-    OtherQuantity{"logit", kOfRow},
-    OtherQuantity{"ptau", kOfRow},
-    OtherQuantity{"sinkmass", kOfRow},
-    OtherQuantity{"head", "a query head's, and a selection is for a KV head: take kvhead"},
-};
-
 /// A list on the way: what the operations so far leave at a level.
 struct Operand {
     bool is_truth = false;
@@ -85,21 +85,25 @@ struct Operand {
 
 class Parser {
   public:
-    Parser(std::string_view text, FormulaFault& fault) : text_(text), fault_(fault) {}
+    /// kernel: see Formula. smooths: false leaves smoothing out.
+    Parser(std::string_view text, FormulaUse use, int kernel, bool smooths, FormulaFault& fault)
+        : text_(text), use_(use), kernel_(kernel), smooths_(smooths), fault_(fault) {}
 
-    std::optional<FormulaTable> parse(FormulaUse use) {
+    std::optional<FormulaTable> parse() {
         const auto result = ternary();
         skip_blanks();
         if (result && at_ < text_.size()) fail(at_, fmt::format("'{}' is not expected here", here()));
         if (!fault_.what.empty() || !result) return std::nullopt;
-        const bool wants_truth = use == FormulaUse::protect;
+        const bool wants_truth = use_ == FormulaUse::protect;
         if (result->is_truth != wants_truth) {
             fail(0, wants_truth ? "protect needs a truth value, such as position < 4"
-                                : "choose needs a number, and this is a truth value");
+                                : fmt::format("{} needs a number, and this is a truth value",
+                                              use_ == FormulaUse::score ? "score" : "choose"));
             return std::nullopt;
         }
         return table();
     }
+    bool has_smoothing() const { return has_smoothing_; }
 
   private:
     using Result = std::optional<Operand>;
@@ -351,18 +355,30 @@ class Parser {
         at_ += word.size();
         skip_blanks();
         if (at_ < text_.size() && text_[at_] == '(') return function(word, begin);
-        for (const NamedQuantity& known : kQuantityNames)
-            if (known.name == word)
-                return emit(Code::quantity, level_, {known.quantity == Quantity::prompt, std::nullopt}, 0,
-                            known.quantity);
-        for (const OtherQuantity& other : kOtherQuantities)
-            if (other.name == word) return fail(begin, fmt::format("'{}' is {}", word, other.why));
+        for (const NamedQuantity& known : kQuantityNames) {
+            if (known.name != word) continue;
+            if (!is_known_here(known))
+                return fail(begin, fmt::format("'{}' is {}", word, why_unknown(known.quantity)));
+            return emit(Code::quantity, level_, {known.quantity == Quantity::prompt, std::nullopt}, 0,
+                        known.quantity);
+        }
         std::vector<std::string_view> names;
-        for (const NamedQuantity& known : kQuantityNames) names.push_back(known.name);
+        for (const NamedQuantity& known : kQuantityNames)
+            if (is_known_here(known)) names.push_back(known.name);
         for (const NamedFunction& known : kFunctions)
             if (known.name == word) return fail(begin, fmt::format("{} is a function: {}(...)", word, word));
         return fail(begin, fmt::format("unknown name '{}'{} ({})", word, spec_text::near_hint(word, names),
                                        fmt::join(names, " ")));
+    }
+    bool is_known_here(const NamedQuantity& quantity) const {
+        return quantity.known == Known::both ||
+               (quantity.known == Known::rows) == (use_ == FormulaUse::score);
+    }
+    std::string_view why_unknown(Quantity quantity) const {
+        if (use_ == FormulaUse::score) return "known only at a selection: name it in choose";
+        return quantity == Quantity::head
+                   ? "a query head's, and a selection is for a KV head: take kvhead"
+                   : "a row's value, and a selection sees what its scores kept of it: take s";
     }
     Result function(std::string_view word, std::size_t begin) {
         const auto* const known = std::find_if(kFunctions.begin(), kFunctions.end(),
@@ -374,6 +390,10 @@ class Parser {
                                            spec_text::near_hint(word, names), fmt::join(names, " ")));
         }
         take("(");
+        if (use_ == FormulaUse::score && is_over_tokens(known->code))
+            return fail(begin, fmt::format("{} looks over all tokens, and a row knows one at a time: it "
+                                           "belongs to choose",
+                                           word));
         const int level = level_;
         float share = 0;
         if (known->code == Code::first) {
@@ -396,10 +416,14 @@ class Parser {
         }
         Code code = known->code;
         int width = 0;
-        if (code == Code::smooth_average && !smoothing(code, width)) return std::nullopt;
+        if (known->code == Code::smooth_average && !smoothing(code, width)) return std::nullopt;
         if (!take(")"))
             return fail(at_, fmt::format("')' is expected: {} takes {} value{}", word, known->n_arguments,
                                          known->n_arguments == 1 ? "" : "s"));
+        if (known->code == Code::smooth_average) {
+            has_smoothing_ = has_smoothing_ || width > 1;
+            if (width == 1 || !smooths_) return values[0];
+        }
         if (is_over_tokens(code)) return emit(code, level, {}, share, Quantity::row, width);
         return values.size() == 1   ? apply(code, level, {values[0]}, false)
                : values.size() == 2 ? apply(code, level, {values[0], values[1]}, false)
@@ -416,9 +440,16 @@ class Parser {
         --level_;
         return value;
     }
-    /// Reads `, avg, 5` after the smoothed value.
+    /// Reads `, avg, 5` after the smoothed value; without it, takes the lane's kernel.
     bool smoothing(Code& code, int& width) {
-        constexpr const char* kForm = "smooth takes a value, avg or max, and an odd width: smooth(s, avg, 5)";
+        constexpr const char* kForm =
+            "smooth takes a value, and as it likes avg or max with an odd width: smooth(s, avg, 5)";
+        skip_blanks();
+        if (at_ < text_.size() && text_[at_] == ')') {
+            if (kernel_ < 0) code = Code::smooth_maximum;
+            width = std::max(std::abs(kernel_), 1);
+            return true;
+        }
         const auto wrong = [&] {
             fail(at_, kForm);
             return false;
@@ -444,7 +475,7 @@ class Parser {
         table.n_lists = deepest_ + 1;
         std::copy(ops_.begin(), ops_.end(), table.ops);
         for (const FormulaOp& op : ops_)
-            if (op.code == Code::quantity) table.uses |= 1u << static_cast<int>(op.quantity);
+            if (op.code == Code::quantity) table.uses |= std::uint64_t{1} << static_cast<int>(op.quantity);
         const auto add = [&](std::size_t first, std::size_t last, int part) {
             table.steps[table.n_steps++] = {static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last),
                                             static_cast<std::uint8_t>(part), 0};
@@ -462,6 +493,9 @@ class Parser {
 
     static constexpr int kDeepest = 64;
     std::string_view text_;
+    FormulaUse use_;
+    int kernel_;
+    bool smooths_, has_smoothing_ = false;
     FormulaFault& fault_;
     std::size_t at_ = 0;
     int level_ = 0, deepest_ = 0, depth_ = 0;
@@ -483,25 +517,41 @@ std::optional<std::string> range_formula(std::string_view value, FormulaFault* f
 
 }  // namespace
 
-FormulaRef parse_formula(std::string_view text, FormulaUse use, FormulaFault* fault) {
+FormulaRef parse_formula(std::string_view text, FormulaUse use, FormulaFault* fault, int kernel) {
     FormulaFault found;
-    std::optional<FormulaTable> table;
-    if (text.size() > kLongestFormula)
+    std::optional<FormulaTable> table, unsmoothed;
+    if (text.size() > kLongestFormula) {
         found = {kLongestFormula, fmt::format("a formula has at most {} characters", kLongestFormula)};
-    else
-        table = Parser(text, found).parse(use);
+    } else {
+        Parser parser(text, use, kernel, true, found);
+        table = parser.parse();
+        if (table && parser.has_smoothing()) unsmoothed = Parser(text, use, kernel, false, found).parse();
+    }
     if (fault != nullptr) *fault = found;
     if (!table) return {};
-    return {std::make_shared<const Formula>(Formula{std::string(text), *table})};
+    return {std::make_shared<const Formula>(Formula{std::string(text), kernel, *table, unsmoothed})};
 }
 
-FormulaRef choose_formula(std::string_view value, FormulaFault* fault) {
+FormulaRef choose_formula(std::string_view value, FormulaFault* fault, int kernel) {
     if (fault != nullptr) *fault = {};
     if (value == "s") return {};
-    return parse_formula(value, FormulaUse::choose, fault);
+    return parse_formula(value, FormulaUse::choose, fault, kernel);
 }
 
-FormulaRef protect_formula(std::string_view value, FormulaFault* fault) {
+FormulaRef score_formula(std::string_view value, FormulaFault* fault) {
+    if (fault != nullptr) *fault = {};
+    if (value == "attention") return {};
+    return parse_formula(value, FormulaUse::score, fault);
+}
+
+bool is_of_rows(const FormulaTable& score) {
+    return score.names(Quantity::s) ||
+           std::any_of(kQuantityNames.begin(), kQuantityNames.end(), [&](const NamedQuantity& quantity) {
+               return quantity.known == Known::rows && score.names(quantity.quantity);
+           });
+}
+
+FormulaRef protect_formula(std::string_view value, FormulaFault* fault, int kernel) {
     FormulaFault found;
     if (fault != nullptr) *fault = {};
     if (value == "none") return {};
@@ -510,7 +560,7 @@ FormulaRef protect_formula(std::string_view value, FormulaFault* fault) {
         if (fault != nullptr) *fault = found;
         return {};
     }
-    return parse_formula(range ? *range : value, FormulaUse::protect, fault);
+    return parse_formula(range ? *range : value, FormulaUse::protect, fault, kernel);
 }
 
 }  // namespace keyhole

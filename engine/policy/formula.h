@@ -1,5 +1,5 @@
-/// The language of `choose=(...)` and `protect=(...)`: a line that ranks or guards the stored tokens of a
-/// unit at a selection. parse_formula() makes a table of operations; FormulaRun evaluates it, on the host and
+/// The language of `choose=(...)` and `protect=(...)`, a line that ranks or guards the stored tokens of a unit
+/// at a selection, and of `score=(...)`, a line that a row adds to its scores by. parse_formula() makes a table of operations; FormulaRun evaluates it, on the host and
 /// on a device, with the same bits. Any thread. Knows neither caches nor policies.
 ///
 /// Values are float. All tokens of a unit are computed together, in text order: an operation reads and writes
@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,16 +30,25 @@ enum class Quantity : std::uint8_t {
     alpha,
     tau,
     gain,
-    age,  ///< row - position
+    mix,
+    window,
+    head,      ///< the query head's index in the layer; of a row
+    sinkmass,  ///< mass of a learned sink; of a row
+    age,       ///< row - position
     position,
-    slot,     ///< rank among the stored tokens by position, from 0
-    prompt,   ///< truth: position < n
-    s,        ///< pooled score
-    knorm,    ///< length of the stored key
-    vnorm,    ///< length of the stored value
-    keydiff,  ///< cosine of the key and the mean direction of all stored keys
-    future,   ///< attention that comes: FutureTable
-    u,        ///< a number of (0, 1), drawn anew for each row
+    slot,        ///< rank among the stored tokens by position, from 0
+    prompt,      ///< truth: position < n
+    s,           ///< score: pooled at a selection, the head's own before a row
+    p,           ///< probability; of a row, as the next two
+    logit,       ///< before the temperature
+    ptau,        ///< softmax of (logit + gain noise) / tau
+    knorm,       ///< length of the stored key
+    vnorm,       ///< length of the stored value
+    keydiff,     ///< cosine of the key and the mean direction of all stored keys
+    redundancy,  ///< share of the likeness of all stored keys to this one (R-KV)
+    win,         ///< mean probability over the last `window` rows, pooled
+    future,      ///< attention that comes: FutureTable
+    u,           ///< a number of (0, 1), drawn anew for each row
     kCount
 };
 inline constexpr int kQuantities = static_cast<int>(Quantity::kCount);
@@ -106,7 +116,8 @@ struct FormulaTable {
     static constexpr int kMostOps = 64, kMostSteps = 192, kParts = 3;
     std::int32_t n_ops = 0, n_steps = 0;
     std::int32_t n_lists = 0;  ///< lists that it needs, one for its own use included
-    std::uint32_t uses = 0;    ///< bit q: it names quantity q
+    std::int32_t unused = 0;
+    std::uint64_t uses = 0;  ///< bit q: it names quantity q
     FormulaOp ops[kMostOps] = {};
     FormulaStep steps[kMostSteps] = {};
 
@@ -116,18 +127,27 @@ struct FormulaTable {
 /// A formula that was read, with its text.
 struct Formula {
     std::string text;
+    int kernel = 0;  ///< of `smooth` where it names none: the width of an average, minus that of a maximum
     FormulaTable table;
+    std::optional<FormulaTable> unsmoothed{};  ///< without its smoothing, where it has any: orders equal ones
 };
 
-/// A formula or none. Equal texts are equal formulas.
+/// A formula or none. Equal texts with equal kernels are equal formulas.
 struct FormulaRef {
     std::shared_ptr<const Formula> formula{};
     explicit operator bool() const { return formula != nullptr; }
     const FormulaTable* operator->() const { return &formula->table; }
     const FormulaTable& operator*() const { return formula->table; }
+    /// Returns its operations; null: none.
+    const FormulaTable* table() const { return formula != nullptr ? &formula->table : nullptr; }
+    /// Returns the table that orders what this one makes equal; null: none.
+    const FormulaTable* unsmoothed() const {
+        return formula != nullptr && formula->unsmoothed ? &*formula->unsmoothed : nullptr;
+    }
     bool operator==(const FormulaRef& other) const {
         return formula == other.formula ||
-               (formula != nullptr && other.formula != nullptr && formula->text == other.formula->text);
+               (formula != nullptr && other.formula != nullptr && formula->text == other.formula->text &&
+                formula->kernel == other.formula->kernel);
     }
 };
 
@@ -135,6 +155,7 @@ struct FormulaRef {
 enum class FormulaUse {
     choose,   ///< a number: the larger stays
     protect,  ///< a truth: where it holds, the token stays
+    score,    ///< a number: s after a row, of a query head
 };
 
 /// A fault of a formula and the place of its first character; empty: none.
@@ -146,11 +167,14 @@ struct FormulaFault {
 inline constexpr std::size_t kLongestFormula = 256;
 
 /// Reads a formula. A fault in it sets *fault and gives none.
-FormulaRef parse_formula(std::string_view text, FormulaUse use, FormulaFault* fault);
-/// Returns the formula of a value of `choose` or `protect`, which may be a word; none for the values that
-/// change nothing (`s`, `none`). A fault sets *fault.
-FormulaRef choose_formula(std::string_view value, FormulaFault* fault);
-FormulaRef protect_formula(std::string_view value, FormulaFault* fault);
+FormulaRef parse_formula(std::string_view text, FormulaUse use, FormulaFault* fault, int kernel = 0);
+/// Returns the formula of a value of `choose`, `protect` or `score`, which may be a word; none for the values
+/// that change nothing (`s`, `none`, `attention`). A fault sets *fault.
+FormulaRef choose_formula(std::string_view value, FormulaFault* fault, int kernel = 0);
+FormulaRef protect_formula(std::string_view value, FormulaFault* fault, int kernel = 0);
+FormulaRef score_formula(std::string_view value, FormulaFault* fault);
+/// Returns whether a score formula names what only rows know; one that does not is a choice.
+bool is_of_rows(const FormulaTable& score);
 
 /// A formula as it is evaluated for one unit: by one thread on the host, by the threads of a block on a
 /// device. Runs step(0) to step(n_steps - 1) with a barrier between two; then list 0 holds the values. Env:
@@ -179,26 +203,7 @@ struct FormulaRun {
         for (int o = step.first; o < step.last; ++o) by_token(table.ops[o]);
     }
 
-  private:
-    /// Calls visit(i) for the tokens of this thread.
-    template <class Visit>
-    KH_FN void for_own(Visit visit) const {
-        for (int i = thread; i < n; i += n_threads) visit(i);
-    }
-    template <class Of>
-    KH_FN void unary(float* x, Of of) const {
-        for_own([&](int i) { x[i] = of(x[i]); });
-    }
-    template <class Of>
-    KH_FN void binary(float* x, Of of) const {
-        const float* y = x + stride;
-        for_own([&](int i) { x[i] = of(x[i], y[i]); });
-    }
-    template <class Of>
-    KH_FN void compare(float* x, Of of) const {
-        binary(x, [&](float a, float b) { return of(a, b) ? 1.0f : 0.0f; });
-    }
-
+    /// Computes an operation that looks at one token at a time.
     KH_FN void by_token(const FormulaOp& op) const {
         using Code = FormulaCode;
         float* x = list(op.level);
@@ -257,6 +262,26 @@ struct FormulaRun {
             default:
                 return;
         }
+    }
+
+  private:
+    /// Calls visit(i) for the tokens of this thread.
+    template <class Visit>
+    KH_FN void for_own(Visit visit) const {
+        for (int i = thread; i < n; i += n_threads) visit(i);
+    }
+    template <class Of>
+    KH_FN void unary(float* x, Of of) const {
+        for_own([&](int i) { x[i] = of(x[i]); });
+    }
+    template <class Of>
+    KH_FN void binary(float* x, Of of) const {
+        const float* y = x + stride;
+        for_own([&](int i) { x[i] = of(x[i], y[i]); });
+    }
+    template <class Of>
+    KH_FN void compare(float* x, Of of) const {
+        binary(x, [&](float a, float b) { return of(a, b) ? 1.0f : 0.0f; });
     }
 
     // --- over tokens ---------------------------------------------------------------------------------------

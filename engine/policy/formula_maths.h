@@ -120,6 +120,7 @@ KH_FN float length_of(int head_dim, A a) {
     return sqrtf(dot_channels(head_dim, a, a));
 }
 
+inline constexpr float kSimilar = 0.5f;     ///< from this cosine on two keys are alike (R-KV)
 inline constexpr float kShortest = 1e-12f;  ///< guards divisions by a length (KeyDiff, released code)
 
 /// Returns a channel of k / |k|.

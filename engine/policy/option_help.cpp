@@ -12,12 +12,20 @@ namespace {
 /// Returns whether a formula reads what rows add to the scores, or the option itself by its name.
 bool reads_scores(const PolicyParams& params, std::string_view option) {
     const FormulaRef choose = choose_formula(params.choose.text, nullptr),
-                     protect = protect_formula(params.protect.text, nullptr);
+                     protect = protect_formula(params.protect.text, nullptr),
+                     score = score_formula(params.score.text, nullptr);
     const auto names = [&](Quantity q) {
-        return (choose && choose->names(q)) || (protect && protect->names(q));
+        return (choose && choose->names(q)) || (protect && protect->names(q)) || (score && score->names(q));
     };
-    return !choose || names(Quantity::s) || (option == "alpha" && names(Quantity::alpha)) ||
-           (option == "tau" && names(Quantity::tau)) || (option == "gain" && names(Quantity::gain));
+    const bool by_name = (option == "alpha" && names(Quantity::alpha)) ||
+                         (option == "tau" && names(Quantity::tau)) ||
+                         (option == "gain" && names(Quantity::gain));
+    if (score) {  // it reads alpha, and what makes ptau, where it names them
+        const bool is_sum = option == "score_dtype";
+        return by_name || is_sum ||
+               (option != "alpha" && option != "damping" && score->names(Quantity::ptau));
+    }
+    return !choose || names(Quantity::s) || by_name;
 }
 
 }  // namespace
@@ -41,7 +49,8 @@ std::string no_effect_reason(const PolicyParams& params, std::string_view name, 
     if (windowed && option.acts == Acts::scores)
         return "The newest tokens fill the budget: no score decides.";
     if (option.of_rows && !reads_scores(params, name))
-        return "choose ranks by other things, and no score is read.";
+        return params.score.text != "attention" ? "The formula of score does not read it."
+                                                : "choose ranks by other things, and no score is read.";
     return own_reason();
 }
 

@@ -52,6 +52,11 @@ constexpr std::array kDialectWords = {word("paper", Dialect::paper), word("relea
 constexpr std::array kPositionWords = {word("original", Positions::original),
                                        word("cache", Positions::cache, "cache index"),
                                        word("compressed", Positions::compressed)};
+constexpr std::array kKernelWords = {
+    OptionWord{"none", 0},   OptionWord{"avg:3", 3},  OptionWord{"avg:5", 5},
+    OptionWord{"avg:7", 7},  OptionWord{"avg:9", 9},  OptionWord{"max:3", -3},
+    OptionWord{"max:5", -5}, OptionWord{"max:7", -7}, OptionWord{"max:9", -9},
+};
 constexpr std::array kSwitchWords = {word("on", true), word("off", false)};
 constexpr std::array kMergeWords = {word("uniform", KvMerge::uniform), word("released", KvMerge::released)};
 
@@ -79,6 +84,7 @@ std::string budget_fault(const PolicyParams& params) {
 }
 
 std::string recent_fault(const PolicyParams& params) {
+    if (params.recent.unit == Amount::Unit::beside) return "recent is no number beside the prompt";
     return params.recent.unit == Amount::Unit::all ? "recent cannot be 'all'; say 'rest'" : "";
 }
 
@@ -115,6 +121,16 @@ std::string choose_fault(const PolicyParams& params) {
     return formula_fault("choose", formula, fault, params);
 }
 
+std::string score_fault(const PolicyParams& params) {
+    FormulaFault fault;
+    const FormulaRef formula = score_formula(params.score.text, &fault);
+    if (formula && !is_of_rows(*formula) && params.choose.text != "s")
+        return "score names nothing of a row, so it is what a selection ranks, and choose says that too; "
+               "leave "
+               "one of them out";
+    return formula_fault("score", formula, fault, params);
+}
+
 std::string protect_fault(const PolicyParams& params) {
     FormulaFault fault;
     const FormulaRef formula = protect_formula(params.protect.text, &fault);
@@ -131,6 +147,41 @@ std::string buffer_fault(const PolicyParams& params) {
     return params.dialect == Dialect::released && params.buffer > 0
                ? "a released code evicts when it evicts; buffer needs dialect=paper"
                : "";
+}
+
+/// Returns whether choose or protect names a quantity.
+bool selection_names(const PolicyParams& params, Quantity q) {
+    const FormulaRef choose = choose_formula(params.choose.text, nullptr),
+                     protect = protect_formula(params.protect.text, nullptr),
+                     score = score_formula(params.score.text, nullptr);
+    return (choose && choose->names(q)) || (protect && protect->names(q)) || (score && score->names(q));
+}
+
+std::string_view idle_window(const PolicyParams& params, const HeadGrid&) {
+    return selection_names(params, Quantity::win) || selection_names(params, Quantity::window)
+               ? ""
+               : "No formula names win, the mean over the newest rows.";
+}
+
+std::string_view idle_mix(const PolicyParams& params, const HeadGrid&) {
+    return selection_names(params, Quantity::mix) ? "" : "No formula names mix.";
+}
+
+std::string_view idle_kernel(const PolicyParams& params, const HeadGrid&) {
+    // Another kernel makes another formula where smooth takes it.
+    const auto operations = [&](int kernel) {
+        const FormulaRef choose = choose_formula(params.choose.text, nullptr, kernel),
+                         protect = protect_formula(params.protect.text, nullptr, kernel);
+        return (choose ? choose->n_ops : 0) + (protect ? protect->n_ops : 0);
+    };
+    return operations(0) == operations(5) ? "No formula has a smooth(x) that leaves its kernel open." : "";
+}
+
+std::string_view idle_score(const PolicyParams& params, const HeadGrid&) {
+    const FormulaRef choose = choose_formula(params.choose.text, nullptr),
+                     protect = protect_formula(params.protect.text, nullptr);
+    const bool is_read = !choose || choose->names(Quantity::s) || (protect && protect->names(Quantity::s));
+    return is_read ? "" : "choose ranks by other things, and no score is read.";
 }
 
 std::string_view idle_choose(const PolicyParams& params, const HeadGrid&) {
@@ -178,10 +229,7 @@ std::string_view idle_draw(const PolicyParams& params, const HeadGrid& heads) {
 }
 
 std::string_view idle_seed(const PolicyParams& params, const HeadGrid& heads) {
-    const FormulaRef choose = choose_formula(params.choose.text, nullptr),
-                     protect = protect_formula(params.protect.text, nullptr);
-    const bool draws = (choose && choose->names(Quantity::u)) || (protect && protect->names(Quantity::u));
-    return draws ? "" : idle_draw(params, heads);
+    return selection_names(params, Quantity::u) ? "" : idle_draw(params, heads);
 }
 
 std::string_view idle_damping(const PolicyParams& params, const HeadGrid&) {
@@ -217,9 +265,9 @@ constexpr std::array kOptions = {
                .acts = Acts::always},
     LaneOption{.name = "budget",
                .member = &PolicyParams::budget,
-               .values = "64  50%  all",
+               .values = "64  50%  prompt+64  all",
                .help = "Tokens that stay in the cache after each step; a percentage is a share of the "
-                       "prompt.",
+                       "prompt, and prompt+64 is 64 tokens beside it.",
                .paper = "k in all papers; cache ratio in A2SF",
                .acts = Acts::evicting,
                .card_row = 1,
@@ -345,9 +393,21 @@ constexpr std::array kOptions = {
                .acts = Acts::scores,
                .card_row = 11,
                .idle = idle_pool},
+    LaneOption{.name = "score",
+               .member = &PolicyParams::score,
+               .values = "attention  (s+p)  (0.2*s+p)  (max(s, p))",
+               .help = "What a row makes of a token's score, a formula for each query head: s is the score "
+                       "before the row, p the row's probability. attention is alpha*s+ptau. A formula that "
+                       "names nothing of a row is taken as choose.",
+               .paper = "s+p: H2O, section 4; the language is Keyhole's",
+               .acts = Acts::scores,
+               .card_row = 19,
+               .of_preset = true,
+               .fault = score_fault,
+               .idle = idle_score},
     LaneOption{.name = "choose",
                .member = &PolicyParams::choose,
-               .values = "s  (-knorm)  (u)  (s/(age+1))",
+               .values = "s  (-knorm)  (u)  (smooth(win))  (s/(age+1))",
                .help = "What a selection ranks, a formula of each stored token; the larger stays. s is the "
                        "score. A selection computes it anew.",
                .paper = "KNorm: Devoto et al. 2024, section 3; KeyDiff: Park et al. 2025, section 3; the "
@@ -357,6 +417,43 @@ constexpr std::array kOptions = {
                .of_preset = true,
                .fault = choose_fault,
                .idle = idle_choose},
+    LaneOption{.name = "window",
+               .word = "rows observed",
+               .member = &PolicyParams::window,
+               .values = "32  8",
+               .help = "The newest rows whose attention win is the mean of. Only lanes whose formulas name "
+                       "win keep these rows.",
+               .paper = "observation window: SnapKV, section 4; 8 in R-KV",
+               .bounds = OptionBounds{1, kMostWindow},
+               .drag = {0.1f, 1, kMostWindow, "%d rows", 1, "1 row"},
+               .acts = Acts::scores,
+               .card_row = 18,
+               .of_preset = true,
+               .idle = idle_window},
+    LaneOption{.name = "kernel",
+               .word = "smoothing",
+               .member = words_of<&PolicyParams::kernel>(kKernelWords),
+               .values = "none  avg:3  avg:5  avg:7  avg:9  max:3  max:5  max:7  max:9",
+               .help = "How smooth(x) joins a token's value with those of its neighbours, so that runs of "
+                       "tokens stay together.",
+               .paper = "avg:5: SnapKV, section 4; max:7 in its LongBench runs and in R-KV",
+               .acts = Acts::scores,
+               .card_row = 18,
+               .of_preset = true,
+               .idle = idle_kernel},
+    LaneOption{.name = "mix",
+               .word = "weight of attention",
+               .member = &PolicyParams::mix,
+               .values = "0.1  0.5",
+               .help = "The share of attention in R-KV's rank; the rest goes against tokens whose keys "
+                       "resemble others. Formulas name it.",
+               .paper = "lambda: R-KV, equation (5); 0.07 in its code, 0.5 in other papers",
+               .bounds = OptionBounds{0, 1},
+               .drag = {0.004f, 0, 1, "%.2f"},
+               .acts = Acts::scores,
+               .card_row = 20,
+               .of_preset = true,
+               .idle = idle_mix},
     LaneOption{.name = "protect",
                .member = &PolicyParams::protect,
                .values = "none  prompt  0..15  (position<4 or age<8)",
@@ -390,6 +487,7 @@ constexpr std::array kOptions = {
                .bounds = kCount,
                .drag = {.high = 4096},
                .card_row = 4,
+               .of_preset = true,
                .fault = buffer_fault},
     LaneOption{.name = "evict",
                .member = words_of<&PolicyParams::evict>(kEvictWords),
@@ -397,6 +495,7 @@ constexpr std::array kOptions = {
                        "the first decode step on (the prompt stays whole until then).",
                .paper = "prompt: SnapKV, section 3, and most code since; decode: kvpress",
                .card_row = 12,
+               .of_preset = true,
                .fault = evict_fault},
     LaneOption{.name = "damping",
                .word = "damping of later scores",
@@ -512,7 +611,7 @@ void add_amount_faults(std::string_view name, const Amount& amount, std::vector<
     if (amount.unit == Amount::Unit::all || amount.unit == Amount::Unit::rest) return;
     if (!std::isfinite(amount.value) || amount.value < 0) {
         faults.push_back(fmt::format("{} must not be negative", name));
-    } else if (amount.unit == Amount::Unit::tokens &&
+    } else if (amount.unit != Amount::Unit::percent &&
                !(is_whole(amount.value) && amount.value <= kMostTokens)) {
         faults.push_back(fmt::format("{} in tokens must be a whole number up to {}", name, kMostTokens));
     }
@@ -566,6 +665,7 @@ const LaneOption& lane_option(std::string_view name) {
 }
 
 FormulaRef formula_of(const LaneOption& option, const FormulaText& value, FormulaFault* fault) {
+    if (option.name == "score") return score_formula(value.text, fault);
     return option.name == "choose" ? choose_formula(value.text, fault) : protect_formula(value.text, fault);
 }
 

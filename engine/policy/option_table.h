@@ -19,6 +19,9 @@ namespace keyhole {
 inline constexpr int kMostTokens = 1'000'000'000;
 static_assert(kMostTokens < ResolvedPolicy::kUnlimited / 2);
 
+/// The most rows that `win` is the mean of: a lane keeps as many floats a token and query head.
+inline constexpr int kMostWindow = 512;
+
 /// A word that an option can have as its value.
 struct OptionWord {
     std::string_view text;

@@ -35,6 +35,10 @@ Amount read_amount(const Reader& reader, Amount PolicyParams::*member, Item item
     const bool is_budget = member == &PolicyParams::budget;
     const std::string_view word = is_budget ? "all" : "rest";
     if (item.text == word) return {is_budget ? Amount::Unit::all : Amount::Unit::rest, 0};
+    constexpr std::string_view kBeside = "prompt+";
+    if (is_budget && item.text.starts_with(kBeside))
+        return {Amount::Unit::beside,
+                reader.number(item.part(kBeside.size()), "prompt+N is N tokens beside the prompt")};
     const bool is_percent = item.text.ends_with('%');
     const std::string form = fmt::format("a number of tokens, a percentage such as 50%, or {}", word);
     const double value =
@@ -50,6 +54,8 @@ std::string text_of_amount(const Amount& amount) {
             return "rest";
         case Amount::Unit::percent:
             return fmt::format("{}%", amount.value);
+        case Amount::Unit::beside:
+            return fmt::format("prompt+{}", amount.value);
         case Amount::Unit::tokens:
             break;
     }
@@ -126,7 +132,8 @@ FormulaText read_formula(const Reader& reader, const LaneOption& option, Item it
 /// Words stand alone; a formula has parentheses, since it may hold commas.
 std::string text_of_formula(const FormulaText& value) {
     const bool is_range = value.text.find("..") != std::string::npos;
-    const bool is_word = is_range || value.text == "s" || value.text == "none" || value.text == "prompt";
+    constexpr std::array<std::string_view, 4> kWords = {"s", "none", "prompt", "attention"};
+    const bool is_word = is_range || std::find(kWords.begin(), kWords.end(), value.text) != kWords.end();
     return is_word ? value.text : "(" + value.text + ")";
 }
 

@@ -59,8 +59,9 @@ void resolve_amounts(const PolicyParams& params, int n_prompt, ResolvedPolicy& p
         return;
     }
     const bool percent = params.budget.unit == Amount::Unit::percent;
+    const double beside = params.budget.unit == Amount::Unit::beside ? n_prompt : 0;
     // Multiply before dividing: 29 % of 100 is 29, while int(0.29 * 100) is 28 (policies: rounding).
-    policy.budget = !percent     ? int_from_tokens(params.budget.value)
+    policy.budget = !percent     ? int_from_tokens(params.budget.value + beside)
                     : ratio_form ? int_from_tokens(tokens_from_ratio(params.budget.value, n_prompt))
                                  : int_from_tokens(n_prompt * params.budget.value / 100);
     if (ratio_form && percent && params.recent.unit == Amount::Unit::percent) {
@@ -81,6 +82,7 @@ void resolve_amounts(const PolicyParams& params, int n_prompt, ResolvedPolicy& p
             if (!(ratio_form && percent))
                 policy.recent = int_from_tokens(policy.budget * params.recent.value / 100);
             break;
+        case Amount::Unit::beside:
         case Amount::Unit::all:
         case Amount::Unit::rest:
             policy.recent = room;
@@ -118,8 +120,15 @@ ResolvedPolicy resolve_base(const PolicyParams& asked, int n_prompt, int n_gener
     policy.every = std::max(params.every, 1);
     policy.buffer = std::max(params.buffer, 0);
     policy.evict = params.evict;
-    policy.choose = choose_formula(params.choose.text, nullptr);
-    policy.protect = protect_formula(params.protect.text, nullptr);
+    policy.window = std::clamp(params.window, 1, kMostWindow);
+    policy.mix = static_cast<float>(params.mix);
+    policy.score = score_formula(params.score.text, nullptr);
+    policy.choose = choose_formula(params.choose.text, nullptr, params.kernel);
+    if (policy.score && !is_of_rows(*policy.score)) {  // a choice in other words
+        policy.choose = choose_formula(params.score.text, nullptr);
+        policy.score = {};
+    }
+    policy.protect = protect_formula(params.protect.text, nullptr, params.kernel);
     policy.horizon = params.horizon > 0 ? params.horizon : n_generate > 0 ? n_generate : kDefaultHorizon;
     policy.n_prompt = n_prompt;
     policy.seed = params.seed;

@@ -1,12 +1,12 @@
 /// The point in policy space that a lane decodes with. Plain values; any thread; knows base and formulas.
 ///
-///     score <- alpha * score + softmax((logit + gain * noise) / tau(t))
+///     score <- alpha * score + softmax((logit + gain * noise) / tau(t)), or the formula `score`
 ///     pool over query heads; at a selection, rank by `choose`, which is the pooled score or a formula;
 ///     protect the first `sinks`, the newest `recent` tokens and what `protect` says, keep the `budget`
 ///     best, select per `scope`.
 ///
-/// Full, Window, StreamingLLM, Key-only, H2O, TOVA, Keyformer, A2SF, random, oracle, KNorm and KeyDiff are
-/// presets: points in this space.
+/// Full, Window, StreamingLLM, Key-only, H2O, TOVA, Keyformer, A2SF, random, oracle, KNorm, KeyDiff, SnapKV
+/// and R-KV are presets: points in this space.
 #pragma once
 
 #include "engine/base/index.h"
@@ -34,7 +34,9 @@ enum class Preset {
     random,
     oracle,
     knorm,
-    keydiff
+    keydiff,
+    snapkv,
+    rkv
 };
 /// The paper's algorithm, or its released code where the two differ (dialect_help() says how).
 enum class Dialect { paper, released };
@@ -51,13 +53,14 @@ enum class Positions { original, cache, compressed };
 
 /// An amount as the user writes it; resolve() converts it to tokens.
 struct Amount {
-    enum class Unit { all, rest, tokens, percent };
+    /// beside: tokens beside those of the prompt
+    enum class Unit { all, rest, tokens, percent, beside };
     Unit unit = Unit::tokens;
     double value = 0;  ///< tokens, or percent of the prompt (budget) or of the budget (recent)
     bool operator==(const Amount&) const = default;
 };
 
-/// A value of `choose` or `protect`: a formula, or a word for one. validate() reads it.
+/// A value of `score`, `choose` or `protect`: a formula, or a word for one. validate() reads it.
 struct FormulaText {
     std::string text;
     bool operator==(const FormulaText&) const = default;
@@ -118,9 +121,13 @@ struct PolicyParams {
     int every = 1;   ///< rows between evictions
     int buffer = 0;  ///< tokens over the budget at which an eviction is due; 0: one is enough
     Evict evict = Evict::always;
-    FormulaText choose{"s"};      ///< what a selection ranks; larger stays
-    FormulaText protect{"none"};  ///< tokens that never compete, beside sinks and recent
-    double damping = 1;           ///< factor on the contributions of decode rows (Keyformer, figure 5)
+    FormulaText score{"attention"};  ///< what a row makes of a token's score
+    FormulaText choose{"s"};         ///< what a selection ranks; larger stays
+    FormulaText protect{"none"};     ///< tokens that never compete, beside sinks and recent
+    int window = 32;                 ///< newest rows whose attention `win` is the mean of
+    int kernel = 0;      ///< of `smooth(x)`: the width of an average, minus that of a maximum; 0: none
+    double mix = 0.1;    ///< lambda of R-KV, a name in formulas
+    double damping = 1;  ///< factor on the contributions of decode rows (Keyformer, figure 5)
     ScoreType score_dtype = ScoreType::fp32;
     KvType kv_dtype = KvType::automatic;  ///< type of stored keys and values
     std::uint64_t seed = 1;               ///< seed of the noise
@@ -188,6 +195,9 @@ struct ResolvedPolicy {
     int every = 1;
     int buffer = 0;
     Evict evict = Evict::always;
+    int window = 32;
+    float mix = 0;
+    FormulaRef score{};    ///< none: as folded_score() says
     FormulaRef choose{};   ///< none: the pooled score
     FormulaRef protect{};  ///< none: sinks and newest alone
     int horizon = 1;
@@ -204,8 +214,17 @@ struct ResolvedPolicy {
     bool evicts() const { return stored != kUnlimited; }
     /// Returns whether a selection evaluates a formula.
     bool has_formula() const { return choose || protect; }
-    /// Returns whether a formula names the quantity.
+    /// Returns whether a formula of selections names the quantity.
     bool names(Quantity q) const { return (choose && choose->names(q)) || (protect && protect->names(q)); }
+    /// Returns whether tokens are ranked only where a selection needs it, since that takes long.
+    bool ranks_late() const { return names(Quantity::redundancy); }
+    /// Returns how many of the newest rows of attention the cache keeps; what a prompt in one piece needs of
+    /// them comes from the prompt.
+    int kept_rows() const {
+        const bool is_due = evict != Evict::prompt || prefill == PrefillMode::stepwise;
+        return is_due && names(Quantity::win) && any([](const auto& one) { return one.evicts(); }) ? window
+                                                                                                   : 0;
+    }
     /// Returns whether it may evict in the phase of a row: prompt or decode.
     bool evicts_in_phase(int row) const {
         return evict == Evict::always || (evict == Evict::prompt) == (row < n_prompt);

@@ -199,6 +199,38 @@ constexpr std::array kPresets = {
                   },
               .front = "recent,every",
               .offered = 9},
+    PresetRow{.preset = Preset::snapkv,
+              .name = "snapkv",
+              .title = "SnapKV",
+              .help =
+                  "Keeps what the last rows of the prompt attend to, smoothed over neighbours; once after "
+                  "the prompt, then the cache grows (Li et al. 2024).",
+              .set =
+                  [](PolicyParams& p) {
+                      p.choose.text = "smooth(win)";
+                      p.window = 32;
+                      p.recent = {AmountUnit::tokens, 32};
+                      p.kernel = 5;
+                      p.evict = Evict::prompt;
+                  },
+              .front = "recent,window,kernel,evict,buffer",
+              .offered = 11},
+    PresetRow{.preset = Preset::rkv,
+              .name = "rkv",
+              .title = "R-KV",
+              .help =
+                  "Keeps what the newest rows attend to and drops tokens whose keys resemble others; made "
+                  "for long answers (Cai et al. 2025).",
+              .set =
+                  [](PolicyParams& p) {
+                      p.choose.text = "mix*smooth(win)-(1-mix)*redundancy";
+                      p.window = 8;
+                      p.recent = {AmountUnit::tokens, 8};
+                      p.kernel = -7;
+                      p.buffer = 128;
+                  },
+              .front = "recent,window,kernel,mix,buffer",
+              .offered = 12},
 };
 
 static_assert([] {
@@ -218,7 +250,6 @@ constexpr std::array kOtherNames = {
     OtherName{"heavy-hitter", "the heavy-hitter oracle is 'h2o'"},
     OtherName{"heavy_hitter", "the heavy-hitter oracle is 'h2o'"},
     OtherName{"none", "a lane that evicts nothing is 'full'"},
-    OtherName{"snapkv", "SnapKV is not built in"},
     OtherName{"pyramidkv", "PyramidKV is not built in; a budget may differ by layer: budget@L0-3=64"},
     OtherName{"adakv", "Ada-KV is not built in; a budget may differ by head: budget@L0.H0-1=64"},
     OtherName{"scissorhands", "Scissorhands is not built in"},

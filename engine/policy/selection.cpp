@@ -1,9 +1,9 @@
 #include "engine/policy/selection.h"
 
 #include "engine/base/index.h"
+#include "engine/policy/formula_maths.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 namespace keyhole {
@@ -45,7 +45,7 @@ int dropped_index(std::span<const std::int32_t> positions, const ResolvedPolicy&
 
 float select_victims(std::span<const std::int32_t> positions, std::span<const float> score,
                      std::span<const std::int32_t> pinned, const ResolvedPolicy& policy, int row,
-                     std::vector<int>& victims) {
+                     std::vector<int>& victims, std::span<const float> tie) {
     victims.clear();
     constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
     const int n = static_cast<int>(positions.size());
@@ -61,11 +61,14 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
     while (first < n && positions[to_index(first)] < policy.sinks) ++first;
     const int last = std::max(first, n - policy.newest);
 
-    auto rank = [&](int i) {  // NaN from a broken checkpoint must not break the ordering
-        const float s = score[to_index(i)];
-        return std::isnan(s) ? -std::numeric_limits<float>::infinity() : s;
+    // NaN from a broken checkpoint must not break the ordering.
+    const auto rank_in = [](std::span<const float> of, int i) { return lowest_if_nan(of[to_index(i)]); };
+    const auto worse = [&](int a, int b) {
+        const float x = rank_in(score, a), y = rank_in(score, b);
+        if (x != y || tie.empty()) return x < y || (x == y && a < b);
+        const float own = rank_in(tie, a), other = rank_in(tie, b);
+        return own < other || (own == other && a < b);
     };
-    auto worse = [&](int a, int b) { return rank(a) < rank(b) || (rank(a) == rank(b) && a < b); };
     for (int i = first; i < last; ++i)
         if (i != dropped && !is_pinned(i)) victims.push_back(i);
     float threshold = kNone;

@@ -111,6 +111,10 @@ class Comparer {
         for (auto i = keyhole::to_index(out.values.offset[keyhole::to_index(global)]);
              i < keyhole::to_index(out.values.offset[keyhole::to_index(global) + 1]); ++i) {
             const int p = out.values.positions[i];
+            if (std::isnan(scores[keyhole::to_index(p)])) {  // nothing was ranked
+                ASSERT_TRUE(std::isnan(out.values.scores[i])) << label_ << " position " << p;
+                continue;
+            }
             note(agreement_.scores, "score", l, g, p, out.values.scores[i], scores[keyhole::to_index(p)],
                  scale);
         }
@@ -229,6 +233,20 @@ Case preset_case(const std::string& preset, int budget, int n_generate) {
         p.ranks = RanksBy::keydiff;
         p.stepwise = true;
         p.every = 128;
+    }
+    if (preset == "snapkv") {
+        p.ranks = RanksBy::observed;
+        p.recent = std::min(32, budget);
+        p.kernel = 5;
+        p.phase = Phase::prompt;
+    }
+    if (preset == "rkv") {
+        p.ranks = RanksBy::likeness;
+        p.window = 8;
+        p.recent = std::min(8, budget);
+        p.kernel = 7;
+        p.kernel_max = true;
+        p.buffer = 128;
     }
     return {preset == "full" ? preset : fmt::format("{}:budget={}", preset, budget), p};
 }

@@ -112,7 +112,82 @@ double Lane::quantity(int layer, int kv_head, int position) const {
     return cosines_to_mean(stored)[at];
 }
 
-/// What a selection ranks; the larger stays.
+/// Returns the stored positions that may leave.
+std::vector<int> Lane::competing(int layer, int kv_head) const {
+    const std::set<int>& stored = stored_[keyhole::to_index(layer)][keyhole::to_index(kv_head)];
+    const std::vector<int> by_age(stored.begin(), stored.end());
+    std::vector<int> free;
+    for (std::size_t i = 0; i < by_age.size(); ++i) {
+        const bool is_recent = i + keyhole::to_index(policy_.recent) >= by_age.size();
+        const bool is_protected = by_age[i] >= policy_.protect_from && by_age[i] <= policy_.protect_to;
+        if (by_age[i] >= policy_.sinks && !is_recent && !is_protected) free.push_back(by_age[i]);
+    }
+    return free;
+}
+
+/// The mean of a token's attention over the newest rows, joined over the query heads that share the set.
+double Lane::observed(int layer, int kv_head, int position) const {
+    const int group = weights_.n_heads / weights_.n_kv_heads;
+    const int n_rows = std::min(policy_.window, row_ + 1);
+    std::vector<double> read;
+    for (int l = 0; l < weights_.n_layers; ++l)
+        for (int h = 0; h < weights_.n_heads; ++h) {
+            if (policy_.unit != Unit::shared &&
+                (weights_.owner_of(l) != layer || (policy_.unit != Unit::layer && h / group != kv_head)))
+                continue;
+            double sum = 0;
+            for (int row = std::max(position, row_ - n_rows + 1); row <= row_; ++row)
+                sum += seen_[keyhole::to_index(row)][keyhole::to_index(l)][keyhole::to_index(h)]
+                            [keyhole::to_index(position)];
+            read.push_back(sum / n_rows);
+        }
+    if (policy_.pool == PoolOver::max) return *std::max_element(read.begin(), read.end());
+    double sum = 0;
+    for (double value : read) sum += value;
+    return policy_.pool == PoolOver::sum ? sum : sum / static_cast<double>(read.size());
+}
+
+/// What a selection ranks, by stored position; the larger stays.
+std::map<int, double> Lane::ranks(int layer, int kv_head) const {
+    const std::set<int>& stored = stored_[keyhole::to_index(layer)][keyhole::to_index(kv_head)];
+    std::map<int, double> out;
+    if (policy_.ranks != RanksBy::observed && policy_.ranks != RanksBy::likeness) {
+        for (const int p : stored) out[p] = rank(layer, kv_head, p);
+        return out;
+    }
+    const std::vector<int> all(stored.begin(), stored.end()), free = competing(layer, kv_head);
+    Vector importance;
+    std::vector<std::size_t> indices;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        importance.push_back(observed(layer, kv_head, all[i]));
+        if (std::binary_search(free.begin(), free.end(), all[i])) indices.push_back(i);
+    }
+    if (policy_.kernel > 0) importance = smoothed(importance, indices, policy_.kernel, policy_.kernel_max);
+    Vector redundancy(all.size(), 0.0);
+    if (policy_.ranks == RanksBy::likeness) {
+        const auto heads = kv_heads_with(layer, kv_head);
+        std::vector<Vector> of_head;
+        for (const auto& [l, g] : heads) {
+            std::vector<Vector> keys;
+            for (const int p : all)
+                keys.push_back(keys_[keyhole::to_index(l)][keyhole::to_index(g)][keyhole::to_index(p)]);
+            of_head.push_back(redundancies(keys));
+        }
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            double joined = of_head.front().at(i);
+            for (std::size_t h = 1; h < of_head.size(); ++h)
+                joined = policy_.pool == PoolOver::max ? std::max(joined, of_head[h].at(i))
+                                                       : joined + of_head[h].at(i);
+            redundancy[i] =
+                policy_.pool == PoolOver::mean ? joined / static_cast<double>(heads.size()) : joined;
+        }
+    }
+    const bool mixes = policy_.ranks == RanksBy::likeness;
+    for (std::size_t i = 0; i < all.size(); ++i)
+        out[all[i]] = mixes ? policy_.mix * importance[i] - (1 - policy_.mix) * redundancy[i] : importance[i];
+    return out;
+}
+
 double Lane::rank(int layer, int kv_head, int position) const {
     const std::vector<std::pair<int, int>> heads = kv_heads_with(layer, kv_head);
     switch (policy_.ranks) {
@@ -145,31 +220,27 @@ std::vector<Gone> Lane::select(double* margin) const {
             const std::set<int>& stored = stored_[keyhole::to_index(l)][keyhole::to_index(g)];
             if (static_cast<int>(stored.size()) <= policy_.budget) continue;
             if (static_cast<int>(stored.size()) < policy_.budget + policy_.buffer) continue;
-            const std::vector<int> by_age(stored.begin(), stored.end());
-            std::vector<int> competing;
-            int room = policy_.budget;
-            for (std::size_t i = 0; i < by_age.size(); ++i) {
-                const bool is_recent = i + keyhole::to_index(policy_.recent) >= by_age.size();
-                const bool is_protected =
-                    by_age[i] >= policy_.protect_from && by_age[i] <= policy_.protect_to;
-                if (by_age[i] < policy_.sinks || is_recent || is_protected)
-                    --room;
-                else
-                    competing.push_back(by_age[i]);
-            }
-            std::map<int, double> value;
-            for (const int p : competing) value[p] = rank(l, g, p);
+            std::vector<int> free = competing(l, g);
+            const int room = policy_.budget - static_cast<int>(stored.size() - free.size());
+            const std::map<int, double> value = ranks(l, g);
             const auto better = [&](int a, int b) {
                 const double score_a = value.at(a), score_b = value.at(b);
-                // of equal scores the older is evicted
-                return score_a != score_b ? score_a > score_b : a > b;
+                // Of equal scores the lower one before smoothing is evicted, then the older.
+                if (score_a != score_b) return score_a > score_b;
+                const double x = policy_.kernel > 0 ? observed(l, g, a) : 0,
+                             y = policy_.kernel > 0 ? observed(l, g, b) : 0;
+                return x != y ? x > y : a > b;
             };
-            std::sort(competing.begin(), competing.end(), better);
-            for (std::size_t i = keyhole::to_index(room); i < competing.size(); ++i)
-                gone.push_back({l, g, competing[i]});
-            if (room > 0 && room < static_cast<int>(competing.size())) {
-                const double stays = value.at(competing[keyhole::to_index(room - 1)]);
-                const double leaves = value.at(competing[keyhole::to_index(room)]);
+            std::sort(free.begin(), free.end(), better);
+            for (std::size_t i = keyhole::to_index(room); i < free.size(); ++i)
+                gone.push_back({l, g, free[i]});
+            if (room > 0 && room < static_cast<int>(free.size())) {
+                double stays = value.at(free[keyhole::to_index(room - 1)]);
+                double leaves = value.at(free[keyhole::to_index(room)]);
+                if (stays == leaves && policy_.kernel > 0) {  // a plateau of a maximum
+                    stays = observed(l, g, free[keyhole::to_index(room - 1)]);
+                    leaves = observed(l, g, free[keyhole::to_index(room)]);
+                }
                 *margin = std::min(*margin, (stays - leaves) / std::max(std::abs(stays), 1e-300));
             }
         }
@@ -214,12 +285,21 @@ LaneRow Lane::feed(int token) {
             out.noise.back().push_back(noise);
         }
     }
+    seen_.push_back(out.model.attention);
+    // Likeness takes long, so that scores of rows that evict nothing are not made.
+    // Lanes that evict only once the whole prompt is read keep no rows after it.
+    const bool ranks_now = (policy_.ranks != RanksBy::likeness || evicts_after(row)) &&
+                           !(policy_.ranks == RanksBy::observed && policy_.phase == Phase::prompt &&
+                             !policy_.stepwise && row >= n_prompt_);
     for (int l = 0; l < weights_.n_layers; ++l) {
         out.scores.emplace_back();
         for (int g = 0; g < weights_.n_kv_heads; ++g) {
             Vector scores(keyhole::to_index(row + 1), kNan);
-            for (int p : stored_[keyhole::to_index(l)][keyhole::to_index(g)])
-                scores[keyhole::to_index(p)] = rank(l, g, p);
+            const std::size_t n = stored_[keyhole::to_index(l)][keyhole::to_index(g)].size();
+            const bool is_due = static_cast<int>(n) > policy_.budget &&
+                                static_cast<int>(n) >= policy_.budget + policy_.buffer;
+            if (weights_.owns(l) && ranks_now && (policy_.ranks != RanksBy::likeness || is_due))
+                for (const auto& [p, value] : ranks(l, g)) scores[keyhole::to_index(p)] = value;
             out.scores.back().push_back(scores);
         }
     }
@@ -242,6 +322,42 @@ double length_of(const Vector& x) {
     double sum = 0;
     for (double value : x) sum += value * value;
     return std::sqrt(sum);
+}
+
+Vector smoothed(const Vector& values, const std::vector<std::size_t>& competing, int width, bool is_max) {
+    Vector out(values.size(), 0.0);
+    const int n = static_cast<int>(competing.size());
+    for (int i = 0; i < n; ++i) {
+        double sum = 0, most = -std::numeric_limits<double>::infinity();
+        for (int j = std::max(0, i - width / 2); j <= std::min(n - 1, i + width / 2); ++j) {
+            sum += values[competing[keyhole::to_index(j)]];
+            most = std::max(most, values[competing[keyhole::to_index(j)]]);
+        }
+        out[competing[keyhole::to_index(i)]] = is_max ? most : sum / width;
+    }
+    return out;
+}
+
+Vector redundancies(const std::vector<Vector>& keys) {
+    const std::size_t n = keys.size();
+    std::vector<Vector> c(n, Vector(n, 0.0));
+    for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t j = 0; j < n; ++j) {
+            double dot = 0;
+            for (std::size_t k = 0; k < keys[i].size(); ++k) dot += keys[i][k] * keys[j][k];
+            if (i != j) c[i][j] = dot / std::max(length_of(keys[i]) * length_of(keys[j]), 1e-12);
+            if (std::abs(c[i][j] - 0.5) < 1e-5) return {};
+        }
+    for (Vector& row : c)
+        for (std::size_t j = n; j-- > 0;) {
+            if (row[j] <= 0.5) continue;
+            row[j] = 0;
+            break;
+        }
+    Vector mean(n, 0.0);
+    for (const Vector& row : c)
+        for (std::size_t j = 0; j < n; ++j) mean[j] += row[j] / static_cast<double>(n);
+    return softmax(mean);
 }
 
 Vector cosines_to_mean(const std::vector<Vector>& keys) {

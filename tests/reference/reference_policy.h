@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,8 @@ enum class Noise { none, gumbel, gaussian, constant };
 enum class Unit { head, layer, shared };
 enum class PoolOver { mean, sum, max };
 enum class TauShape { linear, cosine };
-enum class RanksBy { score, random, knorm, keydiff, future };  ///< field's policies 1 to 4
+/// Field's policies 1 to 5 and 8.
+enum class RanksBy { score, random, knorm, keydiff, future, observed, likeness };
 enum class Phase { always, prompt, decode };
 
 /// Counts in tokens, after clamping.
@@ -41,6 +43,10 @@ struct Policy {
     int protect_from = 0, protect_to = -1;  ///< positions that never compete, both ends included
     int buffer = 0;  ///< evicts only what stores budget + buffer tokens or more; 0: more than the budget
     Phase phase = Phase::always;
+    int window = 32;          ///< rows observed
+    int kernel = 0;           ///< width of the smoothing; 0: none
+    bool kernel_max = false;  ///< of a maximum, else of an average
+    double mix = 0.1;         ///< lambda of R-KV
 };
 
 struct Gone {
@@ -90,7 +96,10 @@ class Lane {
     double pooled(int layer, int kv_head, int position) const;
     std::vector<std::pair<int, int>> kv_heads_with(int layer, int kv_head) const;
     double quantity(int layer, int kv_head, int position) const;
+    std::map<int, double> ranks(int layer, int kv_head) const;
     double rank(int layer, int kv_head, int position) const;
+    double observed(int layer, int kv_head, int position) const;
+    std::vector<int> competing(int layer, int kv_head) const;
     std::vector<Gone> select(double* margin) const;
 
     const Weights& weights_;
@@ -100,6 +109,7 @@ class Lane {
     PositionSets stored_;
     std::vector<std::vector<Vector>> score_;              // [layer][query head][position]
     std::vector<std::vector<std::vector<Vector>>> keys_;  // [layer][KV head][position][channel], rotated
+    std::vector<std::vector<std::vector<Vector>>> seen_;  // [row][layer][query head][position] attention
     int row_ = -1;                                        // the last one
     Future future_;
 };
@@ -111,6 +121,14 @@ double uniform_at(std::uint64_t seed, int layer, int kv_head, int row, int posit
 /// Returns the cosine of each vector and the mean of all unit vectors; a vector of length 0 has none.
 Vector cosines_to_mean(const std::vector<Vector>& keys);
 double length_of(const Vector& x);
+
+/// Smooths the values of the competing tokens, given by ascending index, over `width` neighbours among them;
+/// others are 0. An average divides by the whole width at the borders.
+Vector smoothed(const Vector& values, const std::vector<std::size_t>& competing, int width, bool is_max);
+/// Returns R-KV's redundancy of each key: in the matrix of cosines, with 0 on its diagonal, the last entry of
+/// each row that is above 1/2 is set to 0; means of columns, then softmax. Empty where an entry is so near to
+/// 1/2 that rounding decides.
+Vector redundancies(const std::vector<Vector>& keys);
 
 /// Returns the attention that comes on a text that is fed whole and evicts nothing: the sum, over the rows
 /// after a row, of the mean over the query heads of the KV head.

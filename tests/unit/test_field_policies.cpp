@@ -49,6 +49,17 @@ std::vector<Case> cases_of(const std::string& preset, int budget, int n_prompt, 
             c.spec += ",prefill=oneshot";
             c.policy.stepwise = false;
         }
+        const auto has = [&](const char* key) { return keys.find(key) != std::string::npos; };
+        if (preset == "snapkv" || preset == "rkv") {  // made for longer texts
+            c.spec += ",window=5";
+            c.policy.window = 5;
+            if (!has("recent=")) c.spec += ",recent=2";
+            c.policy.recent = std::min(2, budget);
+            if (!has("evict=")) c.spec += ",evict=always";
+            c.policy.phase = Phase::always;
+            if (!has("buffer=")) c.spec += ",buffer=0";
+            c.policy.buffer = 0;
+        }
         c.future = preset == "oracle" ? future : Lane::Future{};
         change(c.policy);
         cases.push_back(c);
@@ -91,6 +102,19 @@ std::vector<Case> cases_of(const std::string& preset, int budget, int n_prompt, 
             p.every = 5;
         });
     }
+    if (preset == "rkv") {
+        add(",mix=1,kernel=none", [](Policy& p) {
+            p.mix = 1;
+            p.kernel = 0;
+        });
+        add(",mix=0", [](Policy& p) { p.mix = 0; });
+    }
+    if (preset == "snapkv")
+        add(",kernel=max:3,evict=prompt", [](Policy& p) {
+            p.kernel = 3;
+            p.kernel_max = true;
+            p.phase = Phase::prompt;
+        });
     if (preset == "keydiff")
         add(",prefill=stepwise,every=128", [](Policy& p) {
             p.stepwise = true;
@@ -143,6 +167,8 @@ TEST_P(FieldPolicies, AgreeWithTheReferenceOnBothBackends) {
 INSTANTIATE_TEST_SUITE_P(All, FieldPolicies,
                          ::testing::Values(Param{"random", 2, 0, kPrompt}, Param{"oracle", 2, 0, kPrompt},
                                            Param{"knorm", 2, 0, kPrompt}, Param{"keydiff", 2, 0, kPrompt},
+                                           Param{"snapkv", 2, 0, kPrompt}, Param{"rkv", 2, 0, kPrompt},
+                                           Param{"snapkv", 1, 1, 3}, Param{"rkv", 4, 0, 3},
                                            Param{"random", 1, 1, 3}, Param{"oracle", 1, 1, kPrompt},
                                            Param{"knorm", 4, 0, 3}, Param{"keydiff", 1, 1, 3}),
                          [](const auto& of) {
@@ -171,6 +197,23 @@ TEST(FieldIdentities, FormulasEqualTheirPresets) {
         {"knorm:budget=8", "key:budget=8,choose=(-knorm)"},
         {"keydiff:budget=8", "key:budget=8,choose=(-keydiff),prefill=stepwise,every=128"},
         {"random:budget=8,recent=2", "random:budget=8,protect=(slot>=count-2)"},
+        {"snapkv:budget=8,window=3,recent=3,evict=always",
+         "key:budget=8,choose=(smooth(win,avg,5)),window=3,recent=3"},
+        {"snapkv:budget=8,recent=3", "key:budget=8,choose=(smooth(win)),recent=3,kernel=avg:5,evict=prompt"},
+        {"rkv:budget=8,recent=2,buffer=4",
+         "key:budget=8,choose=(0.1*smooth(win,max,7)-0.9*redundancy),window=8,recent=2,buffer=4"},
+        {"rkv:budget=8,recent=2,buffer=4,mix=1,window=32,kernel=avg:5",
+         "snapkv:budget=8,recent=2,buffer=4,evict=always"},
+        {"h2o:budget=8", "key:budget=8,score=(s+p),recent=50%"},
+        {"tova:budget=8", "key:budget=8,score=(p),scope=layer"},
+        {"a2sf:budget=8", "key:budget=8,score=(0.2*s+p)"},
+        {"a2sf:budget=8,alpha=0.5", "key:budget=8,alpha=0.5,score=(alpha*s+p)"},
+        {"keyformer:budget=8", "key:budget=8,score=(s+ptau),noise=gumbel,tau=1..2,recent=30%"},
+        {"window:budget=8", "key:budget=8,score=(position)"},
+        {"sink:budget=8", "key:budget=8,score=(position),protect=(position<4)"},
+        {"h2o:budget=8,prefill=stepwise", "key:budget=8,score=(s+p),recent=50%,prefill=stepwise"},
+        {"key:budget=8,choose=(s/(age+1))", "key:budget=8,score=(s+p),choose=(s/(age+1))"},
+        {"h2o:budget=8,score_dtype=bf16", "key:budget=8,score=(s+p),recent=50%,score_dtype=bf16"},
     };
     std::vector<std::string> specs;
     for (const auto& [preset, formula] : pairs) {
@@ -198,7 +241,10 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
         pair.start({"random:budget=12", "key:budget=10,scope=layer,choose=(-knorm-0.1*u)",
                     "keydiff:budget=9,every=3", "key:budget=12,choose=(smooth(s,avg,5)*vnorm)",
                     "h2o:budget=12,protect=3..6,buffer=4", "random:budget=14,kv_dtype=f16,evict=decode",
-                    "key:budget=11,kv_dtype=bf16,kv=mqa,choose=(-knorm-0.1*u)"});
+                    "key:budget=11,kv_dtype=bf16,kv=mqa,choose=(-knorm-0.1*u)",
+                    "snapkv:budget=11,window=5,recent=2,evict=always",
+                    "rkv:budget=10,window=4,recent=2,buffer=3,kv_dtype=f16",
+                    "key:budget=10,score=(max(s, p)+slot/1000+head/100),scope=layer"});
         pair.step(4);
         pair.apply(0, "key:budget=9,choose=(-vnorm-0.1*u)");
         pair.apply(1, "random:budget=8,scope=shared,buffer=3");
@@ -209,6 +255,14 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
         pair.pin(4, 0, pair.lanes[4].cpu->stored_positions(0)[1]);
         pair.step(5);
         pair.apply(4, "key:budget=6,choose=(-keydiff)");
+        pair.apply(7, "rkv:budget=9,window=3,recent=1,buffer=2,scope=layer");
+        pair.apply(8, "snapkv:budget=8,window=7,recent=2,evict=always,kernel=max:3");
+        pair.apply(9, "key:budget=9,score=(0.5*s+ptau*logit),tau=2");
+        pair.fork(7);
+        pair.step(3);
+        pair.apply(9, "rkv:budget=7,window=4,recent=2,buffer=0");
+        pair.apply(7, "h2o:budget=8");
+        pair.apply(8, "tova:budget=8,score=(max(s, p))");
         pair.apply(0, "h2o:budget=20");
         pair.step(4);
     }

@@ -1,6 +1,9 @@
-// The language of choose and protect: what it reads, what it refuses and where, what each word computes, and
-// the worked examples of the policies that are formulas.
+// The language of score, choose and protect: what it reads, what it refuses and where, what each word
+// computes, and the worked examples of the policies that are formulas.
 #include "engine/backend/common/choice.h"
+#include "engine/backend/common/row_scores.h"
+#include "engine/backend/cpu/score.h"
+#include "engine/backend/cpu/select.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
@@ -14,6 +17,7 @@
 #include <limits>
 #include <random>
 #include <set>
+#include <tuple>
 
 namespace keyhole::test_formula {
 namespace {
@@ -217,7 +221,11 @@ TEST(Formula, FaultsNameTheirPlaceAndTheNearestWord) {
     begins(fault_of("min(s)"), "6: ',' is expected");
     begins(fault_of("abs(s,1)"), "6: ')' is expected");
     begins(fault_of("abs"), "1: abs is a function");
-    begins(fault_of("smooth(s)"), "9: smooth takes");
+    begins(fault_of("smooth(s, sum)"), "11: smooth takes");
+    begins(fault_of("win", FormulaUse::score), "1: 'win' is known only at a selection");
+    begins(fault_of("s+rank(p)", FormulaUse::score), "3: rank looks over all tokens");
+    begins(fault_of("p<1", FormulaUse::score), "1: score needs a number");
+    begins(fault_of("s+pp", FormulaUse::score), "3: unknown name 'pp', did you mean 'p'?");
     begins(fault_of("smooth(s,avg,4)"), "15: the width");
     begins(fault_of("smooth(s,avg,s)"), "14: smooth takes");
     begins(fault_of("first(s,s,s)"), "7: the first value");
@@ -244,11 +252,20 @@ TEST(Formula, ASpecNamesThePlaceInItself) {
     EXPECT_NE(fault_of("key:protect=5..2").find("positions ascend"), std::string::npos);
     EXPECT_NE(fault_of("key:protect=system").find("unknown name 'system'"), std::string::npos);
     EXPECT_NE(fault_of("h2o:choose=(u),dialect=released").find("needs dialect=paper"), std::string::npos);
+    EXPECT_NE(fault_of("h2o:score=(s+p),dialect=released").find("needs dialect=paper"), std::string::npos);
+    EXPECT_NE(fault_of("key:score=(position),choose=(u)").find("leave one of them out"), std::string::npos);
+    EXPECT_NE(fault_of("key:budget=prompt+x").find("prompt+N is N tokens"), std::string::npos);
+    EXPECT_NE(fault_of("key:budget=prompt+1.5").find("a whole number"), std::string::npos);
+    EXPECT_NE(fault_of("key:recent=prompt+4"), "");
+    EXPECT_NE(fault_of("snapkv:window=0").find("window must be from 1 to 512"), std::string::npos);
+    EXPECT_NE(fault_of("snapkv:kernel=avg:4"), "");
     EXPECT_NE(fault_of("h2o:buffer=4,dialect=released").find("needs dialect=paper"), std::string::npos);
     EXPECT_NE(fault_of("oracle:prefill=stepwise").find("takes prefill=oneshot"), std::string::npos);
     for (const char* spec :
          {"key:choose=(s/(age+1))", "key:choose=(u),protect=prompt,buffer=64,evict=decode",
-          "key:choose=(smooth(s, avg, 5)),protect=0..3", "h2o:protect=(age<8 or position<4)"})
+          "key:choose=(smooth(s, avg, 5)),protect=0..3", "h2o:protect=(age<8 or position<4)",
+          "key:budget=prompt+64,score=(max(s, p))", "snapkv:recent=16,window=16,kernel=max:7,evict=always",
+          "rkv:budget=1024,mix=0.5,buffer=64"})
         EXPECT_EQ(format_lane_spec(parse_lane_spec(spec)), spec);
     EXPECT_EQ(format_lane_spec(parse_lane_spec("key:choose=((s)),protect=(none)")), "key");
 }
@@ -343,6 +360,160 @@ TEST(FieldExamples, ABufferAndABlockMakeASawtooth) {
     EXPECT_FALSE(may("key:budget=4,evict=prompt", 8));
     EXPECT_FALSE(may("key:budget=4,evict=decode", 7));
     EXPECT_TRUE(may("key:budget=4,evict=decode", 8));
+}
+
+TEST(Formula, ABudgetMayStandBesideThePrompt) {
+    const auto budget = [](const std::string& spec, int n_prompt) {
+        return resolve(parse_lane_spec(spec).policy, n_prompt, 4).budget;
+    };
+    EXPECT_EQ(budget("h2o:budget=prompt+64", 100), 164);
+    EXPECT_EQ(budget("h2o:budget=prompt+0", 7), 7);
+    EXPECT_EQ(resolve(parse_lane_spec("h2o:budget=prompt+20").policy, 100, 4).recent, 60);
+    EXPECT_EQ(format_effective_spec(parse_lane_spec("random:budget=prompt+8,protect=prompt"), 12, 4),
+              "random:budget=20,protect=prompt");
+}
+
+// Each name of a row, by itself: token 1 of three that a row of head 3 sees.
+TEST(Formula, AScoreNamesWhatARowHas) {
+    const ResolvedPolicy policy =
+        resolve(parse_lane_spec("key:budget=5,alpha=0.25,tau=1.5,gain=3,mix=0.75,window=9").policy, 2, 4);
+    const std::vector<float> p = {.5f, .2f, .3f}, logits = {1, 2, 3}, ptau = {.4f, .3f, .3f};
+    const std::vector<std::int32_t> positions = {4, 1, 3}, order = {1, 2, 0};
+    const auto score_of = [&](const std::string& text) {
+        FormulaFault fault;
+        const FormulaRef formula = score_formula(text, &fault);
+        EXPECT_TRUE(formula) << text << ": " << fault.what;
+        std::vector<float> score = {7, 8, 9}, scratch;
+        fold_by_formula(
+            *formula,
+            {row_facts(policy, 5, 3, 1, 3, 2), p.data(), logits.data(), ptau.data(), positions.data(), order},
+            ScoreType::fp32, score, scratch);
+        // One token alone, as a device computes it, has the same bits.
+        const RowFacts facts = row_facts(policy, 5, 3, 1, 3, 2);
+        EXPECT_EQ(score_after_row(*formula, facts, {8, p[1], logits[1], ptau[1], 1, 0}), score[1]) << text;
+        return score[1];
+    };
+    for (const auto& [text, value] : std::vector<std::pair<std::string, float>>{{"s", 8},
+                                                                                {"p", .2f},
+                                                                                {"logit", 2},
+                                                                                {"ptau", .3f},
+                                                                                {"sinkmass", 0},
+                                                                                {"row", 5},
+                                                                                {"t", 4},
+                                                                                {"age", 4},
+                                                                                {"position", 1},
+                                                                                {"slot", 0},
+                                                                                {"n", 2},
+                                                                                {"count", 3},
+                                                                                {"budget", 5},
+                                                                                {"layer", 1},
+                                                                                {"head", 3},
+                                                                                {"kvhead", 2},
+                                                                                {"prompt ? 1 : 0", 1},
+                                                                                {"alpha", .25f},
+                                                                                {"gain", 3},
+                                                                                {"mix", .75f},
+                                                                                {"window", 9},
+                                                                                {"max(s, p)", 8},
+                                                                                {"s+p", 8 + .2f}})
+        EXPECT_EQ(score_of(text), value) << text;
+    EXPECT_EQ(score_of("tau"), policy.tau_at(5));
+}
+
+TEST(Formula, AScoreWithoutARowIsAChoice) {
+    const ResolvedPolicy policy = resolve(parse_lane_spec("key:score=(-position)").policy, 8, 4);
+    EXPECT_FALSE(policy.score);
+    ASSERT_TRUE(policy.choose);
+    EXPECT_EQ(policy.choose.formula->text, "-position");
+    EXPECT_TRUE(resolve(parse_lane_spec("key:score=(s+p)").policy, 8, 4).score);
+}
+
+/// Runs rows of attention p, one list a row, through the CPU's cache, with the keys of the worked case, and
+/// returns what the last row keeps and ranks.
+Selection run_rows(const std::string& spec, const std::vector<std::vector<double>>& rows) {
+    const KvLayout layout = KvLayout::grouped(1, 1, 1);
+    cpu::CpuKvCache cache(layout, 2);
+    cache.set_policy(resolve(parse_lane_spec(spec).policy, 1, 4));
+    cache.reserve(16);
+    cpu::RowScratch scratch;
+    Selection out;
+    const Case of;
+    for (int row = 0; row < static_cast<int>(rows.size()); ++row) {
+        const int slot = cache.append(0, row);
+        cache.write(0, slot, of.keys.data() + std::ptrdiff_t{2} * row,
+                    of.values.data() + std::ptrdiff_t{2} * row);
+        scratch.grow(row + 1);
+        for (int p = 0; p <= row; ++p)
+            scratch.logits[to_index(p)] = static_cast<float>(std::log(rows[to_index(row)][to_index(p)]));
+        cpu::score_row(cache, {0, 0}, row, scratch);
+        if (row + 1 < static_cast<int>(rows.size())) continue;
+        RowValues values;
+        values.offset = {0, row + 1};
+        values.scores.resize(to_index(row + 1));
+        values.threshold.resize(1);
+        cpu::UnitScores unit;
+        std::vector<int> victims;
+        std::vector<Eviction> evictions;
+        cpu::evict_unit(cache, {0, 1}, row, cpu::Due::by_row, unit, victims, &values, evictions);
+        out.ranked = values.scores;
+    }
+    const std::vector<std::int32_t> stored = cache.stored_positions(0);
+    out.kept.insert(stored.begin(), stored.end());
+    return out;
+}
+
+/// Rows 0 to 5 see all alike; then come the two of the worked case.
+std::vector<std::vector<double>> worked_rows() {
+    std::vector<std::vector<double>> rows;
+    for (std::size_t row = 0; row < 6; ++row) rows.emplace_back(row + 1, 1.0 / static_cast<double>(row + 1));
+    rows.push_back({.40, .05, .05, .20, .05, .05, .20});
+    rows.push_back({.40, .05, .05, .10, .05, .15, .10, .10});
+    return rows;
+}
+
+// The buffer makes row 7 the first that evicts.
+TEST(FieldExamples, SnapkvKeepsWhatTheLastRowsSaw) {
+    const std::string keys = ",window=2,recent=2,evict=always,";
+    const Selection four = run_rows("snapkv:budget=4,buffer=4" + keys + "kernel=avg:3", worked_rows());
+    const std::vector<float> average = {.15f, .166667f, .083333f, .083333f, .10f, .05f};
+    for (std::size_t p = 0; p < 6; ++p) EXPECT_NEAR(four.ranked[p], average[p], 1e-6) << p;
+    EXPECT_EQ(four.kept, (std::set<int>{0, 1, 6, 7}));
+    EXPECT_EQ(run_rows("snapkv:budget=3,buffer=5" + keys + "kernel=avg:3", worked_rows()).kept,
+              (std::set<int>{1, 6, 7}))
+        << "the border costs token 0 its place";
+    EXPECT_EQ(run_rows("snapkv:budget=4,buffer=4" + keys + "kernel=none", worked_rows()).kept,
+              (std::set<int>{0, 3, 6, 7}));
+    EXPECT_EQ(run_rows("snapkv:budget=3,buffer=5" + keys + "kernel=max:3", worked_rows()).kept,
+              (std::set<int>{0, 6, 7}))
+        << "of equal maxima the larger unsmoothed value stays";
+    EXPECT_EQ(
+        run_rows("tova:budget=4,buffer=4,scope=head", worked_rows()).kept,
+        run_rows("snapkv:budget=4,buffer=4,window=1,recent=0,evict=always,kernel=none", worked_rows()).kept)
+        << "a window of one row is TOVA by head";
+}
+
+TEST(FieldExamples, RkvDropsTokensWhoseKeysResembleOthers) {
+    std::vector<std::vector<double>> rows = worked_rows();
+    const Case of;
+    for (const auto& [row, x, y] : {std::tuple{6, 0.0, 1.0}, std::tuple{7, 1.0, 0.0}}) {
+        double sum = 0;
+        std::vector<double>& p = rows[to_index(row)];
+        for (std::size_t i = 0; i < p.size(); ++i)
+            sum += p[i] =
+                std::exp((x * double{of.keys[2 * i]} + y * double{of.keys[2 * i + 1]}) / std::sqrt(2.0));
+        for (double& share : p) share /= sum;
+    }
+    const std::string keys = "rkv:budget=4,buffer=4,window=2,recent=2,kernel=max:3,mix=";
+    const Selection got = run_rows(keys + "0.1", rows);
+    const std::vector<float> z = {-.0942f, -.1355f, -.0778f, -.0680f, -.0244f, -.1330f};
+    for (std::size_t p = 0; p < 6; ++p) EXPECT_NEAR(got.ranked[p], z[p], 6e-5) << p;
+    EXPECT_EQ(got.kept, (std::set<int>{3, 4, 6, 7}));
+    const Selection likeness = run_rows(keys + "0", rows);
+    const std::vector<float> r = {.1095f, .1554f, .1621f, .1512f, .1027f, .1533f, .0863f, .0795f};
+    for (std::size_t p = 0; p < 8; ++p) EXPECT_NEAR(-likeness.ranked[p], r[p], 6e-5) << p;
+    EXPECT_EQ(likeness.kept, (std::set<int>{0, 4, 6, 7}));
+    EXPECT_EQ(run_rows(keys + "1", rows).kept,
+              run_rows("snapkv:budget=4,buffer=4,window=2,recent=2,kernel=max:3,evict=always", rows).kept);
 }
 
 }  // namespace

@@ -166,7 +166,7 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
         {"a2fs", 1, "did you mean 'a2sf'?"},
         {"H2O", 1, "did you mean 'h2o'?"},
         {"windwo", 1, "did you mean 'window'?"},
-        {"snapkv", 1, "SnapKV is not built in (full "},
+        {"scissorhands", 1, "Scissorhands is not built in (full "},
         {"StreamingLLM:budget=3", 1, "StreamingLLM is 'sink'"},
         {"banana", 1, "unknown preset 'banana' (full "},
         {"h2o:", 5, "key=value"},

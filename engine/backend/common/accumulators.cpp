@@ -6,6 +6,7 @@
 namespace keyhole {
 
 Accumulator accumulator_of(const ResolvedPolicy& policy) {
+    if (policy.score) return kByFormula;
     const int index = (policy.alpha != 1.0f ? 1 : 0) + (policy.tempers() ? 2 : 0);
     return static_cast<Accumulator>(index);
 }
@@ -26,7 +27,7 @@ std::array<bool, kAccumulators> running_accumulators(const ResolvedPolicy& polic
         forgets = forgets || variant.alpha != 1.0f;
         tempers = tempers || variant.tempers();
     }
-    return {true, forgets, tempers, forgets && tempers};
+    return {true, forgets, tempers, forgets && tempers, static_cast<bool>(policy.score)};
 }
 
 int nearest_relative(int accumulator, const std::array<bool, kAccumulators>& running) {

@@ -16,14 +16,15 @@ enum Accumulator {
     kForgetting,  ///< alpha * score + attention: A2SF; runs from the first alpha < 1 on
     kTempered,    ///< sum of the tempered softmax: Keyformer; runs from the first policy that tempers on
     kTemperedForgetting,  ///< both; runs once both of them run
+    kByFormula,           ///< what `score` makes of it; runs in lanes that have the formula
     kAccumulators
 };
 
 /// Returns the accumulator by which the policy selects; variants have their own.
 Accumulator accumulator_of(const ResolvedPolicy& policy);
 /// Returns the accumulators that run while the policy is in force: those that it or one of its variants
-/// distinguishes, and those that already run. So each has at any time the value that it would have if all
-/// four had run from the start.
+/// distinguishes, and those that already run. So each of the first four has at any time the value that it
+/// would have if all four had run from the start.
 std::array<bool, kAccumulators> running_accumulators(const ResolvedPolicy& policy,
                                                      const std::array<bool, kAccumulators>& already = {});
 /// Returns the accumulator from which a newly started one is copied, since both are equal so far: itself if

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 
 namespace keyhole {
 namespace {
@@ -30,6 +32,44 @@ std::vector<float> mean_direction(const ChoiceHead& head, std::span<const float>
     return mean;
 }
 
+/// Returns the share of each token in the likeness of all keys to it: R-KV, section 3. c is the cosine of two
+/// different keys; in each row the youngest key with c > 0.5 counts 0; then means over rows, and softmax.
+std::vector<float> redundancy_of(const ChoiceHead& head, std::span<const float> lengths, int head_dim) {
+    constexpr std::size_t kSums = 32;
+    const std::size_t d = to_index(head_dim), n = head.positions.size();
+    std::vector<float> sums(kSums * n, 0), row(n), out(n);
+    for (std::size_t i = 0; i < n; ++i) {
+        const float* own = head.keys.data() + i * d;
+        std::size_t youngest = n;
+        for (std::size_t j = 0; j < n; ++j) {
+            const float* other = head.keys.data() + j * d;
+            const float dot = dot_channels(
+                head_dim, [&](int c) { return own[c]; }, [&](int c) { return other[c]; });
+            row[j] = i == j ? 0.0f : cosine_of(dot, lengths[i], lengths[j]);
+            if (row[j] > kSimilar) youngest = j;
+        }
+        if (youngest < n) row[youngest] = 0;
+        float* sum = sums.data() + i % kSums * n;
+        for (std::size_t j = 0; j < n; ++j) sum[j] = add(sum[j], row[j]);
+    }
+    float most[kSums], total[kSums];
+    std::fill(most, most + kSums, -std::numeric_limits<float>::infinity());
+    for (std::size_t j = 0; j < n; ++j) {
+        float of_token[kSums];
+        for (std::size_t i = 0; i < kSums; ++i) of_token[i] = sums[i * n + j];
+        out[j] = sum_in_pairs(of_token) / static_cast<float>(n);
+        most[j % kSums] = formula_max(most[j % kSums], out[j]);
+    }
+    float largest = most[0];
+    for (const float one : most) largest = formula_max(largest, one);
+    std::fill(total, total + kSums, 0.0f);
+    for (std::size_t j = 0; j < n; ++j)
+        total[j % kSums] = add(total[j % kSums], formula_exp(add(out[j], -largest)));
+    const float all = sum_in_pairs(total);
+    for (float& x : out) x = formula_exp(add(x, -largest)) / all;
+    return out;
+}
+
 /// Returns a quantity of each token that a KV head stores.
 std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t index) {
     const ChoiceHead& head = of.heads[index];
@@ -48,6 +88,7 @@ std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t 
     } else {
         lengths(head.keys);
         if (quantity == Quantity::knorm) return out;
+        if (quantity == Quantity::redundancy) return redundancy_of(head, out, of.head_dim);
         const std::vector<float> mean = mean_direction(head, out, of.head_dim);
         for (std::size_t i = 0; i < n; ++i) {
             const float dot = dot_channels(
@@ -91,7 +132,8 @@ struct HostEnv {
 
     HostEnv(const ChoiceUnit& unit, std::span<const float> pooled)
         : of(unit), scores(pooled), tau(unit.policy.tau_at(unit.row)) {
-        for (const Quantity q : {Quantity::knorm, Quantity::vnorm, Quantity::keydiff, Quantity::future})
+        for (const Quantity q :
+             {Quantity::knorm, Quantity::vnorm, Quantity::keydiff, Quantity::redundancy, Quantity::future})
             if (of.policy.names(q)) lists[to_index(static_cast<int>(q))] = pooled_quantity(q, of);
     }
     int budget() const { return of.policy.budget; }
@@ -119,6 +161,12 @@ struct HostEnv {
                 return tau;
             case Quantity::gain:
                 return policy.gain;
+            case Quantity::mix:
+                return policy.mix;
+            case Quantity::window:
+                return static_cast<float>(policy.window);
+            case Quantity::win:
+                return of.win.empty() ? NAN : of.win[to_index(i)];
             case Quantity::age:
                 return static_cast<float>(of.row - position);
             case Quantity::position:
@@ -140,9 +188,14 @@ struct HostEnv {
 
 }  // namespace
 
-void choose_on_host(const ChoiceUnit& of, std::span<float> pooled, std::vector<std::int32_t>& pinned) {
+void add_seen(const float* row_values, const std::int32_t* positions, int row, int n, float* sum) {
+    for (int i = 0; i < n; ++i) sum[i] = add(sum[i], positions[i] <= row ? row_values[i] : 0.0f);
+}
+
+std::vector<float> choose_on_host(const ChoiceUnit& of, std::span<float> pooled,
+                                  std::vector<std::int32_t>& pinned) {
     const int n = static_cast<int>(of.positions.size());
-    if (n == 0) return;
+    if (n == 0) return {};
     const ResolvedPolicy& policy = of.policy;
     const HostEnv env(of, pooled);
     std::vector<std::uint8_t> competes(to_index(n));
@@ -170,9 +223,15 @@ void choose_on_host(const ChoiceUnit& of, std::span<float> pooled, std::vector<s
         std::inplace_merge(pinned.begin(), pinned.begin() + static_cast<std::ptrdiff_t>(n_pinned),
                            pinned.end());
     }
-    if (!policy.choose) return;
+    if (!policy.choose) return {};
+    std::vector<float> ties;
+    if (const FormulaTable* unsmoothed = policy.choose.unsmoothed()) {
+        run(*unsmoothed);
+        ties.assign(lists.begin(), lists.begin() + n);
+    }
     run(*policy.choose);
     std::copy_n(lists.begin(), n, pooled.begin());
+    return ties;
 }
 
 }  // namespace keyhole

@@ -2,11 +2,14 @@
 /// cannot leave. Pure functions; any thread; knows no cache. CUDA twin: backend/cuda/kernels/choice.h.
 #pragma once
 
+#include "engine/backend/common/shared.h"
+#include "engine/base/index.h"
 #include "engine/model/kv_layout.h"
 #include "engine/policy/future.h"
 #include "engine/policy/params.h"
 #include "engine/policy/selection.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,10 +18,17 @@ namespace keyhole {
 
 /// Returns whether a formula of the policy needs stored keys, or stored values.
 inline bool reads_keys(const ResolvedPolicy& policy) {
-    return policy.names(Quantity::knorm) || policy.names(Quantity::keydiff);
+    return policy.names(Quantity::knorm) || policy.names(Quantity::keydiff) ||
+           policy.names(Quantity::redundancy);
 }
 inline bool reads_values(const ResolvedPolicy& policy) {
     return policy.names(Quantity::vnorm);
+}
+
+/// Returns whether tokens are ranked for the record in a row that evicts none: where that is quick, and
+/// the rows that `win` is the mean of are known.
+inline bool ranks_for_record(const ResolvedPolicy& policy, int n_kept_rows) {
+    return !policy.ranks_late() && (n_kept_rows > 0 || !policy.names(Quantity::win));
 }
 
 /// What a KV head of the unit stores, in text order, rounded as it is stored.
@@ -38,10 +48,45 @@ struct ChoiceUnit {
     const FutureTable* future = nullptr;
     std::span<const ChoiceHead> heads{};        ///< of the unit's KV heads
     std::span<const std::int32_t> positions{};  ///< the union of what they store, ascending
+    /// Of them: means over the newest rows, pooled as scores are; empty: no rows are known, and win is NaN.
+    std::span<const float> win{};
 };
 
 /// Replaces the pooled scores by what the selection ranks, and adds the protected tokens to `pinned`
-/// (positions, ascending). A quantity of a token is pooled over the unit's KV heads that store it.
-void choose_on_host(const ChoiceUnit& of, std::span<float> pooled, std::vector<std::int32_t>& pinned);
+/// (positions, ascending). A quantity of a token is pooled over the unit's KV heads that store it. Returns
+/// what orders tokens of equal rank: the same without smoothing; empty where nothing is smoothed.
+std::vector<float> choose_on_host(const ChoiceUnit& of, std::span<float> pooled,
+                                  std::vector<std::int32_t>& pinned);
+
+/// Returns whether a prompt of n tokens is ranked by the policy's formulas: where tokens leave after it, and
+/// where scores are wanted.
+inline bool ranks_prompt(const ResolvedPolicy& policy, int n, bool wants_scores) {
+    return policy.has_formula() && (must_select(policy, n, n - 1) || (wants_scores && !policy.ranks_late()));
+}
+
+/// Adds a row of attention to `sum` [n]. positions: of the tokens; those younger than the row add nothing.
+void add_seen(const float* row_values, const std::int32_t* positions, int row, int n, float* sum);
+
+/// Returns `win` of a prompt's n tokens after its last row, pooled over a unit's readers. row_of(reader, row):
+/// attention of a row [n], 0 for what it does not see.
+template <class RowOf>
+std::vector<float> pool_last_rows(const KvLayout& layout, const Unit& unit, const ResolvedPolicy& policy,
+                                  int n, RowOf row_of) {
+    const int n_rows = std::min(policy.window, n);
+    std::vector<float> pooled(to_index(n)), means;
+    int n_readers = 0;
+    for (int g = unit.first; g < unit.last; ++g)
+        for (const HeadRef& reader : layout.kv_head(g).readers) {
+            means.assign(pooled.size(), 0);
+            for (int row = n - n_rows; row < n; ++row) {
+                const float* of_row = row_of(reader, row);
+                for (std::size_t p = 0; p < means.size(); ++p) means[p] = add(means[p], of_row[p]);
+            }
+            for (float& mean : means) mean /= static_cast<float>(n_rows);
+            pool_more(policy.pool, n_readers++ == 0, means.data(), n, pooled.data());
+        }
+    finish_pool(policy.pool, n_readers, n, pooled.data());
+    return pooled;
+}
 
 }  // namespace keyhole

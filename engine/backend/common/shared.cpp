@@ -124,7 +124,17 @@ std::array<int, kAccumulators> plan_head(const ResolvedPolicy& policy, const Res
         ScoreStream stream;
         stream.alpha = is_forgetting(a) ? own.alpha : 1.0f;
         stream.dtype = own.score_dtype;
-        if (is_tempered(a) && own.tempers()) {
+        const bool by_formula = a == kByFormula;
+        if (by_formula) {
+            stream.score = own.score;
+            stream.alpha = own.alpha;
+            stream.budget = own.budget;
+            stream.window = own.window;
+            stream.mix = own.mix;
+            stream.tau = own.tau_at(0);
+            stream.gain = own.gain;
+        }
+        if ((is_tempered(a) || (by_formula && own.score->names(Quantity::ptau))) && own.tempers()) {
             stream.tempered = true;
             stream.tau = own.tau_at(0);
             stream.gain = own.gain;

@@ -98,6 +98,9 @@ struct ScoreStream {
     NoiseKind noise = NoiseKind::none;
     NoiseDraw draw = NoiseDraw::token;
     std::uint64_t seed = 0;
+    FormulaRef score{};          ///< folds it; none: as the others say
+    int budget = 0, window = 0;  ///< what the formula may name, beside alpha, tau and gain
+    float mix = 0;
     bool operator==(const ScoreStream&) const = default;
 };
 

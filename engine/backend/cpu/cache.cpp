@@ -22,7 +22,7 @@ CpuKvCache::CpuKvCache(const KvLayout& layout, int head_dim)
       in_order_(count_.size(), 1),
       pinned_(count_.size()),
       faults_(count_.size()),
-      store_(make_store(std::vector<int>(count_.size(), 0), {true, false, false, false}, false)) {}
+      store_(make_store(std::vector<int>(count_.size(), 0), {true}, false)) {}
 
 CpuKvCache::CpuKvCache(std::shared_ptr<const Model> model)
     : CpuKvCache(model->layout(), model->config().head_dim) {
@@ -35,9 +35,9 @@ CacheUse CpuKvCache::use() const {
     const std::int64_t row_bytes = kv_row_bytes(store_.type, head_dim_);
     use.stored_bytes = use.stored_tokens * 2 * row_bytes;
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
-        // K and V, position and order, then scores and noise of each reader.
-        const auto n_running =
-            std::count(store_.running.begin(), store_.running.end(), true) + (store_.has_noise ? 1 : 0);
+        // K and V, position and order, then scores, noise and kept rows of each reader.
+        const auto n_running = std::count(store_.running.begin(), store_.running.end(), true) +
+                               (store_.has_noise ? 1 : 0) + store_.window;
         const auto words = 2 + n_running * static_cast<std::int64_t>(layout_->kv_head(g).readers.size());
         use.allocated_bytes +=
             capacity(g) * (2 * row_bytes + words * static_cast<std::int64_t>(sizeof(float)));
@@ -61,6 +61,7 @@ std::unique_ptr<KvCache> CpuKvCache::clone() const {
     copy->pinned_ = pinned_;
     copy->faults_ = faults_;
     copy->shadow_ = shadow_;
+    copy->first_kept_ = first_kept_;
     copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
     copy->copy_from(store_);
     copy->set_future(future());
@@ -102,6 +103,7 @@ void CpuKvCache::clear() {
     for (std::vector<std::int32_t>& of_head : pinned_) of_head.clear();
     std::fill(faults_.begin(), faults_.end(), std::nullopt);
     if (shadow_) shadow_.emplace(layout_->n_kv_heads(), head_dim_);
+    first_kept_ = 0;
     store_ = make_store(std::vector<int>(count_.size(), 0), store_.running, store_.has_noise);
 }
 
@@ -146,6 +148,7 @@ CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity, std::vector<
     store.running = running;
     store.has_noise = has_noise;
     store.type = wanted_type();
+    store.window = policy_.kept_rows();
     std::int64_t n_slots = 0, n_scores = 0;
     store.first_score.resize(to_index(layout_->n_layers() * layout_->n_heads()));
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
@@ -166,6 +169,8 @@ CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity, std::vector<
     for (std::size_t a = 0; a < kAccumulators; ++a)
         if (running[a]) store.score_at[a] = take(n_scores);
     if (has_noise) store.noise_at = take(n_scores);
+    store.n_scores = n_scores;
+    store.window_at = take(store.window * n_scores);
     if (words > 0) store.pages = pages_for(words * sizeof(float), "the KV cache of a lane");
     return store;
 }
@@ -184,7 +189,20 @@ void CpuKvCache::copy_from(const Store& old) {
                     std::copy_n(old.score(nearest_relative(a, old.running), head), n, to);
             if (old.has_noise && store_.has_noise)
                 std::copy_n(old.of_head(old.noise_at, head), n, noise(head));
+            copy_kept_rows(old, head, n);
         });
+    }
+}
+
+/// Copies a head's kept rows. Where the window changes, the last ones go to their new places.
+void CpuKvCache::copy_kept_rows(const Store& old, int head, std::size_t n) {
+    const int n_rows = std::min(old.window, store_.window);
+    const bool same = old.window == store_.window;
+    for (int r = 0; r < n_rows; ++r) {
+        const int row = same ? r : last_row_ - r;
+        if (row < 0) break;
+        std::copy_n(old.of_head(old.window_at, head) + row % old.window * old.n_scores, n,
+                    kept_row(row, head));
     }
 }
 
@@ -234,17 +252,21 @@ void CpuKvCache::reserve(int capacity) {
     reserve(std::vector<int>(count_.size(), capacity));
 }
 
-void CpuKvCache::set_policy(const ResolvedPolicy& policy) {
+void CpuKvCache::set_policy(const ResolvedPolicy& policy, int last_row) {
     const bool had_noise = store_.has_noise, has_noise = draws_token_noise(policy);
     const bool redraw =
         has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
     policy_ = policy;
+    last_row_ = last_row;
+    const int window = policy.kept_rows();
+    if (window != store_.window) first_kept_ = std::max(first_kept_, last_row - store_.window + 1);
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(layout_->n_kv_heads(), head_dim_);
     // Without tokens there are no running scores to continue.
     const auto running = running_accumulators(
         policy, largest_count() > 0 ? store_.running : std::array<bool, kAccumulators>{});
-    if (running != store_.running || has_noise != had_noise || wanted_type() != store_.type)
+    if (running != store_.running || has_noise != had_noise || wanted_type() != store_.type ||
+        window != store_.window)
         move_to(make_store(store_.capacity, running, has_noise));
     if (!redraw) return;
     for (int g = 0; g < layout_->n_kv_heads(); ++g)
@@ -295,6 +317,7 @@ void CpuKvCache::move_slot(int g, int from, int to) {
         for (int a = 0; a < kAccumulators; ++a)
             if (float* scores = score(a, head)) scores[to] = scores[from];
         if (float* draws = noise(head)) draws[to] = draws[from];
+        for (int r = 0; r < store_.window; ++r) kept_row(r, head)[to] = kept_row(r, head)[from];
     });
 }
 

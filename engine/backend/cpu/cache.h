@@ -39,8 +39,8 @@ class CpuKvCache final : public KvCache {
 
     /// Starts the accumulators that the policy needs (each is copied from its nearest running accumulator),
     /// draws the noise of stored tokens, and converts K and V to the policy's type. A shadow can start only
-    /// with an empty cache; later it would lack the evicted tokens.
-    void set_policy(const ResolvedPolicy& policy);
+    /// with an empty cache; later it would lack the evicted tokens. last_row: the last one so far.
+    void set_policy(const ResolvedPolicy& policy, int last_row = -1);
     const ResolvedPolicy& policy() const override { return policy_; }
     const KvLayout& layout() const { return *layout_; }
     /// The model whose K and V these are; null where the cache was made for a layout alone.
@@ -68,6 +68,18 @@ class CpuKvCache final : public KvCache {
     std::int32_t* order(int g) const { return store_.ints(store_.order_at, g); }
     /// Scores by slot of query head `head` = layer * n_heads + h; null when that accumulator does not run.
     float* score(int accumulator, int head) const { return store_.score(accumulator, head); }
+    /// Attention of one of the newest rows by slot; null where the cache keeps none. Slots of tokens that are
+    /// younger than the row hold no number.
+    float* kept_row(int row, int head) const {
+        return store_.window == 0
+                   ? nullptr
+                   : store_.of_head(store_.window_at, head) + row % store_.window * store_.n_scores;
+    }
+    /// Returns how many of the newest rows it has kept by now, `row` the last of them.
+    int n_kept_rows(int row) const { return std::clamp(row - first_kept_ + 1, 0, store_.window); }
+    int window() const { return store_.window; }
+    /// Tells from which row on they are kept, once a prompt's rows have been written.
+    void begin_kept_rows(int row) { first_kept_ = row; }
     /// Noise by slot, drawn once for each token; null when the policy does not draw noise per token.
     float* noise(int head) const {
         return store_.has_noise ? store_.of_head(store_.noise_at, head) : nullptr;
@@ -110,10 +122,12 @@ class CpuKvCache final : public KvCache {
             kept;  // [n_kv_heads] slots that addresses are kept for; pages come when they are written
         std::vector<std::int64_t> first_slot;   // [n_kv_heads] slots of the KV heads before this one
         std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for the scores of query heads
-        std::array<bool, kAccumulators> running{true, false, false, false};
+        std::array<bool, kAccumulators> running{true};
         bool has_noise = false;
+        int window = 0;             // newest rows of attention that it keeps, row r in stretch r % window
+        std::int64_t n_scores = 0;  // slots of all query heads, the size of a stretch
         KvType type = KvType::f32;
-        std::size_t keys_at = 0, values_at = 0, positions_at = 0, order_at = 0, noise_at = 0;
+        std::size_t keys_at = 0, values_at = 0, positions_at = 0, order_at = 0, noise_at = 0, window_at = 0;
         std::array<std::size_t, kAccumulators> score_at{};
 
         KvRows rows(std::size_t at, int g, int head_dim) const {
@@ -146,6 +160,7 @@ class CpuKvCache final : public KvCache {
     void move_to(Store store);
     void draw_noise(int g, int slot);
     void move_slot(int g, int from, int to);
+    void copy_kept_rows(const Store& old, int head, std::size_t n);
     template <class Visit>
     void for_readers(int g, Visit visit) const;
 
@@ -163,6 +178,8 @@ class CpuKvCache final : public KvCache {
     std::vector<char> in_order_;                     // [n_kv_heads]
     std::vector<std::vector<std::int32_t>> pinned_;  // by position, so that moving slots does not change them
     std::vector<std::optional<KvFault>> faults_;     // [n_kv_heads]
+    int first_kept_ = 0;                             // first row that is kept
+    int last_row_ = -1;                              // the last one before the policy changed
     Store store_;
     std::optional<ShadowStore> shadow_;
 };

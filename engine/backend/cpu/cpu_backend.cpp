@@ -535,7 +535,7 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
 
 std::vector<Eviction> CpuBackend::apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) {
     auto& store = static_cast<CpuKvCache&>(cache);
-    store.set_policy(policy);
+    store.set_policy(policy, last_row);
     if (store.has_no_room()) return {};  // before the prompt, which sets the size
     std::vector<Eviction> evictions = select_row(store, last_row, Due::now);
     std::vector<int> n_stored, had;

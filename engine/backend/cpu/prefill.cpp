@@ -2,6 +2,7 @@
 
 #include "engine/backend/common/choice.h"
 #include "engine/backend/common/kernels.h"
+#include "engine/backend/common/row_scores.h"
 #include "engine/backend/cpu/gemm.h"
 #include "engine/backend/memory_need.h"
 #include "engine/base/error.h"
@@ -68,6 +69,9 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool
         shared_scores_.push_back(
             sink_wants_.scores && lane.cache->policy().scope == Scope::shared ? floats(n * n) : Pages());
     const KvLayout& layout = model_.layout();
+    for (const LanePrefill& lane : lanes_)
+        if (const ResolvedPolicy& policy = lane.cache->policy(); policy.names(Quantity::win))
+            n_last_rows_ = std::max(n_last_rows_, std::min(policy.window, n_));
     for (const LanePrefill& lane : lanes_) {
         const bool pools = sink_wants_.scores && lane.cache->policy().scope != Scope::shared &&
                            layout.n_kv_heads() < c.n_layers * c.n_kv_heads;
@@ -88,6 +92,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
         auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
         KH_ASSERT(cache.largest_count() == 0);
         if (cache.shadow() != nullptr) cache.shadow()->reserve(n_ + rows_of_room(cache.policy()));
+        cache.begin_kept_rows(std::max(n_ - cache.window(), 0));
     }
     // A lane with scope shared chooses one set over all layers, so it needs all layers before anything can be
     // freed.
@@ -243,6 +248,7 @@ void Prefill::project(int layer, LayerStore& store) {
     const bool raw = owns && c.borrows_unrotated;
     if (raw) store.raw_keys = floats(n_kv_heads * n * d);
     store.scores = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * n);
+    if (n_last_rows_ > 0) store.last_rows = floats(static_cast<std::int64_t>(c.n_heads) * n_last_rows_ * n);
     pool_.parallel_for((n + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int) {
         std::vector<float> cosine(to_index(c.rotary.dims / 2)), sine(cosine);
         for (std::int64_t i = chunk * kTileRows; i < std::min(n, (chunk + 1) * kTileRows); ++i) {
@@ -341,6 +347,9 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
     Worker& scratch = workers_[to_index(worker)];
     grow(scratch.tempered, columns);
     const int global_head = layer * model_.config().n_heads + head;
+    for (int row = std::max(first_row, n_ - n_last_rows_); row < last_row; ++row)
+        std::copy_n(scratch.probabilities.data() + (row - first_row) * columns, columns,
+                    last_row_of(store, head, row));
     const std::vector<ScoreStream>& streams = plan_.streams[to_index(global_head)];
     for (std::size_t s = 0; s < streams.size(); ++s) {
         const ScoreStream& stream = streams[s];
@@ -363,8 +372,13 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
                 softmax(scratch.tempered.data(), visible, scratch.tempered.data());
                 source = scratch.tempered.data();
             }
-            fold_scores(source, visible, stream.alpha, 1.0f, score);
-            round_scores({score, to_index(visible)}, stream.dtype);
+            if (stream.score) {
+                fold_by_formula(stream, layer, head, row, scratch.probabilities.data() + i * columns,
+                                scratch.logits.data() + i * columns, source, score, scratch);
+            } else {
+                fold_scores(source, visible, stream.alpha, 1.0f, score);
+                round_scores({score, to_index(visible)}, stream.dtype);
+            }
             if (sink_wants_.scores) {
                 const std::int64_t stream_head =
                     static_cast<std::int64_t>(s) * model_.config().n_heads + head;
@@ -383,6 +397,26 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
                             out.data() + static_cast<std::int64_t>(global_head) * n_);
         }
     }
+}
+
+/// Folds a row of the prompt into a stream that has a formula.
+void Prefill::fold_by_formula(const ScoreStream& stream, int layer, int head, int row, const float* p,
+                              const float* logits, const float* ptau, float* score, Worker& scratch) const {
+    const KvLayout& layout = model_.layout();
+    ScoredRowOf of{{}, p, logits, ptau};
+    of.row = {row,
+              n_,
+              row + 1,
+              stream.budget,
+              layer,
+              head,
+              layout.kv_head(layout.kv_head_from_head(layer, head)).index,
+              stream.window,
+              stream.alpha,
+              stream.tau,
+              stream.gain,
+              stream.mix};
+    keyhole::fold_by_formula(*stream.score, of, stream.dtype, {score, to_index(row + 1)}, scratch.by_formula);
 }
 
 /// Sends the pooled scores after each row of the tile to the sink. Scores pooled over all layers (scope
@@ -571,9 +605,11 @@ void Prefill::give_to_shadow(ShadowStore& shadow, int first, int last, int first
 }
 
 /// Evaluates the policy's formulas for a unit: `pooled` becomes what is ranked, `guarded` what cannot leave.
-void Prefill::choose(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int first_layer,
-                     std::span<const LayerStore> stores, const std::vector<std::int32_t>& positions,
-                     std::vector<float>& pooled, std::vector<std::int32_t>& guarded) const {
+/// Returns what orders tokens of equal rank.
+std::vector<float> Prefill::choose(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy,
+                                   int first_layer, std::span<const LayerStore> stores,
+                                   const std::vector<std::int32_t>& positions, std::vector<float>& pooled,
+                                   std::vector<std::int32_t>& guarded) const {
     const int d = model_.config().head_dim;
     std::vector<ChoiceHead> heads;
     for (int g = unit.first; g < unit.last; ++g) {
@@ -585,8 +621,14 @@ void Prefill::choose(const CpuKvCache& cache, const Unit& unit, const ResolvedPo
         if (reads_values(policy))
             head.values = rounded_as(cache.kv_type(), data(store.values) + first, n_, d);
     }
-    choose_on_host({model_.layout(), unit, policy, n_ - 1, d, cache.future().get(), heads, positions}, pooled,
-                   guarded);
+    std::vector<float> win;
+    if (policy.names(Quantity::win))
+        win = pool_last_rows(model_.layout(), unit, policy, n_, [&](const HeadRef& reader, int row) {
+            return last_row_of(stores[to_index(reader.layer - first_layer)], reader.head, row);
+        });
+    return choose_on_host(
+        {model_.layout(), unit, policy, n_ - 1, d, cache.future().get(), heads, positions, win}, pooled,
+        guarded);
 }
 
 void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, int first_layer,
@@ -610,10 +652,13 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                       n, pooled.data());
     finish_pool(policy.pool, n_readers, n, pooled.data());
     std::vector<std::int32_t> guarded;
-    if (pools && policy.has_formula())
-        choose(cache, unit, policy, first_layer, stores, positions, pooled, guarded);
+    std::vector<float> ties;
+    if (ranks_prompt(policy, n_, !lane.out->values.scores.empty()))
+        ties = choose(cache, unit, policy, first_layer, stores, positions, pooled, guarded);
+    else if (policy.choose)
+        std::fill(pooled.begin(), pooled.end(), std::numeric_limits<float>::quiet_NaN());
     std::vector<int> victims;
-    const float threshold = select_victims(positions, pooled, guarded, policy, n_ - 1, victims);
+    const float threshold = select_victims(positions, pooled, guarded, policy, n_ - 1, victims, ties);
 
     RowValues& values = lane.out->values;
     for (int g = unit.first; g < unit.last; ++g) {
@@ -635,6 +680,10 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                         score[slot] =
                             score_row(store_of(reader.layer),
                                       plan_.of(lane_index, reader.layer, reader.head, a), reader.head)[p];
+            for (const HeadRef& reader : kv.readers)
+                for (int row = std::max(n_ - cache.window(), 0); row < n_; ++row)
+                    cache.kept_row(row, reader.layer * layout.n_heads() + reader.head)[slot] =
+                        last_row_of(store_of(reader.layer), reader.head, row)[p];
         }
         if (values.scores.empty()) continue;
         std::copy_n(pooled.data(), n, values.scores.data() + static_cast<std::int64_t>(g) * n);

@@ -25,11 +25,17 @@ class Prefill {
     void run(const std::function<bool(double)>& progress);
 
   private:
+    using Scratch = std::vector<float, PageAllocator<float>>;  // given back to the system after the prompt
+    struct Worker {
+        Scratch widened, logits, probabilities, tempered, noise, pooled;
+        std::vector<float> by_formula;
+    };
     /// K, V and scores of one layer, all tokens; freed once the lanes have copied what they keep.
     struct LayerStore {
         Pages keys, values;  ///< [n_kv_heads, n, head_dim], keys rotated; empty in a layer that borrows
         Pages raw_keys;      ///< keys before rotation, where ModelConfig::borrows_unrotated
         Pages scores;        ///< [n_streams, n_heads, n]
+        Pages last_rows;     ///< [n_heads, n_last_rows_, n] attention of the prompt's last rows
     };
 
     void size_last_row();
@@ -49,9 +55,10 @@ class Prefill {
     /// Copies all K and V of KV heads [first, last) to the shadow.
     void give_to_shadow(ShadowStore& shadow, int first, int last, int first_layer,
                         std::span<const LayerStore> stores) const;
-    void choose(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int first_layer,
-                std::span<const LayerStore> stores, const std::vector<std::int32_t>& positions,
-                std::vector<float>& pooled, std::vector<std::int32_t>& guarded) const;
+    std::vector<float> choose(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy,
+                              int first_layer, std::span<const LayerStore> stores,
+                              const std::vector<std::int32_t>& positions, std::vector<float>& pooled,
+                              std::vector<std::int32_t>& guarded) const;
     void give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, int first_layer,
                    std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const;
 
@@ -79,6 +86,13 @@ class Prefill {
             head;
         return static_cast<const float*>(score_tile_.data()) + (stream_head * kTileRows + i) * n_;
     }
+    /// Attention of the prompt's row `row`, one of the last.
+    float* last_row_of(const LayerStore& store, int head, int row) const {
+        return static_cast<float*>(store.last_rows.data()) +
+               (static_cast<std::int64_t>(head) * n_last_rows_ + row - (n_ - n_last_rows_)) * n_;
+    }
+    void fold_by_formula(const ScoreStream& stream, int layer, int head, int row, const float* p,
+                         const float* logits, const float* ptau, float* score, Worker& scratch) const;
     const Model& model_;
     const ModelTables& tables_;
     ThreadPool& pool_;
@@ -86,7 +100,8 @@ class Prefill {
     std::span<const LanePrefill> lanes_;
     PrefillSink* sink_;
     RowWants sink_wants_;
-    int n_;  // prompt tokens
+    int n_;                // prompt tokens
+    int n_last_rows_ = 0;  // whose attention lanes want, for `win`
     const std::function<bool(double)>* progress_ = nullptr;
     double done_ = 0, whole_ = 1;  // multiplications
 
@@ -100,10 +115,6 @@ class Prefill {
     // [lane] [units, n, n] pooled in the same way over the layers that read an owner's KV heads. A unit is
     // one KV head, or all of them.
     std::vector<Pages> borrowed_scores_;
-    using Scratch = std::vector<float, PageAllocator<float>>;  // given back to the system after the prompt
-    struct Worker {
-        Scratch widened, logits, probabilities, tempered, noise, pooled;
-    };
     std::vector<Worker> workers_;
 };
 

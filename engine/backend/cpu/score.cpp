@@ -1,9 +1,11 @@
 #include "engine/backend/cpu/score.h"
 
 #include "engine/backend/common/kernels.h"
+#include "engine/backend/common/row_scores.h"
 #include "engine/base/index.h"
 #include "engine/policy/math.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <span>
@@ -74,13 +76,25 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
     }
     // Damping applies to decode rows only.
     const float weight = row < policy.n_prompt ? 1.0f : policy.damping;
-    for (int a = 0; a < kAccumulators; ++a) {
+    for (int a = 0; a < kByFormula; ++a) {
         float* score = cache.score(a, head);
         if (score == nullptr) continue;
         fold_scores(is_tempered(a) && tempers ? scratch.tempered.data() : scratch.probabilities.data(), n,
                     is_forgetting(a) ? policy.alpha : 1.0f, weight, score);
         round_scores({score, to_index(n)}, policy.score_dtype);
     }
+    const float* ptau = tempers ? scratch.tempered.data() : scratch.probabilities.data();
+    if (float* score = cache.score(kByFormula, head); score != nullptr && policy.score)
+        fold_by_formula(*policy.score,
+                        {row_facts(policy, row, n, reader.layer, reader.head, layout.kv_head(g).index),
+                         scratch.probabilities.data(),
+                         scratch.logits.data(),
+                         ptau,
+                         cache.positions(g),
+                         {cache.order(g), to_index(n)}},
+                        policy.score_dtype, {score, to_index(n)}, scratch.by_formula);
+    if (float* kept = cache.kept_row(row, head); kept != nullptr)
+        std::copy_n(scratch.probabilities.data(), n, kept);
     scratch.laps.end(scratch.laps.scoring);
     return out;
 }

@@ -44,6 +44,7 @@ struct RowScratch {
     std::vector<float> probabilities;  ///< attention; 0 where hidden, all 0 where the row sees nothing
     std::vector<float> tempered;       ///< softmax((logit + gain * noise) / tau); only where the head tempers
     std::vector<float> row_noise;
+    std::vector<float> by_formula;  ///< lists of a score formula
     /// 1: stored but not visible to this row; only where the policy hides any
     std::vector<std::uint8_t> hidden;
 
@@ -65,7 +66,8 @@ struct ScoredRow {
 ///     score <- alpha * score + weight * p
 /// p is tempered in the tempered accumulators; weight is the damping in decode rows, else 1; alpha, tau and
 /// gain are the head's own (ResolvedPolicy::at). A head whose own policy does not temper folds the plain
-/// probabilities everywhere. A hidden slot adds 0; NaN logits make NaN scores.
+/// probabilities everywhere. A hidden slot adds 0; NaN logits make NaN scores. With a formula of `score` it
+/// also computes that one, and keeps the probabilities where the cache keeps the newest rows.
 ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratch& scratch, int window = 0);
 
 }  // namespace keyhole::cpu

@@ -35,50 +35,85 @@ float pool_one(Pool pool, float pooled, float score) {
     return pool == Pool::max ? std::max(pooled, score) : pooled + score;
 }
 
-/// Calls visit(score by slot) for every query head that reads KV head g.
-template <class Visit>
-void for_scores(const CpuKvCache& cache, int g, Visit visit) {
-    const KvLayout& layout = cache.layout();
-    for (const HeadRef& reader : layout.kv_head(g).readers) {
-        const Accumulator own = accumulator_of(cache.policy().at(reader.layer, reader.head));
-        visit(cache.score(own, reader.layer * layout.n_heads() + reader.head));
-    }
+/// Calls visit(values by slot) for every query head that reads KV head g. values_of: of a reader.
+template <class Values, class Visit>
+void for_readers(const CpuKvCache& cache, int g, Values values_of, Visit visit) {
+    for (const HeadRef& reader : cache.layout().kv_head(g).readers) visit(values_of(reader));
 }
 
-/// Pools the scores of one KV head, in text order. pooled [cache.count(g)]
-void pool_head(const CpuKvCache& cache, int g, float* pooled) {
+/// Returns what for_readers() takes: the scores by which a query head selects.
+auto scores_in(const CpuKvCache& cache) {
+    return [&cache](const HeadRef& reader) {
+        return static_cast<const float*>(
+            cache.score(accumulator_of(cache.policy().at(reader.layer, reader.head)),
+                        reader.layer * cache.layout().n_heads() + reader.head));
+    };
+}
+
+/// Pools the values of one KV head's readers, in text order. pooled [cache.count(g)]
+template <class Values>
+void pool_head(const CpuKvCache& cache, int g, Values values_of, float* pooled) {
     const Pool pool = cache.policy().pool;
     const int n = cache.count(g);
     const std::int32_t* order = cache.order(g);
     int n_readers = 0;
-    for_scores(cache, g, [&](const float* score) {
+    for_readers(cache, g, values_of, [&](const float* score) {
         if (n_readers++ == 0) return cache.copy_in_order(g, score, pooled);
         for (int i = 0; i < n; ++i) pooled[i] = pool_one(pool, pooled[i], score[order[i]]);
     });
     finish_pool(pool, n_readers, n, pooled);
 }
 
-}  // namespace
-
-void pool_unit(const CpuKvCache& cache, int first, int last, UnitScores& out) {
+/// Pools the values of a unit's readers. positions: the union of what its KV heads store.
+template <class Values>
+void pool_values(const CpuKvCache& cache, int first, int last, std::span<const std::int32_t> positions,
+                 Values values_of, std::vector<float>& pooled) {
     const Pool pool = cache.policy().pool;
-    unite_positions(cache, first, last, out);
-    out.pooled.resize(out.positions.size());
-    if (last - first == 1) return pool_head(cache, first, out.pooled.data());
-    std::fill(out.pooled.begin(), out.pooled.end(),
+    pooled.resize(positions.size());
+    if (last - first == 1) return pool_head(cache, first, values_of, pooled.data());
+    std::fill(pooled.begin(), pooled.end(),
               pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
     int n_readers = 0;
     for (int g = first; g < last; ++g)
-        for_scores(cache, g, [&](const float* score) {
+        for_readers(cache, g, values_of, [&](const float* score) {
             ++n_readers;
             std::size_t at = 0;
             for (int i = 0; i < cache.count(g); ++i, ++at) {
                 const std::int32_t slot = cache.order(g)[i];
-                while (out.positions[at] != cache.positions(g)[slot]) ++at;
-                out.pooled[at] = pool_one(pool, out.pooled[at], score[slot]);
+                while (positions[at] != cache.positions(g)[slot]) ++at;
+                pooled[at] = pool_one(pool, pooled[at], score[slot]);
             }
         });
-    finish_pool(pool, n_readers, static_cast<std::int64_t>(out.pooled.size()), out.pooled.data());
+    finish_pool(pool, n_readers, static_cast<std::int64_t>(pooled.size()), pooled.data());
+}
+
+/// Pools the means over the newest rows. Empty where the cache keeps no rows, or has none yet.
+std::vector<float> pool_kept_rows(const CpuKvCache& cache, const Unit& unit, int row,
+                                  std::span<const std::int32_t> positions) {
+    const int n_rows = cache.n_kept_rows(row);
+    std::vector<float> pooled, means;
+    if (n_rows == 0) return pooled;
+    pool_values(
+        cache, unit.first, unit.last, positions,
+        [&](const HeadRef& reader) {
+            const KvLayout& layout = cache.layout();
+            const int g = layout.kv_head_from_head(reader.layer, reader.head), n = cache.count(g),
+                      head = reader.layer * layout.n_heads() + reader.head;
+            means.assign(to_index(n), 0);
+            for (int r = row - n_rows + 1; r <= row; ++r)
+                add_seen(cache.kept_row(r, head), cache.positions(g), r, n, means.data());
+            for (float& mean : means) mean /= static_cast<float>(n_rows);
+            return static_cast<const float*>(means.data());
+        },
+        pooled);
+    return pooled;
+}
+
+}  // namespace
+
+void pool_unit(const CpuKvCache& cache, int first, int last, UnitScores& out) {
+    unite_positions(cache, first, last, out);
+    pool_values(cache, first, last, out.positions, scores_in(cache), out.pooled);
 }
 
 namespace {
@@ -175,9 +210,11 @@ void choose_unit(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy
                  UnitScores& scores) {
     std::vector<ChoiceHead> heads;
     for (int g = unit.first; g < unit.last; ++g) heads.push_back(choice_head(cache, g));
-    choose_on_host({cache.layout(), unit, policy, row, cache.keys(unit.first).head_dim, cache.future().get(),
-                    heads, scores.positions},
-                   scores.pooled, scores.pinned);
+    std::vector<float> win;
+    if (policy.names(Quantity::win)) win = pool_kept_rows(cache, unit, row, scores.positions);
+    scores.ties = choose_on_host({cache.layout(), unit, policy, row, cache.keys(unit.first).head_dim,
+                                  cache.future().get(), heads, scores.positions, win},
+                                 scores.pooled, scores.pinned);
 }
 
 }  // namespace
@@ -202,7 +239,8 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
     if (!may_evict && !wants_scores) return;
     if (!may_evict && unit.last - unit.first == 1 &&
         !policy.has_formula())  // nothing leaves: the usual case when recording
-        return pool_head(cache, unit.first, values->scores.data() + values->offset[to_index(unit.first)]);
+        return pool_head(cache, unit.first, scores_in(cache),
+                         values->scores.data() + values->offset[to_index(unit.first)]);
     if (!wants_scores && !policy.has_formula() && must_select(policy, most, row)) {
         if (const int victim = single_victim(cache, unit, policy, scores); victim >= 0) {
             for (int g = unit.first; g < unit.last; ++g) {
@@ -220,10 +258,14 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
         scores.pinned.insert(scores.pinned.end(), cache.pinned(g).begin(), cache.pinned(g).end());
     std::sort(scores.pinned.begin(), scores.pinned.end());
     const bool leave = may_evict && must_select(policy, static_cast<int>(scores.positions.size()), row);
-    if (policy.has_formula() && (leave || wants_scores)) choose_unit(cache, unit, policy, row, scores);
-    if (may_evict) {
-        threshold = select_victims(scores.positions, scores.pooled, scores.pinned, policy, row, victims);
-    }
+    scores.ties.clear();
+    if (policy.has_formula() && (leave || (wants_scores && ranks_for_record(policy, cache.n_kept_rows(row)))))
+        choose_unit(cache, unit, policy, row, scores);
+    else if (policy.choose)
+        std::fill(scores.pooled.begin(), scores.pooled.end(), std::numeric_limits<float>::quiet_NaN());
+    if (may_evict)
+        threshold =
+            select_victims(scores.positions, scores.pooled, scores.pinned, policy, row, victims, scores.ties);
 
     std::vector<int> of_head;
     for (int g = unit.first; g < unit.last; ++g) {

@@ -14,6 +14,7 @@ namespace keyhole::cpu {
 struct UnitScores {
     std::vector<std::int32_t> positions;
     std::vector<float> pooled;
+    std::vector<float> ties;  ///< what orders tokens of equal rank; empty: their age alone
     std::vector<std::int32_t> scratch;
     std::vector<std::int32_t> pinned;
 };

@@ -1,5 +1,6 @@
 #include "engine/backend/cuda/cache.h"
 
+#include "engine/backend/common/shared.h"
 #include "engine/backend/cuda/rules.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -67,7 +68,7 @@ CudaKvCache::CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<con
       in_text_order_(positions_.size(), 1),
       pinned_(positions_.size()),
       faults_(positions_.size()) {
-    store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, false, of_->type);
+    store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, false, 0, of_->type);
     find_units();
     write_tables();
 }
@@ -104,9 +105,10 @@ bool CudaKvCache::any_on_host() const {
 
 CudaKvCache::Store CudaKvCache::make_store(std::vector<int> capacity,
                                            const std::array<bool, kAccumulators>& running, bool has_noise,
-                                           NumberType type) const {
+                                           int window, NumberType type) const {
     Store store;
     store.type = type;
+    store.window = window;
     store.capacity = std::move(capacity);
     store.running = running;
     store.has_noise = has_noise;
@@ -141,6 +143,8 @@ CudaKvCache::Part CudaKvCache::make_part(Store& store, int layer) const {
     for (std::size_t a = 0; a < kAccumulators; ++a)
         if (store.running[a]) part.score_at[a] = take(n_scores, sizeof(float));
     if (store.has_noise) part.noise_at = take(n_scores, sizeof(float));
+    part.n_scores = n_scores;
+    part.kept_at = take(store.window * n_scores, sizeof(float));
     part.data = Buffer<std::byte>(executor_, bytes);
     return part;
 }
@@ -167,6 +171,9 @@ HeadScores CudaKvCache::head_scores(const Store& store, int head) const {
     for (std::size_t a = 0; a < kAccumulators; ++a)
         if (store.running[a]) scores.score[a] = reinterpret_cast<float*>(base + part.score_at[a]) + first;
     if (store.has_noise) scores.noise = reinterpret_cast<float*>(base + part.noise_at) + first;
+    if (store.window > 0) scores.kept = reinterpret_cast<float*>(base + part.kept_at) + first;
+    scores.kept_stride = part.n_scores;
+    scores.window = store.window;
     scores.variant = policy_.variant_of_head.empty() ? 0 : policy_.variant_of_head[to_index(head)] + 1;
     return scores;
 }
@@ -239,7 +246,11 @@ AnyLane CudaKvCache::view(const RowRule* rules, int row) const {
             nullptr,
             nullptr,
             nullptr,
-            nullptr};
+            nullptr,
+            nullptr,
+            nullptr,
+            n_kept_rows(row),
+            0};
 }
 
 int CudaKvCache::steps_back(int g, int row, std::span<std::int32_t> steps) const {
@@ -296,6 +307,7 @@ void CudaKvCache::copy_slots(const SlotLists& lists, const Buffer<std::byte>& fr
         copy.table = {table.readers, table.offset + first};
         for (int a = 0; a < kScores; ++a) copy.relative[a] = nearest_relative(a, running);
         copy.head_dim = head_dim_;
+        copy.last_row = last_row_;
         executor_->launch(copy, {last - first, (lists.most + copy.kSlots - 1) / copy.kSlots}, 256);
     });
     executor_->wait();
@@ -328,7 +340,7 @@ void CudaKvCache::reserve(std::span<const int> capacity) {
     if (largest_count() == 0) {  // nothing to copy layer by layer
         const std::vector<int> wanted(capacity.begin(), capacity.end());
         if (wanted == store_.capacity) return;
-        store_ = make_store(wanted, store_.running, store_.has_noise, store_.type);
+        store_ = make_store(wanted, store_.running, store_.has_noise, store_.window, store_.type);
         return write_tables();
     }
     const SlotLists lists = upload_slots(slots_in_place());
@@ -341,6 +353,7 @@ void CudaKvCache::reserve(std::span<const int> capacity) {
         next.first_score = store_.first_score;
         next.running = store_.running;
         next.has_noise = store_.has_noise;
+        next.window = store_.window;
         next.type = store_.type;
         for (int g = first; g < last; ++g)
             next.capacity[to_index(g)] = std::max(capacity[to_index(g)], count(g));
@@ -362,8 +375,9 @@ void CudaKvCache::clear() {
     in_text_order_.assign(in_text_order_.size(), 1);
     faults_.assign(faults_.size(), std::nullopt);
     if (shadow_) shadow_.emplace(n_kv_heads(), head_dim_);
-    store_ =
-        make_store(std::vector<int>(positions_.size(), 0), store_.running, store_.has_noise, store_.type);
+    first_kept_ = 0;
+    store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, store_.has_noise,
+                        store_.window, store_.type);
     find_units();
     write_tables();
 }
@@ -377,7 +391,8 @@ std::unique_ptr<KvCache> CudaKvCache::clone() const {
     copy->pinned_ = pinned_;
     copy->faults_ = faults_;
     copy->shadow_ = shadow_;
-    copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise, store_.type);
+    copy->first_kept_ = first_kept_;
+    copy->store_ = store_like_this();
     copy->units_ = units_;
     copy->on_host_ = on_host_;
     copy->write_tables();
@@ -396,7 +411,7 @@ CudaKvCache::PositionLists CudaKvCache::slots_in_place() const {
     return slots;
 }
 
-void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& removed) {
+void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& removed, int last_row) {
     const bool had_noise = store_.has_noise, has_noise = draws_token_noise(policy);
     const bool redraw =
         has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
@@ -409,17 +424,21 @@ void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& 
         running_accumulators(policy, is_empty ? std::array<bool, kAccumulators>{} : store_.running);
     const NumberType type = number_type(kv_type_for(policy.kv_dtype, *of_->model));
     std::optional<Store> converted;
-    if (type != store_.type) converted = make_store(store_.capacity, running, has_noise, type);
+    const int window = policy.kept_rows(), had_window = store_.window;
+    if (type != store_.type) converted = make_store(store_.capacity, running, has_noise, window, type);
     ResolvedPolicy old = std::exchange(policy_, policy);
+    last_row_ = last_row;
     try {
-        if (running == store_.running && has_noise == had_noise)
+        if (running == store_.running && has_noise == had_noise && window == store_.window)
             remove_in_place(removed);
         else
-            rebuild(slots_without(removed), make_store(store_.capacity, running, has_noise, store_.type));
+            rebuild(slots_without(removed),
+                    make_store(store_.capacity, running, has_noise, window, store_.type));
     } catch (...) {
         policy_ = std::move(old);
         throw;
     }
+    if (window != had_window) first_kept_ = std::max(first_kept_, last_row - had_window + 1);
     if (converted) convert_to(std::move(*converted));
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(n_kv_heads(), head_dim_);
@@ -471,6 +490,7 @@ void CudaKvCache::convert_to(Store store) {
         for (std::size_t a = 0; a < kAccumulators; ++a)
             if (store.running[a]) copy(to.score_at[a], from.score_at[a], n_scores, sizeof(float));
         if (store.has_noise) copy(to.noise_at, from.noise_at, n_scores, sizeof(float));
+        copy(to.kept_at, from.kept_at, store.window * n_scores, sizeof(float));
         const auto convert = [&]<class From, class To>(std::size_t to_at, std::size_t from_at,
                                                        bool are_keys) {
             std::vector<From> old(to_index(n_slots * head_dim_));
@@ -623,8 +643,7 @@ void CudaKvCache::remove_in_place(const PositionLists& removed) {
     for (int g = 0; g < n_kv_heads(); ++g) note_removed(g, slots[to_index(g)], positions);
     find_units();
     if (any_unit_out_of_step()) try {
-            return rebuild(all_slots(),
-                           make_store(store_.capacity, store_.running, store_.has_noise, store_.type));
+            return rebuild(all_slots(), store_like_this());
         } catch (const Error& error) {
             if (error.code() != ErrorCode::no_memory) throw;  // without memory, the host goes on selecting
         }
@@ -720,6 +739,37 @@ void CudaKvCache::future_of_row(int g, int row, std::span<float> sums) const {
     }
 }
 
+/// Returns the means over the newest rows of a unit's tokens `all`, pooled over its readers; empty where no
+/// row is kept.
+std::vector<float> CudaKvCache::win_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
+                                            std::span<const std::int32_t> all) const {
+    const int n_rows = std::min(n_kept_rows(row), policy.kept_rows());
+    std::vector<float> pooled;
+    if (n_rows == 0) return pooled;
+    pooled.assign(all.size(), policy.pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
+    int n_readers = 0;
+    for_readers(*layout_, unit.first, unit.last, [&](int g, const HeadRef& reader) {
+        const HeadScores scores = head_scores(store_, reader.layer * layout_->n_heads() + reader.head);
+        const auto n = positions(g).size();
+        std::vector<float> means(n, 0), values(n);
+        for (int r = row - n_rows + 1; r <= row; ++r) {
+            executor_->download(values.data(), scores.kept_row(r), n * sizeof(float));
+            executor_->wait();
+            add_seen(values.data(), positions(g).data(), r, static_cast<int>(n), means.data());
+        }
+        ++n_readers;
+        std::size_t column = 0;
+        for (const std::int32_t slot : order(g)) {
+            while (all[column] != positions(g)[to_index(slot)]) ++column;
+            const float mean = means[to_index(slot)] / static_cast<float>(n_rows);
+            float& to = pooled[column++];
+            to = policy.pool == Pool::max ? std::max(to, mean) : to + mean;
+        }
+    });
+    finish_pool(policy.pool, n_readers, static_cast<std::int64_t>(pooled.size()), pooled.data());
+    return pooled;
+}
+
 HostSelection CudaKvCache::select_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
                                           bool may_evict) {
     HostSelection out;
@@ -761,13 +811,21 @@ HostSelection CudaKvCache::select_on_host(const Unit& unit, const ResolvedPolicy
     out.threshold = std::numeric_limits<float>::quiet_NaN();
     const HeadRef& reader = layout_->kv_head(unit.first).readers.front();
     const ResolvedPolicy& own = policy.at(reader.layer, reader.head);
-    if (own.has_formula()) {
+    std::vector<float> ties;
+    const bool leave = may_evict && must_select(own, static_cast<int>(out.positions.size()), row);
+    if (own.has_formula() && (leave || ranks_for_record(own, n_kept_rows(row)))) {
         std::vector<ChoiceHead> heads;
         for (int g = unit.first; g < unit.last; ++g) heads.push_back(choice_head(g, own));
-        choose_on_host({*layout_, unit, own, row, head_dim_, future().get(), heads, out.positions},
-                       out.pooled, pinned);
+        std::vector<float> win;
+        if (own.names(Quantity::win)) win = win_on_host(unit, policy, row, out.positions);
+        ties =
+            choose_on_host({*layout_, unit, own, row, head_dim_, future().get(), heads, out.positions, win},
+                           out.pooled, pinned);
+    } else if (own.choose) {
+        std::fill(out.pooled.begin(), out.pooled.end(), std::numeric_limits<float>::quiet_NaN());
     }
-    if (may_evict) out.threshold = select_victims(out.positions, out.pooled, pinned, own, row, out.victims);
+    if (may_evict)
+        out.threshold = select_victims(out.positions, out.pooled, pinned, own, row, out.victims, ties);
     return out;
 }
 

@@ -21,6 +21,7 @@
 #include "engine/base/index.h"
 #include "engine/policy/selection.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -56,8 +57,8 @@ class CudaKvCache final : public KvCache {
 
     /// Starts the accumulators that the policy needs (each is copied from its nearest running accumulator),
     /// draws the noise of stored tokens, removes tokens, and converts K and V to the policy's type. removed:
-    /// empty, or their positions.
-    void set_policy(const ResolvedPolicy& policy, const PositionLists& removed = {});
+    /// empty, or their positions. last_row: the last one so far.
+    void set_policy(const ResolvedPolicy& policy, const PositionLists& removed = {}, int last_row = -1);
     const ResolvedPolicy& policy() const override { return policy_; }
     const KvLayout& layout() const { return *layout_; }
     /// The model whose K and V these are.
@@ -81,6 +82,10 @@ class CudaKvCache final : public KvCache {
     /// True when slot i holds the i-th position, so that rows need no reordering.
     bool in_text_order(int g) const { return in_text_order_[to_index(g)] != 0; }
     bool has_noise() const { return store_.has_noise; }
+    /// Newest rows whose attention it keeps.
+    int window() const { return store_.window; }
+    /// Tells from which row on they are kept, once a prompt's rows have been written.
+    void begin_kept_rows(int row) { first_kept_ = row; }
     NumberType kv_type() const { return store_.type; }
 
     /// All K and V of the text, on the host, where the policy asked for a shadow from the start; else null.
@@ -126,7 +131,8 @@ class CudaKvCache final : public KvCache {
     /// copies of one layer are the most that it holds at once.
     struct Part {
         Buffer<std::byte> data;
-        std::size_t keys_at = 0, values_at = 0, positions_at = 0, pinned_at = 0, noise_at = 0;
+        std::size_t keys_at = 0, values_at = 0, positions_at = 0, pinned_at = 0, noise_at = 0, kept_at = 0;
+        std::int64_t n_scores = 0;  // slots of its query heads
         std::array<std::size_t, kAccumulators> score_at{};
     };
     struct Store {
@@ -134,8 +140,9 @@ class CudaKvCache final : public KvCache {
         std::vector<int> capacity;              // [n_kv_heads]
         std::vector<std::int64_t> first_slot;   // [n_kv_heads] slots of the part's KV heads before this one
         std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for the scores of query heads
-        std::array<bool, kAccumulators> running{true, false, false, false};
+        std::array<bool, kAccumulators> running{true};
         bool has_noise = false;
+        int window = 0;  // newest rows of attention that it keeps
         NumberType type = NumberType::f32;
         std::size_t size_bytes() const {
             std::size_t sum = 0;
@@ -157,7 +164,14 @@ class CudaKvCache final : public KvCache {
     int n_kv_heads() const { return layout_->n_kv_heads(); }
     int n_query_heads() const { return layout_->n_layers() * layout_->n_heads(); }
     Store make_store(std::vector<int> capacity, const std::array<bool, kAccumulators>& running,
-                     bool has_noise, NumberType type) const;
+                     bool has_noise, int window, NumberType type) const;
+    /// The same for the store's own capacities, accumulators, noise and rows.
+    Store store_like_this() const {
+        return make_store(store_.capacity, store_.running, store_.has_noise, store_.window, store_.type);
+    }
+    std::vector<float> win_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
+                                   std::span<const std::int32_t> all) const;
+    int n_kept_rows(int row) const { return std::clamp(row - first_kept_ + 1, 0, store_.window); }
     /// Copies all that is stored to a store that differs in the type of K and V alone, through the host.
     void convert_to(Store store);
     /// Notes what the conversion of KV head g to another type made infinite. old, now: its slots in memory.
@@ -198,6 +212,8 @@ class CudaKvCache final : public KvCache {
     std::vector<std::uint8_t> in_text_order_;        // [n_kv_heads]
     std::vector<std::vector<std::int32_t>> pinned_;  // by position
     std::vector<std::optional<KvFault>> faults_;     // [n_kv_heads]
+    int first_kept_ = 0;                             // first row that is kept
+    int last_row_ = -1;                              // the last one before the policy changed
     std::vector<Unit> units_;
     std::vector<std::uint8_t> on_host_;  // [units]
     Store store_;

@@ -52,7 +52,8 @@ struct KernelList {
 };
 
 using Kernels = KernelList<
-    AddNorm, AddBias, Activate, RotatePrompt, SoftmaxTile, FoldTile, OrderSlots, PackRow,  //
+    AddNorm, AddBias, Activate, RotatePrompt, SoftmaxTile, FoldTile, FoldTileByFormula, KeepRows, OrderSlots,
+    PackRow,  //
     Embed<float>, Embed<Fp16>, Embed<Bf16>, Widen<float>, Widen<Fp16>, Widen<Bf16>, AddPositions<float>,
     AddPositions<Fp16>, AddPositions<Bf16>, Narrow<Fp16>, Narrow<Bf16>,  //
     Embed<Stored>, AddPositions<Stored>, WidenStored, MatrixVector<Stored, 1>, MatrixVector<Stored, 2>,
@@ -62,7 +63,11 @@ using Kernels = KernelList<
     MatrixVector<Bf16, 1>, MatrixVector<Bf16, 2>, MatrixVector<Bf16, 4>, MatrixVector<Bf16, 8>,  //
     BeginRow<float>, BeginRow<Fp16>, BeginRow<Bf16>, AttendSplit<float>, AttendSplit<Fp16>, AttendSplit<Bf16>,
     FoldRow<float>, FoldRow<Fp16>, FoldRow<Bf16>,                                                 //
+    FoldByFormula<float>, FoldByFormula<Fp16>, FoldByFormula<Bf16>,                               //
     KeyDirections<float>, KeyDirections<Fp16>, KeyDirections<Bf16>,                               //
+    SimilarKeys<float>, SimilarKeys<Fp16>, SimilarKeys<Bf16>,                                     //
+    KeyLikeness<float>, KeyLikeness<Fp16>, KeyLikeness<Bf16>,                                     //
+    ShareLikeness<float>, ShareLikeness<Fp16>, ShareLikeness<Bf16>,                               //
     ChooseScores<float>, ChooseScores<Fp16>, ChooseScores<Bf16>,                                  //
     SelectVictims<float>, SelectVictims<Fp16>, SelectVictims<Bf16>,                               //
     CompactHead<float>, CompactHead<Fp16>, CompactHead<Bf16>, DrawNoise<float>, DrawNoise<Fp16>,  //

@@ -59,6 +59,9 @@ Prefill::Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const f
       kept_(lanes.size(), std::vector<std::vector<std::int32_t>>(to_index(model_.layout().n_kv_heads()))) {
     const ModelConfig& c = model_.config();
     const std::size_t n = tokens.size();
+    for (const LanePrefill& lane : lanes_)
+        if (const ResolvedPolicy& policy = lane.cache->policy(); policy.names(Quantity::win))
+            n_last_rows_ = std::max(n_last_rows_, std::min(policy.window, n_));
     const std::int64_t free_floats =
         executor_->memory().free_bytes / kShareOfFree / std::int64_t{sizeof(float)};
     hidden_rows_ = static_cast<int>(std::min<std::int64_t>(
@@ -88,12 +91,14 @@ Prefill::Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const f
 ///   - for float weights: products on tensor cores would round them (quantised ones are widened to floats),
 ///   - where a device has no products of the weights' type,
 ///   - where the host gets the rows themselves,
-///   - for scores that are rounded after every row: their sums have an order that only rows have,
+///   - for scores that are rounded after every row, or made by a formula: they have an order that only rows
+///     have,
 ///   - for head sizes that no product takes.
 bool Prefill::can_fuse() const {
     const bool rounds = std::any_of(plan_.streams.begin(), plan_.streams.end(), [](const auto& of_head) {
-        return std::any_of(of_head.begin(), of_head.end(),
-                           [](const ScoreStream& stream) { return stream.dtype != ScoreType::fp32; });
+        return std::any_of(of_head.begin(), of_head.end(), [](const ScoreStream& stream) {
+            return stream.dtype != ScoreType::fp32 || stream.score;
+        });
     });
     const int head_dim = model_.config().head_dim;
     return narrow_ && !sink_gets_tiles_ && !rounds && head_dim % 16 == 0 && head_dim <= kMaxHeadDim;
@@ -132,7 +137,7 @@ void Prefill::size_tiles(std::int64_t free_floats) {
         for (auto* buffer : {&narrow_keys_, &narrow_values_})
             buffer->grow(executor_, n * to_index(c.n_kv_heads * c.head_dim));
         sums_.grow(executor_, to_index(1 + plan_.n_streams) * to_index(c.n_heads) * n);
-        tile_rows_ = wants_last_row_ ? 1 : 0;
+        tile_rows_ = std::max(wants_last_row_ ? 1 : 0, n_last_rows_);
     } else {
         const std::int64_t n_buffers = 2 + (tempers ? 1 : 0) + (keeps_noise ? 1 : 0);
         const std::int64_t tile_floats =
@@ -179,6 +184,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
         KH_ASSERT(cache(lane).largest_count() == 0);
         if (cache(lane).shadow() != nullptr)
             cache(lane).shadow()->reserve(n_ + rows_of_room(lanes_[lane].cache->policy()));
+        cache(lane).begin_kept_rows(std::max(n_ - cache(lane).window(), 0));
     }
     embed();
     // A lane with scope shared chooses one set over all layers, so it needs all layers before anything can be
@@ -336,6 +342,8 @@ void Prefill::project(int layer, LayerStore& store) {
     }
     store.scores.grow(executor_, to_index(plan_.n_streams) * to_index(c.n_heads) * to_index(n_));
     executor_->clear(store.scores.data(), store.scores.size_bytes());
+    if (n_last_rows_ > 0)
+        store.last_rows.grow(executor_, to_index(c.n_heads) * to_index(n_last_rows_) * to_index(n_));
     executor_->launch(
         RotatePrompt{q_.data(), k_.data(), v_.data(), store.keys.data(), store.values.data(), rotations_,
                      weights_.head_rule(c, layer), n_, c.n_heads, n_own, 0, store.raw_keys.data()},
@@ -345,6 +353,14 @@ void Prefill::project(int layer, LayerStore& store) {
 void Prefill::upload_rules(int layer) {
     const int n_heads = model_.config().n_heads;
     std::vector<StreamRule> rules(to_index(plan_.n_streams * n_heads));
+    std::vector<FormulaTable> formulas;
+    for (int h = 0; h < n_heads; ++h)
+        for (const ScoreStream& stream : plan_.streams[to_index(layer * n_heads + h)])
+            if (stream.score) formulas.push_back(*stream.score);
+    formulas_.grow(executor_, formulas.size());
+    if (!formulas.empty())
+        executor_->upload(formulas_.data(), formulas.data(), formulas.size() * sizeof(FormulaTable));
+    const FormulaTable* next = formulas_.data();
     for (int h = 0; h < n_heads; ++h) {
         const auto& of_head = plan_.streams[to_index(layer * n_heads + h)];
         for (std::size_t s = 0; s < of_head.size(); ++s) {
@@ -357,7 +373,11 @@ void Prefill::upload_rules(int layer) {
                                                           stream.tempered ? 1 : 0,
                                                           static_cast<std::int32_t>(stream.dtype),
                                                           static_cast<std::int32_t>(stream.noise),
-                                                          static_cast<std::int32_t>(stream.draw)};
+                                                          static_cast<std::int32_t>(stream.draw),
+                                                          stream.budget,
+                                                          stream.window,
+                                                          stream.mix,
+                                                          stream.score ? next++ : nullptr};
         }
     }
     executor_->upload(rules_.data(), rules.data(), rules.size() * sizeof(StreamRule));
@@ -384,6 +404,10 @@ void Prefill::attend_fused(int layer, const LayerStore& own, const LayerStore& o
         launch_fused<Fp16>(layer, own);
     else
         launch_fused<Bf16>(layer, own);
+    if (n_last_rows_ > 0) {
+        weigh_tile(layer, owner, n_ - n_last_rows_, n_);
+        keep_rows(own, n_ - n_last_rows_, n_);
+    }
     if (!wants_last_row_) return;
     weigh_tile(layer, owner, n_ - 1, n_);
     for (int stream = 0; noise_.size() > 0 && stream < plan_.n_streams; ++stream)
@@ -425,10 +449,11 @@ void Prefill::attend_tiles(int layer, const LayerStore& own, const LayerStore& o
     for (int first = 0; first < n_; first += tile_rows_) {
         const int last = std::min(n_, first + tile_rows_);
         weigh_tile(layer, owner, first, last);
+        if (last > n_ - n_last_rows_) keep_rows(own, first, last);
         attend_tile(owner, first, last);
         for (int stream = 0; stream < plan_.n_streams; ++stream) {
             temper_tile(layer, stream, first, last);
-            fold_tile(own, stream, first, last);
+            fold_tile(layer, own, stream, first, last);
         }
         if (sink_wants_.scores) emit_scores(layer, first, last);
     }
@@ -505,8 +530,16 @@ void Prefill::temper_tile(int layer, int stream, int first, int last) {
     emit_noise(layer, stream, first, last);
 }
 
+/// Keeps those of the tile's rows that are among the prompt's last.
+void Prefill::keep_rows(const LayerStore& store, int first, int last) {
+    const int from = std::max(0, n_ - n_last_rows_ - first);
+    executor_->launch(KeepRows{probabilities_.data(), store.last_rows.data(), first, last - first, last, n_,
+                               n_last_rows_, from},
+                      {last - first - from, model_.config().n_heads}, kThreads);
+}
+
 /// Folds the tile's rows, in order, into one score stream of every head that has it.
-void Prefill::fold_tile(const LayerStore& store, int stream, int first, int last) {
+void Prefill::fold_tile(int layer, const LayerStore& store, int stream, int first, int last) {
     const int n_heads = model_.config().n_heads, rows = last - first;
     FoldTile fold{};
     fold.p = probabilities_.data();
@@ -519,6 +552,10 @@ void Prefill::fold_tile(const LayerStore& store, int stream, int first, int last
     fold.n_columns = last;
     fold.n = n_;
     executor_->launch(fold, {blocks_for(last), n_heads}, kThreads);
+    if (formulas_.size() > 0)
+        executor_->launch(
+            FoldTileByFormula{fold, logits_.data(), layer, n_heads / model_.config().n_kv_heads},
+            {blocks_for(last), n_heads}, kThreads);
 }
 
 /// Copies a tile to tile_, [heads, rows, last]: all rows, or the last row of every head alone. Returns how
@@ -728,10 +765,13 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
     const KvLayout& layout = model_.layout();
     const int first = layout.first_of_layer(first_layer),
               last = layout.first_of_layer(first_layer + static_cast<int>(stores.size()));
-    std::vector<std::vector<float>> scores;
+    std::vector<LayerScores> scores;
     for (const LayerStore& store : stores) {
-        scores.emplace_back(store.scores.size());
-        executor_->download(scores.back().data(), store.scores.data(), store.scores.size_bytes());
+        LayerScores& of = scores.emplace_back(
+            LayerScores{std::vector<float>(store.scores.size()), std::vector<float>(store.last_rows.size())});
+        executor_->download(of.scores.data(), store.scores.data(), store.scores.size_bytes());
+        if (n_last_rows_ > 0)
+            executor_->download(of.last_rows.data(), store.last_rows.data(), store.last_rows.size_bytes());
     }
     executor_->wait();
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -758,10 +798,12 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
 }
 
 /// Evaluates the policy's formulas for a unit: `pooled` becomes what is ranked, `guarded` what cannot leave.
-void Prefill::rank_by_formula(std::size_t lane, const Unit& unit, const ResolvedPolicy& policy,
-                              int first_layer, std::span<const LayerStore> stores,
-                              const std::vector<std::int32_t>& positions, std::vector<float>& pooled,
-                              std::vector<std::int32_t>& guarded) {
+/// Returns what orders tokens of equal rank.
+std::vector<float> Prefill::rank_by_formula(std::size_t lane, const Unit& unit, const ResolvedPolicy& policy,
+                                            int first_layer, std::span<const LayerStore> stores,
+                                            std::span<const LayerScores> scores,
+                                            const std::vector<std::int32_t>& positions,
+                                            std::vector<float>& pooled, std::vector<std::int32_t>& guarded) {
     const int d = model_.config().head_dim;
     const std::size_t of_head = to_index(n_) * to_index(d);
     const auto rounded = [&](const Buffer<float>& from, const KvHead& kv) {
@@ -785,13 +827,20 @@ void Prefill::rank_by_formula(std::size_t lane, const Unit& unit, const Resolved
         if (reads_keys(policy)) head.keys = rounded(store.keys, kv);
         if (reads_values(policy)) head.values = rounded(store.values, kv);
     }
-    choose_on_host({model_.layout(), unit, policy, n_ - 1, d, cache(lane).future().get(), heads, positions},
-                   pooled, guarded);
+    std::vector<float> win;
+    if (policy.names(Quantity::win))
+        win = pool_last_rows(model_.layout(), unit, policy, n_, [&](const HeadRef& reader, int row) {
+            return scores[to_index(reader.layer - first_layer)].last_rows.data() +
+                   (std::int64_t{reader.head} * n_last_rows_ + row - (n_ - n_last_rows_)) * n_;
+        });
+    return choose_on_host(
+        {model_.layout(), unit, policy, n_ - 1, d, cache(lane).future().get(), heads, positions, win}, pooled,
+        guarded);
 }
 
 /// Chooses on the host what a unit keeps; writes it to kept_ and to the lane's output.
 void Prefill::choose(std::size_t lane, const Unit& unit, int first_layer, std::span<const LayerStore> stores,
-                     std::span<const std::vector<float>> scores) {
+                     std::span<const LayerScores> scores) {
     const KvLayout& layout = model_.layout();
     const ResolvedPolicy& policy = unit_policy(layout, lanes_[lane].cache->policy(), unit.first);
     std::vector<float> pooled(to_index(n_));
@@ -800,16 +849,19 @@ void Prefill::choose(std::size_t lane, const Unit& unit, int first_layer, std::s
     int n_readers = 0;
     for_readers(layout, unit.first, unit.last, [&](int, const HeadRef& reader) {
         pool_more(policy.pool, n_readers++ == 0,
-                  score_row(scores[to_index(reader.layer - first_layer)],
+                  score_row(scores[to_index(reader.layer - first_layer)].scores,
                             plan_.own(lanes_[lane], lane, reader.layer, reader.head), reader.head),
                   n_, pooled.data());
     });
     finish_pool(policy.pool, n_readers, n_, pooled.data());
     std::vector<std::int32_t> guarded;
-    if (policy.has_formula() && (must_select(policy, n_, n_ - 1) || !lanes_[lane].out->values.scores.empty()))
-        rank_by_formula(lane, unit, policy, first_layer, stores, positions, pooled, guarded);
+    std::vector<float> ties;
+    if (ranks_prompt(policy, n_, !lanes_[lane].out->values.scores.empty()))
+        ties = rank_by_formula(lane, unit, policy, first_layer, stores, scores, positions, pooled, guarded);
+    else if (policy.choose)
+        std::fill(pooled.begin(), pooled.end(), std::numeric_limits<float>::quiet_NaN());
     std::vector<int> victims;
-    const float threshold = select_victims(positions, pooled, guarded, policy, n_ - 1, victims);
+    const float threshold = select_victims(positions, pooled, guarded, policy, n_ - 1, victims, ties);
 
     RowOutput& out = *lanes_[lane].out;
     for (int g = unit.first; g < unit.last; ++g) {
@@ -867,6 +919,8 @@ void Prefill::keep(std::size_t lane, int layer, const LayerStore& store) {
         kernel.n_heads = c.n_heads;
         kernel.group = c.n_heads / c.n_kv_heads;
         kernel.faults = device_faults_.data();
+        kernel.last_rows = store.last_rows.data();
+        kernel.n_last_rows = n_last_rows_;
         executor_->launch(kernel, {c.n_kv_heads, (most + kernel.kSlots - 1) / kernel.kSlots}, kThreads);
     });
     executor_->download(faults.data(), device_faults_.data(), faults.size());

@@ -29,9 +29,14 @@ class Prefill {
     /// K, V and scores of one layer, all tokens.
     struct LayerStore {
         Buffer<float> keys,
-            values;              ///< [n_kv_heads, n, head_dim], keys rotated; empty in a layer that borrows
-        Buffer<float> raw_keys;  ///< keys before rotation, where ModelConfig::borrows_unrotated
-        Buffer<float> scores;    ///< [n_streams, n_heads, n]
+            values;               ///< [n_kv_heads, n, head_dim], keys rotated; empty in a layer that borrows
+        Buffer<float> raw_keys;   ///< keys before rotation, where ModelConfig::borrows_unrotated
+        Buffer<float> scores;     ///< [n_streams, n_heads, n]
+        Buffer<float> last_rows;  ///< [n_heads, n_last_rows_, n] attention of the prompt's last rows
+    };
+    /// What the host has of a layer to choose by.
+    struct LayerScores {
+        std::vector<float> scores, last_rows;
     };
     Cache& cache(std::size_t lane) const { return static_cast<Cache&>(*lanes_[lane].cache); }
 
@@ -68,7 +73,7 @@ class Prefill {
     void weigh_tile(int layer, const LayerStore& owner, int first, int last);
     void attend_tile(const LayerStore& owner, int first, int last);
     void temper_tile(int layer, int stream, int first, int last);
-    void fold_tile(const LayerStore& store, int stream, int first, int last);
+    void fold_tile(int layer, const LayerStore& store, int stream, int first, int last);
     /// The keys that a layer reads.
     const float* keys_of(int layer, const LayerStore& owner) const {
         return (model_.config().borrows_unrotated && !owns(layer) ? owner.raw_keys : owner.keys).data();
@@ -85,11 +90,14 @@ class Prefill {
     void write_last_logits();
     void give_to_lanes(int first_layer, std::span<const LayerStore> stores);
     void size_kept();
-    void rank_by_formula(std::size_t lane, const Unit& unit, const ResolvedPolicy& policy, int first_layer,
-                         std::span<const LayerStore> stores, const std::vector<std::int32_t>& positions,
-                         std::vector<float>& pooled, std::vector<std::int32_t>& guarded);
+    void keep_rows(const LayerStore& store, int first, int last);
+    std::vector<float> rank_by_formula(std::size_t lane, const Unit& unit, const ResolvedPolicy& policy,
+                                       int first_layer, std::span<const LayerStore> stores,
+                                       std::span<const LayerScores> scores,
+                                       const std::vector<std::int32_t>& positions, std::vector<float>& pooled,
+                                       std::vector<std::int32_t>& guarded);
     void choose(std::size_t lane, const Unit& unit, int first_layer, std::span<const LayerStore> stores,
-                std::span<const std::vector<float>> scores);
+                std::span<const LayerScores> scores);
     void keep(std::size_t lane, int layer, const LayerStore& store);
     void find_faults(std::size_t lane, int layer, const LayerStore& store,
                      const std::vector<std::uint8_t>& faults);
@@ -111,9 +119,10 @@ class Prefill {
     std::span<const LanePrefill> lanes_;
     PrefillSink* sink_;
     RowWants sink_wants_;
-    int n_;            // prompt tokens
-    int tile_rows_;    // rows of attention in memory at once
-    int hidden_rows_;  // rows of the hidden layer in memory at once
+    int n_;                // prompt tokens
+    int tile_rows_;        // rows of attention in memory at once
+    int hidden_rows_;      // rows of the hidden layer in memory at once
+    int n_last_rows_ = 0;  // whose attention lanes want, for `win`
     bool sink_gets_tiles_ = false;
     StreamPlan plan_;
     bool fused_ = false;           // attention of all rows; then tiles hold the last row alone
@@ -128,6 +137,7 @@ class Prefill {
     Buffer<float> logits_, probabilities_, tempered_, noise_;  // [n_heads, tile rows, columns]
     Buffer<float> score_rows_;       // [n_streams, n_heads, tile rows, columns] for a sink
     Buffer<StreamRule> rules_;       // [n_streams, n_heads] of the layer
+    Buffer<FormulaTable> formulas_;  // of the layer's streams
     std::vector<LayerStore> spare_;  // of layers that the lanes have
     Buffer<std::int32_t> device_kept_, device_offset_, device_streams_;  // of one lane and layer
     Buffer<std::uint8_t> device_faults_;                                 // [n_kv_heads]

@@ -24,6 +24,8 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool wants_sco
     rule.stored = policy.stored;
     rule.due_at = policy.evicts() ? policy.due_at() : policy.stored;
     rule.n_prompt = policy.n_prompt;
+    rule.window = policy.window;
+    rule.mix = policy.mix;
     rule.newest = policy.newest;
     rule.sinks = policy.sinks;
     // As exceeded() and must_select(), without the number of stored tokens, which only the device knows.

@@ -1,5 +1,6 @@
 #include "engine/backend/cuda/selftest.h"
 
+#include "engine/backend/cuda/choice_launch.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/model/quantised_blocks.h"
@@ -367,12 +368,12 @@ void stored_weights(Side& side) {
 /// A layer of two KV heads with two readers each, one lane, filled with noise.
 template <class T>
 struct LaneCase {
-    static constexpr int kHeads = 4, kKv = 2;
+    static constexpr int kHeads = 4, kKv = 2, kWindow = 6;
     int head_dim, n, capacity, row;
     Buffer<T> keys, values;
     Buffer<std::int32_t> positions, readers, offset, kv_of_head, unit_of_head, steps, places;
     Buffer<std::uint8_t> pinned;
-    Buffer<float> scores, noise, rotations;
+    Buffer<float> scores, noise, kept, rotations;
     Buffer<DeviceHead<T>> heads;
     Buffer<HeadScores> head_scores;
     Buffer<DeviceUnit> units;
@@ -402,6 +403,9 @@ struct LaneCase {
         pinned = side.up(pins);
         scores = side.up(normal(std::int64_t{kHeads} * kScores * capacity, 3));
         noise = side.up(normal(std::int64_t{kHeads} * capacity, 4));
+        std::vector<float> of_rows = normal(std::int64_t{kWindow} * kHeads * capacity, 5);
+        for (float& share : of_rows) share = std::abs(share);
+        kept = side.up(of_rows);
         std::vector<float> angles;
         for (int position = 0; position <= row; ++position)
             for (const bool is_sine : {false, true})
@@ -424,7 +428,10 @@ struct LaneCase {
                 s[to_index(i)].score[a] = a == 1 ? nullptr : scores.data() + (i * kScores + a) * capacity;
             const bool draws = rule.noise_kind != 0 && rule.noise_draw == static_cast<int>(NoiseDraw::token);
             s[to_index(i)].noise = draws ? noise.data() + i * capacity : nullptr;
-            s[to_index(i)].variant = s[to_index(i)].unused = 0;
+            s[to_index(i)].kept = kept.data() + i * capacity;
+            s[to_index(i)].kept_stride = std::int64_t{kHeads} * capacity;
+            s[to_index(i)].variant = 0;
+            s[to_index(i)].window = kWindow;
         }
         head_scores = side.up(s);
         units = side.up(one_unit ? std::vector<DeviceUnit>{{0, 2, 0, 0}}
@@ -442,6 +449,7 @@ struct LaneCase {
         view.rules = rules.data();
         view.n_units = one_unit ? 1 : 2;
         view.row = row;
+        view.n_kept_rows = kWindow - 1;
         if (turned) {
             view.steps = steps.data();
             view.places = places.data();
@@ -549,6 +557,7 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
                           c.capacity};
     side.executor->launch(fold, {splits, heads, 1}, kSplit);
     side.note(fold, 5e-6, p);
+    side.note(fold, 5e-6, c.kept);
     // A score rounded to bf16 may round either way.
     side.note(fold, rule.score_dtype == static_cast<int>(ScoreType::fp32) ? 5e-6 : 8e-3, c.scores);
 }
@@ -617,43 +626,87 @@ void selection(Side& side, int stored_after, int dropped, bool one_unit) {
     side.note(compact, 0, c.keys);
     side.note(compact, 0, c.values);
     side.note(compact, 0, c.scores);
+    side.note(compact, 0, c.kept);
 }
 
-/// Returns keydiff * knorm + smooth(s, avg, 5) - u.
-FormulaTable chosen_formula() {
+constexpr int kChoiceLists = 4;  // of the formulas below
+
+/// Returns keydiff * knorm + smooth(s, avg, 5) - u + win * redundancy; without smoothing, s as it is.
+FormulaTable chosen_formula(bool smooths) {
+    using Code = FormulaCode;
+    FormulaTable table;
+    const Code smoothing = smooths ? Code::smooth_average : Code::absolute;
+    const FormulaOp ops[] = {
+        {Code::quantity, Quantity::keydiff, 0, 0, 0}, {Code::quantity, Quantity::knorm, 1, 0, 0},
+        {Code::multiply, Quantity::row, 0, 0, 0},     {Code::quantity, Quantity::s, 1, 0, 0},
+        {smoothing, Quantity::row, 1, 5, 0},          {Code::add, Quantity::row, 0, 0, 0},
+        {Code::quantity, Quantity::u, 1, 0, 0},       {Code::subtract, Quantity::row, 0, 0, 0},
+        {Code::quantity, Quantity::win, 1, 0, 0},     {Code::quantity, Quantity::redundancy, 2, 0, 0},
+        {Code::multiply, Quantity::row, 1, 0, 0},     {Code::add, Quantity::row, 0, 0, 0}};
+    const FormulaStep of_smoothing[] = {
+        {0, 4, 0, 0}, {4, 5, 0, 0}, {4, 5, 1, 0}, {4, 5, 2, 0}, {5, 12, 0, 0}};
+    table.n_lists = kChoiceLists;
+    for (const FormulaOp& op : ops) table.ops[table.n_ops++] = op;
+    for (const FormulaStep& step : of_smoothing)
+        if (smooths) table.steps[table.n_steps++] = step;
+    if (!smooths) table.steps[table.n_steps++] = {0, 12, 0, 0};
+    for (const FormulaOp& op : ops)
+        if (op.code == Code::quantity) table.uses |= std::uint64_t{1} << static_cast<int>(op.quantity);
+    return table;
+}
+
+/// Returns s / 2 + p + ptau / position.
+FormulaTable scoring_formula() {
     using Code = FormulaCode;
     FormulaTable table;
     const FormulaOp ops[] = {
-        {Code::quantity, Quantity::keydiff, 0, 0, 0},   {Code::quantity, Quantity::knorm, 1, 0, 0},
-        {Code::multiply, Quantity::row, 0, 0, 0},       {Code::quantity, Quantity::s, 1, 0, 0},
-        {Code::smooth_average, Quantity::row, 1, 5, 0}, {Code::add, Quantity::row, 0, 0, 0},
-        {Code::quantity, Quantity::u, 1, 0, 0},         {Code::subtract, Quantity::row, 0, 0, 0}};
-    const FormulaStep steps[] = {{0, 4, 0, 0}, {4, 5, 0, 0}, {4, 5, 1, 0}, {4, 5, 2, 0}, {5, 8, 0, 0}};
-    table.n_lists = 3;
+        {Code::quantity, Quantity::s, 0, 0, 0},   {Code::constant, Quantity::row, 1, 0, 0.5f},
+        {Code::multiply, Quantity::row, 0, 0, 0}, {Code::quantity, Quantity::p, 1, 0, 0},
+        {Code::add, Quantity::row, 0, 0, 0},      {Code::quantity, Quantity::ptau, 1, 0, 0},
+        {Code::quantity, Quantity::age, 2, 0, 0}, {Code::divide, Quantity::row, 1, 0, 0},
+        {Code::add, Quantity::row, 0, 0, 0}};
     for (const FormulaOp& op : ops) table.ops[table.n_ops++] = op;
-    for (const FormulaStep& step : steps) table.steps[table.n_steps++] = step;
-    for (const Quantity q : {Quantity::keydiff, Quantity::knorm, Quantity::s, Quantity::u})
-        table.uses |= 1u << static_cast<int>(q);
+    table.n_lists = 4;
     return table;
 }
 
 /// Returns position < 20.
 FormulaTable protecting_formula() {
     FormulaTable table;
-    table.n_lists = 3;
+    table.n_lists = kChoiceLists;
     table.n_ops = 3;
     table.ops[0] = {FormulaCode::quantity, Quantity::position, 0, 0, 0};
     table.ops[1] = {FormulaCode::constant, Quantity::row, 1, 0, 20};
     table.ops[2] = {FormulaCode::less, Quantity::row, 0, 0, 0};
     table.n_steps = 1;
     table.steps[0] = {0, 3, 0, 0};
-    table.uses = 1u << static_cast<int>(Quantity::position);
+    table.uses = std::uint64_t{1} << static_cast<int>(Quantity::position);
     return table;
+}
+
+/// Folds scores by a formula, from logits and sums that are as good as any.
+template <class T>
+void formula_fold(Side& side, const LaneCase<T>& c, const Buffer<LaneView<T>>& lane) {
+    const int heads = LaneCase<T>::kHeads, splits = (c.capacity + kSplit - 1) / kSplit;
+    const std::int64_t of_lane = std::int64_t{heads} * c.capacity;
+    const Buffer<float> logits = side.up(normal(of_lane, 31)), tempered = side.up(normal(of_lane, 32));
+    const Buffer<SplitSum> totals = side.up(std::vector<SplitSum>(to_index(heads), {3, 90, 3, 80}));
+    const FoldRow<T> fold{lane.data(),
+                          c.kv_of_head.data(),
+                          {nullptr, 0},
+                          {logits.data(), of_lane},
+                          {tempered.data(), of_lane},
+                          {totals.data(), heads},
+                          0,
+                          c.capacity};
+    const FoldByFormula<T> by_formula{fold, heads, heads / LaneCase<T>::kKv};
+    side.executor->launch(by_formula, {splits, heads, 1}, kSplit);
+    side.note(by_formula, 5e-6, c.scores);
 }
 
 template <class T>
 void choice(Side& side, bool one_unit) {
-    const int n = 300, head_dim = 64, kv = LaneCase<T>::kKv, max_units = 2, n_lists = 3;
+    const int n = 300, head_dim = 64, kv = LaneCase<T>::kKv, max_units = 2;
     RowRule rule = plain_rule();
     rule.stored = 250;
     rule.due_at = 251;
@@ -666,49 +719,51 @@ void choice(Side& side, bool one_unit) {
         for (int slot = 0; slot < n; ++slot)
             order[to_index(g * c.capacity + c.host_positions[to_index(g * c.capacity + slot)] / 2)] = slot;
     const Buffer<std::int32_t> device_order = side.up(order);
-    const Buffer<FormulaTable> formulas =
-        side.up(std::vector<FormulaTable>{chosen_formula(), protecting_formula()});
+    const Buffer<FormulaTable> formulas = side.up(std::vector<FormulaTable>{
+        chosen_formula(true), protecting_formula(), chosen_formula(false), scoring_formula()});
     LaneView<T> view = c.view;
     view.choose = formulas.data();
     view.protect = formulas.data() + 1;
+    view.unsmoothed = formulas.data() + 2;
+    view.score = formulas.data() + 3;
     view.order = device_order.data();
     view.list_stride = c.capacity;
     const Buffer<LaneView<T>> lane = side.up(std::vector<LaneView<T>>{view});
     const Buffer<float> lengths = side.floats(kv * c.capacity), directions = side.floats(kv * kDirection),
                         pooled = side.floats(max_units * c.capacity), threshold = side.floats(max_units),
-                        lists = side.floats(max_units * n_lists * c.capacity);
+                        lists = side.floats(max_units * kChoiceLists * c.capacity),
+                        ties = side.floats(max_units * c.capacity), likeness = side.floats(kv * c.capacity);
+    const Buffer<std::int32_t> similar = side.up(std::vector<std::int32_t>(to_index(kv * c.capacity), -2));
     const std::vector<std::uint8_t> bytes(to_index(max_units * c.capacity), 9);
     const Buffer<std::uint8_t> competes = side.up(bytes), guarded = side.up(bytes), leaves = side.up(bytes);
     const Buffer<Leaving> leaving = side.up(std::vector<Leaving>(to_index(max_units), Leaving{0, 0}));
-    const KeyDirections<T> direct{lane.data(), lengths.data(), directions.data(), kv, c.capacity, head_dim};
-    side.executor->launch(direct, {kv, 1}, 256);
-    side.note(direct, 0, lengths);
-    side.note(direct, 0, directions);
-    ChooseScores<T> choose{};
-    choose.lanes = lane.data();
-    choose.table = c.table();
-    choose.pooled = pooled.data();
-    choose.lists = lists.data();
-    choose.competes = competes.data();
-    choose.guarded = guarded.data();
-    choose.lengths = lengths.data();
-    choose.directions = directions.data();
-    choose.max_units = max_units;
-    choose.stride = c.capacity;
-    choose.n_lists = n_lists;
-    choose.n_heads = LaneCase<T>::kHeads;
-    choose.group = LaneCase<T>::kHeads / kv;
-    choose.head_dim = head_dim;
-    choose.n_kv_heads = kv;
-    side.executor->launch(choose, {max_units, 1}, 256);
-    side.note(choose, 0, pooled);
-    side.note(choose, 0, competes);
-    side.note(choose, 0, guarded);
-    const SelectVictims<T> select{lane.data(),      c.table(), pooled.data(), leaves.data(), leaving.data(),
-                                  threshold.data(), max_units, c.capacity,    guarded.data()};
+    ChoiceShape shape;
+    shape.max_units = max_units;
+    shape.n_lists = kChoiceLists;
+    shape.stride = c.capacity;
+    shape.n_kv_heads = shape.kv_stride = kv;
+    shape.n_heads = LaneCase<T>::kHeads;
+    shape.head_dim = head_dim;
+    shape.group = LaneCase<T>::kHeads / kv;
+    launch_choice(lane.data(), c.table(), shape,
+                  {pooled.data(), lists.data(), ties.data(), competes.data(), guarded.data(), lengths.data(),
+                   directions.data(), likeness.data(), similar.data()},
+                  [&](const auto& kernel, const Grid& grid) { side.executor->launch(kernel, grid, 256); });
+    side.note(kernel_name<KeyDirections<T>>(), 0, lengths.data(), lengths.size());
+    side.note(kernel_name<KeyDirections<T>>(), 0, directions.data(), directions.size());
+    side.note(kernel_name<SimilarKeys<T>>(), 0, similar.data(), similar.size());
+    side.note(kernel_name<KeyLikeness<T>>(), 0, likeness.data(), likeness.size());
+    side.note(kernel_name<ShareLikeness<T>>(), 0, likeness.data(), likeness.size());
+    for (const auto* floats : {&pooled, &ties})
+        side.note(kernel_name<ChooseScores<T>>(), 0, floats->data(), floats->size());
+    for (const auto* flags : {&competes, &guarded})
+        side.note(kernel_name<ChooseScores<T>>(), 0, flags->data(), flags->size());
+    const SelectVictims<T> select{lane.data(),      c.table(), pooled.data(), leaves.data(),  leaving.data(),
+                                  threshold.data(), max_units, c.capacity,    guarded.data(), ties.data()};
     side.executor->launch(select, {max_units, 1}, 256);
     side.note(select, 0, threshold);
     side.note(select, 0, leaves);
+    formula_fold(side, c, lane);
 }
 
 template <class T>
@@ -750,6 +805,7 @@ void rebuilding(Side& side) {
     side.note(copy, 0, to.positions);
     side.note(copy, 0, to.scores);
     side.note(copy, 0, to.noise);
+    side.note(copy, 0, to.kept);
     // Removes slots 0, 3 and 6 of the first head and slot 1 of the second.
     const Buffer<std::int32_t> moved = side.up(std::vector<std::int32_t>{67, 68, 69, 69}),
                                holes = side.up(std::vector<std::int32_t>{0, 3, 6, 1}),
@@ -770,7 +826,9 @@ void rebuilding(Side& side) {
                         values = side.up(normal(2 * n * head_dim, 32)),
                         score = side.up(normal(2 * 4 * n, 33));
     const Buffer<std::int32_t> streams =
-        side.up(std::vector<std::int32_t>{0, -1, 1, 0, 1, -1, 0, 1, 0, -1, 1, 1, 1, -1, 0, 0});
+        side.up(std::vector<std::int32_t>{0, -1, 1, 0, 1, 1, -1, 0, 1, 0, 0, -1, 1, 1, 0, 1, -1, 0, 0, 1});
+    const int n_last_rows = LaneCase<T>::kWindow + 2;
+    const Buffer<float> last_rows = side.up(normal(4 * n_last_rows * n, 34));
     const KeepPrompt<T> keep{keys.data(),
                              values.data(),
                              score.data(),
@@ -782,8 +840,12 @@ void rebuilding(Side& side) {
                              n,
                              head_dim,
                              4,
-                             2};
+                             2,
+                             nullptr,
+                             last_rows.data(),
+                             n_last_rows};
     side.executor->launch(keep, {2, 3}, 256);
+    side.note(keep, 0, to.kept);
     side.note(keep, 0, to.keys);
     side.note(keep, 0, to.values);
     side.note(keep, 0, to.scores);
@@ -850,6 +912,20 @@ void prompt(Side& side) {
     side.executor->launch(fold, {(last + 255) / 256, heads}, 256);
     side.note(fold, 1e-3, score);  // half types may round either way
     side.note(fold, 1e-3, score_rows);
+    const Buffer<FormulaTable> formula = side.up(std::vector<FormulaTable>{scoring_formula()});
+    for (StreamRule& rule : rules) rule.score = formula.data();
+    const Buffer<StreamRule> by_formula = side.up(rules);
+    FoldTile with_formula = fold;
+    with_formula.streams = by_formula.data();
+    const FoldTileByFormula fold_formula{with_formula, logits.data(), 1, heads / kv};
+    side.executor->launch(fold_formula, {(last + 255) / 256, heads}, 256);
+    side.note(fold_formula, 1e-3, score);
+    side.note(fold_formula, 1e-3, score_rows);
+    const int n_last = 110, from = n - n_last - first;  // rows 190 on
+    const Buffer<float> last_rows = side.floats(heads * n_last * n);
+    const KeepRows keep{p.data(), last_rows.data(), first, rows, last, n, n_last, from};
+    side.executor->launch(keep, {rows - from, heads}, 256);
+    side.note(keep, kSumTolerance, last_rows);
 }
 
 /// A whole prompt with score streams of every kind: forgetting, tempered with both draws, none.

@@ -2,6 +2,7 @@
 
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/shared.h"
+#include "engine/backend/cuda/choice_launch.h"
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/rules.h"
 #include "engine/base/error.h"
@@ -184,6 +185,9 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
         for (const FormulaRef& formula : {cache.policy().choose, cache.policy().protect})
             if (formula) plan.n_lists = std::max(plan.n_lists, formula->n_lists);
         plan.any_keydiff |= cache.policy().names(Quantity::keydiff);
+        plan.any_redundancy |= cache.policy().names(Quantity::redundancy);
+        plan.any_smoothing |= cache.policy().choose.unsmoothed() != nullptr;
+        plan.any_score |= static_cast<bool>(cache.policy().score);
         plan.max_units = std::max(plan.max_units, static_cast<int>(cache.units().size()));
         plan.n_rows.push_back(cache.largest_count() + 1);
         int most = 1;
@@ -268,9 +272,14 @@ void CudaBackend::size_buffers(const Plan& plan) {
         grow(s.competes, units * stride);
         grow(s.guarded, units * stride);
     }
-    if (plan.any_keydiff) {
+    if (plan.any_smoothing) grow(s.ties, units * stride);
+    if (plan.any_keydiff || plan.any_redundancy) {
         grow(s.key_lengths, kv_heads * stride);
         grow(s.key_directions, kv_heads * to_index(kDirection));
+    }
+    if (plan.any_redundancy) {
+        grow(s.likeness, kv_heads * stride);
+        grow(s.similar, kv_heads * stride);
     }
     grow_clear(s.victims, kv_heads * to_index(plan.most_victims));
     grow_clear(s.n_victims, kv_heads);
@@ -331,7 +340,8 @@ void CudaBackend::upload_input(const Plan& plan) {
     struct Part {
         std::vector<RowRule> rules;
         std::size_t rules_at = 0, steps_at = 0, places_at = 0, offset_at = 0, head_offset_at = 0;
-        std::size_t choose_at = 0, protect_at = 0, order_at = 0, future_at = 0;
+        std::size_t choose_at = 0, protect_at = 0, unsmoothed_at = 0, score_at = 0, order_at = 0,
+                    future_at = 0;
         bool rotates = false;
     };
     std::vector<Part> parts(n);
@@ -349,10 +359,10 @@ void CudaBackend::upload_input(const Plan& plan) {
         if (part.rotates)
             part.steps_at = take(to_index(n_kv_heads) * to_index(plan.row_stride) * sizeof(std::int32_t));
         if (part.rotates) part.places_at = take(to_index(n_kv_heads) * sizeof(std::int32_t));
-        if (policy.has_formula()) {
+        if (policy.has_formula() || policy.score) {
             const std::size_t n_listed = to_index(n_kv_heads) * to_index(plan.row_stride);
-            part.choose_at = take(sizeof(FormulaTable));
-            part.protect_at = take(sizeof(FormulaTable));
+            for (std::size_t* at : {&part.choose_at, &part.protect_at, &part.unsmoothed_at, &part.score_at})
+                *at = take(sizeof(FormulaTable));
             part.order_at = take(n_listed * sizeof(std::int32_t));
             if (policy.names(Quantity::future)) part.future_at = take(n_listed * sizeof(float));
         }
@@ -384,7 +394,8 @@ void CudaBackend::upload_input(const Plan& plan) {
             view.steps_stride = plan.row_stride;
         }
         const ResolvedPolicy& policy = cache.policy();
-        for (int g = 0; policy.has_formula() && g < cache.layout().n_kv_heads(); ++g) {
+        const bool has_formula = policy.has_formula() || policy.score;
+        for (int g = 0; has_formula && g < cache.layout().n_kv_heads(); ++g) {
             const std::int64_t first = std::int64_t{g} * plan.row_stride;
             const std::size_t n_listed = to_index(cache.count(g) + 1);
             cache.order_of_row(g, {reinterpret_cast<std::int32_t*>(host + part.order_at) + first, n_listed});
@@ -392,14 +403,16 @@ void CudaBackend::upload_input(const Plan& plan) {
                 cache.future_of_row(g, row,
                                     {reinterpret_cast<float*>(host + part.future_at) + first, n_listed});
         }
-        if (policy.has_formula()) {
-            const auto put = [&](const FormulaRef& formula, std::size_t at) -> const FormulaTable* {
-                if (!formula) return nullptr;
-                std::memcpy(host + at, &*formula, sizeof(FormulaTable));
+        if (has_formula) {
+            const auto put = [&](const FormulaTable* formula, std::size_t at) -> const FormulaTable* {
+                if (formula == nullptr) return nullptr;
+                std::memcpy(host + at, formula, sizeof(FormulaTable));
                 return reinterpret_cast<const FormulaTable*>(device + at);
             };
-            view.choose = put(policy.choose, part.choose_at);
-            view.protect = put(policy.protect, part.protect_at);
+            view.choose = put(policy.choose.table(), part.choose_at);
+            view.protect = put(policy.protect.table(), part.protect_at);
+            view.unsmoothed = put(policy.choose.unsmoothed(), part.unsmoothed_at);
+            view.score = put(policy.score.table(), part.score_at);
             view.order = reinterpret_cast<const std::int32_t*>(device + part.order_at);
             if (policy.names(Quantity::future))
                 view.future = reinterpret_cast<const float*>(device + part.future_at);
@@ -568,7 +581,8 @@ void CudaBackend::launch_all(const Plan& plan) {
                                  s.pooled.data() + unit_at * plan.row_stride, leaves,
                                  s.leaving.data() + unit_at, s.threshold.data() + unit_at, plan.max_units,
                                  plan.row_stride,
-                                 plan.n_lists > 0 ? s.guarded.data() + unit_at * plan.row_stride : nullptr},
+                                 plan.n_lists > 0 ? s.guarded.data() + unit_at * plan.row_stride : nullptr,
+                                 plan.any_smoothing ? s.ties.data() + unit_at * plan.row_stride : nullptr},
                 {plan.max_units, group.n}, kThreads);
             if (plan.any_block) pack_rows(plan, group);  // while slots are as the row saw them
             executor_->launch(
@@ -589,30 +603,32 @@ void CudaBackend::choose_scores(const Plan& plan, const Group& group) {
     Scratch& s = scratch_;
     const std::int64_t unit_at = std::int64_t{group.first} * plan.max_units,
                        head_at = std::int64_t{group.first} * plan.n_kv_heads;
-    ChooseScores<K> choose{};
-    choose.lanes = views_of<K>(group);
-    choose.table = group.of->layout.table();
-    choose.pooled = s.pooled.data() + unit_at * plan.row_stride;
-    choose.lists = s.formula_lists.data() + unit_at * plan.row_stride * plan.n_lists;
-    choose.competes = s.competes.data() + unit_at * plan.row_stride;
-    choose.guarded = s.guarded.data() + unit_at * plan.row_stride;
-    choose.max_units = plan.max_units;
-    choose.stride = plan.row_stride;
-    choose.n_lists = plan.n_lists;
-    choose.n_heads = c.n_heads;
-    choose.group = c.n_heads / c.n_kv_heads;
-    choose.head_dim = c.head_dim;
-    choose.n_kv_heads = plan.n_kv_heads;
-    if (plan.any_keydiff) {
-        float *lengths = s.key_lengths.data() + head_at * plan.row_stride,
-              *directions = s.key_directions.data() + head_at * kDirection;
-        choose.lengths = lengths;
-        choose.directions = directions;
-        executor_->launch(KeyDirections<K>{views_of<K>(group), lengths, directions, plan.n_kv_heads,
-                                           plan.row_stride, c.head_dim},
-                          {model.layout().n_kv_heads(), group.n}, kThreads);
+    ChoiceShape shape;
+    shape.n_lanes = group.n;
+    shape.max_units = plan.max_units;
+    shape.n_lists = plan.n_lists;
+    shape.stride = plan.row_stride;
+    shape.n_kv_heads = model.layout().n_kv_heads();
+    shape.kv_stride = plan.n_kv_heads;
+    shape.n_heads = c.n_heads;
+    shape.head_dim = c.head_dim;
+    shape.group = c.n_heads / c.n_kv_heads;
+    ChoiceMemory memory;
+    memory.pooled = s.pooled.data() + unit_at * plan.row_stride;
+    memory.lists = s.formula_lists.data() + unit_at * plan.row_stride * plan.n_lists;
+    memory.competes = s.competes.data() + unit_at * plan.row_stride;
+    memory.guarded = s.guarded.data() + unit_at * plan.row_stride;
+    if (plan.any_smoothing) memory.ties = s.ties.data() + unit_at * plan.row_stride;
+    if (plan.any_keydiff || plan.any_redundancy) {
+        memory.lengths = s.key_lengths.data() + head_at * plan.row_stride;
+        memory.directions = s.key_directions.data() + head_at * kDirection;
     }
-    executor_->launch(choose, {plan.max_units, group.n}, kThreads);
+    if (plan.any_redundancy) {
+        memory.similar = s.similar.data() + head_at * plan.row_stride;
+        memory.likeness = s.likeness.data() + head_at * plan.row_stride;
+    }
+    launch_choice(views_of<K>(group), group.of->layout.table(), shape, memory,
+                  [&](const auto& kernel, const Grid& grid) { executor_->launch(kernel, grid, kThreads); });
 }
 
 void CudaBackend::pack_rows(const Plan& plan, const Group& group) {
@@ -847,7 +863,11 @@ void CudaBackend::fold_group(const Plan& plan, const Group& group, int layer) {
     fold.totals = rows.totals;
     fold.first_head = first * n_heads;
     fold.row_stride = plan.row_stride;
-    executor_->launch(fold, {plan.max_splits, (layer + 1 - first) * n_heads, group.n}, kSplit);
+    const Grid grid{plan.max_splits, (layer + 1 - first) * n_heads, group.n};
+    if (plan.any_score)
+        executor_->launch(FoldByFormula<K>{fold, n_heads, n_heads / group.of->model->config().n_kv_heads},
+                          grid, kSplit);
+    executor_->launch(fold, grid, kSplit);
 }
 
 void CudaBackend::download_output(const Plan& plan) {
@@ -963,8 +983,9 @@ void CudaBackend::add_times() {
         };
         double& part = is({"MatrixVector", "Narrow", "AddBias"}) ? times_->linear
                        : is({"AttendSplit"})                     ? times_->attention
-                       : is({"FoldRow"})                         ? times_->scoring
-                       : is({"BeginRow", "SelectVictims", "CompactHead", "KeyDirections", "ChooseScores"})
+                       : is({"FoldRow", "FoldByFormula"})        ? times_->scoring
+                       : is({"BeginRow", "SelectVictims", "CompactHead", "KeyDirections", "SimilarKeys",
+                             "KeyLikeness", "ShareLikeness", "ChooseScores"})
                            ? times_->eviction
                            : times_->rest;
         part += seconds[to_index(kernel++)];
@@ -1210,7 +1231,7 @@ std::vector<Eviction> CudaBackend::apply_policy(KvCache& cache, const ResolvedPo
     const std::vector<Eviction> evictions = evictions_under(policy, store, last_row);
     Cache::PositionLists evicted(to_index(store.layout().n_kv_heads()));
     for (const Eviction& e : evictions) evicted[to_index(e.kv_head)].push_back(e.position);
-    store.set_policy(policy, evicted);
+    store.set_policy(policy, evicted, last_row);
     std::vector<int> n_stored, had;
     for (int g = 0; g < store.layout().n_kv_heads(); ++g) {
         n_stored.push_back(store.count(g));

@@ -155,7 +155,10 @@ class CudaBackend final : public Backend {
         std::vector<int> n_rows;  ///< [lanes] largest count, with the new token
         bool any_shadow = false;
         int n_lists = 0;           ///< the most that a formula of a lane needs; 0: no lane has one
-        bool any_keydiff = false;  ///< a formula names it
+        bool any_keydiff = false;  ///< a formula names it; so the next
+        bool any_redundancy = false;
+        bool any_smoothing = false;  ///< a formula orders what another one ranks alike
+        bool any_score = false;      ///< a lane folds scores by a formula
     };
     /// The group's lanes as kernels see them; K is its type of K and V.
     template <class K>
@@ -275,7 +278,8 @@ class CudaBackend final : public Backend {
         Buffer<SplitSum> sums, totals;
         Buffer<std::uint32_t> n_done;  // zeros between launches
         Buffer<std::uint8_t> leaves, competes, guarded;
-        Buffer<float> formula_lists, key_lengths, key_directions;
+        Buffer<float> formula_lists, ties, key_lengths, key_directions, likeness;
+        Buffer<std::int32_t> similar;
         Buffer<Leaving> leaving;
         Buffer<std::int32_t> victims, n_victims;
         Buffer<std::uint8_t> faults;  // [lanes, KV heads, kFaultKinds] zeros between steps

@@ -533,7 +533,8 @@ struct FoldRow {
                                                      all.tempered_sum)
                                              : p;
         if (probabilities.data != nullptr) probabilities.of(lane, h, row_stride)[slot] = p;
-        for (int a = 0; a < kScores; ++a) {
+        if (scores.kept != nullptr) scores.kept_row(view.row)[slot] = p;
+        for (int a = 0; a < kByScoreFormula; ++a) {
             if (scores.score[a] == nullptr) continue;
             const bool forgets = (a & 1) != 0, tempers = (a & 2) != 0;
             const float folded = folded_score(scores.score[a][slot], forgets ? rule.alpha : 1.0f, rule.weight,
@@ -544,6 +545,42 @@ struct FoldRow {
 
     KH_FN static float share(float logit, float most, float sum) {
         return logit == -INFINITY || sum == 0 ? 0.0f : expf(add(logit, -most)) / sum;
+    }
+};
+
+/// Folds the scores of lanes that have a formula for them. Runs before FoldRow, which may write probabilities
+/// where the logits are. One thread per token, in text order. Grid: as FoldRow.
+template <class T>
+struct FoldByFormula {
+    static constexpr int kPhases = 1;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    FoldRow<T> fold;
+    std::int32_t n_heads, group;  ///< of a layer; query heads that share a KV head
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const int h = block.y, lane = block.z, i = block.x * kSplit + block.thread, g = fold.kv_of_head[h];
+        const LaneView<T>& view = fold.lanes[lane];
+        const HeadScores& scores = view.scores[fold.first_head + h];
+        const DeviceHead<T>& head = view.heads[g];
+        if (view.score == nullptr || i >= head.count || scores.score[kByScoreFormula] == nullptr) return;
+        const RowRule& rule = view.rules[scores.variant];
+        const SplitSum& all = *fold.totals.of(lane, h, 1);
+        const int slot = view.order[static_cast<std::int64_t>(g) * view.list_stride + i];
+        const float logit = fold.logits.of(lane, h, fold.row_stride)[slot];
+        const float p = FoldRow<T>::share(logit, all.max, all.sum);
+        const float ptau = rule.tempers != 0
+                               ? FoldRow<T>::share(fold.tempered.of(lane, h, fold.row_stride)[slot],
+                                                   all.tempered_max, all.tempered_sum)
+                               : p;
+        const int of_layer = (fold.first_head + h) % n_heads;
+        const RowFacts row{
+            view.row,  rule.n_prompt,    head.count,  rule.span,  (fold.first_head + h) / n_heads,
+            of_layer,  of_layer / group, rule.window, rule.alpha, rule.tau,
+            rule.gain, rule.mix};
+        float& score = scores.score[kByScoreFormula][slot];
+        const RowToken token{score, p, logit, ptau, head.positions[slot], i};
+        score = rounded(score_after_row(*view.score, row, token), static_cast<ScoreType>(rule.score_dtype));
     }
 };
 

@@ -33,20 +33,23 @@ KH_FN int n_leaving(const DeviceUnit& unit, const RowRule& rule, int n) {
     return may_evict && n > rule.stored && n >= rule.due_at ? n - rule.stored : 0;
 }
 
-/// Returns whether a lane's formulas are evaluated for a unit after the row.
+template <class T>
+KH_FN bool names(const LaneView<T>& lane, Quantity q) {
+    return (lane.choose != nullptr && lane.choose->names(q)) ||
+           (lane.protect != nullptr && lane.protect->names(q));
+}
+
+/// Returns whether a lane's formulas are evaluated for a unit after the row: where tokens leave, and for the
+/// record as ranks_for_record() of common/choice.h says.
 template <class T>
 KH_FN bool evaluates(const LaneView<T>& lane, int unit_index) {
     if (unit_index >= lane.n_units || (lane.choose == nullptr && lane.protect == nullptr)) return false;
     const DeviceUnit& unit = lane.units[unit_index];
     const RowRule& rule = lane.rules[unit.variant];
-    return unit.on_host == 0 &&
-           (rule.wants_scores != 0 || n_leaving<T>(unit, rule, lane.heads[unit.first_head].count) > 0);
-}
-
-template <class T>
-KH_FN bool names(const LaneView<T>& lane, Quantity q) {
-    return (lane.choose != nullptr && lane.choose->names(q)) ||
-           (lane.protect != nullptr && lane.protect->names(q));
+    if (unit.on_host != 0) return false;
+    return n_leaving<T>(unit, rule, lane.heads[unit.first_head].count) > 0 ||
+           (rule.wants_scores != 0 && !names(lane, Quantity::redundancy) &&
+            (lane.n_kept_rows > 0 || !names(lane, Quantity::win)));
 }
 
 /// Returns the length of a stored key or value.
@@ -65,8 +68,20 @@ KH_FN float value_length(const DeviceHead<T>& head, int head_dim, int slot) {
 /// Room for the mean direction of a KV head's keys, with its length behind it.
 inline constexpr int kDirection = kMaxHeadDim + 1;
 
-/// Computes the mean direction of the keys of every KV head that a formula with `keydiff` is evaluated for.
-/// Each channel has 32 sums, of every 32nd token each. Grid: x = KV heads of a lane, y = lanes.
+/// Returns the product of two stored keys.
+template <class T>
+KH_FN float key_product(const DeviceHead<T>& head, int head_dim, int a, int b) {
+    const auto channel = [&](int slot) {
+        return [&head, slot](int c) {
+            return widen(head.keys[(static_cast<std::int64_t>(c / 8) * head.capacity + slot) * 8 + c % 8]);
+        };
+    };
+    return dot_channels(head_dim, channel(a), channel(b));
+}
+
+/// Computes the lengths of the keys of every KV head that a formula with `keydiff` or `redundancy` is
+/// evaluated for, and for `keydiff` their mean direction. Each channel has 32 sums, of every 32nd token each.
+/// Grid: x = KV heads of a lane, y = lanes.
 template <class T>
 struct KeyDirections {
     static constexpr int kPhases = 4;
@@ -83,7 +98,9 @@ struct KeyDirections {
     KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
         const LaneView<T>& lane = lanes[block.y];
         const int g = block.x;
-        if (!names(lane, Quantity::keydiff) || !evaluates(lane, lane.unit_of_head[g])) return;
+        const bool directs = names(lane, Quantity::keydiff);
+        if (!directs && !names(lane, Quantity::redundancy)) return;
+        if (!evaluates(lane, lane.unit_of_head[g]) || (p > 0 && !directs)) return;
         const DeviceHead<T>& head = lane.heads[g];
         const std::int64_t at = static_cast<std::int64_t>(block.y) * n_kv_heads + g;
         const std::int32_t* order = lane.order + static_cast<std::int64_t>(g) * lane.list_stride;
@@ -108,6 +125,131 @@ struct KeyDirections {
         } else if (block.thread == 0) {
             direction[head_dim] = length_of(head_dim, [&](int c) { return direction[c]; });
         }
+    }
+};
+
+/// What the kernels of `redundancy` share: c_ij, the cosine of two different keys of a KV head, in text order.
+template <class T>
+struct Likeness {
+    static constexpr int kTokens = 8;  ///< of a block, each with 32 threads
+    const LaneView<T>* lanes;
+    const float* lengths;   ///< of KeyDirections
+    std::int32_t* similar;  ///< [lanes, n_kv_heads, stride] the youngest key like it, -1: none
+    float* likeness;        ///< [lanes, n_kv_heads, stride] mean over the rows, then its share
+    std::int32_t n_kv_heads, stride, head_dim, unused = 0;
+
+    KH_FN std::int64_t at(const Block& block) const {
+        return (static_cast<std::int64_t>(block.y) * n_kv_heads + block.x) * stride;
+    }
+    /// Returns the tokens of a KV head; 0 where nothing is to be computed.
+    KH_FN int n_tokens(const Block& block) const {
+        const LaneView<T>& lane = lanes[block.y];
+        if (!names(lane, Quantity::redundancy) || !evaluates(lane, lane.unit_of_head[block.x])) return 0;
+        return lane.heads[block.x].count;
+    }
+    KH_FN float cosine(const Block& block, int i, int j) const {
+        if (i == j) return 0;
+        const LaneView<T>& lane = lanes[block.y];
+        const std::int32_t* order = lane.order + static_cast<std::int64_t>(block.x) * lane.list_stride;
+        const float* length = lengths + at(block);
+        return cosine_of(key_product(lane.heads[block.x], head_dim, order[i], order[j]), length[i],
+                         length[j]);
+    }
+};
+
+/// Finds, for each key, the youngest one that is like it. A token has 32 threads, each for every 32nd other.
+/// Grid: x = KV heads of a lane, y = lanes, z = groups of tokens.
+template <class T>
+struct SimilarKeys {
+    static constexpr int kPhases = 2;
+    struct Shared {
+        std::int32_t youngest[Likeness<T>::kTokens][32];
+    };
+    using Local = NoLocal;
+    Likeness<T> of;
+
+    KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
+        const int n = of.n_tokens(block);
+        for (int item = block.thread; item < Likeness<T>::kTokens * 32; item += block.n_threads) {
+            const int token = item / 32, part = item % 32, i = block.z * Likeness<T>::kTokens + token;
+            if (i >= n) continue;
+            if (p == 0) {
+                int j = n - 1 - part;
+                while (j >= 0 && !(of.cosine(block, i, j) > kSimilar)) j -= 32;
+                shared.youngest[token][part] = j < 0 ? -1 : j;
+            } else if (part == 0) {
+                int youngest = -1;
+                for (const std::int32_t j : shared.youngest[token]) youngest = j > youngest ? j : youngest;
+                of.similar[of.at(block) + i] = youngest;
+            }
+        }
+    }
+};
+
+/// Computes the mean likeness of all keys to each, without the youngest similar one of each row. A token has
+/// 32 sums, of every 32nd row each. Grid: as SimilarKeys.
+template <class T>
+struct KeyLikeness {
+    static constexpr int kPhases = 2;
+    struct Shared {
+        float sums[Likeness<T>::kTokens][32];
+    };
+    using Local = NoLocal;
+    Likeness<T> of;
+
+    KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
+        const int n = of.n_tokens(block);
+        for (int item = block.thread; item < Likeness<T>::kTokens * 32; item += block.n_threads) {
+            const int token = item / 32, part = item % 32, j = block.z * Likeness<T>::kTokens + token;
+            if (j >= n) continue;
+            if (p == 0) {
+                float sum = 0;
+                for (int i = part; i < n; i += 32)
+                    sum = add(sum, of.similar[of.at(block) + i] == j ? 0.0f : of.cosine(block, i, j));
+                shared.sums[token][part] = sum;
+            } else if (part == 0) {
+                of.likeness[of.at(block) + j] = sum_in_pairs(shared.sums[token]) / static_cast<float>(n);
+            }
+        }
+    }
+};
+
+/// Turns the mean likeness of a KV head's tokens into shares: softmax. Grid: x = KV heads of a lane,
+/// y = lanes.
+template <class T>
+struct ShareLikeness {
+    static constexpr int kPhases = 3;
+    static constexpr int kSums = 32;
+    struct Shared {
+        float most[kSums], total[kSums];
+    };
+    using Local = NoLocal;
+    Likeness<T> of;
+
+    KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
+        const int n = of.n_tokens(block);
+        if (n == 0) return;
+        float* x = of.likeness + of.at(block);
+        if (p == 0) {
+            for (int k = block.thread; k < kSums; k += block.n_threads) {
+                float most = -INFINITY;
+                for (int i = k; i < n; i += kSums) most = formula_max(most, x[i]);
+                shared.most[k] = most;
+            }
+            return;
+        }
+        float most = shared.most[0];
+        for (const float one : shared.most) most = formula_max(most, one);
+        if (p == 1) {
+            for (int k = block.thread; k < kSums; k += block.n_threads) {
+                float total = 0;
+                for (int i = k; i < n; i += kSums) total = add(total, formula_exp(add(x[i], -most)));
+                shared.total[k] = total;
+            }
+            return;
+        }
+        const float all = sum_in_pairs(shared.total);
+        for (int i = block.thread; i < n; i += block.n_threads) x[i] = formula_exp(add(x[i], -most)) / all;
     }
 };
 
@@ -159,6 +301,12 @@ struct ChooseScores {
                     return rule.tau;
                 case Quantity::gain:
                     return rule.gain;
+                case Quantity::mix:
+                    return rule.mix;
+                case Quantity::window:
+                    return static_cast<float>(rule.window);
+                case Quantity::win:
+                    return win(slot);
                 case Quantity::age:
                     return static_cast<float>(lane.row - position);
                 case Quantity::position:
@@ -178,6 +326,26 @@ struct ChooseScores {
             }
         }
 
+        /// The mean over the newest rows, pooled as scores are.
+        KH_FN float win(int slot) const {
+            const int n_rows = lane.n_kept_rows, position = lane.heads[unit.first_head].positions[slot];
+            if (n_rows == 0) return NAN;
+            const bool is_max = rule.pool == static_cast<int>(Pool::max);
+            const int first = of.table.offset[unit.first_head], last = of.table.offset[unit.last_head];
+            float pooled = 0;
+            for (int r = first; r < last; ++r) {
+                const HeadScores& scores = lane.scores[of.table.readers[r]];
+                float sum = 0;
+                for (int row = lane.row - n_rows + 1; row <= lane.row; ++row)
+                    if (position <= row) sum = add(sum, scores.kept_row(row)[slot]);
+                const float mean = sum / static_cast<float>(n_rows);
+                pooled = r == first ? mean : is_max ? (mean > pooled ? mean : pooled) : add(pooled, mean);
+            }
+            return rule.pool == static_cast<int>(Pool::mean) && last - first > 1
+                       ? pooled / static_cast<float>(last - first)
+                       : pooled;
+        }
+
         KH_FN float of_head(Quantity q, int g, int i) const {
             const DeviceHead<T>& head = lane.heads[g];
             const int slot = slot_of(g, i);
@@ -188,6 +356,7 @@ struct ChooseScores {
                            ? 0.0f
                            : lane.future[static_cast<std::int64_t>(g) * lane.list_stride + i];
             const std::int64_t at = static_cast<std::int64_t>(lane_index) * of.n_kv_heads + g;
+            if (q == Quantity::redundancy) return of.likeness[at * of.stride + i];
             const float* direction = of.directions + at * kDirection;
             const float dot = dot_channels(
                 of.head_dim,
@@ -226,17 +395,21 @@ struct ChooseScores {
     std::uint8_t* guarded;    ///< [lanes, max_units, stride] by slot, 1: protected
     const float* lengths;     ///< of KeyDirections
     const float* directions;  ///< the same
+    const float* likeness;    ///< of ShareLikeness
+    float* ties;              ///< [lanes, max_units, stride] by slot, what orders tokens of equal rank
     std::int32_t max_units, stride, n_lists, n_heads, group, head_dim, n_kv_heads, unused = 0;
 
     KH_FN int n_tiles(const Block& block) const {
         const LaneView<T>& lane = lanes[block.y];
         if (!evaluates(lane, block.x)) return 0;
         return 2 + (lane.protect != nullptr ? lane.protect->n_steps : 0) +
-               (lane.choose != nullptr ? lane.choose->n_steps + 1 : 0);
+               (lane.choose != nullptr ? lane.choose->n_steps + 1 : 0) +
+               (lane.unsmoothed != nullptr ? lane.unsmoothed->n_steps + 1 : 0);
     }
     KH_FN void begin(const Block&, Shared&, Local&) const {}
 
-    /// Tiles: who competes; the steps of protect; who is protected; the steps of choose; what is ranked.
+    /// Tiles: who competes; the steps of protect; who is protected; the steps of choose; what is ranked; the
+    /// same two without smoothing.
     KH_FN void phase(int, const Block& block, Shared& shared, Local&) const {
         const LaneView<T>& lane = lanes[block.y];
         const DeviceUnit& unit = lane.units[block.x];
@@ -272,9 +445,15 @@ struct ChooseScores {
             }
             return;
         }
+        const auto write = [&](float* to) {
+            for (int i = block.thread; i < n; i += block.n_threads)
+                to[unit_at * stride + env.slot_of(unit.first_head, i)] = values[i];
+        };
         if (at <= lane.choose->n_steps) return run(*lane.choose, at - 1);
-        for (int i = block.thread; i < n; i += block.n_threads)
-            pooled[unit_at * stride + env.slot_of(unit.first_head, i)] = values[i];
+        at -= lane.choose->n_steps + 1;
+        if (at == 0) return write(pooled);
+        if (at <= lane.unsmoothed->n_steps) return run(*lane.unsmoothed, at - 1);
+        write(ties);
     }
 };
 

@@ -12,13 +12,15 @@
 #include "engine/backend/cuda/kernels/number.h"
 #include "engine/policy/formula.h"
 #include "engine/policy/math.h"
+#include "engine/policy/row_formula.h"
 
 #include <cstddef>
 #include <cstdint>
 
 namespace keyhole::cuda {
 
-inline constexpr int kScores = 4;  ///< accumulators, in the order of enum Accumulator
+inline constexpr int kScores = 5;          ///< accumulators, in the order of enum Accumulator
+inline constexpr int kByScoreFormula = 4;  ///< the one that a formula of `score` folds
 
 /// What makes a stored key or value infinity or NaN: the type cannot hold the number, or the number already
 /// was. One byte each, 0: has not happened.
@@ -39,8 +41,14 @@ struct DeviceHead {
 struct HeadScores {
     float* score[kScores];  ///< [capacity] each, null where it does not run
     float* noise;           ///< [capacity] drawn once per token, or null
-    std::int32_t variant;   ///< index of its rule among the lane's rules
-    std::int32_t unused;
+    /// Attention of the newest `window` rows, row r at [(r % window) * kept_stride]; null where none is kept.
+    /// Slots of tokens that are younger than the row hold no number.
+    float* kept;
+    std::int64_t kept_stride;
+    std::int32_t variant;  ///< index of its rule among the lane's rules
+    std::int32_t window;   ///< 0: no rows are kept
+
+    KH_FN float* kept_row(int row) const { return kept + row % window * kept_stride; }
 };
 
 /// ResolvedPolicy at one row, as numbers.
@@ -59,7 +67,10 @@ struct RowRule {
     std::int32_t wants_scores;           ///< pooled scores are wanted even where nothing leaves
     std::int32_t accumulator, pool;      ///< how a unit's score is formed
     std::int32_t due_at;                 ///< stored tokens at which an eviction is due
-    std::int32_t n_prompt, unused;
+    std::int32_t n_prompt;
+    std::int32_t window;  ///< what formulas name so, as the next
+    float mix;
+    std::int32_t unused;
 };
 
 /// KV heads that are selected together, [first_head, last_head).
@@ -90,6 +101,10 @@ struct LaneView {
     const FormulaTable* protect;
     const std::int32_t* order;
     const float* future;
+    const FormulaTable* unsmoothed;  ///< orders tokens that `choose` ranks alike; or null
+    const FormulaTable* score;       ///< folds scores[kByScoreFormula]; or null
+    std::int32_t n_kept_rows;        ///< of HeadScores::kept with the current one
+    std::int32_t unused;
 };
 
 /// A head and a lane whose numbers may have any type: the host's view. Only pointers depend on the type.

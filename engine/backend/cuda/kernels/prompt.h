@@ -57,6 +57,9 @@ struct StreamRule {
     float alpha, tau, gain;
     std::int32_t runs;  ///< 0: the head has no such stream
     std::int32_t tempered, dtype, noise_kind, noise_draw;
+    std::int32_t budget = 0, window = 0;  ///< what a formula may name, as the next
+    float mix = 0;
+    const FormulaTable* score = nullptr;  ///< folds it; null: FoldTile does
 };
 
 /// p = softmax of a tile's rows over the columns that they see, 0 beyond. With a tempered stream: softmax of
@@ -147,7 +150,7 @@ struct FoldTile {
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const int column = block.x * block.n_threads + block.thread, h = block.y;
         const StreamRule& stream = streams[h];
-        if (column >= n_columns || stream.runs == 0) return;
+        if (column >= n_columns || stream.runs == 0 || stream.score != nullptr) return;
         const float* source = stream.tempered != 0 ? tempered : p;
         float value = score[static_cast<std::int64_t>(h) * n + column];
         for (int i = 0; i < n_rows; ++i) {
@@ -158,6 +161,61 @@ struct FoldTile {
             if (rows != nullptr) rows[at] = value;
         }
         score[static_cast<std::int64_t>(h) * n + column] = value;
+    }
+};
+
+/// Does what FoldTile does for streams that have a formula. One thread per column. Grid: x covers the
+/// columns, y = heads.
+struct FoldTileByFormula {
+    static constexpr int kPhases = 1;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    FoldTile fold;
+    const float* logits;  ///< of the tile
+    std::int32_t layer, group;
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const int column = block.x * block.n_threads + block.thread, h = block.y;
+        const StreamRule& stream = fold.streams[h];
+        if (column >= fold.n_columns || stream.runs == 0 || stream.score == nullptr) return;
+        float& score = fold.score[static_cast<std::int64_t>(h) * fold.n + column];
+        for (int i = 0; i < fold.n_rows; ++i) {
+            const std::int64_t at =
+                (static_cast<std::int64_t>(h) * fold.n_rows + i) * fold.n_columns + column;
+            const int row = fold.first_row + i;
+            if (column <= row) {
+                const RowFacts facts{row,          fold.n,     row + 1,     stream.budget,
+                                     layer,        h,          h / group,   stream.window,
+                                     stream.alpha, stream.tau, stream.gain, stream.mix};
+                const float p = fold.p[at];
+                const RowToken token{score,  p,     logits[at], stream.tempered != 0 ? fold.tempered[at] : p,
+                                     column, column};
+                score = rounded(score_after_row(*stream.score, facts, token),
+                                static_cast<ScoreType>(stream.dtype));
+            }
+            if (fold.rows != nullptr) fold.rows[at] = score;
+        }
+    }
+};
+
+/// Keeps rows of a tile, the prompt's last ones; columns that they do not see are 0. Grid: x = rows that the
+/// tile has of them, y = heads.
+struct KeepRows {
+    static constexpr int kPhases = 1;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    const float* p;    ///< [n_heads, n_rows, n_columns] of the tile
+    float* last_rows;  ///< [n_heads, n_last_rows, n]
+    std::int32_t first_row, n_rows, n_columns, n, n_last_rows;
+    std::int32_t first_kept;  ///< row of the tile that is the first to keep
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const int h = block.y, row = first_kept + block.x;
+        const float* from =
+            p + (static_cast<std::int64_t>(h) * n_rows + row) * static_cast<std::int64_t>(n_columns);
+        float* to = last_rows +
+                    (static_cast<std::int64_t>(h) * n_last_rows + first_row + row - (n - n_last_rows)) * n;
+        for (int c = block.thread; c < n; c += block.n_threads) to[c] = c <= first_row + row ? from[c] : 0.0f;
     }
 };
 

@@ -1,7 +1,7 @@
 /// Chooses and removes victims on the device, by the CPU's rule (backend/cpu/select.h). Pinned tokens, and
 /// those that a formula protects, are never evicted. The first `sinks` positions and the `newest` tokens are
-/// protected. Of the rest the best stay; among equal scores the older is evicted; NaN ranks lowest. Where
-/// pins leave too few competing tokens, the newest are evicted, the oldest of them first, then the sinks, the
+/// protected. Of the rest the best stay; among equal scores the lower tie is evicted, where a formula gives
+/// one, then the older; NaN ranks lowest. Where pins leave too few competing tokens, the newest are evicted, the oldest of them first, then the sinks, the
 /// newest first. Host and
 /// device.
 #pragma once
@@ -21,15 +21,17 @@ struct LeaveOrder {
     float score = 0;
     std::int32_t position = 0;
     std::int32_t slot = -1;
+    float tie = 0;
 };
 
 /// True when a is evicted before b. Positions differ, so the order is total.
 KH_FN bool leaves_before(const LeaveOrder& a, const LeaveOrder& b) {
     if (a.tier != b.tier) return a.tier < b.tier;
     if (a.tier == 1) {
-        const float x = a.score == a.score ? a.score : -INFINITY,
-                    y = b.score == b.score ? b.score : -INFINITY;
+        const float x = lowest_if_nan(a.score), y = lowest_if_nan(b.score);
         if (x != y) return x < y;
+        const float own = lowest_if_nan(a.tie), other = lowest_if_nan(b.tie);
+        if (own != other) return own < other;
     }
     return a.tier == 3 ? a.position > b.position : a.position < b.position;
 }
@@ -62,10 +64,11 @@ struct SelectVictims {
     float* threshold;  ///< [lanes, max_units] lowest competing score that stays, NaN where nothing competed
     std::int32_t max_units, stride;
     const std::uint8_t* guarded = nullptr;  ///< of ChooseScores; null: no lane protects tokens by a formula
+    const float* ties = nullptr;            ///< of ChooseScores; read where a lane has `unsmoothed`
 
-    /// guard: of the unit's slots, or null.
+    /// guard, tie: of the unit's slots, or null.
     KH_FN LeaveOrder order_of(const RowRule& rule, const DeviceHead<T>& head, const float* score,
-                              const std::uint8_t* guard, int newest_from, int slot) const {
+                              const std::uint8_t* guard, const float* tie, int newest_from, int slot) const {
         const int position = head.positions[slot];
         const bool stays = head.pinned[slot] != 0 || (guard != nullptr && guard[slot] != 0);
         const int tier = stays                               ? 4
@@ -73,7 +76,7 @@ struct SelectVictims {
                          : position < rule.sinks             ? 3
                          : position >= newest_from           ? 2
                                                              : 1;
-        return {tier, score[slot], position, slot};
+        return {tier, score[slot], position, slot, tie != nullptr ? tie[slot] : 0.0f};
     }
 
     KH_FN static void take(LeaveOrder& first, LeaveOrder& second, const LeaveOrder& candidate) {
@@ -104,15 +107,19 @@ struct SelectVictims {
         const bool may_evict = rule.evicts != 0 && unit.on_host == 0;
         const int n_victims = n_leaving<T>(unit, rule, n);
         const std::uint8_t* guard = lane.protect != nullptr ? guarded + unit_at * stride : nullptr;
+        const float* tie = lane.unsmoothed != nullptr ? ties + unit_at * stride : nullptr;
         const bool selects = n_victims > 0 || (may_evict && rule.dropped_position >= 0);
         if (p == 0) {
             int recent = 0;
             if (selects || (rule.wants_scores != 0 && unit.on_host == 0)) {
                 const std::int32_t* readers = table.readers + table.offset[unit.first_head];
                 const int n_readers = table.offset[unit.last_head] - table.offset[unit.first_head];
+                const bool is_ranked = evaluates(lane, block.x);  // ChooseScores has written it
                 for (int i = t; i < n; i += block.n_threads) {
-                    if (lane.choose == nullptr)  // else ChooseScores has written what is ranked
+                    if (lane.choose == nullptr)
                         score[i] = pooled_score(lane.scores, readers, n_readers, rule, i);
+                    else if (!is_ranked)
+                        score[i] = NAN;
                     leave[i] = 0;
                     recent += head.positions[i] > lane.row - rule.newest;
                 }
@@ -128,7 +135,7 @@ struct SelectVictims {
             LeaveOrder first, second;
             if (selects)
                 for (int i = t; i < n; i += block.n_threads) {
-                    const LeaveOrder mine = order_of(rule, head, score, guard, shared.newest_from, i);
+                    const LeaveOrder mine = order_of(rule, head, score, guard, tie, shared.newest_from, i);
                     if (mine.tier == 4) continue;
                     if (n_victims <= 1) {
                         take(first, second, mine);
@@ -136,8 +143,8 @@ struct SelectVictims {
                     }
                     int earlier = 0;
                     for (int j = 0; j < n; ++j)
-                        earlier +=
-                            leaves_before(order_of(rule, head, score, guard, shared.newest_from, j), mine);
+                        earlier += leaves_before(
+                            order_of(rule, head, score, guard, tie, shared.newest_from, j), mine);
                     if (earlier < n_victims || mine.tier == 0)
                         leave[i] = 1;
                     else if (mine.tier == 1)

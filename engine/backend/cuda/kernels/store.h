@@ -30,6 +30,11 @@ KH_FN void move_slot(const Block& block, const DeviceHead<T>& head, const HeadSc
             if (s.score[a] != nullptr) s.score[a][to] = s.score[a][from];
         if (s.noise != nullptr) s.noise[to] = s.noise[from];
     }
+    for (int r = table.offset[g]; r < table.offset[g + 1]; ++r) {
+        const HeadScores& s = scores[table.readers[r]];
+        for (int k = block.thread; k < s.window; k += block.n_threads)
+            s.kept_row(k)[to] = s.kept_row(k)[from];
+    }
     if (block.thread == 0) {
         head.positions[to] = head.positions[from];
         head.pinned[to] = head.pinned[from];
@@ -135,7 +140,8 @@ struct CopySlots {
     const std::int32_t* offset;  ///< [n_kv_heads + 1]
     ReaderTable table;
     std::int32_t relative[kScores];
-    std::int32_t head_dim, unused = 0;
+    std::int32_t head_dim;
+    std::int32_t last_row = -1;  ///< the last one that is kept, where the stores keep unlike numbers of rows
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const DeviceHead<T>& source = from[block.x];
@@ -161,6 +167,11 @@ struct CopySlots {
                 for (int s = 0; s < kScores; ++s)
                     if (b.score[s] != nullptr) b.score[s][slot] = a.score[relative[s]][old];
                 if (a.noise != nullptr && b.noise != nullptr) b.noise[slot] = a.noise[old];
+                const int n_rows = a.window < b.window ? a.window : b.window;
+                for (int k = 0; k < n_rows; ++k) {
+                    const int row = a.window == b.window ? k : last_row - k;
+                    if (row >= 0) b.kept_row(row)[slot] = a.kept_row(row)[old];
+                }
             }
         }
     }
@@ -185,7 +196,9 @@ struct KeepPrompt {
     const std::int32_t* kept;
     const std::int32_t* offset;  ///< [n_kv + 1]
     std::int32_t n, head_dim, n_heads, group;
-    std::uint8_t* faults = nullptr;  ///< [n_kv] set to 1 where a number is not finite as stored; or null
+    std::uint8_t* faults = nullptr;    ///< [n_kv] set to 1 where a number is not finite as stored; or null
+    const float* last_rows = nullptr;  ///< [n_heads, n_last_rows, n] attention of the prompt's last rows
+    std::int32_t n_last_rows = 0, unused = 0;
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const DeviceHead<T>& head = heads[block.x];
@@ -212,6 +225,11 @@ struct KeepPrompt {
                     if (scores[h].score[a] != nullptr)
                         scores[h].score[a][slot] =
                             score[(static_cast<std::int64_t>(streams[h * kScores + a]) * n_heads + h) * n +
+                                  token];
+            for (int h = block.x * group; h < (block.x + 1) * group; ++h)
+                for (int row = n > scores[h].window ? n - scores[h].window : 0; row < n; ++row)
+                    scores[h].kept_row(row)[slot] =
+                        last_rows[(static_cast<std::int64_t>(h) * n_last_rows + row - (n - n_last_rows)) * n +
                                   token];
         }
     }
