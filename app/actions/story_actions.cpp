@@ -1,7 +1,9 @@
 #include "app/actions/action_areas.h"
 #include "app/state/story.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
+#include <algorithm>
 #include <array>
 
 namespace keyhole {
@@ -43,6 +45,31 @@ void set_right_answer(AppState& app, std::string_view text) {
     if (app.run.live() && !(guide.end == before)) app.start();
 }
 
+/// key: an option of a lane spec, or "off".
+void choose_strips(AppState& app, std::string_view key) {
+    if (key == "off") return app.view.strip_key.clear();
+    if (std::ranges::find(kStripOptions, key, &StripOption::key) == kStripOptions.end()) {
+        std::string known;
+        for (const StripOption& option : kStripOptions) known += fmt::format("{}, ", option.key);
+        fail(ErrorCode::wrong_use, "there is no strip of '{}'; choose {}or off", key, known);
+    }
+    app.view.strip_key = key;
+}
+
+/// arguments: LANE VALUE of the option that the strips try.
+void take_strip_value(AppState& app, std::string_view arguments) {
+    app.run.need_live_run();
+    if (app.view.strip_key.empty()) fail(ErrorCode::wrong_use, "strips are off; choose an option");
+    const std::size_t blank = std::min(arguments.find(' '), arguments.size());
+    const int lane = whole_numbers(arguments.substr(0, blank), 1, 1)[0];
+    if (lane < 0 || lane >= app.run.lane_editor.n_lanes())
+        fail(ErrorCode::wrong_use, "there are lanes 0 to {}", app.run.lane_editor.n_lanes() - 1);
+    const LaneSpec& now = app.run.lane_editor.lanes()[to_index(lane)];
+    const std::string_view value = arguments.substr(std::min(blank + 1, arguments.size()));
+    app.run.lane_editor.set(lane, changed_lane_spec(now, fmt::format("{}={}", app.view.strip_key, value)));
+    app.view.lane = lane;
+}
+
 std::string_view needs_watched_words(const AppState& app) {
     if (const std::string_view lacks = need::live_run(app); !lacks.empty()) return lacks;
     return app.view.watched ? "" : "no words are watched";
@@ -68,6 +95,18 @@ constexpr std::array kStoryActions = {
         {},
         give_words_back,
         {.menu = {MenuGroup::token_why, 9}, .lacks = needs_watched_words, .arguments_are_plain = true}},
+    UserAction{"strips",
+               "Try other values beside each answer",
+               "budget|recent|sinks|alpha|tau|scope|kv_dtype|off: is the answer right with other values?",
+               {},
+               choose_strips,
+               {.elsewhere = "a list below the story", .arguments_are_plain = true}},
+    UserAction{"strips.take",
+               "Give a lane a value of its strip",
+               "LANE VALUE: of the option that the strips try.",
+               {},
+               take_strip_value,
+               {.elsewhere = "a click on a strip", .arguments_are_plain = true}},
 };
 
 }  // namespace

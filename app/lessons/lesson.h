@@ -3,6 +3,7 @@
 #pragma once
 
 #include "app/view/panes.h"
+#include "engine/analysis/opening_head.h"
 #include "engine/analysis/token_span.h"
 #include "engine/run/command.h"
 
@@ -122,10 +123,13 @@ struct Look {
     Pane pane = Pane::none;
     TokenSet tokens;  ///< a ring around these words, in the text
     std::optional<int> lane, layer, head;
-    std::optional<int> other;  ///< lane to compare with
-    std::string mode;          ///< attention, mask, score
-    std::string arrangement;   ///< explore, compare, teach
-    std::string curve;         ///< a measure, or "watched"
+    std::optional<int> other;      ///< lane to compare with
+    std::string mode;              ///< attention, mask, score
+    std::string arrangement;       ///< explore, compare, teach
+    std::string curve;             ///< a measure, or "watched"
+    std::string color;             ///< of the atlas: the name of an AtlasColor
+    std::vector<HeadPlace> heads;  ///< ringed in the atlas
+    int zoom = 0;                  ///< pixels of a cell of the heat map, around the newest step; 0: fitted
     bool operator==(const Look&) const = default;
 };
 

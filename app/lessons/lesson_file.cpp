@@ -3,6 +3,7 @@
 #include "app/base/assets.h"
 #include "app/lessons/lesson_claims.h"
 #include "app/models/find_model.h"
+#include "app/view/atlas_colors.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_field.h"
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <utility>
 
 namespace keyhole {
@@ -232,10 +234,21 @@ Pane read_pane(const Object& in) {
     in.field("at").wanted(fmt::format("one of {}", fmt::join(names, ", ")));
 }
 
+/// Reads "L4.H1".
+HeadPlace read_head(const std::string& text, const JsonField& field) {
+    HeadPlace place{-1, -1};
+    int end = 0;
+    if (std::sscanf(text.c_str(), "L%d.H%d%n", &place.layer, &place.head, &end) != 2 ||
+        to_index(end) != text.size() || place.layer < 0 || place.head < 0 ||
+        std::max(place.layer, place.head) > kMostPlacesInFile)
+        field.wanted("heads such as \"L4.H1\"");
+    return place;
+}
+
 Look read_look(const nlohmann::json& value, const JsonField& field) {
-    const Object in(
-        value, field,
-        {"at", "words", "range", "part", "lane", "layer", "head", "mode", "arrangement", "curve", "other"});
+    const Object in(value, field,
+                    {"at", "words", "range", "part", "lane", "layer", "head", "mode", "arrangement", "curve",
+                     "other", "color", "heads", "zoom"});
     Look look;
     look.pane = read_pane(in);
     look.tokens = read_tokens(in);
@@ -253,6 +266,13 @@ Look read_look(const nlohmann::json& value, const JsonField& field) {
     look.mode = one_of("mode", {"attention", "mask", "score"});
     look.arrangement = one_of("arrangement", {"explore", "compare", "teach"});
     look.curve = in.text("curve");
+    look.color = in.text("color");
+    if (!look.color.empty() && atlas_color(look.color) == nullptr)
+        in.field("color").wanted("a colour of the atlas, such as \"sink_share\"");
+    if (in.has("heads"))
+        for (const std::string& place : in.texts("heads"))
+            look.heads.push_back(read_head(place, in.field("heads")));
+    look.zoom = in.whole("zoom", 0, 0, 64);
     return look;
 }
 
@@ -405,6 +425,10 @@ OrderedJson look_json(const Look& look) {
     if (!look.mode.empty()) out["mode"] = look.mode;
     if (!look.arrangement.empty()) out["arrangement"] = look.arrangement;
     if (!look.curve.empty()) out["curve"] = look.curve;
+    if (!look.color.empty()) out["color"] = look.color;
+    for (const HeadPlace& place : look.heads)
+        out["heads"].push_back(fmt::format("L{}.H{}", place.layer, place.head));
+    if (look.zoom != 0) out["zoom"] = look.zoom;
     return out;
 }
 

@@ -1,5 +1,6 @@
 #include "app/panels/answers_panel.h"
 
+#include "app/panels/strip_view.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
@@ -61,8 +62,9 @@ bool draw_words(const PanelContext& context, const ShownAnswer& shown, bool wait
 }
 
 /// Draws a lane's line: its name, whether it is right, its words, and what explains a wrong answer.
-/// i: of the answer.
-void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::size_t i, float name_width) {
+/// i: of the answer. strip: the width of the strips; 0: there is no room for them.
+void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::size_t i, float name_width,
+                 float strip) {
     const ShownAnswer& shown = panel.answers[i];
     const std::string &title = panel.titles[i], &before = panel.settings[i];
     const AppState& app = context.app;
@@ -94,7 +96,8 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
         list.AddText({max.x - button - chip + context.px(4), min.y + (line - ImGui::GetFontSize()) / 2},
                      theme::colors().warm, kNew);
     }
-    const float words_end = max.x - button - chip;
+    const float strip_x = max.x - button - chip - strip, words_end = strip_x - (strip > 0 ? pad : 0);
+    if (strip > 0) draw_strip_in_line(context, shown.lane, {strip_x, min.y}, line);
     bool all = true;
     if (!shown.answer.failure.empty()) {
         list.AddText({words_x, text_y}, theme::colors().fault,
@@ -104,7 +107,8 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
         all = draw_words(context, shown, panel.waits, words_end - pad);
     }
     ImGui::SetCursorScreenPos(min);
-    if (ImGui::InvisibleButton("line", {std::max(width - button - pad, 1.0f), line}))
+    if (ImGui::InvisibleButton(
+            "line", {std::max((strip > 0 ? words_end - min.x : width - button) - pad, 1.0f), line}))
         run(context, fmt::format("lane.focus {}", shown.lane));
     mark_item(context, fmt::format("answer {}", shown.lane));
     std::string words = all && shown.answer.failure.empty() ? "" : shown.answer.text + shown.answer.failure;
@@ -188,7 +192,12 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
         const float room = ImGui::GetContentRegionAvail().x;
         name_width = std::min(name_width + context.px(18),
                               std::max(room * 0.35f, room - answer_width - context.px(110)));
-        for (std::size_t i = 0; i < panel.answers.size(); ++i) draw_answer(context, panel, i, name_width);
+        float strip = 0;
+        for (const ShownAnswer& shown : panel.answers)
+            strip = std::max(strip, strip_width(context, shown.lane) + context.px(6));
+        if (room < name_width + answer_width + context.px(150) + strip) strip = 0;
+        for (std::size_t i = 0; i < panel.answers.size(); ++i)
+            draw_answer(context, panel, i, name_width, strip);
         ImGui::Dummy({0, 0});  // Dear ImGui 1.92 refuses a window that ends with a place and no item
     }
     small_words(context, panel.caption,

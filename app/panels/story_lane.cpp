@@ -1,6 +1,7 @@
 #include "app/panels/story_lane.h"
 
 #include "app/panels/heat_part.h"
+#include "app/panels/strip_view.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
@@ -210,6 +211,11 @@ void draw_story_lane(const PanelContext& context, const Story& story, const Stor
     tooltip(context, words);
     draw_head(context, lane, at, width);
     float y = at.y + heights.head + context.px(4);
+    if (heights.strip > 0) {
+        const float pad = context.px(8);
+        draw_strip(context, lane.lane, {at.x + pad, y}, width - 2 * pad);
+        y += heights.strip + context.px(4);
+    }
     if (heights.map > 0) draw_map(context, story, lane, {at.x, y}, width, heights.map);
     y += heights.map > 0 ? heights.map + context.px(4) : 0;
     if (heights.heads > 0) draw_head_squares(context, story, lane, {at.x, y}, width, heights.heads);

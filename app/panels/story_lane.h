@@ -1,4 +1,4 @@
-/// Draws a lane's part of the story: name, budget, answer, map and heads, one below the other. Window thread,
+/// Draws a lane's part of the story: name, budget, answer, strip, map and heads, one below the other. Window thread,
 /// within a frame.
 #pragma once
 
@@ -9,7 +9,8 @@ namespace keyhole {
 
 /// Heights of its parts in pixels; 0: it has no room.
 struct StoryHeights {
-    float head = 0;  ///< name, budget and answer
+    float head = 0;   ///< name, budget and answer
+    float strip = 0;  ///< answers with other values of an option
     float map = 0;
     float heads = 0;  ///< the grid of heads
 };

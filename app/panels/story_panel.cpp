@@ -2,6 +2,7 @@
 
 #include "app/panels/heatmap_panel.h"
 #include "app/panels/story_lane.h"
+#include "app/panels/strip_view.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
@@ -120,6 +121,10 @@ void draw_sentence(const PanelContext& context, const Story& story) {
     action_button(context, "rewind.prompt", "Rewind to the prompt");
     next_to("The instrument", context.px(4));
     action_button(context, "view.explore", "The instrument");
+    if (!context.from_afar()) {
+        next_to("at what kv_dtype?    ", context.px(12));
+        draw_strip_choice(context);
+    }
     if (story.given_back.empty()) return;
     // Below the buttons, whose tooltips stand above them.
     const ScopedFont font(context.fonts.bold);
@@ -143,15 +148,23 @@ float words_height(ImFont* font, const std::string& text, float width) {
     return ImGui::CalcTextSize(text.c_str(), nullptr, false, width).y + ImGui::GetStyle().ItemSpacing.y;
 }
 
-/// Shares the height out: answers first, then the maps, then the heads.
+/// Shares the height out: answers first, then the maps, the strips and the heads.
 StoryHeights heights_of(const PanelContext& context, const Story& story, float room) {
-    StoryHeights heights{story_head_height(context), 0, 0};
-    if (story.words.empty()) return heights;
+    StoryHeights heights{story_head_height(context), 0, 0, 0};
     constexpr float kLabels = 70, kLeastRow = 7, kGoodRow = 22, kLargestRow = 110;
     const float rows = static_cast<float>(story.n_rows), gap = context.px(6);
+    const float strip = strip_height(context) + (strip_height(context) > 0 ? context.px(4) : 0);
+    if (story.words.empty()) {
+        if (room - heights.head - strip > 0) heights.strip = strip_height(context);
+        return heights;
+    }
     const float least = context.px(kLabels + std::max(rows, 4.0f) * kLeastRow),
                 good = context.px(kLabels + rows * kGoodRow), most = context.px(kLabels + rows * kLargestRow);
     float left = room - heights.head - 2 * gap;
+    if (left - strip >= least) {  // what matters most are the maps
+        heights.strip = strip_height(context);
+        left -= strip;
+    }
     if (left < least) return heights;
     for (const float side : {17.0f, 11.0f})
         if (const float heads = story_heads_height(context, context.px(side));
@@ -191,7 +204,8 @@ void draw(StoryPanel& panel, const PanelContext& context) {
         ImGui::SetCursorScreenPos({at.x + static_cast<float>(i) * (width + gap), at.y});
         draw_story_lane(context, story, story.lanes[to_index(lanes[i])], width, heights);
     }
-    const float used = heights.head + (has_map ? heights.map + context.px(8) : 0) +
+    const float used = heights.head + (heights.strip > 0 ? heights.strip + context.px(4) : 0) +
+                       (has_map ? heights.map + context.px(8) : 0) +
                        (heights.heads > 0 ? heights.heads + context.px(6) : 0) + context.px(6);
     ImGui::SetCursorScreenPos({at.x, at.y + used});
     ImGui::Dummy({0, 0});

@@ -3,6 +3,7 @@
 #include "app/models/find_model.h"
 #include "app/models/get_model.h"
 #include "app/state/lesson_steps.h"
+#include "app/state/shown_answers.h"
 #include "app/state/story.h"
 #include "app/view/focus_picture.h"
 #include "engine/analysis/watched_span.h"
@@ -142,8 +143,11 @@ void AppState::show_run(OpenedRun opened) {
 }
 
 void AppState::save_trace(const std::filesystem::path& path) {
-    save_in_background(path, [steps = run.history.steps(), kept = annotations, path] {
-        write_trace(steps, path);
+    TraceAnswers answers{{}, right_answer(*this)};
+    for (const ShownAnswer& shown : shown_answers(*this))
+        if (shown.answer.complete) answers.answers.push_back(shown.answer);
+    save_in_background(path, [steps = run.history.steps(), kept = annotations, answers, path] {
+        write_trace(steps, path, {}, format_trace_answers(answers));
         save_annotations(kept, annotations_file(path));
     });
 }
@@ -432,6 +436,7 @@ bool AppState::refresh() {
     changed = refresh_papers() || changed;
     changed = refresh_lesson(*this) || changed;
     refresh_story(*this);
+    changed = strips.update(*this) || changed;
     keep_lane_in_range();
     remember_model();
     if (run.has_steps()) {
@@ -440,6 +445,12 @@ bool AppState::refresh() {
                     run.last_row());
     }
     return changed;
+}
+
+void AppState::choose_by_itself(const std::function<void()>& choose) {
+    const ViewState before = view;
+    choose();
+    undo_history.adopt(before, view);
 }
 
 const RunOnShow& AppState::shown() const {

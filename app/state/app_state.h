@@ -6,6 +6,7 @@
 #include "app/manual/page.h"
 #include "app/models/catalog.h"
 #include "app/state/annotations.h"
+#include "app/state/answer_strips.h"
 #include "app/state/device_proof.h"
 #include "app/state/dialog.h"
 #include "app/state/frame_meter.h"
@@ -81,6 +82,7 @@ struct AppState {
     DeviceProof device_proof;  ///< the proof after which `--backend auto` takes the CUDA device
     LessonState lesson;
     StoryRun story_run;
+    AnswerStrips strips;
     PaperFigures papers;
     Requests requests;
     Annotations annotations;
@@ -138,6 +140,8 @@ struct AppState {
     /// Records changes of the view or of a lane's settings, for undo(). Call once a frame, while no button is
     /// held.
     void remember_changes() { undo_history.remember(view, run.lane_editor); }
+    /// Calls `choose`, which changes the view without the user: undo() does not stop there.
+    void choose_by_itself(const std::function<void()>& choose);
     /// Return the change that was undone or redone; empty: none.
     std::string undo() { return undo_history.undo(view, run.lane_editor); }
     std::string redo() { return undo_history.redo(view, run.lane_editor); }
@@ -167,7 +171,9 @@ struct AppState {
 
     // --- what is on show. A lane is an index into run.lane_editor.lanes() ---
     /// Returns true if no work is in progress: every request so far has taken effect.
-    bool idle() const {
+    bool idle() const { return is_settled() && strips.complete(); }
+    /// The same, but for the strips, which wait until all else rests.
+    bool is_settled() const {
         return maps.complete && !jobs.any() && !device_proof.running() && !papers.running() && run.idle() &&
                lesson.is_idle();
     }

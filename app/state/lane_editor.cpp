@@ -75,8 +75,8 @@ void LaneEditor::reset(std::vector<LaneSpec> lanes, bool follow) {
 void LaneEditor::start() {
     ++version_;
     for (std::size_t i = 0; i < keys_.size(); ++i) keys_[i].place = static_cast<int>(i);
-    done_.clear();
-    undone_.clear();
+    for (std::vector<Change>* changes : {&done_, &undone_})
+        for (Change& change : *changes) change.key = {};  // the new run has no records of removed lanes
 }
 
 void LaneEditor::started(std::uint64_t run, std::span<const int> ids) {

@@ -44,6 +44,7 @@ class LaneEditor {
     /// Replaces all lanes for a new run, which has no records of them. Sends nothing.
     void reset(std::vector<LaneSpec> lanes, bool follow);
     /// Makes the lanes those of a start. While it is under way, they keep the records of the run before.
+    /// Changes can be undone as before.
     void start();
     /// Gives the lanes of the start their records. ids: LaneInfo::id in the order of the start.
     void started(std::uint64_t run, std::span<const int> ids);

@@ -2,6 +2,7 @@
 
 #include "app/lessons/lesson_file.h"
 #include "app/models/find_model.h"
+#include "app/view/atlas_colors.h"
 #include "engine/analysis/opening_head.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
@@ -198,7 +199,7 @@ BeforeLessons on_show(const AppState& app) {
     before.run_id = app.run.history.run().id;
     if (!app.run.live()) {
         before.trace = OpenedRun{app.run.opened_file, app.run.history, app.run.curves, app.annotations,
-                                 app.run.lane_editor.lanes()};
+                                 app.run.lane_editor.lanes(), app.run.opened_answers};
     } else if (app.run.recorded()) {
         before.setup.lanes = app.run.status.run.lanes;
         before.follow = app.run.status.run.follow;
@@ -562,9 +563,16 @@ void apply_lesson_look(AppState& app) {
     if (const int curve = curve_index(look.curve); curve >= 0) view.measure_curve = curve;
     // If the window has no room for all panes, show the one that the step looks at.
     if (const Pane home = home_of(look.pane); has_tab(home)) view.side = home;
+    const AtlasColor* color = atlas_color(look.color);
+    view.atlas_measure = color != nullptr ? color->code : -1;
     view.follows_newest = true;
     view.row = app.run.last_row();
-    view.heat.fitted = true;
+    view.heat.fitted = look.zoom == 0;
+    if (look.zoom > 0) {
+        view.heat.cell_width = view.heat.cell_height =
+            std::clamp(double(look.zoom), HeatView::kMinCell, HeatView::kMaxCell);
+        view.center_request = Pick{view.row, view.watched ? view.watched->first : view.row};
+    }
     view.fitted_rows = FittedRows::automatic;
 }
 

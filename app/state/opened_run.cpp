@@ -3,6 +3,8 @@
 #include "engine/base/error.h"
 #include "engine/trace/trace_file.h"
 
+#include <system_error>
+
 namespace keyhole {
 
 OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from) {
@@ -11,7 +13,12 @@ OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from) {
     run.from = from;
     run.history.update(steps);
     run.curves.update(run.history);
-    if (!from.empty()) run.annotations = load_annotations(annotations_file(from));
+    if (!from.empty()) {
+        run.annotations = load_annotations(annotations_file(from));
+        std::error_code ignored;
+        if (std::filesystem::is_regular_file(from, ignored))
+            run.answers = parse_trace_answers(read_trace_answers(from), from.string());
+    }
     for (const LaneRecord& record : steps.back()->lanes)
         run.lanes.push_back(parse_lane_spec(record.info->spec));
     return run;

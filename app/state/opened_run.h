@@ -3,6 +3,7 @@
 #pragma once
 
 #include "app/state/annotations.h"
+#include "app/state/trace_answers.h"
 #include "engine/analysis/measure_curves.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/trace/run_history.h"
@@ -19,6 +20,7 @@ struct OpenedRun {
     MeasureCurves curves;
     Annotations annotations;
     std::vector<LaneSpec> lanes;  ///< of the last record
+    TraceAnswers answers;         ///< that the trace holds
 };
 
 /// from: the trace file of the records; empty: none. Throws Error(bad_file) if there are no records, and

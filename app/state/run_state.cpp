@@ -157,6 +157,7 @@ void RunState::show(OpenedRun& run) {
     opened_file = run.from;
     history = std::move(run.history);
     curves = std::move(run.curves);
+    opened_answers = std::move(run.answers);
     stride = 1;
     dense_from = first_row();
     lane_editor.reset(std::move(run.lanes), true);

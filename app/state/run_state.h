@@ -52,6 +52,7 @@ class RunState {
     MeasureCurves curves;
     EngineStatus status;                ///< as of the last refresh()
     std::filesystem::path opened_file;  ///< the shown trace; empty: a live run
+    TraceAnswers opened_answers;        ///< that the shown trace holds
     LaneEditor lane_editor;
     int stride = 1;      ///< between stored rows, where the recorder thinned them
     int dense_from = 0;  ///< all rows from here on are stored

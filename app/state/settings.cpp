@@ -1,5 +1,6 @@
 #include "app/state/settings.h"
 
+#include "app/state/answer_strips.h"
 #include "engine/base/error.h"
 #include "engine/base/json_field.h"
 #include "engine/base/mapped_file.h"
@@ -47,6 +48,11 @@ void load_settings(const std::filesystem::path& file, ViewState& view, RecentFil
         read.background = theme->text(kMostText) == "light" ? Background::light : Background::dark;
     if (const std::optional<JsonField> colors = in.find("colors"))
         if (const auto map = colormap_from_name(colors->text(kMostText))) read.colors = *map;
+    if (const std::optional<JsonField> strips = in.find("strips")) {
+        const std::string& key = strips->text(kMostText);
+        read.strip_key =
+            std::ranges::find(kStripOptions, key, &StripOption::key) != kStripOptions.end() ? key : "";
+    }
     for (const auto& [key, to] :
          {std::pair("hatch", &read.mask_overlay), {"logarithmic", &read.attention_range.logarithmic}})
         if (const std::optional<JsonField> flag = in.find(key)) *to = flag->flag();
@@ -72,6 +78,7 @@ bool save_settings(const std::filesystem::path& file, const ViewState& view, con
                                 {"arrangement", arrangement_name(view.arrangement)},
                                 {"theme", view.background == Background::light ? "light" : "dark"},
                                 {"colors", colormap_name(view.colors)},
+                                {"strips", view.strip_key},
                                 {"hatch", view.mask_overlay},
                                 {"logarithmic", view.attention_range.logarithmic},
                                 {"left_width", view.left_width},

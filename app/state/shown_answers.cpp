@@ -19,6 +19,7 @@ std::vector<ShownAnswer>::const_iterator first_other(const std::vector<ShownAnsw
 }
 
 std::string right_answer(const AppState& app) {
+    if (!app.run.live() && !app.run.opened_answers.right.empty()) return app.run.opened_answers.right;
     // A trace may be of another prompt.
     const bool same = app.run.has_steps() && app.run.history.run().prompt == app.run.setup.prompt;
     return same ? app.run.setup.guide.answer : "";
@@ -28,13 +29,17 @@ std::vector<ShownAnswer> shown_answers(const AppState& app) {
     std::vector<ShownAnswer> list;
     if (!app.run.has_steps()) return list;
     const RunHistory& history = app.run.history;
-    if (!app.run.live() && history.run().start.follow) return list;
+    const std::vector<LaneAnswer>& kept = app.run.opened_answers.answers;
+    if (!app.run.live() && history.run().start.follow && kept.empty()) return list;
     const std::string known = right_answer(app);
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
         ShownAnswer shown;
         shown.lane = lane;
         const LaneKey& key = app.run.lane_editor.key(lane);
-        if (!app.run.live()) {
+        if (!app.run.live() && !kept.empty()) {
+            for (const LaneAnswer& answer : kept)
+                if (answer.lane_id == key.id) shown.answer = answer;
+        } else if (!app.run.live()) {
             if (const std::optional<int> recorded = app.run.history_lane(lane))
                 shown.answer = answer_in_record(history, *recorded);
         } else if (app.run.status.answers != nullptr && key.run == app.run.status.run_id) {

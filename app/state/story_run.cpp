@@ -86,7 +86,7 @@ void refresh_story(AppState& app) {
         if (std::exchange(own.answered, id) != id && app.run.n_decoded() == 0) return app.run.answer();
         if (app.run.status.answering) return;
     }
-    if (std::exchange(own.looked_at, id) != id) look_at_answer(app);
+    if (std::exchange(own.looked_at, id) != id) app.choose_by_itself([&] { look_at_answer(app); });
 }
 
 }  // namespace keyhole

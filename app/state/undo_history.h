@@ -13,6 +13,8 @@ class UndoHistory {
   public:
     /// Records what changed since the last call. Call once a frame, while no button is held.
     void remember(const ViewState& view, const LaneEditor& lanes);
+    /// The window chose head and words by itself, between remember(before) and now: see ViewHistory::adopt().
+    void adopt(const ViewState& before, const ViewState& after) { views_.adopt(before, after); }
     /// Undoes the last change. Returns what it was, such as "lane 1, budget 64 → 48"; empty: nothing to undo.
     std::string undo(ViewState& view, LaneEditor& lanes);
     std::string redo(ViewState& view, LaneEditor& lanes);

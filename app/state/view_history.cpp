@@ -45,6 +45,7 @@ void keep_time(const ViewState& from, ViewState& to) {
     to.text_height = from.text_height;
     to.curves_height = from.curves_height;
     to.side = from.side;
+    to.strip_key = from.strip_key;
     to.blink = false;
 }
 
@@ -60,6 +61,19 @@ bool ViewHistory::remember(const ViewState& view) {
     if (done_.size() > kMost) done_.erase(done_.begin());
     undone_.clear();
     return true;
+}
+
+void ViewHistory::adopt(const ViewState& before, const ViewState& after) {
+    const auto move = [&](ViewState& view) {
+        const bool same_head = view.layer == before.layer && view.head == before.head;
+        if (same_head) view.layer = after.layer, view.head = after.head;
+        if (view.watched == before.watched) view.watched = after.watched;
+        if (view.measure_curve == before.measure_curve) view.measure_curve = after.measure_curve;
+        if (view.curve_positions == before.curve_positions) view.curve_positions = after.curve_positions;
+    };
+    for (ViewState& view : done_) move(view);
+    for (ViewState& view : undone_) move(view);
+    if (any_) move(last_);
 }
 
 std::string_view ViewHistory::next_undo() const {

@@ -14,6 +14,9 @@ class ViewHistory {
     /// Records the view as an undoable change if it differs from the last one; returns true then. Call while
     /// no button is held.
     bool remember(const ViewState& view);
+    /// Takes a choice of the window itself (head, watched words and their curves) into all remembered views
+    /// that had the choice before it, so that undo goes on with what the user did.
+    void adopt(const ViewState& before, const ViewState& after);
     /// Restores the previous view; returns false if there is none. Does not change the row and the fields
     /// bound to the run.
     bool undo(ViewState& view);

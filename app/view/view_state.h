@@ -10,6 +10,7 @@
 
 #include <array>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -81,6 +82,9 @@ struct ViewState {
     float atlas_zoom = 1;                    ///< 1: all heads fit into the atlas' width
     static constexpr float kLargestAtlasZoom = 16;
     std::optional<TokenSpan> watched;
+
+    /// The option whose values a strip beside each answer tries: see kStripOptions; empty: none.
+    std::string strip_key;
 
     TextColor text_color = TextColor::share;
     bool advanced = false;  ///< the focused lane's card shows all options, not only the usual ones

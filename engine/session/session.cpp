@@ -422,7 +422,7 @@ std::vector<LaneAnswer> answers_of_run(std::shared_ptr<const Model> model, Backe
         if (progress && !progress(std::min(++done / n_steps, 1.0)))
             fail(ErrorCode::cancelled, "the lanes' own answers were cancelled");
     };
-    session.prefill();
+    session.prefill([&](double part) { return !progress || progress(part / n_steps); });
     report();
     if (!spec.commands.empty())
         run_to(session, spec, last_row, [&](const std::shared_ptr<const StepTrace>&) { report(); });

@@ -394,7 +394,7 @@ void add_prompt_rows(ZipWriter& zip, const RunInfo& run, const PromptRows& promp
 
 /// light, whole: see Frames. part: the path of the file until it is complete.
 void write_trace(const StepList& light, const LaneOf& whole, const fs::path& part, const fs::path& path,
-                 const std::function<bool(double)>& report) {
+                 const std::function<bool(double)>& report, const std::string& answers = {}) {
     RunHistory history;
     history.update(light);
     std::vector<std::unique_ptr<LaneArrays>> lanes;  // they exist until the zip is closed
@@ -402,6 +402,10 @@ void write_trace(const StepList& light, const LaneOf& whole, const fs::path& par
     const std::string json = format_trace_json(light, true);
     const auto bytes = std::as_bytes(std::span(json.data(), json.size()));
     zip.add("run.json", {bytes.begin(), bytes.end()});
+    if (!answers.empty()) {
+        const auto text = std::as_bytes(std::span(answers.data(), answers.size()));
+        zip.add("answers.json", {text.begin(), text.end()});
+    }
     const int n_lanes = history.empty() ? 0 : static_cast<int>(history.lanes().size());
     for (int lane = 0; lane < n_lanes; ++lane)
         lanes.push_back(std::make_unique<LaneArrays>(zip, history, lane, whole));
@@ -447,12 +451,13 @@ fs::path checked_target(const fs::path& path) {
 
 }  // namespace
 
-void write_trace(const StepList& steps, const fs::path& path, const std::function<bool(double)>& report) {
+void write_trace(const StepList& steps, const fs::path& path, const std::function<bool(double)>& report,
+                 const std::string& answers) {
     const fs::path target = checked_target(path);
     const UnfinishedFile part(target);
     write_trace(
         steps, [&](std::size_t step, std::size_t lane, LanePart) { return steps[step]->lanes[lane]; },
-        part.path(), target, report);
+        part.path(), target, report, answers);
 }
 
 namespace {

@@ -17,6 +17,7 @@
 ///     lane<i>/thresholds.npy  f32 [rows kept, KV heads]
 ///     lane<i>/shadow.npy      f32 [records with a shadow, 4, layers, heads]: retained mass, cosine to Ideal,
 ///                             cosine to Full, output similarity; absent if there are none
+///     answers.json            what the lanes answered by themselves; absent if that is not known
 /// where i numbers the lanes in order of appearance. Before version 3, attention and scores had a value for
 /// every position: [rows kept, layers, heads, positions], 0 where not attended, and [rows kept, KV heads,
 /// positions], NaN where not attended. While a run is in progress its records are in the folder
@@ -29,6 +30,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
 
 namespace keyhole {
 
@@ -59,14 +61,17 @@ class TraceWriter {
 };
 
 /// Writes the records of one run. progress: see read_trace(). Throws Error(io), Error(wrong_use),
-/// Error(cancelled).
+/// Error(cancelled). answers: the text of answers.json; empty: none.
 void write_trace(const StepList& steps, const std::filesystem::path& path,
-                 const std::function<bool(double)>& report = {});
+                 const std::function<bool(double)>& report = {}, const std::string& answers = {});
 
 /// Returns records equal to those written. progress: receives 0..1; returning false cancels. Beside
 /// the records, memory holds one row of one array. Throws Error(bad_file), naming file and member, or
 /// Error(cancelled).
 StepList read_trace(const std::filesystem::path& path, const std::function<bool(double)>& report = {});
+
+/// Returns the text of answers.json; empty if the trace has none. Throws Error(bad_file).
+std::string read_trace_answers(const std::filesystem::path& path);
 
 /// Writes the spool's records, up to the last complete one, to a trace beside it, and removes the spool.
 /// Returns the trace's path. progress: see read_trace(). Throws Error(bad_file) if nothing can be saved,

@@ -294,6 +294,13 @@ class TraceReader {
 
 }  // namespace
 
+std::string read_trace_answers(const fs::path& path) {
+    const ZipReader zip(path);
+    if (!zip.contains("answers.json")) return "";
+    const std::vector<std::byte> bytes = zip.read("answers.json");
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 StepList read_trace(const fs::path& path, const std::function<bool(double)>& report) {
     return TraceReader(path, report).read();
 }

@@ -87,6 +87,33 @@ TEST_F(StoryOfTheGate, MarksAnAnswerThatTheUserNames) {
     EXPECT_EQ(story_of(app).lanes[1].shown.mark, Mark::right);
 }
 
+/// The window chooses head and words by itself; undo takes back what the user did, also across the new run
+/// that a change of a lane begins.
+TEST_F(StoryOfTheGate, UndoTakesBackWhatTheUserDid) {
+    const auto settle_and_remember = [&] {
+        settle();
+        app.remember_changes();
+    };
+    settle_and_remember();
+    const HeadPlace first{app.view.layer, app.view.head};
+    run_action(app, "prompt Anna has a red hat. Ben has a blue hat. What colour is the hat of Ben? It is");
+    settle_and_remember();
+    ASSERT_TRUE(app.view.watched) << "chosen by the window";
+    EXPECT_NE(app.view.watched->first, 80) << "other words than those of the gate";
+    EXPECT_NE((HeadPlace{app.view.layer, app.view.head}), first);
+    EXPECT_EQ(app.undo(), "") << "the user has changed no view and no lane";
+    run_action(app, "lane 1 tova:budget=64");
+    settle_and_remember();
+    EXPECT_EQ(app.undo(), "lane 1, h2o → tova");
+    settle_and_remember();
+    EXPECT_EQ(app.run.history.lane_record(app.run.first_row(), *app.run.history_lane(1))->info->spec,
+              "h2o:budget=64,recent=32")
+        << "the run began again";
+    EXPECT_EQ(app.redo(), "lane 1, h2o → tova");
+    settle_and_remember();
+    EXPECT_EQ(app.run.lane_editor.lanes()[1], parse_lane_spec("tova:budget=64"));
+}
+
 /// Of an answer that does not stand in the text, the words that the full cache attends to are watched.
 TEST_F(StoryOfTheGate, WatchesWhatIsAttendedToWhereTheAnswerIsNotInTheText) {
     std::vector<ShownAnswer> answers = shown_answers(app);
