@@ -3,6 +3,7 @@
 #include <imgui_stdlib.h>
 #include "app/actions/menus.h"
 #include "app/base/assets.h"
+#include "app/gl/imgui_compat.h"
 #include "app/lessons/lesson_list.h"
 #include "app/models/catalog.h"
 #include "app/state/shown_answers.h"
@@ -65,13 +66,8 @@ void draw_right_answer(TopBar& panel, const PanelContext& context) {
     tooltip(context, "An answer that contains it is marked ✓, another one ✗, and Run stops where it ends.");
 }
 
-void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
-    const ImVec2 display = ImGui::GetIO().DisplaySize;
-    ImGui::SetNextWindowSize(
-        {std::min(context.px(720), display.x * 0.96f), std::min(context.px(380), display.y * 0.8f)},
-        ImGuiCond_Appearing);
-    const ScopedPopup popup("prompt", ImGuiWindowFlags_NoMove);
-    if (!popup.open()) return;
+/// Draws a button for each sample, which puts it into the field, and a line on what it shows.
+void draw_samples(TopBar& panel, const PanelContext& context) {
     heading(context, "Prompt");
     for (const std::filesystem::path& file : texts_in(find_assets() / "prompts")) {
         const std::string name = file.stem().string();
@@ -84,28 +80,98 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
             panel.draft_file = file;
             panel.file_text = panel.draft;
             panel.answer = panel.file_answer = for_field(prompt.guide.answer);
+            panel.shows = prompt.guide.shows;
         }
         mark_item(context, "prompt " + name);
+        if (ImGui::IsItemHovered()) show_tooltip(context, read_prompt_file(file).guide.shows);
     }
+    const bool is_sample = !panel.draft_file.empty() && panel.draft == panel.file_text;
+    small_words(context, is_sample && !panel.shows.empty()
+                             ? panel.shows
+                             : "Samples: each shows one effect. Or write a prompt of your own.");
+}
+
+void start_draft(TopBar& panel, const PanelContext& context) {
+    ImGui::CloseCurrentPopup();
+    // An unchanged file keeps what is known about it, such as the right answer.
+    const bool is_file =
+        !panel.draft_file.empty() && panel.draft == panel.file_text && panel.answer == panel.file_answer;
+    run(context, is_file ? "open " + panel.draft_file.string() : "prompt " + from_field(panel.draft));
+    if (!is_file && !panel.answer.empty()) run(context, "prompt.answer " + from_field(panel.answer));
+}
+
+/// Returns the model to offer where a demo model is loaded, which answers nothing but its stories; null: none.
+const CatalogModel* model_to_offer(const AppState& app) {
+    const CatalogModel* now = find_by_path(app.catalog, app.run.setup.model_folder);
+    if (now == nullptr || now->package) return nullptr;
+    const auto real =
+        std::ranges::find_if(app.catalog, [](const CatalogModel& m) { return m.package.has_value(); });
+    return real == app.catalog.end() ? nullptr : &*real;
+}
+
+constexpr const char* kDemoAnswers =
+    "The demo model is tiny: it finds a code, a name, a place or a list that the text itself gives, asked "
+    "for "
+    "as in the samples. Any other question gets nonsense from every lane.";
+
+/// Says what the demo model can answer, and offers a real one.
+void draw_model_offer(const PanelContext& context, const CatalogModel& model) {
+    small_words(context, kDemoAnswers, theme::colors().warm);
+    const AppState& app = context.app;
+    if (path_if_here(model)) {
+        if (ImGui::Button(("Take " + model.name).c_str())) {
+            ImGui::CloseCurrentPopup();
+            run(context, "model " + model.name);
+        }
+    } else {
+        const ScopedDisabled disabled(app.jobs.getting());
+        const std::string label = fmt::format("Get a real model ({})", megabytes_text(model.package->bytes));
+        if (ImGui::Button(label.c_str())) run(context, "model.get " + model.name);
+    }
+    mark_item(context, "prompt.model");
+    tooltip(context,
+            fmt::format("{}: {}. The run starts with it when it is there.", model.name, model.shows));
+    if (!app.jobs.getting()) return;
+    ImGui::SameLine();
+    ImGui::ProgressBar(static_cast<float>(app.jobs.get_job.progress()),
+                       {ImGui::GetContentRegionAvail().x, 0});
+}
+
+/// Returns the height that draw_model_offer() needs.
+float offer_height(const PanelContext& context, const CatalogModel* model) {
+    if (model == nullptr) return 0;
+    const ScopedFont font(context.fonts.small);
+    const float words = ImGui::CalcTextSize(kDemoAnswers, nullptr, false, ImGui::GetContentRegionAvail().x).y;
+    return words + ImGui::GetStyle().ItemSpacing.y + ImGui::GetFrameHeightWithSpacing();
+}
+
+void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
+    const ImVec2 display = ImGui::GetIO().DisplaySize;
+    ImGui::SetNextWindowSize(
+        {std::min(context.px(720), display.x * 0.96f), std::min(context.px(440), display.y * 0.8f)},
+        ImGuiCond_Appearing);
+    const ScopedPopup popup("prompt", ImGuiWindowFlags_NoMove);
+    if (!popup.open()) return;
+    draw_samples(panel, context);
     const ImVec2 room = ImGui::GetContentRegionAvail();
+    const CatalogModel* const offer = model_to_offer(context.app);
+    const float below = 2 * ImGui::GetFrameHeightWithSpacing() + offer_height(context, offer);
     if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
     const std::string before = panel.draft;
-    edit_draft(panel, {room.x, room.y - 2 * ImGui::GetFrameHeightWithSpacing()});
+    edit_draft(panel, {room.x, std::max(room.y - below, 3 * ImGui::GetFrameHeight())});
     mark_item(context, "prompt.text");
     // Makes the next frame's fonts hold what was typed or pasted.
     if (panel.draft != before || ImGui::IsWindowAppearing()) (void)context.app.glyphs.text(panel.draft);
+    if (offer != nullptr) draw_model_offer(context, *offer);
     draw_right_answer(panel, context);
     {
         const ScopedDisabled disabled(panel.draft.empty());
-        if (ImGui::Button("Restart with this prompt")) {
-            ImGui::CloseCurrentPopup();
-            // An unchanged file keeps what is known about it, such as the right answer.
-            const bool is_file = !panel.draft_file.empty() && panel.draft == panel.file_text &&
-                                 panel.answer == panel.file_answer;
-            run(context, is_file ? "open " + panel.draft_file.string() : "prompt " + from_field(panel.draft));
-            if (!is_file && !panel.answer.empty()) run(context, "prompt.answer " + from_field(panel.answer));
-        }
+        const bool enters = ImGui::GetIO().KeyCtrl && (imgui_compat::is_pressed(ImGuiKey_Enter) ||
+                                                       imgui_compat::is_pressed(imgui_compat::kKeypadEnter));
+        if (ImGui::Button("Restart with this prompt") || (enters && !panel.draft.empty()))
+            start_draft(panel, context);
         mark_item(context, "prompt.restart");
+        tooltip(context, "Ctrl+Enter does the same.");
     }
     ImGui::SameLine();
     bool chat = context.app.run.setup.chat;

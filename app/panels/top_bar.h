@@ -14,6 +14,7 @@ struct TopBar {
     std::string file_text;             ///< the draft as it came from the file
     std::string answer;                ///< the right answer as typed; empty: not known
     std::string file_answer;           ///< as it came from the file
+    std::string shows;                 ///< what the sample is for whose button was pressed last
     bool draft_is_new = false;         ///< not yet wrapped into lines
     WrappedField field;                ///< shows the draft
     std::string model_text;            ///< the name of the model as typed in its popup

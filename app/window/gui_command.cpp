@@ -85,7 +85,7 @@ void run_gui(const GuiArguments& arguments) {
         if (run.model.empty()) run.model = lesson.run.model;
         if (options.setup.prompt.empty() && run.prompt_file.empty()) {
             options.setup.prompt = words_of(lesson.run.prompt);
-            options.setup.guide = {lesson.run.answer, lesson.run.watch, {lesson.run.stop}};
+            options.setup.guide = {lesson.run.answer, lesson.run.watch, {lesson.run.stop}, {}};
         }
         if (run.lanes.empty()) run.lanes = lesson.run.lanes;
     }

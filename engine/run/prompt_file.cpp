@@ -30,6 +30,8 @@ PromptGuide read_guide(const std::filesystem::path& path) {
             guide.answer = text_of(path, name, value);
         } else if (name == "watch") {
             guide.watch = text_of(path, name, value);
+        } else if (name == "shows") {
+            guide.shows = text_of(path, name, value);
         } else if (name == "stop") {
             if (!value.is_array())
                 fail(ErrorCode::bad_file, "{}: 'stop' must be a list of texts", path.string());
@@ -41,8 +43,8 @@ PromptGuide read_guide(const std::filesystem::path& path) {
                          path.string());
             }
         } else {
-            fail(ErrorCode::bad_file, "{}: '{}' is unknown; known are answer, watch and stop", path.string(),
-                 name);
+            fail(ErrorCode::bad_file, "{}: '{}' is unknown; known are answer, watch, stop and shows",
+                 path.string(), name);
         }
     }
     return guide;

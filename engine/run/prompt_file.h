@@ -5,6 +5,7 @@
 ///     answer  the right answer: an answer that contains it as whole words is right
 ///     watch   words of the prompt to watch, and to look at first
 ///     stop    texts that end an answer; default: ["\n"]; []: only the model ends it
+///     shows   a line on what there is to see
 #pragma once
 
 #include "engine/run/answer.h"
@@ -18,6 +19,7 @@ struct PromptGuide {
     std::string answer;  ///< empty: no right answer is known
     std::string watch;   ///< empty: none
     AnswerEnd end;
+    std::string shows;  ///< empty: nothing is said
     bool operator==(const PromptGuide&) const = default;
 };
 

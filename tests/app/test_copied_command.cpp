@@ -121,7 +121,7 @@ TEST_F(CopiedCommand, RepeatsWhatWasChangedOnTheWay) {
 
 /// The files of the window's own export and those of the command are the same, byte by byte.
 TEST_F(CopiedCommand, MakesTheFilesOfTheWindowsExport) {
-    app.run.setup.guide = {"4821", "", {{"gate"}}};
+    app.run.setup.guide = {"4821", "", {{"gate"}}, {}};
     begin({"full", "keyformer:budget=14", "h2o:budget=12"}, 12);
     for (const char* list :
          {"run,atlas,answers,curve:kl,curve:jaccard", "run,next,scores,csv,view,difference:0-2"}) {
