@@ -153,25 +153,72 @@ std::string& field_of(Lesson& lesson, LessonStep& step, std::string_view name) {
     if (name == "text") return step.text;
     if (name == "reveal") return step.reveal;
     if (name == "step.note") return step.note;
-    if (name == "predict" && step.predict) return step.predict->question;
     fail(ErrorCode::wrong_use,
-         "'{}' is no text of this step: title, question, note, step.title, text, predict, reveal, step.note",
+         "'{}' is no text of this step: title, question, note, step.title, text, predict, choices, look, "
+         "reveal, "
+         "step.note",
          shown_text(name));
+}
+
+/// Sets the question of a prediction, which a step without one gets with two choices; empty: none.
+void set_prediction(LessonStep& step, std::string_view question) {
+    if (question.empty()) return step.predict.reset();
+    if (!step.predict) {
+        step.predict.emplace();
+        step.predict->choices = {"Yes", "No"};
+    }
+    step.predict->question = question;
+}
+
+/// text: choices with | between them, a * before the right one.
+void set_choices(LessonStep& step, std::string_view text) {
+    Prediction made;
+    made.question = step.predict ? step.predict->question : "What do you expect?";
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find('|'), text.size());
+        std::string_view choice = text.substr(0, end);
+        text.remove_prefix(std::min(end + 1, text.size()));
+        while (choice.starts_with(' ')) choice.remove_prefix(1);
+        while (choice.ends_with(' ')) choice.remove_suffix(1);
+        if (choice.starts_with('*')) {
+            made.right = static_cast<int>(made.choices.size());
+            choice.remove_prefix(1);
+        }
+        if (!choice.empty()) made.choices.emplace_back(choice);
+    }
+    if (made.choices.size() < 2)
+        fail(ErrorCode::wrong_use,
+             "give at least two choices, with | between them and * before the right one");
+    step.predict = std::move(made);
+}
+
+/// Rings these words in the text; empty: none.
+void set_look(LessonStep& step, std::string_view words) {
+    step.look.tokens = {};
+    step.look.tokens.words = words;
+    if (!words.empty()) step.look.pane = Pane::text;
+}
+
+void set_field(Lesson& lesson, LessonStep& step, std::string_view name, std::string_view text) {
+    if (name == "predict") return set_prediction(step, text);
+    if (name == "choices") return set_choices(step, text);
+    if (name == "look") return set_look(step, text);
+    field_of(lesson, step, name) = text;
 }
 
 void edit_text(AppState& app, std::string_view arguments) {
     Lesson& lesson = shown_lesson(app);
     const std::size_t blank = std::min(arguments.find(' '), arguments.size());
-    std::string& field =
-        field_of(lesson, lesson.steps[to_index(app.lesson.step)], arguments.substr(0, blank));
-    std::string before = std::exchange(
-        field, std::string(blank < arguments.size() ? arguments.substr(blank + 1) : std::string_view()));
+    Lesson before = lesson;
+    set_field(lesson, lesson.steps[to_index(app.lesson.step)], arguments.substr(0, blank),
+              arguments.substr(std::min(blank + 1, arguments.size())));
     try {
         save_shown_lesson(app);
     } catch (const Error&) {
-        field = std::move(before);  // such as more words than a step may have
+        shown_lesson(app) = std::move(before);  // such as more words than a step may have
         throw;
     }
+    app.lesson.look_due = true;
 }
 
 void change_steps(AppState& app, std::vector<LessonStep> steps, int now) {
@@ -277,11 +324,12 @@ constexpr std::array kTable = {
         [](AppState& app, std::string_view text) { app.lesson.edits = on_or_off(text, app.lesson.edits); },
         {.menu = {MenuGroup::lessons_step, 5},
          .is_on = [](const AppState& app) { return app.lesson.edits; }}},
-    UserAction{"lesson.set",
-               "Set a text of the lesson",
-               "FIELD TEXT: title, question, note, step.title, text, predict, reveal or step.note.",
-               {},
-               edit_text},
+    UserAction{
+        "lesson.set",
+        "Set a text of the lesson",
+        "FIELD TEXT: title, question, note, step.title, text, predict, choices, look, reveal, step.note.",
+        {},
+        edit_text},
     UserAction{"lesson.add",
                "Add a step to the lesson",
                "[TEXT]: after this one, with the view as it is.",

@@ -436,7 +436,7 @@ Measured measure_claim(const Claim& claim, const Evidence& evidence) {
     return out;
 }
 
-std::string claim_text(const Claim& claim) {
+std::string claim_subject(const Claim& claim) {
     std::string what = claim.measure;
     for (char& c : what)
         if (c == '_') c = ' ';
@@ -454,12 +454,20 @@ std::string claim_text(const Claim& claim) {
     if (claim.layer >= 0) what += fmt::format(", L{}", claim.layer);
     if (claim.head >= 0) what += fmt::format("{}H{}", claim.layer >= 0 ? "." : ", ", claim.head);
     if (claim.steps) what += fmt::format(", steps {} to {}", claim.steps->first, claim.steps->second);
+    return what;
+}
+
+std::string claim_limit(const Claim& claim) {
     const std::string value = claim.is == Claim::Is::contains || claim.is == Claim::Is::lacks
                                   ? printable_text(claim.text)
                                   : value_text(unit_of(claim), claim.value);
     static constexpr std::array<std::string_view, 7> kWords = {"is",      "above",    "below", "at least",
                                                                "at most", "contains", "lacks"};
-    return fmt::format("{}: {} {}", what, kWords[static_cast<std::size_t>(claim.is)], value);
+    return fmt::format("{} {}", kWords[static_cast<std::size_t>(claim.is)], value);
+}
+
+std::string claim_text(const Claim& claim) {
+    return fmt::format("{}: {}", claim_subject(claim), claim_limit(claim));
 }
 
 std::string measured_text(const Claim& claim, const Measured& measured) {

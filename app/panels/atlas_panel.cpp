@@ -188,6 +188,20 @@ void draw_groups(const PanelContext& context, const AtlasGrid& grid, ImVec2 orig
         }
 }
 
+/// Rings the heads that a step of a lesson is about.
+void draw_rings_of_lesson(const PanelContext& context, const AtlasGrid& grid, ImVec2 origin) {
+    const LessonState& lesson = context.app.lesson;
+    if (!lesson.shown) return;
+    const float out = context.px(2);
+    for (const HeadPlace& place : lesson.at().look.heads) {
+        if (place.layer >= grid.n_layers || place.head >= grid.n_heads) continue;  // of another model
+        const auto [min, max] = grid.square(origin, place.layer, place.head);
+        ImGui::GetWindowDrawList()->AddRect({min.x - out, min.y - out}, {max.x + out, max.y + out},
+                                            theme::colors().warm, context.px(3), 0, context.px(3));
+        mark_area(context, fmt::format("lesson.ring of L{}.H{}", place.layer, place.head), min, max);
+    }
+}
+
 /// Frames the head under the pointer, and shows its facts. A click focuses it.
 void point_at_head(const AtlasPanel& panel, const PanelContext& context, const AtlasGrid& grid,
                    ImVec2 origin) {
@@ -231,6 +245,7 @@ void draw_grid(AtlasPanel& panel, const PanelContext& context, const AtlasGrid& 
     const auto [min, max] = grid.square(origin, app.view.layer, app.view.head);
     ImGui::GetWindowDrawList()->AddRect({min.x - 1.5f, min.y - 1.5f}, {max.x + 1.5f, max.y + 1.5f},
                                         theme::colors().warm, 2, 0, 2);
+    draw_rings_of_lesson(context, grid, origin);
     ImGui::SetCursorScreenPos({origin.x + grid.label, origin.y});
     ImGui::InvisibleButton("atlas", {grid.size().x - grid.label, grid.size().y});
     mark_item(context, "atlas");

@@ -69,6 +69,19 @@ bool measures(const LessonStep& step, std::string_view measure) {
                        [&](const Claim& claim) { return claim.measure == measure; });
 }
 
+/// Covers all panes but the one to look at: before the reveal none of them may give the answer away.
+void cover_other_panes(const PanelContext& context, ImDrawList& list, const Box& looked) {
+    constexpr std::string_view kPrefix = "pane ";
+    const ImVec2 middle((looked.min.x + looked.max.x) / 2, (looked.min.y + looked.max.y) / 2);
+    for (const auto& [name, item] : context.shared.items) {
+        const bool covers_look = middle.x >= item.min.x && middle.x <= item.max.x && middle.y >= item.min.y &&
+                                 middle.y <= item.max.y;
+        if (!name.starts_with(kPrefix) || name == "pane lesson" || covers_look) continue;
+        list.AddRectFilled(item.seen_min, item.seen_max, theme::colors().panel, context.px(4));
+        mark_area(context, "lesson.cover of " + name.substr(kPrefix.size()), item.seen_min, item.seen_max);
+    }
+}
+
 /// Covers an item that shows what the class is asked to predict.
 void cover(const PanelContext& context, ImDrawList& list, std::string_view item, const char* words) {
     const Box box = item_box(context, item);
@@ -124,6 +137,7 @@ void draw_look(const PanelContext& context, float width) {
     list.AddRectFilled({0, clear.min.y}, {clear.min.x, clear.max.y}, shade);
     list.AddRectFilled({clear.max.x, clear.min.y}, {end.x, clear.max.y}, shade);
     if (hides) {
+        cover_other_panes(context, list, pane);
         if (measures(step, "answer"))
             cover(context, list, "pane answers", "The answers are covered until the reveal.");
         if (measures(step, "broken"))
@@ -168,6 +182,14 @@ void act_button(const PanelContext& context, const std::string& action, const st
     action_tooltip(context, action.substr(0, action.find(' ')));
 }
 
+/// Names a field of the lesson for who edits it.
+std::string_view caption_of(std::string_view field) {
+    if (field == "predict") return "predict: the question before the reveal; empty: none";
+    if (field == "choices") return "choices: | between them, * before the right one";
+    if (field == "look") return "look: words of the text to ring";
+    return field;
+}
+
 /// Draws a text of the lesson; while it is edited, a field. A changed text is set when the field is left.
 void text_or_field(LessonPanel& panel, const PanelContext& context, const char* field,
                    const std::string& text, ImFont* font, int lines, ImU32 color = theme::colors().text) {
@@ -175,7 +197,7 @@ void text_or_field(LessonPanel& panel, const PanelContext& context, const char* 
         if (!text.empty()) words(context, font, text, color);
         return;
     }
-    small_words(context, field);
+    small_words(context, caption_of(field));
     // A field that is not edited shows the lesson's text.
     WrappedText own;
     if (panel.edited != field)
@@ -227,6 +249,30 @@ void draw_rail(const PanelContext& context) {
     ImGui::SetCursorScreenPos({at.x, at.y + height + context.px(4)});
 }
 
+/// Marks the measured value on the slider of a guess.
+void draw_truth(const PanelContext& context, const Prediction& asked, ImVec2 min, ImVec2 max) {
+    const LessonState& lesson = context.app.lesson;
+    if (!lesson.revealed || to_index(asked.claim) >= lesson.at_reveal.size()) return;
+    const double part =
+        (lesson.at_reveal[to_index(asked.claim)].value - asked.low) / (asked.high - asked.low);
+    if (!(part >= 0 && part <= 1)) return;
+    const float x = min.x + (max.x - min.x) * static_cast<float>(part), half = context.px(1.5f);
+    ImGui::GetWindowDrawList()->AddRectFilled({x - half, min.y - context.px(3)},
+                                              {x + half, max.y + context.px(3)}, theme::colors().good);
+    mark_area(context, "lesson.truth", {x - half, min.y}, {x + half, max.y});
+}
+
+/// Says how a prediction turned out: of a guessed number both, since near is not right.
+std::string how_it_was(const LessonState& lesson, const Prediction& asked, bool right) {
+    if (asked.kind != Prediction::Kind::slider)
+        return right ? "Your prediction was right." : "Your prediction was different.";
+    const Claim& claim = lesson.at().claims[to_index(asked.claim)];
+    Measured guess;
+    guess.value = *lesson.guess;
+    return fmt::format("You: {}. It is {}{}.", measured_text(claim, guess),
+                       measured_text(claim, lesson.at_reveal[to_index(asked.claim)]), right ? ": near" : "");
+}
+
 void draw_prediction(LessonPanel& panel, const PanelContext& context) {
     const LessonState& lesson = context.app.lesson;
     const Prediction& asked = *lesson.at().predict;
@@ -241,16 +287,16 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
                                                                  : theme::colors().card);
             const ScopedVar align(ImGuiStyleVar_ButtonTextAlign, {0, 0.5f});
             const float room = ImGui::GetContentRegionAvail().x;
-            const std::string label = fitted(fmt::format("{} {}",
-                                                         right  ? "✓"
-                                                         : mine ? "●"
-                                                                : "○",
-                                                         context.app.glyphs.text(asked.choices[i])),
-                                             room - context.px(12));
-            if (ImGui::Button(fmt::format("{}##choice{}", label, i).c_str(), {room, 0}))
+            const char* const sign = right ? "✓" : mine ? "●" : "○";
+            WrappedText label;
+            label.set(fmt::format("{} {}", sign, context.app.glyphs.text(asked.choices[i])),
+                      room - context.px(12), drawn_width);
+            const auto n_more = std::ranges::count(label.shown(), '\n');
+            const float height =
+                ImGui::GetFrameHeight() + static_cast<float>(n_more) * ImGui::GetTextLineHeight();
+            if (ImGui::Button(fmt::format("{}##choice{}", label.shown(), i).c_str(), {room, height}))
                 run(context, fmt::format("lesson.predict {}", i + 1));
             mark_item(context, fmt::format("lesson.predict {}", i + 1));
-            if (label.ends_with("…")) tooltip(context, asked.choices[i]);
         }
     } else if (asked.kind == Prediction::Kind::slider) {
         float value = static_cast<float>(lesson.guess.value_or((asked.low + asked.high) / 2));
@@ -268,6 +314,7 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
                 run(context, fmt::format("lesson.predict {}", value));
             mark_item(context, "lesson.predict");
         }
+        draw_truth(context, asked, ImGui::GetItemRectMin(), ImGui::GetItemRectMax());
         words(context, context.fonts.book, text, theme::colors().dim);
     } else {
         const std::optional<int> token = lesson.revealed ? lesson.token
@@ -281,8 +328,7 @@ void draw_prediction(LessonPanel& panel, const PanelContext& context) {
               theme::colors().dim);
     }
     if (const std::optional<bool> right = predicted_right(context.app))
-        words(context, context.fonts.bold,
-              *right ? "Your prediction was right." : "Your prediction was different.",
+        words(context, context.fonts.bold, how_it_was(lesson, asked, *right),
               *right ? theme::colors().good : theme::colors().warm);
 }
 
@@ -298,8 +344,8 @@ std::optional<LaneSpec> played_settings(const AppState& app, const LessonControl
     }
 }
 
-/// Draws what the claims say, what was measured, and whether it holds.
-void draw_claims(const PanelContext& context) {
+/// Draws what the claims say, what was measured, and whether it holds: behind a button, unless one does not.
+void draw_claims(LessonPanel& panel, const PanelContext& context) {
     const LessonState& lesson = context.app.lesson;
     const std::vector<Claim>& claims = lesson.at().claims;
     const std::vector<Measured>& shown = lesson.at_reveal.empty() ? lesson.now : lesson.at_reveal;
@@ -308,6 +354,13 @@ void draw_claims(const PanelContext& context) {
     if (!all)
         words(context, context.fonts.bold, "This model does not show all of it: see the red lines.",
               theme::colors().fault);
+    if (claims.empty()) return;
+    if (all && lit_button("Measured", panel.shows_claims)) panel.shows_claims = !panel.shows_claims;
+    if (all) {
+        mark_item(context, "lesson.measured");
+        tooltip(context, "What each number of the text is, and what the lesson expects of it.");
+    }
+    if (all && !panel.shows_claims) return;
     for (std::size_t i = 0; i < claims.size() && i < shown.size(); ++i) {
         const Measured& m = shown[i];
         const ImU32 color = m.pending ? theme::colors().dim
@@ -315,7 +368,8 @@ void draw_claims(const PanelContext& context) {
                                       : theme::colors().fault;
         colored_text(color, m.pending ? "…" : m.holds ? "✓" : "✗");
         ImGui::SameLine();
-        std::string line = fmt::format("{}; measured {}", claim_text(claims[i]), measured_text(claims[i], m));
+        std::string line = fmt::format("{}: {} (expected: {})", claim_subject(claims[i]),
+                                       measured_text(claims[i], m), claim_limit(claims[i]));
         if (i < lesson.now.size() && !lesson.now[i].pending)
             if (const std::string now = measured_text(claims[i], lesson.now[i]);
                 now != measured_text(claims[i], m))
@@ -367,6 +421,16 @@ void draw_play(LessonPanel& panel, const PanelContext& context) {
           theme::colors().dim);
 }
 
+/// Returns the choices as a teacher writes them: "*Yes | No", a star before the right one.
+std::string choices_text(const std::optional<Prediction>& asked) {
+    std::string text;
+    if (!asked) return text;
+    for (std::size_t i = 0; i < asked->choices.size(); ++i)
+        text += fmt::format("{}{}{}", i > 0 ? " | " : "", static_cast<int>(i) == asked->right ? "*" : "",
+                            asked->choices[i]);
+    return text;
+}
+
 void draw_step(LessonPanel& panel, const PanelContext& context) {
     const LessonState& lesson = context.app.lesson;
     const LessonStep& step = lesson.at();
@@ -375,7 +439,13 @@ void draw_step(LessonPanel& panel, const PanelContext& context) {
         text_or_field(panel, context, "step.title", step.title, context.fonts.bold, 1);
     }
     text_or_field(panel, context, "text", step.text, context.fonts.large, 5);
+    if (lesson.edits) {
+        text_or_field(panel, context, "look", step.look.tokens.words, context.fonts.book, 1);
+        if (!step.predict) text_or_field(panel, context, "predict", "", context.fonts.book, 2);
+    }
     if (step.predict) draw_prediction(panel, context);
+    if (lesson.edits && (!step.predict || step.predict->kind == Prediction::Kind::choice))
+        text_or_field(panel, context, "choices", choices_text(step.predict), context.fonts.book, 2);
     ImGui::Spacing();
     if (!lesson.fault.empty()) words(context, context.fonts.book, lesson.fault, theme::colors().fault);
     if (lesson.awaits_run)
@@ -386,7 +456,7 @@ void draw_step(LessonPanel& panel, const PanelContext& context) {
             text_or_field(panel, context, "reveal", step.reveal, context.fonts.book, 5);
         else if (!step.reveal.empty())
             words(context, context.fonts.large, with_values(step.reveal, step.claims, shown));
-        draw_claims(context);
+        draw_claims(panel, context);
         if (step.play) draw_play(panel, context);
         if (!panel.shows_reveal) ImGui::SetScrollHereY(1);  // in a small window it begins below
     }

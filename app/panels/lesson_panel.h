@@ -14,6 +14,7 @@ struct LessonPanel {
     double slider = 0;    ///< of the control to play with
     TriedSettings tried;  ///< by the slider of a step
     bool slides = false;
+    bool shows_claims = false;  ///< what was measured, line by line
     bool shows_reveal = false;  ///< since the frame before; it is scrolled to once
     std::string edited;         ///< id of the field that is edited; empty: none
     WrappedField field;         ///< shows its text

@@ -169,7 +169,7 @@ TEST(LessonFile, AShelfShowsAFaultyFileAndFindsByNumberNameAndPath) {
 }
 
 /// Every lesson is numbered in order, and says nothing that it does not measure.
-TEST(Lessons, AreNineteenAndEachNumberInAStepIsMeasured) {
+TEST(Lessons, AreInOrderAndEachNumberInAStepIsMeasured) {
     std::set<int> numbers;
     for (const fs::path& file : shipped()) {
         SCOPED_TRACE(file.filename().string());
@@ -193,9 +193,35 @@ TEST(Lessons, AreNineteenAndEachNumberInAStepIsMeasured) {
                 EXPECT_EQ(step.reveal.find(fmt::format("{{{}}}", i)), std::string::npos) << step.title;
         }
     }
-    EXPECT_EQ(numbers.size(), 19u);
+    EXPECT_EQ(numbers.size(), 22u);
     EXPECT_EQ(*numbers.begin(), 1);
-    EXPECT_EQ(*numbers.rbegin(), 19);
+    EXPECT_EQ(*numbers.rbegin(), 22);
+}
+
+/// Who always takes the same place is right no more often than by chance.
+TEST(Lessons, RightAnswersStandInEveryPlaceEquallyOften) {
+    std::map<std::size_t, std::vector<int>> by_size;  // number of choices: how often each place is right
+    for (const fs::path& file : shipped())
+        for (const LessonStep& step : read_lesson(file).steps) {
+            if (!step.predict || step.predict->kind != Prediction::Kind::choice) continue;
+            std::vector<int>& places = by_size[step.predict->choices.size()];
+            places.resize(step.predict->choices.size());
+            ++places[to_index(step.predict->right)];
+        }
+    for (const std::size_t n : {2u, 3u}) {
+        const auto [least, most] = std::minmax_element(by_size[n].begin(), by_size[n].end());
+        EXPECT_LE(*most - *least, 1) << n << " choices";
+    }
+}
+
+/// A class tries something in every lesson.
+TEST(Lessons, HaveAPlay) {
+    for (const fs::path& file : shipped()) {
+        const Lesson lesson = read_lesson(file);
+        EXPECT_TRUE(std::any_of(lesson.steps.begin(), lesson.steps.end(),
+                                [](const LessonStep& step) { return step.play.has_value(); }))
+            << file;
+    }
 }
 
 /// Models by name, loaded once for all lessons.
@@ -568,6 +594,20 @@ TEST_F(LessonSteps, ARunBecomesALessonThatHolds) {
     EXPECT_THROW(run_action(app, "lesson.set text " + words(50)), Error);
     EXPECT_EQ(read_lesson(file).steps[1].text, "A better text.");
     EXPECT_EQ(lesson().at().text, "A better text.");
+    // A teacher asks for a prediction, and says what is ringed.
+    run("lesson.set predict Does it know the code?");
+    run("lesson.set choices Yes | *No | It says nothing");
+    run("lesson.set look gate");
+    const LessonStep asked = read_lesson(file).steps[1];
+    ASSERT_TRUE(asked.predict);
+    EXPECT_EQ(asked.predict->question, "Does it know the code?");
+    EXPECT_EQ(asked.predict->choices, (std::vector<std::string>{"Yes", "No", "It says nothing"}));
+    EXPECT_EQ(asked.predict->right, 1);
+    EXPECT_EQ(asked.look.tokens.words, "gate");
+    EXPECT_EQ(asked.look.pane, Pane::text);
+    EXPECT_THROW(run_action(app, "lesson.set choices one"), Error);
+    run("lesson.set predict");
+    EXPECT_FALSE(read_lesson(file).steps[1].predict);
     run("lesson.add And one more.");
     EXPECT_EQ(read_lesson(file).steps.size(), 3u);
     EXPECT_EQ(lesson().step, 2);

@@ -74,6 +74,26 @@ TEST_F(LessonInput, TheLostNeedleByChoiceAndSlider) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+/// Before the reveal no other pane gives the answer away; the heads of a step are ringed in the atlas.
+TEST_F(LessonInput, OtherPanesAreCoveredAndHeadsAreRinged) {
+    open(12);
+    if (HasFatalFailure()) return;
+    EXPECT_TRUE(shows("lesson.cover of atlas"));
+    EXPECT_FALSE(shows("lesson.cover of text")) << "the pane to look at";
+    EXPECT_FALSE(shows("lesson.ring of L4.H1"));
+    key("Next");
+    ASSERT_TRUE(reveals("the answer"));
+    EXPECT_FALSE(shows("lesson.cover of atlas"));
+    EXPECT_FALSE(report()["texts"].dump().find("expected:") != std::string::npos);
+    click("lesson.measured");
+    EXPECT_NE(report()["texts"].dump().find("expected:"), std::string::npos);
+    click("lesson.step 3");
+    ASSERT_TRUE(comes_to(3));
+    for (const char* head : {"L4.H1", "L4.H3", "L5.H1", "L5.H6", "L5.H7"})
+        EXPECT_TRUE(shows(std::string("lesson.ring of ") + head)) << head;
+    EXPECT_EQ(quit(), 0) << output();
+}
+
 TEST_F(LessonInput, ATokenIsClickedInTheText) {
     open(18);
     if (HasFatalFailure()) return;
