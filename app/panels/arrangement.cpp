@@ -19,7 +19,8 @@ struct Plan {
     bool curves_below = true;    ///< the details; false: the curves share a place with them
     bool answers_beside = true;  ///< the text; false: below it
     float left = 0, right = 0;
-    float text = 0;  ///< height of text and answers; 0: they share a place in the left column
+    float text = 0;            ///< height of text and answers; 0: they share a place in the left column
+    bool words_first = false;  ///< there is room for one of the two: text and answers have the head's place
     float atlas = 0, curves = 0;
 };
 
@@ -48,11 +49,13 @@ Plan plan_of(const ViewState& view, bool large, Pane looked, float wide, float h
     plan.answers_beside = words >= (large ? 480 : 620);
     const float by_itself =
         plan.answers_beside ? std::clamp(answers, 130.0f, 230.0f) : std::clamp(answers + 90, 190.0f, 270.0f);
-    // For a projector the answers come first.
-    const float least = large ? 330 : 400;
+    // Question and answers come first.
+    const float least = large ? 330 : compares ? 400 : 300;
     const bool needs_height = looked == Pane::compare && middle < 520;  // two rows of maps
     if (middle >= least && !needs_height)
         plan.text = std::min(chosen(view.text_height, by_itself), middle - 140);
+    const bool of_head = looked == Pane::heatmap || (looked != Pane::none && home_of(looked) != Pane::text);
+    plan.words_first = plan.text == 0 && !compares && !of_head;
     const float below = middle - plan.text - kGap;
     plan.atlas_below = plan.atlas_below && middle >= 420;
     plan.curves_below = plan.curves_below && below >= 380;
@@ -240,7 +243,7 @@ void draw_left(const Layout& l) {
     }
     std::vector<Pane> tabs = {Pane::lanes, Pane::atlas};
     if (!l.plan.right_column) tabs.insert(tabs.end(), {Pane::curves, Pane::details});
-    if (l.plan.text == 0) tabs.push_back(Pane::text);
+    if (l.plan.text == 0) tabs.push_back(l.plan.words_first ? Pane::heatmap : Pane::text);
     draw_tabs(l, "side", {l.gap, l.top, l.left_width, l.middle()}, tabs);
 }
 
@@ -249,7 +252,10 @@ void draw_middle(const Layout& l) {
     if (l.plan.text > 0)
         draw_pane(l, Pane::text, {l.centre_left(), l.top, l.size.x - l.gap - l.centre_left(), l.text_height});
     const bool side_by_side = l.view.arrangement == Arrangement::compare;
-    draw_pane(l, side_by_side ? Pane::compare : Pane::heatmap,
+    draw_pane(l,
+              l.plan.words_first ? Pane::text
+              : side_by_side     ? Pane::compare
+                                 : Pane::heatmap,
               {l.centre_left(), l.below_text(), l.centre_right() - l.centre_left(), l.below()});
 }
 

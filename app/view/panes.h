@@ -41,7 +41,7 @@ inline constexpr std::array kPanes = {
     PaneRow{Pane::details, "details", "Details", Pane::details, "window#panes", "info"},
     PaneRow{Pane::text, "text", "Text", Pane::text},
     PaneRow{Pane::answers, "answers", "", Pane::text},
-    PaneRow{Pane::heatmap, "heatmap", "", Pane::heatmap, "window#panes", "head"},
+    PaneRow{Pane::heatmap, "heatmap", "Head", Pane::heatmap, "window#panes", "head"},
     PaneRow{Pane::compare, "compare", "", Pane::compare},
     PaneRow{Pane::doctor, "doctor", "", Pane::details},  // the doctor's line; its page is a dialog
     PaneRow{Pane::time, "time", "", Pane::time, "window#run-and-time"},

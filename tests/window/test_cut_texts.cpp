@@ -104,6 +104,13 @@ TEST_F(CutTexts, NoneInAnyArrangement) {
     expect_none(1600, 1000, actions);
 }
 
+TEST_F(CutTexts, NoneInTheStoryAndInTeach) {
+    const std::vector<std::string> actions = {"view.story", "strips budget", "strips alpha",
+                                              "step 6",     "lane.focus 2",  "view.teach"};
+    expect_none(1280, 720, actions);
+    expect_none(1600, 1000, actions);
+}
+
 /// The first words of "What you see" stand in a strip of a first start alone, and can be closed.
 TEST_F(CutTexts, AFirstStartHasWords) {
     const std::string settings = "--settings '" + path("window.json") + "'";

@@ -63,9 +63,6 @@ TEST_F(StoryWindow, OpensOnTheAnswersWithoutAKey) {
 TEST_F(StoryWindow, WhyAndGiveItBackExplainTheWrongLane) {
     width_ = 1600, height_ = 1000;
     start();
-    // The layout comes to rest in the frames after the first, which a key brings.
-    key("F6");
-    ASSERT_TRUE(catch_up());
     click("story give");
     ASSERT_TRUE(wait_until("answer with the words back",
                            [&](const Json&) { return says("With “4821” back, H2O answers “4821”."); }));
@@ -93,6 +90,52 @@ TEST_F(StoryWindow, KeysLeadToThePromptAndToTheInstrument) {
     key("F6");
     ASSERT_TRUE(
         wait_until("the story", [](const Json& now) { return now["items"].contains("story map 0"); }));
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+/// Beside each answer stands at which budgets it is right; a click on a cell gives the lane that budget.
+TEST_F(StoryWindow, AStripSaysAtWhatBudgetTheAnswerIsRight) {
+    width_ = 1600, height_ = 1000;
+    start();
+    EXPECT_FALSE(shows("strip 0")) << "a full cache has no budget";
+    EXPECT_GT(width_of("strip 1"), 150);
+    EXPECT_TRUE(says("budget 16 to 394")) << words();
+    const Json before = report()["run"];
+    click("strip 1 320");
+    ASSERT_TRUE(wait_until("a new run", [&](const Json& now) {
+        return now["run"] != before && now["idle"] == true && now["rows"].get<int>() > 3;
+    }));
+    EXPECT_TRUE(says("keeps 320 of 370 tokens")) << words();
+    click("strips");
+    ASSERT_TRUE(wait_until("list", [](const Json& now) { return now["popups"] == 1; }));
+    click("strips alpha");
+    ASSERT_TRUE(wait_until("other values", [](const Json& now) {
+        return now["idle"] == true && now["items"].contains("strip 2 0.99");
+    }));
+    EXPECT_TRUE(says("alpha 0 to 1")) << words();
+    key("Ctrl+Z");
+    ASSERT_TRUE(wait_until("the budget before", [&](const Json& now) {
+        return now["idle"] == true && now["rows"].get<int>() > 3 && says("keeps 64 of 370 tokens");
+    }));
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+/// The prompt's dialog says what the demo model can answer and what a sample shows; Ctrl+Enter starts.
+TEST_F(StoryWindow, AnOwnPromptIsNoDeadEnd) {
+    width_ = 1600, height_ = 1000;
+    start();
+    click("prompt");
+    ASSERT_TRUE(wait_until("dialog", [](const Json& now) { return now["items"].contains("prompt.model"); }));
+    const auto all = [&] { return report()["texts"].dump(); };
+    EXPECT_NE(all().find("The demo model is tiny"), std::string::npos);
+    click("prompt dialogue");
+    EXPECT_NE(all().find("Who said what"), std::string::npos);
+    const Json before = report()["run"];
+    key("Ctrl+Return");
+    ASSERT_TRUE(wait_until("a new run", [&](const Json& now) {
+        return now["run"] != before && now["idle"] == true && now["popups"] == 0;
+    }));
+    EXPECT_TRUE(says("Rosa")) << words();
     EXPECT_EQ(quit(), 0) << output();
 }
 
@@ -140,6 +183,33 @@ TEST_F(StoryWindow, KeepsWhatMattersAtEverySize) {
             EXPECT_GT(height_of("story map 0"), 50 * size.percent / 100);
         }
         if (size.percent == 100 && size.width >= 1280) expect_no_cut_text(where);
+        EXPECT_EQ(quit(), 0) << output();
+    }
+}
+
+/// The instrument keeps text and answers in sight too; where there is no room for both, the head gives way.
+TEST_F(StoryWindow, TheInstrumentKeepsTextAndAnswers) {
+    arrangement_ = "explore";
+    struct Size {
+        int width, height, percent;
+        bool head;
+    };
+    for (const Size& size : {Size{1024, 640, 100, true},
+                             {1280, 720, 150, true},
+                             {1600, 1000, 200, true},
+                             {1600, 1000, 300, false}}) {
+        SCOPED_TRACE(fmt::format("{}x{} at {} %", size.width, size.height, size.percent));
+        width_ = size.width, height_ = size.height;
+        std::ofstream(folder_ / "settings.json") << fmt::format(
+            R"({{"interface_scale": {}, "arrangement": "explore", "strips": "off"}})", size.percent / 100.0);
+        start();
+        const int line = 16 * size.percent / 100;
+        EXPECT_GT(height_of("pane text"), 3 * line);
+        EXPECT_GT(height_of("pane answers"), 3 * line);
+        for (int lane = 0; lane < 2; ++lane)
+            EXPECT_GT(height_of(fmt::format("answer {}", lane)), line / 2) << lane;
+        EXPECT_EQ(shows("heatmap"), size.head);
+        EXPECT_EQ(shows("side heatmap"), !size.head) << "a tab";
         EXPECT_EQ(quit(), 0) << output();
     }
 }
