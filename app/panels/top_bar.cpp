@@ -100,7 +100,7 @@ void start_draft(TopBar& panel, const PanelContext& context) {
     if (!is_file && !panel.answer.empty()) run(context, "prompt.answer " + from_field(panel.answer));
 }
 
-/// Returns the model to offer where a demo model is loaded, which answers nothing but its stories; null: none.
+/// Returns the model to offer where a demo model is loaded, which answers only its stories; null: none.
 const CatalogModel* model_to_offer(const AppState& app) {
     const CatalogModel* now = find_by_path(app.catalog, app.run.setup.model_folder);
     if (now == nullptr || now->package) return nullptr;

@@ -1,6 +1,6 @@
 /// How each lane would answer with other values of one of its options, such as the budget: right or wrong.
-/// Copies of the lanes process the prompt together, on a thread of their own and only while the run rests; the
-/// run does not see them. Window thread; knows neither GL nor ImGui.
+/// Copies of the lanes process the prompt together, on a thread of their own and only while the run rests;
+/// the run does not see them. Window thread; knows neither GL nor ImGui.
 #pragma once
 
 #include "app/state/background_job.h"
@@ -64,8 +64,8 @@ std::string strip_words(std::string_view key, std::span<const StripCell> cells, 
 
 class AnswerStrips {
   public:
-    /// Follows the lanes, the option and the run; computes while the run rests, and stops otherwise. Call once
-    /// a frame. Returns whether a strip changed.
+    /// Follows the lanes, the option and the run; computes while the run rests, and stops otherwise. Call
+    /// once a frame. Returns whether a strip changed.
     bool update(const AppState& app);
     /// Returns a lane's strip; one without cells while there is none.
     const AnswerStrip& of(int lane) const;

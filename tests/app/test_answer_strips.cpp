@@ -1,5 +1,5 @@
-// Strips of ticks and crosses: what each lane answers with other values of an option. Their answers equal those
-// of `keyhole decode`; they are computed while the run rests, and the run does not change.
+// Strips of ticks and crosses: what each lane answers with other values of an option. Their answers equal
+// those of `keyhole decode`; they are computed while the run rests, and the run does not change.
 #include "app/state/answer_strips.h"
 #include "app/state/shown_answers.h"
 #include "tests/app/live_run.h"

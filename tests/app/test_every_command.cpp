@@ -64,10 +64,10 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
                    "compare.all",    "view.region",
                    "view.size",      "view.reset",
                    "ui.theme"}},
-    {"OfLanes", {"lane.previous", "lane.next",      "lane.focus", "lane",      "lane.set",
-                 "lane.try",      "lane.overrides", "lane.even",  "add",       "lane.duplicate",
-                 "lane.advanced", "remove",         "restore",    "lane.copy", "lane.paste",
-                 "lane.undo",     "lane.redo",      "follow",     "shadow",    "sampling"}},
+    {"OfLanes", {"lane.previous",  "lane.next", "lane.focus", "lane",           "lane.set",      "lane.try",
+                 "lane.overrides", "lane.even", "add",        "lane.duplicate", "lane.advanced", "remove",
+                 "restore",        "lane.copy", "lane.paste", "lane.undo",      "lane.redo",     "follow",
+                 "shadow",         "sampling",  "strips",     "strips.take"}},
     {"OfFiles",
      {"picture.copy", "file.browse",  "file.answers",   "file.curves",   "file.atlas",    "file.overlap",
       "file.copy",    "file.frames",  "file.gif",       "file.gif-view", "export.cancel", "file.open",
@@ -576,6 +576,12 @@ TEST_F(EveryCommand, OfLanes) {
     EXPECT_NE(spec().find("alpha@L0=0.5"), std::string::npos);
     run("lane.redo");
     EXPECT_EQ(spec().find("alpha@L0"), std::string::npos);
+    run("strips budget");
+    EXPECT_EQ(app.view.strip_key, "budget");
+    run("strips.take 1 10");
+    EXPECT_EQ(app.run.lane_editor.lanes()[1].policy.budget.value, 10);
+    run("strips off");
+    EXPECT_EQ(app.view.strip_key, "");
     run("lane.overrides");
     EXPECT_EQ(app.dialog, Dialog::overrides);
     run("lane.copy");
