@@ -1,6 +1,7 @@
-/// The language of `choose=(...)` and `protect=(...)`, a line that ranks or guards the stored tokens of a unit
-/// at a selection, and of `score=(...)`, a line that a row adds to its scores by. parse_formula() makes a table of operations; FormulaRun evaluates it, on the host and
-/// on a device, with the same bits. Any thread. Knows neither caches nor policies.
+/// The language of `choose=(...)` and `protect=(...)`, a line that ranks or guards the stored tokens of a
+/// unit at a selection, and of `score=(...)`, a line that a row adds to its scores by. parse_formula() makes
+/// a table of operations; FormulaRun evaluates it, on the host and on a device, with the same bits. Any
+/// thread. Knows neither caches nor policies.
 ///
 /// Values are float. All tokens of a unit are computed together, in text order: an operation reads and writes
 /// lists of one number a token. Functions over tokens see the competing ones alone. Their sums have one

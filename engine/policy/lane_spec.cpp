@@ -177,6 +177,8 @@ std::string format_effective_spec(const LaneSpec& spec, int n_prompt, int n_gene
     if (has_budget) effective.policy.budget = {Amount::Unit::tokens, static_cast<double>(policy.budget)};
     if (has_budget) effective.policy.recent = {Amount::Unit::tokens, static_cast<double>(policy.recent)};
     effective.policy.sinks = policy.sinks;
+    effective.policy.evict = policy.evict;
+    effective.policy.prefill = policy.prefill;
     const auto shape = spec.policy.tau.shape;
     const bool has_slope = shape == TauSchedule::Shape::linear && spec.policy.tau_delta > 0;
     if (!has_slope && (shape == TauSchedule::Shape::linear || shape == TauSchedule::Shape::cosine)) {

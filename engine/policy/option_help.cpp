@@ -78,6 +78,9 @@ std::string accounting_text(const ResolvedPolicy& policy) {
                                    : fmt::format("{}, the new one included", attended);
     if (const int more = policy.most_stored() - stored - 1; more > 0)
         text += fmt::format("; up to {} more between evictions", more);
+    if (policy.alloc != Alloc::uniform)
+        text += policy.alloc == Alloc::adaptive ? "; a mean, which the heads of a layer share"
+                                                : "; a mean, which all heads share";
     if (policy.evict == Evict::prompt) text += "; once after the prompt, then it grows";
     if (policy.evict == Evict::decode) text += "; the prompt stays whole until the first decode step";
     return text;

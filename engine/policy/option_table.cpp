@@ -52,6 +52,9 @@ constexpr std::array kDialectWords = {word("paper", Dialect::paper), word("relea
 constexpr std::array kPositionWords = {word("original", Positions::original),
                                        word("cache", Positions::cache, "cache index"),
                                        word("compressed", Positions::compressed)};
+constexpr std::array kAllocWords = {word("uniform", Alloc::uniform, "each head its own"),
+                                    word("adaptive", Alloc::adaptive, "heads of a layer"),
+                                    word("global", Alloc::global, "the whole model")};
 constexpr std::array kKernelWords = {
     OptionWord{"none", 0},   OptionWord{"avg:3", 3},  OptionWord{"avg:5", 5},
     OptionWord{"avg:7", 7},  OptionWord{"avg:9", 9},  OptionWord{"max:3", -3},
@@ -119,6 +122,43 @@ std::string choose_fault(const PolicyParams& params) {
     FormulaFault fault;
     const FormulaRef formula = choose_formula(params.choose.text, &fault);
     return formula_fault("choose", formula, fault, params);
+}
+
+std::string alloc_fault(const PolicyParams& params) {
+    if (params.alloc == Alloc::uniform) return "";
+    if (params.dialect == Dialect::released)
+        return "no released code shares a budget; alloc needs dialect=paper";
+    if (params.scope != Scope::head)
+        return "alloc shares budgets between KV heads, each with a set of its own: it takes scope=head";
+    return "";
+}
+
+std::string floor_fault(const PolicyParams& params) {
+    return params.floor.unit != Amount::Unit::percent || !(params.floor.value <= 100)
+               ? "floor is a share of a head's budget, from 0% to 100%"
+               : "";
+}
+
+std::string pyramid_fault(const PolicyParams& params) {
+    if (params.pyramid <= 0) return "";
+    if (params.pyramid < 1) return "pyramid is 1 or more, or 0 for layers that are alike";
+    if (params.scope == Scope::shared)
+        return "pyramid gives layers budgets of their own, and scope=shared keeps one set for all; take "
+               "another scope";
+    return params.dialect == Dialect::released
+               ? "the released code of this preset has one budget for all layers; "
+                 "pyramid needs dialect=paper"
+               : "";
+}
+
+std::string_view idle_evict(const PolicyParams& params, const HeadGrid&) {
+    return params.alloc == Alloc::uniform ? ""
+                                          : "Heads share budgets once, when the whole prompt is read, and "
+                                            "nothing leaves later.";
+}
+
+std::string_view idle_floor(const PolicyParams& params, const HeadGrid&) {
+    return params.alloc == Alloc::adaptive ? "" : "Only alloc=adaptive leaves each head a floor.";
 }
 
 std::string score_fault(const PolicyParams& params) {
@@ -393,6 +433,39 @@ constexpr std::array kOptions = {
                .acts = Acts::scores,
                .card_row = 11,
                .idle = idle_pool},
+    LaneOption{.name = "alloc",
+               .word = "who shares the budget",
+               .member = words_of<&PolicyParams::alloc>(kAllocWords),
+               .help =
+                   "Whether each KV head keeps its own budget, or the heads of a layer or of the model share "
+                   "the sum, so that heads with many good tokens keep more. Once, after the prompt.",
+               .paper = "adaptive: Ada-KV, section 3; global: KVzip",
+               .card_row = 21,
+               .of_preset = true,
+               .fault = alloc_fault},
+    LaneOption{.name = "floor",
+               .member = &PolicyParams::floor,
+               .values = "20%  0%",
+               .help =
+                   "The share of its own budget that a head keeps in any case, where the heads of a layer "
+                   "share theirs.",
+               .paper = "safeguard: Ada-KV, section 3; 20% in its code",
+               .card_row = 21,
+               .of_preset = true,
+               .fault = floor_fault,
+               .idle = idle_floor},
+    LaneOption{.name = "pyramid",
+               .member = &PolicyParams::pyramid,
+               .values = "0  20",
+               .help =
+                   "Gives lower layers more of the budget: the top layer keeps 1/pyramid of the mean beside "
+                   "the newest tokens, in a straight line down to the lowest. 0: all layers alike.",
+               .paper = "beta: PyramidKV, section 4; 20 in its code",
+               .bounds = OptionBounds{0, 1000},
+               .drag = {0.1f, 0, 100, "%.0f", 0, "off"},
+               .card_row = 20,
+               .of_preset = true,
+               .fault = pyramid_fault},
     LaneOption{.name = "score",
                .member = &PolicyParams::score,
                .values = "attention  (s+p)  (0.2*s+p)  (max(s, p))",
@@ -468,7 +541,8 @@ constexpr std::array kOptions = {
                        "beyond the budget, so that later tokens of the prompt already see less.",
                .paper = "stepwise: TOVA's language-model runs, section 6.1; oneshot: all released code",
                .card_row = 12,
-               .of_preset = true},
+               .of_preset = true,
+               .idle = idle_evict},
     LaneOption{.name = "every",
                .member = &PolicyParams::every,
                .values = "1  8",
@@ -496,7 +570,8 @@ constexpr std::array kOptions = {
                .paper = "prompt: SnapKV, section 3, and most code since; decode: kvpress",
                .card_row = 12,
                .of_preset = true,
-               .fault = evict_fault},
+               .fault = evict_fault,
+               .idle = idle_evict},
     LaneOption{.name = "damping",
                .word = "damping of later scores",
                .member = &PolicyParams::damping,

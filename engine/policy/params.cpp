@@ -1,6 +1,7 @@
 #include "engine/policy/params.h"
 
 #include "engine/base/index.h"
+#include "engine/policy/allocation.h"
 #include "engine/policy/option_table.h"
 #include "engine/policy/preset_table.h"
 
@@ -120,6 +121,12 @@ ResolvedPolicy resolve_base(const PolicyParams& asked, int n_prompt, int n_gener
     policy.every = std::max(params.every, 1);
     policy.buffer = std::max(params.buffer, 0);
     policy.evict = params.evict;
+    policy.alloc = params.alloc;
+    if (policy.alloc != Alloc::uniform) {  // shared once, after the prompt
+        policy.evict = Evict::prompt;
+        policy.prefill = PrefillMode::oneshot;
+    }
+    policy.floor = params.alloc == Alloc::adaptive ? params.floor.value / 100 : 0;
     policy.window = std::clamp(params.window, 1, kMostWindow);
     policy.mix = static_cast<float>(params.mix);
     policy.score = score_formula(params.score.text, nullptr);
@@ -175,16 +182,41 @@ int owner_of(const HeadGrid& heads, int layer) {
 
 }  // namespace
 
+namespace {
+
+/// Returns the parameters of each layer, the budgets shared as a pyramid says. Layers that borrow KV heads
+/// have none of their own and do not count.
+std::vector<PolicyParams> params_of_layers(const PolicyParams& params, const ResolvedPolicy& base,
+                                           const HeadGrid& heads) {
+    std::vector<PolicyParams> layers(to_index(heads.n_layers), without_overrides(params));
+    if (params.pyramid <= 0 || !base.evicts()) return layers;
+    std::vector<int> owners;
+    for (int layer = 0; layer < heads.n_layers; ++layer)
+        if (owner_of(heads, layer) == layer) owners.push_back(layer);
+    const int kept = base.recent + base.sinks;
+    const std::vector<int> budgets =
+        pyramid_budgets(static_cast<int>(owners.size()), base.budget, kept, base.n_prompt, params.pyramid);
+    for (std::size_t i = 0; i < owners.size(); ++i) {
+        PolicyParams& of_layer = layers[to_index(owners[i])];
+        of_layer.budget = {Amount::Unit::tokens, static_cast<double>(budgets[i] + kept)};
+        of_layer.recent = {Amount::Unit::tokens, static_cast<double>(base.recent)};
+    }
+    return layers;
+}
+
+}  // namespace
+
 ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate, const HeadGrid& heads) {
     const ResolvedPolicy base = resolve_base(params, n_prompt, n_generate);
     ResolvedPolicy policy = base;
-    if (params.overrides.empty() || heads.kv_head.empty()) return policy;
+    if ((params.overrides.empty() && params.pyramid <= 0) || heads.kv_head.empty()) return policy;
     policy.n_heads = heads.n_heads;
-    const PolicyParams of_all = without_overrides(params);
+    const std::vector<PolicyParams> layers = params_of_layers(params, base, heads);
     for (int layer = 0; layer < heads.n_layers; ++layer)
         for (int head = 0; head < heads.n_heads; ++head) {
+            const int owner = owner_of(heads, layer);
             const ResolvedPolicy own = resolve_base(
-                params_of_head(of_all, params.overrides, owner_of(heads, layer), head), n_prompt, n_generate);
+                params_of_head(layers[to_index(owner)], params.overrides, owner, head), n_prompt, n_generate);
             if (own == base) {
                 policy.variant_of_head.push_back(-1);
                 continue;

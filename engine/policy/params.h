@@ -5,8 +5,8 @@
 ///     protect the first `sinks`, the newest `recent` tokens and what `protect` says, keep the `budget`
 ///     best, select per `scope`.
 ///
-/// Full, Window, StreamingLLM, Key-only, H2O, TOVA, Keyformer, A2SF, random, oracle, KNorm, KeyDiff, SnapKV
-/// and R-KV are presets: points in this space.
+/// Full, Window, StreamingLLM, Key-only, H2O, TOVA, Keyformer, A2SF, random, oracle, KNorm, KeyDiff, SnapKV,
+/// PyramidKV, Ada-KV and R-KV are presets: points in this space.
 #pragma once
 
 #include "engine/base/index.h"
@@ -36,6 +36,8 @@ enum class Preset {
     knorm,
     keydiff,
     snapkv,
+    pyramidkv,
+    adakv,
     rkv
 };
 /// The paper's algorithm, or its released code where the two differ (dialect_help() says how).
@@ -46,7 +48,9 @@ enum class Scope { head, layer, shared };  ///< one kept set per KV head, per la
 enum class Pool { mean, sum, max };        ///< over the query heads that read the KV head
 enum class PrefillMode { oneshot, stepwise };  ///< evict once after the prompt, or after every prompt row
 enum class Evict { always, prompt, decode };   ///< the rows that may evict
-enum class ScoreType { fp32, fp16, bf16 };     ///< the type in which scores accumulate
+/// Who shares the budgets of the heads: none, the heads of a layer (Ada-KV), all heads of the model.
+enum class Alloc { uniform, adaptive, global };
+enum class ScoreType { fp32, fp16, bf16 };  ///< the type in which scores accumulate
 /// The position that a key is rotated to: its place in the text, its index in the cache (StreamingLLM), or
 /// its place with long gaps shortened (TOVA, extrapolation; compressed_gap() in math.h).
 enum class Positions { original, cache, compressed };
@@ -121,6 +125,9 @@ struct PolicyParams {
     int every = 1;   ///< rows between evictions
     int buffer = 0;  ///< tokens over the budget at which an eviction is due; 0: one is enough
     Evict evict = Evict::always;
+    Alloc alloc = Alloc::uniform;
+    Amount floor{Amount::Unit::percent, 20};  ///< of its own budget that a head keeps in any case, adaptive
+    double pyramid = 0;  ///< the top layer keeps 1/pyramid of the mean, the lowest the more; 0: all alike
     FormulaText score{"attention"};  ///< what a row makes of a token's score
     FormulaText choose{"s"};         ///< what a selection ranks; larger stays
     FormulaText protect{"none"};     ///< tokens that never compete, beside sinks and recent
@@ -195,6 +202,8 @@ struct ResolvedPolicy {
     int every = 1;
     int buffer = 0;
     Evict evict = Evict::always;
+    Alloc alloc = Alloc::uniform;
+    double floor = 0;  ///< share of its own budget that a head keeps in any case
     int window = 32;
     float mix = 0;
     FormulaRef score{};    ///< none: as folded_score() says

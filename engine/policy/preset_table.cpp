@@ -44,6 +44,15 @@ void count_a2sf(ResolvedPolicy& policy) {
     policy.newest = std::max(policy.newest, 1);
 }
 
+/// SnapKV with a window of its own, inside the budget.
+void set_snapkv(PolicyParams& p, int window, int kernel) {
+    p.choose.text = "smooth(win)";
+    p.window = window;
+    p.recent = {AmountUnit::tokens, static_cast<double>(window)};
+    p.kernel = kernel;
+    p.evict = Evict::prompt;
+}
+
 // --- the table ---------------------------------------------------------------------------------------------
 
 constexpr std::array kPresets = {
@@ -205,16 +214,33 @@ constexpr std::array kPresets = {
               .help =
                   "Keeps what the last rows of the prompt attend to, smoothed over neighbours; once after "
                   "the prompt, then the cache grows (Li et al. 2024).",
-              .set =
-                  [](PolicyParams& p) {
-                      p.choose.text = "smooth(win)";
-                      p.window = 32;
-                      p.recent = {AmountUnit::tokens, 32};
-                      p.kernel = 5;
-                      p.evict = Evict::prompt;
-                  },
+              .set = [](PolicyParams& p) { set_snapkv(p, 32, 5); },
               .front = "recent,window,kernel,evict,buffer",
               .offered = 11},
+    PresetRow{.preset = Preset::pyramidkv,
+              .name = "pyramidkv",
+              .title = "PyramidKV",
+              .help = "As SnapKV, with more of the budget for lower layers (Cai et al. 2024).",
+              .set =
+                  [](PolicyParams& p) {
+                      set_snapkv(p, 8, -7);
+                      p.pyramid = 20;
+                  },
+              .front = "recent,window,kernel,pyramid",
+              .offered = 13},
+    PresetRow{.preset = Preset::adakv,
+              .name = "adakv",
+              .title = "Ada-KV",
+              .help =
+                  "As SnapKV, and the heads of a layer share their budgets: a head with many tokens that are "
+                  "looked at keeps more (Feng et al. 2024).",
+              .set =
+                  [](PolicyParams& p) {
+                      set_snapkv(p, 32, -7);
+                      p.alloc = Alloc::adaptive;
+                  },
+              .front = "recent,window,kernel,alloc,floor",
+              .offered = 14},
     PresetRow{.preset = Preset::rkv,
               .name = "rkv",
               .title = "R-KV",
@@ -250,8 +276,6 @@ constexpr std::array kOtherNames = {
     OtherName{"heavy-hitter", "the heavy-hitter oracle is 'h2o'"},
     OtherName{"heavy_hitter", "the heavy-hitter oracle is 'h2o'"},
     OtherName{"none", "a lane that evicts nothing is 'full'"},
-    OtherName{"pyramidkv", "PyramidKV is not built in; a budget may differ by layer: budget@L0-3=64"},
-    OtherName{"adakv", "Ada-KV is not built in; a budget may differ by head: budget@L0.H0-1=64"},
     OtherName{"scissorhands", "Scissorhands is not built in"},
     OtherName{"fastgen", "FastGen is not built in"},
     OtherName{"quest", "Quest is not built in: it evicts nothing, and reads a part"},

@@ -234,11 +234,15 @@ Case preset_case(const std::string& preset, int budget, int n_generate) {
         p.stepwise = true;
         p.every = 128;
     }
-    if (preset == "snapkv") {
+    if (preset == "snapkv" || preset == "pyramidkv" || preset == "adakv") {
         p.ranks = RanksBy::observed;
-        p.recent = std::min(32, budget);
-        p.kernel = 5;
+        p.window = preset == "pyramidkv" ? 8 : 32;
+        p.recent = std::min(p.window, budget);
+        p.kernel = preset == "snapkv" ? 5 : 7;
+        p.kernel_max = preset != "snapkv";
         p.phase = Phase::prompt;
+        if (preset == "pyramidkv") p.beta = 20;
+        if (preset == "adakv") p.shares = Shares::layer;
     }
     if (preset == "rkv") {
         p.ranks = RanksBy::likeness;

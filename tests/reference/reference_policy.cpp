@@ -211,17 +211,122 @@ double Lane::rank(int layer, int kv_head, int position) const {
     return policy_.ranks == RanksBy::future ? joined : -joined;
 }
 
+namespace {
+
+/// Returns whole numbers with the sum of the parts: those with the largest fractions are rounded up.
+std::vector<int> whole_parts(const Vector& parts) {
+    std::vector<int> whole;
+    double sum = 0;
+    int given = 0;
+    for (const double part : parts) {
+        whole.push_back(static_cast<int>(std::floor(part + 1e-9)));
+        sum += part;
+        given += whole.back();
+    }
+    for (; given < std::lround(sum); ++given) {
+        std::size_t best = 0;
+        for (std::size_t i = 1; i < parts.size(); ++i)
+            if (parts[i] - whole[i] > parts[best] - whole[best] + 1e-9) best = i;
+        ++whole[best];
+    }
+    return whole;
+}
+
+}  // namespace
+
+/// PyramidKV: a straight line over the layers with KV heads of their own.
+int Lane::budget_of(int layer) const {
+    if (policy_.beta == 0 || n_prompt_ <= policy_.budget) return policy_.budget;
+    int n_layers = 0, place = 0;
+    for (int l = 0; l < weights_.n_layers; ++l) {
+        if (l == layer) place = n_layers;
+        n_layers += weights_.owns(l) ? 1 : 0;
+    }
+    const int kept = policy_.recent + policy_.sinks;
+    const double mean = policy_.budget - kept;
+    double low = mean / policy_.beta, high = 2 * mean - low;
+    if (high > n_prompt_ - kept) {
+        high = n_prompt_ - kept;
+        low = 2 * mean - high;
+    }
+    Vector line;
+    for (int l = 0; l < n_layers; ++l)
+        line.push_back(n_layers == 1 ? mean : high - l * (high - low) / (n_layers - 1));
+    return whole_parts(line)[keyhole::to_index(place)] + kept;
+}
+
+/// Returns how many of its competing tokens each KV head keeps.
+Lane::Rooms Lane::rooms(double* margin) const {
+    Rooms own;
+    for (int l = 0; l < weights_.n_layers; ++l)
+        for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g) {
+            const std::size_t n = stored_[keyhole::to_index(l)][keyhole::to_index(g)].size();
+            own[{l, g}] = budget_of(l) - static_cast<int>(n - competing(l, g).size());
+        }
+    return policy_.shares == Shares::none ? own : shared_rooms(own, margin);
+}
+
+/// Ada-KV: of all tokens of the heads that share, the best as many as their rooms together; each head keeps
+/// its floor and the rest of its share of them.
+Lane::Rooms Lane::shared_rooms(const Rooms& own, double* margin) const {
+    struct Token {
+        double value, plain;
+        int position;
+        std::pair<int, int> head;
+    };
+    Rooms out;
+    for (int group = 0; group < (policy_.shares == Shares::layer ? weights_.n_layers : 1); ++group) {
+        std::vector<Token> all;
+        std::vector<std::pair<int, int>> heads;
+        int total = 0;
+        for (const auto& [head, room] : own) {
+            if (policy_.shares == Shares::layer && head.first != group) continue;
+            heads.push_back(head);
+            total += room;
+            const std::map<int, double> value = ranks(head.first, head.second);
+            for (const int p : competing(head.first, head.second))
+                all.push_back(
+                    {value.at(p), policy_.kernel > 0 ? observed(head.first, head.second, p) : 0.0, p, head});
+        }
+        if (heads.empty()) continue;
+        std::sort(all.begin(), all.end(), [](const Token& a, const Token& b) {
+            if (a.value != b.value) return a.value > b.value;
+            if (a.plain != b.plain) return a.plain > b.plain;
+            return a.position != b.position ? a.position > b.position : a.head > b.head;
+        });
+        const double floor = policy_.shares == Shares::layer ? policy_.floor : 0;
+        Vector parts;
+        for (const auto& head : heads) {
+            int among = 0;
+            for (int i = 0; i < total; ++i) among += all[keyhole::to_index(i)].head == head;
+            parts.push_back(floor * own.at(head) + (1 - floor) * among);
+        }
+        const std::vector<int> kept = whole_parts(parts);
+        for (std::size_t i = 0; i < heads.size(); ++i) out[heads[i]] = kept[i];
+        if (total == 0 || total == static_cast<int>(all.size())) continue;
+        const Token &last = all[keyhole::to_index(total - 1)], &next = all[keyhole::to_index(total)];
+        const bool level = last.value == next.value;
+        const double a = level ? last.plain : last.value, b = level ? next.plain : next.value;
+        *margin = std::min(*margin, (a - b) / std::max(std::abs(a), 1e-300));
+    }
+    return out;
+}
+
 std::vector<Gone> Lane::select(double* margin) const {
     std::vector<Gone> gone;
     *margin = std::numeric_limits<double>::infinity();
     if (policy_.budget == 0) return gone;
+    const bool shares = policy_.shares != Shares::none;
+    if (shares && (row_ != n_prompt_ - 1 || n_prompt_ <= policy_.budget)) return gone;
+    const Rooms room_of = rooms(margin);
     for (int l = 0; l < weights_.n_layers; ++l)
         for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g) {
             const std::set<int>& stored = stored_[keyhole::to_index(l)][keyhole::to_index(g)];
-            if (static_cast<int>(stored.size()) <= policy_.budget) continue;
-            if (static_cast<int>(stored.size()) < policy_.budget + policy_.buffer) continue;
+            const int budget = budget_of(l);
+            if (!shares && static_cast<int>(stored.size()) <= budget) continue;
+            if (!shares && static_cast<int>(stored.size()) < budget + policy_.buffer) continue;
             std::vector<int> free = competing(l, g);
-            const int room = policy_.budget - static_cast<int>(stored.size() - free.size());
+            const int room = room_of.at({l, g});
             const std::map<int, double> value = ranks(l, g);
             const auto better = [&](int a, int b) {
                 const double score_a = value.at(a), score_b = value.at(b);

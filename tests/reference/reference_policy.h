@@ -21,6 +21,7 @@ enum class TauShape { linear, cosine };
 /// Field's policies 1 to 5 and 8.
 enum class RanksBy { score, random, knorm, keydiff, future, observed, likeness };
 enum class Phase { always, prompt, decode };
+enum class Shares { none, layer, model };  ///< whose heads share their budgets, once after the prompt
 
 /// Counts in tokens, after clamping.
 struct Policy {
@@ -47,6 +48,9 @@ struct Policy {
     int kernel = 0;           ///< width of the smoothing; 0: none
     bool kernel_max = false;  ///< of a maximum, else of an average
     double mix = 0.1;         ///< lambda of R-KV
+    Shares shares = Shares::none;
+    double floor = 0.2;  ///< of its own budget that a head keeps where those of a layer share
+    double beta = 0;     ///< of PyramidKV; 0: layers are alike
 };
 
 struct Gone {
@@ -100,6 +104,10 @@ class Lane {
     double rank(int layer, int kv_head, int position) const;
     double observed(int layer, int kv_head, int position) const;
     std::vector<int> competing(int layer, int kv_head) const;
+    int budget_of(int layer) const;
+    using Rooms = std::map<std::pair<int, int>, int>;
+    Rooms rooms(double* margin) const;
+    Rooms shared_rooms(const Rooms& own, double* margin) const;
     std::vector<Gone> select(double* margin) const;
 
     const Weights& weights_;

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <tuple>
 
 namespace reference::test_field_policies {
 namespace {
@@ -176,6 +177,77 @@ INSTANTIATE_TEST_SUITE_P(All, FieldPolicies,
                                                 of.param.n_prompt);
                          });
 
+// Budgets that layers and heads share, once after the prompt.
+TEST(FieldAllocation, AgreesWithTheReferenceOnBothBackends) {
+    for (const auto& [n_kv_heads, n_kv_layers, n_prompt] :
+         {std::tuple{2, 0, kPrompt}, std::tuple{4, 0, kPrompt}, std::tuple{1, 1, kPrompt},
+          std::tuple{4, 0, 3}}) {
+        TinyShape shape;
+        shape.n_kv_heads = n_kv_heads;
+        shape.n_kv_layers = n_kv_layers;
+        const TinyModel tiny(shape);
+        const auto model = keyhole::load_model(tiny.folder());
+        const Weights weights = load_weights(tiny.folder());
+        const std::vector<int> tokens =
+            different_tokens(n_prompt + kDecode, 70u + static_cast<unsigned>(n_kv_heads));
+        std::vector<Case> cases;
+        const auto add = [&](const std::string& preset, int budget, const std::string& keys, auto change) {
+            Case c = preset_case(preset, budget, kDecode);
+            c.spec += ",window=5,recent=2" + keys;
+            c.policy.window = 5;
+            c.policy.recent = std::min(2, budget);
+            change(c.policy);
+            cases.push_back(c);
+        };
+        for (const int budget : {4, 9, 15, 1000}) {
+            add("adakv", budget, "", [](Policy&) {});
+            add("adakv", budget, ",floor=0%", [](Policy& p) { p.floor = 0; });
+            add("adakv", budget, ",floor=50%,kernel=none", [](Policy& p) {
+                p.floor = 0.5;
+                p.kernel = 0;
+            });
+            add("adakv", budget, ",alloc=global,kernel=avg:3", [](Policy& p) {
+                p.shares = Shares::model;
+                p.kernel = 3;
+                p.kernel_max = false;
+            });
+            add("adakv", budget, ",pyramid=4,pool=max", [](Policy& p) {
+                p.beta = 4;
+                p.pool = PoolOver::max;
+            });
+            add("adakv", budget, ",alloc=global,pyramid=3,sinks=1", [](Policy& p) {
+                p.shares = Shares::model;
+                p.beta = 3;
+                p.sinks = 1;
+            });
+            add("pyramidkv", budget, "", [](Policy&) {});
+            add("pyramidkv", budget, ",pyramid=2,scope=layer", [](Policy& p) {
+                p.beta = 2;
+                p.unit = Unit::layer;
+            });
+            add("pyramidkv", budget, ",pyramid=3,evict=always,buffer=2", [](Policy& p) {
+                p.beta = 3;
+                p.phase = Phase::always;
+                p.buffer = 2;
+            });
+            add("knorm", budget, ",alloc=adaptive,evict=prompt", [](Policy& p) {
+                p.shares = Shares::layer;
+                p.phase = Phase::prompt;
+            });
+        }
+        const std::span<const int> all(tokens);
+        const auto prompt = all.first(to_index(n_prompt)), decode = all.subspan(to_index(n_prompt));
+        const int n_least = n_prompt == 3 ? 4 : 30;
+        {
+            SCOPED_TRACE(fmt::format("cpu, {} KV heads", n_kv_heads));
+            expect_agreement(compare_with_reference(model, weights, cases, prompt, decode), n_least);
+        }
+        SCOPED_TRACE(fmt::format("cuda, {} KV heads", n_kv_heads));
+        const auto cuda = cuda_backend(model);
+        expect_agreement(compare_with_reference(model, weights, cases, prompt, decode, cuda.get()), n_least);
+    }
+}
+
 // A formula gives the sets of the preset that it describes.
 TEST(FieldIdentities, FormulasEqualTheirPresets) {
     TinyShape shape;
@@ -204,6 +276,8 @@ TEST(FieldIdentities, FormulasEqualTheirPresets) {
          "key:budget=8,choose=(0.1*smooth(win,max,7)-0.9*redundancy),window=8,recent=2,buffer=4"},
         {"rkv:budget=8,recent=2,buffer=4,mix=1,window=32,kernel=avg:5",
          "snapkv:budget=8,recent=2,buffer=4,evict=always"},
+        {"adakv:budget=8,recent=3,floor=100%", "snapkv:budget=8,recent=3,kernel=max:7"},
+        {"pyramidkv:budget=8,recent=3,pyramid=1", "snapkv:budget=8,window=8,recent=3,kernel=max:7"},
         {"h2o:budget=8", "key:budget=8,score=(s+p),recent=50%"},
         {"tova:budget=8", "key:budget=8,score=(p),scope=layer"},
         {"a2sf:budget=8", "key:budget=8,score=(0.2*s+p)"},
@@ -244,7 +318,8 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
                     "key:budget=11,kv_dtype=bf16,kv=mqa,choose=(-knorm-0.1*u)",
                     "snapkv:budget=11,window=5,recent=2,evict=always",
                     "rkv:budget=10,window=4,recent=2,buffer=3,kv_dtype=f16",
-                    "key:budget=10,score=(max(s, p)+slot/1000+head/100),scope=layer"});
+                    "key:budget=10,score=(max(s, p)+slot/1000+head/100),scope=layer",
+                    "adakv:budget=12,window=5,recent=2"});
         pair.step(4);
         pair.apply(0, "key:budget=9,choose=(-vnorm-0.1*u)");
         pair.apply(1, "random:budget=8,scope=shared,buffer=3");
@@ -258,6 +333,7 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
         pair.apply(7, "rkv:budget=9,window=3,recent=1,buffer=2,scope=layer");
         pair.apply(8, "snapkv:budget=8,window=7,recent=2,evict=always,kernel=max:3");
         pair.apply(9, "key:budget=9,score=(0.5*s+ptau*logit),tau=2");
+        pair.apply(10, "pyramidkv:budget=9,window=3,recent=2,pyramid=4,evict=always");
         pair.fork(7);
         pair.step(3);
         pair.apply(9, "rkv:budget=7,window=4,recent=2,buffer=0");

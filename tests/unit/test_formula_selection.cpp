@@ -170,8 +170,8 @@ Vector joined(Pool pool, const std::vector<Vector>& of_head) {
     return out;
 }
 
-/// Returns SnapKV's value of each token: the mean over the rows, joined over query heads, then the kernel over
-/// neighbours among those that compete.
+/// Returns SnapKV's value of each token: the mean over the rows, joined over query heads, then the kernel
+/// over neighbours among those that compete.
 Vector observed(const Round& round, const Unit& unit) {
     std::vector<Vector> means;
     for (int g = unit.first; g < unit.last; ++g)

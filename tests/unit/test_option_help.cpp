@@ -116,7 +116,7 @@ TEST(OptionTable, BoundsHoldAtBothEnds) {
         EXPECT_LE(static_cast<double>(o.drag.high), o.bounds->high) << o.name;
         ++n;
     }
-    EXPECT_EQ(n, 10);
+    EXPECT_EQ(n, 11);
 }
 
 // The policy card draws what has a row; preset, dialect and the sharing have widgets of their own.
@@ -178,9 +178,10 @@ TEST(PresetTable, EveryRowIsComplete) {
         EXPECT_TRUE(row.offered == 0 || offered.insert(row.offered).second) << row.name;
         EXPECT_EQ(parse_lane_spec(row.name).policy, preset_params(row.preset));
     }
-    EXPECT_EQ(offered_presets(), (std::vector{Preset::h2o, Preset::tova, Preset::keyformer, Preset::a2sf,
-                                              Preset::sink, Preset::window, Preset::full, Preset::knorm,
-                                              Preset::keydiff, Preset::random, Preset::snapkv, Preset::rkv}));
+    EXPECT_EQ(offered_presets(),
+              (std::vector{Preset::h2o, Preset::tova, Preset::keyformer, Preset::a2sf, Preset::sink,
+                           Preset::window, Preset::full, Preset::knorm, Preset::keydiff, Preset::random,
+                           Preset::snapkv, Preset::rkv, Preset::pyramidkv, Preset::adakv}));
 }
 
 TEST(OptionHelp, SaysWhatIsIdleAndWhy) {

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/policy/allocation.h"
 
 #include <algorithm>
 #include <array>
@@ -232,6 +233,66 @@ std::vector<float> choose_on_host(const ChoiceUnit& of, std::span<float> pooled,
     run(*policy.choose);
     std::copy_n(lists.begin(), n, pooled.begin());
     return ties;
+}
+
+namespace {
+
+/// Returns the tokens of a prompt's unit that may leave.
+HeadShare share_of(const ResolvedPolicy& policy, int n, const PromptChoice& choice) {
+    HeadShare share;
+    for (std::int32_t p = policy.sinks; p < n - policy.newest; ++p) {
+        if (std::binary_search(choice.guarded.begin(), choice.guarded.end(), p)) continue;
+        share.positions.push_back(p);
+        share.score.push_back(choice.score[to_index(p)]);
+        if (!choice.ties.empty()) share.tie.push_back(choice.ties[to_index(p)]);
+    }
+    const int n_free = static_cast<int>(share.positions.size());
+    share.budget = std::clamp(policy.stored - (n - n_free), 0, n_free);
+    return share;
+}
+
+}  // namespace
+
+void share_prompt_budgets(const KvLayout& layout, int n,
+                          const std::function<const ResolvedPolicy&(std::size_t lane)>& policy_of,
+                          std::span<const PromptChoice> choices) {
+    for (std::size_t first = 0, last = 0; first < choices.size(); first = last) {
+        const std::size_t lane = choices[first].lane;
+        const ResolvedPolicy& policy = policy_of(lane);
+        const auto layer_of = [&](const PromptChoice& c) { return layout.kv_head(c.unit.first).owner_layer; };
+        const auto together = [&](const PromptChoice& c) {
+            return c.lane == lane &&
+                   (policy.alloc == Alloc::global || layer_of(c) == layer_of(choices[first]));
+        };
+        for (last = first; last < choices.size() && together(choices[last]);) ++last;
+        if (policy.alloc == Alloc::uniform) continue;
+        std::vector<HeadShare> shares;
+        std::vector<std::size_t> sharing;
+        bool leave = false;
+        for (std::size_t i = first; i < last; ++i) {
+            const ResolvedPolicy& own = unit_policy(layout, policy, choices[i].unit.first);
+            if (!own.evicts()) continue;  // it keeps all tokens, whatever the others do
+            leave = leave || own.exceeded(n, n - 1);
+            shares.push_back(share_of(own, n, choices[i]));
+            sharing.push_back(i);
+        }
+        if (!leave) continue;
+        const std::vector<int> kept = share_budget(shares, policy.floor);
+        for (std::size_t i = 0; i < sharing.size(); ++i)
+            *choices[sharing[i]].stored = n - static_cast<int>(shares[i].positions.size()) + kept[i];
+    }
+}
+
+float prompt_victims(const ResolvedPolicy& policy, int n, int stored, std::span<const float> score,
+                     std::span<const float> ties, std::span<const std::int32_t> guarded,
+                     std::vector<int>& victims) {
+    const std::vector<std::int32_t> positions = prompt_positions(n);
+    if (stored == policy.stored)
+        return select_victims(positions, score, guarded, policy, n - 1, victims, ties);
+    ResolvedPolicy own = policy;
+    own.stored = stored;
+    own.buffer = 0;
+    return select_victims(positions, score, guarded, own, n - 1, victims, ties);
 }
 
 }  // namespace keyhole

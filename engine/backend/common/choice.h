@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -64,11 +65,43 @@ inline bool ranks_prompt(const ResolvedPolicy& policy, int n, bool wants_scores)
     return policy.has_formula() && (must_select(policy, n, n - 1) || (wants_scores && !policy.ranks_late()));
 }
 
+inline std::vector<std::int32_t> prompt_positions(int n) {
+    std::vector<std::int32_t> positions(to_index(n));
+    for (std::int32_t p = 0; p < n; ++p) positions[to_index(p)] = p;
+    return positions;
+}
+
+/// Returns whether the policy chooses over all layers of a prompt of n tokens at once.
+inline bool chooses_over_layers(const ResolvedPolicy& policy, int n) {
+    return (policy.scope == Scope::shared || policy.alloc == Alloc::global) &&
+           policy.any([n](const ResolvedPolicy& one) { return one.exceeded(n, n - 1); });
+}
+
+/// What a unit of a lane ranks after a prompt, and where its number of tokens that stay goes.
+struct PromptChoice {
+    std::size_t lane;
+    Unit unit;
+    std::span<const float> score, ties;
+    std::span<const std::int32_t> guarded;
+    int* stored;
+};
+
+/// Sets how many tokens each unit keeps in the lanes that share budgets: the heads of a layer with each
+/// other, or all. policy_of(lane).
+void share_prompt_budgets(const KvLayout& layout, int n,
+                          const std::function<const ResolvedPolicy&(std::size_t lane)>& policy_of,
+                          std::span<const PromptChoice> choices);
+
+/// Chooses the victims of a prompt's unit that keeps `stored` tokens; returns the threshold.
+float prompt_victims(const ResolvedPolicy& policy, int n, int stored, std::span<const float> score,
+                     std::span<const float> ties, std::span<const std::int32_t> guarded,
+                     std::vector<int>& victims);
+
 /// Adds a row of attention to `sum` [n]. positions: of the tokens; those younger than the row add nothing.
 void add_seen(const float* row_values, const std::int32_t* positions, int row, int n, float* sum);
 
-/// Returns `win` of a prompt's n tokens after its last row, pooled over a unit's readers. row_of(reader, row):
-/// attention of a row [n], 0 for what it does not see.
+/// Returns `win` of a prompt's n tokens after its last row, pooled over a unit's readers. row_of(reader,
+/// row): attention of a row [n], 0 for what it does not see.
 template <class RowOf>
 std::vector<float> pool_last_rows(const KvLayout& layout, const Unit& unit, const ResolvedPolicy& policy,
                                   int n, RowOf row_of) {

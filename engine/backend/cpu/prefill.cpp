@@ -97,8 +97,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
     // A lane with scope shared chooses one set over all layers, so it needs all layers before anything can be
     // freed.
     const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {
-        return lane.cache->policy().scope == Scope::shared &&
-               lane.cache->policy().at(0, 0).exceeded(n_, n_ - 1);
+        return chooses_over_layers(lane.cache->policy(), n_);
     });
     const KvLayout& layout = model_.layout();
     std::vector<LayerStore> stores;
@@ -114,6 +113,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
         first_stored = l + 1;
     }
     if (keep_all) give_to_lanes(0, stores);
+    fit_caches();
     write_last_logits();
 }
 
@@ -560,7 +560,8 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
     struct Work {
         std::size_t lane;
         Unit unit;
-        std::vector<Eviction> evictions;
+        std::vector<Eviction> evictions{};
+        Ranked ranked{};
     };
     const KvLayout& layout = model_.layout();
     const int first = layout.first_of_layer(first_layer),
@@ -573,7 +574,7 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
             std::vector<int> n_stored;
             for (int g = 0; g < layout.n_kv_heads(); ++g) {
                 const ResolvedPolicy& own = unit_policy(layout, policy, g);
-                n_stored.push_back(own.exceeded(n_, n_ - 1) ? own.stored : n_);
+                n_stored.push_back(own.exceeded(n_, n_ - 1) && own.alloc == Alloc::uniform ? own.stored : n_);
             }
             cache.reserve(wanted_capacity(layout, policy, n_stored, n_));
         }
@@ -582,15 +583,46 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
         const bool whole = policy.at(0, 0).exceeded(n_, n_ - 1);
         for (const Unit& unit :
              units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
-            if (unit.first < last && unit.last > first) work.push_back({lane, unit, {}});
+            if (unit.first < last && unit.last > first) work.push_back({lane, unit});
     }
-    pool_.parallel_for(static_cast<std::int64_t>(work.size()), [&](std::int64_t i, int) {
+    const bool shares = std::any_of(lanes_.begin(), lanes_.end(), [](const LanePrefill& lane) {
+        return lane.cache->policy().alloc != Alloc::uniform;
+    });
+    const auto rank = [&](std::int64_t i, int) {
         Work& w = work[to_index(i)];
-        give_unit(lanes_[w.lane], w.lane, w.unit, first_layer, stores, w.evictions);
+        w.ranked = rank_unit(lanes_[w.lane], w.lane, w.unit, first_layer, stores);
+    };
+    if (shares) {
+        pool_.parallel_for(static_cast<std::int64_t>(work.size()), rank);
+        std::vector<PromptChoice> choices;
+        for (Work& w : work)
+            choices.push_back(
+                {w.lane, w.unit, w.ranked.pooled, w.ranked.ties, w.ranked.guarded, &w.ranked.stored});
+        const auto of_lane = [&](std::size_t lane) -> const ResolvedPolicy& {
+            return lanes_[lane].cache->policy();
+        };
+        share_prompt_budgets(layout, n_, of_lane, choices);
+    }
+    pool_.parallel_for(static_cast<std::int64_t>(work.size()), [&](std::int64_t i, int worker) {
+        if (!shares) rank(i, worker);
+        Work& w = work[to_index(i)];
+        give_unit(lanes_[w.lane], w.lane, w.unit, w.ranked, first_layer, stores, w.evictions);
+        w.ranked = {};
     });
     for (const Work& w : work) {
         std::vector<Eviction>& all = lanes_[w.lane].out->evictions;
         all.insert(all.end(), w.evictions.begin(), w.evictions.end());
+    }
+}
+
+/// Where heads share a budget, gives each the room that its share needs.
+void Prefill::fit_caches() const {
+    for (const LanePrefill& lane : lanes_) {
+        auto& cache = static_cast<CpuKvCache&>(*lane.cache);
+        if (cache.policy().alloc == Alloc::uniform) continue;
+        std::vector<int> n_stored;
+        for (int g = 0; g < model_.layout().n_kv_heads(); ++g) n_stored.push_back(cache.count(g));
+        cache.reserve(wanted_capacity(model_.layout(), cache.policy(), n_stored, n_));
     }
 }
 
@@ -631,17 +663,18 @@ std::vector<float> Prefill::choose(const CpuKvCache& cache, const Unit& unit, co
         guarded);
 }
 
-void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, int first_layer,
-                        std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const {
+Prefill::Ranked Prefill::rank_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit,
+                                   int first_layer, std::span<const LayerStore> stores) const {
     const KvLayout& layout = model_.layout();
-    auto& cache = static_cast<CpuKvCache&>(*lane.cache);
+    const auto& cache = static_cast<const CpuKvCache&>(*lane.cache);
     const ResolvedPolicy& policy = unit_policy(layout, lane.cache->policy(), unit.first);
-    const std::int64_t d = model_.config().head_dim, n = n_;
+    const std::int64_t n = n_;
     auto store_of = [&](int layer) -> const LayerStore& { return stores[to_index(layer - first_layer)]; };
-
-    std::vector<float> pooled(to_index(n_));
-    std::vector<std::int32_t> positions(to_index(n_));
-    for (std::int32_t p = 0; p < n_; ++p) positions[to_index(p)] = p;
+    Ranked ranked;
+    ranked.stored = policy.stored;
+    std::vector<float>& pooled = ranked.pooled;
+    pooled.resize(to_index(n_));
+    const std::vector<std::int32_t> positions = prompt_positions(n_);
     int n_readers = 0;
     const bool pools = must_select(policy, n_, n_ - 1) || !lane.out->values.scores.empty();
     for (int g = unit.first; pools && g < unit.last; ++g)
@@ -651,14 +684,24 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                                 plan_.own(lane, lane_index, reader.layer, reader.head), reader.head),
                       n, pooled.data());
     finish_pool(policy.pool, n_readers, n, pooled.data());
-    std::vector<std::int32_t> guarded;
-    std::vector<float> ties;
     if (ranks_prompt(policy, n_, !lane.out->values.scores.empty()))
-        ties = choose(cache, unit, policy, first_layer, stores, positions, pooled, guarded);
+        ranked.ties = choose(cache, unit, policy, first_layer, stores, positions, pooled, ranked.guarded);
     else if (policy.choose)
         std::fill(pooled.begin(), pooled.end(), std::numeric_limits<float>::quiet_NaN());
+    return ranked;
+}
+
+void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit,
+                        const Ranked& ranked, int first_layer, std::span<const LayerStore> stores,
+                        std::vector<Eviction>& evictions) const {
+    const KvLayout& layout = model_.layout();
+    auto& cache = static_cast<CpuKvCache&>(*lane.cache);
+    const std::int64_t d = model_.config().head_dim, n = n_;
+    auto store_of = [&](int layer) -> const LayerStore& { return stores[to_index(layer - first_layer)]; };
+    const std::vector<float>& pooled = ranked.pooled;
     std::vector<int> victims;
-    const float threshold = select_victims(positions, pooled, guarded, policy, n_ - 1, victims, ties);
+    const float threshold = prompt_victims(unit_policy(layout, cache.policy(), unit.first), n_, ranked.stored,
+                                           pooled, ranked.ties, ranked.guarded, victims);
 
     RowValues& values = lane.out->values;
     for (int g = unit.first; g < unit.last; ++g) {

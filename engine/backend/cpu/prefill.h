@@ -59,8 +59,18 @@ class Prefill {
                               int first_layer, std::span<const LayerStore> stores,
                               const std::vector<std::int32_t>& positions, std::vector<float>& pooled,
                               std::vector<std::int32_t>& guarded) const;
-    void give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, int first_layer,
-                   std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const;
+    /// What a unit ranks after the prompt.
+    struct Ranked {
+        std::vector<float> pooled, ties;
+        std::vector<std::int32_t> guarded;
+        int stored = 0;  ///< tokens that the unit keeps
+    };
+    Ranked rank_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, int first_layer,
+                     std::span<const LayerStore> stores) const;
+    void give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, const Ranked& ranked,
+                   int first_layer, std::span<const LayerStore> stores,
+                   std::vector<Eviction>& evictions) const;
+    void fit_caches() const;
 
     /// Counts `products` more multiplications of run() as done and reports progress. Throws Error(cancelled)
     /// when progress returns false.

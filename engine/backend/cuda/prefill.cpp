@@ -190,8 +190,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
     // A lane with scope shared chooses one set over all layers, so it needs all layers before anything can be
     // freed.
     const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {
-        return lane.cache->policy().scope == Scope::shared &&
-               lane.cache->policy().at(0, 0).exceeded(n_, n_ - 1);
+        return chooses_over_layers(lane.cache->policy(), n_);
     });
     std::vector<LayerStore> stores;
     int first_stored = 0;
@@ -216,6 +215,10 @@ void Prefill::run(const std::function<bool(double)>& progress) {
         for (int g = 0; g < model_.layout().n_kv_heads(); ++g)
             cache(lane).note_filled(g, std::move(kept_[lane][to_index(g)]));
         cache(lane).adopt();
+        if (cache(lane).policy().alloc == Alloc::uniform) continue;
+        std::vector<int> n_stored;  // each head gets the room that its share needs
+        for (int g = 0; g < model_.layout().n_kv_heads(); ++g) n_stored.push_back(cache(lane).count(g));
+        cache(lane).reserve(wanted_capacity(model_.layout(), cache(lane).policy(), n_stored, n_));
     }
     write_last_logits();
 }
@@ -780,15 +783,25 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
             std::vector<int> n_stored;
             for (int g = 0; g < layout.n_kv_heads(); ++g) {
                 const ResolvedPolicy& own = unit_policy(layout, policy, g);
-                n_stored.push_back(own.exceeded(n_, n_ - 1) ? own.stored : n_);
+                n_stored.push_back(own.exceeded(n_, n_ - 1) && own.alloc == Alloc::uniform ? own.stored : n_);
             }
             cache(lane).reserve(wanted_capacity(layout, policy, n_stored, n_));
         }
+        std::vector<Ranked> ranked;
         // One set over all layers matters only where something is evicted.
         const bool whole = policy.at(0, 0).exceeded(n_, n_ - 1);
         for (const Unit& unit :
              units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
-            if (unit.first < last && unit.last > first) choose(lane, unit, first_layer, stores, scores);
+            if (unit.first < last && unit.last > first)
+                ranked.push_back(rank(lane, unit, first_layer, stores, scores));
+        if (policy.alloc != Alloc::uniform) {
+            std::vector<PromptChoice> choices;
+            for (Ranked& r : ranked)
+                choices.push_back({lane, r.unit, r.pooled, r.ties, r.guarded, &r.stored});
+            share_prompt_budgets(
+                layout, n_, [&](std::size_t) -> const ResolvedPolicy& { return policy; }, choices);
+        }
+        for (const Ranked& r : ranked) choose(lane, r);
         for (std::size_t i = 0; i < stores.size(); ++i) {
             keep(lane, first_layer + static_cast<int>(i), stores[i]);
             if (cache(lane).shadow() != nullptr && owns(first_layer + static_cast<int>(i)))
@@ -838,14 +851,16 @@ std::vector<float> Prefill::rank_by_formula(std::size_t lane, const Unit& unit, 
         guarded);
 }
 
-/// Chooses on the host what a unit keeps; writes it to kept_ and to the lane's output.
-void Prefill::choose(std::size_t lane, const Unit& unit, int first_layer, std::span<const LayerStore> stores,
-                     std::span<const LayerScores> scores) {
+/// Ranks the tokens of a unit on the host.
+Prefill::Ranked Prefill::rank(std::size_t lane, const Unit& unit, int first_layer,
+                              std::span<const LayerStore> stores, std::span<const LayerScores> scores) {
     const KvLayout& layout = model_.layout();
     const ResolvedPolicy& policy = unit_policy(layout, lanes_[lane].cache->policy(), unit.first);
-    std::vector<float> pooled(to_index(n_));
-    std::vector<std::int32_t> positions(to_index(n_));
-    for (std::int32_t p = 0; p < n_; ++p) positions[to_index(p)] = p;
+    Ranked ranked{unit};
+    ranked.stored = policy.stored;
+    std::vector<float>& pooled = ranked.pooled;
+    pooled.resize(to_index(n_));
+    const std::vector<std::int32_t> positions = prompt_positions(n_);
     int n_readers = 0;
     for_readers(layout, unit.first, unit.last, [&](int, const HeadRef& reader) {
         pool_more(policy.pool, n_readers++ == 0,
@@ -854,14 +869,22 @@ void Prefill::choose(std::size_t lane, const Unit& unit, int first_layer, std::s
                   n_, pooled.data());
     });
     finish_pool(policy.pool, n_readers, n_, pooled.data());
-    std::vector<std::int32_t> guarded;
-    std::vector<float> ties;
     if (ranks_prompt(policy, n_, !lanes_[lane].out->values.scores.empty()))
-        ties = rank_by_formula(lane, unit, policy, first_layer, stores, scores, positions, pooled, guarded);
+        ranked.ties = rank_by_formula(lane, unit, policy, first_layer, stores, scores, positions, pooled,
+                                      ranked.guarded);
     else if (policy.choose)
         std::fill(pooled.begin(), pooled.end(), std::numeric_limits<float>::quiet_NaN());
+    return ranked;
+}
+
+/// Chooses what a unit keeps; writes it to kept_ and to the lane's output.
+void Prefill::choose(std::size_t lane, const Ranked& ranked) {
+    const Unit& unit = ranked.unit;
+    const std::vector<float>& pooled = ranked.pooled;
     std::vector<int> victims;
-    const float threshold = select_victims(positions, pooled, guarded, policy, n_ - 1, victims, ties);
+    const float threshold =
+        prompt_victims(unit_policy(model_.layout(), lanes_[lane].cache->policy(), unit.first), n_,
+                       ranked.stored, pooled, ranked.ties, ranked.guarded, victims);
 
     RowOutput& out = *lanes_[lane].out;
     for (int g = unit.first; g < unit.last; ++g) {

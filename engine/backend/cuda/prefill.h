@@ -96,8 +96,16 @@ class Prefill {
                                        std::span<const LayerScores> scores,
                                        const std::vector<std::int32_t>& positions, std::vector<float>& pooled,
                                        std::vector<std::int32_t>& guarded);
-    void choose(std::size_t lane, const Unit& unit, int first_layer, std::span<const LayerStore> stores,
+    /// What a unit ranks after the prompt.
+    struct Ranked {
+        Unit unit;
+        std::vector<float> pooled{}, ties{};
+        std::vector<std::int32_t> guarded{};
+        int stored = 0;  ///< tokens that the unit keeps
+    };
+    Ranked rank(std::size_t lane, const Unit& unit, int first_layer, std::span<const LayerStore> stores,
                 std::span<const LayerScores> scores);
+    void choose(std::size_t lane, const Ranked& ranked);
     void keep(std::size_t lane, int layer, const LayerStore& store);
     void find_faults(std::size_t lane, int layer, const LayerStore& store,
                      const std::vector<std::uint8_t>& faults);

@@ -128,7 +128,8 @@ struct KeyDirections {
     }
 };
 
-/// What the kernels of `redundancy` share: c_ij, the cosine of two different keys of a KV head, in text order.
+/// What the kernels of `redundancy` share: c_ij, the cosine of two different keys of a KV head, in text
+/// order.
 template <class T>
 struct Likeness {
     static constexpr int kTokens = 8;  ///< of a block, each with 32 threads

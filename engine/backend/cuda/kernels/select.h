@@ -1,9 +1,8 @@
 /// Chooses and removes victims on the device, by the CPU's rule (backend/cpu/select.h). Pinned tokens, and
 /// those that a formula protects, are never evicted. The first `sinks` positions and the `newest` tokens are
 /// protected. Of the rest the best stay; among equal scores the lower tie is evicted, where a formula gives
-/// one, then the older; NaN ranks lowest. Where pins leave too few competing tokens, the newest are evicted, the oldest of them first, then the sinks, the
-/// newest first. Host and
-/// device.
+/// one, then the older; NaN ranks lowest. Where pins leave too few competing tokens, the newest are evicted,
+/// the oldest of them first, then the sinks, the newest first. Host and device.
 #pragma once
 
 #include "engine/backend/cuda/kernels/choice.h"

@@ -1,0 +1,75 @@
+#include "engine/policy/allocation.h"
+
+#include "engine/base/index.h"
+#include "engine/policy/formula_maths.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace keyhole {
+
+std::vector<int> by_largest_remainder(std::span<const double> parts) {
+    std::vector<int> whole;
+    std::vector<double> rest;
+    double sum = 0;
+    for (const double part : parts) {
+        // Sums of products miss whole numbers by a few bits.
+        const double near = std::round(part), exact = std::abs(part - near) < 1e-9 ? near : part;
+        whole.push_back(static_cast<int>(std::floor(exact)));
+        rest.push_back(exact - std::floor(exact));
+        sum += part;
+    }
+    int missing = static_cast<int>(std::lround(sum)) - std::accumulate(whole.begin(), whole.end(), 0);
+    std::vector<std::size_t> order(parts.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return rest[a] > rest[b] + 1e-9; });
+    for (std::size_t i = 0; i < order.size() && missing > 0; ++i, --missing) ++whole[order[i]];
+    return whole;
+}
+
+std::vector<int> share_budget(std::span<const HeadShare> heads, double floor) {
+    struct Token {
+        float score, tie;
+        std::int32_t position;
+        std::size_t head;
+    };
+    std::vector<Token> all;
+    int total = 0;
+    for (std::size_t g = 0; g < heads.size(); ++g) {
+        total += heads[g].budget;
+        for (std::size_t i = 0; i < heads[g].positions.size(); ++i)
+            all.push_back({lowest_if_nan(heads[g].score[i]),
+                           heads[g].tie.empty() ? 0.0f : lowest_if_nan(heads[g].tie[i]),
+                           heads[g].positions[i], g});
+    }
+    const auto better = [](const Token& a, const Token& b) {
+        if (a.score != b.score) return a.score > b.score;
+        if (a.tie != b.tie) return a.tie > b.tie;
+        if (a.position != b.position) return a.position > b.position;
+        return a.head > b.head;
+    };
+    const std::size_t n_best = std::min(to_index(total), all.size());
+    std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n_best), all.end(), better);
+    std::vector<double> parts;
+    for (const HeadShare& head : heads) parts.push_back(floor * head.budget);
+    for (std::size_t i = 0; i < n_best; ++i) parts[all[i].head] += 1 - floor;
+    return by_largest_remainder(parts);
+}
+
+std::vector<int> pyramid_budgets(int n_layers, int budget, int kept, int n, double beta) {
+    const double mean = std::max(budget - kept, 0), most = std::max(n - kept, 0);
+    std::vector<double> parts(to_index(n_layers), mean);
+    if (n > budget && n_layers > 1) {
+        double low = mean / beta, high = 2 * mean - low;
+        if (high > most) {
+            high = most;
+            low = 2 * mean - high;
+        }
+        for (int l = 0; l < n_layers; ++l) parts[to_index(l)] = high - l * (high - low) / (n_layers - 1);
+    }
+    return by_largest_remainder(parts);
+}
+
+}  // namespace keyhole

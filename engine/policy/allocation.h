@@ -1,0 +1,35 @@
+/// Shares a budget between heads or layers. Pure functions; any thread; knows no cache.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace keyhole {
+
+/// What a KV head brings where heads share a budget: its tokens that may leave, and how many of them it would
+/// keep alone.
+struct HeadShare {
+    std::vector<std::int32_t> positions{};  ///< ascending
+    std::vector<float> score{};             ///< NaN ranks lowest
+    std::vector<float> tie{};               ///< orders equal scores; empty: age alone
+    int budget = 0;
+};
+
+/// Returns how many of its tokens each head keeps (Ada-KV, algorithm 1): with a_g, the tokens of head g among
+/// the best of all heads, as many as the budgets together,
+///     floor * budget + (1 - floor) * a_g
+/// in whole numbers by the largest remainder, so that the total is exact. Among equal scores the larger tie
+/// is better, then the younger token, then the higher head.
+std::vector<int> share_budget(std::span<const HeadShare> heads, double floor);
+
+/// Returns whole numbers with the sum of the parts, rounded: each part without its fraction, and one more for
+/// those with the largest fractions, the first ones where these are equal.
+std::vector<int> by_largest_remainder(std::span<const double> parts);
+
+/// Returns how many tokens each layer keeps beside `kept` that are protected (PyramidKV): a straight line
+/// from the lowest layer to the top one, which has (budget - kept) / beta, with the mean budget - kept. No
+/// layer gets more than a prompt of n has; one that is no longer than the budget is kept whole by all.
+std::vector<int> pyramid_budgets(int n_layers, int budget, int kept, int n, double beta);
+
+}  // namespace keyhole
