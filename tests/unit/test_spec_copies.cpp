@@ -25,7 +25,8 @@ std::string other_value(const std::string& option) {
         {"kv_dtype", "q8"},      {"seed", "7"},       {"positions", "cache"}, {"dilation", "3"},
         {"dialect", "released"}, {"shadow", "on"},    {"kv", "mqa"},          {"merge", "released"},
         {"compensate", "on"},    {"choose", "(u+1)"}, {"protect", "0..3"},    {"buffer", "6"},
-        {"evict", "decode"}};
+        {"evict", "decode"},     {"score", "(s+p)"},  {"window", "12"},       {"kernel", "max:5"},
+        {"mix", "0.25"},         {"alloc", "global"}, {"floor", "35%"},       {"pyramid", "6"}};
     return values.at(option);
 }
 
@@ -92,11 +93,11 @@ TEST(SpecCopies, WithoutEvictionKeepsOverridesThatDoNotEvict) {
     EXPECT_EQ(format_lane_spec(without_eviction(lane)), "full:alpha=0.2,kv_dtype=q8,alpha@L0=0.5");
 }
 
-// A preset sets budget, recent, sinks, alpha, tau, noise, scope, dilation, choose, prefill and every; the
-// others are the user's.
+// A preset sets what the table of options says that it does; the others are the user's.
 TEST(SpecCopies, AnotherPresetKeepsWhatNoPresetSets) {
-    const std::set<std::string> of_presets = {"budget", "recent",   "sinks",  "alpha",   "tau",  "noise",
-                                              "scope",  "dilation", "choose", "prefill", "every"};
+    const std::set<std::string> of_presets = {
+        "budget", "recent", "sinks", "alpha", "tau",    "noise",  "scope", "dilation", "choose", "prefill",
+        "every",  "buffer", "evict", "score", "window", "kernel", "mix",   "alloc",    "floor",  "pyramid"};
     const int n = for_all_options([&](const LaneSpec& spec, const std::string& option) {
         for (const PresetRow& row : presets()) {
             const Preset preset = row.preset;
