@@ -338,16 +338,6 @@ void finish_row_plot(ImDrawList& list, ImVec2 min, ImVec2 size, float shown, int
                  theme::colors().dim, end.c_str());
 }
 
-std::string number_text(double value) {
-    if (std::isnan(value)) return "–";
-    if (std::isinf(value)) return "NaN";  // pictures write it so: kNotFinite
-    if (value == 0) return "0";
-    const double size = std::abs(value);
-    if (size >= 100) return fmt::format("{:.1f}", value);
-    if (size >= 0.001) return fmt::format("{:.4g}", value);
-    return fmt::format("{:.1e}", value);
-}
-
 std::string half_text(double value) {
     if (!std::isfinite(value)) return number_text(value);
     const std::uint16_t stored = fp16_from_float(static_cast<float>(value));

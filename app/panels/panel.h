@@ -8,6 +8,7 @@
 #include "app/gl/theme.h"
 #include "app/panels/scopes.h"
 #include "app/state/app_state.h"
+#include "app/view/number_text.h"
 
 #include <imgui.h>
 
@@ -157,7 +158,6 @@ const std::string& token_words(const AppState& app, int id);
 /// Returns a token's text for display; blanks are made visible if there is nothing else.
 std::string visible(std::string_view token);
 std::string bytes_text(std::int64_t bytes);
-std::string number_text(double value);
 /// Returns a value that was stored in half precision, with no more digits than it holds.
 std::string half_text(double value);
 
