@@ -13,7 +13,7 @@ build_packages=(
     libfmt-dev nlohmann-json3-dev libcli11-dev                     # text, JSON, command line
     libhwy-dev libdnnl-dev ocl-icd-opencl-dev                      # SIMD, matrix products (needs OpenCL)
     libpcre2-dev libutf8proc-dev                                   # tokenizers
-    libzip-dev libstb-dev libgif-dev libfontconfig-dev fonts-dejavu-core  # traces, pictures, fonts
+    libzip-dev zlib1g-dev libstb-dev libgif-dev libfontconfig-dev fonts-dejavu-core  # traces, pictures, fonts
     libcairo2-dev libharfbuzz-dev                                  # PDF, and fonts in SVG
     libmd4c-dev                                                    # the manual's Markdown
     libssl-dev                                                     # hashes of models
@@ -24,6 +24,8 @@ cuda='' simd=''  # see build
 
 # Test programs; a virtual display, its pointer and its clipboard; a bus for a fake desktop; a reader of PDF.
 test_packages=(libgtest-dev xvfb xauth libxtst-dev xclip "dbus-daemon|dbus" poppler-utils)
+# A browser that tests pages (122 MB to get, half a minute to install), and numpy for the Python module.
+page_packages=(python3 python3-numpy chromium "chromium-driver|chromium-chromedriver")
 fuzz_packages=("clang-16,libclang-rt-16-dev|clang,libclang-rt-dev")  # libFuzzer; Debian 12's clang is too old
 
 first_releases="Debian 12 and Ubuntu 24.04 are the first releases"

@@ -195,11 +195,21 @@ if(TARGET keyhole AND NOT KH_SANITIZE)
   add_executable(keyhole_app_tests ${KH_APP_TESTS})
   target_link_libraries(keyhole_app_tests PRIVATE
     keyhole_window keyhole_reference keyhole_tests_options nlohmann_json::nlohmann_json
-    PkgConfig::IMGUI PkgConfig::STB PkgConfig::ZIP GIF::GIF GTest::gtest_main)
+    PkgConfig::IMGUI PkgConfig::STB PkgConfig::ZIP GIF::GIF ZLIB::ZLIB GTest::gtest_main)
   kh_precompile(keyhole_app_tests keyhole_tests_precompiled)
   kh_unity(keyhole_app_tests)
   add_dependencies(keyhole_app_tests keyhole keyhole_host_cuda)
   kh_add_tests(keyhole_app_tests app)
+  # Pages in the browsers that are installed, and the Python module, which needs numpy.
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+  if(Python3_FOUND)
+    add_test(NAME Page.InABrowser COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/tests/page/page_test.py
+             $<TARGET_FILE:keyhole> ${CMAKE_SOURCE_DIR})
+    add_test(NAME Python.ReadsRuns COMMAND ${Python3_EXECUTABLE} -B
+             ${CMAKE_SOURCE_DIR}/tests/python/python_test.py $<TARGET_FILE:keyhole> ${CMAKE_SOURCE_DIR})
+    set_tests_properties(Page.InABrowser Python.ReadsRuns PROPERTIES LABELS app TIMEOUT 600 COST 1
+      SKIP_REGULAR_EXPRESSION "skipped: ")
+  endif()
 endif()
 
 # Tests of the window. They need a display; ./test provides one.

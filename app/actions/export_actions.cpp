@@ -162,8 +162,16 @@ std::vector<std::string> endings_of(const PictureKind& kind) {
         for (const PictureFormat format : kPictureFormats)
             if (format != kind.usual) add(format);
     }
-    if (kind.table != nullptr) endings.emplace_back(".csv");
+    if (kind.table != nullptr) endings.emplace_back(kind.table_ending);
     return endings;
+}
+
+/// Writes a picture, or its table where the file's ending is that of tables.
+void write_view(const PictureSource& source, const ViewWord& word, const std::filesystem::path& path) {
+    if (word.kind->table != nullptr && path.extension() == word.kind->table_ending)
+        write_text_file(path, picture_table(word, source));
+    else
+        write_drawing(draw_picture(word, source), path);
 }
 
 /// Saves a picture, or with FILE.csv its numbers. what: see view_word(); noun: for the refusal of a file.
@@ -182,13 +190,10 @@ void save_view(AppState& app, std::string_view what, std::string_view noun, std:
         source.measures = nullptr;
         return app.save_in_background(path, [history = app.run.history, source, word, path]() mutable {
             source.history = &history;
-            write_drawing(draw_picture(word, source), path);
+            write_view(source, word, path);
         });
     }
-    if (path.extension() == ".csv")
-        write_text_file(path, picture_table(word, source));
-    else
-        write_drawing(draw_picture(word, source), path);
+    write_view(source, word, path);
     app.notify("saved " + path.string());
 }
 
@@ -255,6 +260,12 @@ std::string_view needs_export_job(const AppState& app) {
 constexpr std::array kBrowseChoices = {ActionChoice{"open", "Open…"}};
 
 constexpr std::array kExportActions = {
+    UserAction{"file.page",
+               "Export a page",
+               "[FILE.html]: saves the run as one file that any browser opens.",
+               {},
+               [](AppState& app, std::string_view a) { save_view(app, "page", "a page", a); },
+               {.menu = {MenuGroup::file_export, 5}, .lacks = need::steps}},
     UserAction{"file.curves",
                "Save the curves",
                "[FILE.svg|FILE.png|FILE.pdf|FILE.csv [WIDTH] [dark]]: saves the plot of the curves panel, or "
@@ -281,14 +292,14 @@ constexpr std::array kExportActions = {
                {},
                [](AppState& app, std::string_view a) { save_view(app, "overlap", "an overlap", a); },
                {.menu = {MenuGroup::file_part, 4}, .lacks = need::two_lanes}},
-    UserAction{
-        "file.copy",
-        "Copy as command",
-        "[curves|overlap|atlas|answers|run|frames|gif|gif-view]: copies the command line that makes the file "
-        "of the focused view, or the files of the export.",
-        {'C', kCtrl | kShift},
-        copy_command,
-        {.menu = {MenuGroup::file_export, 4}}},
+    UserAction{"file.copy",
+               "Copy as command",
+               "[curves|overlap|atlas|answers|page|run|frames|gif|gif-view]: copies the command line that "
+               "makes the file "
+               "of the focused view, or the files of the export.",
+               {'C', kCtrl | kShift},
+               copy_command,
+               {.menu = {MenuGroup::file_export, 4}}},
     UserAction{"file.frames",
                "Export the mask over time",
                "[FOLDER]: one picture for each step.",

@@ -79,10 +79,10 @@ std::string settings_of_answer(const AppState& app, const ShownAnswer& answer) {
     return same || (record != nullptr && !app.run.live()) ? record->info->effective : wanted;
 }
 
-/// Adds the lanes' own answers. Throws Error(wrong_use) if a trace does not hold them.
-void add_answers(PictureSource& source, const AppState& app) {
+/// Adds the lanes' own answers. needed: throws Error(wrong_use) if a trace does not hold them.
+void add_answers(PictureSource& source, const AppState& app, bool needed) {
     source.answers = shown_answers(app);
-    if (source.answers.empty())
+    if (source.answers.empty() && needed)
         fail(ErrorCode::wrong_use,
              "the lanes of this trace followed lane 0, so it does not hold their own answers");
     for (const ShownAnswer& answer : source.answers) source.specs.push_back(settings_of_answer(app, answer));
@@ -108,7 +108,8 @@ ExportRequest request_of(const AppState& app, std::string_view what) {
         request.heads = {app.view.head};
     } else {
         fail(ErrorCode::wrong_use,
-             "'{}' is not valid; give nothing, curves, overlap, atlas, answers, run, frames, gif or gif-view",
+             "'{}' is not valid; give nothing, curves, overlap, atlas, answers, page, run, frames, gif or "
+             "gif-view",
              what);
     }
     return request;
@@ -148,7 +149,7 @@ PictureSource picture_source(const AppState& app, const ViewWord& word) {
     source.options.dense_from = app.run.dense_from;
     source.measures = &app.run.curves;
     source.lane_of = [&app](int lane) { return app.need_drawn_lane(lane); };
-    if (word.kind->of_answers) add_answers(source, app);
+    if (word.kind->of_answers) add_answers(source, app, word.kind->draw != nullptr);
     return source;
 }
 

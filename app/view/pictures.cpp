@@ -1,6 +1,7 @@
 #include "app/view/pictures.h"
 
 #include "app/view/heat_data.h"
+#include "app/view/page.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -199,9 +200,21 @@ constexpr std::array kKinds = {
                     [](const PictureShape& shape) {
                         return estimate_picture_bytes(shape.how, shape.n_lanes * 40'000);
                     }},
+    PictureKind{.name = "page",
+                .of_answers = true,
+                .is_slow = true,
+                .file = [](const PictureJob&) { return std::string("page"); },
+                .table = [](const PictureJob& job) { return run_page(job.source); },
+                .table_ending = ".html",
+                .bytes =
+                    [](const PictureShape& shape) {
+                        return static_cast<std::int64_t>(
+                            most_page_bytes(static_cast<int>(shape.n_positions)));
+                    }},
 };
 
-constexpr std::array<std::string_view, 4> kOffered = {"atlas", "answers", "curve:kl", "curve:jaccard"};
+constexpr std::array<std::string_view, 5> kOffered = {"page", "atlas", "answers", "curve:kl",
+                                                      "curve:jaccard"};
 
 }  // namespace
 

@@ -41,9 +41,10 @@ struct PictureSource {
     const MeasureCurves* measures = nullptr;  ///< null: they are computed
     /// Returns the index into history.lanes() of a lane by its number; empty: by the lanes of the last step.
     std::function<int(int number)> lane_of = {};
-    std::vector<ShownAnswer> answers = {};  ///< marked
-    std::vector<std::string> specs = {};    ///< the settings of the answers' lanes
-    std::string right_answer = {};          ///< empty: not known
+    std::vector<ShownAnswer> answers = {};   ///< marked
+    std::vector<std::string> specs = {};     ///< the settings of the answers' lanes
+    std::string right_answer = {};           ///< empty: not known
+    std::string program = {}, command = {};  ///< for a page: what made it; empty: not known
 };
 
 /// One picture to draw. view: the source's, with what the word chooses.
@@ -82,7 +83,8 @@ struct PictureKind {
     std::string (*file)(const PictureJob&);
     Drawing (*draw)(const PictureJob&) = nullptr;       ///< null: a table alone
     std::string (*table)(const PictureJob&) = nullptr;  ///< null: a picture alone
-    std::int64_t (*bytes)(const PictureShape&);         ///< of the files of one head, about
+    std::string_view table_ending = ".csv";
+    std::int64_t (*bytes)(const PictureShape&);  ///< of the files of one head, about
 };
 
 std::span<const PictureKind> picture_kinds();

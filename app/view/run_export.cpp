@@ -31,6 +31,8 @@ ExportSink::More RunExport::write_views_of(const RunHistory& history, int stride
                                                 const ExportSink::Progress& progress) {
         ViewExport staged = how;
         staged.folder = folder;
+        staged.program = files.program;
+        staged.command = files.command;
         write_views(history, views, staged, stride, dense_from,
                     [&](double done) { progress(done, "views"); });
     };

@@ -61,8 +61,9 @@ struct Writer {
                 written(write_drawing(drawing, how.folder / name, std::vector{format}).front());
         }
         if (kind.table == nullptr) return;
-        write_text_file(how.folder / (name + ".csv"), kind.table(job));
-        written(name + ".csv");
+        const std::string file = name + std::string(kind.table_ending);
+        write_text_file(how.folder / file, kind.table(job));
+        written(file);
     }
     void write(const ViewWord& word) {
         const ModelConfig& config = source.history->run().config;
@@ -94,6 +95,8 @@ PictureSource source_of(const RunHistory& history, const ViewExport& how, int st
     if (first > 0) options.shown = CellRect{first, last, 0, last};
     source.answers = how.answers;
     source.right_answer = how.right_answer;
+    source.program = how.program;
+    source.command = how.command;
     for (const LaneRecord& record : history.steps().back()->lanes)
         source.specs.push_back(record.info->effective);
     return source;

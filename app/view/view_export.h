@@ -22,6 +22,7 @@ namespace keyhole {
 ///   curve:MEASURE, tokens:P+P, watched:FIRST..LAST, watched:WORDS    the curves panel
 ///   atlas                                  heads of the focused lane
 ///   answers                                what each lane answers by itself
+///   page                                   the run as one HTML file
 /// Lanes are numbered as the window does: by their order at the end of the run. See picture_kinds().
 
 /// Removes the view words from an --export list and returns them. Throws Error(wrong_use) for an incomplete
@@ -46,6 +47,7 @@ struct ViewExport {
     /// Of heat maps and the atlas: false leaves the prompt's rows out.
     bool all_rows = true;
     int last_rows = 0;  ///< of heat maps and the atlas: only this many rows up to the shown one; 0: all
+    std::string program = {}, command = {};  ///< for pages: what made them; empty: not known
 };
 
 /// Lists the colours and range that differ from those of a new window, separated by commas: "cividis",

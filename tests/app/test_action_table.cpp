@@ -210,12 +210,12 @@ TEST(ActionTable, SaysWhyAnActionCannotRun) {
 // Numbers, places, options of lanes and names of the program are plain; texts, words and paths are not.
 TEST(ActionTable, CrashReportsGetNoTextOfTheUser) {
     for (const char* id :
-         {"prompt",        "say",         "force",       "find",         "watch",        "note",
-          "notes.set",     "bookmark",    "copy",        "file.open",    "file.save",    "file.export",
-          "file.picture",  "file.curves", "file.atlas",  "file.answers", "file.overlap", "file.frames",
-          "export.folder", "export.list", "screenshot",  "dump-cells",   "open",         "model",
-          "model.get",     "lesson",      "lesson.save", "lesson.set",   "lesson.add",   "lesson.print",
-          "token.edit",    "measure.end", "restore",     "papers.make"})
+         {"prompt",       "say",           "force",       "find",         "watch",        "note",
+          "notes.set",    "bookmark",      "copy",        "file.open",    "file.save",    "file.export",
+          "file.picture", "file.curves",   "file.atlas",  "file.answers", "file.overlap", "file.frames",
+          "file.page",    "export.folder", "export.list", "screenshot",   "dump-cells",   "open",
+          "model",        "model.get",     "lesson",      "lesson.save",  "lesson.set",   "lesson.add",
+          "lesson.print", "token.edit",    "measure.end", "restore",      "papers.make"})
         EXPECT_FALSE(find_action(id)->traits.arguments_are_plain) << id;
     for (const char* id : {"lane", "lane.set", "evict", "pick", "time.show", "run.speed", "colors"})
         EXPECT_TRUE(find_action(id)->traits.arguments_are_plain) << id;

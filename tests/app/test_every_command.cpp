@@ -70,6 +70,7 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
                  "shadow",         "sampling",  "strips",     "strips.take"}},
     {"OfFiles",
      {"picture.copy", "file.browse",  "file.answers",   "file.curves",   "file.atlas",    "file.overlap",
+      "file.page",
       "file.copy",    "file.frames",  "file.gif",       "file.gif-view", "export.cancel", "file.open",
       "file.save",    "file.export",  "file.picture",   "screenshot",    "dump-cells",    "open",
       "recent",       "quit",         "measure.begin",  "measure.end",   "export.folder", "export.list",
@@ -623,6 +624,8 @@ TEST_F(EveryCommand, OfFiles) {
     expect_file("atlas.png");
     run("file.answers " + file("answers.svg") + " 700 dark");
     expect_file("answers.svg");
+    run("file.page " + file("page.html"));
+    expect_file("page.html");
     run("file.overlap " + file("overlap.csv"));
     expect_file("overlap.csv");
     run("measure.begin");

@@ -1,0 +1,284 @@
+"""Reads what Keyhole writes into arrays, and starts Keyhole. One file; it needs numpy alone.
+
+    import keyhole
+    run = keyhole.decode("Once upon a time", [{"preset": "full"}, {"preset": "h2o", "budget": 8}], tokens=12,
+                         export="run,attention,scores,mask-table")
+    run.lanes[1].attention.shape            # (rows, layers, heads, positions)
+    run.page()                              # in a notebook: the run as a page
+
+`run = keyhole.open_export(folder)` reads an export, `keyhole.open_trace("run.keyhole")` a trace,
+`keyhole.read_table("answers.csv")` a table. Rows count from `run.first_row` on: row i consumed token i.
+"""
+
+import csv
+import functools
+import html
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import numpy as np
+
+__all__ = ["Error", "Lane", "Picture", "Run", "decode", "lane_spec", "open_export", "open_trace", "program",
+           "read_table", "start"]
+
+
+class Error(RuntimeError):
+    """Keyhole said no; the text is what it said."""
+
+
+def program():
+    """Returns the path of the program: KEYHOLE, else `keyhole` of the PATH."""
+    found = os.environ.get("KEYHOLE") or shutil.which("keyhole")
+    if not found:
+        raise Error("there is no keyhole on the PATH; install it, or name the program in KEYHOLE")
+    return found
+
+
+def start(*words, folder=None):
+    """Runs `keyhole WORDS` and returns what it prints. Raises Error with what it says when it fails."""
+    done = subprocess.run([program(), *map(str, words)], capture_output=True, cwd=folder, check=False,
+                          encoding="utf-8", errors="replace", env={**os.environ, "KEYHOLE_PROGRESS": "off"})
+    if done.returncode != 0:
+        said = done.stderr.strip().removeprefix("keyhole: ")
+        raise Error(said or f"keyhole ended with {done.returncode}")
+    return done.stdout
+
+
+def lane_spec(lane):
+    """Returns a lane as text: {"preset": "h2o", "budget": 64, "alpha@L0": 0.5} is
+    "h2o:budget=64,alpha@L0=0.5". Text stays as it is."""
+    if isinstance(lane, str):
+        return lane
+    rest = dict(lane)
+    preset = rest.pop("preset", None)
+    if preset is None:
+        raise ValueError(f"a lane needs a preset: {lane}")
+
+    def value(of):
+        if isinstance(of, bool):
+            return "on" if of else "off"
+        text = str(of)
+        return f"({text})" if any(c in text for c in ", ") and not text.startswith("(") else text
+
+    settings = ",".join(f"{key}={value(of)}" for key, of in rest.items())
+    return f"{preset}:{settings}" if settings else preset
+
+
+def decode(prompt=None, lanes=("full",), tokens=12, export="run,attention,scores,mask-table,next",
+           prompt_file=None, model=None, out=None, options=()):
+    """Decodes a prompt with lanes (dictionaries or specs) and returns the run. out: the export's folder, else
+    a new one for the time of this process. options: further words for `keyhole decode`."""
+    if (prompt is None) == (prompt_file is None):
+        raise ValueError("give either prompt or prompt_file")
+    if "run" not in export.split(","):
+        export = "run," + export
+    folder = pathlib.Path(out) if out is not None else _temporary_folder() / f"run{len(_made)}"
+    _made.append(folder)
+    words = ["decode", "--tokens", tokens, "--out", folder, "--export", export]
+    words += ["--prompt", prompt] if prompt_file is None else ["--prompt-file", prompt_file]
+    for lane in lanes:
+        words += ["--lane", lane_spec(lane)]
+    if model is not None:
+        words += ["--model", model]
+    start(*words, *options)
+    return open_export(folder)
+
+
+_made = []
+
+
+@functools.cache
+def _temporary_folder():
+    holder = tempfile.TemporaryDirectory(prefix="keyhole-")
+    _temporary_folder.holder = holder  # removed with the process
+    return pathlib.Path(holder.name)
+
+
+class Lane:
+    """A lane of a run. Arrays are read when they are asked for; what was not exported raises Error."""
+
+    def __init__(self, run, index, about, arrays):
+        self._run, self._arrays = run, arrays
+        self.index, self.about = index, about
+        self.spec, self.text = about.get("spec", ""), about.get("text", "")
+        self.tokens = np.array(about.get("tokens", []), np.int64)
+
+    def __repr__(self):
+        return f"<lane {self.index} {self.spec}: {self.text!r}>"
+
+    def array(self, name):
+        """Returns an array by its name in the manual, such as "logits"."""
+        if name not in self._arrays:
+            raise Error(f"this run has no {name}; export it with --export {name}")
+        made = self._arrays[name]
+        if callable(made):
+            made = self._arrays[name] = made()
+        return made
+
+    attention = property(lambda self: self.array("attention"), doc="[rows, layers, heads, positions]")
+    scores = property(lambda self: self.array("scores"), doc="[rows, KV heads, positions]; NaN: not stored")
+    evicted_at = property(lambda self: self.array("evicted_at"), doc="[KV heads, positions]; -1: never")
+
+    def stored(self, row):
+        """Returns [KV heads, positions up to row]: whether each is stored after the row."""
+        at = self.evicted_at[:, : row + 1]
+        return (at < 0) | (at > row)
+
+    def steps(self, name):
+        """Returns a scalar of every step, such as "kl" or "entropy"; NaN where there is none."""
+        steps = self.about.get("steps", [])
+        values = [None if step is None else step.get(name) for step in steps]
+        return np.array([np.nan if value is None else value for value in values], float)
+
+
+class Picture:
+    """A file that a notebook shows inline: PNG, SVG, or a page."""
+
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+
+    def _repr_png_(self):
+        return self.path.read_bytes() if self.path.suffix == ".png" else None
+
+    def _repr_svg_(self):
+        return self.path.read_text("utf-8") if self.path.suffix == ".svg" else None
+
+    def _repr_html_(self):
+        if self.path.suffix != ".html":
+            return None
+        text = html.escape(self.path.read_text("utf-8"))
+        return f'<iframe srcdoc="{text}" style="width:100%;height:720px;border:0"></iframe>'
+
+
+class Run:
+    """A run: `lanes`, `prompt`, `first_row` (of the arrays' rows) and `about`, which is run.json."""
+
+    def __init__(self, about, folder=None, trace=None):
+        self.about, self.folder, self.trace = about, folder, trace
+        self.lanes = []
+        self.prompt = about.get("prompt", "")
+        self.prompt_tokens = np.array(about.get("prompt_tokens", []), np.int64)
+        self.first_row = about.get("first_row", 0)
+
+    def __repr__(self):
+        lines = [f"<run of {len(self.prompt_tokens)} prompt tokens, {len(self.lanes)} lanes>"]
+        return "\n".join(lines + [repr(lane) for lane in self.lanes])
+
+    def picture(self, word, *options):
+        """Exports a view, such as "atlas" or "curve:kl", and returns its picture."""
+        return Picture(self._export(word, options, (".png", ".svg")))
+
+    def page(self):
+        """Exports the run as a page and returns it."""
+        return Picture(self._export("page", (), (".html",)))
+
+    def _export(self, word, options, endings):
+        found = list(self._files(word, endings)) if not options else []
+        if found:
+            return found[0]
+        if self.trace is None:
+            raise Error(f"this export has no {word}; decode it with export=\"run,{word}\", or open a trace")
+        folder = _temporary_folder() / f"view{len(_made)}"
+        _made.append(folder)
+        start("replay", self.trace, "--out", folder, "--export", word, *options)
+        files = [file for file in sorted(folder.iterdir()) if file.suffix in endings]
+        if not files:
+            raise Error(f"{word} is no picture")
+        return files[0]
+
+    def _files(self, word, endings):
+        stem = word.split(":")[0]
+        names = [] if self.folder is None else self.about.get("files", [])
+        for name in names:
+            path = self.folder / name
+            if path.suffix in endings and (path.stem == stem or path.stem.startswith(stem + "_")):
+                yield path
+
+
+def open_export(folder):
+    """Returns the run that an export holds. It needs `run` in --export."""
+    folder = pathlib.Path(folder)
+    about = json.loads((folder / "run.json").read_text("utf-8"))
+    if "lanes" not in about:
+        raise Error(f"{folder} was exported without run; add it to --export")
+    run = Run(about, folder=folder)
+    for i, lane in enumerate(about["lanes"]):
+        files = (folder / f"lane{i}").glob("*.npy")
+        arrays = {file.stem: functools.partial(np.load, file) for file in files}
+        run.lanes.append(Lane(run, i, lane, arrays))
+    return run
+
+
+def open_trace(path):
+    """Returns the run of a trace. Its rows begin with the prompt's last one. Attention has a place for every
+    position; 0 where a row did not attend."""
+    members = np.load(path)
+    about = json.loads(bytes(members["run.json"]))
+    of = about["run"]
+    steps = about["steps"]
+    display = of["token_display"]
+    lanes = []
+    for i in range(sum(1 for name in members.files if name.endswith("/evicted_at"))):
+        records = [next((lane for lane in step["lanes"] if lane.get("lane") == i), None) for step in steps]
+        settings = next((s for s in about.get("lane_settings", []) if s.get("id") == i), {})
+        tokens = [record["token"] for record in records if record is not None]
+        lanes.append({"spec": settings.get("effective", ""), "tokens": tokens[1:],
+                      "text": "".join(display[t] for t in tokens[1:]),
+                      "steps": [None if record is None else
+                                {key: value[0] if isinstance(value, list) and len(value) == 1 else value
+                                 for key, value in record.items() if key in _SCALARS} for record in records]})
+    run = Run({"prompt": of["prompt"], "prompt_tokens": of["prompt_tokens"], "first_row": steps[0]["row"],
+               "lanes": lanes, "model": of["model"]}, trace=os.fspath(path))
+    for i, lane in enumerate(lanes):
+        name, n_heads = f"lane{i}", of["config"]["n_layers"] * of["config"]["n_heads"]
+        arrays = {"evicted_at": functools.partial(members.__getitem__, name + "/evicted_at")}
+        if name + "/attention" in members.files:
+            arrays["attention"] = functools.partial(_dense, members, name, "attention", n_heads, 0.0,
+                                                    (of["config"]["n_layers"], of["config"]["n_heads"]))
+            arrays["scores"] = functools.partial(_dense, members, name, "scores", None, np.nan, None)
+        run.lanes.append(Lane(run, i, lane, arrays))
+    return run
+
+
+_SCALARS = {"token", "predicted", "log_prob", "entropy", "kl", "agrees", "tau", "stored_tokens",
+            "stored_bytes", "allocated_bytes", "attended_tokens"}
+
+
+def _dense(members, lane, name, n_heads, nothing, shape):
+    """Spreads a trace's flat values over all positions."""
+    gone, rows, flat = members[lane + "/evicted_at"], members[lane + "/rows"], members[f"{lane}/{name}"]
+    n_kv, n_positions = gone.shape
+    count = n_kv if n_heads is None else n_heads
+    if count % n_kv:
+        raise Error("layers of this model share KV heads; export the run to read its attention")
+    out, at = np.full((len(rows), count, n_positions), nothing, np.float32), 0
+    for i, row in enumerate(rows):
+        for head in range(count):
+            its = gone[head // (count // n_kv), : row + 1]
+            held = np.flatnonzero((its < 0) | (its >= row))
+            out[i, head, held] = flat[at : at + len(held)]
+            at += len(held)
+    if at != len(flat):
+        raise Error("rows of this trace hide stored tokens; export the run to read its attention")
+    return out if shape is None else out.reshape(len(rows), *shape, n_positions)
+
+
+def read_table(path):
+    """Returns a CSV file, such as answers.csv, as {column: array}: of numbers where all its fields are."""
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    if not rows:
+        return {}
+
+    def column(fields):
+        try:
+            return np.array([float(field) if field != "" else np.nan for field in fields])
+        except ValueError:
+            return np.array(fields)
+
+    return {name: column([row[i] if i < len(row) else "" for row in rows[1:]])
+            for i, name in enumerate(rows[0])}

@@ -1,0 +1,133 @@
+"""Tests assets/python/keyhole.py and runs the example notebook. Run by ctest as Python.ReadsRuns:
+
+    python3 tests/python/python_test.py PROGRAM SOURCES
+"""
+
+import importlib.util
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("skipped: no numpy; install python3-numpy")
+    sys.exit(0)
+
+PROGRAM, SOURCES = sys.argv[1:3]
+os.environ["KEYHOLE"] = os.path.abspath(PROGRAM)
+MODULE = os.path.join(SOURCES, "assets", "python", "keyhole.py")
+spec = importlib.util.spec_from_file_location("keyhole", MODULE)
+keyhole = importlib.util.module_from_spec(spec)
+sys.modules["keyhole"] = keyhole
+spec.loader.exec_module(keyhole)
+
+LANES = [{"preset": "full"}, {"preset": "h2o", "budget": 16}, "tova:budget=24"]
+
+
+class KeyholeModule(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.out = pathlib.Path(cls.folder.name)
+        prompt = os.path.join(SOURCES, "assets", "prompts", "story.txt")
+        cls.run_ = keyhole.decode(prompt_file=prompt, lanes=LANES, tokens=6, out=cls.out / "run",
+                                  export="attention,scores,mask-table,page",
+                                  options=["--save", cls.out / "run.keyhole"])
+        cls.trace = keyhole.open_trace(cls.out / "run.keyhole")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_lanes_are_written_as_specs(self):
+        self.assertEqual(keyhole.lane_spec({"preset": "full"}), "full")
+        self.assertEqual(keyhole.lane_spec({"preset": "h2o", "budget": 64, "alpha@L0": 0.5}),
+                         "h2o:budget=64,alpha@L0=0.5")
+        self.assertEqual(keyhole.lane_spec({"preset": "keyformer", "tau": "0:1 20:1.4", "shadow": True}),
+                         "keyformer:tau=(0:1 20:1.4),shadow=on")
+        self.assertEqual(keyhole.lane_spec("tova:budget=8"), "tova:budget=8")
+        with self.assertRaises(ValueError):
+            keyhole.lane_spec({"budget": 3})
+
+    def test_an_export_has_its_arrays(self):
+        run, n = self.run_, len(self.run_.prompt_tokens)
+        self.assertEqual(run.first_row, n)
+        self.assertEqual([lane.spec for lane in run.lanes],
+                         ["full", "h2o:budget=16,recent=8", "tova:budget=24"])
+        self.assertEqual(run.lanes[1].attention.shape, (6, 6, 8, n + 6))
+        sums = run.lanes[1].attention.sum(axis=-1)
+        np.testing.assert_allclose(sums, 1, atol=1e-4)
+        last = n + 5
+        for lane, kept in zip(run.lanes, (n + 6, 16, 24)):
+            self.assertEqual(lane.stored(last).sum(axis=1).tolist(), [kept] * 48)
+            self.assertEqual(len(lane.tokens), 6)
+        self.assertEqual(run.lanes[1].steps("stored_tokens").tolist(), [16 * 48] * 6)
+        self.assertTrue(np.isnan(run.lanes[1].scores[0][~run.lanes[1].stored(n)[:, : n + 1].any()]).all())
+        with self.assertRaisesRegex(keyhole.Error, "no logits; export it with --export logits"):
+            run.lanes[0].array("logits")
+
+    def test_a_trace_has_the_values_of_the_export(self):
+        run, trace = self.run_, self.trace
+        self.assertEqual(trace.first_row, run.first_row - 1)
+        for lane, other in zip(run.lanes, trace.lanes):
+            self.assertEqual(lane.spec, other.spec)
+            self.assertEqual(lane.text, other.text)
+            np.testing.assert_array_equal(lane.evicted_at, other.evicted_at)
+            np.testing.assert_array_equal(lane.attention.astype(np.float16),
+                                          other.attention[1:].astype(np.float16))
+            np.testing.assert_array_equal(lane.scores, other.scores[1:])
+            np.testing.assert_array_equal(lane.steps("entropy"), other.steps("entropy")[1:])
+        self.assertFalse(np.isnan(trace.lanes[1].steps("kl")[1]))
+
+    def test_pictures_and_pages_show_inline(self):
+        self.assertIn("<iframe srcdoc=", self.run_.page()._repr_html_())
+        self.assertIn("&lt;!doctype html&gt;", self.trace.page()._repr_html_())
+        self.assertTrue(self.trace.picture("atlas")._repr_png_().startswith(b"\x89PNG"))
+        self.assertIn("<svg", self.trace.picture("curve:kl")._repr_svg_())
+        with self.assertRaisesRegex(keyhole.Error, "this export has no atlas"):
+            self.run_.picture("atlas")
+
+    def test_tables_are_columns(self):
+        path = self.out / "answers.csv"
+        path.write_text('task,right,nats\nneedle,1,0.5\n"a, b",0,\n', "utf-8")
+        table = keyhole.read_table(path)
+        self.assertEqual(table["task"].tolist(), ["needle", "a, b"])
+        self.assertEqual(table["right"].tolist(), [1.0, 0.0])
+        self.assertTrue(np.isnan(table["nats"][1]))
+
+    def test_refusals_say_what_keyhole_said(self):
+        with self.assertRaisesRegex(keyhole.Error, "did you mean 'h2o'"):
+            keyhole.decode("x", ["h2oo"], tokens=1)
+        with self.assertRaises(ValueError):
+            keyhole.decode()
+
+    def test_the_notebook_runs(self):
+        with open(os.path.join(SOURCES, "assets", "python", "example.ipynb"), encoding="utf-8") as file:
+            cells = json.load(file)["cells"]
+        names, shown = {}, []
+        before = os.getcwd()
+        os.chdir(SOURCES)
+        try:
+            for cell in cells:
+                if cell["cell_type"] != "code":
+                    continue
+                *lines, last = "".join(cell["source"]).split("\n")
+                try:
+                    value = compile(last, "cell", "eval")
+                except SyntaxError:
+                    exec("\n".join([*lines, last]), names)
+                    continue
+                exec("\n".join(lines), names)
+                shown.append(eval(value, names))
+        finally:
+            os.chdir(before)
+        self.assertEqual(list(names["held"].values()), [48, 1, 16])
+        self.assertIsNotNone(shown[-2]._repr_png_())
+        self.assertIn("<iframe", shown[-1]._repr_html_())
+
+
+unittest.main(argv=[sys.argv[0]])
