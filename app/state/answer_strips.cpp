@@ -133,7 +133,8 @@ std::string strip_words(std::string_view key, std::span<const StripCell> cells, 
     const auto n_end = std::ssize(cells) - static_cast<std::ptrdiff_t>(from);
     if (is_option_of_words(key) || n_end == 0 || n_right > n_end)
         return fmt::format("{}: {} with {} of {}", range, what, n_right, cells.size());
-    if (key == "budget" && n_end == 1) return fmt::format("{}: {} only where nothing goes", range, what);
+    if (key == "budget" && n_end == 1)
+        return fmt::format("{}: {} only where nothing is evicted", range, what);
     return fmt::format("{}: {} from {}", range, what, cells[from].value);
 }
 

@@ -441,8 +441,10 @@ bool AppState::refresh() {
     remember_model();
     if (run.has_steps()) {
         const ModelConfig& model = run.history.run().config;
-        view.fit_to(run.lane_editor.n_lanes(), model.n_layers, model.n_heads, run.first_row(),
-                    run.last_row());
+        choose_by_itself([&] {
+            view.fit_to(run.lane_editor.n_lanes(), model.n_layers, model.n_heads, run.first_row(),
+                        run.last_row());
+        });
     }
     return changed;
 }

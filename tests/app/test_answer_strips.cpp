@@ -52,7 +52,7 @@ TEST(StripWords, SayFromWhichValueTheAnswerIsRight) {
     EXPECT_EQ(words("----"), "budget 16 to 64: never right");
     EXPECT_EQ(words("++++"), "budget 16 to 64: always right");
     EXPECT_EQ(words("--++"), "budget 16 to 64: right from 48");
-    EXPECT_EQ(words("---+"), "budget 16 to 64: right only where nothing goes");
+    EXPECT_EQ(words("---+"), "budget 16 to 64: right only where nothing is evicted");
     EXPECT_EQ(words("+-++"), "budget 16 to 64: right with 3 of 4");
     EXPECT_EQ(words("++--"), "budget 16 to 64: right with 2 of 4");
 }
