@@ -752,7 +752,7 @@ TEST_F(EveryCommand, OfLessons) {
     ::setenv("XDG_DATA_HOME", folder.path().c_str(), 1);
     run("lesson");
     EXPECT_TRUE(app.lesson.lists);
-    EXPECT_EQ(app.lesson.all.size(), 19u);
+    EXPECT_EQ(app.lesson.all.size(), 22u);
     run("lesson 9");
     EXPECT_FALSE(app.lesson.lists);
     run("lesson.predict 4");
