@@ -121,7 +121,7 @@ void draw_sentence(const PanelContext& context, const Story& story) {
     action_button(context, "rewind.prompt", "Rewind to the prompt");
     next_to("The instrument", context.px(4));
     action_button(context, "view.explore", "The instrument");
-    if (!context.from_afar()) {
+    if (!context.app.for_projector()) {
         next_to("at what kv_dtype?    ", context.px(12));
         draw_strip_choice(context);
     }

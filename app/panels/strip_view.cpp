@@ -75,7 +75,7 @@ void draw_cells(const PanelContext& context, int lane, ImVec2 at, ImVec2 size) {
 }  // namespace
 
 float strip_height(const PanelContext& context) {
-    if (context.app.view.strip_key.empty() || context.from_afar()) return 0;
+    if (context.app.view.strip_key.empty() || context.app.for_projector()) return 0;
     const ScopedFont font(context.fonts.small);
     return context.px(kSide + 6) + ImGui::GetFontSize() + context.px(3);
 }

@@ -110,7 +110,8 @@ void SimulatedUser::start(const std::string& arguments) {
     program_ = spawn(words, folder_, (folder_ / "out.txt").string(), display_name_);
     ASSERT_TRUE(wait_until("a run", [](const Json& now) {
         return now["has_run"] == true && now["idle"] == true && now["input"]["waiting"] == false &&
-               (now["items"].contains("heatmap") || now["items"].contains("pane story"));
+               (now["items"].contains("pane text") || now["items"].contains("heatmap") ||
+                now["items"].contains("pane story"));
     }));
 }
 
