@@ -9,7 +9,25 @@
 namespace keyhole {
 
 /// Types from q8_0 on are quantised: neighbours in a row share scales, in blocks of block_elements().
-enum class DType { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k };
+enum class DType {
+    f32,
+    f16,
+    bf16,
+    q8_0,
+    q4_0,
+    q4_1,
+    q5_0,
+    q5_1,
+    q4_k,
+    q5_k,
+    q6_k,
+    q2_k,
+    q3_k,
+    iq4_nl,
+    iq4_xs,
+    mxfp4,
+    tq2_0
+};
 
 /// "f16", "q4_k"
 std::string_view dtype_name(DType dtype);

@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
+#include "engine/model/folder_files.h"
 #include "engine/model/quantised_blocks.h"
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <set>
 
 namespace keyhole {
 namespace {
@@ -40,17 +42,13 @@ constexpr StoredType kStoredTypes[] = {
 #undef KH_STORED_TYPE
     {30, "BF16", DType::bf16},
     {9, "Q8_1"},
-    {10, "Q2_K"},
-    {11, "Q3_K"},
     {15, "Q8_K"},
     {16, "IQ2_XXS"},
     {17, "IQ2_XS"},
     {18, "IQ3_XXS"},
     {19, "IQ1_S"},
-    {20, "IQ4_NL"},
     {21, "IQ3_S"},
     {22, "IQ2_S"},
-    {23, "IQ4_XS"},
     {24, "I8"},
     {25, "I16"},
     {26, "I32"},
@@ -58,8 +56,6 @@ constexpr StoredType kStoredTypes[] = {
     {28, "F64"},
     {29, "IQ1_M"},
     {34, "TQ1_0"},
-    {35, "TQ2_0"},
-    {39, "MXFP4"},
     {40, "NVFP4"},
 };
 // clang-format on
@@ -416,8 +412,21 @@ std::vector<std::int32_t> GgufFile::integers(const std::string& key) const {
     return integers;
 }
 
+std::vector<std::int32_t> GgufFile::flags_or_number(const std::string& key) const {
+    const Value* value = find(key);
+    if (value == nullptr) return {};
+    if (value->type != Type::list || value->of != Type::flag)
+        return {whole_number(key, 0, std::numeric_limits<std::int32_t>::max())};
+    std::vector<std::int32_t> flags;
+    for (std::uint64_t i = 0; i < value->n; ++i)
+        flags.push_back(value_of<std::uint8_t>(value->bytes.subspan(to_index(i), 1)) != 0 ? 1 : 0);
+    return flags;
+}
+
 StoredTensor GgufFile::tensor(const std::string& name) const {
     const auto found = tensors_.find(name);
+    for (const GgufFile& part : parts_)
+        if (found == tensors_.end() && part.tensors_.count(name) != 0) return part.tensor(name);
     if (found == tensors_.end())
         fail(ErrorCode::bad_file,
              "cannot find tensor {} in {}; the file holds {} others: is it a whole model?", name,
@@ -439,7 +448,61 @@ std::vector<std::string> GgufFile::names() const {
     std::vector<std::string> names;
     names.reserve(tensors_.size());
     for (const auto& [name, entry] : tensors_) names.push_back(name);
+    for (const GgufFile& part : parts_)
+        for (const auto& [name, entry] : part.tensors_) names.push_back(name);
+    std::sort(names.begin(), names.end());
     return names;
+}
+
+bool GgufFile::contains(const std::string& name) const {
+    return tensors_.count(name) != 0 || std::any_of(parts_.begin(), parts_.end(), [&](const GgufFile& part) {
+               return part.tensors_.count(name) != 0;
+           });
+}
+
+void GgufFile::open_parts() {
+    constexpr int kMostParts = 99999;
+    const int n = count_or_zero("split.count", 0, kMostParts);
+    if (n < 2) return;
+    const int number = count_or_zero("split.no", 0, kMostParts) + 1;
+    const std::string name = path_.filename().string();
+    const std::string ending = fmt::format("-{:05d}-of-{:05d}.gguf", number, n);
+    if (!name.ends_with(ending))
+        fail(ErrorCode::bad_file,
+             "cannot load {}: it is part {} of {} of a model, whose name ends with {}; give the parts their "
+             "names again",
+             path_.string(), number, n, ending);
+    const std::string stem = name.substr(0, name.size() - ending.size());
+    const auto path_of = [&](int part) {
+        return path_.parent_path() / fmt::format("{}-{:05d}-of-{:05d}.gguf", stem, part, n);
+    };
+    if (number != 1)
+        fail(ErrorCode::wrong_use, "cannot load {}: it is part {} of {} of a model; name the first, {}",
+             path_.string(), number, n, path_of(1).string());
+    std::set<std::string> known;
+    for (const auto& [tensor, entry] : tensors_) known.insert(tensor);
+    for (int part = 2; part <= n; ++part) {
+        const std::filesystem::path path = path_of(part);
+        if (!is_there(path))
+            fail(ErrorCode::bad_file, "cannot find {}, part {} of {} of the model; copy or download it",
+                 path.string(), part, n);
+        const GgufFile& next = parts_.emplace_back(path);
+        if (next.count_or_zero("split.count", 0, kMostParts) != n ||
+            next.count_or_zero("split.no", 0, kMostParts) + 1 != part)
+            fail(ErrorCode::bad_file,
+                 "cannot use {}: it says that it is another part than {} of {}; copy or download it again",
+                 path.string(), part, n);
+        for (const auto& [tensor, entry] : next.tensors_)
+            if (!known.insert(tensor).second)
+                fail(ErrorCode::bad_file,
+                     "cannot use {}: its tensor {} is in an earlier part too; copy or download it again",
+                     path.string(), shown_text(tensor));
+    }
+    const int n_tensors = count_or("split.tensors.count", static_cast<int>(known.size()), 1 << 24);
+    if (n_tensors != static_cast<int>(known.size()))
+        fail(ErrorCode::bad_file,
+             "cannot use {}: its {} parts hold {} tensors, and it names {}; copy or download them again",
+             path_.string(), n, known.size(), n_tensors);
 }
 
 bool is_gguf(const std::filesystem::path& path) {

@@ -23,6 +23,12 @@ class GgufFile {
     /// file, overlapping tensors. Tensors of types that DType lacks are listed, but tensor() refuses them.
     explicit GgufFile(const std::filesystem::path& path);
 
+    /// Opens the other parts of a model in several files, NAME-00001-of-0000N.gguf being the first: their
+    /// tensors are then those of this file. Throws Error(bad_file) with the part that is missing, or whose
+    /// numbers do not fit; Error(wrong_use) when this is not the first.
+    void open_parts();
+    std::span<const GgufFile> parts() const { return parts_; }  ///< the others, in their order
+
     const std::filesystem::path& path() const { return path_; }
     std::span<const std::byte> bytes() const { return file_.bytes(); }  ///< bytes of the whole file
     /// Bytes of metadata and tensor list.
@@ -48,8 +54,10 @@ class GgufFile {
     /// Returns the numbers of a list; an absent key gives none.
     std::vector<float> numbers(const std::string& key) const;
     std::vector<std::int32_t> integers(const std::string& key) const;
+    /// Returns the flags (0 or 1) of a list, or one whole number; an absent key gives none.
+    std::vector<std::int32_t> flags_or_number(const std::string& key) const;
 
-    bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
+    bool contains(const std::string& name) const;
     /// Returns a tensor; the shape lists rows before columns. Throws Error(bad_file) when it is missing,
     /// Error(unsupported) for a type that DType lacks.
     StoredTensor tensor(const std::string& name) const;
@@ -85,6 +93,7 @@ class GgufFile {
     std::size_t header_size_ = 0;
     std::map<std::string, Value> values_;
     std::map<std::string, Entry> tensors_;
+    std::vector<GgufFile> parts_;
 };
 
 /// Returns whether the file begins as a GGUF file does, or is called one (.gguf). Throws Error(bad_file) for

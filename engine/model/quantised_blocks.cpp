@@ -3,14 +3,24 @@
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 
+#include <bit>
+
 namespace keyhole {
 namespace {
+
+template <class Block>
+float factor_of(const Block& block) {
+    if constexpr (Block::kType == DType::mxfp4)
+        return std::bit_cast<float>(Block::factor_bits(block.d));
+    else
+        return float_from_fp16(block.d);
+}
 
 template <class Block>
 void widen_blocks(const Block* blocks, std::int64_t n_blocks, float* out) {
     for (std::int64_t b = 0; b < n_blocks; ++b) {
         const Block& block = blocks[b];
-        const float d = float_from_fp16(block.d);
+        const float d = factor_of(block);
         for (int i = 0; i < Block::kElements; ++i) {
             const int j = i / Block::kPerScale;
             float value = d * static_cast<float>(block.scale(j)) * static_cast<float>(block.code(i));

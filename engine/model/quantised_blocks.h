@@ -15,7 +15,7 @@
 namespace keyhole {
 
 // In every block, scale(j) and offset(j) are the whole numbers that multiply `d` and `m`, which are fp16. The
-// caller converts those two, since host and device do so differently.
+// caller converts those two, since host and device do so differently. In MXFP4, d is an exponent.
 
 struct BlockQ8_0 {
     static constexpr DType kType = DType::q8_0;
@@ -133,21 +133,121 @@ struct BlockQ6_K {
     KH_FN int scale(int j) const { return scales[j]; }
 };
 
+/// Elements with two bits in q: bits 2 k and 2 k + 1 of the 32 bytes of each half of 128 elements belong to
+/// elements 32 k + i.
+KH_FN int two_bits(const std::uint8_t* q, int i) {
+    return q[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+}
+
+struct BlockQ2_K {
+    static constexpr DType kType = DType::q2_k;
+    static constexpr int kElements = 256, kPerScale = 16;
+    static constexpr bool kHasOffset = true;
+    std::uint8_t scales[16];  ///< the scale in the low half, the offset in the high one
+    std::uint8_t q[64];       ///< two_bits()
+    std::uint16_t d, m;
+    KH_FN int code(int i) const { return two_bits(q, i); }
+    KH_FN int scale(int j) const { return scales[j] & 15; }
+    KH_FN int offset(int j) const { return -(scales[j] >> 4); }
+};
+
+struct BlockQ3_K {
+    static constexpr DType kType = DType::q3_k;
+    static constexpr int kElements = 256, kPerScale = 16;
+    static constexpr bool kHasOffset = false;
+    std::uint8_t high[32];    ///< bit j of byte i: the third bit of element 32 j + i
+    std::uint8_t q[64];       ///< two_bits()
+    std::uint8_t scales[12];  ///< 16 of six bits: four in bytes 0 to 7, two in bytes 8 to 11
+    std::uint16_t d;
+    KH_FN int code(int i) const { return (two_bits(q, i) | (high[i % 32] >> (i / 32) & 1) << 2) - 4; }
+    KH_FN int scale(int j) const {
+        return ((scales[j % 8] >> (j / 8 * 4) & 15) | (scales[8 + j % 4] >> (j / 4 * 2) & 3) << 4) - 32;
+    }
+};
+
+/// The values of the codes of IQ4: no equal steps.
+KH_FN int iq4_value(int code) {
+    constexpr std::int8_t kValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                         1,    13,   25,  38,  53,  69,  89,  113};
+    return kValues[code];
+}
+/// Twice the values of a number of four bits: sign, two bits of exponent, one of fraction.
+KH_FN int fp4_value(int code) {
+    constexpr std::int8_t kValues[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    return kValues[code];
+}
+
+struct BlockIQ4_NL {
+    static constexpr DType kType = DType::iq4_nl;
+    static constexpr int kElements = 32, kPerScale = 32;
+    static constexpr bool kHasOffset = false;
+    std::uint16_t d;
+    std::uint8_t q[16];  ///< as BlockQ4_0
+    KH_FN int code(int i) const { return iq4_value(q[i % 16] >> (i / 16 * 4) & 15); }
+    KH_FN int scale(int) const { return 1; }
+};
+
+struct BlockIQ4_XS {
+    static constexpr DType kType = DType::iq4_xs;
+    static constexpr int kElements = 256, kPerScale = 32;
+    static constexpr bool kHasOffset = false;
+    std::uint16_t d;
+    std::uint16_t high;   ///< bits 2 j and 2 j + 1: the upper bits of the scale of part j
+    std::uint8_t low[4];  ///< the lower four bits, part 2 j in the low half of byte j
+    std::uint8_t q[128];  ///< 16 bytes a part, as BlockQ4_0
+    KH_FN int code(int i) const { return iq4_value(q[i / 32 * 16 + i % 16] >> (i % 32 / 16 * 4) & 15); }
+    KH_FN int scale(int j) const {
+        return ((low[j / 2] >> (j % 2 * 4) & 15) | (high >> 2 * j & 3) << 4) - 32;
+    }
+};
+
+struct BlockMXFP4 {
+    static constexpr DType kType = DType::mxfp4;
+    static constexpr int kElements = 32, kPerScale = 32;
+    static constexpr bool kHasOffset = false;
+    std::uint8_t d;      ///< the factor is 2^(d - 128), half of E8M0's since codes are twice their values
+    std::uint8_t q[16];  ///< as BlockQ4_0
+    KH_FN int code(int i) const { return fp4_value(q[i % 16] >> (i / 16 * 4) & 15); }
+    KH_FN int scale(int) const { return 1; }
+    /// The bits of the factor as a float. The two smallest are subnormal.
+    KH_FN static std::uint32_t factor_bits(std::uint8_t d) {
+        return d < 2 ? 0x00200000u << d : static_cast<std::uint32_t>(d - 1) << 23;
+    }
+};
+
+struct BlockTQ2_0 {
+    static constexpr DType kType = DType::tq2_0;
+    static constexpr int kElements = 256, kPerScale = 256;
+    static constexpr bool kHasOffset = false;
+    std::uint8_t q[64];  ///< two_bits()
+    std::uint16_t d;
+    KH_FN int code(int i) const { return two_bits(q, i) - 1; }
+    KH_FN int scale(int) const { return 1; }
+};
+
 static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 &&
               sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockQ4_K) == 144 &&
-              sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210);
+              sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210 && sizeof(BlockQ2_K) == 84 &&
+              sizeof(BlockQ3_K) == 110 && sizeof(BlockIQ4_NL) == 18 && sizeof(BlockIQ4_XS) == 136 &&
+              sizeof(BlockMXFP4) == 17 && sizeof(BlockTQ2_0) == 66);
 
 /// Every quantised type: DType, block, number and name in GGUF files. All code that asks for a type by number
 /// or name, or for its block, reads this list. A type of DType that is missing here does not compile.
-#define KH_BLOCK_TYPES(X)          \
-    X(q4_0, BlockQ4_0, 2, "Q4_0")  \
-    X(q4_1, BlockQ4_1, 3, "Q4_1")  \
-    X(q5_0, BlockQ5_0, 6, "Q5_0")  \
-    X(q5_1, BlockQ5_1, 7, "Q5_1")  \
-    X(q8_0, BlockQ8_0, 8, "Q8_0")  \
-    X(q4_k, BlockQ4_K, 12, "Q4_K") \
-    X(q5_k, BlockQ5_K, 13, "Q5_K") \
-    X(q6_k, BlockQ6_K, 14, "Q6_K")
+#define KH_BLOCK_TYPES(X)                \
+    X(q4_0, BlockQ4_0, 2, "Q4_0")        \
+    X(q4_1, BlockQ4_1, 3, "Q4_1")        \
+    X(q5_0, BlockQ5_0, 6, "Q5_0")        \
+    X(q5_1, BlockQ5_1, 7, "Q5_1")        \
+    X(q8_0, BlockQ8_0, 8, "Q8_0")        \
+    X(q2_k, BlockQ2_K, 10, "Q2_K")       \
+    X(q3_k, BlockQ3_K, 11, "Q3_K")       \
+    X(q4_k, BlockQ4_K, 12, "Q4_K")       \
+    X(q5_k, BlockQ5_K, 13, "Q5_K")       \
+    X(q6_k, BlockQ6_K, 14, "Q6_K")       \
+    X(iq4_nl, BlockIQ4_NL, 20, "IQ4_NL") \
+    X(iq4_xs, BlockIQ4_XS, 23, "IQ4_XS") \
+    X(tq2_0, BlockTQ2_0, 35, "TQ2_0")    \
+    X(mxfp4, BlockMXFP4, 39, "MXFP4")
 
 /// The labels of all quantised types, for a switch over DType without default.
 #define KH_BLOCK_LABEL(type, Block, number, name) case DType::type:

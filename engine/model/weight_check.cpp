@@ -42,6 +42,8 @@ void count(const std::byte* data, std::size_t n, Bits infinity, NonFinite& found
 /// Counts the elements of blocks whose factors are not finite: codes are whole numbers.
 template <class Block>
 void count_blocks(const Block* blocks, std::size_t n_blocks, NonFinite& found) {
+    found.n_looked += n_blocks * Block::kElements;
+    if constexpr (Block::kType == DType::mxfp4) return;  // its factors are finite
     constexpr int kInfinity = 0x7c00, kNoSign = 0x7fff;
     for (std::size_t i = 0; i < n_blocks; ++i) {
         int largest = blocks[i].d & kNoSign;
@@ -49,7 +51,6 @@ void count_blocks(const Block* blocks, std::size_t n_blocks, NonFinite& found) {
         if (largest >= kInfinity) found.n += Block::kElements;
         found.has_nan = found.has_nan || largest > kInfinity;
     }
-    found.n_looked += n_blocks * Block::kElements;
 }
 
 void count(DType dtype, const std::byte* data, std::size_t n, NonFinite& found) {

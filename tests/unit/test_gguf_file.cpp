@@ -59,8 +59,9 @@ void expect_refused(const GgufBytes& bytes, const std::string& part,
     expect_refused(bytes.bytes(), part, use);
 }
 
-constexpr DType kQuantised[] = {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,
-                                DType::q5_1, DType::q4_k, DType::q5_k, DType::q6_k};
+constexpr DType kQuantised[] = {DType::q8_0,   DType::q4_0,   DType::q4_1,  DType::q5_0, DType::q5_1,
+                                DType::q4_k,   DType::q5_k,   DType::q6_k,  DType::q2_k, DType::q3_k,
+                                DType::iq4_nl, DType::iq4_xs, DType::mxfp4, DType::tq2_0};
 
 TEST(GgufFile, ReadsKeysOfEveryType) {
     const GgufFile file(kFixtures / "keys.gguf");
@@ -135,7 +136,7 @@ void expect_same_bits(const std::vector<float>& got, const std::vector<float>& e
 
 TEST(GgufFile, EveryTypeWidensToTheBitsOfThePackage) {
     const GgufFile file(kFixtures / "types.gguf");
-    for (int i = 0; i <= static_cast<int>(DType::q6_k); ++i) {
+    for (int i = 0; i <= static_cast<int>(DType::tq2_0); ++i) {
         const auto dtype = static_cast<DType>(i);
         const std::string name(dtype_name(dtype));
         SCOPED_TRACE(name);
@@ -158,13 +159,13 @@ TEST(GgufFile, EveryTypeWidensToTheBitsOfThePackage) {
 
 TEST(GgufFile, OtherTypesAreListedAndRefusedByName) {
     const GgufFile file(kFixtures / "types.gguf");
-    ASSERT_TRUE(file.contains("iq4_nl"));
+    ASSERT_TRUE(file.contains("tq1_0"));
     try {
-        file.tensor("iq4_nl");
+        file.tensor("tq1_0");
         ADD_FAILURE();
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::unsupported);
-        EXPECT_NE(std::string(error.what()).find("its type is IQ4_NL, and this build reads F32, F16"),
+        EXPECT_NE(std::string(error.what()).find("its type is TQ1_0, and this build reads F32, F16"),
                   std::string::npos)
             << error.what();
     }
@@ -174,13 +175,15 @@ TEST(GgufFile, EveryCutIsNoticed) {
     for (const char* name : {"keys.gguf", "types.gguf"}) {
         const std::string whole = read_text_file(kFixtures / name);
         const std::size_t header = GgufFile(kFixtures / name).header().size();
-        for (std::size_t size = 0; size < header; ++size) {
+        const std::size_t step = header > 1000 ? 3 : 1;
+        for (std::size_t size = 0; size < header; size += step) {
             const RawFile file(whole.substr(0, size));
             EXPECT_THROW(GgufFile opened(file.path()), Error) << name << " " << size;
         }
     }
     const std::string whole = read_text_file(kFixtures / "types.gguf");
-    for (std::size_t cut = 64; cut < 4096; cut += 97) {
+    // The last tensor has 64 bytes of a type whose size is not known.
+    for (std::size_t cut = 65; cut < 4096; cut += 97) {
         const RawFile file(whole.substr(0, whole.size() - cut));
         EXPECT_THROW(GgufFile opened(file.path()), Error) << cut;
     }
@@ -308,7 +311,10 @@ struct Blocks {
         with_block(dtype, [&]<class Block>(Block) {
             auto* blocks = reinterpret_cast<Block*>(bytes.data());
             for (std::int64_t i = 0; i < rows * cols / Block::kElements; ++i) {
-                blocks[i].d = static_cast<std::uint16_t>(0x2000 + random() % 0x800);  // 0.008 to 0.03
+                if constexpr (Block::kType == DType::mxfp4)
+                    blocks[i].d = static_cast<std::uint8_t>(121 + random() % 2);
+                else
+                    blocks[i].d = static_cast<std::uint16_t>(0x2000 + random() % 0x800);  // 0.008 to 0.03
                 if constexpr (Block::kHasOffset)
                     blocks[i].m = static_cast<std::uint16_t>(0x2000 + random() % 0x800);
             }
@@ -342,12 +348,16 @@ TEST_P(QuantisedTypes, ProductsHaveTheBitsOfTheFloatMatrixInEveryBatchAndChunk) 
 }
 
 TEST_P(QuantisedTypes, FactorsThatAreNotFiniteAreCounted) {
+    if (GetParam() == DType::mxfp4) GTEST_SKIP() << "every factor of MXFP4 is finite";
     Blocks m(GetParam(), 4, 512);
     const auto n = to_index(m.weight.rows * m.weight.cols);
     EXPECT_FALSE(find_non_finite(GetParam(), m.weight.data, n, true));
     with_block(GetParam(), [&]<class Block>(Block) {
         auto* blocks = reinterpret_cast<Block*>(m.bytes.data());
-        blocks[1].d = 0xfc00;  // -infinity
+        const auto set = [](auto& factor, unsigned bits) {
+            factor = static_cast<std::remove_reference_t<decltype(factor)>>(bits);
+        };
+        set(blocks[1].d, 0xfc00);  // -infinity
         const auto infinite = find_non_finite(GetParam(), m.weight.data, n, true);
         ASSERT_TRUE(infinite);
         EXPECT_EQ(infinite->n, to_index(Block::kElements));
@@ -356,7 +366,7 @@ TEST_P(QuantisedTypes, FactorsThatAreNotFiniteAreCounted) {
         if constexpr (Block::kHasOffset)
             blocks[2].m = 0x7e00;
         else
-            blocks[2].d = 0x7e00;
+            set(blocks[2].d, 0x7e00);
         const auto nan = find_non_finite(GetParam(), m.weight.data, n, true);
         EXPECT_EQ(nan->n, to_index(2 * Block::kElements));
         EXPECT_TRUE(nan->has_nan);

@@ -80,6 +80,38 @@ HWY_INLINE Ints codes(const BlockQ6_K& b, int j, int e) {
     return hn::Sub(hn::Or(low, hn::ShiftLeft<4>(hn::And(high, all_ints(3)))), all_ints(32));
 }
 
+HWY_INLINE Ints two_bit_codes(const std::uint8_t* q, int i) {
+    return hn::And(hn::ShiftRightSame(load_bytes(q + i / 128 * 32 + i % 32), i % 128 / 32 * 2), all_ints(3));
+}
+HWY_INLINE Ints codes(const BlockQ2_K& b, int j, int e) {
+    return two_bit_codes(b.q, j * 16 + e);
+}
+HWY_INLINE Ints codes(const BlockQ3_K& b, int j, int e) {
+    const int i = j * 16 + e;
+    const Ints third = hn::And(hn::ShiftRightSame(load_bytes(b.high + i % 32), i / 32), all_ints(1));
+    return hn::Sub(hn::Or(two_bit_codes(b.q, i), hn::ShiftLeft<2>(third)), all_ints(4));
+}
+HWY_INLINE Ints codes(const BlockTQ2_0& b, int, int e) {
+    return hn::Sub(two_bit_codes(b.q, e), all_ints(1));
+}
+// The values that codes of four bits stand for.
+alignas(64) inline constexpr std::int32_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                            1,    13,   25,  38,  53,  69,  89,  113};
+alignas(64) inline constexpr std::int32_t kFp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                                            0, -1, -2, -3, -4, -6, -8, -12};
+HWY_INLINE Ints looked_up(const std::int32_t* values, Ints code) {
+    return hn::GatherIndex(CodeTag(), values, code);
+}
+HWY_INLINE Ints codes(const BlockIQ4_NL& b, int, int e) {
+    return looked_up(kIq4Values, half_of(load_bytes(b.q + e % 16), e >= 16));
+}
+HWY_INLINE Ints codes(const BlockIQ4_XS& b, int j, int e) {
+    return looked_up(kIq4Values, half_of(load_bytes(b.q + j * 16 + e % 16), e >= 16));
+}
+HWY_INLINE Ints codes(const BlockMXFP4& b, int, int e) {
+    return looked_up(kFp4Values, half_of(load_bytes(b.q + e % 16), e >= 16));
+}
+
 HWY_INLINE Floats all_of_half(std::uint16_t bits) {
     return widen_halves(FloatTag(), hn::Set(hn::Rebind<std::uint16_t, FloatTag>(), bits));
 }
@@ -120,13 +152,36 @@ HWY_INLINE void set_factors(const BlockQ6_K& b, BlockFactors<BlockQ6_K>& factors
     const float d = float_of_half(b.d);
     for (int j = 0; j < 16; ++j) factors.scale[j] = d * static_cast<float>(b.scales[j]);
 }
+HWY_INLINE void set_factors(const BlockQ2_K& b, BlockFactors<BlockQ2_K>& factors) {
+    const float d = float_of_half(b.d), m = float_of_half(b.m);
+    for (int j = 0; j < 16; ++j) factors.scale[j] = d * static_cast<float>(b.scale(j));
+    for (int j = 0; j < 16; ++j) factors.offset[j] = m * static_cast<float>(b.offset(j));
+}
+template <class Block>
+HWY_INLINE void set_scales(const Block& b, BlockFactors<Block>& factors) {
+    const float d = float_of_half(b.d);
+    for (int j = 0; j < BlockFactors<Block>::kParts; ++j)
+        factors.scale[j] = d * static_cast<float>(b.scale(j));
+}
+HWY_INLINE void set_factors(const BlockQ3_K& b, BlockFactors<BlockQ3_K>& factors) {
+    set_scales(b, factors);
+}
+HWY_INLINE void set_factors(const BlockIQ4_XS& b, BlockFactors<BlockIQ4_XS>& factors) {
+    set_scales(b, factors);
+}
+HWY_INLINE void set_factors(const BlockTQ2_0& b, BlockFactors<BlockTQ2_0>& factors) {
+    set_scales(b, factors);
+}
 // Blocks of one part have their factors in registers alone.
 template <class Block>
 HWY_INLINE void set_factors(const Block&, BlockFactors<Block>&) {}
 
 template <class Block>
+inline constexpr bool kIsIq4 = Block::kType == DType::iq4_nl || Block::kType == DType::iq4_xs;
+template <class Block>
 inline constexpr bool kHasFourBits =
-    Block::kType == DType::q4_0 || Block::kType == DType::q4_1 || Block::kType == DType::q4_k;
+    Block::kType == DType::q4_0 || Block::kType == DType::q4_1 || Block::kType == DType::q4_k ||
+    kIsIq4<Block> || Block::kType == DType::mxfp4;
 // Sixteen lanes hold the values of all codes of four bits: a code then only selects one.
 template <class Block>
 inline constexpr bool kLooksUp = kHasFourBits<Block>&& HWY_HAVE_SCALABLE == 0 && HWY_MAX_BYTES == 64;
@@ -134,9 +189,28 @@ inline constexpr bool kLooksUp = kHasFourBits<Block>&& HWY_HAVE_SCALABLE == 0 &&
 HWY_INLINE Ints nibbles(const BlockQ4_0& b, int, int e) {
     return half_of(load_bytes(b.q + e % 16), e >= 16);
 }
+HWY_INLINE Ints nibbles(const BlockIQ4_NL& b, int, int e) {
+    return half_of(load_bytes(b.q + e % 16), e >= 16);
+}
+HWY_INLINE Ints nibbles(const BlockIQ4_XS& b, int j, int e) {
+    return half_of(load_bytes(b.q + j * 16 + e % 16), e >= 16);
+}
+HWY_INLINE Ints nibbles(const BlockMXFP4& b, int, int e) {
+    return half_of(load_bytes(b.q + e % 16), e >= 16);
+}
 template <class Block>
 HWY_INLINE Ints nibbles(const Block& b, int j, int e) {
     return codes(b, j, e);
+}
+// The values of the codes 0, 1, ... of a type of four bits.
+template <class Block>
+HWY_INLINE Floats values_of_codes() {
+    if constexpr (kIsIq4<Block>)
+        return hn::ConvertTo(FloatTag(), hn::LoadU(CodeTag(), kIq4Values));
+    else if constexpr (Block::kType == DType::mxfp4)
+        return hn::ConvertTo(FloatTag(), hn::LoadU(CodeTag(), kFp4Values));
+    else
+        return hn::Iota(FloatTag(), Block::kType == DType::q4_0 ? -8.0f : 0.0f);
 }
 
 // The factors of one part of a block, in registers; or the values of its codes.
@@ -146,15 +220,18 @@ struct Factors {
     HWY_INLINE Factors() : scale(hn::Zero(FloatTag())), offset(scale) {}
     HWY_INLINE Factors(const Block& b, const BlockFactors<Block>& of, int j) : Factors() {
         if constexpr (Block::kElements == 32) {
-            scale = all_of_half(b.d);
+            if constexpr (Block::kType == DType::mxfp4)
+                scale = hn::BitCast(FloatTag(),
+                                    hn::Set(hn::RebindToUnsigned<FloatTag>(), BlockMXFP4::factor_bits(b.d)));
+            else
+                scale = all_of_half(b.d);
             if constexpr (Block::kHasOffset) offset = all_of_half(b.m);
         } else {
             scale = hn::Set(FloatTag(), of.scale[j]);
             if constexpr (Block::kHasOffset) offset = hn::Set(FloatTag(), of.offset[j]);
         }
         if constexpr (kLooksUp<Block>) {
-            const float first = Block::kType == DType::q4_0 ? -8.0f : 0.0f;
-            scale = value_of(hn::Iota(FloatTag(), first));
+            scale = value_of(values_of_codes<Block>());
         }
     }
     HWY_INLINE Floats value_of(Floats code) const {

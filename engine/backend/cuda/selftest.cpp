@@ -310,7 +310,10 @@ std::vector<std::uint8_t> random_blocks(DType type, std::int64_t n, unsigned see
     with_block(type, [&]<class Block>(Block block) {
         for (std::size_t at = 0; at < bytes.size(); at += sizeof(block)) {
             std::memcpy(&block, bytes.data() + at, sizeof(block));
-            set_factor(block.d);
+            if constexpr (Block::kType == DType::mxfp4)
+                block.d = static_cast<std::uint8_t>(116 + generator() % 4);  // about 0.001
+            else
+                set_factor(block.d);
             if constexpr (Block::kHasOffset) set_factor(block.m);
             std::memcpy(bytes.data() + at, &block, sizeof(block));
         }
