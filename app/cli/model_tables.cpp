@@ -48,6 +48,8 @@ std::vector<ShapeRow> shape_rows(const Model& model) {
     };
     const ModelWeights& w = model.weights();
     add("embedding", w.embedding);
+    add("embedding norm", w.embedding_norm);
+    add("embedding norm bias", w.embedding_norm_bias);
     add("position embedding", w.position_embedding);
     add("project in", w.project_in);
     for (const LayerWeights& l : w.layers) {
@@ -61,8 +63,10 @@ std::vector<ShapeRow> shape_rows(const Model& model) {
         add("v bias", l.v_bias);
         add("q norm", l.q_norm);
         add("k norm", l.k_norm);
+        add("sinks", l.sinks);
         add("o", l.o);
         add("o bias", l.o_bias);
+        add("attention out norm", l.attention_out_norm);
         add("MLP norm", l.mlp_norm);
         add("MLP norm bias", l.mlp_norm_bias);
         add("gate", l.gate);
@@ -71,6 +75,17 @@ std::vector<ShapeRow> shape_rows(const Model& model) {
         add("up bias", l.up_bias);
         add("down", l.down);
         add("down bias", l.down_bias);
+        add("router", l.router);
+        add("router bias", l.router_bias);
+        for (const ExpertWeights& e : l.experts) {
+            add("expert gate", e.gate);
+            add("expert up", e.up);
+            add("expert gate bias", e.gate_bias);
+            add("expert up bias", e.up_bias);
+            add("expert down", e.down);
+            add("expert down bias", e.down_bias);
+        }
+        add("MLP out norm", l.mlp_out_norm);
     }
     add("final norm", w.final_norm);
     add("final norm bias", w.final_norm_bias);

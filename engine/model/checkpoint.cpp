@@ -9,6 +9,7 @@
 #include "engine/model/digest.h"
 #include "engine/model/folder_files.h"
 #include "engine/model/other_formats.h"
+#include "engine/model/quantised_blocks.h"
 #include "engine/model/weight_check.h"
 
 #include <fmt/ranges.h>
@@ -149,7 +150,7 @@ bool Checkpoint::contains(const std::string& name) const {
     return place != nullptr && gguf_.front().contains(place->tensor);
 }
 
-StoredTensor Checkpoint::found(const std::string& name, std::string& label, fs::path& file) {
+StoredTensor Checkpoint::found(const std::string& name, std::string& label, fs::path& file, bool as_bytes) {
     label = name;
     file = folder_;
     if (!gguf_.empty()) {
@@ -168,7 +169,28 @@ StoredTensor Checkpoint::found(const std::string& name, std::string& label, fs::
              first);
     }
     file = shards_[shard->second].path();
-    return shards_[shard->second].tensor(name);
+    return shards_[shard->second].tensor(name, as_bytes);
+}
+
+void Checkpoint::check_shape(const StoredTensor& stored, const std::vector<std::int64_t>& wanted,
+                             const std::string& label, const fs::path& file) const {
+    if (stored.shape == wanted) return;
+    fail(ErrorCode::bad_file, "cannot use tensor {} in {}: its shape is {}, {} for {}; {}", label,
+         file.string(), shape_text(stored.shape), gguf_.empty() ? "config.json asks" : "the metadata ask",
+         shape_text(wanted),
+         gguf_.empty() ? "the two files do not belong together" : "convert the model again");
+}
+
+Weight Checkpoint::usable(const std::string& label, Weight weight) {
+    check(label, weight);  // as it lies in the file
+    // The scales of quantised blocks have 16 bits or fewer, and GGUF files align their data to more.
+    if (is_quantised(weight.dtype) ||
+        reinterpret_cast<std::uintptr_t>(weight.data) % dtype_bytes(weight.dtype) == 0)
+        return weight;
+    const auto n_bytes = to_index(keyhole::stored_bytes(weight));
+    weight.data = copy_later(
+        label, n_bytes, [from = weight.data, n_bytes](std::byte* to) { std::memcpy(to, from, n_bytes); });
+    return weight;
 }
 
 Weight Checkpoint::weight(const std::string& name, std::int64_t rows, std::int64_t cols) {
@@ -177,30 +199,31 @@ Weight Checkpoint::weight(const std::string& name, std::int64_t rows, std::int64
     const StoredTensor stored = found(name, label, file);
     const GgufPlace* place = place_of(name);
     const int n_parts = place != nullptr && place->third >= 0 ? 3 : 1;
-    const std::vector<std::int64_t> wanted = cols == 0 ? std::vector<std::int64_t>{n_parts * rows}
-                                                       : std::vector<std::int64_t>{n_parts * rows, cols};
-    if (stored.shape != wanted) {
-        fail(ErrorCode::bad_file, "cannot use tensor {} in {}: its shape is {}, {} for {}; {}", label,
-             file.string(), shape_text(stored.shape), gguf_.empty() ? "config.json asks" : "the metadata ask",
-             shape_text(wanted),
-             gguf_.empty() ? "the two files do not belong together" : "convert the model again");
-    }
+    check_shape(stored,
+                cols == 0 ? std::vector<std::int64_t>{n_parts * rows}
+                          : std::vector<std::int64_t>{n_parts * rows, cols},
+                label, file);
     // Kernels read vectors as plain numbers.
     if (cols == 0 && is_quantised(stored.dtype))
         fail(ErrorCode::unsupported, "cannot use tensor {} in {}: a vector of type {} is not supported",
              label, file.string(), dtype_name(stored.dtype));
     Weight weight{stored.dtype, stored.data, rows, cols == 0 ? 1 : cols};
     if (n_parts > 1) weight.data = stored.data + place->third * keyhole::stored_bytes(weight);
-    check(label, weight);  // as it lies in the file
-    if (is_quantised(stored.dtype)) {
-        // The blocks' scales have 16 bits, and the data of a GGUF file are aligned to more.
-    } else if (reinterpret_cast<std::uintptr_t>(weight.data) % dtype_bytes(stored.dtype) != 0) {
-        const auto n_bytes = to_index(keyhole::stored_bytes(weight));
-        weight.data = copy_later(
-            label, n_bytes, [from = weight.data, n_bytes](std::byte* to) { std::memcpy(to, from, n_bytes); });
-    }
+    weight = usable(label, weight);
     return place != nullptr && place->paired_head_dim > 0 ? unpaired(label, weight, place->paired_head_dim)
                                                           : weight;
+}
+
+Weight Checkpoint::one_of(const std::string& name, int which, int n, std::int64_t rows, std::int64_t cols) {
+    std::string label;
+    fs::path file;
+    const StoredTensor stored = found(name, label, file);
+    check_shape(stored,
+                cols == 0 ? std::vector<std::int64_t>{n, rows} : std::vector<std::int64_t>{n, rows, cols},
+                label, file);
+    Weight weight{stored.dtype, nullptr, rows, cols == 0 ? 1 : cols};
+    weight.data = stored.data + which * keyhole::stored_bytes(weight);
+    return usable(fmt::format("{} [{}]", label, which), weight);
 }
 
 const void* Checkpoint::copy_later(const std::string& name, std::size_t n_bytes,
@@ -244,20 +267,29 @@ Weight Checkpoint::unpaired(const std::string& name, const Weight& weight, int h
 }
 
 void Checkpoint::refuse_unread() const {
-    for (const GgufFile& file : gguf_)
+    for (const GgufFile& file : gguf_) {
+        const bool has_longrope = file.text("general.architecture") == "phi3";
+        const auto is_no_weight = [has_longrope](const std::string& name) {
+            return name == kGgufFactors ||
+                   (has_longrope && (name == kGgufLongFactors || name == kGgufShortFactors));
+        };
         for (const std::string& name : file.names())
-            if (name != kGgufFactors && read_.count(name) == 0)
+            if (!is_no_weight(name) && read_.count(name) == 0)
                 fail(
                     ErrorCode::unsupported,
                     "cannot load {}: its tensor {} is not supported in models of the architecture {}; choose "
                     "another model",
                     file.path().string(), shown_text(name), shown_text(file.text("general.architecture")));
+    }
 }
 
 std::size_t Checkpoint::file_bytes() const {
     std::size_t n = 0;
     for (const SafetensorsFile& shard : shards_) n += shard.bytes().size();
-    for (const GgufFile& file : gguf_) n += file.bytes().size();
+    for (const GgufFile& file : gguf_) {
+        n += file.bytes().size();
+        for (const GgufFile& part : file.parts()) n += part.bytes().size();
+    }
     return n;
 }
 
@@ -274,19 +306,88 @@ void Checkpoint::check(const std::string& name, const Weight& weight) {
 
 Weight Checkpoint::blocks(const std::string& name, std::int64_t rows, std::int64_t cols,
                           const RowBlocks& which) {
-    Weight whole = weight(name, rows, cols);
+    const Weight whole = weight(name, rows, cols);
+    if (which.n > 1) return copied_rows(name, whole, which);
     const std::size_t row_bytes = keyhole::stored_bytes(whole.dtype, whole.cols);
-    const auto at = [data = whole.data, row_bytes](std::int64_t row) {
-        return static_cast<const std::byte*>(data) + to_index(row) * row_bytes;
-    };
+    return {whole.dtype, static_cast<const std::byte*>(whole.data) + to_index(which.first) * row_bytes,
+            which.rows, whole.cols};
+}
+
+Weight Checkpoint::copied_rows(const std::string& name, const Weight& from, const RowBlocks& which) {
+    const std::size_t row_bytes = keyhole::stored_bytes(from.dtype, from.cols);
     const std::size_t block_bytes = to_index(which.rows) * row_bytes;
-    Weight part{whole.dtype, at(which.first), which.n * which.rows, whole.cols};
-    if (which.n == 1) return part;
-    part.data = copy_later(name, to_index(which.n) * block_bytes, [=](std::byte* to) {
+    const auto fill = [=](std::byte* to) {
         for (std::int64_t i = 0; i < which.n; ++i)
-            std::memcpy(to + to_index(i) * block_bytes, at(which.first + i * which.stride), block_bytes);
-    });
-    return part;
+            std::memcpy(to + to_index(i) * block_bytes,
+                        static_cast<const std::byte*>(from.data) +
+                            to_index(which.first + i * which.stride) * row_bytes,
+                        block_bytes);
+    };
+    return {from.dtype, copy_later(name, to_index(which.n) * block_bytes, fill), which.n * which.rows,
+            from.cols};
+}
+
+namespace {
+
+/// Writes one row of blocks in the order of GGUF files. Folders have elements 2 i and 2 i + 1 of a block in
+/// byte i.
+void join_mxfp4(const std::byte* blocks, const std::byte* scales, std::int64_t n_blocks, std::byte* to) {
+    constexpr std::int64_t kBytes = 16;
+    for (std::int64_t b = 0; b < n_blocks; ++b) {
+        BlockMXFP4 block;
+        block.d = static_cast<std::uint8_t>(scales[b]);
+        const auto code = [&](std::int64_t i) {
+            const auto byte = static_cast<unsigned>(blocks[b * kBytes + i / 2]);
+            return i % 2 == 0 ? byte & 15u : byte >> 4;
+        };
+        for (std::int64_t i = 0; i < kBytes; ++i)
+            block.q[i] = static_cast<std::uint8_t>(code(i) | code(i + kBytes) << 4);
+        std::memcpy(to + to_index(b) * sizeof(block), &block, sizeof(block));
+    }
+}
+
+}  // namespace
+
+Weight Checkpoint::expert_rows(const std::string& name, int which, int n, std::int64_t cols,
+                               const RowBlocks& rows) {
+    const std::int64_t n_rows = std::max<std::int64_t>(rows.stride, 1) * rows.n * rows.rows;  // of the tensor
+    std::string label;
+    fs::path file;
+    if (!contains(name + "_blocks")) {
+        const StoredTensor stored = found(name, label, file);
+        check_shape(stored, {n, cols, n_rows}, label, file);
+        if (is_quantised(stored.dtype))
+            fail(ErrorCode::unsupported, "cannot use tensor {} in {}: type {} is not supported here", label,
+                 file.string(), dtype_name(stored.dtype));
+        const std::size_t size = dtype_bytes(stored.dtype);
+        const std::byte* data = stored.data + which * cols * n_rows * static_cast<std::int64_t>(size);
+        check(fmt::format("{} [{}]", label, which), {stored.dtype, data, cols, n_rows});
+        const std::int64_t n_out = rows.n * rows.rows;
+        const auto fill = [=](std::byte* to) {
+            for (std::int64_t r = 0; r < n_out; ++r)
+                for (std::int64_t c = 0; c < cols; ++c) {
+                    const std::int64_t row = rows.first + r / rows.rows * rows.stride + r % rows.rows;
+                    std::memcpy(to + to_index(r * cols + c) * size, data + to_index(c * n_rows + row) * size,
+                                size);
+                }
+        };
+        return {stored.dtype, copy_later(name, to_index(n_out * cols) * size, fill), n_out, cols};
+    }
+    constexpr std::int64_t kElements = BlockMXFP4::kElements;
+    const StoredTensor blocks = found(name + "_blocks", label, file, true);
+    check_shape(blocks, {n, n_rows, cols / kElements, 16}, label, file);
+    const StoredTensor scales = found(name + "_scales", label, file, true);
+    check_shape(scales, {n, n_rows, cols / kElements}, label, file);
+    const std::int64_t in_row = cols / kElements, n_out = rows.n * rows.rows;
+    const auto fill = [=](std::byte* to) {
+        for (std::int64_t r = 0; r < n_out; ++r) {
+            const std::int64_t row =
+                which * n_rows + rows.first + r / rows.rows * rows.stride + r % rows.rows;
+            join_mxfp4(blocks.data + row * in_row * 16, scales.data + row * in_row, in_row,
+                       to + to_index(r * in_row) * sizeof(BlockMXFP4));
+        }
+    };
+    return {DType::mxfp4, copy_later(name, to_index(n_out * in_row) * sizeof(BlockMXFP4), fill), n_out, cols};
 }
 
 namespace {
@@ -324,7 +425,10 @@ Weight Checkpoint::transposed(const std::string& name, std::int64_t rows, std::i
 
 void Checkpoint::check_unchanged() const {
     for (const SafetensorsFile& shard : shards_) check_mapping(shard.bytes().data());
-    for (const GgufFile& file : gguf_) check_mapping(file.bytes().data());
+    for (const GgufFile& file : gguf_) {
+        check_mapping(file.bytes().data());
+        for (const GgufFile& part : file.parts()) check_mapping(part.bytes().data());
+    }
 }
 
 namespace {
@@ -346,8 +450,13 @@ std::uint64_t digest_of_file(std::uint64_t digest, std::span<const std::byte> by
 std::uint64_t Checkpoint::digest(std::uint64_t seed) const {
     std::uint64_t digest = seed;
     for (const SafetensorsFile& shard : shards_) digest = digest_of_file(digest, shard.bytes());
-    for (const GgufFile& file : gguf_)
+    const auto add = [&digest](const GgufFile& file) {
         digest = digest_of_file(digest_bytes(digest, file.header()), file.bytes());
+    };
+    for (const GgufFile& file : gguf_) {
+        add(file);
+        for (const GgufFile& part : file.parts()) add(part);
+    }
     return digest;
 }
 

@@ -29,6 +29,9 @@ struct RowBlocks {
 
 /// The tensor of a GGUF file that is no weight: it divides rotary frequencies.
 inline constexpr const char* kGgufFactors = "rope_freqs.weight";
+/// The same for longrope, of texts beyond the original context and within it.
+inline constexpr const char* kGgufLongFactors = "rope_factors_long.weight";
+inline constexpr const char* kGgufShortFactors = "rope_factors_short.weight";
 
 /// Where a weight lies in a GGUF file, and how it is arranged there.
 struct GgufPlace {
@@ -64,6 +67,17 @@ class Checkpoint {
     /// Returns some rows of a matrix [rows, cols] or of a vector (cols 0), block after block. One block
     /// points into the mapping; several into a copy. Throws as weight().
     Weight blocks(const std::string& name, std::int64_t rows, std::int64_t cols, const RowBlocks& which);
+
+    /// Returns matrix `which` of the n that lie in one tensor [n, rows, cols], or a vector of [n, rows] when
+    /// cols is 0. Throws as weight().
+    Weight one_of(const std::string& name, int which, int n, std::int64_t rows, std::int64_t cols);
+
+    /// Returns rows of expert `which` of the n whose matrices [rows, cols] lie in one tensor of a folder, as
+    /// gpt-oss stores them: NAME [n, cols, rows], or in MXFP4 NAME_blocks [n, rows, cols / 32, 16] and
+    /// NAME_scales [n, rows, cols / 32]. As a copy. Throws as weight().
+    Weight expert_rows(const std::string& name, int which, int n, std::int64_t cols, const RowBlocks& rows);
+    /// Returns some rows of a weight as a copy.
+    Weight copied_rows(const std::string& name, const Weight& from, const RowBlocks& which);
 
     /// Returns rows [first, first + n) of the transpose of a matrix stored as [cols, rows], as a copy.
     /// Throws as weight().
@@ -106,7 +120,14 @@ class Checkpoint {
     void check(const std::string& name, const Weight& weight);
     const GgufPlace* place_of(const std::string& name) const;
     /// Returns what the file holds of a weight; the shape is that of the file. Throws as weight().
-    StoredTensor found(const std::string& name, std::string& label, std::filesystem::path& file);
+    /// as_bytes: a folder's tensor of plain bytes, parts of MXFP4.
+    StoredTensor found(const std::string& name, std::string& label, std::filesystem::path& file,
+                       bool as_bytes = false);
+    /// Throws Error(bad_file) unless the tensor has this shape.
+    void check_shape(const StoredTensor& stored, const std::vector<std::int64_t>& wanted,
+                     const std::string& label, const std::filesystem::path& file) const;
+    /// Makes a weight of numbers that lie in a file: looks for NaN, and copies them if they are not aligned.
+    Weight usable(const std::string& label, Weight weight);
     /// Returns a copy with the rows of each head in the order of a folder.
     Weight unpaired(const std::string& name, const Weight& weight, int head_dim);
     std::size_t file_bytes() const;

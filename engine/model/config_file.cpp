@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 namespace keyhole {
@@ -159,6 +160,45 @@ std::vector<std::string> ConfigFile::texts(const std::string& key) const {
         texts.push_back(item.get<std::string>());
     }
     return texts;
+}
+
+std::vector<double> ConfigFile::positives(const std::string& key) const {
+    const nlohmann::json* found = json_->find(key);
+    std::vector<double> numbers;
+    if (found == nullptr) return numbers;
+    if (!found->is_array()) wrong(key, "a list of positive numbers");
+    for (const nlohmann::json& item : *found) {
+        const double value = item.is_number() ? item.get<double>() : 0.0;
+        if (!(value > 0) || value > std::numeric_limits<float>::max())
+            wrong(key, "a list of positive numbers");
+        numbers.push_back(value);
+    }
+    return numbers;
+}
+
+std::vector<int> ConfigFile::integers(const std::string& key) const {
+    const nlohmann::json* found = json_->find(key);
+    std::vector<int> numbers;
+    if (found == nullptr) return numbers;
+    if (!found->is_array()) wrong(key, "a list of whole numbers");
+    for (const nlohmann::json& item : *found) {
+        constexpr std::int64_t kMost = 1 << 30;
+        if (!item.is_number_integer() || std::abs(item.get<std::int64_t>()) > kMost)
+            wrong(key, "a list of whole numbers");
+        numbers.push_back(item.get<int>());
+    }
+    return numbers;
+}
+
+std::unique_ptr<ConfigFile> ConfigFile::text_part() const {
+    const nlohmann::json* part = json_->find("/text_config");
+    if (part == nullptr) return nullptr;
+    if (!part->is_object()) wrong("/text_config", "an object");
+    nlohmann::json joined = json_->root;
+    joined.erase("text_config");
+    for (const auto& [key, value] : part->items())
+        if (key != "architectures" && !value.is_null()) joined[key] = value;
+    return std::make_unique<ConfigFile>(path_, joined.dump());
 }
 
 std::vector<int> ConfigFile::ids(const std::string& key) const {

@@ -55,6 +55,13 @@ class ConfigFile {
     std::string text_or(const std::string& key, const std::string& fallback) const;
     /// Returns the texts of a list; empty when absent.
     std::vector<std::string> texts(const std::string& key) const;
+    /// Returns the positive, finite numbers of a list; empty when absent.
+    std::vector<double> positives(const std::string& key) const;
+    /// Returns the whole numbers of a list; empty when absent.
+    std::vector<int> integers(const std::string& key) const;
+    /// Returns the language model's part of a configuration of several models: the members of text_config
+    /// before those at the top. Null where there is no text_config.
+    std::unique_ptr<ConfigFile> text_part() const;
     /// Returns token ids from one integer or a list; empty when absent.
     std::vector<int> ids(const std::string& key) const;
 

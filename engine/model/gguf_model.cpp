@@ -6,6 +6,7 @@
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/model/config_file.h"
+#include "engine/model/families/family.h"
 #include "engine/model/quantised_blocks.h"
 
 #include <nlohmann/json.hpp>
@@ -28,7 +29,29 @@ class Describer {
     Describer(const GgufFile& file, std::string architecture)
         : file_(file), architecture_(std::move(architecture)) {}
 
-    GgufModel llama_form(const char* name);
+    /// How an architecture of LLaMA's form differs from it in GGUF files.
+    struct Form {
+        const char* family;    ///< its name in config.json
+        bool paired = false;   ///< rows of q and k lie in the order of GPT-J's pairs
+        bool partial = false;  ///< fewer dimensions than a head's may rotate
+        const char* mlp_norm = "post_attention_layernorm";  ///< the folder's name of ffn_norm
+        std::vector<std::string_view> more_keys = {};
+    };
+    GgufModel llama_form(const Form& form);
+    GgufModel gemma2();
+    GgufModel gemma3();
+    GgufModel phi3();
+    GgufModel smollm3();
+    GgufModel olmo2();
+    GgufModel granite();
+    GgufModel mixtral();
+    GgufModel qwen3_moe();
+    GgufModel olmoe();
+    GgufModel gpt_oss();
+    GgufModel cohere(bool slides);
+    GgufModel stablelm();
+    GgufModel glm4();
+    GgufModel exaone4();
     GgufModel gpt2();
     GgufModel gpt_neox();
     GgufModel mpt();
@@ -46,10 +69,20 @@ class Describer {
              file_.path().string(), what, instead);
     }
 
-    void refuse_unknown_keys(std::initializer_list<std::string_view> more) const;
+    void refuse_unknown_keys(std::span<const std::string_view> more) const;
+    void refuse_unknown_keys(std::initializer_list<std::string_view> more) const {
+        refuse_unknown_keys(std::span(more.begin(), more.size()));
+    }
     void read_shape();
     void read_special_tokens();
     OrderedJson rope_scaling() const;
+    void add_gemma(int layers_of_largest);
+    void read_layer_types(int period);
+    void read_longrope();
+    /// Reads the number of experts, and adds their tensors under a folder's names of the router and of the
+    /// stacked experts.
+    void add_experts(const char* count_key, const char* router, const char* experts, const char* gate,
+                     const char* up, const char* down);
     /// Adds tensors of the model and of every layer; a name without ending stands for a weight and, where the
     /// file has one, a bias.
     void add(std::span<const Pair> once, std::span<const Pair> of_layer);
@@ -73,7 +106,7 @@ class Describer {
 };
 
 /// A key that Keyhole does not know may change what the model computes.
-void Describer::refuse_unknown_keys(std::initializer_list<std::string_view> more) const {
+void Describer::refuse_unknown_keys(std::span<const std::string_view> more) const {
     constexpr std::string_view kCommon[] = {
         "context_length",          "embedding_length",       "block_count",
         "feed_forward_length",     "attention.head_count",   "vocab_size",
@@ -95,7 +128,10 @@ void Describer::read_shape() {
     d_model_ = count("embedding_length", kMostWidth);
     n_layers_ = count("block_count", kMostLayers);
     n_heads_ = count("attention.head_count", kMostHeads);
-    d_ff_ = count("feed_forward_length", kMostNeurons);
+    // Where all layers have experts, a file may leave it out or write 0.
+    const bool has_experts = file_.count_or_zero(key("expert_feed_forward_length"), 0, kMostNeurons) > 0;
+    d_ff_ = has_experts ? std::max(file_.count_or_zero(key("feed_forward_length"), 1, kMostNeurons), 1)
+                        : count("feed_forward_length", kMostNeurons);
     n_ctx_ = count("context_length", kMostPositions);
     const StoredTensor embedding = file_.tensor("token_embd.weight");
     n_vocab_ = embedding.shape.front();
@@ -128,8 +164,11 @@ OrderedJson Describer::rope_scaling() const {
     const double old_factor = file_.positive_or(key("rope.scale_linear"), 1.0);
     const std::string type = file_.text_or(key("rope.scaling.type"), old_factor != 1.0 ? "linear" : "none");
     if (type == "none") return scaling;
+    if (type == "longrope" && architecture_ == "phi3" && file_.contains(kGgufLongFactors))
+        return scaling;  // read_longrope()
     if (type != "linear" && type != "yarn")
-        refuse("rope.scaling.type " + shown_text(type), "none, linear and yarn");
+        refuse("rope.scaling.type " + shown_text(type),
+               "none, linear and yarn, and longrope with its factors in phi3");
     const double factor = file_.positive_or(key("rope.scaling.factor"), old_factor);
     const double magnitude = file_.positive_or(key("rope.scaling.attn_factor"), 1.0);
     scaling = {{"rope_type", type}, {"factor", factor}};
@@ -164,12 +203,22 @@ void Describer::add_third(const std::string& folder, const std::string& file, in
         model_.places[folder + kind] = {.tensor = file + kind, .third = which};
 }
 
-GgufModel Describer::llama_form(const char* name) {
-    refuse_unknown_keys({"attention.layer_norm_rms_epsilon", "attention.key_length", "attention.value_length",
-                         "attention.sliding_window", "rope.dimension_count", "rope.freq_base",
-                         "rope.scale_linear", "rope.scaling.type", "rope.scaling.factor",
-                         "rope.scaling.original_context_length", "rope.scaling.attn_factor",
-                         "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"});
+GgufModel Describer::llama_form(const Form& form) {
+    std::vector<std::string_view> known = {"attention.layer_norm_rms_epsilon",
+                                           "attention.key_length",
+                                           "attention.value_length",
+                                           "attention.sliding_window",
+                                           "rope.dimension_count",
+                                           "rope.freq_base",
+                                           "rope.scale_linear",
+                                           "rope.scaling.type",
+                                           "rope.scaling.factor",
+                                           "rope.scaling.original_context_length",
+                                           "rope.scaling.attn_factor",
+                                           "rope.scaling.yarn_beta_fast",
+                                           "rope.scaling.yarn_beta_slow"};
+    known.insert(known.end(), form.more_keys.begin(), form.more_keys.end());
+    refuse_unknown_keys(known);
     read_shape();
     if (n_heads_ > d_model_ || d_model_ % n_heads_ != 0) {
         if (!file_.has(key("attention.key_length")))
@@ -181,12 +230,14 @@ GgufModel Describer::llama_form(const char* name) {
     const int head_dim = file_.count_or(key("attention.key_length"), d_model_ / n_heads_, kMostHeadDim);
     if (file_.count_or(key("attention.value_length"), head_dim, kMostHeadDim) != head_dim)
         refuse(key("attention.value_length"), "values as long as keys");
-    if (file_.count_or(key("rope.dimension_count"), head_dim, kMostHeadDim) != head_dim)
+    const int rotary = file_.count_or(key("rope.dimension_count"), head_dim, kMostHeadDim);
+    // A little more, so that rounding does not take a dimension away.
+    if (form.partial) config_["partial_rotary_factor"] = (rotary + 0.25) / head_dim;
+    if (!form.partial && rotary != head_dim)
         refuse(fmt::format("{} {}", key("rope.dimension_count"), count("rope.dimension_count", kMostHeadDim)),
                fmt::format("rotary positions over the whole head ({})", head_dim));
     const int window = file_.count_or_zero(key("attention.sliding_window"), 0, kMostPositions);
-    const bool is_llama = architecture_ == "llama";
-    config_["architectures"] = {is_llama && window > 0 ? "MistralForCausalLM" : name};
+    config_["architectures"] = {architecture_ == "llama" && window > 0 ? "MistralForCausalLM" : form.family};
     config_["hidden_size"] = d_model_;
     config_["num_hidden_layers"] = n_layers_;
     config_["num_attention_heads"] = n_heads_;
@@ -194,6 +245,8 @@ GgufModel Describer::llama_form(const char* name) {
     config_["intermediate_size"] = d_ff_;
     config_["max_position_embeddings"] = n_ctx_;
     config_["head_dim"] = head_dim;
+    if (file_.has(key("attention.layer_norm_epsilon")))
+        config_["layer_norm_eps"] = file_.positive_or(key("attention.layer_norm_epsilon"), 1e-5);
     config_["rms_norm_eps"] = file_.positive_or(key("attention.layer_norm_rms_epsilon"), 1e-6);
     config_["rope_theta"] = file_.positive_or(key("rope.freq_base"), 10000.0);
     if (const OrderedJson scaling = rope_scaling(); !scaling.is_null()) config_["rope_scaling"] = scaling;
@@ -214,17 +267,247 @@ GgufModel Describer::llama_form(const char* name) {
                                       {"model.layers.{}.self_attn.o_proj", "blk.{}.attn_output"},
                                       {"model.layers.{}.self_attn.q_norm", "blk.{}.attn_q_norm"},
                                       {"model.layers.{}.self_attn.k_norm", "blk.{}.attn_k_norm"},
-                                      {"model.layers.{}.post_attention_layernorm", "blk.{}.ffn_norm"},
                                       {"model.layers.{}.mlp.gate_proj", "blk.{}.ffn_gate"},
                                       {"model.layers.{}.mlp.up_proj", "blk.{}.ffn_up"},
                                       {"model.layers.{}.mlp.down_proj", "blk.{}.ffn_down"}};
     add(kOnce, kLayer);
-    if (!is_llama) return done();
+    const std::string mlp_norm = fmt::format("model.layers.{{}}.{}", form.mlp_norm);
+    const Pair of_mlp = {mlp_norm, "blk.{}.ffn_norm"};
+    add({}, {&of_mlp, 1});
+    if (!form.paired) return done();
     // For LLaMA the format stores the dimensions of each head's query and key in the order of GPT-J's pairs.
     for (auto& [folder, place] : model_.places)
         if (folder.find(".q_proj.") != std::string::npos || folder.find(".k_proj.") != std::string::npos)
             place.paired_head_dim = head_dim;
     return done();
+}
+
+namespace {
+
+constexpr const char *kAttentionOut = "model.layers.{}.post_attention_layernorm",
+                     *kMlpOut = "model.layers.{}.post_feedforward_layernorm";
+
+}  // namespace
+
+// The files have no query scale. The scale of all models but the largest is that of their heads; that one's
+// queries are scaled by its width over its heads.
+void Describer::add_gemma(int layers_of_largest) {
+    config_["keyhole_norms_are_gains"] = true;
+    config_["query_pre_attn_scalar"] =
+        n_layers_ == layers_of_largest ? d_model_ / n_heads_ : config_["head_dim"].get<int>();
+    static constexpr Pair kLayer[] = {{kAttentionOut, "blk.{}.post_attention_norm"},
+                                      {kMlpOut, "blk.{}.post_ffw_norm"}};
+    add({}, kLayer);
+}
+
+GgufModel Describer::gemma2() {
+    model_ = llama_form({.family = "Gemma2ForCausalLM",
+                         .mlp_norm = "pre_feedforward_layernorm",
+                         .more_keys = {"attn_logit_softcapping", "final_logit_softcapping"}});
+    constexpr int kLayersOf27B = 46;
+    add_gemma(kLayersOf27B);
+    config_["attn_logit_softcapping"] = file_.positive_or(key("attn_logit_softcapping"), 50.0);
+    config_["final_logit_softcapping"] = file_.positive_or(key("final_logit_softcapping"), 30.0);
+    config_["sliding_window"] = file_.count_or(key("attention.sliding_window"), 4096, kMostPositions);
+    return done();
+}
+
+GgufModel Describer::gemma3() {
+    model_ = llama_form({.family = "Gemma3ForCausalLM",
+                         .mlp_norm = "pre_feedforward_layernorm",
+                         .more_keys = {"attention.sliding_window_pattern", "rope.freq_base_swa"}});
+    constexpr int kLayersOf27B = 62;
+    add_gemma(kLayersOf27B);
+    config_["rope_theta"] = file_.positive_or(key("rope.freq_base"), 1e6);
+    config_["rope_local_base_freq"] = file_.positive_or(key("rope.freq_base_swa"), 1e4);
+    config_["sliding_window"] = file_.count_or(key("attention.sliding_window"), 1024, kMostPositions);
+    read_layer_types(6);
+    return done();
+}
+
+/// Writes layer_types: the file lists which layers slide, or says that all but each nth do.
+void Describer::read_layer_types(int period) {
+    const std::string name = key("attention.sliding_window_pattern");
+    const std::vector<std::int32_t> listed = file_.flags_or_number(name);
+    if (listed.size() == 1) period = std::max(listed.front(), 1);
+    if (listed.size() > 1 && listed.size() != to_index(n_layers_))
+        fail(ErrorCode::bad_file, "cannot use {}: {} names {} layers of {}; convert the model again",
+             file_.path().string(), name, listed.size(), n_layers_);
+    for (int l = 0; l < n_layers_; ++l) {
+        const bool slides = listed.size() > 1 ? listed[to_index(l)] != 0 : (l + 1) % period != 0;
+        config_["layer_types"].push_back(slides ? "sliding_attention" : "full_attention");
+    }
+}
+
+GgufModel Describer::smollm3() {
+    return llama_form({.family = "SmolLM3ForCausalLM", .paired = true});
+}
+
+GgufModel Describer::olmo2() {
+    const bool slides = file_.has(key("attention.sliding_window"));  // OLMo 3
+    model_ = llama_form({.family = slides ? "Olmo3ForCausalLM" : "Olmo2ForCausalLM",
+                         .more_keys = {"attention.sliding_window_pattern"}});
+    static constexpr Pair kLayer[] = {{kAttentionOut, "blk.{}.post_attention_norm"},
+                                      {kMlpOut, "blk.{}.post_ffw_norm"}};
+    add({}, kLayer);
+    if (slides) read_layer_types(4);
+    return done();
+}
+
+GgufModel Describer::granite() {
+    model_ =
+        llama_form({.family = "GraniteForCausalLM",
+                    .paired = true,
+                    .more_keys = {"attention.scale", "embedding_scale", "residual_scale", "logit_scale"}});
+    // 0 stands for none.
+    const auto factor = [this](const char* from, const char* to) {
+        if (file_.number_or(key(from), 0.0) != 0.0) config_[to] = file_.positive_or(key(from), 1.0);
+    };
+    config_["attention_multiplier"] = 1.0 / std::sqrt(config_["head_dim"].get<double>());
+    factor("attention.scale", "attention_multiplier");
+    factor("embedding_scale", "embedding_multiplier");
+    factor("residual_scale", "residual_multiplier");
+    factor("logit_scale", "logits_scaling");
+    return done();
+}
+
+void Describer::add_experts(const char* count_key, const char* router, const char* experts, const char* gate,
+                            const char* up, const char* down) {
+    constexpr int kMostExperts = 1 << 12;
+    config_[count_key] = file_.count(key("expert_count"), kMostExperts);
+    config_["num_experts_per_tok"] = file_.count(key("expert_used_count"), kMostExperts);
+    const auto both = [&](const std::string& folder, const char* file) {
+        const Pair pair = {folder, file};
+        add({}, {&pair, 1});
+    };
+    both(fmt::format("model.layers.{{}}.{}", router), "blk.{}.ffn_gate_inp");
+    both(fmt::format("model.layers.{{}}.{}.{}", experts, gate), "blk.{}.ffn_gate_exps");
+    both(fmt::format("model.layers.{{}}.{}.{}", experts, up), "blk.{}.ffn_up_exps");
+    both(fmt::format("model.layers.{{}}.{}.{}", experts, down), "blk.{}.ffn_down_exps");
+}
+
+namespace {
+
+const std::vector<std::string_view> kExpertKeys = {"expert_count", "expert_used_count",
+                                                   "expert_feed_forward_length"};
+
+}  // namespace
+
+GgufModel Describer::mixtral() {
+    model_ = llama_form({.family = "MixtralForCausalLM", .paired = true, .more_keys = kExpertKeys});
+    config_["architectures"] = {"MixtralForCausalLM"};
+    add_experts("num_local_experts", "block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2");
+    return done();
+}
+
+GgufModel Describer::qwen3_moe() {
+    model_ = llama_form({.family = "Qwen3MoeForCausalLM", .more_keys = kExpertKeys});
+    add_experts("num_experts", "mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj");
+    config_["moe_intermediate_size"] = count("expert_feed_forward_length", kMostNeurons);
+    config_["norm_topk_prob"] = true;  // of all released models; the format cannot say otherwise
+    return done();
+}
+
+GgufModel Describer::olmoe() {
+    std::vector<std::string_view> keys = kExpertKeys;
+    keys.push_back("attention.clamp_kqv");
+    model_ = llama_form({.family = "OlmoeForCausalLM", .more_keys = keys});
+    add_experts("num_experts", "mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj");
+    if (file_.number_or(key("attention.clamp_kqv"), 0.0) != 0.0)
+        config_["clip_qkv"] = file_.positive_or(key("attention.clamp_kqv"), 1.0);
+    return done();
+}
+
+GgufModel Describer::gpt_oss() {
+    std::vector<std::string_view> keys = kExpertKeys;
+    keys.push_back("attention.sliding_window_pattern");
+    model_ = llama_form({.family = "GptOssForCausalLM", .more_keys = keys});
+    add_experts("num_local_experts", "mlp.router", "mlp.experts", "gate_proj", "up_proj", "down_proj");
+    config_["intermediate_size"] = count("expert_feed_forward_length", kMostNeurons);
+    config_["attention_bias"] = true;
+    if (config_.contains("rope_scaling")) config_["rope_scaling"]["truncate"] = false;
+    read_layer_types(2);
+    for (int l = 0; l < n_layers_; ++l) {
+        add_one(fmt::format("model.layers.{}.self_attn.sinks", l),
+                fmt::format("blk.{}.attn_sinks.weight", l));
+        add_one(fmt::format("model.layers.{}.post_attention_layernorm.weight", l),
+                fmt::format("blk.{}.post_attention_norm.weight", l));
+    }
+    return done();
+}
+
+GgufModel Describer::cohere(bool slides) {
+    model_ = llama_form(
+        {.family = slides ? "Cohere2ForCausalLM" : "CohereForCausalLM",
+         .more_keys = {"attention.layer_norm_epsilon", "logit_scale", "attention.sliding_window_pattern"}});
+    config_["logit_scale"] = file_.positive_or(key("logit_scale"), 0.0625);
+    if (slides) read_layer_types(4);
+    return done();
+}
+
+GgufModel Describer::stablelm() {
+    model_ = llama_form({.family = "StableLmForCausalLM",
+                         .partial = true,
+                         .more_keys = {"attention.layer_norm_epsilon", "use_parallel_residual"}});
+    config_["use_qkv_bias"] = has_bias("attn_q");
+    // Files say that all of these models are parallel; those that are not have a second norm.
+    config_["use_parallel_residual"] = !file_.contains("blk.0.ffn_norm.weight");
+    return done();
+}
+
+GgufModel Describer::glm4() {
+    model_ = llama_form({.family = "Glm4ForCausalLM", .partial = true});
+    static constexpr Pair kLayer[] = {
+        {"model.layers.{}.post_self_attn_layernorm", "blk.{}.post_attention_norm"},
+        {"model.layers.{}.post_mlp_layernorm", "blk.{}.post_ffw_norm"},
+        {"model.layers.{}.mlp.gate_up_proj", "blk.{}.ffn_up"}};
+    add({}, kLayer);
+    return done();
+}
+
+GgufModel Describer::exaone4() {
+    model_ = llama_form({.family = "Exaone4ForCausalLM", .more_keys = {"attention.sliding_window_pattern"}});
+    static constexpr Pair kLayer[] = {{kAttentionOut, "blk.{}.post_attention_norm"},
+                                      {kMlpOut, "blk.{}.post_ffw_norm"}};
+    add({}, kLayer);
+    if (file_.has(key("attention.sliding_window")))
+        read_layer_types(4);
+    else
+        config_["sliding_window"] = OrderedJson();
+    return done();
+}
+
+GgufModel Describer::phi3() {
+    model_ = llama_form({.family = "Phi3ForCausalLM", .partial = true});
+    static constexpr Pair kLayer[] = {{"model.layers.{}.self_attn.qkv_proj", "blk.{}.attn_qkv"},
+                                      {"model.layers.{}.mlp.gate_up_proj", "blk.{}.ffn_up"}};
+    add({}, kLayer);
+    read_longrope();
+    return done();
+}
+
+/// Reads the factors of longrope, which are tensors of the file.
+void Describer::read_longrope() {
+    if (!file_.contains(kGgufLongFactors) && !file_.contains(kGgufShortFactors)) return;
+    const auto factors = [this](const char* name) {
+        const StoredTensor tensor = file_.tensor(name);
+        if (tensor.dtype != DType::f32 || tensor.shape.size() != 1)
+            fail(ErrorCode::bad_file,
+                 "cannot use {}: {} is no list of numbers of type F32; convert the model "
+                 "again",
+                 file_.path().string(), name);
+        std::vector<float> values(to_index(tensor.shape.front()));
+        widen_stored(tensor.dtype, tensor.data, tensor.shape.front(), values.data());
+        return values;
+    };
+    OrderedJson scaling = {{"rope_type", "longrope"},
+                           {"long_factor", factors(kGgufLongFactors)},
+                           {"short_factor", factors(kGgufShortFactors)}};
+    scaling["original_max_position_embeddings"] =
+        file_.count_or(key("rope.scaling.original_context_length"), n_ctx_, kMostPositions);
+    if (file_.has(key("rope.scaling.attn_factor")))
+        scaling["attention_factor"] = file_.positive_or(key("rope.scaling.attn_factor"), 1.0);
+    config_["rope_scaling"] = std::move(scaling);
 }
 
 GgufModel Describer::gpt2() {
@@ -353,23 +636,39 @@ void refuse_no_model(const GgufFile& file) {
 }  // namespace
 
 GgufModel describe_gguf(const GgufFile& file) {
-    if (const int n_parts = file.count_or_zero("split.count", 0, 1 << 16); n_parts > 1)
-        fail(ErrorCode::unsupported,
-             "cannot load {}: it is one of {} parts of a model; join them with llama-gguf-split --merge",
-             file.path().string(), n_parts);
     refuse_no_model(file);
     const std::string architecture = file.text("general.architecture");
     Describer describer(file, architecture);
-    if (architecture == "llama") return describer.llama_form("LlamaForCausalLM");
-    if (architecture == "qwen2") return describer.llama_form("Qwen2ForCausalLM");
-    if (architecture == "qwen3") return describer.llama_form("Qwen3ForCausalLM");
+    if (architecture == "llama" && file.count_or_zero("llama.expert_count", 0, 1 << 12) > 0)
+        return describer.mixtral();
+    if (architecture == "llama") return describer.llama_form({.family = "LlamaForCausalLM", .paired = true});
+    if (architecture == "qwen2") return describer.llama_form({.family = "Qwen2ForCausalLM"});
+    if (architecture == "qwen3") return describer.llama_form({.family = "Qwen3ForCausalLM"});
+    if (architecture == "gemma2") return describer.gemma2();
+    if (architecture == "gemma3") return describer.gemma3();
+    if (architecture == "phi3") return describer.phi3();
+    if (architecture == "smollm3") return describer.smollm3();
+    if (architecture == "olmo2") return describer.olmo2();
+    if (architecture == "granite") return describer.granite();
+    if (architecture == "qwen3moe") return describer.qwen3_moe();
+    if (architecture == "olmoe") return describer.olmoe();
+    if (architecture == "gpt-oss") return describer.gpt_oss();
+    if (architecture == "command-r") return describer.cohere(false);
+    if (architecture == "cohere2") return describer.cohere(true);
+    if (architecture == "stablelm") return describer.stablelm();
+    if (architecture == "glm4") return describer.glm4();
+    if (architecture == "exaone4") return describer.exaone4();
     if (architecture == "gpt2") return describer.gpt2();
     if (architecture == "gptneox") return describer.gpt_neox();
     if (architecture == "mpt") return describer.mpt();
+    if (const std::string_view why = known_obstacle(architecture); !why.empty())
+        fail(ErrorCode::unsupported,
+             "cannot load {}: its general.architecture is {}, and {}; choose another model",
+             file.path().string(), architecture, why);
     fail(ErrorCode::unsupported,
          "cannot load {}: its general.architecture is {}; this build reads llama, qwen2, qwen3, gpt2, "
-         "gptneox and "
-         "mpt from GGUF files",
+         "gptneox, mpt, gemma2, gemma3, phi3, smollm3, olmo2, granite, qwen3moe, olmoe, gpt-oss, "
+         "command-r, cohere2, stablelm, glm4 and exaone4 from GGUF files",
          file.path().string(), shown_text(architecture));
 }
 

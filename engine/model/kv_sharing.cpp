@@ -247,6 +247,17 @@ std::shared_ptr<const Model> merged_model(std::shared_ptr<const Model> base, con
     const KvShape from = kv_shape(config), to = kv_shape(sharing, config);
     if (from == to) return base;
     const LayerWeights& first = base->weights().layers.front();
+    if (first.k_norm.rows > config.head_dim)
+        fail(ErrorCode::unsupported,
+             "cannot share the KV heads of {} as {}: one norm holds the keys of all its heads together; "
+             "choose "
+             "another model",
+             base->path().string(), shape_name(to, config));
+    if (sharing.compensate && !first.experts.empty())
+        fail(ErrorCode::unsupported,
+             "cannot share the KV heads of {} as {} and compensate for them: its feed-forward layers are "
+             "experts; leave compensation out",
+             base->path().string(), shape_name(to, config));
     config.n_kv_layers = to.n_layers;
     config.n_kv_heads = to.n_heads;
     config.merged = true;

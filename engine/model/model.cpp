@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 #include <utility>
 
@@ -40,6 +41,16 @@ void read_kv_sharing(const ConfigFile& file, ModelConfig& config) {
 }
 
 }  // namespace
+
+std::vector<double> Rotary::frequencies_for(int n_tokens) const {
+    if (!changes_with_length() || n_tokens <= switch_length) return inverse_frequency;
+    if (dynamic_factor <= 0) return long_inverse_frequency;
+    const double longer = dynamic_factor * n_tokens / switch_length - (dynamic_factor - 1.0);
+    const double theta = base * std::pow(longer, dims / (dims - 2.0));
+    std::vector<double> frequencies;
+    for (int i = 0; i < dims / 2; ++i) frequencies.push_back(std::pow(theta, -2.0 * i / dims));
+    return frequencies;
+}
 
 KvLayout layout_of(const ModelConfig& config) {
     return KvLayout::shared(config.n_layers, config.n_heads,
@@ -137,6 +148,7 @@ std::shared_ptr<const Model> assembled(const std::filesystem::path& path, const 
 
 DescribedModel described_gguf(const std::filesystem::path& path) {
     GgufFile file(path);
+    file.open_parts();
     GgufModel described = describe_gguf(file);
     const ConfigFile config_file(path, std::move(described.config));
     const Family& family = family_of(config_file);
@@ -201,15 +213,18 @@ DescribedModel described(const std::filesystem::path& path) {
         fail(ErrorCode::bad_file, "cannot load the model {}: it has no config.json; {}", folder.string(),
              hint.empty() ? "name a complete Hugging Face model folder" : hint);
     }
-    const ConfigFile config_file(folder / "config.json");
-    const Family& family = family_of(config_file);
+    const ConfigFile whole_file(folder / "config.json");
+    const Family& family = family_of(whole_file);
+    const std::unique_ptr<ConfigFile> part = family.reads_text_part ? whole_file.text_part() : nullptr;
+    const ConfigFile& config_file = part != nullptr ? *part : whole_file;
+    if (part != nullptr) config_file.warn("only the language model is read: it takes no pictures");
     ModelConfig config = family.read_config(config_file);
     read_kv_sharing(config_file, config);
     join_generation_config(config_file, folder, config);
     auto checkpoint = std::make_shared<Checkpoint>(folder);
     ModelWeights weights = family.map_weights(config_file, config, *checkpoint);
     Tokenizer tokenizer = Tokenizer::from_folder(folder);
-    const std::string& text = config_file.bytes();
+    const std::string& text = whole_file.bytes();
     const std::uint64_t of_config =
         digest_bytes(kDigestSeed, std::as_bytes(std::span<const char>(text.data(), text.size())));
     return {assembled(folder, config_file, std::move(config), std::move(weights), std::move(tokenizer),

@@ -17,7 +17,8 @@
 namespace keyhole {
 
 enum class NormKind { rms, layer };
-enum class Activation { silu, gelu, gelu_tanh, relu };
+/// clamped_swiglu, of gpt-oss, takes a gate: min(g, 7) sigmoid(1.702 min(g, 7)) (clamp(u, -7, 7) + 1)
+enum class Activation { silu, gelu, gelu_tanh, relu, clamped_swiglu };
 enum class PositionKind { rotary, alibi, learned };
 
 /// Rotary positions: the first `dims` dimensions of each head are rotated by position *
@@ -27,13 +28,26 @@ struct Rotary {
     bool interleaved = false;               ///< pairs (2 i, 2 i + 1), as GPT-J; else (i, i + dims / 2)
     std::vector<double> inverse_frequency;  ///< [dims / 2], including the checkpoint's scaling
     float magnitude = 1.0f;                 ///< factor on cosines and sines of queries and keys (YaRN)
+    /// Not 0: a call whose text is longer than this many tokens takes other frequencies (longrope, dynamic).
+    /// A call is a prompt, all of it, or one decoded row: keys that are stored stay as they are.
+    int switch_length = 0;
+    std::vector<double> long_inverse_frequency;  ///< longrope: [dims / 2], of the longer texts
+    double dynamic_factor = 0;                   ///< dynamic: its factor; 0: none
+    double base = 0;                             ///< dynamic: the base up to switch_length tokens
+
+    /// Returns the frequencies for a call whose text has n_tokens. Equations: read_rotary().
+    std::vector<double> frequencies_for(int n_tokens) const;
+    bool changes_with_length() const { return switch_length > 0; }
 };
 
 /// The shape of a decoder-only transformer of the supported families. One block, x [d_model]:
 ///     a = norm(x),  y = x + o(attention(q(a), k(a), v(a)))
 ///     x = y + mlp(norm(y));  parallel: x = y + mlp(norm(x)), with the attention's own norm if shared_norm
 ///     mlp(z) = down(act(up(z))), or down(act(gate(z)) * up(z)) with a gate
-/// post_norm: the norms follow the sums. Biases and norms that a family lacks are empty weights.
+/// post_norm: the norms follow the sums. Biases and norms that a family lacks are empty weights. A branch is
+/// normalised before it is added where its layer has attention_out_norm or mlp_out_norm. In a layer with
+/// experts, mlp(z) is the sum of the n_experts_used that its router gives the largest probabilities,
+/// weighted by these.
 struct ModelConfig {
     std::string family;  ///< "llama"
     int n_layers = 0;
@@ -66,7 +80,20 @@ struct ModelConfig {
     float clip_qkv = 0;               ///< bound on |q|, |k|, |v| (MPT); 0: none
     /// [n_layers] or empty: a row sees the newest window[l] tokens including itself; 0: all
     std::vector<int> window;
-    float rope_theta = 10000.0f;  ///< for display; computation uses rotary.inverse_frequency
+    Rotary local_rotary;              ///< of the layers with a window, where theirs differs; dims 0: `rotary`
+    std::vector<bool> unrotated;      ///< [n_layers] or empty: layers that rotate neither queries nor keys
+    float norm_offset = 0;            ///< a norm's gain is its weight plus this (Gemma: 1)
+    float embedding_scale = 1;        ///< factor on the embedding of a token
+    float residual_scale = 1;         ///< factor on each branch before it is added (Granite)
+    float logit_scale = 1;            ///< factor on the next token's logits
+    float logit_cap = 0;              ///< c: these become c tanh(logit / c) (Gemma 2); 0: none
+    float attention_cap = 0;          ///< the same for the scaled q.k, before a row is masked
+    int n_experts = 0;                ///< of a layer with experts; 0: no layer has any
+    int n_experts_used = 0;           ///< a token's
+    int d_expert = 0;                 ///< neurons of an expert
+    bool experts_sum_to_one = false;  ///< the weights of a token's experts are divided by their sum
+    bool has_sinks = false;           ///< each query head has a learned sink (LayerWeights::sinks)
+    float rope_theta = 10000.0f;      ///< for display; computation uses rotary.inverse_frequency
     bool tied = false;
     int bos = -1;          ///< -1: none
     std::vector<int> eos;  ///< ids that end a text
@@ -89,20 +116,33 @@ inline std::int64_t stored_bytes(const Weight& weight) {
     return static_cast<std::int64_t>(stored_bytes(weight.dtype, weight.rows * weight.cols));
 }
 
+/// One expert of a layer: a gated feed-forward layer of d_expert neurons.
+struct ExpertWeights {
+    Weight gate, up, gate_bias, up_bias;  ///< [d_expert, d_model]
+    Weight down, down_bias;               ///< [d_model, d_expert]
+};
+
 /// The weights of a layer. A weight with null data is absent in the family.
 struct LayerWeights {
     Weight attention_norm, attention_norm_bias;  ///< [d_model]
     Weight q, q_bias;                            ///< [n_heads * head_dim, d_model]
     Weight k, v, k_bias, v_bias;  ///< [n_kv_heads * head_dim, d_model]; empty in a layer that owns no KV head
-    Weight q_norm, k_norm;        ///< [head_dim]: RMSNorm of each head before rotation (Qwen3)
-    Weight o, o_bias;             ///< [d_model, n_heads * head_dim]
-    Weight mlp_norm, mlp_norm_bias;       ///< [d_model]
-    Weight gate, up, gate_bias, up_bias;  ///< [d_ff, d_model]
-    Weight down, down_bias;               ///< [d_model, d_ff]
+    /// [head_dim]: RMSNorm of each head before rotation (Qwen3); [n_heads * head_dim], [n_kv_heads *
+    /// head_dim]: of all heads together (OLMo 2)
+    Weight q_norm, k_norm;
+    Weight sinks;      ///< [n_heads]: the logit of a sink that takes attention and has no value (gpt-oss)
+    Weight o, o_bias;  ///< [d_model, n_heads * head_dim]
+    Weight attention_out_norm, mlp_out_norm;  ///< [d_model]: of a branch before it is added
+    Weight mlp_norm, mlp_norm_bias;           ///< [d_model]
+    Weight gate, up, gate_bias, up_bias;      ///< [d_ff, d_model]
+    Weight down, down_bias;                   ///< [d_model, d_ff]
+    Weight router, router_bias;               ///< [n_experts, d_model]
+    std::vector<ExpertWeights> experts;       ///< [n_experts], or empty; then gate, up and down are
 };
 
 struct ModelWeights {
-    Weight embedding;           ///< [n_vocab, d_embed]; d_embed = d_model unless there is project_in
+    Weight embedding;  ///< [n_vocab, d_embed]; d_embed = d_model unless there is project_in
+    Weight embedding_norm, embedding_norm_bias;  ///< [d_model] (BLOOM)
     Weight position_embedding;  ///< [n_ctx + position_offset, d_model], added to the embedding
     Weight project_in;          ///< [d_model, d_embed] (OPT)
     std::vector<LayerWeights> layers;
@@ -118,9 +158,11 @@ void visit_weights(const ModelWeights& weights, Visit visit) {
         if (weight.data != nullptr) visit(weight);
     };
     visit_one(weights.embedding);
+    visit_one(weights.embedding_norm);
+    visit_one(weights.embedding_norm_bias);
     visit_one(weights.position_embedding);
     visit_one(weights.project_in);
-    for (const LayerWeights& l : weights.layers)
+    for (const LayerWeights& l : weights.layers) {
         for (const Weight* weight : {&l.attention_norm,
                                      &l.attention_norm_bias,
                                      &l.q,
@@ -131,8 +173,11 @@ void visit_weights(const ModelWeights& weights, Visit visit) {
                                      &l.v_bias,
                                      &l.q_norm,
                                      &l.k_norm,
+                                     &l.sinks,
                                      &l.o,
                                      &l.o_bias,
+                                     &l.attention_out_norm,
+                                     &l.mlp_out_norm,
                                      &l.mlp_norm,
                                      &l.mlp_norm_bias,
                                      &l.gate,
@@ -140,8 +185,14 @@ void visit_weights(const ModelWeights& weights, Visit visit) {
                                      &l.gate_bias,
                                      &l.up_bias,
                                      &l.down,
-                                     &l.down_bias})
+                                     &l.down_bias,
+                                     &l.router,
+                                     &l.router_bias})
             visit_one(*weight);
+        for (const ExpertWeights& e : l.experts)
+            for (const Weight* weight : {&e.gate, &e.up, &e.gate_bias, &e.up_bias, &e.down, &e.down_bias})
+                visit_one(*weight);
+    }
     visit_one(weights.final_norm);
     visit_one(weights.final_norm_bias);
     visit_one(weights.project_out);

@@ -151,7 +151,7 @@ bool SafetensorsFile::contains(const std::string& name) const {
     return entries_.count(name) != 0;
 }
 
-StoredTensor SafetensorsFile::tensor(const std::string& name) const {
+StoredTensor SafetensorsFile::tensor(const std::string& name, bool as_bytes) const {
     const auto found = entries_.find(name);
     if (found == entries_.end()) {
         fail(ErrorCode::bad_file,
@@ -159,8 +159,9 @@ StoredTensor SafetensorsFile::tensor(const std::string& name) const {
              path_.string(), entries_.size());
     }
     const Entry& entry = found->second;
-    const auto dtype = weight_type(entry.dtype);
-    if (!dtype) {
+    const auto dtype =
+        as_bytes && entry.dtype == "U8" ? std::optional(DType::mxfp4) : weight_type(entry.dtype);
+    if (!dtype || as_bytes != is_quantised(*dtype)) {
         fail(ErrorCode::unsupported,
              "cannot use tensor {} in {}: its type is {}; convert the model to F32, F16 or BF16", name,
              path_.string(), shown_text(entry.dtype));

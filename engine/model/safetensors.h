@@ -29,7 +29,7 @@ class SafetensorsFile {
 
     bool contains(const std::string& name) const;
     /// Throws Error(bad_file) when the tensor is missing, Error(unsupported) for another type.
-    StoredTensor tensor(const std::string& name) const;
+    StoredTensor tensor(const std::string& name, bool as_bytes = false) const;
     std::vector<std::string> names() const;
     const std::filesystem::path& path() const { return path_; }
     std::span<const std::byte> bytes() const { return file_.bytes(); }  ///< bytes of the whole file

@@ -137,6 +137,11 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
         faults.push_back(fmt::format(
             "positions other than original need keys that can be moved, and those of a {} model are learned",
             run->config.family));
+    if (faults.empty() && spec.policy.positions != Positions::original &&
+        model->config().rotary.changes_with_length())
+        faults.push_back(
+            "positions other than original need one set of rotary frequencies, and this model's change with "
+            "the text's length");
     if (faults.empty() && spec.policy.protect.text != "none") {
         const ResolvedPolicy policy = resolve(spec.policy, n_prompt(), start.n_generate,
                                               head_grid(layout_of(model->config(), spec.sharing)));

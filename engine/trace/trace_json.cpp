@@ -96,6 +96,7 @@ Json run_json(const RunInfo& run) {
                    {"n_vocab", c.n_vocab},
                    {"n_ctx", c.n_ctx},
                    {"window", c.window},
+                   {"has_sinks", c.has_sinks},
                    {"norm_eps", c.norm_eps},
                    {"rope_theta", c.rope_theta},
                    {"tied", c.tied},
@@ -155,6 +156,7 @@ void parse_config(const JsonField& c, ModelConfig& config) {
     const std::optional<JsonField> n_kv_layers = c.find("n_kv_layers");
     config.n_kv_layers = n_kv_layers ? n_kv_layers->integer(1, config.n_layers) : config.n_layers;
     config.merged = flag_of(c, "merged");
+    config.has_sinks = flag_of(c, "has_sinks");  // older files have none
     config.head_dim = c["head_dim"].integer(0, kLargest);
     config.d_model = c["d_model"].integer(0, kLargest);
     config.d_ff = c["d_ff"].integer(0, kWide);

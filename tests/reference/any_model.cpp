@@ -56,6 +56,15 @@ class Drawer {
     std::shared_ptr<std::deque<std::vector<float>>> kept_;  // elements do not move when it grows
 };
 
+void draw_experts(const keyhole::ModelConfig& c, Drawer& drawer, bool biases, keyhole::LayerWeights& layer) {
+    layer.router = drawer.product(c.n_experts, c.d_model);
+    layer.router_bias = drawer.bias(c.n_experts, biases);
+    for (int e = 0; e < c.n_experts; ++e)
+        layer.experts.push_back({drawer.product(c.d_expert, c.d_model), drawer.product(c.d_expert, c.d_model),
+                                 drawer.bias(c.d_expert, biases), drawer.bias(c.d_expert, biases),
+                                 drawer.product(c.d_model, c.d_expert), drawer.bias(c.d_model, biases)});
+}
+
 }  // namespace
 
 AnyShape any_shape() {
@@ -94,10 +103,16 @@ std::shared_ptr<const keyhole::Model> any_model(AnyShape shape) {
         w.project_out = drawer.product(d_embed, d);
     }
     const bool b = shape.biases;
+    if (shape.embedding_norm) {
+        w.embedding_norm = drawer.gain(d);
+        w.embedding_norm_bias = drawer.bias(d, b);
+    }
     for (int l = 0; l < c.n_layers; ++l) {
         keyhole::LayerWeights& layer = w.layers.emplace_back();
-        layer.attention_norm = drawer.gain(d);
-        layer.attention_norm_bias = drawer.bias(d, b);
+        if (shape.input_norms) {
+            layer.attention_norm = drawer.gain(d);
+            layer.attention_norm_bias = drawer.bias(d, b);
+        }
         layer.q = drawer.product(d_q, d);
         layer.k = drawer.product(d_kv, d);
         layer.v = drawer.product(d_kv, d);
@@ -108,11 +123,24 @@ std::shared_ptr<const keyhole::Model> any_model(AnyShape shape) {
             layer.q_norm = drawer.gain(c.head_dim);
             layer.k_norm = drawer.gain(c.head_dim);
         }
+        if (shape.width_norm) {
+            layer.q_norm = drawer.gain(d_q);
+            layer.k_norm = drawer.gain(d_kv);
+        }
+        if (c.has_sinks) layer.sinks = drawer.draw(c.n_heads, 1, 1.0);
         layer.o = drawer.product(d, d_q);
         layer.o_bias = drawer.bias(d, b);
-        if (!c.shared_norm) {
+        if (shape.out_norms) {
+            layer.attention_out_norm = drawer.gain(d);
+            layer.mlp_out_norm = drawer.gain(d);
+        }
+        if (!c.shared_norm && shape.input_norms) {
             layer.mlp_norm = drawer.gain(d);
             layer.mlp_norm_bias = drawer.bias(d, b);
+        }
+        if (c.n_experts > 0) {
+            draw_experts(c, drawer, b, layer);
+            continue;
         }
         if (shape.gate) layer.gate = drawer.product(c.d_ff, d);
         layer.up = drawer.product(c.d_ff, d);

@@ -16,6 +16,10 @@ struct AnyShape {
     bool biases = false;  ///< on norms and projections
     bool gate = true;
     bool qk_norm = false;
+    bool width_norm = false;  ///< of all queries together, and of all keys
+    bool input_norms = true;  ///< before both branches
+    bool out_norms = false;   ///< after both branches, before they are added
+    bool embedding_norm = false;
     bool final_norm = true;
     bool output_bias = false;
     int d_embed = 0;  ///< 0: d_model, without embedding projections

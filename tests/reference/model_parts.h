@@ -94,4 +94,44 @@ inline const ModelPart kModelParts[] = {
      }},
 };
 
+/// Parts that the CPU computes and CUDA refuses.
+inline const ModelPart kCpuParts[] = {
+    {"norm_offset", [](AnyShape& s) { s.config.norm_offset = 1, s.qk_norm = true; }},
+    {"scales",
+     [](AnyShape& s) {
+         s.config.embedding_scale = 1.7f, s.config.residual_scale = 0.6f, s.config.logit_scale = 0.3f;
+     }},
+    {"caps", [](AnyShape& s) { s.config.attention_cap = 1.5f, s.config.logit_cap = 2.0f; }},
+    {"out_norms", [](AnyShape& s) { s.out_norms = true; }},
+    {"out_norms_alone", [](AnyShape& s) { s.out_norms = true, s.input_norms = false; }},
+    {"width_norm", [](AnyShape& s) { s.width_norm = true; }},
+    {"embedding_norm",
+     [](AnyShape& s) { s.embedding_norm = s.biases = true, s.config.norm = NormKind::layer; }},
+    {"two_rotary_bases",
+     [](AnyShape& s) {
+         s.config.window = {0, 7};
+         s.config.local_rotary = s.config.rotary;
+         s.config.local_rotary.inverse_frequency = {0.9, 0.31, 0.02, 0.05};
+     }},
+    {"unrotated_layer",
+     [](AnyShape& s) {
+         s.config.unrotated = {true, false};
+     }},
+    {"experts",
+     [](AnyShape& s) {
+         s.config.n_experts = 5, s.config.n_experts_used = 2, s.config.d_expert = 24, s.config.d_ff = 24;
+     }},
+    {"experts_of_gpt_oss",
+     [](AnyShape& s) {
+         s.config.n_experts = 4, s.config.n_experts_used = 3, s.config.d_expert = 20, s.config.d_ff = 20;
+         s.config.experts_sum_to_one = true, s.config.activation = Activation::clamped_swiglu;
+         s.biases = true;
+     }},
+    {"sinks", [](AnyShape& s) { s.config.has_sinks = true; }},
+    {"sinks_and_window",
+     [](AnyShape& s) {
+         s.config.has_sinks = true, s.config.window = {0, 5};
+     }},
+};
+
 }  // namespace reference

@@ -128,17 +128,62 @@ double activated(Act act, double x) {
                    (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
         case Act::relu:
             return std::max(x, 0.0);
+        case Act::clamped_swiglu:
+            break;  // gate_by()
     }
     return x;
 }
 
+// gate <- act(gate) * up, or what gpt-oss makes of the two.
+void gate_by(Act act, Vector& gate, const Vector& up) {
+    for (std::size_t i = 0; i < gate.size(); ++i) {
+        if (act != Act::clamped_swiglu) {
+            gate[i] = activated(act, gate[i]) * up[i];
+            continue;
+        }
+        const double g = std::min(gate[i], 7.0);
+        gate[i] = g / (1.0 + std::exp(-1.702 * g)) * (std::clamp(up[i], -7.0, 7.0) + 1.0);
+    }
+}
+
+Vector softmax_of_all(const Vector& x) {
+    const double most = *std::max_element(x.begin(), x.end());
+    Vector p = x;
+    double sum = 0;
+    for (double& value : p) sum += value = std::exp(value - most);
+    for (double& value : p) value /= sum;
+    return p;
+}
+
+Vector mlp_of_experts(const Weights& w, const LayerWeights& layer, const Vector& x) {
+    Vector p = softmax_of_all(affine(layer.router, layer.router_bias, x));
+    Vector out(x.size(), 0.0);
+    std::vector<std::pair<double, std::size_t>> best;
+    for (std::size_t e = 0; e < p.size(); ++e) best.emplace_back(-p[e], e);
+    std::sort(best.begin(), best.end());
+    best.resize(keyhole::to_index(w.experts_used));
+    double sum = 0;
+    for (const auto& [negative, e] : best) sum -= negative;
+    for (const auto& [negative, e] : best) {
+        const LayerWeights::Expert& expert = layer.experts[e];
+        Vector hidden = affine(expert.gate, expert.gate_bias, x);
+        gate_by(w.act, hidden, affine(expert.up, expert.up_bias, x));
+        Vector made = affine(expert.down, expert.down_bias, hidden);
+        for (double& value : made) value *= -negative / (w.experts_sum_to_one ? sum : 1.0);
+        add_to(out, made);
+    }
+    return out;
+}
+
 Vector mlp(const Weights& w, const LayerWeights& layer, const Vector& x) {
+    if (!layer.experts.empty()) return mlp_of_experts(w, layer, x);
     Vector hidden = affine(layer.up, layer.up_bias, x);
     if (layer.gate.values.empty()) {
         for (double& value : hidden) value = activated(w.act, value);
     } else {
-        const Vector gate = affine(layer.gate, layer.gate_bias, x);
-        for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] *= activated(w.act, gate[i]);
+        Vector gate = affine(layer.gate, layer.gate_bias, x);
+        gate_by(w.act, gate, hidden);
+        hidden = gate;
     }
     return affine(layer.down, layer.down_bias, hidden);
 }
@@ -153,15 +198,19 @@ Vector clipped(Vector x, double limit) {
     return x;
 }
 
+double soft_capped(double x, double cap) {
+    return cap > 0 ? cap * std::tanh(x / cap) : x;
+}
+
 // RoPE: rotates channels c and c + dims / 2 (interleaved: 2 c and 2 c + 1) by the angle
 // position * inverse_frequency[c].
 Vector rotated(const Weights& w, const Vector& x, const std::vector<ChannelAngle>& angles) {
-    const std::size_t half = keyhole::to_index(w.rotary_dims / 2);
+    const std::size_t half = angles.size();
     Vector y = x;
     for (std::size_t c = 0; c < half; ++c) {
         const std::size_t a = w.interleaved ? 2 * c : c, b = w.interleaved ? 2 * c + 1 : c + half;
-        y[a] = w.magnitude * (x[a] * angles[c].cos - x[b] * angles[c].sin);
-        y[b] = w.magnitude * (x[b] * angles[c].cos + x[a] * angles[c].sin);
+        y[a] = angles[c].magnitude * (x[a] * angles[c].cos - x[b] * angles[c].sin);
+        y[b] = angles[c].magnitude * (x[b] * angles[c].cos + x[a] * angles[c].sin);
     }
     return y;
 }
@@ -214,6 +263,12 @@ Weights load_weights(const std::filesystem::path& folder) {
                             file.matrix(at + "mlp.gate_proj.weight"),
                             file.matrix(at + "mlp.up_proj.weight"),
                             file.matrix(at + "mlp.down_proj.weight"),
+                            {},
+                            {},
+                            {},
+                            {},
+                            {},
+                            {},
                             {},
                             {},
                             {},
@@ -285,22 +340,39 @@ Weights weights_of(const keyhole::Model& model) {
     w.clip_qkv = static_cast<double>(c.clip_qkv);
     w.window = c.window;
     w.position_offset = c.position_offset;
+    w.local_frequency = c.local_rotary.inverse_frequency;
+    w.local_magnitude = static_cast<double>(c.local_rotary.magnitude);
+    w.unrotated = c.unrotated;
+    w.embedding_scale = static_cast<double>(c.embedding_scale);
+    w.residual_scale = static_cast<double>(c.residual_scale);
+    w.logit_scale = static_cast<double>(c.logit_scale);
+    w.logit_cap = static_cast<double>(c.logit_cap);
+    w.attention_cap = static_cast<double>(c.attention_cap);
+    w.experts_used = c.n_experts_used;
+    w.experts_sum_to_one = c.experts_sum_to_one;
+    const auto gain_of = [&](const keyhole::Weight& weight) {
+        Vector gain = vector_of(weight);
+        for (double& value : gain) value += static_cast<double>(c.norm_offset);
+        return gain;
+    };
     w.embedding = matrix_of(from.embedding);
+    w.embedding_norm = gain_of(from.embedding_norm);
+    w.embedding_norm_bias = vector_of(from.embedding_norm_bias);
     if (c.positions == keyhole::PositionKind::learned)
         w.position_embedding = matrix_of(from.position_embedding);
     w.project_in = matrix_of(from.project_in);
     w.project_out = matrix_of(from.project_out);
-    w.final_norm = vector_of(from.final_norm);
+    w.final_norm = gain_of(from.final_norm);
     w.final_norm_bias = vector_of(from.final_norm_bias);
     w.output = matrix_of(from.output);
     w.output_bias = vector_of(from.output_bias);
-    for (const keyhole::LayerWeights& l : from.layers)
-        w.layers.push_back({vector_of(l.attention_norm),
+    for (const keyhole::LayerWeights& l : from.layers) {
+        w.layers.push_back({gain_of(l.attention_norm),
                             matrix_of(l.q),
                             matrix_of(l.k),
                             matrix_of(l.v),
                             matrix_of(l.o),
-                            vector_of(l.mlp_norm),
+                            gain_of(l.mlp_norm),
                             matrix_of(l.gate),
                             matrix_of(l.up),
                             matrix_of(l.down),
@@ -313,8 +385,19 @@ Weights weights_of(const keyhole::Model& model) {
                             vector_of(l.gate_bias),
                             vector_of(l.up_bias),
                             vector_of(l.down_bias),
-                            vector_of(l.q_norm),
-                            vector_of(l.k_norm)});
+                            gain_of(l.q_norm),
+                            gain_of(l.k_norm),
+                            gain_of(l.attention_out_norm),
+                            gain_of(l.mlp_out_norm),
+                            vector_of(l.sinks),
+                            matrix_of(l.router),
+                            vector_of(l.router_bias),
+                            {}});
+        for (const keyhole::ExpertWeights& e : l.experts)
+            w.layers.back().experts.push_back({matrix_of(e.gate), matrix_of(e.up), matrix_of(e.down),
+                                               vector_of(e.gate_bias), vector_of(e.up_bias),
+                                               vector_of(e.down_bias)});
+    }
     return w;
 }
 
@@ -418,22 +501,28 @@ std::vector<int> places_of(Places places, const std::vector<int>& positions) {
 Vector Sequence::key(int layer, int kv_head, int position) {
     const Vector& stored =
         keys_[keyhole::to_index(layer)][keyhole::to_index(kv_head)][keyhole::to_index(position)];
-    return rotated(weights_, stored, angles_at(position));
+    return rotated(weights_, stored, angles_at(layer, position));
 }
 
-const std::vector<ChannelAngle>& Sequence::angles_at(int position) {
-    while (angles_.size() <= keyhole::to_index(position)) {
-        angles_.emplace_back();
-        for (const double frequency : weights_.inverse_frequency) {
-            const double angle = static_cast<double>(angles_.size() - 1) * frequency;
-            angles_.back().push_back({std::cos(angle), std::sin(angle)});
-        }
+const std::vector<ChannelAngle>& Sequence::angles_at(int layer, int position) {
+    angles_.resize(weights_.layers.size());
+    auto& angles = angles_[keyhole::to_index(layer)];
+    const bool rotates = weights_.rotary_dims > 0 &&
+                         (weights_.unrotated.empty() || !weights_.unrotated[keyhole::to_index(layer)]);
+    const Vector frequencies = rotates ? weights_.frequency_of(layer) : Vector();
+    const bool is_local = frequencies != weights_.inverse_frequency;
+    const double magnitude = is_local ? weights_.local_magnitude : weights_.magnitude;
+    while (angles.size() <= keyhole::to_index(position)) {
+        const auto p = static_cast<double>(angles.size());
+        std::vector<ChannelAngle>& here = angles.emplace_back();
+        for (const double frequency : frequencies)
+            here.push_back({std::cos(p * frequency), std::sin(p * frequency), magnitude});
     }
-    return angles_[keyhole::to_index(position)];
+    return angles[keyhole::to_index(position)];
 }
 
-void Sequence::round_stored(Vector& key, Vector& value, int position) {
-    const std::vector<ChannelAngle>& angles = angles_at(position);
+void Sequence::round_stored(Vector& key, Vector& value, int layer, int position) {
+    const std::vector<ChannelAngle>& angles = angles_at(layer, position);
     std::vector<ChannelAngle> back = angles;
     for (ChannelAngle& angle : back) angle.sin = -angle.sin;
     Vector turned = rotated(weights_, key, angles);
@@ -447,7 +536,7 @@ void Sequence::store_as(Rounding rounding) {
     for (std::size_t l = 0; l < keys_.size(); ++l)
         for (std::size_t g = 0; g < keys_[l].size(); ++g)
             for (std::size_t p = 0; p < keys_[l][g].size(); ++p)
-                round_stored(keys_[l][g][p], values_[l][g][p], static_cast<int>(p));
+                round_stored(keys_[l][g][p], values_[l][g][p], static_cast<int>(l), static_cast<int>(p));
 }
 
 Row Sequence::feed(int token, const PositionSets& visible, Places places, bool sees_itself, int call_begin) {
@@ -463,6 +552,8 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
     };
     Vector x = row_of(w.embedding, token);
     if (!w.project_in.values.empty()) x = times(w.project_in, x);
+    for (double& value : x) value *= w.embedding_scale;
+    x = normed_by(w, w.embedding_norm, w.embedding_norm_bias, x);
     if (!w.position_embedding.values.empty())
         add_to(x, row_of(w.position_embedding, next_row_ + w.position_offset));
     for (std::size_t l = 0; l < w.layers.size(); ++l) {
@@ -470,16 +561,22 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
         const int window = w.window.empty() ? 0 : w.window[l];
         const Vector normed =
             w.post_norm ? x : normed_by(w, layer.attention_norm, layer.attention_norm_bias, x);
-        const Vector q = clipped(affine(layer.q, layer.q_bias, normed), w.clip_qkv);
+        const auto of_all = [&](const Vector& gain) { return gain.size() > keyhole::to_index(w.head_dim); };
+        const auto made = [&](const Matrix& m, const Vector& bias, const Vector& gain) {
+            const Vector made_by = affine(m, bias, normed);
+            return clipped(of_all(gain) ? rms_norm(made_by, gain, w.norm_eps) : made_by, w.clip_qkv);
+        };
+        const Vector q = made(layer.q, layer.q_bias, layer.q_norm);
         const auto owner = keyhole::to_index(w.owner_of(static_cast<int>(l)));
         for (int g = 0; g < w.n_kv_heads && owner == l; ++g) {
-            const Vector k = clipped(affine(layer.k, layer.k_bias, normed), w.clip_qkv),
-                         v = clipped(affine(layer.v, layer.v_bias, normed), w.clip_qkv);
+            const Vector k = made(layer.k, layer.k_bias, layer.k_norm), v = made(layer.v, layer.v_bias, {});
+            const bool by_head = !layer.k_norm.empty() && !of_all(layer.k_norm);
             const auto at = keyhole::to_index(g);
             const Vector key = head_of(k, g, w.head_dim);
-            keys_[l][at].push_back(layer.k_norm.empty() ? key : rms_norm(key, layer.k_norm, w.norm_eps));
+            keys_[l][at].push_back(by_head ? rms_norm(key, layer.k_norm, w.norm_eps) : key);
             values_[l][at].push_back(head_of(v, g, w.head_dim));
-            if (rounding_) round_stored(keys_[l][at].back(), values_[l][at].back(), next_row_);
+            if (rounding_)
+                round_stored(keys_[l][at].back(), values_[l][at].back(), static_cast<int>(l), next_row_);
         }
         Vector mixed;
         out.attention.emplace_back();
@@ -490,13 +587,16 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
             const auto g = keyhole::to_index(h / (w.n_heads / w.n_kv_heads));
             const double slope = w.alibi_slopes.empty() ? 0.0 : w.alibi_slopes[keyhole::to_index(h)];
             Vector q_head = head_of(q, h, w.head_dim);
-            if (!layer.q_norm.empty()) q_head = rms_norm(q_head, layer.q_norm, w.norm_eps);
+            if (!layer.q_norm.empty() && !of_all(layer.q_norm))
+                q_head = rms_norm(q_head, layer.q_norm, w.norm_eps);
             const auto logit = [&](int p, int key_place, int query_place) {
                 const Vector& key = keys_[owner][g][keyhole::to_index(p)];
                 const bool raw = w.borrows_unrotated && owner != l && p >= call_begin;
-                return scale * dot(rotated(w, q_head, angles_at(query_place)),
-                                   raw ? key : rotated(w, key, angles_at(key_place))) +
-                       slope * (key_place - query_place);
+                const Vector turned = rotated(w, q_head, angles_at(static_cast<int>(l), query_place));
+                const double product =
+                    scale *
+                    dot(turned, raw ? key : rotated(w, key, angles_at(static_cast<int>(l), key_place)));
+                return soft_capped(product, w.attention_cap) + slope * (key_place - query_place);
             };
             const auto mix = [&](const Vector& attention) {
                 Vector output(keyhole::to_index(w.head_dim), 0.0);
@@ -516,7 +616,15 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
                     logits[keyhole::to_index(seen[i])] = logit(seen[i], place[i], place.back());
             for (int p = 0; p <= next_row_; ++p)
                 if (!beyond_window(p)) every[keyhole::to_index(p)] = logit(p, p, next_row_);
-            const Vector attention = softmax(logits), full = softmax(every);
+            const auto attend = [&](const Vector& row) {
+                if (layer.sinks.empty()) return softmax(row);
+                Vector and_sink = row;  // the sink is one more place to attend to, without a value
+                and_sink.push_back(layer.sinks[keyhole::to_index(h)]);
+                Vector p = softmax(and_sink);
+                p.pop_back();
+                return p;
+            };
+            const Vector attention = attend(logits), full = attend(every);
             const Vector output = mix(attention), full_output = mix(full);
             mixed.insert(mixed.end(), output.begin(), output.end());
             out.attention.back().push_back(attention);
@@ -525,23 +633,31 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
             out.output_similarity.back().push_back(
                 dot(output, full_output) / std::sqrt(dot(output, output) * dot(full_output, full_output)));
         }
-        const Vector attended = affine(layer.o, layer.o_bias, mixed), before = x;
-        add_to(x, attended);
+        const auto add_branch = [&](Vector branch, const Vector& gain) {
+            if (!gain.empty()) branch = normed_by(w, gain, {}, branch);
+            for (double& value : branch) value *= w.residual_scale;
+            add_to(x, branch);
+        };
+        const Vector before = x;
+        add_branch(affine(layer.o, layer.o_bias, mixed), layer.attention_out_norm);
         if (w.parallel) {
-            add_to(x,
-                   mlp(w, layer,
-                       w.shared_norm ? normed : normed_by(w, layer.mlp_norm, layer.mlp_norm_bias, before)));
+            add_branch(
+                mlp(w, layer,
+                    w.shared_norm ? normed : normed_by(w, layer.mlp_norm, layer.mlp_norm_bias, before)),
+                layer.mlp_out_norm);
         } else if (w.post_norm) {
             x = normed_by(w, layer.attention_norm, layer.attention_norm_bias, x);
             add_to(x, mlp(w, layer, x));
             x = normed_by(w, layer.mlp_norm, layer.mlp_norm_bias, x);
         } else {
-            add_to(x, mlp(w, layer, normed_by(w, layer.mlp_norm, layer.mlp_norm_bias, x)));
+            add_branch(mlp(w, layer, normed_by(w, layer.mlp_norm, layer.mlp_norm_bias, x)),
+                       layer.mlp_out_norm);
         }
     }
     x = normed_by(w, w.final_norm, w.final_norm_bias, x);
     if (!w.project_out.values.empty()) x = times(w.project_out, x);
     out.next_logits = affine(w.output, w.output_bias, x);
+    for (double& logit : out.next_logits) logit = soft_capped(logit * w.logit_scale, w.logit_cap);
     ++next_row_;
     return out;
 }

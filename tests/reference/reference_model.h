@@ -30,10 +30,18 @@ struct LayerWeights {
     Matrix gate, up, down;
     Vector attention_norm_bias, mlp_norm_bias;
     Vector q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;
-    Vector q_norm, k_norm;  ///< [head_dim]
+    Vector q_norm, k_norm;  ///< [head_dim], or of all heads together
+    Vector attention_out_norm, mlp_out_norm, sinks;
+    Matrix router;
+    Vector router_bias;
+    struct Expert {
+        Matrix gate, up, down;
+        Vector gate_bias, up_bias, down_bias;
+    };
+    std::vector<Expert> experts;
 };
 
-enum class Act { silu, gelu, gelu_tanh, relu };
+enum class Act { silu, gelu, gelu_tanh, relu, clamped_swiglu };
 
 /// A model of any family. Each field has the meaning that engine/model/model.h gives it.
 struct Weights {
@@ -56,6 +64,17 @@ struct Weights {
     bool borrows_unrotated =
         false;  ///< as MLKV's code: keys of the present call's tokens are borrowed before rotation
     Matrix embedding, position_embedding, project_in, project_out;
+    Vector embedding_norm, embedding_norm_bias;
+    Vector local_frequency;  ///< of layers with a window; empty: as the others
+    double local_magnitude = 1;
+    std::vector<bool> unrotated;  ///< [n_layers] or empty
+    double embedding_scale = 1, residual_scale = 1, logit_scale = 1, logit_cap = 0, attention_cap = 0;
+    int experts_used = 0;
+    bool experts_sum_to_one = false;
+    Vector frequency_of(int layer) const {
+        const bool slides = !window.empty() && window[keyhole::to_index(layer)] > 0;
+        return slides && !local_frequency.empty() ? local_frequency : inverse_frequency;
+    }
 
     int owner_of(int layer) const { return owner.empty() ? layer : owner[keyhole::to_index(layer)]; }
     bool owns(int layer) const { return owner_of(layer) == layer; }
@@ -99,7 +118,7 @@ struct Row {
 
 /// The cosine and sine of one channel's angle.
 struct ChannelAngle {
-    double cos, sin;
+    double cos, sin, magnitude;
 };
 
 /// One text. `weights` must outlive it.
@@ -124,9 +143,10 @@ class Sequence {
   private:
     const Weights& weights_;
     int next_row_ = 0;
-    std::vector<std::vector<ChannelAngle>> angles_;  // by position, as far as they were needed
-    const std::vector<ChannelAngle>& angles_at(int position);
-    void round_stored(Vector& key, Vector& value, int position);
+    // [layer][position], as far as they were needed
+    std::vector<std::vector<std::vector<ChannelAngle>>> angles_;
+    const std::vector<ChannelAngle>& angles_at(int layer, int position);
+    void round_stored(Vector& key, Vector& value, int layer, int position);
     Rounding rounding_;
     std::vector<std::vector<std::vector<Vector>>> keys_,
         values_;  // [layer][KV head][position][head_dim], keys before rotation

@@ -383,7 +383,10 @@ LaneRow Lane::feed(int token) {
                 if (policy_.noise != Noise::none) noise[p] = zeta;
                 tempered[p] = (logit + policy_.gain * zeta) / out.tau;
             }
-            const Vector share = softmax(tempered);
+            if (const Vector& sinks = weights_.layers[l].sinks; !sinks.empty())
+                tempered.push_back(sinks[h] / out.tau);  // takes its part, and has no score
+            Vector share = softmax(tempered);
+            share.resize(noise.size());
             score_[l][h].resize(share.size(), 0.0);
             for (std::size_t p = 0; p < share.size(); ++p)
                 score_[l][h][p] = policy_.alpha * score_[l][h][p] + weight * share[p];

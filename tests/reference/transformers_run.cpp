@@ -74,8 +74,8 @@ void compare_row(const ModelConfig& config, const Expected& expected, int row, c
 OutsideError error_to_transformers(const std::filesystem::path& model_path, int n_prompt,
                                    const std::filesystem::path& expected_folder) {
     const auto model = load_model(model_path);
-    const Expected expected((expected_folder.empty() ? model_path : expected_folder) /
-                            "expected.safetensors");
+    const std::filesystem::path from = expected_folder.empty() ? model_path : expected_folder;
+    const Expected expected(std::filesystem::is_directory(from) ? from / "expected.safetensors" : from);
     const std::span<const int> tokens(expected.tokens);
     const auto n_rows = static_cast<int>(tokens.size());
     if (n_prompt == 0) n_prompt = n_rows;

@@ -14,7 +14,7 @@ struct OutsideError {
 };
 
 /// Runs all rows with a full cache on the CPU, the first n_prompt in one pass (0: all of them). expected: the
-/// folder of expected.safetensors where it is not the model's.
+/// folder of expected.safetensors where it is not the model's, or such a file.
 OutsideError error_to_transformers(const std::filesystem::path& model_path, int n_prompt,
                                    const std::filesystem::path& expected = {});
 /// Fails the test if the share is above 1.

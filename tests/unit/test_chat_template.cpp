@@ -24,9 +24,18 @@ const Json& by_jinja() {
 }
 
 const jinja::Dict kTokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
-const std::vector<std::string> kMarks = {
-    "<s>",     "</s>",          "<|im_start|>",    "<|im_end|>", "<|eot_id|>",
-    "<|end|>", "<end_of_turn>", "<|end_of_text|>", "<|EOT|>",    "<｜end▁of▁sentence｜>"};
+const std::vector<std::string> kMarks = {"<s>",
+                                         "</s>",
+                                         "<|im_start|>",
+                                         "<|im_end|>",
+                                         "<|eot_id|>",
+                                         "<|end|>",
+                                         "<end_of_turn>",
+                                         "<|end_of_text|>",
+                                         "<|EOT|>",
+                                         "<｜end▁of▁sentence｜>",
+                                         "<|END_OF_TURN_TOKEN|>",
+                                         "[|endofturn|]"};
 
 ChatTemplate read(const Json& text) {
     return read_chat_template(text.get<std::string>(), kTokens, kMarks);

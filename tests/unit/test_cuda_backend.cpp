@@ -121,6 +121,19 @@ TEST_P(CudaDescription, FollowsTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Parts, CudaDescription, ::testing::ValuesIn(kModelParts),
                          [](const ::testing::TestParamInfo<ModelPart>& test) { return test.param.name; });
 
+// What the kernels lack is refused by name, in one line that says what to do.
+TEST_F(CudaBackend, PartsOfTheCpuAloneAreRefused) {
+    for (const ModelPart& part : kCpuParts) {
+        AnyShape shape = any_shape();
+        part.change(shape);
+        const std::string why = keyhole::cuda::unsupported_shape(*any_model(shape));
+        EXPECT_NE(why.find("CUDA does not compute that yet: use --backend cpu"), std::string::npos)
+            << part.name << ": " << why;
+        EXPECT_EQ(why.find('\n'), std::string::npos) << why;
+        EXPECT_THROW(cuda_backend(any_model(shape)), keyhole::Error) << part.name;
+    }
+}
+
 // Folders of every family, as loaded. Folders whose widths do not fit a pack are refused by name.
 TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
     namespace fs = std::filesystem;
@@ -131,7 +144,7 @@ TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
         SCOPED_TRACE(entry.path().filename().string());
         const auto model = keyhole::load_model(entry.path());
         const bool fits = model->config().head_dim % 8 == 0 && model->weights().embedding.cols % 8 == 0;
-        if (!fits) {
+        if (!fits || !keyhole::cuda::unsupported_shape(*model).empty()) {
             EXPECT_THROW(cuda_backend(model), keyhole::Error);
             continue;
         }

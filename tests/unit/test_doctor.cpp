@@ -1,6 +1,7 @@
 #include "engine/analysis/doctor.h"
 #include "engine/analysis/token_lifetime.h"
 #include "engine/base/error.h"
+#include "engine/base/half.h"
 #include "engine/base/index.h"
 #include "tests/reference/synthetic_run.h"
 
@@ -71,6 +72,36 @@ TEST(Doctor, FindsTheFaultsThatAreThere) {
                        "lost mass is a share"),
               Finding::State::broken);
     EXPECT_FALSE(healthy(sound));
+}
+
+// Rows of a model with learned sinks add up to less than 1; more than 1 stays a fault.
+TEST(Doctor, ALearnedSinkTakesPartOfARow) {
+    const auto state = [](float total, bool has_sinks) {
+        StepList steps = testing::synthetic_run({.budgets = {0, 16}});
+        for (auto& step : steps) {
+            auto changed = std::make_shared<StepTrace>(*step);
+            auto run = std::make_shared<RunInfo>(*changed->run);
+            run->config.has_sinks = has_sinks;
+            changed->run = run;
+            for (LaneRecord& lane : changed->lanes) {
+                if (lane.rows == nullptr) continue;
+                auto rows = std::make_shared<RowBlock>(*lane.rows);
+                for (std::size_t h = 0; h + 1 < rows->head_offset.size(); ++h) {
+                    const std::int64_t first = rows->head_offset[h], last = rows->head_offset[h + 1];
+                    for (std::int64_t i = first; i < last; ++i)
+                        rows->attention[to_index(i)] =
+                            fp16_from_float(total / static_cast<float>(last - first));
+                }
+                lane.rows = rows;
+            }
+            step = changed;
+        }
+        return state_of(examine(history_of(steps), 1, kRow), "attention sums to 1");
+    };
+    EXPECT_EQ(state(1.0f, false), Finding::State::good);
+    EXPECT_EQ(state(0.5f, false), Finding::State::broken);
+    EXPECT_EQ(state(0.5f, true), Finding::State::good);
+    EXPECT_EQ(state(1.5f, true), Finding::State::broken);
 }
 
 TEST(Doctor, ALaneThatLostNothingMustBeTheReference) {

@@ -82,6 +82,8 @@ TEST_P(EngineDescription, TheShadowIsFullAttention) {
 
 INSTANTIATE_TEST_SUITE_P(Parts, EngineDescription, ::testing::ValuesIn(kModelParts),
                          [](const ::testing::TestParamInfo<ModelPart>& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(CpuParts, EngineDescription, ::testing::ValuesIn(kCpuParts),
+                         [](const ::testing::TestParamInfo<ModelPart>& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace reference::test_engine_description

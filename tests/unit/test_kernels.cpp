@@ -256,6 +256,20 @@ TEST(Kernels, ActivationsMatchDouble) {
     expect(Activation::relu, [](double v) { return std::max(v, 0.0); });
 }
 
+TEST(Kernels, CapsAndClampedGatesMatchDouble) {
+    std::vector<float> x;
+    for (int i = -1500; i <= 1500; ++i) x.push_back(static_cast<float>(i) * 0.01f);
+    for (const float far : {-1e4f, -300.0f, 300.0f, 1e4f}) x.push_back(far);
+    std::vector<float> capped = x, gate = x, up(x.rbegin(), x.rend());
+    soft_cap(capped.data(), 2.5f, static_cast<std::int64_t>(x.size()));
+    activate(Activation::clamped_swiglu, gate.data(), up.data(), static_cast<std::int64_t>(x.size()));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        EXPECT_NEAR(capped[i], 2.5 * std::tanh(static_cast<double>(x[i]) / 2.5), 1e-6) << x[i];
+        const double g = std::min(static_cast<double>(x[i]), 7.0), u = std::clamp<double>(up[i], -7.0, 7.0);
+        EXPECT_NEAR(gate[i], g / (1 + std::exp(-1.702 * g)) * (u + 1), 1e-5) << x[i] << " " << up[i];
+    }
+}
+
 TEST(Kernels, DistancesAndLimits) {
     std::vector<std::int32_t> position(21), back(21);
     std::vector<float> logit(21, 0.5f), moved = logit;
@@ -272,15 +286,21 @@ TEST(Kernels, DistancesAndLimits) {
 }
 
 TEST(Kernels, RotationTurnsPairsHalfAHeadApart) {
+    const auto turned = [](bool interleaved) {
+        Rotary rotary;
+        rotary.dims = 4;
+        rotary.interleaved = interleaved;
+        return rotary;
+    };
     std::vector<float> x = {1, 2, 3, 4};
     const std::vector<float> cosine = {0, 0.6f}, sine = {1, 0.8f};
-    rotate_head(x.data(), cosine.data(), sine.data(), Rotary{4, false, {}, 1});
+    rotate_head(x.data(), cosine.data(), sine.data(), turned(false));
     EXPECT_FLOAT_EQ(x[0], -3);  // 1 * 0 - 3 * 1
     EXPECT_FLOAT_EQ(x[2], 1);   // 3 * 0 + 1 * 1
     EXPECT_FLOAT_EQ(x[1], 0.6f * 2 - 0.8f * 4);
     EXPECT_FLOAT_EQ(x[3], 0.6f * 4 + 0.8f * 2);
     std::vector<float> y = {1, 2, 3, 4, 5, 6};  // adjacent pairs; two channels are not rotated
-    rotate_head(y.data(), cosine.data(), sine.data(), Rotary{4, true, {}, 1});
+    rotate_head(y.data(), cosine.data(), sine.data(), turned(true));
     EXPECT_EQ(y, (std::vector<float>{-2, 1, 0.6f * 3 - 0.8f * 4, 0.6f * 4 + 0.8f * 3, 5, 6}));
 }
 

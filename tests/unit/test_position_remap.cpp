@@ -52,7 +52,8 @@ TEST(Places, ATurnIsTheRotationOfTheDifference) {
         std::vector<double> frequency(half);
         for (std::size_t i = 0; i < half; ++i)
             frequency[i] = std::pow(10000.0, -2.0 * static_cast<double>(i) / head_dim);
-        const Rotary rotary{head_dim, false, {}, 1};
+        Rotary rotary;
+        rotary.dims = head_dim;
         RotationTable turns(frequency);
         turns.grow(3);
         turns.grow(900);  // rows added later equal rows made at once

@@ -349,6 +349,14 @@ HWY_INLINE void activate_by(Act act, float* x, const float* up, std::int64_t n) 
     for (; i < n; ++i) x[i] = hn::GetLane(hn::Mul(act(all(x[i])), all(up[i])));
 }
 
+void clamped_swiglu(float* x, const float* up, std::int64_t n) {
+    constexpr float kLimit = 7.0f, kSlope = 1.702f;
+    for (std::int64_t i = 0; i < n; ++i) {
+        const float gate = std::min(x[i], kLimit), linear = std::clamp(up[i], -kLimit, kLimit);
+        x[i] = gate / (1.0f + std::exp(-kSlope * gate)) * (linear + 1.0f);
+    }
+}
+
 void activate(Activation kind, float* x, const float* up, std::int64_t n) {
     switch (kind) {
         case Activation::silu:
@@ -359,6 +367,8 @@ void activate(Activation kind, float* x, const float* up, std::int64_t n) {
             return activate_by(GeluTanh(), x, up, n);
         case Activation::relu:
             return activate_by(Relu(), x, up, n);
+        case Activation::clamped_swiglu:
+            return clamped_swiglu(x, up, n);
     }
 }
 
@@ -367,6 +377,16 @@ void clip(float* x, float limit, std::int64_t n) {
     std::int64_t i = 0;
     for (; i + step <= n; i += step) store(hn::Min(hn::Max(load(x + i), all(-limit)), all(limit)), x + i);
     for (; i < n; ++i) x[i] = std::min(std::max(x[i], -limit), limit);
+}
+
+void soft_cap(float* x, float cap, std::int64_t n) {
+    const std::int64_t step = lanes();
+    const auto capped = [cap](Floats v) {
+        return hn::Mul(all(cap), hn::Tanh(FloatTag(), hn::Div(v, all(cap))));
+    };
+    std::int64_t i = 0;
+    for (; i + step <= n; i += step) store(capped(load(x + i)), x + i);
+    for (; i < n; ++i) x[i] = hn::GetLane(capped(all(x[i])));
 }
 
 void add_distances(const std::int32_t* position, const std::int32_t* steps_back, int n, float slope,
@@ -458,6 +478,7 @@ HWY_EXPORT(rms_norm);
 HWY_EXPORT(layer_norm);
 HWY_EXPORT(activate);
 HWY_EXPORT(clip);
+HWY_EXPORT(soft_cap);
 HWY_EXPORT(add_distances);
 HWY_EXPORT(add_to);
 HWY_EXPORT(rotate_head);
@@ -473,6 +494,20 @@ void widen_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, 
 }
 void softmax(const float* x, int n, float* p, std::span<const void* const> soon) {
     HWY_DYNAMIC_DISPATCH(softmax)(x, n, p, soon.data(), soon.size());
+}
+float share_with_sink(const float* x, int n, float sink, float* p) {
+    // With m the largest x and S the sum of exp(x - m), the largest p is 1 / S.
+    const auto at = static_cast<std::size_t>(std::max_element(x, x + n) - x);
+    if (!(p[at] > 0)) return 1.0f;  // the row sees no token
+    const float kept = 1.0f / (1.0f + std::exp(sink - x[at]) * p[at]);
+    for (int i = 0; i < n; ++i) p[i] *= kept;
+    return 1.0f - kept;
+}
+void add_scaled(const float* x, float scale, std::int64_t n, float* y) {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = std::fma(scale, x[i], y[i]);
+}
+void soft_cap(float* x, float cap, std::int64_t n) {
+    HWY_DYNAMIC_DISPATCH(soft_cap)(x, cap, n);
 }
 void fold_scores(const float* p, int n, float alpha, float weight, float* score) {
     HWY_DYNAMIC_DISPATCH(fold_scores)(p, n, alpha, weight, score);

@@ -25,6 +25,13 @@ void widen_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, 
 /// with the exponentials.
 void softmax(const float* x, int n, float* p, std::span<const void* const> soon = {});
 
+/// Gives a learned sink its part of a row's attention: p is softmax(x) over n tokens and becomes their part
+/// of the softmax over the tokens and the sink. Returns the sink's part.
+float share_with_sink(const float* x, int n, float sink, float* p);
+
+/// x <- cap tanh(x / cap)
+void soft_cap(float* x, float cap, std::int64_t n);
+
 /// score[s] <- alpha * score[s] + weight * p[s], explicit multiply and add (folded_score in policy/math.h).
 void fold_scores(const float* p, int n, float alpha, float weight, float* score);
 
@@ -51,6 +58,7 @@ void layer_norm(std::span<const float> x, const float* gain, const float* bias, 
 ///     gelu        x * Phi(x); erfc as Abramowitz and Stegun 7.1.26, off by at most 1.5e-7
 ///     gelu_tanh   x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
 ///     relu        max(x, 0)
+///     clamped_swiglu   needs up: min(x, 7) sigmoid(1.702 min(x, 7)) (clamp(up, -7, 7) + 1)
 void activate(Activation kind, float* x, const float* up, std::int64_t n);
 
 /// x <- min(max(x, -limit), limit)
@@ -58,6 +66,9 @@ void clip(float* x, float limit, std::int64_t n);
 
 /// x <- x + y
 void add_to(float* x, const float* y, std::int64_t n);
+
+/// y <- y + scale * x
+void add_scaled(const float* x, float scale, std::int64_t n, float* y);
 
 /// logit[s] += slope * (position[s] - steps_back[s] - place)       ALiBi
 /// `place` is the query's place; steps_back may be null.

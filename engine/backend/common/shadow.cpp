@@ -58,6 +58,7 @@ void measure_row(const ShadowStore& store, int g, int head, int k, const Attenti
     if (scratch.own_key != nullptr)
         dot_keys(scratch.query.data(), scratch.own_key, 1, d, rule.scale,
                  scratch.full.data() + n_positions - 1);
+    if (rule.cap > 0) soft_cap(scratch.full.data(), rule.cap, n_positions);
     if (rule.slope != 0) {
         while (scratch.places.size() < n)
             scratch.places.push_back(static_cast<std::int32_t>(scratch.places.size()));
@@ -66,7 +67,11 @@ void measure_row(const ShadowStore& store, int g, int head, int k, const Attenti
     }
     for (int p = 0; p < n_positions && rule.hides(n_positions - 1, p); ++p)
         scratch.full[to_index(p)] = -std::numeric_limits<float>::infinity();
+    if (seen.sink != nullptr) scratch.logits = scratch.full;
     softmax(scratch.full.data(), n_positions, scratch.full.data());
+    float of_tokens = 1;
+    if (seen.sink != nullptr)
+        of_tokens -= share_with_sink(scratch.logits.data(), n_positions, *seen.sink, scratch.full.data());
     weighted_sum(scratch.full.data(), store.values(g), n_positions, d, scratch.output.data());
 
     scratch.seen.assign(n, 0.0f);
@@ -83,7 +88,8 @@ void measure_row(const ShadowStore& store, int g, int head, int k, const Attenti
 
     const auto at = to_index(head);
     const auto write = [at](std::vector<float>& to, double value) { to[at] = static_cast<float>(value); };
-    write(out.shadow.retained_mass, retained_mass(scratch.full, scratch.attended));
+    const double retained = retained_mass(scratch.full, scratch.attended);
+    write(out.shadow.retained_mass, of_tokens < 1 ? retained / static_cast<double>(of_tokens) : retained);
     write(out.shadow.cosine_ideal, cosine_ideal(scratch.seen, scratch.full, scratch.ideal));
     write(out.shadow.cosine_full, cosine(scratch.seen, scratch.full));
     write(out.shadow.output_similarity, cosine({seen.output, to_index(d)}, scratch.output));

@@ -42,11 +42,12 @@ struct SeenRow {
     std::span<const float> probabilities;     ///< [n], 0 where hidden
     std::span<const std::uint8_t> hidden;     ///< [n], or empty: the row saw all
     const float* output;                      ///< [head_dim] before the output projection
+    const float* sink = nullptr;              ///< the logit of the head's learned sink, or null
 };
 
 /// Scratch memory of one worker thread.
 struct ShadowScratch {
-    std::vector<float> query, full, seen, output;
+    std::vector<float> query, full, seen, output, logits;
     std::vector<std::int32_t> attended, ideal, places;
     const float* own_key =
         nullptr;  ///< [head_dim] of the row's own token, where it is not the stored one; else null
@@ -57,7 +58,8 @@ void begin_shadow(const KvLayout& layout, const ShadowStore* store, int row, boo
 
 /// Computes full attention of scratch.query (rotated at the row's original position) over all tokens of KV
 /// head g that the model's rule lets it see, including the row's own. Compares the seen row with it, with an
-/// ideal set of k tokens. Writes entry `head` of out.shadow, and of out.values.shadow where that has room.
+/// ideal set of k tokens. What a learned sink takes is neither retained nor lost: masses are shares of what
+/// the tokens get. Writes entry `head` of out.shadow, and of out.values.shadow where that has room.
 /// Equations: engine/analysis/measure_table.h.
 void measure_row(const ShadowStore& store, int g, int head, int k, const AttentionRule& rule,
                  const SeenRow& seen, ShadowScratch& scratch, RowOutput& out);

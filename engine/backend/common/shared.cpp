@@ -26,7 +26,15 @@ AttentionRule attention_rule(const ModelConfig& config, int layer, int head) {
                                             : 1.0f / std::sqrt(static_cast<float>(config.head_dim));
     if (config.positions == PositionKind::alibi) rule.slope = config.alibi_slopes[to_index(head)];
     if (!config.window.empty()) rule.window = config.window[to_index(layer)];
+    rule.cap = config.attention_cap;
     return rule;
+}
+
+const Rotary* rotary_of(const ModelConfig& config, int layer) {
+    if (config.rotary.dims == 0) return nullptr;
+    if (!config.unrotated.empty() && config.unrotated[to_index(layer)]) return nullptr;
+    const bool slides = !config.window.empty() && config.window[to_index(layer)] > 0;
+    return slides && config.local_rotary.dims > 0 ? &config.local_rotary : &config.rotary;
 }
 
 bool model_hides(const ModelConfig& config, int row) {

@@ -58,15 +58,21 @@ std::vector<int> room_for_row(const Cache& cache, int row) {
 }
 
 /// How a query head of the model sees keys:
-///     logit = scale * q.k + slope * (place of the key - place of the query)
-/// It sees the newest `window` tokens; 0 means all.
+///     logit = capped(scale * q.k) + slope * (place of the key - place of the query)
+///     capped(x) = cap tanh(x / cap), or x where cap is 0
+/// It sees the newest `window` tokens; 0 means all. A head with a sink divides its attention among these
+/// tokens and the sink: the probabilities of the tokens add up to less than 1.
 struct AttentionRule {
     float scale = 1;
     float slope = 0;  ///< ALiBi
     int window = 0;
+    float cap = 0;
     bool hides(int row, int position) const { return window > 0 && position <= row - window; }
 };
 AttentionRule attention_rule(const ModelConfig& config, int layer, int head);
+
+/// The rotary of a layer; null where it does not rotate.
+const Rotary* rotary_of(const ModelConfig& config, int layer);
 
 /// True when some layer hides stored tokens from a row at that position.
 bool model_hides(const ModelConfig& config, int row);

@@ -56,6 +56,7 @@ CpuBackend::CpuBackend(std::shared_ptr<const Model> model, int n_threads)
     : model_(std::move(model)),
       tables_(*model_),
       turns_(model_->config().rotary.inverse_frequency),
+      local_turns_(model_->config().local_rotary.inverse_frequency),
       pool_(n_threads),
       weight_pages_(use_large_pages(model_, pool_)),
       workers_(to_index(pool_.n_threads())) {}
@@ -216,7 +217,13 @@ void CpuBackend::embed(std::span<const LaneStep> lanes) {
         multiply(std::array{Linear{&weights.project_in, nullptr, embedded, d_embed, s.x.data(), d, n_batch}});
     for (int b = 0; b < n_batch; ++b) {
         const int row = lanes[to_index(b)].row;
-        tables_.angles(row, s.cosine.data() + b * half, s.sine.data() + b * half);
+        if (config.embedding_scale != 1)
+            for (std::int64_t i = 0; i < d; ++i) s.x[to_index(b * d + i)] *= config.embedding_scale;
+        tables_.normalize(tables_.embedding_norm, {s.x.data() + b * d, to_index(d)}, s.x.data() + b * d);
+        tables_.angles(row, row + 1, s.cosine.data() + b * half, s.sine.data() + b * half);
+        if (config.local_rotary.dims > 0)
+            tables_.angles(config.local_rotary, row, row + 1, s.local_cosine.data() + b * half,
+                           s.local_sine.data() + b * half);
         if (config.positions != PositionKind::learned) continue;
         KH_ASSERT(row < config.n_ctx, "row={} n_ctx={}", row, config.n_ctx);
         const int position = row + config.position_offset;
@@ -262,6 +269,8 @@ void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
                                                                         {&s.up, d_ff_},
                                                                         {&s.cosine, half},
                                                                         {&s.sine, half},
+                                                                        {&s.local_cosine, half},
+                                                                        {&s.local_sine, half},
                                                                         {&s.logits, config.n_vocab}})
         grow(*v, n_batch * width);
 
@@ -274,6 +283,7 @@ void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
         if (cache.policy().positions != Positions::original) {
             KH_ASSERT(config.positions != PositionKind::learned);
             if (half > 0) turns_.grow(lane.row);
+            if (config.local_rotary.dims > 0) local_turns_.grow(lane.row);
         }
         begin_values(lane);
         lane.out->evictions.clear();
@@ -291,16 +301,23 @@ void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
         queue(l, &LayerWeights::k, &ModelTables::Layer::k_bias, input, d, s.k.data(), d_kv_);
         queue(l, &LayerWeights::v, &ModelTables::Layer::v_bias, input, d, s.v.data(), d_kv_);
         run_queue();
+        for (int b = 0; b < n_batch && !t.q_width_norm.empty(); ++b) {
+            tables_.normalize_width(t.q_width_norm, s.q.data() + b * d_q);
+            tables_.normalize_width(t.k_width_norm, s.k.data() + b * d_kv_);
+        }
         attend(l, lanes);
         queue(l, &LayerWeights::o, &ModelTables::Layer::o_bias, s.attended.data(), d_q, s.projected.data(),
               d);
         run_queue();
         // The sum is added before the second norm; with parallel branches that norm still reads the block's
         // input.
-        if (!config.parallel) add_to(s.x.data(), s.projected.data(), n_batch * d);
+        const auto add_attended = [&] {
+            tables_.add_branch(t.attention_out_norm, s.projected.data(), n_batch, s.x.data());
+        };
+        if (!config.parallel) add_attended();
         if (config.post_norm) norm_all(t.attention_norm, s.x.data());
         if (!config.post_norm && !config.shared_norm) norm_all(t.mlp_norm, s.normed.data());
-        if (config.parallel) add_to(s.x.data(), s.projected.data(), n_batch * d);
+        if (config.parallel) add_attended();
         feed_forward(l, input);
         if (config.post_norm) norm_all(t.mlp_norm, s.x.data());
     }
@@ -318,6 +335,14 @@ void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
 void CpuBackend::feed_forward(int layer, const float* input) {
     const std::int64_t d = model_->config().d_model;
     StepScratch& s = scratch_;
+    const auto add = [&] {
+        tables_.add_branch(tables_.layers[to_index(layer)].mlp_out_norm, s.projected.data(),
+                           static_cast<std::int64_t>(sorted_.size()), s.x.data());
+    };
+    if (!model_->weights().layers[to_index(layer)].experts.empty()) {
+        run_experts(layer, input);
+        return add();
+    }
     const bool gated = model_->weights().layers[to_index(layer)].gate.data != nullptr;
     queue(layer, &LayerWeights::gate, &ModelTables::Layer::gate_bias, input, d, s.gate.data(), d_ff_);
     queue(layer, &LayerWeights::up, &ModelTables::Layer::up_bias, input, d, s.up.data(), d_ff_);
@@ -330,7 +355,53 @@ void CpuBackend::feed_forward(int layer, const float* input) {
     });
     queue(layer, &LayerWeights::down, &ModelTables::Layer::down_bias, hidden, d_ff_, s.projected.data(), d);
     run_queue();
-    add_to(s.x.data(), s.projected.data(), static_cast<std::int64_t>(sorted_.size()) * d);
+    add();
+}
+
+void CpuBackend::run_experts(int layer, const float* input) {
+    const ModelConfig& config = model_->config();
+    const LayerWeights& w = model_->weights().layers[to_index(layer)];
+    const ModelTables::Layer& t = tables_.layers[to_index(layer)];
+    const std::int64_t d = config.d_model, d_expert = config.d_expert, n_experts = config.n_experts;
+    const auto n_lanes = static_cast<std::int64_t>(sorted_.size());
+    const std::int64_t n_used = config.n_experts_used, n = n_lanes * n_used;
+    StepScratch& s = scratch_;
+    grow(s.router, n_lanes * n_experts);
+    for (AlignedFloats* hidden : {&s.expert_gate, &s.expert_up}) grow(*hidden, n * d_expert);
+    grow(s.expert_out, n * d);
+    multiply(std::array{Linear{&w.router, or_null(t.router_bias), input, d, s.router.data(), n_experts,
+                               static_cast<int>(n_lanes)}});
+    s.experts.clear();
+    s.expert_weight.clear();
+    for (std::int64_t lane = 0; lane < n_lanes; ++lane) {
+        choose_experts(config, s.router.data() + lane * n_experts, s.chosen, s.weights);
+        s.experts.insert(s.experts.end(), s.chosen.begin(), s.chosen.end());
+        s.expert_weight.insert(s.expert_weight.end(), s.weights.begin(), s.weights.end());
+    }
+    const auto expert = [&](std::int64_t i) { return to_index(s.experts[to_index(i)]); };
+    for (std::int64_t i = 0; i < n; ++i) {
+        const ExpertWeights& e = w.experts[expert(i)];
+        const ModelTables::Layer::Expert& bias = t.experts[expert(i)];
+        const float* x = input + i / n_used * d;
+        products_.push_back(
+            {&e.gate, or_null(bias.gate_bias), x, d, s.expert_gate.data() + i * d_expert, d_expert, 1});
+        products_.push_back(
+            {&e.up, or_null(bias.up_bias), x, d, s.expert_up.data() + i * d_expert, d_expert, 1});
+    }
+    run_queue();
+    pool_.parallel_for(n, [&](std::int64_t i, int) {
+        activate(config.activation, s.expert_gate.data() + i * d_expert, s.expert_up.data() + i * d_expert,
+                 d_expert);
+    });
+    for (std::int64_t i = 0; i < n; ++i)
+        products_.push_back({&w.experts[expert(i)].down, or_null(t.experts[expert(i)].down_bias),
+                             s.expert_gate.data() + i * d_expert, d_expert, s.expert_out.data() + i * d, d,
+                             1});
+    run_queue();
+    std::fill_n(s.projected.data(), n_lanes * d, 0.0f);
+    for (std::int64_t i = 0; i < n; ++i)
+        add_scaled(s.expert_out.data() + i * d, s.expert_weight[to_index(i)], d,
+                   s.projected.data() + i / n_used * d);
 }
 
 void CpuBackend::write_logits(std::span<const LaneStep> lanes) {
@@ -348,7 +419,8 @@ void CpuBackend::write_logits(std::span<const LaneStep> lanes) {
     multiply(std::array{Linear{&weights.output, or_null(tables_.output_bias), input, d_embed, s.logits.data(),
                                n_vocab, n_batch}});
     for (int b = 0; b < n_batch; ++b) {
-        const float* logits = s.logits.data() + b * n_vocab;
+        float* logits = s.logits.data() + b * n_vocab;
+        finish_logits(model_->config(), logits);
         lanes[to_index(b)].out->next_logits.assign(logits, logits + n_vocab);
     }
 }
@@ -388,8 +460,11 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     Laps& laps = scratch.row.laps;
     laps.begin();
     // Angles of the original position; cosine_here and sine_here: of the query's place.
-    const float* cosine = scratch_.cosine.data() + lane * half;
-    const float* sine = scratch_.sine.data() + lane * half;
+    const Rotary* rotary = rotary_of(config, layer);
+    const bool is_local = rotary == &config.local_rotary;
+    const float* cosine = (is_local ? scratch_.local_cosine : scratch_.cosine).data() + lane * half;
+    const float* sine = (is_local ? scratch_.local_sine : scratch_.sine).data() + lane * half;
+    if (rotary == nullptr) cosine = sine = nullptr;
     const float *cosine_here = cosine, *sine_here = sine;
 
     if (kv.owner_layer == layer) {
@@ -419,15 +494,15 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         place = steps_back(cache, g, positions, scratch.steps);
         steps = scratch.steps.data();
     }
-    if (steps != nullptr && half > 0) {
+    if (steps != nullptr && rotary != nullptr) {
         grow(scratch.turned, static_cast<std::int64_t>(n) * d);
         float* turned = scratch.turned.data();
         widen_kv(keys, n, turned);
-        turn_keys(turned, steps, n, d, config.rotary, turns_.row(0), turned);
+        turn_keys(turned, steps, n, d, *rotary, (is_local ? local_turns_ : turns_).row(0), turned);
         keys = {reinterpret_cast<std::byte*>(turned), KvType::f32, d};
         grow(scratch.cosine, half);
         grow(scratch.sine, half);
-        model_tables.angles(place, scratch.cosine.data(), scratch.sine.data());
+        model_tables.angles(*rotary, place, step.row + 1, scratch.cosine.data(), scratch.sine.data());
         cosine_here = scratch.cosine.data();
         sine_here = scratch.sine.data();
     }
@@ -441,9 +516,11 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         model_tables.norm_and_rotate(q, tables.q_norm, cosine_here, sine_here);
         dot_keys(q, keys, n, rule.scale, row.logits.data());
         if (raw_key != nullptr) dot_keys(q, raw_key, 1, d, rule.scale, row.logits.data() + n - 1);
+        if (rule.cap > 0) soft_cap(row.logits.data(), rule.cap, n);
         if (rule.slope != 0)
             add_distances(cache.positions(g), steps, n, rule.slope, place, row.logits.data());
-        const ScoredRow scored = score_row(cache, reader, step.row, row, rule.window);
+        const float* sink = tables.sinks.empty() ? nullptr : tables.sinks.data() + reader.head;
+        const ScoredRow scored = score_row(cache, reader, step.row, row, rule.window, sink);
         weighted_sum(row.probabilities.data(), cache.values(g), n, scratch_.attended.data() + q_at);
         write_values(step, g, head, row, scored);
         if (cache.shadow() == nullptr) continue;
@@ -465,7 +542,7 @@ void CpuBackend::measure_shadow(const LaneStep& step, int g, const HeadRef& read
                                 ShadowScratch& scratch) const {
     const auto& cache = static_cast<const CpuKvCache&>(*step.cache);
     const auto n = to_index(cache.count(g));
-    SeenRow seen{{cache.positions(g), n}, {row.probabilities.data(), n}, {}, output};
+    SeenRow seen{{cache.positions(g), n}, {row.probabilities.data(), n}, {}, output, scored.sink_logit};
     if (scored.hides) seen.hidden = {row.hidden.data(), n};
     measure_row(*cache.shadow(), g, reader.layer * model_->layout().n_heads() + reader.head,
                 cache.policy().at(reader.layer, reader.head).budget,

@@ -78,6 +78,8 @@ class CpuBackend final : public Backend {
     void embed(std::span<const LaneStep> lanes);
     /// x <- x + mlp(input)
     void feed_forward(int layer, const float* input);
+    /// projected <- what the experts that the router chooses make of the input. It reads their weights alone.
+    void run_experts(int layer, const float* input);
     /// Writes next_logits of every lane from x.
     void write_logits(std::span<const LaneStep> lanes);
     void attend(int layer, std::span<const LaneStep> lanes);
@@ -91,7 +93,8 @@ class CpuBackend final : public Backend {
 
     std::shared_ptr<const Model> model_;
     ModelTables tables_;
-    RotationTable turns_;  // grown as lanes with other positions than the original ones need it
+    // Grown as lanes with other positions than the original ones need them; the second of local_rotary.
+    RotationTable turns_, local_turns_;
     ThreadPool pool_;
     WeightPages weight_pages_;
     StepTimes* times_ = nullptr;
@@ -99,7 +102,11 @@ class CpuBackend final : public Backend {
     // Scratch of a step, [n_lanes, width] each; grows and is never freed.
     struct StepScratch {
         AlignedFloats x, normed, q, k, v, raw_keys, attended, projected, gate, up, logits, cosine, sine,
-            embedded;
+            local_cosine, local_sine, embedded;
+        AlignedFloats router, expert_gate, expert_up, expert_out;  // [n_lanes, experts of a token, width]
+        std::vector<float> expert_weight;                          // [n_lanes, experts of a token]
+        std::vector<int> chosen, experts;                          // of a lane; of all
+        std::vector<float> weights;
     } scratch_;
     /// Scratch of one worker thread.
     struct WorkerScratch {

@@ -62,7 +62,7 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool
     projected_ = floats(n * c.d_model);
     positions_.resize(to_index(c.positions == PositionKind::alibi ? n_ : 0));
     for (std::size_t i = 0; i < positions_.size(); ++i) positions_[i] = static_cast<std::int32_t>(i);
-    hidden_ = floats(2 * std::min(n, kFeedForwardRows) * c.d_ff);
+    hidden_ = floats(2 * std::min(n, kFeedForwardRows) * std::max(c.d_ff, c.d_expert));
     if (sink_wants_.scores)
         score_tile_ = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * kTileRows * n);
     for (const LanePrefill& lane : lanes_)
@@ -134,8 +134,12 @@ double Prefill::all_products() const {
     double of_a_token = size(w.project_in);
     for (int l = 0; l < c.n_layers; ++l) {
         const LayerWeights& layer = w.layers[to_index(l)];
-        for (const Weight* weight : {&layer.q, &layer.o, &layer.gate, &layer.up, &layer.down})
+        for (const Weight* weight : {&layer.q, &layer.o, &layer.gate, &layer.up, &layer.down, &layer.router})
             of_a_token += size(*weight);
+        if (!layer.experts.empty()) {
+            const ExpertWeights& one = layer.experts.front();
+            of_a_token += c.n_experts_used * (size(one.gate) + size(one.up) + size(one.down));
+        }
         if (model_.layout().owns(l)) of_a_token += size(layer.k) + size(layer.v);
     }
     double tiles = 0;
@@ -171,6 +175,13 @@ void Prefill::embed() {
         widen_rows(w.embedding, token, token + 1, embedded + i * d_embed);
     });
     if (projects) multiply(w.project_in, nullptr, embedded, n_, data(x_));
+    if (c.embedding_scale != 1 || !tables_.embedding_norm.gain.empty())
+        for_rows([&](std::int64_t i, int) {
+            float* row = data(x_) + i * d;
+            if (c.embedding_scale != 1)
+                for (std::int64_t j = 0; j < d; ++j) row[j] *= c.embedding_scale;
+            tables_.normalize(tables_.embedding_norm, {row, to_index(d)}, row);
+        });
     if (c.positions != PositionKind::learned) return;
     KH_ASSERT(n_ <= c.n_ctx, "n={} n_ctx={}", n_, c.n_ctx);
     for_rows([&](std::int64_t i, int worker) {
@@ -246,16 +257,20 @@ void Prefill::project(int layer, LayerStore& store) {
     if (owns) store.keys = floats(n_kv_heads * n * d);
     if (owns) store.values = floats(n_kv_heads * n * d);
     const bool raw = owns && c.borrows_unrotated;
+    const Rotary* rotary = rotary_of(c, layer);
     if (raw) store.raw_keys = floats(n_kv_heads * n * d);
     store.scores = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * n);
     if (n_last_rows_ > 0) store.last_rows = floats(static_cast<std::int64_t>(c.n_heads) * n_last_rows_ * n);
     pool_.parallel_for((n + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int) {
-        std::vector<float> cosine(to_index(c.rotary.dims / 2)), sine(cosine);
+        std::vector<float> cosines(to_index(c.rotary.dims / 2)), sines(cosines);
+        const float* cosine = rotary != nullptr ? cosines.data() : nullptr;
         for (std::int64_t i = chunk * kTileRows; i < std::min(n, (chunk + 1) * kTileRows); ++i) {
-            tables_.angles(static_cast<int>(i), cosine.data(), sine.data());
+            if (rotary != nullptr)
+                tables_.angles(*rotary, static_cast<int>(i), n_, cosines.data(), sines.data());
+            tables_.normalize_width(t.q_width_norm, data(q_) + i * c.n_heads * d);
+            if (owns) tables_.normalize_width(t.k_width_norm, data(k_) + i * n_kv_heads * d);
             for (std::int64_t h = 0; h < c.n_heads; ++h)
-                tables_.norm_and_rotate(data(q_) + (i * c.n_heads + h) * d, t.q_norm, cosine.data(),
-                                        sine.data());
+                tables_.norm_and_rotate(data(q_) + (i * c.n_heads + h) * d, t.q_norm, cosine, sines.data());
             for (std::int64_t g = 0; g < n_kv_heads; ++g) {
                 float* key = data(k_) + (i * n_kv_heads + g) * d;
                 float* value = data(v_) + (i * n_kv_heads + g) * d;
@@ -264,7 +279,7 @@ void Prefill::project(int layer, LayerStore& store) {
                     std::copy_n(key, d, raw_key);
                     tables_.norm_and_rotate(raw_key, t.k_norm, nullptr, nullptr);
                 }
-                tables_.norm_and_rotate(key, t.k_norm, cosine.data(), sine.data());
+                tables_.norm_and_rotate(key, t.k_norm, cosine, sines.data());
                 if (c.clip_qkv > 0) clip(value, c.clip_qkv, d);
                 std::copy_n(key, d, data(store.keys) + (g * n + i) * d);
                 std::copy_n(value, d, data(store.values) + (g * n + i) * d);
@@ -308,12 +323,16 @@ void Prefill::attend_tile(int layer, const LayerStore& owner, int head, int firs
         }
     };
     multiply_transposed(rows, columns, d, rule.scale, data(q_) + at, d_q, keys, d, logits, columns);
+    if (rule.cap > 0) soft_cap(logits, rule.cap, rows * columns);
+    const std::vector<float>& sinks = tables_.layers[to_index(layer)].sinks;
     mark_hidden(-std::numeric_limits<float>::infinity());
     for (std::int64_t i = 0; i < rows; ++i) {
         const int visible = first_row + static_cast<int>(i) + 1;
         if (rule.slope != 0)
             add_distances(positions_.data(), nullptr, visible, rule.slope, visible - 1, logits + i * columns);
         softmax(logits + i * columns, visible, p + i * columns);
+        if (!sinks.empty())
+            share_with_sink(logits + i * columns, visible, sinks[to_index(head)], p + i * columns);
         std::fill(p + i * columns + visible, p + (i + 1) * columns, 0.0f);
     }
     multiply_plain(rows, d, columns, p, columns, values, d, data(attended_) + at, d_q);
@@ -346,6 +365,7 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
     const std::int64_t columns = last_row, rows = last_row - first_row;
     Worker& scratch = workers_[to_index(worker)];
     grow(scratch.tempered, columns);
+    const std::vector<float>& sinks = tables_.layers[to_index(layer)].sinks;
     const int global_head = layer * model_.config().n_heads + head;
     for (int row = std::max(first_row, n_ - n_last_rows_); row < last_row; ++row)
         std::copy_n(scratch.probabilities.data() + (row - first_row) * columns, columns,
@@ -369,7 +389,12 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
                 }
                 temper_logits(scratch.logits.data() + i * columns, noise, visible, stream.gain, stream.tau,
                               scratch.tempered.data());
+                if (!sinks.empty())
+                    scratch.with_sink.assign(scratch.tempered.data(), scratch.tempered.data() + visible);
                 softmax(scratch.tempered.data(), visible, scratch.tempered.data());
+                if (!sinks.empty())
+                    share_with_sink(scratch.with_sink.data(), visible, sinks[to_index(head)] / stream.tau,
+                                    scratch.tempered.data());
                 source = scratch.tempered.data();
             }
             if (stream.score) {
@@ -511,10 +536,15 @@ void Prefill::feed_forward(int layer) {
     multiply(w.o, or_null(t.o_bias), data(attended_), n_, data(projected_));
     // The sum is added before the second norm; with parallel branches that norm still reads the block's
     // input.
-    if (!c.parallel) add_to(data(x_), data(projected_), n_ * d);
+    if (!c.parallel) add_branch(t.attention_out_norm);
     if (c.post_norm) norm_rows(t.attention_norm, x_);
     if (!c.post_norm && !c.shared_norm) norm_rows(t.mlp_norm, normed_);
-    if (c.parallel) add_to(data(x_), data(projected_), n_ * d);
+    if (c.parallel) add_branch(t.attention_out_norm);
+    if (!w.experts.empty()) {
+        run_experts(layer);
+        add_branch(t.mlp_out_norm);
+        return;
+    }
     const bool gated = w.gate.data != nullptr;
     for (std::int64_t first = 0; first < n_; first += kFeedForwardRows) {
         const std::int64_t rows = std::min<std::int64_t>(kFeedForwardRows, n_ - first);
@@ -528,8 +558,57 @@ void Prefill::feed_forward(int layer) {
         });
         multiply(w.down, or_null(t.down_bias), hidden, rows, data(projected_) + first * d);
     }
-    add_to(data(x_), data(projected_), n_ * d);
+    add_branch(t.mlp_out_norm);
     if (c.post_norm) norm_rows(t.mlp_norm, x_);
+}
+
+/// projected_ <- what each token's experts make of it. One expert after the other, each for all its tokens.
+void Prefill::run_experts(int layer) {
+    const ModelConfig& c = model_.config();
+    const LayerWeights& w = model_.weights().layers[to_index(layer)];
+    const ModelTables::Layer& t = tables_.layers[to_index(layer)];
+    const std::int64_t d = c.d_model, n_experts = c.n_experts, n = n_;
+    const Pages logits = floats(n * n_experts);
+    multiply(w.router, or_null(t.router_bias), data(input()), n_, data(logits));
+    struct Routed {
+        std::int64_t row;
+        float weight;
+    };
+    std::vector<std::vector<Routed>> rows_of(to_index(n_experts));
+    std::vector<int> chosen;
+    std::vector<float> weights;
+    for (std::int64_t i = 0; i < n; ++i) {
+        choose_experts(c, data(logits) + i * n_experts, chosen, weights);
+        for (std::size_t k = 0; k < chosen.size(); ++k)
+            rows_of[to_index(chosen[k])].push_back({i, weights[k]});
+    }
+    std::fill_n(data(projected_), n * d, 0.0f);
+    const std::int64_t most = std::min<std::int64_t>(kFeedForwardRows, n);
+    const Pages in = floats(most * d), out = floats(most * d);
+    for (std::size_t e = 0; e < rows_of.size(); ++e)
+        for (std::size_t first = 0; first < rows_of[e].size(); first += to_index(kFeedForwardRows)) {
+            const std::span<const Routed> rows =
+                std::span(rows_of[e])
+                    .subspan(first, std::min(to_index(kFeedForwardRows), rows_of[e].size() - first));
+            const auto m = static_cast<std::int64_t>(rows.size());
+            for (std::int64_t i = 0; i < m; ++i)
+                std::copy_n(data(input()) + rows[to_index(i)].row * d, d, data(in) + i * d);
+            float *hidden = data(hidden_), *up = hidden + m * c.d_expert;
+            multiply(w.experts[e].gate, or_null(t.experts[e].gate_bias), data(in), m, hidden);
+            multiply(w.experts[e].up, or_null(t.experts[e].up_bias), data(in), m, up);
+            pool_.parallel_for(m, [&](std::int64_t i, int) {
+                activate(c.activation, hidden + i * c.d_expert, up + i * c.d_expert, c.d_expert);
+            });
+            multiply(w.experts[e].down, or_null(t.experts[e].down_bias), hidden, m, data(out));
+            for (std::int64_t i = 0; i < m; ++i)
+                add_scaled(data(out) + i * d, rows[to_index(i)].weight, d,
+                           data(projected_) + rows[to_index(i)].row * d);
+        }
+}
+
+/// x_ <- x_ + projected_, as ModelTables::add_branch().
+void Prefill::add_branch(const ModelTables::Norm& norm) {
+    tables_.add_branch(norm, data(projected_), n_, data(x_));
 }
 
 void Prefill::write_last_logits() {
@@ -553,6 +632,7 @@ void Prefill::write_last_logits() {
     }
     multiply_one(w.output, last, logits);
     if (!tables_.output_bias.empty()) add_to(logits.data(), tables_.output_bias.data(), c.n_vocab);
+    finish_logits(c, logits.data());
     for (const LanePrefill& lane : lanes_) lane.out->next_logits = logits;
 }
 

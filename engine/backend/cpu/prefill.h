@@ -27,7 +27,7 @@ class Prefill {
   private:
     using Scratch = std::vector<float, PageAllocator<float>>;  // given back to the system after the prompt
     struct Worker {
-        Scratch widened, logits, probabilities, tempered, noise, pooled;
+        Scratch widened, logits, probabilities, tempered, with_sink, noise, pooled;
         std::vector<float> by_formula;
     };
     /// K, V and scores of one layer, all tokens; freed once the lanes have copied what they keep.
@@ -49,6 +49,8 @@ class Prefill {
     void pool_shared(std::size_t lane, int layer, int first_row, int last_row);
     void pool_borrowed(std::size_t lane, int layer, int first_row, int last_row);
     void feed_forward(int layer);
+    void run_experts(int layer);
+    void add_branch(const ModelTables::Norm& norm);
     void write_last_logits();
     /// Each lane chooses and copies what it keeps of layers [first_layer, first_layer + stores.size()).
     void give_to_lanes(int first_layer, std::span<const LayerStore> stores);

@@ -37,7 +37,8 @@ bool mask_hidden(const CpuKvCache& cache, int g, const ResolvedPolicy& policy, i
 
 }  // namespace
 
-ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratch& scratch, int window) {
+ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratch& scratch, int window,
+                    const float* sink) {
     const KvLayout& layout = cache.layout();
     const int g = layout.kv_head_from_head(reader.layer, reader.head), n = cache.count(g);
     const int head = reader.layer * layout.n_heads() + reader.head;
@@ -46,6 +47,7 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
     ScoredRow out;
     out.hides = mask_hidden(cache, g, policy, row, window, scratch);
     out.noise = cache.noise(head);
+    out.sink_logit = sink;
     const bool tempers = policy.tempers();
     // Prefetches what is read next: noise during the plain softmax, scores during the last softmax before the
     // fold.
@@ -61,6 +63,8 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
     const void* const noise_at_hand = out.noise;
     const std::span<const void* const> noise(&noise_at_hand, out.noise != nullptr ? 1 : 0);
     softmax(scratch.logits.data(), n, scratch.probabilities.data(), tempers ? noise : scores);
+    if (sink != nullptr)
+        out.sink = share_with_sink(scratch.logits.data(), n, *sink, scratch.probabilities.data());
     scratch.laps.end(scratch.laps.attention);
 
     if (policy.noise != NoiseKind::none && out.noise == nullptr) {
@@ -70,9 +74,15 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
         out.noise = scratch.row_noise.data();
     }
     if (tempers) {
-        temper_logits(scratch.logits.data(), out.noise, n, policy.gain, policy.tau_at(row),
-                      scratch.tempered.data());
+        const float tau = policy.tau_at(row);
+        temper_logits(scratch.logits.data(), out.noise, n, policy.gain, tau, scratch.tempered.data());
+        if (sink != nullptr) {
+            if (scratch.with_sink.size() < to_index(n)) scratch.with_sink.resize(to_index(n));
+            std::copy_n(scratch.tempered.data(), n, scratch.with_sink.data());
+        }
         softmax(scratch.tempered.data(), n, scratch.tempered.data(), scores);
+        if (sink != nullptr)
+            share_with_sink(scratch.with_sink.data(), n, *sink / tau, scratch.tempered.data());
     }
     // Damping applies to decode rows only.
     const float weight = row < policy.n_prompt ? 1.0f : policy.damping;

@@ -43,6 +43,7 @@ struct RowScratch {
     std::vector<float> logits;         ///< in: scaled q.k and position bias; out: -inf where hidden
     std::vector<float> probabilities;  ///< attention; 0 where hidden, all 0 where the row sees nothing
     std::vector<float> tempered;       ///< softmax((logit + gain * noise) / tau); only where the head tempers
+    std::vector<float> with_sink;      ///< the tempered logits, where the head has a learned sink
     std::vector<float> row_noise;
     std::vector<float> by_formula;  ///< lists of a score formula
     /// 1: stored but not visible to this row; only where the policy hides any
@@ -58,6 +59,8 @@ struct RowScratch {
 struct ScoredRow {
     const float* noise = nullptr;  ///< by slot: noise of the tokens or of this row; null without noise
     bool hides = false;            ///< some slot is hidden
+    float sink = 0;                ///< what the learned sink took of the row's attention
+    const float* sink_logit = nullptr;
 };
 
 /// Masks the slots that ResolvedPolicy::hides() names and those outside the newest `window` tokens of the
@@ -67,7 +70,9 @@ struct ScoredRow {
 /// p is tempered in the tempered accumulators; weight is the damping in decode rows, else 1; alpha, tau and
 /// gain are the head's own (ResolvedPolicy::at). A head whose own policy does not temper folds the plain
 /// probabilities everywhere. A hidden slot adds 0; NaN logits make NaN scores. With a formula of `score` it
-/// also computes that one, and keeps the probabilities where the cache keeps the newest rows.
-ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratch& scratch, int window = 0);
+/// also computes that one, and keeps the probabilities where the cache keeps the newest rows. sink: the logit
+/// of the head's learned sink, or null. It takes its part of p, tempered without noise, and has no score.
+ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratch& scratch, int window = 0,
+                    const float* sink = nullptr);
 
 }  // namespace keyhole::cpu

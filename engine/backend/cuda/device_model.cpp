@@ -90,8 +90,41 @@ DType common_type(const Model& model) {
     return has_one_type(model) ? model.weights().embedding.dtype : DType::f32;
 }
 
+namespace {
+
+/// Returns what the step on the device cannot compute; empty: it computes all of this model.
+std::string missing_part(const Model& model) {
+    const ModelConfig& c = model.config();
+    const auto any = [&](auto has) {
+        const auto& layers = model.weights().layers;
+        return std::any_of(layers.begin(), layers.end(), has);
+    };
+    if (c.n_experts > 0) return "experts";
+    if (c.has_sinks) return "learned attention sinks";
+    if (c.attention_cap > 0 || c.logit_cap > 0) return "soft caps of logits";
+    if (c.rotary.changes_with_length()) return "rotary frequencies that change with the text's length";
+    if (c.local_rotary.dims > 0) return "two rotary bases";
+    if (!c.unrotated.empty()) return "layers without rotation";
+    if (c.norm_offset != 0 || c.embedding_scale != 1 || c.residual_scale != 1 || c.logit_scale != 1)
+        return "scaled embeddings, branches or norms";
+    if (model.weights().embedding_norm.data != nullptr) return "a norm of the embedding";
+    if (any([](const LayerWeights& l) {
+            return l.attention_norm.data == nullptr || l.attention_out_norm.data != nullptr ||
+                   l.mlp_out_norm.data != nullptr;
+        }))
+        return "norms after a branch";
+    if (any([&](const LayerWeights& l) { return l.q_norm.rows > c.head_dim; }))
+        return "a norm of all queries together";
+    return {};
+}
+
+}  // namespace
+
 std::string unsupported_shape(const Model& model) {
     const ModelConfig& c = model.config();
+    if (const std::string part = missing_part(model); !part.empty())
+        return fmt::format("{} has {}, and CUDA does not compute that yet: use --backend cpu",
+                           model.path().string(), part);
     if (c.head_dim % 8 != 0 || c.head_dim > kMaxHeadDim)
         return fmt::format("it takes heads of a multiple of 8 up to {} dimensions, and {} has {}",
                            kMaxHeadDim, model.path().string(), c.head_dim);

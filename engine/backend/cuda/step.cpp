@@ -1082,7 +1082,7 @@ void CudaBackend::write_shadow(const Plan& plan, int lane) {
     const int d = c.head_dim;
     const std::size_t half = to_index(c.rotary.dims / 2);
     std::vector<float> key(to_index(d)), raw_key(to_index(d)), value(to_index(d)), cosine(half), sine(half);
-    tables.angles(step.row, cosine.data(), sine.data());
+    tables.angles(step.row, step.row + 1, cosine.data(), sine.data());
     std::vector<std::uint8_t> hidden;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const KvHead& kv = layout.kv_head(g);

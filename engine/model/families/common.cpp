@@ -128,8 +128,33 @@ double original_context(const ConfigFile& file, const std::string& at, const Mod
     return file.positive_or(top, file.positive_or(inner, config.n_ctx));
 }
 
+/// Divides each frequency by its factor in the list at `key`.
+std::vector<double> divided(const ConfigFile& file, const std::string& key,
+                            const std::vector<double>& frequencies) {
+    const std::vector<double> factors = file.positives(key);
+    if (factors.size() != frequencies.size())
+        fail(ErrorCode::bad_file,
+             "cannot use {}: {} has {} numbers, wanted {}, one for each pair of "
+             "dimensions; check the file",
+             file.path().string(), key.substr(1), factors.size(), frequencies.size());
+    std::vector<double> out;
+    for (std::size_t i = 0; i < factors.size(); ++i) out.push_back(frequencies[i] / factors[i]);
+    return out;
+}
+
+void scale_longrope(const ConfigFile& file, const std::string& at, int n_ctx, double original,
+                    Rotary& rotary) {
+    const double factor = file.positive_or(at + "/factor", n_ctx / original);
+    const double found = factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(factor) / std::log(original));
+    rotary.magnitude = static_cast<float>(file.positive_or(at + "/attention_factor", found));
+    rotary.switch_length = static_cast<int>(original);
+    rotary.long_inverse_frequency = divided(file, at + "/long_factor", rotary.inverse_frequency);
+    rotary.inverse_frequency = divided(file, at + "/short_factor", rotary.inverse_frequency);
+}
+
 /// Applies the scaling that the file has under `at`.
-void scale_rotary(const ConfigFile& file, const std::string& at, double theta, ModelConfig& config) {
+void scale_rotary(const ConfigFile& file, const std::string& at, double theta, const ModelConfig& config,
+                  Rotary& rotary) {
     if (file.differ(at + "/rope_type", at + "/type"))
         file.warn(
             fmt::format("config.json says {} for rope_type and {} for type in {}; rope_type counts, as in "
@@ -137,17 +162,27 @@ void scale_rotary(const ConfigFile& file, const std::string& at, double theta, M
                         file.shown(at + "/rope_type"), file.shown(at + "/type"), at.substr(1)));
     const std::string type = file.text_or(at + "/rope_type", file.text_or(at + "/type", "default"));
     if (type == "default") return;
-    const bool by_original = type == "llama3" || type == "yarn";
+    const bool by_original = type == "llama3" || type == "yarn" || type == "longrope" || type == "su";
     const double original = by_original ? original_context(file, at, config) : config.n_ctx;
     const double factor = file.positive_or(at + "/factor", config.n_ctx / original);
     if (type == "linear") {
-        for (double& frequency : config.rotary.inverse_frequency) frequency /= factor;
+        for (double& frequency : rotary.inverse_frequency) frequency /= factor;
     } else if (type == "llama3") {
-        scale_llama3(file, at, original, factor, config.rotary);
+        scale_llama3(file, at, original, factor, rotary);
     } else if (type == "yarn") {
-        scale_yarn(file, at, theta, original, factor, config.rotary);
+        scale_yarn(file, at, theta, original, factor, rotary);
+    } else if (type == "longrope" || type == "su") {  // as Phi-3 called it at first
+        scale_longrope(file, at, config.n_ctx, original, rotary);
+    } else if (type == "dynamic") {
+        if (rotary.dims < 4)
+            refuse(file, fmt::format("{} of type dynamic over {} dimensions", at.substr(1), rotary.dims),
+                   "more than 2");
+        rotary.dynamic_factor = file.positive_or(at + "/factor", 1.0);
+        rotary.base = theta;
+        rotary.switch_length = config.n_ctx;
     } else {
-        refuse(file, fmt::format("{} of type {}", at.substr(1), type), "default, linear, llama3 and yarn");
+        refuse(file, fmt::format("{} of type {}", at.substr(1), type),
+               "default, linear, llama3, yarn, longrope and dynamic");
     }
 }
 
@@ -167,12 +202,8 @@ void warn_of_thetas(const ConfigFile& file, const std::string& theta_key, const 
 }  // namespace
 
 std::string rope_key(const ConfigFile& file) {
-    for (const char* key : {kScaling, kParameters}) {
+    for (const char* key : {kScaling, kParameters})
         file.text_or(std::string(key) + "/type", "");  // refuses a value that is no object
-        for (const char* layers : {"/full_attention", "/sliding_attention"})
-            if (file.has(std::string(key) + layers))
-                refuse(file, fmt::format("{} by type of layer", key + 1), "one for all layers");
-    }
     const bool by_scaling = file.has_members(kScaling);
     if (by_scaling && file.has_members(kParameters) && file.differ(kScaling, kParameters))
         file.warn(
@@ -181,40 +212,81 @@ std::string rope_key(const ConfigFile& file) {
     return by_scaling ? kScaling : kParameters;
 }
 
-void read_rotary(const ConfigFile& file, ModelConfig& config, int dims, const std::string& theta_key,
-                 double default_theta) {
+Rotary plain_rotary(int dims, double theta) {
+    Rotary rotary;
+    rotary.dims = dims;
+    rotary.base = theta;
+    for (int i = 0; i < dims / 2; ++i) rotary.inverse_frequency.push_back(std::pow(theta, -2.0 * i / dims));
+    return rotary;
+}
+
+Rotary rotary_at(const ConfigFile& file, const ModelConfig& config, int dims, const std::string& at,
+                 const std::string& theta_key, double default_theta) {
     if (dims < 2 || dims % 2 != 0 || dims > config.head_dim)
         fail(ErrorCode::bad_file,
              "cannot use {}: {} of {} dimensions of a head would be rotary, which come in pairs; check the "
              "file",
              file.path().string(), dims, config.head_dim);
-    const std::string at = rope_key(file), inner = at + "/rope_theta";
+    const std::string inner = at + "/rope_theta";
     const std::string used = file.has(inner) ? inner : file.has(theta_key) ? theta_key : "";
     const double theta = used.empty() ? default_theta : file.positive_or(used, default_theta);
     warn_of_thetas(file, theta_key, used, theta);
-    config.positions = PositionKind::rotary;
-    config.rope_theta = static_cast<float>(theta);
-    config.rotary.dims = dims;
-    for (int i = 0; i < dims / 2; ++i)
-        config.rotary.inverse_frequency.push_back(std::pow(theta, -2.0 * i / dims));
-    scale_rotary(file, at, theta, config);
+    Rotary rotary = plain_rotary(dims, theta);
+    scale_rotary(file, at, theta, config, rotary);
     // Values that are valid one by one may still give infinities together.
-    const auto& frequencies = config.rotary.inverse_frequency;
-    if (!std::isfinite(config.rotary.magnitude) ||
-        !std::all_of(frequencies.begin(), frequencies.end(),
-                     [](double f) { return f <= std::numeric_limits<float>::max(); }))
+    const auto are_finite = [](const std::vector<double>& frequencies) {
+        return std::all_of(frequencies.begin(), frequencies.end(),
+                           [](double f) { return f <= std::numeric_limits<float>::max(); });
+    };
+    if (!std::isfinite(rotary.magnitude) || !are_finite(rotary.inverse_frequency) ||
+        !are_finite(rotary.long_inverse_frequency))
         fail(ErrorCode::bad_file,
              "cannot use {}: its rotary base and {} give no finite angles; check the file",
              file.path().string(), at.substr(1));
+    return rotary;
 }
 
-void set_window(const ConfigFile& file, ModelConfig& config, int window, int first_layer) {
+void read_rotary(const ConfigFile& file, ModelConfig& config, int dims, const std::string& theta_key,
+                 double default_theta) {
+    const std::string at = rope_key(file);
+    for (const char* layers : {"/full_attention", "/sliding_attention"})
+        if (file.has(at + layers))
+            refuse(file, fmt::format("{} by type of layer", at.substr(1)), "one for all layers");
+    config.positions = PositionKind::rotary;
+    config.rotary = rotary_at(file, config, dims, at, theta_key, default_theta);
+    config.rope_theta = static_cast<float>(config.rotary.base);
+}
+
+void read_rotary_by_layer(const ConfigFile& file, ModelConfig& config, double default_theta,
+                          const std::string& local_theta_key, double default_local_theta) {
+    const std::string at = rope_key(file), full = at + "/full_attention", local = at + "/sliding_attention";
+    config.positions = PositionKind::rotary;
+    config.rotary =
+        rotary_at(file, config, config.head_dim, file.has(full) ? full : at, "/rope_theta", default_theta);
+    config.rope_theta = static_cast<float>(config.rotary.base);
+    // A key that is not there has no scaling.
+    config.local_rotary = rotary_at(file, config, config.head_dim, file.has(local) ? local : "/none",
+                                    local_theta_key, default_local_theta);
+}
+
+int rotary_dims(const ConfigFile& file, const ModelConfig& config, double by_default) {
+    const double factor = file.positive_or(rope_key(file) + "/partial_rotary_factor",
+                                           file.positive_or("/partial_rotary_factor", by_default));
+    return static_cast<int>(config.head_dim * std::min(factor, 2.0));
+}
+
+namespace {
+
+/// Sets the window of the layers that layer_types calls sliding, or without such a list of those that
+/// slides_by_default(layer) names.
+template <class Slides>
+void set_window_where(const ConfigFile& file, ModelConfig& config, int window, Slides slides_by_default) {
     const std::vector<std::string> types = file.texts("/layer_types");
     if (!types.empty() && types.size() != to_index(config.n_layers))
         fail(ErrorCode::bad_file, "cannot use {}: layer_types names {} layers of {}; check the file",
              file.path().string(), types.size(), config.n_layers);
     for (int l = 0; l < config.n_layers; ++l) {
-        bool slides = l >= first_layer;
+        bool slides = slides_by_default(l);
         if (!types.empty()) {
             const std::string& type = types[to_index(l)];
             slides = type == "sliding_attention";
@@ -223,6 +295,39 @@ void set_window(const ConfigFile& file, ModelConfig& config, int window, int fir
         }
         config.window.push_back(slides ? window : 0);
     }
+}
+
+}  // namespace
+
+std::vector<float> alibi_slopes(int n_heads, double bias_max) {
+    int m = 1;
+    while (m < n_heads) m *= 2;
+    std::vector<float> slopes;
+    const auto add = [&](int first, int step) {
+        for (int i = first; i <= m && static_cast<int>(slopes.size()) < n_heads; i += step)
+            slopes.push_back(static_cast<float>(std::exp2(-bias_max * i / m)));
+    };
+    if (m == n_heads) {
+        add(1, 1);
+    } else {
+        add(2, 2);
+        add(1, 2);
+    }
+    return slopes;
+}
+
+void set_window(const ConfigFile& file, ModelConfig& config, int window, int first_layer) {
+    set_window_where(file, config, window, [first_layer](int layer) { return layer >= first_layer; });
+}
+
+void set_window_by_period(const ConfigFile& file, ModelConfig& config, int window, int period) {
+    set_window_where(file, config, window, [period](int layer) { return (layer + 1) % period != 0; });
+}
+
+void set_window_where_unrotated(const ConfigFile& file, ModelConfig& config, int window) {
+    set_window_where(file, config, window, [&config](int layer) {
+        return !config.unrotated.empty() && config.unrotated[to_index(layer)];
+    });
 }
 
 void set_qwen_window(const ConfigFile& file, ModelConfig& config) {

@@ -36,20 +36,50 @@ Activation read_activation(const ConfigFile& file, const std::string& key, const
 /// members, else rope_parameters. Warns where both are there and differ; refuses parameters by type of layer.
 std::string rope_key(const ConfigFile& file);
 /// Reads rotary positions over the first `dims` dimensions, with the scaling under rope_key(): default,
-/// linear, llama3 or yarn; refuses others. The base is rope_theta under that key, else at theta_key, where
-/// the family keeps its own, else default_theta; warns of others.
+/// linear, llama3, yarn, longrope or dynamic; refuses others. The base is rope_theta under that key, else at
+/// theta_key, where the family keeps its own, else default_theta; warns of others.
 ///     default   theta^(-2 i / dims)
 ///     linear    divided by factor
 ///     llama3    divided by factor where a wave is longer than original / low_freq_factor, unchanged where
 ///               it is shorter than original / high_freq_factor, interpolated between
 ///     yarn      Peng et al., arXiv 2309.00071, section 3.2, with the ramp over dimensions;
 ///               magnitude 0.1 ln(factor) + 1
+///     longrope  divided by short_factor[i], or in a text longer than the original context by
+///               long_factor[i]; magnitude sqrt(1 + ln(factor) / ln(original)), where factor, if absent, is
+///               the context over the original one (Ding et al., arXiv 2402.13753)
+///     dynamic   in a text of n tokens, longer than the context c: of the base
+///               theta (factor n / c - factor + 1)^(dims / (dims - 2))
 void read_rotary(const ConfigFile& file, ModelConfig& config, int dims, const std::string& theta_key,
                  double default_theta = 10000.0);
+/// The same from the object at a key of its own, such as "/rope_parameters/full_attention".
+Rotary rotary_at(const ConfigFile& file, const ModelConfig& config, int dims, const std::string& key,
+                 const std::string& theta_key, double default_theta);
+/// Reads config.rotary, of full_attention, and config.local_rotary, of sliding_attention: the scaling under
+/// rope_key() may be given by type of layer. Else it is that of full_attention, and sliding layers have the
+/// base at local_theta_key, unscaled.
+void read_rotary_by_layer(const ConfigFile& file, ModelConfig& config, double default_theta,
+                          const std::string& local_theta_key, double default_local_theta);
+/// Returns unscaled rotary positions of this base.
+Rotary plain_rotary(int dims, double theta);
+/// Returns the number of dimensions that rotate: head_dim times partial_rotary_factor, which the file has at
+/// the top or under rope_key(), else `by_default`.
+int rotary_dims(const ConfigFile& file, const ModelConfig& config, double by_default = 1.0);
+
+/// Returns 2^(-bias_max i / m) for i = 1..m, with m the smallest power of two >= n_heads. When m > n_heads,
+/// the slopes of even i come first, then those of odd i (ALiBi, section 3, in the order of MPT and BLOOM).
+std::vector<float> alibi_slopes(int n_heads, double bias_max);
 
 /// Sets the window of the layers that layer_types calls sliding, or without such a list of all layers from
 /// first_layer on.
 void set_window(const ConfigFile& file, ModelConfig& config, int window, int first_layer);
+
+/// Sets the window of the layers that layer_types calls sliding; without such a list every layer slides but
+/// each `period`th.
+void set_window_by_period(const ConfigFile& file, ModelConfig& config, int window, int period);
+
+/// Sets the window of the layers that layer_types calls sliding, or without such a list of those that
+/// do not rotate.
+void set_window_where_unrotated(const ConfigFile& file, ModelConfig& config, int window);
 
 /// Reads the window of Qwen 2 and 3: with use_sliding_window, layers from max_window_layers on slide.
 void set_qwen_window(const ConfigFile& file, ModelConfig& config);

@@ -11,10 +11,62 @@
 namespace keyhole {
 
 std::span<const Family* const> families() {
-    static constexpr std::array<const Family*, 9> kFamilies = {&kLlamaFamily, &kMistralFamily, &kQwen2Family,
-                                                               &kQwen3Family, &kGptNeoXFamily, &kGptJFamily,
-                                                               &kMptFamily,   &kGpt2Family,    &kOptFamily};
+    static constexpr std::array kFamilies = {
+        &kLlamaFamily,    &kMistralFamily, &kQwen2Family,  &kQwen3Family,   &kGptNeoXFamily,  &kGptJFamily,
+        &kMptFamily,      &kGpt2Family,    &kOptFamily,    &kGemma2Family,  &kGemma3Family,   &kPhi3Family,
+        &kSmolLm3Family,  &kOlmo2Family,   &kOlmo3Family,  &kGraniteFamily, &kMixtralFamily,  &kOlmoeFamily,
+        &kQwen3MoeFamily, &kGptOssFamily,  &kCohereFamily, &kCohere2Family, &kStableLmFamily, &kGlmFamily,
+        &kGlm4Family,     &kExaone4Family, &kPhi2Family,   &kBloomFamily,   &kFalconFamily};
     return kFamilies;
+}
+
+std::string_view known_obstacle(std::string_view name) {
+    constexpr std::string_view kRecurrent =
+        "it has recurrent layers, which keep one state and no tokens that could be evicted";
+    constexpr std::string_view kLatent =
+        "its attention is latent (MLA): it stores one vector for all heads, not K and V of each KV head";
+    constexpr std::string_view kSharing =
+        "its layers share KV heads in a way that this build does not read, and it adds embeddings to each "
+        "layer";
+    struct Obstacle {
+        std::string_view name, why;
+    };
+    static constexpr Obstacle kObstacles[] = {{"DeepseekV2ForCausalLM", kLatent},
+                                              {"DeepseekV3ForCausalLM", kLatent},
+                                              {"MiniCPM3ForCausalLM", kLatent},
+                                              {"deepseek2", kLatent},
+                                              {"minicpm3", kLatent},
+                                              {"MambaForCausalLM", kRecurrent},
+                                              {"Mamba2ForCausalLM", kRecurrent},
+                                              {"FalconMambaForCausalLM", kRecurrent},
+                                              {"JambaForCausalLM", kRecurrent},
+                                              {"BambaForCausalLM", kRecurrent},
+                                              {"ZambaForCausalLM", kRecurrent},
+                                              {"Zamba2ForCausalLM", kRecurrent},
+                                              {"NemotronHForCausalLM", kRecurrent},
+                                              {"GraniteMoeHybridForCausalLM", kRecurrent},
+                                              {"Qwen3NextForCausalLM", kRecurrent},
+                                              {"Lfm2ForCausalLM", kRecurrent},
+                                              {"FalconH1ForCausalLM", kRecurrent},
+                                              {"RecurrentGemmaForCausalLM", kRecurrent},
+                                              {"RwkvForCausalLM", kRecurrent},
+                                              {"MiniMaxForCausalLM", kRecurrent},
+                                              {"mamba", kRecurrent},
+                                              {"mamba2", kRecurrent},
+                                              {"rwkv6", kRecurrent},
+                                              {"rwkv7", kRecurrent},
+                                              {"jamba", kRecurrent},
+                                              {"granitehybrid", kRecurrent},
+                                              {"nemotron_h", kRecurrent},
+                                              {"qwen3next", kRecurrent},
+                                              {"lfm2", kRecurrent},
+                                              {"falcon-h1", kRecurrent},
+                                              {"Gemma3nForCausalLM", kSharing},
+                                              {"Gemma3nForConditionalGeneration", kSharing},
+                                              {"gemma3n", kSharing}};
+    const auto* found = std::find_if(std::begin(kObstacles), std::end(kObstacles),
+                                     [name](const Obstacle& one) { return one.name == name; });
+    return found == std::end(kObstacles) ? std::string_view() : found->why;
 }
 
 const Family& family_of(const ConfigFile& file) {
@@ -26,6 +78,11 @@ const Family& family_of(const ConfigFile& file) {
                                family->architectures.end()) != architectures.end();
         if (named || (architectures.empty() && model_type == family->model_type)) return *family;
     }
+    for (const std::string& name : architectures)
+        if (const std::string_view why = known_obstacle(name); !why.empty())
+            fail(ErrorCode::unsupported,
+                 "cannot load {}: its architecture is {}, and {}; choose another model", file.path().string(),
+                 name, why);
     std::string supported;
     for (const Family* family : families()) {
         supported += fmt::format("{}{}", supported.empty() ? "" : ", ", family->architectures.front());

@@ -22,15 +22,25 @@ struct Family {
     ModelConfig (*read_config)(const ConfigFile& file);
     /// Throws as Checkpoint::weight().
     ModelWeights (*map_weights)(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint);
+    /// The language model may be one part of a model that also reads pictures: `file` is then its
+    /// ConfigFile::text_part().
+    bool reads_text_part = false;
 };
 
 extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGptNeoXFamily, kGptJFamily,
-    kMptFamily, kGpt2Family, kOptFamily;
+    kMptFamily, kGpt2Family, kOptFamily, kGemma2Family, kGemma3Family, kPhi3Family, kSmolLm3Family,
+    kOlmo2Family, kOlmo3Family, kGraniteFamily, kMixtralFamily, kOlmoeFamily, kQwen3MoeFamily, kGptOssFamily,
+    kCohereFamily, kCohere2Family, kStableLmFamily, kGlmFamily, kGlm4Family, kExaone4Family, kPhi2Family,
+    kBloomFamily, kFalconFamily;
 
 /// All families of this build.
 std::span<const Family* const> families();
 
-/// Throws Error(unsupported) with the architecture and the supported ones.
+/// Returns why models of an architecture cannot be read here, as a clause ("it has ..."), where that is known;
+/// name: as in "architectures" or as in GGUF files. Else empty.
+std::string_view known_obstacle(std::string_view name);
+
+/// Throws Error(unsupported) with the architecture and the supported ones, or the known obstacle.
 const Family& family_of(const ConfigFile& file);
 
 }  // namespace keyhole

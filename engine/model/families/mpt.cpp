@@ -4,29 +4,8 @@
 #include "engine/model/families/common.h"
 #include "engine/model/families/family.h"
 
-#include <cmath>
-
 namespace keyhole {
 namespace {
-
-/// Returns 2^(-bias_max i / m) for i = 1..m, with m the smallest power of two >= n_heads. When m > n_heads,
-/// the slopes of even i come first, then those of odd i (ALiBi, section 3, in MPT's order).
-std::vector<float> alibi_slopes(int n_heads, double bias_max) {
-    int m = 1;
-    while (m < n_heads) m *= 2;
-    std::vector<float> slopes;
-    const auto add = [&](int first, int step) {
-        for (int i = first; i <= m && static_cast<int>(slopes.size()) < n_heads; i += step)
-            slopes.push_back(static_cast<float>(std::exp2(-bias_max * i / m)));
-    };
-    if (m == n_heads) {
-        add(1, 1);
-    } else {
-        add(2, 2);
-        add(1, 2);
-    }
-    return slopes;
-}
 
 ModelConfig read_mpt(const ConfigFile& file) {
     refuse_quantized(file);

@@ -11,7 +11,7 @@ LlamaForm qwen3_form(const ConfigFile& file) {
     return {.name = "qwen3",
             .qkv_bias = bias,
             .o_bias = bias,
-            .qk_norm = true,
+            .qk_norm = QkNorm::head,
             .n_kv_heads = 32,
             .head_dim = 128};
 }
