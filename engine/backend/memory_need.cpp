@@ -56,7 +56,9 @@ MemoryNeed memory_need(const Model& model, std::int64_t context, int batch, int 
     const std::int64_t d_q = std::int64_t{c.n_heads} * c.head_dim, d_kv = widest_layer * c.head_dim;
     constexpr std::int64_t kHiddenRows = 512, kTileRows = 64;
     need.scratch = context * (3 * std::int64_t{c.d_model} + 2 * d_q + 4 * d_kv + c.n_heads) * kFloat;
-    need.scratch += 2 * std::min(context, kHiddenRows) * c.d_ff * kFloat;
+    need.scratch += 2 * std::min(context, kHiddenRows) * std::max(c.d_ff, c.d_expert) * kFloat;
+    if (c.n_experts > 0)  // the router's logits, and the rows of one expert
+        need.scratch += (context * c.n_experts + 2 * std::min(context, kHiddenRows) * c.d_model) * kFloat;
     need.scratch += n_threads * 2 * kTileRows * context * kFloat;
     need.scratch += batch * (std::int64_t{c.n_vocab} + 4 * c.d_model + 2 * c.d_ff) * kFloat;
     return need;

@@ -132,6 +132,12 @@ TEST_F(CudaBackend, PartsOfTheCpuAloneAreRefused) {
         EXPECT_EQ(why.find('\n'), std::string::npos) << why;
         EXPECT_THROW(cuda_backend(any_model(shape)), keyhole::Error) << part.name;
     }
+    keyhole::ModelWeights weights = any_model(any_shape())->weights();
+    weights.layers[1].down.dtype = keyhole::DType::iq4_nl;
+    const auto model = any_model(any_shape());
+    const keyhole::Model other("other", model->config(), weights, model->shared_tokenizer(), "other", model);
+    EXPECT_EQ(keyhole::cuda::unsupported_shape(other),
+              "other has weights of type iq4_nl, and CUDA does not compute that yet: use --backend cpu");
 }
 
 // Folders of every family, as loaded. Folders whose widths do not fit a pack are refused by name.

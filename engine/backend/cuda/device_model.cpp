@@ -99,6 +99,11 @@ std::string missing_part(const Model& model) {
         const auto& layers = model.weights().layers;
         return std::any_of(layers.begin(), layers.end(), has);
     };
+    std::string unread;
+    for_matrices(model.weights(), [&](const Weight& w) {
+        if (!is_read_on_device(w.dtype)) unread = fmt::format("weights of type {}", dtype_name(w.dtype));
+    });
+    if (!unread.empty()) return unread;
     if (c.n_experts > 0) return "experts";
     if (c.has_sinks) return "learned attention sinks";
     if (c.attention_cap > 0 || c.logit_cap > 0) return "soft caps of logits";

@@ -310,10 +310,7 @@ std::vector<std::uint8_t> random_blocks(DType type, std::int64_t n, unsigned see
     with_block(type, [&]<class Block>(Block block) {
         for (std::size_t at = 0; at < bytes.size(); at += sizeof(block)) {
             std::memcpy(&block, bytes.data() + at, sizeof(block));
-            if constexpr (Block::kType == DType::mxfp4)
-                block.d = static_cast<std::uint8_t>(116 + generator() % 4);  // about 0.001
-            else
-                set_factor(block.d);
+            if constexpr (is_read_on_device(Block::kType)) set_factor(block.d);
             if constexpr (Block::kHasOffset) set_factor(block.m);
             std::memcpy(bytes.data() + at, &block, sizeof(block));
         }
@@ -338,6 +335,7 @@ void stored_weights(Side& side) {
     const DType types[] = {KH_BLOCK_TYPES(KH_TYPE)};
 #undef KH_TYPE
     for (const DType type : types) {
+        if (!is_read_on_device(type)) continue;
         const int d = static_cast<int>(3 * block_elements(type));
         const Buffer<std::uint8_t> table = side.up(random_blocks(type, 9 * d, 1));
         const Buffer<std::int32_t> tokens = side.up(std::vector<std::int32_t>{8, 0, 3});

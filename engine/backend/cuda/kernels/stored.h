@@ -16,6 +16,11 @@ namespace keyhole::cuda {
 /// In place of a number's type: each matrix says its own.
 struct Stored {};
 
+/// Returns whether the kernels read a type.
+constexpr bool is_read_on_device(DType type) {
+    return type <= DType::q6_k;
+}
+
 /// The elements of a matrix, row-major; rows are whole packs and, where they are quantised, whole blocks.
 template <class T>
 struct Elements {
@@ -103,25 +108,6 @@ inline constexpr int kLess<BlockQ5_0> = 16;
 template <>
 inline constexpr int kLess<BlockQ6_K> = 32;
 
-template <>
-inline constexpr int kLess<BlockQ3_K> = 4;
-template <>
-inline constexpr int kLess<BlockIQ4_NL> = 128;
-template <>
-inline constexpr int kLess<BlockIQ4_XS> = 128;
-template <>
-inline constexpr int kLess<BlockMXFP4> = 16;
-template <>
-inline constexpr int kLess<BlockTQ2_0> = 1;
-
-/// One element after the other, for types that have no faster form.
-template <class Block>
-KH_FN Codes codes_of(const Block& b, int e) {
-    Codes codes{{0, 0}};
-    for (int j = 0; j < 8; ++j)
-        codes.word[j / 4] |= static_cast<std::uint32_t>(b.code(e + j) + kLess<Block>) << (j % 4 * 8);
-    return codes;
-}
 KH_FN Codes codes_of(const BlockQ8_0& b, int e) {
     return {{word_at<2>(b.q + e) ^ 0x80808080u, word_at<2>(b.q + e + 4) ^ 0x80808080u}};
 }
@@ -155,23 +141,6 @@ KH_FN Codes codes_of(const BlockQ6_K& b, int e) {
              low_halves(word_at<2>(q + 4), shift) | (word_at<2>(high + 4) >> part & 0x03030303u) << 4}};
 }
 
-/// Returns the factor of all of a block's codes.
-template <class Block>
-KH_FN float factor_of(const Block& b) {
-    if constexpr (Block::kType == DType::mxfp4) {
-        const std::uint32_t bits = Block::factor_bits(b.d);
-#ifdef __CUDA_ARCH__
-        return __uint_as_float(bits);
-#else
-        float factor = 0;
-        std::memcpy(&factor, &bits, sizeof(factor));
-        return factor;
-#endif
-    } else {
-        return widen(Fp16{b.d});
-    }
-}
-
 /// Rows of blocks.
 template <class Block>
 struct BlockPacks {
@@ -186,7 +155,7 @@ struct BlockPacks {
         constexpr int kPacks = Block::kElements / 8;
         const Block& block = blocks[i / kPacks];
         const int e = static_cast<int>(i % kPacks) * 8, part = e / Block::kPerScale;
-        Loaded loaded{codes_of(block, e), factor_of(block), 0};
+        Loaded loaded{codes_of(block, e), widen(Fp16{block.d}), 0};
         if constexpr (Block::kPerScale < Block::kElements)
             loaded.scale = mul(loaded.scale, static_cast<float>(block.scale(part)));
         if constexpr (Block::kHasOffset)
@@ -233,17 +202,12 @@ KH_FN void with_packs(const Elements<Stored>& elements, Visit visit) {
         case DType::q6_k:
             return visit(BlockPacks<BlockQ6_K>(elements.data));
         case DType::q2_k:
-            return visit(BlockPacks<BlockQ2_K>(elements.data));
         case DType::q3_k:
-            return visit(BlockPacks<BlockQ3_K>(elements.data));
         case DType::iq4_nl:
-            return visit(BlockPacks<BlockIQ4_NL>(elements.data));
         case DType::iq4_xs:
-            return visit(BlockPacks<BlockIQ4_XS>(elements.data));
         case DType::mxfp4:
-            return visit(BlockPacks<BlockMXFP4>(elements.data));
         case DType::tq2_0:
-            return visit(BlockPacks<BlockTQ2_0>(elements.data));
+            return;  // is_read_on_device(): a model with them is refused
     }
 }
 
