@@ -36,8 +36,8 @@ extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kG
 /// All families of this build.
 std::span<const Family* const> families();
 
-/// Returns why models of an architecture cannot be read here, as a clause ("it has ..."), where that is known;
-/// name: as in "architectures" or as in GGUF files. Else empty.
+/// Returns why models of an architecture cannot be read here, as a clause ("it has ..."), where that is
+/// known, else empty. name: as in "architectures" or as in GGUF files.
 std::string_view known_obstacle(std::string_view name);
 
 /// Throws Error(unsupported) with the architecture and the supported ones, or the known obstacle.
