@@ -14,11 +14,14 @@ namespace keyhole {
 
 namespace {
 
-/// Returns a bound with the budget of a lane and what it protects by its place.
+/// Returns a bound with the budget of a lane, what it protects by its place, and the rows in which it evicts:
+/// a cache that grows after the prompt has another floor.
 LaneSpec bound_of(Preset preset, const LaneSpec& lane, std::uint64_t seed) {
     LaneSpec bound{preset_params(preset), lane.sharing};
     bound.policy.budget = lane.policy.budget;
     bound.policy.protect = lane.policy.protect;
+    bound.policy.evict = lane.policy.alloc == Alloc::uniform ? lane.policy.evict : Evict::prompt;
+    bound.policy.buffer = lane.policy.buffer;
     bound.policy.kv_dtype = lane.policy.kv_dtype;
     bound.policy.seed = seed;
     return bound;
