@@ -1,6 +1,9 @@
+#include "app/base/assets.h"
+#include "app/base/command_text.h"
 #include "app/base/termination.h"
 #include "app/base/version.h"
 #include "app/cli/commands.h"
+#include "app/cli/lesson_site.h"
 #include "app/cli/model_option.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
@@ -9,12 +12,17 @@
 #include "app/lessons/lesson_list.h"
 #include "app/lessons/lesson_page.h"
 #include "app/lessons/lesson_runner.h"
+#include "app/manual/page.h"
 #include "app/models/catalog.h"
 #include "app/models/find_model.h"
+#include "app/view/page.h"
+#include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/staged_folder.h"
+#include "engine/export/export_files.h"
 #include "engine/figure/image.h"
 
 #include <fmt/ranges.h>
@@ -37,7 +45,7 @@ namespace {
 struct LessonOptions {
     RunOptions run;
     std::vector<std::string> names;
-    std::string print;
+    std::string print, exports, out;
     bool list = false, check = false, json = false;
 };
 
@@ -224,6 +232,73 @@ void print_page(const LessonOptions& options, const ListedLesson& listed, Models
     print_note("written to {}\n", options.print);
 }
 
+/// Returns the page of a lesson's run as it is now; empty if it has no steps.
+std::string page_of_run(const LessonRun& run, const Evidence& evidence) {
+    const RunHistory& history = *evidence.history;
+    if (history.empty()) return "";
+    PictureSource source;
+    source.history = &history;
+    source.focus = shown_lane(history, 0);
+    source.program = program_name();
+    source.right_answer = run.answer;
+    if (!run.watch.empty()) source.view.watched = find_span(history, 0, run.watch);
+    for (const LaneAnswer& answer : evidence.answers)
+        source.answers.push_back({static_cast<int>(source.answers.size()), answer, {}, {}});
+    if (source.answers.size() != history.steps().back()->lanes.size()) source.answers.clear();
+    mark_answers(source.answers, run.answer);
+    return run_page(source);
+}
+
+/// Runs a lesson and writes the pages of its runs into a folder.
+LessonOfSite lesson_of_site(const LessonOptions& options, const ListedLesson& listed, Models& models,
+                            Progress& progress, double done_before, const std::filesystem::path& folder) {
+    LessonOfSite of;
+    of.lesson = wanted(options, listed.lesson);
+    of.name = site_name(of.lesson, listed.name);
+    const std::vector<LessonStep>& steps = of.lesson.steps;
+    of.figures.resize(steps.size());
+    of.runs.resize(steps.size());
+    const auto seen = [&](int step, const Evidence& evidence) {
+        const std::size_t i = to_index(step);
+        of.figures[i] = step_figure(steps[i], of.lesson, evidence);
+        if (i + 1 < steps.size() && !steps[i + 1].run) return;  // the run goes on
+        const std::string page = page_of_run(run_of_step(of.lesson, step), evidence);
+        if (page.empty()) return;
+        of.runs[i] = fmt::format("{}-run{}.html", of.name, i + 1);
+        write_text_file(folder / of.runs[i], page);
+    };
+    of.check = run_lesson(options, of.lesson, models, progress, done_before, seen);
+    return of;
+}
+
+/// Writes the lessons as pages, with an index and the manual, or the pages of their runs alone.
+void write_site(const LessonOptions& options, const std::vector<ListedLesson>& lessons, Models& models) {
+    const bool whole = options.exports == "site";
+    StagedFolder staged(options.out, "lessons");
+    std::vector<LessonOfSite> made;
+    {
+        Progress progress("lesson --export", static_cast<double>(lessons.size()));
+        for (std::size_t i = 0; i < lessons.size(); ++i) {
+            if (!lessons[i].fault.empty()) fail(ErrorCode::bad_file, "{}", lessons[i].fault);
+            if (const std::string why = models.why_not(wanted(options, lessons[i].lesson)); !why.empty()) {
+                print_note("{} is left out: {}\n", printable_text(lessons[i].name), why);
+                continue;
+            }
+            made.push_back(
+                lesson_of_site(options, lessons[i], models, progress, static_cast<double>(i), staged.path()));
+            if (whole)
+                write_text_file(staged.path() / (made.back().name + ".html"), site_lesson_page(made.back()));
+        }
+    }
+    if (whole) {
+        const std::filesystem::path manual = find_assets() / "manual";
+        write_text_file(staged.path() / "index.html", site_index_page(made, manual_page_names(manual)));
+        write_manual_pages(manual, staged.path());
+    }
+    publish_exports(staged, program_name(), command_text());
+    print_note("written to {}\n", options.out);
+}
+
 /// Prints a line a claim, or the reason why a lesson was skipped. Returns whether all that ran holds.
 bool check_all(const LessonOptions& options, const std::vector<ListedLesson>& lessons, Models& models) {
     bool all = true;
@@ -289,12 +364,30 @@ bool check_all(const LessonOptions& options, const std::vector<ListedLesson>& le
     return all;
 }
 
-void run_command(const LessonOptions& options) {
+void check_exports(LessonOptions& options) {
+    if (options.exports.empty()) {
+        if (!options.out.empty())
+            fail(ErrorCode::wrong_use, "--out is the folder of --export site or --export page; add one");
+        return;
+    }
+    if (options.list || options.check || options.json || !options.print.empty())
+        fail(ErrorCode::wrong_use, "--export writes pages; leave out --list, --check, --json and --print");
+    // `lesson --export site DIR`
+    if (options.out.empty() && !options.names.empty()) {
+        options.out = options.names.back();
+        options.names.pop_back();
+    }
+    if (options.out.empty())
+        fail(ErrorCode::wrong_use, "--export {} needs a folder: --out DIR", options.exports);
+}
+
+void run_command(LessonOptions options) {
+    check_exports(options);
     const std::vector<ListedLesson> all = list_all_lessons();
     if (!options.print.empty() && (options.names.empty() || options.list || options.check))
         fail(ErrorCode::wrong_use,
              "--print writes a lesson to a file; name the lesson, and leave out --list and --check");
-    if (options.list || (options.names.empty() && !options.check)) {
+    if (options.list || (options.names.empty() && !options.check && options.exports.empty())) {
         options.json ? print_list_as_json(all) : print_list(all);
         return;
     }
@@ -304,6 +397,7 @@ void run_command(const LessonOptions& options) {
     for (const std::string& name : options.names) lessons.push_back(find_lesson(name, all));
     if (lessons.empty()) lessons = all;
     Models models(options);
+    if (!options.exports.empty()) return write_site(options, lessons, models);
     if (options.check) {
         if (!check_all(options, lessons, models))
             fail(ErrorCode::bad_file, "some claims do not hold on this model; see the table");
@@ -320,7 +414,7 @@ void run_command(const LessonOptions& options) {
 void add_lesson_command(const CliCommand& program) {
     auto options = std::make_shared<LessonOptions>();
     const CliCommand command = program.add_command(
-        "lesson", "list lessons, read one in the terminal, check what they say, or print one as a page");
+        "lesson", "list lessons, read one in the terminal, check what they say, or write them as pages");
     command.add_option("NAME", options->names,
                        "lessons by number or name, or a .json file (default: list all)");
     command.add_flag("--list", options->list, "print the lessons that are here");
@@ -328,6 +422,15 @@ void add_lesson_command(const CliCommand& program) {
                      "measure every claim of the lessons (without NAME: of all) and print a table");
     command
         .add_option("--print", options->print, "file to write the lesson to, as a page with pictures (HTML)")
+        .some_path();
+    command
+        .add_option("--export", options->exports,
+                    "site: all lessons, or those named, as pages for a web server, with an index and the "
+                    "manual; page: the pages of their runs alone")
+        .one_of({"site", "page"});
+    command
+        .add_option("-o,--out", options->out,
+                    "folder for --export, made when missing; it may also stand as the last argument")
         .some_path();
     command.add_flag("--json", options->json, "with --list or --check: print the result as JSON");
     options->run.add_model(command);

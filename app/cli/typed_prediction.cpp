@@ -9,13 +9,6 @@
 
 namespace keyhole {
 
-namespace {
-
-/// A number is right within this part of its range, as in the window.
-constexpr double kNear = 0.1;
-
-}  // namespace
-
 std::string prediction_form(const Prediction& asked) {
     switch (asked.kind) {
         case Prediction::Kind::choice:
@@ -48,7 +41,7 @@ std::string prediction_answer(const Prediction& asked, std::optional<double> typ
     } else if (asked.kind == Prediction::Kind::slider && to_index(asked.claim) < measured.size()) {
         const Measured& of_claim = measured[to_index(asked.claim)];
         truth = measured_text(claims[to_index(asked.claim)], of_claim);
-        right = typed && std::abs(*typed - of_claim.value) <= kNear * (asked.high - asked.low);
+        right = typed && std::abs(*typed - of_claim.value) <= kNearPrediction * (asked.high - asked.low);
     } else {
         return "";
     }

@@ -12,6 +12,9 @@
 
 namespace keyhole {
 
+/// A number is right within this part of its range, as in the window.
+inline constexpr double kNearPrediction = 0.1;
+
 /// Returns what is asked for, such as "a number from 1 to 3"; empty for a token, which only the window shows.
 std::string prediction_form(const Prediction& asked);
 

@@ -379,7 +379,8 @@ def hostile_tokens_stay_text(browser, url, numbers):
     equal(browser.run("return window.broken ?? null"), None, "markup of a token ran")
     text = browser.text("#text")
     check("</script><script>window.broken = 1</script>" in text, text)
-    check("<U+202E>" in text and "\u202e" not in text, text)
+    # The mark is a token, or three bytes of which each is one.
+    check("\u202e" not in text and ("<U+202E>" in text or "<0xE2><0x80><0xAE>" in text), text)
     check("{{run}}" in text and "&amp;" in text, text)
     equal(browser.run("return document.querySelectorAll('main img, main script').length"), 0, "elements")
     with open(os.path.join(numbers.folder, "hostile", "page.html"), "rb") as file:
@@ -388,10 +389,42 @@ def hostile_tokens_stay_text(browser, url, numbers):
     data.decode("utf-8")
 
 
+def lessons_are_checked_in_the_page(browser, url, numbers):
+    browser.open(url + "site/index.html")
+    links = browser.run("return [...document.querySelectorAll('main a')].map(a => a.getAttribute('href'))")
+    check("06-lost-needle.html" in links and "manual/lessons.html" in links, links)
+    for link in links:
+        check(os.path.exists(os.path.join(numbers.folder, "site", link)), link, "is not there")
+    browser.open(url + "site/06-lost-needle.html")
+    equal(browser.run("return forms.length"), 3, "predictions")
+    answer = """
+        const form = forms[arguments[0]], right = Number(form.dataset.right);
+        const choices = form.querySelectorAll('input[type=radio]');
+        choices[arguments[1] ? right : (right + 1) % choices.length].checked = true;
+        form.requestSubmit();
+        return [form.querySelector('.verdict').textContent, form.closest('.step').querySelector('.seen').open]"""
+    equal(browser.run(answer, 0, False), ["Not quite. It is: Only one: TOVA", True])
+    equal(browser.run(answer, 0, True), ["Your prediction was right. It is: Only one: TOVA", True])
+    browser.run(answer, 1, True)
+    browser.run(answer, 2, True)
+    equal(browser.text("#score"), "You predicted 2 of 3 right.")  # the first try counts
+    measured = table(browser, ".seen table:last-of-type")
+    check(len(measured) > 1, measured)
+    run = browser.run("return document.querySelector('a[href*=run]').getAttribute('href')")
+    browser.open(url + "site/" + run)
+    check("garden gate" in browser.text("#question"), browser.text("#question"))
+    browser.open(url + "site/manual/lessons.html")
+    links = browser.run("return [...document.querySelectorAll('main a')].map(a => a.getAttribute('href'))")
+    for link in links:
+        file = os.path.join(numbers.folder, "site", "manual", link.split("#")[0])
+        check(link.startswith("#") or os.path.exists(file), link, "is not there")
+    equal([path for path in numbers.requested if not path.startswith("/site/")], [], "asked of the server")
+
+
 CHECKS = [shows_the_answers, numbers_equal_those_of_replay, words_tell_how_many_heads_keep_them,
           words_can_be_picked, slider_moves_the_step, links_lead_to_their_place,
           colours_are_those_of_the_program, keyboard_is_enough, has_names_roles_and_contrast, fits_a_phone,
-          sends_nothing, works_from_disk, hostile_tokens_stay_text]
+          sends_nothing, works_from_disk, hostile_tokens_stay_text, lessons_are_checked_in_the_page]
 
 
 def take_pictures(browser, url, folder):
@@ -421,6 +454,7 @@ def make_pages(program, sources, folder):
                       "page,run,attention,scores,mask-table")
     keyhole("decode", "--prompt", HOSTILE, "--tokens", "4", "--lane", "full", "--lane", "h2o:budget=8",
             "--out", "hostile", "--export", "page")
+    keyhole("lesson", "6", "--export", "site", "site")
     numbers = Numbers(os.path.join(folder, "gate"), 3)
     numbers.printed, numbers.folder, numbers.requested = printed, folder, []
     numbers.colours = os.path.join(sources, "engine", "figure", "colormap_tables.inc")
