@@ -46,14 +46,15 @@ Plan plan_of(const ViewState& view, bool large, Pane looked, float wide, float h
         plan.left = std::min(plan.left, std::max(wide - kFocus, wide * 0.45f));
     }
     const float words = wide - plan.left - 3 * kGap;
-    plan.answers_beside = words >= (large ? 480 : 620);
+    plan.answers_beside = words >= (large || middle < 400 ? 480 : 620);
     const float by_itself =
         plan.answers_beside ? std::clamp(answers, 130.0f, 230.0f) : std::clamp(answers + 90, 190.0f, 270.0f);
     // Question and answers come first.
     const float least = large ? 330 : compares ? 400 : 300;
     const bool needs_height = looked == Pane::compare && middle < 520;  // two rows of maps
+    const float for_head = compares || large || view.text_height > 0 ? 140 : 200;
     if (middle >= least && !needs_height)
-        plan.text = std::min(chosen(view.text_height, by_itself), middle - 140);
+        plan.text = std::min(chosen(view.text_height, by_itself), std::max(middle - for_head, 130.0f));
     const bool of_head = looked == Pane::heatmap || (looked != Pane::none && home_of(looked) != Pane::text);
     plan.words_first = plan.text == 0 && !compares && !of_head;
     const float below = middle - plan.text - kGap;

@@ -149,13 +149,13 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     const ImVec2 display = ImGui::GetIO().DisplaySize;
     ImGui::SetNextWindowSize(
         {std::min(context.px(720), display.x * 0.96f), std::min(context.px(440), display.y * 0.8f)},
-        ImGuiCond_Appearing);
+        ImGuiCond_Always);
     const ScopedPopup popup("prompt", ImGuiWindowFlags_NoMove);
     if (!popup.open()) return;
     draw_samples(panel, context);
     const ImVec2 room = ImGui::GetContentRegionAvail();
     const CatalogModel* const offer = model_to_offer(context.app);
-    const float below = 2 * ImGui::GetFrameHeightWithSpacing() + offer_height(context, offer);
+    const float below = 2 * ImGui::GetFrameHeightWithSpacing() + offer_height(context, offer) + context.px(4);
     if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
     const std::string before = panel.draft;
     edit_draft(panel, {room.x, std::max(room.y - below, 3 * ImGui::GetFrameHeight())});

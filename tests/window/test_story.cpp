@@ -128,6 +128,9 @@ TEST_F(StoryWindow, AnOwnPromptIsNoDeadEnd) {
     ASSERT_TRUE(wait_until("dialog", [](const Json& now) { return now["items"].contains("prompt.model"); }));
     const auto all = [&] { return report()["texts"].dump(); };
     EXPECT_NE(all().find("The demo model is tiny"), std::string::npos);
+    const Json before_typing = box("prompt.restart");
+    type("Hello");
+    EXPECT_EQ(box("prompt.restart"), before_typing) << "the dialog keeps its size";
     click("prompt dialogue");
     EXPECT_NE(all().find("Who said what"), std::string::npos);
     const Json before = report()["run"];
