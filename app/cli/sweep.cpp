@@ -18,8 +18,7 @@
 #include "engine/base/model_name.h"
 #include "engine/base/number.h"
 #include "engine/base/path_lock.h"
-#include "engine/eval/answer_file.h"
-#include "engine/eval/two_at_a_time.h"
+#include "engine/eval/missing_answers.h"
 #include "engine/run/run_spec.h"
 
 #include <nlohmann/json.hpp>
@@ -36,49 +35,6 @@ namespace keyhole {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Answers the questions that no earlier run answered, with as many lanes at a time as memory allows.
-void answer(const LoadedModel& loaded, TwoAtATime& side_by_side, const QuestionSet& set,
-            std::span<const GridCell> cells, int context, AnswerFile& answers, SweepProgress& progress) {
-    const std::string asked = asked_on(set.identity, loaded.backend->name());
-    const auto missing_of = [&](std::span<const LaneSpec> lanes, int question) {
-        std::vector<LaneSpec> missing;
-        for (const LaneSpec& lane : lanes)
-            if (!answers.find(asked, format_lane_spec(lane), question)) missing.push_back(lane);
-        return missing;
-    };
-    std::vector<LaneSpec> all;
-    for (const GridCell& cell : cells) all.push_back(cell.spec);
-    for (std::span<const LaneSpec> rest = all; !rest.empty();) {
-        const double bytes = TwoAtATime::kBytes / side_by_side.n_at_a_time() / set.n_caches;
-        const auto some = rest.first(lanes_that_fit(*loaded.model, rest, context, bytes));
-        rest = rest.subspan(some.size());
-        side_by_side.hold(some);
-        std::vector<Asked> questions;
-        for (int i = 0; i < set.n_questions; ++i)
-            if (Asked one{i, missing_of(some, i)}; !one.lanes.empty()) questions.push_back(std::move(one));
-        side_by_side.ask(set, questions, [&](const Asked& one, const std::vector<Outcome>& found) {
-            for (std::size_t lane = 0; lane < one.lanes.size(); ++lane)
-                answers.add(asked, format_lane_spec(one.lanes[lane]), one.question, found[lane]);
-            answers.flush();
-            const auto n_answers = static_cast<std::int64_t>(one.lanes.size());
-            progress.add(n_answers, static_cast<double>(n_answers) * context);
-        });
-    }
-}
-
-/// Returns the answers of each cell to all questions.
-std::vector<std::vector<Outcome>> outcomes_of(const LoadedModel& loaded, const QuestionSet& set,
-                                              std::span<const GridCell> cells, const AnswerFile& answers) {
-    const std::string asked = asked_on(set.identity, loaded.backend->name());
-    std::vector<std::vector<Outcome>> outcomes;
-    for (const GridCell& cell : cells) {
-        outcomes.emplace_back();
-        for (int i = 0; i < set.n_questions; ++i)
-            outcomes.back().push_back(answers.find(asked, format_lane_spec(cell.spec), i).value());
-    }
-    return outcomes;
-}
 
 /// Scores the tokens of a question in pieces of n_piece tokens, each after the first token of the text alone.
 Outcome in_pieces(const LoadedModel& loaded, const Question& question, std::size_t n_piece) {
@@ -183,7 +139,7 @@ std::vector<SweepResult> Sweep::run() {
     }
     if (models.size() > 1)
         for (const std::string& path : given) (void)sweep_parts(options_, load_model(path));
-    progress_.emplace(folder / "answers.csv");
+    progress_.emplace("sweep", folder / "answers.csv");
     std::optional<PathLock> lock;
     for (std::size_t m = 0; m < models.size(); ++m) {
         RunOptions run = options_.eval.run;
@@ -286,8 +242,9 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
     const std::string asked = asked_on(part.set.identity, loaded.backend->name());
     const std::string others = answers_->others(asked);
     if (!others.empty() && options_.models.size() < 2) print_note("{}\n", others);
-    answer(loaded, side_by_side, part.set, cells_, part.context, *answers_, *progress_);
-    const auto outcomes = outcomes_of(loaded, part.set, cells_, *answers_);
+    answer_missing(*loaded.model, side_by_side, part.set, asked, lanes_, part.context, *answers_,
+                   [&](int n) { progress_->add(n, static_cast<double>(n) * part.context); });
+    const auto outcomes = known_answers(part.set, asked, lanes_, *answers_);
     std::vector<LaneScore> scores;
     for (const std::vector<Outcome>& of_cell : outcomes)
         scores.push_back(score_lane(part.set, of_cell, outcomes.front()));

@@ -4,8 +4,8 @@
 
 namespace keyhole {
 
-SweepProgress::SweepProgress(std::filesystem::path answers)
-    : answers_(std::move(answers)), progress_("sweep", 0), kept_("no question was answered yet") {}
+SweepProgress::SweepProgress(std::string command, std::filesystem::path answers)
+    : answers_(std::move(answers)), progress_(std::move(command), 0), kept_("no question was answered yet") {}
 
 void SweepProgress::begin_model(const SweepNeed& need, std::size_t n_later) {
     n_kept_ += need.n_answers - need.n_missing;

@@ -1,4 +1,4 @@
-/// How far a sweep is: one bar for all of its models and tasks, and the line that a signal leaves. Main
+/// How far a sweep or an attribution is: one bar for all of its models and tasks, and the line that a signal leaves. Main
 /// thread; knows no questions.
 #pragma once
 
@@ -19,7 +19,8 @@ struct SweepNeed {
 
 class SweepProgress {
   public:
-    explicit SweepProgress(std::filesystem::path answers);
+    /// command: its name, for the bar.
+    SweepProgress(std::string command, std::filesystem::path answers);
 
     /// Begins a model. n_later: models that follow it; each is taken to need as much as this one in all.
     void begin_model(const SweepNeed& need, std::size_t n_later);
