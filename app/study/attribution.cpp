@@ -1,0 +1,307 @@
+#include "app/study/attribution.h"
+
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/eval/answer_file.h"
+#include "engine/eval/sign_flips.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace keyhole {
+
+namespace {
+
+/// Returns the item of a lane spec that gives a part a budget of its own.
+std::string budget_item(int layer, int first_head, int n_heads, std::string_view budget) {
+    const std::string heads = n_heads == 1 ? fmt::format("H{}", first_head)
+                                           : fmt::format("H{}-{}", first_head, first_head + n_heads - 1);
+    return fmt::format("budget@L{}.{}={}", layer, heads, budget);
+}
+
+std::string budget_of(const LaneSpec& lane) {
+    for (const LaneSetting& setting : lane_settings(lane))
+        if (setting.key == "budget") return setting.value;
+    return "all";
+}
+
+std::string interval_text(const Estimate& e, double times, int digits) {
+    if (!std::isfinite(e.interval.low)) return "";
+    return fmt::format("{:+.{}f} .. {:+.{}f}", times * e.interval.low, digits, times * e.interval.high,
+                       digits);
+}
+
+nlohmann::json estimate_json(const Estimate& e) {
+    const auto number = [](double value) {
+        return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
+    };
+    return {{"value", number(e.value)}, {"interval", {number(e.interval.low), number(e.interval.high)}}};
+}
+
+Estimate share_right(const std::vector<Outcome>& outcomes) {
+    const auto n = static_cast<int>(outcomes.size());
+    const auto right = static_cast<int>(
+        std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.right; }));
+    return {static_cast<double>(right) / n, wilson_interval(right, n)};
+}
+
+/// Returns the share of questions that `better` gets right, less that of `worse`.
+Estimate right_difference(const std::vector<Outcome>& worse, const std::vector<Outcome>& better) {
+    int only_worse = 0, only_better = 0;
+    for (std::size_t q = 0; q < worse.size(); ++q) {
+        only_worse += worse[q].right && !better[q].right ? 1 : 0;
+        only_better += better[q].right && !worse[q].right ? 1 : 0;
+    }
+    return paired_difference(only_worse, only_better, static_cast<int>(worse.size()));
+}
+
+Gains nats_saved(const std::vector<Outcome>& worse, const std::vector<Outcome>& better) {
+    Gains gains;
+    for (std::size_t q = 0; q < worse.size(); ++q) gains.push_back(worse[q].nats - better[q].nats);
+    return gains;
+}
+
+std::string readers_text(const CachePart& part) {
+    return part.n_readers == 1
+               ? fmt::format("H{}", part.first_reader)
+               : fmt::format("H{}-{}", part.first_reader, part.first_reader + part.n_readers - 1);
+}
+
+}  // namespace
+
+std::vector<CachePart> cache_parts(const KvLayout& layout, PartKind kind) {
+    std::vector<CachePart> parts;
+    for (int layer = 0; layer < layout.n_layers(); ++layer) {
+        if (!layout.owns(layer)) continue;
+        if (kind == PartKind::layer) {
+            parts.push_back({layer, -1, 0, layout.n_heads()});
+            continue;
+        }
+        for (int g = layout.first_of_layer(layer); g < layout.first_of_layer(layer + 1); ++g) {
+            const KvHead& head = layout.kv_head(g);
+            const auto of_layer = std::count_if(head.readers.begin(), head.readers.end(),
+                                                [&](const HeadRef& reader) { return reader.layer == layer; });
+            parts.push_back({layer, head.index, head.readers.front().head, static_cast<int>(of_layer)});
+        }
+    }
+    return parts;
+}
+
+std::string part_name(const CachePart& part) {
+    return part.kv_head < 0 ? fmt::format("L{}", part.layer)
+                            : fmt::format("L{}.G{}", part.layer, part.kv_head);
+}
+
+LaneSpec start_lane(const LaneSpec& lane, Intervention intervention) {
+    if (budget_of(lane) == "all")
+        fail(ErrorCode::wrong_use,
+             "the lane '{}' evicts nothing; give one with a budget, such as h2o:budget=64",
+             format_lane_spec(lane));
+    if (intervention == Intervention::give_back) return lane;
+    LaneSpec whole = changed_lane_spec(lane, "budget=all");
+    std::erase_if(whole.policy.overrides,
+                  [](const Override& o) { return o.field == Override::Field::budget; });
+    return whole;
+}
+
+LaneSpec lane_with_part(const LaneSpec& lane, const CachePart& part, Intervention intervention) {
+    return changed_lane_spec(start_lane(lane, intervention),
+                             budget_item(part.layer, part.first_reader, part.n_readers,
+                                         intervention == Intervention::give_back ? "all" : budget_of(lane)));
+}
+
+Attribution attribute(const LaneSpec& lane, Intervention intervention, std::span<const CachePart> parts,
+                      std::span<const std::vector<Outcome>> outcomes) {
+    const std::vector<Outcome>&full = outcomes[0], &evicting = outcomes[1];
+    Attribution found{parts.front().kv_head < 0 ? PartKind::layer : PartKind::head,
+                      intervention,
+                      lane,
+                      mean_estimate(nats_saved(evicting, full)),
+                      share_right(full),
+                      share_right(evicting),
+                      {},
+                      static_cast<int>(full.size())};
+    std::vector<Gains> gains;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        const std::vector<Outcome>& with_part = outcomes[i + 2];
+        const bool gives = intervention == Intervention::give_back;
+        const std::vector<Outcome>&worse = gives ? evicting : with_part, &better = gives ? with_part : full;
+        gains.push_back(nats_saved(worse, better));
+        found.effects.push_back({parts[i], mean_estimate(gains.back()), right_difference(worse, better)});
+    }
+    const SignFlips flips = sign_flips(gains);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        found.effects[i].p = flips.comparisons[i].p;
+        found.effects[i].is_sure = flips.n_telling >= kLeastSamples && flips.comparisons[i].p <= kSureP;
+    }
+    return found;
+}
+
+std::vector<std::size_t> ranked(const Attribution& found) {
+    std::vector<std::size_t> order(found.effects.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        return found.effects[a].nats.value > found.effects[b].nats.value;
+    });
+    return order;
+}
+
+std::string attribution_text(const Attribution& found, bool is_task, std::size_t most) {
+    const bool gives = found.intervention == Intervention::give_back;
+    const std::string_view kind = found.kind == PartKind::head ? "KV head" : "layer";
+    std::string text =
+        fmt::format("{}: eviction costs {:.3f} nats an answer ({})", format_lane_spec(found.lane),
+                    found.lost.value, interval_text(found.lost, 1, 3));
+    if (is_task)
+        text += fmt::format("; right {:.1f} %, the full cache {:.1f} %", 100 * found.lane_right.value,
+                            100 * found.full_right.value);
+    text +=
+        fmt::format("\n{}, {} questions. Each line: one {} {}.\n",
+                    gives ? "What giving tokens back gains" : "What taking tokens costs", found.n_questions,
+                    kind, gives ? "keeps all tokens, the rest evicts" : "evicts, the rest keeps all tokens");
+    text += fmt::format("{:>4} {:<8} {:<8} {:>8} {:>20} {:>8}", "", kind, "heads", "nats", "95 %", "p");
+    if (is_task) text += fmt::format(" {:>8} {:>16}", "right %", "95 %");
+    text += "\n";
+    const std::vector<std::size_t> order = ranked(found);
+    for (std::size_t i = 0; i < std::min(most, order.size()); ++i) {
+        const PartEffect& effect = found.effects[order[i]];
+        text += fmt::format("{:>4} {:<8} {:<8} {:>+8.3f} {:>20} {:>8.4f}", i + 1, part_name(effect.part),
+                            readers_text(effect.part), effect.nats.value, interval_text(effect.nats, 1, 3),
+                            effect.p);
+        if (is_task)
+            text += fmt::format(" {:>+8.1f} {:>16}", 100 * effect.right.value,
+                                interval_text(effect.right, 100, 1));
+        text += "\n";
+    }
+    const auto n_sure = std::count_if(found.effects.begin(), found.effects.end(),
+                                      [](const PartEffect& e) { return e.is_sure && e.nats.value > 0; });
+    return text + fmt::format("Surely above 0, corrected for all {}: {}.\n", found.effects.size(), n_sure);
+}
+
+std::string attribution_csv(const Attribution& found) {
+    std::string csv =
+        "part,layer,kv_head,first_query_head,query_heads,nats,nats_low,nats_high,right,right_low,right_high,"
+        "p,questions,intervention,lane\n";
+    for (const PartEffect& e : found.effects) {
+        csv += fmt::format("{},{},{},{},{}", part_name(e.part), e.part.layer,
+                           e.part.kv_head < 0 ? "" : std::to_string(e.part.kv_head), e.part.first_reader,
+                           e.part.n_readers);
+        for (const double value : {e.nats.value, e.nats.interval.low, e.nats.interval.high, e.right.value,
+                                   e.right.interval.low, e.right.interval.high})
+            csv += std::isfinite(value) ? fmt::format(",{:.6g}", value) : ",";
+        csv += fmt::format(",{:.6g},{},{},{}\n", e.p, found.n_questions,
+                           found.intervention == Intervention::give_back ? "give-back" : "take",
+                           csv_field(format_lane_spec(found.lane)));
+    }
+    return csv;
+}
+
+nlohmann::json attribution_json(const Attribution& found) {
+    nlohmann::json json = {
+        {"lane", format_lane_spec(found.lane)},
+        {"intervention", found.intervention == Intervention::give_back ? "give-back" : "take"},
+        {"questions", found.n_questions},
+        {"lost_nats", estimate_json(found.lost)},
+        {"right", found.lane_right.value},
+        {"right_full", found.full_right.value},
+        {"parts", nlohmann::json::array()}};
+    for (const std::size_t i : ranked(found)) {
+        const PartEffect& e = found.effects[i];
+        nlohmann::json part = {{"part", part_name(e.part)},
+                               {"layer", e.part.layer},
+                               {"nats", estimate_json(e.nats)},
+                               {"right", estimate_json(e.right)},
+                               {"p", e.p},
+                               {"sure", e.is_sure}};
+        if (e.part.kv_head >= 0) part["kv_head"] = e.part.kv_head;
+        json["parts"].push_back(std::move(part));
+    }
+    return json;
+}
+
+ValueMap attribution_map(const Attribution& found) {
+    const bool gives = found.intervention == Intervention::give_back;
+    ValueMap map;
+    map.texts.title = gives ? "What giving tokens back gains" : "What taking tokens costs";
+    map.texts.subtitle = format_lane_spec(found.lane);
+    map.texts.caption = fmt::format(
+        "Nats an answer over {} questions: one {} {}. Intervals are in attribution.csv, and in the SVG at "
+        "the "
+        "cell under the pointer.",
+        found.n_questions, found.kind == PartKind::head ? "KV head" : "layer",
+        gives ? "keeps all tokens while the rest evicts" : "evicts while the rest keeps all tokens");
+    map.row_label = "layer";
+    map.column_label = found.kind == PartKind::head ? "KV head" : "";
+    map.value_label = "nats";
+    map.decimals = 2;
+    std::vector<int> layers;
+    int n_columns = 1;
+    for (const PartEffect& e : found.effects) {
+        if (layers.empty() || layers.back() != e.part.layer) layers.push_back(e.part.layer);
+        n_columns = std::max(n_columns, e.part.kv_head + 1);
+    }
+    for (const int layer : layers) map.rows.push_back(fmt::format("L{}", layer));
+    for (int column = 0; column < n_columns; ++column)
+        map.columns.push_back(found.kind == PartKind::head ? fmt::format("G{}", column) : "all");
+    ValuePanel& panel = map.panels.emplace_back();
+    panel.title = fmt::format("{} questions", found.n_questions);
+    panel.values.assign(map.rows.size() * map.columns.size(), std::nanf(""));
+    panel.notes.resize(panel.values.size());
+    float most = 0;
+    for (const PartEffect& e : found.effects) {
+        const auto row = std::find(layers.begin(), layers.end(), e.part.layer) - layers.begin();
+        const std::size_t at = to_index(row * n_columns + std::max(e.part.kv_head, 0));
+        panel.values[at] = static_cast<float>(e.nats.value);
+        panel.notes[at] = fmt::format("{}: {:+.3f} nats ({})", part_name(e.part), e.nats.value,
+                                      interval_text(e.nats, 1, 3));
+        most = std::max(most, std::abs(panel.values[at]));
+    }
+    map.scale = {Colormap::rdbu, false, true, 0, std::max(most, 1e-6f)};
+    return map;
+}
+
+int whole_parts(int n_parts, int budget, int rest, int context) {
+    if (rest < 1 || rest >= budget || budget >= context)
+        fail(ErrorCode::wrong_use,
+             "no head can keep all {} tokens at {} tokens a head with {} in the others; needs --rest below "
+             "--budget, and --budget below the context",
+             context, budget, rest);
+    const auto tokens = static_cast<std::int64_t>(n_parts) * (budget - rest);
+    return static_cast<int>(tokens / (context - rest));
+}
+
+LaneSpec lane_with_whole_parts(const LaneSpec& lane, std::span<const CachePart> parts, int rest) {
+    std::vector<CachePart> sorted(parts.begin(), parts.end());
+    std::sort(sorted.begin(), sorted.end(), [](const CachePart& a, const CachePart& b) {
+        return std::pair(a.layer, a.first_reader) < std::pair(b.layer, b.first_reader);
+    });
+    std::string items = fmt::format("budget={}", rest);
+    for (std::size_t i = 0; i < sorted.size();) {
+        const CachePart& first = sorted[i];
+        int n_heads = 0;
+        for (; i < sorted.size() && sorted[i].layer == first.layer &&
+               sorted[i].first_reader == first.first_reader + n_heads;
+             ++i)
+            n_heads += sorted[i].n_readers;
+        items += "," + budget_item(first.layer, first.first_reader, n_heads, "all");
+    }
+    return changed_lane_spec(lane, items);
+}
+
+std::vector<CachePart> other_parts(std::span<const CachePart> all, std::span<const CachePart> chosen, int n) {
+    std::vector<CachePart> rest;
+    for (const CachePart& part : all)
+        if (std::find(chosen.begin(), chosen.end(), part) == chosen.end()) rest.push_back(part);
+    std::vector<CachePart> some;
+    const auto n_rest = static_cast<std::int64_t>(rest.size());
+    const auto n_some = std::min<std::int64_t>(n, n_rest);
+    for (std::int64_t i = 0; i < n_some; ++i)
+        some.push_back(rest[to_index((2 * i + 1) * n_rest / (2 * n_some))]);
+    return some;
+}
+
+}  // namespace keyhole

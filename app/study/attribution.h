@@ -1,0 +1,94 @@
+/// What eviction costs, part by part: one KV head or layer gets its tokens back while the rest evicts as
+/// before, or loses them while the rest keeps all, and the answers say what that changed. Then a budget spent
+/// where it changed most. Pure functions, for any thread; knows no backend.
+#pragma once
+
+#include "engine/eval/evaluate.h"
+#include "engine/figure/value_map.h"
+#include "engine/model/kv_layout.h"
+#include "engine/policy/lane_spec.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+/// A part of the cache that gets a budget of its own: a KV head, or all those of a layer.
+struct CachePart {
+    int layer = 0;                        ///< which owns it
+    int kv_head = -1;                     ///< within its layer; -1: the layer
+    int first_reader = 0, n_readers = 0;  ///< query heads of the layer that read it
+    bool operator==(const CachePart&) const = default;
+};
+
+enum class PartKind { head, layer };
+enum class Intervention {
+    give_back,  ///< the part keeps all tokens, the rest evicts
+    take,       ///< the part evicts, the rest keeps all tokens
+};
+
+/// Returns the parts in order of layer and KV head.
+std::vector<CachePart> cache_parts(const KvLayout& layout, PartKind kind);
+/// Returns "L5.G2" for a KV head, "L5" for a layer.
+std::string part_name(const CachePart& part);
+
+/// Returns the lane that the parts' lanes are compared with: the lane itself, or with a budget of all.
+LaneSpec start_lane(const LaneSpec& lane, Intervention intervention);
+/// Returns start_lane() with one part's budget changed. Throws Error(wrong_use) for a lane without a budget.
+LaneSpec lane_with_part(const LaneSpec& lane, const CachePart& part, Intervention intervention);
+
+/// What one part changed, over all questions. All values are above 0 where the part helps the answer: what
+/// giving it back gained, or what taking it cost.
+struct PartEffect {
+    CachePart part;
+    Estimate nats;   ///< -ln p of the answer, a question
+    Estimate right;  ///< share of right answers
+    double p = 1;    ///< of sign flips on nats, corrected for all parts
+    bool is_sure = false;
+};
+
+struct Attribution {
+    PartKind kind = PartKind::head;
+    Intervention intervention = Intervention::give_back;
+    LaneSpec lane;
+    Estimate lost;                    ///< nats a question that the lane's eviction costs, all parts together
+    Estimate full_right, lane_right;  ///< shares of right answers of the full cache and of the lane
+    std::vector<PartEffect> effects;  ///< in the order of cache_parts()
+    int n_questions = 0;
+};
+
+/// outcomes: [lane][question] of the full cache, the lane, and the lane of each part; with Intervention::take
+/// the full cache is also what these are compared with.
+Attribution attribute(const LaneSpec& lane, Intervention intervention, std::span<const CachePart> parts,
+                      std::span<const std::vector<Outcome>> outcomes);
+
+/// Returns the indices of the effects, largest first; equal ones in the order of parts.
+std::vector<std::size_t> ranked(const Attribution& found);
+/// Returns a table of the `most` parts with the largest effects, and lines on what it says.
+std::string attribution_text(const Attribution& found, bool is_task, std::size_t most);
+/// Returns attribution.csv: a line for each part.
+std::string attribution_csv(const Attribution& found);
+nlohmann::json attribution_json(const Attribution& found);
+/// Returns a map of the nats: layers by KV heads, or by one column.
+ValueMap attribution_map(const Attribution& found);
+
+/// How many parts can keep all tokens of a context, so that all parts together store as many tokens as with
+/// `budget` in each, where the others have `rest`:
+///
+///     n = floor(n_parts (budget - rest) / (context - rest))
+///
+/// Throws Error(wrong_use) unless rest < budget < context; both at least 1.
+int whole_parts(int n_parts, int budget, int rest, int context);
+
+/// Returns the lane with `rest` tokens a head, and all tokens in these parts. Adjacent heads of a layer share
+/// an override.
+LaneSpec lane_with_whole_parts(const LaneSpec& lane, std::span<const CachePart> parts, int rest);
+
+/// Returns n parts that are none of the chosen, spread evenly over the others: what a budget spent without
+/// measuring would give. Fewer if there are no more.
+std::vector<CachePart> other_parts(std::span<const CachePart> all, std::span<const CachePart> chosen, int n);
+
+}  // namespace keyhole
