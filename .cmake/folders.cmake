@@ -61,7 +61,7 @@ kh_precompiled(keyhole_fast_precompiled FAST)
 set(KH_ALONE
   engine/base/half.cpp engine/base/json_once.cpp engine/policy/next_token_measures.cpp
   engine/backend/common/block_kernels.cpp engine/backend/common/kernels.cpp
-  engine/backend/common/kv_rows.cpp engine/backend/cuda/prefill.cpp)
+  engine/backend/common/kv_rows.cpp engine/backend/cuda/prefill.cpp engine/bench/wide_read.cpp)
 set_source_files_properties(${KH_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 set_source_files_properties(engine/base/json_once.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON
   COMPILE_OPTIONS -O1)

@@ -3,6 +3,7 @@
 #include "engine/base/index.h"
 #include "engine/base/large_pages.h"
 #include "engine/base/mapped_file.h"
+#include "engine/bench/wide_read.h"
 
 #include <fmt/format.h>
 
@@ -31,6 +32,14 @@ class HostRead final : public Bandwidth {
         return fmt::format("bare read by {} thread{}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s");
     }
     double measure() override {
+        constexpr int kPasses = 3;
+        double best = 0;
+        for (int pass = 0; pass < kPasses; ++pass) best = std::max(best, one_pass());
+        return best;
+    }
+
+  private:
+    double one_pass() {
         constexpr std::size_t kWords = 32 << 10;
         const std::span<const std::uint64_t> data = pages_.as<std::uint64_t>();
         const std::size_t n_chunks = (data.size() + kWords - 1) / kWords;
@@ -38,11 +47,7 @@ class HostRead final : public Bandwidth {
         const auto start = Clock::now();
         pool_.parallel_for(static_cast<std::int64_t>(n_chunks), [&](std::int64_t chunk, int) {
             const std::size_t first = to_index(chunk) * kWords;
-            const auto words = data.subspan(first, std::min(kWords, data.size() - first));
-            std::uint64_t sum[16] = {};
-            for (std::size_t i = 0; i + 16 <= words.size(); i += 16)
-                for (std::size_t j = 0; j < 16; ++j) sum[j] += words[i + j];
-            sums[to_index(chunk)] = std::accumulate(std::begin(sum), std::end(sum), std::uint64_t{0});
+            sums[to_index(chunk)] = wide_sum(data.subspan(first, std::min(kWords, data.size() - first)));
         });
         const double seconds = seconds_since(start);
         volatile std::uint64_t keep = std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
@@ -50,7 +55,6 @@ class HostRead final : public Bandwidth {
         return 1e-9 * static_cast<double>(pages_.size_bytes()) / seconds;
     }
 
-  private:
     ThreadPool pool_;
     Pages pages_;
 };

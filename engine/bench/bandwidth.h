@@ -16,11 +16,12 @@ class Bandwidth {
   public:
     virtual ~Bandwidth() = default;
     virtual std::string what() const = 0;  ///< "bare read by 2 threads"
-    /// Makes one measurement; returns GB/s (1e9 bytes).
+    /// Makes one measurement, the best of a few passes; returns GB/s (1e9 bytes).
     virtual double measure() = 0;
 };
 
-/// Host memory: n_threads threads read n_bytes once, in chunks as a step does, and do nothing else.
+/// Host memory: n_threads threads read n_bytes with the widest loads that the processor has, from large
+/// pages, in chunks as a step does, and do nothing else.
 std::unique_ptr<Bandwidth> host_read(int n_threads, std::int64_t n_bytes);
 /// Device memory: copies n_bytes within the device; bytes read and bytes written both count.
 std::unique_ptr<Bandwidth> device_copy(std::shared_ptr<CudaDevice> device, std::int64_t n_bytes);

@@ -33,7 +33,7 @@ struct BenchLine {
 };
 
 struct BenchReport {
-    double bandwidth = 0;           ///< GB/s, median
+    double bandwidth = 0;           ///< GB/s, the best of all measurements
     std::int64_t weight_bytes = 0;  ///< read by a step
     double share_of_others = 0;     ///< share of the machine's busy time taken by other processes
     std::vector<BenchLine> lines;   ///< in the order of the contenders

@@ -7,6 +7,7 @@
 #include "engine/backend/cuda/device.h"
 #include "engine/base/error.h"
 #include "engine/bench/papers.h"
+#include "engine/bench/wide_read.h"
 #include "engine/device/make_backend.h"
 #include "engine/policy/lane_spec.h"
 
@@ -15,6 +16,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 namespace keyhole::test_bench {
 namespace {
@@ -209,6 +212,18 @@ TEST(Papers, EverySharingOfMlkvRunsOnBothBackends) {
         }
         for (std::size_t i = 0; i < logits[0].size(); ++i) ASSERT_NEAR(logits[0][i], logits[1][i], 1e-4);
     }
+}
+
+/// Named as the tests that run with every instruction set.
+TEST(Kernels, ABareReadReadsEveryWord) {
+    std::vector<std::uint64_t> words(2100);
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = 0x9e3779b97f4a7c15u * (i + 1);
+    for (const std::size_t first : {0, 1, 3})
+        for (const std::size_t n : {0, 1, 7, 8, 31, 32, 33, 63, 64, 65, 511, 512, 513, 1024, 2000, 2097}) {
+            const std::span<const std::uint64_t> some = std::span(words).subspan(first, n);
+            EXPECT_EQ(wide_sum(some), std::accumulate(some.begin(), some.end(), std::uint64_t{0}))
+                << n << " words from " << first;
+        }
 }
 
 }  // namespace
