@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <string_view>
 
 namespace {
 
@@ -60,6 +61,33 @@ class Ptx : public testing::Test {
 TEST_F(Ptx, EveryKernelGivesWhatTheHostGives) {
     EXPECT_EQ(fault_of(text()), "");
     EXPECT_EQ(ptx::kernels_not_run(), std::vector<std::string>{});
+}
+
+/// Returns the wavefronts of inputs, from shared memory, for each wavefront of weights in a product.
+double inputs_for_weights(std::string_view kernel) {
+    double weights = 0, inputs = 0;
+    for (const ptx::Traffic& row : ptx::traffic()) {
+        if (row.kernel != kernel) continue;
+        const std::string_view instruction = row.instruction;
+        const bool is_float = instruction.ends_with("f32");  // norms and outputs
+        if (row.space == "shared" && instruction.starts_with("ld.shared.v4"))
+            inputs += static_cast<double>(row.wavefronts);
+        if (row.space == "global" && instruction.starts_with("ld.global") && !is_float)
+            weights += static_cast<double>(row.wavefronts);
+    }
+    return inputs / weights;
+}
+
+/// The goal is 1.5: an SM serves one wavefront a cycle, and weights arrive slower.
+TEST_F(Ptx, ProductsReadFewInputsForEachWeight) {
+    ptx::options().counts = true;
+    ptx::clear_traffic();
+    EXPECT_EQ(fault_of(text()), "");
+    for (const char* kernel : {"MatrixVector<Fp16, 1>", "MatrixVector<Bf16, 1>", "MatrixVector<Stored, 1>"})
+        EXPECT_LE(inputs_for_weights(kernel), 1.1) << kernel;
+    for (const char* kernel : {"MatrixVector<Fp16, 8>", "MatrixVector<Bf16, 8>", "MatrixVector<Stored, 8>"})
+        EXPECT_LE(inputs_for_weights(kernel), 1.6) << kernel;
+    ptx::clear_traffic();
 }
 
 TEST_F(Ptx, EveryKernelOfTuringDoes) {
