@@ -23,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "assets/models/keyhole-base"
 PROMPT = ROOT / "assets/prompts/story.txt"  # nothing ends its continuation
 LANES = ["full", "h2o:budget=64", "tova:budget=64"]
+FIRST, LAST = 20, 520  # the decoded steps that are timed: the demo model reads 1,024 tokens
 PATIENCE_S = 120
 
 
@@ -150,18 +151,17 @@ def median_key(window, keysyms, n):
     return statistics.median(window.key(keysyms[i % len(keysyms)]) for i in range(n))
 
 
-def steps_per_s_beside(window, n_s):
+def steps_per_s_beside(window):
     """Returns the steps a second of a run that the window shows."""
     window.key("0")  # no limit of speed
     window.key("space")
-    time.sleep(0.3)
+    wait_for(window.report, lambda now: now["rows"] >= FIRST, window.process)
     rows, begin = window.rows(), time.perf_counter()
-    time.sleep(n_s)
-    speed = (window.rows() - rows) / (time.perf_counter() - begin)
-    return speed
+    wait_for(window.report, lambda now: now["rows"] >= LAST, window.process)
+    return (window.rows() - rows) / (time.perf_counter() - begin)
 
 
-def steps_per_s_alone(keyhole, n):
+def steps_per_s_alone(keyhole):
     """Returns the steps a second of `keyhole decode`, without its start and its prompt."""
 
     def seconds(tokens):
@@ -171,8 +171,8 @@ def steps_per_s_alone(keyhole, n):
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return time.perf_counter() - begin
 
-    short = seconds(8)
-    return (n - 8) / (seconds(n) - short)
+    short = seconds(FIRST)
+    return (LAST - FIRST) / (seconds(LAST) - short)
 
 
 def main():
@@ -207,10 +207,14 @@ def measure(options, folder, size):
         for which in words:
             keys[which].append(median_key(windows[which], ["bracketleft", "bracketright"], 16))
         busy = Window(folder, f"busy{len(speeds)}", words["explore"], size)
-        speeds.append(steps_per_s_beside(busy, 3))
+        speeds.append(steps_per_s_beside(busy))
+        busy.close()
+        alone.append(steps_per_s_alone(options.keyhole))
+        busy = Window(folder, f"keys{len(speeds)}", words["explore"], size)
+        busy.key("8")  # 35 steps a second: it decodes all the time
+        busy.key("space")
         keys["explore, decoding"].append(median_key(busy, ["bracketleft", "bracketright"], 8))
         busy.close()
-        alone.append(steps_per_s_alone(options.keyhole, 208))
     for window in windows.values():
         window.close()
     print(f"{options.size}, {options.rounds} rounds in turn; load {os.getloadavg()[0]:.1f} at the end")
