@@ -169,18 +169,19 @@ def words_tell_how_many_heads_keep_them(browser, url, numbers):
 
 def words_can_be_picked(browser, url, numbers):
     browser.open(url + "gate/page.html#step=381&lane=1&head=L0.H0")
-    browser.click(".word[data-p='80']")
-    equal(place(browser)["token"], 80, "picked by the pointer")
-    check("position 80" in browser.text("#why"), browser.text("#why"))
-    n = numbers.n_keeping(1, 80, 381)
+    browser.click(".word[data-p='79']")
+    equal(place(browser)["token"], 79, "picked by the pointer")
+    check("position 79" in browser.text("#why"), browser.text("#why"))
+    n = numbers.n_keeping(1, 79, 381)
     check(f"After step 381, {n} of 48 heads" in browser.text("#why-sentence"), browser.text("#why-sentence"))
     cells = browser.run("return [...document.querySelectorAll('table.why button')].map(b => b.textContent)")
     equal(len(cells), 48, "a cell for each KV head")
     for g, text in enumerate(cells):
-        gone = numbers.evicted_at(1, g, 80)
+        gone = numbers.evicted_at(1, g, 79)
         check(text.startswith("kept" if gone < 0 else f"× {gone}"), g, text, gone)
     browser.press("ArrowRight", "ArrowRight")  # the word has the focus
     browser.press("Enter")
+    equal(place(browser)["token"], 81, "picked by the keyboard")
     browser.click("#why-part button[data-kv='9']")
     equal(place(browser)["head"], 9, "head of a cell")
 
@@ -402,7 +403,8 @@ def lessons_are_checked_in_the_page(browser, url, numbers):
         const choices = form.querySelectorAll('input[type=radio]');
         choices[arguments[1] ? right : (right + 1) % choices.length].checked = true;
         form.requestSubmit();
-        return [form.querySelector('.verdict').textContent, form.closest('.step').querySelector('.seen').open]"""
+        const seen = form.closest('.step').querySelector('.seen');
+        return [form.querySelector('.verdict').textContent, seen.open]"""
     equal(browser.run(answer, 0, False), ["Not quite. It is: Only one: TOVA", True])
     equal(browser.run(answer, 0, True), ["Your prediction was right. It is: Only one: TOVA", True])
     browser.run(answer, 1, True)
