@@ -1,5 +1,5 @@
-/// Draws a lane's part of the story: name, budget, answer, strip, map and heads, one below the other. Window thread,
-/// within a frame.
+/// Draws a lane's part of the story: name, budget, answer, strip, map and heads, one below the other. Window
+/// thread, within a frame.
 #pragma once
 
 #include "app/panels/panel.h"
