@@ -15,10 +15,12 @@ function answerParts(answer) {
         answer.note ? el("span", {class: "soft"}, " " + answer.note) : null].filter(Boolean);
 }
 
-// A square for each KV head: lit if it held all of the words when the lane began to answer.
+// A square for each KV head: lit if it held all of the words when the lane began to answer. A line for each
+// layer, or a column where layers are many.
 function headSquares(lane) {
     const of = lanes[lane], row = run.story.first_row, nKv = of.nKv;
-    const across = Math.max(Math.round(nKv / nLayers), 1);
+    const heads = Math.max(Math.round(nKv / nLayers), 1), tall = nLayers > 2 * heads;
+    const side = Math.min(Math.max(Math.floor(210 / (tall ? nLayers : heads)) - 2, 4), 11);
     const squares = [];
     for (let g = 0; g < nKv; ++g) {
         let all = true;
@@ -29,7 +31,8 @@ function headSquares(lane) {
     const n = nKeepingAll(lane, run.words, row);
     return el("div", {class: "held"},
         el("p", {}, `${n} of ${counted(nKv, "head")} had “${run.words.text}”`),
-        el("div", {class: "squares", style: `--across:${across}`, "aria-hidden": "true"}, ...squares));
+        el("div", {class: tall ? "squares tall" : "squares", style: `--heads:${heads};--side:${side}px`,
+            "aria-hidden": "true"}, ...squares));
 }
 
 function answerCard(lane) {
