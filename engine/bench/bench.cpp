@@ -15,6 +15,12 @@ std::int64_t read_weight_bytes(const Model& model) {
                                (w.data == weights.embedding.data && w.data != weights.output.data);
         if (!looked_up) total += stored_bytes(w);
     });
+    // Of a layer's experts, which are equal, a token reads its own.
+    const std::int64_t n_unread = model.config().n_experts - model.config().n_experts_used;
+    for (const LayerWeights& layer : weights.layers)
+        if (!layer.experts.empty())
+            for (const Weight* w : {&layer.experts[0].gate, &layer.experts[0].up, &layer.experts[0].down})
+                total -= n_unread * stored_bytes(*w);
     return total;
 }
 

@@ -11,6 +11,7 @@
 #include "engine/device/make_backend.h"
 #include "engine/policy/lane_spec.h"
 
+#include "tests/reference/any_model.h"
 #include "tests/reference/tiny_shape.h"
 
 #include <gtest/gtest.h>
@@ -224,6 +225,16 @@ TEST(Kernels, ABareReadReadsEveryWord) {
             EXPECT_EQ(wide_sum(some), std::accumulate(some.begin(), some.end(), std::uint64_t{0}))
                 << n << " words from " << first;
         }
+}
+
+// Two layers of five experts, each three matrices of 24 by 32 floats; a token takes two of them.
+TEST(Bench, AStepReadsTheExpertsOfItsToken) {
+    reference::AnyShape shape = reference::any_shape();
+    shape.config.n_experts = shape.config.n_experts_used = 5;
+    shape.config.d_expert = 24;
+    const std::int64_t all = read_weight_bytes(*reference::any_model(shape));
+    shape.config.n_experts_used = 2;
+    EXPECT_EQ(all - read_weight_bytes(*reference::any_model(shape)), 2 * 3 * 3 * 24 * 32 * 4);
 }
 
 }  // namespace
