@@ -88,8 +88,11 @@ void draw_strip(const PanelContext& context, int lane, ImVec2 at, float width) {
                 wide = std::min(width, static_cast<float>(strip.cells.size()) * context.px(kSide + 5));
     draw_cells(context, lane, at, {wide, side + context.px(2)});
     const ScopedFont font(context.fonts.small);
+    std::string words = strip.words;
+    if (ImGui::CalcTextSize(words.c_str()).x > width)  // the cells say which values they are
+        words.erase(0, words.find(": ") + 2);
     ImGui::GetWindowDrawList()->AddText({at.x, at.y + side + context.px(5)}, theme::colors().dim,
-                                        fitted(strip.words, width).c_str());
+                                        fitted(words, width).c_str());
 }
 
 float strip_width(const PanelContext& context, int lane) {
