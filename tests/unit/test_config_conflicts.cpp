@@ -114,7 +114,7 @@ TEST(ConfigConflicts, WhatIsNotSupportedIsRefusedByName) {
     EXPECT_NE(refusal({{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}})
                   .find("by type of layer"),
               std::string::npos);
-    EXPECT_NE(refusal({{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}}}).find("dynamic"),
+    EXPECT_NE(refusal({{"rope_scaling", {{"rope_type", "ntk"}, {"factor", 2.0}}}}).find("ntk"),
               std::string::npos);
 }
 

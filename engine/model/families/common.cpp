@@ -249,9 +249,10 @@ Rotary rotary_at(const ConfigFile& file, const ModelConfig& config, int dims, co
 void read_rotary(const ConfigFile& file, ModelConfig& config, int dims, const std::string& theta_key,
                  double default_theta) {
     const std::string at = rope_key(file);
-    for (const char* layers : {"/full_attention", "/sliding_attention"})
-        if (file.has(at + layers))
-            refuse(file, fmt::format("{} by type of layer", at.substr(1)), "one for all layers");
+    for (const std::string key : {kScaling, kParameters})
+        for (const char* layers : {"/full_attention", "/sliding_attention"})
+            if (file.has(key + layers))
+                refuse(file, fmt::format("{} by type of layer", key.substr(1)), "one for all layers");
     config.positions = PositionKind::rotary;
     config.rotary = rotary_at(file, config, dims, at, theta_key, default_theta);
     config.rope_theta = static_cast<float>(config.rotary.base);
