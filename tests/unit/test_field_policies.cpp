@@ -199,7 +199,8 @@ TEST(FieldAllocation, AgreesWithTheReferenceOnBothBackends) {
             change(c.policy);
             cases.push_back(c);
         };
-        for (const int budget : {4, 9, 15, 1000}) {
+        const bool has_all = n_kv_heads == 2;
+        for (const int budget : has_all ? std::vector{4, 9, 1000} : std::vector{9}) {
             add("adakv", budget, "", [](Policy&) {});
             add("adakv", budget, ",floor=0%", [](Policy& p) { p.floor = 0; });
             add("adakv", budget, ",floor=50%,kernel=none", [](Policy& p) {
@@ -237,7 +238,7 @@ TEST(FieldAllocation, AgreesWithTheReferenceOnBothBackends) {
         }
         const std::span<const int> all(tokens);
         const auto prompt = all.first(to_index(n_prompt)), decode = all.subspan(to_index(n_prompt));
-        const int n_least = n_prompt == 3 ? 4 : 30;
+        const int n_least = has_all ? 18 : n_prompt > 3 ? 8 : 2;
         {
             SCOPED_TRACE(fmt::format("cpu, {} KV heads", n_kv_heads));
             expect_agreement(compare_with_reference(model, weights, cases, prompt, decode), n_least);
