@@ -429,12 +429,12 @@ TEST(Model, WhatIsNotSupportedIsRefusedByName) {
         json.erase("architectures");
         json.erase("model_type");
     });
-    refuses({"rope_scaling", "dynamic"}, [](Json& json) {
+    refuses({"rope_scaling", "ntk"}, [](Json& json) {
         json.erase("rope_parameters");
-        json["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2}};
+        json["rope_scaling"] = {{"type", "ntk"}, {"factor", 2}};
     });
-    refuses({"rope_parameters", "longrope"},
-            [](Json& json) { json["rope_parameters"]["rope_type"] = "longrope"; });
+    refuses({"rope_parameters", "proportional"},
+            [](Json& json) { json["rope_parameters"]["rope_type"] = "proportional"; });
     refuses({"partial_rotary_factor"}, [](Json& json) { json["partial_rotary_factor"] = 0.5; });
     refuses({"hidden_act", "quick_gelu"}, [](Json& json) { json["hidden_act"] = "quick_gelu"; });
     refuses({"quantization_config"}, [](Json& json) { json["quantization_config"] = {{"bits", 4}}; });
