@@ -35,7 +35,7 @@ std::string interval_text(const Estimate& e, double times, int digits) {
                        digits);
 }
 
-nlohmann::json estimate_json(const Estimate& e) {
+nlohmann::json part_estimate_json(const Estimate& e) {
     const auto number = [](double value) {
         return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
     };
@@ -205,7 +205,7 @@ nlohmann::json attribution_json(const Attribution& found) {
         {"lane", format_lane_spec(found.lane)},
         {"intervention", found.intervention == Intervention::give_back ? "give-back" : "take"},
         {"questions", found.n_questions},
-        {"lost_nats", estimate_json(found.lost)},
+        {"lost_nats", part_estimate_json(found.lost)},
         {"right", found.lane_right.value},
         {"right_full", found.full_right.value},
         {"parts", nlohmann::json::array()}};
@@ -213,8 +213,8 @@ nlohmann::json attribution_json(const Attribution& found) {
         const PartEffect& e = found.effects[i];
         nlohmann::json part = {{"part", part_name(e.part)},
                                {"layer", e.part.layer},
-                               {"nats", estimate_json(e.nats)},
-                               {"right", estimate_json(e.right)},
+                               {"nats", part_estimate_json(e.nats)},
+                               {"right", part_estimate_json(e.right)},
                                {"p", e.p},
                                {"sure", e.is_sure}};
         if (e.part.kv_head >= 0) part["kv_head"] = e.part.kv_head;
