@@ -515,6 +515,8 @@ TEST_F(EveryCommand, OfTheView) {
     EXPECT_EQ(app.view.side, Pane::details);
     run("view.side text");
     run("view.side");
+    EXPECT_EQ(app.view.side, Pane::heatmap);
+    run("view.side");
     EXPECT_EQ(app.view.side, Pane::lanes);
     EXPECT_THROW(run("view.side strip"), Error);
     run("ui.theme light");

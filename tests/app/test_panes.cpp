@@ -42,9 +42,9 @@ TEST(Panes, EachTabIsShownByItsAction) {
         run_action(app, fmt::format("view.side {}", row.name));
         EXPECT_EQ(app.view.side, row.pane) << row.name;
     }
-    EXPECT_EQ(n_tabs, 5);
+    EXPECT_EQ(n_tabs, 6);
     for (int i = 0; i < n_tabs; ++i) run_action(app, "view.side");
-    EXPECT_EQ(app.view.side, Pane::text) << "once around";
+    EXPECT_EQ(app.view.side, Pane::heatmap) << "once around";
     run_action(app, "view.side info");
     EXPECT_EQ(app.view.side, Pane::details);
     run_action(app, "view.side measures");
