@@ -537,13 +537,13 @@ constexpr std::
                            {'T', 0},
                            color_text,
                            {.menu = {MenuGroup::view_text, 1}, .choices = kTextColorChoices}},
-                UserAction{
-                    "view.side",
-                    "Next pane of the side column",
-                    "[lanes|atlas|curves|details|text]: for small windows, in which panes share one column.",
-                    {'A', kShift},
-                    show_side,
-                    {.menu = {MenuGroup::view_window, 1}}},
+                UserAction{"view.side",
+                           "Next pane of the side column",
+                           "[lanes|atlas|curves|details|text|heatmap]: for small windows, in which panes "
+                           "share a column.",
+                           {'A', kShift},
+                           show_side,
+                           {.menu = {MenuGroup::view_window, 1}}},
                 UserAction{
                     "ui.larger",
                     "Larger interface",
