@@ -65,7 +65,7 @@ KH_FN float row_quantity(Quantity q, const RowFacts& row, const RowToken& token)
         case Quantity::prompt:
             return token.position < row.n_prompt ? 1.0f : 0.0f;
         default:
-            return 0;  // sinkmass: no model that Keyhole reads has learned sinks
+            return 0;  // sinkmass: rows do not hand the mass of learned sinks to formulas yet
     }
 }
 
