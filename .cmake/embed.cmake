@@ -1,7 +1,8 @@
 # kh_embed(OUTPUT FUNCTION HEADER FILES...): OUTPUT becomes a source with the text of the files. It defines
 # FUNCTION(std::string_view name), declared in HEADER, which returns the text of a file.
 #
-# Script: cmake -DFILES=a.vert|b.frag -DOUTPUT=shaders.cpp -DFUNCTION=shader_source -DHEADER=... -P embed.cmake
+# Script: cmake -DFILES=a.vert|b.frag -DOUTPUT=shaders.cpp -DFUNCTION=shader_source -DHEADER=...
+#         -P embed.cmake
 
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   function(kh_embed output function header)

@@ -1,5 +1,5 @@
-/// How far a sweep or an attribution is: one bar for all of its models and tasks, and the line that a signal leaves. Main
-/// thread; knows no questions.
+/// How far a sweep or an attribution is: one bar for all of its models and tasks, and the line that a signal
+/// leaves. Main thread; knows no questions.
 #pragma once
 
 #include "app/base/termination.h"

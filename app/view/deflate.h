@@ -1,5 +1,5 @@
-/// Compresses bytes in the zlib format (RFC 1950), which browsers and Python unpack. Any thread; knows nothing
-/// of the other folders.
+/// Compresses bytes in the zlib format (RFC 1950), which browsers and Python unpack. Any thread; knows
+/// nothing of the other folders.
 #pragma once
 
 #include <cstddef>

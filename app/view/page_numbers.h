@@ -1,5 +1,5 @@
-/// The numbers of a run for a page (page.h): one block of bytes with a directory. What does not fit is thinned,
-/// by rows of heads, the most telling ones first. Pure functions; any thread. Lanes are indices into
+/// The numbers of a run for a page (page.h): one block of bytes with a directory. What does not fit is
+/// thinned, by rows of heads, the most telling ones first. Pure functions; any thread. Lanes are indices into
 /// history.lanes().
 #pragma once
 

@@ -97,7 +97,7 @@ TEST(Attribution, APartThatAlwaysHelpsIsSure) {
 }
 
 TEST(Attribution, ABudgetIsSpentInEqualTokens) {
-    // 90 heads: 8 with 300 tokens and 82 with 32 are 5,024 tokens; 57 in each are 5,130, and 9 would be 5,292.
+    // 90 heads: 8 with 300 tokens and 82 with 32 are 5,024 tokens; 57 in each are 5,130; 9 would be 5,292.
     EXPECT_EQ(whole_parts(90, 57, 32, 300), 8);
     EXPECT_EQ(whole_parts(10, 2, 1, 11), 1);  // exactly one
     EXPECT_THROW((void)whole_parts(90, 32, 32, 300), Error);
