@@ -153,6 +153,11 @@ constexpr std::array kExamples = {
     Example{
         "sweep",
         "keyhole sweep --task needle --map --samples 2 --lengths 128,256 --lane tova:budget=64 --out out"},
+    Example{"attribute",
+            "keyhole attribute --task needle --samples 4 --context 300 --lane h2o:budget=64 --out out"},
+    Example{"attribute",
+            "keyhole attribute --task needle --samples 8 --context 300 --lane h2o:budget=64 --budget 64 "
+            "--held-out 20 --out out"},
     Example{"figure", "keyhole figure --list"},
     Example{"figure", "keyhole figure a2sf-1 --out out"},
     Example{"bench", "keyhole bench --context 512 --tokens 64 --lane full --lane h2o:budget=128"},

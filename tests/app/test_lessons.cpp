@@ -218,9 +218,9 @@ TEST(Lessons, RightAnswersStandInEveryPlaceEquallyOften) {
 TEST(Lessons, HaveAPlay) {
     for (const fs::path& file : shipped()) {
         const Lesson lesson = read_lesson(file);
-        EXPECT_TRUE(std::any_of(lesson.steps.begin(), lesson.steps.end(),
-                                [](const LessonStep& step) { return step.play.has_value(); }))
-            << file;
+        EXPECT_TRUE(std::any_of(lesson.steps.begin(), lesson.steps.end(), [](const LessonStep& step) {
+            return step.play.has_value();
+        })) << file;
     }
 }
 

@@ -456,8 +456,10 @@ std::vector<std::pair<std::string, std::string>> code_lines() {
 }
 
 /// Checks the value of an option that has words of its own.
-void expect_valid(const std::string& option, const std::string& value) {
-    if (option == "--lane") {
+void expect_valid(const std::string& command, const std::string& option, const std::string& value) {
+    if (command == "lesson" && option == "--export") {
+        EXPECT_TRUE(value == "site" || value == "page") << value;
+    } else if (option == "--lane") {
         EXPECT_NO_THROW((void)parse_lane_spec(value)) << value;
     } else if (option == "--vary") {
         EXPECT_NO_THROW((void)parse_vary(value)) << value;
@@ -489,7 +491,7 @@ TEST(Manual, CommandLinesAreThoseOfTheProgram) {
         for (std::size_t i = 1; i < words.size(); ++i) {
             if (!words[i].starts_with("--")) continue;
             EXPECT_TRUE(command.option(words[i])) << words[i];
-            if (i + 1 < words.size()) expect_valid(words[i], words[i + 1]);
+            if (i + 1 < words.size()) expect_valid(words[0], words[i], words[i + 1]);
         }
     }
     EXPECT_GT(n_lines, 25);

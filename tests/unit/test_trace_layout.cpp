@@ -72,7 +72,7 @@ class TraceLayout : public ::testing::Test {
                                 {"full", "h2o:budget=6,shadow=on", "dilated:budget=5", "h2o:kv=mqa"}, 6);
         spec.wants.attention = spec.wants.scores = true;
         run_ = reference::run_session(load_model(model_.folder()), spec, {{2, "pin 0 3"}});
-        write_trace({run_.steps.begin(), run_.steps.end()}, path_);
+        write_trace({run_.steps.begin(), run_.steps.end()}, path_, {}, R"({"right": "", "lanes": []})");
     }
     NpyArray array(const std::string& name) const {
         const std::string bytes = testing_trace::member_of(path_, name.c_str());
