@@ -29,7 +29,8 @@ TEST_F(PromptFiles, LoseOneLineEndAndAByteOrderMark) {
 }
 
 TEST_F(PromptFiles, HaveAGuideBesideThem) {
-    std::ofstream(folder_.path() / "p.prompt.json") << R"({"answer": "4821", "stop": ["."], "shows": "a code"})";
+    std::ofstream(folder_.path() / "p.prompt.json")
+        << R"({"answer": "4821", "stop": ["."], "shows": "a code"})";
     const PromptGuide guide = read("The code\n").guide;
     EXPECT_EQ(guide.answer, "4821");
     EXPECT_EQ(guide.end.stop, std::vector<std::string>{"."});
