@@ -234,27 +234,32 @@ ValueMap attribution_map(const Attribution& found) {
         "cell under the pointer.",
         found.n_questions, found.kind == PartKind::head ? "KV head" : "layer",
         gives ? "keeps all tokens while the rest evicts" : "evicts while the rest keeps all tokens");
-    map.row_label = "layer";
-    map.column_label = found.kind == PartKind::head ? "KV head" : "";
     map.value_label = "nats";
     map.decimals = 2;
-    std::vector<int> layers;
-    int n_columns = 1;
+    std::vector<std::string> layers, heads;
     for (const PartEffect& e : found.effects) {
-        if (layers.empty() || layers.back() != e.part.layer) layers.push_back(e.part.layer);
-        n_columns = std::max(n_columns, e.part.kv_head + 1);
+        const std::string layer = fmt::format("L{}", e.part.layer);
+        if (layers.empty() || layers.back() != layer) layers.push_back(layer);
+        while (static_cast<int>(heads.size()) <= std::max(e.part.kv_head, 0))
+            heads.push_back(found.kind == PartKind::head ? fmt::format("G{}", heads.size()) : "all");
     }
-    for (const int layer : layers) map.rows.push_back(fmt::format("L{}", layer));
-    for (int column = 0; column < n_columns; ++column)
-        map.columns.push_back(found.kind == PartKind::head ? fmt::format("G{}", column) : "all");
+    // The longer axis lies across, so that the picture is no tower.
+    const bool layers_across = layers.size() > heads.size();
+    const std::size_t n_across = std::max(layers.size(), heads.size());
+    map.columns = layers_across ? layers : heads;
+    map.rows = layers_across ? heads : layers;
+    map.column_label = layers_across ? "layer" : "KV head";
+    map.row_label = layers_across ? "KV head" : "layer";
     ValuePanel& panel = map.panels.emplace_back();
     panel.title = fmt::format("{} questions", found.n_questions);
-    panel.values.assign(map.rows.size() * map.columns.size(), std::nanf(""));
+    panel.values.assign(layers.size() * heads.size(), std::nanf(""));
     panel.notes.resize(panel.values.size());
     float most = 0;
     for (const PartEffect& e : found.effects) {
-        const auto row = std::find(layers.begin(), layers.end(), e.part.layer) - layers.begin();
-        const std::size_t at = to_index(row * n_columns + std::max(e.part.kv_head, 0));
+        const std::size_t layer = to_index(std::ranges::find(layers, fmt::format("L{}", e.part.layer)) -
+                                           layers.begin()),
+                          head = to_index(std::max(e.part.kv_head, 0));
+        const std::size_t at = layers_across ? head * n_across + layer : layer * n_across + head;
         panel.values[at] = static_cast<float>(e.nats.value);
         panel.notes[at] = fmt::format("{}: {:+.3f} nats ({})", part_name(e.part), e.nats.value,
                                       interval_text(e.nats, 1, 3));

@@ -84,14 +84,19 @@ TEST(Attribution, APartThatAlwaysHelpsIsSure) {
         outcomes[2].push_back(outcome(2 + 0.1 * q, false));
         outcomes[3].push_back(outcome(4 + (q % 2 == 0 ? 0.3 : -0.3), false));
     }
-    const Attribution found =
-        attribute(parse_lane_spec("h2o:budget=8"), Intervention::give_back, parts, outcomes);
+    Attribution found = attribute(parse_lane_spec("h2o:budget=8"), Intervention::give_back, parts, outcomes);
     EXPECT_TRUE(found.effects[0].is_sure);
     EXPECT_FALSE(found.effects[1].is_sure);
     const ValueMap map = attribution_map(found);
-    EXPECT_EQ(map.rows, (std::vector<std::string>{"L0", "L1"}));
-    EXPECT_NEAR(map.panels[0].values[0], found.effects[0].nats.value, 1e-6);
+    EXPECT_EQ(map.columns, (std::vector<std::string>{"L0", "L1"}));  // more layers than heads
+    EXPECT_EQ(map.rows, (std::vector<std::string>{"G0"}));
+    EXPECT_NEAR(map.panels[0].values[1], found.effects[1].nats.value, 1e-6);
     EXPECT_EQ(map.scale.high, map.panels[0].values[0]);
+    found.effects[1].part = {0, 2, 2, 1};  // one layer and three heads
+    const ValueMap tall = attribution_map(found);
+    EXPECT_EQ(tall.columns, (std::vector<std::string>{"G0", "G1", "G2"}));
+    EXPECT_TRUE(std::isnan(tall.panels[0].values[1]));
+    EXPECT_NEAR(tall.panels[0].values[2], found.effects[1].nats.value, 1e-6);
     EXPECT_NE(attribution_text(found, true, 1).find("Surely above 0, corrected for all 2: 1."),
               std::string::npos);
 }
