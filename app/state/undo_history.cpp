@@ -29,9 +29,11 @@ std::string UndoHistory::undo(ViewState& view, LaneEditor& lanes) {
         if (!(change == Change::lane ? lanes.undo() : views_.undo(view))) continue;
         seen_lane_changes_ = lanes.n_changes();
         undone_.push_back(change);
+        if (what.empty()) continue;  // the window has made the two views equal since
         name_next(lanes);
         return what;
     }
+    name_next(lanes);
     return {};
 }
 
@@ -43,9 +45,11 @@ std::string UndoHistory::redo(ViewState& view, LaneEditor& lanes) {
         if (!(change == Change::lane ? lanes.redo() : views_.redo(view))) continue;
         seen_lane_changes_ = lanes.n_changes();
         done_.push_back(change);
+        if (what.empty()) continue;
         name_next(lanes);
         return what;
     }
+    name_next(lanes);
     return {};
 }
 

@@ -1,5 +1,6 @@
 #include "app/actions/script.h"
 #include "app/state/lane_editor.h"
+#include "app/state/undo_history.h"
 
 #include "engine/base/error.h"
 
@@ -147,6 +148,28 @@ TEST(Script, WaitsBlockAndBadWaitsFail) {
     EXPECT_FALSE(app.requests.quit);
     EXPECT_THROW(Script::from_text("s.txt", "wait for me"), Error) << "read whole before it runs";
     EXPECT_THROW(Script::from_file("/nowhere/script.txt"), Error);
+}
+
+/// A view that the window has made equal to the one before is no step of undo.
+TEST(UndoHistory, SkipsWhatDiffersNoMore) {
+    LaneEditor lanes([](const Command&) {});
+    lanes.reset({parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")}, false);
+    ViewState view;
+    UndoHistory history;
+    history.remember(view, lanes);
+    lanes.set(1, parse_lane_spec("h2o:budget=32"));
+    history.remember(view, lanes);
+    view.layer = 3;
+    history.remember(view, lanes);
+    const ViewState moved = view;
+    view.layer = 0;
+    history.adopt(moved, view);
+    EXPECT_EQ(history.undo(view, lanes), "lane 1, budget=64 → budget=32");
+    EXPECT_EQ(lanes.lanes()[1], parse_lane_spec("h2o:budget=64"));
+    EXPECT_EQ(history.undo(view, lanes), "");
+    EXPECT_EQ(history.next_undo(), "");
+    EXPECT_EQ(history.redo(view, lanes), "lane 1, budget=64 → budget=32");
+    EXPECT_EQ(lanes.lanes()[1], parse_lane_spec("h2o:budget=32"));
 }
 
 }  // namespace
