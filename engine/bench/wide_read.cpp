@@ -26,7 +26,11 @@ std::uint64_t sum_of_words(const std::uint64_t* words, std::size_t n) {
         c = hn::Add(c, hn::LoadU(tag, words + i + 2 * lanes));
         d = hn::Add(d, hn::LoadU(tag, words + i + 3 * lanes));
     }
-    std::uint64_t sum = hn::GetLane(hn::SumOfLanes(tag, hn::Add(hn::Add(a, b), hn::Add(c, d))));
+    // By hand, since the compiler's own sum of lanes is one of signed numbers.
+    alignas(64) std::uint64_t each[HWY_MAX_BYTES / sizeof(std::uint64_t)];
+    hn::StoreU(hn::Add(hn::Add(a, b), hn::Add(c, d)), tag, each);
+    std::uint64_t sum = 0;
+    for (std::size_t lane = 0; lane < lanes; ++lane) sum += each[lane];
     for (; i < n; ++i) sum += words[i];
     return sum;
 }

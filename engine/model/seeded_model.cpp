@@ -49,23 +49,23 @@ ModelShape llama(const char* name, ModelConfig config, float theta = 10000.0f) {
 }
 
 /// Visits all weights of a shape in one fixed order: visit(weight, rows, cols, kind).
-enum class Kind { matrix, gain, bias };
+enum class WeightKind { matrix, gain, bias };
 template <class Visit>
 void for_weights(const ModelShape& shape, ModelWeights& w, Visit visit) {
     const ModelConfig& c = shape.config;
     const std::int64_t d = c.d_model, ff = c.d_ff, q = std::int64_t{c.n_heads} * c.head_dim,
                        kv = std::int64_t{c.n_kv_heads} * c.head_dim;
     const auto norm = [&](Weight& gain, Weight& bias) {
-        visit(gain, d, 1, Kind::gain);
-        if (shape.norm_biases) visit(bias, d, 1, Kind::bias);
+        visit(gain, d, 1, WeightKind::gain);
+        if (shape.norm_biases) visit(bias, d, 1, WeightKind::bias);
     };
     const auto linear = [&](Weight& matrix, Weight& bias, std::int64_t rows, std::int64_t cols) {
-        visit(matrix, rows, cols, Kind::matrix);
-        if (shape.biases) visit(bias, rows, 1, Kind::bias);
+        visit(matrix, rows, cols, WeightKind::matrix);
+        if (shape.biases) visit(bias, rows, 1, WeightKind::bias);
     };
-    visit(w.embedding, c.n_vocab, d, Kind::matrix);
+    visit(w.embedding, c.n_vocab, d, WeightKind::matrix);
     if (c.positions == PositionKind::learned)
-        visit(w.position_embedding, c.n_ctx + c.position_offset, d, Kind::matrix);
+        visit(w.position_embedding, c.n_ctx + c.position_offset, d, WeightKind::matrix);
     w.layers.resize(to_index(c.n_layers));
     const std::vector<int> owners =
         kv_owner_layers(c.n_layers, c.n_kv_layers > 0 ? c.n_kv_layers : c.n_layers);
@@ -87,7 +87,7 @@ void for_weights(const ModelShape& shape, ModelWeights& w, Visit visit) {
     if (c.tied)
         w.output = w.embedding;
     else
-        visit(w.output, c.n_vocab, d, Kind::matrix);
+        visit(w.output, c.n_vocab, d, WeightKind::matrix);
 }
 
 void store(DType dtype, float value, std::byte* to, std::int64_t index) {
@@ -146,7 +146,7 @@ class Filler {
         spread_ = static_cast<float>(deviation * std::sqrt(12.0));
         std::int64_t all = 0;
         ModelWeights none;
-        for_weights(shape, none, [&](Weight&, std::int64_t rows, std::int64_t cols, Kind) {
+        for_weights(shape, none, [&](Weight&, std::int64_t rows, std::int64_t cols, WeightKind) {
             all += aligned(rows * cols * size());
         });
         if (storage == SeededStorage::own) {
@@ -156,15 +156,15 @@ class Filler {
             base_ = reserved(to_index(all));
         }
     }
-    void operator()(Weight& w, std::int64_t rows, std::int64_t cols, Kind kind) {
+    void operator()(Weight& w, std::int64_t rows, std::int64_t cols, WeightKind kind) {
         const std::int64_t n = rows * cols;
         std::byte* data = base_.get() + next_;
         w = {dtype_, data, rows, cols};
         next_ += aligned(n * size());
-        const SeededWeight of{seed_, index_++, kind == Kind::bias ? 0.2f : spread_};
-        if (kind == Kind::gain)
+        const SeededWeight of{seed_, index_++, kind == WeightKind::bias ? 0.2f : spread_};
+        if (kind == WeightKind::gain)
             for (std::int64_t i = 0; i < n; ++i) store(dtype_, 1.0f, data, i);
-        else if (kind == Kind::matrix && storage_ == SeededStorage::unmade)
+        else if (kind == WeightKind::matrix && storage_ == SeededStorage::unmade)
             unmade().add(data, of);
         else
             fill(of, data, n);
@@ -242,7 +242,8 @@ std::optional<SeededWeight> seeded_weight(const Weight& weight) {
 std::int64_t seeded_weight_bytes(const ModelShape& shape, DType dtype) {
     std::int64_t n = 0;
     ModelWeights none;
-    for_weights(shape, none, [&](Weight&, std::int64_t rows, std::int64_t cols, Kind) { n += rows * cols; });
+    for_weights(shape, none,
+                [&](Weight&, std::int64_t rows, std::int64_t cols, WeightKind) { n += rows * cols; });
     return n * static_cast<std::int64_t>(dtype_bytes(dtype));
 }
 
@@ -250,7 +251,7 @@ std::shared_ptr<const Model> make_seeded_model(const ModelShape& shape, DType dt
                                                SeededStorage storage) {
     Filler filler(shape, dtype, seed, storage);
     ModelWeights weights;
-    for_weights(shape, weights, [&](Weight& w, std::int64_t rows, std::int64_t cols, Kind kind) {
+    for_weights(shape, weights, [&](Weight& w, std::int64_t rows, std::int64_t cols, WeightKind kind) {
         filler(w, rows, cols, kind);
     });
     return std::make_shared<const Model>(
