@@ -18,7 +18,7 @@ list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/r
      engine/eval/answer_file.cpp engine/eval/data_file.cpp app/actions/script_step.cpp
      app/state/annotations.cpp app/state/settings.cpp app/base/assets.cpp app/lessons/lesson.cpp
      app/lessons/lesson_claims.cpp app/lessons/lesson_file.cpp app/models/catalog.cpp
-     app/models/find_model.cpp app/view/heat_view.cpp app/view/view_state.cpp)
+     app/models/find_model.cpp app/view/atlas_colors.cpp app/view/heat_view.cpp app/view/view_state.cpp)
 add_library(keyhole_readers STATIC ${sources})
 target_compile_options(keyhole_readers PUBLIC ${fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
 target_link_options(keyhole_readers PUBLIC ${fuzz_flags})
