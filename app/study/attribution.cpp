@@ -42,23 +42,6 @@ nlohmann::json part_estimate_json(const Estimate& e) {
     return {{"value", number(e.value)}, {"interval", {number(e.interval.low), number(e.interval.high)}}};
 }
 
-Estimate share_right(const std::vector<Outcome>& outcomes) {
-    const auto n = static_cast<int>(outcomes.size());
-    const auto right = static_cast<int>(
-        std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.right; }));
-    return {static_cast<double>(right) / n, wilson_interval(right, n)};
-}
-
-/// Returns the share of questions that `better` gets right, less that of `worse`.
-Estimate right_difference(const std::vector<Outcome>& worse, const std::vector<Outcome>& better) {
-    int only_worse = 0, only_better = 0;
-    for (std::size_t q = 0; q < worse.size(); ++q) {
-        only_worse += worse[q].right && !better[q].right ? 1 : 0;
-        only_better += better[q].right && !worse[q].right ? 1 : 0;
-    }
-    return paired_difference(only_worse, only_better, static_cast<int>(worse.size()));
-}
-
 Gains nats_saved(const std::vector<Outcome>& worse, const std::vector<Outcome>& better) {
     Gains gains;
     for (std::size_t q = 0; q < worse.size(); ++q) gains.push_back(worse[q].nats - better[q].nats);
@@ -121,8 +104,8 @@ Attribution attribute(const LaneSpec& lane, Intervention intervention, std::span
                       intervention,
                       lane,
                       mean_estimate(nats_saved(evicting, full)),
-                      share_right(full),
-                      share_right(evicting),
+                      score_lane(full, full).accuracy,
+                      score_lane(evicting, full).accuracy,
                       {},
                       static_cast<int>(full.size())};
     std::vector<Gains> gains;
@@ -131,7 +114,8 @@ Attribution attribute(const LaneSpec& lane, Intervention intervention, std::span
         const bool gives = intervention == Intervention::give_back;
         const std::vector<Outcome>&worse = gives ? evicting : with_part, &better = gives ? with_part : full;
         gains.push_back(nats_saved(worse, better));
-        found.effects.push_back({parts[i], mean_estimate(gains.back()), right_difference(worse, better)});
+        found.effects.push_back(
+            {parts[i], mean_estimate(gains.back()), score_lane(better, worse).accuracy_difference});
     }
     const SignFlips flips = sign_flips(gains);
     for (std::size_t i = 0; i < parts.size(); ++i) {
