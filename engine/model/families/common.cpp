@@ -50,6 +50,13 @@ std::vector<bool> layers_with_kv(const ModelConfig& config) {
     return owns;
 }
 
+void check_kv_heads(const ConfigFile& file, const ModelConfig& config) {
+    if (config.n_heads % config.n_kv_heads != 0)
+        fail(ErrorCode::bad_file,
+             "cannot use {}: num_attention_heads {} is no multiple of num_key_value_heads {}; check the file",
+             file.path().string(), config.n_heads, config.n_kv_heads);
+}
+
 int even_head_dim(const ConfigFile& file, const ModelConfig& config, const char* width_key,
                   const char* heads_key) {
     if (config.d_model % config.n_heads != 0)

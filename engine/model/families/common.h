@@ -26,6 +26,8 @@ void read_special_tokens(const ConfigFile& file, ModelConfig& config, int defaul
 /// Returns for each layer whether it owns KV heads. Works before the weights are loaded, unlike KvLayout,
 /// which is built afterwards.
 std::vector<bool> layers_with_kv(const ModelConfig& config);
+/// Throws unless n_kv_heads divides n_heads.
+void check_kv_heads(const ConfigFile& file, const ModelConfig& config);
 /// Returns d_model / n_heads; throws unless it divides. The keys name both in the message.
 int even_head_dim(const ConfigFile& file, const ModelConfig& config, const char* width_key,
                   const char* heads_key);

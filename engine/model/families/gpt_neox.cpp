@@ -24,10 +24,7 @@ ModelConfig read_gpt_neox(const ConfigFile& file) {
     config.n_layers = file.count("/num_hidden_layers", kMostLayers);
     config.n_heads = file.count("/num_attention_heads", kMostHeads);
     config.n_kv_heads = file.count_or("/num_key_value_heads", config.n_heads, kMostHeads);
-    if (config.n_heads % config.n_kv_heads != 0)
-        fail(ErrorCode::bad_file,
-             "cannot use {}: num_attention_heads {} is no multiple of num_key_value_heads {}; check the file",
-             file.path().string(), config.n_heads, config.n_kv_heads);
+    check_kv_heads(file, config);
     // pythia-mlkv was trained this way: its code passes keys to other layers before it rotates them.
     config.borrows_unrotated =
         file.count_or("/num_key_value_layers", config.n_layers, kMostLayers) < config.n_layers;

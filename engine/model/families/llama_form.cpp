@@ -26,10 +26,7 @@ void read_heads(const ConfigFile& file, const LlamaForm& form, ModelConfig& conf
         fail(ErrorCode::bad_file,
              "cannot use {}: head_dim {} is odd, rotary positions need pairs; check the file",
              file.path().string(), config.head_dim);
-    if (config.n_heads % config.n_kv_heads != 0)
-        fail(ErrorCode::bad_file,
-             "cannot use {}: num_attention_heads {} is no multiple of num_key_value_heads {}; check the file",
-             file.path().string(), config.n_heads, config.n_kv_heads);
+    check_kv_heads(file, config);
 }
 
 }  // namespace

@@ -17,10 +17,7 @@ ModelConfig read_phi2(const ConfigFile& file) {
     config.n_layers = file.count("/num_hidden_layers", kMostLayers);
     config.n_heads = file.count("/num_attention_heads", kMostHeads);
     config.n_kv_heads = file.count_or("/num_key_value_heads", config.n_heads, kMostHeads);
-    if (config.n_heads % config.n_kv_heads != 0)
-        fail(ErrorCode::bad_file,
-             "cannot use {}: num_attention_heads {} is no multiple of num_key_value_heads {}; check the file",
-             file.path().string(), config.n_heads, config.n_kv_heads);
+    check_kv_heads(file, config);
     config.head_dim = even_head_dim(file, config, "hidden_size", "num_attention_heads");
     config.d_ff = file.count("/intermediate_size", kMostNeurons);
     config.n_vocab = file.count_or("/vocab_size", 51200, kMostVocabulary);
