@@ -349,6 +349,7 @@ class WindowLoop {
 
     // Draw.
     void draw();
+    bool has_come_to_rest();
     void bring_to_rest();
     bool may_skip_picture();
     void render();
@@ -390,6 +391,7 @@ class WindowLoop {
     std::uint64_t places_ = 0;  ///< a hash of where the last frame's widgets were
     int n_moved_ = 0;           ///< frames in a row, the last included, in which a widget moved
     bool moves_ = false;        ///< the next frame's widgets may lie elsewhere
+    bool idle_ = false;         ///< nothing ran when the last frame was due
 };
 
 WindowLoop::WindowLoop(WindowOptions options)
@@ -460,6 +462,7 @@ void WindowLoop::run() {
         last_frame_ = Clock::now();
         app_.frames.frame_begins();
         due = update() || due;
+        due = has_come_to_rest() || due;
         if (!due && !app_.requests.quit) {  // nothing new to show, but the engine may have come to rest
             report_.write(app_, shared_, key_focus(app_), !input_.empty() || moves_);
             continue;
@@ -697,6 +700,15 @@ void WindowLoop::draw() {
     report_.write(app_, shared_, key_focus(app_), !input_.empty() || moves_);
     app_.texture_bytes = painters_.texture_bytes() + texture_bytes(panels_.dialogs);
     app_.frames.frame_ends();
+}
+
+/// Returns whether all work has ended since the last call. What moved with the work, a bar say, moves no more:
+/// the layout comes to rest anew.
+bool WindowLoop::has_come_to_rest() {
+    const bool idle = app_.idle();
+    if (std::exchange(idle_, idle) || !idle) return false;
+    n_moved_ = 0;
+    return true;
 }
 
 /// Asks for another frame while widgets move: a frame lays out by sizes of the frame before. Otherwise the

@@ -104,6 +104,13 @@ nlohmann::json lanes_on_show(const AppState& app) {
     return lanes;
 }
 
+/// Returns where the pointer is, in window pixels; null outside the window.
+nlohmann::json pointer_place() {
+    if (!ImGui::IsMousePosValid()) return {};
+    const ImVec2 place = ImGui::GetIO().MousePos;
+    return {std::lround(place.x), std::lround(place.y)};
+}
+
 /// Returns what each pane drew: the run, the lane and the step.
 nlohmann::json panes_on_show(const PanelShared& shared) {
     nlohmann::json panes = nlohmann::json::object();
@@ -171,6 +178,7 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"manual", format_manual_place(app.manual.place)},
         {"popups", keys.n_popups},
         {"typing", keys.in_text},
+        {"pointer", pointer_place()},
         {"texts", texts_in_sight(shared)},
         {"short_texts", short_texts(shared)},
         {"smallest_type", smallest_type()},

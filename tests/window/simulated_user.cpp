@@ -21,6 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 // For slow machines under sanitizers. Elsewhere the awaited states come at once.
 constexpr int kPatienceS = 90;
+// The pointer may rest where the window does not see it.
+constexpr std::chrono::seconds kPointerPatience{5};
 // GLFW treats two presses of a key within one millisecond as one.
 constexpr unsigned long kKeyMs = 2;
 
@@ -156,13 +158,13 @@ SimulatedUser::Json SimulatedUser::report() {
     return report_;
 }
 
-bool SimulatedUser::wait_for(const std::function<bool(const Json&)>& so) {
+bool SimulatedUser::wait_for(const std::function<bool(const Json&)>& so, std::chrono::seconds patience) {
     Json taken;  // progress on input extends the time limit, for slow machines
-    auto until = Clock::now() + std::chrono::seconds(kPatienceS);
+    auto until = Clock::now() + patience;
     while (Clock::now() < until) {
         if (read_report()) {
             if (so(report_)) return true;
-            if (taken != report_["input"]) until = Clock::now() + std::chrono::seconds(kPatienceS);
+            if (taken != report_["input"]) until = Clock::now() + patience;
             taken = report_["input"];
         }
         if (!alive()) return false;
@@ -175,7 +177,7 @@ bool SimulatedUser::wait_for(const std::function<bool(const Json&)>& so) {
 }
 
 bool SimulatedUser::wait_until(const std::string& what, const std::function<bool(const Json&)>& so) {
-    if (wait_for(so)) return true;
+    if (wait_for(so, std::chrono::seconds(kPatienceS))) return true;
     if (!alive()) {
         ADD_FAILURE() << "the program ended (status " << status_ << ") before " << what << "\n" << output();
         return false;
@@ -197,7 +199,7 @@ bool SimulatedUser::settle() {
 }
 
 bool SimulatedUser::catch_up() {
-    return wait_for([&](const Json& now) { return has_caught_up(now); });
+    return wait_for([&](const Json& now) { return has_caught_up(now); }, std::chrono::seconds(kPatienceS));
 }
 
 bool SimulatedUser::shows(const std::string& item) {
@@ -228,9 +230,19 @@ void SimulatedUser::wheel(int turns) {
 void SimulatedUser::point(const std::string& item, double across, double down) {
     if (!wait_until("widget '" + item + "'", [&](const Json& now) { return now["items"].contains(item); }))
         return;
-    const Json& box = report_["items"][item];
-    move(static_cast<int>(box[0].get<double>() + (box[2].get<double>() - box[0].get<double>()) * across),
-         static_cast<int>(box[1].get<double>() + (box[3].get<double>() - box[1].get<double>()) * down));
+    // Something may have moved it since the report, so a look after the pointer has come decides.
+    constexpr int kMostTries = 5;
+    for (int tries = 0; tries < kMostTries; ++tries) {
+        const Json box = report_["items"][item];
+        const int x = static_cast<int>(box[0].get<double>() +
+                                       (box[2].get<double>() - box[0].get<double>()) * across),
+                  y = static_cast<int>(box[1].get<double>() +
+                                       (box[3].get<double>() - box[1].get<double>()) * down);
+        move(x, y);
+        const auto has_come = [&](const Json& now) { return now["pointer"] == Json{x, y}; };
+        if (!wait_for(has_come, kPointerPatience)) return;
+        if (!report_["items"].contains(item) || report_["items"][item] == box) return;
+    }
 }
 
 void SimulatedUser::click(const std::string& item, double across, double down, int number) {

@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -76,7 +77,7 @@ class SimulatedUser : public ::testing::Test {
     int n_buttons_ = 0, n_keys_ = 0, n_turns_ = 0;  // sent since the start
     bool read_report();
     bool has_caught_up(const Json& now) const;
-    bool wait_for(const std::function<bool(const Json&)>& so);
+    bool wait_for(const std::function<bool(const Json&)>& so, std::chrono::seconds patience);
     void key_code(unsigned code, bool press);
 };
 
