@@ -1,4 +1,5 @@
 #include "app/actions/action_areas.h"
+#include "app/lessons/lesson_figure.h"
 #include "app/lessons/lesson_file.h"
 #include "app/lessons/lesson_page.h"
 #include "app/models/find_model.h"
@@ -89,13 +90,17 @@ void play_with(AppState& app, std::string_view arguments) {
 }
 
 /// Writes the lesson as a page, from a run of its own.
-void print(AppState& app, std::string_view file) {
+void print_for(AppState& app, std::string_view file, Reader reader) {
     const Lesson& lesson = shown_lesson(app);
-    const std::filesystem::path path(file.empty() ? app.lesson.shown->name + ".html" : std::string(file));
+    const std::string own_name =
+        app.lesson.shown->name + (reader == Reader::pupil ? "-handout.html" : ".html");
+    const std::filesystem::path path(file.empty() ? own_name : std::string(file));
     const std::shared_ptr<const Model> loaded = app.run.model();
-    app.save_in_background(path, [path, lesson, loaded, on = app.lesson.model, catalog = app.catalog,
+    app.save_in_background(path, [path, lesson, loaded, reader, on = app.lesson.model, catalog = app.catalog,
                                   backend = app.run.backend_options] {
-        const Lesson printed = on.empty() ? lesson : on_model(lesson, on);
+        PrintedLesson printed;
+        printed.lesson = on.empty() ? lesson : on_model(lesson, on);
+        const std::vector<LessonStep>& steps = printed.lesson.steps;
         std::map<std::string, std::shared_ptr<const Model>> models;
         const auto load = [&](const std::string& name) {
             std::shared_ptr<const Model>& known = models[name];
@@ -107,15 +112,24 @@ void print(AppState& app, std::string_view file) {
             return known;
         };
         // A model that cannot be loaded is a fault of this machine, and no part of the page.
-        for (std::size_t i = 0; i < printed.steps.size(); ++i)
-            (void)load(run_of_step(printed, static_cast<int>(i)).model);
-        std::vector<std::string> figures(printed.steps.size());
-        const LessonCheck check =
-            check_lesson(printed, load, backend, {}, [&](int step, const Evidence& evidence) {
-                figures[to_index(step)] = step_figure(printed.steps[to_index(step)], printed, evidence);
+        for (std::size_t i = 0; i < steps.size(); ++i)
+            (void)load(run_of_step(printed.lesson, static_cast<int>(i)).model);
+        printed.figures.resize(steps.size());
+        printed.check =
+            check_lesson(printed.lesson, load, backend, {}, [&](int step, const Evidence& evidence) {
+                printed.figures[to_index(step)] =
+                    step_figure(steps[to_index(step)], printed.lesson, evidence);
             });
-        write_text_file(path, lesson_page(printed, check, figures));
+        write_text_file(path, lesson_page({&printed, 1}, reader));
     });
+}
+
+void print(AppState& app, std::string_view file) {
+    print_for(app, file, Reader::teacher);
+}
+
+void print_handout(AppState& app, std::string_view file) {
+    print_for(app, file, Reader::pupil);
 }
 
 /// Makes a lesson of the run on show, writes it to the user's folder and opens it for editing.
@@ -305,10 +319,16 @@ constexpr std::array kTable = {
                {.elsewhere = "a button of the question before a lesson"}},
     UserAction{"lesson.print",
                "Save the lesson as a page",
-               "[FILE.html]: the lesson with its pictures and what a run of it measured, to print.",
+               "[FILE.html]: the lesson with its answers, pictures and what a run of it measured, to print.",
                {},
                print,
                {.menu = {MenuGroup::lessons_save, 2}, .lacks = need::lesson}},
+    UserAction{"lesson.handout",
+               "Save the lesson as a handout",
+               "[FILE.html]: the questions with room to write and no answers, to print for pupils.",
+               {},
+               print_handout,
+               {.menu = {MenuGroup::lessons_save, 3}, .lacks = need::lesson}},
     UserAction{
         "lesson.save",
         "Save as lesson",

@@ -7,11 +7,12 @@
 #include "app/cli/model_option.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
-#include "app/cli/typed_prediction.h"
+#include "app/lessons/lesson_figure.h"
 #include "app/lessons/lesson_file.h"
 #include "app/lessons/lesson_list.h"
 #include "app/lessons/lesson_page.h"
 #include "app/lessons/lesson_runner.h"
+#include "app/lessons/typed_prediction.h"
 #include "app/manual/page.h"
 #include "app/models/catalog.h"
 #include "app/models/find_model.h"
@@ -45,7 +46,7 @@ namespace {
 struct LessonOptions {
     RunOptions run;
     std::vector<std::string> names;
-    std::string print, exports, out;
+    std::string print, reader, exports, out;
     bool list = false, check = false, json = false;
 };
 
@@ -217,18 +218,40 @@ void read_aloud(const LessonOptions& options, const ListedLesson& listed, Models
         print_step(lesson.steps[i], i + 1, lesson.steps.size(), check.steps[i], asks);
 }
 
-void print_page(const LessonOptions& options, const ListedLesson& listed, Models& models) {
-    const Lesson lesson = wanted(options, listed.lesson);
+/// progress: of the command, of which the lesson is the part from `done_before`.
+PrintedLesson printed_lesson(const LessonOptions& options, const Lesson& lesson, Models& models,
+                             Progress& progress, double done_before) {
+    PrintedLesson printed;
+    printed.lesson = lesson;
     // A model that cannot be loaded is a fault of this machine, and no part of the page.
     for (std::size_t i = 0; i < lesson.steps.size(); ++i)
         (void)models(run_of_step(lesson, static_cast<int>(i)).model);
-    std::vector<std::string> figures(lesson.steps.size());
-    Progress progress("lesson", 1);
-    const LessonCheck check =
-        run_lesson(options, lesson, models, progress, 0, [&](int step, const Evidence& evidence) {
-            figures[to_index(step)] = step_figure(lesson.steps[to_index(step)], lesson, evidence);
+    printed.figures.resize(lesson.steps.size());
+    printed.check =
+        run_lesson(options, lesson, models, progress, done_before, [&](int step, const Evidence& evidence) {
+            printed.figures[to_index(step)] = step_figure(lesson.steps[to_index(step)], lesson, evidence);
         });
-    write_text_file(options.print, lesson_page(lesson, check, figures));
+    return printed;
+}
+
+/// Writes one lesson as a page, or several as a booklet, without those whose model is not here.
+void print_page(const LessonOptions& options, const std::vector<ListedLesson>& lessons, Models& models) {
+    std::vector<PrintedLesson> printed;
+    {
+        Progress progress("lesson --print", static_cast<double>(lessons.size()));
+        for (std::size_t i = 0; i < lessons.size(); ++i) {
+            const Lesson lesson = wanted(options, lessons[i].lesson);
+            if (!lessons[i].fault.empty()) fail(ErrorCode::bad_file, "{}", lessons[i].fault);
+            if (const std::string why = models.why_not(lesson); lessons.size() > 1 && !why.empty()) {
+                print_note("{} is left out: {}\n", printable_text(lessons[i].name), why);
+                continue;
+            }
+            printed.push_back(printed_lesson(options, lesson, models, progress, static_cast<double>(i)));
+        }
+    }
+    if (printed.empty()) fail(ErrorCode::wrong_use, "no lesson is left to print; keyhole get fetches models");
+    write_text_file(options.print,
+                    lesson_page(printed, options.reader == "pupil" ? Reader::pupil : Reader::teacher));
     print_note("written to {}\n", options.print);
 }
 
@@ -384,10 +407,12 @@ void check_exports(LessonOptions& options) {
 void run_command(LessonOptions options) {
     check_exports(options);
     const std::vector<ListedLesson> all = list_all_lessons();
-    if (!options.print.empty() && (options.names.empty() || options.list || options.check))
-        fail(ErrorCode::wrong_use,
-             "--print writes a lesson to a file; name the lesson, and leave out --list and --check");
-    if (options.list || (options.names.empty() && !options.check && options.exports.empty())) {
+    if (!options.print.empty() && (options.list || options.check))
+        fail(ErrorCode::wrong_use, "--print writes lessons to a file; leave out --list and --check");
+    if (options.print.empty() && !options.reader.empty())
+        fail(ErrorCode::wrong_use, "--for says who reads a printed lesson; add --print FILE");
+    const bool names_none = options.names.empty() && options.print.empty() && options.exports.empty();
+    if (options.list || (names_none && !options.check)) {
         options.json ? print_list_as_json(all) : print_list(all);
         return;
     }
@@ -403,10 +428,8 @@ void run_command(LessonOptions options) {
             fail(ErrorCode::bad_file, "some claims do not hold on this model; see the table");
         return;
     }
-    if (!options.print.empty() && lessons.size() > 1)
-        fail(ErrorCode::wrong_use, "--print writes one lesson to one file; name one lesson");
-    for (const ListedLesson& lesson : lessons)
-        options.print.empty() ? read_aloud(options, lesson, models) : print_page(options, lesson, models);
+    if (!options.print.empty()) return print_page(options, lessons, models);
+    for (const ListedLesson& lesson : lessons) read_aloud(options, lesson, models);
 }
 
 }  // namespace
@@ -421,8 +444,15 @@ void add_lesson_command(const CliCommand& program) {
     command.add_flag("--check", options->check,
                      "measure every claim of the lessons (without NAME: of all) and print a table");
     command
-        .add_option("--print", options->print, "file to write the lesson to, as a page with pictures (HTML)")
+        .add_option("--print", options->print,
+                    "file to write the lessons to, as a page with pictures (HTML): one, or a booklet of "
+                    "several (without NAME: of all)")
         .some_path();
+    command
+        .add_option("--for", options->reader,
+                    "with --print: teacher: answers in front, all that was measured, notes; pupil: "
+                    "questions with room to write, no answers (default: teacher)")
+        .one_of({"teacher", "pupil"});
     command
         .add_option("--export", options->exports,
                     "site: all lessons, or those named, as pages for a web server, with an index and the "

@@ -1,8 +1,8 @@
 #include "app/cli/lesson_site.h"
 
 #include "app/base/version.h"
-#include "app/cli/typed_prediction.h"
 #include "app/lessons/lesson_claims.h"
+#include "app/lessons/typed_prediction.h"
 #include "app/manual/html.h"
 #include "app/view/page.h"
 #include "app/view/page_source.h"

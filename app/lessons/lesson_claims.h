@@ -35,6 +35,7 @@ struct Evidence {
     const RunHistory* history = nullptr;
     std::vector<int> lanes;
     std::span<const LaneAnswer> answers;  ///< in the order of `lanes`; empty: not known yet
+    std::vector<std::string> specs;       ///< of the lanes as they are set now; empty: as in the last record
     /// Answers what a lane would say with tokens back; nullopt: not known yet. Throws Error.
     std::function<std::optional<Counterfactual>(const CounterfactualRequest&)> restored;
 };

@@ -1,174 +1,179 @@
 #include "app/lessons/lesson_page.h"
 
-#include "app/view/focus_picture.h"
-#include "app/view/view_files.h"
-#include "engine/analysis/heat_mode.h"
-#include "engine/analysis/opening_head.h"
-#include "engine/analysis/run_rows.h"
-#include "engine/base/base64.h"
+#include "app/base/version.h"
+#include "app/lessons/typed_prediction.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/model_name.h"
-#include "engine/figure/curves.h"
+#include "engine/figure/drawing.h"
 
 #include <fmt/ranges.h>
-
-#include <algorithm>
-#include <span>
 
 namespace keyhole {
 
 namespace {
 
-std::string html(std::string_view text) {
+constexpr std::string_view kStyle =
+    "body{font:16px/1.5 sans-serif;max-width:46em;margin:2em auto;padding:0 1em;color:#202024}"
+    "h1{margin-bottom:0}h1,h2{break-after:avoid}.question{font-size:1.3em}"
+    ".step{border-top:1px solid #ccc;padding-top:.5em}"
+    "img,svg{max-width:100%;max-height:12cm;height:auto}img,svg,table,ul,.lines{break-inside:avoid}"
+    "table{border-collapse:collapse;max-width:100%}code{overflow-wrap:anywhere}"
+    "td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left;vertical-align:top}"
+    ".choices{list-style:none;padding-left:1em}.kept{font-size:.85em;line-height:1.4}"
+    ".token{box-shadow:inset 0 0 0 1px #b8c4d4}.lines{color:#555}.lines span{display:block;height:2em;"
+    "border-bottom:1px solid #999}.caption,.note{color:#555;font-size:.9em}"
+    ".no{color:#b00020;font-weight:bold}"
+    "@page{size:A4;margin:16mm 14mm}"
+    "@media print{body{margin:0;max-width:none;padding:0;font-size:11pt}article+article,nav+article"
+    "{break-before:page}}";
+
+std::string on_paper(std::string_view text) {
     return escape_xml(printable_text(text, true));
 }
 
-std::string picture(const Drawing& drawing) {
-    const std::vector<std::byte> png = encode_png(drawing.image());
-    return fmt::format("<img alt=\"\" src=\"data:image/png;base64,{}\">\n", base64(png));
+std::string numbered_title(const Lesson& lesson) {
+    return lesson.number > 0 ? fmt::format("{}. {}", lesson.number, lesson.title) : lesson.title;
 }
 
-std::string answers_table(const LessonRun& run, const Evidence& evidence) {
-    std::string out = "<table>\n";
-    const StepTrace& last = *evidence.history->steps().back();
-    for (std::size_t i = 0; i < evidence.answers.size(); ++i) {
-        const LaneAnswer& answer = evidence.answers[i];
-        const std::string mark = run.answer.empty() || !answer.complete  ? ""
-                                 : answer_holds(answer.text, run.answer) ? "✓"
-                                                                         : "✗";
-        const std::string spec = i < last.lanes.size() ? last.lanes[i].info->spec : "";
-        out += fmt::format("<tr><td>{}</td><td><code>{}</code></td><td>{}</td><td>{}</td></tr>\n", i,
-                           html(spec), html(answer.text), mark);
-    }
+std::string lines_to_write(std::string_view label, int n) {
+    std::string out = fmt::format("<div class=\"lines\">{}", label);
+    for (int i = 0; i < n; ++i) out += "<span></span>";
+    return out + "</div>\n";
+}
+
+std::string run_line(const LessonRun& run) {
+    return fmt::format("<p class=\"caption\">Model: {}. Lanes: {}.</p>\n", on_paper(model_name(run.model)),
+                       on_paper(fmt::format("{}", fmt::join(run.lanes, ", "))));
+}
+
+/// right: the choice that is ticked, -1: none.
+std::string choices_on_paper(const Prediction& asked, int right) {
+    if (asked.choices.empty()) return "";
+    std::string out = "<ul class=\"choices\">\n";
+    for (std::size_t i = 0; i < asked.choices.size(); ++i)
+        out += fmt::format("<li>{} {}</li>\n", static_cast<int>(i) == right ? "☑" : "☐",
+                           on_paper(asked.choices[i]));
+    return out + "</ul>\n";
+}
+
+std::string range_on_paper(const Prediction& asked, const LessonStep& step) {
+    const auto value = [&](double at) {
+        Measured bound;
+        bound.value = at;
+        return on_paper(measured_text(step.claims[to_index(asked.claim)], bound));
+    };
+    return fmt::format("<p>Between {} and {}: ________</p>\n", value(asked.low), value(asked.high));
+}
+
+std::string prediction_on_paper(const LessonStep& step, Reader reader) {
+    const Prediction& asked = *step.predict;
+    std::string out = fmt::format("<p><b>Predict:</b> {}</p>\n", on_paper(asked.question));
+    out += choices_on_paper(asked, reader == Reader::teacher ? asked.right : -1);
+    if (asked.kind == Prediction::Kind::slider) out += range_on_paper(asked, step);
+    return out;
+}
+
+std::string claims_on_paper(const LessonStep& step, const StepCheck& check) {
+    if (step.claims.empty() || check.claims.empty()) return "";
+    std::string out = "<table>\n<tr><th>claim</th><th>measured</th><th></th></tr>\n";
+    for (std::size_t k = 0; k < step.claims.size() && k < check.claims.size(); ++k)
+        out +=
+            fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n", on_paper(claim_text(step.claims[k])),
+                        on_paper(measured_text(step.claims[k], check.claims[k])),
+                        check.claims[k].holds ? "✓" : "<span class=\"no\">✗</span>");
     return out + "</table>\n";
 }
 
-/// The text, darker where more KV heads keep a token, struck through where none does.
-std::string kept_text(const RunHistory& history, int index, int lane) {
-    std::vector<float> share(to_index(history.n_positions()));
-    const int row = history.last_row();
-    kept_share(history, lane, row, 0, history.layout(lane).n_kv_heads(), share);
-    std::string out = "<p class=\"kept\">";
-    for (int p = 0; p <= row; ++p) {
-        const float kept = share[to_index(p)];
-        const std::string word = html(token_text(history, lane, p));
-        if (kept <= 0)
-            out += fmt::format("<s>{}</s>", word);
-        else
-            out += fmt::format("<span style=\"background:rgba(60,130,220,{:.2f})\">{}</span>",
-                               0.6 * double(kept), word);
+std::string note_on_paper(const std::string& note) {
+    if (note.empty()) return "";
+    return fmt::format("<p class=\"note\">For the teacher: {}</p>\n", on_paper(note));
+}
+
+const StepCheck& check_of(const PrintedLesson& printed, std::size_t step) {
+    static const StepCheck kNone;
+    return step < printed.check.steps.size() ? printed.check.steps[step] : kNone;
+}
+
+/// What a teacher reads of a step: all that was seen and measured.
+std::string answers_of_step(const PrintedLesson& printed, std::size_t i) {
+    const LessonStep& step = printed.lesson.steps[i];
+    const StepCheck& check = check_of(printed, i);
+    std::string out;
+    if (!step.reveal.empty())
+        out += fmt::format("<p><b>Seen:</b> {}</p>\n",
+                           on_paper(with_values(step.reveal, step.claims, check.claims)));
+    if (!check.fault.empty())
+        out += fmt::format("<p class=\"no\">This step could not be run: {}</p>\n", on_paper(check.fault));
+    return out + claims_on_paper(step, check);
+}
+
+/// A pupil's has no titles of steps and, where something is asked, no picture: both would tell the answer.
+std::string step_on_paper(const PrintedLesson& printed, std::size_t i, Reader reader) {
+    const LessonStep& step = printed.lesson.steps[i];
+    const bool has_answers = reader == Reader::teacher;
+    std::string out = fmt::format("<div class=\"step\">\n<h2>{}{}</h2>\n<p>{}</p>\n",
+                                  has_answers ? fmt::format("{}. ", i + 1) : fmt::format("Step {}", i + 1),
+                                  has_answers ? on_paper(step.title) : "", on_paper(step.text));
+    if (step.run) out += run_line(*step.run);
+    if (step.predict) out += prediction_on_paper(step, reader);
+    if (i < printed.figures.size() && (has_answers || !step.predict)) out += printed.figures[i];
+    out += has_answers ? answers_of_step(printed, i) : lines_to_write("What I see, and why:", 2);
+    if (step.play && !step.play->text.empty())
+        out += fmt::format("<p><b>Try:</b> {}</p>\n", on_paper(step.play->text));
+    if (has_answers) out += note_on_paper(step.note);
+    return out + "</div>\n";
+}
+
+/// The right answers of all steps that ask for a prediction.
+std::string answer_key(const PrintedLesson& printed) {
+    std::string rows;
+    for (std::size_t i = 0; i < printed.lesson.steps.size(); ++i) {
+        const LessonStep& step = printed.lesson.steps[i];
+        if (!step.predict) continue;
+        const std::string truth = prediction_truth(*step.predict, step.claims, check_of(printed, i).claims);
+        if (!truth.empty())
+            rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n", i + 1,
+                                on_paper(step.predict->question), on_paper(truth));
     }
-    return out + fmt::format(
-                     "</p>\n<p class=\"caption\">The text of lane {}. Bluer: more KV heads keep the "
-                     "token. Struck through: none does.</p>\n",
-                     index);
+    if (rows.empty()) return "";
+    return "<table>\n<tr><th>step</th><th>asked</th><th>answer</th></tr>\n" + rows + "</table>\n";
+}
+
+std::string lesson_on_paper(const PrintedLesson& printed, std::size_t index, Reader reader) {
+    const Lesson& lesson = printed.lesson;
+    std::string out = fmt::format("<article id=\"lesson{}\">\n<h1>{}</h1>\n<p class=\"question\">{}</p>\n",
+                                  index, on_paper(numbered_title(lesson)), on_paper(lesson.question));
+    out += run_line(lesson.run);
+    if (reader == Reader::teacher)
+        out += note_on_paper(lesson.note) + answer_key(printed);
+    else
+        out += "<p>Name: ____________________ Date: ____________</p>\n";
+    for (std::size_t i = 0; i < lesson.steps.size(); ++i) out += step_on_paper(printed, i, reader);
+    return out + "</article>\n";
+}
+
+std::string list_on_paper(std::span<const PrintedLesson> lessons, Reader reader) {
+    std::string out = fmt::format(
+        "<nav>\n<h1>KV-cache eviction, in {} lessons</h1>\n<p class=\"question\">{}"
+        "</p>\n<ul class=\"choices\">\n",
+        lessons.size(), reader == Reader::teacher ? "For the teacher, with all answers" : "Handout");
+    for (std::size_t i = 0; i < lessons.size(); ++i)
+        out += fmt::format("<li><a href=\"#lesson{}\">{}</a><br>{}</li>\n", i,
+                           on_paper(numbered_title(lessons[i].lesson)), on_paper(lessons[i].lesson.question));
+    return out + "</ul>\n</nav>\n";
 }
 
 }  // namespace
 
-std::string step_figure(const LessonStep& step, const Lesson& lesson, const Evidence& evidence) {
-    const RunHistory& history = *evidence.history;
-    const int index = std::min(step.look.lane.value_or(0), static_cast<int>(evidence.lanes.size()) - 1);
-    const int lane = evidence.lanes[to_index(index)];
-    const Pane pane = step.look.pane;
-    if (pane == Pane::answers) return answers_table(step.run ? *step.run : lesson.run, evidence);
-    if (lane < 0) return "";
-    if (pane == Pane::text) return kept_text(history, index, lane);
-    ViewState view;
-    view.lane = index;
-    view.row = history.last_row();
-    if (!step.look.tokens.words.empty()) view.watched = span_of(step.look.tokens, history, lane);
-    const ModelConfig& model = history.run().config;
-    const HeadPlace place =
-        opening_head(history, lane, view.watched).value_or(HeadPlace{model.n_layers / 2, 0});
-    view.layer = std::min(step.look.layer.value_or(place.layer), model.n_layers - 1);
-    view.head = std::min(step.look.head.value_or(place.head), model.n_heads - 1);
-    for (const HeatMode mode : {HeatMode::attention, HeatMode::mask, HeatMode::score})
-        if (step.look.mode == mode_name(mode)) view.mode = mode;
-    if (pane == Pane::heatmap) return picture(focus_picture(history, lane, view, color_scale(view, 1)));
-    if (pane == Pane::atlas)
-        return picture(atlas_picture(history, view, {index, lane, std::to_string(index)}));
-    if (pane == Pane::curves && curve_index(step.look.curve) >= 0) {
-        view.measure_curve = curve_index(step.look.curve);
-        MeasureCurves measures;
-        measures.update(history);
-        std::vector<ShownLane> lanes;
-        const StepTrace& last = *history.steps().back();
-        for (std::size_t i = 0; i < last.lanes.size(); ++i)
-            lanes.push_back(
-                {static_cast<int>(i), evidence.lanes[i], fmt::format("{} {}", i, last.lanes[i].info->spec)});
-        return curves_drawing(curve_figure(history, measures, view, lanes)).svg() + "\n";
-    }
-    return "";
-}
-
-std::string lesson_page(const Lesson& lesson, const LessonCheck& check,
-                        const std::vector<std::string>& figures) {
+std::string lesson_page(std::span<const PrintedLesson> lessons, Reader reader) {
+    const std::string title = lessons.size() == 1 ? lessons[0].lesson.title : "KV-cache eviction, in lessons";
     std::string out = fmt::format(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{0}</title>\n"
-        "<style>body{{font:16px/1.5 sans-serif;max-width:46em;margin:2em auto;padding:0 1em;color:#202024}}"
-        "h1{{margin-bottom:0}}.question{{font-size:1.3em}}.step{{break-inside:avoid;border-top:1px solid "
-        "#ccc;padding-top:.5em}}img,svg{{max-width:100%;height:auto}}table{{border-collapse:collapse}}"
-        "td,th{{border:1px solid #ccc;padding:.2em .6em;text-align:left;vertical-align:top}}"
-        ".caption,.note{{color:#555;font-size:.9em}}.no{{color:#b00020;font-weight:bold}}</style>\n"
-        "</head>\n<body>\n<h1>{1}{0}</h1>\n<p class=\"question\">{2}</p>\n",
-        html(lesson.title), lesson.number > 0 ? fmt::format("{}. ", lesson.number) : "",
-        html(lesson.question));
-    const auto name_run = [&](const LessonRun& run) {
-        out += fmt::format("<p class=\"caption\">Model: {}. Lanes: {}.</p>\n", html(model_name(run.model)),
-                           html(fmt::format("{}", fmt::join(run.lanes, ", "))));
-    };
-    const auto add_note = [&](const std::string& note) {
-        if (!note.empty()) out += fmt::format("<p class=\"note\">For the teacher: {}</p>\n", html(note));
-    };
-    name_run(lesson.run);
-    add_note(lesson.note);
-    for (std::size_t i = 0; i < lesson.steps.size(); ++i) {
-        const LessonStep& step = lesson.steps[i];
-        static const StepCheck kNone;
-        const StepCheck& measured = i < check.steps.size() ? check.steps[i] : kNone;
-        out += fmt::format("<div class=\"step\">\n<h2>{}. {}</h2>\n<p>{}</p>\n", i + 1, html(step.title),
-                           html(step.text));
-        if (step.run) name_run(*step.run);
-        if (step.predict) {
-            out += fmt::format("<p><b>Predict:</b> {}</p>\n", html(step.predict->question));
-            if (!step.predict->choices.empty()) {
-                out += "<ul>\n";
-                for (const std::string& choice : step.predict->choices)
-                    out += fmt::format("<li>☐ {}</li>\n", html(choice));
-                out += "</ul>\n";
-            }
-            if (step.predict->kind == Prediction::Kind::slider) {
-                const auto value = [&](double at) {
-                    Measured bound;
-                    bound.value = at;
-                    return html(measured_text(step.claims[to_index(step.predict->claim)], bound));
-                };
-                out += fmt::format("<p>Between {} and {}: ________</p>\n", value(step.predict->low),
-                                   value(step.predict->high));
-            }
-        }
-        if (i < figures.size()) out += figures[i];
-        if (!step.reveal.empty())
-            out += fmt::format("<p><b>Seen:</b> {}</p>\n",
-                               html(with_values(step.reveal, step.claims, measured.claims)));
-        if (!measured.fault.empty())
-            out += fmt::format("<p class=\"no\">This step could not be run: {}</p>\n", html(measured.fault));
-        if (!step.claims.empty() && !measured.claims.empty()) {
-            out += "<table>\n<tr><th>claim</th><th>measured</th><th></th></tr>\n";
-            for (std::size_t k = 0; k < step.claims.size() && k < measured.claims.size(); ++k)
-                out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-                                   html(claim_text(step.claims[k])),
-                                   html(measured_text(step.claims[k], measured.claims[k])),
-                                   measured.claims[k].holds ? "✓" : "<span class=\"no\">✗</span>");
-            out += "</table>\n";
-        }
-        if (step.play && !step.play->text.empty())
-            out += fmt::format("<p><b>Try:</b> {}</p>\n", html(step.play->text));
-        add_note(step.note);
-        out += "</div>\n";
-    }
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+        "<meta name=\"generator\" content=\"{}\">\n<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n",
+        on_paper(program_name()), on_paper(title), kStyle);
+    if (lessons.size() > 1) out += list_on_paper(lessons, reader);
+    for (std::size_t i = 0; i < lessons.size(); ++i) out += lesson_on_paper(lessons[i], i, reader);
     return out + "</body>\n</html>\n";
 }
 

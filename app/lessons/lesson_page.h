@@ -1,20 +1,25 @@
-/// A lesson as a page to print or to read: HTML with its pictures inside, drawn by the code of all figures.
-/// Any thread; knows no window.
+/// Lessons as pages to print: HTML with its pictures inside. Pure functions; any thread; knows no window.
 #pragma once
 
 #include "app/lessons/lesson_runner.h"
 
+#include <span>
 #include <string>
 #include <vector>
 
 namespace keyhole {
 
-/// Draws what a step looks at, as HTML: the answers of the lanes, the text with what a lane keeps, a head, an
-/// atlas or a curve. Empty if the step looks at none of these.
-std::string step_figure(const LessonStep& step, const Lesson& lesson, const Evidence& evidence);
+/// Who reads a printed lesson. A pupil's has the questions and room to write, and no answers; a teacher's has
+/// all that was measured, with the right answers in front.
+enum class Reader { teacher, pupil };
 
-/// Returns the page. check: what its steps measured; figures: one for each step, may be empty.
-std::string lesson_page(const Lesson& lesson, const LessonCheck& check,
-                        const std::vector<std::string>& figures);
+struct PrintedLesson {
+    Lesson lesson;
+    LessonCheck check;                 ///< what its steps measured
+    std::vector<std::string> figures;  ///< one for each step, may be empty
+};
+
+/// Returns the page of a lesson, or a booklet of several: with a list of them in front, each on a new sheet.
+std::string lesson_page(std::span<const PrintedLesson> lessons, Reader reader);
 
 }  // namespace keyhole

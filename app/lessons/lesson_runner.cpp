@@ -6,6 +6,7 @@
 #include "engine/base/half.h"
 #include "engine/base/index.h"
 #include "engine/device/make_backend.h"
+#include "engine/run/run_settings.h"
 #include "engine/session/session.h"
 #include "engine/trace/lane_failure.h"
 
@@ -182,6 +183,8 @@ Evidence LessonSession::evidence() {
         evidence.lanes.push_back(history_.lane_from_id(lane.info->id).value_or(-1));
     while (evidence.lanes.size() < answers_.size()) evidence.lanes.push_back(-1);
     evidence.answers = answers_;
+    for (const LaneSpec& spec : settings_at(session_->run_spec()).lane_specs())
+        evidence.specs.push_back(format_lane_spec(spec));
     if (!altered_)
         evidence.restored = [this](const CounterfactualRequest& asked) -> std::optional<Counterfactual> {
             return session_->counterfactual(asked.lane, asked.position, progress_, asked.row, asked.n_tokens);

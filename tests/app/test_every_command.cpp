@@ -77,8 +77,8 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
     {"OfPapers", {"papers", "papers.make", "papers.open", "papers.cancel"}},
     {"OfLessons",
      {"lesson", "lesson.next", "lesson.back", "lesson.step", "lesson.reset", "lesson.predict", "lesson.play",
-      "lesson.notes", "lesson.model", "lesson.stay", "lesson.print", "lesson.save", "lesson.edit",
-      "lesson.set", "lesson.add", "lesson.drop", "lesson.close"}},
+      "lesson.notes", "lesson.model", "lesson.stay", "lesson.print", "lesson.handout", "lesson.save",
+      "lesson.edit", "lesson.set", "lesson.add", "lesson.drop", "lesson.close"}},
     {"OfNotesAndDialogs",
      {"bookmark", "bookmark.go", "bookmark.drop", "bookmarks", "note", "notes.keep", "notes.set",
       "dialog.close", "copy", "doctor", "palette", "help.keys", "help.manual", "help.about"}},
@@ -777,6 +777,9 @@ TEST_F(EveryCommand, OfLessons) {
     EXPECT_EQ(app.lesson.step, 0);
     run("lesson.model");
     EXPECT_EQ(app.lesson.step, 0);
+    run_action(app, "lesson.handout " + file("handout.html"));
+    refreshed_until([&] { return !app.jobs.export_job.running(); });
+    expect_file("handout.html");
     run_action(app, "lesson.print " + file("lesson.html"));
     refreshed_until([&] { return !app.jobs.export_job.running(); });
     expect_file("lesson.html");

@@ -633,6 +633,20 @@ TEST_F(LessonSteps, APageHoldsTextsValuesAndPictures) {
     EXPECT_NE(html.find("3333"), std::string::npos);
     EXPECT_EQ(html.find("{1}"), std::string::npos) << "values stand in the text";
     EXPECT_NE(html.find("<s>"), std::string::npos) << "the text with what was evicted";
+    EXPECT_NE(html.find("<code>h2o:budget=128</code>"), std::string::npos) << "as the reveal set it";
+    EXPECT_NE(html.find("☑ Only one: TOVA"), std::string::npos);
+    const std::string handout = (folder.path() / "handout.html").string();
+    run_action(app, "lesson.handout " + handout);
+    ASSERT_TRUE(wakes.wait_until([&] { return !app.jobs.export_job.running(); }));
+    app.refresh();
+    EXPECT_NE(read_text_file(handout).find("☐ Only one: TOVA"), std::string::npos);
+}
+
+/// Returns how often a text holds another.
+int count_of(std::string_view text, std::string_view part) {
+    int n = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != std::string_view::npos; at += part.size()) ++n;
+    return n;
 }
 
 // The command line.
@@ -658,6 +672,17 @@ TEST_F(LessonCommandLine, ListsReadsChecksAndPrints) {
     EXPECT_NE(notes.find("The text of lane 4."), std::string::npos);
     EXPECT_EQ(run("lesson 2 --print '" + path("guess.html") + "'", home), 0) << output_;
     EXPECT_NE(read_text_file(path("guess.html")).find("Between 0 and 120: ________"), std::string::npos);
+    // A handout has every question, and nothing that answers it.
+    EXPECT_EQ(run("lesson 6 7 --print '" + path("pupil.html") + "' --for pupil", home), 0) << output_;
+    const std::string pupil = read_text_file(path("pupil.html"));
+    EXPECT_EQ(count_of(pupil, "<article"), 2);
+    EXPECT_EQ(count_of(pupil, "href=\"#lesson"), 2);
+    EXPECT_NE(pupil.find("which lanes give the right answer?"), std::string::npos);
+    EXPECT_GT(count_of(pupil, "☐"), 6);
+    for (const char* answer : {"☑", "Seen:", "3333", "For the teacher", "<th>", "Why TOVA is right"})
+        EXPECT_EQ(count_of(pupil, answer), 0) << answer;
+    EXPECT_EQ(run("lesson 6 --for pupil", home), 2);
+    EXPECT_NE(output_.find("add --print FILE"), std::string::npos) << output_;
     EXPECT_EQ(run("lesson --check --json until-full", home), 0) << output_;
     EXPECT_TRUE(Json::parse(output_.substr(output_.find('['))).is_array());
 }

@@ -5,7 +5,7 @@
 #include "app/cli/help_form.h"
 #include "app/cli/progress.h"
 #include "app/cli/typed_arguments.h"
-#include "app/cli/typed_prediction.h"
+#include "app/lessons/typed_prediction.h"
 #include "app/window/gui_command.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
@@ -409,7 +409,7 @@ TEST(TypedPrediction, OnlyANumberOfTheListIsAnAnswer) {
 }
 
 TEST_F(Terminal, LessonsSayWhatIsWrong) {
-    expect_refused("lesson --print '" + path("l.html") + "'", "name the lesson");
+    expect_refused("lesson --check --print '" + path("l.html") + "'", "leave out --list and --check");
     EXPECT_FALSE(std::filesystem::exists(path("l.html")));
     expect_refused("lesson 6 --json", "--json goes with --list or --check");
 }

@@ -1,4 +1,4 @@
-#include "app/cli/typed_prediction.h"
+#include "app/lessons/typed_prediction.h"
 
 #include "engine/base/index.h"
 #include "engine/base/number.h"
@@ -31,21 +31,23 @@ std::optional<double> typed_prediction(const Prediction& asked, std::string_view
     return std::nullopt;
 }
 
+std::string prediction_truth(const Prediction& asked, std::span<const Claim> claims,
+                             std::span<const Measured> measured) {
+    if (asked.kind == Prediction::Kind::choice) return asked.choices[to_index(asked.right)];
+    const std::size_t claim = to_index(asked.claim);
+    if (asked.kind != Prediction::Kind::slider || claim >= measured.size()) return "";
+    return measured_text(claims[claim], measured[claim]);
+}
+
 std::string prediction_answer(const Prediction& asked, std::optional<double> typed,
                               std::span<const Claim> claims, std::span<const Measured> measured) {
-    std::string truth;
-    bool right = false;
-    if (asked.kind == Prediction::Kind::choice) {
-        truth = asked.choices[to_index(asked.right)];
-        right = typed && static_cast<int>(*typed) == asked.right + 1;
-    } else if (asked.kind == Prediction::Kind::slider && to_index(asked.claim) < measured.size()) {
-        const Measured& of_claim = measured[to_index(asked.claim)];
-        truth = measured_text(claims[to_index(asked.claim)], of_claim);
-        right = typed && std::abs(*typed - of_claim.value) <= kNearPrediction * (asked.high - asked.low);
-    } else {
-        return "";
-    }
+    const std::string truth = prediction_truth(asked, claims, measured);
+    if (truth.empty()) return "";
     if (!typed) return fmt::format("It is: {}", truth);
+    const bool right = asked.kind == Prediction::Kind::choice
+                           ? static_cast<int>(*typed) == asked.right + 1
+                           : std::abs(*typed - measured[to_index(asked.claim)].value) <=
+                                 kNearPrediction * (asked.high - asked.low);
     return fmt::format("{} It is: {}", right ? "Your prediction was right." : "Not quite.", truth);
 }
 
