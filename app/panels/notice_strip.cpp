@@ -18,6 +18,24 @@ NoticeStrip::NoticeStrip(const PanelContext& context, const char* id) : context_
                      ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoFocusOnAppearing);
 }
 
+void NoticeStrip::text(const std::string& text) {
+    ImGui::AlignTextToFramePadding();
+    const ScopedTextWrap wrap(ImGui::GetCursorPosX() + ImGui::GetContentRegionAvail().x);
+    ImGui::TextUnformatted(text.c_str());
+}
+
+void NoticeStrip::next(float width) {
+    const bool one_line = ImGui::GetItemRectSize().y < 1.5f * ImGui::GetFrameHeight();
+    const float left = ImGui::GetItemRectMax().x + ImGui::GetStyle().ItemSpacing.x;
+    if (one_line && left + width <= ImGui::GetWindowPos().x + ImGui::GetWindowContentRegionMax().x)
+        ImGui::SameLine();
+}
+
+bool NoticeStrip::button(const char* label) {
+    next(ImGui::CalcTextSize(label).x + 2 * ImGui::GetStyle().FramePadding.x);
+    return ImGui::Button(label);
+}
+
 NoticeStrip::~NoticeStrip() {
     const ImVec2 at = ImGui::GetWindowPos(), size = ImGui::GetWindowSize();
     mark_area(context_, "notice", at, {at.x + size.x, at.y + size.y});

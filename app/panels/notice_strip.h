@@ -4,6 +4,8 @@
 
 #include "app/panels/panel.h"
 
+#include <string>
+
 namespace keyhole {
 
 class NoticeStrip {
@@ -12,6 +14,12 @@ class NoticeStrip {
     ~NoticeStrip();
     NoticeStrip(const NoticeStrip&) = delete;
     NoticeStrip& operator=(const NoticeStrip&) = delete;
+    /// Draws the notice, in several lines where it is longer than the strip.
+    void text(const std::string& text);
+    /// Moves to the place of the next item: beside the last one, or below it where it has no room there.
+    void next(float width);
+    /// Draws a button at the next place. Returns whether it was pressed.
+    bool button(const char* label);
 
   private:
     const PanelContext& context_;

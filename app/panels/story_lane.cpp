@@ -221,4 +221,10 @@ void draw_story_lane(const PanelContext& context, const Story& story, const Stor
     if (heights.heads > 0) draw_head_squares(context, story, lane, {at.x, y}, width, heights.heads);
 }
 
+void draw_story_map(const PanelContext& context, const Story& story, const StoryLane& lane,
+                    const ImVec2& size) {
+    const ScopedId id(lane.lane);
+    draw_map(context, story, lane, ImGui::GetCursorScreenPos(), size.x, size.y);
+}
+
 }  // namespace keyhole

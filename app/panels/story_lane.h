@@ -26,4 +26,8 @@ float story_heads_height(const PanelContext& context, float side);
 void draw_story_lane(const PanelContext& context, const Story& story, const StoryLane& lane, float width,
                      const StoryHeights& heights);
 
+/// Draws the lane's map alone, at the cursor.
+void draw_story_map(const PanelContext& context, const Story& story, const StoryLane& lane,
+                    const ImVec2& size);
+
 }  // namespace keyhole

@@ -88,9 +88,8 @@ void draw_other_lanes(const PanelContext& context, const Story& story, const std
 std::string legend_of(const PanelContext& context, const Story& story) {
     const AppState& app = context.app;
     return fmt::format(
-        "Rows: the words that a lane chooses, step by step. Columns: the text. Bright: it attends to the "
-        "word; "
-        "hatched: evicted. Layer {}, head {}{}.",
+        "Rows: the words that a lane chooses, step by step, after the prompt's last. Columns: the text. "
+        "Bright: it attends to the word. Hatched: the word was evicted before. Layer {}, head {}{}.",
         app.view.layer, app.view.head,
         app.story_run.head == HeadPlace{app.view.layer, app.view.head} && !story.words.empty()
             ? fmt::format(", in which the full cache attends most to “{}”", story.words)
@@ -148,18 +147,25 @@ float words_height(ImFont* font, const std::string& text, float width) {
     return ImGui::CalcTextSize(text.c_str(), nullptr, false, width).y + ImGui::GetStyle().ItemSpacing.y;
 }
 
+constexpr float kLabels = 70;  // below and above the rows of a map
+
+float least_map_height(const PanelContext& context, const Story& story) {
+    constexpr float kLeastRow = 7;
+    return context.px(kLabels + std::max(static_cast<float>(story.n_rows), 4.0f) * kLeastRow);
+}
+
 /// Shares the height out: answers first, then the maps, the strips and the heads.
 StoryHeights heights_of(const PanelContext& context, const Story& story, float room) {
     StoryHeights heights{story_head_height(context), 0, 0, 0};
-    constexpr float kLabels = 70, kLeastRow = 7, kGoodRow = 22, kLargestRow = 110;
+    constexpr float kGoodRow = 22, kLargestRow = 110;
     const float rows = static_cast<float>(story.n_rows), gap = context.px(6);
     const float strip = strip_height(context) + (strip_height(context) > 0 ? context.px(4) : 0);
     if (story.words.empty()) {
         if (room - heights.head - strip > 0) heights.strip = strip_height(context);
         return heights;
     }
-    const float least = context.px(kLabels + std::max(rows, 4.0f) * kLeastRow),
-                good = context.px(kLabels + rows * kGoodRow), most = context.px(kLabels + rows * kLargestRow);
+    const float least = least_map_height(context, story), good = context.px(kLabels + rows * kGoodRow),
+                most = context.px(kLabels + rows * kLargestRow);
     float left = room - heights.head - 2 * gap;
     if (left - strip >= least) {  // what matters most are the maps
         heights.strip = strip_height(context);
@@ -174,6 +180,20 @@ StoryHeights heights_of(const PanelContext& context, const Story& story, float r
         }
     heights.map = std::min(left, most);
     return heights;
+}
+
+/// Draws the maps below everything else, for those who scroll: a small or scaled window has no other room.
+void draw_maps_below(const PanelContext& context, const Story& story, std::span<const int> lanes, float width,
+                     float gap) {
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float height = least_map_height(context, story);
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+        ImGui::SetCursorScreenPos({at.x + static_cast<float>(i) * (width + gap), at.y});
+        draw_story_map(context, story, story.lanes[to_index(lanes[i])], {width, height});
+    }
+    ImGui::SetCursorScreenPos(at);
+    ImGui::Dummy({width, height + context.px(4)});
+    small_words(context, legend_of(context, story));
 }
 
 }  // namespace
@@ -213,6 +233,7 @@ void draw(StoryPanel& panel, const PanelContext& context) {
     if (has_map) small_words(context, legend);
     if (others > 0) draw_other_lanes(context, story, lanes);
     draw_sentence(context, story);
+    if (!has_map && !story.words.empty()) draw_maps_below(context, story, lanes, width, gap);
 }
 
 }  // namespace keyhole

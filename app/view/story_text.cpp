@@ -42,10 +42,10 @@ bool has_letter(std::string_view token) {
 }
 
 std::string heads_text(const StoryLane& lane) {
-    return fmt::format("{} ({})", lane.name, lane.n_holding);
+    return fmt::format("{} ({} {})", lane.name, lane.n_holding, lane.n_holding == 1 ? "head" : "heads");
 }
 
-/// Returns what the sentence adds on the other lanes: "Right: TOVA (16). Wrong too: Window (0)."
+/// Returns what the sentence adds on the other lanes: "Right: TOVA (16 heads). Wrong too: Window (0 heads)."
 std::string others_text(const std::vector<StoryLane>& lanes, int explained, bool known) {
     std::string right, wrong;
     for (const StoryLane& lane : lanes) {
@@ -93,12 +93,14 @@ std::string right_sentence(const Story& story, bool known) {
     if (!evicts) return "Every lane still holds every token, so all give the same answer.";
     std::string held;
     for (const StoryLane& lane : story.lanes)
-        if (lane.lane > 0 && !lane.holds.empty()) held += (held.empty() ? "" : ", ") + heads_text(lane);
+        if (lane.lane > 0 && !lane.holds.empty())
+            held += fmt::format("{}{} {}", held.empty() ? "" : ", ", lane.name, lane.n_holding);
     std::string text = known ? "Every lane is right." : "All lanes give the same answer.";
     if (!held.empty()) {
         const auto counted = std::find_if(story.lanes.begin(), story.lanes.end(),
                                           [](const StoryLane& l) { return !l.holds.empty(); });
-        text += fmt::format(" Heads of {} that had “{}”: {}.", counted->holds.size(), story.words, held);
+        text +=
+            fmt::format(" “{1}” was in so many of {0} heads: {2}.", counted->holds.size(), story.words, held);
     }
     return text;
 }
