@@ -513,6 +513,12 @@ void draw_pre_flight(const PanelContext& context) {
     act_button(context, "lesson.stay", fmt::format("Stay with {}", loaded), -1);
 }
 
+/// Returns the model that a lesson needs and that does not come with Keyhole; empty: none.
+std::string model_to_get(const PanelContext& context, const Lesson& lesson) {
+    const CatalogModel* model = find_in_catalog(context.app.catalog, lesson.run.model);
+    return model != nullptr && model->package ? model->name : "";
+}
+
 void draw_list(const PanelContext& context) {
     const LessonState& lesson = context.app.lesson;
     heading(context, "Lessons");
@@ -525,14 +531,19 @@ void draw_list(const PanelContext& context) {
                                       ? fmt::format("{:>2}  {}", one.lesson.number, one.lesson.title)
                                   : one.fault.empty() ? "•  " + one.lesson.title
                                                       : "✗  " + one.name;
-        if (ImGui::Selectable(
-                fitted(context.app.glyphs.text(label), ImGui::GetContentRegionAvail().x).c_str()) &&
+        const std::string needs = model_to_get(context, one.lesson);
+        const float room = ImGui::GetContentRegionAvail().x, right = ImGui::GetCursorPosX() + room,
+                    mark = needs.empty() ? 0 : ImGui::CalcTextSize(needs.c_str()).x + context.px(8);
+        if (ImGui::Selectable(fitted(context.app.glyphs.text(label), room - mark).c_str()) &&
             one.fault.empty())
             asked = one.file.string();
         mark_item(context, fmt::format("lesson {}",
                                        one.lesson.number > 0 ? std::to_string(one.lesson.number) : one.name));
         tooltip(context, one.fault.empty() ? fmt::format("{}\n{}", one.lesson.question, one.lesson.run.model)
                                            : one.fault);
+        if (needs.empty()) continue;
+        ImGui::SameLine(right - mark + context.px(8));
+        colored_text(theme::colors().dim, needs);
     }
     if (!asked.empty()) run(context, "lesson " + asked);
 }
