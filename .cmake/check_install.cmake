@@ -40,6 +40,11 @@ kh_run(decoded ${program} decode -f assets/prompts/garden-gate.txt --lane full -
 if(decoded STREQUAL "")
   kh_fail("keyhole decode printed nothing")
 endif()
+kh_run(handout ${program} check --handout handout.html)
+file(READ ${FOLDER}/elsewhere/handout.html handout)
+if(NOT handout MATCHES "A policy that beats H2O")
+  kh_fail("the handout of the lab is not there:\n${handout}")
+endif()
 kh_run(version ${program} --version)
 
 # Completion and the manual page name every command and option.

@@ -14,6 +14,7 @@ void add_commands(const CliCommand& program) {
     add_convert_command(program);
     add_get_command(program);
     add_lesson_command(program);
+    add_check_command(program);
     add_selftest_command(program);
     add_completion_command(program);
     add_help_command(program);

@@ -20,6 +20,7 @@ void add_info_command(const CliCommand& program);
 void add_convert_command(const CliCommand& program);
 void add_get_command(const CliCommand& program);
 void add_lesson_command(const CliCommand& program);
+void add_check_command(const CliCommand& program);
 void add_selftest_command(const CliCommand& program);
 void add_completion_command(const CliCommand& program);
 void add_help_command(const CliCommand& program);

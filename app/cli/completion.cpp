@@ -77,7 +77,7 @@ Value value_of(const CliCommand& program, const CliCommand& command, const CliOp
                const std::string& name) {
     const std::string word = value_word(option);
     Value value;
-    if (word == "FILE" || name == "FILE") value.kind = Value::Kind::file;
+    if (word == "FILE" || name == "FILE" || name == "HANDIN") value.kind = Value::Kind::file;
     if (word == "DIR" || name == "DIR") value.kind = Value::Kind::folder;
     if (word == "MODEL" || name == "MODEL") value.kind = Value::Kind::model;
     if (word == "LANE") value.kind = Value::Kind::lane;

@@ -18,7 +18,8 @@ struct OptionForm {
 
 constexpr std::string_view kModel = "Model", kPrompt = "Prompt", kLanes = "Lanes", kSampling = "Sampling",
                            kQuestions = "Questions", kData = "Your own questions", kGrid = "Grid",
-                           kSpeed = "Speed", kExports = "Exports", kPictures = "Pictures", kOutput = "Output";
+                           kSpeed = "Speed", kHandIns = "Hand-ins", kExports = "Exports",
+                           kPictures = "Pictures", kOutput = "Output";
 
 /// In the order of the groups. An option that is not listed keeps what CLI11 shows, in the group "Options".
 constexpr std::array kForms = {
@@ -81,6 +82,10 @@ constexpr std::array kForms = {
     OptionForm{"parts", "", kSpeed},
     OptionForm{"cublas-from", "N", kSpeed},
     OptionForm{"executor", "", kSpeed},
+    OptionForm{"new", "NAME", kHandIns},
+    OptionForm{"handout", "FILE", kHandIns},
+    OptionForm{"salt", "TEXT", kHandIns},
+    OptionForm{"measured", "", kHandIns},
     OptionForm{"from", "DIR", kOutput},
     OptionForm{"of-lane", "N", kOutput},
     OptionForm{"export", "LIST", kExports},
@@ -124,6 +129,7 @@ constexpr std::array kExceptions = {
     Exception{"bench", "tokens", "N", kSpeed},   Exception{"bench", "context", "N", kSpeed},
     Exception{"info", "context", "N", kModel},   Exception{"info", "batch", "N", kModel},
     Exception{"info", "options", "", kOutput},   Exception{"gui", "script", "FILE", kOutput},
+    Exception{"check", "format", "", kOutput},
 };
 
 struct Example {
@@ -170,6 +176,9 @@ constexpr std::array kExamples = {
     Example{"get", "keyhole get smollm2-135m"},
     Example{"lesson", "keyhole lesson 6"},
     Example{"lesson", "keyhole lesson lost-needle --print lesson.html"},
+    Example{"check", "keyhole check --new \"Ada Lovelace\""},
+    Example{"check", "keyhole check ada-lovelace.json"},
+    Example{"check", "keyhole check hand-ins --format csv"},
     Example{"selftest", "keyhole selftest"},
     Example{"selftest", "keyhole selftest --backend cpu --json"},
     Example{"completion", "source <(keyhole completion bash)"},
