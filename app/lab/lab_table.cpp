@@ -131,13 +131,13 @@ std::string exercise_lines(const HandInCheck& check, bool with_measured) {
 std::string lab_table(std::span<const LabRow> rows) {
     std::size_t width = 7;
     for (const LabRow& row : rows)
-        width = std::max(width, count_characters(row.fault.empty() ? row.check.hand_in.name : row.file));
+        if (row.fault.empty()) width = std::max(width, count_characters(row.check.hand_in.name));
     std::string out = padded("student", width);
     for (int i = 1; i <= kExercises; ++i) out += fmt::format("  {:<3}", i);
     out += "  passed  copied\n";
     for (const LabRow& row : rows) {
         if (!row.fault.empty()) {
-            out += fmt::format("{}  cannot be read: {}\n", padded(row.file, width), row.fault);
+            out += row.fault + "\n";
             continue;
         }
         out += padded(row.check.hand_in.name, width);
