@@ -128,7 +128,8 @@ void AttributeRun::check_parts(const KvLayout& layout) const {
         const std::vector<std::string> faults =
             check_overrides(lane_with_part(lane_, part, intervention()).policy, head_grid(layout));
         if (!faults.empty())
-            fail(ErrorCode::wrong_use, "{} cannot be attributed: {}", part_name(part), faults.front());
+            fail(ErrorCode::wrong_use, "{} cannot be attributed: {}{}", part_name(part), faults.front(),
+                 lane_.policy.scope == Scope::layer && part.kv_head >= 0 ? ", or --by layer" : "");
     }
     if (options_.budget > 0) (void)n_whole();
 }

@@ -35,6 +35,12 @@ std::string interval_text(const Estimate& e, double times, int digits) {
                        digits);
 }
 
+/// Returns " (low .. high)" in nats; empty where one question gives no interval.
+std::string interval_in_brackets(const Estimate& e) {
+    const std::string text = interval_text(e, 1, 3);
+    return text.empty() ? "" : fmt::format(" ({})", text);
+}
+
 nlohmann::json part_estimate_json(const Estimate& e) {
     const auto number = [](double value) {
         return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
@@ -137,9 +143,8 @@ std::vector<std::size_t> ranked(const Attribution& found) {
 std::string attribution_text(const Attribution& found, bool is_task, std::size_t most) {
     const bool gives = found.intervention == Intervention::give_back;
     const std::string_view kind = found.kind == PartKind::head ? "KV head" : "layer";
-    std::string text =
-        fmt::format("{}: eviction costs {:.3f} nats an answer ({})", format_lane_spec(found.lane),
-                    found.lost.value, interval_text(found.lost, 1, 3));
+    std::string text = fmt::format("{}: eviction costs {:.3f} nats an answer{}", format_lane_spec(found.lane),
+                                   found.lost.value, interval_in_brackets(found.lost));
     if (is_task)
         text += fmt::format("; right {:.1f} %, the full cache {:.1f} %", 100 * found.lane_right.value,
                             100 * found.full_right.value);
@@ -245,8 +250,8 @@ ValueMap attribution_map(const Attribution& found) {
                           head = to_index(std::max(e.part.kv_head, 0));
         const std::size_t at = layers_across ? head * n_across + layer : layer * n_across + head;
         panel.values[at] = static_cast<float>(e.nats.value);
-        panel.notes[at] = fmt::format("{}: {:+.3f} nats ({})", part_name(e.part), e.nats.value,
-                                      interval_text(e.nats, 1, 3));
+        panel.notes[at] =
+            fmt::format("{}: {:+.3f} nats{}", part_name(e.part), e.nats.value, interval_in_brackets(e.nats));
         most = std::max(most, std::abs(panel.values[at]));
     }
     map.scale = {Colormap::rdbu, false, true, 0, std::max(most, 1e-6f)};

@@ -114,7 +114,10 @@ void draw_cells(Canvas& canvas, const ValueMap& map, const ValuePanel& panel, co
             }
             canvas.fill(x, y, p.cell_width - gap, p.cell_height - gap, color);
             if (map.decimals < 0) continue;
-            const std::string text = known ? fmt::format("{:.{}f}", value, map.decimals) : "–";
+            // A small negative value is 0.00, not -0.00.
+            const float shown =
+                std::abs(value) < 0.5f * std::pow(10.0f, static_cast<float>(-map.decimals)) ? 0 : value;
+            const std::string text = known ? fmt::format("{:.{}f}", shown, map.decimals) : "–";
             if (width_of(text, kMapTick) < p.cell_width - 2)
                 canvas.text(x + (p.cell_width - gap) / 2, y + p.cell_height / 2 + 4, text,
                             with(kMapTick, ink_on(color), TextAlign::center));

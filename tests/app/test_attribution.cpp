@@ -75,6 +75,18 @@ TEST(Attribution, EffectsArePairedDifferences) {
     EXPECT_EQ(ranked(taken), (std::vector<std::size_t>{1, 0}));
 }
 
+/// One question has no interval, and the table no brackets for it.
+TEST(Attribution, OneQuestionHasNoInterval) {
+    const std::vector<CachePart> parts = cache_parts(KvLayout::grouped(2, 1, 1), PartKind::head);
+    const std::vector<std::vector<Outcome>> outcomes = {
+        {outcome(1, true)}, {outcome(5, false)}, {outcome(2, true)}, {outcome(5, false)}};
+    const Attribution found =
+        attribute(parse_lane_spec("h2o:budget=8"), Intervention::give_back, parts, outcomes);
+    const std::string text = attribution_text(found, true, 10);
+    EXPECT_NE(text.find("eviction costs 4.000 nats an answer; right 0.0 %"), std::string::npos) << text;
+    EXPECT_EQ(text.find("()"), std::string::npos) << text;
+}
+
 TEST(Attribution, APartThatAlwaysHelpsIsSure) {
     const std::vector<CachePart> parts = cache_parts(KvLayout::grouped(2, 1, 1), PartKind::head);
     std::vector<std::vector<Outcome>> outcomes(4);
@@ -184,7 +196,7 @@ TEST_F(AttributeCommand, RefusesWhatItCannotCompare) {
     refuses(" --lane h2o --lane tova", "attribute takes one lane");
     refuses(" --lane h2o --bounds 2", "--bounds is for eval and sweep");
     refuses(" --lane h2o --rest 2", "--rest and --held-out are for --budget");
-    refuses(" --lane h2o:budget=8,scope=layer", "");
+    refuses(" --lane h2o:budget=8,scope=layer", "take scope=head, or --by layer");
     refuses(" --lane h2o:budget=8 --budget 12 --rest 6", "leaves no head all its tokens");
 }
 

@@ -442,6 +442,18 @@ TEST(Drawings, EveryTextCanBeReadOnBothBackgrounds) {
             ASSERT_FALSE(dark.at(x, y) == kFutureColor || dark.at(x, y) == kEvictedColor) << x << " " << y;
 }
 
+TEST(Drawings, ASmallNegativeValueIsZeroWithoutASign) {
+    ValueMap map = value_map(Background::light);
+    map.decimals = 2;
+    map.panels.resize(1);
+    map.panels[0].values[0] = -0.001f;
+    map.panels[0].values[1] = -0.006f;
+    const std::string svg = value_map_drawing(map).svg();
+    EXPECT_EQ(svg.find("-0.00<"), std::string::npos);
+    EXPECT_NE(svg.find("0.00<"), std::string::npos);
+    EXPECT_NE(svg.find("-0.01<"), std::string::npos);
+}
+
 TEST(Drawings, AnswersFrameTheWordsThatDiffer) {
     Notes notes(Background::light);
     answers_drawing(answers(Background::light)).draw(notes);
