@@ -35,6 +35,7 @@ target_compile_options(keyhole_fuzzers PRIVATE -fsanitize=fuzzer-no-link)
 target_link_options(keyhole_fuzzers PRIVATE -fsanitize=fuzzer)
 target_link_libraries(keyhole_fuzzers PRIVATE keyhole_readers)
 target_precompile_headers(keyhole_fuzzers REUSE_FROM keyhole_readers)
+kh_unity(keyhole_fuzzers)
 
 # kh_add_fuzzer(NAME SEED...): adds a name of the program and its test. Seeds are files below tests/.
 function(kh_add_fuzzer name)

@@ -4,6 +4,7 @@
 
 #include "engine/base/error.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
@@ -96,6 +98,13 @@ inline std::vector<Member> members_of(std::string_view input) {
         input.remove_prefix(member.bytes.size());
     }
     return members;
+}
+
+/// Writes an input in the form that members_of() reads.
+inline std::string text_of_members(const std::vector<std::pair<std::string, std::string>>& members) {
+    std::string text;
+    for (const auto& [name, bytes] : members) text += fmt::format("{}\n{}\n{}", name, bytes.size(), bytes);
+    return text;
 }
 
 /// A temporary folder of files with plain names, removed with the object.

@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <cmath>
 
-namespace {
+namespace keyhole::fuzz_answers {
 
-using namespace keyhole;
+namespace {
 
 [[noreturn]] void stop(const char* what, std::string_view text) {
     std::fprintf(stderr, "%s: %.*s\n", what, static_cast<int>(text.size()), text.data());
@@ -91,4 +91,6 @@ static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_
     return mutate_pieces(data, size, max_size, seed, "\n,\"", kWords);
 }
 
-static const keyhole::FuzzTarget target("answers", run, mutate);
+static const FuzzTarget target("answers", run, mutate);
+
+}  // namespace keyhole::fuzz_answers

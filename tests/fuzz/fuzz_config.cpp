@@ -4,8 +4,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/json_mutator.h"
 
+namespace keyhole::fuzz_config {
+
 static int run(const std::uint8_t* data, std::size_t size) {
-    using namespace keyhole;
     const MemoryFile file(text_of(data, size));
     expect_error_or_none([&] {
         const ConfigFile config(file.path());
@@ -16,7 +17,9 @@ static int run(const std::uint8_t* data, std::size_t size) {
 }
 
 static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
-    return keyhole::mutate_json(data, size, most, seed);
+    return mutate_json(data, size, most, seed);
 }
 
-static const keyhole::FuzzTarget target("config", run, mutate);
+static const FuzzTarget target("config", run, mutate);
+
+}  // namespace keyhole::fuzz_config

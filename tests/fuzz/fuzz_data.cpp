@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-namespace {
+namespace keyhole::fuzz_data {
 
-using namespace keyhole;
+namespace {
 
 void check(const DataFile& file) {
     if (file.examples.empty()) std::abort();
@@ -30,7 +30,9 @@ static int run(const std::uint8_t* data, std::size_t size) {
 }
 
 static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
-    return keyhole::mutate_json(data, size, most, seed);
+    return mutate_json(data, size, most, seed);
 }
 
-static const keyhole::FuzzTarget target("data", run, mutate);
+static const FuzzTarget target("data", run, mutate);
+
+}  // namespace keyhole::fuzz_data

@@ -5,6 +5,8 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/json_mutator.h"
 
+namespace keyhole::fuzz_folder {
+
 namespace {
 
 bool is_weights(const std::string& name) {
@@ -14,7 +16,6 @@ bool is_weights(const std::string& name) {
 }  // namespace
 
 static int run(const std::uint8_t* data, std::size_t size) {
-    using namespace keyhole;
     static const FuzzFolder folder("folder");
     folder.fill(members_of(text_of(data, size)));
     expect_error_or_none([&] {
@@ -27,7 +28,7 @@ static int run(const std::uint8_t* data, std::size_t size) {
             if (id < 0 || id >= config.n_vocab) std::abort();
         double sum = 0;
         visit_weights(model->weights(), [&](const Weight& weight) {
-            const auto n = keyhole::to_index(weight.rows * weight.cols) * dtype_bytes(weight.dtype);
+            const auto n = to_index(weight.rows * weight.cols) * dtype_bytes(weight.dtype);
             for (std::size_t i = 0; i < n; ++i)
                 sum += std::to_integer<int>(static_cast<const std::byte*>(weight.data)[i]);
         });
@@ -37,11 +38,12 @@ static int run(const std::uint8_t* data, std::size_t size) {
 }
 
 static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
-    return keyhole::mutate_members(
-        data, size, most, seed,
-        [](const std::string& name, std::string& bytes, keyhole::JsonMutator& mutator) {
-            return is_weights(name) && keyhole::mutate_safetensors(bytes, mutator);
-        });
+    return mutate_members(data, size, most, seed,
+                          [](const std::string& name, std::string& bytes, JsonMutator& mutator) {
+                              return is_weights(name) && mutate_safetensors(bytes, mutator);
+                          });
 }
 
-static const keyhole::FuzzTarget target("folder", run, mutate);
+static const FuzzTarget target("folder", run, mutate);
+
+}  // namespace keyhole::fuzz_folder

@@ -7,8 +7,9 @@
 
 #include "tests/fuzz/fuzz.h"
 
+namespace keyhole::fuzz_gguf {
+
 static int run(const std::uint8_t* data, std::size_t size) {
-    using namespace keyhole;
     const MemoryFile file(text_of(data, size));
     expect_error_or_none([&] {
         const GgufFile opened(file.path());
@@ -31,4 +32,6 @@ static int run(const std::uint8_t* data, std::size_t size) {
     return 0;
 }
 
-static const keyhole::FuzzTarget target("gguf", run);
+static const FuzzTarget target("gguf", run);
+
+}  // namespace keyhole::fuzz_gguf

@@ -7,9 +7,9 @@
 
 #include <cmath>
 
-namespace {
+namespace keyhole::fuzz_lane_spec {
 
-using namespace keyhole;
+namespace {
 
 [[noreturn]] void stop(const char* what, const std::string& a, const std::string& b = {}) {
     std::fprintf(stderr, "%s: %s | %s\n", what, a.c_str(), b.c_str());
@@ -106,4 +106,6 @@ static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_
     return mutate_pieces(data, size, max_size, seed, ":,=@.-() %", kWords);
 }
 
-static const keyhole::FuzzTarget target("lane_spec", run, mutate);
+static const FuzzTarget target("lane_spec", run, mutate);
+
+}  // namespace keyhole::fuzz_lane_spec

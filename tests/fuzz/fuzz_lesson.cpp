@@ -5,8 +5,9 @@
 
 #include "tests/fuzz/structure.h"
 
+namespace keyhole::fuzz_lesson {
+
 static int run(const std::uint8_t* data, std::size_t size) {
-    using namespace keyhole;
     expect_error_or_none([&] {
         const Lesson read = parse_lesson(text_of(data, size), "fuzz.json");
         if (read.steps.empty() || read.title.empty()) std::abort();
@@ -35,9 +36,11 @@ static int run(const std::uint8_t* data, std::size_t size) {
 }
 
 static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
-    return keyhole::mutate_text(data, size, max_size, seed,
-                                {"kept", "answer", "evict 1 \"4821\" L4.H1", "step 20", "rewind +3", "prompt",
-                                 "h2o:budget=64", "{1}", "fault 1 mask"});
+    return mutate_text(data, size, max_size, seed,
+                       {"kept", "answer", "evict 1 \"4821\" L4.H1", "step 20", "rewind +3", "prompt",
+                        "h2o:budget=64", "{1}", "fault 1 mask"});
 }
 
-static const keyhole::FuzzTarget target("lesson", run, mutate);
+static const FuzzTarget target("lesson", run, mutate);
+
+}  // namespace keyhole::fuzz_lesson

@@ -3,8 +3,9 @@
 
 #include "tests/fuzz/structure.h"
 
+namespace keyhole::fuzz_notes {
+
 static int run(const std::uint8_t* data, std::size_t size) {
-    using namespace keyhole;
     const MemoryFile file(text_of(data, size));
     static const std::filesystem::path copy =
         std::filesystem::temp_directory_path() / ("keyhole-fuzz-" + std::to_string(getpid()) + ".notes.json");
@@ -40,8 +41,10 @@ static int run(const std::uint8_t* data, std::size_t size) {
 }
 
 static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
-    return keyhole::mutate_text(data, size, max_size, seed,
-                                {"attention", "mask", "score", "compare", "teach", "a note"});
+    return mutate_text(data, size, max_size, seed,
+                       {"attention", "mask", "score", "compare", "teach", "a note"});
 }
 
-static const keyhole::FuzzTarget target("notes", run, mutate);
+static const FuzzTarget target("notes", run, mutate);
+
+}  // namespace keyhole::fuzz_notes

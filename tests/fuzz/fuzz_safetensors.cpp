@@ -6,8 +6,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/json_mutator.h"
 
+namespace keyhole::fuzz_safetensors {
+
 static int run(const std::uint8_t* data, std::size_t size) {
-    using namespace keyhole;
     const MemoryFile file(text_of(data, size));
     expect_error_or_none([&] {
         const SafetensorsFile opened(file.path());
@@ -15,7 +16,7 @@ static int run(const std::uint8_t* data, std::size_t size) {
             expect_error_or_none([&] {
                 const StoredTensor tensor = opened.tensor(name);
                 std::size_t n = 1;
-                for (const std::int64_t extent : tensor.shape) n *= keyhole::to_index(extent);
+                for (const std::int64_t extent : tensor.shape) n *= to_index(extent);
                 // reads the tensor from end to end
                 find_non_finite(tensor.dtype, tensor.data, n, n % 2 == 0);
             });
@@ -25,11 +26,13 @@ static int run(const std::uint8_t* data, std::size_t size) {
 }
 
 static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
-    keyhole::JsonMutator mutator(seed);
-    std::string bytes(keyhole::text_of(data, size));
-    if (mutator.below(8) == 0 || !keyhole::mutate_safetensors(bytes, mutator))
+    JsonMutator mutator(seed);
+    std::string bytes(text_of(data, size));
+    if (mutator.below(8) == 0 || !mutate_safetensors(bytes, mutator))
         return LLVMFuzzerMutate(data, size, most);
-    return keyhole::replace_input(data, size, most, bytes);
+    return replace_input(data, size, most, bytes);
 }
 
-static const keyhole::FuzzTarget target("safetensors", run, mutate);
+static const FuzzTarget target("safetensors", run, mutate);
+
+}  // namespace keyhole::fuzz_safetensors

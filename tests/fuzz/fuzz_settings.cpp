@@ -6,8 +6,9 @@
 
 #include <cmath>
 
+namespace keyhole::fuzz_settings {
+
 static int run(const std::uint8_t* data, std::size_t size) {
-    using namespace keyhole;
     const MemoryFile file(text_of(data, size));
     ViewState view;
     RecentFiles recent;
@@ -27,8 +28,10 @@ static int run(const std::uint8_t* data, std::size_t size) {
 }
 
 static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
-    return keyhole::mutate_text(data, size, max_size, seed,
-                                {"explore", "compare", "teach", "cividis", "rdbu", "/tmp/run.keyhole"});
+    return mutate_text(data, size, max_size, seed,
+                       {"explore", "compare", "teach", "cividis", "rdbu", "/tmp/run.keyhole"});
 }
 
-static const keyhole::FuzzTarget target("settings", run, mutate);
+static const FuzzTarget target("settings", run, mutate);
+
+}  // namespace keyhole::fuzz_settings

@@ -8,8 +8,9 @@
 
 #include <fstream>
 
+namespace keyhole::fuzz_spool {
+
 static int run(const std::uint8_t* data, std::size_t size) {
-    using namespace keyhole;
     namespace fs = std::filesystem;
     static const fs::path folder =
                               fs::temp_directory_path() / ("keyhole-fuzz-spool-" + std::to_string(getpid())),
@@ -40,7 +41,6 @@ static int run(const std::uint8_t* data, std::size_t size) {
 }
 
 static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
-    using namespace keyhole;
     Mutator mutator(seed, run_texts());
     // A frame: the length of its JSON text, the text, then arrays, each preceded by an 8-byte count.
     return mutate_members(data, size, max_size, mutator, [&](const std::string&, const std::string& bytes) {
@@ -58,4 +58,6 @@ static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_
     });
 }
 
-static const keyhole::FuzzTarget target("spool", run, mutate);
+static const FuzzTarget target("spool", run, mutate);
+
+}  // namespace keyhole::fuzz_spool

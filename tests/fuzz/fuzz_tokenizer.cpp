@@ -6,8 +6,9 @@
 
 #include <vector>
 
+namespace keyhole::fuzz_tokenizer {
+
 static int run(const std::uint8_t* data, std::size_t size) {
-    using namespace keyhole;
     const MemoryFile file(text_of(data, size));
     expect_error_or_none([&] {
         const Tokenizer tokenizer = Tokenizer::from_file(file.path());
@@ -37,7 +38,9 @@ static int run(const std::uint8_t* data, std::size_t size) {
 }
 
 static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
-    return keyhole::mutate_json(data, size, most, seed);
+    return mutate_json(data, size, most, seed);
 }
 
-static const keyhole::FuzzTarget target("tokenizer", run, mutate);
+static const FuzzTarget target("tokenizer", run, mutate);
+
+}  // namespace keyhole::fuzz_tokenizer

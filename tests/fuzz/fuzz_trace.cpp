@@ -10,9 +10,9 @@
 
 #include <span>
 
-namespace {
+namespace keyhole::fuzz_trace {
 
-using namespace keyhole;
+namespace {
 
 /// Builds the zip. Returns false when libzip refuses the members.
 bool write_zip(const std::vector<Member>& members, const std::filesystem::path& path) {
@@ -62,4 +62,6 @@ static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t max_
                           });
 }
 
-static const keyhole::FuzzTarget target("trace", run, mutate);
+static const FuzzTarget target("trace", run, mutate);
+
+}  // namespace keyhole::fuzz_trace

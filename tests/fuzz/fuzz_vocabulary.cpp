@@ -5,8 +5,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/json_mutator.h"
 
+namespace keyhole::fuzz_vocabulary {
+
 static int run(const std::uint8_t* data, std::size_t size) {
-    using namespace keyhole;
     static const FuzzFolder folder("vocabulary");
     folder.fill(members_of(text_of(data, size)));
     expect_error_or_none([&] {
@@ -20,7 +21,9 @@ static int run(const std::uint8_t* data, std::size_t size) {
 }
 
 static std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
-    return keyhole::mutate_members(data, size, most, seed);
+    return mutate_members(data, size, most, seed);
 }
 
-static const keyhole::FuzzTarget target("vocabulary", run, mutate);
+static const FuzzTarget target("vocabulary", run, mutate);
+
+}  // namespace keyhole::fuzz_vocabulary

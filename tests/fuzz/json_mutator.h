@@ -336,13 +336,6 @@ inline std::size_t mutate_json(std::uint8_t* data, std::size_t size, std::size_t
     return replace_input(data, size, most, mutator.mutated(text_of(data, size)));
 }
 
-/// Writes an input in the form that members_of() reads.
-inline std::string text_of_members(const std::vector<std::pair<std::string, std::string>>& members) {
-    std::string text;
-    for (const auto& [name, bytes] : members) text += fmt::format("{}\n{}\n{}", name, bytes.size(), bytes);
-    return text;
-}
-
 /// Mutates the header of a safetensors file as JSON and corrects its length field. Returns false when it is
 /// no such file.
 inline bool mutate_safetensors(std::string& bytes, JsonMutator& mutator) {

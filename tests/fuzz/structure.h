@@ -187,14 +187,6 @@ class Mutator {
     std::vector<std::string> texts_;
 };
 
-/// Writes a list of members in the form that members_of() reads.
-inline std::string text_of_members(const std::vector<std::pair<std::string, std::string>>& members) {
-    std::string out;
-    for (const auto& [name, bytes] : members)
-        out += name + "\n" + std::to_string(bytes.size()) + "\n" + bytes;
-    return out;
-}
-
 /// Copies a mutated input into `data`. If it is too long, libFuzzer mutates the old input instead.
 inline std::size_t put_input(const std::string& input, std::uint8_t* data, std::size_t size,
                              std::size_t max_size) {

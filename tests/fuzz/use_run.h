@@ -45,8 +45,8 @@ inline void must_be_spec(const std::string& spec) {
 inline void use_run(const StepList& steps) {
     RunHistory history;
     history.update(steps);
-    constexpr int kMostPositions = 4096;
-    if (history.n_positions() > kMostPositions) return;
+    constexpr int kMostRead = 4096;
+    if (history.n_positions() > kMostRead) return;
     const RunInfo& run = history.run();
     for (const std::string& lane : run.start.lanes) must_be_spec(lane);
     std::shared_ptr<const LaneInfo> known;
