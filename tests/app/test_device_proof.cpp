@@ -171,7 +171,7 @@ TEST_F(DeviceProofTest, NamesTheKernelThatGivesWrongNumbers) {
     const DeviceVerdict verdict = prove(setup());
     EXPECT_FALSE(verdict.passed);
     EXPECT_TRUE(verdict.is_new);
-    EXPECT_EQ(verdict.reason.find("FoldRow<Fp16> (1 to 601 slots, head size 16 to 128) is off by "), 0u)
+    EXPECT_EQ(verdict.reason.find("FoldRow<Fp16> (1 to 601 slots, head size 16 to 128, f16) is off by "), 0u)
         << verdict.reason;
     EXPECT_NE(verdict.reason.find("is allowed"), std::string::npos) << verdict.reason;
     const std::string report = read_text_file(verdict.report);
@@ -197,7 +197,7 @@ TEST_F(DeviceProofTest, NamesTheKernelThatGivesWrongNumbers) {
     ASSERT_EQ(run("decode --model '" + tiny_.folder().string() + "' --prompt ab --tokens 2 --backend auto"),
               0)
         << output_;
-    EXPECT_NE(output_.find("FoldRow<Fp16> (1 to 601 slots, head size 16 to 128) is off by"),
+    EXPECT_NE(output_.find("FoldRow<Fp16> (1 to 601 slots, head size 16 to 128, f16) is off by"),
               std::string::npos)
         << output_;
 }

@@ -16,8 +16,8 @@ namespace keyhole::cuda {
 
 using keyhole::SelfTestLine;
 
-/// Runs all cases, or only those of one shape, and returns one line for each kernel and case, in the
-/// order in which a row uses them. A failing case gives a line; nothing throws.
+/// Runs the cases whose shape begins with `only`, or all, and returns one line for each kernel and case, in
+/// the order in which a row uses them. A failing case gives a line; nothing throws.
 /// progress: receives the share that is done and the kernel and case that come next; may be empty.
 std::vector<SelfTestLine> run_selftest(
     const std::shared_ptr<Executor>& executor, std::string_view only = {},
