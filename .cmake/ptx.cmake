@@ -46,7 +46,7 @@ target_link_libraries(keyhole_selftest_parts PRIVATE keyhole_options fmt::fmt)
 target_include_directories(keyhole_selftest_parts PRIVATE ${CMAKE_SOURCE_DIR})
 add_executable(keyhole_selftest_ptx EXCLUDE_FROM_ALL tests/gpu/selftest/main.cpp)
 add_executable(keyhole_ptx_tests tests/gpu/ptx/test_ptx.cpp)
-target_link_libraries(keyhole_ptx_tests PRIVATE keyhole_tests_options GTest::gtest_main)
+target_link_libraries(keyhole_ptx_tests PRIVATE keyhole_kernel_tests_options GTest::gtest_main)
 foreach(program keyhole_selftest_ptx keyhole_ptx_tests)
   target_sources(${program} PRIVATE $<TARGET_OBJECTS:keyhole_selftest_parts>
     $<TARGET_OBJECTS:engine.backend.cuda.host>)
