@@ -159,8 +159,14 @@ std::string view_options(const AppState& app, const ViewWord& word) {
     for (const int lane : {app.view.lane, of_two ? word.b : app.view.lane})
         if (!app.run.history_lane(lane))
             fail(ErrorCode::wrong_use, "lane {} has no step yet, so no command can show it; step once", lane);
-    if (kind.of_answers) return fmt::format("{}", fmt::join(answer_options(app), " "));
     std::vector<std::string> options;
+    const bool has_watched = kind.of_cells ? kind.of_heads : kind.of_answers && kind.draw == nullptr;
+    if (has_watched && app.view.watched)
+        options.push_back(fmt::format("--watch {}..{}", app.view.watched->first, app.view.watched->last));
+    if (kind.of_answers) {
+        for (std::string& option : answer_options(app)) options.push_back(std::move(option));
+        return fmt::format("{}", fmt::join(options, " "));
+    }
     if (kind.of_heads)
         options.push_back(fmt::format("--layers {} --heads {}", app.view.layer, app.view.head));
     if (kind.of_cells) options.emplace_back("--rows all");

@@ -210,6 +210,8 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     if (exports.files.next) spec.n_top = 64;
 
     const TerminationGuard guard;  // before the objects that it guards
+    PromptGuide& guide = run.guide;
+    if (options.exports.watch.empty()) exports.watch(guide.watch);
     std::unique_ptr<ExportSink> sink;
     if (options.exports.given()) {
         sink = std::make_unique<ExportSink>(
@@ -231,7 +233,6 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     }
     kept_on_a_signal(trace.get(), sink != nullptr ? options.exports.folder : "");
 
-    PromptGuide& guide = run.guide;
     if (!options.exports.right.empty()) guide.answer = options.exports.right;
     if (!options.stop.empty()) {
         guide.end.stop = options.stop;
@@ -283,6 +284,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     if (!options.json) print_run(history, streams);
     if (sink != nullptr) {
         Progress progress("export", 1);
+        if (!options.exports.watch.empty()) exports.check_watch(history);
         exports.how.answers = std::move(answers);
         exports.how.right_answer = guide.answer;
         sink->finish(

@@ -4,8 +4,20 @@
 #include "app/base/version.h"
 #include "app/cli/options.h"
 #include "engine/base/error.h"
+#include "engine/figure/film.h"
 
 namespace keyhole {
+
+std::vector<CliOption> add_print_options(const CliCommand& command, PrintForm& print) {
+    return {command.add_flag("--bare", print.bare,
+                             "pictures without title, subtitle and caption; a .txt beside each has them"),
+            command.add_option("--height", print.height, "height of pictures in pixels (default: as needed)")
+                .within(PrintForm::kLeastHeight, PrintForm::kMostHeight),
+            command
+                .add_option("--font-size", print.font_size,
+                            "size of the numbers on the axes in points (default: by the width)")
+                .within(PrintForm::kLeastFont, PrintForm::kMostFont)};
+}
 
 void ExportArguments::add(const CliCommand& command) {
     CliOption out =
@@ -31,8 +43,13 @@ void ExportArguments::add(const CliCommand& command) {
            "comma between");
     option("--width", width, "width of pictures in pixels; text scales with it")
         .within(PictureChoice::kLeastWidth, PictureChoice::kMostWidth);
+    for (const CliOption& print_option : add_print_options(command, print)) others.push_back(print_option);
+    option(
+        "--watch", watch,
+        "words, or FIRST..LAST, that heat maps mark and pages explain (default: those of the prompt's file)");
     option("--format", formats,
-           "format of pictures: png, svg, pdf, comma between (default: png; curves svg)");
+           "formats, comma between: png, svg, pdf of pictures (default: png; curves svg); gif, webm, mp4 of "
+           "animations");
     option("--right", right, "answers: the right answer, if the prompt's file does not name it");
     yes_option = add_yes(command, "write more than 2 GB without asking");
     for (const CliOption other : others) other.needs(out);
@@ -47,9 +64,14 @@ RunExport ExportArguments::parsed(int n_lanes, bool with_answers) const {
     const bool draws = options.draws() || !out.views.empty();
     options.pictures = pictures();
     const bool dark = options.pictures.background == Background::dark && !options.animates();
-    if (!draws && (width > 0 || !formats.empty() || dark))
+    if (!options.animates() && options.pictures.film != FilmFormat::gif)
         fail(ErrorCode::wrong_use,
-             "--width, --format and --look dark are for pictures; name some with --export: mask, heatmap, "
+             "--format {} is for animations; name some with --export: gif, gif-attention",
+             film_name(options.pictures.film));
+    if (!draws && (width > 0 || !options.pictures.formats.empty() || dark || print != PrintForm{}))
+        fail(ErrorCode::wrong_use,
+             "--width, --height, --font-size, --bare, --format and --look dark are for pictures; name some "
+             "with --export: mask, heatmap, "
              "scores or a view; frames and GIFs take --look dark alone");
     options.program = program_name();
     options.command = command_text();
@@ -63,6 +85,7 @@ RunExport ExportArguments::parsed(int n_lanes, bool with_answers) const {
     out.how = {folder, layers, heads, focus, row, look};
     (void)take_background(out.how.look);
     out.how.pictures = options.pictures;
+    out.watch(watch);
     out.how.all_rows = options.all_rows;
     out.how.last_rows = last_rows;
     return out;
@@ -73,7 +96,11 @@ PictureChoice ExportArguments::pictures() const {
     PictureChoice choice;
     choice.background = take_background(rest);
     choice.width = width;
-    if (!formats.empty()) choice.formats = formats_from_list(formats);
+    choice.print = print;
+    std::string stills = formats;
+    choice.film = take_film(stills);
+    check_film(choice.film);
+    if (!stills.empty() || formats.ends_with(',')) choice.formats = formats_from_list(stills);
     return choice;
 }
 

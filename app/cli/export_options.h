@@ -11,6 +11,9 @@
 
 namespace keyhole {
 
+/// Adds --bare, --height and --font-size.
+std::vector<CliOption> add_print_options(const CliCommand& command, PrintForm& print);
+
 struct ExportArguments {
     std::string folder;
     std::string list;  ///< empty: the usual one
@@ -24,6 +27,8 @@ struct ExportArguments {
     int focus = 0;
     std::string look;
     int width = 0;
+    PrintForm print;
+    std::string watch;
     std::string formats;
     std::string right;        ///< the right answer, as typed
     bool of_records = false;  ///< exports from a trace: `all` means all that its records hold

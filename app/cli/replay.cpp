@@ -87,6 +87,7 @@ void run_replay(ReplayOptions options) {
     print_note("exports take about {}, {} files, in {}\n",
                format_bytes(estimate_bytes(exports.files, export_shape(history))),
                estimate_files(exports.files, export_shape(history)), options.exports.folder);
+    exports.check_watch(history);
     exports.how.answers = std::move(answers);
     exports.how.right_answer = options.exports.right;
     mark_answers(exports.how.answers, exports.how.right_answer);

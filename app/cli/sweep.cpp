@@ -1,7 +1,10 @@
 #include "app/cli/sweep.h"
 
+#include "app/base/command_text.h"
 #include "app/base/termination.h"
+#include "app/base/version.h"
 #include "app/cli/commands.h"
+#include "app/cli/export_options.h"
 #include "app/cli/json_head.h"
 #include "app/cli/model_option.h"
 #include "app/cli/output.h"
@@ -358,9 +361,12 @@ void Sweep::write_memory_plot(const SweepResult& result, const SweepQuantity& qu
 
 template <class Plot>
 void write_drawing_files(const Plot& plot, Drawing (*draw)(const Plot&), const fs::path& path) {
-    write_drawing(draw(plot), path,
-                  has_pdf() ? std::vector{PictureFormat::svg, PictureFormat::png, PictureFormat::pdf}
-                            : std::vector{PictureFormat::svg, PictureFormat::png});
+    PictureChoice how;
+    how.formats = {PictureFormat::svg, PictureFormat::png};
+    if (has_pdf()) how.formats.push_back(PictureFormat::pdf);
+    how.print = plot.print;
+    how.made_by = fmt::format("{}: {}", program_name(), command_text());
+    write_drawing(draw(plot), path, how, {});
 }
 
 }  // namespace
@@ -386,11 +392,13 @@ void add_plot_options(const CliCommand& command, PlotChoice& plots) {
     command.add_option("--width", plots.width, "width of the plots in pixels; text scales with it")
         .within(PictureChoice::kLeastWidth, PictureChoice::kMostWidth);
     command.add_flag("--dark", plots.dark, "plots on a dark background");
+    add_print_options(command, plots.print);
 }
 
 void write_plot_files(CurvePlot plot, const PlotChoice& choice, const fs::path& path) {
     if (!choice.title.empty()) plot.title = choice.title;
     plot.picture_width = choice.width;
+    plot.print = choice.print;
     plot.background = choice.dark ? Background::dark : Background::light;
     write_drawing_files(plot, &curves_drawing, path);
 }
@@ -398,6 +406,7 @@ void write_plot_files(CurvePlot plot, const PlotChoice& choice, const fs::path& 
 void write_plot_files(ValueMap map, const PlotChoice& choice, const fs::path& path) {
     if (!choice.title.empty()) map.texts.title = choice.title;
     map.width = choice.width;
+    map.print = choice.print;
     map.background = choice.dark ? Background::dark : Background::light;
     write_drawing_files(map, &value_map_drawing, path);
 }

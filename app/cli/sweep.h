@@ -20,6 +20,7 @@ struct PlotChoice {
     std::string title;  ///< empty: the measured quantity
     int width = 0;      ///< in pixels; 0: the usual one
     bool dark = false;  ///< the background
+    PrintForm print = {};
 };
 
 struct SweepOptions {

@@ -30,8 +30,8 @@ RunPicture heat_maps(const RunHistory& run, int n_layers, int n_heads) {
                              "positions; it is empty where all are exactly zero in half precision, and "
                              "behind the row.",
                              n_layers, n_heads, block)};
-    map.row_label = "query row";
-    map.column_label = "position";
+    map.row_label = "query position";
+    map.column_label = "key position";
     map.value_label = "cube root of p";
     map.decimals = -1;
     map.panel_columns = n_heads;
@@ -78,9 +78,10 @@ ValueMap kept_maps(const RunHistory& run, int first) {
     map.texts = {"", run_subtitle(run), "A token is stored from its own row to the one that evicts it."};
     if (block > 1)
         map.texts.caption += fmt::format(" A cell shows one of {} rows and positions.", block * block);
-    map.row_label = "row";
-    map.column_label = "position";
-    map.value_label = "stored: 1, evicted: 0";
+    map.row_label = "query position";
+    map.column_label = "key position";
+    map.named_values = {{1.0f, "stored"}, {0.0f, "evicted"}};
+    map.empty_name = "not yet there";
     map.decimals = -1;
     map.panel_columns = beside;
     map.scale = {Colormap::cividis, false, false, 0, 1};

@@ -3,6 +3,7 @@
 #include "engine/analysis/run_metrics.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/export/captions.h"
 #include "engine/policy/lane_names.h"
 
 #include <fmt/format.h>
@@ -121,8 +122,8 @@ RunPicture toy_matrix(const RunHistory& run) {
                  fmt::format("The first {} rows of layer {}, head 0. The last line is the sum of its column: "
                              "the score after these rows.",
                              n, layer)};
-    map.row_label = "query row";
-    map.column_label = "position";
+    map.row_label = "query position";
+    map.column_label = "key position";
     map.value_label = "p or weight";
     map.decimals = 2;
     map.scale = {Colormap::cividis, false, false, 0, 1};
@@ -231,8 +232,8 @@ RunPicture masked_maps(const RunHistory& run) {
                  fmt::format("Layer {}, head 0; the cube root of the probabilities, as in the released code. "
                              "Ideal: the best tokens of each full row.",
                              layer)};
-    map.row_label = "query row";
-    map.column_label = "position";
+    map.row_label = "query position";
+    map.column_label = "key position";
     map.value_label = "cube root of p";
     map.decimals = -1;
     map.scale = {Colormap::cividis, false, false, 0, 1};
@@ -296,7 +297,7 @@ RunPicture scores_over_steps(const RunHistory& run) {
     std::sort(tokens.begin(), tokens.end());
     CurvePlot plot;
     plot.subtitle = run_subtitle(run);
-    plot.x_label = "row";
+    plot.x_label = kStepAxis;
     plot.y_label = "attention or score";
     plot.own_y = true;
     plot.caption = fmt::format(

@@ -17,6 +17,12 @@ namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
+/// The colour of what both lanes store: the middle of the colour map would look like cells that are not there
+/// yet.
+Rgb8 both_color(Background background) {
+    return background == Background::light ? Rgb8{150, 152, 160} : Rgb8{120, 124, 136};
+}
+
 /// The drawn part of a matrix.
 struct Part {
     CellRect cells;
@@ -64,9 +70,9 @@ void append_limits(std::string& caption, const RunHistory& history, const ViewSt
 }
 
 template <class Figure>
-void put_axes(Figure& figure, const RunHistory& history, int lane, const Part& part,
+void put_axes(Figure& figure, const RunHistory& history, int lane, const ViewState& view, const Part& part,
               const PictureOptions& request) {
-    figure.row_axis = {"query row", part.cells.first_row, {}};
+    figure.row_axis = {"query position", part.cells.first_row, {}};
     figure.column_axis = {"key position", part.cells.first_position, {}};
     for (int p = part.cells.first_row; p <= part.cells.last_row; ++p)
         figure.row_axis.tokens.push_back(token_text(history, lane, p));
@@ -74,6 +80,9 @@ void put_axes(Figure& figure, const RunHistory& history, int lane, const Part& p
         figure.column_axis.tokens.push_back(token_text(history, lane, p));
     figure.size.width = request.width;
     figure.size.cell_aspect = request.cell_aspect;
+    figure.size.print = request.print;
+    figure.marked =
+        marked_columns(history, lane, view.watched, part.cells.first_position, part.cells.last_position);
     figure.background = request.background;
 }
 
@@ -105,6 +114,7 @@ Drawing focus_picture(const RunHistory& history, int lane, const ViewState& view
     FigureTexts texts;
     texts.title = head_title(view.mode, history.layout(lane), view.layer, view.head);
     texts.subtitle = lane_subtitle(history, lane, lane_number(history, lane), view.row);
+    append(texts.caption, head_caption(view.mode, scale));
     append(texts.caption, recording_note(history, lane, request.stride, request.dense_from));
     append_limits(texts.caption, history, view, part);
     if (view.mode == HeatMode::mask) {
@@ -113,7 +123,7 @@ Drawing focus_picture(const RunHistory& history, int lane, const ViewState& view
         figure.n_columns = part.n_columns();
         figure.n_rows = part.n_rows();
         figure.states = std::move(states);
-        put_axes(figure, history, lane, part, request);
+        put_axes(figure, history, lane, view, part, request);
         return mask_drawing(figure);
     }
     HeatmapFigure figure;
@@ -129,7 +139,7 @@ Drawing focus_picture(const RunHistory& history, int lane, const ViewState& view
     }
     figure.texts = std::move(texts);
     figure.states = std::move(states);
-    put_axes(figure, history, lane, part, request);
+    put_axes(figure, history, lane, view, part, request);
     figure.scale = scale;
     figure.value_label = view.mode == HeatMode::score ? "score" : "attention";
     return heatmap_drawing(figure);
@@ -158,18 +168,21 @@ Drawing difference_picture(const RunHistory& history, int a, int b, const ViewSt
                     lane_settings(history, b, lane_number(history, b), view.row));
     std::string& caption = figure.texts.caption;
     caption = view.mode == HeatMode::mask
-                  ? "What the lanes store after each row; hatched: neither does."
-                  : "A token that a lane did not attend to counts as 0; hatched: attended to by neither.";
+                  ? "What the lanes store after each query position; hatched: neither does."
+                  : "First lane minus second, for each query position. A token that a lane did not attend "
+                    "to counts as 0; hatched: attended to by neither.";
     const std::string of_a = recording_note(history, a, request.stride, request.dense_from),
                       of_b = recording_note(history, b, request.stride, request.dense_from);
     if (!of_a.empty()) append(caption, of_a == of_b ? of_a : "First lane: " + of_a);
     if (!of_b.empty() && of_a != of_b) append(caption, "Second lane: " + of_b);
     append_limits(caption, history, view, part);
-    put_axes(figure, history, a, part, request);
+    put_axes(figure, history, a, view, part, request);
     figure.scale = scale;
     figure.value_label = "difference";
     if (view.mode == HeatMode::mask)
-        figure.named_values = {{1, "the first alone"}, {0, "both"}, {-1, "the second alone"}};
+        figure.named_values = {{1, "the first alone", color_of(scale, 1)},
+                               {0, "both", both_color(request.background)},
+                               {-1, "the second alone", color_of(scale, -1)}};
     figure.reduction = Reduction::magnitude;
     return heatmap_drawing(figure);
 }

@@ -28,7 +28,8 @@ struct PictureOptions {
     double cell_aspect = 1;          ///< height of a cell divided by its width, if `width` is given
     int stride = 1, dense_from = 0;  ///< which rows the recorder stored
     Background background = Background::light;  ///< of the picture, whatever the window's
-    std::vector<int> layers = {}, heads = {};   ///< of the atlas; empty: all
+    PrintForm print = {};
+    std::vector<int> layers = {}, heads = {};  ///< of the atlas; empty: all
 };
 
 /// Draws the focused head in the current mode, up to the shown row. lane: index into history.lanes().

@@ -50,6 +50,7 @@ CurvePlot plot_of(const PictureJob& job) {
     CurvePlot plot = curve_figure(job.history(), job.source.measures ? *job.source.measures : own, job.view,
                                   of_tokens ? std::vector{job.source.focus} : shown_lanes(job.history()));
     plot.picture_width = job.source.options.width;
+    plot.print = job.source.options.print;
     plot.background = job.source.options.background;
     return plot;
 }
@@ -81,6 +82,7 @@ Drawing draw_answers(const PictureJob& job) {
     AnswersFigure figure =
         answers_figure(job.history().run(), source.answers, source.specs, source.right_answer);
     figure.width = source.options.width;
+    figure.print = source.options.print;
     figure.background = source.options.background;
     return answers_drawing(figure);
 }

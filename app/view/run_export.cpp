@@ -1,6 +1,9 @@
 #include "app/view/run_export.h"
 
+#include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/export/captions.h"
 
 #include <algorithm>
 
@@ -25,6 +28,11 @@ void RunExport::check(const ViewLimits& limits) {
     files.more_files = static_cast<int>(size.n_files);
 }
 
+void RunExport::check_watch(const RunHistory& history) const {
+    if (!how.watch.empty() && !watched_span(history, 0, how.watch))
+        fail(ErrorCode::wrong_use, "--watch: '{}' is not in the text", shown_text(how.watch));
+}
+
 ExportSink::More RunExport::write_views_of(const RunHistory& history, int stride, int dense_from) const {
     if (views.empty()) return {};
     return [this, &history, stride, dense_from](const std::filesystem::path& folder,
@@ -33,6 +41,7 @@ ExportSink::More RunExport::write_views_of(const RunHistory& history, int stride
         staged.folder = folder;
         staged.program = files.program;
         staged.command = files.command;
+        staged.pictures.made_by = made_by(history.run(), files.program, files.command);
         write_views(history, views, staged, stride, dense_from,
                     [&](double done) { progress(done, "views"); });
     };

@@ -20,6 +20,10 @@ struct RunExport {
     bool has_answers() const;
     /// Returns what the session must compute for files and views.
     RowWants wants() const;
+    /// Sets the words that pictures mark.
+    void watch(const std::string& words) { files.watch = how.watch = words; }
+    /// Throws Error(wrong_use) if the text of lane 0 does not have them.
+    void check_watch(const RunHistory& history) const;
     /// Counts the views with the files. Throws Error(wrong_use) as check_views(), and for views of more heads
     /// than anyone wants unasked.
     void check(const ViewLimits& limits);

@@ -1,5 +1,6 @@
 #include "app/view/view_export.h"
 
+#include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 
@@ -33,9 +34,7 @@ std::int64_t n_heads_of(const ViewWord& word, const ViewExport& how, const ViewL
 
 /// Returns the number of files that a word makes of a head.
 std::int64_t n_files_of(const ViewWord& word, const ViewExport& how) {
-    const std::size_t n_formats = std::max<std::size_t>(how.pictures.formats.size(), 1);
-    return static_cast<std::int64_t>(word.kind->draw != nullptr ? n_formats : 0) +
-           (word.kind->table != nullptr ? 1 : 0);
+    return (word.kind->draw != nullptr ? how.pictures.n_files() : 0) + (word.kind->table != nullptr ? 1 : 0);
 }
 
 /// Writes the views. Holds the state that the words of one export share.
@@ -55,10 +54,9 @@ struct Writer {
         const PictureKind& kind = *job.word.kind;
         const std::string name = kind.file(job) + head;
         if (kind.draw != nullptr) {
-            const Drawing drawing = kind.draw(job);
-            const std::vector<PictureFormat>& asked = how.pictures.formats;
-            for (const PictureFormat format : asked.empty() ? std::vector{kind.usual} : asked)
-                written(write_drawing(drawing, how.folder / name, std::vector{format}).front());
+            for (std::string& file :
+                 write_drawing(kind.draw(job), how.folder / name, how.pictures, {kind.usual}))
+                written(std::move(file));
         }
         if (kind.table == nullptr) return;
         const std::string file = name + std::string(kind.table_ending);
@@ -88,11 +86,13 @@ PictureSource source_of(const RunHistory& history, const ViewExport& how, int st
     options.dense_from = dense_from;
     options.width = how.pictures.width;
     options.background = how.pictures.background;
+    options.print = how.pictures.print;
     options.layers = how.layers;
     options.heads = how.heads;
     int first = how.all_rows ? 0 : std::min(history.n_prompt(), last);
     if (how.last_rows > 0) first = std::max(first, last + 1 - how.last_rows);
     if (first > 0) options.shown = CellRect{first, last, 0, last};
+    source.view.watched = watched_span(history, source.focus.lane, how.watch);
     source.answers = how.answers;
     source.right_answer = how.right_answer;
     source.program = how.program;

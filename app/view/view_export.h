@@ -47,6 +47,8 @@ struct ViewExport {
     /// Of heat maps and the atlas: false leaves the prompt's rows out.
     bool all_rows = true;
     int last_rows = 0;  ///< of heat maps and the atlas: only this many rows up to the shown one; 0: all
+    /// Words, or FIRST..LAST, that heat maps mark and pages explain, where the text has them.
+    std::string watch = {};
     std::string program = {}, command = {};  ///< for pages: what made them; empty: not known
 };
 

@@ -81,27 +81,12 @@ std::string in_a_sentence(std::string_view label) {
     return text;
 }
 
-/// Returns the words at these positions, without the blanks around them.
-std::string span_text(const RunHistory& history, int lane, const TokenSpan& span) {
-    const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
-    const std::vector<std::string>& bytes = history.run().token_bytes;
-    std::string text;
-    for (int p = span.first; p <= span.last && to_index(p) < tokens.size(); ++p)
-        if (const int token = tokens[to_index(p)]; token >= 0 && to_index(token) < bytes.size())
-            text += bytes[to_index(token)];
-    const std::size_t first = text.find_first_not_of(" \n");
-    if (first == std::string::npos) return text;
-    text = text.substr(first, text.find_last_not_of(" \n") + 1 - first);
-    std::replace(text.begin(), text.end(), '\n', ' ');
-    return text;
-}
-
 }  // namespace
 
 CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures, const ViewState& view,
                        const std::vector<ShownLane>& lanes) {
     CurvePlot plot;
-    plot.x_label = "row";
+    plot.x_label = kStepAxis;
     plot.subtitle = model_name(history.run().model_path);
     if (view.measure_curve == ViewState::kWatchedSpan) {
         if (!view.watched) fail(ErrorCode::wrong_use, "no words are watched");
@@ -175,8 +160,7 @@ Drawing atlas_picture(const RunHistory& history, const ViewState& view, const Sh
     const bool all = request.layers.empty() && request.heads.empty();
     figure.texts = {fmt::format("Attention of {} layers and heads, rows {} to {}", all ? "all" : "the chosen",
                                 first, view.row),
-                    fmt::format("{} · lane {}", model_name(history.run().model_path), lane.name),
-                    recording_note(history, lane.lane, request.stride, request.dense_from)};
+                    fmt::format("{} · lane {}", model_name(history.run().model_path), lane.name), ""};
     figure.layers = chosen_or_all(request.layers, layout.n_layers());
     figure.heads = chosen_or_all(request.heads, layout.n_heads());
     float largest = 0;
@@ -194,8 +178,14 @@ Drawing atlas_picture(const RunHistory& history, const ViewState& view, const Sh
     figure.scale.map = view.colors;
     figure.scale.marks_nan = view.marks_nan;
     figure.scale.marks_clips = view.marks_clips;
+    std::string& caption = figure.texts.caption;
+    caption = head_caption(HeatMode::attention, figure.scale) + " One scale for all heads.";
+    if (const std::string note = recording_note(history, lane.lane, request.stride, request.dense_from);
+        !note.empty())
+        caption += " " + note;
     figure.value_label = "attention probability";
     figure.width = request.width;
+    figure.print = request.print;
     figure.background = request.background;
     figure.cell = [&history, lane, n, first, row](int layer, int head) mutable {
         AtlasCell cell;

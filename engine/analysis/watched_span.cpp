@@ -3,6 +3,9 @@
 #include "engine/analysis/compare.h"
 #include "engine/analysis/no_value.h"
 #include "engine/base/index.h"
+#include "engine/base/number.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
@@ -37,6 +40,35 @@ std::optional<TokenSpan> find_span(const RunHistory& history, int lane, std::str
         return static_cast<int>(std::upper_bound(begins.begin(), begins.end(), byte) - begins.begin()) - 1;
     };
     return TokenSpan{token_at(found), token_at(found + words.size() - 1)};
+}
+
+std::optional<TokenSpan> watched_span(const RunHistory& history, int lane, std::string_view watch) {
+    const std::size_t dots = watch.find("..");
+    if (dots != std::string_view::npos && history.last_row() >= 0) {
+        const int last = history.last_row();
+        const auto from = number_from_text<int>(watch.substr(0, dots), 0, last);
+        const auto to = number_from_text<int>(watch.substr(dots + 2), 0, last);
+        if (from && to && *from <= *to) return TokenSpan{*from, *to};
+    }
+    return find_span(history, lane, watch);
+}
+
+std::string span_text(const RunHistory& history, int lane, const TokenSpan& span) {
+    const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
+    const std::vector<std::string>& bytes = history.run().token_bytes;
+    std::string text;
+    for (int p = span.first; p <= span.last && to_index(p) < tokens.size(); ++p)
+        if (const int token = tokens[to_index(p)]; token >= 0 && to_index(token) < bytes.size())
+            text += bytes[to_index(token)];
+    const std::size_t first = text.find_first_not_of(" \n");
+    if (first == std::string::npos) return text;
+    text = text.substr(first, text.find_last_not_of(" \n") + 1 - first);
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return text;
+}
+
+std::string span_name(const RunHistory& history, int lane, const TokenSpan& span) {
+    return fmt::format("“{}”, positions {} to {}", span_text(history, lane, span), span.first, span.last);
 }
 
 float span_share(const RunHistory& history, int lane, int kv_head, TokenSpan span, int row) {

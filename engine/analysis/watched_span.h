@@ -17,6 +17,15 @@ namespace keyhole {
 /// and then from the beginning.
 std::optional<TokenSpan> find_span(const RunHistory& history, int lane, std::string_view words, int from = 0);
 
+/// Returns the tokens that `watch` names: FIRST..LAST, or words as above. nullopt: the text has none, or
+/// nothing is named.
+std::optional<TokenSpan> watched_span(const RunHistory& history, int lane, std::string_view watch);
+
+/// Returns the words at these positions, without the blanks around them.
+std::string span_text(const RunHistory& history, int lane, const TokenSpan& span);
+/// Returns them with their place: "“4821”, positions 80 to 83".
+std::string span_name(const RunHistory& history, int lane, const TokenSpan& span);
+
 /// Returns the share of the span's tokens, of those up to the row, that a KV head stores after it; NaN before
 /// the first.
 float span_share(const RunHistory& history, int lane, int kv_head, TokenSpan span, int row);

@@ -91,16 +91,6 @@ std::string asked_on(const std::string& identity, std::string_view backend_name)
     return kind == "cpu" ? identity : fmt::format("{}{}{}", identity, kBackend, kind);
 }
 
-std::string csv_field(const std::string& text) {
-    if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-    std::string out = "\"";
-    for (char c : text) {
-        out += c;
-        if (c == '"') out += c;
-    }
-    return out + '"';
-}
-
 std::vector<std::string> split_csv(std::string_view line) {
     std::vector<std::string> fields(1);
     bool quoted = false;

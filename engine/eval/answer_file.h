@@ -2,6 +2,7 @@
 /// that an interrupted sweep can continue. One writer, on the main thread. Knows eval only.
 #pragma once
 
+#include "engine/base/csv_field.h"
 #include "engine/eval/evaluate.h"
 
 #include <filesystem>
@@ -45,8 +46,6 @@ class AnswerFile {
 /// CPU and CUDA round differently. The CPU is not named, as in files from before there was another backend.
 std::string asked_on(const std::string& identity, std::string_view backend_name);
 
-/// Returns a field of a CSV line, quoted where necessary.
-std::string csv_field(const std::string& text);
 /// Splits a CSV line into its fields.
 std::vector<std::string> split_csv(std::string_view line);
 

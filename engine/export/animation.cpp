@@ -6,7 +6,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/base/threads.h"
 #include "engine/figure/figure_colors.h"
-#include "engine/figure/gif.h"
+#include "engine/figure/film.h"
 
 #include <algorithm>
 #include <limits>
@@ -38,7 +38,8 @@ struct AnimationRows {
     }
 };
 
-void write_animation(const AnimationRows& animation, std::optional<Colormap> map, Background background,
+/// path: without the ending.
+void write_animation(const AnimationRows& animation, std::optional<Colormap> map, const PictureChoice& how,
                      const std::filesystem::path& path, const ExportProgress& progress,
                      const std::function<Image(int row)>& draw) {
     // Frames are drawn on all cores a few at a time, and written in order.
@@ -46,20 +47,22 @@ void write_animation(const AnimationRows& animation, std::optional<Colormap> map
     const std::size_t n = animation.rows.size(), chunk = to_index(4 * pool.n_threads());
     // The legend grows with the rows: the last one needs the largest picture.
     const Image last = draw(animation.rows.back());
-    GifWriter gif(last.width(), last.height(), map);
+    FilmWriter film(how.film, last.width(), last.height(), map);
     for (std::size_t begin = 0; begin < n; begin += chunk) {
         std::vector<Image> images(std::min(chunk, n - begin));
         pool.parallel_for(static_cast<std::int64_t>(images.size()), [&](std::int64_t i, int) {
             images[to_index(i)] = draw(animation.rows[begin + to_index(i)]);
         });
         for (std::size_t i = 0; i < images.size(); ++i) {
-            Image canvas(last.width(), last.height(), figure_colors(background).paper);
+            Image canvas(last.width(), last.height(), figure_colors(how.background).paper);
             canvas.paste(images[i], 0, 0);
-            gif.add(canvas, begin + i + 1 == n ? kLastFrameMs : kFrameMs);
+            film.add(canvas, begin + i + 1 == n ? kLastFrameMs : kFrameMs);
         }
         if (progress) progress(static_cast<double>(begin + images.size()) / static_cast<double>(n));
     }
-    write_file(path, gif.finish());
+    std::filesystem::path file = path;
+    file += fmt::format(".{}", film_name(how.film));
+    write_file(file, film.finish());
 }
 
 constexpr const char* kFrameCaption = "One line a KV head, one column a position; evictions follow the row.";
@@ -71,8 +74,9 @@ FigureTexts frame_texts(const LaneRows& rows, int row, const std::string& note) 
 
 /// Returns a caption note where pixels are shares of several cells, which have more shades than a frame of a
 /// GIF has colours; otherwise an empty text.
-std::string shades_note(int n_columns, int n_rows, const FigureSize& size) {
-    return layout_cells(n_columns, n_rows, size.max_width, size.max_height).factor > 1
+std::string shades_note(int n_columns, int n_rows, const FigureSize& size, FilmFormat film) {
+    return film == FilmFormat::gif &&
+                   layout_cells(n_columns, n_rows, size.max_width, size.max_height).factor > 1
                ? " Shades beyond 255 in a frame are drawn as the nearest."
                : "";
 }
@@ -95,13 +99,15 @@ void each_film(std::size_t n, const ExportProgress& progress,
         });
 }
 
-void write_growing(const LaneRows& rows, HeatmapFigure figure, const std::filesystem::path& path,
-                   const ExportProgress& progress) {
+void write_growing(const LaneRows& rows, HeatmapFigure figure, const PictureChoice& how,
+                   const std::filesystem::path& path, const ExportProgress& progress) {
     const AnimationRows animation(rows.range().first_row, rows.range().last_row);
     const std::string title = figure.texts.title;
-    figure.texts.caption += fmt::format(" A frame a row; 128 of the 256 colours of {}.{}",
-                                        colormap_name(figure.scale.map), animation.note);
-    write_animation(animation, figure.scale.map, figure.background, path, progress, [&](int row) {
+    const std::string colors = how.film == FilmFormat::gif ? fmt::format("; 128 of the 256 colours of {}",
+                                                                         colormap_name(figure.scale.map))
+                                                           : "";
+    figure.texts.caption += fmt::format(" A frame a row{}.{}", colors, animation.note);
+    write_animation(animation, figure.scale.map, how, path, progress, [&](int row) {
         HeatmapFigure frame = figure;
         frame.texts.title = fmt::format("{}, up to row {}", title, row);
         frame.states = states_up_to(figure.states, figure.values.width, rows.range().first_row, row);
@@ -148,7 +154,7 @@ void write_mask_frames(const LaneRows& rows, Background background, const std::f
     });
 }
 
-void write_mask_gif(const LaneRows& rows, Background background, const std::filesystem::path& folder,
+void write_mask_gif(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
                     const ExportProgress& progress) {
     const auto [first, last] = recorded_rows(rows);
     if (last < first) return;
@@ -156,14 +162,14 @@ void write_mask_gif(const LaneRows& rows, Background background, const std::file
     const AnimationRows animation(first, last);
     const std::string note =
         animation.note +
-        shades_note(range.n_positions(), static_cast<int>(range.kv_heads.size()), FigureSize{});
-    write_animation(animation, std::nullopt, background, folder / "mask.gif", progress, [&](int row) {
+        shades_note(range.n_positions(), static_cast<int>(range.kv_heads.size()), FigureSize{}, how.film);
+    write_animation(animation, std::nullopt, how, folder / "mask", progress, [&](int row) {
         return mask_frame(rows.history(), rows.index(), range.kv_heads, row, range.last_row,
-                          frame_texts(rows, row, note), background);
+                          frame_texts(rows, row, note), how.background);
     });
 }
 
-void write_attention_gifs(const LaneRows& rows, Background background, const std::filesystem::path& folder,
+void write_attention_gifs(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
                           const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
@@ -173,13 +179,13 @@ void write_attention_gifs(const LaneRows& rows, Background background, const std
                   const int layer = range.layers[i / range.heads.size()],
                             head = range.heads[i % range.heads.size()];
                   HeatmapFigure figure = attention_figure(rows, layer, head, scale);
-                  figure.background = background;
-                  write_growing(rows, std::move(figure),
-                                folder / fmt::format("heatmap_L{}_H{}.gif", layer, head), of_film);
+                  figure.background = how.background;
+                  write_growing(rows, std::move(figure), how,
+                                folder / fmt::format("heatmap_L{}_H{}", layer, head), of_film);
               });
 }
 
-void write_score_gifs(const LaneRows& rows, Background background, const std::filesystem::path& folder,
+void write_score_gifs(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
                       const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
@@ -187,13 +193,13 @@ void write_score_gifs(const LaneRows& rows, Background background, const std::fi
     each_film(range.kv_heads.size(), progress, [&](std::size_t i, const ExportProgress& of_film) {
         const int g = range.kv_heads[i];
         HeatmapFigure figure = score_figure(rows, g, scale);
-        figure.background = background;
-        write_growing(rows, std::move(figure),
-                      folder / fmt::format("scores_{}.gif", kv_head_name(rows.layout().kv_head(g))), of_film);
+        figure.background = how.background;
+        write_growing(rows, std::move(figure), how,
+                      folder / fmt::format("scores_{}", kv_head_name(rows.layout().kv_head(g))), of_film);
     });
 }
 
-void write_head_mask_gifs(const LaneRows& rows, Background background, const std::filesystem::path& folder,
+void write_head_mask_gifs(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
                           const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
@@ -201,19 +207,18 @@ void write_head_mask_gifs(const LaneRows& rows, Background background, const std
     each_film(range.kv_heads.size(), progress, [&](std::size_t i, const ExportProgress& of_film) {
         const int g = range.kv_heads[i];
         MaskFigure figure = mask_figure(rows, g);
-        figure.background = background;
-        figure.texts.caption +=
-            " A frame a row." + animation.note + shades_note(figure.n_columns, figure.n_rows, figure.size);
+        figure.background = how.background;
+        figure.texts.caption += " A frame a row." + animation.note +
+                                shades_note(figure.n_columns, figure.n_rows, figure.size, how.film);
         const std::string title = figure.texts.title;
-        write_animation(animation, std::nullopt, background,
-                        folder / fmt::format("mask_{}.gif", kv_head_name(rows.layout().kv_head(g))), of_film,
-                        [&](int row) {
-                            MaskFigure frame = figure;
-                            frame.texts.title = fmt::format("{}, up to row {}", title, row);
-                            frame.states =
-                                states_up_to(figure.states, figure.n_columns, range.first_row, row);
-                            return draw_mask(frame);
-                        });
+        write_animation(
+            animation, std::nullopt, how,
+            folder / fmt::format("mask_{}", kv_head_name(rows.layout().kv_head(g))), of_film, [&](int row) {
+                MaskFigure frame = figure;
+                frame.texts.title = fmt::format("{}, up to row {}", title, row);
+                frame.states = states_up_to(figure.states, figure.n_columns, range.first_row, row);
+                return draw_mask(frame);
+            });
     });
 }
 

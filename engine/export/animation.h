@@ -21,16 +21,16 @@ void write_mask_frames(const LaneRows& rows, Background background, const std::f
 /// caption says so.
 inline constexpr int kMostGifFrames = 500;
 
-/// Writes mask.gif: the same pictures as one animation.
-void write_mask_gif(const LaneRows& rows, Background background, const std::filesystem::path& folder,
+/// Writes mask.gif, or the same as a video,: the same pictures as one animation.
+void write_mask_gif(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
                     const ExportProgress& progress);
 /// Write heatmap_L*_H*.gif, mask_L*_G*.gif and scores_L*_G*.gif: an animation for each head of the range.
 /// Later rows have the colour of the background.
-void write_attention_gifs(const LaneRows& rows, Background background, const std::filesystem::path& folder,
+void write_attention_gifs(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
                           const ExportProgress& progress);
-void write_head_mask_gifs(const LaneRows& rows, Background background, const std::filesystem::path& folder,
+void write_head_mask_gifs(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
                           const ExportProgress& progress);
-void write_score_gifs(const LaneRows& rows, Background background, const std::filesystem::path& folder,
+void write_score_gifs(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
                       const ExportProgress& progress);
 
 }  // namespace keyhole

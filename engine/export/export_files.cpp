@@ -15,8 +15,8 @@ namespace keyhole {
 namespace fs = std::filesystem;
 
 bool is_export_name(const std::string& name) {
-    constexpr std::array<std::string_view, 8> kEndings = {".json", ".npy", ".png", ".svg",
-                                                          ".pdf",  ".csv", ".gif", ".html"};
+    constexpr std::array<std::string_view, 11> kEndings = {".json", ".npy",  ".png", ".svg",  ".pdf", ".csv",
+                                                           ".gif",  ".html", ".txt", ".webm", ".mp4"};
     return is_name_below(name) &&
            std::find(kEndings.begin(), kEndings.end(), fs::path(name).extension().string()) != kEndings.end();
 }

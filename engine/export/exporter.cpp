@@ -6,6 +6,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/base/staged_folder.h"
 #include "engine/export/animation.h"
+#include "engine/export/captions.h"
 #include "engine/export/export_files.h"
 #include "engine/export/run_json.h"
 #include "engine/export/tables.h"
@@ -182,17 +183,13 @@ void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, cons
              write_mask_frames(rows, options.pictures.background, folder / "frames", p);
          }},
         {options.gif, "gif",
-         [&](const ExportProgress& p) { write_mask_gif(rows, options.pictures.background, folder, p); }},
+         [&](const ExportProgress& p) { write_mask_gif(rows, options.pictures, folder, p); }},
         {options.gif_attention, "gif-attention",
-         [&](const ExportProgress& p) {
-             write_attention_gifs(rows, options.pictures.background, folder, p);
-         }},
+         [&](const ExportProgress& p) { write_attention_gifs(rows, options.pictures, folder, p); }},
         {options.gif_mask, "gif-mask",
-         [&](const ExportProgress& p) {
-             write_head_mask_gifs(rows, options.pictures.background, folder, p);
-         }},
+         [&](const ExportProgress& p) { write_head_mask_gifs(rows, options.pictures, folder, p); }},
         {options.gif_scores, "gif-scores",
-         [&](const ExportProgress& p) { write_score_gifs(rows, options.pictures.background, folder, p); }},
+         [&](const ExportProgress& p) { write_score_gifs(rows, options.pictures, folder, p); }},
         {options.scores, "scores",
          [&](const ExportProgress& p) { write_score_curves(rows, thresholds, options.pictures, folder, p); }},
         {options.next, "next", [&](const ExportProgress&) { write_next(rows, folder / "next.npy"); }},
@@ -467,6 +464,7 @@ struct ExportSink::Impl final : PrefillSink {
         range.first_row = std::min(range.first_row, range.last_row + 1);
         for (auto& lane : lanes)
             for (Stream* stream : lane->streams()) stream->finish(range.n_rows(), range.n_positions());
+        options.pictures.made_by = made_by(history.run(), options.program, options.command);
         const std::size_t n = std::min(lanes.size(), history.lanes().size());
         for (std::size_t i = n; i < lanes.size(); ++i) remove_lane(*lanes[i]);
         for (std::size_t i = 0; i < n; ++i) {

@@ -1,5 +1,6 @@
 #include "engine/export/figures.h"
 
+#include "engine/analysis/watched_span.h"
 #include "engine/base/index.h"
 #include "engine/base/threads.h"
 #include "engine/export/captions.h"
@@ -37,12 +38,18 @@ std::string rows_covered(const LaneRows& rows) {
 }
 
 MatrixAxis row_axis(const LaneRows& rows) {
-    return {"query row", rows.range().first_row,
+    return {"query position", rows.range().first_row,
             token_texts(rows, rows.range().first_row, rows.range().n_rows())};
 }
 
 MatrixAxis column_axis(const LaneRows& rows) {
     return {"key position", 0, token_texts(rows, 0, rows.range().n_positions())};
+}
+
+MarkedColumns watched_columns(const LaneRows& rows) {
+    return marked_columns(rows.history(), rows.index(),
+                          watched_span(rows.history(), rows.index(), rows.range().watch), 0,
+                          rows.range().n_positions() - 1);
 }
 
 std::string attention_caption(const LaneRows& rows, const ColorScale& scale) {
@@ -104,6 +111,7 @@ MaskFigure mask_figure(const LaneRows& rows, int kv_head) {
     figure.states = rows.states(kv_head);
     figure.row_axis = row_axis(rows);
     figure.column_axis = column_axis(rows);
+    figure.marked = watched_columns(rows);
     return figure;
 }
 
@@ -114,6 +122,7 @@ HeatmapFigure attention_figure(const LaneRows& rows, int layer, int head, const 
     figure.texts.caption = attention_caption(rows, scale);
     figure.row_axis = row_axis(rows);
     figure.column_axis = column_axis(rows);
+    figure.marked = watched_columns(rows);
     figure.scale = scale;
     figure.value_label = "attention probability";
     figure.values = rows.attention_plane(layer, head);
@@ -132,6 +141,7 @@ HeatmapFigure score_figure(const LaneRows& rows, int kv_head, const ColorScale& 
                                  scale.low, scale.high);
     figure.row_axis = row_axis(rows);
     figure.column_axis = column_axis(rows);
+    figure.marked = watched_columns(rows);
     figure.scale = scale;
     figure.value_label = "score";
     figure.values =
@@ -151,8 +161,12 @@ HeatmapFigure score_figure(const LaneRows& rows, int kv_head, const ColorScale& 
 
 namespace {
 
-std::vector<PictureFormat> formats_or(const PictureChoice& how, PictureFormat usual) {
-    return how.formats.empty() ? std::vector{usual} : how.formats;
+/// Sets what all matrices of an export share.
+template <class Figure>
+void put_choice(Figure& figure, const PictureChoice& how) {
+    figure.size.width = how.width;
+    figure.size.print = how.print;
+    figure.background = how.background;
 }
 
 }  // namespace
@@ -164,11 +178,10 @@ void write_masks(const LaneRows& rows, const PictureChoice& how, const std::file
     draw_all(range.kv_heads.size(), progress, [&](std::size_t i) {
         const int g = range.kv_heads[i];
         MaskFigure figure = mask_figure(rows, g);
-        figure.size.width = how.width;
-        figure.background = how.background;
+        put_choice(figure, how);
         write_drawing(mask_drawing(figure),
-                      folder / fmt::format("mask_{}", kv_head_name(rows.layout().kv_head(g))),
-                      formats_or(how, PictureFormat::png));
+                      folder / fmt::format("mask_{}", kv_head_name(rows.layout().kv_head(g))), how,
+                      {PictureFormat::png});
     });
 }
 
@@ -181,10 +194,9 @@ void write_heatmaps(const LaneRows& rows, const PictureChoice& how, const std::f
     draw_all(range.layers.size() * range.heads.size(), progress, [&](std::size_t i) {
         const int layer = range.layers[i / range.heads.size()], head = range.heads[i % range.heads.size()];
         HeatmapFigure figure = attention_figure(rows, layer, head, scale);
-        figure.size.width = how.width;
-        figure.background = how.background;
-        write_drawing(heatmap_drawing(figure), folder / fmt::format("heatmap_L{}_H{}", layer, head),
-                      formats_or(how, PictureFormat::png));
+        put_choice(figure, how);
+        write_drawing(heatmap_drawing(figure), folder / fmt::format("heatmap_L{}_H{}", layer, head), how,
+                      {PictureFormat::png});
     });
 
     AtlasFigure atlas;
@@ -209,8 +221,9 @@ void write_heatmaps(const LaneRows& rows, const PictureChoice& how, const std::f
                          rows.states(layout.kv_head_from_head(layer, head))};
     };
     atlas.width = how.width;
+    atlas.print = how.print;
     atlas.background = how.background;
-    write_drawing(atlas_drawing(std::move(atlas)), folder / "atlas", formats_or(how, PictureFormat::png));
+    write_drawing(atlas_drawing(std::move(atlas)), folder / "atlas", how, {PictureFormat::png});
 }
 
 namespace {
@@ -311,15 +324,16 @@ void write_score_curves(const LaneRows& rows, const std::vector<float>& threshol
             "highest at the end, the "
             "last evicted.";
         if (plot.log_y) plot.caption += fmt::format(" Scores below {:.2g} are drawn there.", plot.y_floor);
-        plot.x_label = "row";
+        plot.x_label = kStepAxis;
         plot.y_label = plot.log_y ? "score (logarithmic)" : "score";
         plot.curves.push_back(std::move(threshold));
         for (int p : telling_tokens(rows, scores, g))
             plot.curves.push_back(token_curve(rows, scores, g, p, texts));
         plot.picture_width = how.width;
+        plot.print = how.print;
         plot.background = how.background;
-        write_drawing(curves_drawing(plot), folder / fmt::format("scores_{}", kv_head_name(head)),
-                      formats_or(how, PictureFormat::svg));
+        write_drawing(curves_drawing(plot), folder / fmt::format("scores_{}", kv_head_name(head)), how,
+                      {PictureFormat::svg});
         if (progress) progress(++done / static_cast<double>(range.kv_heads.size()));
     }
 }

@@ -129,17 +129,12 @@ ExportRange export_range(const ExportOptions& options, const ExportShape& shape)
     range.heads = chosen(options.heads, shape.layout.n_heads(), "head");
     range.kv_heads = kv_heads_read(shape.layout, range.layers, range.heads);
     range.last_row = shape.last_row;
+    range.watch = options.watch;
     range.first_row = options.all_rows ? 0 : shape.n_prompt;
     if (options.last_rows > 0)
         range.first_row = std::max(range.first_row, shape.last_row + 1 - options.last_rows);
     return range;
 }
-
-namespace {
-std::int64_t n_formats_of(const PictureChoice& pictures) {
-    return static_cast<std::int64_t>(std::max<std::size_t>(pictures.formats.size(), 1));
-}
-}  // namespace
 
 std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& shape) {
     const ExportRange range = export_range(options, shape);
@@ -156,8 +151,8 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
     // Tables have a line for each position that a row attends to: at most all its positions.
     const std::int64_t lines =
         heads * range.n_rows() * (std::int64_t{range.first_row} + range.last_row + 2) / 2;
-    if (options.csv) lane += lines * 40 + heads * range.n_rows() * 60;
-    if (options.json) lane += lines * 90;
+    if (options.csv) lane += lines * 50 + heads * range.n_rows() * 60;
+    if (options.json) lane += lines * 110;
     if (options.mask || options.mask_table)
         lane += shape.layout.n_kv_heads() * std::int64_t{range.n_positions()} * 4;
     if (options.mask) lane += kv_heads * picture / 2;
@@ -176,7 +171,7 @@ std::int64_t estimate_files(const ExportOptions& options, const ExportShape& sha
     const ExportRange range = export_range(options, shape);
     const auto heads = static_cast<std::int64_t>(range.layers.size() * range.heads.size());
     const auto kv_heads = static_cast<std::int64_t>(range.kv_heads.size());
-    const std::int64_t n_formats = n_formats_of(options.pictures);
+    const std::int64_t n_formats = options.pictures.n_files();
     std::int64_t lane = 0;
     for (const auto& [wanted, n] :
          std::initializer_list<std::pair<bool, std::int64_t>>{{options.attention, 1},

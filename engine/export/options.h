@@ -35,6 +35,8 @@ struct ExportOptions {
     std::int64_t more_bytes = 0;
     int more_files = 0;
     std::string program, command;  ///< for run.json: what made the export; empty: not known
+    /// Words, or FIRST..LAST, whose columns masks and heat maps mark, where the text has them.
+    std::string watch;
     /// For masks, heat maps and curves of scores. Frames and GIFs only take the background: their cells are
     /// whole pixels.
     PictureChoice pictures;
@@ -88,6 +90,7 @@ struct ExportRange {
     std::vector<int> layers, heads, kv_heads;
     int first_row = 0;
     int last_row = -1;
+    std::string watch = {};  ///< see ExportOptions
     int n_positions() const { return last_row + 1; }
     int n_rows() const { return last_row < first_row ? 0 : last_row - first_row + 1; }
 };

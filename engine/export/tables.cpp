@@ -1,9 +1,12 @@
 #include "engine/export/tables.h"
 
+#include "engine/base/csv_field.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/policy/attention.h"
 #include "engine/policy/kept_set.h"
+
+#include <nlohmann/json.hpp>
 
 #include <cerrno>
 #include <cmath>
@@ -63,10 +66,12 @@ struct Columns {
     std::vector<Column> all;
 };
 
-void append_line(std::string& out, TableFormat format, const int (&keys)[6], const Columns& columns,
-                 int position) {
+/// text: the token's, as a field of the format.
+void append_line(std::string& out, TableFormat format, const int (&keys)[6], const std::string& text,
+                 const Columns& columns, int position) {
     if (format == TableFormat::csv) {
-        out += fmt::format("{},{},{},{},{},{}", keys[0], keys[1], keys[2], keys[3], keys[4], keys[5]);
+        out +=
+            fmt::format("{},{},{},{},{},{},{}", keys[0], keys[1], keys[2], keys[3], keys[4], keys[5], text);
         for (const auto& column : columns.all) {
             const float v = column.values[to_index(position)];
             out += column.there && !std::isnan(v) ? fmt::format(",{}", v) : ",";
@@ -74,14 +79,30 @@ void append_line(std::string& out, TableFormat format, const int (&keys)[6], con
         out += '\n';
         return;
     }
-    out += fmt::format("{{\"row\":{},\"layer\":{},\"head\":{},\"kv_head\":{},\"position\":{},\"token\":{}",
-                       keys[0], keys[1], keys[2], keys[3], keys[4], keys[5]);
+    out += fmt::format(
+        "{{\"row\":{},\"layer\":{},\"head\":{},\"kv_head\":{},\"position\":{},\"token\":{},"
+        "\"text\":{}",
+        keys[0], keys[1], keys[2], keys[3], keys[4], keys[5], text);
     for (const auto& column : columns.all) {
         const float v = column.values[to_index(position)];
         out += fmt::format(",\"{}\":", column.name);
         out += column.there && std::isfinite(v) ? fmt::format("{}", v) : "null";
     }
     out += '}';
+}
+
+/// Returns the text of each token of the lane, as a field of CSV or JSON.
+std::vector<std::string> token_fields(const LaneRows& rows, bool csv) {
+    const std::vector<std::string>& known = rows.history().run().token_display;
+    std::vector<std::string> fields;
+    for (const int token : rows.lane().tokens) {
+        const bool is_known = token >= 0 && to_index(token) < known.size();
+        const std::string text = is_known ? known[to_index(token)] : std::string();
+        fields.push_back(
+            csv ? csv_field(text)
+                : nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    }
+    return fields;
 }
 
 }  // namespace
@@ -99,7 +120,8 @@ void write_table(const LaneRows& rows, TableFormat format, const std::filesystem
         columns.all.push_back({name, std::vector<float>(to_index(range.n_positions())), false});
     }
     TextFile file(path);
-    std::string text = csv ? "row,layer,head,kv_head,position,token" : "[";
+    std::string text = csv ? "row,layer,head,kv_head,position,token,text" : "[";
+    const std::vector<std::string> words = token_fields(rows, csv);
     if (csv) {
         for (const auto& column : columns.all) text += fmt::format(",{}", column.name);
         text += '\n';
@@ -123,7 +145,7 @@ void write_table(const LaneRows& rows, TableFormat format, const std::filesystem
                     if (!csv) text += first ? "\n" : ",\n";
                     first = false;
                     append_line(text, format, {row, layer, head, g, p, rows.lane().tokens[to_index(p)]},
-                                columns, p);
+                                words[to_index(p)], columns, p);
                 }
                 if (text.size() > (1u << 20)) {
                     file.write(text);

@@ -140,15 +140,16 @@ void draw_key(Canvas& canvas, const AnswersFigure& figure, int x, int y) {
 
 Drawing answers_drawing(const AnswersFigure& figure) {
     Drawing drawing;
-    drawing.scale = figure.width > 0 ? std::max(figure.width / kWidth, kLeastTextScale) : 1;
     drawing.width = figure.width > 0 ? figure.width : static_cast<int>(kWidth);
+    drawing.scale = figure.print.scale(kMarkText, std::max(drawing.width / kWidth, kLeastTextScale));
+    const FigureTexts texts = figure.print.shown(figure.texts);
     const int width = static_cast<int>(std::lround(drawing.width / drawing.scale));
     double name_width = 0;
     for (const AnswerLine& line : figure.lines)
         name_width = std::max(name_width, static_cast<double>(text_width(line.lane, kLane)));
     const double left = kFigurePadding + kMarkWidth, words = left + std::min(name_width, width * 0.3) + 20,
                  right = width - kFigurePadding;
-    const int heading = draw_heading(nullptr, 0, width, figure.texts);
+    const int heading = draw_heading(nullptr, 0, width, texts);
     constexpr int kKeyHeight = 30;
     int y = kFigurePadding - 6 + heading + kKeyHeight;
     auto rows = std::make_shared<std::vector<Row>>();
@@ -164,15 +165,23 @@ Drawing answers_drawing(const AnswersFigure& figure) {
         y += row.height + kRowGap;
         rows->push_back(std::move(row));
     }
-    const int caption_y = y;
-    drawing.height = static_cast<int>(
-        std::lround((caption_y + draw_caption(nullptr, 0, width, figure.texts.caption) + kFigurePadding) *
-                    drawing.scale));
+    int caption_y = y;
+    const int below = draw_caption(nullptr, 0, width, texts.caption) + kFigurePadding;
+    drawing.height = static_cast<int>(std::lround((caption_y + below) * drawing.scale));
+    if (const int asked = figure.print.height; asked > 0) {
+        if (asked < drawing.height) refuse_height(drawing.width, asked, drawing.height);
+        // The lines share what is left.
+        const int more = static_cast<int>(asked / drawing.scale) - caption_y - below,
+                  n = static_cast<int>(rows->size());
+        for (int i = 0; i < n; ++i) (*rows)[to_index(i)].y += more * i / n;
+        caption_y += more;
+        drawing.height = asked;
+    }
     drawing.background = figure.background;
-    drawing.title = figure.texts.title;
+    drawing.texts = figure.texts;
     drawing.draw = [=](Canvas& canvas) {
         const FigureColors& colors = canvas.colors();
-        draw_heading(&canvas, kFigurePadding - 6, width, figure.texts);
+        draw_heading(&canvas, kFigurePadding - 6, width, texts);
         draw_key(canvas, figure, kFigurePadding, kFigurePadding - 6 + heading + 9);
         for (const Row& row : *rows) {
             canvas.fill(kFigurePadding, row.y - 5, width - 2 * kFigurePadding, 1, colors.grid);
@@ -189,7 +198,7 @@ Drawing answers_drawing(const AnswersFigure& figure) {
             if (!row.settings.empty())
                 canvas.text(words, row.y + row.height - 5, row.settings, in_color(kSettings, colors.soft));
         }
-        draw_caption(&canvas, caption_y, width, figure.texts.caption);
+        draw_caption(&canvas, caption_y, width, texts.caption);
     };
     return drawing;
 }

@@ -28,6 +28,7 @@ struct AnswersFigure {
     FigureTexts texts;
     std::vector<AnswerLine> lines;
     int width = 0;  ///< of the picture in pixels, with text in proportion; 0: 960
+    PrintForm print = {};
     Background background = Background::light;
 };
 Drawing answers_drawing(const AnswersFigure& figure);

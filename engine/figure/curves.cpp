@@ -122,12 +122,13 @@ Layout lay_out(const CurvePlot& plot, double width) {
         for (CurvePanel& panel : out.plot.panels) lift(panel.curves);
     }
     const auto room = static_cast<float>(width - 36);
-    out.title = wrap_text(plot.title, room, kTitle);
-    out.subtitle = wrap_text(plot.subtitle, room, kSubtitle);
-    if (!plot.caption.empty()) out.caption = wrap(plot.caption, to_index(out.plot.width / 7));
+    const FigureTexts texts = plot.print.shown({plot.title, plot.subtitle, plot.caption});
+    out.title = wrap_text(texts.title, room, kTitle);
+    out.subtitle = wrap_text(texts.subtitle, room, kSubtitle);
+    if (!texts.caption.empty()) out.caption = wrap(texts.caption, to_index(out.plot.width / 7));
     out.caption_height = 18.0 * static_cast<double>(out.caption.size());
     const double more_titles = out.title.size() > 1 ? 22.0 * static_cast<double>(out.title.size() - 1) : 0;
-    out.top = 50 + more_titles + 18.0 * static_cast<double>(out.subtitle.size());
+    out.top = (plot.print.bare ? 22 : 50) + more_titles + 18.0 * static_cast<double>(out.subtitle.size());
     if (!plot.panels.empty()) {
         lay_out_panels(out);
         return out;
@@ -278,20 +279,33 @@ void draw_panels(Canvas& canvas, const Layout& layout) {
                      bottom + 16 + layout.more_words);
 }
 
+/// Gives the picture the height that is asked for: the axes take or leave the room.
+void stretch(Layout& layout, Drawing& drawing, int height) {
+    constexpr double kLeastAxes = 60;
+    const int rows = std::max(layout.rows, 1);
+    const double words =
+        layout.top + layout.legend_height + layout.caption_height + layout.more_words +
+        (layout.legend_below ? kLine * static_cast<double>(named_curves(layout.plot).size()) : 0);
+    const double least = words + 64 + rows * (layout.rows > 0 ? kLeastAxes + 46 : kLeastAxes);
+    if (height < least * drawing.scale)
+        refuse_height(drawing.width, height, static_cast<int>(std::ceil(least * drawing.scale)));
+    layout.plot.height = static_cast<int>(std::lround(height / drawing.scale));
+    drawing.height = height;
+}
+
 }  // namespace
 
 Drawing curves_drawing(const CurvePlot& plot) {
     constexpr double kLeastScale = 0.7;
     Drawing drawing;
-    drawing.scale = plot.picture_width > 0
-                        ? std::max(static_cast<double>(plot.picture_width) / plot.width, kLeastScale)
-                        : 1;
-    const double width = plot.picture_width > 0 ? plot.picture_width / drawing.scale : plot.width;
-    Layout layout = lay_out(plot, width);
     drawing.width = plot.picture_width > 0 ? plot.picture_width : plot.width;
+    drawing.scale =
+        plot.print.scale(kSmall, std::max(static_cast<double>(drawing.width) / plot.width, kLeastScale));
+    Layout layout = lay_out(plot, drawing.width / drawing.scale);
     drawing.height = static_cast<int>(std::lround(layout.plot.height * drawing.scale));
+    if (plot.print.height > 0) stretch(layout, drawing, plot.print.height);
     drawing.background = plot.background;
-    drawing.title = plot.title;
+    drawing.texts = {plot.title, plot.subtitle, plot.caption};
     drawing.draw = [layout = std::move(layout)](Canvas& canvas) {
         if (layout.plot.panels.empty())
             draw_plot(canvas, layout);

@@ -51,6 +51,7 @@ struct CurvePlot {
     /// Width of the picture in pixels, with text in proportion; 0: `width`. A narrow picture has its legend
     /// below.
     int picture_width = 0;
+    PrintForm print = {};
     Background background = Background::light;
 };
 

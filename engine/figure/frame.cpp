@@ -143,6 +143,19 @@ void draw_column_labels(Canvas& canvas, const std::vector<Label>& labels, int x,
     }
 }
 
+/// Draws lines above and below the marked columns, outside of the cells, so that no cell is hidden.
+void draw_marked_columns(Canvas& canvas, const MarkedColumns& marked, int x, int y, const CellLayout& cells) {
+    if (marked.last < marked.first) return;
+    const auto edge = [&](int column) {
+        return static_cast<int>(std::int64_t{column} * cells.width() / (cells.columns * cells.factor));
+    };
+    const int thick = std::max(scaled(4, cells.scale), 2), first = edge(marked.first);
+    const int wide = std::max(edge(marked.last + 1) - first, 2);
+    const Rgb8 color = canvas.colors().differs;
+    canvas.fill(x + first, y - 1 - thick, wide, thick, color);
+    canvas.fill(x + first, y + cells.height() + 1, wide, thick, color);
+}
+
 /// Returns the place of a value along the bar, 0..1: the inverse of value_at().
 float place(const ColorScale& scale, float value) {
     const ScaleTerms terms = scale_terms(scale);
@@ -204,17 +217,20 @@ CellLayout layout_cells(int n_columns, int n_rows, int max_width, int max_height
 }
 
 CellLayout layout_cells(int n_columns, int n_rows, const FigureSize& size, const MatrixAxis& row_axis) {
-    if (size.width <= 0) return layout_cells(n_columns, n_rows, size.max_width, size.max_height);
+    if (size.width <= 0 && !size.print.is_sized())
+        return layout_cells(n_columns, n_rows, size.max_width, size.max_height);
+    const int width = size.width > 0 ? size.width : kUsualFigureWidth;
     const auto ceil_div = [](int n, int d) { return (n + d - 1) / d; };
     CellLayout cells;
-    cells.scale = text_scale(size.width);
+    cells.scale = text_scale(width, size.print);
     // The labels' width depends on the cells, and the other way round: keep the width of the widest labels.
     cells.left = left_of({}, cells.scale);
     for (int round = 0; round < 3; ++round) {
-        cells.plot_width = std::max(size.width - cells.left - right_of(cells.scale), 16);
-        cells.plot_height = std::clamp(static_cast<int>(std::lround(cells.plot_width * size.cell_aspect *
-                                                                    n_rows / std::max(n_columns, 1))),
-                                       1, kHighestPlot);
+        cells.plot_width = std::max(width - cells.left - right_of(cells.scale), 16);
+        const double high = cells.plot_width * size.cell_aspect * n_rows / std::max(n_columns, 1);
+        cells.plot_height = size.plot_height > 0
+                                ? size.plot_height
+                                : std::clamp(static_cast<int>(std::lround(high)), 1, kHighestPlot);
         cells.factor =
             std::max({1, ceil_div(n_columns, cells.plot_width), ceil_div(n_rows, cells.plot_height)});
         cells.columns = ceil_div(n_columns, cells.factor);
@@ -226,9 +242,26 @@ CellLayout layout_cells(int n_columns, int n_rows, const FigureSize& size, const
     return cells;
 }
 
-double text_scale(int width) {
-    constexpr double kUsual = 1100;  // width of a picture with text of normal size
-    return std::clamp(width / kUsual, 0.7, 12.0);
+double text_scale(int width, const PrintForm& print) {
+    return print.scale(kTick, std::clamp(width / double{kUsualFigureWidth}, 0.7, 12.0));
+}
+
+Drawing drawing_of_height(FigureSize size, const std::function<Drawing(const FigureSize&)>& draw) {
+    const int asked = size.print.height;
+    if (asked <= 0) return draw(size);
+    constexpr int kLeastPlot = 16, kRounds = 5;
+    size.plot_height = std::max(asked / 2, kLeastPlot);
+    Drawing drawing = draw(size);
+    // Words around the plot depend on its height: labels of rows, and how far cells are reduced.
+    for (int round = 0; round < kRounds && drawing.height != asked; ++round) {
+        const int high = std::max(size.plot_height + asked - drawing.height, kLeastPlot);
+        if (high == size.plot_height) break;
+        size.plot_height = high;
+        drawing = draw(size);
+    }
+    if (drawing.height > asked) refuse_height(drawing.width, asked, drawing.height);
+    drawing.height = asked;
+    return drawing;
 }
 
 int draw_heading(Canvas* canvas, int y, int width, const FigureTexts& texts, double scale) {
@@ -307,6 +340,11 @@ Drawing matrix_drawing(MatrixFrame frame) {
     const TextStyle body = scaled(kBody, scale);
     const int padding = px(kFigurePadding);
     const LegendBar* bar = frame.bar ? &*frame.bar : nullptr;
+    Drawing drawing;
+    drawing.texts = frame.texts;
+    frame.texts = frame.print.shown(frame.texts);
+    if (frame.marked.last >= frame.marked.first)
+        frame.items.push_back({frame.marked.name, {figure_colors(frame.background).differs}});
     std::vector<Label> rows = row_labels(frame.row_axis, cells);
     std::vector<Label> columns = column_labels(frame.column_axis, cells);
 
@@ -324,11 +362,9 @@ Drawing matrix_drawing(MatrixFrame frame) {
         top + std::max(cells.height() + px(10) + widest(columns, scale) + px(6), row_label_height - px(10));
     const int caption_y = axis_bottom + px(26);
 
-    Drawing drawing;
     drawing.width = width;
     drawing.height = caption_y + draw_caption(nullptr, 0, width, frame.texts.caption, scale) + padding;
     drawing.background = frame.background;
-    drawing.title = frame.texts.title;
     const auto kept = std::make_shared<const MatrixFrame>(std::move(frame));
     drawing.draw = [=, rows = std::move(rows), columns = std::move(columns)](Canvas& canvas) {
         const MatrixFrame& f = *kept;
@@ -343,6 +379,7 @@ Drawing matrix_drawing(MatrixFrame frame) {
                     painter.fill(c.x(x), c.y(y), c.x(x + 1) - c.x(x), c.y(y + 1) - c.y(y), f.cell(x, y));
         });
         canvas.outline(left - 1, top - 1, c.width() + 2, c.height() + 2, canvas.colors().line);
+        draw_marked_columns(canvas, f.marked, left, top, c);
         draw_row_labels(canvas, rows, left, top, c);
         draw_column_labels(canvas, columns, left, top + c.height(), c);
         // The label of a low matrix starts at its top and continues below it, so that it does not enter the

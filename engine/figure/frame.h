@@ -19,12 +19,6 @@ struct MatrixAxis {
     std::vector<std::string> tokens;  ///< [n] text of each, or empty
 };
 
-struct FigureTexts {
-    std::string title;     ///< what the figure shows
-    std::string subtitle;  ///< its source: model, lane spec
-    std::string caption;   ///< scale and units; the figure appends reductions
-};
-
 /// Size of a matrix figure in pixels; a matrix that does not fit is reduced.
 struct FigureSize {
     int max_width = 1400;  ///< of the matrix alone
@@ -32,6 +26,17 @@ struct FigureSize {
     /// of the whole picture, with text in proportion; 0: what cells of whole pixels need
     int width = 0;
     double cell_aspect = 1;  ///< height of a cell over its width; used with `width`
+    PrintForm print = {};
+    int plot_height = 0;  ///< of the matrix alone, if the width decides its cells; 0: by cell_aspect
+};
+/// The width of a picture with text of normal size, where its height or its font is asked for.
+inline constexpr int kUsualFigureWidth = 1100;
+
+/// Columns of a matrix that a picture marks, and what they are: "“4821”, positions 80 to 83".
+struct MarkedColumns {
+    int first = 0, last = -1;  ///< in the matrix; none: an empty mark
+    std::string name = {};
+    bool operator==(const MarkedColumns&) const = default;
 };
 
 /// How a matrix fits a picture.
@@ -81,9 +86,15 @@ struct MatrixFrame {
     Background background = Background::light;
     /// Returns what fills cell (column, row) of the reduced matrix.
     std::function<CellFill(int column, int row)> cell;
+    PrintForm print = {};
+    MarkedColumns marked = {};
 };
 
+/// Draws the frame without regard to the height that it is asked for.
 Drawing matrix_drawing(MatrixFrame frame);
+/// Calls draw(size) with heights of the plot until the drawing has the height that `size` asks for. Throws
+/// Error(wrong_use) if the words alone are higher.
+Drawing drawing_of_height(FigureSize size, const std::function<Drawing(const FigureSize&)>& draw);
 
 // Parts, for figures with another middle (the atlas).
 inline constexpr int kFigurePadding = 18;
@@ -96,7 +107,7 @@ int draw_caption(Canvas* canvas, int y, int width, const std::string& caption, d
 /// Returns the width of the legend in pixels.
 int legend_width(const LegendBar* bar, const std::vector<LegendItem>& items);
 /// Returns the size of text and margins of a picture with a requested width.
-double text_scale(int width);
+double text_scale(int width, const PrintForm& print = {});
 /// Bounds the memory of a picture with many more rows than columns.
 inline constexpr int kHighestPlot = 20'000;
 

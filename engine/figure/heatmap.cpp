@@ -125,15 +125,24 @@ void draw_thumbnail(CellPainter& painter, ThumbnailSize size, const AtlasCell& c
     }
 }
 
+/// Returns the colour of a named value in place of that on the scale.
+CellFill named_fill(const std::vector<NamedValue>& names, float value, CellFill fill) {
+    for (const NamedValue& named : names)
+        if (named.value == value && !fill.hatched) return {named.color};
+    return fill;
+}
+
 /// Where the parts of an atlas lie, in pixels.
 struct AtlasLayout {
     double scale = 1;  ///< of text and margins
     int gap = 8, left = 0;
+    int width = 0;  ///< of the picture, where it is asked for
     ThumbnailSize thumbnail;
     int px(int pixels) const { return static_cast<int>(std::lround(pixels * scale)); }
 };
 
-AtlasLayout layout_atlas(const AtlasFigure& figure, const Plane& first) {
+/// high: of a thumbnail; 0: by the shape of its matrix.
+AtlasLayout layout_atlas(const AtlasFigure& figure, const Plane& first, int high) {
     constexpr int kGap = 8, kLeft = 44, kLargest = 220, kSmallest = 16;
     const auto n_layers = static_cast<int>(figure.layers.size()),
                n_heads = static_cast<int>(figure.heads.size());
@@ -144,33 +153,35 @@ AtlasLayout layout_atlas(const AtlasFigure& figure, const Plane& first) {
         return std::clamp(static_cast<int>(std::lround(size.width * aspect)),
                           std::min(size.width, std::max(smallest, size.width / 2)), size.width);
     };
-    if (figure.width <= 0) {
+    if (figure.width <= 0 && !figure.print.is_sized()) {
         layout.left = kFigurePadding + kLeft;
         size.width =
             std::clamp((figure.max_width - kLeft - 2 * kFigurePadding) / n_heads - kGap, kSmallest, kLargest);
         size.height = height_of(kSmallest);
         return layout;
     }
-    layout.scale = text_scale(figure.width);
+    const int width = figure.width > 0 ? figure.width : kUsualFigureWidth;
+    layout.scale = text_scale(width, figure.print);
     layout.left = layout.px(kFigurePadding + kLeft);
-    const int room = (figure.width - layout.left - layout.px(kFigurePadding)) / n_heads;  // of one
+    const int room = (width - layout.left - layout.px(kFigurePadding)) / n_heads;  // of one
     layout.gap = std::clamp(room / 8, 1, layout.px(kGap));
     size.width = std::max(room - layout.gap, 1);
     size.height = std::clamp(height_of(1), 1, std::max(kHighestPlot / n_layers - layout.gap, 1));
+    if (high > 0) size.height = high;
+    layout.width =
+        std::max(width, layout.left + n_heads * (size.width + layout.gap) + layout.px(kFigurePadding));
     return layout;
 }
 
-}  // namespace
-
-Drawing heatmap_drawing(const HeatmapFigure& figure) {
+Drawing draw_heatmap_at(const HeatmapFigure& figure, const FigureSize& place) {
     const Plane& values = figure.values;
     KH_ASSERT(figure.states.empty() || figure.states.size() == values.values.size());
     const CellColors colors = cell_colors(figure.background);
-    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.background, {}};
-    for (const auto& [value, name] : figure.named_values)
-        frame.items.push_back({name, value_fill(value, nullptr, figure.scale, colors)});
+    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.background,
+                      {},           place.print,     figure.marked};
+    for (const NamedValue& named : figure.named_values) frame.items.push_back({named.name, {named.color}});
     for (LegendItem& item : state_items(figure.states, colors)) frame.items.push_back(std::move(item));
-    frame.cells = layout_cells(values.width, values.height, figure.size, figure.row_axis);
+    frame.cells = layout_cells(values.width, values.height, place, figure.row_axis);
     const int factor = frame.cells.factor;
     if (factor > 1)
         append_sentence(frame.texts.caption, fmt::format("Reduced: each cell shows {} of {} x {} cells.",
@@ -183,23 +194,23 @@ Drawing heatmap_drawing(const HeatmapFigure& figure) {
                                       ? std::vector<MaskCell>{}
                                       : reduce_mask(figure.states, values.width, values.height, factor);
     append_value_items(frame.items, reduced, masks, figure.scale, colors);
-    frame.cell = [reduced = std::move(reduced), masks = std::move(masks), scale = figure.scale, colors](
-                     int column, int row) {
+    frame.cell = [reduced = std::move(reduced), masks = std::move(masks), scale = figure.scale, colors,
+                  names = figure.named_values](int column, int row) {
         const auto i = to_index(row) * to_index(reduced.width) + to_index(column);
-        return value_fill(reduced.values[i], masks.empty() ? nullptr : &masks[i], scale, colors);
+        const MaskCell* mask = masks.empty() ? nullptr : &masks[i];
+        const float value =
+            mask && mask->future ? std::numeric_limits<float>::quiet_NaN() : reduced.values[i];
+        return named_fill(names, value, value_fill(value, mask, scale, colors));
     };
     return matrix_drawing(std::move(frame));
 }
 
-Image draw_heatmap(const HeatmapFigure& figure) {
-    return heatmap_drawing(figure).image();
-}
-
-Drawing mask_drawing(const MaskFigure& figure) {
+Drawing draw_mask_at(const MaskFigure& figure, const FigureSize& place) {
     KH_ASSERT(figure.states.size() == to_index(figure.n_columns) * to_index(figure.n_rows));
     const CellColors colors = cell_colors(figure.background);
-    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.background, {}};
-    frame.cells = layout_cells(figure.n_columns, figure.n_rows, figure.size, figure.row_axis);
+    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.background,
+                      {},           place.print,     figure.marked};
+    frame.cells = layout_cells(figure.n_columns, figure.n_rows, place, figure.row_axis);
     const int factor = frame.cells.factor;
     if (factor > 1)
         append_sentence(frame.texts.caption,
@@ -219,17 +230,36 @@ Drawing mask_drawing(const MaskFigure& figure) {
     return matrix_drawing(std::move(frame));
 }
 
+}  // namespace
+
+Drawing heatmap_drawing(const HeatmapFigure& figure) {
+    return drawing_of_height(figure.size,
+                             [&](const FigureSize& place) { return draw_heatmap_at(figure, place); });
+}
+
+Image draw_heatmap(const HeatmapFigure& figure) {
+    return heatmap_drawing(figure).image();
+}
+
+Drawing mask_drawing(const MaskFigure& figure) {
+    return drawing_of_height(figure.size,
+                             [&](const FigureSize& place) { return draw_mask_at(figure, place); });
+}
+
 Image draw_mask(const MaskFigure& figure) {
     return mask_drawing(figure).image();
 }
 
-Drawing atlas_drawing(AtlasFigure figure) {
+namespace {
+
+/// high: of a thumbnail; 0: by the shape of its matrix. around: gets the height of all but the thumbnails.
+Drawing draw_atlas_at(AtlasFigure figure, int high, int& around) {
     constexpr int kLabels = 22;
     const auto n_layers = static_cast<int>(figure.layers.size()),
                n_heads = static_cast<int>(figure.heads.size());
     KH_ASSERT(n_layers > 0 && n_heads > 0);
     AtlasCell first = figure.cell(figure.layers[0], figure.heads[0]);
-    const AtlasLayout layout = layout_atlas(figure, first.values);
+    const AtlasLayout layout = layout_atlas(figure, first.values, high);
     const ThumbnailSize size = layout.thumbnail;
     const int gap = layout.gap, left = layout.left, padding = layout.px(kFigurePadding);
     const CellColors colors = cell_colors(figure.background);
@@ -250,9 +280,11 @@ Drawing atlas_drawing(AtlasFigure figure) {
                                         : state_items({CellState::evicted, CellState::future}, colors);
     if (figure.has_not_finite) items.push_back({"NaN or infinite", {kNanColor}});
     const int grid_width = left + n_heads * (size.width + gap) + padding;
-    const int width = figure.width > 0 ? std::max(figure.width, grid_width)
+    const int width = layout.width > 0 ? layout.width
                                        : std::max(grid_width, legend_width(&bar, items) + 2 * kFigurePadding);
-    const int legend_room = figure.width > 0 ? width : 0, heading_y = padding - layout.px(6);
+    const int legend_room = layout.width > 0 ? width : 0, heading_y = padding - layout.px(6);
+    const FigureTexts said = texts;
+    texts = figure.print.shown(texts);
     const int legend_y = heading_y + draw_heading(nullptr, 0, width, texts, layout.scale);
     const int top = legend_y + draw_legend(nullptr, padding, 0, &bar, items, layout.scale, legend_room) +
                     layout.px(kLabels);
@@ -262,7 +294,8 @@ Drawing atlas_drawing(AtlasFigure figure) {
     drawing.width = width;
     drawing.height = caption_y + draw_caption(nullptr, 0, width, texts.caption, layout.scale) + padding;
     drawing.background = figure.background;
-    drawing.title = texts.title;
+    drawing.texts = said;
+    around = drawing.height - n_layers * (size.height + gap);
     // The first thumbnail was made for the layout: it is not made again for the first picture.
     const auto made = std::make_shared<std::optional<AtlasCell>>(std::move(first));
     drawing.draw = [=, figure = std::move(figure), texts = std::move(texts),
@@ -279,7 +312,7 @@ Drawing atlas_drawing(AtlasFigure figure) {
             canvas.text(left + h * (size.width + gap) + size.width / 2, top - layout.px(8),
                         fmt::format("H{}", figure.heads[to_index(h)]), style);
         style.align = TextAlign::right;
-        const int every_layer = figure.width > 0 ? every(16, size.height + gap) : 1;
+        const int every_layer = layout.width > 0 ? every(16, size.height + gap) : 1;
         for (int l = 0; l < n_layers; ++l) {
             const int y = top + l * (size.height + gap);
             if (l % every_layer == 0)
@@ -299,6 +332,28 @@ Drawing atlas_drawing(AtlasFigure figure) {
             }
         }
     };
+    return drawing;
+}
+
+}  // namespace
+
+Drawing atlas_drawing(AtlasFigure figure) {
+    int around = 0;
+    const int asked = figure.print.height, n_layers = static_cast<int>(figure.layers.size());
+    if (asked <= 0) return draw_atlas_at(std::move(figure), 0, around);
+    constexpr int kRounds = 3, kLeastRoom = 10;  // of a thumbnail with its gap
+    int high = asked / (2 * n_layers) + 1;
+    Drawing drawing = draw_atlas_at(figure, high, around);
+    for (int round = 0; round < kRounds; ++round) {
+        const int gap = layout_atlas(figure, Plane(1, 1), high).gap;
+        const int room = (asked - around) / n_layers;
+        if (room < gap + kLeastRoom)
+            refuse_height(drawing.width, asked, around + n_layers * (gap + kLeastRoom));
+        if (room - gap == high) break;
+        high = room - gap;
+        drawing = draw_atlas_at(figure, high, around);
+    }
+    drawing.height = asked;
     return drawing;
 }
 

@@ -12,17 +12,24 @@
 
 namespace keyhole {
 
+struct NamedValue {
+    float value = 0;
+    std::string name;
+    Rgb8 color;
+};
+
 struct HeatmapFigure {
     FigureTexts texts;
     /// rows: query rows; columns: key positions. NaN: no value; kNotFinite: NaN or infinity
     Plane values;
     std::vector<CellState> states;  ///< same shape, or empty: every cell carries a value
-    MatrixAxis row_axis{"query row", 0, {}};
+    MatrixAxis row_axis{"query position", 0, {}};
     MatrixAxis column_axis{"key position", 0, {}};
     ColorScale scale;
     std::string value_label = "attention";
-    /// A few values with their names, if there are no others: the legend has these in place of a bar.
-    std::vector<std::pair<float, std::string>> named_values = {};
+    /// A few values with their names and colours, if there are no others: in place of scale and bar.
+    std::vector<NamedValue> named_values = {};
+    MarkedColumns marked = {};
     Reduction reduction = Reduction::max;
     FigureSize size;
     Background background = Background::light;  ///< the scale's map should suit it
@@ -34,8 +41,9 @@ struct MaskFigure {
     FigureTexts texts;
     int n_columns = 0, n_rows = 0;
     std::vector<CellState> states;  ///< [n_rows, n_columns]
-    MatrixAxis row_axis{"query row", 0, {}};
+    MatrixAxis row_axis{"query position", 0, {}};
     MatrixAxis column_axis{"key position", 0, {}};
+    MarkedColumns marked = {};
     FigureSize size;
     Background background = Background::light;
 };
@@ -58,7 +66,8 @@ struct AtlasFigure {
     std::string value_label = "attention";
     Reduction reduction = Reduction::max;
     int max_width = 1600;
-    int width = 0;                ///< of the picture, with text in proportion; 0: at most max_width
+    int width = 0;  ///< of the picture, with text in proportion; 0: at most max_width
+    PrintForm print = {};
     bool has_not_finite = false;  ///< some thumbnail has NaN or infinity: the legend explains its colour
     Background background = Background::light;
 };

@@ -141,7 +141,40 @@ std::string fit_text(std::string_view utf8, float width, const TextStyle& style)
     return out + "…";
 }
 
-std::vector<std::byte> encode_png(const Image& image) {
+namespace {
+
+void append_number(std::string& out, std::uint32_t number) {
+    for (const int shift : {24, 16, 8, 0}) out += static_cast<char>(number >> shift & 255);
+}
+
+/// Returns the check of a PNG chunk (ISO 3309).
+std::uint32_t png_check(std::string_view bytes) {
+    std::uint32_t check = 0xffffffff;
+    for (const char byte : bytes) {
+        check ^= static_cast<std::uint8_t>(byte);
+        for (int bit = 0; bit < 8; ++bit) check = check >> 1 ^ (check & 1 ? 0xedb88320 : 0);
+    }
+    return ~check;
+}
+
+/// Returns texts as chunks of international text, without compression.
+std::string png_chunks(const std::vector<PngText>& texts) {
+    std::string chunks;
+    for (const PngText& text : texts) {
+        if (text.text.empty()) continue;
+        std::string valid;
+        for (const char32_t c : characters(text.text)) append_utf8(valid, c);
+        const std::string body = "iTXt" + std::string(text.key) + std::string(5, '\0') + valid;
+        append_number(chunks, static_cast<std::uint32_t>(body.size() - 4));
+        chunks += body;
+        append_number(chunks, png_check(body));
+    }
+    return chunks;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_png(const Image& image, const std::vector<PngText>& texts) {
     // Runs of equal pixels need no prediction. Without filters and at the lowest level, encoding 1492 x
     // 1209 pixels of heat map takes 45 ms instead of 82 to 116 ms, at about the same size.
     static const bool fast = [] {
@@ -160,6 +193,10 @@ std::vector<std::byte> encode_png(const Image& image) {
                                 image.width() * 3))
         fail(ErrorCode::no_memory, "cannot encode a picture of {} x {} pixels: not enough memory",
              image.width(), image.height());
+    constexpr std::ptrdiff_t kHeader = 8 + 25;  // the signature, and the chunk that must come first
+    const std::string chunks = png_chunks(texts);
+    const auto* first = reinterpret_cast<const std::byte*>(chunks.data());
+    bytes.insert(bytes.begin() + kHeader, first, first + chunks.size());
     return bytes;
 }
 

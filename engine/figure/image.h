@@ -63,8 +63,13 @@ std::vector<std::string> wrap_text(std::string_view utf8, float width, const Tex
 /// Returns the text, cut with an ellipsis when it is wider than `width`.
 std::string fit_text(std::string_view utf8, float width, const TextStyle& style);
 
+/// A text in a PNG file, such as "Title".
+struct PngText {
+    std::string_view key;
+    std::string text;  ///< UTF-8; empty: it is left out
+};
 /// Returns a PNG file. Throws Error(no_memory) when the encoder fails.
-std::vector<std::byte> encode_png(const Image& image);
+std::vector<std::byte> encode_png(const Image& image, const std::vector<PngText>& texts = {});
 /// Throws Error(io) with path and reason.
 void write_png(const Image& image, const std::filesystem::path& path);
 

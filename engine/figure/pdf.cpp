@@ -170,9 +170,13 @@ std::vector<std::byte> Drawing::pdf() const {
     const Surface surface(cairo_pdf_surface_create_for_stream(append, &bytes, width * kPointsPerPixel,
                                                               height * kPointsPerPixel));
     cairo_pdf_surface_restrict_to_version(surface.get(), CAIRO_PDF_VERSION_1_5);
-    std::string valid_title;
-    for (const char32_t c : characters(title)) append_utf8(valid_title, c);
-    cairo_pdf_surface_set_metadata(surface.get(), CAIRO_PDF_METADATA_TITLE, valid_title.c_str());
+    for (const auto& [key, text] : {std::pair(CAIRO_PDF_METADATA_TITLE, texts.title),
+                                    {CAIRO_PDF_METADATA_SUBJECT, texts.caption},
+                                    {CAIRO_PDF_METADATA_KEYWORDS, made_by}}) {
+        std::string valid;
+        for (const char32_t c : characters(text)) append_utf8(valid, c);
+        if (!valid.empty()) cairo_pdf_surface_set_metadata(surface.get(), key, valid.c_str());
+    }
     cairo_pdf_surface_set_metadata(surface.get(), CAIRO_PDF_METADATA_CREATOR, "Keyhole");
     // Without a time of its own, so that equal runs write equal files.
     cairo_pdf_surface_set_metadata(surface.get(), CAIRO_PDF_METADATA_CREATE_DATE, "");

@@ -114,7 +114,10 @@ class SvgCanvas final : public Canvas {
             "style=\"font-kerning:none;font-variant-ligatures:none\">\n",
             drawing_.width, drawing_.height, number(drawing_.width / drawing_.scale),
             number(drawing_.height / drawing_.scale));
-        if (!drawing_.title.empty()) out += fmt::format("<title>{}</title>\n", escape_xml(drawing_.title));
+        for (const auto& [name, text] : {std::pair("title", drawing_.texts.title),
+                                         {"desc", drawing_.texts.caption},
+                                         {"metadata", drawing_.made_by}})
+            if (!text.empty()) out += fmt::format("<{0}>{1}</{0}>\n", name, escape_xml(text));
         std::string faces;
         for (const auto& [font, used] : fonts_) {
             const std::vector<std::byte> bytes = font_subset(font.second, used);

@@ -40,9 +40,11 @@ struct Places {
     double caption = 0, panel_width = 0, panel_height = 0;
 };
 
-Places place(const ValueMap& map, double width) {
+/// cell_height: 0: the usual one.
+Places place(const ValueMap& map, double width, double cell_height = 0) {
     Places p;
     p.width = width;
+    const FigureTexts texts = map.print.shown(map.texts);
     double label = 0;
     for (const std::string& row : map.rows) label = std::max(label, width_of(row, kMapTick));
     p.left = kPadding + 22 + label + 8;
@@ -61,14 +63,29 @@ Places place(const ValueMap& map, double width) {
     // Maps of many cells are square ones.
     p.cell_height = p.cell_width < 20 ? p.cell_width : kCellHeight;
     p.panel_width = p.cell_width * n_columns;
+    if (cell_height > 0) p.cell_height = cell_height;
     p.panel_height = p.cell_height * static_cast<double>(map.rows.size());
-    p.top = kPadding - 6 + draw_heading(nullptr, 0, static_cast<int>(width), map.texts) + kScaleHeight;
+    p.top = kPadding - 6 + draw_heading(nullptr, 0, static_cast<int>(width), texts) + kScaleHeight;
     p.caption = p.top + p.rows * (kPanelTitleHeight + p.panel_height + kTickHeight + 10) + 26;
-    p.height = p.caption + draw_caption(nullptr, 0, static_cast<int>(width), map.texts.caption) + kPadding;
+    p.height = p.caption + draw_caption(nullptr, 0, static_cast<int>(width), texts.caption) + kPadding;
     return p;
 }
 
+void draw_names(Canvas& canvas, const ValueMap& map, double y) {
+    constexpr double kSample = 16, kAfter = 7, kBetween = 20;
+    double x = kPadding;
+    const auto item = [&](Rgb8 color, const std::string& name) {
+        canvas.fill(x, y, kSample, kSample, color);
+        canvas.outline(x, y, kSample, kSample, canvas.colors().line);
+        canvas.text(x + kSample + kAfter, y + 12, name, with(kMapLabel, canvas.colors().ink));
+        x += kSample + kAfter + width_of(name, kMapLabel) + kBetween;
+    };
+    for (const auto& [value, name] : map.named_values) item(color_of(map.scale, value), name);
+    if (!map.empty_name.empty()) item(canvas.colors().cells.missing, map.empty_name);
+}
+
 void draw_scale(Canvas& canvas, const ValueMap& map, double y) {
+    if (!map.named_values.empty()) return draw_names(canvas, map, y);
     const Rgb8 ink = canvas.colors().ink;
     canvas.text(kPadding, y + 11, map.value_label, with(kMapLabel, ink));
     const double x = kPadding + width_of(map.value_label, kMapLabel) + 14;
@@ -171,7 +188,8 @@ void draw_rows(Canvas& canvas, const ValueMap& map, const Places& p, double righ
 
 void draw_map(Canvas& canvas, const ValueMap& map, const Places& p) {
     const FigureColors& colors = canvas.colors();
-    draw_heading(&canvas, static_cast<int>(kPadding) - 6, static_cast<int>(p.width), map.texts);
+    const FigureTexts texts = map.print.shown(map.texts);
+    draw_heading(&canvas, static_cast<int>(kPadding) - 6, static_cast<int>(p.width), texts);
     draw_scale(canvas, map, p.top - kScaleHeight);
     const double step = kPanelTitleHeight + p.panel_height + kTickHeight + 10;
     for (std::size_t i = 0; i < map.panels.size(); ++i) {
@@ -191,7 +209,7 @@ void draw_map(Canvas& canvas, const ValueMap& map, const Places& p) {
                 with(kMapLabel, colors.ink, TextAlign::center));
     canvas.text(kPadding + 8, (p.top + bottom) / 2, map.row_label,
                 with(kMapLabel, colors.ink, TextAlign::center, true));
-    draw_caption(&canvas, static_cast<int>(p.caption), static_cast<int>(p.width), map.texts.caption);
+    draw_caption(&canvas, static_cast<int>(p.caption), static_cast<int>(p.width), texts.caption);
 }
 
 double light_of(Rgb8 color) {
@@ -215,12 +233,22 @@ Drawing value_map_drawing(const ValueMap& map) {
         KH_ASSERT(panel.values.size() == map.rows.size() * map.columns.size() &&
                   (panel.notes.empty() || panel.notes.size() == panel.values.size()));
     Drawing drawing;
-    drawing.scale = map.width > 0 ? std::max(map.width / kUsualWidth, kLeastScale) : 1;
     drawing.width = map.width > 0 ? map.width : static_cast<int>(kUsualWidth);
-    const Places places = place(map, drawing.width / drawing.scale);
+    drawing.scale = map.print.scale(kMapTick, std::max(drawing.width / kUsualWidth, kLeastScale));
+    Places places = place(map, drawing.width / drawing.scale);
+    if (map.print.height > 0) {
+        constexpr double kLeastHigh = 6;
+        const double n_cells = places.rows * static_cast<double>(map.rows.size());
+        const double words = places.height - n_cells * places.cell_height;
+        const double high = (map.print.height / drawing.scale - words) / std::max(n_cells, 1.0);
+        if (high < kLeastHigh)
+            refuse_height(drawing.width, map.print.height,
+                          static_cast<int>(std::ceil((words + n_cells * kLeastHigh) * drawing.scale)));
+        places = place(map, drawing.width / drawing.scale, high);
+    }
     drawing.height = static_cast<int>(std::lround(places.height * drawing.scale));
     drawing.background = map.background;
-    drawing.title = map.texts.title;
+    drawing.texts = map.texts;
     drawing.draw = [=, kept = std::make_shared<const ValueMap>(map)](Canvas& canvas) {
         draw_map(canvas, *kept, places);
     };

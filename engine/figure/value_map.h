@@ -7,6 +7,7 @@
 #include "engine/figure/frame.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
@@ -27,6 +28,11 @@ struct ValueMap {
     int panel_columns = 0;  ///< panels side by side; 0: as many as have room for large cells
     int decimals = 0;       ///< of the numbers in the cells; below 0: no numbers
     int width = 0;          ///< of the picture in pixels, with text in proportion; 0: the usual one
+    PrintForm print = {};
+    /// A few values with their names, if there are no others: in place of a bar. empty_name: of cells
+    /// without a value; empty: the legend does not have them.
+    std::vector<std::pair<float, std::string>> named_values = {};
+    std::string empty_name = {};
     Background background = Background::light;
 };
 Drawing value_map_drawing(const ValueMap& map);

@@ -6,6 +6,7 @@
 #include "app/view/view_export.h"
 #include "engine/analysis/compare.h"
 #include "engine/analysis/run_rows.h"
+#include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/export/captions.h"
@@ -17,6 +18,7 @@
 #include <stb/stb_image.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -83,6 +85,7 @@ class ViewFiles : public ::testing::Test {
         EXPECT_EQ(list, "") << command;
         how.answers = answers_in_record(app.run.history);
         mark_answers(how.answers, option("--right"));
+        how.watch = option("--watch");
         return write_views(app.run.history, words, how, app.run.stride, app.run.dense_from);
     }
     reference::Wakes wakes;
@@ -227,6 +230,10 @@ TEST_F(ViewFiles, TheCopiedCommandMakesTheSameFile) {
     same("curves", "file.curves", ".csv");
     run_action(app, "watch 12 15");
     same("curves", "file.curves", ".svg");
+    run_action(app, "file.picture " + path("window.png"));
+    run_action(app, "file.copy");
+    EXPECT_NE(app.requests.clipboard_out.find(" --watch 12..15"), std::string::npos);
+    EXPECT_TRUE(bytes("window.png") == bytes("out/" + views_of(app.requests.clipboard_out).at(0)));
     run_action(app, "pick 60 12");
     run_action(app, "curves scores");
     same("curves", "file.curves", ".svg");
@@ -434,8 +441,55 @@ TEST_F(ViewFiles, RowsOfAPictureAreThoseAskedFor) {
         EXPECT_NE(mask.find(name), std::string::npos) << name;
 }
 
+/// What both lanes hold does not look as what is not there yet, on either background.
+TEST_F(ViewFiles, ADifferenceOfMasksHasThreeColours) {
+    app.view.mode = HeatMode::mask;
+    for (const Background background : {Background::light, Background::dark}) {
+        PictureOptions options;
+        options.background = background;
+        const ColorScale scale = difference_scale(app.view, 1, background);
+        const Image image = difference_picture(app.run.history, 0, 1, app.view, scale, options).image();
+        std::map<std::array<int, 3>, int> n_of;
+        for (int y = 0; y < image.height(); ++y)
+            for (int x = 0; x < image.width(); ++x)
+                ++n_of[{image.at(x, y).r, image.at(x, y).g, image.at(x, y).b}];
+        const Rgb8 future = cell_colors(background).future;
+        const auto n = [&](Rgb8 color) { return n_of[{color.r, color.g, color.b}]; };
+        EXPECT_GT(n(color_of(scale, 1)), 500);
+        EXPECT_GT(n(future), 500);
+        const Rgb8 both = background == Background::light ? Rgb8{150, 152, 160} : Rgb8{120, 124, 136};
+        EXPECT_GT(n(both), 500);
+        EXPECT_GT(std::abs(both.r - future.r), 60);
+    }
+}
+
+/// Watched words are marked and named in heat maps of both kinds, and each picture says what its cells are.
+TEST_F(ViewFiles, WatchedWordsAreMarkedAndCellsExplained) {
+    const auto svg = [&](const std::string& word, const std::string& watch) {
+        std::string list = word;
+        ViewExport how;
+        how.folder = folder / "watched";
+        how.layers = how.heads = {0};
+        how.watch = watch;
+        how.pictures.formats = {PictureFormat::svg};
+        return bytes("watched/" + write_views(app.run.history, take_view_words(list), how, 1, 0).front());
+    };
+    const std::string name = span_name(app.run.history, 0, {12, 15});
+    for (const char* word : {"view", "view-mask", "view-scores", "difference:0-1", "difference-mask:0-1"}) {
+        EXPECT_NE(svg(word, "12..15").find(">" + escape_xml(name) + "<"), std::string::npos) << word;
+        EXPECT_EQ(svg(word, "").find("positions 12 to 15"), std::string::npos) << word;
+        EXPECT_NE(svg(word, "").find(">query position<"), std::string::npos) << word;
+    }
+    EXPECT_NE(svg("view", "").find("Attention probability: each row is a query position."),
+              std::string::npos);
+    EXPECT_NE(svg("view-mask", "").find("A row attends to its own token"), std::string::npos);
+    EXPECT_NE(svg("view-scores", "").find("Pooled score after each query position"), std::string::npos);
+    EXPECT_NE(svg("curve:kl", "").find(">position of the newest token<"), std::string::npos);
+}
+
 /// The estimate counts the files that are written, and takes no fewer bytes.
 TEST_F(ViewFiles, FilesAreCountedBefore) {
+    int word_count = 0;
     for (const char* words :
          {"view,difference:0-1", "tokens:3+4,overlap:0-1", "curve:kl,watched:12..15,atlas", "view-mask"}) {
         std::string list = words;
@@ -445,6 +499,7 @@ TEST_F(ViewFiles, FilesAreCountedBefore) {
         how.layers = {1, 2};
         how.heads = {0};
         how.pictures.formats = {PictureFormat::png, PictureFormat::svg};
+        how.pictures.print.bare = word_count++ % 2 == 0;
         const ViewsSize size = views_size(views, how, view_limits(app.run.history));
         std::int64_t n_bytes = 0;
         std::vector<double> done;

@@ -124,51 +124,62 @@ AnswersFigure answers(Background background) {
 
 struct Named {
     std::string name;
-    std::function<Drawing(int width, Background background)> make;
+    std::function<Drawing(int width, Background background, const PrintForm& print)> draw;
+    Drawing make(int width, Background background, const PrintForm& print = {}) const {
+        return draw(width, background, print);
+    }
 };
 
 const std::vector<Named>& figures() {
-    static const std::vector<Named> all = {{"heatmap",
-                                            [](int width, Background background) {
-                                                HeatmapFigure figure = heatmap(40, 10, background);
-                                                figure.size.width = width;
-                                                return heatmap_drawing(figure);
-                                            }},
-                                           {"mask",
-                                            [](int width, Background background) {
-                                                MaskFigure figure = mask(background);
-                                                figure.size.width = width;
-                                                return mask_drawing(figure);
-                                            }},
-                                           {"atlas",
-                                            [](int width, Background background) {
-                                                AtlasFigure figure = atlas(background);
-                                                figure.width = width;
-                                                return atlas_drawing(std::move(figure));
-                                            }},
-                                           {"curves",
-                                            [](int width, Background background) {
-                                                CurvePlot plot = curves(background);
-                                                plot.picture_width = width;
-                                                return curves_drawing(plot);
-                                            }},
-                                           {"panels",
-                                            [](int width, Background background) {
-                                                CurvePlot plot = panels(background);
-                                                plot.picture_width = width;
-                                                return curves_drawing(plot);
-                                            }},
-                                           {"value map",
-                                            [](int width, Background background) {
-                                                ValueMap map = value_map(background);
-                                                map.width = width;
-                                                return value_map_drawing(map);
-                                            }},
-                                           {"answers", [](int width, Background background) {
-                                                AnswersFigure figure = answers(background);
-                                                figure.width = width;
-                                                return answers_drawing(figure);
-                                            }}};
+    static const std::vector<Named> all = {
+        {"heatmap",
+         [](int width, Background background, const PrintForm& print) {
+             HeatmapFigure figure = heatmap(40, 10, background);
+             figure.size.width = width;
+             figure.size.print = print;
+             return heatmap_drawing(figure);
+         }},
+        {"mask",
+         [](int width, Background background, const PrintForm& print) {
+             MaskFigure figure = mask(background);
+             figure.size.width = width;
+             figure.size.print = print;
+             return mask_drawing(figure);
+         }},
+        {"atlas",
+         [](int width, Background background, const PrintForm& print) {
+             AtlasFigure figure = atlas(background);
+             figure.width = width;
+             figure.print = print;
+             return atlas_drawing(std::move(figure));
+         }},
+        {"curves",
+         [](int width, Background background, const PrintForm& print) {
+             CurvePlot plot = curves(background);
+             plot.picture_width = width;
+             plot.print = print;
+             return curves_drawing(plot);
+         }},
+        {"panels",
+         [](int width, Background background, const PrintForm& print) {
+             CurvePlot plot = panels(background);
+             plot.picture_width = width;
+             plot.print = print;
+             return curves_drawing(plot);
+         }},
+        {"value map",
+         [](int width, Background background, const PrintForm& print) {
+             ValueMap map = value_map(background);
+             map.width = width;
+             map.print = print;
+             return value_map_drawing(map);
+         }},
+        {"answers", [](int width, Background background, const PrintForm& print) {
+             AnswersFigure figure = answers(background);
+             figure.width = width;
+             figure.print = print;
+             return answers_drawing(figure);
+         }}};
     return all;
 }
 
@@ -402,6 +413,140 @@ TEST(Drawings, AreAsWideAsAskedInEveryFormat) {
         }
 }
 
+/// No text leaves the picture.
+void expect_texts_within(const Drawing& drawing, const std::string& what) {
+    Notes notes(drawing.background);
+    drawing.draw(notes);
+    for (const Notes::Text& text : notes.texts) {
+        EXPECT_GE(text.y, 0) << what << " " << text.words;
+        EXPECT_LE(text.y * drawing.scale, drawing.height + 1) << what << " " << text.words;
+    }
+}
+
+TEST(Drawings, AreAsHighAsAskedWithAllTheirWords) {
+    for (const Named& figure : figures())
+        for (const int width : {0, 640, 1400})
+            for (const int height : {1100, 1601}) {
+                const std::string what = fmt::format("{} {} x {}", figure.name, width, height);
+                const Drawing drawing = figure.make(width, Background::light, {false, height, 0});
+                EXPECT_EQ(drawing.height, height) << what;
+                EXPECT_EQ(drawing.image().height(), height) << what;
+                if (width > 0) {
+                    EXPECT_EQ(drawing.width, width) << what;
+                }
+                expect_texts_within(drawing, what);
+                EXPECT_GE(words_of(drawing).size(), 7u) << what;
+            }
+    for (const Named& figure : figures()) {
+        std::string refused;
+        try {
+            (void)figure.make(640, Background::light, {false, 121, 0});
+        } catch (const Error& error) {
+            refused = error.what();
+        }
+        ASSERT_NE(refused.find("it needs --height "), std::string::npos) << figure.name << ": " << refused;
+        const int least = std::stoi(refused.substr(refused.find("--height ") + 9));
+        EXPECT_EQ(figure.make(640, Background::light, {false, least, 0}).height, least) << figure.name;
+    }
+}
+
+TEST(Drawings, BareOnesLeaveTheirTextsToTheFileBeside) {
+    for (const Named& figure : figures()) {
+        const Drawing whole = figure.make(900, Background::light),
+                      bare = figure.make(900, Background::light, {true});
+        ASSERT_FALSE(whole.texts.title.empty()) << figure.name;
+        const auto shows = [](const Drawing& drawing, const std::string& text) {
+            const std::vector<std::string> words = words_of(drawing);
+            const std::string first = text.substr(0, text.find(' '));
+            return std::any_of(words.begin(), words.end(),
+                               [&](const std::string& line) { return line.starts_with(first); });
+        };
+        EXPECT_EQ(bare.texts.title, whole.texts.title);
+        EXPECT_LE(bare.height, whole.height) << figure.name;
+        for (const std::string& text : {whole.texts.title, whole.texts.caption}) {
+            if (text.empty()) continue;
+            EXPECT_TRUE(shows(whole, text)) << figure.name << ": " << text;
+            EXPECT_FALSE(shows(bare, text)) << figure.name << ": " << text;
+            EXPECT_NE(text_beside(bare).find(text), std::string::npos) << figure.name;
+        }
+        const reference::TempFolder folder("bare");
+        PictureChoice how;
+        how.formats = {PictureFormat::svg, PictureFormat::png};
+        how.print = {true};
+        how.made_by = "Keyhole: keyhole decode";
+        EXPECT_EQ(write_drawing(bare, folder.path() / "a.b", how, {}),
+                  (std::vector<std::string>{"a.b.svg", "a.b.png", "a.b.txt"}));
+        EXPECT_EQ(how.n_files(), 3);
+        EXPECT_EQ(read_text_file(folder.path() / "a.b.txt"), text_beside(bare) + "\n" + how.made_by + "\n");
+    }
+}
+
+TEST(Drawings, NumbersOfTheAxesHaveTheFontSizeAskedFor) {
+    for (const Named& figure : figures())
+        for (const double points : {6.0, 9.0, 14.0}) {
+            const Drawing drawing = figure.make(1400, Background::light, {true, 0, points});
+            EXPECT_EQ(drawing.width, 1400) << figure.name;
+            const double wanted = points * 96 / 72;
+            double nearest = 1e9;
+            for (const Element& element : parse_xml(drawing.svg()))
+                if (element.name == "text") {
+                    const double size = std::stod(element.attributes.at("font-size")) * drawing.scale;
+                    if (std::abs(size - wanted) < std::abs(nearest - wanted)) nearest = size;
+                }
+            EXPECT_NEAR(nearest, wanted, 0.02 * wanted) << figure.name;
+        }
+}
+
+TEST(Drawings, MarkedColumnsHaveLinesOutsideOfTheCells) {
+    HeatmapFigure figure = heatmap(40, 10);
+    figure.size.width = 900;
+    const Image plain = heatmap_drawing(figure).image();
+    figure.marked = {8, 11, "“4821”, positions 8 to 11"};
+    const Drawing drawing = heatmap_drawing(figure);
+    EXPECT_EQ(words_of(drawing).at(2), "attention");
+    const std::vector<std::string> words = words_of(drawing);
+    EXPECT_NE(std::find(words.begin(), words.end(), "“4821”, positions 8 to 11"), words.end());
+    const Image marked = drawing.image();
+    ASSERT_EQ(marked.height(), plain.height());
+    Notes notes(Background::light);
+    drawing.draw(notes);
+    const Notes::Cells& cells = notes.pictures.back();
+    const Rgb8 mark = figure_colors(Background::light).differs;
+    int first = marked.width(), last = -1;
+    for (int x = 0; x < marked.width(); ++x)
+        if (marked.at(x, cells.y - 3) == mark) {
+            first = std::min(first, x);
+            last = std::max(last, x);
+        }
+    const double column = cells.pixels.width() / 40.0;
+    EXPECT_NEAR(first, cells.x + 8 * column, 1);
+    EXPECT_NEAR(last + 1, cells.x + 12 * column, 1);
+    EXPECT_EQ(marked.at(first + 1, cells.y + cells.pixels.height() + 2), mark);
+    for (int y = 0; y < cells.pixels.height(); ++y)
+        for (int x = 0; x < cells.pixels.width(); ++x)
+            ASSERT_EQ(marked.at(cells.x + x, cells.y + y), plain.at(cells.x + x, cells.y + y));
+}
+
+TEST(Drawings, FilesSayWhatMadeThem) {
+    Drawing drawing = heatmap_drawing(heatmap(40, 10));
+    drawing.made_by = "Keyhole 0.1: keyhole decode \"a & b\" 猫";
+    const reference::TempFolder folder("made");
+    write_drawing(drawing, folder.path() / "a.png");
+    const std::string png = read_text_file(folder.path() / "a.png");
+    for (const std::string& text : {drawing.texts.title, drawing.texts.caption, drawing.made_by})
+        EXPECT_NE(png.find(text), std::string::npos) << text;
+    int width = 0, height = 0, channels = 0;
+    unsigned char* pixels = stbi_load((folder.path() / "a.png").c_str(), &width, &height, &channels, 3);
+    ASSERT_NE(pixels, nullptr);
+    stbi_image_free(pixels);
+    EXPECT_EQ(width, drawing.width);
+    std::map<std::string, std::string> said;
+    for (const Element& element : parse_xml(drawing.svg())) said[element.name] = unescaped(element.content);
+    EXPECT_EQ(said["title"], drawing.texts.title);
+    EXPECT_EQ(said["desc"], drawing.texts.caption);
+    EXPECT_EQ(said["metadata"], drawing.made_by);
+}
+
 double luminance(Rgb8 color) {
     const auto linear = [](std::uint8_t value) {
         const double c = value / 255.0;
@@ -574,7 +719,7 @@ TEST_F(PdfDrawings, HasTheWordsOfThePixels) {
         };
         EXPECT_EQ(letters(found), letters(expected)) << figure.name << "\n" << found;
         const std::vector<std::string> all = sorted_words(found);
-        for (const std::string& word : sorted_words(drawing.title))
+        for (const std::string& word : sorted_words(drawing.texts.title))
             EXPECT_TRUE(std::binary_search(all.begin(), all.end(), word)) << word;
     }
 }
@@ -582,7 +727,9 @@ TEST_F(PdfDrawings, HasTheWordsOfThePixels) {
 TEST_F(PdfDrawings, EmbedsItsFontsAndNamesItsTitle) {
     HeatmapFigure figure = heatmap(40, 10);
     figure.texts.title += " 猫";  // from another font, where there is one
-    const std::string file = write(heatmap_drawing(figure));
+    Drawing drawing = heatmap_drawing(figure);
+    drawing.made_by = "Keyhole: keyhole decode";
+    const std::string file = write(drawing);
     std::istringstream lines(output_of("pdffonts " + file));
     std::string line;
     int n = 0;
@@ -593,7 +740,10 @@ TEST_F(PdfDrawings, EmbedsItsFontsAndNamesItsTitle) {
         EXPECT_NE(line.find("yes yes yes"), std::string::npos) << line;
     }
     EXPECT_GE(n, 2) << "book and bold";
-    EXPECT_NE(output_of("pdfinfo " + file).find("Attention <1> & more"), std::string::npos);
+    const std::string info = output_of("pdfinfo " + file);
+    for (const char* text :
+         {"Attention <1> & more", "A caption that says what the colours mean.", "keyhole decode"})
+        EXPECT_NE(info.find(text), std::string::npos) << text;
 }
 
 TEST_F(PdfDrawings, HoldsTheExactCells) {

@@ -321,14 +321,15 @@ TEST_F(Export, TablesHaveOneLineForEveryAttendedCell) {
             cells += 2 * set.size();  // two readers per KV head
     const auto csv = lines(lane_file(1, "rows.csv"));
     ASSERT_EQ(csv.size(), cells + 1);
-    EXPECT_EQ(csv[0], "row,layer,head,kv_head,position,token,attention,score");
+    EXPECT_EQ(csv[0], "row,layer,head,kv_head,position,token,text,attention,score");
     const auto& set = made_[1].attended[1][0];
-    EXPECT_EQ(csv[1], fmt::format("6,0,0,0,{},{},{},{}", set[0], set[0] + 1,
+    EXPECT_EQ(csv[1], fmt::format("6,0,0,0,{},{},w{},{},{}", set[0], set[0] + 1, set[0] + 1,
                                   testing_trace::attention_value(1, 6, 0, 0, set[0]),
                                   testing_trace::score_value(1, 6, 0, set[0])));
     const auto json = nlohmann::json::parse(read_text_file(lane_file(1, "rows.json")));
     ASSERT_EQ(json.size(), cells);
     EXPECT_EQ(json[0]["position"], set[0]);
+    EXPECT_EQ(json[0]["text"], fmt::format("w{}", set[0] + 1));
     EXPECT_EQ(json[0]["attention"].get<float>(), testing_trace::attention_value(1, 6, 0, 0, set[0]));
     EXPECT_EQ(lines(lane_file(1, "rows.json")).size(), cells + 2);
     // The export kept rows in a temporary file that was not requested.

@@ -1,5 +1,7 @@
 #include "engine/base/index.h"
+#include "engine/figure/film.h"
 #include "engine/figure/gif.h"
+#include "engine/figure/video.h"
 
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
@@ -150,6 +152,35 @@ class Animations : public Gif {
     fs::path file(const std::string& name) const { return folder_.path() / "lane1" / name; }
     RunHistory history_;
 };
+
+/// A video where the build has an encoder, one clear line where it has none.
+TEST_F(Animations, AreVideosWhereTheBuildHasAnEncoder) {
+    for (const FilmFormat format : {FilmFormat::webm, FilmFormat::mp4}) {
+        std::string list = fmt::format("svg,{}", film_name(format));
+        EXPECT_EQ(take_film(list), format);
+        EXPECT_EQ(list, "svg");
+        if (!has_video(format)) {
+            std::string words;
+            try {
+                check_film(format);
+            } catch (const Error& error) {
+                words = error.what();
+            }
+            EXPECT_NE(words.find("this build has no video encoder"), std::string::npos) << words;
+            EXPECT_EQ(words.find('\n'), std::string::npos);
+            continue;
+        }
+        FilmWriter film(format, 33, 21);
+        for (const Rgb8 color : {Rgb8{255, 0, 0}, Rgb8{0, 0, 255}}) film.add(Image(33, 21, color), 100);
+        const std::vector<std::byte> bytes = film.finish();
+        const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        EXPECT_EQ(text.substr(format == FilmFormat::webm ? 0 : 4, 4),
+                  format == FilmFormat::webm ? "\x1a\x45\xdf\xa3" : "ftyp");
+        EXPECT_GT(text.size(), 500u);
+    }
+    std::string none = "png,svg";
+    EXPECT_EQ(take_film(none), FilmFormat::gif);
+}
 
 /// Animations of the mask on both backgrounds.
 class MaskAnimations : public Animations, public ::testing::WithParamInterface<Background> {};
