@@ -52,7 +52,7 @@ install(FILES ${KH_DESKTOP}.metainfo.xml DESTINATION ${CMAKE_INSTALL_DATADIR}/me
 install(FILES ${KH_DESKTOP}.xml DESTINATION ${CMAKE_INSTALL_DATADIR}/mime/packages COMPONENT program)
 
 # The libraries of the archive. The system's own stay: the C and C++ libraries, what graphics drivers use or
-# talk to, and fonts. Of X11's, cairo needs some that a bare desktop lacks: libXrender, libxcb-render and -shm.
+# talk to, and fonts. Cairo needs some of X11 that a bare desktop lacks: libXrender, libxcb-render and -shm.
 set(KH_SYSTEM_LIBRARIES "^ld-linux" "^lib(c|m|dl|rt|pthread|stdc\\+\\+|gcc_s|z|expat)\\.so"
   "^lib(GL|EGL|OpenGL|X[^r]|Xrandr|xcb\\.|wayland|drm|fontconfig|freetype)")
 install(RUNTIME_DEPENDENCY_SET keyhole_libraries
