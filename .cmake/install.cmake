@@ -11,6 +11,9 @@ set_source_files_properties(app/base/assets.cpp PROPERTIES
   COMPILE_DEFINITIONS KH_ASSETS="${KH_ASSETS_FROM_PROGRAM}")
 # Programs in the build folder find them there.
 file(CREATE_LINK ${CMAKE_SOURCE_DIR}/assets ${CMAKE_BINARY_DIR}/assets SYMBOLIC)
+# The distribution's Python has the distribution's numpy; another one may come first on PATH.
+find_program(KH_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
+find_program(KH_PYTHON python3)
 if(NOT TARGET keyhole OR KH_SANITIZE)
   return()
 endif()
@@ -58,6 +61,20 @@ set(KH_SYSTEM_LIBRARIES "^ld-linux" "^lib(c|m|dl|rt|pthread|stdc\\+\\+|gcc_s|z|e
 install(RUNTIME_DEPENDENCY_SET keyhole_libraries
   PRE_EXCLUDE_REGEXES ${KH_SYSTEM_LIBRARIES}
   LIBRARY DESTINATION ${KH_LIBRARIES} COMPONENT libraries EXCLUDE_FROM_ALL)
+
+# A Python wheel: the folder of the archive, and the Python module.
+if(KH_PYTHON)
+  set(stage ${CMAKE_BINARY_DIR}/wheel/prefix)
+  set(install ${CMAKE_COMMAND} --install ${CMAKE_BINARY_DIR} --prefix ${stage} --strip --component)
+  add_custom_target(wheel
+    COMMAND ${CMAKE_COMMAND} -E rm -rf ${stage}
+    COMMAND ${install} program
+    COMMAND ${install} libraries
+    COMMAND ${KH_PYTHON} -B ${CMAKE_SOURCE_DIR}/.cmake/make_wheel.py ${stage}
+            ${CMAKE_SOURCE_DIR}/assets/python/keyhole.py ${PROJECT_VERSION} ${CMAKE_BINARY_DIR}/wheel
+    DEPENDS keyhole keyhole_pages
+    COMMENT "Making the Python wheel" USES_TERMINAL VERBATIM)
+endif()
 
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_VENDOR Keyhole)

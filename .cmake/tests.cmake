@@ -213,16 +213,15 @@ if(TARGET keyhole AND NOT KH_SANITIZE)
   add_dependencies(keyhole_app_tests keyhole keyhole_host_cuda)
   kh_add_tests(keyhole_app_tests app)
   # Pages in the browsers that are installed, and the Python module, which needs numpy.
-  # The distribution's Python has the distribution's numpy; another one may come first on PATH.
-  find_program(KH_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
-  find_program(KH_PYTHON python3)
   if(KH_PYTHON)
     add_test(NAME Page.InABrowser COMMAND ${KH_PYTHON} -B ${CMAKE_SOURCE_DIR}/tests/page/page_test.py
              $<TARGET_FILE:keyhole> ${CMAKE_SOURCE_DIR})
+    add_test(NAME Python.Wheel COMMAND ${KH_PYTHON} -B
+             ${CMAKE_SOURCE_DIR}/tests/python/wheel_test.py ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
     add_test(NAME Python.ReadsRuns COMMAND ${KH_PYTHON} -B
              ${CMAKE_SOURCE_DIR}/tests/python/python_test.py $<TARGET_FILE:keyhole> ${CMAKE_SOURCE_DIR})
-    set_tests_properties(Page.InABrowser Python.ReadsRuns PROPERTIES LABELS app TIMEOUT 600 COST 1
-      SKIP_REGULAR_EXPRESSION "skipped: ")
+    set_tests_properties(Page.InABrowser Python.ReadsRuns Python.Wheel
+      PROPERTIES LABELS app TIMEOUT 600 COST 1 SKIP_REGULAR_EXPRESSION "skipped: ")
   endif()
 endif()
 

@@ -1,4 +1,4 @@
-"""Reads what Keyhole writes into arrays, and starts Keyhole. One file; it needs numpy alone.
+"""Reads what Keyhole writes into arrays, and starts Keyhole. One file; arrays need numpy, the rest nothing.
 
     import keyhole
     run = keyhole.decode("Once upon a time", [{"preset": "full"}, {"preset": "h2o", "budget": 8}], tokens=12,
@@ -18,9 +18,8 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sysconfig
 import tempfile
-
-import numpy as np
 
 __all__ = ["Error", "Lane", "Picture", "Run", "decode", "lane_spec", "open_export", "open_trace", "program",
            "read_table", "start"]
@@ -30,9 +29,25 @@ class Error(RuntimeError):
     """Keyhole said no; the text is what it said."""
 
 
+class _Numpy:
+    """numpy, loaded when an array is first needed: starting Keyhole needs none."""
+
+    def __getattr__(self, name):
+        try:
+            import numpy
+        except ImportError:
+            raise Error("arrays need numpy: pip install numpy") from None
+        return getattr(numpy, name)
+
+
+np = _Numpy()
+
+
 def program():
-    """Returns the path of the program: KEYHOLE, else `keyhole` of the PATH."""
-    found = os.environ.get("KEYHOLE") or shutil.which("keyhole")
+    """Returns the path of the program: KEYHOLE, else the one that pip installed with this module, else
+    `keyhole` of the PATH."""
+    found = (os.environ.get("KEYHOLE") or shutil.which("keyhole", path=sysconfig.get_path("scripts"))
+             or shutil.which("keyhole"))
     if not found:
         raise Error("there is no keyhole on the PATH; install it, or name the program in KEYHOLE")
     return found
