@@ -1,5 +1,5 @@
-// The lab: hand-ins whose answers are those of direct runs of the engine pass, each wrong answer fails its own
-// exercise, and copies show.
+// The lab: hand-ins whose answers are those of direct runs of the engine pass, each wrong answer fails its
+// own exercise, and copies show.
 #include "app/lab/lab_table.h"
 #include "engine/base/error.h"
 #include "engine/base/fnv.h"
