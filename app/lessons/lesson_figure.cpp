@@ -46,8 +46,8 @@ std::string answers_table(const LessonRun& run, const Evidence& evidence) {
     return out + "</table>\n";
 }
 
-/// The text, darker where more KV heads keep a token, struck through where none does; each token in a box where
-/// all keep all.
+/// The text, darker where more KV heads keep a token, struck through where none does; each token in a box
+/// where all keep all.
 std::string kept_text(const RunHistory& history, int index, int lane) {
     std::vector<float> share(to_index(history.n_positions()));
     const int row = history.last_row();

@@ -22,8 +22,8 @@ std::string prediction_form(const Prediction& asked);
 /// Returns the number of a choice (from 1) or of a slider; nullopt: the line is no prediction.
 std::optional<double> typed_prediction(const Prediction& asked, std::string_view line);
 
-/// Returns what was to be predicted; empty for a token, and where it was not measured. claims, measured: of the
-/// step.
+/// Returns what was to be predicted; empty for a token, and where it was not measured. claims, measured: of
+/// the step.
 std::string prediction_truth(const Prediction& asked, std::span<const Claim> claims,
                              std::span<const Measured> measured);
 

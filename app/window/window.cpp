@@ -702,8 +702,8 @@ void WindowLoop::draw() {
     app_.frames.frame_ends();
 }
 
-/// Returns whether all work has ended since the last call. What moved with the work, a bar say, moves no more:
-/// the layout comes to rest anew.
+/// Returns whether all work has ended since the last call. What moved with the work, a bar say, moves no
+/// more: the layout comes to rest anew.
 bool WindowLoop::has_come_to_rest() {
     const bool idle = app_.idle();
     if (std::exchange(idle_, idle) || !idle) return false;

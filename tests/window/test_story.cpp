@@ -47,7 +47,8 @@ TEST_F(StoryWindow, OpensOnTheAnswersWithoutAKey) {
     EXPECT_TRUE(says("What is the code of the garden gate?")) << words();
     EXPECT_TRUE(says("Full cache")) << words();
     EXPECT_TRUE(says("4821")) << words();
-    EXPECT_TRUE(says("H2O threw “4821” away: when it answered, 1 of 48 heads had it. Right: TOVA (16 heads)."))
+    EXPECT_TRUE(
+        says("H2O threw “4821” away: when it answered, 1 of 48 heads had it. Right: TOVA (16 heads)."))
         << words();
     for (int lane = 0; lane < 3; ++lane) {
         EXPECT_GT(width_of(fmt::format("story map {}", lane)), 250) << lane;
