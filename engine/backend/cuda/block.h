@@ -125,6 +125,14 @@ KH_FN bool is_last_block(std::uint32_t& counter, int n_blocks) {
 #endif
 }
 
+#ifdef __CUDA_ARCH__
+/// Returns the value that thread `from` of the warp passes. All threads of a warp call it. On the host each
+/// thread computes by itself what it would get here.
+__device__ __forceinline__ float value_of_thread(float value, int from) {
+    return __shfl_sync(0xffffffffu, value, from);
+}
+#endif
+
 /// Reads what another block wrote in this launch: from L2, since L1 may hold what was there before.
 KH_FN float read_across(const float* data) {
 #ifdef __CUDA_ARCH__

@@ -331,10 +331,10 @@ void multiply(Warp& warp, const Op& op) {
         }
 }
 
-/// mode: 0 up, 1 down, 2 butterfly, 3 index.
+/// mode: 0 up, 1 down, 2 butterfly, 3 index. Of six operands the fifth is a predicate: the lane is in range.
 void shuffle(Warp& warp, const Op& op) {
     const u32 *a = warp.lanes<u32>(op.at[1]), *b = warp.lanes<u32>(op.at[2]), *c = warp.lanes<u32>(op.at[3]);
-    u32 out[kLanes];
+    u32 out[kLanes], in_range = 0;
     for_lanes(warp.mask, [&](int lane) {
         const int clamp = static_cast<int>(c[lane] & 31), segment = static_cast<int>(c[lane] >> 8 & 31);
         const int by = static_cast<int>(b[lane] & 31), low = lane & segment;
@@ -345,10 +345,14 @@ void shuffle(Warp& warp, const Op& op) {
                                   : low | (by & ~segment);
         const bool is_in = op.mode == 0 ? from >= high : from <= high;
         if (!is_in) from = lane;
+        in_range |= static_cast<u32>(is_in) << lane;
         if ((warp.mask >> from & 1u) == 0) fault(warp, op, lane, "takes a value of a lane that is not there");
         out[lane] = a[from];
     });
     for_lanes(warp.mask, [&](int lane) { warp.lanes<u32>(op.at[0])[lane] = out[lane]; });
+    if (op.n_elements != 6) return;
+    u32& predicate = *warp.lanes<u32>(op.at[4]);
+    predicate = (predicate & ~warp.mask) | in_range;
 }
 
 /// mode: 0 all, 1 any, 2 uni, 3 ballot.
@@ -370,8 +374,11 @@ void add_together(Table& t) {
     mma("m16n8k8", "f16", &multiply<8, false>, 3);
     mma("m16n8k8", "bf16", &multiply<8, true>, 3);
     std::uint8_t mode = 0;
-    for (const char* name : {"up", "down", "bfly", "idx"})
-        t[std::string("shfl.sync.") + name + ".b32"] = {shuffle, Kind::collective, {4, 4, 4, 4, 4}, mode++};
+    for (const char* name : {"up", "down", "bfly", "idx"}) {
+        const std::string whole = std::string("shfl.sync.") + name + ".b32";
+        t[whole] = {shuffle, Kind::collective, {4, 4, 4, 4, 4}, mode};
+        t[whole + "|p"] = {shuffle, Kind::collective, {4, 4, 4, 4, 0, 4}, mode++};
+    }
     mode = 0;
     for (const char* name : {"all.pred", "any.pred", "uni.pred", "ballot.b32"}) {
         t[std::string("vote.sync.") + name] = {

@@ -744,7 +744,13 @@ class Decoder {
             add(op);
             return;
         }
-        const Operation* operation = find_operation(name);
+        std::string key(name);
+        if (const std::size_t bar = flat.empty() ? 0 : flat[0].find('|'); bar != 0 && bar < flat[0].size()) {
+            key += "|p";  // a register and a predicate, which comes before the last operand here
+            flat.insert(flat.end() - 1, flat[0].substr(bar + 1));
+            flat[0] = flat[0].substr(0, bar);
+        }
+        const Operation* operation = find_operation(key);
         if (operation == nullptr) fail("unknown instruction");
         if (flat.size() != operation->sizes.size()) fail("an unknown number of operands");
         op.run = operation->run;

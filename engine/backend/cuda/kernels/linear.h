@@ -310,9 +310,9 @@ struct alignas(16) HalfPack {
 
 /// y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], for up to three matrices with the same input. A block puts
 /// the inputs into shared memory, tile by tile, normed where there is a norm, whose mean and scale it
-/// computes in the order of AddNorm with as many threads. A warp has kRows rows, which share each read of an
-/// input; its threads share a row, so that a warp reads 512 neighbouring bytes of weights at once, and one
-/// read serves up to kBatch lanes. Each thread has kAhead reads of every row under way before it uses the
+/// computes in the order of AddNorm with as many threads. A warp has up to kRows rows, which share each read
+/// of an input; its threads share a row, so that a warp reads 512 neighbouring bytes of weights at once, and
+/// one read serves up to kBatch lanes. Each thread has kAhead reads of every row under way before it uses the
 /// first. Sums have the order of one row alone. Where T is Stored, the matrices may differ in type, and
 /// quantised ones are widened in registers. Grid: x = blocks(n_threads).
 template <class T, int kBatch>
@@ -322,16 +322,18 @@ struct MatrixVector {
     static constexpr int kBefore = kNorms ? 4 : 0;  ///< phases of the norm
     static constexpr int kRepeated = 2, kPhases = kBefore + kRepeated + 2;
     static constexpr int kThreadsPerRow = 32;
-    static constexpr int kRows = kBatch <= 2 ? 2 : 4;  ///< of a warp; gated: half of them of each matrix
+    /// Of a warp; gated: half of them of each matrix. Quantised rows are short beside many lanes' inputs.
+    static constexpr int kRows = kBatch <= 2 ? 2 : std::is_same_v<T, Stored> && kBatch > 4 ? 8 : 4;
     static constexpr int kAhead = kRows == 2 ? 4 : 1;
     static constexpr int kSums = kThreadsPerRow + 1;  ///< room for a row's sums: no bank conflicts
+    static constexpr int kMostRows = kMaxThreads / kThreadsPerRow * (kRows == 2 ? 2 : 4);  ///< of a block
     using Tile = InputTile<kBatch>;
     struct Shared {
         float sum[kNorms ? kBatch : 1][kNorms ? kMaxThreads : 1];  // of the norm, as squares
         float squares[kNorms ? kBatch : 1][kNorms ? kMaxThreads : 1];
         union {
             alignas(16) Tile tile;
-            float partial[kMaxThreads / kThreadsPerRow][kRows][kBatch][kSums];  // after the last tile
+            float partial[kMostRows][kBatch][kSums];  // after the last tile
         };
     };
     struct Local {
@@ -341,15 +343,28 @@ struct MatrixVector {
     Product<T> product[3];
     const float* x;  ///< [n_lanes, cols]
     std::int32_t n_products, cols;
-    std::int32_t n_lanes = kBatch;  ///< at most kBatch
-    std::int32_t unused = 0;
+    std::int32_t n_lanes = kBatch;      ///< at most kBatch
+    std::int32_t rows_at_once = kRows;  ///< of a warp: kRows, or 4 of 8
     ProductUse use;
 
-    KH_FN int rows_of_warp() const { return use.gated != 0 ? kRows / 2 : kRows; }
-    KH_FN int warps_for(int rows) const {
-        constexpr int kHalf = kRows / 2;
-        return use.gated != 0 ? (rows + kHalf - 1) / kHalf : (rows + kRows - 1) / kRows;
+    /// Has warps of 4 rows rather than of 8 where those would be too few to fill a device: an H100 runs about
+    /// a thousand of them at a time.
+    void choose_rows() {
+        constexpr int kFew = 8192;
+        int rows = use.gated != 0 ? product[0].rows : 0;
+        for (int i = 0; i < n_outputs(); ++i) rows += product[i].rows;
+        if (kRows == 8 && rows < kFew && !differs()) rows_at_once = 4;
     }
+    int n_threads() const { return rows_at_once == 8 ? kMaxThreads / 2 : kMaxThreads; }
+
+    /// Returns whether two gated matrices differ in type: a warp's rows of each are then added apart.
+    KH_FN bool differs() const {
+        if constexpr (std::is_same_v<T, Stored>)
+            return use.gated != 0 && product[0].w.type != product[1].w.type;
+        return false;
+    }
+    KH_FN int rows_of_warp() const { return use.gated != 0 ? rows_at_once / 2 : rows_at_once; }
+    KH_FN int warps_for(int rows) const { return (rows + rows_of_warp() - 1) / rows_of_warp(); }
     KH_FN int n_outputs() const { return use.gated != 0 ? 1 : n_products; }
     int blocks(int n_threads) const {
         int warps = 0;
@@ -471,30 +486,36 @@ struct MatrixVector {
     /// Adds the tile's terms to the sums of the warp's rows.
     KH_INLINE void add_tile(const Block& block, const Place& at, const Shared& shared, Local& local) const {
         constexpr int kHalf = kRows / 2;
-        const Product<T>&one = product[at.which], &other = product[use.gated != 0 ? 1 : at.which];
+        const int first = at.which, second = use.gated != 0 ? 1 : at.which;
         if constexpr (std::is_same_v<T, Stored>)
-            if (use.gated != 0) {  // the two may differ in type
+            if (differs() || rows_at_once < kRows) {
                 KH_NO_UNROLL
-                for (int i = 0; i < 2; ++i)
-                    add_rows<kHalf>(product[i], product[i], at.row, block, shared, &local.sum[i * kHalf]);
+                for (int i = 0; i < (differs() ? 2 : 1); ++i)
+                    add_rows<kHalf>(differs() ? i : first, differs() ? i : second, at.row, block, shared,
+                                    &local.sum[i * kHalf]);
                 return;
             }
-        add_rows<kRows>(one, other, at.row, block, shared, &local.sum[0]);
+        add_rows<kRows>(first, second, at.row, block, shared, &local.sum[0]);
     }
 
-    /// Adds to the sums of kN rows, from `row` on. Where products are gated, the second half of all kRows is
-    /// of `other`. Rows past the end are computed as the last one, and never written.
+    /// Adds to the sums of kN rows, from `row` on. Where they are of two products, the second half is of
+    /// `second`. Rows past the end are computed as the last one, and never written.
     template <int kN>
-    KH_INLINE void add_rows(const Product<T>& one, const Product<T>& other, int row, const Block& block,
-                            const Shared& shared, float (*sums)[kBatch]) const {
+    KH_INLINE void add_rows(int first, int second, int row, const Block& block, const Shared& shared,
+                            float (*sums)[kBatch]) const {
+        const Product<T>&one = product[first], &other = product[second];
         with_packs(one.w, [&]<class Packs>(const Packs& packs) {
             const Packs others(other.w.data);
-            std::int64_t at[kN];
+            const int i = block.thread % kThreadsPerRow;
+            typename Packs::Walk at[kN];
             KH_UNROLL
             for (int line = 0; line < kN; ++line) {
-                const int of = row + (use.gated != 0 ? line % (kRows / 2) : line);
-                at[line] = static_cast<std::int64_t>(of < one.rows ? of : one.rows - 1) * (cols / 8) +
-                           block.tile * Tile::kPacks;
+                const int of = row + (line >= kN / 2 && first != second ? line - kN / 2 : line);
+                at[line] =
+                    (line < kN / 2 ? packs : others)
+                        .walk(static_cast<std::int64_t>(of < one.rows ? of : one.rows - 1) * (cols / 8) +
+                                  block.tile * Tile::kPacks,
+                              i);
             }
             float sum[kN][kBatch];  // in registers, also where this function is not inlined
             KH_UNROLL
@@ -502,7 +523,7 @@ struct MatrixVector {
                 KH_UNROLL
                 for (int b = 0; b < kBatch; ++b) sum[line][b] = sums[line][b];
             }
-            add_packs(packs, others, at, packs_of(block), block.thread % kThreadsPerRow, shared, sum);
+            add_packs<Packs>(at, packs_of(block), i, shared, sum);
             KH_UNROLL
             for (int line = 0; line < kN; ++line) {
                 KH_UNROLL
@@ -511,34 +532,83 @@ struct MatrixVector {
         });
     }
 
-    /// at: where the rows begin in the tile, the first half of them in `one`; n: packs of the tile; i: the
-    /// thread's first.
+    /// at: the thread's packs of each row; n: packs of the tile; i: the thread's first.
     template <class Packs, int kN>
-    KH_INLINE void add_packs(const Packs one, const Packs other, const std::int64_t (&at)[kN], int n, int i,
-                             const Shared& shared, float (&sum)[kN][kBatch]) const {
+    KH_INLINE void add_packs(const typename Packs::Walk (&at)[kN], int n, int i, const Shared& shared,
+                             float (&sum)[kN][kBatch]) const {
         // The same terms in the same order as one by one.
-        for (; i + (kAhead - 1) * kThreadsPerRow < n; i += kAhead * kThreadsPerRow) {
+        int step = 0;
+        const int thread = i;
+        for (; i + (kAhead - 1) * kThreadsPerRow < n; i += kAhead * kThreadsPerRow, step += kAhead) {
             typename Packs::Loaded pack[kAhead][kN];
-            KH_UNROLL
-            for (int k = 0; k < kAhead; ++k) {
-                KH_UNROLL
-                for (int line = 0; line < kN; ++line) {
-                    const std::int64_t from = at[line] + i + k * kThreadsPerRow;
-                    pack[k][line] = line < kN / 2 ? one.load(from) : other.load(from);
-                }
-            }
+            load_ahead<Packs>(at, step, thread, pack);
             KH_UNROLL
             for (int k = 0; k < kAhead; ++k) add_terms<Packs>(pack[k], i + k * kThreadsPerRow, shared, sum);
         }
         if constexpr (kAhead > 1)
-            for (; i < n; i += kThreadsPerRow) {
+            for (; i < n; i += kThreadsPerRow, ++step) {
                 typename Packs::Loaded pack[kN];
                 KH_UNROLL
-                for (int line = 0; line < kN; ++line)
-                    pack[line] = line < kN / 2 ? one.load(at[line] + i) : other.load(at[line] + i);
+                for (int line = 0; line < kN; ++line) pack[line] = at[line].load(step);
                 add_terms<Packs>(pack, i, shared, sum);
             }
     }
+
+    /// Loads kAhead packs of each row, from the thread's pack `step` on.
+    template <class Packs, int kN>
+    KH_INLINE static void load_ahead(const typename Packs::Walk (&at)[kN], int step,
+                                     [[maybe_unused]] int thread,
+                                     typename Packs::Loaded (&pack)[kAhead][kN]) {
+#ifdef __CUDA_ARCH__
+        constexpr bool kShared = Packs::kSharesScales && kAhead * kN % 4 == 0;
+#else
+        constexpr bool kShared = false;
+#endif
+        if constexpr (kShared) {
+            load_shared<Packs>(at, step, thread, pack);
+        } else {
+            KH_UNROLL
+            for (int k = 0; k < kAhead; ++k) {
+                KH_UNROLL
+                for (int line = 0; line < kN; ++line) pack[k][line] = at[line].load(step + k);
+            }
+        }
+    }
+
+#ifdef __CUDA_ARCH__
+    /// Does so where four threads need one scale of a block, whose arithmetic is long: of four blocks, each
+    /// thread computes one of their 32 scales, and gets the others from the threads that have them. Rows are
+    /// whole blocks, so that all threads of a warp are here.
+    template <class Packs, int kN>
+    KH_INLINE static void load_shared(const typename Packs::Walk (&at)[kN], int step, int thread,
+                                      typename Packs::Loaded (&pack)[kAhead][kN]) {
+        KH_UNROLL
+        for (int k = 0; k < kAhead; ++k) {
+            KH_UNROLL
+            for (int line = 0; line < kN; ++line) pack[k][line].codes = at[line].codes(step + k);
+        }
+        Scale mine[kAhead * kN / 4];
+        KH_UNROLL
+        for (int n = 0; n < kAhead * kN / 4; ++n) {
+            typename Packs::Walk of = at[kAhead == 4 ? n : 4 * n];
+            if constexpr (kAhead == 1) {
+                const auto *second = at[4 * n + 1].first, *third = at[4 * n + 2].first,
+                           *fourth = at[4 * n + 3].first;
+                const bool odd = thread / 8 % 2 != 0;
+                of.first = thread / 16 != 0 ? (odd ? fourth : third) : odd ? second : of.first;
+            }
+            of.pack = thread % 8 * 4;
+            mine[n] = of.scale(step + (kAhead == 4 ? thread / 8 : 0));
+        }
+        KH_UNROLL
+        for (int n = 0; n < kAhead * kN; ++n) {
+            Scale& of = pack[kAhead == 4 ? n % 4 : 0][kAhead == 4 ? n / 4 : n].of;
+            const int from = n % 4 * 8 + thread / 4;
+            of.scale = value_of_thread(mine[n / 4].scale, from);
+            of.offset = value_of_thread(mine[n / 4].offset, from);
+        }
+    }
+#endif
 
     /// Adds the terms of one pack of each row.
     template <class Packs, int kN>
@@ -565,26 +635,30 @@ struct MatrixVector {
     }
 
     KH_FN void keep_sums(const Block& block, Shared& shared, const Local& local) const {
+        const int first = block.thread / kThreadsPerRow * rows_at_once;
+        KH_DEVICE_ASSERT(first + rows_at_once <= kMostRows);
         KH_UNROLL
         for (int r = 0; r < kRows; ++r) {
             KH_UNROLL
             for (int b = 0; b < kBatch; ++b)
-                shared.partial[block.thread / kThreadsPerRow][r][b][block.thread % kThreadsPerRow] =
-                    local.sum[r][b];
+                if (kRows < 8 || r < rows_at_once)
+                    shared.partial[first + r][b][block.thread % kThreadsPerRow] = local.sum[r][b];
         }
     }
 
-    /// The warp's first threads each finish one row of one lane.
+    /// The warp's threads each finish a row of a lane, or two.
     KH_FN void write(const Block& block, const Place& at, const Shared& shared) const {
-        const int i = block.thread % kThreadsPerRow, r = i / kBatch, b = i % kBatch, row = at.row + r;
         const Product<T>& of = product[at.which];
-        if (r >= rows_of_warp() || b >= n_lanes || row >= of.rows) return;
-        const auto& sums = shared.partial[block.thread / kThreadsPerRow];
-        float sum = total(sums[r][b], of, row);
-        if (use.activates != 0) sum = activated(use.kind, sum);
-        if (use.gated != 0) sum = mul(sum, total(sums[kRows / 2 + r][b], product[1], row));
-        float& y = of.y[static_cast<std::int64_t>(b) * of.y_stride + row];
-        y = use.adds != 0 ? add(y, sum) : sum;
+        const auto* sums = shared.partial + block.thread / kThreadsPerRow * rows_at_once;
+        for (int i = block.thread % kThreadsPerRow; i < rows_of_warp() * kBatch; i += kThreadsPerRow) {
+            const int r = i / kBatch, b = i % kBatch, row = at.row + r;
+            if (b >= n_lanes || row >= of.rows) continue;
+            float sum = total(sums[r][b], of, row);
+            if (use.activates != 0) sum = activated(use.kind, sum);
+            if (use.gated != 0) sum = mul(sum, total(sums[rows_of_warp() + r][b], product[1], row));
+            float& y = of.y[static_cast<std::int64_t>(b) * of.y_stride + row];
+            y = use.adds != 0 ? add(y, sum) : sum;
+        }
     }
 
     KH_FN static float total(const float (&partial)[kSums], const Product<T>& of, int row) {

@@ -7,6 +7,7 @@
 #include "engine/model/quantised_blocks.h"
 
 #include <cstdint>
+#include <type_traits>
 #ifndef __CUDA_ARCH__
 #include <cstring>
 #endif
@@ -37,14 +38,27 @@ struct Elements<Stored> {
 template <class T>
 struct PlainPacks {
     using Loaded = Pack<T>;
+    static constexpr bool kSharesScales = false;
     const Pack<T>* packs;
 
     KH_FN explicit PlainPacks(const void* data)
         : packs(in_device_memory(static_cast<const Pack<T>*>(data))) {}
     KH_FN Loaded load(std::int64_t i) const { return packs[i]; }
+    /// Every 32nd pack of a row.
+    struct Walk {
+        const Pack<T>* first;
+        KH_FN Loaded load(int k) const { return first[k * 32]; }
+    };
+    /// From pack i on of those that begin with pack `row`. i: less than 32.
+    KH_FN Walk walk(std::int64_t row, int i) const { return {packs + row + i}; }
     KH_FN static void widen_pack(const Loaded& pack, float (&wide)[8]) {
         for (int j = 0; j < 8; ++j) wide[j] = widen(pack.x[j]);
     }
+};
+
+/// The codes of elements e to e + 7 of a block, a byte each, kLess more than Block::code() gives.
+struct alignas(8) Codes {
+    std::uint32_t word[2];
 };
 
 /// Returns four bytes, the first in the lowest bits. The address is a multiple of kAlign.
@@ -61,6 +75,17 @@ KH_FN std::uint32_t word_at(const void* p) {
 #endif
 }
 
+/// Returns eight bytes, by one read. The address is a multiple of 8.
+KH_FN Codes codes_at(const void* p) {
+#ifdef __CUDA_ARCH__
+    return *static_cast<const Codes*>(p);
+#else
+    Codes codes{};
+    std::memcpy(&codes, p, sizeof(codes));
+    return codes;
+#endif
+}
+
 /// Returns byte j of a word as a float, less a whole number. The device conversion of integers has a quarter
 /// of the speed of a sum.
 template <int kLess>
@@ -72,11 +97,6 @@ KH_FN float float_of_byte(std::uint32_t word, int j) {
     return static_cast<float>(static_cast<int>(word >> (8 * j) & 255u) - kLess);
 #endif
 }
-
-/// The codes of elements e to e + 7 of a block, a byte each, kLess more than Block::code() gives.
-struct Codes {
-    std::uint32_t word[2];
-};
 
 KH_FN std::uint32_t low_halves(std::uint32_t bytes, int shift) {
     return bytes >> shift & 0x0f0f0f0fu;
@@ -124,15 +144,15 @@ KH_FN Codes codes_of(const BlockQ5_1& b, int e) {
     return with_fifth(four_bits<4>(b.q, e), b.high[e / 8]);
 }
 KH_FN Codes codes_of(const BlockQ4_K& b, int e) {
-    const std::uint8_t* q = b.q + e / 64 * 32 + e % 32;
+    const Codes q = codes_at(b.q + e / 64 * 32 + e % 32);
     const int shift = e / 32 % 2 * 4;
-    return {{low_halves(word_at<4>(q), shift), low_halves(word_at<4>(q + 4), shift)}};
+    return {{low_halves(q.word[0], shift), low_halves(q.word[1], shift)}};
 }
 KH_FN Codes codes_of(const BlockQ5_K& b, int e) {
-    const std::uint8_t *q = b.q + e / 64 * 32 + e % 32, *high = b.high + e % 32;
+    const Codes q = codes_at(b.q + e / 64 * 32 + e % 32), high = codes_at(b.high + e % 32);
     const int shift = e / 32 % 2 * 4, part = e / 32;
-    return {{low_halves(word_at<4>(q), shift) | (word_at<4>(high) >> part & 0x01010101u) << 4,
-             low_halves(word_at<4>(q + 4), shift) | (word_at<4>(high + 4) >> part & 0x01010101u) << 4}};
+    return {{low_halves(q.word[0], shift) | (high.word[0] >> part & 0x01010101u) << 4,
+             low_halves(q.word[1], shift) | (high.word[1] >> part & 0x01010101u) << 4}};
 }
 KH_FN Codes codes_of(const BlockQ6_K& b, int e) {
     const int half = e / 128, i = e % 128, shift = i / 64 * 4, part = i / 32 * 2;
@@ -141,32 +161,88 @@ KH_FN Codes codes_of(const BlockQ6_K& b, int e) {
              low_halves(word_at<2>(q + 4), shift) | (word_at<2>(high + 4) >> part & 0x03030303u) << 4}};
 }
 
+/// What all codes of a part of a block are multiplied by, and what is added.
+struct Scale {
+    float scale, offset;
+};
+template <class Block>
+KH_FN Scale scale_of(const Block& block, int part) {
+    Scale of{widen(Fp16{block.d}), 0};
+    if constexpr (Block::kPerScale < Block::kElements)
+        of.scale = mul(of.scale, static_cast<float>(block.scale(part)));
+    if constexpr (Block::kHasOffset)
+        of.offset = mul(widen(Fp16{block.m}), static_cast<float>(block.offset(part)));
+    return of;
+}
+
+/// The first 16 bytes of a block with PackedScales: d and m, then the scales.
+struct alignas(16) BlockHead {
+    std::uint32_t factors, scales[3];
+};
+KH_FN BlockHead head_at(const void* block) {
+#ifdef __CUDA_ARCH__
+    return *static_cast<const BlockHead*>(block);
+#else
+    BlockHead head{};
+    std::memcpy(&head, block, sizeof(head));
+    return head;
+#endif
+}
+
+/// Does so for PackedScales, by one read and without a branch: three bytes may hold bits of the part.
+template <class Block>
+requires std::is_same_v<decltype(Block::scales), PackedScales> KH_FN Scale scale_of(const Block& block,
+                                                                                    int part) {
+    const BlockHead head = head_at(&block);
+    const bool early = part < 4;
+    const int byte = part % 4 * 8;
+    const unsigned first = head.scales[0] >> byte, second = head.scales[1] >> byte,
+                   third = head.scales[2] >> byte, lower = early ? 63u : 15u, upper = early ? 0u : 48u;
+    const unsigned scale = ((early ? first : third) & lower) | (first >> 2 & upper),
+                   offset = ((early ? second : third >> 4) & lower) | (second >> 2 & upper);
+    return {mul(widen(Fp16{static_cast<std::uint16_t>(head.factors)}),
+                static_cast<float>(static_cast<int>(scale))),
+            mul(widen(Fp16{static_cast<std::uint16_t>(head.factors >> 16)}),
+                -static_cast<float>(static_cast<int>(offset)))};
+}
+
 /// Rows of blocks.
 template <class Block>
 struct BlockPacks {
     struct Loaded {
         Codes codes;
-        float scale, offset;
+        Scale of;
+    };
+    static constexpr int kPacks = Block::kElements / 8;  ///< of a block
+    /// Four neighbouring packs, which neighbouring threads read, have one scale, whose arithmetic is long.
+    static constexpr bool kSharesScales = requires {
+        requires std::is_same_v<decltype(Block::scales), PackedScales>;
     };
     const Block* blocks;
 
-    KH_FN explicit BlockPacks(const void* data) : blocks(static_cast<const Block*>(data)) {}
-    KH_FN Loaded load(std::int64_t i) const {
-        constexpr int kPacks = Block::kElements / 8;
-        const Block& block = blocks[i / kPacks];
-        const int e = static_cast<int>(i % kPacks) * 8, part = e / Block::kPerScale;
-        Loaded loaded{codes_of(block, e), widen(Fp16{block.d}), 0};
-        if constexpr (Block::kPerScale < Block::kElements)
-            loaded.scale = mul(loaded.scale, static_cast<float>(block.scale(part)));
-        if constexpr (Block::kHasOffset)
-            loaded.offset = mul(widen(Fp16{block.m}), static_cast<float>(block.offset(part)));
-        return loaded;
+    KH_FN explicit BlockPacks(const void* data) : blocks(in_device_memory(static_cast<const Block*>(data))) {}
+    KH_FN static Loaded load(const Block& block, int pack) {
+        return {codes_of(block, pack * 8), scale_of(block, pack * 8 / Block::kPerScale)};
+    }
+    KH_FN Loaded load(std::int64_t i) const { return load(blocks[i / kPacks], static_cast<int>(i % kPacks)); }
+    /// As PlainPacks. All of them lie at the same place of their blocks, whose arithmetic is done once.
+    struct Walk {
+        const Block* first;
+        int pack;
+        KH_FN const Block& block(int k) const { return first[k * (32 / kPacks)]; }
+        KH_FN Loaded load(int k) const { return BlockPacks::load(block(k), pack); }
+        KH_FN Codes codes(int k) const { return codes_of(block(k), pack * 8); }
+        KH_FN Scale scale(int k) const { return scale_of(block(k), pack * 8 / Block::kPerScale); }
+    };
+    KH_FN Walk walk(std::int64_t row, int i) const {
+        return {blocks + row / kPacks + i / kPacks, i % kPacks};
     }
     /// The product of scale and code is exact, so that the sum has the same bits fused or not.
     KH_FN static void widen_pack(const Loaded& loaded, float (&wide)[8]) {
         for (int j = 0; j < 8; ++j) {
             const float code = float_of_byte<kLess<Block>>(loaded.codes.word[j / 4], j % 4);
-            wide[j] = Block::kHasOffset ? fused(loaded.scale, code, loaded.offset) : mul(loaded.scale, code);
+            wide[j] = Block::kHasOffset ? fused(loaded.of.scale, code, loaded.of.offset)
+                                        : mul(loaded.of.scale, code);
         }
     }
 };
