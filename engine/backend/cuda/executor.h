@@ -137,14 +137,14 @@ class Executor {
     void note_graph(bool was_made) { ++(was_made ? counts_.graphs : counts_.failed_graphs); }
 
   private:
-    struct Known {
+    struct KeptGraph {
         std::vector<Launch> launches;
         std::int64_t last_use = 0;
     };
     bool captures_ = false;
     LaunchCounts counts_;
     std::vector<Launch> captured_;
-    std::array<Known, kKeptGraphs> known_;
+    std::array<KeptGraph, kKeptGraphs> kept_graphs_;
 };
 
 /// The order in which a host executor runs the blocks of a grid and the threads of a phase. On a device there

@@ -1,6 +1,6 @@
 /// Pinned host memory for the rows of records, which a device copies to directly. Taking such memory from the
 /// system is slow, so that blocks that were given back are given out again. take() on the engine thread;
-/// give_back() on any thread, also after the backend is gone. Knows no records.
+/// give_back() on any thread, also after the backend was destroyed. Knows no records.
 #pragma once
 
 #include "engine/backend/cuda/executor.h"

@@ -105,11 +105,11 @@ void copies(Side& side) {
                                  4 * sizeof(float), 7);
     side.executor->wait();
     side.outputs.push_back({"download of rows", {rows.begin(), rows.end()}, 0});
-    const HostBuffer<float> beside(side.executor, 999);
+    const HostBuffer<float> asynchronous(side.executor, 999);
     side.executor->copy(c.data(), a.data(), a.size_bytes());
-    side.executor->download_async(beside.data(), c.data(), c.size_bytes());
+    side.executor->download_async(asynchronous.data(), c.data(), c.size_bytes());
     side.executor->wait_for_copies();
-    side.outputs.push_back({"download beside the work", {beside.data(), beside.data() + 999}, 0});
+    side.outputs.push_back({"asynchronous download", {asynchronous.data(), asynchronous.data() + 999}, 0});
 }
 
 void products(Side& side) {

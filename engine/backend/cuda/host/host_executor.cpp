@@ -23,20 +23,20 @@ void Executor::end_graph() {
     ++counts_.captures;
     std::size_t slot = 0;
     bool is_new = true;
-    for (std::size_t i = 0; i < known_.size() && is_new; ++i)
-        if (known_[i].last_use > 0 && known_[i].launches == captured_) {
+    for (std::size_t i = 0; i < kept_graphs_.size() && is_new; ++i)
+        if (kept_graphs_[i].last_use > 0 && kept_graphs_[i].launches == captured_) {
             slot = i;
             is_new = false;
         }
     if (is_new)  // takes the place of the capture that has not been used for longest
-        for (std::size_t i = 1; i < known_.size(); ++i)
-            if (known_[i].last_use < known_[slot].last_use) slot = i;
+        for (std::size_t i = 1; i < kept_graphs_.size(); ++i)
+            if (kept_graphs_[i].last_use < kept_graphs_[slot].last_use) slot = i;
     counts_.new_graphs += is_new;
-    Known& known = known_[slot];
-    if (is_new) known.last_use = 0;  // should it fail, the slot holds none
+    KeptGraph& graph = kept_graphs_[slot];
+    if (is_new) graph.last_use = 0;  // should it fail, the slot holds none
     run_graph(captured_, static_cast<int>(slot), is_new);
-    known.last_use = counts_.captures;
-    if (is_new) std::swap(known.launches, captured_);
+    graph.last_use = counts_.captures;
+    if (is_new) std::swap(graph.launches, captured_);
 }
 
 namespace {
