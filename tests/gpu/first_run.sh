@@ -21,6 +21,7 @@
 # comes back. Each is complete by itself. Look at each result before the next call, and mend what `checks`
 # finds first: call 2 is for a tree with a mended kernel, and is left out where nothing failed.
 #     0. tests/gpu/first_run.sh --build-only                (where the libraries are; copy box.tar.xz along)
+#        Where it says that both do not fit, leave out of the tree what it names: the first call fails if not.
 #     1. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part checks       kernels, sessions, memcheck
 #     2. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part checks --alone         the mended kernels
 #     3. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part bench               shapes in f16 and bf16
