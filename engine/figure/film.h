@@ -1,5 +1,5 @@
-/// Pictures in motion: an animated GIF, or a video by the system's libavcodec where the program was built with
-/// it. One thread. Knows images only.
+/// Pictures in motion: an animated GIF, or a video by the system's libavcodec where the program was built
+/// with it. One thread. Knows images only.
 #pragma once
 
 #include "engine/figure/drawing.h"
