@@ -105,8 +105,18 @@ function fault(words) {
     byId("fault").hidden = false;
 }
 
+// What stands in the markup is painted before the numbers are unpacked. A hidden page paints nothing, and a
+// browser that does not tell of its paints has made one after a second.
+const painted = () => new Promise(done => {
+    if (document.hidden) return done();
+    new PerformanceObserver(done).observe({type: "paint", buffered: true});
+    setTimeout(done, 1000);
+});
+
 async function open() {
     setupTheme();
+    await painted();
+    performance.mark("unpack");
     try {
         await unpack();
     } catch (error) {

@@ -373,6 +373,10 @@ def works_from_disk(browser, url, numbers):
     first = numbers.page.split("<script")[0]
     check("The code of the garden gate is" in first or "garden gate?" in first, "no question in the markup")
     check("threw “4821” away" in first, "no sentence in the markup")
+    paint, unpack = browser.run("""
+        const at = name => performance.getEntriesByName(name)[0].startTime;
+        return [at("first-contentful-paint"), at("unpack")]""")
+    check(paint <= unpack, "the first paint comes", paint, "ms after the start, the numbers", unpack)
 
 
 def hostile_tokens_stay_text(browser, url, numbers):
