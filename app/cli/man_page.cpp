@@ -43,7 +43,7 @@ std::string option_text(const CliOption& option) {
                        standard.empty() ? "" : fmt::format(" (default: {})", roff_escaped(standard)));
 }
 
-std::string command_text(const CliCommand& command) {
+std::string man_of_command(const CliCommand& command) {
     const std::string name = command.name();
     std::string text =
         fmt::format(".SS \"keyhole {}\"\n{}\n", roff_escaped(name), roff_escaped(command.help()));
@@ -66,7 +66,7 @@ std::string program_man_page(const CliCommand& program) {
         roff_escaped(program.help()) +
         "\n.SH COMMANDS\nEach command prints its options with \\fB\\-\\-help\\fR or \\fB\\-h\\fR.\n";
     for (const CliCommand& command : program.commands())
-        if (!command.group().empty()) text += command_text(command);
+        if (!command.group().empty()) text += man_of_command(command);
     return text + ".SH \"THE MANUAL\"\n" + roff_text(page_named("index"));
 }
 
