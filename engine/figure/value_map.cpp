@@ -237,13 +237,13 @@ Drawing value_map_drawing(const ValueMap& map) {
     drawing.scale = map.print.scale(kMapTick, std::max(drawing.width / kUsualWidth, kLeastScale));
     Places places = place(map, drawing.width / drawing.scale);
     if (map.print.height > 0) {
-        constexpr double kLeastHigh = 6;
+        const double least = map.decimals < 0 ? 0.25 : 14;  // of a cell; a number needs a line
         const double n_cells = places.rows * static_cast<double>(map.rows.size());
         const double words = places.height - n_cells * places.cell_height;
         const double high = (map.print.height / drawing.scale - words) / std::max(n_cells, 1.0);
-        if (high < kLeastHigh)
+        if (high < least)
             refuse_height(drawing.width, map.print.height,
-                          static_cast<int>(std::ceil((words + n_cells * kLeastHigh) * drawing.scale)));
+                          static_cast<int>(std::ceil((words + n_cells * least) * drawing.scale)));
         places = place(map, drawing.width / drawing.scale, high);
     }
     drawing.height = static_cast<int>(std::lround(places.height * drawing.scale));
