@@ -72,13 +72,13 @@ Places place(const ValueMap& map, double width, double cell_height = 0) {
 }
 
 void draw_names(Canvas& canvas, const ValueMap& map, double y) {
-    constexpr double kSwatch = 16, kAfter = 7, kBetween = 20;
+    constexpr double kNameSwatch = 16, kAfter = 7, kBetween = 20;
     double x = kPadding;
     const auto item = [&](Rgb8 color, const std::string& name) {
-        canvas.fill(x, y, kSwatch, kSwatch, color);
-        canvas.outline(x, y, kSwatch, kSwatch, canvas.colors().line);
-        canvas.text(x + kSwatch + kAfter, y + 12, name, with(kMapLabel, canvas.colors().ink));
-        x += kSwatch + kAfter + width_of(name, kMapLabel) + kBetween;
+        canvas.fill(x, y, kNameSwatch, kNameSwatch, color);
+        canvas.outline(x, y, kNameSwatch, kNameSwatch, canvas.colors().line);
+        canvas.text(x + kNameSwatch + kAfter, y + 12, name, with(kMapLabel, canvas.colors().ink));
+        x += kNameSwatch + kAfter + width_of(name, kMapLabel) + kBetween;
     };
     for (const auto& [value, name] : map.named_values) item(color_of(map.scale, value), name);
     if (!map.empty_name.empty()) item(canvas.colors().cells.missing, map.empty_name);
