@@ -94,6 +94,9 @@ ListedLesson find_lesson(std::string_view name, std::span<const ListedLesson> al
         if (one.name == name || one.file.stem().string() == name) return known(one);
     const std::filesystem::path path(name);
     std::error_code ignored;
+    // A lesson of Keyhole stays one when it is named by its path: its file is not the user's to change.
+    for (const ListedLesson& one : all)
+        if (std::filesystem::equivalent(one.file, path, ignored)) return known(one);
     if (path.extension() == ".json" && std::filesystem::exists(path, ignored))
         return {path, name_of(path), true, read_lesson(path), {}};
     const bool is_there =

@@ -613,8 +613,8 @@ TEST_F(LessonSteps, ARunBecomesALessonThatHolds) {
     EXPECT_EQ(lesson().step, 2);
     run("lesson.drop");
     EXPECT_EQ(read_lesson(file).steps.size(), 2u);
-    // One of Keyhole's own lessons is copied before it is changed.
-    run("lesson 2");
+    // One of Keyhole's own lessons is copied before it is changed, also where its path names it.
+    run("lesson " + (reference::source_folder() / "assets/lessons/02-until-full.json").string());
     run("lesson.set question Is it?");
     EXPECT_EQ(read_lesson(folder.path() / "keyhole/lessons/until-full.json").question, "Is it?");
     EXPECT_NE(read_lesson(reference::source_folder() / "assets/lessons/02-until-full.json").question,
