@@ -35,6 +35,8 @@ uniform vec3 color_below;
 uniform vec3 color_nan;
 uniform int gone_after;  // 1: a token is gone from the row after its eviction on; 0: from the evicting row on
 uniform int has_marks;   // 1: -1 is a mark; 0: it is a value (of a difference)
+uniform int shows_both;  // 1: 0 is what both lanes store, with a colour of its own
+uniform vec3 color_both;
 
 uniform vec4 frame;           // left, top, width, height of the target picture; framebuffer pixels, y down
 uniform vec2 first_cell;      // (position, row) at that corner
@@ -68,6 +70,7 @@ bool is_infinite(float v) {
 }
 
 vec3 color_of(float v) {
+    if (shows_both != 0 && v == 0.0) return color_both;
     if (is_infinite(v)) return v > 0.0 && marks_nan != 0 ? color_nan : color_missing;
     float a = diverging != 0 ? abs(v) : v;
     float u = logarithmic != 0 ? (a > 0.0 ? log2(a) : scale_offset) : a;

@@ -3,6 +3,7 @@
 #include "app/gl/shader_source.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/figure/both_color.h"
 
 #include <algorithm>
 #include <bit>
@@ -70,14 +71,14 @@ GlTexture make_texture(GLenum target) {
 }
 
 constexpr std::string_view kUniforms[] = {
-    "values",      "evicted_at",      "colors",        "level",           "log2_factor",
-    "n_cells",     "shown_row",       "color_table",   "marks_clips",     "marks_nan",
-    "clip_slack",  "color_above",     "color_below",   "color_nan",       "gone_after",
-    "has_marks",   "frame",           "first_cell",    "cells_per_pixel", "mode",
-    "shows_mask",  "logarithmic",     "diverging",     "scale_offset",    "scale_factor",
-    "scale_gamma", "color_future",    "color_missing", "color_evicted",   "color_hatch",
-    "color_kept",  "color_last_seen", "color_hidden",  "summaries",       "has_summary",
-    "rows_read",   "heads_read"};
+    "values",          "evicted_at",   "colors",      "level",           "log2_factor",
+    "n_cells",         "shown_row",    "color_table", "marks_clips",     "marks_nan",
+    "clip_slack",      "color_above",  "color_below", "color_nan",       "gone_after",
+    "has_marks",       "shows_both",   "color_both",  "frame",           "first_cell",
+    "cells_per_pixel", "mode",         "shows_mask",  "logarithmic",     "diverging",
+    "scale_offset",    "scale_factor", "scale_gamma", "color_future",    "color_missing",
+    "color_evicted",   "color_hatch",  "color_kept",  "color_last_seen", "color_hidden",
+    "summaries",       "has_summary",  "rows_read",   "heads_read"};
 
 /// Vertex data that heat.vert reads for a quad.
 struct Instance {
@@ -433,6 +434,8 @@ void HeatPainter::draw_into(std::span<const HeatQuad> quads, const PixelRect& fr
     set_color("color_kept", colors.kept);
     set_color("color_last_seen", colors.last_seen);
     set_color("color_hidden", colors.hidden);
+    set_int("shows_both", quad.difference && quad.mode == HeatMode::mask ? 1 : 0);
+    set_color("color_both", both_color(quad.background));
     set_int("marks_clips", quad.scale.marks_clips ? 1 : 0);
     set_int("marks_nan", quad.scale.marks_nan ? 1 : 0);
     set_float("clip_slack", kClipSlack);

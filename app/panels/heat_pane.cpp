@@ -6,6 +6,7 @@
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/token_state.h"
 #include "engine/base/index.h"
+#include "engine/figure/both_color.h"
 #include "engine/figure/ticks.h"
 
 #include <algorithm>
@@ -138,8 +139,8 @@ bool lacks_rows(const AppState& app, const HeatData& data) {
 /// Draws the colour bar, and below it what cells without a value mean.
 void draw_scale_and_legend(RangeBar& bar, const PanelContext& context, const HeatPane& pane,
                            const ColorScale& scale, const HeatCanvas& canvas) {
-    const bool differs = pane.versus >= 0;
-    const float legend = context.px(differs ? 28.0f : 64.0f), least = context.px(110);
+    const bool differs = pane.versus >= 0, both = differs && context.app.view.mode == HeatMode::mask;
+    const float legend = context.px(differs ? (both ? 46.0f : 28.0f) : 64.0f), least = context.px(110);
     const bool fits = canvas.size.y >= legend + least;
     const float height = fits ? std::min(canvas.size.y - legend, context.px(260)) : canvas.size.y;
     draw_range_bar(bar, context, pane.data.focus(), scale, {canvas.max().x + context.px(10), canvas.min.y},
@@ -150,6 +151,7 @@ void draw_scale_and_legend(RangeBar& bar, const PanelContext& context, const Hea
     Legend list(context, below);
     const CellColors colors = cell_colors(context.app.view.background);
     if (!differs) list.item(color_of(scale, value_at(scale, 0.75f)), false, "attended");
+    if (both) list.item(both_color(context.app.view.background), false, "both");
     list.item(colors.evicted, context.app.view.mask_overlay, differs ? "neither" : "evicted");
     if (!differs) list.item(colors.hidden, false, "hidden");
     if (lacks_rows(context.app, pane.data)) list.item(colors.missing, false, "not recorded");

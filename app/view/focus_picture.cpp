@@ -5,6 +5,7 @@
 #include "engine/analysis/token_state.h"
 #include "engine/base/index.h"
 #include "engine/export/captions.h"
+#include "engine/figure/both_color.h"
 #include "engine/figure/heatmap.h"
 
 #include <algorithm>
@@ -16,12 +17,6 @@ namespace keyhole {
 namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
-
-/// The colour of what both lanes store: the middle of the colour map would look like cells that are not there
-/// yet.
-Rgb8 both_color(Background background) {
-    return background == Background::light ? Rgb8{150, 152, 160} : Rgb8{120, 124, 136};
-}
 
 /// The drawn part of a matrix.
 struct Part {

@@ -15,10 +15,11 @@ namespace keyhole {
 namespace fs = std::filesystem;
 
 bool is_export_name(const std::string& name) {
-    constexpr std::array<std::string_view, 11> kEndings = {".json", ".npy",  ".png", ".svg",  ".pdf", ".csv",
-                                                           ".gif",  ".html", ".txt", ".webm", ".mp4"};
-    return is_name_below(name) &&
-           std::find(kEndings.begin(), kEndings.end(), fs::path(name).extension().string()) != kEndings.end();
+    constexpr std::array<std::string_view, 11> kEndings = {
+        ".json", ".npy", ".png", ".svg", ".pdf", ".csv", ".gif", ".html", ".webm", ".mp4", ".caption.txt"};
+    return is_name_below(name) && std::any_of(kEndings.begin(), kEndings.end(), [&](std::string_view ending) {
+               return name.size() > ending.size() && name.ends_with(ending);
+           });
 }
 
 std::vector<std::string> files_of_export(const fs::path& folder) {

@@ -107,7 +107,7 @@ std::vector<std::string> write_drawing(Drawing drawing, const std::filesystem::p
     };
     for (const PictureFormat format : how.formats.empty() ? usual : how.formats)
         write_drawing(drawing, file_of(format_name(format)));
-    if (how.print.bare) write_text_file(file_of("txt"), text_beside(drawing));
+    if (how.print.bare) write_text_file(file_of("caption.txt"), text_beside(drawing));
     return names;
 }
 

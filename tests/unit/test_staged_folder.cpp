@@ -199,10 +199,10 @@ TEST_F(Staged, ALinkToNowhereIsNamed) {
 
 /// Names that a folder's list brings lead nowhere else, and are those of an export.
 TEST_F(Staged, AListOfFilesReachesNoOthers) {
-    for (const char* name : {"run.json", "lane0/rows.csv", "a/b/c.npy"})
+    for (const char* name : {"run.json", "lane0/rows.csv", "a/b/c.npy", "map.caption.txt"})
         EXPECT_TRUE(is_export_name(name)) << name;
     for (const char* name : {"", "/etc/x.csv", "../x.csv", "lane0/../../x.csv", "./x.csv", "lane0/",
-                             ".ssh/x.json", "notes.txt", "thesis.tex", "png"})
+                             ".ssh/x.json", "notes.txt", "caption.txt", "thesis.tex", "png"})
         EXPECT_FALSE(is_export_name(name)) << name;
     fill(folder_, "mine", {"thesis.tex"});
     fill(temp_.path(), "mine", {"outside.csv"});

@@ -2,6 +2,7 @@
 #include "app/gl/heat_painter.h"
 #include "app/view/focus_picture.h"
 #include "engine/base/index.h"
+#include "engine/figure/both_color.h"
 #include "engine/figure/heatmap.h"
 #include "tests/reference/synthetic_run.h"
 
@@ -450,7 +451,7 @@ TEST_F(HeatPainterTest, DifferencesAreThoseOfTheFigure) {
             const Image figure = difference_picture(history, 0, 1, view, quad.scale).image();
             const int cell = layout_cells(n, n, FigureSize{}.max_width, FigureSize{}.max_height).cell_width;
             const auto [left, top] = matrix_corner(figure, n * cell);
-            int n_values = 0, n_hatched = 0, n_above = 0;
+            int n_values = 0, n_hatched = 0, n_above = 0, n_both = 0;
             for (int i = 0; i < n; ++i)
                 for (int p = 0; p < n; ++p) {
                     const Rgb8 drawn = figure.at(left + p * cell + cell / 2, top + i * cell + cell / 2);
@@ -465,6 +466,9 @@ TEST_F(HeatPainterTest, DifferencesAreThoseOfTheFigure) {
                     } else if (drawn == kMissingColor) {
                         EXPECT_TRUE(close(seen, kBackground.missing))
                             << mode_name(mode) << " " << i << " " << p;
+                    } else if (mode == HeatMode::mask && drawn == both_color(Background::light)) {
+                        ++n_both;
+                        EXPECT_TRUE(close(seen, both_color(Background::dark))) << i << " " << p;
                     } else {
                         ++n_values;
                         n_above += drawn == kAboveColor;
@@ -474,7 +478,8 @@ TEST_F(HeatPainterTest, DifferencesAreThoseOfTheFigure) {
                                 << mode_name(mode) << " " << i << " " << p;
                     }
                 }
-            EXPECT_GT(n_values, 100) << mode_name(mode);
+            EXPECT_GT(n_values + n_both, 100) << mode_name(mode);
+            EXPECT_EQ(n_both > 0, mode == HeatMode::mask) << mode_name(mode);
             EXPECT_GT(n_hatched, 50) << mode_name(mode);
             EXPECT_EQ(n_above > 0, mode != HeatMode::mask) << mode_name(mode);
         }
