@@ -88,8 +88,8 @@ void draw_other_lanes(const PanelContext& context, const Story& story, const std
 std::string legend_of(const PanelContext& context, const Story& story) {
     const AppState& app = context.app;
     return fmt::format(
-        "Rows: the words that a lane chooses, step by step, after the prompt's last. Columns: the text. "
-        "Bright: it attends to the word. Hatched: the word was evicted before. Layer {}, head {}{}.",
+        "Rows: the prompt's last word, then a lane's own. Columns: the text. Bright: attended to. Hatched: "
+        "evicted before. Layer {}, head {}{}.",
         app.view.layer, app.view.head,
         app.story_run.head == HeadPlace{app.view.layer, app.view.head} && !story.words.empty()
             ? fmt::format(", in which the full cache attends most to “{}”", story.words)

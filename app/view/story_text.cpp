@@ -41,20 +41,24 @@ bool has_letter(std::string_view token) {
     });
 }
 
-std::string heads_text(const StoryLane& lane) {
-    return fmt::format("{} ({} {})", lane.name, lane.n_holding, lane.n_holding == 1 ? "head" : "heads");
-}
-
-/// Returns what the sentence adds on the other lanes: "Right: TOVA (16 heads). Wrong too: Window (0 heads)."
+/// Returns what the sentence adds on the other lanes: "Right: TOVA (16 heads). Wrong too: Window (0)."
 std::string others_text(const std::vector<StoryLane>& lanes, int explained, bool known) {
-    std::string right, wrong;
-    for (const StoryLane& lane : lanes) {
-        if (lane.lane == explained || lane.lane == 0 || lane.holds.empty()) continue;
-        const bool is_right = known ? lane.shown.mark == Mark::right
-                                    : lane.shown.answer.tokens == lanes.front().shown.answer.tokens;
-        std::string& list = is_right ? right : wrong;
-        list += (list.empty() ? "" : ", ") + heads_text(lane);
-    }
+    bool has_unit = false;  // said once
+    const auto listed = [&](bool wanted) {
+        std::string list;
+        for (const StoryLane& lane : lanes) {
+            if (lane.lane == explained || lane.lane == 0 || lane.holds.empty()) continue;
+            const bool is_right = known ? lane.shown.mark == Mark::right
+                                        : lane.shown.answer.tokens == lanes.front().shown.answer.tokens;
+            if (is_right != wanted) continue;
+            list += fmt::format("{}{} ({}{})", list.empty() ? "" : ", ", lane.name, lane.n_holding,
+                                std::exchange(has_unit, true) ? ""
+                                : lane.n_holding == 1         ? " head"
+                                                              : " heads");
+        }
+        return list;
+    };
+    const std::string right = listed(true), wrong = listed(false);
     std::string text;
     if (!right.empty()) text += fmt::format(" Right: {}.", right);
     if (!wrong.empty()) text += fmt::format(" Wrong too: {}.", wrong);
