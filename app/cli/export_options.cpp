@@ -10,7 +10,7 @@ namespace keyhole {
 
 std::vector<CliOption> add_print_options(const CliCommand& command, PrintForm& print) {
     return {command.add_flag("--bare", print.bare,
-                             "pictures without title, subtitle and caption; a .caption.txt beside each has them"),
+                             "pictures without title, subtitle and caption; NAME.caption.txt has them"),
             command.add_option("--height", print.height, "height of pictures in pixels (default: as needed)")
                 .within(PrintForm::kLeastHeight, PrintForm::kMostHeight),
             command

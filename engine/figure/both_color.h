@@ -1,5 +1,5 @@
-/// The colour, in a difference of masks, of what both lanes store: the middle of the colour map would look like
-/// cells that are not there yet. In files and in the window. Plain values; any thread.
+/// The colour, in a difference of masks, of what both lanes store: the middle of the colour map would look
+/// like cells that are not there yet. In files and in the window. Plain values; any thread.
 #pragma once
 
 #include "engine/figure/colormap.h"

@@ -477,7 +477,8 @@ TEST(Drawings, BareOnesLeaveTheirTextsToTheFileBeside) {
         EXPECT_EQ(write_drawing(bare, folder.path() / "a.b", how, {}),
                   (std::vector<std::string>{"a.b.svg", "a.b.png", "a.b.caption.txt"}));
         EXPECT_EQ(how.n_files(), 3);
-        EXPECT_EQ(read_text_file(folder.path() / "a.b.caption.txt"), text_beside(bare) + "\n" + how.made_by + "\n");
+        EXPECT_EQ(read_text_file(folder.path() / "a.b.caption.txt"),
+                  text_beside(bare) + "\n" + how.made_by + "\n");
     }
 }
 
