@@ -67,8 +67,7 @@ TEST_F(CommandWords, PicturesAreWrittenAsAskedOrRefused) {
     expect_refused(decode() + lanes + "--width 100",
                    "--width: '100' is not a whole number from 320 to 12000");
     expect_refused(decode() + lanes + "--format eps", "'eps' is no format of pictures");
-    expect_refused(decode() + lanes + "--export run --look dark",
-                   "--bare, --format and --look dark are for");
+    expect_refused(decode() + lanes + "--export run --look dark", "--bare, --format and --look dark are for");
     expect_refused(decode() + lanes + "--export gif --width 500", "frames and GIFs take --look dark alone");
     expect_refused(decode() + lanes + "--export run --format svg", "name some with --export");
     expect_refused(decode() + lanes + "--export mask --look cividis",
