@@ -1,5 +1,4 @@
 #include "app/actions/action_areas.h"
-#include "app/lessons/lesson_figure.h"
 #include "app/lessons/lesson_file.h"
 #include "app/lessons/lesson_page.h"
 #include "app/models/find_model.h"
@@ -98,9 +97,6 @@ void print_for(AppState& app, std::string_view file, Reader reader) {
     const std::shared_ptr<const Model> loaded = app.run.model();
     app.save_in_background(path, [path, lesson, loaded, reader, on = app.lesson.model, catalog = app.catalog,
                                   backend = app.run.backend_options] {
-        PrintedLesson printed;
-        printed.lesson = on.empty() ? lesson : on_model(lesson, on);
-        const std::vector<LessonStep>& steps = printed.lesson.steps;
         std::map<std::string, std::shared_ptr<const Model>> models;
         const auto load = [&](const std::string& name) {
             std::shared_ptr<const Model>& known = models[name];
@@ -111,15 +107,8 @@ void print_for(AppState& app, std::string_view file, Reader reader) {
             known = loaded != nullptr && loaded->path() == found.path ? loaded : load_model(found.path);
             return known;
         };
-        // A model that cannot be loaded is a fault of this machine, and no part of the page.
-        for (std::size_t i = 0; i < steps.size(); ++i)
-            (void)load(run_of_step(printed.lesson, static_cast<int>(i)).model);
-        printed.figures.resize(steps.size());
-        printed.check =
-            check_lesson(printed.lesson, load, backend, {}, [&](int step, const Evidence& evidence) {
-                printed.figures[to_index(step)] =
-                    step_figure(steps[to_index(step)], printed.lesson, evidence);
-            });
+        const PrintedLesson printed =
+            run_for_print(on.empty() ? lesson : on_model(lesson, on), load, backend);
         write_text_file(path, lesson_page({&printed, 1}, reader));
     });
 }

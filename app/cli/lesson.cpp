@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -91,19 +92,21 @@ Lesson wanted(const LessonOptions& options, const Lesson& lesson) {
     return options.run.model.empty() ? lesson : on_model(lesson, options.run.model);
 }
 
-/// progress: of the command, of which the lesson is the part from `done`, with a length of 1.
+/// Reports a lesson's progress as the part of the command's from `done_before`, with a length of 1.
+ProgressReport part_of(Progress& progress, double done_before) {
+    return [&progress, done_before](double done) {
+        check_termination();
+        progress.update(done_before + done);
+        return true;
+    };
+}
+
 LessonCheck run_lesson(const LessonOptions& options, const Lesson& lesson, Models& models, Progress& progress,
                        double done_before = 0, const LessonStepSeen& seen = {}) {
     const TerminationGuard guard;
     progress.set_part(lesson.title);
-    return check_lesson(
-        lesson, [&](const std::string& name) { return models(name); }, options.run.backend_options(),
-        [&](double done) {
-            check_termination();
-            progress.update(done_before + done);
-            return true;
-        },
-        seen);
+    return check_lesson(lesson, std::ref(models), options.run.backend_options(),
+                        part_of(progress, done_before), seen);
 }
 
 void print_list_as_json(const std::vector<ListedLesson>& all) {
@@ -218,20 +221,12 @@ void read_aloud(const LessonOptions& options, const ListedLesson& listed, Models
         print_step(lesson.steps[i], i + 1, lesson.steps.size(), check.steps[i], asks);
 }
 
-/// progress: of the command, of which the lesson is the part from `done_before`.
 PrintedLesson printed_lesson(const LessonOptions& options, const Lesson& lesson, Models& models,
                              Progress& progress, double done_before) {
-    PrintedLesson printed;
-    printed.lesson = lesson;
-    // A model that cannot be loaded is a fault of this machine, and no part of the page.
-    for (std::size_t i = 0; i < lesson.steps.size(); ++i)
-        (void)models(run_of_step(lesson, static_cast<int>(i)).model);
-    printed.figures.resize(lesson.steps.size());
-    printed.check =
-        run_lesson(options, lesson, models, progress, done_before, [&](int step, const Evidence& evidence) {
-            printed.figures[to_index(step)] = step_figure(lesson.steps[to_index(step)], lesson, evidence);
-        });
-    return printed;
+    const TerminationGuard guard;
+    progress.set_part(lesson.title);
+    return run_for_print(lesson, std::ref(models), options.run.backend_options(),
+                         part_of(progress, done_before));
 }
 
 /// Writes one lesson as a page, or several as a booklet, without those whose model is not here.

@@ -204,9 +204,10 @@ void LabBench::check_smallest(const StudentNumbers& numbers, int n_kept_from, Ha
     ExerciseCheck& check = out.exercises[2];
     const std::optional<int>& answer = out.hand_in.smallest;
     check.answered = answer.has_value();
-    check.measured = is_smallest(n_kept_from) ? fmt::format("budget {}", n_kept_from) : "no budget is it";
+    const bool is_it = is_smallest(n_kept_from);
+    check.measured = is_it ? fmt::format("budget {}", n_kept_from) : "no budget is it";
     if (!answer) return;
-    check.passes = is_smallest(*answer);
+    check.passes = *answer == n_kept_from ? is_it : is_smallest(*answer);
     check.text = fmt::format("budget is {}{}", check.passes ? "" : "not ", *answer);
 }
 

@@ -1,6 +1,7 @@
 #include "app/lessons/lesson_page.h"
 
 #include "app/base/version.h"
+#include "app/lessons/lesson_figure.h"
 #include "app/lessons/typed_prediction.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
@@ -165,6 +166,17 @@ std::string list_on_paper(std::span<const PrintedLesson> lessons, Reader reader)
 }
 
 }  // namespace
+
+PrintedLesson run_for_print(const Lesson& lesson, const LessonModels& models, const BackendOptions& backend,
+                            const ProgressReport& progress) {
+    for (std::size_t i = 0; i < lesson.steps.size(); ++i)
+        (void)models(run_of_step(lesson, static_cast<int>(i)).model);
+    PrintedLesson printed{lesson, {}, std::vector<std::string>(lesson.steps.size())};
+    printed.check = check_lesson(lesson, models, backend, progress, [&](int step, const Evidence& evidence) {
+        printed.figures[to_index(step)] = step_figure(lesson.steps[to_index(step)], lesson, evidence);
+    });
+    return printed;
+}
 
 std::string lesson_page(std::span<const PrintedLesson> lessons, Reader reader) {
     const std::string title = lessons.size() == 1 ? lessons[0].lesson.title : "KV-cache eviction, in lessons";
