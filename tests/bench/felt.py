@@ -4,6 +4,7 @@ while decoding; and decoding beside the window against `keyhole decode`. Times o
 load, so each pair is measured in turn (A B A B ...) on one display of its own.
 
     python3 tests/bench/felt.py [--keyhole build/release/keyhole] [--rounds 5] [--size 1600x1000]
+                                [--model FILE --steps 200]
 
 Needs Xvfb, libX11, libXtst and libglfw.
 """
@@ -23,7 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "assets/models/keyhole-base"
 PROMPT = ROOT / "assets/prompts/story.txt"  # nothing ends its continuation
 LANES = ["full", "h2o:budget=64", "tova:budget=64"]
-FIRST, LAST = 20, 520  # the decoded steps that are timed: the demo model reads 1,024 tokens
+FIRST = 20  # the first decoded step that is timed
+STEPS = 500  # the steps that are timed: the demo model reads 1,024 tokens
 PATIENCE_S = 120
 
 
@@ -151,28 +153,28 @@ def median_key(window, keysyms, n):
     return statistics.median(window.key(keysyms[i % len(keysyms)]) for i in range(n))
 
 
-def steps_per_s_beside(window):
+def steps_per_s_beside(window, steps):
     """Returns the steps a second of a run that the window shows."""
     window.key("0")  # no limit of speed
     window.key("space")
     wait_for(window.report, lambda now: now["rows"] >= FIRST, window.process)
     rows, begin = window.rows(), time.perf_counter()
-    wait_for(window.report, lambda now: now["rows"] >= LAST, window.process)
+    wait_for(window.report, lambda now: now["rows"] >= FIRST + steps, window.process)
     return (window.rows() - rows) / (time.perf_counter() - begin)
 
 
-def steps_per_s_alone(keyhole):
+def steps_per_s_alone(keyhole, model, steps):
     """Returns the steps a second of `keyhole decode`, without its start and its prompt."""
 
     def seconds(tokens):
         begin = time.perf_counter()
-        subprocess.run([keyhole, "decode", "--model", MODEL, "--prompt-file", PROMPT, "--tokens", str(tokens),
+        subprocess.run([keyhole, "decode", "--model", model, "--prompt-file", PROMPT, "--tokens", str(tokens),
                         "--ignore-eos", *[word for lane in LANES for word in ("--lane", lane)]],
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return time.perf_counter() - begin
 
     short = seconds(FIRST)
-    return (LAST - FIRST) / (seconds(LAST) - short)
+    return steps / (seconds(FIRST + steps) - short)
 
 
 def main():
@@ -180,6 +182,8 @@ def main():
     parser.add_argument("--keyhole", default=str(ROOT / "build/release/keyhole"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size", default="1600x1000")
+    parser.add_argument("--model", default=str(MODEL))
+    parser.add_argument("--steps", type=int, default=STEPS, help="decoded steps that are timed")
     parser.add_argument("--empty", nargs=1, metavar="REPORT", help=argparse.SUPPRESS)
     options = parser.parse_args()
     size = [int(part) for part in options.size.split("x")]
@@ -196,7 +200,7 @@ def measure(options, folder, size):
         (folder / f"{which}.json").write_text(json.dumps(settings))
     words = {which: [options.keyhole, "gui", "--report", "REPORT",
                      "--settings", str(folder / f"{which}.json"),
-                     "--size", options.size, "--model", str(MODEL), "--prompt-file", str(PROMPT), *lanes]
+                     "--size", options.size, "--model", options.model, "--prompt-file", str(PROMPT), *lanes]
              for which in ("story", "explore")}
     words["empty"] = [sys.executable, __file__, "--size", options.size, "--empty", "REPORT"]
     windows = {which: Window(folder, which + "-window", words[which], size) for which in words}
@@ -207,9 +211,9 @@ def measure(options, folder, size):
         for which in words:
             keys[which].append(median_key(windows[which], ["bracketleft", "bracketright"], 16))
         busy = Window(folder, f"busy{len(speeds)}", words["explore"], size)
-        speeds.append(steps_per_s_beside(busy))
+        speeds.append(steps_per_s_beside(busy, options.steps))
         busy.close()
-        alone.append(steps_per_s_alone(options.keyhole))
+        alone.append(steps_per_s_alone(options.keyhole, options.model, options.steps))
         busy = Window(folder, f"keys{len(speeds)}", words["explore"], size)
         busy.key("8")  # 35 steps a second: it decodes all the time
         busy.key("space")
