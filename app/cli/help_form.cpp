@@ -142,7 +142,7 @@ struct Example {
 constexpr std::array kExamples = {
     Example{"", "keyhole                                              opens the window"},
     Example{"", "keyhole decode \"Once upon a time\" --lane full --lane h2o:budget=16"},
-    Example{"", "keyhole lesson 6"},
+    Example{"", "keyhole lesson 9"},
     Example{"", "keyhole help first-steps"},
     Example{"gui", "keyhole"},
     Example{"gui", "keyhole run.keyhole"},
@@ -178,7 +178,7 @@ constexpr std::array kExamples = {
     Example{"convert", "keyhole convert --model smollm2-135m --kv gqa:1 --out smollm2-gqa1"},
     Example{"get", "keyhole get --list"},
     Example{"get", "keyhole get smollm2-135m"},
-    Example{"lesson", "keyhole lesson 6"},
+    Example{"lesson", "keyhole lesson 9"},
     Example{"lesson", "keyhole lesson lost-needle --print lesson.html"},
     Example{"check", "keyhole check --new \"Ada Lovelace\""},
     Example{"check", "keyhole check ada-lovelace.json"},

@@ -13,14 +13,14 @@ namespace keyhole {
 
 /// A lesson and what its run has shown.
 struct LessonOfSite {
-    std::string name;  ///< "06-lost-needle": its files begin so
+    std::string name;  ///< "09-lost-needle": its files begin so
     Lesson lesson;
     LessonCheck check;
     std::vector<std::string> figures;  ///< one for each step, may be empty
     std::vector<std::string> runs;     ///< [step] file of the page of the run that it ends; empty: none
 };
 
-/// Returns "06-lost-needle" for lesson 6, "lost-needle".
+/// Returns "09-lost-needle" for lesson 9, "lost-needle".
 std::string site_name(const Lesson& lesson, std::string_view name);
 
 std::string site_lesson_page(const LessonOfSite& of);

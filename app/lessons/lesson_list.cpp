@@ -16,7 +16,7 @@ namespace keyhole {
 
 namespace {
 
-/// Returns "lost-needle" for "06-lost-needle".
+/// Returns "lost-needle" for "09-lost-needle".
 std::string name_of(const std::filesystem::path& file) {
     std::string stem = file.stem().string();
     const std::size_t dash = stem.find('-');

@@ -13,7 +13,7 @@ namespace keyhole {
 
 struct ListedLesson {
     std::filesystem::path file;
-    std::string name;   ///< "lost-needle" of 06-lost-needle.json
+    std::string name;   ///< "lost-needle" of 09-lost-needle.json
     bool own = false;   ///< lies in the user's folder
     Lesson lesson;      ///< empty if the file cannot be read
     std::string fault;  ///< why it cannot be read; empty if it can

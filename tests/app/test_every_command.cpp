@@ -754,7 +754,7 @@ TEST_F(EveryCommand, OfLessons) {
     run("lesson");
     EXPECT_TRUE(app.lesson.lists);
     EXPECT_EQ(app.lesson.all.size(), 26u);
-    run("lesson 9");
+    run("lesson 12");
     EXPECT_FALSE(app.lesson.lists);
     run("lesson.predict 4");
     EXPECT_EQ(app.lesson.choice, 3);

@@ -366,7 +366,7 @@ class LessonSteps : public testing::LiveRun {
 };
 
 TEST_F(LessonSteps, PredictRevealAndGoOn) {
-    run("lesson 6");
+    run("lesson 9");
     ASSERT_TRUE(lesson().shown);
     EXPECT_EQ(lesson().step, 0);
     EXPECT_EQ(app.run.lane_editor.n_lanes(), 6);
@@ -437,20 +437,20 @@ TEST_F(LessonSteps, ClosingBringsTheRunBack) {
         EXPECT_EQ(app.annotations.bookmarks.size(), 1u);
         EXPECT_FALSE(lesson().before);
     };
-    run("lesson 6");
+    run("lesson 9");
     run("lesson.next");
     EXPECT_EQ(app.view.arrangement, Arrangement::teach);
-    run("lesson 15");  // from one lesson to another; this one shows altered records
+    run("lesson 18");  // from one lesson to another; this one shows altered records
     run("lesson.step 3");
     run("lesson.next");
     run("lesson.close");
     expect_back();
-    run("lesson 6");
+    run("lesson 9");
     run("lesson.close keep");
     EXPECT_EQ(app.run.lane_editor.n_lanes(), 6);
     EXPECT_FALSE(lesson().before);
     // A run that the user starts in a lesson stays.
-    run("lesson 2");
+    run("lesson 5");
     run("prompt The dog ran.");
     run("lesson.close");
     EXPECT_EQ(app.run.history.run().prompt, "The dog ran.");
@@ -463,7 +463,7 @@ TEST_F(LessonSteps, ClosingBringsATraceBack) {
     run("open " + file);
     ASSERT_FALSE(app.run.live());
     const auto last = app.run.last_row();
-    run("lesson 6");
+    run("lesson 9");
     EXPECT_TRUE(app.run.live());
     run("lesson.close");
     EXPECT_EQ(app.run.opened_file.string(), file);
@@ -471,7 +471,7 @@ TEST_F(LessonSteps, ClosingBringsATraceBack) {
 }
 
 TEST_F(LessonSteps, ResetBringsTheStepBack) {
-    run("lesson 2");
+    run("lesson 5");
     run("lesson.next");
     EXPECT_EQ(app.run.n_decoded(), 50);
     run("lane 1 h2o:budget=9");
@@ -509,7 +509,7 @@ TEST_F(LessonSteps, OfAnotherModelIsCheckedFirst) {
 }
 
 TEST_F(LessonSteps, ATokenIsPredictedByAClickAndGivenBack) {
-    run("lesson 18");
+    run("lesson 21");
     app.view.curve_positions = {80};  // as the window picks tokens of a new prompt
     app.lesson.look_due = true;
     apply_lesson_look(app);
@@ -524,7 +524,7 @@ TEST_F(LessonSteps, ATokenIsPredictedByAClickAndGivenBack) {
 }
 
 TEST_F(LessonSteps, AFaultyLaneIsAlteredInItsRecordsAlone) {
-    run("lesson 15");
+    run("lesson 18");
     run("lesson.next");
     EXPECT_TRUE(holds());
     run("lesson.next");
@@ -614,15 +614,15 @@ TEST_F(LessonSteps, ARunBecomesALessonThatHolds) {
     run("lesson.drop");
     EXPECT_EQ(read_lesson(file).steps.size(), 2u);
     // One of Keyhole's own lessons is copied before it is changed, also where its path names it.
-    run("lesson " + (reference::source_folder() / "assets/lessons/02-until-full.json").string());
+    run("lesson " + (reference::source_folder() / "assets/lessons/05-until-full.json").string());
     run("lesson.set question Is it?");
     EXPECT_EQ(read_lesson(folder.path() / "keyhole/lessons/until-full.json").question, "Is it?");
-    EXPECT_NE(read_lesson(reference::source_folder() / "assets/lessons/02-until-full.json").question,
+    EXPECT_NE(read_lesson(reference::source_folder() / "assets/lessons/05-until-full.json").question,
               "Is it?");
 }
 
 TEST_F(LessonSteps, APageHoldsTextsValuesAndPictures) {
-    run("lesson 6");
+    run("lesson 9");
     const std::string page = (folder.path() / "page.html").string();
     run_action(app, "lesson.print " + page);
     ASSERT_TRUE(wakes.wait_until([&] { return !app.jobs.export_job.running(); }));
@@ -656,7 +656,7 @@ TEST_F(LessonCommandLine, ListsReadsChecksAndPrints) {
     const std::string home = "XDG_DATA_HOME='" + path("data") + "'";
     EXPECT_EQ(run("lesson --list", home), 0) << output_;
     EXPECT_NE(output_.find("  6 lost-needle"), std::string::npos) << output_;
-    EXPECT_EQ(run("lesson 6 < /dev/null", home), 0) << output_;
+    EXPECT_EQ(run("lesson 9 < /dev/null", home), 0) << output_;
     EXPECT_NE(output_.find("Full: 4821. TOVA: 4821."), std::string::npos) << output_;
     EXPECT_NE(output_.find("Predict:"), std::string::npos) << output_;
     EXPECT_EQ(run("lesson --check until-full", home), 0) << output_;
@@ -664,16 +664,16 @@ TEST_F(LessonCommandLine, ListsReadsChecksAndPrints) {
     // What one model shows another need not show, and the exit status says so.
     EXPECT_EQ(run("lesson --check 6 --model keyhole-mqa", home), 1) << output_;
     EXPECT_NE(output_.find(" NO"), std::string::npos) << output_;
-    EXPECT_EQ(run("lesson 12 --print '" + path("page.html") + "'", home), 0) << output_;
+    EXPECT_EQ(run("lesson 15 --print '" + path("page.html") + "'", home), 0) << output_;
     EXPECT_NE(read_text_file(path("page.html")).find("data:image/png;base64,iVBOR"), std::string::npos);
-    EXPECT_EQ(run("lesson 9 --print '" + path("notes.html") + "'", home), 0) << output_;
+    EXPECT_EQ(run("lesson 12 --print '" + path("notes.html") + "'", home), 0) << output_;
     const std::string notes = read_text_file(path("notes.html"));
     EXPECT_NE(notes.find("For the teacher: A2SF"), std::string::npos);
     EXPECT_NE(notes.find("The text of lane 4."), std::string::npos);
-    EXPECT_EQ(run("lesson 2 --print '" + path("guess.html") + "'", home), 0) << output_;
+    EXPECT_EQ(run("lesson 5 --print '" + path("guess.html") + "'", home), 0) << output_;
     EXPECT_NE(read_text_file(path("guess.html")).find("Between 0 and 120: ________"), std::string::npos);
     // A handout has every question, and nothing that answers it.
-    EXPECT_EQ(run("lesson 6 7 --print '" + path("pupil.html") + "' --for pupil", home), 0) << output_;
+    EXPECT_EQ(run("lesson 9 10 --print '" + path("pupil.html") + "' --for pupil", home), 0) << output_;
     const std::string pupil = read_text_file(path("pupil.html"));
     EXPECT_EQ(count_of(pupil, "<article"), 2);
     EXPECT_EQ(count_of(pupil, "href=\"#lesson"), 2);
@@ -681,7 +681,7 @@ TEST_F(LessonCommandLine, ListsReadsChecksAndPrints) {
     EXPECT_GT(count_of(pupil, "☐"), 6);
     for (const char* answer : {"☑", "Seen:", "3333", "For the teacher", "<th>", "Why TOVA is right"})
         EXPECT_EQ(count_of(pupil, answer), 0) << answer;
-    EXPECT_EQ(run("lesson 6 --for pupil", home), 2);
+    EXPECT_EQ(run("lesson 9 --for pupil", home), 2);
     EXPECT_NE(output_.find("add --print FILE"), std::string::npos) << output_;
     EXPECT_EQ(run("lesson --check --json until-full", home), 0) << output_;
     EXPECT_TRUE(Json::parse(output_.substr(output_.find('['))).is_array());

@@ -411,7 +411,7 @@ TEST(TypedPrediction, OnlyANumberOfTheListIsAnAnswer) {
 TEST_F(Terminal, LessonsSayWhatIsWrong) {
     expect_refused("lesson --check --print '" + path("l.html") + "'", "leave out --list and --check");
     EXPECT_FALSE(std::filesystem::exists(path("l.html")));
-    expect_refused("lesson 6 --json", "--json goes with --list or --check");
+    expect_refused("lesson 9 --json", "--json goes with --list or --check");
 }
 
 }  // namespace

@@ -397,10 +397,10 @@ def hostile_tokens_stay_text(browser, url, numbers):
 def lessons_are_checked_in_the_page(browser, url, numbers):
     browser.open(url + "site/index.html")
     links = browser.run("return [...document.querySelectorAll('main a')].map(a => a.getAttribute('href'))")
-    check("06-lost-needle.html" in links and "manual/lessons.html" in links, links)
+    check("09-lost-needle.html" in links and "manual/lessons.html" in links, links)
     for link in links:
         check(os.path.exists(os.path.join(numbers.folder, "site", link)), link, "is not there")
-    browser.open(url + "site/06-lost-needle.html")
+    browser.open(url + "site/09-lost-needle.html")
     equal(browser.run("return forms.length"), 3, "predictions")
     answer = """
         const form = forms[arguments[0]], right = Number(form.dataset.right);

@@ -39,7 +39,7 @@ class LessonInput : public testing::SimulatedUser {
 };
 
 TEST_F(LessonInput, TheLostNeedleByChoiceAndSlider) {
-    open(6);
+    open(9);
     if (HasFatalFailure()) return;
     EXPECT_TRUE(shows("lesson.ring of words")) << "the digits are ringed";
     click("lesson.predict 2");
@@ -76,7 +76,7 @@ TEST_F(LessonInput, TheLostNeedleByChoiceAndSlider) {
 
 /// Before the reveal no other pane gives the answer away; the heads of a step are ringed in the atlas.
 TEST_F(LessonInput, OtherPanesAreCoveredAndHeadsAreRinged) {
-    open(12);
+    open(15);
     if (HasFatalFailure()) return;
     EXPECT_TRUE(shows("lesson.cover of atlas"));
     EXPECT_FALSE(shows("lesson.cover of text")) << "the pane to look at";
@@ -95,7 +95,7 @@ TEST_F(LessonInput, OtherPanesAreCoveredAndHeadsAreRinged) {
 }
 
 TEST_F(LessonInput, ATokenIsClickedInTheText) {
-    open(18);
+    open(21);
     if (HasFatalFailure()) return;
     EXPECT_FALSE(shows("lesson.ring of words")) << "a ring around the digits would give them away";
     const Json now = report();
@@ -117,7 +117,7 @@ int size_of(const Json& now, const std::string& item, int axis) {
 }
 
 TEST_F(LessonInput, CompareIsAsLargeAsTeach) {
-    open(19);
+    open(22);
     if (HasFatalFailure()) return;
     const int teach = size_of(report(), "mode.mask", 1);
     click("lesson.step 3");
@@ -133,7 +133,7 @@ TEST_F(LessonInput, CompareIsAsLargeAsTeach) {
 }
 
 TEST_F(LessonInput, WhatAStepLooksAtHasRoom) {
-    open(2);
+    open(5);
     if (HasFatalFailure()) return;
     const Json before = report();
     click("lesson.step 2");
@@ -144,7 +144,7 @@ TEST_F(LessonInput, WhatAStepLooksAtHasRoom) {
 }
 
 TEST_F(LessonInput, TheDoctorAndALessonOfOnesOwn) {
-    open(15);
+    open(18);
     if (HasFatalFailure()) return;
     click("lesson.predict 2");
     key("Next");

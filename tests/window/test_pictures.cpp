@@ -122,7 +122,7 @@ TEST_F(Pictures, Compare) {
 }
 
 TEST_F(Pictures, ALesson) {
-    compare("lesson", "lesson.step 2\nwait idle\nlesson.predict 3\nlesson.next\n", "--lesson 6",
+    compare("lesson", "lesson.step 2\nwait idle\nlesson.predict 3\nlesson.next\n", "--lesson 9",
             {1200, 100, 1590, 700});
 }
 
