@@ -132,7 +132,7 @@ LessonRun read_run(const nlohmann::json& value, const JsonField& field, LessonRu
         run.lanes = in.texts("lanes");
         if (run.lanes.empty()) in.field("lanes").wanted("at least one lane");
         for (std::size_t i = 0; i < run.lanes.size(); ++i)
-            named(in.field("lanes").at(i), [&] { return parse_lane_spec(run.lanes[i]); });
+            named(in.field("lanes").at(i), [&] { return parse_stored_lane_spec(run.lanes[i]); });
     }
     run.follow = in.flag("follow", run.follow);
     run.chat = in.flag("chat", run.chat);

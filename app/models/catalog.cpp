@@ -57,7 +57,7 @@ CatalogModel read_model(const JsonField& in) {
         for (std::size_t i = 0, n = lanes->size(kMostOpenLanes); i < n; ++i) {
             model.lanes.push_back(lanes->at(i).text(kMostField));
             try {
-                (void)parse_lane_spec(model.lanes.back());
+                (void)parse_stored_lane_spec(model.lanes.back());
             } catch (const Error& error) {
                 lanes->at(i).bad(error.what());
             }

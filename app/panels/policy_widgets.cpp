@@ -183,6 +183,14 @@ void PolicyEditor::formula(const LaneOption& option, FormulaText& value, float w
     if (!fault.what.empty()) tooltip(context, fmt::format("character {}: {}", fault.at + 1, fault.what));
 }
 
+void PolicyEditor::heads_table(HeadTable& value) {
+    dim_text(context, head_table_name(value));
+    ImGui::SameLine(0, context.px(4));
+    if (!ImGui::SmallButton("none##heads")) return;
+    value = {};
+    committed = true;
+}
+
 void PolicyEditor::widget(const LaneOption& option, float width) {
     const OptionDrag& drag = option.drag;
     const auto drag_integer = [&](int& value) {
@@ -208,6 +216,8 @@ void PolicyEditor::widget(const LaneOption& option, float width) {
                 tau(policy.*member, width);
             } else if constexpr (std::is_same_v<Member, FormulaText PolicyParams::*>) {
                 formula(option, policy.*member, width);
+            } else if constexpr (std::is_same_v<Member, HeadTable PolicyParams::*>) {
+                heads_table(policy.*member);
             } else if constexpr (std::is_same_v<Member, WordsOf<PolicyParams>>) {
                 choice(option, member, width);
             } else {

@@ -64,6 +64,7 @@ struct PolicyEditor {
     void tau(TauSchedule& value, float width);
     /// A field for a formula; while it cannot be read, the tooltip says where and why.
     void formula(const LaneOption& option, FormulaText& value, float width);
+    void heads_table(HeadTable& value);
 };
 
 /// Returns the tooltip of an option: meaning, paper, form in a spec, and why it has no effect if `idle` says

@@ -92,6 +92,7 @@ LaneSpec start_lane(const LaneSpec& lane, Intervention intervention) {
              format_lane_spec(lane));
     if (intervention == Intervention::give_back) return lane;
     LaneSpec whole = changed_lane_spec(lane, "budget=all");
+    whole.policy.heads = {};
     std::erase_if(whole.policy.overrides,
                   [](const Override& o) { return o.field == Override::Field::budget; });
     return whole;

@@ -58,7 +58,7 @@ std::vector<double> parse_measures(std::string_view text) {
 /// Returns the lane of an answer from before lanes had a number type, when K and V were f32.
 std::string stored_as_f32(const std::string& lane) {
     try {
-        LaneSpec spec = parse_lane_spec(lane);
+        LaneSpec spec = parse_stored_lane_spec(lane);
         if (spec.policy.kv_dtype == KvType::automatic) spec.policy.kv_dtype = KvType::f32;
         return format_lane_spec(spec);
     } catch (const Error&) {

@@ -1,5 +1,7 @@
 #include "engine/policy/lane_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace keyhole {
@@ -28,7 +30,9 @@ std::vector<std::string> lane_names(std::span<const LaneSpec> lanes) {
                 const std::string* there = value_of(settings[other], key);
                 shared = shared && there != nullptr && *there == value;
             }
-            if (!shared) name += " " + key + "=" + value;
+            const bool is_table = key == "heads" && !lanes[i].policy.heads.empty();
+            if (!shared)
+                name += fmt::format(" {}={}", key, is_table ? head_table_name(lanes[i].policy.heads) : value);
         }
     }
     return names;

@@ -107,13 +107,24 @@ void read_items(const Reader& reader, Item items, LaneSpec& spec) {
 
 }  // namespace
 
-LaneSpec parse_lane_spec(std::string_view text) {
-    const Reader reader(text);
+namespace {
+
+LaneSpec read_lane_spec(const Reader& reader, std::string_view text) {
     const Item whole = spec_text::trimmed({text, 0});
     const std::size_t colon = whole.text.find(':');
     LaneSpec spec{preset_params(read_preset(reader, spec_text::trimmed(whole.part(0, colon))))};
     if (colon != std::string_view::npos) read_items(reader, whole.part(colon + 1), spec);
     return spec;
+}
+
+}  // namespace
+
+LaneSpec parse_lane_spec(std::string_view text) {
+    return read_lane_spec(Reader(text), text);
+}
+
+LaneSpec parse_stored_lane_spec(std::string_view text) {
+    return read_lane_spec(Reader(text, false), text);
 }
 
 LaneSpec changed_lane_spec(LaneSpec spec, std::string_view items) {

@@ -18,8 +18,11 @@ struct LaneSpec {
 };
 
 /// Throws Error(wrong_use) with the spec, the position of the fault (1-based character) and the nearest
-/// valid word.
+/// valid word. `heads=FILE` reads the file, and throws Error(bad_file) for a fault in it.
 LaneSpec parse_lane_spec(std::string_view text);
+
+/// As parse_lane_spec(), for the text of a file that others made: it reads no other file.
+LaneSpec parse_stored_lane_spec(std::string_view text);
 
 /// Returns the lane with new values for some keys. items: as after the colon of a spec, such as
 /// `budget=64,alpha@L0=0.5`. A new override replaces an old one of the same key and heads. Throws as

@@ -43,7 +43,7 @@ std::string no_effect_reason(const PolicyParams& params, std::string_view name, 
     if (params.dialect == Dialect::released && is_fixed_by_release(params.preset, name))
         return fmt::format("The released code of {} fixes it.",
                            params.preset == Preset::sink ? "StreamingLLM" : "this preset");
-    if (params.budget.unit == Amount::Unit::all && params.overrides.empty())
+    if (params.budget.unit == Amount::Unit::all && params.overrides.empty() && params.heads.empty())
         return "The budget is all tokens, so nothing leaves.";
     const bool windowed = params.preset == Preset::dilated || params.recent.unit == Amount::Unit::rest;
     if (windowed && option.acts == Acts::scores)

@@ -151,6 +151,23 @@ std::string pyramid_fault(const PolicyParams& params) {
                : "";
 }
 
+std::string heads_fault(const PolicyParams& params) {
+    if (params.heads.empty()) return "";
+    if (params.preset == Preset::full)
+        return "full keeps every token; take another preset to give heads budgets";
+    if (params.dialect == Dialect::released)
+        return "the released code of this preset has one budget for all heads; heads needs dialect=paper";
+    if (with_released_values(params).scope != Scope::head)
+        return "heads gives KV heads budgets of their own: it takes scope=head";
+    if (params.pyramid > 0) return "pyramid and heads both give out budgets; leave one of them out";
+    if (params.alloc != Alloc::uniform) return "alloc and heads both give out budgets; leave one of them out";
+    return head_table_fault(params.heads);
+}
+
+std::string_view idle_heads(const PolicyParams& params, const HeadGrid&) {
+    return params.heads.empty() ? "All heads have the lane's budget: no file of budgets is given." : "";
+}
+
 std::string_view idle_evict(const PolicyParams& params, const HeadGrid&) {
     return params.alloc == Alloc::uniform ? ""
                                           : "Heads share budgets once, when the whole prompt is read, and "
@@ -466,6 +483,17 @@ constexpr std::array kOptions = {
                .card_row = 20,
                .of_preset = true,
                .fault = pyramid_fault},
+    LaneOption{.name = "heads",
+               .word = "budgets by head",
+               .member = &PolicyParams::heads,
+               .values = "none  FILE  (64 all / 2*1x)",
+               .help =
+                   "Budgets of the KV heads, from a file: Keyhole's own, or one that DuoAttention or HeadKV "
+                   "published. The lane keeps the numbers, a row for each layer.",
+               .paper = "retrieval heads: DuoAttention, section 2.2; HeadKV, section 3",
+               .card_row = 20,
+               .fault = heads_fault,
+               .idle = idle_heads},
     LaneOption{.name = "score",
                .member = &PolicyParams::score,
                .values = "attention  (s+p)  (0.2*s+p)  (max(s, p))",

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/policy/head_file.h"
 
 #include <fmt/format.h>
 
@@ -137,6 +138,24 @@ std::string text_of_formula(const FormulaText& value) {
     return is_word ? value.text : "(" + value.text + ")";
 }
 
+// --- budgets of heads --------------------------------------------------------------------------------------
+
+HeadTable read_heads(const Reader& reader, Item item) {
+    if (item.text == "none") return {};
+    const bool is_table = is_head_table_text(item.text);
+    if (!is_table && !reader.reads_files())
+        reader.fault(item, "heads is a table here, such as (64 all / 2*32); no file is read");
+    std::string fault;
+    HeadTable table = is_table ? head_table_of(item.text, &fault) : head_file_of(item.text, &fault);
+    if (!fault.empty()) reader.fault(item, fault);
+    return table;
+}
+
+std::string text_of_heads(const HeadTable& table) {
+    const std::string text = head_table_text(table);
+    return table.empty() ? text : "(" + text + ")";
+}
+
 // --- sharing of KV heads -----------------------------------------------------------------------------------
 
 using Kind = KvSharing::Kind;
@@ -208,6 +227,8 @@ void read_option(const Reader& reader, const LaneOption& option, Item item, Lane
                 policy.*member = read_tau(reader, item);
             else if constexpr (std::is_same_v<Member, FormulaText PolicyParams::*>)
                 policy.*member = read_formula(reader, option, item);
+            else if constexpr (std::is_same_v<Member, HeadTable PolicyParams::*>)
+                policy.*member = read_heads(reader, item);
             else if constexpr (std::is_same_v<Member, WordsOf<PolicyParams>>)
                 member.set(policy, read_word(reader, option.name, item, member.words));
             else if constexpr (std::is_same_v<Member, WordsOf<KvSharing>>)
@@ -232,6 +253,8 @@ std::string option_text(const LaneOption& option, const LaneSpec& lane) {
                 return text_of_tau(policy.*member);
             else if constexpr (std::is_same_v<Member, FormulaText PolicyParams::*>)
                 return text_of_formula(policy.*member);
+            else if constexpr (std::is_same_v<Member, HeadTable PolicyParams::*>)
+                return text_of_heads(policy.*member);
             else if constexpr (std::is_same_v<Member, WordsOf<PolicyParams>>)
                 return text_of_word(member.get(policy), member.words);
             else if constexpr (std::is_same_v<Member, WordsOf<KvSharing>>)

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 namespace keyhole {
 namespace {
@@ -160,6 +161,7 @@ ResolvedPolicy resolve_base(const PolicyParams& asked, int n_prompt, int n_gener
 
 PolicyParams without_overrides(PolicyParams params) {
     params.overrides.clear();
+    params.heads = {};
     return params;
 }
 
@@ -206,17 +208,110 @@ std::vector<PolicyParams> params_of_layers(const PolicyParams& params, const Res
 
 }  // namespace
 
+namespace {
+
+/// Returns the column of a table that has a query head's budget: the KV head in its layer, or the query head.
+int column_of(const HeadTable& table, const HeadGrid& heads, int layer, int head) {
+    const int first = heads.kv_head[to_index(layer * heads.n_heads)];
+    return table.n_columns == heads.n_heads ? head
+                                            : heads.kv_head[to_index(layer * heads.n_heads + head)] - first;
+}
+
+/// Returns how many times the lane's budget each KV head has; nullopt where it has a budget of another kind.
+/// A KV head with several columns has their mean.
+std::map<int, std::optional<double>> times_of_heads(const HeadTable& table, const HeadGrid& heads) {
+    std::map<int, std::optional<double>> times;
+    std::map<int, int> count;
+    for (int layer = 0; layer < heads.n_layers; ++layer)
+        for (int head = 0; head < heads.n_heads && owner_of(heads, layer) == layer; ++head) {
+            const int g = heads.kv_head[to_index(layer * heads.n_heads + head)];
+            const HeadBudget& cell = table.at(layer, column_of(table, heads, layer, head));
+            std::optional<double>& sum = times.emplace(g, 0.0).first->second;
+            ++count[g];
+            if (cell.unit != HeadBudget::Unit::times)
+                sum = std::nullopt;
+            else if (sum)
+                sum = *sum + cell.value;
+        }
+    for (auto& [g, sum] : times)
+        if (sum) sum = *sum / count[g];
+    return times;
+}
+
+/// Returns the budgets of KV heads as the lane's table says: times of the budget beside what is protected, in
+/// whole numbers by the largest remainder over all such heads.
+std::map<int, PolicyParams> params_of_table(const PolicyParams& params, const ResolvedPolicy& base,
+                                            const HeadGrid& heads) {
+    const PolicyParams of_all = without_overrides(params);
+    const bool keeps_recent = params.recent.unit != Amount::Unit::rest;
+    const int kept = keeps_recent ? base.recent + base.sinks : 0;
+    const auto times = times_of_heads(params.heads, heads);
+    std::vector<double> parts;
+    for (const auto& [g, n] : times)
+        parts.push_back(n && base.evicts() ? std::min(*n * (base.budget - kept), double{kMostTokens}) : 0);
+    const std::vector<int> whole = by_largest_remainder(parts);
+    std::map<int, PolicyParams> of_head;
+    std::size_t i = 0;
+    for (const auto& [g, n] : times) {
+        PolicyParams& own = of_head.emplace(g, of_all).first->second;
+        const int tokens = whole[i++];
+        if (!n || !base.evicts()) continue;
+        own.budget = {Amount::Unit::tokens, static_cast<double>(std::min(tokens, kMostTokens - kept) + kept)};
+        if (keeps_recent) own.recent = {Amount::Unit::tokens, static_cast<double>(base.recent)};
+    }
+    for (int layer = 0; layer < heads.n_layers; ++layer)
+        for (int head = 0; head < heads.n_heads && owner_of(heads, layer) == layer; ++head) {
+            const HeadBudget& cell = params.heads.at(layer, column_of(params.heads, heads, layer, head));
+            Amount& budget = of_head.at(heads.kv_head[to_index(layer * heads.n_heads + head)]).budget;
+            if (cell.unit == HeadBudget::Unit::all) budget = {Amount::Unit::all, 0};
+            if (cell.unit == HeadBudget::Unit::tokens) budget = {Amount::Unit::tokens, cell.value};
+            if (cell.unit == HeadBudget::Unit::percent) budget = {Amount::Unit::percent, cell.value};
+        }
+    return of_head;
+}
+
+/// Returns why a table of budgets does not fit the model; empty: it does.
+std::string table_fault(const HeadTable& table, const HeadGrid& heads) {
+    const int n_kv = *std::max_element(heads.kv_head.begin(), heads.kv_head.begin() + heads.n_heads) + 1;
+    if (table.n_layers() != heads.n_layers || (table.n_columns != n_kv && table.n_columns != heads.n_heads))
+        return fmt::format(
+            "heads has budgets of {} layers with {} heads each, and the model has {} layers with {} KV heads "
+            "that {} query heads read; give a file that was made for this model",
+            table.n_layers(), table.n_columns, heads.n_layers, n_kv, heads.n_heads);
+    for (int layer = 0; layer < heads.n_layers; ++layer)
+        for (int head = 1; head < heads.n_heads && owner_of(heads, layer) == layer; ++head) {
+            const auto kv_head = [&](int h) { return heads.kv_head[to_index(layer * heads.n_heads + h)]; };
+            const HeadBudget &own = table.at(layer, column_of(table, heads, layer, head)),
+                             &before = table.at(layer, column_of(table, heads, layer, head - 1));
+            const bool are_times = own.unit == HeadBudget::Unit::times && before.unit == own.unit;
+            if (kv_head(head) != kv_head(head - 1) || own == before || are_times) continue;
+            return fmt::format(
+                "heads sets query heads {} and {} of layer {} apart, and they read the same "
+                "KV head; give them one budget",
+                head - 1, head, layer);
+        }
+    return {};
+}
+
+}  // namespace
+
 ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate, const HeadGrid& heads) {
     const ResolvedPolicy base = resolve_base(params, n_prompt, n_generate);
     ResolvedPolicy policy = base;
-    if ((params.overrides.empty() && params.pyramid <= 0) || heads.kv_head.empty()) return policy;
+    if (!params.differs_by_head() || heads.kv_head.empty()) return policy;
+    const bool has_table = !params.heads.empty() && table_fault(params.heads, heads).empty();
+    const std::map<int, PolicyParams> of_table =
+        has_table ? params_of_table(params, base, heads) : std::map<int, PolicyParams>{};
     policy.n_heads = heads.n_heads;
     const std::vector<PolicyParams> layers = params_of_layers(params, base, heads);
     for (int layer = 0; layer < heads.n_layers; ++layer)
         for (int head = 0; head < heads.n_heads; ++head) {
             const int owner = owner_of(heads, layer);
-            const ResolvedPolicy own = resolve_base(
-                params_of_head(layers[to_index(owner)], params.overrides, owner, head), n_prompt, n_generate);
+            const auto in_table = of_table.find(heads.kv_head[to_index(owner * heads.n_heads + head)]);
+            const PolicyParams& of_all =
+                in_table == of_table.end() ? layers[to_index(owner)] : in_table->second;
+            const ResolvedPolicy own =
+                resolve_base(params_of_head(of_all, params.overrides, owner, head), n_prompt, n_generate);
             if (own == base) {
                 policy.variant_of_head.push_back(-1);
                 continue;
@@ -239,6 +334,9 @@ std::vector<std::string> check_overrides(const PolicyParams& params, const HeadG
             faults.push_back(fmt::format("an override names head {}; the model has heads 0 to {}",
                                          o.last_head, heads.n_heads - 1));
     }
+    if (faults.empty() && !params.heads.empty())
+        if (std::string fault = table_fault(params.heads, heads); !fault.empty())
+            faults.push_back(std::move(fault));
     if (!faults.empty() || params.overrides.empty()) return faults;
     for (const Override& o : params.overrides) {
         const int last = std::min(o.last_layer, heads.n_layers - 1);

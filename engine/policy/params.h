@@ -6,12 +6,13 @@
 ///     best, select per `scope`.
 ///
 /// Full, Window, StreamingLLM, Key-only, H2O, TOVA, Keyformer, A2SF, random, oracle, KNorm, KeyDiff, SnapKV,
-/// PyramidKV, Ada-KV and R-KV are presets: points in this space.
+/// PyramidKV, Ada-KV, R-KV and DuoAttention are presets: points in this space.
 #pragma once
 
 #include "engine/base/index.h"
 #include "engine/base/kv_type.h"
 #include "engine/policy/formula.h"
+#include "engine/policy/head_table.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -38,7 +39,8 @@ enum class Preset {
     snapkv,
     pyramidkv,
     adakv,
-    rkv
+    rkv,
+    duo
 };
 /// The paper's algorithm, or its released code where the two differ (dialect_help() says how).
 enum class Dialect { paper, released };
@@ -141,8 +143,12 @@ struct PolicyParams {
     int dilation = 0;                     ///< tokens skipped between two attended ones; preset dilated only
     Positions positions = Positions::original;
     bool shadow = false;  ///< also run full attention on the lane's own queries, for measures only
+    HeadTable heads;      ///< budgets of KV heads; overrides act after them
     std::vector<Override> overrides;
     bool operator==(const PolicyParams&) const = default;
+
+    /// Returns whether layers or heads may have values of their own, which takes a HeadGrid to resolve.
+    bool differs_by_head() const { return !overrides.empty() || !heads.empty() || pyramid > 0; }
 };
 
 /// Returns the defaults of a preset.

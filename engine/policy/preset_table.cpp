@@ -257,6 +257,18 @@ constexpr std::array kPresets = {
                   },
               .front = "recent,window,kernel,mix,buffer",
               .offered = 12},
+    PresetRow{.preset = Preset::duo,
+              .name = "duo",
+              .title = "DuoAttention",
+              .help = "Heads that a file names keep everything, the others the first tokens and the newest "
+                      "(Xiao et al. 2024). The file is heads=FILE; without one all heads do as the others.",
+              .set =
+                  [](PolicyParams& p) {
+                      p.budget = {AmountUnit::tokens, 320};
+                      p.sinks = 64;
+                      p.recent = {AmountUnit::rest, 0};
+                  },
+              .front = "heads,sinks,recent"},
 };
 
 static_assert([] {

@@ -105,7 +105,7 @@ std::string near_hint(std::string_view text, std::span<const std::string_view> w
     return near ? fmt::format(", did you mean '{}'?", *near) : "";
 }
 
-Reader::Reader(std::string_view spec) : spec_(spec) {
+Reader::Reader(std::string_view spec, bool reads_files) : spec_(spec), reads_files_(reads_files) {
     if (spec.size() > kLongestSpec)
         fail(ErrorCode::wrong_use, "lane spec '{}' has {} characters; it may have {}", shown_text(spec),
              spec.size(), kLongestSpec);

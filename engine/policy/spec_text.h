@@ -46,8 +46,11 @@ inline constexpr std::size_t kLongestSpec = 1 << 20;
 /// character. For a long spec the line shows the part around the fault.
 class Reader {
   public:
+    /// reads_files: `heads=FILE` opens the file; texts of others, such as traces, hold tables instead.
     /// Throws Error(wrong_use) for more than kLongestSpec characters.
-    explicit Reader(std::string_view spec);
+    explicit Reader(std::string_view spec, bool reads_files = true);
+
+    bool reads_files() const { return reads_files_; }
 
     [[noreturn]] void fault(Item where, const std::string& what) const;
 
@@ -64,6 +67,7 @@ class Reader {
 
   private:
     std::string_view spec_;
+    bool reads_files_ = true;
 };
 
 }  // namespace keyhole::spec_text

@@ -111,14 +111,15 @@ bool needs_future(const PolicyParams& policy) {
                      protect = protect_formula(policy.protect.text, nullptr);
     const bool names =
         (choose && choose->names(Quantity::future)) || (protect && protect->names(Quantity::future));
-    return names && (policy.budget.unit != Amount::Unit::all || !policy.overrides.empty());
+    return names && (policy.budget.unit != Amount::Unit::all || policy.differs_by_head());
 }
 
 std::string future_fault(const RunContext& context, bool follow, const LaneSpec& reference) {
     const RunSpec& start = context.start;
     if (start.n_generate > 0 && start.forced.size() >= to_index(start.n_generate)) return {};
     const ResolvedPolicy policy = resolve(reference.policy, context.n_prompt(), start.n_generate);
-    const bool keeps_all = reference.policy.overrides.empty() && !policy.evicts();
+    const bool keeps_all =
+        reference.policy.overrides.empty() && reference.policy.heads.empty() && !policy.evicts();
     if (follow && keeps_all) return {};
     return follow
                ? "future, which oracle ranks by, is the attention of a text that is known ahead, and lane 0 "

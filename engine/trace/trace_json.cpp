@@ -30,6 +30,7 @@ constexpr int kWide = 1 << 30, kInt = 0x7fffffff;
 constexpr std::size_t kMostLanes = 1024, kMostTop = 1000;
 // Most bytes of names, specs and commands; of a token; of messages and prompts.
 constexpr std::size_t kMostName = 16 << 10, kMostToken = 64 << 10, kMostProse = std::size_t{1} << 30;
+constexpr std::size_t kMostSpec = (std::size_t{1} << 20) + kMostName;  // a spec, or a command with one
 // Limits of the cache: their sums over all rows stay within 64 bits.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 42, kMostStored = std::int64_t{1} << 36;
 
@@ -137,9 +138,9 @@ void parse_vocabulary(const JsonField& json, RunInfo& run) {
 
 /// Returns the text of a lane spec. Who parses it later no longer knows the file and the member.
 std::string checked_spec(const JsonField& field) {
-    const std::string& spec = field.text(kMostName);
+    const std::string& spec = field.text(kMostSpec);
     try {
-        (void)parse_lane_spec(spec);
+        (void)parse_stored_lane_spec(spec);
     } catch (const Error& error) {
         field.bad(error.what());
     }
@@ -256,7 +257,7 @@ std::vector<Branch> parse_branches(const JsonField& list) {
         branch.last_row = from["last_row"].integer(branch.from_row, kLargest);
         for (std::size_t k = 0, n_commands = commands.size(); k < n_commands; ++k)
             branch.commands.push_back(
-                {commands.at(k).at(0).integer(0, kLargest), commands.at(k).at(1).text(kMostName)});
+                {commands.at(k).at(0).integer(0, kLargest), commands.at(k).at(1).text(kMostSpec)});
     }
     return branches;
 }
@@ -389,7 +390,7 @@ std::shared_ptr<const LaneInfo> TraceParser::parse_lane_info(const JsonField& js
     budget_.take(2048, "the settings of its lanes");
     auto info = std::make_shared<LaneInfo>();
     info->id = json["id"].integer(0, kInt);
-    info->spec = json["spec"].text(kMostName);
+    info->spec = json["spec"].text(kMostSpec);
     info->effective = checked_spec(json["effective"]);
     if (const std::optional<JsonField> forked = json.find("forked");
         forked && forked->find("from")) {  // older files may have only "replayed"
@@ -416,18 +417,18 @@ std::shared_ptr<const LaneInfo> TraceParser::parse_lane_info(const JsonField& js
         }
     }
     try {
-        const PolicyParams policy = parse_lane_spec(info->spec).policy;
+        const PolicyParams policy = parse_stored_lane_spec(info->spec).policy;
         const KvLayout& layout = info->layout != nullptr ? *info->layout : run.layout;
         HeadGrid grid;
-        if (!policy.overrides.empty()) {
+        if (policy.differs_by_head()) {
             // Every override is compared with every head.
             const auto n_units =
                 static_cast<std::uint64_t>(layout.n_layers()) * static_cast<std::uint64_t>(layout.n_heads());
-            budget_.look(256 * n_units * (policy.overrides.size() + 1), "the settings of its lanes");
-            budget_.take(
-                sizeof(int) * n_units +
-                    sizeof(ResolvedPolicy) * std::min<std::uint64_t>(n_units, policy.overrides.size() + 1),
-                "the settings of its lanes");
+            const std::uint64_t n_changes = policy.overrides.size() + policy.heads.cells.size() +
+                                            static_cast<std::uint64_t>(layout.n_layers()) + 1;
+            budget_.look(256 * n_units * n_changes, "the settings of its lanes");
+            budget_.take(sizeof(int) * n_units + sizeof(ResolvedPolicy) * std::min(n_units, n_changes),
+                         "the settings of its lanes");
             grid = head_grid(layout);
         }
         info->policy = resolve(policy, run.n_prompt(), run.n_generate, grid);

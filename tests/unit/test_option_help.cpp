@@ -70,6 +70,7 @@ TEST(OptionTable, ExamplesParseAndPrintAgain) {
                 EXPECT_EQ(preset_name(params(value).preset), value);
                 continue;
             }
+            if (value == "FILE") continue;  // test_head_table.cpp reads files
             const std::string spec = preset_for(o) + ":" + std::string(o.name) + "=" + value;
             ASSERT_EQ(fault_of(spec), "");
             const LaneSpec lane = parse_lane_spec(spec);
