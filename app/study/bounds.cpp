@@ -20,7 +20,7 @@ LaneSpec bound_of(Preset preset, const LaneSpec& lane, std::uint64_t seed) {
     LaneSpec bound{preset_params(preset), lane.sharing};
     bound.policy.budget = lane.policy.budget;
     bound.policy.protect = lane.policy.protect;
-    bound.policy.evict = lane.policy.alloc == Alloc::uniform ? lane.policy.evict : Evict::prompt;
+    bound.policy.evict = lane.policy.evict;
     bound.policy.buffer = lane.policy.buffer;
     bound.policy.kv_dtype = lane.policy.kv_dtype;
     bound.policy.seed = seed;

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <utility>
 
 namespace keyhole {
 
@@ -55,21 +57,31 @@ Finding unknown(std::string_view name, std::string detail) {
     return {name, State::unknown, std::move(detail)};
 }
 
-/// With scope head, a head holds its budget, and the tokens that come before the next eviction is due:
-/// every N rows, or once a buffer is full. A lane that evicts in one phase alone holds more in the other.
+/// With scope head, a head holds its budget, or those that share hold their sum, and the tokens that come
+/// before the next eviction is due: every N rows, or once a buffer is full. A lane that evicts in one phase alone holds more in the other.
 Finding budget(const CheckedLane& x) {
     constexpr std::string_view kName = "each head holds its budget";
     int most = 0, checked = 0;
+    std::map<int, std::pair<std::int64_t, std::int64_t>> sharing;  // stored and room of heads together
     for (int g = 0; g < x.n_kv(); ++g) {
         const ResolvedPolicy& policy = x.policy(g);
         if (!policy.evicts() || policy.scope != Scope::head || policy.evict != Evict::always) continue;
         const int n = x.n_stored(g), room = policy.most_stored() - 1 + x.n_pinned(g);
-        if (n > room && !policy.counts_columns)
+        if (policy.alloc != Alloc::uniform) {
+            auto& [stored, together] = sharing[policy.alloc == Alloc::global ? 0 : x.reader(g).layer];
+            stored += n;
+            together += room;
+        } else if (n > room && !policy.counts_columns)
             return broken(kName,
                           fmt::format("{} holds {} tokens, its budget is {}", x.head_name(g), n, room));
         most = std::max(most, n);
         ++checked;
     }
+    for (const auto& [layer, of_group] : sharing)
+        if (of_group.first > of_group.second)
+            return broken(kName, fmt::format("the heads that share with layer {} hold {} tokens, and their "
+                                             "budgets are {}",
+                                             layer, of_group.first, of_group.second));
     if (checked == 0)
         return unknown(kName,
                        "no budget by head: the lane keeps everything, shares it, or evicts in one phase");

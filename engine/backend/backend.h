@@ -67,9 +67,13 @@ class KvCache {
     /// Sets the attention that comes, for policies that name `future`; null: none is known, and all is 0.
     void set_future(std::shared_ptr<const FutureTable> future) { future_ = std::move(future); }
     const std::shared_ptr<const FutureTable>& future() const { return future_; }
+    /// Sets what a second pass over the prompt found, for policies that name `repeat`; null: all is 0.
+    void set_repeats(std::shared_ptr<const RepeatTable> repeats) { repeats_ = std::move(repeats); }
+    const std::shared_ptr<const RepeatTable>& repeats() const { return repeats_; }
 
   private:
     std::shared_ptr<const FutureTable> future_;
+    std::shared_ptr<const RepeatTable> repeats_;
 };
 
 struct LanePrefill {

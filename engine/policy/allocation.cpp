@@ -55,7 +55,24 @@ std::vector<int> share_budget(std::span<const HeadShare> heads, double floor) {
     std::vector<double> parts;
     for (const HeadShare& head : heads) parts.push_back(floor * head.budget);
     for (std::size_t i = 0; i < n_best; ++i) parts[all[i].head] += 1 - floor;
-    return by_largest_remainder(parts);
+    std::vector<int> kept = by_largest_remainder(parts);
+    int missing = 0;
+    for (std::size_t g = 0; g < heads.size(); ++g) {
+        const int n = static_cast<int>(heads[g].positions.size());
+        missing += std::max(kept[g] - n, 0);
+        kept[g] = std::min(kept[g], n);
+    }
+    if (missing == 0) return kept;
+    // Heads that have not as many give theirs to the best tokens that would leave.
+    std::sort(all.begin(), all.end(), better);
+    std::vector<int> seen(heads.size(), 0);
+    for (std::size_t i = 0; i < all.size() && missing > 0; ++i) {
+        int& own = kept[all[i].head];
+        if (++seen[all[i].head] <= own) continue;
+        ++own;
+        --missing;
+    }
+    return kept;
 }
 
 std::vector<int> pyramid_budgets(int n_layers, int budget, int kept, int n, double beta) {

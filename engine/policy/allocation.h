@@ -20,7 +20,8 @@ struct HeadShare {
 /// the best of all heads, as many as the budgets together,
 ///     floor * budget + (1 - floor) * a_g
 /// in whole numbers by the largest remainder, so that the total is exact. Among equal scores the larger tie
-/// is better, then the younger token, then the higher head.
+/// is better, then the younger token, then the higher head. A head that has not as many tokens gives the rest
+/// to the heads with the best tokens that would leave.
 std::vector<int> share_budget(std::span<const HeadShare> heads, double floor);
 
 /// Returns whole numbers with the sum of the parts, rounded: each part without its fraction, and one more for

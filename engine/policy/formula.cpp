@@ -51,6 +51,9 @@ constexpr std::array kQuantityNames = {
     NamedQuantity{"vnorm", Quantity::vnorm, Known::selections},
     NamedQuantity{"keydiff", Quantity::keydiff, Known::selections},
     NamedQuantity{"redundancy", Quantity::redundancy, Known::selections},
+    NamedQuantity{"lag", Quantity::lag, Known::selections},
+    NamedQuantity{"caote", Quantity::caote, Known::selections},
+    NamedQuantity{"repeat", Quantity::repeat, Known::selections},
     NamedQuantity{"future", Quantity::future, Known::selections},
     NamedQuantity{"u", Quantity::u, Known::selections},
     NamedQuantity{"p", Quantity::p, Known::rows},
@@ -554,7 +557,7 @@ bool is_of_rows(const FormulaTable& score) {
 FormulaRef protect_formula(std::string_view value, FormulaFault* fault, int kernel) {
     FormulaFault found;
     if (fault != nullptr) *fault = {};
-    if (value == "none") return {};
+    if (value == "none" || value == "system") return {};  // a run puts the range of its system part there
     const std::optional<std::string> range = range_formula(value, &found);
     if (!found.what.empty()) {
         if (fault != nullptr) *fault = found;

@@ -48,6 +48,9 @@ enum class Quantity : std::uint8_t {
     keydiff,     ///< cosine of the key and the mean direction of all stored keys
     redundancy,  ///< share of the likeness of all stored keys to this one (R-KV)
     win,         ///< mean probability over the last `window` rows, pooled
+    lag,         ///< rank in its partition by how it stands out against the next one (LagKV)
+    caote,       ///< error of the head's output if the token leaves (CAOTE)
+    repeat,      ///< most attention while the prompt is repeated (KVzip)
     future,      ///< attention that comes: FutureTable
     u,           ///< a number of (0, 1), drawn anew for each row
     kCount

@@ -1,10 +1,12 @@
-/// The attention that stored tokens will get, from a run with a full cache on the same tokens: what `future`
-/// names. Const once made; any thread.
+/// What is known of stored tokens from other passes of the same model: the attention that they will get, from
+/// a run with a full cache on the same tokens (`future`), and while the prompt is repeated (`repeat`). Const
+/// once made; any thread.
 #pragma once
 
 #include "engine/base/index.h"
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace keyhole {
@@ -32,6 +34,21 @@ struct FutureTable {
         return i < 0 || i >= static_cast<int>(tokens.size()) || tokens[to_index(i)] == token;
     }
     std::size_t bytes() const { return sums.size() * sizeof(float) + tokens.size() * sizeof(int); }
+};
+
+/// repeat of a token: the most attention that it gets, of any query head of its KV head and any row, while
+/// the model reads the prompt a second time behind itself (KVzip). Const once made; any thread.
+struct RepeatTable {
+    int n_kv_heads = 0;       ///< of the whole model
+    int n_columns = 0;        ///< tokens of the prompt
+    std::vector<float> most;  ///< [n_kv_heads, n_columns]
+
+    /// Returns infinity for tokens after the prompt: nothing is known against them.
+    float at(int kv_head, int position) const {
+        if (position >= n_columns) return std::numeric_limits<float>::infinity();
+        return most[to_index(kv_head) * to_index(n_columns) + to_index(position)];
+    }
+    std::size_t bytes() const { return most.size() * sizeof(float); }
 };
 
 }  // namespace keyhole

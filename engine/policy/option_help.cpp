@@ -25,7 +25,7 @@ bool reads_scores(const PolicyParams& params, std::string_view option) {
         return by_name || is_sum ||
                (option != "alpha" && option != "damping" && score->names(Quantity::ptau));
     }
-    return !choose || names(Quantity::s) || by_name;
+    return !choose || names(Quantity::s) || names(Quantity::caote) || by_name;
 }
 
 }  // namespace

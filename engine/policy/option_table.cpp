@@ -115,6 +115,8 @@ std::string formula_fault(std::string_view name, const FormulaRef& formula, cons
         return fmt::format("a released code chooses in its own way; {} needs dialect=paper", name);
     if (formula->names(Quantity::future) && params.prefill == PrefillMode::stepwise)
         return "future begins after the prompt, so it takes prefill=oneshot";
+    if (formula->names(Quantity::repeat) && params.prefill == PrefillMode::stepwise)
+        return "repeat needs the whole prompt before tokens leave, so it takes prefill=oneshot";
     return "";
 }
 
@@ -168,12 +170,6 @@ std::string_view idle_heads(const PolicyParams& params, const HeadGrid&) {
     return params.heads.empty() ? "All heads have the lane's budget: no file of budgets is given." : "";
 }
 
-std::string_view idle_evict(const PolicyParams& params, const HeadGrid&) {
-    return params.alloc == Alloc::uniform ? ""
-                                          : "Heads share budgets once, when the whole prompt is read, and "
-                                            "nothing leaves later.";
-}
-
 std::string_view idle_floor(const PolicyParams& params, const HeadGrid&) {
     return params.alloc == Alloc::adaptive ? "" : "Only alloc=adaptive leaves each head a floor.";
 }
@@ -192,6 +188,15 @@ std::string protect_fault(const PolicyParams& params) {
     FormulaFault fault;
     const FormulaRef formula = protect_formula(params.protect.text, &fault);
     return formula_fault("protect", formula, fault, params);
+}
+
+std::string unit_fault(const PolicyParams& params) {
+    if (params.unit == 1) return "";
+    if (params.dialect == Dialect::released)
+        return "a released code evicts token by token; unit needs dialect=paper";
+    return params.alloc != Alloc::uniform
+               ? "alloc counts tokens, and unit keeps them in blocks; leave one of them out"
+               : "";
 }
 
 std::string evict_fault(const PolicyParams& params) {
@@ -215,9 +220,10 @@ bool selection_names(const PolicyParams& params, Quantity q) {
 }
 
 std::string_view idle_window(const PolicyParams& params, const HeadGrid&) {
-    return selection_names(params, Quantity::win) || selection_names(params, Quantity::window)
+    return selection_names(params, Quantity::win) || selection_names(params, Quantity::window) ||
+                   selection_names(params, Quantity::lag)
                ? ""
-               : "No formula names win, the mean over the newest rows.";
+               : "No formula names win, the mean over the newest rows, or lag, which it cuts into parts.";
 }
 
 std::string_view idle_mix(const PolicyParams& params, const HeadGrid&) {
@@ -237,7 +243,8 @@ std::string_view idle_kernel(const PolicyParams& params, const HeadGrid&) {
 std::string_view idle_score(const PolicyParams& params, const HeadGrid&) {
     const FormulaRef choose = choose_formula(params.choose.text, nullptr),
                      protect = protect_formula(params.protect.text, nullptr);
-    const bool is_read = !choose || choose->names(Quantity::s) || (protect && protect->names(Quantity::s));
+    const auto reads = [](const FormulaRef& f) { return f->names(Quantity::s) || f->names(Quantity::caote); };
+    const bool is_read = !choose || reads(choose) || (protect && reads(protect));
     return is_read ? "" : "choose ranks by other things, and no score is read.";
 }
 
@@ -455,7 +462,7 @@ constexpr std::array kOptions = {
                .member = words_of<&PolicyParams::alloc>(kAllocWords),
                .help =
                    "Whether each KV head keeps its own budget, or the heads of a layer or of the model share "
-                   "the sum, so that heads with many good tokens keep more. Once, after the prompt.",
+                   "the sum, so that heads with many good tokens keep more.",
                .paper = "adaptive: Ada-KV, section 3; global: KVzip",
                .card_row = 21,
                .of_preset = true,
@@ -522,8 +529,9 @@ constexpr std::array kOptions = {
                .word = "rows observed",
                .member = &PolicyParams::window,
                .values = "32  8",
-               .help = "The newest rows whose attention win is the mean of. Only lanes whose formulas name "
-                       "win keep these rows.",
+               .help =
+                   "The newest rows whose attention win is the mean of, kept only by lanes whose formulas "
+                   "name it; for lag, the tokens of a partition.",
                .paper = "observation window: SnapKV, section 4; 8 in R-KV",
                .bounds = OptionBounds{1, kMostWindow},
                .drag = {0.1f, 1, kMostWindow, "%d rows", 1, "1 row"},
@@ -557,9 +565,10 @@ constexpr std::array kOptions = {
                .idle = idle_mix},
     LaneOption{.name = "protect",
                .member = &PolicyParams::protect,
-               .values = "none  prompt  0..15  (position<4 or age<8)",
+               .values = "none  prompt  system  0..15  (position<4 or age<8)",
                .help = "Tokens that never compete, beside sinks and recent, inside the budget: the prompt, "
-                       "positions, or where a formula holds. Equal protection makes lanes comparable.",
+                       "the system part of a chat, positions, or where a formula holds. Equal protection "
+                       "makes lanes comparable.",
                .paper = "the prompt: Random-Attention 2026, section 4",
                .card_row = 17,
                .fault = protect_fault},
@@ -569,8 +578,7 @@ constexpr std::array kOptions = {
                        "beyond the budget, so that later tokens of the prompt already see less.",
                .paper = "stepwise: TOVA's language-model runs, section 6.1; oneshot: all released code",
                .card_row = 12,
-               .of_preset = true,
-               .idle = idle_evict},
+               .of_preset = true},
     LaneOption{.name = "every",
                .member = &PolicyParams::every,
                .values = "1  8",
@@ -591,6 +599,18 @@ constexpr std::array kOptions = {
                .card_row = 4,
                .of_preset = true,
                .fault = buffer_fault},
+    LaneOption{.name = "unit",
+               .word = "tokens that leave together",
+               .member = &PolicyParams::unit,
+               .values = "1  16",
+               .help = "Tokens of the text that stay or leave as one block, by the mean of what they rank. "
+                       "Whole blocks leave, so that less than the budget may stay.",
+               .paper = "chunks: ChunkKV, section 3; 20 in kvpress, 32 in OpenVINO",
+               .bounds = OptionBounds{1, 4096},
+               .drag = {0.1f, 1, 256, "%d tokens", 1, "1 token"},
+               .card_row = 16,
+               .of_preset = true,
+               .fault = unit_fault},
     LaneOption{.name = "evict",
                .member = words_of<&PolicyParams::evict>(kEvictWords),
                .help = "When tokens may leave: always, once after the prompt (the cache then grows), or from "
@@ -598,8 +618,7 @@ constexpr std::array kOptions = {
                .paper = "prompt: SnapKV, section 3, and most code since; decode: kvpress",
                .card_row = 12,
                .of_preset = true,
-               .fault = evict_fault,
-               .idle = idle_evict},
+               .fault = evict_fault},
     LaneOption{.name = "damping",
                .word = "damping of later scores",
                .member = &PolicyParams::damping,

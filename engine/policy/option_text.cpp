@@ -133,7 +133,7 @@ FormulaText read_formula(const Reader& reader, const LaneOption& option, Item it
 /// Words stand alone; a formula has parentheses, since it may hold commas.
 std::string text_of_formula(const FormulaText& value) {
     const bool is_range = value.text.find("..") != std::string::npos;
-    constexpr std::array<std::string_view, 4> kWords = {"s", "none", "prompt", "attention"};
+    constexpr std::array<std::string_view, 5> kWords = {"s", "none", "prompt", "system", "attention"};
     const bool is_word = is_range || std::find(kWords.begin(), kWords.end(), value.text) != kWords.end();
     return is_word ? value.text : "(" + value.text + ")";
 }

@@ -123,10 +123,7 @@ ResolvedPolicy resolve_base(const PolicyParams& asked, int n_prompt, int n_gener
     policy.buffer = std::max(params.buffer, 0);
     policy.evict = params.evict;
     policy.alloc = params.alloc;
-    if (policy.alloc != Alloc::uniform) {  // shared once, after the prompt
-        policy.evict = Evict::prompt;
-        policy.prefill = PrefillMode::oneshot;
-    }
+    policy.unit = std::max(params.unit, 1);
     policy.floor = params.alloc == Alloc::adaptive ? params.floor.value / 100 : 0;
     policy.window = std::clamp(params.window, 1, kMostWindow);
     policy.mix = static_cast<float>(params.mix);

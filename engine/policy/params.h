@@ -6,7 +6,7 @@
 ///     best, select per `scope`.
 ///
 /// Full, Window, StreamingLLM, Key-only, H2O, TOVA, Keyformer, A2SF, random, oracle, KNorm, KeyDiff, SnapKV,
-/// PyramidKV, Ada-KV, R-KV and DuoAttention are presets: points in this space.
+/// PyramidKV, Ada-KV, R-KV, DuoAttention, ChunkKV, LagKV, CAOTE and KVzip are presets: points in this space.
 #pragma once
 
 #include "engine/base/index.h"
@@ -40,7 +40,11 @@ enum class Preset {
     pyramidkv,
     adakv,
     rkv,
-    duo
+    duo,
+    chunk,
+    lagkv,
+    caote,
+    kvzip
 };
 /// The paper's algorithm, or its released code where the two differ (dialect_help() says how).
 enum class Dialect { paper, released };
@@ -126,6 +130,7 @@ struct PolicyParams {
     PrefillMode prefill = PrefillMode::oneshot;
     int every = 1;   ///< rows between evictions
     int buffer = 0;  ///< tokens over the budget at which an eviction is due; 0: one is enough
+    int unit = 1;    ///< tokens of the text that stay or leave together
     Evict evict = Evict::always;
     Alloc alloc = Alloc::uniform;
     Amount floor{Amount::Unit::percent, 20};  ///< of its own budget that a head keeps in any case, adaptive
@@ -207,6 +212,7 @@ struct ResolvedPolicy {
     bool makes_scores = true;
     int every = 1;
     int buffer = 0;
+    int unit = 1;
     Evict evict = Evict::always;
     Alloc alloc = Alloc::uniform;
     double floor = 0;  ///< share of its own budget that a head keeps in any case
@@ -240,6 +246,17 @@ struct ResolvedPolicy {
         return is_due && names(Quantity::win) && any([](const auto& one) { return one.evicts(); }) ? window
                                                                                                    : 0;
     }
+    /// Returns whether heads share their budgets at the selections after rows, and not only once after a
+    /// prompt in one piece.
+    bool shares_at_rows() const {
+        return alloc != Alloc::uniform && (evict != Evict::prompt || prefill == PrefillMode::stepwise);
+    }
+    /// Returns whether a device leaves the selections after rows to the host: what they rank by, or how they
+    /// choose, has no kernel.
+    bool selects_on_host() const {
+        return unit > 1 || shares_at_rows() || names(Quantity::lag) || names(Quantity::caote) ||
+               names(Quantity::repeat);
+    }
     /// Returns whether it may evict in the phase of a row: prompt or decode.
     bool evicts_in_phase(int row) const {
         return evict == Evict::always || (evict == Evict::prompt) == (row < n_prompt);
@@ -251,8 +268,10 @@ struct ResolvedPolicy {
         const std::int64_t most = std::int64_t{stored} + every + std::max(buffer, 1) - 1;
         return static_cast<int>(std::min<std::int64_t>(most, kUnlimited - 1));
     }
-    /// Returns whether the cache grows with the text.
-    bool grows() const { return !evicts() || keeps_memory || evict == Evict::prompt; }
+    /// Returns whether the cache grows with the text, or a head may take more than its own budget.
+    bool grows() const {
+        return !evicts() || keeps_memory || evict == Evict::prompt || alloc != Alloc::uniform;
+    }
     /// Returns whether the softmax of the scores differs from the attention's own. Looks at this policy
     /// only, not at its variants.
     bool tempers() const;

@@ -269,6 +269,59 @@ constexpr std::array kPresets = {
                       p.recent = {AmountUnit::rest, 0};
                   },
               .front = "heads,sinks,recent"},
+    PresetRow{.preset = Preset::chunk,
+              .name = "chunk",
+              .title = "ChunkKV",
+              .help = "As SnapKV, by blocks of neighbours that stay or leave together, one set a layer (Liu "
+                      "et al. 2025).",
+              .set =
+                  [](PolicyParams& p) {
+                      set_snapkv(p, 32, 5);
+                      p.unit = 20;
+                      p.scope = Scope::layer;
+                  },
+              .front = "recent,window,kernel,unit,evict",
+              .offered = 15},
+    PresetRow{.preset = Preset::lagkv,
+              .name = "lagkv",
+              .title = "LagKV",
+              .help = "Keeps tokens whose keys and values stand out against those of the next partition of "
+                      "the text; no attention is read (Liang et al. 2025).",
+              .set =
+                  [](PolicyParams& p) {
+                      p.choose.text = "lag";
+                      p.window = 128;
+                      p.sinks = 4;
+                      p.every = 128;
+                  },
+              .front = "recent,window,sinks,every",
+              .offered = 16},
+    PresetRow{.preset = Preset::caote,
+              .name = "caote",
+              .title = "CAOTE",
+              .help = "Drops the token whose loss changes the head's output least, by attention and values "
+                      "together (Goel et al. 2025).",
+              .set =
+                  [](PolicyParams& p) {
+                      p.alpha = 0;
+                      p.choose.text = "caote";
+                  },
+              .front = "recent,alpha",
+              .offered = 17},
+    PresetRow{.preset = Preset::kvzip,
+              .name = "kvzip",
+              .title = "KVzip",
+              .help = "Keeps what the model looks at when it reads the prompt a second time; all heads share "
+                      "one budget; once after the prompt (Kim et al. 2025).",
+              .set =
+                  [](PolicyParams& p) {
+                      p.choose.text = "repeat";
+                      p.sinks = 4;
+                      p.alloc = Alloc::global;
+                      p.evict = Evict::prompt;
+                  },
+              .front = "recent,sinks,alloc",
+              .offered = 18},
 };
 
 static_assert([] {

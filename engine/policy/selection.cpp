@@ -41,6 +41,48 @@ int dropped_index(std::span<const std::int32_t> positions, const ResolvedPolicy&
                                                                    : -1;
 }
 
+/// A block of the text: the tokens of it that compete.
+struct TextBlock {
+    float score = 0, tie = 0;  ///< means
+    std::size_t first = 0, n = 0;
+};
+
+std::vector<TextBlock> blocks_of(std::span<const std::int32_t> positions, std::span<const float> score,
+                                 std::span<const float> tie, int unit, std::span<const int> competing) {
+    std::vector<TextBlock> blocks;
+    for (std::size_t i = 0; i < competing.size(); ++i) {
+        const auto at = to_index(competing[i]);
+        const bool is_new = i == 0 || positions[at] / unit != positions[to_index(competing[i - 1])] / unit;
+        if (is_new) blocks.push_back({.first = i});
+        TextBlock& block = blocks.back();
+        block.score = add(block.score, score[at]);
+        if (!tie.empty()) block.tie = add(block.tie, tie[at]);
+        ++block.n;
+    }
+    for (TextBlock& block : blocks) {
+        block.score = lowest_if_nan(block.score / static_cast<float>(block.n));
+        block.tie = lowest_if_nan(block.tie / static_cast<float>(block.n));
+    }
+    return blocks;
+}
+
+/// Leaves the tokens of the worst blocks in `competing`, as few blocks as hold n_victims tokens. Returns the
+/// lowest mean of a block that stays.
+float keep_worst_blocks(std::span<const std::int32_t> positions, std::span<const float> score,
+                        std::span<const float> tie, int unit, int n_victims, std::vector<int>& competing) {
+    std::vector<TextBlock> blocks = blocks_of(positions, score, tie, unit, competing);
+    std::sort(blocks.begin(), blocks.end(), [](const TextBlock& a, const TextBlock& b) {
+        if (a.score != b.score) return a.score < b.score;
+        return a.tie != b.tie ? a.tie < b.tie : a.first < b.first;
+    });
+    std::vector<int> leaving;
+    std::size_t b = 0;
+    for (; b < blocks.size() && leaving.size() < to_index(n_victims); ++b)
+        for (std::size_t i = 0; i < blocks[b].n; ++i) leaving.push_back(competing[blocks[b].first + i]);
+    competing = std::move(leaving);
+    return b < blocks.size() ? blocks[b].score : std::numeric_limits<float>::quiet_NaN();
+}
+
 }  // namespace
 
 float select_victims(std::span<const std::int32_t> positions, std::span<const float> score,
@@ -73,7 +115,9 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
         if (i != dropped && !is_pinned(i)) victims.push_back(i);
     float threshold = kNone;
     const int n_competing = static_cast<int>(victims.size());
-    if (n_victims < n_competing) {
+    if (policy.unit > 1 && n_victims > 0 && n_victims < n_competing) {
+        threshold = keep_worst_blocks(positions, score, tie, policy.unit, n_victims, victims);
+    } else if (n_victims < n_competing) {
         const auto end = victims.begin() + n_victims;
         std::nth_element(victims.begin(), end, victims.end(), worse);
         threshold = score[to_index(*end)];

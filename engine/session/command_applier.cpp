@@ -64,7 +64,13 @@ bool lacks(const Lane& lane, const LaneSpec& spec) {
 
 }  // namespace
 
-void CommandApplier::apply(const Command& command) {
+void CommandApplier::apply(const Command& given) {
+    Command command = given;
+    const RunContext& context = runner_.context();
+    if (auto* set = std::get_if<SetLane>(&command)) set->spec = context.with_system_part(set->spec);
+    if (auto* add = std::get_if<AddLane>(&command)) add->spec = context.with_system_part(add->spec);
+    if (auto* fork = std::get_if<ForkLane>(&command); fork != nullptr && fork->spec)
+        fork->spec = context.with_system_part(*fork->spec);
     if (const auto* set = std::get_if<SetLane>(&command)) {
         set_lane(*set);
     } else if (const auto* add = std::get_if<AddLane>(&command)) {

@@ -106,6 +106,8 @@ std::vector<int> LaneRunner::text_of(const Lane& lane) const {
 }
 
 void LaneRunner::look_ahead(Lane& lane, const LaneSpec& spec, const ResolvedPolicy& policy, int token) const {
+    if (needs_repeats(policy) && lane.cache->repeats() == nullptr)
+        lane.cache->set_repeats(context_.ahead->repeats(context_, spec));
     if (!needs_future(policy)) return;
     std::vector<int> given = lane.tokens;
     if (token >= 0) given.push_back(token);

@@ -6,6 +6,8 @@
 #include "engine/session/lane_fault.h"
 #include "engine/session/lane_runner.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace keyhole {
@@ -44,6 +46,100 @@ int n_rows_ahead(const RunContext& context, std::size_t n_given) {
     int n = std::max(run.n_generate > 0 ? run.n_generate : kOpenEnd, static_cast<int>(n_given));
     if (run.config.positions == PositionKind::learned) n = std::min(n, run.config.n_ctx - run.n_prompt());
     return n;
+}
+
+/// Tokens before a part that are told with it.
+constexpr int kToldBefore = 8;
+/// Tokens that every pass sees beside its own part of the prompt: they soak up spare attention.
+constexpr int kAlwaysSeen = 4;
+
+/// Returns the tokens that ask for a repetition of prompt tokens [first, last), and these tokens.
+std::vector<int> repetition(const RunContext& context, int first, int last) {
+    const std::vector<int>& prompt = context.run->prompt_tokens;
+    const std::string ask = first == 0 ? "\n\nRepeat the text above, word for word:\n"
+                                       : "\n\nRepeat the text above, word for word, from here on:\n";
+    std::vector<int> tokens = context.model->tokenizer().encode(ask, false);
+    tokens.insert(tokens.end(), prompt.begin() + std::max(first - kToldBefore, 0), prompt.begin() + first);
+    tokens.insert(tokens.end(), prompt.begin() + first, prompt.begin() + last);
+    return tokens;
+}
+
+/// Keeps the most attention that each token of a part of the prompt gets from the rows behind the prompt. A
+/// row's attention to the first tokens, the part and the rows behind the prompt counts as a whole.
+class RepeatSink final : public PrefillSink {
+  public:
+    RepeatSink(const KvLayout& layout, int n_prompt, int first, int last)
+        : layout_(layout),
+          n_prompt_(n_prompt),
+          first_(first),
+          last_(last),
+          most_(to_index(layout.n_layers() * layout.n_heads()),
+                std::vector<float>(to_index(last - first), 0.0f)) {}
+
+    RowWants wants() const override {
+        RowWants wants;
+        wants.attention = true;
+        return wants;
+    }
+    void attention(const PrefillTile& tile) override {
+        std::vector<float>& most = most_[to_index(tile.layer * layout_.n_heads() + tile.head)];
+        for (int i = std::max(n_prompt_ - tile.first_row, 0); i < tile.n_rows; ++i) {
+            const float* row = tile.values + std::int64_t{i} * tile.n_columns;
+            const double share = seen_share(row, tile.first_row + i);
+            for (int p = first_; p < last_ && share > 0; ++p) {
+                float& own = most[to_index(p - first_)];
+                own = std::max(own, static_cast<float>(double{row[p]} / share));
+            }
+        }
+    }
+    /// Joins the query heads of each KV head.
+    void add_to(RepeatTable& table) const {
+        for (int layer = 0; layer < layout_.n_layers(); ++layer)
+            for (int head = 0; head < layout_.n_heads(); ++head) {
+                const auto g = to_index(layout_.kv_head_from_head(layer, head));
+                const std::vector<float>& own = most_[to_index(layer * layout_.n_heads() + head)];
+                float* to = table.most.data() + g * to_index(table.n_columns) + to_index(first_);
+                for (std::size_t i = 0; i < own.size(); ++i) to[i] = std::max(to[i], own[i]);
+            }
+    }
+
+  private:
+    /// Returns the part of a row's attention that stays where other parts of the prompt are left out.
+    double seen_share(const float* row, int at) const {
+        if (first_ == 0 && last_ == n_prompt_) return 1;
+        double sum = 0;
+        for (int p = 0; p <= at; ++p)
+            if (p < kAlwaysSeen || (p >= first_ && p < last_) || p >= n_prompt_) sum += double{row[p]};
+        return sum;
+    }
+
+    const KvLayout& layout_;
+    int n_prompt_, first_, last_;
+    std::vector<std::vector<float>> most_;  // [n_layers * n_heads][last - first]
+};
+
+/// Reads the prompt, and behind it the prompt again, part by part (KVzip).
+RepeatTable read_again(const RunContext& context, const LaneSpec& spec, int part) {
+    RowWants wants;
+    const LaneRunner runner(context, wants);
+    const int n_prompt = context.n_prompt();
+    RepeatTable table;
+    table.n_columns = n_prompt;
+    for (int first = 0; first < n_prompt; first += part) {
+        const int last = std::min(first + part, n_prompt);
+        std::vector<int> tokens = context.run->prompt_tokens;
+        const std::vector<int> behind = repetition(context, first, last);
+        tokens.insert(tokens.end(), behind.begin(), behind.end());
+        Lane lane = runner.new_lane(LaneInfo{}, spec);
+        const KvLayout& layout = lane.model->layout();
+        table.n_kv_heads = layout.n_kv_heads();
+        table.most.resize(to_index(table.n_kv_heads) * to_index(n_prompt), 0.0f);
+        RepeatSink sink(layout, n_prompt, first, last);
+        const LanePrefill prefill{lane.cache.get(), wants, &lane.out};
+        context.backend.prefill(tokens, {&prefill, 1}, &sink, {});
+        sink.add_to(table);
+    }
+    return table;
 }
 
 FutureTable run_ahead(const RunContext& context, const LaneSpec& spec, const Sampling& sampling,
@@ -114,6 +210,28 @@ bool needs_future(const PolicyParams& policy) {
     return names && (policy.budget.unit != Amount::Unit::all || policy.differs_by_head());
 }
 
+bool needs_repeats(const ResolvedPolicy& policy) {
+    return policy.names(Quantity::repeat) &&
+           policy.any([](const ResolvedPolicy& one) { return one.evicts(); });
+}
+
+bool needs_repeats(const PolicyParams& policy) {
+    const FormulaRef choose = choose_formula(policy.choose.text, nullptr),
+                     protect = protect_formula(policy.protect.text, nullptr);
+    return (choose && choose->names(Quantity::repeat)) || (protect && protect->names(Quantity::repeat));
+}
+
+std::string repeats_fault(const RunContext& context) {
+    const ModelConfig& config = context.run->config;
+    const int n = context.n_prompt(), part = std::min(n, kRepeated);
+    const int needed = n + static_cast<int>(repetition(context, 0, part).size()) + kToldBefore;
+    if (config.positions != PositionKind::learned || needed <= config.n_ctx) return {};
+    return fmt::format(
+        "repeat, which kvzip ranks by, reads the prompt twice, which takes {} positions, and this model has "
+        "learned {}; shorten the prompt",
+        needed, config.n_ctx);
+}
+
 std::string future_fault(const RunContext& context, bool follow, const LaneSpec& reference) {
     const RunSpec& start = context.start;
     if (start.n_generate > 0 && start.forced.size() >= to_index(start.n_generate)) return {};
@@ -126,6 +244,16 @@ std::string future_fault(const RunContext& context, bool follow, const LaneSpec&
                  "evicts; make lane 0 full"
                : "future, which oracle ranks by, is the attention of a text that is known ahead, and here "
                  "each lane writes its own; let the lanes follow a full lane 0 (--follow)";
+}
+
+std::shared_ptr<const RepeatTable> LookAhead::repeats(const RunContext& context, const LaneSpec& spec,
+                                                      int part) {
+    const LaneSpec reader = reader_spec(spec);
+    for (const auto& [known, table] : repeats_)
+        if (known == reader) return table;
+    auto table = std::make_shared<const RepeatTable>(read_again(context, reader, part));
+    repeats_.emplace_back(reader, table);
+    return table;
 }
 
 std::shared_ptr<const FutureTable> LookAhead::table(const RunContext& context, const LaneSpec& spec,

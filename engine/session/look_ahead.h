@@ -1,6 +1,7 @@
 /// The run ahead of lanes that rank by `future`: a lane that keeps everything reads the same tokens to their
 /// end, and its attention is summed. Runs once a prompt, and again where the text leaves the one that it
-/// read. Used on the session's thread, by the session only.
+/// read. And the second pass of lanes that rank by `repeat`, once a prompt. Used on the session's thread, by
+/// the session only.
 #pragma once
 
 #include "engine/policy/future.h"
@@ -20,6 +21,14 @@ struct RunContext;
 bool needs_future(const PolicyParams& policy);
 bool needs_future(const ResolvedPolicy& policy);
 
+/// Returns whether the lane needs the prompt read a second time: its policy ranks by `repeat` and evicts.
+bool needs_repeats(const PolicyParams& policy);
+bool needs_repeats(const ResolvedPolicy& policy);
+/// The most tokens of a prompt that are repeated at once.
+inline constexpr int kRepeated = 2000;
+/// Returns why a prompt cannot be read twice; empty: it can.
+std::string repeats_fault(const RunContext& context);
+
 /// Returns why a lane cannot know its text ahead; empty if it can: the lanes follow a lane 0 that keeps
 /// everything, or the run's whole continuation is given.
 std::string future_fault(const RunContext& context, bool follow, const LaneSpec& reference);
@@ -33,6 +42,10 @@ class LookAhead {
     /// ahead if it is not known yet.
     std::shared_ptr<const FutureTable> table(const RunContext& context, const LaneSpec& spec,
                                              std::span<const int> given);
+    /// Returns what a second pass over the prompt finds for a lane's settings, reading `part` tokens of it at
+    /// once. Runs it if it is not known yet.
+    std::shared_ptr<const RepeatTable> repeats(const RunContext& context, const LaneSpec& spec,
+                                               int part = kRepeated);
 
   private:
     struct Known {
@@ -43,6 +56,7 @@ class LookAhead {
     };
     Sampling sampling_;
     std::vector<Known> known_;  // the newest last
+    std::vector<std::pair<LaneSpec, std::shared_ptr<const RepeatTable>>> repeats_;
 };
 
 }  // namespace keyhole

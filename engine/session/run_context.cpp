@@ -1,10 +1,12 @@
 #include "engine/session/run_context.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
 #include "engine/run/prompt.h"
 
+#include <algorithm>
 #include <atomic>
 
 namespace keyhole {
@@ -82,6 +84,40 @@ std::shared_ptr<const RunInfo> describe_run(const Model& model, const Backend& b
     return run;
 }
 
+constexpr std::string_view kSystem = "system";
+
+LaneSpec protecting_first(LaneSpec lane, int n) {
+    if (n > 0 && lane.policy.protect.text == kSystem) lane.policy.protect.text = fmt::format("0..{}", n - 1);
+    return lane;
+}
+
+/// Returns how many tokens of a chat's prompt stand before what the user says: the system part, and what the
+/// template writes up to there. 0: the prompt is no chat, or its template is unknown.
+int n_system_tokens(const Model& model, const RunSpec& spec) {
+    if (!spec.chat) return 0;
+    const std::string opening = chat_template_of(model).parts.opening;
+    const std::vector<int> tokens =
+        spec.prompt_tokens.empty() ? prompt_tokens(model, spec.prompt, spec.chat) : spec.prompt_tokens;
+    std::string text;
+    for (const int token : tokens) text += model.tokenizer().token_bytes(token);
+    const std::size_t at = opening.empty() ? std::string::npos : text.find(opening);
+    if (at == std::string::npos) return 0;
+    std::size_t end = 0;
+    int n = 0;
+    while (end < at + opening.size()) end += model.tokenizer().token_bytes(tokens[to_index(n++)]).size();
+    return n;
+}
+
+/// Puts positions in place of `protect=system` in the lanes of a run.
+RunSpec with_system_parts(const Model& model, RunSpec spec) {
+    if (std::none_of(spec.lanes.begin(), spec.lanes.end(),
+                     [](const LaneSpec& lane) { return lane.policy.protect.text == kSystem; }))
+        return spec;
+    const int n = n_system_tokens(model, spec);
+    for (LaneSpec& lane : spec.lanes) lane = protecting_first(std::move(lane), n);
+    return spec;
+}
+
 }  // namespace
 
 RunContext::RunContext(std::shared_ptr<const Model> its_model, Backend& its_backend, RunSpec spec,
@@ -89,7 +125,7 @@ RunContext::RunContext(std::shared_ptr<const Model> its_model, Backend& its_back
     : model(std::move(its_model)),
       weight_files(*model),
       backend(its_backend),
-      start(std::move(spec)),
+      start(with_system_parts(*model, std::move(spec))),
       sink(its_sink),
       run(describe_run(*model, backend, start)) {
     for (const LaneSpec& lane : start.lanes) {
@@ -142,6 +178,12 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
         faults.push_back(
             "positions other than original need one set of rotary frequencies, and this model's change with "
             "the text's length");
+    if (faults.empty() && needs_repeats(spec.policy))
+        if (std::string fault = repeats_fault(*this); !fault.empty()) faults.push_back(std::move(fault));
+    if (faults.empty() && spec.policy.protect.text == kSystem)
+        faults.push_back(
+            "protect=system protects the system part of a chat, and this prompt is none; chat "
+            "(--chat), with a model that has a chat template, or name positions");
     if (faults.empty() && spec.policy.protect.text != "none") {
         const ResolvedPolicy policy = resolve(spec.policy, n_prompt(), start.n_generate,
                                               head_grid(layout_of(model->config(), spec.sharing)));
@@ -149,6 +191,11 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
             faults.push_back(std::move(fault));
     }
     return faults.empty() ? std::string() : faults.front();
+}
+
+LaneSpec RunContext::with_system_part(LaneSpec spec) const {
+    if (spec.policy.protect.text != kSystem) return spec;
+    return protecting_first(std::move(spec), n_system_tokens(*model, start));
 }
 
 void RunContext::check(const LaneSpec& spec) const {

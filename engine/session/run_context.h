@@ -16,7 +16,7 @@ struct RunContext {
     std::shared_ptr<const Model> model;
     WeightFiles weight_files;  ///< of the model
     Backend& backend;
-    RunSpec start;  ///< as requested
+    RunSpec start;  ///< as requested, but for with_system_part()
     RowSink* sink;  ///< null: none
     std::shared_ptr<const RunInfo> run;
     std::shared_ptr<LookAhead> ahead = std::make_shared<LookAhead>();  ///< changes with the text
@@ -26,6 +26,9 @@ struct RunContext {
     RunContext(std::shared_ptr<const Model> model, Backend& backend, RunSpec start, RowSink* sink);
 
     int n_prompt() const { return run->n_prompt(); }
+    /// Returns the lane with positions in place of `protect=system`; unchanged where the prompt has no system
+    /// part, which check() refuses.
+    LaneSpec with_system_part(LaneSpec spec) const;
     /// Returns why the model cannot run a lane; empty if it can. The text forms check this while parsing, but
     /// the window fills structs directly.
     std::string fault_of(const LaneSpec& spec) const;

@@ -36,8 +36,10 @@ TEST(Bounds, EachBudgetHasAFloorAndACeiling) {
 // A cache that grows after the prompt, or is let to grow by a buffer, holds more than one of the same budget.
 TEST(Bounds, AFloorEvictsWhereItsLaneDoes) {
     using Texts = std::vector<std::string>;
-    EXPECT_EQ(bounds_of({"snapkv:budget=64", "adakv:budget=64,evict=always", "rkv:budget=64"}, 1, false),
-              (Texts{"random:budget=64,evict=prompt", "random:budget=64,buffer=128"}));
+    EXPECT_EQ(
+        bounds_of({"snapkv:budget=64", "adakv:budget=64", "adakv:budget=64,evict=always", "rkv:budget=64"}, 1,
+                  false),
+        (Texts{"random:budget=64,evict=prompt", "random:budget=64", "random:budget=64,buffer=128"}));
     EXPECT_EQ(bounds_of({"h2o:budget=prompt+8,protect=prompt"}, 1, false),
               (Texts{"random:budget=prompt+8,protect=prompt"}));
 }

@@ -276,6 +276,7 @@ Lane::Rooms Lane::shared_rooms(const Rooms& own, double* margin) const {
     };
     Rooms out;
     for (int group = 0; group < (policy_.shares == Shares::layer ? weights_.n_layers : 1); ++group) {
+        if (!is_due(group)) continue;
         std::vector<Token> all;
         std::vector<std::pair<int, int>> heads;
         int total = 0;
@@ -298,12 +299,26 @@ Lane::Rooms Lane::shared_rooms(const Rooms& own, double* margin) const {
         Vector parts;
         for (const auto& head : heads) {
             int among = 0;
-            for (int i = 0; i < total; ++i) among += all[keyhole::to_index(i)].head == head;
+            for (int i = 0; i < std::min(total, static_cast<int>(all.size())); ++i)
+                among += all[keyhole::to_index(i)].head == head;
             parts.push_back(floor * own.at(head) + (1 - floor) * among);
         }
         const std::vector<int> kept = whole_parts(parts);
-        for (std::size_t i = 0; i < heads.size(); ++i) out[heads[i]] = kept[i];
-        if (total == 0 || total == static_cast<int>(all.size())) continue;
+        int rest = 0;
+        for (std::size_t i = 0; i < heads.size(); ++i) {
+            const int n = static_cast<int>(competing(heads[i].first, heads[i].second).size());
+            out[heads[i]] = std::min(kept[i], n);
+            rest += kept[i] - out[heads[i]];
+        }
+        for (; rest > 0; --rest) {  // to the best token that would leave
+            std::map<std::pair<int, int>, int> stays = out;
+            for (const Token& token : all)
+                if (stays[token.head]-- <= 0) {
+                    ++out[token.head];
+                    break;
+                }
+        }
+        if (total == 0 || total >= static_cast<int>(all.size())) continue;
         const Token &last = all[keyhole::to_index(total - 1)], &next = all[keyhole::to_index(total)];
         const bool level = last.value == next.value;
         const double a = level ? last.plain : last.value, b = level ? next.plain : next.value;
@@ -312,12 +327,24 @@ Lane::Rooms Lane::shared_rooms(const Rooms& own, double* margin) const {
     return out;
 }
 
+/// Returns whether the heads of a layer that share, or all, store as many tokens as make an eviction due.
+bool Lane::is_due(int group) const {
+    if (row_ == n_prompt_ - 1 && !policy_.stepwise) return n_prompt_ > policy_.budget;
+    int stored = 0, most = 0;
+    for (int l = 0; l < weights_.n_layers; ++l)
+        for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g) {
+            if (policy_.shares == Shares::layer && l != group) continue;
+            stored += static_cast<int>(stored_[keyhole::to_index(l)][keyhole::to_index(g)].size());
+            most += budget_of(l) + std::max(policy_.buffer, 1);
+        }
+    return stored >= most;
+}
+
 std::vector<Gone> Lane::select(double* margin) const {
     std::vector<Gone> gone;
     *margin = std::numeric_limits<double>::infinity();
     if (policy_.budget == 0) return gone;
     const bool shares = policy_.shares != Shares::none;
-    if (shares && (row_ != n_prompt_ - 1 || n_prompt_ <= policy_.budget)) return gone;
     const Rooms room_of = rooms(margin);
     for (int l = 0; l < weights_.n_layers; ++l)
         for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g) {
@@ -325,6 +352,7 @@ std::vector<Gone> Lane::select(double* margin) const {
             const int budget = budget_of(l);
             if (!shares && static_cast<int>(stored.size()) <= budget) continue;
             if (!shares && static_cast<int>(stored.size()) < budget + policy_.buffer) continue;
+            if (!room_of.contains({l, g})) continue;
             std::vector<int> free = competing(l, g);
             const int room = room_of.at({l, g});
             const std::map<int, double> value = ranks(l, g);

@@ -21,7 +21,7 @@ enum class TauShape { linear, cosine };
 /// Field's policies 1 to 5 and 8.
 enum class RanksBy { score, random, knorm, keydiff, future, observed, likeness };
 enum class Phase { always, prompt, decode };
-enum class Shares { none, layer, model };  ///< whose heads share their budgets, once after the prompt
+enum class Shares { none, layer, model };  ///< whose heads share their budgets
 
 /// Counts in tokens, after clamping.
 struct Policy {
@@ -107,6 +107,7 @@ class Lane {
     int budget_of(int layer) const;
     using Rooms = std::map<std::pair<int, int>, int>;
     Rooms rooms(double* margin) const;
+    bool is_due(int group) const;
     Rooms shared_rooms(const Rooms& own, double* margin) const;
     std::vector<Gone> select(double* margin) const;
 

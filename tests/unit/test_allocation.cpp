@@ -47,6 +47,13 @@ TEST(Allocation, TiesGoToTheLargerTieThenTheYoungerThenTheHigherHead) {
     EXPECT_EQ(share_budget(heads, 0), (std::vector<int>{0, 3})) << "NaN ranks lowest";
 }
 
+// While decoding, a head may store less than its share.
+TEST(Allocation, WhatAHeadCannotTakeGoesToTheBestTokensThatWouldLeave) {
+    const std::vector<HeadShare> heads = {head_of({9}, 4), head_of({1, 8, 7, 2}, 1), head_of({6, 3, 5}, 1)};
+    EXPECT_EQ(share_budget(heads, 1), (std::vector<int>{1, 2, 3})) << "three go on: to 7, 5 and 3";
+    EXPECT_EQ(share_budget(heads, 0), (std::vector<int>{1, 2, 3}));
+}
+
 TEST(FieldExamples, PyramidkvGivesLowerLayersMore) {
     const auto with_window = [](std::vector<int> budgets) {
         for (int& b : budgets) b += 8;

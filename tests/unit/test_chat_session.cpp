@@ -71,6 +71,31 @@ TEST_F(ChatSession, PromptAndSayAreTurns) {
     EXPECT_EQ(said.find(turn, at + 1), std::string::npos);
 }
 
+// What the template writes before the user's words never competes; the record names its positions.
+TEST_F(ChatSession, TheSystemPartIsProtected) {
+    const auto model = model_with(zephyr_);
+    RunSpec spec = run_spec("Who is there? I hear steps in the garden, and a key turns in the gate.",
+                            {"full", "key:budget=20,protect=system"}, 8);
+    spec.ignore_eos = spec.chat = spec.follow = true;
+    const std::string opening = "<|endoftext|><|user|>\n";
+    int n = 0;
+    const SessionRun run = run_session(model, spec, [&](Session& session, int row) {
+        const std::vector<int>& tokens = session.run().prompt_tokens;
+        if (n > 0 || row < static_cast<int>(tokens.size())) return;
+        while (text_of(*model, {tokens.begin(), tokens.begin() + n}).size() < opening.size()) ++n;
+        session.apply(parse_command("lane 1 \"key:budget=18,protect=system\""));
+    });
+    ASSERT_GT(n, 2);
+    const RunHistory history = history_of(run);
+    int evicted = 0;
+    for (int p = 0; p < history.n_prompt(); ++p) {
+        const bool stays = history.evicted_at(1, 0, p) < 0;
+        EXPECT_TRUE(stays || p >= n) << "token " << p << " of the system part left";
+        evicted += stays ? 0 : 1;
+    }
+    EXPECT_GT(evicted, 4);
+}
+
 // Forced end tokens stand for ends of answers. The first `say_after` is said at the first end, the other at
 // the next; a third end ends the text.
 TEST_F(ChatSession, SayAfterWaitsForTheEndOfAnAnswer) {

@@ -4,6 +4,7 @@
 #include "engine/base/index.h"
 #include "engine/device/make_backend.h"
 #include "engine/policy/selection.h"
+#include "engine/session/run_context.h"
 #include "engine/session/session.h"
 #include "tests/reference/backend_pair.h"
 #include "tests/reference/engine_run.h"
@@ -14,8 +15,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <tuple>
 
 namespace reference::test_field_policies {
@@ -231,6 +235,24 @@ TEST(FieldAllocation, AgreesWithTheReferenceOnBothBackends) {
                 p.phase = Phase::always;
                 p.buffer = 2;
             });
+            // While decoding: the heads' counts differ, and a selection shares what they store.
+            add("adakv", budget, ",evict=always", [](Policy& p) { p.phase = Phase::always; });
+            add("adakv", budget, ",evict=always,alloc=global,buffer=3,kernel=none", [](Policy& p) {
+                p.phase = Phase::always;
+                p.shares = Shares::model;
+                p.buffer = 3;
+                p.kernel = 0;
+            });
+            add("adakv", budget, ",evict=decode,every=3,floor=60%", [](Policy& p) {
+                p.phase = Phase::decode;
+                p.every = 3;
+                p.floor = 0.6;
+            });
+            add("adakv", budget, ",evict=always,prefill=stepwise,sinks=1", [](Policy& p) {
+                p.phase = Phase::always;
+                p.stepwise = true;
+                p.sinks = 1;
+            });
             add("knorm", budget, ",alloc=adaptive,evict=prompt", [](Policy& p) {
                 p.shares = Shares::layer;
                 p.phase = Phase::prompt;
@@ -288,6 +310,10 @@ TEST(FieldIdentities, FormulasEqualTheirPresets) {
         {"sink:budget=8", "key:budget=8,score=(position),protect=(position<4)"},
         {"h2o:budget=8,prefill=stepwise", "key:budget=8,score=(s+p),recent=50%,prefill=stepwise"},
         {"key:budget=8,choose=(s/(age+1))", "key:budget=8,score=(s+p),choose=(s/(age+1))"},
+        {"chunk:budget=8,window=3,recent=3,unit=1", "snapkv:budget=8,window=3,recent=3,scope=layer"},
+        {"chunk:budget=8,window=3,recent=3", "snapkv:budget=8,window=3,recent=3,unit=20,scope=layer"},
+        {"lagkv:budget=9,window=3,every=2", "key:budget=9,choose=(lag),window=3,every=2,sinks=4"},
+        {"caote:budget=8", "tova:budget=8,choose=(caote),scope=head"},
         {"h2o:budget=8,score_dtype=bf16", "key:budget=8,score=(s+p),recent=50%,score_dtype=bf16"},
     };
     std::vector<std::string> specs;
@@ -320,7 +346,12 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
                     "snapkv:budget=11,window=5,recent=2,evict=always",
                     "rkv:budget=10,window=4,recent=2,buffer=3,kv_dtype=f16",
                     "key:budget=10,score=(max(s, p)+slot/1000+head/100),scope=layer",
-                    "adakv:budget=12,window=5,recent=2"});
+                    "adakv:budget=12,window=5,recent=2", "adakv:budget=11,window=5,recent=2,evict=always",
+                    "knorm:budget=10,alloc=global,buffer=2,evict=always,choose=(-knorm-0.1*u)",
+                    "caote:budget=9,recent=2", "caote:budget=10,scope=layer,alpha=1,kv_dtype=f16",
+                    "lagkv:budget=12,window=3,every=1,sinks=1,kv_dtype=q8",
+                    "chunk:budget=12,unit=3,window=5,recent=2,evict=always", "h2o:budget=12,unit=4,every=2",
+                    "duo:budget=8,sinks=2,heads=(all 1x / 1x 0.5x)"});
         pair.step(4);
         pair.apply(0, "key:budget=9,choose=(-vnorm-0.1*u)");
         pair.apply(1, "random:budget=8,scope=shared,buffer=3");
@@ -496,6 +527,79 @@ TEST_F(Oracle, LooksAheadAgainWhereTheTextTurns) {
     EXPECT_FALSE(evictions_of(late, 1, 3).empty());
 }
 
+// KVzip: the most attention that a token gets while the prompt is repeated behind itself.
+TEST_F(Oracle, ASecondPassSaysWhatIsRepeated) {
+    const keyhole::RunSpec run = spec({"kvzip:budget=8,sinks=0"}, false);
+    const keyhole::RunContext context(model_, *backend_, run, nullptr);
+    const Weights weights = load_weights(tiny_.folder());
+    const int group = weights.n_heads / weights.n_kv_heads;
+    for (const int part : {kPrompt, 10}) {
+        const auto table = keyhole::LookAhead().repeats(context, run.lanes.front(), part);
+        ASSERT_EQ(table->n_columns, kPrompt);
+        for (int first = 0; first < kPrompt; first += part) {
+            const int last = std::min(first + part, kPrompt);
+            std::vector<int> tokens = run.prompt_tokens;
+            const std::string ask = first == 0 ? "\n\nRepeat the text above, word for word:\n"
+                                               : "\n\nRepeat the text above, word for word, from here on:\n";
+            for (const int token : model_->tokenizer().encode(ask, false)) tokens.push_back(token);
+            for (int p = std::max(first - 8, 0); p < last; ++p)
+                tokens.push_back(run.prompt_tokens[to_index(p)]);
+            Sequence sequence(weights);
+            PositionSets all = empty_sets(weights);
+            std::map<std::tuple<int, int, int>, double> most;
+            for (const int token : tokens) {
+                const Row row = sequence.feed(token, all, Places::original, true, -1);
+                for (int l = 0; l < weights.n_layers; ++l) {
+                    for (int g = 0; g < weights.n_kv_heads; ++g)
+                        all[to_index(l)][to_index(g)].insert(row.row);
+                    for (int h = 0; h < weights.n_heads && row.row >= kPrompt; ++h) {
+                        const Vector& p = row.attention[to_index(l)][to_index(h)];
+                        double seen = 0;
+                        for (int i = 0; i <= row.row; ++i)
+                            if (i < 4 || (i >= first && i < last) || i >= kPrompt) seen += p[to_index(i)];
+                        for (int i = first; i < last; ++i) {
+                            double& value = most[{l, h / group, i}];
+                            value = std::max(value, p[to_index(i)] / seen);
+                        }
+                    }
+                }
+            }
+            for (const auto& [at, value] : most) {
+                const auto& [l, g, p] = at;
+                ASSERT_NEAR(table->at(l * weights.n_kv_heads + g, p), value, 2e-4) << l << g << p << part;
+            }
+        }
+        EXPECT_EQ(table->at(0, kPrompt), std::numeric_limits<float>::infinity()) << "nothing against it";
+    }
+}
+
+// One choice over all heads of all layers: as many tokens as the budgets together, and the best of them.
+TEST_F(Oracle, KvzipKeepsTheBestOfAllHeads) {
+    const keyhole::RunSpec run =
+        spec({"full", "kvzip:budget=8,sinks=0", "kvzip:budget=8,alloc=uniform"}, false);
+    const keyhole::RunContext context(model_, *backend_, run, nullptr);
+    const auto table = keyhole::LookAhead().repeats(context, run.lanes[1], keyhole::kRepeated);
+    const auto cuda = cuda_backend(model_);
+    for (keyhole::Backend* backend : {backend_.get(), cuda.get()}) {
+        keyhole::Session session(model_, *backend, run);
+        const auto first = session.prefill();
+        const auto& gone = first->lanes[1].evictions;
+        EXPECT_EQ(gone.size(), to_index(4 * (kPrompt - 8)));
+        std::set<std::pair<int, int>> left;
+        float best_gone = 0, worst_kept = 1;
+        for (const keyhole::Eviction& e : gone) left.emplace(e.kv_head, e.position);
+        for (int g = 0; g < 4; ++g)
+            for (int p = 0; p < kPrompt; ++p) {
+                float& bound = left.contains({g, p}) ? best_gone : worst_kept;
+                bound = left.contains({g, p}) ? std::max(bound, table->at(g, p))
+                                              : std::min(bound, table->at(g, p));
+            }
+        EXPECT_LE(best_gone, worst_kept + 1e-5f);
+        EXPECT_EQ(first->lanes[2].evictions.size(), gone.size()) << "as many a head";
+        EXPECT_TRUE(evictions_of(session, 1, 3)[2].empty()) << "once after the prompt";
+    }
+}
+
 TEST_F(Oracle, TokensThatAreProtectedMustFitTheBudget) {
     EXPECT_NE(refusal(spec({"random:budget=8,protect=prompt"}, false))
                   .find("protect=prompt holds 24 tokens, and the budget is 8"),
@@ -506,6 +610,8 @@ TEST_F(Oracle, TokensThatAreProtectedMustFitTheBudget) {
     EXPECT_NE(refusal(spec({"key:budget=8,protect=5..19"}, false)).find("holds 15 tokens"),
               std::string::npos);
     EXPECT_EQ(refusal(spec({"random:budget=28,recent=4,protect=prompt"}, false)), "");
+    EXPECT_NE(refusal(spec({"random:budget=8,protect=system"}, false)).find("this prompt is none"),
+              std::string::npos);
 }
 
 }  // namespace

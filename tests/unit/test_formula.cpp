@@ -250,7 +250,10 @@ TEST(Formula, ASpecNamesThePlaceInItself) {
     EXPECT_NE(fault_of("key:budget=64,choose=(s/(agee+1))").find("character 26: unknown name 'agee'"),
               std::string::npos);
     EXPECT_NE(fault_of("key:protect=5..2").find("positions ascend"), std::string::npos);
-    EXPECT_NE(fault_of("key:protect=system").find("unknown name 'system'"), std::string::npos);
+    EXPECT_NE(fault_of("key:protect=(sytem)").find("unknown name 'sytem'"), std::string::npos);
+    EXPECT_NE(fault_of("h2o:unit=4,dialect=released").find("needs dialect=paper"), std::string::npos);
+    EXPECT_NE(fault_of("adakv:unit=4").find("leave one of them out"), std::string::npos);
+    EXPECT_NE(fault_of("kvzip:prefill=stepwise").find("takes prefill=oneshot"), std::string::npos);
     EXPECT_NE(fault_of("h2o:choose=(u),dialect=released").find("needs dialect=paper"), std::string::npos);
     EXPECT_NE(fault_of("h2o:score=(s+p),dialect=released").find("needs dialect=paper"), std::string::npos);
     EXPECT_NE(fault_of("key:score=(position),choose=(u)").find("leave one of them out"), std::string::npos);
@@ -265,7 +268,7 @@ TEST(Formula, ASpecNamesThePlaceInItself) {
          {"key:choose=(s/(age+1))", "key:choose=(u),protect=prompt,buffer=64,evict=decode",
           "key:choose=(smooth(s, avg, 5)),protect=0..3", "h2o:protect=(age<8 or position<4)",
           "key:budget=prompt+64,score=(max(s, p))", "snapkv:recent=16,window=16,kernel=max:7,evict=always",
-          "rkv:budget=1024,mix=0.5,buffer=64"})
+          "rkv:budget=1024,mix=0.5,buffer=64", "chunk:protect=system,unit=10", "h2o:protect=system,unit=16"})
         EXPECT_EQ(format_lane_spec(parse_lane_spec(spec)), spec);
     EXPECT_EQ(format_lane_spec(parse_lane_spec("key:choose=((s)),protect=(none)")), "key");
 }
@@ -490,6 +493,42 @@ TEST(FieldExamples, SnapkvKeepsWhatTheLastRowsSaw) {
         run_rows("tova:budget=4,buffer=4,scope=head", worked_rows()).kept,
         run_rows("snapkv:budget=4,buffer=4,window=1,recent=0,evict=always,kernel=none", worked_rows()).kept)
         << "a window of one row is TOVA by head";
+}
+
+// The blocks 0-1, 2-3 and 4-5 have the means .225, .10 and .075; 6 and 7 are protected.
+TEST(FieldExamples, ChunksLeaveWhole) {
+    const auto kept = [](int budget) {
+        return run_rows(fmt::format("snapkv:budget={},buffer={},unit=2,window=2,recent=2,kernel=none,"
+                                    "evict=always",
+                                    budget, 8 - budget),
+                        worked_rows())
+            .kept;
+    };
+    EXPECT_EQ(kept(4), (std::set<int>{0, 1, 6, 7}));
+    EXPECT_EQ(kept(5), (std::set<int>{0, 1, 6, 7})) << "a block is not cut";
+    EXPECT_EQ(kept(6), (std::set<int>{0, 1, 2, 3, 6, 7}));
+    EXPECT_EQ(run_rows("key:budget=3,buffer=5,unit=3,choose=(position<3?1:2)", worked_rows()).kept,
+              (std::set<int>{6, 7}))
+        << "of equal blocks the younger stays, and the last one may be short";
+}
+
+TEST(FieldExamples, CaoteKeepsWhatTheOutputNeeds) {
+    const Selection got = run_rows("caote:budget=4,buffer=4", worked_rows());
+    const std::vector<float> c = {.7732f, .0753f, .1788f, .1289f, .0753f, .3844f, .3775f, .1289f};
+    for (std::size_t p = 0; p < 8; ++p) EXPECT_NEAR(got.ranked[p], c[p], 6e-5) << p;
+    EXPECT_EQ(got.kept, (std::set<int>{0, 2, 5, 6}));
+}
+
+TEST(FieldExamples, LagkvRanksAgainstTheNextPartition) {
+    const std::string keys = "sinks=2,window=2,every=1,buffer=";
+    const Selection six = run_rows("lagkv:budget=6," + keys + "2", worked_rows());
+    EXPECT_EQ(six.ranked, (std::vector<float>{1, 1, .5f, 0, 0, .5f, 1, 1}));
+    EXPECT_EQ(six.kept, (std::set<int>{0, 1, 2, 5, 6, 7}));
+    EXPECT_EQ(run_rows("lagkv:budget=5," + keys + "3", worked_rows()).kept, (std::set<int>{0, 1, 5, 6, 7}))
+        << "of 2 and 5 the younger stays";
+    EXPECT_EQ(run_rows("lagkv:budget=5,sinks=2,window=4,every=1,buffer=3", worked_rows()).kept,
+              (std::set<int>{0, 1, 5, 6, 7}))
+        << "no partition has a next one: a window with sinks";
 }
 
 TEST(FieldExamples, RkvDropsTokensWhoseKeysResembleOthers) {

@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <random>
 #include <set>
 
@@ -66,7 +67,10 @@ struct Round {
         spec += fmt::format("budget={},scope={},pool={},seed={}", 1 + below(most + 3),
                             one_of({"head", "head", "layer", "shared"}), one_of({"mean", "sum", "max"}),
                             random());
-        const bool by_rows = preset.starts_with("snapkv") || preset.starts_with("rkv");
+        const bool by_rows =
+            preset.starts_with("snapkv") || preset.starts_with("rkv") || preset.starts_with("chunk");
+        if (preset.starts_with("lagkv")) spec += fmt::format(",window={}", 2 + below(5));
+        if (preset.starts_with("chunk")) spec += fmt::format(",unit={}", 1 + below(6));
         if (by_rows)  // their own newest tokens would fill such budgets
             spec += fmt::format(",recent={},window={},kernel={},mix={}", one_of({"0", "3", "40%"}),
                                 1 + below(9), one_of({"none", "avg:3", "avg:5", "max:3", "max:7"}),
@@ -192,14 +196,89 @@ Vector observed(const Round& round, const Unit& unit) {
     return reference::smoothed(plain, competing, std::abs(kernel), kernel < 0);
 }
 
+/// Returns CAOTE's errors of a KV head, by its readers: the change of the output by hand, without the token
+/// and with the others' shares made larger.
+std::vector<Vector> errors_of(const Stored& head) {
+    std::vector<Vector> out;
+    const std::size_t n = head.positions.size();
+    for (const std::vector<float>& scores : head.scores) {
+        double total = 0;
+        for (const float s : scores) total += double{s};
+        const auto output = [&](std::size_t without) {
+            Vector o(kDim, 0.0);
+            const double rest = total - (without < n ? double{scores[without]} : 0);
+            for (std::size_t i = 0; i < n; ++i)
+                for (std::size_t c = 0; c < kDim && i != without; ++c)
+                    o[c] += double{scores[i]} / rest * double{head.values[i][c]};
+            return o;
+        };
+        const Vector whole = output(n);
+        Vector& errors = out.emplace_back();
+        for (std::size_t i = 0; i < n; ++i) {
+            if (n == 1 || total == 0 || double{scores[i]} > 0.9 * total) return {};  // rounding decides
+            Vector change = output(i);
+            for (std::size_t c = 0; c < kDim; ++c) change[c] -= whole[c];
+            errors.push_back(reference::length_of(change));
+        }
+    }
+    return out;
+}
+
+/// Returns LagKV's ranks of a KV head: field, section 10.
+Vector lag_ranks(const Round& round, const Stored& head) {
+    const auto lag = to_index(round.policy.window);
+    Vector ranks(head.positions.size(), 1.0);
+    std::size_t first = 0;
+    while (first < ranks.size() && head.positions[first] < round.policy.sinks) ++first;
+    for (; first + 2 * lag <= ranks.size(); first += lag) {
+        Vector raw(lag, 0.0);
+        for (const auto* rows : {&head.keys, &head.values}) {
+            Vector deviations;
+            for (std::size_t i = first; i < first + lag; ++i) {
+                Vector scaled;
+                for (std::size_t c = 0; c < kDim; ++c) {
+                    double low = 1e30, high = -1e30;
+                    for (std::size_t j = first + lag; j < first + 2 * lag; ++j) {
+                        low = std::min(low, double{(*rows)[j][c]});
+                        high = std::max(high, double{(*rows)[j][c]});
+                    }
+                    scaled.push_back((double{(*rows)[i][c]} - low) / (high - low));
+                }
+                double mean = 0, square = 0;
+                for (const double x : scaled) mean += x / kDim;
+                for (const double x : scaled) square += (x - mean) * (x - mean) / (kDim - 1);
+                deviations.push_back(std::sqrt(square));
+            }
+            const Vector shares = reference::softmax(deviations);
+            for (std::size_t i = 0; i < lag; ++i) raw[i] += shares[i];
+        }
+        for (std::size_t i = 0; i < lag; ++i) {
+            int below = 0;
+            for (std::size_t j = 0; j < lag; ++j) below += raw[j] < raw[i] || (raw[j] == raw[i] && j < i);
+            ranks[first + i] = static_cast<double>(below) / static_cast<double>(lag);
+        }
+    }
+    return ranks;
+}
+
 /// Returns what the preset ranks in double, by token of the unit; empty where keys are as alike as the
 /// threshold of R-KV says, but for rounding.
 Vector ranks_of(const Round& round, const Unit& unit, const std::string& preset) {
     const auto n = round.heads[to_index(unit.first)].positions.size();
-    if (preset == "snapkv") return observed(round, unit);
+    if (preset == "snapkv" || preset == "chunk") return observed(round, unit);
     std::vector<Vector> of_head;
     for (int g = unit.first; g < unit.last; ++g) {
         const Stored& head = round.heads[to_index(g)];
+        if (preset == "caote") {
+            const std::vector<Vector> errors = errors_of(head);
+            if (errors.empty()) return {};
+            of_head.insert(of_head.end(), errors.begin(), errors.end());
+            continue;
+        }
+        if (preset == "lagkv") {
+            of_head.push_back(lag_ranks(round, head));
+            continue;
+        }
         std::vector<Vector> keys;
         for (const std::vector<float>& key : head.keys) keys.emplace_back(key.begin(), key.end());
         Vector values;
@@ -230,9 +309,46 @@ Vector ranks_of(const Round& round, const Unit& unit, const std::string& preset)
             continue;
         }
         const double value = joined(round.policy.pool, of_head)[i];
-        ranks.push_back(preset == "oracle" ? value : -value);
+        const bool is_good = preset == "oracle" || preset == "caote" || preset == "lagkv";
+        ranks.push_back(is_good ? value : -value);
     }
     return ranks;
+}
+
+/// Returns what is wrong with a kept set of blocks: each stays or leaves whole, as few as must, the worst ones.
+std::string wrong_with_blocks(const Round& round, const Unit& unit, const Vector& ranks,
+                              const std::set<int>& kept, const std::set<int>& guarded) {
+    const ResolvedPolicy& policy = round.policy_of(unit);
+    const std::vector<std::int32_t>& positions = round.heads[to_index(unit.first)].positions;
+    std::map<int, Vector> values;
+    std::map<int, int> n_kept;
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+        const int p = positions[i];
+        if (guarded.contains(p)) {
+            if (!kept.contains(p)) return fmt::format("protected token {} left", p);
+            continue;
+        }
+        values[p / policy.unit].push_back(ranks[i]);
+        n_kept[p / policy.unit] += kept.contains(p);
+    }
+    double worst_kept = std::numeric_limits<double>::infinity(), best_gone = -worst_kept;
+    std::size_t largest_gone = 0;
+    for (const auto& [block, of_block] : values) {
+        const int n = n_kept[block];
+        if (n != 0 && n != static_cast<int>(of_block.size())) return fmt::format("block {} is cut", block);
+        double mean = 0;
+        for (const double x : of_block) mean += x / static_cast<double>(of_block.size());
+        if (n > 0)
+            worst_kept = std::min(worst_kept, mean);
+        else
+            best_gone = std::max(best_gone, mean), largest_gone = std::max(largest_gone, of_block.size());
+    }
+    const int size = static_cast<int>(kept.size());
+    if (size > std::max(policy.budget, static_cast<int>(guarded.size()))) return "keeps too many";
+    if (size + static_cast<int>(largest_gone) <= policy.budget) return "a block too many left";
+    if (best_gone > worst_kept + kEps * std::max(1.0, std::abs(best_gone)))
+        return fmt::format("evicted {} and kept {}", best_gone, worst_kept);
+    return {};
 }
 
 /// Returns what is wrong with a kept set; empty: nothing. By rule G7 of the specification: its size is
@@ -249,6 +365,7 @@ std::string wrong_with(const Round& round, const Unit& unit, const Vector& ranks
     int n_own = 0;  // sinks and recent
     const std::set<int> guarded = guarded_in(round, unit, &n_own);
     const int budget = policy.budget, n_guarded = static_cast<int>(guarded.size());
+    if (policy.unit > 1 && n_guarded <= budget) return wrong_with_blocks(round, unit, ranks, kept, guarded);
     const int size = std::max(budget, n_guarded - n_own);
     if (static_cast<int>(kept.size()) != size) return fmt::format("keeps {}, not {}", kept.size(), size);
     if (n_guarded > budget) return {};  // recent tokens and sinks leave: CpuSelect tests that
@@ -473,9 +590,11 @@ TEST_P(FieldSelections, AreRightOnBothBackends) {
     int n = 0, n_due = 0;
     while (n < n_selections()) {
         // keydiff reads the prompt in blocks; here as the others do, so that most rows evict.
-        const Round round(random, preset == "keydiff" ? "keydiff:prefill=oneshot,every=1" : preset);
-        const Selected cpu = select_on_cpu(round), device = select_on_device(round, random);
-        expect_equal(round, cpu, device);
+        const Round round(random, preset == "keydiff" ? "keydiff:prefill=oneshot,every=1"
+                                  : preset == "lagkv" ? "lagkv:every=1"
+                                                      : preset);
+        const Selected cpu = select_on_cpu(round);
+        if (!round.policy.selects_on_host()) expect_equal(round, cpu, select_on_device(round, random));
         for (std::size_t u = 0; u < round.units.size(); ++u) {
             const std::size_t stored = round.heads[to_index(round.units[u].first)].positions.size();
             const Vector ranks = ranks_of(round, round.units[u], preset);
@@ -497,7 +616,8 @@ TEST_P(FieldSelections, AreRightOnBothBackends) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FieldSelections,
-                         ::testing::Values("random", "oracle", "knorm", "keydiff", "snapkv", "rkv"),
+                         ::testing::Values("random", "oracle", "knorm", "keydiff", "snapkv", "rkv", "lagkv",
+                                           "caote", "chunk"),
                          [](const auto& of) { return std::string(of.param); });
 
 // Every word of the language gives the same bits in the kernel as on the host.

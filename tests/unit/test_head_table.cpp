@@ -76,8 +76,8 @@ TEST_F(HeadFiles, DuoAttentionsNumbersSayWhichHeadsKeepAll) {
 
 TEST_F(HeadFiles, HeadKvsScoresShareThePool) {
     const std::string text = R"({"0-0": [1, 3], "1-0": [4], "0-1": [0], "1-1": [2, 2]})";
-    EXPECT_EQ(table_of(text, {.beta = 1}), "0.8x 0x / 1.6x 1.6x");
-    EXPECT_EQ(table_of(text, {.beta = 2}), "0.9x 0.5x / 2*1.3x");
+    EXPECT_EQ(table_of(text, {.beta = 1}), "1x 0x / 2x 1x");
+    EXPECT_EQ(table_of(text, {.beta = 2}), "1x 0.5x / 1.5x 1x");
     const HeadTable thirds = read_head_file(file(R"({"0-0": [1], "0-1": [1], "0-2": [1]})"), {.beta = 1.2});
     EXPECT_EQ(head_table_text(thirds), "3*1x");
     const HeadTable odd = read_head_file(file(R"({"0-0": [3], "0-1": [1], "0-2": [3]})"), {.beta = 1});

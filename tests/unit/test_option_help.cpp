@@ -182,7 +182,8 @@ TEST(PresetTable, EveryRowIsComplete) {
     EXPECT_EQ(offered_presets(),
               (std::vector{Preset::h2o, Preset::tova, Preset::keyformer, Preset::a2sf, Preset::sink,
                            Preset::window, Preset::full, Preset::knorm, Preset::keydiff, Preset::random,
-                           Preset::snapkv, Preset::rkv, Preset::pyramidkv, Preset::adakv}));
+                           Preset::snapkv, Preset::rkv, Preset::pyramidkv, Preset::adakv, Preset::chunk,
+                           Preset::lagkv, Preset::caote, Preset::kvzip}));
 }
 
 TEST(OptionHelp, SaysWhatIsIdleAndWhy) {

@@ -8,6 +8,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <numeric>
 
 namespace keyhole {
 namespace {
@@ -71,6 +73,97 @@ std::vector<float> redundancy_of(const ChoiceHead& head, std::span<const float> 
     return out;
 }
 
+/// Returns how large the error of a query head's output is if one token leaves: CAOTE, equation (5). a: the
+/// scores divided by their sum, o: the sum of a v,
+///     c = a / (1 - a) |v - o|
+std::vector<float> output_errors(const ChoiceHead& head, std::span<const float> scores, int head_dim) {
+    constexpr std::size_t kSums = 32;
+    const std::size_t d = to_index(head_dim), n = head.positions.size();
+    std::vector<float> share(n), sums(kSums * d, 0), output(d), out(n);
+    float of_part[kSums] = {};
+    for (std::size_t i = 0; i < n; ++i) of_part[i % kSums] = add(of_part[i % kSums], scores[i]);
+    const float total = sum_in_pairs(of_part);
+    for (std::size_t i = 0; i < n; ++i) {
+        share[i] = scores[i] / total;
+        float* sum = sums.data() + i % kSums * d;
+        for (std::size_t c = 0; c < d; ++c) sum[c] = add(sum[c], mul(share[i], head.values[i * d + c]));
+    }
+    for (std::size_t c = 0; c < d; ++c) {
+        for (std::size_t j = 0; j < kSums; ++j) of_part[j] = sums[j * d + c];
+        output[c] = sum_in_pairs(of_part);
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+        const float away = length_of(
+            head_dim, [&](int c) { return add(head.values[i * d + to_index(c)], -output[to_index(c)]); });
+        out[i] = mul(share[i] / add(1.0f, -share[i]), away);
+    }
+    return out;
+}
+
+/// Returns these errors pooled over the query heads of a KV head.
+std::vector<float> caote_of(const ChoiceHead& head, const ResolvedPolicy& policy, int head_dim) {
+    std::vector<float> pooled(head.positions.size());
+    const auto n = static_cast<std::int64_t>(pooled.size());
+    int n_readers = 0;
+    for (const std::vector<float>& scores : head.scores) {
+        KH_ASSERT(scores.size() == pooled.size(), "{} scores for {} tokens", scores.size(), pooled.size());
+        pool_more(policy.pool, n_readers++ == 0, output_errors(head, scores, head_dim).data(), n,
+                  pooled.data());
+    }
+    finish_pool(policy.pool, n_readers, n, pooled.data());
+    return pooled;
+}
+
+/// Adds the softmax, over the `lag` tokens from `first` on, of the deviation over channels of their rows,
+/// each channel scaled by the range that it has in the `lag` tokens after them.
+void add_standing_out(std::span<const float> rows, std::size_t first, std::size_t lag, std::size_t d,
+                      std::vector<double>& sum) {
+    std::vector<double> deviation(lag);
+    double most = -std::numeric_limits<double>::infinity(), total = 0;
+    std::vector<double> low(d, std::numeric_limits<double>::infinity()), high(d, -low.front());
+    for (std::size_t i = first + lag; i < first + 2 * lag; ++i)
+        for (std::size_t c = 0; c < d; ++c) {
+            low[c] = std::min(low[c], double{rows[i * d + c]});
+            high[c] = std::max(high[c], double{rows[i * d + c]});
+        }
+    for (std::size_t i = 0; i < lag; ++i) {
+        const auto scaled = [&](std::size_t c) {
+            return (double{rows[(first + i) * d + c]} - low[c]) / (high[c] - low[c]);
+        };
+        double mean = 0, square = 0;
+        for (std::size_t c = 0; c < d; ++c) mean += scaled(c);
+        mean /= static_cast<double>(d);
+        for (std::size_t c = 0; c < d; ++c) square += (scaled(c) - mean) * (scaled(c) - mean);
+        deviation[i] = std::sqrt(square / (static_cast<double>(d) - 1));
+        most = std::max(most, deviation[i]);
+    }
+    for (const double x : deviation) total += std::exp(x - most);
+    for (std::size_t i = 0; i < lag; ++i) sum[i] += std::exp(deviation[i] - most) / total;
+}
+
+/// Returns the rank of each token in its partition, over the partition's size: LagKV. Partitions begin after
+/// the first tokens that `sinks` protects; what no whole partition follows has rank 1. NaN ranks lowest.
+std::vector<float> lag_of(const ChoiceHead& head, const ResolvedPolicy& policy, int head_dim) {
+    const std::size_t n = head.positions.size(), lag = to_index(policy.window), d = to_index(head_dim);
+    std::vector<float> out(n, 1);
+    std::size_t first = 0;
+    while (first < n && head.positions[first] < policy.sinks) ++first;
+    for (; first + 2 * lag <= n; first += lag) {
+        std::vector<double> value(lag, 0);
+        add_standing_out(head.keys, first, lag, d, value);
+        add_standing_out(head.values, first, lag, d, value);
+        for (double& x : value)
+            if (std::isnan(x)) x = -std::numeric_limits<double>::infinity();
+        std::vector<std::size_t> order(lag);
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::stable_sort(order.begin(), order.end(),
+                         [&](std::size_t a, std::size_t b) { return value[a] < value[b]; });
+        for (std::size_t rank = 0; rank < lag; ++rank)
+            out[first + order[rank]] = static_cast<float>(rank) / static_cast<float>(lag);
+    }
+    return out;
+}
+
 /// Returns a quantity of each token that a KV head stores.
 std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t index) {
     const ChoiceHead& head = of.heads[index];
@@ -86,6 +179,13 @@ std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t 
     } else if (quantity == Quantity::future) {
         for (std::size_t i = 0; i < n && of.future != nullptr; ++i)
             out[i] = of.future->at(of.unit.first + static_cast<int>(index), of.row, head.positions[i]);
+    } else if (quantity == Quantity::repeat) {
+        for (std::size_t i = 0; i < n && of.repeats != nullptr; ++i)
+            out[i] = of.repeats->at(of.unit.first + static_cast<int>(index), head.positions[i]);
+    } else if (quantity == Quantity::lag) {
+        out = lag_of(head, of.policy, of.head_dim);
+    } else if (quantity == Quantity::caote) {
+        out = caote_of(head, of.policy, of.head_dim);
     } else {
         lengths(head.keys);
         if (quantity == Quantity::knorm) return out;
@@ -133,8 +233,8 @@ struct HostEnv {
 
     HostEnv(const ChoiceUnit& unit, std::span<const float> pooled)
         : of(unit), scores(pooled), tau(unit.policy.tau_at(unit.row)) {
-        for (const Quantity q :
-             {Quantity::knorm, Quantity::vnorm, Quantity::keydiff, Quantity::redundancy, Quantity::future})
+        for (const Quantity q : {Quantity::knorm, Quantity::vnorm, Quantity::keydiff, Quantity::redundancy,
+                                 Quantity::future, Quantity::lag, Quantity::caote, Quantity::repeat})
             if (of.policy.names(q)) lists[to_index(static_cast<int>(q))] = pooled_quantity(q, of);
     }
     int budget() const { return of.policy.budget; }
@@ -237,50 +337,98 @@ std::vector<float> choose_on_host(const ChoiceUnit& of, std::span<float> pooled,
 
 namespace {
 
-/// Returns the tokens of a prompt's unit that may leave.
-HeadShare share_of(const ResolvedPolicy& policy, int n, const PromptChoice& choice) {
+/// Returns the tokens of a unit that may leave. Its budget is what its policy leaves them.
+HeadShare share_of(const ResolvedPolicy& policy, const SharedChoice& choice) {
     HeadShare share;
-    for (std::int32_t p = policy.sinks; p < n - policy.newest; ++p) {
-        if (std::binary_search(choice.guarded.begin(), choice.guarded.end(), p)) continue;
+    const auto n = static_cast<std::ptrdiff_t>(choice.positions.size());
+    for (std::ptrdiff_t i = 0; i < n - policy.newest; ++i) {
+        const std::int32_t p = choice.positions[to_index(i)];
+        if (p < policy.sinks || std::binary_search(choice.guarded.begin(), choice.guarded.end(), p)) continue;
         share.positions.push_back(p);
-        share.score.push_back(choice.score[to_index(p)]);
-        if (!choice.ties.empty()) share.tie.push_back(choice.ties[to_index(p)]);
+        share.score.push_back(choice.score[to_index(i)]);
+        if (!choice.ties.empty()) share.tie.push_back(choice.ties[to_index(i)]);
     }
     const int n_free = static_cast<int>(share.positions.size());
-    share.budget = std::clamp(policy.stored - (n - n_free), 0, n_free);
+    share.budget = std::max(policy.stored - (static_cast<int>(n) - n_free), 0);
     return share;
+}
+
+int layer_of(const KvLayout& layout, int kv_head) {
+    return layout.kv_head(kv_head).owner_layer;
+}
+
+/// Shares the budgets of units, and sets how many tokens each keeps.
+void share_between(std::span<HeadShare> shares, std::span<const SharedChoice* const> units, double floor) {
+    const std::vector<int> kept = share_budget(shares, floor);
+    for (std::size_t i = 0; i < units.size(); ++i)
+        *units[i]->stored = static_cast<int>(units[i]->positions.size()) -
+                            static_cast<int>(shares[i].positions.size()) + kept[i];
 }
 
 }  // namespace
 
 void share_prompt_budgets(const KvLayout& layout, int n,
                           const std::function<const ResolvedPolicy&(std::size_t lane)>& policy_of,
-                          std::span<const PromptChoice> choices) {
+                          std::span<const SharedChoice> choices) {
     for (std::size_t first = 0, last = 0; first < choices.size(); first = last) {
         const std::size_t lane = choices[first].lane;
         const ResolvedPolicy& policy = policy_of(lane);
-        const auto layer_of = [&](const PromptChoice& c) { return layout.kv_head(c.unit.first).owner_layer; };
-        const auto together = [&](const PromptChoice& c) {
+        const auto together = [&](const SharedChoice& c) {
             return c.lane == lane &&
-                   (policy.alloc == Alloc::global || layer_of(c) == layer_of(choices[first]));
+                   (policy.alloc == Alloc::global ||
+                    layer_of(layout, c.unit.first) == layer_of(layout, choices[first].unit.first));
         };
         for (last = first; last < choices.size() && together(choices[last]);) ++last;
         if (policy.alloc == Alloc::uniform) continue;
         std::vector<HeadShare> shares;
-        std::vector<std::size_t> sharing;
+        std::vector<const SharedChoice*> sharing;
         bool leave = false;
         for (std::size_t i = first; i < last; ++i) {
             const ResolvedPolicy& own = unit_policy(layout, policy, choices[i].unit.first);
             if (!own.evicts()) continue;  // it keeps all tokens, whatever the others do
             leave = leave || own.exceeded(n, n - 1);
-            shares.push_back(share_of(own, n, choices[i]));
-            sharing.push_back(i);
+            HeadShare& share = shares.emplace_back(share_of(own, choices[i]));
+            share.budget = std::min(share.budget, static_cast<int>(share.positions.size()));
+            sharing.push_back(&choices[i]);
         }
-        if (!leave) continue;
-        const std::vector<int> kept = share_budget(shares, policy.floor);
-        for (std::size_t i = 0; i < sharing.size(); ++i)
-            *choices[sharing[i]].stored = n - static_cast<int>(shares[i].positions.size()) + kept[i];
+        if (leave) share_between(shares, sharing, policy.floor);
     }
+}
+
+std::vector<bool> heads_due(const KvLayout& layout, const ResolvedPolicy& policy, std::span<const int> counts,
+                            int row) {
+    std::vector<bool> due(counts.size(), false);
+    std::map<int, std::int64_t> room;  // of the heads that share, below the tokens at which one must leave
+    const auto group_of = [&](int g) { return policy.alloc == Alloc::global ? 0 : layer_of(layout, g); };
+    for (int g = 0; g < static_cast<int>(counts.size()); ++g) {
+        const ResolvedPolicy& own = unit_policy(layout, policy, g);
+        if (own.evicts()) room[group_of(g)] += own.due_at() - counts[to_index(g)];
+    }
+    for (int g = 0; g < static_cast<int>(counts.size()); ++g) {
+        const ResolvedPolicy& own = unit_policy(layout, policy, g);
+        due[to_index(g)] = own.evicts() && own.evicts_in_phase(row) && room[group_of(g)] <= 0;
+    }
+    return due;
+}
+
+void share_row_budgets(const KvLayout& layout, const ResolvedPolicy& policy,
+                       std::span<const SharedChoice> choices) {
+    std::map<int, std::vector<const SharedChoice*>> groups;
+    for (const SharedChoice& choice : choices)
+        groups[policy.alloc == Alloc::global ? 0 : layer_of(layout, choice.unit.first)].push_back(&choice);
+    for (const auto& [layer, units] : groups) {
+        std::vector<HeadShare> shares;
+        for (const SharedChoice* unit : units)
+            shares.push_back(share_of(unit_policy(layout, policy, unit->unit.first), *unit));
+        share_between(shares, units, policy.floor);
+    }
+}
+
+ResolvedPolicy with_stored(const ResolvedPolicy& policy, int stored) {
+    ResolvedPolicy own = policy;
+    own.stored = stored;
+    own.buffer = 0;
+    return own;
 }
 
 float prompt_victims(const ResolvedPolicy& policy, int n, int stored, std::span<const float> score,
@@ -289,10 +437,7 @@ float prompt_victims(const ResolvedPolicy& policy, int n, int stored, std::span<
     const std::vector<std::int32_t> positions = prompt_positions(n);
     if (stored == policy.stored)
         return select_victims(positions, score, guarded, policy, n - 1, victims, ties);
-    ResolvedPolicy own = policy;
-    own.stored = stored;
-    own.buffer = 0;
-    return select_victims(positions, score, guarded, own, n - 1, victims, ties);
+    return select_victims(positions, score, guarded, with_stored(policy, stored), n - 1, victims, ties);
 }
 
 }  // namespace keyhole

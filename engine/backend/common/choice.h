@@ -20,10 +20,14 @@ namespace keyhole {
 /// Returns whether a formula of the policy needs stored keys, or stored values.
 inline bool reads_keys(const ResolvedPolicy& policy) {
     return policy.names(Quantity::knorm) || policy.names(Quantity::keydiff) ||
-           policy.names(Quantity::redundancy);
+           policy.names(Quantity::redundancy) || policy.names(Quantity::lag);
 }
 inline bool reads_values(const ResolvedPolicy& policy) {
-    return policy.names(Quantity::vnorm);
+    return policy.names(Quantity::vnorm) || policy.names(Quantity::lag) || policy.names(Quantity::caote);
+}
+/// Returns whether a formula needs the scores of each query head beside the pooled ones.
+inline bool reads_head_scores(const ResolvedPolicy& policy) {
+    return policy.names(Quantity::caote);
 }
 
 /// Returns whether tokens are ranked for the record in a row that evicts none: where that is quick, and
@@ -35,8 +39,9 @@ inline bool ranks_for_record(const ResolvedPolicy& policy, int n_kept_rows) {
 /// What a KV head of the unit stores, in text order, rounded as it is stored.
 struct ChoiceHead {
     std::vector<std::int32_t> positions{};
-    std::vector<float> keys{};    ///< [n, head_dim]; empty where no formula reads keys
-    std::vector<float> values{};  ///< the same
+    std::vector<float> keys{};                 ///< [n, head_dim]; empty where no formula reads keys
+    std::vector<float> values{};               ///< the same
+    std::vector<std::vector<float>> scores{};  ///< [n] of each query head, where a formula reads them
 };
 
 /// What the formulas see of a unit, beside its pooled scores.
@@ -51,6 +56,7 @@ struct ChoiceUnit {
     std::span<const std::int32_t> positions{};  ///< the union of what they store, ascending
     /// Of them: means over the newest rows, pooled as scores are; empty: no rows are known, and win is NaN.
     std::span<const float> win{};
+    const RepeatTable* repeats = nullptr;
 };
 
 /// Replaces the pooled scores by what the selection ranks, and adds the protected tokens to `pinned`
@@ -77,10 +83,11 @@ inline bool chooses_over_layers(const ResolvedPolicy& policy, int n) {
            policy.any([n](const ResolvedPolicy& one) { return one.exceeded(n, n - 1); });
 }
 
-/// What a unit of a lane ranks after a prompt, and where its number of tokens that stay goes.
-struct PromptChoice {
+/// What a unit of a lane ranks, and where its number of tokens that stay goes.
+struct SharedChoice {
     std::size_t lane;
     Unit unit;
+    std::span<const std::int32_t> positions;  ///< of its tokens, ascending
     std::span<const float> score, ties;
     std::span<const std::int32_t> guarded;
     int* stored;
@@ -90,7 +97,18 @@ struct PromptChoice {
 /// other, or all. policy_of(lane).
 void share_prompt_budgets(const KvLayout& layout, int n,
                           const std::function<const ResolvedPolicy&(std::size_t lane)>& policy_of,
-                          std::span<const PromptChoice> choices);
+                          std::span<const SharedChoice> choices);
+
+/// Returns which KV heads of a lane that shares budgets at rows must lose tokens after a row: all that share,
+/// where they store as many as they may together. counts: of the KV heads.
+std::vector<bool> heads_due(const KvLayout& layout, const ResolvedPolicy& policy, std::span<const int> counts,
+                            int row);
+/// Sets how many tokens the units keep in a lane that shares budgets at rows: those of the heads that are
+/// due. Each head's share is of what it stores; what it cannot take goes to the others.
+void share_row_budgets(const KvLayout& layout, const ResolvedPolicy& policy,
+                       std::span<const SharedChoice> choices);
+/// Returns a head's policy with the number of tokens that it keeps.
+ResolvedPolicy with_stored(const ResolvedPolicy& policy, int stored);
 
 /// Chooses the victims of a prompt's unit that keeps `stored` tokens; returns the threshold.
 float prompt_victims(const ResolvedPolicy& policy, int n, int stored, std::span<const float> score,

@@ -65,6 +65,7 @@ std::unique_ptr<KvCache> CpuKvCache::clone() const {
     copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
     copy->copy_from(store_);
     copy->set_future(future());
+    copy->set_repeats(repeats());
     return copy;
 }
 

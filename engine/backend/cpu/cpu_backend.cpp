@@ -530,7 +530,8 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     }
     laps.end(laps.attention);
     // A head that is a unit selects at once, while its scores are in the processor's cache.
-    if (cache.policy().scope == Scope::head && kv.readers.back().layer == layer)
+    if (cache.policy().scope == Scope::head && !cache.policy().shares_at_rows() &&
+        kv.readers.back().layer == layer)
         evict_unit(cache, {g, g + 1}, step.row, Due::by_row, scratch.unit, scratch.victims, &values,
                    gone_[to_index(lane) * n_kv_heads_ + to_index(g)]);
     laps.end(laps.eviction);
@@ -581,12 +582,16 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
     const Stopwatch watch(times_ != nullptr ? &times_->eviction : nullptr);
     struct Work {
         const LaneStep* step;
-        Unit unit;
+        Unit unit;  // {0, 0}: all, where heads share budgets
         std::vector<Eviction> evictions;
     };
     std::vector<Work> work;
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
         const LaneStep& step = lanes[lane];
+        if (step.cache->policy().shares_at_rows()) {
+            work.push_back({&step, {}, {}});
+            continue;
+        }
         if (step.cache->policy().scope == Scope::head) {
             for (std::size_t g = 0; g < n_kv_heads_; ++g) {
                 std::vector<Eviction>& of_head = gone_[lane * n_kv_heads_ + g];
@@ -603,6 +608,9 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
     pool_.parallel_for(static_cast<std::int64_t>(work.size()), [&](std::int64_t i, int worker) {
         WorkerScratch& scratch = workers_[to_index(worker)];
         Work& w = work[to_index(i)];
+        if (w.unit.last == 0)
+            return evict_sharing(static_cast<CpuKvCache&>(*w.step->cache), w.step->row, Due::by_row,
+                                 &w.step->out->values, w.evictions);
         evict_unit(static_cast<CpuKvCache&>(*w.step->cache), w.unit, w.step->row, Due::by_row, scratch.unit,
                    scratch.victims, &w.step->out->values, w.evictions);
     });

@@ -674,10 +674,11 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
     };
     if (shares) {
         pool_.parallel_for(static_cast<std::int64_t>(work.size()), rank);
-        std::vector<PromptChoice> choices;
+        const std::vector<std::int32_t> positions = prompt_positions(n_);
+        std::vector<SharedChoice> choices;
         for (Work& w : work)
-            choices.push_back(
-                {w.lane, w.unit, w.ranked.pooled, w.ranked.ties, w.ranked.guarded, &w.ranked.stored});
+            choices.push_back({w.lane, w.unit, positions, w.ranked.pooled, w.ranked.ties, w.ranked.guarded,
+                               &w.ranked.stored});
         const auto of_lane = [&](std::size_t lane) -> const ResolvedPolicy& {
             return lanes_[lane].cache->policy();
         };
@@ -718,11 +719,13 @@ void Prefill::give_to_shadow(ShadowStore& shadow, int first, int last, int first
 
 /// Evaluates the policy's formulas for a unit: `pooled` becomes what is ranked, `guarded` what cannot leave.
 /// Returns what orders tokens of equal rank.
-std::vector<float> Prefill::choose(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy,
-                                   int first_layer, std::span<const LayerStore> stores,
+std::vector<float> Prefill::choose(const LanePrefill& lane, std::size_t lane_index, const Unit& unit,
+                                   const ResolvedPolicy& policy, int first_layer,
+                                   std::span<const LayerStore> stores,
                                    const std::vector<std::int32_t>& positions, std::vector<float>& pooled,
                                    std::vector<std::int32_t>& guarded) const {
     const int d = model_.config().head_dim;
+    const auto& cache = static_cast<const CpuKvCache&>(*lane.cache);
     std::vector<ChoiceHead> heads;
     for (int g = unit.first; g < unit.last; ++g) {
         const KvHead& kv = model_.layout().kv_head(g);
@@ -732,21 +735,27 @@ std::vector<float> Prefill::choose(const CpuKvCache& cache, const Unit& unit, co
         if (reads_keys(policy)) head.keys = rounded_as(cache.kv_type(), data(store.keys) + first, n_, d);
         if (reads_values(policy))
             head.values = rounded_as(cache.kv_type(), data(store.values) + first, n_, d);
+        for (const HeadRef& reader : kv.readers) {
+            if (!reads_head_scores(policy)) break;
+            const float* score =
+                score_row(stores[to_index(reader.layer - first_layer)],
+                          plan_.own(lane, lane_index, reader.layer, reader.head), reader.head);
+            head.scores.emplace_back(score, score + n_);
+        }
     }
     std::vector<float> win;
     if (policy.names(Quantity::win))
         win = pool_last_rows(model_.layout(), unit, policy, n_, [&](const HeadRef& reader, int row) {
             return last_row_of(stores[to_index(reader.layer - first_layer)], reader.head, row);
         });
-    return choose_on_host(
-        {model_.layout(), unit, policy, n_ - 1, d, cache.future().get(), heads, positions, win}, pooled,
-        guarded);
+    return choose_on_host({model_.layout(), unit, policy, n_ - 1, d, cache.future().get(), heads, positions,
+                           win, cache.repeats().get()},
+                          pooled, guarded);
 }
 
 Prefill::Ranked Prefill::rank_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit,
                                    int first_layer, std::span<const LayerStore> stores) const {
     const KvLayout& layout = model_.layout();
-    const auto& cache = static_cast<const CpuKvCache&>(*lane.cache);
     const ResolvedPolicy& policy = unit_policy(layout, lane.cache->policy(), unit.first);
     const std::int64_t n = n_;
     auto store_of = [&](int layer) -> const LayerStore& { return stores[to_index(layer - first_layer)]; };
@@ -765,7 +774,8 @@ Prefill::Ranked Prefill::rank_unit(const LanePrefill& lane, std::size_t lane_ind
                       n, pooled.data());
     finish_pool(policy.pool, n_readers, n, pooled.data());
     if (ranks_prompt(policy, n_, !lane.out->values.scores.empty()))
-        ranked.ties = choose(cache, unit, policy, first_layer, stores, positions, pooled, ranked.guarded);
+        ranked.ties =
+            choose(lane, lane_index, unit, policy, first_layer, stores, positions, pooled, ranked.guarded);
     else if (policy.choose)
         std::fill(pooled.begin(), pooled.end(), std::numeric_limits<float>::quiet_NaN());
     return ranked;

@@ -57,10 +57,10 @@ class Prefill {
     /// Copies all K and V of KV heads [first, last) to the shadow.
     void give_to_shadow(ShadowStore& shadow, int first, int last, int first_layer,
                         std::span<const LayerStore> stores) const;
-    std::vector<float> choose(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy,
-                              int first_layer, std::span<const LayerStore> stores,
-                              const std::vector<std::int32_t>& positions, std::vector<float>& pooled,
-                              std::vector<std::int32_t>& guarded) const;
+    std::vector<float> choose(const LanePrefill& lane, std::size_t lane_index, const Unit& unit,
+                              const ResolvedPolicy& policy, int first_layer,
+                              std::span<const LayerStore> stores, const std::vector<std::int32_t>& positions,
+                              std::vector<float>& pooled, std::vector<std::int32_t>& guarded) const;
     /// What a unit ranks after the prompt.
     struct Ranked {
         std::vector<float> pooled, ties;

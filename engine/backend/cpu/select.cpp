@@ -169,7 +169,7 @@ const float* pool_slots(const CpuKvCache& cache, const Unit& unit, UnitScores& o
 int single_victim(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy,
                   UnitScores& scores) {
     const int g = unit.first, n = cache.count(g);
-    if (n - policy.stored != 1 || policy.gap == ResolvedPolicy::Gap::dropped) return -1;
+    if (n - policy.stored != 1 || policy.unit > 1 || policy.gap == ResolvedPolicy::Gap::dropped) return -1;
     for (int other = unit.first; other < unit.last; ++other)
         if (!cache.pinned(other).empty()) return -1;
     const std::int32_t* positions = cache.positions(g);
@@ -202,6 +202,10 @@ ChoiceHead choice_head(const CpuKvCache& cache, int g) {
     };
     if (reads_keys(policy)) widened(cache.keys(g), head.keys);
     if (reads_values(policy)) widened(cache.values(g), head.values);
+    if (reads_head_scores(policy))
+        for_readers(cache, g, scores_in(cache), [&](const float* score) {
+            cache.copy_in_order(g, score, head.scores.emplace_back(to_index(n)).data());
+        });
     return head;
 }
 
@@ -213,16 +217,105 @@ void choose_unit(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy
     std::vector<float> win;
     if (policy.names(Quantity::win)) win = pool_kept_rows(cache, unit, row, scores.positions);
     scores.ties = choose_on_host({cache.layout(), unit, policy, row, cache.keys(unit.first).head_dim,
-                                  cache.future().get(), heads, scores.positions, win},
+                                  cache.future().get(), heads, scores.positions, win, cache.repeats().get()},
                                  scores.pooled, scores.pinned);
 }
 
 }  // namespace
 
+namespace {
+
+/// Pools a unit's scores and, where tokens leave or the ranks are wanted, makes what is ranked of them.
+void rank_unit(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int row, bool leave,
+               bool wants_scores, UnitScores& scores) {
+    scores.ties.clear();
+    if (policy.has_formula() && (leave || (wants_scores && ranks_for_record(policy, cache.n_kept_rows(row)))))
+        choose_unit(cache, unit, policy, row, scores);
+    else if (policy.choose)
+        std::fill(scores.pooled.begin(), scores.pooled.end(), std::numeric_limits<float>::quiet_NaN());
+}
+
+void pool_with_pins(const CpuKvCache& cache, const Unit& unit, UnitScores& scores) {
+    pool_unit(cache, unit.first, unit.last, scores);
+    scores.pinned.clear();
+    for (int g = unit.first; g < unit.last; ++g)
+        scores.pinned.insert(scores.pinned.end(), cache.pinned(g).begin(), cache.pinned(g).end());
+    std::sort(scores.pinned.begin(), scores.pinned.end());
+}
+
+/// Removes the victims of a unit from its KV heads and hands out scores and threshold where they are wanted.
+void remove_victims(CpuKvCache& cache, const Unit& unit, int row, const UnitScores& scores,
+                    const std::vector<int>& victims, float threshold, RowValues* values,
+                    std::vector<Eviction>& evictions) {
+    const bool wants_scores = values != nullptr && !values->scores.empty();
+    std::vector<int> of_head;
+    for (int g = unit.first; g < unit.last; ++g) {
+        of_head.clear();
+        std::size_t column = 0, victim = 0;
+        for (int i = 0; i < cache.count(g); ++i, ++column) {
+            const std::int32_t position = cache.positions(g)[cache.order(g)[i]];
+            while (scores.positions[column] != position) ++column;
+            if (wants_scores)
+                values->scores[to_index(values->offset[to_index(g)] + i)] = scores.pooled[column];
+            while (victim < victims.size() && to_index(victims[victim]) < column) ++victim;
+            if (victim < victims.size() && to_index(victims[victim]) == column) {
+                of_head.push_back(i);
+                evictions.push_back({g, position, row});
+            }
+        }
+        if (wants_scores) values->threshold[to_index(g)] = threshold;
+        cache.evict(g, of_head);
+    }
+}
+
+}  // namespace
+
+void evict_sharing(CpuKvCache& cache, int row, Due due, RowValues* values, std::vector<Eviction>& evictions) {
+    const KvLayout& layout = cache.layout();
+    const bool wants_scores = values != nullptr && !values->scores.empty();
+    std::vector<int> counts;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) counts.push_back(cache.count(g));
+    std::vector<bool> leaves(counts.size(), false);
+    if (due == Due::now || cache.policy().evicts_after(row))
+        leaves = heads_due(layout, cache.policy(), counts, row);
+    std::vector<UnitScores> scores(counts.size());
+    std::vector<int> stored = counts;
+    std::vector<SharedChoice> choices;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const Unit unit{g, g + 1};
+        UnitScores& own = scores[to_index(g)];
+        if (!leaves[to_index(g)] && !wants_scores) continue;
+        pool_with_pins(cache, unit, own);
+        rank_unit(cache, unit, unit_policy(layout, cache.policy(), g), row, leaves[to_index(g)], wants_scores,
+                  own);
+        if (leaves[to_index(g)])
+            choices.push_back(
+                {0, unit, own.positions, own.pooled, own.ties, own.pinned, &stored[to_index(g)]});
+    }
+    share_row_budgets(layout, cache.policy(), choices);
+    std::vector<int> victims;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        UnitScores& own = scores[to_index(g)];
+        if (own.positions.empty()) continue;
+        victims.clear();
+        float threshold = std::numeric_limits<float>::quiet_NaN();
+        if (leaves[to_index(g)])
+            threshold =
+                select_victims(own.positions, own.pooled, own.pinned,
+                               with_stored(unit_policy(layout, cache.policy(), g), stored[to_index(g)]), row,
+                               victims, own.ties);
+        remove_victims(cache, {g, g + 1}, row, own, victims, threshold, values, evictions);
+    }
+}
+
 std::vector<Eviction> select_row(CpuKvCache& cache, int row, Due due) {
     UnitScores scores;
     std::vector<int> victims;
     std::vector<Eviction> evictions;
+    if (cache.policy().shares_at_rows()) {
+        evict_sharing(cache, row, due, nullptr, evictions);
+        return evictions;
+    }
     for (const Unit& unit : units_of(cache.layout(), cache.policy().scope))
         evict_unit(cache, unit, row, due, scores, victims, nullptr, evictions);
     return evictions;
@@ -250,41 +343,15 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
             return;
         }
     }
-    pool_unit(cache, unit.first, unit.last, scores);
+    pool_with_pins(cache, unit, scores);
     victims.clear();
     float threshold = std::numeric_limits<float>::quiet_NaN();
-    scores.pinned.clear();
-    for (int g = unit.first; g < unit.last; ++g)
-        scores.pinned.insert(scores.pinned.end(), cache.pinned(g).begin(), cache.pinned(g).end());
-    std::sort(scores.pinned.begin(), scores.pinned.end());
     const bool leave = may_evict && must_select(policy, static_cast<int>(scores.positions.size()), row);
-    scores.ties.clear();
-    if (policy.has_formula() && (leave || (wants_scores && ranks_for_record(policy, cache.n_kept_rows(row)))))
-        choose_unit(cache, unit, policy, row, scores);
-    else if (policy.choose)
-        std::fill(scores.pooled.begin(), scores.pooled.end(), std::numeric_limits<float>::quiet_NaN());
+    rank_unit(cache, unit, policy, row, leave, wants_scores, scores);
     if (may_evict)
         threshold =
             select_victims(scores.positions, scores.pooled, scores.pinned, policy, row, victims, scores.ties);
-
-    std::vector<int> of_head;
-    for (int g = unit.first; g < unit.last; ++g) {
-        of_head.clear();
-        std::size_t column = 0, victim = 0;
-        for (int i = 0; i < cache.count(g); ++i, ++column) {
-            const std::int32_t position = cache.positions(g)[cache.order(g)[i]];
-            while (scores.positions[column] != position) ++column;
-            if (wants_scores)
-                values->scores[to_index(values->offset[to_index(g)] + i)] = scores.pooled[column];
-            while (victim < victims.size() && to_index(victims[victim]) < column) ++victim;
-            if (victim < victims.size() && to_index(victims[victim]) == column) {
-                of_head.push_back(i);
-                evictions.push_back({g, position, row});
-            }
-        }
-        if (wants_scores) values->threshold[to_index(g)] = threshold;
-        cache.evict(g, of_head);
-    }
+    remove_victims(cache, unit, row, scores, victims, threshold, values, evictions);
 }
 
 }  // namespace keyhole::cpu

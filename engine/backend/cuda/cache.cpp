@@ -398,6 +398,7 @@ std::unique_ptr<KvCache> CudaKvCache::clone() const {
     copy->write_tables();
     copy->copy_slots(upload_slots(slots_in_place()), tables_, store_.running, 0, n_kv_heads());
     copy->set_future(future());
+    copy->set_repeats(repeats());
     return copy;
 }
 
@@ -724,6 +725,18 @@ ChoiceHead CudaKvCache::choice_head(int g, const ResolvedPolicy& policy) const {
         if (reads_keys(policy)) widened.template operator()<K>(on_device.keys, true, head.keys);
         if (reads_values(policy)) widened.template operator()<K>(on_device.values, false, head.values);
     });
+    for (const HeadRef& reader : layout_->kv_head(g).readers) {
+        if (!reads_head_scores(policy)) break;
+        const auto accumulator = to_index(nearest_relative(accumulator_of(policy), store_.running));
+        std::vector<float> by_slot(positions(g).size());
+        executor_->download(
+            by_slot.data(),
+            head_scores(store_, reader.layer * layout_->n_heads() + reader.head).score[accumulator],
+            by_slot.size() * sizeof(float));
+        executor_->wait();
+        std::vector<float>& own = head.scores.emplace_back();
+        for (const std::int32_t slot : order(g)) own.push_back(by_slot[to_index(slot)]);
+    }
     return head;
 }
 
@@ -770,10 +783,10 @@ std::vector<float> CudaKvCache::win_on_host(const Unit& unit, const ResolvedPoli
     return pooled;
 }
 
-HostSelection CudaKvCache::select_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
-                                          bool may_evict) {
+HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
+                                        bool may_evict) {
     HostSelection out;
-    std::vector<std::int32_t> pinned;
+    std::vector<std::int32_t>& pinned = out.pinned;
     for (int g = unit.first; g < unit.last; ++g) {
         out.positions.insert(out.positions.end(), positions(g).begin(), positions(g).end());
         pinned.insert(pinned.end(), pinned_[to_index(g)].begin(), pinned_[to_index(g)].end());
@@ -811,21 +824,55 @@ HostSelection CudaKvCache::select_on_host(const Unit& unit, const ResolvedPolicy
     out.threshold = std::numeric_limits<float>::quiet_NaN();
     const HeadRef& reader = layout_->kv_head(unit.first).readers.front();
     const ResolvedPolicy& own = policy.at(reader.layer, reader.head);
-    std::vector<float> ties;
-    const bool leave = may_evict && must_select(own, static_cast<int>(out.positions.size()), row);
+    std::vector<float>& ties = out.ties;
+    const bool leave = may_evict && (own.alloc != Alloc::uniform ||
+                                     must_select(own, static_cast<int>(out.positions.size()), row));
     if (own.has_formula() && (leave || ranks_for_record(own, n_kept_rows(row)))) {
         std::vector<ChoiceHead> heads;
         for (int g = unit.first; g < unit.last; ++g) heads.push_back(choice_head(g, own));
         std::vector<float> win;
         if (own.names(Quantity::win)) win = win_on_host(unit, policy, row, out.positions);
-        ties =
-            choose_on_host({*layout_, unit, own, row, head_dim_, future().get(), heads, out.positions, win},
-                           out.pooled, pinned);
+        ties = choose_on_host(
+            {*layout_, unit, own, row, head_dim_, future().get(), heads, out.positions, win, repeats().get()},
+            out.pooled, pinned);
     } else if (own.choose) {
         std::fill(out.pooled.begin(), out.pooled.end(), std::numeric_limits<float>::quiet_NaN());
     }
+    return out;
+}
+
+HostSelection CudaKvCache::select_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
+                                          bool may_evict) {
+    HostSelection out = rank_on_host(unit, policy, row, may_evict);
     if (may_evict)
-        out.threshold = select_victims(out.positions, out.pooled, pinned, own, row, out.victims, ties);
+        out.threshold = select_victims(out.positions, out.pooled, out.pinned,
+                                       unit_policy(*layout_, policy, unit.first), row, out.victims, out.ties);
+    return out;
+}
+
+std::vector<HostSelection> CudaKvCache::select_sharing(const ResolvedPolicy& policy, int row, bool is_due) {
+    std::vector<int> counts;
+    for (int g = 0; g < n_kv_heads(); ++g) counts.push_back(count(g));
+    std::vector<bool> leaves(counts.size(), false);
+    if (is_due) leaves = heads_due(*layout_, policy, counts, row);
+    std::vector<HostSelection> out;
+    for (int g = 0; g < n_kv_heads(); ++g)
+        out.push_back(rank_on_host({g, g + 1}, policy, row, leaves[to_index(g)]));
+    std::vector<SharedChoice> choices;
+    for (int g = 0; g < n_kv_heads(); ++g) {
+        const HostSelection& own = out[to_index(g)];
+        if (leaves[to_index(g)])
+            choices.push_back(
+                {0, {g, g + 1}, own.positions, own.pooled, own.ties, own.pinned, &counts[to_index(g)]});
+    }
+    share_row_budgets(*layout_, policy, choices);
+    for (int g = 0; g < n_kv_heads(); ++g) {
+        HostSelection& own = out[to_index(g)];
+        if (leaves[to_index(g)])
+            own.threshold = select_victims(own.positions, own.pooled, own.pinned,
+                                           with_stored(unit_policy(*layout_, policy, g), counts[to_index(g)]),
+                                           row, own.victims, own.ties);
+    }
     return out;
 }
 

@@ -34,6 +34,8 @@ namespace keyhole::cuda {
 struct HostSelection {
     std::vector<std::int32_t> positions;  ///< all positions that the unit's heads hold, ascending
     std::vector<float> pooled;            ///< score of each position
+    std::vector<float> ties;              ///< what orders equal scores; empty: their age alone
+    std::vector<std::int32_t> pinned;     ///< positions that cannot leave, ascending
     std::vector<int> victims;             ///< indices into positions, ascending
     float threshold = 0;
 };
@@ -123,6 +125,9 @@ class CudaKvCache final : public KvCache {
     /// differ and for changes of policy. Removes nothing. With may_evict false only the scores are computed.
     /// policy: the cache's or the one to be set.
     HostSelection select_on_host(const Unit& unit, const ResolvedPolicy& policy, int row, bool may_evict);
+    /// As select_on_host(), for all KV heads of a policy whose heads share budgets at rows. is_due: the row
+    /// may evict.
+    std::vector<HostSelection> select_sharing(const ResolvedPolicy& policy, int row, bool is_due);
     /// Removes tokens by position, in place; capacity stays the same.
     void remove(const PositionLists& removed);
 
@@ -169,6 +174,8 @@ class CudaKvCache final : public KvCache {
     Store store_like_this() const {
         return make_store(store_.capacity, store_.running, store_.has_noise, store_.window, store_.type);
     }
+    /// Computes what a unit's selection ranks, and what cannot leave.
+    HostSelection rank_on_host(const Unit& unit, const ResolvedPolicy& policy, int row, bool may_evict);
     std::vector<float> win_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
                                    std::span<const std::int32_t> all) const;
     int n_kept_rows(int row) const { return std::clamp(row - first_kept_ + 1, 0, store_.window); }

@@ -795,9 +795,10 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
             if (unit.first < last && unit.last > first)
                 ranked.push_back(rank(lane, unit, first_layer, stores, scores));
         if (policy.alloc != Alloc::uniform) {
-            std::vector<PromptChoice> choices;
+            const std::vector<std::int32_t> positions = prompt_positions(n_);
+            std::vector<SharedChoice> choices;
             for (Ranked& r : ranked)
-                choices.push_back({lane, r.unit, r.pooled, r.ties, r.guarded, &r.stored});
+                choices.push_back({lane, r.unit, positions, r.pooled, r.ties, r.guarded, &r.stored});
             share_prompt_budgets(
                 layout, n_, [&](std::size_t) -> const ResolvedPolicy& { return policy; }, choices);
         }
@@ -839,6 +840,12 @@ std::vector<float> Prefill::rank_by_formula(std::size_t lane, const Unit& unit, 
         ChoiceHead& head = heads.emplace_back(ChoiceHead{positions});
         if (reads_keys(policy)) head.keys = rounded(store.keys, kv);
         if (reads_values(policy)) head.values = rounded(store.values, kv);
+        for (const HeadRef& reader : kv.readers) {
+            if (!reads_head_scores(policy)) break;
+            const auto own = score_row(scores[to_index(reader.layer - first_layer)].scores,
+                                       plan_.own(lanes_[lane], lane, reader.layer, reader.head), reader.head);
+            head.scores.emplace_back(own, own + n_);
+        }
     }
     std::vector<float> win;
     if (policy.names(Quantity::win))
@@ -846,9 +853,9 @@ std::vector<float> Prefill::rank_by_formula(std::size_t lane, const Unit& unit, 
             return scores[to_index(reader.layer - first_layer)].last_rows.data() +
                    (std::int64_t{reader.head} * n_last_rows_ + row - (n_ - n_last_rows_)) * n_;
         });
-    return choose_on_host(
-        {model_.layout(), unit, policy, n_ - 1, d, cache(lane).future().get(), heads, positions, win}, pooled,
-        guarded);
+    return choose_on_host({model_.layout(), unit, policy, n_ - 1, d, cache(lane).future().get(), heads,
+                           positions, win, cache(lane).repeats().get()},
+                          pooled, guarded);
 }
 
 /// Ranks the tokens of a unit on the host.

@@ -201,7 +201,7 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
                 std::max({most, std::min(own.most_stored() - own.stored, CompactHead<float>::kMost / 2) + 1,
                           stored - own.stored + 1});
         }
-        plan.on_host.push_back(most > CompactHead<float>::kMost ? 1 : 0);
+        plan.on_host.push_back(most > CompactHead<float>::kMost || cache.policy().selects_on_host() ? 1 : 0);
         if (plan.on_host.back() != 0) continue;
         while (plan.most_victims < most) plan.most_victims *= 2;
     }
@@ -1186,12 +1186,17 @@ void CudaBackend::select_on_host(const LaneStep& step, RowBlock* block, bool who
     if (block != nullptr && !block->scores.empty()) executor_->wait_for_copies();
     std::vector<std::vector<std::int32_t>> evicted(to_index(cache.layout().n_kv_heads()));
     bool any = false;
+    std::vector<HostSelection> shared;
+    const bool shares = cache.policy().shares_at_rows(), may_share = cache.policy().evicts_after(step.row);
+    if (shares && (may_share || step.wants.scores))
+        shared = cache.select_sharing(cache.policy(), step.row, may_share);
     for (std::size_t u = 0; u < cache.units().size(); ++u) {
         if (!whole_lane && !cache.is_on_host(u)) continue;
         const Unit& unit = cache.units()[u];
         const bool may_evict = unit_policy(cache.layout(), cache.policy(), unit.first).evicts_after(step.row);
-        if (!may_evict && !step.wants.scores) continue;
-        const HostSelection chosen = cache.select_on_host(unit, cache.policy(), step.row, may_evict);
+        if (shares ? shared.empty() : !may_evict && !step.wants.scores) continue;
+        const HostSelection chosen =
+            shares ? std::move(shared[u]) : cache.select_on_host(unit, cache.policy(), step.row, may_evict);
         for (int g = unit.first; g < unit.last; ++g) {
             std::size_t column = 0;
             for (int i = 0; i < cache.count(g); ++i) {
@@ -1251,6 +1256,13 @@ std::vector<Eviction> CudaBackend::apply_policy(KvCache& cache, const ResolvedPo
 /// Returns what the policy evicts when it is set after a row, ascending in each KV head.
 std::vector<Eviction> CudaBackend::evictions_under(const ResolvedPolicy& policy, Cache& store, int last_row) {
     std::vector<Eviction> evictions;
+    if (policy.shares_at_rows()) {
+        const std::vector<HostSelection> chosen = store.select_sharing(policy, last_row, true);
+        for (int g = 0; g < store.layout().n_kv_heads(); ++g)
+            for (const int victim : chosen[to_index(g)].victims)
+                evictions.push_back({g, chosen[to_index(g)].positions[to_index(victim)], last_row});
+        return evictions;
+    }
     for (const Unit& unit : units_of(store.layout(), policy.scope)) {
         const ResolvedPolicy& own = unit_policy(store.layout(), policy, unit.first);
         int most = 0;
