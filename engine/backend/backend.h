@@ -71,6 +71,12 @@ class KvCache {
     void set_repeats(std::shared_ptr<const RepeatTable> repeats) { repeats_ = std::move(repeats); }
     const std::shared_ptr<const RepeatTable>& repeats() const { return repeats_; }
 
+    /// Returns the bytes of these tables, which lanes of equal settings share.
+    std::int64_t known_bytes() const {
+        return static_cast<std::int64_t>((future_ ? future_->bytes() : 0) +
+                                         (repeats_ ? repeats_->bytes() : 0));
+    }
+
   private:
     std::shared_ptr<const FutureTable> future_;
     std::shared_ptr<const RepeatTable> repeats_;

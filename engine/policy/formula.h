@@ -45,6 +45,7 @@ enum class Quantity : std::uint8_t {
     ptau,        ///< softmax of (logit + gain noise) / tau
     knorm,       ///< length of the stored key
     vnorm,       ///< length of the stored value
+    wvnorm,      ///< sum of |W_o v| over the output's channels
     keydiff,     ///< cosine of the key and the mean direction of all stored keys
     redundancy,  ///< share of the likeness of all stored keys to this one (R-KV)
     win,         ///< mean probability over the last `window` rows, pooled

@@ -6,7 +6,8 @@
 ///     best, select per `scope`.
 ///
 /// Full, Window, StreamingLLM, Key-only, H2O, TOVA, Keyformer, A2SF, random, oracle, KNorm, KeyDiff, SnapKV,
-/// PyramidKV, Ada-KV, R-KV, DuoAttention, ChunkKV, LagKV, CAOTE and KVzip are presets: points in this space.
+/// PyramidKV, Ada-KV, R-KV, DuoAttention, ChunkKV, LagKV, CAOTE, KVzip and CriticalKV are presets: points in
+/// this space.
 #pragma once
 
 #include "engine/base/index.h"
@@ -44,7 +45,8 @@ enum class Preset {
     chunk,
     lagkv,
     caote,
-    kvzip
+    kvzip,
+    critical
 };
 /// The paper's algorithm, or its released code where the two differ (dialect_help() says how).
 enum class Dialect { paper, released };
@@ -255,7 +257,7 @@ struct ResolvedPolicy {
     /// choose, has no kernel.
     bool selects_on_host() const {
         return unit > 1 || shares_at_rows() || names(Quantity::lag) || names(Quantity::caote) ||
-               names(Quantity::repeat);
+               names(Quantity::repeat) || names(Quantity::wvnorm);
     }
     /// Returns whether it may evict in the phase of a row: prompt or decode.
     bool evicts_in_phase(int row) const {

@@ -322,6 +322,19 @@ constexpr std::array kPresets = {
                   },
               .front = "recent,sinks,alloc",
               .offered = 18},
+    PresetRow{.preset = Preset::critical,
+              .name = "critical",
+              .title = "CriticalKV",
+              .help =
+                  "As SnapKV for half of the budget; the rest goes to tokens that are looked at and whose "
+                  "values reach the output (Feng et al. 2025).",
+              .set =
+                  [](PolicyParams& p) {
+                      set_snapkv(p, 32, 5);
+                      p.choose.text = "first(50%, smooth(win), (smooth(win)+1e-4)*wvnorm)";
+                  },
+              .front = "recent,window,kernel,evict",
+              .offered = 19},
 };
 
 static_assert([] {

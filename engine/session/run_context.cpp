@@ -178,6 +178,13 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
         faults.push_back(
             "positions other than original need one set of rotary frequencies, and this model's change with "
             "the text's length");
+    if (const FormulaRef choose = choose_formula(spec.policy.choose.text, nullptr);
+        faults.empty() && choose && choose->names(Quantity::wvnorm) &&
+        std::any_of(model->weights().layers.begin(), model->weights().layers.end(),
+                    [](const LayerWeights& layer) { return layer.o.data == nullptr; }))
+        faults.push_back(
+            "wvnorm, which critical ranks by, needs the output projection of each head, and a "
+            "layer of this model has none");
     if (faults.empty() && needs_repeats(spec.policy))
         if (std::string fault = repeats_fault(*this); !fault.empty()) faults.push_back(std::move(fault));
     if (faults.empty() && spec.policy.protect.text == kSystem)

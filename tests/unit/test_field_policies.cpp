@@ -314,6 +314,8 @@ TEST(FieldIdentities, FormulasEqualTheirPresets) {
         {"chunk:budget=8,window=3,recent=3", "snapkv:budget=8,window=3,recent=3,unit=20,scope=layer"},
         {"lagkv:budget=9,window=3,every=2", "key:budget=9,choose=(lag),window=3,every=2,sinks=4"},
         {"caote:budget=8", "tova:budget=8,choose=(caote),scope=head"},
+        {"critical:budget=8,window=3,recent=3",
+         "snapkv:budget=8,window=3,recent=3,choose=(first(50%, smooth(win), (smooth(win)+1e-4)*wvnorm))"},
         {"h2o:budget=8,score_dtype=bf16", "key:budget=8,score=(s+p),recent=50%,score_dtype=bf16"},
     };
     std::vector<std::string> specs;
@@ -339,18 +341,25 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
         Pair pair(shape);
         pair.tolerance = 2e-3;  // of 16-bit keys and values
         // A part of u parts keys of equal tokens, whose lengths are equal but for rounding.
-        pair.start({"random:budget=12", "key:budget=10,scope=layer,choose=(-knorm-0.1*u)",
-                    "keydiff:budget=9,every=3", "key:budget=12,choose=(smooth(s,avg,5)*vnorm)",
-                    "h2o:budget=12,protect=3..6,buffer=4", "random:budget=14,kv_dtype=f16,evict=decode",
+        pair.start({"random:budget=12",
+                    "key:budget=10,scope=layer,choose=(-knorm-0.1*u)",
+                    "keydiff:budget=9,every=3",
+                    "key:budget=12,choose=(smooth(s,avg,5)*vnorm)",
+                    "h2o:budget=12,protect=3..6,buffer=4",
+                    "random:budget=14,kv_dtype=f16,evict=decode",
                     "key:budget=11,kv_dtype=bf16,kv=mqa,choose=(-knorm-0.1*u)",
                     "snapkv:budget=11,window=5,recent=2,evict=always",
                     "rkv:budget=10,window=4,recent=2,buffer=3,kv_dtype=f16",
                     "key:budget=10,score=(max(s, p)+slot/1000+head/100),scope=layer",
-                    "adakv:budget=12,window=5,recent=2", "adakv:budget=11,window=5,recent=2,evict=always",
+                    "adakv:budget=12,window=5,recent=2",
+                    "adakv:budget=11,window=5,recent=2,evict=always",
                     "knorm:budget=10,alloc=global,buffer=2,evict=always,choose=(-knorm-0.1*u)",
-                    "caote:budget=9,recent=2", "caote:budget=10,scope=layer,alpha=1,kv_dtype=f16",
+                    "caote:budget=9,recent=2",
+                    "caote:budget=10,scope=layer,alpha=1,kv_dtype=f16",
                     "lagkv:budget=12,window=3,every=1,sinks=1,kv_dtype=q8",
-                    "chunk:budget=12,unit=3,window=5,recent=2,evict=always", "h2o:budget=12,unit=4,every=2",
+                    "chunk:budget=12,unit=3,window=5,recent=2,evict=always",
+                    "h2o:budget=12,unit=4,every=2",
+                    "critical:budget=11,window=5,recent=2,evict=always",
                     "duo:budget=8,sinks=2,heads=(all 1x / 1x 0.5x)"});
         pair.step(4);
         pair.apply(0, "key:budget=9,choose=(-vnorm-0.1*u)");

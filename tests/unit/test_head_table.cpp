@@ -245,8 +245,8 @@ TEST(HeadTable, AStreamingHeadKeepsTheFirstAndTheNewest) {
     const reference::TinyModel tiny{reference::TinyShape{}};
     const auto model = load_model(tiny.folder());
     const std::vector<int> tokens = {9, 8, 7, 6, 5, 4, 3, 2};
-    const auto rows =
-        reference::run_engine(model, {"duo:budget=4,sinks=1,heads=(all 1x / 2*all)"}, tokens, {});
+    const std::vector<std::string> lane = {"duo:budget=4,sinks=1,heads=(all 1x / 2*all)"};
+    const auto rows = reference::run_engine(model, lane, tokens, {});
     std::vector<std::pair<int, int>> left;
     for (const auto& row : rows[0])
         for (const Eviction& one : row.evictions) left.emplace_back(one.kv_head, one.position);

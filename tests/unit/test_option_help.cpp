@@ -183,7 +183,7 @@ TEST(PresetTable, EveryRowIsComplete) {
               (std::vector{Preset::h2o, Preset::tova, Preset::keyformer, Preset::a2sf, Preset::sink,
                            Preset::window, Preset::full, Preset::knorm, Preset::keydiff, Preset::random,
                            Preset::snapkv, Preset::rkv, Preset::pyramidkv, Preset::adakv, Preset::chunk,
-                           Preset::lagkv, Preset::caote, Preset::kvzip}));
+                           Preset::lagkv, Preset::caote, Preset::kvzip, Preset::critical}));
 }
 
 TEST(OptionHelp, SaysWhatIsIdleAndWhy) {

@@ -23,7 +23,8 @@ inline bool reads_keys(const ResolvedPolicy& policy) {
            policy.names(Quantity::redundancy) || policy.names(Quantity::lag);
 }
 inline bool reads_values(const ResolvedPolicy& policy) {
-    return policy.names(Quantity::vnorm) || policy.names(Quantity::lag) || policy.names(Quantity::caote);
+    return policy.names(Quantity::vnorm) || policy.names(Quantity::lag) || policy.names(Quantity::caote) ||
+           policy.names(Quantity::wvnorm);
 }
 /// Returns whether a formula needs the scores of each query head beside the pooled ones.
 inline bool reads_head_scores(const ResolvedPolicy& policy) {
@@ -57,6 +58,7 @@ struct ChoiceUnit {
     /// Of them: means over the newest rows, pooled as scores are; empty: no rows are known, and win is NaN.
     std::span<const float> win{};
     const RepeatTable* repeats = nullptr;
+    const Model* model = nullptr;  ///< of `wvnorm`; null: it is NaN
 };
 
 /// Replaces the pooled scores by what the selection ranks, and adds the protected tokens to `pinned`

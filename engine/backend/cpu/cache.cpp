@@ -42,6 +42,7 @@ CacheUse CpuKvCache::use() const {
         use.allocated_bytes +=
             capacity(g) * (2 * row_bytes + words * static_cast<std::int64_t>(sizeof(float)));
     }
+    use.allocated_bytes += known_bytes();
     if (shadow_) use.shadow_bytes = shadow_->bytes();
     return use;
 }

@@ -749,7 +749,7 @@ std::vector<float> Prefill::choose(const LanePrefill& lane, std::size_t lane_ind
             return last_row_of(stores[to_index(reader.layer - first_layer)], reader.head, row);
         });
     return choose_on_host({model_.layout(), unit, policy, n_ - 1, d, cache.future().get(), heads, positions,
-                           win, cache.repeats().get()},
+                           win, cache.repeats().get(), cache.model().get()},
                           pooled, guarded);
 }
 

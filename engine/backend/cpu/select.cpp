@@ -216,9 +216,10 @@ void choose_unit(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy
     for (int g = unit.first; g < unit.last; ++g) heads.push_back(choice_head(cache, g));
     std::vector<float> win;
     if (policy.names(Quantity::win)) win = pool_kept_rows(cache, unit, row, scores.positions);
-    scores.ties = choose_on_host({cache.layout(), unit, policy, row, cache.keys(unit.first).head_dim,
-                                  cache.future().get(), heads, scores.positions, win, cache.repeats().get()},
-                                 scores.pooled, scores.pinned);
+    scores.ties = choose_on_host(
+        {cache.layout(), unit, policy, row, cache.keys(unit.first).head_dim, cache.future().get(), heads,
+         scores.positions, win, cache.repeats().get(), cache.model().get()},
+        scores.pooled, scores.pinned);
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ CacheUse CudaKvCache::use() const {
     CacheUse use;
     for (const auto& of_head : positions_) use.stored_tokens += static_cast<std::int64_t>(of_head.size());
     use.stored_bytes = use.stored_tokens * 2 * head_dim_ * number_bytes(store_.type);
-    use.allocated_bytes = static_cast<std::int64_t>(store_.size_bytes());
+    use.allocated_bytes = static_cast<std::int64_t>(store_.size_bytes()) + known_bytes();
     if (shadow_) use.shadow_bytes = shadow_->bytes();
     return use;
 }
@@ -832,9 +832,9 @@ HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& 
         for (int g = unit.first; g < unit.last; ++g) heads.push_back(choice_head(g, own));
         std::vector<float> win;
         if (own.names(Quantity::win)) win = win_on_host(unit, policy, row, out.positions);
-        ties = choose_on_host(
-            {*layout_, unit, own, row, head_dim_, future().get(), heads, out.positions, win, repeats().get()},
-            out.pooled, pinned);
+        ties = choose_on_host({*layout_, unit, own, row, head_dim_, future().get(), heads, out.positions, win,
+                               repeats().get(), of_->model.get()},
+                              out.pooled, pinned);
     } else if (own.choose) {
         std::fill(out.pooled.begin(), out.pooled.end(), std::numeric_limits<float>::quiet_NaN());
     }

@@ -854,7 +854,7 @@ std::vector<float> Prefill::rank_by_formula(std::size_t lane, const Unit& unit, 
                    (std::int64_t{reader.head} * n_last_rows_ + row - (n_ - n_last_rows_)) * n_;
         });
     return choose_on_host({model_.layout(), unit, policy, n_ - 1, d, cache(lane).future().get(), heads,
-                           positions, win, cache(lane).repeats().get()},
+                           positions, win, cache(lane).repeats().get(), cache(lane).of().model.get()},
                           pooled, guarded);
 }
 
