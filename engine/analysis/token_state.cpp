@@ -1,5 +1,6 @@
 #include "engine/analysis/token_state.h"
 
+#include "engine/analysis/competing.h"
 #include "engine/analysis/no_value.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
@@ -134,11 +135,20 @@ std::optional<Competition> competition(const RunHistory& history, int lane, int 
         return out;
     }
     const int n = static_cast<int>(held.size());
+    const std::vector<Standing> standing_of = standings(history, lane, g, row);
     const auto standing = [&](int index) -> const char* {
-        const int p = held[to_index(index)];
-        if (history.pinned(lane, g, p, row)) return "pinned";
-        if (p < policy.sinks) return "always kept: one of the first";
-        if (index >= n - policy.newest) return "always kept: one of the newest";
+        switch (standing_of[to_index(index)]) {
+            case Standing::pinned:
+                return "pinned";
+            case Standing::first:
+                return "always kept: one of the first";
+            case Standing::newest:
+                return "always kept: one of the newest";
+            case Standing::protected_:
+                return "always kept: protected";
+            case Standing::competes:
+                break;
+        }
         return nullptr;
     };
     out.rank = 1;

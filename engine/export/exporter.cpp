@@ -1,5 +1,6 @@
 #include "engine/export/exporter.h"
 
+#include "engine/analysis/competing.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/make_folder.h"
@@ -122,6 +123,33 @@ void write_next(const LaneRows& rows, const std::filesystem::path& path) {
     write_file(path, bytes);
 }
 
+/// Writes choice.npy, shaped like scores.npy: the scores of the tokens that competed, NaN for all others.
+void write_choice(const LaneRows& rows, const std::filesystem::path& path, const ExportProgress& progress) {
+    const ExportRange& range = rows.range();
+    const RunHistory& history = rows.history();
+    const auto n = to_index(range.n_positions());
+    const std::string header =
+        npy_header(NpyType::f32,
+                   {range.n_rows(), static_cast<std::int64_t>(range.kv_heads.size()), range.n_positions()});
+    std::vector<float> all, line(n);
+    for (int row = range.first_row; row <= range.last_row; ++row) {
+        for (const int g : range.kv_heads) {
+            all.resize(all.size() + n, kNan);
+            float* to = all.data() + all.size() - n;
+            if (!rows.has(row) || !rows.scores(row, g, line)) continue;
+            const std::vector<Standing> standing = standings(history, rows.index(), g, row);
+            const std::vector<std::int32_t> held = history.held_positions(rows.index(), g, row);
+            for (std::size_t i = 0; i < standing.size(); ++i)
+                if (standing[i] == Standing::competes) to[held[i]] = line[to_index(held[i])];
+        }
+        progress((row - range.first_row + 1.0) / range.n_rows());
+    }
+    std::vector<std::byte> bytes(header.size() + all.size() * sizeof(float));
+    std::memcpy(bytes.data(), header.data(), header.size());
+    if (!all.empty()) std::memcpy(bytes.data() + header.size(), all.data(), all.size() * sizeof(float));
+    write_file(path, bytes);
+}
+
 /// Writes ideal.npy, u8, shaped like shadow.npy: 1 for positions in the ideal set of each row.
 void write_ideal(const LaneRows& rows, const std::filesystem::path& path) {
     const ExportRange& range = rows.range();
@@ -192,6 +220,8 @@ void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, cons
          [&](const ExportProgress& p) { write_score_gifs(rows, options.pictures, folder, p); }},
         {options.scores, "scores",
          [&](const ExportProgress& p) { write_score_curves(rows, thresholds, options.pictures, folder, p); }},
+        {options.choice, "choice",
+         [&](const ExportProgress& p) { write_choice(rows, folder / "choice.npy", p); }},
         {options.next, "next", [&](const ExportProgress&) { write_next(rows, folder / "next.npy"); }},
         {options.csv, "csv",
          [&](const ExportProgress& p) {

@@ -23,6 +23,8 @@ constexpr std::array kWords = {
     ExportWord{"attention", "attention.npy: every probability", &ExportOptions::attention},
     ExportWord{"logits", "logits.npy: before the softmax", &ExportOptions::logits, true, false},
     ExportWord{"scores", "scores.npy and curves", &ExportOptions::scores},
+    ExportWord{"choice", "choice.npy: what a selection ranks of the tokens that compete",
+               &ExportOptions::choice},
     ExportWord{"noise", "noise.npy", &ExportOptions::noise, true, false},
     ExportWord{"next", "next.npy: next-token log-probabilities", &ExportOptions::next},
     ExportWord{"csv", "tables: one line a cell, and the measures of every head's rows", &ExportOptions::csv},
@@ -148,6 +150,7 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
         if (wanted) lane += heads * plane * element;
     if (options.shadow) lane += heads * plane * (element + 1);
     if (options.streams_scores()) lane += kv_heads * (plane * element + 100'000);
+    if (options.choice) lane += kv_heads * plane * 4;
     // Tables have a line for each position that a row attends to: at most all its positions.
     const std::int64_t lines =
         heads * range.n_rows() * (std::int64_t{range.first_row} + range.last_row + 2) / 2;
@@ -178,6 +181,7 @@ std::int64_t estimate_files(const ExportOptions& options, const ExportShape& sha
                                                               {options.logits, 1},
                                                               {options.noise, 1},
                                                               {options.scores, 1 + kv_heads * n_formats},
+                                                              {options.choice, 1},
                                                               {options.shadow, 2},
                                                               {options.csv, 2},
                                                               {options.json, 1},

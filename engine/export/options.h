@@ -19,7 +19,7 @@ struct ExportOptions {
     std::filesystem::path folder;
     bool run = false, mask = false, mask_table = false, attention = false, logits = false, next = false,
          noise = false;
-    bool scores = false, heatmap = false, csv = false, json = false;
+    bool scores = false, choice = false, heatmap = false, csv = false, json = false;
     bool frames = false;  ///< the mask over time: one picture per row
     bool gif = false;     ///< the same as an animated GIF
     /// One GIF per head: how its picture grows row by row.
@@ -51,7 +51,7 @@ struct ExportOptions {
     bool draws() const { return mask || heatmap || scores; }
     /// Returns whether its background is used for frames and GIFs.
     bool animates() const { return frames || gif || gif_attention || gif_mask || gif_scores; }
-    bool streams_scores() const { return scores || gif_scores; }
+    bool streams_scores() const { return scores || choice || gif_scores; }
     bool streams() const { return streams_attention() || logits || noise || streams_scores() || shadow; }
 };
 
