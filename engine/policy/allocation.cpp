@@ -29,7 +29,7 @@ std::vector<int> by_largest_remainder(std::span<const double> parts) {
     return whole;
 }
 
-std::vector<int> share_budget(std::span<const HeadShare> heads, double floor) {
+std::vector<int> share_budget(std::span<const HeadShare> heads, double floor, bool rounds) {
     struct Token {
         float score, tie;
         std::int32_t position;
@@ -53,9 +53,16 @@ std::vector<int> share_budget(std::span<const HeadShare> heads, double floor) {
     const std::size_t n_best = std::min(to_index(total), all.size());
     std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n_best), all.end(), better);
     std::vector<double> parts;
-    for (const HeadShare& head : heads) parts.push_back(floor * head.budget);
+    for (const HeadShare& head : heads) parts.push_back(rounds ? 0 : floor * head.budget);
     for (std::size_t i = 0; i < n_best; ++i) parts[all[i].head] += 1 - floor;
-    std::vector<int> kept = by_largest_remainder(parts);
+    std::vector<int> kept;
+    if (rounds)
+        for (std::size_t g = 0; g < heads.size(); ++g)
+            kept.push_back(std::min(
+                static_cast<int>(std::nearbyint(parts[g])) + static_cast<int>(floor * heads[g].budget),
+                static_cast<int>(heads[g].positions.size())));
+    else
+        kept = by_largest_remainder(parts);
     int missing = 0;
     for (std::size_t g = 0; g < heads.size(); ++g) {
         const int n = static_cast<int>(heads[g].positions.size());
@@ -87,6 +94,20 @@ std::vector<int> pyramid_budgets(int n_layers, int budget, int kept, int n, doub
         for (int l = 0; l < n_layers; ++l) parts[to_index(l)] = high - l * (high - low) / (n_layers - 1);
     }
     return by_largest_remainder(parts);
+}
+
+std::vector<int> released_pyramid_budgets(int n_layers, int budget, int kept, int n, double beta) {
+    const int mean = std::max(budget - kept, 0), most = std::max(n - kept, 0);
+    std::vector<int> budgets(to_index(n_layers), mean);
+    if (n <= budget || n < 2 * mean || n_layers == 1) return budgets;
+    int low = static_cast<int>(mean / beta), high = 2 * mean - low;
+    if (high > most) {
+        high = most;
+        low = 2 * mean - high;
+    }
+    const int step = (high - low) / (n_layers - 1);
+    for (int l = 0; l < n_layers; ++l) budgets[to_index(l)] = high - l * step;
+    return budgets;
 }
 
 }  // namespace keyhole

@@ -22,7 +22,9 @@ struct HeadShare {
 /// in whole numbers by the largest remainder, so that the total is exact. Among equal scores the larger tie
 /// is better, then the younger token, then the higher head. A head that has not as many tokens gives the rest
 /// to the heads with the best tokens that would leave.
-std::vector<int> share_budget(std::span<const HeadShare> heads, double floor);
+/// rounds: as the released Ada-KV does, which rounds (1 - floor) a_g to the nearest even number and adds
+/// int(floor * budget), and so may miss the total.
+std::vector<int> share_budget(std::span<const HeadShare> heads, double floor, bool rounds = false);
 
 /// Returns whole numbers with the sum of the parts, rounded: each part without its fraction, and one more for
 /// those with the largest fractions, the first ones where these are equal.
@@ -32,5 +34,8 @@ std::vector<int> by_largest_remainder(std::span<const double> parts);
 /// from the lowest layer to the top one, which has (budget - kept) / beta, with the mean budget - kept. No
 /// layer gets more than a prompt of n has; one that is no longer than the budget is kept whole by all.
 std::vector<int> pyramid_budgets(int n_layers, int budget, int kept, int n, double beta);
+/// Returns the same as the released code has it (KVCache-Factory): whole steps between layers, which store more
+/// than they say, and equal layers where a prompt is shorter than twice the mean.
+std::vector<int> released_pyramid_budgets(int n_layers, int budget, int kept, int n, double beta);
 
 }  // namespace keyhole

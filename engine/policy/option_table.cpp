@@ -106,12 +106,12 @@ std::string dialect_fault(const PolicyParams& params) {
                : "";
 }
 
-/// Of the choice and of what is protected.
+/// Of the choice and of what is protected. member: the formula's own; a released code has that of its preset.
 std::string formula_fault(std::string_view name, const FormulaRef& formula, const FormulaFault& fault,
-                          const PolicyParams& params) {
+                          const PolicyParams& params, FormulaText PolicyParams::*member) {
     if (!fault.what.empty()) return fmt::format("{}, character {}: {}", name, fault.at + 1, fault.what);
     if (!formula) return "";
-    if (params.dialect == Dialect::released)
+    if (params.dialect == Dialect::released && !(params.*member == preset_params(params.preset).*member))
         return fmt::format("a released code chooses in its own way; {} needs dialect=paper", name);
     if (formula->names(Quantity::future) && params.prefill == PrefillMode::stepwise)
         return "future begins after the prompt, so it takes prefill=oneshot";
@@ -123,13 +123,13 @@ std::string formula_fault(std::string_view name, const FormulaRef& formula, cons
 std::string choose_fault(const PolicyParams& params) {
     FormulaFault fault;
     const FormulaRef formula = choose_formula(params.choose.text, &fault);
-    return formula_fault("choose", formula, fault, params);
+    return formula_fault("choose", formula, fault, params, &PolicyParams::choose);
 }
 
 std::string alloc_fault(const PolicyParams& params) {
     if (params.alloc == Alloc::uniform) return "";
-    if (params.dialect == Dialect::released)
-        return "no released code shares a budget; alloc needs dialect=paper";
+    if (params.dialect == Dialect::released && params.alloc != preset_params(params.preset).alloc)
+        return "the released code of this preset shares no budget; alloc needs dialect=paper";
     if (params.scope != Scope::head)
         return "alloc shares budgets between KV heads, each with a set of its own: it takes scope=head";
     return "";
@@ -147,7 +147,7 @@ std::string pyramid_fault(const PolicyParams& params) {
     if (params.scope == Scope::shared)
         return "pyramid gives layers budgets of their own, and scope=shared keeps one set for all; take "
                "another scope";
-    return params.dialect == Dialect::released
+    return params.dialect == Dialect::released && preset_params(params.preset).pyramid <= 0
                ? "the released code of this preset has one budget for all layers; "
                  "pyramid needs dialect=paper"
                : "";
@@ -181,13 +181,13 @@ std::string score_fault(const PolicyParams& params) {
         return "score names nothing of a row, so it is what a selection ranks, and choose says that too; "
                "leave "
                "one of them out";
-    return formula_fault("score", formula, fault, params);
+    return formula_fault("score", formula, fault, params, &PolicyParams::score);
 }
 
 std::string protect_fault(const PolicyParams& params) {
     FormulaFault fault;
     const FormulaRef formula = protect_formula(params.protect.text, &fault);
-    return formula_fault("protect", formula, fault, params);
+    return formula_fault("protect", formula, fault, params, &PolicyParams::protect);
 }
 
 std::string unit_fault(const PolicyParams& params) {
@@ -200,13 +200,13 @@ std::string unit_fault(const PolicyParams& params) {
 }
 
 std::string evict_fault(const PolicyParams& params) {
-    return params.dialect == Dialect::released && params.evict != Evict::always
+    return params.dialect == Dialect::released && params.evict != preset_params(params.preset).evict
                ? "a released code evicts when it evicts; evict needs dialect=paper"
                : "";
 }
 
 std::string buffer_fault(const PolicyParams& params) {
-    return params.dialect == Dialect::released && params.buffer > 0
+    return params.dialect == Dialect::released && params.buffer != preset_params(params.preset).buffer
                ? "a released code evicts when it evicts; buffer needs dialect=paper"
                : "";
 }

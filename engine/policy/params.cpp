@@ -193,8 +193,9 @@ std::vector<PolicyParams> params_of_layers(const PolicyParams& params, const Res
     for (int layer = 0; layer < heads.n_layers; ++layer)
         if (owner_of(heads, layer) == layer) owners.push_back(layer);
     const int kept = base.recent + base.sinks;
+    const auto share = params.dialect == Dialect::released ? released_pyramid_budgets : pyramid_budgets;
     const std::vector<int> budgets =
-        pyramid_budgets(static_cast<int>(owners.size()), base.budget, kept, base.n_prompt, params.pyramid);
+        share(static_cast<int>(owners.size()), base.budget, kept, base.n_prompt, params.pyramid);
     for (std::size_t i = 0; i < owners.size(); ++i) {
         PolicyParams& of_layer = layers[to_index(owners[i])];
         of_layer.budget = {Amount::Unit::tokens, static_cast<double>(budgets[i] + kept)};

@@ -217,7 +217,8 @@ struct ResolvedPolicy {
     int unit = 1;
     Evict evict = Evict::always;
     Alloc alloc = Alloc::uniform;
-    double floor = 0;  ///< share of its own budget that a head keeps in any case
+    double floor = 0;            ///< share of its own budget that a head keeps in any case
+    bool rounds_shares = false;  ///< rounds each head's share by itself (released Ada-KV)
     int window = 32;
     float mix = 0;
     FormulaRef score{};    ///< none: as folded_score() says

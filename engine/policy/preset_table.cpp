@@ -221,11 +221,15 @@ constexpr std::array kPresets = {
               .name = "pyramidkv",
               .title = "PyramidKV",
               .help = "As SnapKV, with more of the budget for lower layers (Cai et al. 2024).",
+              .released = "The released code (KVCache-Factory) takes whole steps between layers, so that all "
+                          "together store more than they say, and gives all layers the same where the prompt "
+                          "is shorter than twice the budget.",
               .set =
                   [](PolicyParams& p) {
                       set_snapkv(p, 8, -7);
                       p.pyramid = 20;
                   },
+              .fixed = "scope=head",
               .front = "recent,window,kernel,pyramid",
               .offered = 13},
     PresetRow{.preset = Preset::adakv,
@@ -234,11 +238,15 @@ constexpr std::array kPresets = {
               .help =
                   "As SnapKV, and the heads of a layer share their budgets: a head with many tokens that are "
                   "looked at keeps more (Feng et al. 2024).",
+              .released = "The released code rounds the share of each head by itself, so that a layer stores "
+                          "up to a few tokens more or fewer than its budgets together.",
               .set =
                   [](PolicyParams& p) {
                       set_snapkv(p, 32, -7);
                       p.alloc = Alloc::adaptive;
                   },
+              .fixed = "scope=head",
+              .count = [](ResolvedPolicy& policy) { policy.rounds_shares = true; },
               .front = "recent,window,kernel,alloc,floor",
               .offered = 14},
     PresetRow{.preset = Preset::rkv,

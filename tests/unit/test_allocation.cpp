@@ -47,6 +47,32 @@ TEST(Allocation, TiesGoToTheLargerTieThenTheYoungerThenTheHigherHead) {
     EXPECT_EQ(share_budget(heads, 0), (std::vector<int>{0, 3})) << "NaN ranks lowest";
 }
 
+// Field, sections 6 and 7, by the released codes.
+TEST(FieldExamples, ReleasedCodesMissTheTotal) {
+    const std::vector<int> far = released_pyramid_budgets(32, 320, 64, 10'000, 20);
+    EXPECT_EQ(far.front() + 64, 564);
+    EXPECT_EQ(far.back() + 64, 99);
+    EXPECT_EQ(std::accumulate(far.begin(), far.end(), 0) - 32 * 256, 368);
+    EXPECT_EQ(released_pyramid_budgets(32, 320, 64, 511, 20), std::vector<int>(32, 256)) << "flat";
+    const std::vector<int> near = released_pyramid_budgets(32, 320, 64, 512, 20);
+    EXPECT_EQ(near.front() + 64, 512);
+    EXPECT_EQ(near.back() + 64, 140);
+    const std::vector<HeadShare> heads = {head_of({.50f, .30f, .10f, .05f, .03f, .02f}, 3),
+                                          head_of({.20f, .18f, .17f, .16f, .15f, .14f}, 3)};
+    EXPECT_EQ(share_budget(heads, 0.2, true), (std::vector<int>{2, 3})) << "one less than 6";
+    const HeadGrid grid{4, 1, {0, 1, 2, 3}};
+    const auto budgets = [&](const std::string& spec) {
+        const ResolvedPolicy policy = resolve(parse_lane_spec(spec).policy, 1000, 8, grid);
+        std::vector<int> stored;
+        for (int layer = 0; layer < 4; ++layer) stored.push_back(policy.at(layer, 0).stored);
+        return stored;
+    };
+    EXPECT_EQ(budgets("pyramidkv:budget=34,pyramid=4"), (std::vector<int>{54, 41, 27, 14}));
+    EXPECT_EQ(budgets("pyramidkv:budget=34,pyramid=4,dialect=released"), (std::vector<int>{54, 41, 28, 15}));
+    EXPECT_TRUE(resolve(parse_lane_spec("adakv:budget=34,dialect=released").policy, 1000, 8).rounds_shares);
+    EXPECT_FALSE(resolve(parse_lane_spec("adakv:budget=34").policy, 1000, 8).rounds_shares);
+}
+
 // While decoding, a head may store less than its share.
 TEST(Allocation, WhatAHeadCannotTakeGoesToTheBestTokensThatWouldLeave) {
     const std::vector<HeadShare> heads = {head_of({9}, 4), head_of({1, 8, 7, 2}, 1), head_of({6, 3, 5}, 1)};

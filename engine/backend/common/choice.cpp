@@ -390,8 +390,9 @@ int layer_of(const KvLayout& layout, int kv_head) {
 }
 
 /// Shares the budgets of units, and sets how many tokens each keeps.
-void share_between(std::span<HeadShare> shares, std::span<const SharedChoice* const> units, double floor) {
-    const std::vector<int> kept = share_budget(shares, floor);
+void share_between(std::span<HeadShare> shares, std::span<const SharedChoice* const> units,
+                   const ResolvedPolicy& policy) {
+    const std::vector<int> kept = share_budget(shares, policy.floor, policy.rounds_shares);
     for (std::size_t i = 0; i < units.size(); ++i)
         *units[i]->stored = static_cast<int>(units[i]->positions.size()) -
                             static_cast<int>(shares[i].positions.size()) + kept[i];
@@ -423,7 +424,7 @@ void share_prompt_budgets(const KvLayout& layout, int n,
             share.budget = std::min(share.budget, static_cast<int>(share.positions.size()));
             sharing.push_back(&choices[i]);
         }
-        if (leave) share_between(shares, sharing, policy.floor);
+        if (leave) share_between(shares, sharing, policy);
     }
 }
 
@@ -452,7 +453,7 @@ void share_row_budgets(const KvLayout& layout, const ResolvedPolicy& policy,
         std::vector<HeadShare> shares;
         for (const SharedChoice* unit : units)
             shares.push_back(share_of(unit_policy(layout, policy, unit->unit.first), *unit));
-        share_between(shares, units, policy.floor);
+        share_between(shares, units, policy);
     }
 }
 
