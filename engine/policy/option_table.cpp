@@ -499,6 +499,7 @@ constexpr std::array kOptions = {
                    "published. The lane keeps the numbers, a row for each layer.",
                .paper = "retrieval heads: DuoAttention, section 2.2; HeadKV, section 3",
                .card_row = 20,
+               .of_preset = true,
                .fault = heads_fault,
                .idle = idle_heads},
     LaneOption{.name = "score",

@@ -28,7 +28,6 @@ PolicyParams with_preset(const PolicyParams& before, Preset preset) {
         if (option.of_preset && option.name != "budget") copy_option(option, own, policy);
     const bool keeps_budget = preset != Preset::full && before.budget.unit == Amount::Unit::tokens;
     if (!keeps_budget) policy.budget = own.budget;
-    if (!keeps_budget) policy.heads = {};
     if (!has_released_code(preset)) policy.dialect = Dialect::paper;
     std::erase_if(policy.overrides,
                   [&](const Override& o) { return !keeps_budget || o.field != Override::Field::budget; });

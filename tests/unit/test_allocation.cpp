@@ -174,8 +174,9 @@ TEST(Allocation, RefusesWhatItCannotShare) {
     EXPECT_EQ(fault("adakv:alloc=global"), "");
     EXPECT_EQ(fault("h2o:alloc=adaptive"), "");
     EXPECT_EQ(format_effective_spec(parse_lane_spec("h2o:budget=8,alloc=adaptive,prefill=stepwise"), 20, 4),
-              "h2o:budget=8,recent=4,alloc=adaptive,evict=prompt");
-    EXPECT_EQ(resolve(parse_lane_spec("h2o:alloc=adaptive,evict=always").policy, 20, 4).evict, Evict::prompt);
+              "h2o:budget=8,recent=4,alloc=adaptive,prefill=stepwise");
+    EXPECT_TRUE(resolve(parse_lane_spec("h2o:alloc=adaptive").policy, 20, 4).shares_at_rows());
+    EXPECT_FALSE(resolve(parse_lane_spec("h2o:alloc=adaptive,evict=prompt").policy, 20, 4).shares_at_rows());
     EXPECT_NE(fault("adakv:scope=layer").find("takes scope=head"), std::string::npos);
     EXPECT_NE(fault("adakv:floor=101%").find("from 0% to 100%"), std::string::npos);
     EXPECT_NE(fault("adakv:floor=3").find("from 0% to 100%"), std::string::npos);
