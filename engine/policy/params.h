@@ -241,7 +241,7 @@ struct ResolvedPolicy {
     /// Returns whether a formula of selections names the quantity.
     bool names(Quantity q) const { return (choose && choose->names(q)) || (protect && protect->names(q)); }
     /// Returns whether tokens are ranked only where a selection needs it, since that takes long.
-    bool ranks_late() const { return names(Quantity::redundancy); }
+    bool ranks_late() const { return names(Quantity::redundancy) || names(Quantity::wvnorm); }
     /// Returns how many of the newest rows of attention the cache keeps; what a prompt in one piece needs of
     /// them comes from the prompt.
     int kept_rows() const {
