@@ -1,5 +1,6 @@
 // The policies that are formulas against the reference in double: random, oracle, KNorm and KeyDiff, and what
 // protect, buffer and evict do, on both backends, over shared KV heads, changes, forks and rewinds.
+#include "engine/backend/common/choice.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/device/make_backend.h"
@@ -386,6 +387,41 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
 }
 
 // --- the run ahead -----------------------------------------------------------------------------------------
+
+// CriticalKV: the sum of |W_o v| over the output's channels, the mean over the query heads of the KV head.
+TEST(FieldChoice, ReachIsWhatAValueDoesToTheOutput) {
+    const TinyModel tiny({});
+    const auto model = keyhole::load_model(tiny.folder());
+    const Weights weights = load_weights(tiny.folder());
+    const int n = 9, d = weights.head_dim, group = weights.n_heads / weights.n_kv_heads;
+    std::mt19937 random(4);
+    std::normal_distribution<float> normal;
+    const keyhole::ResolvedPolicy policy =
+        keyhole::resolve(keyhole::parse_lane_spec("key:budget=4,choose=(wvnorm)").policy, n, 4);
+    for (int g = 0; g < model->layout().n_kv_heads(); ++g) {
+        std::vector<keyhole::ChoiceHead> heads(1);
+        heads[0].positions = keyhole::prompt_positions(n);
+        for (int i = 0; i < n * d; ++i) heads[0].values.push_back(normal(random));
+        std::vector<float> ranked(to_index(n));
+        std::vector<std::int32_t> pinned;
+        const keyhole::ChoiceUnit unit{model->layout(),    {g, g + 1}, policy,  n - 1,      d, nullptr, heads,
+                                       heads[0].positions, {},         nullptr, model.get()};
+        (void)keyhole::choose_on_host(unit, ranked, pinned);
+        const auto& o = weights.layers[to_index(g / weights.n_kv_heads)].o;
+        for (int i = 0; i < n; ++i) {
+            double sum = 0;
+            for (int h = g % weights.n_kv_heads * group; h < (g % weights.n_kv_heads + 1) * group; ++h)
+                for (int r = 0; r < weights.d_model; ++r) {
+                    double dot = 0;
+                    for (int c = 0; c < d; ++c)
+                        dot += o.values[to_index(r * o.cols + h * d + c)] *
+                               double{heads[0].values[to_index(i * d + c)]};
+                    sum += std::abs(dot) / group;
+                }
+            EXPECT_NEAR(ranked[to_index(i)], sum, 1e-5 * sum) << g << ' ' << i;
+        }
+    }
+}
 
 class Oracle : public ::testing::Test {
   protected:
