@@ -140,7 +140,7 @@ std::string text_of_formula(const FormulaText& value) {
 
 // --- budgets of heads --------------------------------------------------------------------------------------
 
-HeadTable read_heads(const Reader& reader, Item item) {
+HeadTable read_head_table(const Reader& reader, Item item) {
     if (item.text == "none") return {};
     const bool is_table = is_head_table_text(item.text);
     if (!is_table && !reader.reads_files())
@@ -151,7 +151,7 @@ HeadTable read_heads(const Reader& reader, Item item) {
     return table;
 }
 
-std::string text_of_heads(const HeadTable& table) {
+std::string text_of_head_table(const HeadTable& table) {
     const std::string text = head_table_text(table);
     return table.empty() ? text : "(" + text + ")";
 }
@@ -228,7 +228,7 @@ void read_option(const Reader& reader, const LaneOption& option, Item item, Lane
             else if constexpr (std::is_same_v<Member, FormulaText PolicyParams::*>)
                 policy.*member = read_formula(reader, option, item);
             else if constexpr (std::is_same_v<Member, HeadTable PolicyParams::*>)
-                policy.*member = read_heads(reader, item);
+                policy.*member = read_head_table(reader, item);
             else if constexpr (std::is_same_v<Member, WordsOf<PolicyParams>>)
                 member.set(policy, read_word(reader, option.name, item, member.words));
             else if constexpr (std::is_same_v<Member, WordsOf<KvSharing>>)
@@ -254,7 +254,7 @@ std::string option_text(const LaneOption& option, const LaneSpec& lane) {
             else if constexpr (std::is_same_v<Member, FormulaText PolicyParams::*>)
                 return text_of_formula(policy.*member);
             else if constexpr (std::is_same_v<Member, HeadTable PolicyParams::*>)
-                return text_of_heads(policy.*member);
+                return text_of_head_table(policy.*member);
             else if constexpr (std::is_same_v<Member, WordsOf<PolicyParams>>)
                 return text_of_word(member.get(policy), member.words);
             else if constexpr (std::is_same_v<Member, WordsOf<KvSharing>>)
