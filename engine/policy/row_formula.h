@@ -13,6 +13,7 @@ struct RowFacts {
     std::int32_t budget = 0;  ///< effective
     std::int32_t layer = 0, head = 0, kv_head = 0, window = 0;
     float alpha = 1, tau = 1, gain = 1, mix = 0;
+    float sinkmass = 0;  ///< what a learned sink took of the row; models that have one run on the CPU alone
 };
 
 struct RowToken {
@@ -64,8 +65,10 @@ KH_FN float row_quantity(Quantity q, const RowFacts& row, const RowToken& token)
             return static_cast<float>(token.slot);
         case Quantity::prompt:
             return token.position < row.n_prompt ? 1.0f : 0.0f;
+        case Quantity::sinkmass:
+            return row.sinkmass;
         default:
-            return 0;  // sinkmass: rows do not hand the mass of learned sinks to formulas yet
+            return 0;
     }
 }
 

@@ -81,6 +81,15 @@ TEST(LearnedSink, PoliciesSumWhatTheTokensGet) {
 }
 
 // Keyformer's tempered softmax divides the sink's logit by tau as well: at tau 2 weights become their roots.
+TEST(LearnedSink, FormulasSeeWhatItTook) {
+    const std::vector<std::vector<float>> rows = {{0}, {std::log(2.0f), 0}};
+    const std::vector<float> now = scores_after("key:budget=8,score=(sinkmass+0*p)", rows);
+    for (const float s : now) EXPECT_NEAR(s, 4.0 / 7, 1e-6);
+    const std::vector<float> sums = scores_after("key:budget=8,score=(s+sinkmass)", rows);
+    EXPECT_NEAR(sums[0], 4.0 / 5 + 4.0 / 7, 1e-6);
+    EXPECT_NEAR(sums[1], 4.0 / 7, 1e-6);
+}
+
 TEST(LearnedSink, TakesPartInATemperedSoftmax) {
     const std::vector<float> scores = scores_after("keyformer:budget=5,noise=none,tau=2", {{4}, {1, 9}});
     EXPECT_NEAR(scores[0], 2.0 / 4 + 1.0 / 6, 1e-6);

@@ -441,6 +441,11 @@ void Prefill::fold_by_formula(const ScoreStream& stream, int layer, int head, in
               stream.tau,
               stream.gain,
               stream.mix};
+    if (!tables_.layers[to_index(layer)].sinks.empty() && stream.score->names(Quantity::sinkmass)) {
+        double seen = 0;
+        for (int column = 0; column <= row; ++column) seen += double{p[column]};
+        of.row.sinkmass = static_cast<float>(std::max(1 - seen, 0.0));
+    }
     keyhole::fold_by_formula(*stream.score, of, stream.dtype, {score, to_index(row + 1)}, scratch.by_formula);
 }
 
