@@ -82,8 +82,8 @@ TEST(LearnedSink, PoliciesSumWhatTheTokensGet) {
 
 // Keyformer's tempered softmax divides the sink's logit by tau as well: at tau 2 weights become their roots.
 TEST(LearnedSink, FormulasSeeWhatItTook) {
-    const std::vector<std::vector<float>> rows = {{0}, {std::log(2.0f), 0}};
-    const std::vector<float> now = scores_after("key:budget=8,score=(sinkmass+0*p)", rows);
+    const std::vector<std::vector<float>> rows = {{1}, {2, 1}};
+    const std::vector<float> now = scores_after("key:budget=8,score=(sinkmass)", rows);
     for (const float s : now) EXPECT_NEAR(s, 4.0 / 7, 1e-6);
     const std::vector<float> sums = scores_after("key:budget=8,score=(s+sinkmass)", rows);
     EXPECT_NEAR(sums[0], 4.0 / 5 + 4.0 / 7, 1e-6);
