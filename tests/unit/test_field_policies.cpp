@@ -357,7 +357,7 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
                     "knorm:budget=10,alloc=global,buffer=2,evict=always,choose=(-knorm-0.1*u)",
                     "caote:budget=9,recent=2",
                     "caote:budget=10,scope=layer,alpha=1,kv_dtype=f16",
-                    "lagkv:budget=12,window=3,every=1,sinks=1,kv_dtype=q8",
+                    "lagkv:budget=12,window=3,every=1,sinks=1,kv_dtype=bf16",
                     "chunk:budget=12,unit=3,window=5,recent=2,evict=always",
                     "h2o:budget=12,unit=4,every=2",
                     "critical:budget=11,window=5,recent=2,evict=always",
