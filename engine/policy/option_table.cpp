@@ -498,7 +498,7 @@ constexpr std::array kOptions = {
                    "Budgets of the KV heads, from a file: Keyhole's own, or one that DuoAttention or HeadKV "
                    "published. The lane keeps the numbers, a row for each layer.",
                .paper = "retrieval heads: DuoAttention, section 2.2; HeadKV, section 3",
-               .card_row = 20,
+               .card_row = 22,
                .of_preset = true,
                .fault = heads_fault,
                .idle = idle_heads},

@@ -272,7 +272,6 @@ constexpr std::array kPresets = {
                       "(Xiao et al. 2024). The file is heads=FILE; without one all heads do as the others.",
               .set =
                   [](PolicyParams& p) {
-                      p.budget = {AmountUnit::tokens, 320};
                       p.sinks = 64;
                       p.recent = {AmountUnit::rest, 0};
                   },

@@ -83,7 +83,7 @@ TEST_F(ChatSession, TheSystemPartIsProtected) {
         const std::vector<int>& tokens = session.run().prompt_tokens;
         if (n > 0 || row < static_cast<int>(tokens.size())) return;
         while (text_of(*model, {tokens.begin(), tokens.begin() + n}).size() < opening.size()) ++n;
-        session.apply(parse_command("lane 1 \"key:budget=18,protect=system\""));
+        session.apply(parse_command("lane 1 key:budget=18,protect=system"));
     });
     ASSERT_GT(n, 2);
     const RunHistory history = history_of(run);

@@ -32,7 +32,7 @@ class CompetingTokens : public ::testing::Test {
         spec.wants.attention = spec.wants.scores = true;
         spec.wants.form = RowForm::both;
         run_ = run_session(load_model(tiny_.folder()), spec, [](Session& session, int row) {
-            if (row == 22) session.apply(parse_command("pin 1 L0.G0 21"));
+            if (row == 22) session.apply(parse_command("pin 1 21 L0.H0"));
         });
         history_ = history_of(run_);
     }

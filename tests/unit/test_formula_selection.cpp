@@ -249,8 +249,12 @@ Vector lag_ranks(const Round& round, const Stored& head) {
                 for (const double x : scaled) square += (x - mean) * (x - mean) / (kDim - 1);
                 deviations.push_back(std::sqrt(square));
             }
+            // A channel that is constant in the next partition divides by 0; then all rank lowest.
+            const bool is_finite =
+                std::all_of(deviations.begin(), deviations.end(), [](double x) { return std::isfinite(x); });
             const Vector shares = reference::softmax(deviations);
-            for (std::size_t i = 0; i < lag; ++i) raw[i] += shares[i];
+            for (std::size_t i = 0; i < lag; ++i)
+                raw[i] += is_finite ? shares[i] : -std::numeric_limits<double>::infinity();
         }
         for (std::size_t i = 0; i < lag; ++i) {
             int below = 0;
