@@ -58,7 +58,8 @@ Finding unknown(std::string_view name, std::string detail) {
 }
 
 /// With scope head, a head holds its budget, or those that share hold their sum, and the tokens that come
-/// before the next eviction is due: every N rows, or once a buffer is full. A lane that evicts in one phase alone holds more in the other.
+/// before the next eviction is due: every N rows, or once a buffer is full. A lane that evicts in one phase
+/// alone holds more in the other.
 Finding budget(const CheckedLane& x) {
     constexpr std::string_view kName = "each head holds its budget";
     int most = 0, checked = 0;

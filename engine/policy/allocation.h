@@ -34,8 +34,8 @@ std::vector<int> by_largest_remainder(std::span<const double> parts);
 /// from the lowest layer to the top one, which has (budget - kept) / beta, with the mean budget - kept. No
 /// layer gets more than a prompt of n has; one that is no longer than the budget is kept whole by all.
 std::vector<int> pyramid_budgets(int n_layers, int budget, int kept, int n, double beta);
-/// Returns the same as the released code has it (KVCache-Factory): whole steps between layers, which store more
-/// than they say, and equal layers where a prompt is shorter than twice the mean.
+/// Returns the same as the released code has it (KVCache-Factory): whole steps between layers, which store
+/// more than they say, and equal layers where a prompt is shorter than twice the mean.
 std::vector<int> released_pyramid_budgets(int n_layers, int budget, int kept, int n, double beta);
 
 }  // namespace keyhole

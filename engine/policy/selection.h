@@ -26,10 +26,10 @@ bool must_select(const ResolvedPolicy& policy, int n, int row);
 /// tokens, pinned tokens and the best of the rest. The released Keyformer code also evicts the position
 /// row - recent + 1. Among equal scores the lower `tie` is evicted, where it is given, then the older
 /// position; NaN ranks lowest. Where pins leave too few competing tokens, the newest tokens are evicted, the
-/// oldest of them first, then the sinks, the newest first. With `unit` above 1, blocks of the text leave whole,
-/// by the means of their competing tokens, and so perhaps more than must. positions and pinned (positions too) are
-/// ascending. victims receives indices, ascending, and is empty when all tokens fit. Returns the lowest score
-/// among the competing tokens that stayed, NaN where nothing competed.
+/// oldest of them first, then the sinks, the newest first. With `unit` above 1, blocks of the text leave
+/// whole, by the means of their competing tokens, and so perhaps more than must. positions and pinned
+/// (positions too) are ascending. victims receives indices, ascending, and is empty when all tokens fit.
+/// Returns the lowest score among the competing tokens that stayed, NaN where nothing competed.
 float select_victims(std::span<const std::int32_t> positions, std::span<const float> score,
                      std::span<const std::int32_t> pinned, const ResolvedPolicy& policy, int row,
                      std::vector<int>& victims, std::span<const float> tie = {});

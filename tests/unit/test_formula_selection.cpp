@@ -319,7 +319,8 @@ Vector ranks_of(const Round& round, const Unit& unit, const std::string& preset)
     return ranks;
 }
 
-/// Returns what is wrong with a kept set of blocks: each stays or leaves whole, as few as must, the worst ones.
+/// Returns what is wrong with a kept set of blocks: each stays or leaves whole, as few
+/// as must, the worst ones.
 std::string wrong_with_blocks(const Round& round, const Unit& unit, const Vector& ranks,
                               const std::set<int>& kept, const std::set<int>& guarded) {
     const ResolvedPolicy& policy = round.policy_of(unit);

@@ -34,8 +34,8 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
 /// Selects for all KV heads of a cache whose heads share budgets at rows (ResolvedPolicy::shares_at_rows).
 void evict_sharing(CpuKvCache& cache, int row, Due due, RowValues* values, std::vector<Eviction>& evictions);
 
-/// Calls evict_unit() for every unit of the cache, or evict_sharing(): everything that follows once a row is scored. Returns the
-/// evictions.
+/// Calls evict_unit() for every unit of the cache, or evict_sharing(): everything that follows once a row is
+/// scored. Returns the evictions.
 std::vector<Eviction> select_row(CpuKvCache& cache, int row, Due due = Due::by_row);
 
 }  // namespace keyhole::cpu
