@@ -176,10 +176,14 @@ std::string AttributeRun::spend(const Attribution& found) {
     std::vector<LaneScore> scores;
     for (const std::vector<Outcome>& of_lane : outcomes)
         scores.push_back(score_lane(set, of_lane, outcomes.front()));
-    json_["budget"]["held_out"] = score_json(std::span(&set, 1), budget.lanes, std::span(&scores, 1));
+    ReportLanes lanes{budget.labels, budget.lanes};
+    for (const LaneSpec& lane : budget.lanes) {
+        const int context = options_.eval.context_of(*loaded_.model);
+        lanes.kv_bytes.push_back(stored_kv_bytes(*loaded_.model, *loaded_.backend, lane, context, context));
+    }
+    json_["budget"]["held_out"] = score_json(std::span(&set, 1), std::span(&lanes, 1), std::span(&scores, 1));
     if (!options_.json)
-        print_out("\nQuestions held out (seed {}):\n{}", held_out.seed,
-                  score_table(set, budget.labels, scores));
+        print_out("\nQuestions held out (seed {}):\n{}", held_out.seed, score_table(set, lanes, scores));
     return spec;
 }
 

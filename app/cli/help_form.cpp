@@ -58,6 +58,7 @@ constexpr std::array kForms = {
     OptionForm{"samples", "N", kQuestions},
     OptionForm{"distance", "N|N..N", kQuestions},
     OptionForm{"ask", "", kQuestions},
+    OptionForm{"ask-when", "", kQuestions},
     OptionForm{"seed", "N", kQuestions},
     OptionForm{"passages", "FILE", kQuestions},
     OptionForm{"data", "FILE", kData},
@@ -68,6 +69,7 @@ constexpr std::array kForms = {
     OptionForm{"cut", "", kData},
     OptionForm{"stems", "", kData},
     OptionForm{"answers", "FILE", kData},
+    OptionForm{"shard", "I/N", kQuestions},
     OptionForm{"vary", "KEY=VALUES", kGrid},
     OptionForm{"map", "", kGrid},
     OptionForm{"lengths", "N,...", kGrid},
@@ -106,6 +108,8 @@ constexpr std::array kForms = {
     OptionForm{"dark", "", kPictures},
     OptionForm{"out", "DIR", kOutput},
     OptionForm{"save", "FILE", kOutput},
+    OptionForm{"against", "LANE", kOutput},
+    OptionForm{"sort", "", kOutput},
     OptionForm{"json", "", kOutput},
     OptionForm{"list", "", kOutput},
     OptionForm{"man", "", kOutput},
@@ -156,6 +160,9 @@ constexpr std::array kExamples = {
     Example{"replay", "keyhole replay run.keyhole --out out --export run,answers"},
     Example{"eval", "keyhole eval --task needle --samples 20 --lane full --lane tova:budget=64"},
     Example{"eval",
+            "keyhole eval --task needle --samples 20 --context 300 --ask-when both --lane full --lane "
+            "rows=snapkv:budget=64"},
+    Example{"eval",
             "keyhole eval --text assets/tasks/narrative.txt --samples 8 --lane full --lane h2o:budget=64"},
     Example{
         "sweep",
@@ -168,6 +175,8 @@ constexpr std::array kExamples = {
     Example{"attribute",
             "keyhole attribute --task needle --samples 8 --context 300 --lane h2o:budget=64 --budget 64 "
             "--held-out 20 --out out"},
+    Example{"merge", "keyhole merge s1 s2 --out whole"},
+    Example{"merge", "keyhole merge shard-* --out whole"},
     Example{"figure", "keyhole figure --list"},
     Example{"figure", "keyhole figure a2sf-1 --out out"},
     Example{"bench", "keyhole bench --context 512 --tokens 64 --lane full --lane h2o:budget=128"},

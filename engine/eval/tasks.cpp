@@ -119,7 +119,7 @@ Task make_passage(Draw& draw, int context, const TaskMaterial& material) {
         const std::string after =
             passage.text.substr(passage.text.find(passage.answer) + passage.answer.size());
         return {finished(prompt + block + question), answer,
-                material.count_tokens(after) + material.count_tokens(question)};
+                material.count_tokens(after) + material.count_tokens(question), question, passage.text};
     }
     fail(ErrorCode::wrong_use, "no passage fits into a context of {} tokens; make it longer", context);
 }
@@ -131,18 +131,24 @@ struct Parts {
     std::vector<std::string> others;  ///< placed at random
     std::optional<std::string> old;   ///< placed before `asked`
     std::string question, answer;
+    std::string stated;  ///< the fact itself, within `asked`
 };
 
 Parts make_parts(TaskKind kind, Draw& draw, const TaskMaterial& material) {
     if (kind == TaskKind::list) {
         Fact fact = material.words->listing(draw);
-        return {" " + fact.statement, 0, {}, {}, " " + fact.ask, " " + fact.answer};
+        return {" " + fact.statement, 0, {}, {}, " " + fact.ask, " " + fact.answer, fact.statement};
     }
     const TaskWords::TaskRule& rule = material.words->rule(std::string(task_name(kind)));
     const std::vector<Fact> facts = material.words->facts(draw, rule.kinds.draw(draw), rule.n_others + 1);
     if (kind == TaskKind::latest)
-        return {" " + facts[0].update,       0, {}, " " + facts[0].statement, " " + facts[0].update_ask,
-                " " + facts[0].update_answer};
+        return {" " + facts[0].update,
+                0,
+                {},
+                " " + facts[0].statement,
+                " " + facts[0].update_ask,
+                " " + facts[0].update_answer,
+                facts[0].update};
     Parts parts;
     std::size_t asked = 0;
     // The speakers follow one another: one block, in the order of the facts.
@@ -158,6 +164,7 @@ Parts make_parts(TaskKind kind, Draw& draw, const TaskMaterial& material) {
     }
     parts.question = " " + facts[asked].ask;
     parts.answer = " " + facts[asked].answer;
+    parts.stated = facts[asked].statement;
     return parts;
 }
 
@@ -240,7 +247,7 @@ Task make_task(TaskKind kind, std::uint64_t seed, std::uint32_t index, int conte
         if (k == at) text += parts.asked;
         if (k < narrative.sentences.size()) text += *narrative.sentences[k];
     }
-    return {finished(text + parts.question), parts.answer, found};
+    return {finished(text + parts.question), parts.answer, found, parts.question, parts.stated};
 }
 
 std::vector<std::string> split_sentences(std::string_view text) {

@@ -42,9 +42,11 @@ struct TaskMaterial {
 };
 
 struct Task {
-    std::string prompt;  ///< ends before the answer, without a blank
-    std::string answer;  ///< begins with its blank
-    int distance = 0;    ///< in tokens: the closest to the drawn one at an end of a sentence
+    std::string prompt;      ///< ends before the answer, without a blank
+    std::string answer;      ///< begins with its blank
+    int distance = 0;        ///< in tokens: the closest to the drawn one at an end of a sentence
+    std::string question{};  ///< what the prompt ends with, after the text
+    std::string stated{};    ///< the words of the text that state the answer
 };
 
 /// Makes question `index` of a kind. context: most tokens of prompt and answer, including begin-of-text. The
