@@ -126,10 +126,10 @@ EvalRun::Outcomes EvalRun::answer_and_keep(const QuestionSet& set) {
     const std::string asked = asked_on(set.identity, loaded_.backend->name());
     kept_progress_->set_part(set.name);
     answer_missing(
-        *loaded_.model, *side_by_side_, set, asked, lanes_.specs, context, *answers_,
+        *loaded_.model, *side_by_side_, set, asked, same_lanes(lanes_.specs), context, *answers_,
         [&](int n) { kept_progress_->add(n, static_cast<double>(n) * context); }, shard_);
     needs_.push_back({asked, set.n_questions, lanes_.specs});
-    return shard_.is_part() ? Outcomes{} : known_answers(set, asked, lanes_.specs, *answers_);
+    return shard_.is_part() ? Outcomes{} : known_answers(set, asked, same_lanes(lanes_.specs), *answers_);
 }
 
 EvalRun::Outcomes EvalRun::answer_anew(const QuestionSet& set) {
@@ -204,7 +204,7 @@ void EvalRun::run() {
         for (const QuestionSet& set : sets) {
             const std::string asked = asked_on(set.identity, loaded_.backend->name());
             need.n_answers += std::ssize(lanes_.specs) * count_questions(set, shard_);
-            need.n_missing += count_missing(set, asked, lanes_.specs, *answers_, shard_);
+            need.n_missing += count_missing(set, asked, same_lanes(lanes_.specs), *answers_, shard_);
         }
         need.work = context * static_cast<double>(need.n_answers);
         need.missing_work = context * static_cast<double>(need.n_missing);

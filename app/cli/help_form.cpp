@@ -173,6 +173,9 @@ constexpr std::array kExamples = {
     Example{"attribute",
             "keyhole attribute --task needle --samples 4 --context 300 --lane h2o:budget=64 --out out"},
     Example{"attribute",
+            "keyhole attribute --task needle --samples 1 --context 200 --by token --lane h2o:budget=64 --out "
+            "out"},
+    Example{"attribute",
             "keyhole attribute --task needle --samples 8 --context 300 --lane h2o:budget=64 --budget 64 "
             "--held-out 20 --out out"},
     Example{"merge", "keyhole merge s1 s2 --out whole"},

@@ -243,13 +243,13 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
     const std::string others = answers_->others(asked);
     if (!others.empty() && options_.models.size() < 2) print_note("{}\n", others);
     answer_missing(
-        *loaded.model, side_by_side, part.set, asked, lanes_, part.context, *answers_,
+        *loaded.model, side_by_side, part.set, asked, same_lanes(lanes_), part.context, *answers_,
         [&](int n) { progress_->add(n, static_cast<double>(n) * part.context); }, shard_);
     if (shard_.is_part()) {
         needs_.push_back({asked, part.set.n_questions, lanes_});
         return;
     }
-    const auto outcomes = known_answers(part.set, asked, lanes_, *answers_);
+    const auto outcomes = known_answers(part.set, asked, same_lanes(lanes_), *answers_);
     std::vector<LaneScore> scores;
     for (const std::vector<Outcome>& of_cell : outcomes)
         scores.push_back(score_lane(part.set, of_cell, outcomes[against_]));

@@ -82,7 +82,7 @@ void check_map(const SweepOptions& options) {
     }
     const std::vector<TaskKind> kinds =
         options.eval.task.empty() ? std::vector<TaskKind>{} : parse_tasks(options.eval.task);
-    if (kinds.size() != 1 || kinds.front() == TaskKind::passage)
+    if (kinds.size() != 1 || !has_distance(kinds.front()))
         fail(ErrorCode::wrong_use, "--map shows one task whose place can be chosen; give --task needle");
     if (options.eval.ask_when == "both")
         fail(ErrorCode::wrong_use, "--map shows one way to ask; give --ask-when before or after");

@@ -157,6 +157,7 @@ TaskTexts::TaskTexts(const std::filesystem::path& words_json, std::string_view n
     : words(words_json, TaskSplit::test, ask_by),
       sentences(split_sentences(narrative)),
       passages(split_passages(passage_text, words.longest_answer())),
+      vocabulary(vocabulary_of(sentences)),
       digest(digest_of(read_text_file(words_json) + std::string(narrative) + std::string(passage_text))) {}
 
 QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<const TaskTexts> texts,
@@ -172,14 +173,14 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
     set.n_questions = options.n_questions;
     set.description = fmt::format("{} questions (seed {}): {}; context {} tokens", options.n_questions,
                                   options.seed, task_help(kind), options.context);
-    if (kind != TaskKind::passage)
+    if (has_distance(kind))
         set.description += distance.low == distance.high
                                ? fmt::format(", asked {} tokens later", distance.low)
                                : fmt::format(", asked {} to {} tokens later", distance.low, distance.high);
     set.identity =
         fmt::format("{} seed={} context={} distance={}..{} texts={} model={}", set.name, options.seed,
                     options.context, distance.low, distance.high, texts->digest, model->hash());
-    if (kind != TaskKind::passage && texts->words.ask_by() == AskBy::statement) {
+    if (has_distance(kind) && texts->words.ask_by() == AskBy::statement) {
         set.description += ", by its statement";
         set.identity += " ask=statement";
     }
@@ -190,7 +191,8 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
     }
     set.make = [=, count = std::make_shared<TokenCounter>(model)](int i) {
         const TaskMaterial material{&texts->words, &texts->sentences, &texts->passages,
-                                    [&](const std::string& text) { return (*count)(text); }};
+                                    [&](const std::string& text) { return (*count)(text); },
+                                    &texts->vocabulary};
         const Task task =
             make_task(kind, options.seed, static_cast<std::uint32_t>(i), options.context, distance, material);
         const std::vector<int> whole = model->tokenizer().encode(task.prompt + task.answer);

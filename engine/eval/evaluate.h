@@ -112,6 +112,7 @@ struct TaskTexts {
     TaskWords words;
     std::vector<std::string> sentences;
     std::vector<TaskMaterial::Passage> passages;
+    std::vector<std::string> vocabulary;
     std::string digest;  ///< of the three texts
 };
 
