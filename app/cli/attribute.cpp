@@ -244,13 +244,10 @@ BudgetLanes AttributeRun::budget_lanes(const Attribution& found) const {
         }
     budget.add("measured: " + words, lane_with_whole_parts(lane_, chosen, rest()));
     budget.spent = budget.lanes.size() - 1;
-    LaneSpec by_gain = uniform;
-    by_gain.policy.heads =
-        head_table(layout_, parts_, tokens_by_gain(found), options_.eval.context_of(*loaded_.model));
-    if (!by_gain.policy.heads.empty() && validate(by_gain.policy).empty()) {
-        budget.add(fmt::format("measured: {} and a share by gain", rest()), by_gain);
-        if (options_.split == "gain") budget.spent = budget.lanes.size() - 1;
-    }
+    budget.add(fmt::format("measured: {} and a share by gain", rest()),
+               lane_with_tokens_by_part(uniform, parts_, tokens_by_gain(found),
+                                        options_.eval.context_of(*loaded_.model)));
+    if (options_.split == "gain") budget.spent = budget.lanes.size() - 1;
     budget.add("other: " + words, lane_with_whole_parts(lane_, other_parts(parts_, chosen, n), rest()));
     return budget;
 }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 namespace keyhole {
@@ -73,6 +74,20 @@ std::vector<int> budgets_by_gain(std::span<const double> gains, int budget, int 
         }
     }
     return tokens;
+}
+
+LaneSpec lane_with_tokens_by_part(const LaneSpec& lane, std::span<const CachePart> parts,
+                                  std::span<const int> tokens, int context) {
+    std::map<int, std::string> heads;  // by budget
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        std::string& list = heads[std::min(tokens[i], context)];
+        list += (list.empty() ? "" : ",") + part_name(parts[i]);
+    }
+    std::string items;
+    for (const auto& [n, list] : heads)
+        items += fmt::format("{}budget@{}={}", items.empty() ? "" : ",", list,
+                             n == context ? "all" : std::to_string(n));
+    return changed_lane_spec(lane, items);
 }
 
 HeadTable head_table(const KvLayout& layout, std::span<const CachePart> parts, std::span<const int> tokens,

@@ -17,6 +17,10 @@ namespace keyhole {
 /// all heads have `budget`. Needs 1 <= rest <= budget <= context.
 std::vector<int> budgets_by_gain(std::span<const double> gains, int budget, int rest, int context);
 
+/// Returns the lane with these budgets, as overrides: `all` from `context` on.
+LaneSpec lane_with_tokens_by_part(const LaneSpec& lane, std::span<const CachePart> parts,
+                                  std::span<const int> tokens, int context);
+
 /// Returns the table that a lane reads by heads=FILE: tokens[i] for parts[i], `all` from `context` on. Parts
 /// are KV heads or layers. Empty where a layer owns no KV heads, since the table has a row for each layer.
 HeadTable head_table(const KvLayout& layout, std::span<const CachePart> parts, std::span<const int> tokens,

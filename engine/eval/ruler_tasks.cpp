@@ -46,10 +46,10 @@ std::string draw_number(Draw& draw) {
 
 /// Returns 32 hexadecimal digits in the form of a UUID.
 std::string draw_uuid(Draw& draw) {
-    std::string text;
-    for (int i = 0; i < 4; ++i) text += fmt::format("{:08x}", draw.word());
-    for (const std::size_t at : {8u, 13u, 18u, 23u}) text.insert(at, "-");
-    return text;
+    std::array<std::uint32_t, 4> w{};
+    for (std::uint32_t& word : w) word = draw.word();
+    return fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:04x}{:08x}", w[0], w[1] >> 16, w[1] & 0xffffu,
+                       w[2] >> 16, w[2] & 0xffffu, w[3]);
 }
 
 /// A fact of the text: what is asked for by its key.

@@ -144,6 +144,13 @@ TEST(HeadBudgets, FollowTheGains) {
     EXPECT_EQ(budgets_by_gain(std::vector<double>{1, 1, 2}, 5, 2, 100), (std::vector<int>{4, 4, 7}));
 }
 
+TEST(HeadBudgets, AreOverridesOfALane) {
+    const std::vector<CachePart> parts = cache_parts(KvLayout::grouped(2, 4, 2), PartKind::head);
+    EXPECT_EQ(format_lane_spec(lane_with_tokens_by_part(parse_lane_spec("h2o:budget=10"), parts,
+                                                        std::vector<int>{4, 20, 4, 9}, 20)),
+              "h2o:budget=10,budget@L0.G0,L1.G0=4,budget@L1.G1=9,budget@L0.G1=all");
+}
+
 TEST(HeadBudgets, AreWrittenAsThePublishedFilesHaveThem) {
     const KvLayout layout = KvLayout::grouped(2, 4, 2);
     const std::vector<CachePart> parts = cache_parts(layout, PartKind::head);
@@ -260,8 +267,13 @@ TEST_F(AttributeCommand, WritesBudgetsThatLanesRead) {
     for (std::size_t i = 1; i < lanes.size(); ++i)
         EXPECT_LE(lanes[i].at("kv_bytes").get<double>(), bytes) << i;
     const std::string spec = found["budget"].at("lane");
-    EXPECT_NE(spec.find("heads="), std::string::npos) << spec;
-    EXPECT_EQ(parse_lane_spec("h2o:budget=24,heads=" + path("a/heads.json")), parse_lane_spec(spec));
+    EXPECT_TRUE(spec.starts_with("h2o:budget=24,budget@L")) << spec;
+    // The file has the same budgets: a table of two layers and two KV heads.
+    const HeadTable table = read_head_file(path("a/heads.json"));
+    double sum = 0;
+    for (const HeadBudget& cell : table.cells) sum += cell.unit == HeadBudget::Unit::all ? 64 : cell.value;
+    EXPECT_EQ(table.cells.size(), 4u);
+    EXPECT_EQ(sum, 4 * 24) << spec;
     EXPECT_FALSE(read_head_file(path("a/full_attention_heads.tsv")).empty());
     EXPECT_FALSE(read_head_file(path("a/headkv.json")).empty());
 }
