@@ -342,6 +342,7 @@ void AttributeRun::write(const Attribution& found, const std::string& spent, Pat
     if (options_.budget > 0 && kind() == PartKind::head) write_head_files(found, staged.path());
     staged.publish(is_ours ? staged.files() : std::vector<std::string>{}, kResult);
     if (options_.json) print_out("{}", json);
+    flush_output();
     print_note("written to {}\n", options_.out);
 }
 

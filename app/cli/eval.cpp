@@ -1,4 +1,6 @@
+#include "app/base/command_text.h"
 #include "app/base/termination.h"
+#include "app/base/version.h"
 #include "app/cli/commands.h"
 #include "app/cli/eval_options.h"
 #include "app/cli/json_head.h"
@@ -8,6 +10,7 @@
 #include "app/study/eval_report.h"
 #include "app/study/measure_report.h"
 #include "app/study/shard_file.h"
+#include "app/study/suite_page.h"
 #include "engine/base/error.h"
 #include "engine/base/make_folder.h"
 #include "engine/base/mapped_file.h"
@@ -29,7 +32,8 @@ namespace {
 struct EvalCommand {
     EvalOptions eval;
     bool json = false;
-    std::string out;  ///< folder for the answers; empty: they are not kept
+    std::string out;     ///< folder for the answers; empty: they are not kept
+    bool suite = false;  ///< all tasks, and a page
 };
 
 /// An eval in progress.
@@ -42,6 +46,8 @@ class EvalRun {
           lanes_{options_.labels(), options_.lanes(), {}, 0, options_.sort} {
         lanes_.against = options_.against_index(lanes_.labels, lanes_.specs);
         note_replaced_options(lanes_.specs);
+        if (command.suite && command.out.empty())
+            fail(ErrorCode::wrong_use, "--suite writes a page of all tasks; give --out FOLDER with it");
         if (shard_.is_part() && command.out.empty())
             fail(ErrorCode::wrong_use,
                  "--shard keeps answers for `keyhole merge`; give --out FOLDER with it");
@@ -62,6 +68,8 @@ class EvalRun {
     void report(const QuestionSet& set, const Outcomes& outcomes);
     std::vector<double> bytes_of(const QuestionSet& set) const;
     void print_json(std::span<const QuestionSet> sets) const;
+    std::vector<QuestionSet> questions();
+    void write_suite(const std::vector<QuestionSet>& sets);
 
     const EvalCommand& command_;
     const EvalOptions& options_;
@@ -71,6 +79,7 @@ class EvalRun {
     std::unique_ptr<TwoAtATime> side_by_side_;
     std::vector<ReportLanes> reported_;           ///< the lanes of each set, with their bytes
     std::vector<std::vector<LaneScore>> scores_;  ///< of each set
+    std::vector<SuiteTask> tasks_;                ///< --suite: in the order asked
     Outcomes before_;                             ///< --ask-when both: of the set before
     nlohmann::json floors_ = nlohmann::json::array();
     std::string written_;  ///< the lanes' own answers
@@ -167,7 +176,7 @@ void EvalRun::report(const QuestionSet& set, const Outcomes& outcomes) {
     const std::vector<Floor> floors =
         compare_with_floor(set, lanes.specs, options_.typed_lanes().size(), outcomes);
     for (nlohmann::json& one : floor_json(set, lanes.specs, floors)) floors_.push_back(std::move(one));
-    if (!command_.json) {
+    if (!command_.json && !command_.suite) {
         print_out(
             "\n{}{}", score_table(set, lanes, scores),
             floor_text(set, lanes.labels, floors) + reference_fails_text(set, lanes, scores, options_.ask));
@@ -189,10 +198,45 @@ void EvalRun::print_json(std::span<const QuestionSet> sets) const {
     print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+/// Returns the questions that fit into the context. Only a suite leaves some out.
+std::vector<QuestionSet> EvalRun::questions() {
+    std::vector<QuestionSet> sets = options_.questions(loaded_.model), fitting;
+    for (QuestionSet& set : sets) {
+        try {
+            (void)set.make(0);
+        } catch (const Error& error) {
+            if (!command_.suite || error.code() != ErrorCode::wrong_use) throw;
+            tasks_.push_back({set.name, {}, error.what()});
+            continue;
+        }
+        tasks_.push_back({set.name, {}, {}});
+        fitting.push_back(std::move(set));
+    }
+    if (fitting.empty())
+        fail(ErrorCode::wrong_use, "no task of the suite fits: {}",
+             tasks_.empty() ? "" : tasks_.front().skipped);
+    return fitting;
+}
+
+/// Writes the page of a suite, and prints its table.
+void EvalRun::write_suite(const std::vector<QuestionSet>& sets) {
+    for (std::size_t i = 0; i < sets.size(); ++i)
+        for (SuiteTask& task : tasks_)
+            if (task.name == sets[i].name) task.scores = scores_[i];
+    const ReportLanes& lanes = reported_.front();
+    const std::vector<std::string> about = {
+        fmt::format("{} ({}), {} questions of each task, context {} tokens.", loaded_.model->path().string(),
+                    loaded_.model->hash(), sets.front().n_questions, options_.context_of(*loaded_.model)),
+        fmt::format("{}: {}", program_name(), command_text())};
+    write_text_file(std::filesystem::path(command_.out) / "suite.html",
+                    suite_page(lanes, tasks_, "What lanes answer", about));
+    if (!command_.json) print_out("\n{}", suite_text(lanes, tasks_));
+    print_note("written to {}/suite.html\n", command_.out);
+}
+
 void EvalRun::run() {
     loaded_ = load_for_run(options_.run);
-    const std::vector<QuestionSet> sets = options_.questions(loaded_.model);
-    for (const QuestionSet& set : sets) (void)set.make(0);
+    const std::vector<QuestionSet> sets = questions();
     if (!command_.out.empty()) keep_answers();
     if (!command_.json)
         print_out("{}, {}\n{}", loaded_.model->path().string(), loaded_.backend_text, options_.names_text());
@@ -225,6 +269,7 @@ void EvalRun::run() {
         print_note("{}", shard_note(command_.out, shard_));
         return;
     }
+    if (command_.suite) write_suite(sets);
     if (command_.json) print_json(sets);
     if (!options_.data.answers.empty()) write_text_file(options_.data.answers, written_);
 }
@@ -246,8 +291,17 @@ void add_eval_command(const CliCommand& program) {
         .some_path();
     command.add_option("--answers", options->eval.data.answers,
                        "data: file for what every lane answered, one JSON object a line");
+    command.add_flag("--suite", options->suite,
+                     "all tasks of recall and ruler that fit into --context: a table and a page of them "
+                     "(suite.html in --out), with the least memory that keeps 90 % of the reference");
     command.add_flag("--json", options->json, "print the result as JSON");
-    command.does([options] { EvalRun(*options).run(); });
+    command.does([options] {
+        if (options->suite && options->eval.task.empty()) {
+            options->eval.task = "recall,ruler";
+            if (options->eval.n_samples == 0) options->eval.n_samples = 20;
+        }
+        EvalRun(*options).run();
+    });
 }
 
 }  // namespace keyhole

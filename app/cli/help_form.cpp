@@ -57,6 +57,7 @@ constexpr std::array kForms = {
     OptionForm{"prefill", "N", kQuestions},
     OptionForm{"samples", "N", kQuestions},
     OptionForm{"distance", "N|N..N", kQuestions},
+    OptionForm{"suite", "", kQuestions},
     OptionForm{"ask", "", kQuestions},
     OptionForm{"ask-when", "", kQuestions},
     OptionForm{"seed", "N", kQuestions},

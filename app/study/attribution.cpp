@@ -1,5 +1,6 @@
 #include "app/study/attribution.h"
 
+#include "app/base/html_text.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
@@ -77,21 +78,6 @@ std::string short_words(const std::string& words) {
     return text.substr(0, end) + "...";
 }
 
-std::string escaped_for_page(const std::string& text) {
-    std::string out;
-    for (const char c : text) {
-        if (c == '&')
-            out += "&amp;";
-        else if (c == '<')
-            out += "&lt;";
-        else if (c == '"')
-            out += "&quot;";
-        else
-            out += c;
-    }
-    return out;
-}
-
 /// Returns the query heads that read a part, or the words of its tokens, short enough for a table.
 std::string readers_text(const CachePart& part) {
     if (!part.words.empty()) return part.tokens ? short_words(part.words) : "";
@@ -154,8 +140,11 @@ LaneSpec lane_with_tokens(const LaneSpec& lane, const TokenRange& tokens) {
              "no "
              "protect",
              format_lane_spec(lane));
-    return changed_lane_spec(lane, fmt::format("budget={:.0f},protect={}..{}", budget.value + tokens.size(),
-                                               tokens.first, tokens.last));
+    // The newest tokens stay as many as they were, where they are a share of the budget.
+    const int recent = resolve(lane.policy, ResolvedPolicy::kUnlimited / 2, 1).recent;
+    return changed_lane_spec(
+        lane, fmt::format("budget={:.0f},recent={},protect={}..{}", budget.value + tokens.size(), recent,
+                          tokens.first, tokens.last));
 }
 
 std::string part_name(const CachePart& part) {
@@ -365,13 +354,13 @@ std::string attribution_page(const Attribution& found, const std::string& title)
         "<p class=\"about\">Each piece of the text was kept in all heads, beside the budget of {1}. Red: the "
         "answer became more likely, up to {2:.2f} nats; blue: less likely. Point at a piece for its "
         "number.</p>\n<p>",
-        escaped_for_page(title), escaped_for_page(format_lane_spec(found.lane)), most);
+        html_text(title), html_text(format_lane_spec(found.lane)), most);
     for (const PartEffect& e : found.effects) {
         const double share = std::abs(e.nats.value) / most;
         const char* color = e.nats.value > 0 ? "214, 39, 40" : "31, 119, 180";
         page += fmt::format(
             "<span style=\"background: rgba({}, {:.2f})\" title=\"tokens {}: {:+.3f} nats\">{}</span>", color,
-            0.8 * share, part_name(e.part), e.nats.value, escaped_for_page(e.part.words));
+            0.8 * share, part_name(e.part), e.nats.value, html_text(e.part.words));
     }
     return page + "</p>\n";
 }

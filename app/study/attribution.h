@@ -61,7 +61,7 @@ LaneSpec start_lane(const LaneSpec& lane, Intervention intervention);
 /// Returns start_lane() with one part's budget changed. Throws Error(wrong_use) for a lane without a budget.
 LaneSpec lane_with_part(const LaneSpec& lane, const CachePart& part, Intervention intervention);
 
-/// Returns the lane with these tokens kept in all heads, beside its budget. Throws Error(wrong_use) for a lane
+/// Returns the lane with these tokens kept in all heads, beside its budget and its newest tokens. Throws Error(wrong_use) for a lane
 /// whose budget is no number of tokens, or that protects tokens already.
 LaneSpec lane_with_tokens(const LaneSpec& lane, const TokenRange& tokens);
 

@@ -103,13 +103,11 @@ int copy_answers(const ShardRecord& record, AnswerFile& into, int& n_copied) {
 
 }  // namespace
 
-void write_shard_file(const fs::path& folder, const Shard& shard, std::span<const ShardNeed> needs,
-                      const std::string& out) {
+void write_shard_file(const fs::path& folder, const Shard& shard, std::span<const ShardNeed> needs) {
     nlohmann::json json = {{"program", program_name()},
                            {"command", command_text()},
                            {"shard", shard.index},
                            {"of", shard.n},
-                           {"out", out},
                            {"hash", hash_of(needs, shard.n)},
                            {"needs", nlohmann::json::array()}};
     for (const ShardNeed& need : needs) {

@@ -1,5 +1,6 @@
 #include "app/study/suite_page.h"
 
+#include "app/base/html_text.h"
 #include "engine/base/index.h"
 
 #include <fmt/format.h>
@@ -13,21 +14,6 @@ namespace keyhole {
 namespace {
 
 constexpr double kKept = 0.9;
-
-std::string escaped_for_suite(std::string_view text) {
-    std::string out;
-    for (const char c : text) {
-        if (c == '&')
-            out += "&amp;";
-        else if (c == '<')
-            out += "&lt;";
-        else if (c == '"')
-            out += "&quot;";
-        else
-            out += c;
-    }
-    return out;
-}
 
 std::string kept_line(const ReportLanes& lanes, std::span<const SuiteTask> tasks) {
     const double reference = suite_mean(tasks, lanes.against);
@@ -105,21 +91,20 @@ std::string suite_page(const ReportLanes& lanes, std::span<const SuiteTask> task
         "th, td {{ padding: .25em .7em; text-align: right; border-bottom: 1px solid #ddd }}\n"
         "th:first-child, td:first-child {{ text-align: left }}\nsmall {{ color: #555 "
         "}}\n</style>\n<h1>{0}</h1>\n",
-        escaped_for_suite(title));
-    for (const std::string& line : about) page += fmt::format("<p>{}</p>\n", escaped_for_suite(line));
+        html_text(title));
+    for (const std::string& line : about) page += fmt::format("<p>{}</p>\n", html_text(line));
     page += "<table>\n<tr><th>right answers, %</th>";
-    for (const std::string& label : lanes.labels)
-        page += fmt::format("<th>{}</th>", escaped_for_suite(label));
+    for (const std::string& label : lanes.labels) page += fmt::format("<th>{}</th>", html_text(label));
     page += "</tr>\n";
     for (const SuiteTask& task : tasks) {
-        page += fmt::format("<tr><td>{}</td>", escaped_for_suite(task.name));
+        page += fmt::format("<tr><td>{}</td>", html_text(task.name));
         for (const LaneScore& score : task.scores)
             page +=
                 fmt::format("<td>{:.1f}<br><small>{:.0f} .. {:.0f}</small></td>", 100 * score.accuracy.value,
                             100 * score.accuracy.interval.low, 100 * score.accuracy.interval.high);
         if (task.scores.empty())
             page += fmt::format("<td colspan=\"{}\">skipped: {}</td>", lanes.labels.size(),
-                                escaped_for_suite(task.skipped));
+                                html_text(task.skipped));
         page += "</tr>\n";
     }
     page += "<tr><td><b>mean</b></td>";
@@ -129,7 +114,7 @@ std::string suite_page(const ReportLanes& lanes, std::span<const SuiteTask> task
     for (const double bytes : lanes.kv_bytes) page += fmt::format("<td>{:.1f}</td>", bytes / 1000);
     page += "</tr>\n</table>\n";
     page += fmt::format("<p>{} Small numbers are 95 % intervals (Wilson).</p>\n",
-                        escaped_for_suite(kept_line(lanes, tasks)));
+                        html_text(kept_line(lanes, tasks)));
     return page;
 }
 

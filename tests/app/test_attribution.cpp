@@ -176,7 +176,7 @@ TEST(HeadBudgets, AreWrittenAsThePublishedFilesHaveThem) {
 
 TEST(Attribution, TokensAreGivenBackBesideTheBudget) {
     EXPECT_EQ(lane_with_tokens(parse_lane_spec("h2o:budget=64"), {8, 15}),
-              parse_lane_spec("h2o:budget=72,protect=8..15"));
+              parse_lane_spec("h2o:budget=72,recent=32,protect=8..15"));
     EXPECT_THROW((void)lane_with_tokens(parse_lane_spec("h2o:budget=25%"), {0, 1}), Error);
     EXPECT_THROW((void)lane_with_tokens(parse_lane_spec("h2o:budget=8,protect=0..3"), {0, 1}), Error);
     const Tokenizer bytes = Tokenizer::of_bytes(256);

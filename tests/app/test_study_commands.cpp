@@ -1,6 +1,7 @@
 // What eval and sweep say of several lanes: names, bytes, the lane that they are compared with, questions that
 // come after the eviction, and answers of several machines.
 #include "app/study/eval_report.h"
+#include "app/study/suite_page.h"
 #include "app/study/sweep_plot.h"
 #include "engine/eval/answer_file.h"
 #include "tests/app/program_run.h"
@@ -213,6 +214,48 @@ TEST_F(StudyCommands, DataMayHaveAContext) {
     EXPECT_EQ(run("eval" + model() + " --data '" + path("bare.jsonl") + "' --ask-when after"), 2);
     EXPECT_NE(output_.find("bare.jsonl:1: context: --ask-when after evicts the text"), std::string::npos)
         << output_;
+}
+
+/// Means over tasks; the least memory of a preset that keeps nine tenths of the reference's mean.
+TEST(Suite, FindsTheLeastMemoryThatKeepsMostOfTheReference) {
+    const auto share = [](double value) {
+        LaneScore score;
+        score.accuracy.value = value;
+        return score;
+    };
+    const std::vector<SuiteTask> tasks = {
+        {"needle", {share(1), share(0.95), share(0.9), share(0.5)}, ""},
+        {"list", {share(0.8), share(0.75), share(0.7), share(0.5)}, ""},
+        {"fact", {}, "a question does not fit"},
+    };
+    const ReportLanes lanes{{"full", "h2o:budget=64", "h2o:budget=32", "tova:budget=32"},
+                            {parse_lane_spec("full"), parse_lane_spec("h2o:budget=64"),
+                             parse_lane_spec("h2o:budget=32"), parse_lane_spec("tova:budget=32")},
+                            {4000, 2000, 1000, 1000}};
+    EXPECT_DOUBLE_EQ(suite_mean(tasks, 2), 0.8);
+    // 0.9 x 0.9 = 0.81: 64 tokens keep 0.85, 32 keep 0.8, tova's 0.5.
+    EXPECT_EQ(smallest_that_keep(lanes, tasks, 0.9), std::vector<std::size_t>{1});
+    EXPECT_EQ(smallest_that_keep(lanes, tasks, 0.5), (std::vector<std::size_t>{2, 3}));
+    EXPECT_TRUE(smallest_that_keep(lanes, tasks, 1).empty());
+    const std::string text = suite_text(lanes, tasks);
+    EXPECT_NE(text.find("Least memory that keeps 90 % of full (4.0 kB): h2o:budget=64 (2.0 kB)."),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("skipped: a question does not fit"), std::string::npos) << text;
+    EXPECT_NE(suite_page(lanes, tasks, "A & B", {}).find("<h1>A &amp; B</h1>"), std::string::npos);
+}
+
+TEST_F(StudyCommands, ASuiteIsOnePage) {
+    const std::string suite = "eval" + model() + " --suite --samples 1 --context 400 --lane full" +
+                              " --lane window:budget=64" + out("p");
+    ASSERT_EQ(run(suite), 0) << output_;
+    EXPECT_NE(read("p/suite.html").find("<td>ruler-tracking</td>"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("skipped: "), std::string::npos) << "bytes as tokens: some tasks do not fit";
+    const std::string before = read("p/answers.csv");
+    ASSERT_EQ(run(suite), 0) << output_;
+    EXPECT_EQ(read("p/answers.csv"), before);
+    EXPECT_EQ(run("eval" + model() + " --suite"), 2);
+    EXPECT_NE(output_.find("give --out FOLDER with it"), std::string::npos) << output_;
 }
 
 /// Two shards together are the whole, answer by answer; a lost one is named.

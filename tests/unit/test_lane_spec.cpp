@@ -261,7 +261,7 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
         {"h2o:alpha@=0.5", 11, "@L0-3.H2"},
         {"h2o:alpha@K3=0.5", 11, "@L0-3.H2"},
         {"h2o:alpha@L1,=0.5", 14, "@L0-3.H2"},
-        {"h2o:budget@L5.G2,L7.X1=all", 21, "KV heads as @L5.G2"},
+        {"h2o:budget@L5.G2,L7.X1=all", 18, "KV heads as @L5.G2"},
         {"h2o:budget@L5.G2,L7", 5, "key=value is expected"},
         {"h2o:budget@L1.G0,L1.G0=4", 5, "'budget@L1.G0' is given twice"},
         {"h2o:alpha@L3-1=0.5", 12, "ascend"},
