@@ -61,8 +61,8 @@ LaneSpec start_lane(const LaneSpec& lane, Intervention intervention);
 /// Returns start_lane() with one part's budget changed. Throws Error(wrong_use) for a lane without a budget.
 LaneSpec lane_with_part(const LaneSpec& lane, const CachePart& part, Intervention intervention);
 
-/// Returns the lane with these tokens kept in all heads, beside its budget and its newest tokens. Throws Error(wrong_use) for a lane
-/// whose budget is no number of tokens, or that protects tokens already.
+/// Returns the lane with these tokens kept in all heads, beside its budget and its newest tokens. Throws
+/// Error(wrong_use) for a lane whose budget is no number of tokens, or that protects tokens already.
 LaneSpec lane_with_tokens(const LaneSpec& lane, const TokenRange& tokens);
 
 /// What one part changed, over all questions. All values are above 0 where the part helps the answer: what

@@ -1,4 +1,5 @@
-/// Names of lanes that are shown side by side: short ones from their settings, and those that a user gave. Plain values, for any thread; knows lane specs.
+/// Names of lanes that are shown side by side: short ones from their settings, and those that a user gave.
+/// Plain values, for any thread; knows lane specs.
 #pragma once
 
 #include "engine/policy/lane_spec.h"

@@ -133,8 +133,8 @@ TEST(Attribution, ABudgetIsSpentInEqualTokens) {
     EXPECT_EQ(other_parts(all, first, 99).size(), 6u);
 }
 
-/// Four heads, 10 tokens each, 4 in any case: 24 tokens are shared as 6 : 3 : 0 : 0 = 16 and 8. With a context
-/// of 15 the first takes 11, and 13 go to the second, which takes 11; the last two go to the others.
+/// Four heads, 10 tokens each, 4 in any case: 24 tokens are shared as 6 : 3 : 0 : 0 = 16 and 8. With a
+/// context of 15 the first takes 11, and 13 go to the second, which takes 11; the last two go to the others.
 TEST(HeadBudgets, FollowTheGains) {
     const std::vector<double> gains = {6, -1, 3, 0};
     EXPECT_EQ(budgets_by_gain(gains, 10, 4, 100), (std::vector<int>{20, 4, 12, 4}));

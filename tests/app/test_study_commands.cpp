@@ -1,5 +1,5 @@
-// What eval and sweep say of several lanes: names, bytes, the lane that they are compared with, questions that
-// come after the eviction, and answers of several machines.
+// What eval and sweep say of several lanes: names, bytes, the lane that they are compared with, questions
+// that come after the eviction, and answers of several machines.
 #include "app/study/eval_report.h"
 #include "app/study/suite_page.h"
 #include "app/study/sweep_plot.h"
