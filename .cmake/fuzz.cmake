@@ -18,7 +18,8 @@ list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/r
      engine/eval/answer_file.cpp engine/eval/data_file.cpp app/actions/script_step.cpp
      app/state/annotations.cpp app/state/settings.cpp app/base/assets.cpp app/lessons/lesson.cpp
      app/lessons/lesson_claims.cpp app/lessons/lesson_file.cpp app/models/catalog.cpp
-     app/models/find_model.cpp app/view/atlas_colors.cpp app/view/heat_view.cpp app/view/view_state.cpp)
+     app/models/find_model.cpp app/lab/hand_in.cpp app/lab/lab.cpp engine/eval/tasks.cpp
+     app/view/atlas_colors.cpp app/view/heat_view.cpp app/view/view_state.cpp)
 add_library(keyhole_readers STATIC ${sources})
 target_compile_options(keyhole_readers PUBLIC ${fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
 target_link_options(keyhole_readers PUBLIC ${fuzz_flags})
@@ -66,7 +67,7 @@ set(fixtures_of_gguf fixtures/gguf/types.gguf fixtures/gguf/keys.gguf)
 set(fixtures_of_config ${configs})
 set(fixtures_of_tokenizer ${tokenizers})
 foreach(name safetensors gguf config tokenizer vocabulary folder trace spool notes settings lane_spec script
-    answers data lesson)
+    answers data lesson hand_in)
   file(GLOB seeds CONFIGURE_DEPENDS RELATIVE ${tests} tests/fuzz/seeds/${name}/*)
   kh_add_fuzzer(${name} ${fixtures_of_${name}} ${seeds})
 endforeach()

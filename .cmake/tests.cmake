@@ -152,8 +152,9 @@ kh_unity(keyhole_tests)
 kh_add_tests(keyhole_tests unit)
 if(NOT KH_SANITIZE)
   foreach(simd SSE4 AVX2)  # the best that the processor has runs in all tests
-    add_test(NAME Simd.${simd} COMMAND keyhole_tests --gtest_brief=1
-      "--gtest_filter=Kernels.*:*StoredTypes*:KvRows.*:*QuantisedTypes*:Half.*:ScoreRow.*:Distribution.*")
+    string(JOIN ":" of_kernels Kernels.* *StoredTypes* *Integer* KvRows.* *QuantisedTypes* Half.* ScoreRow.*
+      Distribution.*)
+    add_test(NAME Simd.${simd} COMMAND keyhole_tests --gtest_brief=1 --gtest_filter=${of_kernels})
     set_tests_properties(Simd.${simd} PROPERTIES LABELS unit SKIP_REGULAR_EXPRESSION "skipped: "
       ENVIRONMENT KEYHOLE_TEST_SIMD=${simd})
   endforeach()
@@ -250,6 +251,8 @@ endif()
 # Benches for tests/bench/results: built on request (ninja keyhole_bench_engine), never run as tests.
 add_executable(keyhole_bench_engine EXCLUDE_FROM_ALL tests/bench/bench_engine.cpp)
 target_link_libraries(keyhole_bench_engine PRIVATE keyhole_reference)
+add_executable(keyhole_bench_precision EXCLUDE_FROM_ALL tests/bench/bench_precision.cpp)
+target_link_libraries(keyhole_bench_precision PRIVATE keyhole_reference)
 if(TARGET keyhole)
   add_executable(keyhole_bench_window EXCLUDE_FROM_ALL tests/bench/bench_window.cpp)
   target_link_libraries(keyhole_bench_window PRIVATE keyhole_reference nlohmann_json::nlohmann_json)

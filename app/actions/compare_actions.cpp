@@ -89,7 +89,7 @@ constexpr std::array kCompareActions = {
                arrange<Arrangement::story>,
                {.menu = {MenuGroup::view_arrangement, 0}, .is_on = is_arranged<Arrangement::story>}},
     UserAction{"view.explore",
-               "Explore: the instrument",
+               "Explore: all views",
                "Shows one lane at a time: all rows, scores, atlas, curves, time.",
                {kF1 + 1, 0},
                arrange<Arrangement::explore>,

@@ -226,7 +226,7 @@ constexpr std::array kLaneActions = {
                },
                {.elsewhere = "Redo does the same for lanes and view"}},
     UserAction{"follow",
-               "All lanes follow lane 0",
+               "All lanes read lane 0's words",
                "[on|off]: all lanes read lane 0's tokens; off: each reads its own.",
                {},
                [](AppState& app, std::string_view a) {

@@ -8,13 +8,17 @@
 #include "app/cli/sweep_progress.h"
 #include "app/study/attribution.h"
 #include "app/study/eval_report.h"
+#include "app/study/head_budgets.h"
+#include "app/study/shard_file.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/make_folder.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/path_lock.h"
 #include "engine/base/staged_folder.h"
 #include "engine/eval/missing_answers.h"
+#include "engine/policy/head_file.h"
 #include "engine/run/run_spec.h"
 
 #include <fmt/format.h>
@@ -36,6 +40,9 @@ struct AttributeOptions {
     EvalOptions eval;
     std::string by = "head";
     bool take = false;
+    std::string rank = "nats";
+    int chunk = 8;
+    std::string split = "whole";
     int top = 10;
     int budget = 0;  ///< tokens a head that are spent where they help most; 0: no budget is made
     int rest = 0;    ///< tokens of the heads that do not keep all; 0: half of the budget
@@ -45,10 +52,16 @@ struct AttributeOptions {
     bool json = false;
 };
 
-/// The four lanes of --budget, equal in bytes but for the full cache.
+/// The lanes of --budget, equal in bytes but for the full cache. Differences are to `uniform`.
 struct BudgetLanes {
     std::vector<std::string> labels;
     std::vector<LaneSpec> lanes;
+    static constexpr std::size_t kUniform = 1;
+    std::size_t spent = 0;  ///< the lane of --split
+    void add(const std::string& label, const LaneSpec& lane) {
+        labels.push_back(label);
+        lanes.push_back(lane);
+    }
 };
 
 /// An attribution in progress.
@@ -65,24 +78,46 @@ class AttributeRun {
             fail(ErrorCode::wrong_use, "--rest and --held-out are for --budget; give it with them");
         lane_ = lanes.front();
         (void)start_lane(lane_, intervention());  // refuses a lane without a budget
+        if (of_tokens()) {
+            (void)lane_with_tokens(lane_, {0, 0});
+            if (options.take || options.budget > 0)
+                fail(ErrorCode::wrong_use,
+                     "--take and --budget are for heads and layers; leave them out with --by {}", options.by);
+        }
+        shard_ = parse_shard(options.eval.shard);
+        if (shard_.is_part() && options.by == "group")
+            fail(ErrorCode::wrong_use, "--by group has other lanes in each question; leave out --shard");
+        if (shard_.is_part() && options.held_out > 0)
+            fail(ErrorCode::wrong_use,
+                 "--held-out needs the ranking of all shards; leave it out, and give it after `keyhole "
+                 "merge`");
         note_replaced_options(lanes);
     }
     void run();
 
   private:
     Intervention intervention() const { return options_.take ? Intervention::take : Intervention::give_back; }
+    PartKind kind() const;
+    bool of_tokens() const { return options_.by == "group" || options_.by == "token"; }
+    RankBy rank() const { return options_.rank == "right" ? RankBy::right : RankBy::nats; }
     QuestionSet question_set(const EvalOptions& options) const;
-    std::vector<LaneSpec> part_lanes() const;
-    void answer(const QuestionSet& set, std::span<const LaneSpec> lanes, const char* part);
+    void make_parts(const QuestionSet& set);
+    LanesOf part_lanes(const QuestionSet& set) const;
+    void answer(const QuestionSet& set, const LanesOf& lanes, const char* part);
     void check_parts(const KvLayout& layout) const;
     int rest() const { return options_.rest > 0 ? options_.rest : std::max(1, options_.budget / 2); }
     int n_whole() const;
+    std::vector<int> tokens_by_gain(const Attribution& found) const;
     BudgetLanes budget_lanes(const Attribution& found) const;
+    void compare_held_out(const BudgetLanes& budget);
     std::string spend(const Attribution& found);
     void write(const Attribution& found, const std::string& spent, PathLock lock);
+    void write_head_files(const Attribution& found, const std::filesystem::path& folder) const;
 
     const AttributeOptions& options_;
     LaneSpec lane_;
+    Shard shard_;
+    KvLayout layout_;
     LoadedModel loaded_;
     std::vector<CachePart> parts_;
     std::optional<AnswerFile> answers_;
@@ -102,24 +137,62 @@ QuestionSet AttributeRun::question_set(const EvalOptions& options) const {
     return std::move(sets.front());
 }
 
-/// Returns the full cache, the lane, and the lane of each part.
-std::vector<LaneSpec> AttributeRun::part_lanes() const {
-    std::vector<LaneSpec> lanes = {parse_lane_spec("full"), lane_};
-    for (const CachePart& part : parts_) lanes.push_back(lane_with_part(lane_, part, intervention()));
-    return lanes;
+PartKind AttributeRun::kind() const {
+    return options_.by == "layer"   ? PartKind::layer
+           : options_.by == "group" ? PartKind::group
+           : options_.by == "token" ? PartKind::token
+                                    : PartKind::head;
 }
 
-void AttributeRun::answer(const QuestionSet& set, std::span<const LaneSpec> lanes, const char* part) {
+void AttributeRun::make_parts(const QuestionSet& set) {
+    if (!of_tokens()) {
+        parts_ = cache_parts(layout_, kind());
+        check_parts(layout_);
+        return;
+    }
+    const Question first = set.make(0);
+    if (kind() == PartKind::group) {
+        parts_ = group_parts(static_cast<bool>(first.place));
+        return;
+    }
+    if (set.n_questions != 1)
+        fail(
+            ErrorCode::wrong_use,
+            "--by token shows one text, and there are {} questions; give --samples 1, and another --seed for "
+            "another text",
+            set.n_questions);
+    parts_ = token_parts(loaded_.model->tokenizer(), first.prompt, options_.chunk);
+}
+
+/// Returns the full cache, the lane, and the lane of each part.
+LanesOf AttributeRun::part_lanes(const QuestionSet& set) const {
+    std::vector<LaneSpec> lanes = {parse_lane_spec("full"), lane_};
+    if (kind() == PartKind::group)
+        return [this, lanes, make = set.make](int i) {
+            const Question question = make(i);
+            std::vector<LaneSpec> own = lanes;
+            for (const CachePart& part : parts_)
+                own.push_back(lane_with_tokens(lane_, group_tokens(part, question)));
+            return own;
+        };
+    for (const CachePart& part : parts_)
+        lanes.push_back(part.tokens ? lane_with_tokens(lane_, *part.tokens)
+                                    : lane_with_part(lane_, part, intervention()));
+    return same_lanes(lanes);
+}
+
+void AttributeRun::answer(const QuestionSet& set, const LanesOf& lanes, const char* part) {
     const int context = options_.eval.context_of(*loaded_.model);
     const std::string asked = asked_on(set.identity, loaded_.backend->name());
-    const int n_missing = count_missing(set, asked, lanes, *answers_);
-    const double n_all = static_cast<double>(lanes.size()) * set.n_questions;
+    const int n_missing = count_missing(set, asked, lanes, *answers_, shard_);
+    const double n_all = static_cast<double>(lanes(0).size()) * count_questions(set, shard_);
     progress_->begin_model({static_cast<std::int64_t>(n_all), n_missing, n_all * context,
                             static_cast<double>(n_missing) * context},
                            0);
     progress_->set_part(part);
-    answer_missing(*loaded_.model, *side_by_side_, set, asked, lanes, context, *answers_,
-                   [&](int n) { progress_->add(n, static_cast<double>(n) * context); });
+    answer_missing(
+        *loaded_.model, *side_by_side_, set, asked, lanes, context, *answers_,
+        [&](int n) { progress_->add(n, static_cast<double>(n) * context); }, shard_);
 }
 
 /// Refuses parts that cannot have a budget of their own, before anything is made.
@@ -144,54 +217,82 @@ int AttributeRun::n_whole() const {
     return n;
 }
 
+std::vector<int> AttributeRun::tokens_by_gain(const Attribution& found) const {
+    std::vector<double> gains;
+    for (const PartEffect& effect : found.effects) gains.push_back(effect.nats.value);
+    return budgets_by_gain(gains, options_.budget, rest(), options_.eval.context_of(*loaded_.model));
+}
+
 BudgetLanes AttributeRun::budget_lanes(const Attribution& found) const {
     const int n = n_whole();
     std::vector<CachePart> chosen;
-    for (const std::size_t i : ranked(found))
+    for (const std::size_t i : ranked(found, rank()))
         if (static_cast<int>(chosen.size()) < n) chosen.push_back(found.effects[i].part);
     const std::string words =
         fmt::format("{} {}{} whole, {} elsewhere", n, options_.by, n == 1 ? "" : "s", rest());
-    return {{"full", fmt::format("{} in each", options_.budget), "measured: " + words, "other: " + words},
-            {parse_lane_spec("full"), changed_lane_spec(lane_, fmt::format("budget={}", options_.budget)),
-             lane_with_whole_parts(lane_, chosen, rest()),
-             lane_with_whole_parts(lane_, other_parts(parts_, chosen, n), rest())}};
+    BudgetLanes budget;
+    budget.add("full", parse_lane_spec("full"));
+    const LaneSpec uniform = changed_lane_spec(lane_, fmt::format("budget={}", options_.budget));
+    budget.add(fmt::format("{} in each", options_.budget), uniform);
+    // Some presets and scopes have no budgets of their own for layers or heads.
+    for (const auto& [label, item] :
+         {std::pair("pyramid", "pyramid=2"), std::pair("adaptive", "alloc=adaptive")})
+        try {
+            budget.add(label, changed_lane_spec(uniform, item));
+        } catch (const Error&) {
+            continue;
+        }
+    budget.add("measured: " + words, lane_with_whole_parts(lane_, chosen, rest()));
+    budget.spent = budget.lanes.size() - 1;
+    budget.add(fmt::format("measured: {} and a share by gain", rest()),
+               lane_with_tokens_by_part(uniform, parts_, tokens_by_gain(found),
+                                        options_.eval.context_of(*loaded_.model)));
+    if (options_.split == "gain") budget.spent = budget.lanes.size() - 1;
+    budget.add("other: " + words, lane_with_whole_parts(lane_, other_parts(parts_, chosen, n), rest()));
+    return budget;
 }
 
 /// Spends the budget where the parts helped most, and compares it on questions that were not measured.
 /// Returns the lane.
 std::string AttributeRun::spend(const Attribution& found) {
     const BudgetLanes budget = budget_lanes(found);
-    const std::string spec = format_lane_spec(budget.lanes[2]);
+    const std::string spec = format_lane_spec(budget.lanes[budget.spent]);
     json_["budget"] = {{"lane", spec}};
     if (!options_.json)
         print_out("\n{} tokens a head, spent where they help most:\n{}\n", options_.budget, spec);
-    if (options_.held_out == 0) return spec;
+    if (options_.held_out > 0) compare_held_out(budget);
+    return spec;
+}
+
+void AttributeRun::compare_held_out(const BudgetLanes& budget) {
     EvalOptions held_out = options_.eval;
     held_out.seed = options_.eval.seed + 1;
     held_out.n_samples = options_.held_out;
     const QuestionSet set = question_set(held_out);
-    answer(set, budget.lanes, "held out");
+    const LanesOf of_all = same_lanes(budget.lanes);
+    answer(set, of_all, "held out");
     const auto outcomes =
-        known_answers(set, asked_on(set.identity, loaded_.backend->name()), budget.lanes, *answers_);
+        known_answers(set, asked_on(set.identity, loaded_.backend->name()), of_all, *answers_);
     std::vector<LaneScore> scores;
     for (const std::vector<Outcome>& of_lane : outcomes)
-        scores.push_back(score_lane(set, of_lane, outcomes.front()));
-    json_["budget"]["held_out"] = score_json(std::span(&set, 1), budget.lanes, std::span(&scores, 1));
+        scores.push_back(score_lane(set, of_lane, outcomes[BudgetLanes::kUniform]));
+    ReportLanes lanes{budget.labels, budget.lanes, {}, BudgetLanes::kUniform, {}};
+    const int context = options_.eval.context_of(*loaded_.model);
+    for (const LaneSpec& lane : budget.lanes)
+        lanes.kv_bytes.push_back(stored_kv_bytes(*loaded_.model, *loaded_.backend, lane, context, context));
+    json_["budget"]["held_out"] = score_json(std::span(&set, 1), std::span(&lanes, 1), std::span(&scores, 1));
     if (!options_.json)
-        print_out("\nQuestions held out (seed {}):\n{}", held_out.seed,
-                  score_table(set, budget.labels, scores));
-    return spec;
+        print_out("\nQuestions held out (seed {}):\n{}", held_out.seed, score_table(set, lanes, scores));
 }
 
 void AttributeRun::run() {
     const fs::path folder = options_.out;
     loaded_ = load_for_run(options_.eval.run);
-    const KvLayout layout = layouts_of(*loaded_.model, {lane_}).front();
-    parts_ = cache_parts(layout, options_.by == "layer" ? PartKind::layer : PartKind::head);
-    check_parts(layout);
+    layout_ = layouts_of(*loaded_.model, {lane_}).front();
     const QuestionSet set = question_set(options_.eval);
-    (void)set.make(0);
-    const std::vector<LaneSpec> lanes = part_lanes();
+    make_parts(set);
+    const LanesOf lanes = part_lanes(set);
+    (void)lanes(0);
     make_folder(folder, "the attribution");
     std::optional<PathLock> lock = PathLock::try_take(folder);
     if (!lock)
@@ -205,16 +306,22 @@ void AttributeRun::run() {
     if (!options_.json) print_out("{}, {}\n", loaded_.model->path().string(), loaded_.backend_text);
     flush_output();
     answer(set, lanes, "");
+    const std::string asked = asked_on(set.identity, loaded_.backend->name());
+    if (shard_.is_part()) {
+        const std::vector<ShardNeed> needs = {{asked, set.n_questions, lanes(0)}};
+        write_shard_file(folder, shard_, needs);
+        print_note("{}", shard_note(folder, shard_));
+        return;
+    }
     const Attribution found =
-        attribute(lane_, intervention(), parts_,
-                  known_answers(set, asked_on(set.identity, loaded_.backend->name()), lanes, *answers_));
+        attribute(lane_, kind(), intervention(), parts_, known_answers(set, asked, lanes, *answers_));
     json_ = attribution_json(found);
     json_.update(json_head(*loaded_.model, loaded_.backend->name()));
     json_.update(options_.eval.about_json(*loaded_.model));
     json_["command"] = command_text();
     if (!options_.json)
         print_out("\n{}: {}\n{}", set.name, set.description,
-                  attribution_text(found, set.is_task, static_cast<std::size_t>(options_.top)));
+                  attribution_text(found, set.is_task, static_cast<std::size_t>(options_.top), rank()));
     const std::string spent = options_.budget > 0 ? spend(found) : "";
     write(found, spent, std::move(*lock));
 }
@@ -228,10 +335,32 @@ void AttributeRun::write(const Attribution& found, const std::string& spent, Pat
     write_text_file(staged.path() / "attribution.csv", attribution_csv(found));
     write_text_file(staged.path() / kResult, json);
     if (!spent.empty()) write_text_file(staged.path() / "lane.txt", spent + "\n");
-    write_plot_files(attribution_map(found), options_.plots, staged.path() / "attribution");
+    if (kind() == PartKind::token)
+        write_text_file(staged.path() / "attribution.html",
+                        attribution_page(found, "What giving tokens back gains"));
+    if (!of_tokens()) write_plot_files(attribution_map(found), options_.plots, staged.path() / "attribution");
+    if (options_.budget > 0 && kind() == PartKind::head) write_head_files(found, staged.path());
     staged.publish(is_ours ? staged.files() : std::vector<std::string>{}, kResult);
     if (options_.json) print_out("{}", json);
+    flush_output();
     print_note("written to {}\n", options_.out);
+}
+
+/// Writes the budgets as files: Keyhole's own, and what DuoAttention and HeadKV read.
+void AttributeRun::write_head_files(const Attribution& found, const fs::path& folder) const {
+    const int context = options_.eval.context_of(*loaded_.model);
+    std::vector<int> tokens = tokens_by_gain(found);
+    if (options_.split == "whole") {
+        tokens.assign(parts_.size(), rest());
+        const std::vector<std::size_t> order = ranked(found, rank());
+        for (int i = 0; i < n_whole(); ++i) tokens[order[to_index(i)]] = context;
+    }
+    if (const HeadTable table = head_table(layout_, parts_, tokens, context); !table.empty())
+        write_head_file(folder / "heads.json", table, command_text());
+    write_text_file(folder / "full_attention_heads.tsv", duo_text(layout_, found));
+    const int sinks = std::min(lane_.policy.sinks > 0 ? lane_.policy.sinks : kGroupSinks, rest() - 1);
+    write_text_file(folder / "config.json", duo_config_text(std::max(sinks, 0), rest() - std::max(sinks, 0)));
+    write_text_file(folder / "headkv.json", headkv_text(found));
 }
 
 }  // namespace
@@ -242,8 +371,28 @@ void add_attribute_command(const CliCommand& program) {
         "attribute",
         "rank what a lane's eviction costs, head by head, and spend a budget where it helps most");
     options->eval.add(command);
-    command.add_option("--by", options->by, "the parts: KV heads, or all of a layer's")
-        .one_of({"head", "layer"})
+    options->eval.add_shard(command);
+    command
+        .add_option(
+            "--by", options->by,
+            "the parts: KV heads, or all of a layer's; or tokens, kept in all heads beside the budget: "
+            "a `group` (sinks, recent, answer), or each `token` of one text")
+        .one_of({"head", "layer", "group", "token"})
+        .shows_default();
+    command.add_option("--chunk", options->chunk, "--by token: tokens that are given back together")
+        .within(1, 1 << 16)
+        .shows_default();
+    command
+        .add_option("--rank", options->rank,
+                    "what parts are ranked by, in the table and for --budget: nats of the answer, or right "
+                    "answers")
+        .one_of({"nats", "right"})
+        .shows_default();
+    command
+        .add_option("--split", options->split,
+                    "--budget: the first heads keep all tokens (`whole`), or each its --rest and a share by "
+                    "what it gains (`gain`); both are compared by --held-out")
+        .one_of({"whole", "gain"})
         .shows_default();
     command.add_flag("--take", options->take,
                      "the other way round: one part evicts, the rest keeps all tokens");

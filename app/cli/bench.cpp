@@ -122,9 +122,10 @@ void add_bench_command(const CliCommand& program) {
     command.add_flag(
         "--scores", options->scores,
         "each lane also without scores, evicting the same tokens: shows what choosing and evicting cost");
-    command.add_flag(
-        "--parts", options->parts,
-        "also the time of linear layers, attention, scoring and eviction, in steps of their own");
+    command.add_flag("--parts", options->parts,
+                     "also the time of linear layers, attention, scoring and eviction, in steps of their "
+                     "own, and what linear "
+                     "layers and attention read a second");
     command
         .add_option(
             "--cublas-from", options->cublas_from,

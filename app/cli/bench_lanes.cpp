@@ -107,8 +107,13 @@ void bench_lanes(const BenchRun& options) {
     nlohmann::json json = head_of(benched, report);
     json["context"] = options.context;
     json["batch"] = options.batch;
-    for (const BenchLine& line : report.lines)
+    for (const BenchLine& line : report.lines) {
         json["lanes"].push_back(json_of_line(line, report.lines.front()));
+        for (const PartRead& read : part_reads(line))
+            json["lanes"].back()["reads"][read.part] = {{"bytes", read.n_bytes},
+                                                        {"gb_per_s", read.gb_per_s},
+                                                        {"share_of_bandwidth", read.share_of_bandwidth}};
+    }
     if (!options.json) {
         print_head(benched, report);
         print_out("context {}, batch {}, {} tokens in {} rounds\n", options.context, options.batch,

@@ -160,6 +160,11 @@ void print_step_parts(const std::vector<BenchLine>& lines) {
                   scale * l.parts.attention, scale * l.parts.scoring, scale * l.parts.eviction,
                   scale * l.parts.rest);
     }
+    print_out("\n{:<44} {:>9} {:>9} {:>9} {:>9}\n", "", "reads", "MB a step", "GB/s", "share");
+    for (const BenchLine& l : lines)
+        for (const PartRead& read : part_reads(l))
+            print_out("{:<44} {:>9} {:>9.2f} {:>9.2f} {:>8.0f}%\n", l.name, read.part,
+                      1e-6 * static_cast<double>(read.n_bytes), read.gb_per_s, 100 * read.share_of_bandwidth);
 }
 
 }  // namespace keyhole

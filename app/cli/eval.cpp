@@ -1,105 +1,307 @@
+#include "app/base/command_text.h"
 #include "app/base/termination.h"
+#include "app/base/version.h"
 #include "app/cli/commands.h"
 #include "app/cli/eval_options.h"
 #include "app/cli/json_head.h"
 #include "app/cli/output.h"
+#include "app/cli/sweep_progress.h"
 #include "app/study/bounds.h"
 #include "app/study/eval_report.h"
 #include "app/study/measure_report.h"
+#include "app/study/shard_file.h"
+#include "app/study/suite_page.h"
+#include "engine/base/error.h"
+#include "engine/base/make_folder.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/path_lock.h"
+#include "engine/eval/missing_answers.h"
 #include "engine/eval/two_at_a_time.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 
 namespace keyhole {
 
 namespace {
 
-/// Returns what a signal leaves: the tables that are printed.
-std::string kept_text(int n_done, int n_all, std::size_t n_tables) {
-    return fmt::format(
-        "{} of {} questions were answered; {}; `keyhole sweep` keeps every answer, and goes on from there",
-        n_done, n_all,
-        n_tables == 0 ? "nothing is kept" : fmt::format("the {} tables printed are whole", n_tables));
+struct EvalCommand {
+    EvalOptions eval;
+    bool json = false;
+    std::string out;     ///< folder for the answers; empty: they are not kept
+    bool suite = false;  ///< all tasks, and a page
+};
+
+/// An eval in progress.
+class EvalRun {
+  public:
+    explicit EvalRun(const EvalCommand& command)
+        : command_(command),
+          options_(command.eval),
+          shard_(parse_shard(command.eval.shard)),
+          lanes_{options_.labels(), options_.lanes(), {}, 0, options_.sort} {
+        lanes_.against = options_.against_index(lanes_.labels, lanes_.specs);
+        note_replaced_options(lanes_.specs);
+        if (command.suite && command.out.empty())
+            fail(ErrorCode::wrong_use, "--suite writes a page of all tasks; give --out FOLDER with it");
+        if (shard_.is_part() && command.out.empty())
+            fail(ErrorCode::wrong_use,
+                 "--shard keeps answers for `keyhole merge`; give --out FOLDER with it");
+        if (!command.out.empty() && !options_.data.answers.empty())
+            fail(ErrorCode::wrong_use,
+                 "--answers writes what lanes say, which --out does not keep; leave out one of them");
+    }
+    void run();
+
+  private:
+    using Outcomes = std::vector<std::vector<Outcome>>;  // [lane][question]
+    void keep_answers();
+    TwoAtATime& side_by_side(const std::vector<QuestionSet>& sets);
+    Outcomes answer(const QuestionSet& set);
+    Outcomes answer_and_keep(const QuestionSet& set);
+    Outcomes answer_anew(const QuestionSet& set);
+    void say_kept();
+    void report(const QuestionSet& set, const Outcomes& outcomes);
+    std::vector<double> bytes_of(const QuestionSet& set) const;
+    void print_json(std::span<const QuestionSet> sets) const;
+    std::vector<QuestionSet> questions();
+    void write_suite(const std::vector<QuestionSet>& sets);
+
+    const EvalCommand& command_;
+    const EvalOptions& options_;
+    Shard shard_;
+    ReportLanes lanes_;
+    LoadedModel loaded_;
+    std::unique_ptr<TwoAtATime> side_by_side_;
+    std::vector<ReportLanes> reported_;           ///< the lanes of each set, with their bytes
+    std::vector<std::vector<LaneScore>> scores_;  ///< of each set
+    std::vector<SuiteTask> tasks_;                ///< --suite: in the order asked
+    Outcomes before_;                             ///< --ask-when both: of the set before
+    nlohmann::json floors_ = nlohmann::json::array();
+    std::string written_;  ///< the lanes' own answers
+    std::vector<ShardNeed> needs_;
+    // With --out: the answers that are kept there.
+    std::optional<PathLock> lock_;
+    std::optional<AnswerFile> answers_;
+    std::optional<SweepProgress> kept_progress_;
+    // Without.
+    int n_all_ = 0, n_done_ = 0;
+    std::optional<Progress> progress_;
+    std::optional<KeptNote> kept_;
+};
+
+void EvalRun::keep_answers() {
+    const std::filesystem::path folder = command_.out;
+    make_folder(folder, "the answers");
+    lock_ = PathLock::try_take(folder);
+    if (!lock_)
+        fail(ErrorCode::io,
+             "cannot write to {}: another command writes there; wait for it or take another folder",
+             folder.string());
+    answers_.emplace(folder / "answers.csv");
+    kept_progress_.emplace("eval", folder / "answers.csv");
 }
 
-void run_eval(const EvalOptions& options, bool as_json) {
-    const std::vector<LaneSpec> lanes = options.lanes();
-    const std::vector<std::string> labels = options.labels();
-    note_replaced_options(lanes);
-    const LoadedModel loaded = load_for_run(options.run);
-    const std::vector<QuestionSet> sets = options.questions(loaded.model);
+TwoAtATime& EvalRun::side_by_side(const std::vector<QuestionSet>& sets) {
     // All lanes of a question run together; a second question beside it must fit as well.
-    const int context = options.context_of(*loaded.model);
     int n_caches = 1;
     for (const QuestionSet& set : sets) n_caches = std::max(n_caches, set.n_caches);
-    const bool two_fit =
-        lanes_that_fit(*loaded.model, lanes, context, TwoAtATime::kBytes / 2 / n_caches) == lanes.size();
-    TwoAtATime side_by_side(loaded.model, *loaded.backend,
-                            two_fit ? options.run.backend_options().n_threads : 1);
-    side_by_side.hold(lanes);
-    std::vector<std::vector<LaneScore>> all;
-    nlohmann::json floors_json = nlohmann::json::array();
-    std::string written;  // the lanes' own answers
-    if (!as_json) print_out("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
-    flush_output();
-    int n_all = 0, n_done = 0;
-    for (const QuestionSet& set : sets) n_all += set.n_questions;
-    Progress progress("eval", n_all);
-    KeptNote kept("no question was answered yet");
-    for (const QuestionSet& set : sets) {
-        std::vector<std::vector<Outcome>> outcomes(lanes.size());
-        if (sets.size() > 1) progress.set_part(set.name);
-        std::vector<Asked> questions;
-        for (int i = 0; i < set.n_questions; ++i) questions.push_back({i, lanes});
-        side_by_side.ask(set, questions, [&](const Asked& one, const std::vector<Outcome>& found) {
-            for (std::size_t lane = 0; lane < lanes.size(); ++lane) outcomes[lane].push_back(found[lane]);
-            if (!set.measures.empty() && !options.data.answers.empty())
-                written += answer_lines(set, one, found);
-            progress.update(++n_done);
-            kept.set(kept_text(n_done, n_all, as_json ? 0 : all.size()));
-        });
-        std::vector<LaneScore>& scores = all.emplace_back();
-        for (const std::vector<Outcome>& of_lane : outcomes)
-            scores.push_back(score_lane(set, of_lane, outcomes.front()));
-        const std::vector<Floor> floors =
-            compare_with_floor(set, lanes, options.typed_lanes().size(), outcomes);
-        for (nlohmann::json& one : floor_json(set, lanes, floors)) floors_json.push_back(std::move(one));
-        if (as_json) continue;
-        print_out("\n{}{}", score_table(set, labels, scores),
-                  floor_text(set, labels, floors) + reference_fails_text(set, labels, scores, options.ask));
+    const bool two_fit = lanes_that_fit(*loaded_.model, lanes_.specs, options_.context_of(*loaded_.model),
+                                        TwoAtATime::kBytes / 2 / n_caches) == lanes_.specs.size();
+    side_by_side_ = std::make_unique<TwoAtATime>(
+        loaded_.model, *loaded_.backend, two_fit || answers_ ? options_.run.backend_options().n_threads : 1);
+    return *side_by_side_;
+}
+
+/// Leaves a line on what a signal ends.
+void EvalRun::say_kept() {
+    kept_->set(fmt::format(
+        "{} of {} questions were answered; {}; --out FOLDER keeps every answer, and goes on from there",
+        n_done_, n_all_,
+        command_.json || scores_.empty() ? "nothing is kept"
+                                         : fmt::format("the {} tables printed are whole", scores_.size())));
+}
+
+EvalRun::Outcomes EvalRun::answer(const QuestionSet& set) {
+    return answers_ ? answer_and_keep(set) : answer_anew(set);
+}
+
+EvalRun::Outcomes EvalRun::answer_and_keep(const QuestionSet& set) {
+    const int context = options_.context_of(*loaded_.model);
+    const std::string asked = asked_on(set.identity, loaded_.backend->name());
+    kept_progress_->set_part(set.name);
+    answer_missing(
+        *loaded_.model, *side_by_side_, set, asked, same_lanes(lanes_.specs), context, *answers_,
+        [&](int n) { kept_progress_->add(n, static_cast<double>(n) * context); }, shard_);
+    needs_.push_back({asked, set.n_questions, lanes_.specs});
+    return shard_.is_part() ? Outcomes{} : known_answers(set, asked, same_lanes(lanes_.specs), *answers_);
+}
+
+EvalRun::Outcomes EvalRun::answer_anew(const QuestionSet& set) {
+    Outcomes outcomes(lanes_.specs.size());
+    std::vector<Asked> questions;
+    for (int i = 0; i < set.n_questions; ++i) questions.push_back({i, lanes_.specs});
+    side_by_side_->ask(set, questions, [&](const Asked& one, const std::vector<Outcome>& found) {
+        for (std::size_t lane = 0; lane < outcomes.size(); ++lane) outcomes[lane].push_back(found[lane]);
+        if (!set.measures.empty() && !options_.data.answers.empty())
+            written_ += answer_lines(set, one, found);
+        progress_->update(++n_done_);
+        say_kept();
+    });
+    return outcomes;
+}
+
+/// Returns what each lane stores after a question's text. A user's own questions differ in length: the first
+/// one counts.
+std::vector<double> EvalRun::bytes_of(const QuestionSet& set) const {
+    int context = options_.context_of(*loaded_.model), n_prompt = context;
+    if (!options_.data.files.empty()) context = n_prompt = static_cast<int>(set.make(0).prompt.size());
+    if (!set.is_task) n_prompt = options_.n_prefill > 0 ? options_.n_prefill : context / 2;
+    std::vector<double> bytes;
+    for (const LaneSpec& lane : lanes_.specs)
+        bytes.push_back(stored_kv_bytes(*loaded_.model, *loaded_.backend, lane, n_prompt, context));
+    return bytes;
+}
+
+void EvalRun::report(const QuestionSet& set, const Outcomes& outcomes) {
+    std::vector<LaneScore>& scores = scores_.emplace_back();
+    for (const std::vector<Outcome>& of_lane : outcomes)
+        scores.push_back(score_lane(set, of_lane, outcomes[lanes_.against]));
+    ReportLanes& lanes = reported_.emplace_back(lanes_);
+    lanes.kv_bytes = bytes_of(set);
+    const std::vector<Floor> floors =
+        compare_with_floor(set, lanes.specs, options_.typed_lanes().size(), outcomes);
+    for (nlohmann::json& one : floor_json(set, lanes.specs, floors)) floors_.push_back(std::move(one));
+    if (!command_.json && !command_.suite) {
+        print_out(
+            "\n{}{}", score_table(set, lanes, scores),
+            floor_text(set, lanes.labels, floors) + reference_fails_text(set, lanes, scores, options_.ask));
+        // The set before this one asks the same before the eviction.
+        if (options_.ask_when == "both" && set.name.ends_with("-after"))
+            print_out("\n{}",
+                      ask_when_table(set.name.substr(0, set.name.size() - 6), lanes, before_, outcomes));
         flush_output();
     }
-    if (as_json) {
-        nlohmann::json json = score_json(sets, lanes, all);
-        json.update(json_head(*loaded.model, loaded.backend->name()));
-        json.update(options.about_json(*loaded.model));
-        if (options.n_bounds > 0) json["floors"] = floors_json;
-        print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    before_ = outcomes;
+}
+
+void EvalRun::print_json(std::span<const QuestionSet> sets) const {
+    nlohmann::json json = score_json(sets, reported_, scores_);
+    json.update(json_head(*loaded_.model, loaded_.backend->name()));
+    json.update(options_.about_json(*loaded_.model));
+    json["against"] = lanes_.labels[lanes_.against];
+    if (options_.n_bounds > 0) json["floors"] = floors_;
+    print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+/// Returns the questions that fit into the context. Only a suite leaves some out.
+std::vector<QuestionSet> EvalRun::questions() {
+    std::vector<QuestionSet> sets = options_.questions(loaded_.model), fitting;
+    for (QuestionSet& set : sets) {
+        try {
+            (void)set.make(0);
+        } catch (const Error& error) {
+            if (!command_.suite || error.code() != ErrorCode::wrong_use) throw;
+            tasks_.push_back({set.name, {}, error.what()});
+            continue;
+        }
+        tasks_.push_back({set.name, {}, {}});
+        fitting.push_back(std::move(set));
     }
-    if (!options.data.answers.empty()) write_text_file(options.data.answers, written);
+    if (fitting.empty())
+        fail(ErrorCode::wrong_use, "no task of the suite fits: {}",
+             tasks_.empty() ? "" : tasks_.front().skipped);
+    return fitting;
+}
+
+/// Writes the page of a suite, and prints its table.
+void EvalRun::write_suite(const std::vector<QuestionSet>& sets) {
+    for (std::size_t i = 0; i < sets.size(); ++i)
+        for (SuiteTask& task : tasks_)
+            if (task.name == sets[i].name) task.scores = scores_[i];
+    const ReportLanes& lanes = reported_.front();
+    const std::vector<std::string> about = {
+        fmt::format("{} ({}), {} questions of each task, context {} tokens.", loaded_.model->path().string(),
+                    loaded_.model->hash(), sets.front().n_questions, options_.context_of(*loaded_.model)),
+        fmt::format("{}: {}", program_name(), command_text())};
+    write_text_file(std::filesystem::path(command_.out) / "suite.html",
+                    suite_page(lanes, tasks_, "What lanes answer", about));
+    if (!command_.json) print_out("\n{}", suite_text(lanes, tasks_));
+    print_note("written to {}/suite.html\n", command_.out);
+}
+
+void EvalRun::run() {
+    loaded_ = load_for_run(options_.run);
+    const std::vector<QuestionSet> sets = questions();
+    if (!command_.out.empty()) keep_answers();
+    if (!command_.json)
+        print_out("{}, {}\n{}", loaded_.model->path().string(), loaded_.backend_text, options_.names_text());
+    flush_output();
+    TwoAtATime& both = side_by_side(sets);
+    if (answers_) {
+        SweepNeed need;
+        const double context = options_.context_of(*loaded_.model);
+        for (const QuestionSet& set : sets) {
+            const std::string asked = asked_on(set.identity, loaded_.backend->name());
+            need.n_answers += std::ssize(lanes_.specs) * count_questions(set, shard_);
+            need.n_missing += count_missing(set, asked, same_lanes(lanes_.specs), *answers_, shard_);
+        }
+        need.work = context * static_cast<double>(need.n_answers);
+        need.missing_work = context * static_cast<double>(need.n_missing);
+        kept_progress_->begin_model(need, 0);
+    } else {
+        both.hold(lanes_.specs);
+        for (const QuestionSet& set : sets) n_all_ += set.n_questions;
+        progress_.emplace("eval", n_all_);
+        kept_.emplace("no question was answered yet");
+    }
+    for (const QuestionSet& set : sets) {
+        if (progress_ && sets.size() > 1) progress_->set_part(set.name);
+        const Outcomes outcomes = answer(set);
+        if (!shard_.is_part()) report(set, outcomes);
+    }
+    if (shard_.is_part()) {
+        write_shard_file(command_.out, shard_, needs_);
+        print_note("{}", shard_note(command_.out, shard_));
+        return;
+    }
+    if (command_.suite) write_suite(sets);
+    if (command_.json) print_json(sets);
+    if (!options_.data.answers.empty()) write_text_file(options_.data.answers, written_);
 }
 
 }  // namespace
 
 void add_eval_command(const CliCommand& program) {
-    struct Options {
-        EvalOptions eval;
-        bool json = false;
-    };
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<EvalCommand>();
     const CliCommand command =
         program.add_command("eval",
                             "measure lanes side by side: perplexity of a text, right answers in "
                             "recall tasks or to your own questions");
     options->eval.add(command);
+    options->eval.add_table(command);
+    options->eval.add_shard(command);
+    command
+        .add_option("-o,--out", options->out,
+                    "folder for answers.csv, which keeps every answer: the same command goes on there")
+        .some_path();
     command.add_option("--answers", options->eval.data.answers,
                        "data: file for what every lane answered, one JSON object a line");
+    command.add_flag("--suite", options->suite,
+                     "all tasks of recall and ruler that fit into --context: a table and a page of them "
+                     "(suite.html in --out), with the least memory that keeps 90 % of the reference");
     command.add_flag("--json", options->json, "print the result as JSON");
-    command.does([options] { run_eval(options->eval, options->json); });
+    command.does([options] {
+        if (options->suite && options->eval.task.empty()) {
+            options->eval.task = "recall,ruler";
+            if (options->eval.n_samples == 0) options->eval.n_samples = 20;
+        }
+        EvalRun(*options).run();
+    });
 }
 
 }  // namespace keyhole

@@ -3,9 +3,11 @@
 #include "app/base/assets.h"
 #include "app/study/bounds.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/number.h"
+#include "engine/policy/lane_names.h"
 
 #include <nlohmann/json.hpp>
 
@@ -31,6 +33,15 @@ DistanceRange parse_distance(std::string_view text, int n_context) {
     return {*low, *high};
 }
 
+/// Returns a spec as this version writes it; "" for another text.
+std::string spec_or_nothing(const std::string& text) {
+    try {
+        return format_lane_spec(parse_lane_spec(text));
+    } catch (const Error&) {
+        return "";
+    }
+}
+
 }  // namespace
 
 void EvalOptions::add(const CliCommand& command) {
@@ -44,7 +55,8 @@ void EvalOptions::add(const CliCommand& command) {
         "stand in");
     command.add_option("--task", task,
                        "recall tasks, a comma list: needle, fact, needles, latest, dialogue, list, passage; "
-                       "recall is all but passage");
+                       "recall is all but passage; ruler is RULER's thirteen kinds, or name one, such as "
+                       "ruler-tracking");
     command
         .add_option("-c,--context", context,
                     "tokens of a window, or of prompt and answer (default: the model's, at most 1024)")
@@ -67,6 +79,12 @@ void EvalOptions::add(const CliCommand& command) {
                     "every language model completes")
         .one_of({"question", "statement"})
         .shows_default();
+    command
+        .add_option("--ask-when", ask_when,
+                    "`after`: lanes evict before they see the question, which is then fed to what they kept; "
+                    "`both` asks both ways; tasks, and data with `context`")
+        .one_of({"before", "after", "both"})
+        .shows_default();
     command.add_option("-s,--seed", seed, "seed of the questions").natural().shows_default();
     command
         .add_option("--bounds", n_bounds,
@@ -75,6 +93,40 @@ void EvalOptions::add(const CliCommand& command) {
     command.add_option("--passages", passages,
                        "task passage: file of sections with Question: and Answer: lines");
     data.add(command);
+}
+
+void EvalOptions::add_table(const CliCommand& command) {
+    command.add_option(
+        "--against", against,
+        "the lane that differences refer to: its name, its spec, or its number from 1 (default: "
+        "the first)");
+    command
+        .add_option("--sort", sort,
+                    "order of printed tables: most `right` first, least `nats`, or fewest `bytes` (default: "
+                    "as given)")
+        .one_of({"right", "nats", "bytes"});
+}
+
+void EvalOptions::add_shard(const CliCommand& command) {
+    command.add_option("--shard", shard,
+                       "I/N: answer only every N-th question from the I-th on, for N machines; then `keyhole "
+                       "merge` joins their folders");
+}
+
+std::size_t EvalOptions::against_index(std::span<const std::string> labels,
+                                       std::span<const LaneSpec> specs) const {
+    if (against.empty()) return 0;
+    std::string known;
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+        if (labels[i] == against) return i;
+        if (known.size() < 200) known += (i == 0 ? "" : ", ") + labels[i];
+    }
+    const auto number = number_from_text<int>(against, 1);
+    if (number && to_index(*number) <= labels.size()) return to_index(*number) - 1;
+    const std::string spec = against.find(':') == std::string::npos && number ? "" : spec_or_nothing(against);
+    for (std::size_t i = 0; i < specs.size(); ++i)
+        if (!spec.empty() && format_lane_spec(specs[i]) == spec) return i;
+    fail(ErrorCode::wrong_use, "--against: there is no lane '{}'; lanes are {}", shown_text(against), known);
 }
 
 int EvalOptions::context_of(const Model& model) const {
@@ -88,6 +140,7 @@ nlohmann::json EvalOptions::about_json(const Model& model) const {
     if (!task.empty()) {
         json["task"] = task;
         json["ask"] = ask;
+        json["ask_when"] = ask_when;
         json["seed"] = seed;
         if (!distance.empty()) json["distance"] = distance;
     }
@@ -107,18 +160,45 @@ std::vector<LaneSpec> EvalOptions::lanes() const {
 
 std::vector<LaneSpec> EvalOptions::typed_lanes() const {
     std::vector<LaneSpec> specs;
-    for (const std::string& lane : run.lanes) specs.push_back(parse_lane_spec(lane));
+    for (const std::string& lane : run.lanes) specs.push_back(parse_named_lane(lane).spec);
     if (specs.empty()) specs.push_back(parse_lane_spec("full"));
     return specs;
 }
 
+std::vector<std::string> EvalOptions::names() const {
+    std::vector<std::string> names;
+    for (const std::string& lane : run.lanes) {
+        const std::string name = printable_text(parse_named_lane(lane).name);
+        if (!name.empty() && std::find(names.begin(), names.end(), name) != names.end())
+            fail(ErrorCode::wrong_use, "--lane: two lanes are named '{}'; give each a name of its own", name);
+        names.push_back(name);
+    }
+    return names;
+}
+
+std::string EvalOptions::names_text() const {
+    const std::vector<std::string> given = names();
+    std::string lines;
+    for (std::size_t i = 0; i < given.size(); ++i)
+        if (!given[i].empty())
+            lines +=
+                fmt::format("{} = {}\n", given[i], format_lane_spec(parse_named_lane(run.lanes[i]).spec));
+    return lines;
+}
+
 std::vector<std::string> EvalOptions::labels() const {
-    std::vector<std::string> texts;
-    for (const std::string& lane : run.lanes) texts.push_back(printable_text(lane));
+    std::vector<std::string> texts = names();
+    for (std::size_t i = 0; i < texts.size(); ++i)
+        if (texts[i].empty()) texts[i] = printable_text(run.lanes[i]);
     if (texts.empty()) texts.push_back("full");
     const std::vector<LaneSpec> all = lanes();
     for (std::size_t i = texts.size(); i < all.size(); ++i) texts.push_back(format_lane_spec(all[i]));
     return texts;
+}
+
+std::vector<AskWhen> EvalOptions::whens() const {
+    if (ask_when == "both") return {AskWhen::before, AskWhen::after};
+    return {ask_when == "after" ? AskWhen::after : AskWhen::before};
 }
 
 std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Model>& model) const {
@@ -131,7 +211,11 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
                  "--data asks the questions of your files; leave out --task, --text, --prefill, --distance, "
                  "--passages and --ask");
         for (const std::string& file : data.files)
-            sets.push_back(data_questions(model, data.options(file, n_context, n_samples)));
+            for (const AskWhen when : whens()) {
+                DataOptions options = data.options(file, n_context, n_samples);
+                options.ask_when = when;
+                sets.push_back(data_questions(model, options));
+            }
         return sets;
     }
     data.check_unused();
@@ -141,9 +225,9 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
                 ErrorCode::wrong_use,
                 "nothing to measure; give --text FILE for perplexity, --task NAME for recall, or --data FILE "
                 "for your own questions");
-        if (!distance.empty() || !passages.empty() || ask != "question")
+        if (!distance.empty() || !passages.empty() || ask != "question" || ask_when != "before")
             fail(ErrorCode::wrong_use,
-                 "--distance, --passages and --ask are for tasks; give --task NAME with them");
+                 "--distance, --passages, --ask and --ask-when are for tasks; give --task NAME with them");
         sets.push_back(text_windows(model, read_input_text(text), n_context,
                                     n_prefill > 0 ? n_prefill : n_context / 2, n_samples));
         return sets;
@@ -161,7 +245,11 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
     options.seed = seed;
     options.context = n_context;
     options.distance = parse_distance(distance, n_context);
-    for (const TaskKind kind : kinds) sets.push_back(task_questions(model, texts, kind, options));
+    for (const TaskKind kind : kinds)
+        for (const AskWhen when : whens()) {
+            options.ask_when = when;
+            sets.push_back(task_questions(model, texts, kind, options));
+        }
     return sets;
 }
 

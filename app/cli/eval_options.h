@@ -10,6 +10,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,14 +20,25 @@ struct EvalOptions {
     RunOptions run;  ///< model, lanes, backend
     std::string text, task, passages, distance;
     std::string ask = "question";
-    int context = 0;  ///< 0: the model's n_ctx, at most 1024
+    std::string ask_when = "before";  ///< before, after or both
+    std::string against;  ///< lane that differences refer to: its name, spec or number; empty: the first
+    std::string shard;    ///< "2/4", see Shard; empty: all questions
+    std::string sort;     ///< of printed tables: right, nats, bytes; empty: as given
+    int context = 0;      ///< 0: the model's n_ctx, at most 1024
     int n_prefill = 0;
     int n_samples = 0;
     std::uint64_t seed = 1;
     int n_bounds = 0;  ///< seeds of `random` beside the lanes, with an `oracle`; 0: neither
     DataArguments data;
+    std::vector<AskWhen> whens() const;
 
     void add(const CliCommand& command);
+    /// Adds --against and --sort, for commands that print tables of lanes.
+    void add_table(const CliCommand& command);
+    /// Adds --shard, for commands that keep answers in a folder.
+    void add_shard(const CliCommand& command);
+    /// Returns the index of the lane that differences refer to. Throws Error(wrong_use) if there is none.
+    std::size_t against_index(std::span<const std::string> labels, std::span<const LaneSpec> specs) const;
     /// Returns the questions of each task or of the data files, or the windows of the text. Throws
     /// Error(wrong_use) if the options name none of them, or are invalid.
     std::vector<QuestionSet> questions(const std::shared_ptr<const Model>& model) const;
@@ -36,8 +48,12 @@ struct EvalOptions {
     /// Returns the lanes as typed, `full` if none was given, and then the bounds.
     std::vector<LaneSpec> lanes() const;
     std::vector<LaneSpec> typed_lanes() const;
-    /// Returns lanes() as text.
+    /// Returns the names of typed_lanes(), "" where the user gave none.
+    std::vector<std::string> names() const;
+    /// Returns lanes() as text: their names, or else their specs as typed.
     std::vector<std::string> labels() const;
+    /// Returns a line for each lane with a name: "ten = sink:budget=32,..."; empty if none has one.
+    std::string names_text() const;
 };
 
 }  // namespace keyhole

@@ -33,8 +33,9 @@ void RunOptions::add_backend(const CliCommand& command) {
     command
         .add_option(
             "--precision", precision,
-            "what CUDA computes prompts in: floats, as the CPU, or the type of 16-bit weights, which is "
-            "faster (auto: floats for figures, tables, lessons and small models)")
+            "what products are computed in: floats, or what the weights have, which is faster: on the CPU "
+            "integers where they are quantised, on CUDA the type of 16-bit weights in prompts (auto: floats "
+            "on the CPU; on CUDA floats for figures, tables, lessons and small models)")
         .one_of({"auto", "float", "weights"});
 }
 

@@ -12,6 +12,7 @@
 #include "app/cli/sweep_progress.h"
 #include "app/study/eval_report.h"
 #include "app/study/measure_report.h"
+#include "app/study/shard_file.h"
 #include "app/study/sweep_files.h"
 #include "app/study/sweep_table.h"
 #include "engine/base/error.h"
@@ -64,37 +65,21 @@ std::string shorter_context_key(double amount) {
     return fmt::format("shorter context {:.0f}", amount);
 }
 
-/// Returns the bytes of K and V that a lane stores after a context, divided by its tokens.
-double kv_bytes_of(const LoadedModel& loaded, const LaneSpec& lane, int n_prompt, int context) {
-    const Model& model = *loaded.model;
-    const KvLayout layout = layouts_of(model, {lane}).front();
-    const ResolvedPolicy policy = resolve(lane.policy, n_prompt, 1, head_grid(layout));
-    double bytes = 0;
-    for (int g = 0; g < layout.n_kv_heads(); ++g) {
-        const HeadRef& reader = layout.kv_head(g).readers.front();
-        const ResolvedPolicy& of_head = policy.at(reader.layer, reader.head);
-        const int stored =
-            of_head.evicts() && !of_head.keeps_memory ? std::min(context, of_head.stored) : context;
-        const KvType type = loaded.backend->kv_type(of_head.kv_dtype);
-        bytes += 2.0 * static_cast<double>(kv_row_bytes(type, model.config().head_dim)) * stored;
-    }
-    return bytes / context;
-}
-
 /// A sweep in progress.
 class Sweep {
   public:
-    explicit Sweep(const SweepOptions& options) : options_(options) {
+    explicit Sweep(const SweepOptions& options) : options_(options), shard_(parse_shard(options.eval.shard)) {
         check_map(options);
         for (const std::string& text : options.varies) varies_.push_back(parse_vary(text));
         note_replaced_options(options.eval.lanes());
-        cells_ = make_grid(options.eval.lanes(), varies_);
+        cells_ = make_grid(options.eval.lanes(), varies_, options.eval.names());
         const std::vector<std::string> typed = options.eval.labels();
         for (const GridCell& cell : cells_) {
             lanes_.push_back(cell.spec);
             typed_.push_back(typed[to_index(cell.lane_index)]);
             labels_.push_back(lane_label(typed_.back(), cell.values, varies_));
         }
+        against_ = options.eval.against_index(labels_, lanes_);
     }
     std::vector<SweepResult> run();
 
@@ -107,7 +92,8 @@ class Sweep {
     std::string name_of(const Model& model);
     void add_shorter_context(const LoadedModel& loaded, const SweepPart& part, const std::string& model,
                              const std::string& asked, int n_prompt, SweepResult& result);
-    void keep_json(const SweepPart& part, const std::string& model, const std::vector<LaneScore>& scores);
+    void keep_json(const SweepPart& part, const std::string& model, const ReportLanes& lanes,
+                   const std::vector<LaneScore>& scores);
     void draw(StagedFolder& staged) const;
     void write_memory_plot(const SweepResult& result, const SweepQuantity& quantity,
                            const std::vector<std::string>& notes, const fs::path& path) const;
@@ -117,13 +103,17 @@ class Sweep {
     std::vector<GridCell> cells_;
     std::vector<LaneSpec> lanes_;
     std::vector<std::string> typed_, labels_;  ///< by cell
-    bool goes_on_ = false;                     ///< the folder holds an earlier sweep
+    std::size_t against_ = 0;                  ///< cell that differences refer to
+    Shard shard_;
+    std::vector<ShardNeed> needs_;  ///< of a shard
+    bool goes_on_ = false;          ///< the folder holds an earlier sweep
     std::optional<AnswerFile> answers_;
     std::optional<SweepTable> table_;
     std::optional<MeasureTable> measures_;
     std::optional<SweepProgress> progress_;
     std::vector<SweepResult> results_;
-    std::vector<std::string> names_;  ///< of the models so far
+    std::vector<std::string> names_;            ///< of the models so far
+    std::vector<std::vector<Outcome>> before_;  ///< --ask-when both: of the set asked before the eviction
     nlohmann::json json_ = {{"lanes", nlohmann::json::array()}};
 };
 
@@ -164,8 +154,8 @@ std::vector<SweepResult> Sweep::run() {
             measures_.emplace(folder / "measures.csv");
         }
         if (prints_tables())
-            print_out("{}{}, {}\n", results_.empty() ? "" : "\n", loaded.model->path().string(),
-                      loaded.backend_text);
+            print_out("{}{}, {}\n{}", results_.empty() ? "" : "\n", loaded.model->path().string(),
+                      loaded.backend_text, results_.empty() ? options_.eval.names_text() : "");
         flush_output();
         progress_->begin_model(need_of(loaded, parts), models.size() - m - 1);
         const std::string name = name_of(*loaded.model);
@@ -182,7 +172,8 @@ std::vector<SweepResult> Sweep::run() {
                                     varies_,
                                     {},
                                     parts[i].length,
-                                    parts[i].depth});
+                                    parts[i].depth,
+                                    against_});
             if (options_.map && (results_[i].length != parts[i].length))
                 fail(ErrorCode::wrong_use,
                      "the models have different contexts; give --lengths for a map of both");
@@ -192,6 +183,11 @@ std::vector<SweepResult> Sweep::run() {
             measure(loaded, side_by_side, parts[i], name, results_[i]);
             flush_output();
         }
+    }
+    if (shard_.is_part()) {
+        write_shard_file(folder, shard_, needs_);
+        print_note("{}", shard_note(folder, shard_));
+        return {};
     }
     if (options_.json)
         print_out("{}\n", json_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -222,6 +218,7 @@ SweepNeed Sweep::need_of(const LoadedModel& loaded, std::span<const SweepPart> p
                     lanes.push_back(shorter_context_key(amount));
         for (const std::string& lane : std::set<std::string>(lanes.begin(), lanes.end()))
             for (int i = 0; i < part.set.n_questions; ++i) {
+                if (!shard_.has(i)) continue;
                 const int missing = answers_->find(asked, lane, i) ? 0 : 1;
                 ++need.n_answers;
                 need.n_missing += missing;
@@ -245,31 +242,45 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
     const std::string asked = asked_on(part.set.identity, loaded.backend->name());
     const std::string others = answers_->others(asked);
     if (!others.empty() && options_.models.size() < 2) print_note("{}\n", others);
-    answer_missing(*loaded.model, side_by_side, part.set, asked, lanes_, part.context, *answers_,
-                   [&](int n) { progress_->add(n, static_cast<double>(n) * part.context); });
-    const auto outcomes = known_answers(part.set, asked, lanes_, *answers_);
+    answer_missing(
+        *loaded.model, side_by_side, part.set, asked, same_lanes(lanes_), part.context, *answers_,
+        [&](int n) { progress_->add(n, static_cast<double>(n) * part.context); }, shard_);
+    if (shard_.is_part()) {
+        needs_.push_back({asked, part.set.n_questions, lanes_});
+        return;
+    }
+    const auto outcomes = known_answers(part.set, asked, same_lanes(lanes_), *answers_);
     std::vector<LaneScore> scores;
     for (const std::vector<Outcome>& of_cell : outcomes)
-        scores.push_back(score_lane(part.set, of_cell, outcomes.front()));
+        scores.push_back(score_lane(part.set, of_cell, outcomes[against_]));
     const int n_prompt = prompt_of(part);
+    ReportLanes lanes{labels_, lanes_, {}, against_, options_.eval.sort};
     for (std::size_t i = 0; i < cells_.size(); ++i) {
-        const double bytes = kv_bytes_of(loaded, cells_[i].spec, n_prompt, part.context);
+        lanes.kv_bytes.push_back(
+            stored_kv_bytes(*loaded.model, *loaded.backend, cells_[i].spec, n_prompt, part.context));
+        const double bytes = lanes.kv_bytes.back() / part.context;
         table_->add(part.set, asked, cells_[i], varies_, scores[i],
-                    {model, bytes, part.length, part.depth, i == 0});
+                    {model, bytes, part.length, part.depth, i == against_});
         result.points.push_back({model, typed_[i], cells_[i].values, bytes, scores[i], outcomes[i]});
     }
     table_->write();
     if (!part.set.measures.empty()) {
-        measures_->add(part.set, asked, cells_, scores);
+        measures_->add(part.set, asked, cells_, scores, against_);
         measures_->write();
     }
     if (options_.has_shorter_context && !part.set.is_task)
         add_shorter_context(loaded, part, model, asked, n_prompt, result);
     if (options_.json)
-        keep_json(part, model, scores);
+        keep_json(part, model, lanes, scores);
     else if (!options_.map && prints_tables())
-        print_out("\n{}{}", score_table(part.set, labels_, scores),
-                  reference_fails_text(part.set, labels_, scores, options_.eval.ask));
+        print_out("\n{}{}", score_table(part.set, lanes, scores),
+                  reference_fails_text(part.set, lanes, scores, options_.eval.ask));
+    if (options_.json || options_.map || !prints_tables() || options_.eval.ask_when != "both") return;
+    // The set before this one asks the same before the eviction.
+    if (part.set.name.ends_with("-after") && !before_.empty())
+        print_out("\n{}", ask_when_table(part.set.name.substr(0, part.set.name.size() - 6), lanes, before_,
+                                         outcomes));
+    before_ = outcomes;
 }
 
 void Sweep::add_shorter_context(const LoadedModel& loaded, const SweepPart& part, const std::string& model,
@@ -299,9 +310,11 @@ void Sweep::add_shorter_context(const LoadedModel& loaded, const SweepPart& part
     }
 }
 
-void Sweep::keep_json(const SweepPart& part, const std::string& model, const std::vector<LaneScore>& scores) {
-    nlohmann::json lanes = score_json(std::span(&part.set, 1), lanes_, std::span(&scores, 1)).at("lanes");
-    for (nlohmann::json& lane : lanes) {
+void Sweep::keep_json(const SweepPart& part, const std::string& model, const ReportLanes& lanes,
+                      const std::vector<LaneScore>& scores) {
+    nlohmann::json scored =
+        score_json(std::span(&part.set, 1), std::span(&lanes, 1), std::span(&scores, 1)).at("lanes");
+    for (nlohmann::json& lane : scored) {
         lane["model"] = model;
         if (part.length > 0) {
             lane["length"] = part.length;
@@ -341,7 +354,9 @@ void Sweep::draw(StagedFolder& staged) const {
             write_plot_files(std::move(plot), options_.plots, path);
             if (varies_.size() >= 2)
                 write_plot_files(sweep_map(result, quantity), options_.plots, path.string() + "-map");
-            if (options_.models.size() >= 2 && !quantity.is_paired)
+            const bool has_memory =
+                options_.models.size() >= 2 || (!options_.publish && has_several_bytes(result));
+            if (has_memory && !quantity.is_paired)
                 write_memory_plot(result, quantity, notes, path.string() + "-memory");
         }
         list(result.name);
@@ -417,6 +432,8 @@ void add_sweep_command(const CliCommand& program) {
         "sweep",
         "eval a grid of lanes: table, CSV and plots; the same command goes on where it was interrupted");
     options->eval.add(command);
+    options->eval.add_table(command);
+    options->eval.add_shard(command);
     add_models_option(command, *options);
     command
         .add_option(

@@ -73,15 +73,19 @@ void check_map(const SweepOptions& options) {
     if (!options.map) {
         if (!options.lengths.empty() || !options.depths.empty())
             fail(ErrorCode::wrong_use, "--lengths and --depths are of a map; give --map with them");
-        if (options.varies.empty() && options.models.size() < 2)
+        if (options.varies.empty() && options.models.size() < 2 && options.eval.lanes().size() < 2)
             fail(ErrorCode::wrong_use,
-                 "nothing varies; give --vary KEY=VALUES, --map, or several models: --model A --model B");
+                 "there is one lane, and nothing varies; give several --lane SPEC, --vary KEY=VALUES, --map, "
+                 "or "
+                 "several models: --model A --model B");
         return;
     }
     const std::vector<TaskKind> kinds =
         options.eval.task.empty() ? std::vector<TaskKind>{} : parse_tasks(options.eval.task);
-    if (kinds.size() != 1 || kinds.front() == TaskKind::passage)
+    if (kinds.size() != 1 || !has_distance(kinds.front()))
         fail(ErrorCode::wrong_use, "--map shows one task whose place can be chosen; give --task needle");
+    if (options.eval.ask_when == "both")
+        fail(ErrorCode::wrong_use, "--map shows one way to ask; give --ask-when before or after");
     if (!options.eval.distance.empty() || options.eval.context > 0)
         fail(ErrorCode::wrong_use,
              "--map takes places and lengths from --depths and --lengths, not from --distance or --context");

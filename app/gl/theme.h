@@ -34,7 +34,7 @@ struct Colors {
     ImU32 line, grid;                         ///< borders; lines in plots
     ImU32 text, dim, faint;
     ImU32 accent;  ///< links and keys
-    ImU32 warm;    ///< picks, thresholds, evictions
+    ImU32 warm;    ///< watched words, picks, thresholds, evictions
     ImU32 fault, good;
     ImU32 lit, lit_hovered, on_lit;                      ///< a button that is switched on
     ImU32 run, run_hovered, stop, stop_hovered, on_run;  ///< the run button

@@ -21,48 +21,55 @@ namespace {
 using Unit = ClaimMeasure::Unit;
 
 /// A measure of the table, over the claim's steps: it is one of the engine's, so name, unit and help are its.
-ClaimMeasure of_table(std::string_view name) {
+ClaimMeasure of_table(std::string_view name, std::string_view words) {
     const Measure& m = measure(name);
-    return {m.name, false, m.unit == "1" ? Unit::share : Unit::number, m.help};
+    return {m.name, words, false, m.unit == "1" ? Unit::share : Unit::number, m.help};
 }
 
 const std::array kMeasures = {
-    ClaimMeasure{"answer", true, Unit::text, "What the lane answers by itself, with its present settings."},
-    ClaimMeasure{"next", true, Unit::text, "The token that the lane would say next."},
-    ClaimMeasure{"text", true, Unit::text, "The text that the lane read or wrote in the steps."},
-    ClaimMeasure{"restored_next", true, Unit::text,
+    ClaimMeasure{"answer", "answer", true, Unit::text,
+                 "What the lane answers by itself, with its present settings."},
+    ClaimMeasure{"next", "next word", true, Unit::text, "The token that the lane would say next."},
+    ClaimMeasure{"text", "text", true, Unit::text, "The text that the lane read or wrote in the steps."},
+    ClaimMeasure{"restored_next", "next word with {} given back", true, Unit::text,
                  "The token that the lane would say next with the tokens (words, range) back."},
-    ClaimMeasure{"restored_kl", false, Unit::number,
+    ClaimMeasure{"restored_kl", "KL that giving {} back makes", false, Unit::number,
                  "KL of the next tokens as they are to those with the tokens (words, range) back, nats."},
-    ClaimMeasure{"tokens", false, Unit::number, "Tokens that the lane has read."},
-    ClaimMeasure{"stored", false, Unit::number,
+    ClaimMeasure{"tokens", "tokens read", false, Unit::number, "Tokens that the lane has read."},
+    ClaimMeasure{"stored", "tokens stored a head", false, Unit::number,
                  "Tokens that a KV head stores, mean over KV heads; of words, range or part only those."},
-    ClaimMeasure{"kept", false, Unit::share,
+    ClaimMeasure{"kept", "share kept", false, Unit::share,
                  "Share of the tokens (words, range, part) that the KV heads store, mean over KV heads."},
-    ClaimMeasure{"heads_with_all", false, Unit::number, "KV heads that store all of the tokens."},
-    ClaimMeasure{"heads_with_any", false, Unit::number, "KV heads that store any of the tokens."},
-    ClaimMeasure{"evictions", false, Unit::number,
+    ClaimMeasure{"heads_with_all", "heads that keep all", false, Unit::number,
+                 "KV heads that store all of the tokens."},
+    ClaimMeasure{"heads_with_any", "heads that keep any", false, Unit::number,
+                 "KV heads that store any of the tokens."},
+    ClaimMeasure{"evictions", "evictions", false, Unit::number,
                  "Evictions from KV heads during the steps, of the tokens alone if some are named."},
-    ClaimMeasure{"first_eviction", false, Unit::number,
+    ClaimMeasure{"first_eviction", "step of the first eviction", false, Unit::number,
                  "The first step whose processing evicted a token; no value: none did."},
-    ClaimMeasure{"attention", false, Unit::share,
+    ClaimMeasure{"attention", "attention on {}", false, Unit::share,
                  "Share of attention on the tokens, mean over the steps and heads."},
-    ClaimMeasure{"heads_above", false, Unit::share,
+    ClaimMeasure{"heads_above", "share of heads whose attention on {} is more than", false, Unit::share,
                  "Share of the heads that give the tokens more than `more_than`, mean over the steps."},
-    ClaimMeasure{"overlap", false, Unit::share,
+    ClaimMeasure{"overlap", "overlap of the kept tokens", false, Unit::share,
                  "Overlap of the kept sets of `lane` and `other`: common over either, mean over KV heads."},
-    ClaimMeasure{"perplexity", false, Unit::number,
+    ClaimMeasure{"perplexity", "perplexity", false, Unit::number,
                  "exp of the mean of -ln p of the tokens read in the steps."},
-    of_table("kl"),
-    ClaimMeasure{"kl_most", false, Unit::number, "The largest KL of lane 0 to the lane in the steps, nats."},
-    of_table("agreement"),
-    of_table("recent_share"),
-    of_table("lifetime"),
-    of_table("retained_mass"),
-    ClaimMeasure{"bytes", false, Unit::bytes, "Bytes of K and V that the lane stores."},
-    ClaimMeasure{"token_bytes", false, Unit::bytes, "Bytes of K and V of one token in all layers."},
-    ClaimMeasure{"kv_heads", false, Unit::number, "KV heads of the lane, over all layers."},
-    ClaimMeasure{"broken", false, Unit::number, "Checks of the doctor that are broken."},
+    of_table("kl", "KL to lane 0"),
+    ClaimMeasure{"kl_most", "largest KL to lane 0", false, Unit::number,
+                 "The largest KL of lane 0 to the lane in the steps, nats."},
+    of_table("agreement", "share of steps with lane 0's choice"),
+    of_table("recent_share", "share of attention on the newest tokens"),
+    of_table("lifetime", "steps that a token stays"),
+    of_table("retained_mass", "share of the full attention that is kept"),
+    ClaimMeasure{"bytes", "bytes of keys and values", false, Unit::bytes,
+                 "Bytes of K and V that the lane stores."},
+    ClaimMeasure{"token_bytes", "bytes of one token", false, Unit::bytes,
+                 "Bytes of K and V of one token in all layers."},
+    ClaimMeasure{"kv_heads", "KV heads", false, Unit::number, "KV heads of the lane, over all layers."},
+    ClaimMeasure{"broken", "broken checks of the doctor", false, Unit::number,
+                 "Checks of the doctor that are broken."},
 };
 
 struct NoValue {
@@ -436,17 +443,26 @@ Measured measure_claim(const Claim& claim, const Evidence& evidence) {
     return out;
 }
 
+/// Returns what a claim names: "“4821”", "tokens 0 to 3", "the prompt"; empty: nothing.
+static std::string tokens_text(const TokenSet& tokens) {
+    if (!tokens.words.empty()) return fmt::format("“{}”", printable_text(tokens.words));
+    if (tokens.range)
+        return tokens.range->size() == 1
+                   ? fmt::format("token {}", tokens.range->first)
+                   : fmt::format("tokens {} to {}", tokens.range->first, tokens.range->last);
+    if (tokens.part == TokenSet::Part::prompt) return "the prompt";
+    if (tokens.part == TokenSet::Part::generated) return "the text after the prompt";
+    return "";
+}
+
 std::string claim_subject(const Claim& claim) {
-    std::string what = claim.measure;
-    for (char& c : what)
-        if (c == '_') c = ' ';
-    if (!claim.tokens.words.empty()) what += fmt::format(" of “{}”", printable_text(claim.tokens.words));
-    if (claim.tokens.range)
-        what += claim.tokens.range->size() == 1
-                    ? fmt::format(" of token {}", claim.tokens.range->first)
-                    : fmt::format(" of tokens {} to {}", claim.tokens.range->first, claim.tokens.range->last);
-    if (claim.tokens.part == TokenSet::Part::prompt) what += " of the prompt";
-    if (claim.tokens.part == TokenSet::Part::generated) what += " of the text after the prompt";
+    const ClaimMeasure* measure = find_claim_measure(claim.measure);
+    std::string what = measure == nullptr ? claim.measure : std::string(measure->words);
+    const std::string tokens = tokens_text(claim.tokens);
+    if (const std::size_t gap = what.find("{}"); gap != std::string::npos)
+        what.replace(gap, 2, tokens.empty() ? "all tokens" : tokens);
+    else if (!tokens.empty())
+        what += " of " + tokens;
     if (claim.more_than > 0) what += fmt::format(" {}", value_text(Unit::share, claim.more_than));
     what += fmt::format(", lane {}", claim.lane);
     if (claim.measure == "overlap") what += fmt::format(" with lane {}", claim.other);

@@ -20,6 +20,7 @@ namespace keyhole {
 struct ClaimMeasure {
     enum class Unit { text, share, number, bytes };
     std::string_view name;
+    std::string_view words;  ///< what a reader sees; {} stands for the tokens, which else follow as "of ..."
     bool is_text = false;
     Unit unit = Unit::number;
     std::string_view help;  ///< one sentence, with the members that it reads
@@ -56,11 +57,11 @@ Measured measure_claim(const Claim& claim, const Evidence& evidence);
 /// Returns the positions of a set that exist, in the lane's text so far; empty: there are none.
 std::optional<TokenSpan> span_of(const TokenSet& tokens, const RunHistory& history, int lane);
 
-/// Returns what is measured: "kept of “4821”, lane 1".
+/// Returns what is measured: "share kept of “4821”, lane 1".
 std::string claim_subject(const Claim& claim);
 /// Returns what is expected of it: "at most 20 %".
 std::string claim_limit(const Claim& claim);
-/// Returns "kept of “4821”, lane 1: at most 20 %".
+/// Returns "share kept of “4821”, lane 1: at most 20 %".
 std::string claim_text(const Claim& claim);
 /// Returns "12 %", "3.10", "4821", or why there is no value.
 std::string measured_text(const Claim& claim, const Measured& measured);

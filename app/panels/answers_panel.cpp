@@ -171,7 +171,7 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
     dim_text(context, of_turn ? "what each lane says by itself after the last turn"
                               : "what each lane says by itself after the prompt");
     tooltip(context,
-            fmt::format("{} It is computed beside the run, in copies, also while all lanes follow lane 0. "
+            fmt::format("{} It is computed beside the run, in copies, also while all lanes read lane 0's words. "
                         "Framed: lane 0 says another word there.",
                         of_turn ? "The answer of a lane with what it stored at the end of the turn."
                                 : "The answer of a lane with its present settings from the prompt on."));

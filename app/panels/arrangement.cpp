@@ -47,8 +47,12 @@ Plan plan_of(const ViewState& view, bool large, Pane looked, float wide, float h
     }
     const float words = wide - plan.left - 3 * kGap;
     plan.answers_beside = words >= (large || middle < 400 ? 480 : 620);
+    // A class that looks at text or answers sees all lanes.
+    const bool at_words = home_of(looked) == Pane::text, beside_each_other = plan.answers_beside;
+    const float least_words = beside_each_other ? 130 : 190, most_words = beside_each_other ? 230 : 270,
+                wanted = beside_each_other ? answers : answers + (at_words ? 150.0f : 90.0f);
     const float by_itself =
-        plan.answers_beside ? std::clamp(answers, 130.0f, 230.0f) : std::clamp(answers + 90, 190.0f, 270.0f);
+        std::clamp(wanted, least_words, at_words ? std::max(wanted, most_words) : most_words);
     // Question and answers come first.
     const float least = large ? 330 : compares ? 400 : 300;
     const bool needs_height = looked == Pane::compare && middle < 520;  // two rows of maps
@@ -81,14 +85,16 @@ void begin_whole_window(ImVec2 size, float gap) {
 
 /// Draws the text beside, or above, the lanes' answers.
 void draw_story(Panels& panels, const PanelContext& context, const Plan& plan) {
-    const bool side_by_side = context.app.view.arrangement == Arrangement::compare;
+    const bool side_by_side = context.app.view.arrangement == Arrangement::compare,
+               in_lesson = lesson_looks_at(context) != Pane::none;
     const ImVec2 at = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
     const float gap = context.px(10);
     const ImVec2 text =
         plan.answers_beside
             ? ImVec2(std::floor((room.x - gap) * (lesson_looks_at(context) == Pane::answers ? 0.42f : 0.57f)),
                      room.y)
-            : ImVec2(room.x, std::floor(std::max(room.y * 0.5f, room.y - answers_height(context))));
+            : ImVec2(room.x, std::floor(std::max(room.y * (in_lesson ? 0.3f : 0.5f),
+                                                 room.y - answers_height(context))));
     {
         const ScopedChild child("text of lane", text, false, kStill);
         mark_area(context, "pane text", at, {at.x + text.x, at.y + text.y});

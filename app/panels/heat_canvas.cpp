@@ -75,7 +75,7 @@ void draw_watched(const PanelContext& context, const HeatView& view, const HeatC
     const float right = std::max(canvas.at(view, watched->last + 1, 0).x, left + context.px(3));
     const float from = std::max(left, canvas.min.x), to = std::min(right, canvas.max().x);
     if (from < to)
-        ImGui::GetWindowDrawList()->AddRectFilled({from, y}, {to, y + context.px(4)}, theme::colors().good);
+        ImGui::GetWindowDrawList()->AddRectFilled({from, y}, {to, y + context.px(4)}, theme::colors().warm);
 }
 
 std::string cell_caption(const AppState& app, int lane, Pick cell) {

@@ -37,7 +37,7 @@ void draw_column_words(const PanelContext& context, const HeatPart& part, int la
         const std::string text = fitted(visible(token_words(app, lane, p)), context.px(kColumnLabel) - 4);
         const float width = ImGui::CalcTextSize(text.c_str()).x, x = canvas.at(heat, p + 0.5, 0).x;
         text_upward(*ImGui::GetWindowDrawList(), {x - line / 2, canvas.max().y + context.px(7) + width},
-                    watched ? theme::colors().good : theme::colors().dim, text.c_str());
+                    watched ? theme::colors().warm : theme::colors().text, text.c_str());
     }
 }
 

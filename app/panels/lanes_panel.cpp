@@ -270,11 +270,12 @@ void draw(LanesPanel& panel, const PanelContext& context) {
         ImGui::SameLine(0, context.px(3));
         action_button(context, "remove", "–", false, context.px(24));
         bool follow = app.run.lane_editor.follow();
-        if (ImGui::Checkbox("follow lane 0", &follow)) run(context, follow ? "follow on" : "follow off");
+        if (ImGui::Checkbox("all read lane 0's words", &follow))
+            run(context, follow ? "follow on" : "follow off");
         mark_item(context, "follow");
         action_tooltip(context, "follow");
-        small_words(context, follow ? "Follow: all lanes read lane 0's words."
-                                    : "Free: each lane goes on with its own words.");
+        small_words(context, follow ? "So pictures compare step by step; own words stand in the answers."
+                                    : "Off: each lane goes on with its own words.");
     }
     const float above = ImGui::GetCursorPosY();
     float cards_height = 0;

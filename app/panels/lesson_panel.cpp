@@ -527,10 +527,11 @@ void draw_list(const PanelContext& context) {
     std::string asked;
     for (const ListedLesson& one : lesson.all) {
         const ScopedId id(static_cast<int>(&one - lesson.all.data()));
-        const std::string label = one.lesson.number > 0
-                                      ? fmt::format("{:>2}  {}", one.lesson.number, one.lesson.title)
-                                  : one.fault.empty() ? "•  " + one.lesson.title
-                                                      : "✗  " + one.name;
+        std::string label = one.lesson.number > 0
+                                ? fmt::format("{:>2}  {}", one.lesson.number, one.lesson.title)
+                            : one.fault.empty() ? "•  " + one.lesson.title
+                                                : "✗  " + one.name;
+        if (context.app.recent.has_finished(one.name)) label += "  ✓";
         const std::string needs = model_to_get(context, one.lesson);
         const float room = ImGui::GetContentRegionAvail().x, right = ImGui::GetCursorPosX() + room,
                     mark = needs.empty() ? 0 : ImGui::CalcTextSize(needs.c_str()).x + context.px(8);
@@ -539,8 +540,12 @@ void draw_list(const PanelContext& context) {
             asked = one.file.string();
         mark_item(context, fmt::format("lesson {}",
                                        one.lesson.number > 0 ? std::to_string(one.lesson.number) : one.name));
-        tooltip(context, one.fault.empty() ? fmt::format("{}\n{}", one.lesson.question, one.lesson.run.model)
-                                           : one.fault);
+        tooltip(context, one.fault.empty()
+                             ? fmt::format("{}\n{}{}", one.lesson.question, one.lesson.run.model,
+                                           context.app.recent.has_finished(one.name)
+                                               ? "\n✓: you have seen its last step."
+                                               : "")
+                             : one.fault);
         if (needs.empty()) continue;
         ImGui::SameLine(right - mark + context.px(8));
         colored_text(theme::colors().dim, needs);

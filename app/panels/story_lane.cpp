@@ -110,9 +110,9 @@ void draw_head_squares(const PanelContext& context, const Story& story, const St
                     row = static_cast<float>(grid.layers_down ? layer : head);
         const ImVec2 min(at.x + pad + column * side, at.y + line + row * side),
             max(min.x + side - 1, min.y + side - 1);
-        list.AddRectFilled(min, max, lane.holds[g] ? theme::colors().good : theme::colors().gone, 1);
+        list.AddRectFilled(min, max, lane.holds[g] ? theme::colors().warm : theme::colors().gone, 1);
         if (index == shown)
-            list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::colors().warm);
+            list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::colors().text);
     }
     const ImVec2 from(at.x + pad, at.y + line),
         to(from.x + side * static_cast<float>(grid.across), from.y + side * static_cast<float>(grid.down));

@@ -46,7 +46,7 @@ void draw_question_and_text(StoryPanel& panel, const PanelContext& context) {
     draw_question(context, story.question);
     if (story.text.size() < 1) {
         small_words(context,
-                    "No words are watched: drag over words of the text in the instrument, or pick them "
+                    "No words are watched: drag over words of the text (F2 shows it all), or pick them "
                     "and press W.");
         return;
     }
@@ -89,10 +89,10 @@ std::string legend_of(const PanelContext& context, const Story& story) {
     const AppState& app = context.app;
     return fmt::format(
         "Rows: the prompt's last word, then a lane's own. Columns: the text. Bright: attended to. Hatched: "
-        "evicted before. Layer {}, head {}{}.",
-        app.view.layer, app.view.head,
+        "evicted. Struck through: no head of lane {} keeps it. Layer {}, head {}{}.",
+        app.view.lane, app.view.layer, app.view.head,
         app.story_run.head == HeadPlace{app.view.layer, app.view.head} && !story.words.empty()
-            ? fmt::format(", in which the full cache attends most to “{}”", story.words)
+            ? fmt::format(", where the full cache attends most to “{}”", story.words)
             : "");
 }
 
@@ -118,8 +118,8 @@ void draw_sentence(const PanelContext& context, const Story& story) {
         next_to("Rewind to the prompt", context.px(12));
     }
     action_button(context, "rewind.prompt", "Rewind to the prompt");
-    next_to("The instrument", context.px(4));
-    action_button(context, "view.explore", "The instrument");
+    next_to("All views", context.px(4));
+    action_button(context, "view.explore", "All views");
     if (!context.app.for_projector()) {
         next_to("at what kv_dtype?    ", context.px(12));
         draw_strip_choice(context);
@@ -193,7 +193,7 @@ void draw_maps_below(const PanelContext& context, const Story& story, std::span<
     }
     ImGui::SetCursorScreenPos(at);
     ImGui::Dummy({width, height + context.px(4)});
-    small_words(context, legend_of(context, story));
+    small_words(context, legend_of(context, story), theme::colors().text);
 }
 
 }  // namespace
@@ -230,7 +230,7 @@ void draw(StoryPanel& panel, const PanelContext& context) {
     ImGui::SetCursorScreenPos({at.x, at.y + used});
     ImGui::Dummy({0, 0});
     ImGui::SetCursorScreenPos({at.x, at.y + used});
-    if (has_map) small_words(context, legend);
+    if (has_map) small_words(context, legend, theme::colors().text);
     if (others > 0) draw_other_lanes(context, story, lanes);
     draw_sentence(context, story);
     if (!has_map && !story.words.empty()) draw_maps_below(context, story, lanes, width, gap);

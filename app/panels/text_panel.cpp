@@ -193,9 +193,9 @@ void draw_word_signs(const Words& words, ImDrawList& list, int p, const WordBox&
     if (p == words.app().run.history.n_prompt())
         list.AddLine({min.x - 1, min.y - 1}, {min.x - 1, max.y + 1}, theme::colors().warm, 2);
     if (view.watched && view.watched->holds(p))
-        list.AddRectFilled({min.x, max.y}, {max.x + 1, max.y + context.px(2)}, theme::colors().good);
+        list.AddRectFilled({min.x, max.y}, {max.x + 1, max.y + context.px(2)}, theme::colors().warm);
     if (words.dragged.size() > 1 && words.dragged.holds(p))
-        list.AddRectFilled(min, {max.x + 1, max.y}, theme::faded(theme::colors().good, 0.35f), 2);
+        list.AddRectFilled(min, {max.x + 1, max.y}, theme::faded(theme::colors().warm, 0.35f), 2);
     if (view.has_picked(p)) frame(theme::colors().warm, 1.5f);
     if (const std::optional<Pick>& over = context.shared.hovered; over && over->position == p)
         frame(theme::colors().text, 1);

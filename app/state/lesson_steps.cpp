@@ -391,6 +391,13 @@ bool has_reveal(const LessonStep& step) {
     return step.predict || !step.reveal.empty() || !step.claims.empty() || !step.reveal_commands.empty();
 }
 
+/// Remembers a lesson whose last step was seen.
+static void note_finished(AppState& app) {
+    const LessonState& lesson = app.lesson;
+    const bool last = lesson.step + 1 == static_cast<int>(lesson.lesson().steps.size());
+    if (last && (lesson.revealed || !has_reveal(lesson.at()))) app.recent.add_lesson(lesson.shown->name);
+}
+
 void advance_lesson(AppState& app) {
     need_lesson(app);
     LessonState& lesson = app.lesson;
@@ -402,11 +409,12 @@ void advance_lesson(AppState& app) {
         lesson.revealed = true;
         app.refusal.clear();
         queue(lesson, lesson.at().reveal_commands);
-        return;
+        return note_finished(app);
     }
     if (lesson.step + 1 >= static_cast<int>(lesson.lesson().steps.size()))
         return app.notify("this was the lesson's last step; the menu Lessons has more");
     go_to_lesson_step(app, lesson.step + 1);
+    note_finished(app);
 }
 
 void predict_choice(AppState& app, int choice) {

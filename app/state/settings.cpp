@@ -23,6 +23,14 @@ void RecentFiles::add(const std::filesystem::path& path, std::vector<std::string
     if (to.size() > kMost) to.resize(kMost);
 }
 
+void RecentFiles::add_lesson(const std::string& name) {
+    if (!has_finished(name)) lessons.push_back(name);
+}
+
+bool RecentFiles::has_finished(const std::string& name) const {
+    return std::ranges::find(lessons, name) != lessons.end();
+}
+
 std::filesystem::path settings_file() {
     const std::filesystem::path config = user_folder(UserFolder::config);
     return config.empty() ? config : config / "window.json";
@@ -68,6 +76,9 @@ void load_settings(const std::filesystem::path& file, ViewState& view, RecentFil
             for (std::size_t i = 0, n = paths->size(kMostFiles); i < n; ++i)
                 if (const std::string& path = paths->at(i).text(kMostText); to->size() < RecentFiles::kMost)
                     to->push_back(path);
+    if (const std::optional<JsonField> lessons = in.find("finished_lessons"))
+        for (std::size_t i = 0, n = lessons->size(kMostFiles); i < n; ++i)
+            files.add_lesson(lessons->at(i).text(kMostText));
     view = std::move(read);
     recent = std::move(files);
 }
@@ -87,7 +98,8 @@ bool save_settings(const std::filesystem::path& file, const ViewState& view, con
                                 {"text_height", view.text_height},
                                 {"curves_height", view.curves_height},
                                 {"recent", recent.paths},
-                                {"recent_models", recent.models}};
+                                {"recent_models", recent.models},
+                                {"finished_lessons", recent.lessons}};
     std::error_code ignored;
     std::filesystem::create_directories(file.parent_path(), ignored);
     try {

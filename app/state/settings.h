@@ -1,5 +1,5 @@
 /// Stores what the window remembers between starts: scale, arrangement, colours, pane sizes, recent files and
-/// models.
+/// models, finished lessons.
 /// Window thread; knows neither GL nor ImGui.
 #pragma once
 
@@ -11,13 +11,17 @@
 
 namespace keyhole {
 
-/// Recent files, and recent models among them: newest first, no duplicates, at most kMost of each.
+/// Recent files, and recent models among them: newest first, no duplicates, at most kMost of each. Finished
+/// lessons.
 struct RecentFiles {
     static constexpr std::size_t kMost = 8;
     std::vector<std::string> paths;
     std::vector<std::string> models;
+    std::vector<std::string> lessons;  ///< names of the lessons whose last step was seen; all of them
     void add(const std::filesystem::path& path) { add(path, paths); }
     void add_model(const std::filesystem::path& path) { add(path, models); }
+    void add_lesson(const std::string& name);
+    bool has_finished(const std::string& name) const;
     bool operator==(const RecentFiles&) const = default;
 
   private:

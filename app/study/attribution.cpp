@@ -1,7 +1,9 @@
 #include "app/study/attribution.h"
 
+#include "app/base/html_text.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/json_text.h"
 #include "engine/eval/answer_file.h"
 #include "engine/eval/sign_flips.h"
 
@@ -16,11 +18,23 @@ namespace keyhole {
 
 namespace {
 
-/// Returns the item of a lane spec that gives a part a budget of its own.
-std::string budget_item(int layer, int first_head, int n_heads, std::string_view budget) {
-    const std::string heads = n_heads == 1 ? fmt::format("H{}", first_head)
-                                           : fmt::format("H{}-{}", first_head, first_head + n_heads - 1);
-    return fmt::format("budget@L{}.{}={}", layer, heads, budget);
+/// What parts are called in sentences and in the table's header.
+std::string_view kind_word(PartKind kind) {
+    switch (kind) {
+        case PartKind::head:
+            return "KV head";
+        case PartKind::layer:
+            return "layer";
+        case PartKind::group:
+            return "group";
+        case PartKind::token:
+            break;
+    }
+    return "tokens";
+}
+
+bool is_of_tokens(PartKind kind) {
+    return kind == PartKind::group || kind == PartKind::token;
 }
 
 std::string budget_of(const LaneSpec& lane) {
@@ -54,7 +68,19 @@ Gains nats_saved(const std::vector<Outcome>& worse, const std::vector<Outcome>& 
     return gains;
 }
 
+/// Returns words for a cell of a table.
+std::string short_words(const std::string& words) {
+    constexpr std::size_t kMost = 30;
+    const std::string text = printable_text(words);
+    if (text.size() <= kMost) return text;
+    std::size_t end = kMost;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0u) == 0x80) --end;  // whole characters
+    return text.substr(0, end) + "...";
+}
+
+/// Returns the query heads that read a part, or the words of its tokens, short enough for a table.
 std::string readers_text(const CachePart& part) {
+    if (!part.words.empty()) return part.tokens ? short_words(part.words) : "";
     return part.n_readers == 1
                ? fmt::format("H{}", part.first_reader)
                : fmt::format("H{}-{}", part.first_reader, part.first_reader + part.n_readers - 1);
@@ -80,7 +106,50 @@ std::vector<CachePart> cache_parts(const KvLayout& layout, PartKind kind) {
     return parts;
 }
 
+std::vector<CachePart> token_parts(const Tokenizer& tokenizer, std::span<const int> prompt, int chunk) {
+    std::vector<CachePart> parts;
+    const auto n = static_cast<int>(prompt.size());
+    for (int first = 0; first < n; first += chunk) {
+        CachePart& part = parts.emplace_back();
+        part.tokens = TokenRange{first, std::min(first + chunk, n) - 1};
+        for (int p = first; p <= part.tokens->last; ++p)
+            part.words += tokenizer.token_bytes(prompt[to_index(p)]);
+    }
+    return parts;
+}
+
+std::vector<CachePart> group_parts(bool has_answer) {
+    std::vector<CachePart> parts;
+    for (const char* name : {"sinks", "recent", "answer"})
+        if (has_answer || std::string_view(name) != "answer") parts.emplace_back().words = name;
+    return parts;
+}
+
+TokenRange group_tokens(const CachePart& group, const Question& question) {
+    const auto n = static_cast<int>(question.prompt.size());
+    if (group.words == "answer") return {question.place.first, question.place.last};
+    if (group.words == "sinks") return {0, std::min(kGroupSinks, n) - 1};
+    return {std::max(0, n - kGroupRecent), n - 1};
+}
+
+LaneSpec lane_with_tokens(const LaneSpec& lane, const TokenRange& tokens) {
+    const Amount& budget = lane.policy.budget;
+    if (budget.unit != Amount::Unit::tokens || lane.policy.protect.text != "none")
+        fail(ErrorCode::wrong_use,
+             "the lane '{}' cannot be given tokens back: it needs a budget in tokens, such as budget=64, and "
+             "no "
+             "protect",
+             format_lane_spec(lane));
+    // The newest tokens stay as many as they were, where they are a share of the budget.
+    const int recent = resolve(lane.policy, ResolvedPolicy::kUnlimited / 2, 1).recent;
+    return changed_lane_spec(
+        lane, fmt::format("budget={:.0f},recent={},protect={}..{}", budget.value + tokens.size(), recent,
+                          tokens.first, tokens.last));
+}
+
 std::string part_name(const CachePart& part) {
+    if (part.tokens) return fmt::format("{}..{}", part.tokens->first, part.tokens->last);
+    if (!part.words.empty()) return part.words;
     return part.kv_head < 0 ? fmt::format("L{}", part.layer)
                             : fmt::format("L{}.G{}", part.layer, part.kv_head);
 }
@@ -100,22 +169,23 @@ LaneSpec start_lane(const LaneSpec& lane, Intervention intervention) {
 
 LaneSpec lane_with_part(const LaneSpec& lane, const CachePart& part, Intervention intervention) {
     return changed_lane_spec(start_lane(lane, intervention),
-                             budget_item(part.layer, part.first_reader, part.n_readers,
+                             fmt::format("budget@{}={}", part_name(part),
                                          intervention == Intervention::give_back ? "all" : budget_of(lane)));
 }
 
-Attribution attribute(const LaneSpec& lane, Intervention intervention, std::span<const CachePart> parts,
-                      std::span<const std::vector<Outcome>> outcomes) {
+Attribution attribute(const LaneSpec& lane, PartKind kind, Intervention intervention,
+                      std::span<const CachePart> parts, std::span<const std::vector<Outcome>> outcomes) {
     const std::vector<Outcome>&full = outcomes[0], &evicting = outcomes[1];
-    Attribution found{parts.front().kv_head < 0 ? PartKind::layer : PartKind::head,
+    Attribution found{kind,
                       intervention,
                       lane,
                       mean_estimate(nats_saved(evicting, full)),
                       score_lane(full, full).accuracy,
                       score_lane(evicting, full).accuracy,
                       {},
-                      static_cast<int>(full.size())};
-    std::vector<Gains> gains;
+                      static_cast<int>(full.size()),
+                      {}};
+    std::vector<Gains>& gains = found.gains;
     for (std::size_t i = 0; i < parts.size(); ++i) {
         const std::vector<Outcome>& with_part = outcomes[i + 2];
         const bool gives = intervention == Intervention::give_back;
@@ -132,36 +202,46 @@ Attribution attribute(const LaneSpec& lane, Intervention intervention, std::span
     return found;
 }
 
-std::vector<std::size_t> ranked(const Attribution& found) {
+std::vector<std::size_t> ranked(const Attribution& found, RankBy by) {
     std::vector<std::size_t> order(found.effects.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-        return found.effects[a].nats.value > found.effects[b].nats.value;
+        const PartEffect &one = found.effects[a], &other = found.effects[b];
+        // Answers are few numbers: among equal ones the nats decide.
+        if (by == RankBy::right && one.right.value != other.right.value)
+            return one.right.value > other.right.value;
+        return one.nats.value > other.nats.value;
     });
     return order;
 }
 
-std::string attribution_text(const Attribution& found, bool is_task, std::size_t most) {
+std::string attribution_text(const Attribution& found, bool is_task, std::size_t most, RankBy by) {
     const bool gives = found.intervention == Intervention::give_back;
-    const std::string_view kind = found.kind == PartKind::head ? "KV head" : "layer";
+    const std::string_view kind = kind_word(found.kind);
     std::string text = fmt::format("{}: eviction costs {:.3f} nats an answer{}", format_lane_spec(found.lane),
                                    found.lost.value, interval_in_brackets(found.lost));
     if (is_task)
         text += fmt::format("; right {:.1f} %, the full cache {:.1f} %", 100 * found.lane_right.value,
                             100 * found.full_right.value);
-    text +=
-        fmt::format("\n{}, {} questions. Each line: one {} {}.\n",
-                    gives ? "What giving tokens back gains" : "What taking tokens costs", found.n_questions,
-                    kind, gives ? "keeps all tokens, the rest evicts" : "evicts, the rest keeps all tokens");
-    text += fmt::format("{:>4} {:<8} {:<8} {:>8} {:>20} {:>8}", "", kind, "heads", "nats", "95 %", "p");
+    const bool of_tokens = is_of_tokens(found.kind);
+    const std::string lines = of_tokens ? "these tokens stay in all heads, beside the budget"
+                                        : fmt::format("one {} {}", kind,
+                                                      gives ? "keeps all tokens, the rest evicts"
+                                                            : "evicts, the rest keeps all tokens");
+    text += fmt::format("\n{}, {} question{}. Each line: {}.\n",
+                        gives ? "What giving tokens back gains" : "What taking tokens costs",
+                        found.n_questions, found.n_questions == 1 ? "" : "s", lines);
+    const int width = found.kind == PartKind::token ? 32 : 8;
+    text += fmt::format("{:>4} {:<8} {:<{}} {:>8} {:>20} {:>8}", "", kind, of_tokens ? "words" : "heads",
+                        width, "nats", "95 %", "p");
     if (is_task) text += fmt::format(" {:>8} {:>16}", "right %", "95 %");
     text += "\n";
-    const std::vector<std::size_t> order = ranked(found);
+    const std::vector<std::size_t> order = ranked(found, by);
     for (std::size_t i = 0; i < std::min(most, order.size()); ++i) {
         const PartEffect& effect = found.effects[order[i]];
-        text += fmt::format("{:>4} {:<8} {:<8} {:>+8.3f} {:>20} {:>8.4f}", i + 1, part_name(effect.part),
-                            readers_text(effect.part), effect.nats.value, interval_text(effect.nats, 1, 3),
-                            effect.p);
+        text += fmt::format("{:>4} {:<8} {:<{}} {:>+8.3f} {:>20} {:>8.4f}", i + 1, part_name(effect.part),
+                            readers_text(effect.part), width, effect.nats.value,
+                            interval_text(effect.nats, 1, 3), effect.p);
         if (is_task)
             text += fmt::format(" {:>+8.1f} {:>16}", 100 * effect.right.value,
                                 interval_text(effect.right, 100, 1));
@@ -175,17 +255,19 @@ std::string attribution_text(const Attribution& found, bool is_task, std::size_t
 std::string attribution_csv(const Attribution& found) {
     std::string csv =
         "part,layer,kv_head,first_query_head,query_heads,nats,nats_low,nats_high,right,right_low,right_high,"
-        "p,questions,intervention,lane\n";
+        "p,questions,intervention,lane,words\n";
     for (const PartEffect& e : found.effects) {
-        csv += fmt::format("{},{},{},{},{}", part_name(e.part), e.part.layer,
-                           e.part.kv_head < 0 ? "" : std::to_string(e.part.kv_head), e.part.first_reader,
-                           e.part.n_readers);
+        csv += is_of_tokens(found.kind)
+                   ? fmt::format("{},,,,", part_name(e.part))
+                   : fmt::format("{},{},{},{},{}", part_name(e.part), e.part.layer,
+                                 e.part.kv_head < 0 ? "" : std::to_string(e.part.kv_head),
+                                 e.part.first_reader, e.part.n_readers);
         for (const double value : {e.nats.value, e.nats.interval.low, e.nats.interval.high, e.right.value,
                                    e.right.interval.low, e.right.interval.high})
             csv += std::isfinite(value) ? fmt::format(",{:.6g}", value) : ",";
-        csv += fmt::format(",{:.6g},{},{},{}\n", e.p, found.n_questions,
+        csv += fmt::format(",{:.6g},{},{},{},{}\n", e.p, found.n_questions,
                            found.intervention == Intervention::give_back ? "give-back" : "take",
-                           csv_field(format_lane_spec(found.lane)));
+                           csv_field(format_lane_spec(found.lane)), csv_field(printable_text(e.part.words)));
     }
     return csv;
 }
@@ -202,11 +284,14 @@ nlohmann::json attribution_json(const Attribution& found) {
     for (const std::size_t i : ranked(found)) {
         const PartEffect& e = found.effects[i];
         nlohmann::json part = {{"part", part_name(e.part)},
-                               {"layer", e.part.layer},
                                {"nats", part_estimate_json(e.nats)},
                                {"right", part_estimate_json(e.right)},
                                {"p", e.p},
                                {"sure", e.is_sure}};
+        if (is_of_tokens(found.kind))
+            part["words"] = e.part.words;
+        else
+            part["layer"] = e.part.layer;
         if (e.part.kv_head >= 0) part["kv_head"] = e.part.kv_head;
         json["parts"].push_back(std::move(part));
     }
@@ -259,6 +344,28 @@ ValueMap attribution_map(const Attribution& found) {
     return map;
 }
 
+std::string attribution_page(const Attribution& found, const std::string& title) {
+    double most = 1e-9;
+    for (const PartEffect& e : found.effects) most = std::max(most, std::abs(e.nats.value));
+    std::string page = fmt::format(
+        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{0}</title>\n<style>\n"
+        "body {{ font: 16px/1.9 serif; max-width: 46em; margin: 2em auto; padding: 0 1em; color: #111; "
+        "background: #fff }}\nspan {{ padding: .15em 0; white-space: pre-wrap }}\n"
+        "p.about {{ font: 14px/1.5 sans-serif }}\n</style>\n<h1>{0}</h1>\n"
+        "<p class=\"about\">Each piece of the text was kept in all heads, beside the budget of {1}. Red: the "
+        "answer became more likely, up to {2:.2f} nats; blue: less likely. Point at a piece for its "
+        "number.</p>\n<p>",
+        html_text(title), html_text(format_lane_spec(found.lane)), most);
+    for (const PartEffect& e : found.effects) {
+        const double share = std::abs(e.nats.value) / most;
+        const char* color = e.nats.value > 0 ? "214, 39, 40" : "31, 119, 180";
+        page += fmt::format(
+            "<span style=\"background: rgba({}, {:.2f})\" title=\"tokens {}: {:+.3f} nats\">{}</span>", color,
+            0.8 * share, part_name(e.part), e.nats.value, html_text(e.part.words));
+    }
+    return page + "</p>\n";
+}
+
 int whole_parts(int n_parts, int budget, int rest, int context) {
     if (rest < 1 || rest >= budget || budget >= context)
         fail(ErrorCode::wrong_use,
@@ -272,19 +379,20 @@ int whole_parts(int n_parts, int budget, int rest, int context) {
 LaneSpec lane_with_whole_parts(const LaneSpec& lane, std::span<const CachePart> parts, int rest) {
     std::vector<CachePart> sorted(parts.begin(), parts.end());
     std::sort(sorted.begin(), sorted.end(), [](const CachePart& a, const CachePart& b) {
-        return std::pair(a.layer, a.first_reader) < std::pair(b.layer, b.first_reader);
+        return std::pair(a.layer, a.kv_head) < std::pair(b.layer, b.kv_head);
     });
-    std::string items = fmt::format("budget={}", rest);
+    std::string heads;
     for (std::size_t i = 0; i < sorted.size();) {
         const CachePart& first = sorted[i];
-        int n_heads = 0;
-        for (; i < sorted.size() && sorted[i].layer == first.layer &&
-               sorted[i].first_reader == first.first_reader + n_heads;
+        int n = 0;
+        for (; i < sorted.size() && sorted[i].layer == first.layer && sorted[i].kv_head == first.kv_head + n;
              ++i)
-            n_heads += sorted[i].n_readers;
-        items += "," + budget_item(first.layer, first.first_reader, n_heads, "all");
+            ++n;
+        heads += heads.empty() ? "" : ",";
+        heads += n > 1 ? fmt::format("L{}.G{}-{}", first.layer, first.kv_head, first.kv_head + n - 1)
+                       : part_name(first);
     }
-    return changed_lane_spec(lane, items);
+    return changed_lane_spec(lane, fmt::format("budget={},budget@{}=all", rest, heads));
 }
 
 std::vector<CachePart> other_parts(std::span<const CachePart> all, std::span<const CachePart> chosen, int n) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace keyhole {
 
@@ -20,41 +21,55 @@ nlohmann::json pair(const Interval& interval) {
     return {number(interval.low), number(interval.high)};
 }
 
-std::string task_line(const std::string& lane, const LaneScore& score, bool is_first) {
-    const Estimate &a = score.accuracy, &d = score.accuracy_difference;
-    std::string line = fmt::format(
-        "{:<44} {:>7.1f} {:>14} {:>11.3f}", lane, 100 * a.value,
-        fmt::format("{:.1f} .. {:.1f}", 100 * a.interval.low, 100 * a.interval.high), score.nats.value);
-    if (!is_first)
-        line += fmt::format(" {:>+9.1f} {:>16}", 100 * d.value,
-                            fmt::format("{:+.1f} .. {:+.1f}", 100 * d.interval.low, 100 * d.interval.high));
+std::string range_text(const Interval& interval, double times, int digits, bool has_sign) {
+    if (!std::isfinite(interval.low)) return "";
+    const auto number = [&](double value) {
+        return has_sign ? fmt::format("{:+.{}f}", times * value, digits)
+                        : fmt::format("{:.{}f}", times * value, digits);
+    };
+    return number(interval.low) + " .. " + number(interval.high);
+}
+
+std::string held_cell(const LaneScore& score) {
+    return std::isfinite(score.held) ? fmt::format("{:.0f}", 100 * score.held) : "";
+}
+
+std::string task_line(const LaneScore& score, bool is_reference) {
+    const Estimate &a = score.accuracy, &d = score.accuracy_difference, &n = score.nats_difference;
+    std::string line = fmt::format(" {:>6} {:>7.1f} {:>14} {:>10.3f}", held_cell(score), 100 * a.value,
+                                   range_text(a.interval, 100, 1, false), score.nats.value);
+    if (!is_reference)
+        line +=
+            fmt::format(" {:>+9.1f} {:>16} {:>+8.3f} {:>18}", 100 * d.value,
+                        range_text(d.interval, 100, 1, true), n.value, range_text(n.interval, 1, 3, true));
     return line + "\n";
 }
 
-std::string text_line(const std::string& lane, const LaneScore& score, bool is_first) {
+std::string text_line(const LaneScore& score, bool is_reference) {
     const Estimate& d = score.nats_difference;
     const bool known = score.n_questions > 1;
-    const Interval interval = perplexity_interval(score);
-    std::string line = fmt::format("{:<44} {:>10.3f} {:>18} {:>9.4f}", lane, score.perplexity,
-                                   known ? fmt::format("{:.3f} .. {:.3f}", interval.low, interval.high) : "",
-                                   score.bits_per_byte);
-    if (!is_first) line += fmt::format(" {:>9.4f}", std::exp(d.value));
-    if (!is_first && known)
+    std::string line = fmt::format(" {:>10.3f} {:>18} {:>9.4f}", score.perplexity,
+                                   range_text(perplexity_interval(score), 1, 3, false), score.bits_per_byte);
+    if (!is_reference) line += fmt::format(" {:>9.4f}", std::exp(d.value));
+    if (!is_reference && known)
         line += fmt::format(
             " {:>18}", fmt::format("{:.4f} .. {:.4f}", std::exp(d.interval.low), std::exp(d.interval.high)));
     return line + "\n";
 }
 
-nlohmann::json lane_json(const QuestionSet& set, const LaneSpec& lane, const LaneScore& score,
-                         bool is_first) {
-    nlohmann::json json = {{"spec", format_lane_spec(lane)}, {"samples", score.n_questions}};
+nlohmann::json lane_json(const QuestionSet& set, const ReportLanes& lanes, std::size_t lane,
+                         const LaneScore& score) {
+    const bool is_first = lane == lanes.against;
+    nlohmann::json json = {{"spec", format_lane_spec(lanes.specs[lane])}, {"samples", score.n_questions}};
+    if (!lanes.labels.empty()) json["lane"] = lanes.labels[lane];
+    if (!lanes.kv_bytes.empty()) json["kv_bytes"] = std::round(lanes.kv_bytes[lane]);
+    if (std::isfinite(score.held)) json["held"] = score.held;
     if (set.is_task) {
         json["task"] = set.name;
         add_measures(json, set, score, is_first);
         json["accuracy"] = score.accuracy.value;
         json["accuracy_interval"] = pair(score.accuracy.interval);
         json["difference"] = score.accuracy_difference.value;
-        // The first lane is the reference.
         json["difference_interval"] =
             is_first ? nlohmann::json() : nlohmann::json(pair(score.accuracy_difference.interval));
     } else {
@@ -76,44 +91,96 @@ Interval perplexity_interval(const LaneScore& score) {
     return {std::exp(score.nats.interval.low), std::exp(score.nats.interval.high)};
 }
 
-std::string score_table(const QuestionSet& set, std::span<const std::string> labels,
-                        std::span<const LaneScore> scores) {
-    if (!set.measures.empty()) return measure_table(set, labels, scores);
-    std::string table = fmt::format("{}: {}\n", set.name, set.description);
-    table += set.is_task ? fmt::format("{:<44} {:>7} {:>14} {:>11} {:>9} {:>16}\n", "lane", "right %", "95 %",
-                                       "nats/token", "to first", "95 %")
-                         : fmt::format("{:<44} {:>10} {:>18} {:>9} {:>9} {:>18}\n", "lane", "perplexity",
-                                       "95 %", "bits/byte", "x first", "95 %");
-    for (std::size_t i = 0; i < labels.size(); ++i)
-        table += (set.is_task ? task_line : text_line)(labels[i], scores[i], i == 0);
+std::vector<std::size_t> line_order(const ReportLanes& lanes, std::span<const LaneScore> scores) {
+    std::vector<std::size_t> order(lanes.labels.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto key = [&](std::size_t i) {
+        if (lanes.sort == "right") return -scores[i].accuracy.value;
+        if (lanes.sort == "nats") return scores[i].nats.value;
+        return lanes.sort == "bytes" && !lanes.kv_bytes.empty() ? lanes.kv_bytes[i] : 0.0;
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
+    return order;
+}
+
+int label_width(const ReportLanes& lanes) {
+    std::size_t most = 4;
+    for (const std::string& label : lanes.labels) most = std::max(most, label.size());
+    return static_cast<int>(most);
+}
+
+std::string bytes_cell(const ReportLanes& lanes, std::size_t lane) {
+    return lanes.kv_bytes.empty() ? "" : fmt::format(" {:>9.1f}", lanes.kv_bytes[lane] / 1000);
+}
+
+std::string bytes_header(const ReportLanes& lanes) {
+    return lanes.kv_bytes.empty() ? "" : fmt::format(" {:>9}", "KV kB");
+}
+
+std::string against_text(const ReportLanes& lanes) {
+    return lanes.against == 0 ? "" : fmt::format("Differences are to {}.\n", lanes.labels[lanes.against]);
+}
+
+std::string score_table(const QuestionSet& set, const ReportLanes& lanes, std::span<const LaneScore> scores) {
+    if (!set.measures.empty()) return measure_table(set, lanes, scores);
+    const std::string to = lanes.against == 0 ? "to first" : "differ";
+    std::string table = fmt::format("{}: {}\n{}", set.name, set.description, against_text(lanes));
+    table += fmt::format("{:<{}}{}", "lane", label_width(lanes), bytes_header(lanes));
+    table += set.is_task ? fmt::format(" {:>6} {:>7} {:>14} {:>10} {:>9} {:>16} {:>8} {:>18}\n", "held %",
+                                       "right %", "95 %", "nats/token", to, "95 %", "nats", "95 %")
+                         : fmt::format(" {:>10} {:>18} {:>9} {:>9} {:>18}\n", "perplexity", "95 %",
+                                       "bits/byte", lanes.against == 0 ? "x first" : "times", "95 %");
+    for (const std::size_t i : line_order(lanes, scores))
+        table += fmt::format("{:<{}}{}{}", lanes.labels[i], label_width(lanes), bytes_cell(lanes, i),
+                             (set.is_task ? task_line : text_line)(scores[i], i == lanes.against));
     return table;
 }
 
-std::string reference_fails_text(const QuestionSet& set, std::span<const std::string> labels,
+std::string ask_when_table(const std::string& name, const ReportLanes& lanes,
+                           std::span<const std::vector<Outcome>> before,
+                           std::span<const std::vector<Outcome>> after) {
+    std::string table = fmt::format(
+        "{}: what it costs that a lane evicts before it sees the question\n{:<{}} {:>9} {:>9} {:>9} {:>16} "
+        "{:>8} {:>18}\n",
+        name, "lane", label_width(lanes), "before, %", "after, %", "differ", "95 %", "nats", "95 %");
+    for (std::size_t i = 0; i < lanes.labels.size(); ++i) {
+        const LaneScore score = score_lane(after[i], before[i]), seen = score_lane(before[i], before[i]);
+        table +=
+            fmt::format("{:<{}} {:>9.1f} {:>9.1f} {:>+9.1f} {:>16} {:>+8.3f} {:>18}\n", lanes.labels[i],
+                        label_width(lanes), 100 * seen.accuracy.value, 100 * score.accuracy.value,
+                        100 * score.accuracy_difference.value,
+                        range_text(score.accuracy_difference.interval, 100, 1, true),
+                        score.nats_difference.value, range_text(score.nats_difference.interval, 1, 3, true));
+    }
+    return table;
+}
+
+std::string reference_fails_text(const QuestionSet& set, const ReportLanes& lanes,
                                  std::span<const LaneScore> scores, std::string_view asks) {
-    const LaneScore& first = scores.front();
+    const LaneScore& first = scores[lanes.against];
     if (!set.is_task || first.n_questions == 0) return "";
     const bool fails = set.measures.empty()
                            ? first.accuracy.value == 0
                            : std::all_of(first.measures.begin(), first.measures.end(),
                                          [](const LaneScore::Measure& m) { return m.value.value == 0; });
     if (!fails) return "";
-    const std::string_view remedy = !set.measures.empty()   ? "--answers FILE shows what it answers"
-                                    : set.name == "passage" ? "the model may be too small for them"
+    const std::string_view remedy = !set.measures.empty()             ? "--answers FILE shows what it answers"
+                                    : set.name.starts_with("passage") ? "the model may be too small for them"
                                     : asks == "question"
                                         ? "many language models do not answer questions: try --ask statement"
                                         : "try a shorter --context, or a larger model";
     return fmt::format(
-        "The first lane, {}, answers none of the {} questions: differences to it mean nothing; {}.\n",
-        labels.front(), first.n_questions, remedy);
+        "The {} lane, {}, answers none of the {} questions: differences to it mean nothing; {}.\n",
+        lanes.against == 0 ? "first" : "reference", lanes.labels[lanes.against], first.n_questions, remedy);
 }
 
-nlohmann::json score_json(std::span<const QuestionSet> sets, std::span<const LaneSpec> lanes,
+nlohmann::json score_json(std::span<const QuestionSet> sets, std::span<const ReportLanes> lanes,
                           std::span<const std::vector<LaneScore>> scores) {
     nlohmann::json json = {{"lanes", nlohmann::json::array()}};
     for (std::size_t set = 0; set < sets.size(); ++set)
-        for (std::size_t lane = 0; lane < lanes.size(); ++lane)
-            json["lanes"].push_back(lane_json(sets[set], lanes[lane], scores[set][lane], lane == 0));
+        for (std::size_t lane = 0; lane < lanes[set].specs.size(); ++lane)
+            json["lanes"].push_back(lane_json(sets[set], lanes[set], lane, scores[set][lane]));
     return json;
 }
 

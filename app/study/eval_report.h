@@ -14,19 +14,43 @@
 
 namespace keyhole {
 
-/// Returns a table with one line a lane. The first lane is the reference. labels: the lanes as the user
-/// typed them.
-std::string score_table(const QuestionSet& set, std::span<const std::string> labels,
-                        std::span<const LaneScore> scores);
+/// The lanes of a table.
+struct ReportLanes {
+    std::vector<std::string> labels;    ///< names, or specs as typed
+    std::vector<LaneSpec> specs = {};   ///< for score_json()
+    std::vector<double> kv_bytes = {};  ///< that each stores after the text; empty: not shown
+    std::size_t against = 0;            ///< the lane that differences refer to
+    std::string sort = {};              ///< right, nats, bytes; empty: as given
+};
 
-/// Returns a line that says so if the first lane is never right, so that differences to it mean nothing, and
+/// Returns a table with one line a lane.
+std::string score_table(const QuestionSet& set, const ReportLanes& lanes, std::span<const LaneScore> scores);
+
+/// Returns the order of the table's lines.
+std::vector<std::size_t> line_order(const ReportLanes& lanes, std::span<const LaneScore> scores);
+/// Returns the width of the column of labels.
+int label_width(const ReportLanes& lanes);
+/// Returns the cell of a line with the bytes, with a blank before it, or that of the header; "" if they are
+/// not known.
+std::string bytes_cell(const ReportLanes& lanes, std::size_t lane);
+std::string bytes_header(const ReportLanes& lanes);
+/// Returns "Differences are to NAME." with a line end if they are not to the first lane.
+std::string against_text(const ReportLanes& lanes);
+
+/// Returns a table of what it costs that lanes evict before they see the question: right answers of both ways
+/// and their paired difference. outcomes: [lane][question].
+std::string ask_when_table(const std::string& name, const ReportLanes& lanes,
+                           std::span<const std::vector<Outcome>> before,
+                           std::span<const std::vector<Outcome>> after);
+
+/// Returns a line that says so if the reference is never right, so that differences to it mean nothing, and
 /// what to try; else nothing. asks: the value of --ask.
-std::string reference_fails_text(const QuestionSet& set, std::span<const std::string> labels,
+std::string reference_fails_text(const QuestionSet& set, const ReportLanes& lanes,
                                  std::span<const LaneScore> scores, std::string_view asks);
 
 /// Returns the output of --json: {"lanes": [...]} with an entry for each lane of each set;
-/// scores[set][lane].
-nlohmann::json score_json(std::span<const QuestionSet> sets, std::span<const LaneSpec> lanes,
+/// scores[set][lane]. lanes: of each set.
+nlohmann::json score_json(std::span<const QuestionSet> sets, std::span<const ReportLanes> lanes,
                           std::span<const std::vector<LaneScore>> scores);
 
 Interval perplexity_interval(const LaneScore& score);

@@ -39,22 +39,26 @@ std::string number_field(double value) {
 
 }  // namespace
 
-std::string measure_table(const QuestionSet& set, std::span<const std::string> labels,
+std::string measure_table(const QuestionSet& set, const ReportLanes& lanes,
                           std::span<const LaneScore> scores) {
-    std::string table = fmt::format("{}: {}\n", set.name, set.description);
-    table += fmt::format("{:<44} {:<10} {:>7} {:>14} {:>9} {:>16}\n", "lane", "measure", "%", "95 %",
-                         "to first", "95 %");
-    for (std::size_t i = 0; i < labels.size(); ++i)
+    const int width = label_width(lanes);
+    std::string table = fmt::format("{}: {}\n{}", set.name, set.description, against_text(lanes));
+    table += fmt::format("{:<{}}{} {:<10} {:>7} {:>14} {:>9} {:>16}\n", "lane", width, bytes_header(lanes),
+                         "measure", "%", "95 %", lanes.against == 0 ? "to first" : "differ", "95 %");
+    for (const std::size_t i : line_order(lanes, scores)) {
+        std::string bytes = bytes_cell(lanes, i);
         for (std::size_t m = 0; m < set.measures.size(); ++m) {
             const LaneScore::Measure& measure = scores[i].measures[m];
-            table +=
-                fmt::format("{:<44} {:<10} {:>7.1f} {:>14}", m == 0 ? labels[i] : "", set.measures[m].name,
-                            100 * measure.value.value, span_text(measure.value.interval, false));
-            if (i > 0)
+            table += fmt::format("{:<{}}{} {:<10} {:>7.1f} {:>14}", m == 0 ? lanes.labels[i] : "", width,
+                                 bytes, set.measures[m].name, 100 * measure.value.value,
+                                 span_text(measure.value.interval, false));
+            if (i != lanes.against)
                 table += fmt::format(" {:>+9.1f} {:>16}", 100 * measure.difference.value,
                                      span_text(measure.difference.interval, true));
             table += "\n";
+            bytes.assign(bytes.size(), ' ');
         }
+    }
     return table;
 }
 
@@ -107,7 +111,7 @@ MeasureTable::MeasureTable(std::filesystem::path path) : path_(std::move(path)) 
 }
 
 void MeasureTable::add(const QuestionSet& set, const std::string& asked, std::span<const GridCell> cells,
-                       std::span<const LaneScore> scores) {
+                       std::span<const LaneScore> scores, std::size_t against) {
     for (std::size_t i = 0; i < cells.size(); ++i)
         for (std::size_t m = 0; m < set.measures.size(); ++m) {
             const LaneScore::Measure& measure = scores[i].measures[m];
@@ -120,7 +124,7 @@ void MeasureTable::add(const QuestionSet& set, const std::string& asked, std::sp
                     line += "," + (known ? number_field(value) : "");
             };
             add(measure.value, true);
-            add(measure.difference, i > 0);
+            add(measure.difference, i != against);
             line += "," + csv_field(asked);
             if (lines_.insert_or_assign(key, std::move(line)).second) order_.push_back(key);
         }

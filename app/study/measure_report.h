@@ -16,8 +16,10 @@
 
 namespace keyhole {
 
-/// Returns a table with one line for each lane and measure. The first lane is the reference.
-std::string measure_table(const QuestionSet& set, std::span<const std::string> labels,
+struct ReportLanes;
+
+/// Returns a table with one line for each lane and measure.
+std::string measure_table(const QuestionSet& set, const ReportLanes& lanes,
                           std::span<const LaneScore> scores);
 
 /// Adds "measures" to a lane's entry of --json; nothing if the set has none. ROUGE has the geometric mean of
@@ -35,9 +37,9 @@ class MeasureTable {
     /// is not changed.
     explicit MeasureTable(std::filesystem::path path);
     /// asked: the questions as the answers' file names them; lines of the same lanes and questions are
-    /// replaced.
+    /// replaced. against: the cell that differences refer to.
     void add(const QuestionSet& set, const std::string& asked, std::span<const GridCell> cells,
-             std::span<const LaneScore> scores);
+             std::span<const LaneScore> scores, std::size_t against);
     /// Throws Error(io).
     void write() const;
 

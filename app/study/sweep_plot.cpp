@@ -16,6 +16,8 @@ namespace keyhole {
 
 namespace {
 
+/// What titles call the lane that differences refer to.
+constexpr std::string_view kFirstLane = "the first lane";
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 Estimate times(const Estimate& e, double factor) {
@@ -142,11 +144,11 @@ void name_plot(CurvePlot& plot, const SweepResult& result, const SweepQuantity& 
     if (n_models(result.points) == 1) plot.subtitle = result.points.front().model;
     plot.y_label = quantity.y_label;
     plot.caption = result.description + ". " + quantity.caption;
-    const SweepPoint& first = result.points.front();
+    const SweepPoint& first = result.points[result.against];
     if (quantity.is_paired && n_models(result.points) == 1)
         plot.caption +=
-            fmt::format(" First lane: {}, {}.", lane_label(first.lane, first.values, result.varies),
-                        quantity.of_first(first.score));
+            fmt::format(" {}: {}, {}.", result.against == 0 ? "First lane" : "Compared with",
+                        lane_label(first.lane, first.values, result.varies), quantity.of_first(first.score));
     plot.whole_x = false;
 }
 
@@ -282,13 +284,20 @@ const std::vector<SweepQuantity>& text_quantities() {
 }  // namespace
 
 std::vector<SweepQuantity> sweep_quantities(const SweepResult& result) {
-    if (!result.is_task) return text_quantities();
-    if (result.measures.empty()) return task_quantities();
     std::vector<SweepQuantity> quantities;
-    for (std::size_t m = 0; m < result.measures.size(); ++m) {
+    if (!result.is_task) quantities = text_quantities();
+    if (result.is_task && result.measures.empty()) quantities = task_quantities();
+    for (std::size_t m = 0; result.is_task && m < result.measures.size(); ++m) {
         quantities.push_back(measure_quantity(result.measures[m], m));
         quantities.push_back(difference_quantity(result.measures[m], m));
     }
+    if (result.against == 0) return quantities;
+    const SweepPoint& reference = result.points[result.against];
+    const std::string name = lane_label(reference.lane, reference.values, result.varies);
+    for (SweepQuantity& quantity : quantities)
+        for (std::string* text : {&quantity.title, &quantity.y_label, &quantity.caption})
+            if (const std::size_t at = text->find(kFirstLane); at != std::string::npos)
+                text->replace(at, kFirstLane.size(), name);
     return quantities;
 }
 
@@ -417,6 +426,13 @@ ValueMap sweep_map(const SweepResult& result, const SweepQuantity& quantity) {
     return map;
 }
 
+bool has_several_bytes(const SweepResult& result) {
+    const auto [least, most] =
+        std::minmax_element(result.points.begin(), result.points.end(),
+                            [](const SweepPoint& a, const SweepPoint& b) { return a.kv_bytes < b.kv_bytes; });
+    return least != result.points.end() && least->kv_bytes > 0 && least->kv_bytes < most->kv_bytes;
+}
+
 CurvePlot memory_plot(const SweepResult& result, const SweepQuantity& quantity) {
     CurvePlot plot;
     name_plot(plot, result, quantity);
@@ -432,6 +448,17 @@ CurvePlot memory_plot(const SweepResult& result, const SweepQuantity& quantity) 
     }
     std::stable_sort(points.begin(), points.end(),
                      [](const SweepPoint* a, const SweepPoint* b) { return a->kv_bytes < b->kv_bytes; });
+    if (n_models(result.points) == 1) {
+        // Curves keep the order in which the lanes were given.
+        std::vector<std::string> names;
+        for (const SweepPoint& point : result.points)
+            (void)place_in(names, lane_label(point.lane, {}, result.varies));
+        for (const std::string& name : names)
+            for (const SweepPoint* point : points)
+                if (lane_label(point->lane, {}, result.varies) == name)
+                    add_point(plot.curves, name, point->kv_bytes, quantity.of(point->score));
+        return plot;
+    }
     // Curves keep the order in which the models were given.
     std::vector<std::string> models;
     for (const SweepPoint& point : result.points) {

@@ -36,6 +36,7 @@ struct SweepResult {
     std::vector<Vary> varies;
     std::vector<SweepPoint> points;
     int length = 0, depth = 0;  ///< of a needle map: tokens, and per cent of the text before the needle
+    std::size_t against = 0;    ///< of a model's points, the one that differences refer to
 };
 
 /// Returns a lane as typed with the varied values: those that equal a preset's default too.
@@ -66,8 +67,11 @@ CurvePlot tasks_plot(std::span<const SweepResult> results,
 void add_column(CurvePlot& plot, std::string_view word, std::string_view lane, double value);
 /// Returns the same of two keys as a map: columns are the values of the first key, rows those of the second.
 ValueMap sweep_map(const SweepResult& result, const SweepQuantity& quantity);
-/// Returns a quantity against the bytes of K and V: a curve a model, a panel a lane.
+/// Returns a quantity against the bytes of K and V. Several models: a curve a model, a panel a lane; one: a
+/// curve a lane.
 CurvePlot memory_plot(const SweepResult& result, const SweepQuantity& quantity);
+/// Returns whether the points store different numbers of bytes, all known.
+bool has_several_bytes(const SweepResult& result);
 /// Returns the share of right answers by depth (rows) and length (columns), a panel a lane and model.
 ValueMap depth_map(std::span<const SweepResult> cells);
 /// Returns the same as text: a table a lane and model.

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 namespace keyhole {
 
@@ -35,19 +36,34 @@ constexpr std::array<std::string_view, 17> kLast = {"samples",
                                                     "nats_difference_high",
                                                     "asked"};
 
-/// Columns that came later: tables without them are read too.
-constexpr std::array<std::string_view, 4> kAdded = {"model", "kv_bytes", "length", "depth"};
+/// Columns that came later: tables without them, or with the first four alone, are read too.
+constexpr std::array<std::string_view, 7> kAdded = {
+    "model", "kv_bytes", "length", "depth", "held", "nats_per_token_low", "nats_per_token_high"};
+constexpr std::array<std::size_t, 3> kNumbersAdded = {0, 4, kAdded.size()};
 
 /// Two rows with equal values here measure the same thing.
 const std::array<std::string, 3> kKey = {"asked", "lane", "spec"};
 constexpr std::size_t kMostBytes = 256 << 20;
 
-std::vector<std::string> columns_of(const std::vector<std::string>& keys, bool with_added = true) {
+std::vector<std::string> columns_of(const std::vector<std::string>& keys,
+                                    std::size_t n_added = kAdded.size()) {
     std::vector<std::string> columns(kFirst.begin(), kFirst.end());
     columns.insert(columns.end(), keys.begin(), keys.end());
     columns.insert(columns.end(), kLast.begin(), kLast.end());
-    if (with_added) columns.insert(columns.end(), kAdded.begin(), kAdded.end());
+    columns.insert(columns.end(), kAdded.begin(), kAdded.begin() + static_cast<std::ptrdiff_t>(n_added));
     return columns;
+}
+
+/// Returns the varied keys that a header names; none if it is no header of a version.
+std::optional<std::vector<std::string>> keys_of(const std::vector<std::string>& columns) {
+    for (const std::size_t n_added : kNumbersAdded) {
+        const std::size_t n_fixed = kFirst.size() + kLast.size() + n_added;
+        if (columns.size() < n_fixed) continue;
+        const auto first = columns.begin() + kFirst.size();
+        std::vector<std::string> keys(first, first + static_cast<std::ptrdiff_t>(columns.size() - n_fixed));
+        if (columns_of(keys, n_added) == columns) return keys;
+    }
+    return std::nullopt;
 }
 
 }  // namespace
@@ -70,14 +86,11 @@ void SweepTable::read(std::string_view text) {
         text.remove_prefix(std::min(end + 1, text.size()));
         if (number == 1) {
             columns = std::move(fields);
-            const bool is_new = !columns.empty() && columns.back() == kAdded.back();
-            const std::size_t n_after = kLast.size() + (is_new ? kAdded.size() : 0);
-            if (columns.size() >= kFirst.size() + n_after)
-                keys_.assign(columns.begin() + kFirst.size(),
-                             columns.end() - static_cast<std::ptrdiff_t>(n_after));
-            if (columns != columns_of(keys_, is_new))
+            const std::optional<std::vector<std::string>> keys = keys_of(columns);
+            if (!keys)
                 refuse(1, fmt::format("'{}' is not the header of this version",
                                       shown_text(fmt::format("{}", fmt::join(columns, ",")))));
+            keys_ = *keys;
             continue;
         }
         if (fields.size() != columns.size())
@@ -133,7 +146,8 @@ void SweepTable::add(const QuestionSet& set, const std::string& asked, const Gri
         estimate("perplexity", score.perplexity, perplexity_interval(score));
         number("bits_per_byte", score.bits_per_byte);
     }
-    number("nats_per_token", score.nats.value);
+    estimate("nats_per_token", score.nats.value, score.nats.interval);
+    number("held", score.held);
     if (!about.is_first)
         estimate("nats_difference", score.nats_difference.value, score.nats_difference.interval);
     row["model"] = about.model;

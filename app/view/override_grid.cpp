@@ -85,7 +85,8 @@ OverrideGrid::OverrideGrid(const PolicyParams& params, Override::Field field, He
         if (o.field != field) continue;
         for (int l = 0; l < heads_.n_layers; ++l)
             for (int h = 0; h < heads_.n_heads; ++h)
-                if (o.covers(l, h)) cells_[index(l, h)] = OverrideValue{o.amount, o.value, o.tau};
+                if (o.covers(l, h, heads_.kv_in_layer(l, h)))
+                    cells_[index(l, h)] = OverrideValue{o.amount, o.value, o.tau};
     }
 }
 

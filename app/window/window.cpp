@@ -422,7 +422,7 @@ WindowLoop::WindowLoop(WindowOptions options)
         app_.papers.folder = data / "papers";
     app_.run.setup = std::move(options_.setup);
     app_.view.lane = app_.run.setup.lanes.size() > 1 ? 1 : 0;
-    // Scripts begin with the instrument: they name the arrangement that they want.
+    // Scripts begin with all views: they name the arrangement that they want.
     if (!scripted()) {
         app_.view.arrangement = Arrangement::story;
         app_.view.strip_key = "budget";

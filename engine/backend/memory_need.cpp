@@ -33,6 +33,12 @@ std::int64_t weight_bytes(const Model& model) {
     return sum;
 }
 
+bool has_quantised_weights(const Model& model) {
+    bool any = false;
+    visit_weights(model.weights(), [&](const Weight& w) { any = any || is_quantised(w.dtype); });
+    return any;
+}
+
 MemoryNeed memory_need(const Model& model, std::int64_t context, int batch, int n_threads) {
     const ModelConfig& c = model.config();
     MemoryNeed need;
@@ -59,6 +65,9 @@ MemoryNeed memory_need(const Model& model, std::int64_t context, int batch, int 
     need.scratch += 2 * std::min(context, kHiddenRows) * std::max(c.d_ff, c.d_expert) * kFloat;
     if (c.n_experts > 0)  // the router's logits, and the rows of one expert
         need.scratch += (context * c.n_experts + 2 * std::min(context, kHiddenRows) * c.d_model) * kFloat;
+    if (has_quantised_weights(model))  // inputs of products in integers, 96 bytes for 32 numbers
+        need.scratch += 3 * std::max(context * std::max<std::int64_t>(c.d_model, d_q),
+                                     std::min(context, kHiddenRows) * std::max(c.d_ff, c.d_expert));
     need.scratch += n_threads * 2 * kTileRows * context * kFloat;
     need.scratch += batch * (std::int64_t{c.n_vocab} + 4 * c.d_model + 2 * c.d_ff) * kFloat;
     return need;

@@ -17,6 +17,7 @@ struct MemoryNeed {
 
 /// Returns the bytes of all weights, as stored.
 std::int64_t weight_bytes(const Model& model);
+bool has_quantised_weights(const Model& model);
 
 /// Returns the need of `batch` lanes with the full cache and a prompt of `context` tokens, on the CPU with
 /// n_threads threads. It does not count what libraries and the allocator use themselves, nor what the window

@@ -8,9 +8,9 @@ namespace keyhole {
 
 enum class BackendChoice { automatic, cpu, cuda };
 
-/// In what a CUDA device computes where weights have 16 bits: the prompt, and products of many lanes. The CPU
-/// computes in floats. `weights`: inputs are rounded to the type of the weights, for tensor cores.
-/// `automatic`: floats where the model is small.
+/// In what products are computed: floats, or what the weights have. `weights` on CUDA: the type of 16-bit
+/// weights, for tensor cores, in prompts and for many lanes; on the CPU: integers where they are quantised.
+/// `automatic`: floats on the CPU, and on CUDA where the model is small.
 enum class Precision { automatic, floats, weights };
 
 struct BackendOptions {

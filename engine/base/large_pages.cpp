@@ -1,5 +1,7 @@
 #include "engine/base/large_pages.h"
 
+#include "engine/base/mapping_guard.h"
+
 #include <sys/mman.h>
 
 #include <cstdint>
@@ -30,6 +32,11 @@ std::span<const std::byte> whole_large_pages(std::span<const std::byte> memory) 
     return memory.subspan(first - begin, last - first);
 }
 
+void ask_for_large_pages(std::span<const std::byte> memory) {
+    const std::span<const std::byte> whole = whole_large_pages(memory);
+    if (!whole.empty()) ::madvise(const_cast<std::byte*>(whole.data()), whole.size(), MADV_HUGEPAGE);
+}
+
 bool move_to_large_pages(std::span<const std::byte> memory) {
     const std::span<const std::byte> whole = whole_large_pages(memory);
     static const bool has_them = system_has_them();
@@ -42,6 +49,7 @@ bool move_to_large_pages(std::span<const std::byte> memory) {
     void* const to = reinterpret_cast<void*>(copy);
     bool moved = ::madvise(to, whole.size(), MADV_HUGEPAGE) == 0;
     if (moved) {
+        keep_mapped(whole.data());
         std::memcpy(to, whole.data(), whole.size());
         // The kernel exchanges the mappings in one step: a reader sees the old pages or the new ones.
         void* const here = const_cast<std::byte*>(whole.data());

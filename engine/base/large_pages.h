@@ -12,6 +12,9 @@ inline constexpr std::size_t kLargePage = std::size_t{2} << 20;
 /// Returns the part of the memory that is whole large pages.
 std::span<const std::byte> whole_large_pages(std::span<const std::byte> memory);
 
+/// Asks for large pages where memory is written for the first time; a hint.
+void ask_for_large_pages(std::span<const std::byte> memory);
+
 /// Copies whole_large_pages(memory) to large pages and puts these in its place: every byte keeps its
 /// address and value. A mapped file is then no longer read there. Returns false and changes nothing where
 /// the system gives no large pages (Linux: transparent_hugepage is "never") or no memory.

@@ -23,6 +23,7 @@ struct Guarded {
     std::atomic<std::uintptr_t> begin{0};  // 0: free
     std::atomic<std::size_t> n_bytes{0};   // whole pages
     std::atomic<bool> lost{false};         // the handler mapped zeros there
+    std::atomic<bool> has_others{false};   // pages that are not the file's
     Guarded* next = nullptr;
     // Guarded by the mutex.
     std::filesystem::path path;
@@ -103,6 +104,7 @@ void guard_mapping(const std::filesystem::path& path, int descriptor, const void
     one->descriptor = own;
     one->status = status;
     one->lost.store(false);
+    one->has_others.store(false);
     one->n_bytes.store((n_bytes + page_bytes - 1) / page_bytes * page_bytes);
     one->begin.store(reinterpret_cast<std::uintptr_t>(data));
 }
@@ -118,6 +120,21 @@ void release_mapping(const void* data) noexcept {
 const void* mapping_of(const void* address) {
     Guarded* const one = find(reinterpret_cast<std::uintptr_t>(address));
     return one == nullptr ? nullptr : reinterpret_cast<const void*>(one->begin.load());
+}
+
+void give_back_mapped(std::span<const std::byte> memory) noexcept {
+    const std::scoped_lock lock(mutex);
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+    const Guarded* const one = find(begin);
+    if (one == nullptr || one->has_others.load()) return;
+    const std::uintptr_t page = (begin + page_bytes - 1) / page_bytes * page_bytes,
+                         end = (begin + memory.size()) / page_bytes * page_bytes;
+    if (end > page) ::madvise(reinterpret_cast<void*>(page), end - page, MADV_DONTNEED);
+}
+
+void keep_mapped(const void* address) noexcept {
+    Guarded* const one = find(reinterpret_cast<std::uintptr_t>(address));
+    if (one != nullptr) one->has_others.store(true);
 }
 
 void check_mapping(const void* data) {

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <span>
 
 namespace keyhole {
 
@@ -25,5 +26,12 @@ const void* mapping_of(const void* address);
 /// to since it was mapped. Compares size and modification time, and looks whether the handler had to map
 /// zeros. A file whose name now belongs to another file counts as unchanged. Costs one system call.
 void check_mapping(const void* data);
+
+/// Gives the memory of whole pages of a guarded mapping back to the system; who reads them reads the file
+/// again. Does nothing for other memory.
+void give_back_mapped(std::span<const std::byte> memory) noexcept;
+/// Says that a part of the mapping that contains the address is no longer the file's pages: nothing of this
+/// mapping is given back from now on.
+void keep_mapped(const void* address) noexcept;
 
 }  // namespace keyhole

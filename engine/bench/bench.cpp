@@ -81,6 +81,20 @@ BenchReport run_bench(const Model& model, Backend& backend, std::span<Contender*
     return report;
 }
 
+std::vector<PartRead> part_reads(const BenchLine& line) {
+    const double bandwidth = line.gb_per_s / line.share_of_bandwidth;
+    std::vector<PartRead> reads;
+    const auto add = [&](const char* part, std::int64_t n_bytes, double seconds) {
+        if (seconds <= 0) return;
+        const double speed =
+            1e-9 * static_cast<double>(n_bytes) * static_cast<double>(line.parts.n_steps) / seconds;
+        reads.push_back({part, n_bytes, speed, speed / bandwidth});
+    };
+    add("linear", line.bytes_per_step - line.kv_bytes, line.parts.linear);
+    add("attention", line.kv_bytes, line.parts.attention);
+    return reads;
+}
+
 SpeedUp speed_up(const BenchLine& line, const BenchLine& base) {
     const auto per_token = [](const BenchLine& l) {
         return static_cast<double>(l.bytes_per_step) / l.n_lanes;

@@ -43,6 +43,16 @@ struct BenchReport {
 /// An embedding that is also the output matrix counts.
 std::int64_t read_weight_bytes(const Model& model);
 
+/// What a part of a step reads from memory. Scoring, eviction and the rest work on what caches hold.
+struct PartRead {
+    const char* part = "";
+    std::int64_t n_bytes = 0;  ///< a step
+    double gb_per_s = 0;
+    double share_of_bandwidth = 0;
+};
+/// Returns them for linear layers and attention; empty where the line has no parts.
+std::vector<PartRead> part_reads(const BenchLine& line);
+
 /// Runs the bench. The contenders must have processed their prompts.
 BenchReport run_bench(const Model& model, Backend& backend, std::span<Contender* const> contenders,
                       Bandwidth& bandwidth, const BenchOptions& options);

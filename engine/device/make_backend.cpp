@@ -2,6 +2,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cpu/cpu_backend.h"
+#include "engine/backend/memory_need.h"
 #include "engine/base/error.h"
 #include "engine/device/open_cuda.h"
 #include "engine/device/prover.h"
@@ -95,11 +96,13 @@ std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const 
         }
         if (backend == nullptr) text += "; using the CPU";
     }
-    if (backend == nullptr && options.precision == Precision::weights)
-        text +=
-            std::string(text.empty() ? "" : "; ") + "the CPU computes in floats, whatever --precision says";
+    if (backend == nullptr && options.precision == Precision::weights &&
+        (model == nullptr || !has_quantised_weights(*model)))
+        text += std::string(text.empty() ? "" : "; ") +
+                "the CPU computes in floats: --precision weights is for quantised files there";
     if (notice != nullptr) *notice = text;
-    return backend != nullptr ? std::move(backend) : make_cpu_backend(std::move(model), options.n_threads);
+    return backend != nullptr ? std::move(backend)
+                              : make_cpu_backend(std::move(model), options.n_threads, options.precision);
 }
 
 }  // namespace keyhole

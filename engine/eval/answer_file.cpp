@@ -16,9 +16,12 @@
 namespace keyhole {
 
 namespace {
-constexpr std::string_view kHeader = "questions,lane,question,right,nats,tokens,bytes,measures\n";
-/// The header of files from before there were measures.
+constexpr std::string_view kHeader =
+    "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n";
+/// Headers of earlier versions: before answers had their place, and before there were measures.
+constexpr std::string_view kPlacelessHeader = "questions,lane,question,right,nats,tokens,bytes,measures\n";
 constexpr std::string_view kOldHeader = "questions,lane,question,right,nats,tokens,bytes\n";
+constexpr std::size_t kFields = 11, kPlacelessFields = 8, kOldFields = 7;
 constexpr std::string_view kModel = " model=", kBackend = " backend=";
 
 /// The parts of a set's name, as asked_on() and identities join them: the questions, the model, the backend.
@@ -66,11 +69,18 @@ std::string stored_as_f32(const std::string& lane) {
     }
 }
 
+double share_or_nan(std::string_view what, const std::string& field) {
+    return field.empty() ? std::nan("") : read_number(what, field, 0.0, 1.0);
+}
+
+std::string share_field(double share) {
+    return std::isnan(share) ? "" : fmt::format("{:.6g}", share);
+}
+
 /// Parses a line of the file. Throws Error(wrong_use) for anything that eval cannot have written.
-Answer parse_answer(std::string_view line, bool is_old) {
+Answer parse_answer(std::string_view line, std::size_t n_fields) {
     constexpr int kMost = 1 << 24;
     const std::vector<std::string> fields = split_csv(line);
-    const std::size_t n_fields = is_old ? 7 : 8;
     if (fields.size() != n_fields)
         fail(ErrorCode::wrong_use, "'{}' has {} fields, not {}", shown_text(line), fields.size(), n_fields);
     Answer answer{fields[0], fields[1], read_number("question", fields[2], 0, kMost), {}};
@@ -78,10 +88,15 @@ Answer parse_answer(std::string_view line, bool is_old) {
     answer.outcome.nats = read_number("nats", fields[4], 0.0);
     answer.outcome.n_tokens = read_number("tokens", fields[5], 1, kMost);
     answer.outcome.n_bytes = read_number("bytes", fields[6], 0, kMost);
-    if (is_old)
+    if (n_fields == kOldFields) {
         answer.lane = stored_as_f32(answer.lane);
-    else
-        answer.outcome.measures = parse_measures(fields[7]);
+        return answer;
+    }
+    answer.outcome.measures = parse_measures(fields[7]);
+    if (n_fields == kPlacelessFields) return answer;
+    if (!fields[8].empty()) answer.outcome.distance = read_number("distance", fields[8], 0, kMost);
+    answer.outcome.depth = share_or_nan("depth", fields[9]);
+    answer.outcome.held = share_or_nan("held", fields[10]);
     return answer;
 }
 }  // namespace
@@ -112,13 +127,24 @@ std::vector<std::string> split_csv(std::string_view line) {
 
 namespace {
 
-/// Returns the lines of a file of seven fields with an eighth, empty one, and lanes that name their type.
+/// Returns how many fields the lines of a file have; 0: another file.
+std::size_t n_fields_of(std::string_view text) {
+    return text.starts_with(kHeader)            ? kFields
+           : text.starts_with(kPlacelessHeader) ? kPlacelessFields
+           : text.starts_with(kOldHeader)       ? kOldFields
+                                                : 0;
+}
+
+/// Returns the lines of an earlier version's file with the fields that it lacks, which are empty. Lanes from
+/// before there were number types name theirs.
 std::string in_this_version(std::string_view old) {
+    const std::size_t n_fields = n_fields_of(old);
     std::string text(kHeader);
-    for (old.remove_prefix(kOldHeader.size()); !old.empty(); old.remove_prefix(old.find('\n') + 1)) {
+    for (old.remove_prefix(old.find('\n') + 1); !old.empty(); old.remove_prefix(old.find('\n') + 1)) {
         std::vector<std::string> fields = split_csv(old.substr(0, old.find('\n')));
-        fields[1] = stored_as_f32(fields[1]);
-        for (const std::string& field : fields) text += csv_field(field) + ",";
+        if (n_fields == kOldFields) fields[1] = stored_as_f32(fields[1]);
+        fields.resize(kFields);
+        for (std::size_t i = 0; i < fields.size(); ++i) text += (i == 0 ? "" : ",") + csv_field(fields[i]);
         text += "\n";
     }
     return text;
@@ -130,7 +156,7 @@ AnswerFile::AnswerFile(std::filesystem::path path) : path_(std::move(path)) {
     std::error_code error;
     const std::string text = std::filesystem::exists(path_, error) ? read_text_file(path_) : std::string();
     const std::size_t whole = read_answers(text);
-    if (text.starts_with(kOldHeader))
+    if (whole > 0 && n_fields_of(text) != kFields)
         write_text_file(path_, in_this_version(std::string_view(text).substr(0, whole)));
     else if (whole < text.size())
         std::filesystem::resize_file(path_, whole, error);
@@ -149,19 +175,19 @@ std::size_t AnswerFile::read_answers(std::string_view text) {
              "{}:{} is no answer of a sweep: {}; move the file away or give another --out", path_.string(),
              line, why);
     };
-    const bool is_old = text.starts_with(kOldHeader);
-    if (!is_old && !text.starts_with(kHeader)) {
+    const std::size_t n_fields = n_fields_of(text);
+    if (n_fields == 0) {
         // Cut off in the first line, or a different file.
         if (!kHeader.starts_with(text))
             refuse(1, fmt::format("'{}' is not its header", shown_text(text.substr(0, text.find('\n')))));
         return 0;
     }
-    std::size_t at = is_old ? kOldHeader.size() : kHeader.size();
+    std::size_t at = text.find('\n') + 1;
     for (std::size_t line = 2; at < text.size(); ++line) {
         const std::size_t end = text.find('\n', at);
         if (end == std::string_view::npos) break;  // cut off
         try {
-            Answer answer = parse_answer(text.substr(at, end - at), is_old);
+            Answer answer = parse_answer(text.substr(at, end - at), n_fields);
             known_[{std::move(answer.set), std::move(answer.lane)}][answer.question] = answer.outcome;
         } catch (const Error& error) {
             refuse(line, error.what());
@@ -206,9 +232,11 @@ void AnswerFile::add(const std::string& set, const std::string& lane, int questi
              question, lane);
     known_[{set, lane}][question] = outcome;
     errno = 0;
-    out_ << fmt::format("{},{},{},{},{},{},{},{}\n", csv_field(set), csv_field(lane), question,
+    out_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(set), csv_field(lane), question,
                         outcome.right ? 1 : 0, outcome.nats, outcome.n_tokens, outcome.n_bytes,
-                        fmt::join(outcome.measures, ";"));
+                        fmt::join(outcome.measures, ";"),
+                        outcome.distance > 0 ? std::to_string(outcome.distance) : "",
+                        share_field(outcome.depth), share_field(outcome.held));
     if (!out_) {
         reason_ = errno;
         flush();

@@ -18,7 +18,7 @@ namespace keyhole {
 namespace {
 
 constexpr std::size_t kMostLineBytes = std::size_t{16} << 20, kMostLines = 1'000'000, kMostTexts = 1000;
-constexpr std::array<std::string_view, 4> kFields = {"prompt", "references", "choices", "answer"};
+constexpr std::array<std::string_view, 5> kFields = {"context", "prompt", "references", "choices", "answer"};
 
 std::vector<std::string> read_texts(const JsonField& list) {
     std::vector<std::string> texts;
@@ -48,10 +48,11 @@ DataExample read_example(const nlohmann::json& json, std::string_view name) {
     if (!json.is_object()) root.wanted("an object with prompt and references, or prompt and choices");
     for (const auto& [field, value] : json.items())
         if (std::find(kFields.begin(), kFields.end(), field) == kFields.end())
-            root.bad(
-                fmt::format("the field '{}' is unknown; known are prompt, references, choices and answer",
-                            shown_text(field)));
+            root.bad(fmt::format(
+                "the field '{}' is unknown; known are context, prompt, references, choices and answer",
+                shown_text(field)));
     DataExample example;
+    if (const auto context = root.find("context")) example.context = context->text(kMostLineBytes);
     example.prompt = root["prompt"].text(kMostLineBytes);
     if (const auto references = root.find("references")) example.references = read_texts(*references);
     if (const auto choices = root.find("choices")) {

@@ -1,6 +1,7 @@
 /// Reads questions with known answers from a file of the user: JSON Lines, one object a line. Any thread;
 /// knows base only.
 ///
+///     context     text before the prompt, which several questions may share; may be missing
 ///     prompt      text that the model reads
 ///     references  list of right answers; an answer in the model's own words is compared with them
 ///     choices     list of texts, of which the most likely one is the answer
@@ -18,6 +19,7 @@
 namespace keyhole {
 
 struct DataExample {
+    std::string context;  ///< empty: none
     std::string prompt;
     std::vector<std::string> references;
     std::vector<std::string> choices;  ///< empty: the answer is the model's own text

@@ -20,8 +20,19 @@ namespace {
 
 /// A question in tokens.
 struct TokenQuestion {
-    std::vector<int> prompt;
+    std::vector<int> prompt;    ///< context and prompt
+    std::size_t n_context = 0;  ///< tokens of it that are evicted without what follows; 0: all at once
     std::vector<std::vector<int>> choices;  ///< each behind the prompt
+    /// Returns what lanes process and evict before they go on.
+    std::vector<int> evicted() const {
+        return n_context == 0 ? prompt
+                              : std::vector<int>(prompt.begin(),
+                                                 prompt.begin() + static_cast<std::ptrdiff_t>(n_context));
+    }
+    /// Returns what they are fed then.
+    std::span<const int> asked() const {
+        return n_context == 0 ? std::span<const int>() : std::span(prompt).subspan(n_context);
+    }
 };
 
 /// The data that all questions of a file share.
@@ -66,6 +77,10 @@ void fit(TokenQuestion& question, const Model& model, const DataOptions& options
              "fewer --answer-tokens or --shots, or --cut to leave out the beginning of long prompts",
              place(options.file, example), question.prompt.size(), n_answer, context);
     const std::size_t n_gone = question.prompt.size() + n_answer - context;
+    if (options.ask_when == AskWhen::after && question.n_context <= n_begin + n_gone)
+        fail(ErrorCode::wrong_use, "{}: context: --cut leaves nothing of it; give a larger --context",
+             place(options.file, example));
+    question.n_context -= std::min(n_gone, question.n_context);
     const auto first = question.prompt.begin() + static_cast<std::ptrdiff_t>(n_begin);
     question.prompt.erase(first, first + static_cast<std::ptrdiff_t>(n_gone));
 }
@@ -74,10 +89,23 @@ TokenQuestion tokens_of(const Model& model, const DataOptions& options, const st
                         const DataExample& example) {
     const Tokenizer& tokenizer = model.tokenizer();
     TokenQuestion question;
-    const std::string prompt = before + example.prompt;
+    const std::string text = before + example.context;
+    const std::string prompt = example.context.empty() ? text + example.prompt : joined(text, example.prompt);
     const bool has_choices = !example.choices.empty();
     if (!options.cut) check_length(model, prompt, place(options.file, example) + ": prompt: it");
     question.prompt = tokenizer.encode(has_choices ? std::string(without_space_at_back(prompt)) : prompt);
+    if (options.ask_when == AskWhen::after) {
+        const std::vector<int> own = tokenizer.encode(text);
+        question.n_context = to_index(
+            std::mismatch(own.begin(), own.end(), question.prompt.begin(), question.prompt.end()).first -
+            own.begin());
+        if (example.context.empty() || question.n_context == 0 ||
+            question.n_context == question.prompt.size())
+            fail(ErrorCode::wrong_use,
+                 "{}: context: --ask-when after evicts the text before the question comes; give the text as "
+                 "'context', and the question as 'prompt'",
+                 place(options.file, example));
+    }
     if (question.prompt.empty() && model.config().bos >= 0) question.prompt.push_back(model.config().bos);
     if (question.prompt.empty())
         fail(ErrorCode::wrong_use,
@@ -100,14 +128,16 @@ std::string few_shot_text(const DataFile& shots, int n) {
     std::string text;
     for (int i = 0; i < n; ++i) {
         const DataExample& example = shots.examples[to_index(i)];
-        text += joined(example.prompt, example.shown_answer()) + "\n\n";
+        const std::string prompt =
+            example.context.empty() ? example.prompt : joined(example.context, example.prompt);
+        text += joined(prompt, example.shown_answer()) + "\n\n";
     }
     return text;
 }
 
 RunSpec run_of(const Asking& asking, int i, std::span<const LaneSpec> lanes) {
     RunSpec spec;
-    spec.prompt_tokens = asking.tokens[to_index(i)].prompt;
+    spec.prompt_tokens = asking.tokens[to_index(i)].evicted();
     spec.lanes.assign(lanes.begin(), lanes.end());
     spec.n_top = 0;
     return spec;
@@ -122,7 +152,8 @@ std::vector<Outcome> write_answers(const Asking& asking, int i, const std::share
     spec.wants.scores = options.beams.n_beams > 1 && options.beams.scores == BeamScores::shared;
     const std::vector<std::string> stop =
         options.to_end_of_line ? std::vector<std::string>{"\n"} : std::vector<std::string>{};
-    const PromptedLanes run(model, backend, std::move(spec));
+    PromptedLanes run(model, backend, std::move(spec));
+    run.ask(asking.tokens[to_index(i)].asked());
     std::vector<Outcome> outcomes;
     for (const OwnText& own : run.texts(options.beams, stop)) {
         Outcome& outcome = outcomes.emplace_back();
@@ -159,7 +190,8 @@ std::vector<Outcome> choose(const Asking& asking, int i, const std::shared_ptr<c
     RunSpec spec = run_of(asking, i, lanes);
     for (const std::vector<int>& choice : question.choices)
         spec.n_generate = std::max(spec.n_generate, static_cast<int>(choice.size()));
-    const PromptedLanes run(model, backend, std::move(spec));
+    PromptedLanes run(model, backend, std::move(spec));
+    run.ask(question.asked());
     std::vector<std::vector<double>> nats;  // [choice][lane]
     for (const std::vector<int>& choice : question.choices) nats.push_back(run.nats_of(choice));
     std::vector<Outcome> outcomes;
@@ -196,7 +228,8 @@ std::string set_name(const std::filesystem::path& file) {
 std::string identity_of(const DataOptions& options, const DataFile& file, const std::string& shots,
                         const Model& model) {
     std::string text =
-        fmt::format("data {} context={}{}", file.digest, options.context, options.cut ? " cut" : "");
+        fmt::format("data {} context={}{}{}", file.digest, options.context, options.cut ? " cut" : "",
+                    options.ask_when == AskWhen::after ? " when=after" : "");
     if (!shots.empty()) text += fmt::format(" shots={} of {}", options.n_shots, shots);
     if (!file.has_choices()) {
         text += fmt::format(" tokens={}{}{}", options.answer_tokens,
@@ -215,6 +248,7 @@ std::string identity_of(const DataOptions& options, const DataFile& file, const 
 std::string description_of(const DataOptions& options, const DataFile& file, std::size_t n) {
     std::string text = fmt::format("{} questions of {}", n, options.file.string());
     if (options.n_shots > 0) text += fmt::format(", {} examples before each", options.n_shots);
+    if (options.ask_when == AskWhen::after) text += ", asked after the eviction of their context";
     if (file.has_choices()) return text + ": the most likely of the choices";
     text += fmt::format(": answers of at most {} tokens", options.answer_tokens);
     if (options.beams.n_beams > 1) text += ", " + beams_text(options.beams);
@@ -238,6 +272,10 @@ std::vector<MeasureKind> choice_measures() {
 }
 
 QuestionSet data_questions(std::shared_ptr<const Model> model, const DataOptions& options) {
+    if (options.ask_when == AskWhen::after && (options.beams.n_beams > 1 || options.rules != Sampling{}))
+        fail(ErrorCode::wrong_use,
+             "--ask-when after takes the most likely token each time; leave out --beams and the rules of "
+             "tokens");
     const DataFile file = read_data_file(options.file);
     auto asking = std::make_shared<Asking>();
     asking->options = options;
@@ -259,7 +297,7 @@ QuestionSet data_questions(std::shared_ptr<const Model> model, const DataOptions
         asking->examples.push_back(file.examples[i]);
     }
     QuestionSet set;
-    set.name = set_name(options.file);
+    set.name = set_name(options.file) + (options.ask_when == AskWhen::after ? "-after" : "");
     set.is_task = true;
     set.n_questions = static_cast<int>(n);
     set.description = description_of(options, file, n);
@@ -270,7 +308,7 @@ QuestionSet data_questions(std::shared_ptr<const Model> model, const DataOptions
     const auto answer = file.has_choices() ? choose : write_answers;
     set.make = [asking, answer](int i) {
         Question question;
-        question.prompt = asking->tokens[to_index(i)].prompt;
+        question.prompt = asking->tokens[to_index(i)].evicted();
         question.answer = [asking, answer, i](const std::shared_ptr<const Model>& of, Backend& backend,
                                               std::span<const LaneSpec> lanes) {
             std::vector<Outcome> outcomes = answer(*asking, i, of, backend, lanes);

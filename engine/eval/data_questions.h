@@ -17,11 +17,13 @@ struct DataOptions {
     int n_shots = 0;                 ///< how many of them
     int n_questions = 0;             ///< the first of the file; 0: all
     int context = 0;                 ///< most tokens of prompt and answer; 0: the model's
-    bool cut = false;                ///< a longer prompt loses its beginning; otherwise it is refused
-    int answer_tokens = 64;          ///< most tokens of an answer in the lane's own words
-    bool to_end_of_line = true;      ///< such an answer ends with its line; otherwise with the text
-    bool stems = false;              ///< ROUGE compares stems
-    Sampling rules;                  ///< greedy; see token_rules.h
+    AskWhen ask_when =
+        AskWhen::before;         ///< after: examples have a context, which is evicted without the prompt
+    bool cut = false;            ///< a longer prompt loses its beginning; otherwise it is refused
+    int answer_tokens = 64;      ///< most tokens of an answer in the lane's own words
+    bool to_end_of_line = true;  ///< such an answer ends with its line; otherwise with the text
+    bool stems = false;          ///< ROUGE compares stems
+    Sampling rules;              ///< greedy; see token_rules.h
     BeamSettings beams;
 };
 

@@ -39,6 +39,27 @@ class TokenCounter {
     std::unordered_map<std::string, int> known_;
 };
 
+/// Returns how many tokens of a text are also those of a longer text that begins with it. A token may span
+/// the text's end, and belongs to what follows.
+std::ptrdiff_t count_equal(const Tokenizer& tokenizer, const std::string& text,
+                           const std::vector<int>& longer) {
+    const std::vector<int> own = tokenizer.encode(text);
+    return std::mismatch(own.begin(), own.end(), longer.begin(), longer.end()).first - own.begin();
+}
+
+/// Notes where the answer is, and what each lane holds of it after the prompt.
+void note_place(const Question& question, const Model& model, const StepTrace& prompt,
+                std::vector<Outcome>& outcomes) {
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        outcomes[i].distance = question.distance;
+        if (!question.place) continue;
+        const LaneRecord& lane = prompt.lanes[i];
+        const KvLayout& layout = lane.info->layout != nullptr ? *lane.info->layout : model.layout();
+        outcomes[i].depth = question.place.first / static_cast<double>(question.prompt.size());
+        outcomes[i].held = held_share(question.place, lane.evictions, layout.n_kv_heads());
+    }
+}
+
 std::string digest_of(std::string_view text) {
     return fmt::format("{:016x}", digest_bytes(kDigestSeed, std::as_bytes(std::span(text))));
 }
@@ -50,15 +71,22 @@ std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& bac
     if (question.answer) return question.answer(model, backend, lanes);
     RunSpec spec;
     spec.prompt_tokens = question.prompt;
-    spec.forced = question.fed;
+    spec.forced = question.asked;
+    spec.forced.insert(spec.forced.end(), question.fed.begin(), question.fed.end());
     spec.lanes.assign(lanes.begin(), lanes.end());
-    spec.n_generate = static_cast<int>(question.fed.size());
+    spec.n_generate = static_cast<int>(spec.forced.size());
     spec.ignore_eos = true;
     spec.n_top = 0;
     Session session(model, backend, spec);
-    std::vector<Outcome> outcomes(lanes.size(), {0, spec.n_generate, question.n_bytes, true});
+    std::vector<Outcome> outcomes(lanes.size(),
+                                  {0, static_cast<int>(question.fed.size()), question.n_bytes, true});
     auto before = session.prefill();
     throw_if_failed(*before);
+    note_place(question, *model, *before, outcomes);
+    for (std::size_t t = 0; t < question.asked.size(); ++t) {
+        before = session.step();
+        throw_if_failed(*before);
+    }
     for (std::size_t t = 0; t < question.fed.size(); ++t) {
         const auto step = session.step();
         throw_if_failed(*step);
@@ -129,6 +157,7 @@ TaskTexts::TaskTexts(const std::filesystem::path& words_json, std::string_view n
     : words(words_json, TaskSplit::test, ask_by),
       sentences(split_sentences(narrative)),
       passages(split_passages(passage_text, words.longest_answer())),
+      vocabulary(vocabulary_of(sentences)),
       digest(digest_of(read_text_file(words_json) + std::string(narrative) + std::string(passage_text))) {}
 
 QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<const TaskTexts> texts,
@@ -144,32 +173,41 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
     set.n_questions = options.n_questions;
     set.description = fmt::format("{} questions (seed {}): {}; context {} tokens", options.n_questions,
                                   options.seed, task_help(kind), options.context);
-    if (kind != TaskKind::passage)
+    if (has_distance(kind))
         set.description += distance.low == distance.high
                                ? fmt::format(", asked {} tokens later", distance.low)
                                : fmt::format(", asked {} to {} tokens later", distance.low, distance.high);
     set.identity =
         fmt::format("{} seed={} context={} distance={}..{} texts={} model={}", set.name, options.seed,
                     options.context, distance.low, distance.high, texts->digest, model->hash());
-    if (kind != TaskKind::passage && texts->words.ask_by() == AskBy::statement) {
+    if (has_distance(kind) && texts->words.ask_by() == AskBy::statement) {
         set.description += ", by its statement";
         set.identity += " ask=statement";
     }
+    if (options.ask_when == AskWhen::after) {
+        set.name += "-after";
+        set.description += "; asked after the eviction";
+        set.identity += " when=after";
+    }
     set.make = [=, count = std::make_shared<TokenCounter>(model)](int i) {
         const TaskMaterial material{&texts->words, &texts->sentences, &texts->passages,
-                                    [&](const std::string& text) { return (*count)(text); }};
+                                    [&](const std::string& text) { return (*count)(text); },
+                                    &texts->vocabulary};
         const Task task =
             make_task(kind, options.seed, static_cast<std::uint32_t>(i), options.context, distance, material);
-        // A token may span the end of the prompt. The answer begins with the first token that differs from
-        // the prompt's own.
-        const std::vector<int> whole = model->tokenizer().encode(task.prompt + task.answer),
-                               prompt = model->tokenizer().encode(task.prompt);
-        const auto part = std::mismatch(prompt.begin(), prompt.end(), whole.begin(), whole.end()).second;
+        const std::vector<int> whole = model->tokenizer().encode(task.prompt + task.answer);
+        const std::string text = task.prompt.substr(0, task.prompt.size() - task.question.size());
+        const auto answer = whole.begin() + count_equal(model->tokenizer(), task.prompt, whole),
+                   asked = options.ask_when == AskWhen::before
+                               ? answer
+                               : whole.begin() + count_equal(model->tokenizer(), text, whole);
         Question question;
-        question.prompt.assign(whole.begin(), part);
-        question.fed.assign(part, whole.end());
+        question.prompt.assign(whole.begin(), asked);
+        question.asked.assign(asked, answer);
+        question.fed.assign(answer, whole.end());
         question.n_bytes = static_cast<int>(task.answer.size());
         question.distance = task.distance;
+        question.place = find_answer(model->tokenizer(), question.prompt, task.stated, task.answer.substr(1));
         return question;
     };
     return set;
@@ -208,9 +246,10 @@ LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome>
     int n_right = 0, only_this = 0, only_reference = 0;
     double nats = 0;
     std::int64_t n_bytes = 0;
-    std::vector<double> means, differences;
+    std::vector<double> means, differences, held;
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
         const Outcome &mine = outcomes[i], &other = reference[i];
+        if (std::isfinite(mine.held)) held.push_back(mine.held);
         n_right += mine.right ? 1 : 0;
         only_this += mine.right && !other.right ? 1 : 0;
         only_reference += !mine.right && other.right ? 1 : 0;
@@ -224,6 +263,7 @@ LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome>
                       wilson_interval(n_right, score.n_questions)};
     score.accuracy_difference = paired_difference(only_reference, only_this, score.n_questions);
     score.nats = mean_estimate(means);
+    if (!held.empty()) score.held = mean_estimate(held).value;
     score.nats_difference = mean_estimate(differences);
     score.perplexity = std::exp(nats / static_cast<double>(score.n_tokens));
     score.bits_per_byte = n_bytes > 0 ? nats / std::log(2.0) / static_cast<double>(n_bytes) : std::nan("");
@@ -236,6 +276,22 @@ LaneScore score_lane(const QuestionSet& set, std::span<const Outcome> outcomes,
     for (std::size_t m = 0; m < set.measures.size(); ++m)
         score.measures.push_back(score_measure(outcomes, reference, m, set.measures[m].is_share));
     return score;
+}
+
+double stored_kv_bytes(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
+                       int context) {
+    const KvLayout layout = layouts_of(model, {lane}).front();
+    const ResolvedPolicy policy = resolve(lane.policy, n_prompt, 1, head_grid(layout));
+    double bytes = 0;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const HeadRef& reader = layout.kv_head(g).readers.front();
+        const ResolvedPolicy& of_head = policy.at(reader.layer, reader.head);
+        const int stored =
+            of_head.evicts() && !of_head.keeps_memory ? std::min(context, of_head.stored) : context;
+        const KvType type = backend.kv_type(of_head.kv_dtype);
+        bytes += 2.0 * static_cast<double>(kv_row_bytes(type, model.config().head_dim)) * stored;
+    }
+    return bytes;
 }
 
 std::size_t lanes_that_fit(const Model& model, std::span<const LaneSpec> lanes, int context, double bytes) {

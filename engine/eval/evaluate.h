@@ -3,10 +3,12 @@
 /// thread; knows sessions.
 #pragma once
 
+#include "engine/eval/answer_place.h"
 #include "engine/eval/statistics.h"
 #include "engine/eval/tasks.h"
 #include "engine/session/session.h"
 
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <span>
@@ -24,15 +26,22 @@ struct Outcome {
     bool right = false;
     std::vector<double> measures{};  ///< in the order of QuestionSet::measures, each 0 to 1
     std::string text{};              ///< the lane's answer if there are measures; else empty
+    // Where the text says what is asked for; the same for all lanes. NaN and 0: not known.
+    int distance = 0;             ///< as Question::distance
+    double depth = std::nan("");  ///< share of the prompt before it
+    double held = std::nan("");   ///< share of its tokens that the lane holds after the prompt
 };
 
-/// The prompt is processed, and the lane evicts as its policy says. Then `fed` is fed, one token and one
-/// eviction a row.
+/// The prompt is processed, and the lane evicts as its policy says. Then `asked` is fed, and then `fed`, one
+/// token and one eviction a row.
 struct Question {
     std::vector<int> prompt;
     std::vector<int> fed;  ///< the scored tokens, each by the distribution of the row before it
     int n_bytes = 0;       ///< of the text of `fed`
     int distance = 0;      ///< tokens between the fact that is asked for and the answer; 0: text
+    AnswerPlace place{};   ///< of the answer in the prompt
+    /// The question itself where it comes after the eviction (AskWhen::after). It is not scored.
+    std::vector<int> asked{};
     /// Set: answers the question in place of ask(), with one outcome per lane.
     std::function<std::vector<Outcome>(const std::shared_ptr<const Model>&, Backend&,
                                        std::span<const LaneSpec>)>
@@ -80,11 +89,19 @@ struct QuestionSet {
 QuestionSet text_windows(std::shared_ptr<const Model> model, std::string_view text, int context,
                          int n_prefill, int most);
 
+/// Whether a lane has seen the question when it evicts. Then policies that look at the newest rows choose for
+/// this question; otherwise for any that may come.
+enum class AskWhen {
+    before,  ///< the question is part of the prompt
+    after,   ///< the prompt is the text alone; the question is fed to what was kept of it
+};
+
 struct TaskOptions {
     int n_questions = 500;
     std::uint64_t seed = 1;
     int context = 1024;      ///< tokens of prompt and answer
     DistanceRange distance;  ///< high 0: up to the context
+    AskWhen ask_when = AskWhen::before;
     bool operator==(const TaskOptions&) const = default;
 };
 
@@ -95,6 +112,7 @@ struct TaskTexts {
     TaskWords words;
     std::vector<std::string> sentences;
     std::vector<TaskMaterial::Passage> passages;
+    std::vector<std::string> vocabulary;
     std::string digest;  ///< of the three texts
 };
 
@@ -107,14 +125,15 @@ struct LaneScore {
     Estimate nats;          ///< per fed token, mean over questions, with Student's interval
     double perplexity = 0;  ///< exp of the mean over all fed tokens
     double bits_per_byte = 0;
-    // Compared with the first lane, question by question.
+    double held = std::nan("");  ///< mean of Outcome::held over the questions that have one
+    // Compared with the reference, question by question.
     Estimate accuracy_difference;
     Estimate nats_difference;
     int n_questions = 0;
     std::int64_t n_tokens = 0;
     struct Measure {
         Estimate value;       ///< mean over questions; of a share with Wilson's interval, else Student's
-        Estimate difference;  ///< to the first lane, question by question
+        Estimate difference;  ///< to the reference, question by question
     };
     std::vector<Measure> measures;  ///< in the order of QuestionSet::measures
 };
@@ -124,6 +143,11 @@ LaneScore score_lane(const QuestionSet& set, std::span<const Outcome> outcomes,
                      std::span<const Outcome> reference);
 /// The same without measures.
 LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome> reference);
+
+/// Returns the bytes of K and V that a lane stores after a prompt of n_prompt tokens and a text of `context`
+/// tokens in all.
+double stored_kv_bytes(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
+                       int context);
 
 /// Returns how many of the first lanes may answer together, so that what they store of a context after the
 /// prompt takes at most about `bytes`. At least 1. They share the pass over the prompt.

@@ -37,6 +37,24 @@ PromptedLanes::PromptedLanes(std::shared_ptr<const Model> model, Backend& backen
     for (const Lane& lane : lanes_) throw_if_failed(lane);
 }
 
+void PromptedLanes::ask(std::span<const int> tokens) {
+    const LaneRunner runner = runner_.without_values();
+    for (const int token : tokens) {
+        std::vector<Lane*> fed;
+        for (Lane& lane : lanes_) {
+            lane.token = token;
+            fed.push_back(&lane);
+        }
+        runner.feed(fed, next_row());
+        for (Lane& lane : lanes_) {
+            lane.tokens.push_back(token);
+            runner.read_row(lane, Sampling{}, next_row());
+            throw_if_failed(lane);
+        }
+        ++n_asked_;
+    }
+}
+
 std::vector<double> PromptedLanes::nats_of(std::span<const int> tokens) const {
     std::vector<Lane> copies;
     for (const Lane& lane : lanes_) copies.push_back(lane.copy());
@@ -55,7 +73,7 @@ std::vector<double> PromptedLanes::nats_of(std::span<const int> tokens) const {
             copy.token = token;
             fed.push_back(&copy);
         }
-        const int row = context_.n_prompt() + static_cast<int>(t);
+        const int row = next_row() + static_cast<int>(t);
         runner.feed(fed, row);
         for (Lane& copy : copies) {
             copy.tokens.push_back(token);
@@ -71,6 +89,7 @@ std::vector<OwnText> PromptedLanes::texts(const BeamSettings& beams, std::span<c
     const int most = context_.start.n_generate;
     if (most < 1) fail(ErrorCode::wrong_use, "a text of {} tokens cannot be written; take at least 1", most);
     if (beams.n_beams == 1) return greedy(stop, progress);
+    KH_ASSERT(n_asked_ == 0);  // beams count their rows from the prompt
     BeamSearch search(runner_, lanes_, beams, stop);
     for (int n = 0; search.step(); ++n)
         ProgressPart(progress).report_or_cancel(static_cast<double>(n) / most);
@@ -98,20 +117,22 @@ std::vector<OwnText> PromptedLanes::greedy(std::span<const std::string> stop,
             }
             found[i].nats -= static_cast<double>(lane.log_probs[to_index(lane.token)]);
             lane.tokens.push_back(lane.token);
-            OwnText own = text_until(context_.model->tokenizer(), lane.tokens, stop);
+            OwnText own = text_until(context_.model->tokenizer(),
+                                     std::span(lane.tokens).subspan(to_index(n_asked_)), stop);
             found[i].text = std::move(own.text);
             found[i].complete = own.complete;
             if (!own.complete) fed.push_back(&lane);
         }
         if (fed.empty() || n + 1 == most) break;
-        const int row = context_.n_prompt() + n;
+        const int row = next_row() + n;
         runner.feed(fed, row);
         for (Lane* lane : fed) {
             runner.read_row(*lane, context_.start.sampling, row);
             throw_if_failed(*lane);
         }
     }
-    for (std::size_t i = 0; i < copies.size(); ++i) found[i].tokens = copies[i].tokens;
+    for (std::size_t i = 0; i < copies.size(); ++i)
+        found[i].tokens.assign(copies[i].tokens.begin() + n_asked_, copies[i].tokens.end());
     return found;
 }
 

@@ -54,6 +54,10 @@ class PromptedLanes {
     PromptedLanes(std::shared_ptr<const Model> model, Backend& backend, RunSpec spec,
                   const ProgressReport& progress = {});
 
+    /// Feeds tokens to all lanes after the prompt, one a row, as a question that comes when the text has been
+    /// evicted. What follows continues after them. Call it once at most.
+    void ask(std::span<const int> tokens);
+
     /// Returns for each lane the sum of -ln p over the tokens, fed one a row after the prompt. Throws
     /// Error(wrong_use) for a token that the model does not have.
     std::vector<double> nats_of(std::span<const int> tokens) const;
@@ -70,6 +74,8 @@ class PromptedLanes {
     const RunContext context_;
     const LaneRunner runner_;
     std::vector<Lane> lanes_;
+    int n_asked_ = 0;
+    int next_row() const { return context_.n_prompt() + n_asked_; }
 
     std::vector<OwnText> greedy(std::span<const std::string> stop, const ProgressReport& progress) const;
 };

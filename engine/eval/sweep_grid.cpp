@@ -112,7 +112,8 @@ std::vector<std::string> parse_values(std::string_view where, std::string_view i
     return vary.values;
 }
 
-std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::vector<Vary>& varies) {
+std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::vector<Vary>& varies,
+                                const std::vector<std::string>& names) {
     std::set<std::string_view> keys;
     for (const Vary& vary : varies)
         if (!keys.insert(vary.key).second)
@@ -128,7 +129,8 @@ std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::v
     };
     for (std::size_t index = 0; index < lanes.size(); ++index) {
         const LaneSpec& lane = lanes[index];
-        const std::string name = format_lane_spec(lane);
+        const bool is_named = index < names.size() && !names[index].empty();
+        const std::string name = is_named ? names[index] : format_lane_spec(lane);
         const bool is_full = lane.policy.preset == Preset::full;
         if (is_full && std::none_of(varies.begin(), varies.end(), varies_full)) {
             add({lane, name, static_cast<int>(index), {}});

@@ -28,7 +28,7 @@ std::vector<std::string> parse_values(std::string_view where, std::string_view i
 
 struct GridCell {
     LaneSpec spec;
-    std::string lane;    ///< as given, before values were varied
+    std::string lane;    ///< its name, or its spec before values were varied
     int lane_index = 0;  ///< in the list of lanes
     /// One per Vary, "" where the key does not apply to `full`; empty: not varied.
     std::vector<std::string> values;
@@ -36,8 +36,10 @@ struct GridCell {
 
 /// Combines every lane with all combinations of values; the last key changes fastest. `full` varies only in
 /// KV sharing, and otherwise appears once. Equal lanes appear once. Throws Error(wrong_use) if a lane refuses
-/// a value, a key is varied twice, or there are more than 10,000 lanes.
-std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::vector<Vary>& varies);
+/// a value, a key is varied twice, or there are more than 10,000 lanes. names: of the lanes, "" for none;
+/// may be shorter.
+std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::vector<Vary>& varies,
+                                const std::vector<std::string>& names = {});
 
 /// Returns "64" or "12.5%" as a number; NaN for words.
 double value_number(std::string_view value);

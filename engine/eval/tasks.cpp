@@ -2,12 +2,14 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/eval/ruler_tasks.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <numeric>
 #include <optional>
+#include <set>
 
 namespace keyhole {
 
@@ -19,7 +21,7 @@ constexpr std::size_t kLongestSentence = 300;  // in bytes
 struct KindText {
     std::string_view name, help;
 };
-constexpr std::array<KindText, kTaskKinds> kKinds = {{
+constexpr std::array<KindText, kTaskKinds + kRulerKinds> kKinds = {{
     {"needle", "one code in narrative"},
     {"fact", "one of three facts in words: where things are kept, where people live, names of animals"},
     {"needles", "one of five codes"},
@@ -27,6 +29,19 @@ constexpr std::array<KindText, kTaskKinds> kKinds = {{
     {"dialogue", "who of four said it"},
     {"list", "a list of four to eight words, once more"},
     {"passage", "what a section of a tale says (FairytaleQA)"},
+    {"ruler-single-1", "one code in repeated sentences"},
+    {"ruler-single-2", "one code in narrative"},
+    {"ruler-single-3", "one UUID in narrative"},
+    {"ruler-multikey-1", "one of four codes in narrative"},
+    {"ruler-multikey-2", "one code in a text of codes"},
+    {"ruler-multikey-3", "one UUID, named by another, in a text of UUIDs"},
+    {"ruler-multivalue", "four codes of one thing"},
+    {"ruler-multiquery", "the codes of four things"},
+    {"ruler-tracking", "five names that take over one value from one another"},
+    {"ruler-common-words", "the words of a list that come ten times"},
+    {"ruler-frequent-words", "the three most frequent of made-up words"},
+    {"ruler-passage-1", "what one of several sections of tales says"},
+    {"ruler-passage-2", "what two of several sections of tales say"},
 }};
 
 std::vector<std::string_view> split(std::string_view text, std::string_view separator) {
@@ -119,7 +134,7 @@ Task make_passage(Draw& draw, int context, const TaskMaterial& material) {
         const std::string after =
             passage.text.substr(passage.text.find(passage.answer) + passage.answer.size());
         return {finished(prompt + block + question), answer,
-                material.count_tokens(after) + material.count_tokens(question)};
+                material.count_tokens(after) + material.count_tokens(question), question, passage.text};
     }
     fail(ErrorCode::wrong_use, "no passage fits into a context of {} tokens; make it longer", context);
 }
@@ -131,18 +146,24 @@ struct Parts {
     std::vector<std::string> others;  ///< placed at random
     std::optional<std::string> old;   ///< placed before `asked`
     std::string question, answer;
+    std::string stated;  ///< the fact itself, within `asked`
 };
 
 Parts make_parts(TaskKind kind, Draw& draw, const TaskMaterial& material) {
     if (kind == TaskKind::list) {
         Fact fact = material.words->listing(draw);
-        return {" " + fact.statement, 0, {}, {}, " " + fact.ask, " " + fact.answer};
+        return {" " + fact.statement, 0, {}, {}, " " + fact.ask, " " + fact.answer, fact.statement};
     }
     const TaskWords::TaskRule& rule = material.words->rule(std::string(task_name(kind)));
     const std::vector<Fact> facts = material.words->facts(draw, rule.kinds.draw(draw), rule.n_others + 1);
     if (kind == TaskKind::latest)
-        return {" " + facts[0].update,       0, {}, " " + facts[0].statement, " " + facts[0].update_ask,
-                " " + facts[0].update_answer};
+        return {" " + facts[0].update,
+                0,
+                {},
+                " " + facts[0].statement,
+                " " + facts[0].update_ask,
+                " " + facts[0].update_answer,
+                facts[0].update};
     Parts parts;
     std::size_t asked = 0;
     // The speakers follow one another: one block, in the order of the facts.
@@ -158,6 +179,7 @@ Parts make_parts(TaskKind kind, Draw& draw, const TaskMaterial& material) {
     }
     parts.question = " " + facts[asked].ask;
     parts.answer = " " + facts[asked].answer;
+    parts.stated = facts[asked].statement;
     return parts;
 }
 
@@ -185,11 +207,13 @@ std::vector<TaskKind> parse_tasks(std::string_view text) {
         } else if (name == "recall" || name == "all") {
             for (int i = 0; i < kTaskKinds; ++i)
                 if (name == "all" || static_cast<TaskKind>(i) != TaskKind::passage) add(i);
+        } else if (name == "ruler") {
+            for (int i = kTaskKinds; i < kTaskKinds + kRulerKinds; ++i) add(i);
         } else {
             std::string names;
             for (const KindText& k : kKinds) names += fmt::format("{}, ", k.name);
-            fail(ErrorCode::wrong_use, "there is no task '{}'; tasks are {}recall (all but passage) and all",
-                 name, names);
+            fail(ErrorCode::wrong_use,
+                 "there is no task '{}'; tasks are {}recall, all (without RULER's) and ruler", name, names);
         }
     }
     return kinds;
@@ -198,6 +222,7 @@ std::vector<TaskKind> parse_tasks(std::string_view text) {
 Task make_task(TaskKind kind, std::uint64_t seed, std::uint32_t index, int context, DistanceRange distance,
                const TaskMaterial& material) {
     Draw draw(seed, static_cast<std::uint32_t>(kind), index);
+    if (is_ruler(kind)) return make_ruler_task(kind, seed, index, context, material);
     if (kind == TaskKind::passage) return make_passage(draw, context, material);
     const auto& count = material.count_tokens;
     Parts parts = make_parts(kind, draw, material);
@@ -240,7 +265,7 @@ Task make_task(TaskKind kind, std::uint64_t seed, std::uint32_t index, int conte
         if (k == at) text += parts.asked;
         if (k < narrative.sentences.size()) text += *narrative.sentences[k];
     }
-    return {finished(text + parts.question), parts.answer, found};
+    return {finished(text + parts.question), parts.answer, found, parts.question, parts.stated};
 }
 
 std::vector<std::string> split_sentences(std::string_view text) {
@@ -284,6 +309,26 @@ std::vector<TaskMaterial::Passage> split_passages(std::string_view text, int lon
         }
     }
     return found;
+}
+
+std::vector<std::string> vocabulary_of(const std::vector<std::string>& sentences) {
+    std::set<std::string> words;
+    const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
+    for (const std::string& sentence : sentences)
+        for (std::size_t at = 0; at < sentence.size();) {
+            if (sentence[at] != ' ') {
+                ++at;
+                continue;
+            }
+            std::size_t end = ++at;
+            while (end < sentence.size() && is_letter(sentence[end])) ++end;
+            // A whole word, between a blank and a blank or an end mark.
+            const bool ends = end == sentence.size() ||
+                              std::string_view(" .,;:!?").find(sentence[end]) != std::string_view::npos;
+            if (ends && end - at >= 4 && end - at <= 9) words.insert(sentence.substr(at, end - at));
+            at = end;
+        }
+    return {words.begin(), words.end()};
 }
 
 }  // namespace keyhole

@@ -14,12 +14,43 @@
 
 namespace keyhole {
 
-enum class TaskKind { needle, fact, needles, latest, dialogue, list, passage };
-inline constexpr int kTaskKinds = 7;
+enum class TaskKind {
+    needle,
+    fact,
+    needles,
+    latest,
+    dialogue,
+    list,
+    passage,
+    // The kinds of RULER: see ruler_tasks.h.
+    ruler_single_1,
+    ruler_single_2,
+    ruler_single_3,
+    ruler_multikey_1,
+    ruler_multikey_2,
+    ruler_multikey_3,
+    ruler_multivalue,
+    ruler_multiquery,
+    ruler_tracking,
+    ruler_common_words,
+    ruler_frequent_words,
+    ruler_passage_1,
+    ruler_passage_2
+};
+inline constexpr int kTaskKinds = 7;    ///< the first ones, which assets/training/tasks.py has too
+inline constexpr int kRulerKinds = 13;  ///< those after them
+inline bool is_ruler(TaskKind kind) {
+    return static_cast<int>(kind) >= kTaskKinds;
+}
+/// Returns whether a task can be asked at a distance that is given. Others have their own.
+inline bool has_distance(TaskKind kind) {
+    return kind != TaskKind::passage && !is_ruler(kind);
+}
 std::string_view task_name(TaskKind kind);
 /// Returns one sentence for a list of tasks.
 std::string_view task_help(TaskKind kind);
-/// Parses `needle`, a comma list, `recall` (all but passage) or `all`. Throws Error(wrong_use), naming the
+/// Parses `needle`, a comma list, `recall` (all of the first kinds but passage), `all` (the first kinds) or
+/// `ruler` (the others). Throws Error(wrong_use), naming the
 /// valid tasks.
 std::vector<TaskKind> parse_tasks(std::string_view text);
 
@@ -39,12 +70,16 @@ struct TaskMaterial {
     /// See split_passages(); may be null for the other tasks.
     const std::vector<Passage>* passages = nullptr;
     std::function<int(const std::string&)> count_tokens;  ///< counts a piece of text, without begin-of-text
+    /// See vocabulary_of(); may be null for tasks that are not of RULER.
+    const std::vector<std::string>* vocabulary = nullptr;
 };
 
 struct Task {
-    std::string prompt;  ///< ends before the answer, without a blank
-    std::string answer;  ///< begins with its blank
-    int distance = 0;    ///< in tokens: the closest to the drawn one at an end of a sentence
+    std::string prompt;      ///< ends before the answer, without a blank
+    std::string answer;      ///< begins with its blank
+    int distance = 0;        ///< in tokens: the closest to the drawn one at an end of a sentence
+    std::string question{};  ///< what the prompt ends with, after the text
+    std::string stated{};    ///< the words of the text that state the answer
 };
 
 /// Makes question `index` of a kind. context: most tokens of prompt and answer, including begin-of-text. The
@@ -58,6 +93,10 @@ Task make_task(TaskKind kind, std::uint64_t seed, std::uint32_t index, int conte
 /// paragraph. Left out are paragraphs that do not end like sentences (headings) and sentences of more than
 /// 300 bytes. `<|endoftext|>` separates paragraphs.
 std::vector<std::string> split_sentences(std::string_view text);
+
+/// Returns the words of a narrative that tasks name things by: 4 to 9 small letters, each once, in the order
+/// of the alphabet.
+std::vector<std::string> vocabulary_of(const std::vector<std::string>& sentences);
 
 /// Splits sections with `Question:` and `Answer:` lines, separated by `<|endoftext|>`. Returns the questions
 /// whose answer has at most longest_answer bytes and occurs in the section word for word.

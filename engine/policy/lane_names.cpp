@@ -1,5 +1,9 @@
 #include "engine/policy/lane_names.h"
 
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/policy/spec_text.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,6 +40,20 @@ std::vector<std::string> lane_names(std::span<const LaneSpec> lanes) {
         }
     }
     return names;
+}
+
+NamedLane parse_named_lane(std::string_view text) {
+    constexpr std::size_t kLongestName = 60;
+    const std::size_t equals = text.find('='), colon = text.find(':');
+    if (equals == std::string_view::npos || equals > colon) return {"", parse_lane_spec(text)};
+    const std::string_view name = spec_text::trimmed({text.substr(0, equals), 0}).text;
+    const bool is_plain =
+        std::none_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+    if (name.empty() || name.size() > kLongestName || !is_plain)
+        fail(ErrorCode::wrong_use,
+             "lane '{}': a name has 1 to {} characters before its '=', such as ten=h2o:budget=10",
+             shown_text(text), kLongestName);
+    return {std::string(name), parse_lane_spec(text.substr(equals + 1))};
 }
 
 }  // namespace keyhole

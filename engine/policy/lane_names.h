@@ -1,4 +1,5 @@
-/// Short names of lanes that are shown side by side. Plain values, for any thread; knows lane specs.
+/// Names of lanes that are shown side by side: short ones from their settings, and those that a user gave.
+/// Plain values, for any thread; knows lane specs.
 #pragma once
 
 #include "engine/policy/lane_spec.h"
@@ -12,5 +13,14 @@ namespace keyhole {
 /// Returns one name a lane: its preset, and where several lanes have the same preset, the settings in which
 /// they differ: "h2o", "a2sf alpha=0.2", "a2sf alpha=0.9". Equal lanes have equal names.
 std::vector<std::string> lane_names(std::span<const LaneSpec> lanes);
+
+/// A lane as typed: `NAME=SPEC`, or a spec alone.
+struct NamedLane {
+    std::string name;  ///< empty: none was given
+    LaneSpec spec;
+};
+/// Parses a lane; a name ends with the first `=` where that stands before any `:`. Throws Error(wrong_use)
+/// for a name that is empty, has more than 60 characters or control characters, and as parse_lane_spec().
+NamedLane parse_named_lane(std::string_view text);
 
 }  // namespace keyhole

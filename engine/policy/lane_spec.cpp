@@ -29,10 +29,12 @@ void read_range(const Reader& reader, Item item, int& first, int& last) {
                                        kMostSpecParts));
 }
 
-/// Reads `@L0-3.H2`. item begins at the @.
+/// Reads `L0-3.H2` or `L5.G0-1`, what stands between the @ and the value.
 void read_heads(const Reader& reader, Item item, Override& to) {
-    constexpr std::string_view kForm = "an override names layers, heads or both: @L0-3.H2, @L5, @H0-1";
-    Item rest = item.part(1);
+    constexpr std::string_view kForm =
+        "an override names layers, heads or both: @L0-3.H2, @L5, @H0-1, KV heads as @L5.G2, and several as "
+        "@L5.G2,L7.G0-1";
+    Item rest = spec_text::trimmed(item);
     if (rest.text.starts_with('L')) {
         const std::size_t dot = rest.text.find('.');
         read_range(reader, rest.part(1, dot == std::string_view::npos ? dot : dot - 1), to.first_layer,
@@ -40,15 +42,14 @@ void read_heads(const Reader& reader, Item item, Override& to) {
         if (dot == std::string_view::npos) return;
         rest = rest.part(dot + 1);
     }
-    if (!rest.text.starts_with('H')) reader.fault(item, std::string(kForm));
+    to.by_kv_head = rest.text.starts_with('G');
+    if (!to.by_kv_head && !rest.text.starts_with('H')) reader.fault(item, std::string(kForm));
     read_range(reader, rest.part(1), to.first_head, to.last_head);
 }
 
+/// heads: as in read_heads().
 void read_override(const Reader& reader, const LaneOption& option, Item heads, Item value,
                    PolicyParams& params) {
-    if (!option.by_head)
-        reader.fault(heads, fmt::format("'{}' is the same for all heads; only {} may differ", option.name,
-                                        fmt::join(override_names(), ", ")));
     Override o;
     o.field = *option.by_head;
     read_heads(reader, heads, o);
@@ -80,11 +81,40 @@ Preset read_preset(const Reader& reader, Item name) {
     return presets()[reader.word("preset", name, names)].preset;
 }
 
+/// Returns the ranges of `@L5.G2,L7.G0-1`; one empty item for none.
+std::vector<Item> split_heads(Item override_of) {
+    std::vector<Item> ranges;
+    if (override_of.text.empty()) return {override_of};
+    for (std::size_t begin = 1; begin <= override_of.text.size();) {
+        const std::size_t end = std::min(override_of.text.find(',', begin), override_of.text.size());
+        ranges.push_back(spec_text::trimmed(override_of.part(begin, end - begin)));
+        begin = end + 1;
+    }
+    return ranges;
+}
+
+/// Returns the items after the colon: those between commas, but an override that names several ranges of
+/// heads is one.
+std::vector<Item> split_items(const Reader& reader, Item items) {
+    std::vector<Item> whole;
+    bool is_open = false;  // the last item is an override that goes on
+    for (const Item& item : reader.split_commas(items)) {
+        const bool has_value = item.text.find('=') != std::string_view::npos;
+        if (is_open)
+            whole.back() =
+                items.part(whole.back().at - items.at, item.at + item.text.size() - whole.back().at);
+        else
+            whole.push_back(item);
+        is_open = !has_value && (is_open || item.text.find('@') != std::string_view::npos);
+    }
+    return whole;
+}
+
 /// Reads the items after the colon.
 void read_items(const Reader& reader, Item items, LaneSpec& spec) {
     const std::vector<std::string_view> names = lane_spec_keys();
     std::set<std::string> seen;
-    for (const Item& item : reader.split_commas(items)) {
+    for (const Item& item : split_items(reader, items)) {
         const std::size_t equals = item.text.find('=');
         if (equals == std::string_view::npos) reader.fault(item, "key=value is expected");
         Item key = spec_text::trimmed(item.part(0, equals));
@@ -93,15 +123,21 @@ void read_items(const Reader& reader, Item items, LaneSpec& spec) {
         key = key.part(0, at_sign);
         if (key.text == "model") reader.fault(key, "all lanes have the run's model; name it by --model");
         const std::size_t index = reader.word("key", key, names);
-        if (!seen.insert(std::string(names[index]).append(override_of.text)).second)
-            reader.fault(key, fmt::format("'{}{}' is given twice", key.text, shown_text(override_of.text)));
-        const Item value = spec_text::unwrapped(item.part(equals + 1));
-        if (value.text.empty()) reader.fault(value, fmt::format("'{}' has no value", key.text));
         const LaneOption& option = lane_keys()[index];
-        if (override_of.text.empty())
-            read_key(reader, option, value, spec);
-        else
-            read_override(reader, option, override_of, value, spec.policy);
+        if (!override_of.text.empty() && !option.by_head)
+            reader.fault(override_of, fmt::format("'{}' is the same for all heads; only {} may differ",
+                                                  option.name, fmt::join(override_names(), ", ")));
+        const Item value = spec_text::unwrapped(item.part(equals + 1));
+        for (const Item& heads : split_heads(override_of)) {
+            const std::string at = heads.text.empty() ? "" : fmt::format("@{}", heads.text);
+            if (!seen.insert(std::string(names[index]) + at).second)
+                reader.fault(key, fmt::format("'{}{}' is given twice", key.text, shown_text(at)));
+            if (value.text.empty()) reader.fault(value, fmt::format("'{}' has no value", key.text));
+            if (override_of.text.empty())
+                read_key(reader, option, value, spec);
+            else
+                read_override(reader, option, heads, value, spec.policy);
+        }
     }
 }
 
@@ -156,6 +192,24 @@ std::vector<LaneSetting> lane_settings(const LaneSpec& spec) {
     return settings;
 }
 
+namespace {
+
+/// Returns the heads of `budget@L5.G2`.
+std::string heads_of(const std::string& key) {
+    return key.substr(key.find('@') + 1);
+}
+
+/// Returns whether setting i and the next one are overrides of one key with one value.
+bool is_same_override(const std::vector<LaneSetting>& settings, std::size_t i) {
+    if (i + 1 == settings.size()) return false;
+    const LaneSetting &one = settings[i], &next = settings[i + 1];
+    const std::size_t at = one.key.find('@');
+    return at != std::string::npos && one.value == next.value &&
+           next.key.starts_with(one.key.substr(0, at + 1));
+}
+
+}  // namespace
+
 std::string format_lane_spec(const LaneSpec& spec) {
     const std::vector<LaneSetting> settings = lane_settings(spec),
                                    defaults = lane_settings({preset_params(spec.policy.preset), {}});
@@ -163,7 +217,10 @@ std::string format_lane_spec(const LaneSpec& spec) {
     char separator = ':';
     for (std::size_t i = 0; i < settings.size(); ++i) {
         if (i < defaults.size() && settings[i] == defaults[i]) continue;
-        text += fmt::format("{}{}={}", separator, settings[i].key, settings[i].value);
+        text += separator + settings[i].key;
+        // Overrides of one key that follow one another with one value name their heads together.
+        while (is_same_override(settings, i)) text += "," + heads_of(settings[++i].key);
+        text += "=" + settings[i].value;
         separator = ',';
     }
     return text;
@@ -177,7 +234,7 @@ std::string format_override_heads(const Override& o) {
     std::string text;
     if (o.last_layer != Override::kAll) text = range('L', o.first_layer, o.last_layer);
     if (o.last_head != Override::kAll)
-        text += (text.empty() ? "" : ".") + range('H', o.first_head, o.last_head);
+        text += (text.empty() ? "" : ".") + range(o.by_kv_head ? 'G' : 'H', o.first_head, o.last_head);
     return text;
 }
 

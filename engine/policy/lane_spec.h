@@ -64,7 +64,7 @@ std::string_view dialect_name(Dialect dialect);
 /// code.
 std::string_view dialect_help(Preset preset);
 
-/// Returns the layers and heads of an override as in the spec: `L0-3.H2`, `L5`, `H0`.
+/// Returns the layers and heads of an override as in the spec: `L0-3.H2`, `L5`, `H0`, `L5.G2`.
 std::string format_override_heads(const Override& override_of);
 
 }  // namespace keyhole

@@ -163,12 +163,20 @@ PolicyParams without_overrides(PolicyParams params) {
 }
 
 /// Returns the parameters of one head: those of all heads, with the overrides that cover it applied.
-PolicyParams params_of_head(const PolicyParams& of_all, const std::vector<Override>& overrides, int layer,
-                            int head) {
+PolicyParams params_of_head(const PolicyParams& of_all, const std::vector<Override>& overrides,
+                            const HeadGrid& heads, int layer, int head) {
     PolicyParams own = of_all;
     for (const Override& o : overrides)
-        if (o.covers(layer, head)) set_override(o, own);
+        if (o.covers(layer, head, heads.kv_in_layer(layer, head))) set_override(o, own);
     return own;
+}
+
+/// Returns the largest number of a KV head within a layer.
+int most_kv_head(const HeadGrid& heads) {
+    int most = 0;
+    for (int layer = 0; layer < heads.n_layers; ++layer)
+        most = std::max(most, heads.kv_in_layer(layer, heads.n_heads - 1));
+    return most;
 }
 
 /// Returns the layer that owns the KV heads of a layer: the first that reads them.
@@ -308,8 +316,8 @@ ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate,
             const auto in_table = of_table.find(heads.kv_head[to_index(owner * heads.n_heads + head)]);
             const PolicyParams& of_all =
                 in_table == of_table.end() ? layers[to_index(owner)] : in_table->second;
-            const ResolvedPolicy own =
-                resolve_base(params_of_head(of_all, params.overrides, owner, head), n_prompt, n_generate);
+            const ResolvedPolicy own = resolve_base(
+                params_of_head(of_all, params.overrides, heads, owner, head), n_prompt, n_generate);
             if (own == base) {
                 policy.variant_of_head.push_back(-1);
                 continue;
@@ -328,7 +336,11 @@ std::vector<std::string> check_overrides(const PolicyParams& params, const HeadG
         if (named_layer && o.last_layer >= heads.n_layers)
             faults.push_back(fmt::format("an override names layer {}; the model has layers 0 to {}",
                                          o.last_layer, heads.n_layers - 1));
-        else if (named_head && o.last_head >= heads.n_heads)
+        else if (named_head && o.by_kv_head && o.last_head > most_kv_head(heads))
+            faults.push_back(
+                fmt::format("an override names KV head {} (G{}); the layers have KV heads 0 to {}",
+                            o.last_head, o.last_head, most_kv_head(heads)));
+        else if (named_head && !o.by_kv_head && o.last_head >= heads.n_heads)
             faults.push_back(fmt::format("an override names head {}; the model has heads 0 to {}",
                                          o.last_head, heads.n_heads - 1));
     }
@@ -355,7 +367,7 @@ std::vector<std::string> check_overrides(const PolicyParams& params, const HeadG
         for (int head = 0; head < heads.n_heads && owner_of(heads, layer) == layer; ++head) {
             const int g = heads.kv_head[to_index(layer * heads.n_heads + head)];
             const int unit = scope == Scope::head ? g : scope == Scope::layer ? layer : 0;
-            const PolicyParams own = params_of_head(of_all, params.overrides, layer, head);
+            const PolicyParams own = params_of_head(of_all, params.overrides, heads, layer, head);
             const auto [at, is_new] = of_unit.emplace(unit, own);
             if (is_new || at->second == own) continue;
             faults.push_back(

@@ -101,12 +101,15 @@ struct Override {
     static constexpr int kAll = 0x7fffffff;  ///< as last index: up to the end
     Field field = Field::alpha;
     int first_layer = 0, last_layer = kAll;  ///< inclusive
-    int first_head = 0, last_head = kAll;    ///< query heads, inclusive
+    int first_head = 0, last_head = kAll;    ///< inclusive; query heads, or KV heads with by_kv_head
     Amount amount;                           ///< budget, recent
     double value = 0;                        ///< alpha, gain
     TauSchedule tau;                         ///< tau
-    bool covers(int layer, int head) const {
-        return layer >= first_layer && layer <= last_layer && head >= first_head && head <= last_head;
+    bool by_kv_head = false;                 ///< heads are KV heads of their layer: `G2` in place of `H2`
+    /// kv_head: the one that the query head reads, within its layer.
+    bool covers(int layer, int head, int kv_head) const {
+        const int index = by_kv_head ? kv_head : head;
+        return layer >= first_layer && layer <= last_layer && index >= first_head && index <= last_head;
     }
     bool operator==(const Override&) const = default;
 };
@@ -175,6 +178,10 @@ struct HeadGrid {
     int n_layers = 0;
     int n_heads = 0;           ///< query heads a layer
     std::vector<int> kv_head;  ///< [n_layers * n_heads] KV head that each query head reads
+    /// Returns the KV head that a query head reads, counted within the layer that owns it.
+    int kv_in_layer(int layer, int head) const {
+        return kv_head[to_index(layer * n_heads + head)] - kv_head[to_index(layer * n_heads)];
+    }
 };
 
 /// PolicyParams resolved for a prompt: everything that a backend needs except the row.

@@ -1,6 +1,8 @@
 // Attribution: which parts of a cache eviction costs most, and the budget that follows; by hand, and by eval.
 #include "app/study/attribution.h"
+#include "app/study/head_budgets.h"
 #include "engine/base/error.h"
+#include "engine/policy/head_file.h"
 #include "tests/app/program_run.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"
@@ -37,10 +39,10 @@ TEST(Attribution, LanesDifferInOnePart) {
     const LaneSpec lane = parse_lane_spec("h2o:budget=64");
     const CachePart part{5, 2, 6, 3};
     EXPECT_EQ(lane_with_part(lane, part, Intervention::give_back),
-              parse_lane_spec("h2o:budget=64,budget@L5.H6-8=all"));
+              parse_lane_spec("h2o:budget=64,budget@L5.G2=all"));
     EXPECT_EQ(start_lane(lane, Intervention::give_back), lane);
     EXPECT_EQ(lane_with_part(lane, part, Intervention::take),
-              parse_lane_spec("h2o:budget=all,budget@L5.H6-8=64"));
+              parse_lane_spec("h2o:budget=all,budget@L5.G2=64"));
     EXPECT_EQ(start_lane(lane, Intervention::take), parse_lane_spec("h2o:budget=all"));
     EXPECT_THROW((void)start_lane(parse_lane_spec("full"), Intervention::give_back), Error);
 }
@@ -55,7 +57,7 @@ TEST(Attribution, EffectsArePairedDifferences) {
         {outcome(2, true), outcome(3, false), outcome(4, true)},
         {outcome(5.5, false), outcome(4.5, false), outcome(6.5, false)}};
     const Attribution found =
-        attribute(parse_lane_spec("h2o:budget=8"), Intervention::give_back, parts, outcomes);
+        attribute(parse_lane_spec("h2o:budget=8"), PartKind::head, Intervention::give_back, parts, outcomes);
     EXPECT_EQ(found.n_questions, 3);
     EXPECT_NEAR(found.lost.value, 4, 1e-12);  // (4 + 3 + 5) / 3
     EXPECT_NEAR(found.lane_right.value, 1.0 / 3, 1e-12);
@@ -68,7 +70,8 @@ TEST(Attribution, EffectsArePairedDifferences) {
     EXPECT_EQ(ranked(found), (std::vector<std::size_t>{0, 1}));
 
     // Taking the same parts: the lanes with less are compared with the full cache.
-    const Attribution taken = attribute(parse_lane_spec("h2o:budget=8"), Intervention::take, parts, outcomes);
+    const Attribution taken =
+        attribute(parse_lane_spec("h2o:budget=8"), PartKind::head, Intervention::take, parts, outcomes);
     EXPECT_NEAR(taken.effects[0].nats.value, 2, 1e-12);  // (1 + 2 + 3) / 3
     EXPECT_NEAR(taken.effects[1].nats.value, 4.5, 1e-12);
     EXPECT_NEAR(taken.effects[1].right.value, 1, 1e-12);
@@ -81,7 +84,7 @@ TEST(Attribution, OneQuestionHasNoInterval) {
     const std::vector<std::vector<Outcome>> outcomes = {
         {outcome(1, true)}, {outcome(5, false)}, {outcome(2, true)}, {outcome(5, false)}};
     const Attribution found =
-        attribute(parse_lane_spec("h2o:budget=8"), Intervention::give_back, parts, outcomes);
+        attribute(parse_lane_spec("h2o:budget=8"), PartKind::head, Intervention::give_back, parts, outcomes);
     const std::string text = attribution_text(found, true, 10);
     EXPECT_NE(text.find("eviction costs 4.000 nats an answer; right 0.0 %"), std::string::npos) << text;
     EXPECT_EQ(text.find("()"), std::string::npos) << text;
@@ -96,7 +99,8 @@ TEST(Attribution, APartThatAlwaysHelpsIsSure) {
         outcomes[2].push_back(outcome(2 + 0.1 * q, false));
         outcomes[3].push_back(outcome(4 + (q % 2 == 0 ? 0.3 : -0.3), false));
     }
-    Attribution found = attribute(parse_lane_spec("h2o:budget=8"), Intervention::give_back, parts, outcomes);
+    Attribution found =
+        attribute(parse_lane_spec("h2o:budget=8"), PartKind::head, Intervention::give_back, parts, outcomes);
     EXPECT_TRUE(found.effects[0].is_sure);
     EXPECT_FALSE(found.effects[1].is_sure);
     const ValueMap map = attribution_map(found);
@@ -121,12 +125,75 @@ TEST(Attribution, ABudgetIsSpentInEqualTokens) {
     EXPECT_THROW((void)whole_parts(90, 300, 32, 300), Error);
     const std::vector<CachePart> chosen = {{7, 2, 6, 3}, {5, 1, 3, 3}, {5, 0, 0, 3}};
     EXPECT_EQ(lane_with_whole_parts(parse_lane_spec("h2o:budget=64"), chosen, 32),
-              parse_lane_spec("h2o:budget=32,budget@L5.H0-5=all,budget@L7.H6-8=all"));
+              parse_lane_spec("h2o:budget=32,budget@L5.G0-1,L7.G2=all"));
     const auto all = cache_parts(KvLayout::grouped(4, 2, 2), PartKind::head);
     const std::vector<CachePart> first = {all[0], all[1]};
     const auto others = other_parts(all, first, 3);
     EXPECT_EQ(others, (std::vector<CachePart>{all[3], all[5], all[7]}));
     EXPECT_EQ(other_parts(all, first, 99).size(), 6u);
+}
+
+/// Four heads, 10 tokens each, 4 in any case: 24 tokens are shared as 6 : 3 : 0 : 0 = 16 and 8. With a
+/// context of 15 the first takes 11, and 13 go to the second, which takes 11; the last two go to the others.
+TEST(HeadBudgets, FollowTheGains) {
+    const std::vector<double> gains = {6, -1, 3, 0};
+    EXPECT_EQ(budgets_by_gain(gains, 10, 4, 100), (std::vector<int>{20, 4, 12, 4}));
+    EXPECT_EQ(budgets_by_gain(gains, 10, 4, 15), (std::vector<int>{15, 5, 15, 5}));
+    EXPECT_EQ(budgets_by_gain(std::vector<double>{-1, 0, 0, -3}, 10, 4, 100), std::vector<int>(4, 10));
+    // 3 x 3 = 9 tokens as 1 : 1 : 2, that is 2.25, 2.25, 4.5: one is left, for the largest remainder.
+    EXPECT_EQ(budgets_by_gain(std::vector<double>{1, 1, 2}, 5, 2, 100), (std::vector<int>{4, 4, 7}));
+}
+
+TEST(HeadBudgets, AreOverridesOfALane) {
+    const std::vector<CachePart> parts = cache_parts(KvLayout::grouped(2, 4, 2), PartKind::head);
+    EXPECT_EQ(format_lane_spec(lane_with_tokens_by_part(parse_lane_spec("h2o:budget=10"), parts,
+                                                        std::vector<int>{4, 20, 4, 9}, 20)),
+              "h2o:budget=10,budget@L0.G0,L1.G0=4,budget@L1.G1=9,budget@L0.G1=all");
+}
+
+TEST(HeadBudgets, AreWrittenAsThePublishedFilesHaveThem) {
+    const KvLayout layout = KvLayout::grouped(2, 4, 2);
+    const std::vector<CachePart> parts = cache_parts(layout, PartKind::head);
+    Attribution found;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        found.effects.push_back({parts[i], {std::vector<double>{2, -1, 0.5, 1}[i], {}}, {}});
+        found.gains.push_back({std::vector<double>{3, -2, 0, 1}[i], std::vector<double>{1, 0, 1, 1}[i]});
+    }
+    EXPECT_EQ(duo_text(layout, found), "1.0000e+00\t0.0000e+00\n2.5000e-01\t5.0000e-01\n");
+    EXPECT_EQ(nlohmann::json::parse(duo_config_text(4, 28)),
+              (nlohmann::json{{"sink_size", 4}, {"recent_size", 28}}));
+    const nlohmann::json scores = nlohmann::json::parse(headkv_text(found));
+    EXPECT_EQ(scores.size(), 8u) << "query heads";
+    EXPECT_EQ(scores.at("0-1"), (nlohmann::json{3.0, 1.0}));
+    EXPECT_EQ(scores.at("0-2"), (nlohmann::json{0.0, 0.0}));
+    EXPECT_EQ(scores.at("1-3"), scores.at("1-2"));
+    const HeadTable table = head_table(layout, parts, std::vector<int>{9, 3, 20, 25}, 20);
+    EXPECT_EQ(head_budget_text(table.at(0, 1)), "3");
+    EXPECT_EQ(head_budget_text(table.at(1, 0)), "all");
+    EXPECT_EQ(head_budget_text(table.at(1, 1)), "all");
+    EXPECT_TRUE(head_table(KvLayout::shared(4, 4, 2, 1), parts, std::vector<int>(4, 3), 20).empty());
+}
+
+TEST(Attribution, TokensAreGivenBackBesideTheBudget) {
+    EXPECT_EQ(lane_with_tokens(parse_lane_spec("h2o:budget=64"), {8, 15}),
+              parse_lane_spec("h2o:budget=72,recent=32,protect=8..15"));
+    EXPECT_THROW((void)lane_with_tokens(parse_lane_spec("h2o:budget=25%"), {0, 1}), Error);
+    EXPECT_THROW((void)lane_with_tokens(parse_lane_spec("h2o:budget=8,protect=0..3"), {0, 1}), Error);
+    const Tokenizer bytes = Tokenizer::of_bytes(256);
+    const std::vector<int> prompt = bytes.encode("abcdefg", false);
+    const std::vector<CachePart> parts = token_parts(bytes, prompt, 3);
+    ASSERT_EQ(parts.size(), 3u);
+    EXPECT_EQ(parts[2].words, "g");
+    EXPECT_EQ(part_name(parts[1]), "3..5");
+    Question question;
+    question.prompt.assign(100, 1);
+    question.place = {40, 43};
+    const std::vector<CachePart> groups = group_parts(true);
+    ASSERT_EQ(groups.size(), 3u);
+    EXPECT_EQ(group_tokens(groups[0], question), (TokenRange{0, 3}));
+    EXPECT_EQ(group_tokens(groups[1], question), (TokenRange{68, 99}));
+    EXPECT_EQ(group_tokens(groups[2], question), (TokenRange{40, 43}));
+    EXPECT_EQ(group_parts(false).size(), 2u);
 }
 
 class AttributeCommand : public testing::ProgramRun {
@@ -153,7 +220,7 @@ TEST_F(AttributeCommand, EqualsEvalOfTheSameLanes) {
     ASSERT_EQ(run(attribute), 0) << output_;
     const nlohmann::json found = json();
     ASSERT_EQ(found.at("parts").size(), 4u);
-    ASSERT_EQ(run(command("eval") + " --json --lane h2o:budget=8 --lane h2o:budget=8,budget@L1.H2-3=all"), 0)
+    ASSERT_EQ(run(command("eval") + " --json --lane h2o:budget=8 --lane h2o:budget=8,budget@L1.G1=all"), 0)
         << output_;
     const nlohmann::json lanes = json().at("lanes");
     const double saved = 16 * -lanes[1].at("nats_difference").get<double>();  // tokens of an answer
@@ -176,12 +243,52 @@ TEST_F(AttributeCommand, GoesOnWhereItWasInterrupted) {
     EXPECT_NE(output_.find("measured: 1 layer whole, 8 elsewhere"), std::string::npos) << output_;
     EXPECT_TRUE(read("a/lane.txt").starts_with("h2o:budget=8,budget@L")) << read("a/lane.txt");
     const std::string answers = read("a/answers.csv"), csv = read("a/attribution.csv");
-    EXPECT_EQ(lines("a/answers.csv").size(), 1u + 4 * 4 + 4 * 2);
+    EXPECT_EQ(lines("a/answers.csv").size(), 1u + 4 * 4 + 7 * 2);
     EXPECT_NE(read("a/attribution.svg").find(">L1<"), std::string::npos);
     std::ofstream(path("a/answers.csv"), std::ios::binary) << answers.substr(0, answers.size() / 2);
     ASSERT_EQ(run(attribute), 0) << output_;
     EXPECT_EQ(read("a/attribution.csv"), csv);
-    EXPECT_EQ(lines("a/answers.csv").size(), 1u + 4 * 4 + 4 * 2);
+    EXPECT_EQ(lines("a/answers.csv").size(), 1u + 4 * 4 + 7 * 2);
+}
+
+/// The budget is compared in every form at equal bytes, and written as files that a lane reads.
+TEST_F(AttributeCommand, WritesBudgetsThatLanesRead) {
+    ASSERT_EQ(
+        run(command("attribute") + " --lane h2o:budget=8 --budget 24 --rest 8 --held-out 2 --split gain" +
+            " --json --out '" + path("a") + "'"),
+        0)
+        << output_;
+    const nlohmann::json found = json();
+    const nlohmann::json lanes = found.at("budget").at("held_out").at("lanes");
+    ASSERT_EQ(lanes.size(), 7u);
+    EXPECT_EQ(lanes[1].at("lane"), "24 in each");
+    EXPECT_TRUE(lanes[1].at("nats_difference_interval").is_null()) << "differences are to the uniform lane";
+    const double bytes = lanes[1].at("kv_bytes").get<double>();
+    for (std::size_t i = 1; i < lanes.size(); ++i)
+        EXPECT_LE(lanes[i].at("kv_bytes").get<double>(), bytes) << i;
+    const std::string spec = found["budget"].at("lane");
+    EXPECT_TRUE(spec.starts_with("h2o:budget=24,budget@L")) << spec;
+    // The file has the same budgets: a table of two layers and two KV heads.
+    const HeadTable table = read_head_file(path("a/heads.json"));
+    double sum = 0;
+    for (const HeadBudget& cell : table.cells) sum += cell.unit == HeadBudget::Unit::all ? 64 : cell.value;
+    EXPECT_EQ(table.cells.size(), 4u);
+    EXPECT_EQ(sum, 4 * 24) << spec;
+    EXPECT_FALSE(read_head_file(path("a/full_attention_heads.tsv")).empty());
+    EXPECT_FALSE(read_head_file(path("a/headkv.json")).empty());
+}
+
+TEST_F(AttributeCommand, GivesTokensBack) {
+    const std::string one =
+        "attribute --model '" + tiny_.folder().string() + "' --text '" + path("text.txt") +
+        "' --context 64 --prefill 48 --samples 1 --lane h2o:budget=8 --out '" + path("t") + "'";
+    ASSERT_EQ(run(one + " --by token --chunk 16"), 0) << output_;
+    EXPECT_EQ(lines("t/attribution.csv").size(), 1u + 3);
+    EXPECT_NE(read("t/attribution.html").find("title=\"tokens 32..47: "), std::string::npos);
+    ASSERT_EQ(run(one + " --by group"), 0) << output_;
+    EXPECT_NE(output_.find("sinks"), std::string::npos) << output_;
+    EXPECT_EQ(run(command("attribute") + " --by token --lane h2o:budget=8 --out '" + path("u") + "'"), 2);
+    EXPECT_NE(output_.find("give --samples 1"), std::string::npos) << output_;
 }
 
 TEST_F(AttributeCommand, RefusesWhatItCannotCompare) {
@@ -198,6 +305,9 @@ TEST_F(AttributeCommand, RefusesWhatItCannotCompare) {
     refuses(" --lane h2o --rest 2", "--rest and --held-out are for --budget");
     refuses(" --lane h2o:budget=8,scope=layer", "take scope=head, or --by layer");
     refuses(" --lane h2o:budget=8 --budget 12 --rest 6", "leaves no head all its tokens");
+    refuses(" --lane h2o:budget=8 --by group --take", "--take and --budget are for heads and layers");
+    refuses(" --lane h2o:budget=8 --by group --shard 1/2", "leave out --shard");
+    refuses(" --lane h2o:budget=25% --by group", "needs a budget in tokens");
 }
 
 }  // namespace

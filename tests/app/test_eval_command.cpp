@@ -203,9 +203,9 @@ TEST_F(EvalCommand, SweepsSeveralModels) {
     std::istringstream in(table);
     std::set<std::string> bytes;
     for (std::string line; std::getline(in, line);)
-        if (line.starts_with("text,full,")) bytes.insert(line.substr(line.rfind(',', line.size() - 3) + 1));
+        if (line.starts_with("text,full,")) bytes.insert(split_csv(line).end()[-6]);
     const auto of = [&](const reference::TinyShape& s) {
-        return std::to_string(s.n_layers * 2 * s.n_kv_heads * s.head_dim * 4) + ",,";
+        return std::to_string(s.n_layers * 2 * s.n_kv_heads * s.head_dim * 4);
     };
     EXPECT_EQ(bytes, (std::set{of(reference::TinyShape{}), of(shape)})) << table;
     ASSERT_EQ(run("sweep" + model() + model() + text() + " --context 40 --out '" + path("t") + "'"), 2);
@@ -218,16 +218,21 @@ TEST_F(EvalCommand, ReadsTablesFromBeforeThereWereModels) {
                               " --vary budget=4,8 --out '" + path("s") + "'";
     ASSERT_EQ(run(sweep), 0) << output_;
     std::istringstream in(read("s/table.csv"));
-    std::string old;
+    std::string old, before_held;
     for (std::string line; std::getline(in, line);) {
+        for (int i = 0; i < 3; ++i) line.resize(line.rfind(','));
+        before_held += line + "\n";
         for (int i = 0; i < 4; ++i) line.resize(line.rfind(','));
         old += line + "\n";
     }
     const std::string now = read("s/table.csv");
     EXPECT_TRUE(old.substr(0, old.find('\n')).ends_with(",asked")) << old;
-    std::ofstream(path("s/table.csv")) << old;
-    ASSERT_EQ(run(sweep), 0) << output_;
-    EXPECT_EQ(read("s/table.csv"), now);
+    EXPECT_TRUE(before_held.substr(0, before_held.find('\n')).ends_with(",depth")) << before_held;
+    for (const std::string& earlier : {old, before_held}) {
+        std::ofstream(path("s/table.csv")) << earlier;
+        ASSERT_EQ(run(sweep), 0) << output_;
+        EXPECT_EQ(read("s/table.csv"), now);
+    }
 }
 
 TEST_F(EvalCommand, MapsATaskByDepthAndLength) {
@@ -237,7 +242,7 @@ TEST_F(EvalCommand, MapsATaskByDepthAndLength) {
     EXPECT_EQ(lines("m/answers.csv").size(), 1u + 4 * 2 * 2);
     const std::string table = read("m/table.csv");
     EXPECT_EQ(lines("m/table.csv").size(), 1u + 4 * 2);
-    for (const char* cell : {",300,0%\n", ",300,100%\n", ",400,0%\n", ",400,100%\n"})
+    for (const char* cell : {",300,0%,", ",300,100%,", ",400,0%,", ",400,100%,"})
         EXPECT_NE(table.find(cell), std::string::npos) << table;
     // Depth 0 asks for the beginning of the text, depth 100 for its end.
     EXPECT_NE(table.find("context=400 distance=399..399"), std::string::npos) << table;
@@ -441,7 +446,7 @@ TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
           {"sweep" + model() + " --task passage --map --out '" + path("s") + "'", 2, "--map shows one task"},
           {"sweep" + model() + " --task needle --map --lengths 99999 --out '" + path("s") + "'", 2, "99999"},
           {"sweep" + model() + " --task needle --map --depths 0..150+50 --out '" + path("s") + "'", 2, "150"},
-          {"eval" + model() + text() + " --ask statement", 2, "--ask are for tasks"},
+          {"eval" + model() + text() + " --ask statement", 2, "--ask and --ask-when are for tasks"},
           {"eval" + model() + " --task needle --ask me", 2, "--ask"},
           {"figure tova-3 --out x", 2, "--text FILE"}}) {
         EXPECT_EQ(run(c.arguments), c.status) << c.arguments << "\n" << output_;

@@ -276,6 +276,8 @@ TEST(Settings, AreKeptBetweenStarts) {
     EXPECT_EQ(recent.models.size(), RecentFiles::kMost);
     EXPECT_EQ(recent.models.front(), "/models/9");
     EXPECT_EQ(recent.paths.front(), "/tmp/7");
+    for (const char* name : {"cache", "sinks", "cache"}) recent.add_lesson(name);
+    EXPECT_EQ(recent.lessons, (std::vector<std::string>{"cache", "sinks"}));
     ASSERT_TRUE(save_settings(file, view, recent));
     load_settings(file, read, back);
     EXPECT_EQ(read.interface_scale, 1.5f);
@@ -292,6 +294,7 @@ TEST(Settings, AreKeptBetweenStarts) {
           {R"({"left_width": -1})", "left_width is -1"},
           {R"({"recent": ["a", 3]})", "recent[1] is 3"},
           {R"({"recent_models": [3]})", "recent_models[0] is 3"},
+          {R"({"finished_lessons": [3]})", "finished_lessons[0] is 3"},
           {R"({"hatch": 1})", "hatch is 1"},
           {R"([])", "an object"}}) {
         std::ofstream(file) << text;

@@ -153,8 +153,8 @@ TEST(LessonFile, AShelfShowsAFaultyFileAndFindsByNumberNameAndPath) {
     std::ofstream(own / "mine.json") << kSmall;
     const std::vector<ListedLesson> all = list_all_lessons();
     EXPECT_EQ(all.size(), shipped().size() + 2);
-    EXPECT_EQ(find_lesson("6", all).name, "lost-needle");
-    EXPECT_EQ(find_lesson("lost-needle", all).lesson.number, 6);
+    EXPECT_EQ(find_lesson("9", all).name, "lost-needle");
+    EXPECT_EQ(find_lesson("lost-needle", all).lesson.number, 9);
     EXPECT_TRUE(find_lesson("mine", all).own);
     EXPECT_EQ(find_lesson((own / "mine.json").string(), all).lesson.title, "T");
     EXPECT_THROW((void)find_lesson("broken", all), Error);
@@ -193,9 +193,9 @@ TEST(Lessons, AreInOrderAndEachNumberInAStepIsMeasured) {
                 EXPECT_EQ(step.reveal.find(fmt::format("{{{}}}", i)), std::string::npos) << step.title;
         }
     }
-    EXPECT_EQ(numbers.size(), 26u);
+    EXPECT_EQ(numbers.size(), 27u);
     EXPECT_EQ(*numbers.begin(), 1);
-    EXPECT_EQ(*numbers.rbegin(), 26);
+    EXPECT_EQ(*numbers.rbegin(), 27);
 }
 
 /// Who always takes the same place is right no more often than by chance.
@@ -457,6 +457,15 @@ TEST_F(LessonSteps, ClosingBringsTheRunBack) {
     EXPECT_EQ(app.view.arrangement, Arrangement::teach);
 }
 
+TEST_F(LessonSteps, IsFinishedWhenItsLastStepIsSeen) {
+    run("lesson 5");
+    const int n = static_cast<int>(lesson().lesson().steps.size());
+    run(fmt::format("lesson.step {}", n));
+    EXPECT_FALSE(app.recent.has_finished("until-full")) << "its last step is not revealed";
+    run("lesson.next");
+    EXPECT_EQ(app.recent.lessons, std::vector<std::string>{"until-full"});
+}
+
 TEST_F(LessonSteps, ClosingBringsATraceBack) {
     const std::string file = (folder.path() / "run.keyhole").string();
     run("file.save " + file);
@@ -655,7 +664,7 @@ class LessonCommandLine : public testing::ProgramRun {};
 TEST_F(LessonCommandLine, ListsReadsChecksAndPrints) {
     const std::string home = "XDG_DATA_HOME='" + path("data") + "'";
     EXPECT_EQ(run("lesson --list", home), 0) << output_;
-    EXPECT_NE(output_.find("  6 lost-needle"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("  9 lost-needle"), std::string::npos) << output_;
     EXPECT_EQ(run("lesson 9 < /dev/null", home), 0) << output_;
     EXPECT_NE(output_.find("Full: 4821. TOVA: 4821."), std::string::npos) << output_;
     EXPECT_NE(output_.find("Predict:"), std::string::npos) << output_;

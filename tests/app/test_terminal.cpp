@@ -364,7 +364,7 @@ TEST_F(Terminal, JsonNamesWhatAResultDependsOn) {
         EXPECT_EQ(replay[name], decode[name]) << name;
     EXPECT_EQ(json_of("get --list --json")["models"][0]["name"], "keyhole-base");
     const Json lessons = json_of("lesson --list --json")["lessons"];
-    EXPECT_EQ(lessons[5]["name"], "lost-needle");
+    EXPECT_EQ(lessons[8]["name"], "lost-needle");
     const Json figure = json_of("figure a2sf-1 --tokens 4 --json --out '" + path("f") + "'");
     EXPECT_EQ(figure["figure"], "a2sf-1") << output_;
     EXPECT_EQ(figure["findings"].size(), 1u);

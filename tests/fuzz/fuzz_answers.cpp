@@ -18,9 +18,11 @@ namespace {
     std::abort();
 }
 
-constexpr std::string_view kHeader = "questions,lane,question,right,nats,tokens,bytes,measures\n";
-/// Files with this one are written anew.
-constexpr std::string_view kOldHeader = "questions,lane,question,right,nats,tokens,bytes\n";
+constexpr std::string_view kHeader =
+    "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n";
+/// Files with these are written anew.
+constexpr std::string_view kPlacelessHeader = "questions,lane,question,right,nats,tokens,bytes,measures\n",
+                           kOldHeader = "questions,lane,question,right,nats,tokens,bytes\n";
 
 /// Splits lines by the one CSV rule that eval needs, so that every answer in the file is looked up.
 void check_answers(const AnswerFile& file, std::string_view text) {
@@ -29,9 +31,10 @@ void check_answers(const AnswerFile& file, std::string_view text) {
         const std::vector<std::string> f = split_csv(text.substr(0, end));
         const auto found = file.find(f.at(0), f.at(1), std::atoi(f.at(2).c_str()));
         if (!found || !std::isfinite(found->nats) || found->nats < 0 || found->n_tokens < 1 ||
-            found->n_bytes < 0 || std::any_of(found->measures.begin(), found->measures.end(), [](double m) {
-                return !(m >= 0 && m <= 1);
-            }))
+            found->n_bytes < 0 ||
+            std::any_of(found->measures.begin(), found->measures.end(),
+                        [](double m) { return !(m >= 0 && m <= 1); }) ||
+            found->held < 0 || found->held > 1 || found->depth < 0 || found->depth > 1 || found->distance < 0)
             stop("an answer that eval cannot have written", text.substr(0, end));
         std::string again;
         for (const std::string& field : f) again += (again.empty() ? "" : ",") + csv_field(field);
@@ -46,7 +49,7 @@ void check(const std::string& input) {
     try {
         AnswerFile file(memory.path());
         std::string text = read_text_file(memory.path());
-        const bool is_new = input.starts_with(kOldHeader);
+        const bool is_new = input.starts_with(kOldHeader) || input.starts_with(kPlacelessHeader);
         if (!text.starts_with(kHeader) || (!is_new && !input.starts_with(text) && text != kHeader))
             stop("the file became another", text);
         check_answers(file, std::string_view(text).substr(kHeader.size()));

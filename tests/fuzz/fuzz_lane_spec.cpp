@@ -89,7 +89,7 @@ constexpr std::string_view kWords[] = {"full",        "window",      "sink",
                                        "compressed",  "on",          "off",
                                        "uniform",     "own",         "mha",
                                        "gqa:4",       "mqa",         "(mlkv:m=2,g=1)",
-                                       "@L0-3.H2",    "@L1",         "@H0",
+                                       "@L0-3.H2",    "@L1,L3.G0",   "@H0",
                                        "(0:1 9:2)",   "1..2@cosine", "L0",
                                        "H1",          "..",          "%",
                                        "heads",       "duo",         "(64 all / 2*1.5x)"};

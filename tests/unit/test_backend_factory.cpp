@@ -161,7 +161,7 @@ TEST_F(BackendPrecision, ASmallModelTakesFloats) {
 
 TEST_F(BackendPrecision, TheCpuSaysThatItComputesInFloats) {
     EXPECT_TRUE(name_with(BackendChoice::cpu, Precision::weights).starts_with("cpu"));
-    EXPECT_EQ(notice, "the CPU computes in floats, whatever --precision says");
+    EXPECT_EQ(notice, "the CPU computes in floats: --precision weights is for quantised files there");
     EXPECT_TRUE(name_with(BackendChoice::cpu, Precision::floats).starts_with("cpu"));
     EXPECT_EQ(notice, "");
 }

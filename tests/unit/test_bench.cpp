@@ -102,8 +102,16 @@ TEST(Bench, SaysWhereTheTimeGoes) {
     options.n_steps = 4;
     options.n_rounds = 2;
     options.parts = true;
-    const BenchLine line = run_bench(*model, *backend, all, bandwidth, options).lines[0];
+    const BenchReport report = run_bench(*model, *backend, all, bandwidth, options);
+    const BenchLine& line = report.lines[0];
     ASSERT_TRUE(line.has_parts);
+    const std::vector<PartRead> reads = part_reads(line);
+    ASSERT_EQ(reads.size(), 2u);
+    EXPECT_EQ(reads[0].n_bytes, read_weight_bytes(*model));
+    EXPECT_EQ(reads[1].n_bytes, line.kv_bytes);
+    EXPECT_DOUBLE_EQ(reads[0].gb_per_s, 1e-9 * static_cast<double>(reads[0].n_bytes) * 4 / line.parts.linear);
+    EXPECT_NEAR(reads[1].share_of_bandwidth, reads[1].gb_per_s / report.bandwidth, 1e-12);
+    EXPECT_TRUE(part_reads(BenchLine()).empty());
     EXPECT_EQ(line.parts.n_steps, 4);
     for (const double seconds :
          {line.parts.linear, line.parts.attention, line.parts.scoring, line.parts.eviction, line.parts.rest})

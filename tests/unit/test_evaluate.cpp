@@ -269,6 +269,55 @@ TEST_F(Evaluate, ReportsTheNatsOfEveryToken) {
     EXPECT_NE(nats[0].back(), nats[1].back());
 }
 
+TEST(AnswerPlace, IsTheAnswerWithinWhatStatesIt) {
+    const Tokenizer bytes = Tokenizer::of_bytes(256);
+    const std::vector<int> prompt = bytes.encode("A 7. The code is 7. End.", false);
+    const AnswerPlace place = find_answer(bytes, prompt, "The code is 7.", "7");
+    EXPECT_EQ(place, (AnswerPlace{17, 17}));
+    EXPECT_EQ(find_answer(bytes, prompt, "The code is 7.", "9"), (AnswerPlace{5, 18}));
+    EXPECT_FALSE(find_answer(bytes, prompt, "Another", "7"));
+    // Two KV heads and two tokens: one of the four is gone, and a token beside them.
+    const std::vector<Eviction> gone = {{0, 6, 9}, {1, 8, 9}};
+    EXPECT_DOUBLE_EQ(held_share({5, 6}, gone, 2), 0.75);
+    EXPECT_DOUBLE_EQ(held_share({5, 6}, {}, 2), 1);
+}
+
+/// A question that comes after the eviction is fed to what was kept, and is not scored: the same as if it
+/// were scored text, less its own likelihood. Lanes that evict have not seen it.
+TEST_F(Evaluate, AQuestionMayComeAfterTheEviction) {
+    const std::string text = reference::random_text(60, 5);
+    const std::vector<int> tokens = model()->tokenizer().encode(text);
+    Question after;
+    after.prompt.assign(tokens.begin(), tokens.begin() + 40);
+    after.asked.assign(tokens.begin() + 40, tokens.begin() + 50);
+    after.fed.assign(tokens.begin() + 50, tokens.end());
+    after.place = {3, 6};
+    after.distance = 33;
+    Question all = after, before = after;
+    all.fed.insert(all.fed.begin(), after.asked.begin(), after.asked.end());
+    all.asked.clear();
+    before.prompt.insert(before.prompt.end(), after.asked.begin(), after.asked.end());
+    before.asked.clear();
+    const auto specs = lanes({"full", "h2o:budget=8", "window:budget=8"});
+    const auto found = ask(model(), *backend_, specs, after);
+    std::vector<double> asked_nats(specs.size(), 0);
+    const auto whole = ask(model(), *backend_, specs, all, [&](std::size_t lane, std::size_t t, double nats) {
+        if (t < after.asked.size()) asked_nats[lane] += nats;
+    });
+    const auto seen = ask(model(), *backend_, specs, before);
+    for (std::size_t lane = 0; lane < specs.size(); ++lane) {
+        EXPECT_NEAR(found[lane].nats, whole[lane].nats - asked_nats[lane], 1e-9) << lane;
+        EXPECT_EQ(found[lane].n_tokens, static_cast<int>(after.fed.size()));
+        EXPECT_EQ(found[lane].distance, 33);
+        EXPECT_DOUBLE_EQ(found[lane].depth, 3 / 40.0);
+    }
+    EXPECT_NEAR(found[0].nats, seen[0].nats, 1e-3) << "nothing is evicted";
+    EXPECT_NE(found[1].nats, seen[1].nats) << "h2o has seen other rows";
+    EXPECT_DOUBLE_EQ(found[0].held, 1);
+    EXPECT_DOUBLE_EQ(found[2].held, 0) << "a window of 8 holds the end of 40 tokens";
+    EXPECT_NEAR(reference_nats(all, 8), whole[2].nats, 1e-3);
+}
+
 TEST_F(Evaluate, PairsLanesQuestionByQuestion) {
     const auto answer = [](bool right, double nats) { return Outcome{nats, 2, 4, right}; };
     const std::vector<Outcome> first{answer(true, 1), answer(true, 2), answer(false, 3), answer(true, 4)},

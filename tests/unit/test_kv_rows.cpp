@@ -162,6 +162,37 @@ TEST(KvRows, AKeyHasTheSameBitsAloneAndAmongOthers) {
         }
 }
 
+// Query heads that share a KV head read it together.
+TEST(KvRows, AQueryHasTheSameBitsAloneAndAmongOthers) {
+    constexpr int kRows = 23;
+    for (const KvType type : kTypes)
+        for (const int head_dim : {5, 40, 64, 96, 128})
+            for (const std::size_t n_queries : {1, 2, 3, 4, 5, 9}) {
+                const Rows k(type, random_floats(to_index(kRows * head_dim), 1), head_dim);
+                const auto dims = to_index(head_dim);
+                const auto q = random_floats(n_queries * dims, 2), p = random_floats(n_queries * kRows, 3);
+                std::vector<float> logits(n_queries * kRows), sums(n_queries * dims), alone(kRows), sum(dims);
+                std::vector<const float*> queries, weights;
+                std::vector<float*> logits_out, sums_out;
+                for (std::size_t i = 0; i < n_queries; ++i) {
+                    queries.push_back(q.data() + i * dims);
+                    weights.push_back(p.data() + i * kRows);
+                    logits_out.push_back(logits.data() + i * kRows);
+                    sums_out.push_back(sums.data() + i * dims);
+                }
+                dot_keys(queries, k.rows, kRows, 0.5f, logits_out);
+                weighted_sums(weights, k.rows, kRows, sums_out);
+                for (std::size_t i = 0; i < n_queries; ++i) {
+                    dot_keys(queries[i], k.rows, kRows, 0.5f, alone.data());
+                    weighted_sum(weights[i], k.rows, kRows, sum.data());
+                    const std::string where =
+                        fmt::format("{} {} query {} of {}", kv_type_name(type), head_dim, i, n_queries);
+                    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), logits_out[i])) << where;
+                    EXPECT_TRUE(std::equal(sum.begin(), sum.end(), sums_out[i])) << where;
+                }
+            }
+}
+
 TEST(KvRows, ConversionRoundsOnceAndBringsNothingBack) {
     constexpr int kRows = 3, kHeadDim = 40;
     const std::vector<float> values = random_floats(kRows * kHeadDim, 5);

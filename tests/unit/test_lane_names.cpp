@@ -1,6 +1,9 @@
 // Names of lanes that stand side by side.
 #include "engine/policy/lane_names.h"
 
+#include "engine/base/error.h"
+#include "tests/reference/session_run.h"
+
 #include <gtest/gtest.h>
 
 namespace keyhole::test_lane_names {
@@ -38,6 +41,22 @@ TEST(LaneNames, CommasInParenthesesBelongToAValue) {
 
 TEST(LaneNames, OverridesAreSettings) {
     EXPECT_EQ(names({"tova:budget=64,budget@L0=16", "tova:budget=64"}), (Names{"tova budget@L0=16", "tova"}));
+}
+
+TEST(LaneNames, ALaneMayHaveANameOfItsOwn) {
+    const NamedLane ten = parse_named_lane("ten heads = sink:budget=32,budget@L5.G2=all");
+    EXPECT_EQ(ten.name, "ten heads");
+    EXPECT_EQ(format_lane_spec(ten.spec), "sink:budget=32,budget@L5.G2=all");
+    EXPECT_EQ(parse_named_lane("tova=sink").name, "tova");
+    EXPECT_EQ(parse_named_lane("h2o:budget=8").name, "");
+    EXPECT_EQ(parse_named_lane("full").spec, parse_lane_spec("full"));
+    const auto fault = [](std::string_view text) {
+        return reference::error_of([&] { (void)parse_named_lane(text); }, ErrorCode::wrong_use);
+    };
+    EXPECT_NE(fault("=h2o").find("lane '=h2o': a name has 1 to 60 characters"), std::string::npos);
+    EXPECT_NE(fault("a\nb=h2o").find("a name has 1 to 60"), std::string::npos);
+    EXPECT_NE(fault(std::string(61, 'x') + "=h2o").find("a name has 1 to 60"), std::string::npos);
+    EXPECT_NE(fault("h2o=budget=64").find("unknown preset 'budget=64'"), std::string::npos);
 }
 
 }  // namespace

@@ -109,10 +109,28 @@ TEST(LaneSpec, OverridesNameLayersAndHeads) {
               (Override{Field::recent, 0, Override::kAll, 0, 1, {Amount::Unit::rest, 0}, 0, {}}));
     EXPECT_EQ(p.overrides[3], (Override{Field::gain, 1, 1, 1, 1, {}, 2, {}}));
     EXPECT_EQ(p.overrides[4].tau.points.size(), 2u);
-    EXPECT_TRUE(p.overrides[0].covers(3, 2));
-    EXPECT_FALSE(p.overrides[0].covers(4, 2));
-    EXPECT_FALSE(p.overrides[0].covers(3, 1));
-    EXPECT_TRUE(p.overrides[1].covers(5, 77));
+    EXPECT_TRUE(p.overrides[0].covers(3, 2, 0));
+    EXPECT_FALSE(p.overrides[0].covers(4, 2, 0));
+    EXPECT_FALSE(p.overrides[0].covers(3, 1, 0));
+    EXPECT_TRUE(p.overrides[1].covers(5, 77, 0));
+}
+
+/// One override may name several ranges, of query heads and of KV heads; equal values are written together.
+TEST(LaneSpec, AnOverrideNamesSeveralRangesAndKvHeads) {
+    const LaneSpec lane = parse_lane_spec("sink:budget=32,budget@L5.G2,L7.G0-1,H3=all,alpha@L1=0.5");
+    const std::vector<Override>& found = lane.policy.overrides;
+    ASSERT_EQ(found.size(), 4u);
+    const Amount all{Amount::Unit::all, 0};
+    EXPECT_EQ(found[0], (Override{Override::Field::budget, 5, 5, 2, 2, all, 0, {}, true}));
+    EXPECT_EQ(found[1], (Override{Override::Field::budget, 7, 7, 0, 1, all, 0, {}, true}));
+    EXPECT_EQ(found[2], (Override{Override::Field::budget, 0, Override::kAll, 3, 3, all, 0, {}, false}));
+    EXPECT_TRUE(found[0].covers(5, 6, 2));
+    EXPECT_FALSE(found[0].covers(5, 2, 0));
+    EXPECT_EQ(format_lane_spec(lane), "sink:budget=32,budget@L5.G2,L7.G0-1,H3=all,alpha@L1=0.5");
+    EXPECT_EQ(format_lane_spec(parse_lane_spec("h2o:budget@L1=4,budget@L3=4,budget@L2=5")),
+              "h2o:budget@L1,L3=4,budget@L2=5");
+    EXPECT_EQ(format_lane_spec(changed_lane_spec(lane, "budget@L7.G0-1=9")),
+              "sink:budget=32,budget@L5.G2,H3=all,alpha@L1=0.5,budget@L7.G0-1=9");
 }
 
 TEST(LaneSpec, EveryDialectIsSaidInASentence) {
@@ -240,8 +258,12 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
         {"h2o:compensate=1", 16, "(on off)"},
         {"h2o:model=assets/models/other", 5, "name it by --model"},
         {"h2o:alpha@L0-3.H2=1.5", 19, "alpha must be a number from 0 to 1"},
-        {"h2o:alpha@=0.5", 10, "@L0-3.H2"},
-        {"h2o:alpha@G3=0.5", 10, "@L0-3.H2"},
+        {"h2o:alpha@=0.5", 11, "@L0-3.H2"},
+        {"h2o:alpha@K3=0.5", 11, "@L0-3.H2"},
+        {"h2o:alpha@L1,=0.5", 14, "@L0-3.H2"},
+        {"h2o:budget@L5.G2,L7.X1=all", 18, "KV heads as @L5.G2"},
+        {"h2o:budget@L5.G2,L7", 5, "key=value is expected"},
+        {"h2o:budget@L1.G0,L1.G0=4", 5, "'budget@L1.G0' is given twice"},
         {"h2o:alpha@L3-1=0.5", 12, "ascend"},
         {"h2o:scope@L3=layer", 10, "only budget, recent, alpha, tau, gain may differ"},
         {"h2o:alpha@L1=0.5,alpha@L1=0.2", 18, "'alpha@L1' is given twice"},
@@ -329,6 +351,7 @@ Override random_override(std::mt19937_64& random, Preset preset, int salt) {
     if (below(2) == 0) {
         o.first_head = below(3);
         o.last_head = o.first_head + below(3);
+        o.by_kv_head = below(2) == 0;
     }
     if (o.field == Override::Field::budget || o.field == Override::Field::recent)
         o.amount = {Amount::Unit::tokens, static_cast<double>(below(50))};

@@ -380,6 +380,25 @@ TEST(Overrides, TheLaterOneHolds) {
     EXPECT_EQ(policy.variants.size(), 3u);
 }
 
+/// Two KV heads a layer, each read by two query heads; layer 2 borrows those of layer 1.
+TEST(Overrides, NameKvHeadsOfTheirLayer) {
+    PolicyParams params = with(Preset::h2o, tokens(8), tokens(0));
+    using Field = Override::Field;
+    const HeadGrid heads{3, 4, {0, 0, 1, 1, 2, 2, 3, 3, 2, 2, 3, 3}};
+    params.overrides = {{Field::budget, 1, 1, 1, 1, tokens(3), 0, {}, true}};
+    EXPECT_TRUE(check_overrides(params, heads).empty());
+    const ResolvedPolicy policy = resolve(params, 20, 10, heads);
+    for (const int layer : {1, 2}) {
+        EXPECT_EQ(policy.at(layer, 1).stored, 8);
+        EXPECT_EQ(policy.at(layer, 2).stored, 3);
+        EXPECT_EQ(policy.at(layer, 3).stored, 3);
+    }
+    EXPECT_EQ(policy.at(0, 2).stored, 8);
+    params.overrides.front().last_head = 2;
+    EXPECT_EQ(check_overrides(params, heads).front(),
+              "an override names KV head 2 (G2); the layers have KV heads 0 to 1");
+}
+
 TEST(Overrides, AreRefusedWhereTheModelHasNoSuchHeadOrSelectsItWithOthers) {
     PolicyParams params = with(Preset::a2sf, tokens(8), tokens(0));
     const HeadGrid heads{2, 4, {0, 0, 1, 1, 2, 2, 3, 3}};

@@ -3,6 +3,7 @@
 
 #include "engine/base/mapped_file.h"
 #include "engine/eval/answer_file.h"
+#include "engine/eval/shard.h"
 #include "engine/eval/sweep_grid.h"
 
 #include <gtest/gtest.h>
@@ -117,7 +118,10 @@ class Answers : public ::testing::Test {
 };
 
 TEST_F(Answers, AreReadBackAndGoOnAfterACutLine) {
-    const Outcome outcome{1.0 / 3, 5, 7, true};
+    Outcome outcome{1.0 / 3, 5, 7, true};
+    outcome.distance = 120;
+    outcome.depth = 0.25;
+    outcome.held = 0.5;
     {
         AnswerFile file(path_);
         file.add("needle seed=1", "h2o:budget=8,alpha=0.5", 3, outcome);
@@ -133,6 +137,10 @@ TEST_F(Answers, AreReadBackAndGoOnAfterACutLine) {
         EXPECT_TRUE(found->right);
         EXPECT_EQ(found->n_tokens, 5);
         EXPECT_EQ(found->n_bytes, 7);
+        EXPECT_EQ(found->distance, 120);
+        EXPECT_EQ(found->depth, 0.25);
+        EXPECT_EQ(found->held, 0.5);
+        EXPECT_TRUE(std::isnan(file.find("needle seed=1", "full", 4)->held));
         EXPECT_FALSE(file.find("needle seed=1", "full", 4)->right);
         EXPECT_FALSE(file.find("needle seed=1", "full", 5));
         EXPECT_FALSE(file.find("needle seed=2", "full", 4));
@@ -148,6 +156,8 @@ TEST_F(Answers, AreReadBackAndGoOnAfterACutLine) {
 TEST_F(Answers, RefuseAnotherFile) {
     const std::string header = "questions,lane,question,right,nats,tokens,bytes\n",  // still read
         with_measures = "questions,lane,question,right,nats,tokens,bytes,measures\n",
+                      with_place =
+                          "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n",
                       own = header + "q,full,0,1,0.5,2,3\n";
     struct Case {
         std::string text;
@@ -175,7 +185,10 @@ TEST_F(Answers, RefuseAnotherFile) {
                           {header + "q,full,0,1,0.5,2,3,4\n", "has 8 fields"},
                           {with_measures + "q,full,0,1,0.5,2,3\n", "has 7 fields"},
                           {with_measures + "q,full,0,1,0.5,2,3,0.5;x\n", "measure: 'x'"},
-                          {with_measures + "q,full,0,1,0.5,2,3,1.5\n", "measure: '1.5'"}}) {
+                          {with_measures + "q,full,0,1,0.5,2,3,1.5\n", "measure: '1.5'"},
+                          {with_place + "q,full,0,1,0.5,2,3,,,,1.5\n", "held: '1.5'"},
+                          {with_place + "q,full,0,1,0.5,2,3,,-1,,\n", "distance: '-1'"},
+                          {with_place + "q,full,0,1,0.5,2,3,\n", "has 8 fields, not 11"}}) {
         std::ofstream(path_, std::ios::binary) << c.text;
         const std::string message = reference::error_of([&] { AnswerFile file(path_); }, ErrorCode::bad_file);
         EXPECT_NE(message.find(c.says), std::string::npos) << message;
@@ -185,8 +198,31 @@ TEST_F(Answers, RefuseAnotherFile) {
     for (const std::string cut : {"", "quest", "questions,lane,question,right,nats,tokens,bytes"}) {
         std::ofstream(path_, std::ios::binary) << cut;
         { AnswerFile file(path_); }
-        EXPECT_EQ(read_text_file(path_), with_measures) << cut;
+        EXPECT_EQ(read_text_file(path_), with_place) << cut;
     }
+}
+
+/// Files of earlier versions are read, and written anew with the fields that they lack.
+TEST_F(Answers, OfEarlierVersionsGoOn) {
+    std::ofstream(path_, std::ios::binary) << "questions,lane,question,right,nats,tokens,bytes,measures\n"
+                                              "q,\"h2o:budget=8,alpha=0.5\",0,1,0.5,2,3,0.5;1\n";
+    {
+        AnswerFile file(path_);
+        const auto found = file.find("q", "h2o:budget=8,alpha=0.5", 0);
+        ASSERT_TRUE(found);
+        EXPECT_EQ(found->measures, (std::vector<double>{0.5, 1}));
+        EXPECT_EQ(found->distance, 0);
+        EXPECT_TRUE(std::isnan(found->depth));
+    }
+    EXPECT_EQ(read_text_file(path_),
+              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n"
+              "q,\"h2o:budget=8,alpha=0.5\",0,1,0.5,2,3,0.5;1,,,\n");
+    std::ofstream(path_, std::ios::binary) << "questions,lane,question,right,nats,tokens,bytes\n"
+                                              "q,h2o:budget=8,0,1,0.5,2,3\n";
+    EXPECT_TRUE(AnswerFile(path_).find("q", "h2o:budget=8,kv_dtype=f32", 0));
+    EXPECT_EQ(read_text_file(path_),
+              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n"
+              "q,\"h2o:budget=8,kv_dtype=f32\",0,1,0.5,2,3,,,,\n");
 }
 
 TEST_F(Answers, RefusePipesAndWhatIsNotFinite) {
@@ -200,6 +236,18 @@ TEST_F(Answers, RefusePipesAndWhatIsNotFinite) {
     reference::error_of([&] { add(HUGE_VAL); }, ErrorCode::bad_file);
     file.flush();
     EXPECT_FALSE(AnswerFile(path_).find("q", "full", 0));
+}
+
+TEST(ShardOfQuestions, TakesEveryNth) {
+    const Shard second = parse_shard("2/3");
+    for (int i = 0; i < 9; ++i) EXPECT_EQ(second.has(i), i % 3 == 1) << i;
+    EXPECT_FALSE(parse_shard("").is_part());
+    EXPECT_EQ(shard_text(second), "2/3");
+    for (const char* wrong : {"0/3", "4/3", "2", "a/b", "2/", "/3", "1/10001", "-1/3"})
+        EXPECT_NE(reference::error_of([&] { (void)parse_shard(wrong); }, ErrorCode::wrong_use)
+                      .find("is no share of the questions; write 1/4"),
+                  std::string::npos)
+            << wrong;
 }
 
 TEST(Csv, FieldsComeBack) {

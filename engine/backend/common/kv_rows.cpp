@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #undef HWY_TARGET_INCLUDE
@@ -25,87 +26,169 @@ namespace keyhole::HWY_NAMESPACE {
 
 constexpr int kBytesAhead = 3072;  // keys are read from one end to the other; so many are prefetched
 
+// The most queries whose products with a key are computed together, so that the key is read and widened once:
+// as many as have their sums in registers.
+constexpr int kQueriesAtOnce = hn::MaxLanes(FloatTag()) >= 16 ? 4 : 3;
+
+// Writes the sums of four registers' lanes, each in the order of SumOfLanes.
+#if HWY_TARGET == HWY_AVX3
+HWY_INLINE void four_sums(const Floats (&v)[4], float* out) {
+    // Lanes i and i + 8 of two registers, then lanes i and i + 4 of all four.
+    const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(v[0].raw, v[1].raw, 0x44),
+                                    _mm512_shuffle_f32x4(v[0].raw, v[1].raw, 0xee));
+    const __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(v[2].raw, v[3].raw, 0x44),
+                                    _mm512_shuffle_f32x4(v[2].raw, v[3].raw, 0xee));
+    const __m512 abcd = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    const __m512 pairs = _mm512_add_ps(abcd, _mm512_shuffle_ps(abcd, abcd, 0x4e));
+    const __m512 sums = _mm512_add_ps(pairs, _mm512_shuffle_ps(pairs, pairs, 0xb1));
+    _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, sums)));
+}
+#else
+HWY_INLINE void four_sums(const Floats (&v)[4], float* out) {
+    for (int j = 0; j < 4; ++j) out[j] = sum(v[j]);
+}
+#endif
+
+// Writes scale times the sums of the registers' lanes and of the rest.
+template <int kKeys>
+HWY_INLINE void write_sums(const Floats (&total)[kKeys], const float (&rest)[kKeys], float scale,
+                           float* out) {
+    float sums[kKeys];
+    if constexpr (kKeys == 4) {
+        four_sums(total, sums);
+    } else {
+        for (int j = 0; j < kKeys; ++j) sums[j] = sum(total[j]);
+    }
+    for (int j = 0; j < kKeys; ++j) out[j] = scale * (sums[j] + rest[j]);
+}
+
 // Computes kKeys keys at once: independent sums hide the latency of the multiply-add.
-template <int kKeys, class T>
-HWY_INLINE void dot_block(const float* q, const T* k, int head_dim, float scale, float* out) {
+template <int kQueries, int kKeys, class T>
+HWY_INLINE void dot_block(const float* const* q, const T* k, int head_dim, float scale, float* const* out,
+                          int s) {
     constexpr int kLine = 64 / sizeof(T), kAhead = kBytesAhead / sizeof(T);
     const int step = static_cast<int>(lanes());
-    Floats total[kKeys];
+    Floats total[kQueries][kKeys];
     HWY_UNROLL(4)
-    for (int j = 0; j < kKeys; ++j) total[j] = hn::Zero(FloatTag());
+    for (int i = 0; i < kQueries; ++i) {
+        HWY_UNROLL(4)
+        for (int j = 0; j < kKeys; ++j) total[i][j] = hn::Zero(FloatTag());
+    }
     int d = 0;
     for (; d + step <= head_dim; d += step) {
-        const Floats query = load(q + d);
         HWY_UNROLL(4)
         for (int j = 0; j < kKeys; ++j) {
             if (d % kLine == 0) hwy::Prefetch(k + j * head_dim + d + kAhead);
-            total[j] = hn::MulAdd(query, load(k + j * head_dim + d), total[j]);
+            const Floats key = load(k + j * head_dim + d);
+            HWY_UNROLL(4)
+            for (int i = 0; i < kQueries; ++i) total[i][j] = hn::MulAdd(load(q[i] + d), key, total[i][j]);
         }
     }
     HWY_UNROLL(4)
-    for (int j = 0; j < kKeys; ++j) {
-        float rest = 0;
-        for (int i = d; i < head_dim; ++i) rest += q[i] * widen(k[j * head_dim + i]);
-        out[j] = scale * (sum(total[j]) + rest);
+    for (int i = 0; i < kQueries; ++i) {
+        float rest[kKeys] = {};
+        for (int j = 0; j < kKeys; ++j)
+            for (int c = d; c < head_dim; ++c) rest[j] += q[i][c] * widen(k[j * head_dim + c]);
+        write_sums(total[i], rest, scale, out[i] + s);
     }
 }
 
-template <class T>
-void dot_numbers(const float* q, const T* k, int n, int head_dim, float scale, float* out) {
+template <int kQueries, class T>
+HWY_INLINE void dot_queries(const float* const* q, const T* k, int n, int head_dim, float scale,
+                            float* const* out) {
     int s = 0;
     for (; s + 4 <= n; s += 4)
-        dot_block<4>(q, k + static_cast<std::int64_t>(s) * head_dim, head_dim, scale, out + s);
-    for (; s < n; ++s) dot_block<1>(q, k + static_cast<std::int64_t>(s) * head_dim, head_dim, scale, out + s);
+        dot_block<kQueries, 4>(q, k + static_cast<std::int64_t>(s) * head_dim, head_dim, scale, out, s);
+    for (; s < n; ++s)
+        dot_block<kQueries, 1>(q, k + static_cast<std::int64_t>(s) * head_dim, head_dim, scale, out, s);
 }
 
-// Sums kVectors registers of dimensions at once, so that a value is read in one go. Slots are spread over
-// four running sums by slot % 4, combined at the end: a fixed order with enough independent work.
-template <int kVectors, class T>
-HWY_INLINE void weigh_block(const float* p, const T* v, int n, int head_dim, float* out) {
+// Calls visit(first, count) with count queries together, a constant, until all n have had their turn.
+template <int kMost, class Visit>
+HWY_INLINE void in_groups(int first, int n, Visit visit) {
+    for (; first + kMost <= n; first += kMost) visit(first, std::integral_constant<int, kMost>());
+    if constexpr (kMost > 1) in_groups<kMost - 1>(first, n, visit);
+}
+
+template <class T>
+void dot_numbers(const float* const* q, int n_queries, const T* k, int n, int head_dim, float scale,
+                 float* const* out) {
+    in_groups<kQueriesAtOnce>(0, n_queries,
+                              [&]<int kQueries>(int i, std::integral_constant<int, kQueries>)
+                                  HWY_ATTR { dot_queries<kQueries>(q + i, k, n, head_dim, scale, out + i); });
+}
+
+// Sums kVectors registers of dimensions from `at` on, so that a value is read in one go. Slots are spread
+// over four running sums by slot % 4, combined at the end: a fixed order with enough independent work.
+template <int kQueries, int kVectors, class T>
+HWY_INLINE void weigh_block(const float* const* p, const T* v, int n, int head_dim, int at,
+                            float* const* out) {
     const int step = static_cast<int>(lanes());
-    Floats total[4][kVectors];
+    Floats total[4][kQueries][kVectors];
     HWY_UNROLL(4)
     for (int j = 0; j < 4; ++j) {
         HWY_UNROLL(4)
-        for (int i = 0; i < kVectors; ++i) total[j][i] = hn::Zero(FloatTag());
+        for (int q = 0; q < kQueries; ++q) {
+            HWY_UNROLL(4)
+            for (int i = 0; i < kVectors; ++i) total[j][q][i] = hn::Zero(FloatTag());
+        }
     }
+    const auto add = [&](int s, Floats(&sums)[kQueries][kVectors]) HWY_ATTR {
+        const T* value = v + static_cast<std::int64_t>(s) * head_dim + at;
+        hwy::Prefetch(value + kBytesAhead / sizeof(T));
+        HWY_UNROLL(4)
+        for (int i = 0; i < kVectors; ++i) {
+            const Floats number = load(value + i * step);
+            HWY_UNROLL(4)
+            for (int q = 0; q < kQueries; ++q) sums[q][i] = hn::MulAdd(all(p[q][s]), number, sums[q][i]);
+        }
+    };
     int s = 0;
     for (; s + 4 <= n; s += 4) {
-        const T* value = v + static_cast<std::int64_t>(s) * head_dim;
         HWY_UNROLL(4)
-        for (int j = 0; j < 4; ++j) {
-            const Floats weight = all(p[s + j]);
-            HWY_UNROLL(4)
-            for (int i = 0; i < kVectors; ++i)
-                total[j][i] = hn::MulAdd(weight, load(value + j * head_dim + i * step), total[j][i]);
-        }
+        for (int j = 0; j < 4; ++j) add(s + j, total[j]);
     }
     HWY_UNROLL(3)
     for (int j = 0; j < 3; ++j)
-        if (s + j < n) {
-            const T* value = v + static_cast<std::int64_t>(s + j) * head_dim;
-            HWY_UNROLL(4)
-            for (int i = 0; i < kVectors; ++i)
-                total[j][i] = hn::MulAdd(all(p[s + j]), load(value + i * step), total[j][i]);
-        }
+        if (s + j < n) add(s + j, total[j]);
     HWY_UNROLL(4)
-    for (int i = 0; i < kVectors; ++i)
-        store(hn::Add(hn::Add(total[0][i], total[1][i]), hn::Add(total[2][i], total[3][i])), out + i * step);
+    for (int q = 0; q < kQueries; ++q) {
+        HWY_UNROLL(4)
+        for (int i = 0; i < kVectors; ++i)
+            store(hn::Add(hn::Add(total[0][q][i], total[1][q][i]), hn::Add(total[2][q][i], total[3][q][i])),
+                  out[q] + at + i * step);
+    }
+}
+
+// Registers of dimensions summed at once for so many queries: as many as have their four sums in registers.
+template <int kQueries>
+inline constexpr int kVectorsAtOnce = hn::MaxLanes(FloatTag()) < 16 ? (kQueries == 1 ? 2 : 1)
+                                      : kQueries == 1               ? 4
+                                      : kQueries <= 3               ? 2
+                                                                    : 1;
+
+template <int kQueries, class T>
+HWY_INLINE void weigh_queries(const float* const* p, const T* v, int n, int head_dim, float* const* out) {
+    const int step = static_cast<int>(lanes());
+    constexpr int kVectors = kVectorsAtOnce<kQueries>;
+    int d = 0;
+    for (; d + kVectors * step <= head_dim; d += kVectors * step)
+        weigh_block<kQueries, kVectors>(p, v, n, head_dim, d, out);
+    for (; d + step <= head_dim; d += step) weigh_block<kQueries, 1>(p, v, n, head_dim, d, out);
+    for (; d < head_dim; ++d)
+        for (int q = 0; q < kQueries; ++q) {
+            float total = 0;
+            for (int s = 0; s < n; ++s)
+                total += p[q][s] * widen(v[static_cast<std::int64_t>(s) * head_dim + d]);
+            out[q][d] = total;
+        }
 }
 
 template <class T>
-void weigh_numbers(const float* p, const T* v, int n, int head_dim, float* out) {
-    const int step = static_cast<int>(lanes());
-    constexpr int kVectors = hn::MaxLanes(FloatTag()) >= 16 ? 4 : 2;  // as many as fit the registers
-    int d = 0;
-    for (; d + kVectors * step <= head_dim; d += kVectors * step)
-        weigh_block<kVectors>(p, v + d, n, head_dim, out + d);
-    for (; d + step <= head_dim; d += step) weigh_block<1>(p, v + d, n, head_dim, out + d);
-    for (; d < head_dim; ++d) {
-        float total = 0;
-        for (int s = 0; s < n; ++s) total += p[s] * widen(v[static_cast<std::int64_t>(s) * head_dim + d]);
-        out[d] = total;
-    }
+void weigh_numbers(const float* const* p, int n_queries, const T* v, int n, int head_dim, float* const* out) {
+    in_groups<kQueriesAtOnce>(0, n_queries,
+                              [&]<int kQueries>(int i, std::integral_constant<int, kQueries>)
+                                  HWY_ATTR { weigh_queries<kQueries>(p + i, v, n, head_dim, out + i); });
 }
 
 // --- q8: blocks of a scale and its codes -------------------------------------------------------------------
@@ -133,97 +216,153 @@ HWY_INLINE int block_lanes() {
 }
 
 // A block's sum of products with codes is multiplied by the scale once.
-template <int kKeys>
-HWY_INLINE void dot_codes(const float* q, const std::byte* k, std::int64_t row_bytes, int head_dim,
-                          float scale, float* out) {
+template <int kQueries, int kKeys>
+HWY_INLINE void dot_codes(const float* const* queries, const std::byte* k, std::int64_t row_bytes,
+                          int head_dim, float scale, float* const* out, int s) {
     const BlockTag tag;
     const int step = block_lanes();
-    BlockFloats total[kKeys];
-    float rest[kKeys] = {};
+    BlockFloats total[kQueries][kKeys];
+    float rest[kQueries][kKeys] = {};
     HWY_UNROLL(4)
-    for (int j = 0; j < kKeys; ++j) total[j] = hn::Zero(tag);
-    for (int first = 0; first < head_dim; first += kKvBlock, k += kBlockBytes, q += kKvBlock) {
+    for (int i = 0; i < kQueries; ++i) {
+        HWY_UNROLL(4)
+        for (int j = 0; j < kKeys; ++j) total[i][j] = hn::Zero(tag);
+    }
+    for (int first = 0; first < head_dim; first += kKvBlock, k += kBlockBytes) {
         const int n = std::min(kKvBlock, head_dim - first);
-        BlockFloats sums[kKeys];
+        BlockFloats sums[kQueries][kKeys];
         HWY_UNROLL(4)
         for (int j = 0; j < kKeys; ++j) {
-            sums[j] = hn::Zero(tag);
             hwy::Prefetch(k + j * row_bytes + kBytesAhead);
+            HWY_UNROLL(4)
+            for (int i = 0; i < kQueries; ++i) sums[i][j] = hn::Zero(tag);
         }
         int d = 0;
         for (; d + step <= n; d += step) {
-            const BlockFloats query = hn::LoadU(tag, q + d);
             HWY_UNROLL(4)
-            for (int j = 0; j < kKeys; ++j)
-                sums[j] = hn::MulAdd(query, load_codes(codes_of(k + j * row_bytes) + d), sums[j]);
+            for (int j = 0; j < kKeys; ++j) {
+                const BlockFloats codes = load_codes(codes_of(k + j * row_bytes) + d);
+                HWY_UNROLL(4)
+                for (int i = 0; i < kQueries; ++i)
+                    sums[i][j] = hn::MulAdd(hn::LoadU(tag, queries[i] + first + d), codes, sums[i][j]);
+            }
         }
         HWY_UNROLL(4)
         for (int j = 0; j < kKeys; ++j) {
             const float of_block = scale_of(k + j * row_bytes);
-            total[j] = hn::MulAdd(hn::Set(tag, of_block), sums[j], total[j]);
-            for (int i = d; i < n; ++i)
-                rest[j] += of_block * (q[i] * static_cast<float>(codes_of(k + j * row_bytes)[i]));
+            HWY_UNROLL(4)
+            for (int i = 0; i < kQueries; ++i) {
+                total[i][j] = hn::MulAdd(hn::Set(tag, of_block), sums[i][j], total[i][j]);
+                for (int c = d; c < n; ++c)
+                    rest[i][j] += of_block * (queries[i][first + c] *
+                                              static_cast<float>(codes_of(k + j * row_bytes)[c]));
+            }
         }
     }
     HWY_UNROLL(4)
-    for (int j = 0; j < kKeys; ++j) out[j] = scale * (hn::GetLane(hn::SumOfLanes(tag, total[j])) + rest[j]);
+    for (int i = 0; i < kQueries; ++i) {
+        if constexpr (std::is_same_v<BlockFloats, Floats>) {
+            write_sums(total[i], rest[i], scale, out[i] + s);
+        } else {
+            for (int j = 0; j < kKeys; ++j)
+                out[i][s + j] = scale * (hn::GetLane(hn::SumOfLanes(tag, total[i][j])) + rest[i][j]);
+        }
+    }
+}
+
+// Two sums a query and key are alive at once.
+constexpr int kCodeQueriesAtOnce = hn::MaxLanes(FloatTag()) >= 16 ? 3 : 1;
+
+template <int kQueries>
+HWY_INLINE void dot_code_queries(const float* const* q, const std::byte* k, int n, int head_dim, float scale,
+                                 float* const* out) {
+    const std::int64_t row = kv_row_bytes(KvType::q8, head_dim);
+    int s = 0;
+    for (; s + 4 <= n; s += 4) dot_codes<kQueries, 4>(q, k + s * row, row, head_dim, scale, out, s);
+    for (; s < n; ++s) dot_codes<kQueries, 1>(q, k + s * row, row, head_dim, scale, out, s);
+}
+
+void dot_blocks(const float* const* q, int n_queries, const std::byte* k, int n, int head_dim, float scale,
+                float* const* out) {
+    in_groups<kCodeQueriesAtOnce>(0, n_queries,
+                                  [&]<int kQueries>(int i, std::integral_constant<int, kQueries>) HWY_ATTR {
+                                      dot_code_queries<kQueries>(q + i, k, n, head_dim, scale, out + i);
+                                  });
 }
 
 // As weigh_block(), for kVectors registers of one block's dimensions from `offset` on; v: that block of the
-// first row.
-template <int kVectors>
-HWY_INLINE void weigh_codes(const float* p, const std::byte* v, std::int64_t row_bytes, int n, int offset,
-                            float* out) {
+// first row; at: its first dimension.
+template <int kQueries, int kVectors>
+HWY_INLINE void weigh_codes(const float* const* p, const std::byte* v, std::int64_t row_bytes, int n,
+                            int offset, int at, float* const* out) {
     const BlockTag tag;
     const int step = block_lanes();
-    BlockFloats total[4][kVectors];
+    BlockFloats total[4][kQueries][kVectors];
     HWY_UNROLL(4)
     for (int j = 0; j < 4; ++j) {
-        HWY_UNROLL(2)
-        for (int i = 0; i < kVectors; ++i) total[j][i] = hn::Zero(tag);
+        HWY_UNROLL(4)
+        for (int q = 0; q < kQueries; ++q) {
+            HWY_UNROLL(2)
+            for (int i = 0; i < kVectors; ++i) total[j][q][i] = hn::Zero(tag);
+        }
     }
-    const auto add = [&](int s, int j) HWY_ATTR {
+    const auto add = [&](int s, BlockFloats(&sums)[kQueries][kVectors]) HWY_ATTR {
         const std::byte* block = v + s * row_bytes;
-        const BlockFloats weight = hn::Set(tag, p[s] * scale_of(block));
+        hwy::Prefetch(block + kBytesAhead);
+        const float scale = scale_of(block);
         HWY_UNROLL(2)
-        for (int i = 0; i < kVectors; ++i)
-            total[j][i] = hn::MulAdd(weight, load_codes(codes_of(block) + offset + i * step), total[j][i]);
+        for (int i = 0; i < kVectors; ++i) {
+            const BlockFloats codes = load_codes(codes_of(block) + offset + i * step);
+            HWY_UNROLL(4)
+            for (int q = 0; q < kQueries; ++q)
+                sums[q][i] = hn::MulAdd(hn::Set(tag, p[q][s] * scale), codes, sums[q][i]);
+        }
     };
     int s = 0;
     for (; s + 4 <= n; s += 4) {
         HWY_UNROLL(4)
-        for (int j = 0; j < 4; ++j) add(s + j, j);
+        for (int j = 0; j < 4; ++j) add(s + j, total[j]);
     }
     HWY_UNROLL(3)
     for (int j = 0; j < 3; ++j)
-        if (s + j < n) add(s + j, j);
-    HWY_UNROLL(2)
-    for (int i = 0; i < kVectors; ++i)
-        hn::StoreU(hn::Add(hn::Add(total[0][i], total[1][i]), hn::Add(total[2][i], total[3][i])), tag,
-                   out + offset + i * step);
+        if (s + j < n) add(s + j, total[j]);
+    HWY_UNROLL(4)
+    for (int q = 0; q < kQueries; ++q) {
+        HWY_UNROLL(2)
+        for (int i = 0; i < kVectors; ++i)
+            hn::StoreU(
+                hn::Add(hn::Add(total[0][q][i], total[1][q][i]), hn::Add(total[2][q][i], total[3][q][i])),
+                tag, out[q] + at + offset + i * step);
+    }
 }
 
-void dot_blocks(const float* q, const std::byte* k, int n, int head_dim, float scale, float* out) {
-    const std::int64_t row = kv_row_bytes(KvType::q8, head_dim);
-    int s = 0;
-    for (; s + 4 <= n; s += 4) dot_codes<4>(q, k + s * row, row, head_dim, scale, out + s);
-    for (; s < n; ++s) dot_codes<1>(q, k + s * row, row, head_dim, scale, out + s);
-}
-
-void weigh_blocks(const float* p, const std::byte* v, int n, int head_dim, float* out) {
+template <int kQueries>
+HWY_INLINE void weigh_code_queries(const float* const* p, const std::byte* v, int n, int head_dim,
+                                   float* const* out) {
     const std::int64_t row = kv_row_bytes(KvType::q8, head_dim);
     const int step = block_lanes();
-    for (int first = 0; first < head_dim; first += kKvBlock, v += kBlockBytes, out += kKvBlock) {
+    constexpr int kVectors = std::min(kVectorsAtOnce<kQueries>, 2);
+    for (int first = 0; first < head_dim; first += kKvBlock, v += kBlockBytes) {
         const int dims = std::min(kKvBlock, head_dim - first);
         int d = 0;
-        for (; d + 2 * step <= dims; d += 2 * step) weigh_codes<2>(p, v, row, n, d, out);
-        for (; d + step <= dims; d += step) weigh_codes<1>(p, v, row, n, d, out);
-        for (; d < dims; ++d) {
-            out[d] = 0;
-            for (int s = 0; s < n; ++s)
-                out[d] += p[s] * scale_of(v + s * row) * static_cast<float>(codes_of(v + s * row)[d]);
-        }
+        for (; d + kVectors * step <= dims; d += kVectors * step)
+            weigh_codes<kQueries, kVectors>(p, v, row, n, d, first, out);
+        for (; d + step <= dims; d += step) weigh_codes<kQueries, 1>(p, v, row, n, d, first, out);
+        for (; d < dims; ++d)
+            for (int q = 0; q < kQueries; ++q) {
+                float total = 0;
+                for (int s = 0; s < n; ++s)
+                    total += p[q][s] * scale_of(v + s * row) * static_cast<float>(codes_of(v + s * row)[d]);
+                out[q][first + d] = total;
+            }
     }
+}
+
+void weigh_blocks(const float* const* p, int n_queries, const std::byte* v, int n, int head_dim,
+                  float* const* out) {
+    in_groups<kQueriesAtOnce>(0, n_queries,
+                              [&]<int kQueries>(int i, std::integral_constant<int, kQueries>)
+                                  HWY_ATTR { weigh_code_queries<kQueries>(p + i, v, n, head_dim, out + i); });
 }
 
 void widen_blocks(const std::byte* rows, int n, int head_dim, float* out) {
@@ -312,21 +451,21 @@ HWY_INLINE void with_rows(const KvRows& rows, Visit visit) {
     KH_ASSERT(false, "rows of no type");
 }
 
-void dot_rows(const float* q, const KvRows& k, int n, float scale, float* out) {
+void dot_rows(const float* const* q, int n_queries, const KvRows& k, int n, float scale, float* const* out) {
     with_rows(k, [&]<class T>(const T* rows) HWY_ATTR {
         if constexpr (std::is_same_v<T, std::byte>)
-            dot_blocks(q, rows, n, k.head_dim, scale, out);
+            dot_blocks(q, n_queries, rows, n, k.head_dim, scale, out);
         else
-            dot_numbers(q, rows, n, k.head_dim, scale, out);
+            dot_numbers(q, n_queries, rows, n, k.head_dim, scale, out);
     });
 }
 
-void weigh_rows(const float* p, const KvRows& v, int n, float* out) {
+void weigh_rows(const float* const* p, int n_queries, const KvRows& v, int n, float* const* out) {
     with_rows(v, [&]<class T>(const T* rows) HWY_ATTR {
         if constexpr (std::is_same_v<T, std::byte>)
-            weigh_blocks(p, rows, n, v.head_dim, out);
+            weigh_blocks(p, n_queries, rows, n, v.head_dim, out);
         else
-            weigh_numbers(p, rows, n, v.head_dim, out);
+            weigh_numbers(p, n_queries, rows, n, v.head_dim, out);
     });
 }
 
@@ -379,13 +518,20 @@ void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, 
     dot_keys(q, floats_of(k, head_dim), n, scale, out);
 }
 void dot_keys(const float* q, const KvRows& k, int n, float scale, float* out) {
-    HWY_DYNAMIC_DISPATCH(dot_rows)(q, k, n, scale, out);
+    HWY_DYNAMIC_DISPATCH(dot_rows)(&q, 1, k, n, scale, &out);
+}
+void dot_keys(std::span<const float* const> q, const KvRows& k, int n, float scale,
+              std::span<float* const> out) {
+    HWY_DYNAMIC_DISPATCH(dot_rows)(q.data(), static_cast<int>(q.size()), k, n, scale, out.data());
 }
 void weighted_sum(const float* p, const float* v, int n, int head_dim, float* out) {
     weighted_sum(p, floats_of(v, head_dim), n, out);
 }
 void weighted_sum(const float* p, const KvRows& v, int n, float* out) {
-    HWY_DYNAMIC_DISPATCH(weigh_rows)(p, v, n, out);
+    HWY_DYNAMIC_DISPATCH(weigh_rows)(&p, 1, v, n, &out);
+}
+void weighted_sums(std::span<const float* const> p, const KvRows& v, int n, std::span<float* const> out) {
+    HWY_DYNAMIC_DISPATCH(weigh_rows)(p.data(), static_cast<int>(p.size()), v, n, out.data());
 }
 void widen_kv(const KvRows& rows, int n, float* out) {
     HWY_DYNAMIC_DISPATCH(widen_stored)(rows, n, out);

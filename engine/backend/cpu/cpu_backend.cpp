@@ -17,8 +17,9 @@
 
 namespace keyhole {
 
-std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model, int n_threads) {
-    return std::make_unique<cpu::CpuBackend>(std::move(model), n_threads);
+std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model, int n_threads,
+                                          Precision precision) {
+    return std::make_unique<cpu::CpuBackend>(std::move(model), n_threads, precision);
 }
 
 }  // namespace keyhole
@@ -52,18 +53,30 @@ std::size_t grow(AlignedFloats& v, std::int64_t n) {
 
 }  // namespace
 
-CpuBackend::CpuBackend(std::shared_ptr<const Model> model, int n_threads)
+CpuBackend::CpuBackend(std::shared_ptr<const Model> model, int n_threads, Precision precision)
     : model_(std::move(model)),
       tables_(*model_),
       turns_(model_->config().rotary.inverse_frequency),
       local_turns_(model_->config().local_rotary.inverse_frequency),
       pool_(n_threads),
-      weight_pages_(use_large_pages(model_, pool_)),
+      integers_(precision == Precision::weights ? integer_weights_of(model_, pool_) : nullptr),
+      weight_pages_(integers_ == nullptr || integers_->empty() ? use_large_pages(model_, pool_)
+                                                               : WeightPages()),
       workers_(to_index(pool_.n_threads())) {}
 
 std::string CpuBackend::name() const {
-    return fmt::format("cpu, {} thread{}, {}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s",
-                       simd_name());
+    return fmt::format("cpu, {} thread{}, {}{}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s",
+                       simd_name(), integers_ == nullptr || integers_->empty() ? "" : ", integers");
+}
+
+std::string CpuBackend::weights_text() const {
+    return integers_ != nullptr && !integers_->empty() ? integers_->text() : weight_pages_.text();
+}
+
+std::string CpuBackend::precision_text() const {
+    if (integers_ == nullptr || integers_->empty()) return {};
+    return "products with quantised matrices are computed in integers, on the input in 16 bits; --precision "
+           "float computes them in floats";
 }
 
 std::unique_ptr<KvCache> CpuBackend::make_cache(const ResolvedPolicy& policy,
@@ -103,13 +116,21 @@ void CpuBackend::share_out(double seconds) {
     times_->eviction += seconds * all.eviction / sum;
 }
 
+const CpuBackend::Variant& CpuBackend::variant_of(const std::shared_ptr<const Model>& model) {
+    std::erase_if(variants_, [](const Variant& known) { return known.model.expired(); });
+    for (const Variant& known : variants_)
+        if (known.model.lock() == model) return known;
+    return variants_.emplace_back(
+        Variant{model, std::make_unique<ModelTables>(*model),
+                integers_ != nullptr ? integer_weights_of(model, pool_, integers_) : nullptr});
+}
+
 const ModelTables& CpuBackend::tables_of(const std::shared_ptr<const Model>& model) {
-    if (model == model_) return tables_;
-    std::erase_if(variant_tables_, [](const auto& known) { return known.first.expired(); });
-    for (const auto& [of, tables] : variant_tables_)
-        if (of.lock() == model) return *tables;
-    variant_tables_.emplace_back(model, std::make_unique<ModelTables>(*model));
-    return *variant_tables_.back().second;
+    return model == model_ ? tables_ : *variant_of(model).tables;
+}
+
+const IntegerWeights* CpuBackend::integers_of(const std::shared_ptr<const Model>& model) {
+    return model == model_ ? integers_.get() : variant_of(model).integers.get();
 }
 
 std::span<const LaneStep> CpuBackend::by_model(std::span<const LaneStep> lanes) {
@@ -122,8 +143,8 @@ std::span<const LaneStep> CpuBackend::by_model(std::span<const LaneStep> lanes) 
         KH_ASSERT(model != nullptr);
         if (std::any_of(groups_.begin(), groups_.end(), [&](const Group& g) { return g.model == model; }))
             continue;
-        Group& group =
-            groups_.emplace_back(Group{model, &tables_of(model), static_cast<int>(sorted_.size()), 0});
+        Group& group = groups_.emplace_back(
+            Group{model, &tables_of(model), integers_of(model), static_cast<int>(sorted_.size()), 0});
         for (const LaneStep& lane : lanes)
             if (static_cast<const CpuKvCache&>(*lane.cache).model() == model) sorted_.push_back(lane);
         group.n = static_cast<int>(sorted_.size()) - group.first;
@@ -151,8 +172,9 @@ void CpuBackend::queue(int layer, Weight LayerWeights::*weight, std::vector<floa
             products_.back().n_batch += group.n;
             continue;
         }
-        products_.push_back({&w, or_null(group.tables->layers[l].*bias), x + group.first * x_stride, x_stride,
-                             y + group.first * y_stride, y_stride, group.n});
+        products_.push_back({&w, group.integers, or_null(group.tables->layers[l].*bias),
+                             x + group.first * x_stride, x_stride, y + group.first * y_stride, y_stride,
+                             group.n});
     }
 }
 
@@ -161,29 +183,56 @@ void CpuBackend::run_queue() {
     products_.clear();
 }
 
+std::pair<const LaidMatrix*, const NarrowBlock*> CpuBackend::narrowed(const Linear& product) {
+    const LaidMatrix* const laid = product.integers != nullptr ? product.integers->find(*product.w) : nullptr;
+    if (laid == nullptr) return {};
+    const std::int64_t blocks = laid->cols / kCellColumns;
+    for (std::size_t i = 0; i < n_narrowed_; ++i)
+        if (const Narrowed& known = narrowed_[i];
+            known.x == product.x && known.n_batch >= product.n_batch && known.cols == laid->cols)
+            return {laid, known.blocks.data()};
+    if (n_narrowed_ == narrowed_.size()) narrowed_.emplace_back();
+    Narrowed& in = narrowed_[n_narrowed_++];
+    in.x = product.x;
+    in.n_batch = product.n_batch;
+    in.cols = laid->cols;
+    if (const auto n = to_index(blocks * product.n_batch); in.blocks.size() < n) in.blocks.resize(n);
+    for (int b = 0; b < product.n_batch; ++b)
+        narrow_input(product.integers->path(), product.x + b * product.x_stride, laid->cols,
+                     in.blocks.data() + b * blocks);
+    return {laid, in.blocks.data()};
+}
+
 void CpuBackend::multiply(std::span<const Linear> products) {
     const Stopwatch watch(times_ != nullptr ? &times_->linear : nullptr);
     // Chunks of 64 to 256 KiB of weights. Long chunks are read faster, but there must be enough of them to
     // balance the load, even next to a busy process.
     constexpr std::int64_t kLeast = 64 << 10, kMost = 256 << 10, kEnough = 32;
     ranges_.clear();
+    n_narrowed_ = 0;
     std::int64_t n_chunks = 0, n_bytes = 0;
     for (const Linear& product : products) n_bytes += stored_bytes(*product.w);
     const std::int64_t chunk_bytes = std::clamp(n_bytes / kEnough, kLeast, kMost);
     for (const Linear& product : products) {
         const Weight& w = *product.w;
         const auto row_bytes = static_cast<std::int64_t>(stored_bytes(w.dtype, w.cols));
-        const std::int64_t rows = std::max<std::int64_t>(4, chunk_bytes / row_bytes / 4 * 4);
-        ranges_.emplace_back((w.rows + rows - 1) / rows, rows);
-        n_chunks += ranges_.back().first;
+        const auto [laid, in] = narrowed(product);
+        const std::int64_t together = laid != nullptr ? kLaidRows : 4;
+        const std::int64_t rows = std::max(together, chunk_bytes / row_bytes / together * together);
+        ranges_.push_back({(w.rows + rows - 1) / rows, rows, laid, in});
+        n_chunks += ranges_.back().n_chunks;
     }
     pool_.parallel_for(n_chunks, [&](std::int64_t chunk, int) {
         std::size_t i = 0;
-        while (chunk >= ranges_[i].first) chunk -= ranges_[i++].first;
+        while (chunk >= ranges_[i].n_chunks) chunk -= ranges_[i++].n_chunks;
         const Linear& p = products[i];
-        const std::int64_t first = chunk * ranges_[i].second,
-                           last = std::min(p.w->rows, first + ranges_[i].second);
-        multiply_rows(*p.w, first, last, p.x, p.x_stride, p.n_batch, p.y, p.y_stride);
+        const Range& range = ranges_[i];
+        const std::int64_t first = chunk * range.rows, last = std::min(p.w->rows, first + range.rows);
+        if (range.laid != nullptr)
+            multiply_laid(p.integers->path(), *range.laid, first / kLaidRows,
+                          (last + kLaidRows - 1) / kLaidRows, range.in, p.n_batch, p.y, p.y_stride);
+        else
+            multiply_rows(*p.w, first, last, p.x, p.x_stride, p.n_batch, p.y, p.y_stride);
         if (p.bias == nullptr) return;
         for (int b = 0; b < p.n_batch; ++b)
             add_to(p.y + b * p.y_stride + first, p.bias + first, last - first);
@@ -214,7 +263,8 @@ void CpuBackend::embed(std::span<const LaneStep> lanes) {
         widen_rows(weights.embedding, lanes[to_index(b)].token, lanes[to_index(b)].token + 1,
                    embedded + b * d_embed);
     if (projects)
-        multiply(std::array{Linear{&weights.project_in, nullptr, embedded, d_embed, s.x.data(), d, n_batch}});
+        multiply(std::array{Linear{&weights.project_in, integers_.get(), nullptr, embedded, d_embed,
+                                   s.x.data(), d, n_batch}});
     for (int b = 0; b < n_batch; ++b) {
         const int row = lanes[to_index(b)].row;
         if (config.embedding_scale != 1)
@@ -369,8 +419,8 @@ void CpuBackend::run_experts(int layer, const float* input) {
     grow(s.router, n_lanes * n_experts);
     for (AlignedFloats* hidden : {&s.expert_gate, &s.expert_up}) grow(*hidden, n * d_expert);
     grow(s.expert_out, n * d);
-    multiply(std::array{Linear{&w.router, or_null(t.router_bias), input, d, s.router.data(), n_experts,
-                               static_cast<int>(n_lanes)}});
+    multiply(std::array{Linear{&w.router, integers_.get(), or_null(t.router_bias), input, d, s.router.data(),
+                               n_experts, static_cast<int>(n_lanes)}});
     s.experts.clear();
     s.expert_weight.clear();
     for (std::int64_t lane = 0; lane < n_lanes; ++lane) {
@@ -383,10 +433,10 @@ void CpuBackend::run_experts(int layer, const float* input) {
         const ExpertWeights& e = w.experts[expert(i)];
         const ModelTables::Layer::Expert& bias = t.experts[expert(i)];
         const float* x = input + i / n_used * d;
-        products_.push_back(
-            {&e.gate, or_null(bias.gate_bias), x, d, s.expert_gate.data() + i * d_expert, d_expert, 1});
-        products_.push_back(
-            {&e.up, or_null(bias.up_bias), x, d, s.expert_up.data() + i * d_expert, d_expert, 1});
+        products_.push_back({&e.gate, integers_.get(), or_null(bias.gate_bias), x, d,
+                             s.expert_gate.data() + i * d_expert, d_expert, 1});
+        products_.push_back({&e.up, integers_.get(), or_null(bias.up_bias), x, d,
+                             s.expert_up.data() + i * d_expert, d_expert, 1});
     }
     run_queue();
     pool_.parallel_for(n, [&](std::int64_t i, int) {
@@ -394,9 +444,9 @@ void CpuBackend::run_experts(int layer, const float* input) {
                  d_expert);
     });
     for (std::int64_t i = 0; i < n; ++i)
-        products_.push_back({&w.experts[expert(i)].down, or_null(t.experts[expert(i)].down_bias),
-                             s.expert_gate.data() + i * d_expert, d_expert, s.expert_out.data() + i * d, d,
-                             1});
+        products_.push_back({&w.experts[expert(i)].down, integers_.get(),
+                             or_null(t.experts[expert(i)].down_bias), s.expert_gate.data() + i * d_expert,
+                             d_expert, s.expert_out.data() + i * d, d, 1});
     run_queue();
     std::fill_n(s.projected.data(), n_lanes * d, 0.0f);
     for (std::int64_t i = 0; i < n; ++i)
@@ -412,12 +462,12 @@ void CpuBackend::write_logits(std::span<const LaneStep> lanes) {
     StepScratch& s = scratch_;
     const float* input = s.normed.data();
     if (weights.project_out.data != nullptr) {
-        multiply(
-            std::array{Linear{&weights.project_out, nullptr, input, d, s.embedded.data(), d_embed, n_batch}});
+        multiply(std::array{Linear{&weights.project_out, integers_.get(), nullptr, input, d,
+                                   s.embedded.data(), d_embed, n_batch}});
         input = s.embedded.data();
     }
-    multiply(std::array{Linear{&weights.output, or_null(tables_.output_bias), input, d_embed, s.logits.data(),
-                               n_vocab, n_batch}});
+    multiply(std::array{Linear{&weights.output, integers_.get(), or_null(tables_.output_bias), input, d_embed,
+                               s.logits.data(), n_vocab, n_batch}});
     for (int b = 0; b < n_batch; ++b) {
         float* logits = s.logits.data() + b * n_vocab;
         finish_logits(model_->config(), logits);
@@ -506,28 +556,49 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         cosine_here = scratch.cosine.data();
         sine_here = scratch.sine.data();
     }
-    for (const HeadRef& reader : kv.readers) {
-        if (reader.layer != layer) continue;
-        const AttentionRule rule = attention_rule(config, layer, reader.head);
-        const int head = layer * layout.n_heads() + reader.head;
-        const std::int64_t q_at = (static_cast<std::int64_t>(lane) * layout.n_heads() + reader.head) * d;
-        float* q = scratch_.q.data() + q_at;
-        if (cache.shadow() != nullptr) scratch.shadow.query.assign(q, q + d);
+    const auto of_layer = [&](const HeadRef& reader) { return reader.layer == layer; };
+    const auto first_reader = std::find_if(kv.readers.begin(), kv.readers.end(), of_layer);
+    const auto last_reader = std::find_if_not(first_reader, kv.readers.end(), of_layer);
+    const std::span<const HeadRef> readers(first_reader, last_reader);
+    const auto query_of = [&](const HeadRef& reader) {
+        return (static_cast<std::int64_t>(lane) * layout.n_heads() + reader.head) * d;
+    };
+    // Keys and values are read once for all query heads.
+    scratch.begin_heads(readers.size(), n);
+    for (std::size_t i = 0; i < readers.size(); ++i) {
+        float* q = scratch_.q.data() + query_of(readers[i]);
+        scratch.queries[i] = q;
+        scratch.sums_out[i] = scratch_.attended.data() + query_of(readers[i]);
+        if (cache.shadow() != nullptr) scratch.shadow_queries[i].assign(q, q + d);
         model_tables.norm_and_rotate(q, tables.q_norm, cosine_here, sine_here);
-        dot_keys(q, keys, n, rule.scale, row.logits.data());
-        if (raw_key != nullptr) dot_keys(q, raw_key, 1, d, rule.scale, row.logits.data() + n - 1);
-        if (rule.cap > 0) soft_cap(row.logits.data(), rule.cap, n);
-        if (rule.slope != 0)
-            add_distances(cache.positions(g), steps, n, rule.slope, place, row.logits.data());
-        const float* sink = tables.sinks.empty() ? nullptr : tables.sinks.data() + reader.head;
-        const ScoredRow scored = score_row(cache, reader, step.row, row, rule.window, sink);
-        weighted_sum(row.probabilities.data(), cache.values(g), n, scratch_.attended.data() + q_at);
-        write_values(step, g, head, row, scored);
-        if (cache.shadow() == nullptr) continue;
-        scratch.shadow.own_key = raw_key;
-        model_tables.norm_and_rotate(scratch.shadow.query.data(), tables.q_norm, cosine, sine);
-        measure_shadow(step, g, reader, scratch_.attended.data() + q_at, scored, row, scratch.shadow);
     }
+    if (!readers.empty())
+        dot_keys(scratch.queries, keys, n, attention_rule(config, layer, readers[0].head).scale,
+                 scratch.logits_out);
+    for (std::size_t i = 0; i < readers.size(); ++i) {
+        const HeadRef& reader = readers[i];
+        const AttentionRule rule = attention_rule(config, layer, reader.head);
+        float* logits = scratch.logits_out[i];
+        if (raw_key != nullptr) dot_keys(scratch.queries[i], raw_key, 1, d, rule.scale, logits + n - 1);
+        if (rule.cap > 0) soft_cap(logits, rule.cap, n);
+        if (rule.slope != 0) add_distances(cache.positions(g), steps, n, rule.slope, place, logits);
+        const float* sink = tables.sinks.empty() ? nullptr : tables.sinks.data() + reader.head;
+        // The scratch of a row holds this head's while it is scored.
+        row.logits.swap(scratch.logits[i]);
+        row.probabilities.swap(scratch.probabilities[i]);
+        const ScoredRow scored = score_row(cache, reader, step.row, row, rule.window, sink);
+        write_values(step, g, layer * layout.n_heads() + reader.head, row, scored);
+        if (cache.shadow() != nullptr) {
+            weighted_sum(row.probabilities.data(), cache.values(g), n, scratch.sums_out[i]);
+            scratch.shadow.own_key = raw_key;
+            scratch.shadow.query.swap(scratch.shadow_queries[i]);
+            model_tables.norm_and_rotate(scratch.shadow.query.data(), tables.q_norm, cosine, sine);
+            measure_shadow(step, g, reader, scratch.sums_out[i], scored, row, scratch.shadow);
+        }
+        row.logits.swap(scratch.logits[i]);
+        row.probabilities.swap(scratch.probabilities[i]);
+    }
+    weighted_sums(scratch.weights, cache.values(g), n, scratch.sums_out);
     laps.end(laps.attention);
     // A head that is a unit selects at once, while its scores are in the processor's cache.
     if (cache.policy().scope == Scope::head && !cache.policy().shares_at_rows() &&
@@ -535,6 +606,23 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         evict_unit(cache, {g, g + 1}, step.row, Due::by_row, scratch.unit, scratch.victims, &values,
                    gone_[to_index(lane) * n_kv_heads_ + to_index(g)]);
     laps.end(laps.eviction);
+}
+
+void CpuBackend::WorkerScratch::begin_heads(std::size_t n_heads, int n) {
+    for (auto* rows : {&logits, &probabilities}) {
+        if (rows->size() < n_heads) rows->resize(n_heads);
+        for (std::size_t i = 0; i < n_heads; ++i)
+            if ((*rows)[i].size() < to_index(n)) (*rows)[i].resize(to_index(n));
+    }
+    if (shadow_queries.size() < n_heads) shadow_queries.resize(n_heads);
+    queries.resize(n_heads);
+    weights.resize(n_heads);
+    logits_out.resize(n_heads);
+    sums_out.resize(n_heads);
+    for (std::size_t i = 0; i < n_heads; ++i) {
+        logits_out[i] = logits[i].data();
+        weights[i] = probabilities[i].data();
+    }
 }
 
 /// Compares the row just scored with full attention.

@@ -6,19 +6,25 @@
 #include "engine/backend/common/model_tables.h"
 #include "engine/backend/common/rotation_table.h"
 #include "engine/backend/cpu/cache.h"
+#include "engine/backend/cpu/integer_weights.h"
 #include "engine/backend/cpu/score.h"
 #include "engine/backend/cpu/select.h"
 #include "engine/backend/cpu/weight_pages.h"
 #include "engine/base/aligned.h"
+#include "engine/base/backend_options.h"
 #include "engine/base/threads.h"
 
+#include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
 
-/// n_threads 0 uses all cores that this process may use.
-std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model, int n_threads);
+/// n_threads 0 uses all cores that this process may use. With Precision::weights, products with quantised
+/// matrices are computed in integers.
+std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model, int n_threads,
+                                          Precision precision = Precision::floats);
 
 }  // namespace keyhole
 
@@ -27,6 +33,7 @@ namespace keyhole::cpu {
 /// One product y = W x + bias of a batch, see multiply_rows. bias may be null.
 struct Linear {
     const Weight* w = nullptr;
+    const IntegerWeights* integers = nullptr;  ///< where w may be laid; null: products in floats
     const float* bias = nullptr;
     const float* x = nullptr;
     std::int64_t x_stride = 0;
@@ -37,7 +44,7 @@ struct Linear {
 
 class CpuBackend final : public Backend {
   public:
-    CpuBackend(std::shared_ptr<const Model> model, int n_threads);
+    CpuBackend(std::shared_ptr<const Model> model, int n_threads, Precision precision);
 
     std::string name() const override;
     std::unique_ptr<KvCache> make_cache(const ResolvedPolicy& policy,
@@ -49,7 +56,8 @@ class CpuBackend final : public Backend {
     std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) override;
     void parallel_for(std::int64_t n, const std::function<void(std::int64_t i)>& body) override;
     bool time_parts(StepTimes* times) override;
-    std::string weights_text() const override { return weight_pages_.text(); }
+    std::string weights_text() const override;
+    std::string precision_text() const override;
 
   private:
     void run_step(std::span<const LaneStep> lanes);
@@ -59,15 +67,20 @@ class CpuBackend final : public Backend {
     struct Group {
         std::shared_ptr<const Model> model;
         const ModelTables* tables = nullptr;
+        const IntegerWeights* integers = nullptr;
         int first = 0, n = 0;
     };
     /// Returns the lanes with those of one model next to each other; fills groups_.
     std::span<const LaneStep> by_model(std::span<const LaneStep> lanes);
     const Group& group_of(int lane) const;
     const ModelTables& tables_of(const std::shared_ptr<const Model>& model);
+    /// Returns the laid weights of a model; null where products are computed in floats.
+    const IntegerWeights* integers_of(const std::shared_ptr<const Model>& model);
 
     /// Runs several products; their rows are split into chunks of a fixed number of bytes.
     void multiply(std::span<const Linear> products);
+    /// Returns what one product reads: its laid matrix and narrowed inputs, or null and null.
+    std::pair<const LaidMatrix*, const NarrowBlock*> narrowed(const Linear& product);
     /// Queues y = W x + bias of one weight of a layer for all lanes in products_: once for consecutive groups
     /// that share the weight, not at all where the weight is empty.
     void queue(int layer, Weight LayerWeights::*weight, std::vector<float> ModelTables::Layer::*bias,
@@ -96,6 +109,7 @@ class CpuBackend final : public Backend {
     // Grown as lanes with other positions than the original ones need them; the second of local_rotary.
     RotationTable turns_, local_turns_;
     ThreadPool pool_;
+    std::shared_ptr<const IntegerWeights> integers_;  // of the model; null: products in floats
     WeightPages weight_pages_;
     StepTimes* times_ = nullptr;
 
@@ -116,16 +130,43 @@ class CpuBackend final : public Backend {
         UnitScores unit;
         ShadowScratch shadow;
         std::vector<int> victims;
+        // Of the query heads of a KV head, which are computed together.
+        std::vector<std::vector<float>> logits, probabilities, shadow_queries;
+        std::vector<const float*> queries, weights;
+        std::vector<float*> logits_out, sums_out;
+        /// Makes room for rows of n slots of so many query heads.
+        void begin_heads(std::size_t n_heads, int n);
     };
     std::vector<WorkerScratch> workers_;
     std::vector<Group> groups_;     // of the current step
     std::vector<LaneStep> sorted_;  // lanes of the current step
     std::vector<Linear> products_;
-    std::vector<std::pair<std::int64_t, std::int64_t>> ranges_;  // of products: chunks, rows in one
-    std::vector<std::pair<int, int>> work_;                      // lane, KV head
-    std::int64_t d_kv_ = 0, d_ff_ = 0;  // the widest of the groups: strides of k and v, gate and up
-    std::size_t n_kv_heads_ = 0;        // the most of any group
-    std::vector<std::pair<std::weak_ptr<const Model>, std::unique_ptr<ModelTables>>> variant_tables_;
+    /// Of a product: its chunks, the rows in one, and where it is computed in integers.
+    struct Range {
+        std::int64_t n_chunks = 0, rows = 0;
+        const LaidMatrix* laid = nullptr;
+        const NarrowBlock* in = nullptr;
+    };
+    std::vector<Range> ranges_;
+    /// An input of the products that run now, narrowed.
+    struct Narrowed {
+        const float* x = nullptr;
+        int n_batch = 0;
+        std::int64_t cols = 0;
+        NarrowBlocks blocks;
+    };
+    std::deque<Narrowed> narrowed_;
+    std::size_t n_narrowed_ = 0;
+    std::vector<std::pair<int, int>> work_;  // lane, KV head
+    std::int64_t d_kv_ = 0, d_ff_ = 0;       // the widest of the groups: strides of k and v, gate and up
+    std::size_t n_kv_heads_ = 0;             // the most of any group
+    struct Variant {
+        std::weak_ptr<const Model> model;
+        std::unique_ptr<ModelTables> tables;
+        std::shared_ptr<const IntegerWeights> integers;
+    };
+    std::vector<Variant> variants_;
+    const Variant& variant_of(const std::shared_ptr<const Model>& model);
     std::vector<std::vector<Eviction>>
         gone_;  // [n_lanes, n_kv_heads] of heads that chose as soon as they were scored
 };

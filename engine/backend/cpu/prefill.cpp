@@ -39,10 +39,12 @@ void grow(Vector& v, std::int64_t n) {
 
 }  // namespace
 
-Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool, std::span<const int> tokens,
-                 std::span<const LanePrefill> lanes, PrefillSink* sink)
+Prefill::Prefill(const Model& model, const ModelTables& tables, const IntegerWeights* integers,
+                 ThreadPool& pool, std::span<const int> tokens, std::span<const LanePrefill> lanes,
+                 PrefillSink* sink)
     : model_(model),
       tables_(tables),
+      integers_(integers),
       pool_(pool),
       tokens_(tokens),
       lanes_(lanes),
@@ -215,6 +217,41 @@ void Prefill::size_last_row() {
 }
 
 void Prefill::multiply(const Weight& w, const float* bias, const float* x, std::int64_t n_rows, float* y) {
+    if (const LaidMatrix* laid = integers_ != nullptr ? integers_->find(w) : nullptr; laid != nullptr)
+        multiply_in_integers(*laid, bias, x, n_rows, y);
+    else
+        multiply_in_floats(w, bias, x, n_rows, y);
+    worked(static_cast<double>(n_rows) * static_cast<double>(w.rows) * static_cast<double>(w.cols));
+}
+
+/// Every output has the bits of a step's.
+void Prefill::multiply_in_integers(const LaidMatrix& w, const float* bias, const float* x,
+                                   std::int64_t n_rows, float* y) {
+    const std::int64_t blocks = w.cols / kCellColumns;
+    constexpr std::int64_t kNarrowRows = 16;
+    grow(narrow_, n_rows * blocks);
+    pool_.parallel_for((n_rows + kNarrowRows - 1) / kNarrowRows, [&](std::int64_t chunk, int) {
+        const std::int64_t first = chunk * kNarrowRows, last = std::min(n_rows, first + kNarrowRows);
+        narrow_input(integers_->path(), x + first * w.cols, (last - first) * w.cols,
+                     narrow_.data() + first * blocks);
+    });
+    const std::int64_t row_blocks = (n_rows + kRowsPerProduct - 1) / kRowsPerProduct;
+    const std::int64_t output_blocks = (w.rows + kOutputsPerProduct - 1) / kOutputsPerProduct;
+    pool_.parallel_for(row_blocks * output_blocks, [&](std::int64_t chunk, int) {
+        const std::int64_t output = chunk / row_blocks * kOutputsPerProduct,
+                           row = chunk % row_blocks * kRowsPerProduct;
+        const std::int64_t end = std::min(w.rows, output + kOutputsPerProduct),
+                           m = std::min(kRowsPerProduct, n_rows - row);
+        multiply_laid(integers_->path(), w, output / kLaidRows, (end + kLaidRows - 1) / kLaidRows,
+                      narrow_.data() + row * blocks, static_cast<int>(m), y + row * w.rows, w.rows);
+        if (bias == nullptr) return;
+        for (std::int64_t i = row; i < row + m; ++i)
+            add_to(y + i * w.rows + output, bias + output, end - output);
+    });
+}
+
+void Prefill::multiply_in_floats(const Weight& w, const float* bias, const float* x, std::int64_t n_rows,
+                                 float* y) {
     const std::int64_t row_blocks = (n_rows + kRowsPerProduct - 1) / kRowsPerProduct;
     const std::int64_t output_blocks = (w.rows + kOutputsPerProduct - 1) / kOutputsPerProduct;
     pool_.parallel_for(row_blocks * output_blocks, [&](std::int64_t chunk, int worker) {
@@ -231,7 +268,6 @@ void Prefill::multiply(const Weight& w, const float* bias, const float* x, std::
         for (std::int64_t i = row; i < row + m; ++i)
             add_to(y + i * w.rows + output, bias + output, n_outputs);
     });
-    worked(static_cast<double>(n_rows) * static_cast<double>(w.rows) * static_cast<double>(w.cols));
 }
 
 void Prefill::norm_rows(const ModelTables::Norm& norm, Pages& to) {
@@ -624,6 +660,8 @@ void Prefill::write_last_logits() {
                       {data(x_) + static_cast<std::int64_t>(n_ - 1) * c.d_model, last.size()}, last.data());
     const auto multiply_one = [&](const Weight& matrix, const std::vector<float>& in,
                                   std::vector<float>& out) {
+        if (const LaidMatrix* laid = integers_ != nullptr ? integers_->find(matrix) : nullptr)
+            return multiply_in_integers(*laid, nullptr, in.data(), 1, out.data());
         constexpr std::int64_t kRows = 256;
         pool_.parallel_for((matrix.rows + kRows - 1) / kRows, [&](std::int64_t chunk, int) {
             multiply_rows(matrix, chunk * kRows, std::min(matrix.rows, (chunk + 1) * kRows), in.data(),
@@ -872,7 +910,7 @@ void CpuBackend::prefill(std::span<const int> tokens, std::span<const LanePrefil
         }));
         check_room_of_prompt(*model, static_cast<std::int64_t>(tokens.size()), lanes, sink,
                              pool_.n_threads());
-        Prefill(*model, tables_of(model), pool_, tokens, lanes, sink).run(progress);
+        Prefill(*model, tables_of(model), integers_of(model), pool_, tokens, lanes, sink).run(progress);
         give_heap_back();
         for (const LanePrefill& lane : lanes) pack_row(*this, lane.wants, *lane.out);
     } catch (...) {

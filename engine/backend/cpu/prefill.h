@@ -18,8 +18,9 @@ class Prefill {
   public:
     static constexpr int kTileRows = 64;
 
-    Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool, std::span<const int> tokens,
-            std::span<const LanePrefill> lanes, PrefillSink* sink);
+    /// integers: the model's laid weights; null: products are computed in floats.
+    Prefill(const Model& model, const ModelTables& tables, const IntegerWeights* integers, ThreadPool& pool,
+            std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink);
 
     /// Runs the pass. progress is called after every product and every tile.
     void run(const std::function<bool(double)>& progress);
@@ -83,6 +84,10 @@ class Prefill {
     void embed();
     /// y [n_rows, w.rows] = x [n_rows, w.cols] W^T + bias; bias may be null
     void multiply(const Weight& w, const float* bias, const float* x, std::int64_t n_rows, float* y);
+    void multiply_in_floats(const Weight& w, const float* bias, const float* x, std::int64_t n_rows,
+                            float* y);
+    void multiply_in_integers(const LaidMatrix& w, const float* bias, const float* x, std::int64_t n_rows,
+                              float* y);
     /// Normalises all rows of x_ into `to`, which may be x_.
     void norm_rows(const ModelTables::Norm& norm, Pages& to);
     /// The input of the layer's products: x_ itself where norms come after the sums.
@@ -107,6 +112,7 @@ class Prefill {
                          const float* logits, const float* ptau, float* score, Worker& scratch) const;
     const Model& model_;
     const ModelTables& tables_;
+    const IntegerWeights* integers_;
     ThreadPool& pool_;
     std::span<const int> tokens_;
     std::span<const LanePrefill> lanes_;
@@ -128,6 +134,7 @@ class Prefill {
     // one KV head, or all of them.
     std::vector<Pages> borrowed_scores_;
     std::vector<Worker> workers_;
+    std::vector<NarrowBlock, PageAllocator<NarrowBlock>> narrow_;  // the input of a product in integers
 };
 
 }  // namespace keyhole::cpu

@@ -1,0 +1,121 @@
+#include "app/study/suite_page.h"
+
+#include "app/base/html_text.h"
+#include "engine/base/index.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace keyhole {
+
+namespace {
+
+constexpr double kKept = 0.9;
+
+std::string kept_line(const ReportLanes& lanes, std::span<const SuiteTask> tasks) {
+    const double reference = suite_mean(tasks, lanes.against);
+    if (!(reference > 0)) return "";
+    std::string list;
+    for (const std::size_t i : smallest_that_keep(lanes, tasks, kKept))
+        list += fmt::format("{}{} ({:.1f} kB)", list.empty() ? "" : ", ", lanes.labels[i],
+                            lanes.kv_bytes[i] / 1000);
+    return fmt::format("Least memory that keeps {:.0f} % of {} ({:.1f} kB): {}.", 100 * kKept,
+                       lanes.labels[lanes.against], lanes.kv_bytes[lanes.against] / 1000,
+                       list.empty() ? "none of these lanes" : list);
+}
+
+std::string mean_cell(double mean) {
+    return std::isfinite(mean) ? fmt::format("{:.1f}", 100 * mean) : "";
+}
+
+}  // namespace
+
+double suite_mean(std::span<const SuiteTask> tasks, std::size_t lane) {
+    double sum = 0;
+    int n = 0;
+    for (const SuiteTask& task : tasks) {
+        if (task.scores.empty()) continue;
+        sum += task.scores[lane].accuracy.value;
+        ++n;
+    }
+    return n == 0 ? std::nan("") : sum / n;
+}
+
+std::vector<std::size_t> smallest_that_keep(const ReportLanes& lanes, std::span<const SuiteTask> tasks,
+                                            double share) {
+    const double wanted = share * suite_mean(tasks, lanes.against);
+    std::map<Preset, std::size_t> best;
+    for (std::size_t i = 0; i < lanes.specs.size(); ++i) {
+        if (i == lanes.against || !(suite_mean(tasks, i) >= wanted)) continue;
+        const auto [at, is_new] = best.emplace(lanes.specs[i].policy.preset, i);
+        if (!is_new && lanes.kv_bytes[i] < lanes.kv_bytes[at->second]) at->second = i;
+    }
+    std::vector<std::size_t> found;
+    for (const auto& [preset, lane] : best) found.push_back(lane);
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
+std::string suite_text(const ReportLanes& lanes, std::span<const SuiteTask> tasks) {
+    constexpr int kTask = 20;
+    std::string text = "right answers, %\n";
+    for (std::size_t i = 0; i < lanes.labels.size(); ++i)
+        text += fmt::format("{:>3} {}\n", i + 1, lanes.labels[i]);
+    text += fmt::format("{:<{}}", "task", kTask);
+    for (std::size_t i = 0; i < lanes.labels.size(); ++i) text += fmt::format(" {:>6}", i + 1);
+    text += "\n";
+    for (const SuiteTask& task : tasks) {
+        text += fmt::format("{:<{}}", task.name, kTask);
+        for (const LaneScore& score : task.scores)
+            text += fmt::format(" {:>6.1f}", 100 * score.accuracy.value);
+        text += task.scores.empty() ? fmt::format(" skipped: {}\n", task.skipped) : "\n";
+    }
+    text += fmt::format("{:<{}}", "mean", kTask);
+    for (std::size_t i = 0; i < lanes.labels.size(); ++i)
+        text += fmt::format(" {:>6}", mean_cell(suite_mean(tasks, i)));
+    text += fmt::format("\n{:<{}}", "KV kB", kTask);
+    for (const double bytes : lanes.kv_bytes) text += fmt::format(" {:>6.0f}", bytes / 1000);
+    const std::string kept = kept_line(lanes, tasks);
+    return text + "\n" + (kept.empty() ? "" : kept + "\n");
+}
+
+std::string suite_page(const ReportLanes& lanes, std::span<const SuiteTask> tasks, const std::string& title,
+                       std::span<const std::string> about) {
+    std::string page = fmt::format(
+        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{0}</title>\n<style>\n"
+        "body {{ font: 15px/1.5 sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #111; "
+        "background: #fff }}\ntable {{ border-collapse: collapse }}\n"
+        "th, td {{ padding: .25em .7em; text-align: right; border-bottom: 1px solid #ddd }}\n"
+        "th:first-child, td:first-child {{ text-align: left }}\nsmall {{ color: #555 "
+        "}}\n</style>\n<h1>{0}</h1>\n",
+        html_text(title));
+    for (const std::string& line : about) page += fmt::format("<p>{}</p>\n", html_text(line));
+    page += "<table>\n<tr><th>right answers, %</th>";
+    for (const std::string& label : lanes.labels) page += fmt::format("<th>{}</th>", html_text(label));
+    page += "</tr>\n";
+    for (const SuiteTask& task : tasks) {
+        page += fmt::format("<tr><td>{}</td>", html_text(task.name));
+        for (const LaneScore& score : task.scores)
+            page +=
+                fmt::format("<td>{:.1f}<br><small>{:.0f} .. {:.0f}</small></td>", 100 * score.accuracy.value,
+                            100 * score.accuracy.interval.low, 100 * score.accuracy.interval.high);
+        if (task.scores.empty())
+            page += fmt::format("<td colspan=\"{}\">skipped: {}</td>", lanes.labels.size(),
+                                html_text(task.skipped));
+        page += "</tr>\n";
+    }
+    page += "<tr><td><b>mean</b></td>";
+    for (std::size_t i = 0; i < lanes.labels.size(); ++i)
+        page += fmt::format("<td><b>{}</b></td>", mean_cell(suite_mean(tasks, i)));
+    page += "</tr>\n<tr><td>K and V after the text, kB</td>";
+    for (const double bytes : lanes.kv_bytes) page += fmt::format("<td>{:.1f}</td>", bytes / 1000);
+    page += "</tr>\n</table>\n";
+    page += fmt::format("<p>{} Small numbers are 95 % intervals (Wilson).</p>\n",
+                        html_text(kept_line(lanes, tasks)));
+    return page;
+}
+
+}  // namespace keyhole

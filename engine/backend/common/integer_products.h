@@ -1,0 +1,47 @@
+/// Products of quantised matrices in integers. An input becomes whole numbers of 16 bits with one scale for
+/// 32 neighbours; sums of their products with codes are exact; scales and offsets follow:
+///     x(i) = s q(i) + error,  s = max|x| / 32512 over a block of 32
+///     y = sum over parts of (factor s) (sum of code q) + offset (s sum of q)
+/// in ascending order of the columns, each operation rounded by itself. So the bits are the same on every
+/// instruction set, for every batch and number of threads. No state; any thread.
+#pragma once
+
+#include "engine/backend/common/laid_matrix.h"
+#include "engine/base/aligned.h"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+/// How products are computed: `plain` is C++ without vectors. The results are equal.
+enum class IntegerPath { plain, avx2, avx_vnni, avx512_vnni };
+
+std::string_view integer_path_name(IntegerPath path);
+/// Returns the paths that this processor and Highway's choice of instruction sets allow, slowest first.
+std::vector<IntegerPath> integer_paths();
+/// Returns the last of them.
+IntegerPath best_integer_path();
+
+/// 32 neighbours of an input. first and second hold the numbers as the path multiplies them, four columns
+/// an element.
+struct alignas(32) NarrowBlock {
+    std::int32_t first[8], second[8];
+    float scale;
+    std::int32_t sums[3];  ///< of the first 16 numbers, of the last 16, of all
+    float scaled_sums[3];  ///< scale times these
+};
+using NarrowBlocks = std::vector<NarrowBlock, LineAllocator<NarrowBlock>>;
+
+/// Narrows n numbers, a multiple of 32, to out [n / 32], for this path. A block with a number that is not
+/// finite has the scale NaN.
+void narrow_input(IntegerPath path, const float* x, std::int64_t n, NarrowBlock* out);
+
+///     y[b * y_stride + r] = sum_c w[r, c] * x[b, c]
+/// for the rows of groups [first, last) and b in [0, n_batch); x [n_batch, cols / 32], narrowed for the path.
+void multiply_laid(IntegerPath path, const LaidMatrix& w, std::int64_t first, std::int64_t last,
+                   const NarrowBlock* x, int n_batch, float* y, std::int64_t y_stride);
+
+}  // namespace keyhole

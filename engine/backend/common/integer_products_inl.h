@@ -1,0 +1,172 @@
+// The loops of integer_products.cpp, which includes this file once for each path, within a namespace that has
+// `Isa`: the path's registers. No guard, since it is included several times.
+
+// Returns the stored codes of step k of a cell; w: the cell's bytes for these rows.
+template <class Block, int k>
+HWY_INLINE typename Isa::Ints step_codes(const std::uint8_t* w) {
+    using L = Laid<Block>;
+    constexpr int kLow = L::kCodes.low_bits, kTwosAt = L::kLowBytes, kOnesAt = L::kLowBytes + L::kTwosBytes;
+    typename Isa::Ints code;
+    if constexpr (kLow == 8) code = Isa::load(w + 64 * k);
+    if constexpr (kLow == 4)
+        code = Isa::and_all(Isa::template shift < k < 4 ? 0 : -4 > (Isa::load(w + 64 * (k % 4))), 15);
+    if constexpr (L::kCodes.values != nullptr) code = Isa::look_up(L::kCodes.values, L::kCodes.zero, code);
+    if constexpr (L::kCodes.twos) {
+        const auto bits = Isa::template shift<kLow - 2 * (k % 4)>(Isa::load(w + kTwosAt + 64 * (k / 4)));
+        const auto two = Isa::and_all(bits, 3 << kLow);
+        if constexpr (kLow == 0)
+            code = two;
+        else
+            code = Isa::either(code, two);
+    }
+    if constexpr (L::kCodes.ones) {
+        constexpr int kBit = kLow + (L::kCodes.twos ? 2 : 0);
+        code =
+            Isa::either(code, Isa::and_all(Isa::template shift<kBit - k>(Isa::load(w + kOnesAt)), 1 << kBit));
+    }
+    return code;
+}
+
+template <class Block, int k, int kColumns>
+HWY_INLINE void add_step(const std::uint8_t* cell, const NarrowBlock* x, std::int64_t x_stride,
+                         typename Isa::Sum (&sums)[Laid<Block>::kParts][kColumns]) {
+    const typename Isa::Codes codes = Isa::prepare(step_codes<Block, k>(cell));
+    HWY_UNROLL(8)
+    for (int b = 0; b < kColumns; ++b)
+        Isa::add_products(sums[k * Laid<Block>::kParts / 8][b], codes, x[b * x_stride].first[k],
+                          x[b * x_stride].second[k]);
+}
+
+// Multiplies one block of kLanes rows with kColumns inputs. head: the block's factors for these rows; cell:
+// the codes of its first cell for these rows.
+template <class Block, int kColumns>
+HWY_INLINE void add_block(const std::byte* head, int row, const std::uint8_t* cell, const NarrowBlock* x,
+                          std::int64_t x_stride, typename Isa::Floats (&y)[kColumns]) {
+    using L = Laid<Block>;
+    typename Isa::Floats d, m;
+    if constexpr (L::kHasExponent)
+        d = Isa::load_exponents(head + row);
+    else
+        d = Isa::load_halves(head + 2 * row);
+    if constexpr (Block::kHasOffset) m = Isa::load_halves(head + L::kOffsetAt + 2 * row);
+    for (int c = 0; c < L::kCells; ++c, cell += L::kCellBytes, ++x) {
+        typename Isa::Sum sums[L::kParts][kColumns];
+        HWY_UNROLL(2)
+        for (int p = 0; p < L::kParts; ++p) {
+            HWY_UNROLL(8)
+            for (int b = 0; b < kColumns; ++b)
+                sums[p][b] = Isa::sum_from(-L::kCodes.zero * x[b * x_stride].sums[L::kParts == 2 ? p : 2]);
+        }
+        add_step<Block, 0>(cell, x, x_stride, sums);
+        add_step<Block, 4>(cell, x, x_stride, sums);
+        add_step<Block, 1>(cell, x, x_stride, sums);
+        add_step<Block, 5>(cell, x, x_stride, sums);
+        add_step<Block, 2>(cell, x, x_stride, sums);
+        add_step<Block, 6>(cell, x, x_stride, sums);
+        add_step<Block, 3>(cell, x, x_stride, sums);
+        add_step<Block, 7>(cell, x, x_stride, sums);
+        HWY_UNROLL(2)
+        for (int p = 0; p < L::kParts; ++p) {
+            typename Isa::Floats factor = d, offset;
+            if constexpr (Block::kHasOffset) offset = m;
+            if constexpr (L::kHasSteps) {
+                const int at = (c * L::kParts + p) * kLaidRows + row;
+                factor = Isa::mul(d, Isa::load_steps(head + L::kStepsAt + at));
+                if constexpr (Block::kHasOffset)
+                    offset = Isa::mul(m, Isa::load_steps(head + L::kOffsetStepsAt + at));
+            }
+            HWY_UNROLL(8)
+            for (int b = 0; b < kColumns; ++b) {
+                const NarrowBlock& in = x[b * x_stride];
+                y[b] = Isa::add(y[b], Isa::mul(Isa::mul(factor, Isa::all(in.scale)), Isa::total(sums[p][b])));
+                if constexpr (Block::kHasOffset)
+                    y[b] = Isa::add(y[b], Isa::mul(offset, Isa::all(in.scaled_sums[L::kParts == 2 ? p : 2])));
+            }
+        }
+    }
+}
+
+// Multiplies one group of rows with kColumns inputs.
+template <class Block, int kColumns>
+void multiply_group(const std::byte* group, std::int64_t cols, const NarrowBlock* x, int n_rows, float* y,
+                    std::int64_t y_stride) {
+    using L = Laid<Block>;
+    const std::int64_t n_blocks = cols / Block::kElements, x_stride = cols / kCellColumns;
+    const auto* const codes = reinterpret_cast<const std::uint8_t*>(group + L::factors_bytes(cols));
+    for (int row = 0; row < n_rows; row += Isa::kLanes) {
+        typename Isa::Floats total[kColumns];
+        HWY_UNROLL(8)
+        for (int b = 0; b < kColumns; ++b) total[b] = Isa::all(0.0f);
+        for (std::int64_t i = 0; i < n_blocks; ++i) {
+            const std::uint8_t* cell = codes + i * L::kCells * L::kCellBytes + 4 * row;
+            if (row == 0) {
+                for (int at = 0; at < L::kCells * L::kCellBytes; at += 64)
+                    __builtin_prefetch(cell + at + 2048);
+            }
+            add_block<Block, kColumns>(group + i * L::kHeadBytes, row, cell, x + i * L::kCells, x_stride,
+                                       total);
+        }
+        HWY_UNROLL(8)
+        for (int b = 0; b < kColumns; ++b)
+            Isa::store(total[b], std::min(Isa::kLanes, n_rows - row), y + b * y_stride + row);
+    }
+}
+
+template <class Block>
+void multiply_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x,
+                     int n_batch, float* y, std::int64_t y_stride) {
+    const std::int64_t blocks_of_input = w.cols / kCellColumns;
+    for (std::int64_t g = first; g < last; ++g) {
+        const std::byte* group = w.data + g * Laid<Block>::group_bytes(w.cols);
+        const int n_rows = static_cast<int>(std::min<std::int64_t>(kLaidRows, w.rows - g * kLaidRows));
+        float* out = y + g * kLaidRows;
+        int b = 0;
+        for (; b + Isa::kColumns <= n_batch; b += Isa::kColumns)
+            multiply_group<Block, Isa::kColumns>(group, w.cols, x + b * blocks_of_input, n_rows,
+                                                 out + b * y_stride, y_stride);
+        if constexpr (Isa::kColumns > 2) {
+            for (; b + 2 <= n_batch; b += 2)
+                multiply_group<Block, 2>(group, w.cols, x + b * blocks_of_input, n_rows, out + b * y_stride,
+                                         y_stride);
+        }
+        for (; b < n_batch; ++b)
+            multiply_group<Block, 1>(group, w.cols, x + b * blocks_of_input, n_rows, out + b * y_stride,
+                                     y_stride);
+    }
+}
+
+void multiply(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x, int n_batch,
+              float* y, std::int64_t y_stride) {
+    switch (w.dtype) {
+#define KH_MULTIPLY(type, Block, number, name) \
+    case DType::type:                          \
+        return multiply_groups<Block>(w, first, last, x, n_batch, y, y_stride);
+        KH_BLOCK_TYPES(KH_MULTIPLY)
+#undef KH_MULTIPLY
+        case DType::f32:
+        case DType::f16:
+        case DType::bf16:
+            break;
+    }
+}
+
+// Adding 1.5 * 2^23 leaves the nearest whole number in the lowest bits, an even one of two.
+void narrow(const float* x, std::int64_t n, NarrowBlock* out) {
+    constexpr float kMost = 32512, kRound = 12582912, kLeast = 1e-30f;
+    for (std::int64_t i = 0; i < n / kCellColumns; ++i, x += kCellColumns, ++out) {
+        alignas(64) std::int16_t q[kCellColumns];
+        const std::uint32_t bits = Isa::largest_bits(x);
+        const float most = std::bit_cast<float>(bits);
+        const bool is_finite = bits < 0x7f800000u;
+        const float inverse = is_finite && most >= kLeast ? kMost / most : 0.0f;
+        out->scale = !is_finite ? std::bit_cast<float>(0x7fc00000u) : inverse != 0 ? most / kMost : 0.0f;
+        if (is_finite)
+            Isa::round_all(x, inverse, kRound, q);
+        else
+            for (std::int16_t& code : q) code = 0;
+        Isa::pack(q, *out);
+        for (int p = 0; p < 2; ++p) out->sums[p] = Isa::sum_of_16(q + 16 * p);
+        out->sums[2] = out->sums[0] + out->sums[1];
+        for (int p = 0; p < 3; ++p) out->scaled_sums[p] = out->scale * static_cast<float>(out->sums[p]);
+    }
+}

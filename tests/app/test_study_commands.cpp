@@ -1,0 +1,290 @@
+// What eval and sweep say of several lanes: names, bytes, the lane that they are compared with, questions
+// that come after the eviction, and answers of several machines.
+#include "app/study/eval_report.h"
+#include "app/study/suite_page.h"
+#include "app/study/sweep_plot.h"
+#include "engine/eval/answer_file.h"
+#include "tests/app/program_run.h"
+#include "tests/reference/source_folder.h"
+#include "tests/reference/tiny_model.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole::test_study_commands {
+namespace {
+
+class StudyCommands : public testing::ProgramRun {
+  protected:
+    void SetUp() override {
+        ProgramRun::SetUp();
+        std::ofstream(path("text.txt")) << reference::random_text(400, 3);
+    }
+    std::string model() const { return " --model '" + tiny_.folder().string() + "'"; }
+    std::string on_text() const { return model() + " --text '" + path("text.txt") + "' --context 40"; }
+    std::string out(const std::string& name) const { return " --out '" + path(name) + "'"; }
+    nlohmann::json json() const {
+        const std::size_t begin = output_.find('{'), end = output_.rfind('}');  // notes stand around it
+        return nlohmann::json::parse(output_.substr(begin, end + 1 - begin));
+    }
+    /// Returns the fields of one column of a CSV file, by its header.
+    std::vector<std::string> column(const std::string& file, const std::string& name) const {
+        std::istringstream in(read(file));
+        std::vector<std::string> values;
+        std::ptrdiff_t at = -1;
+        for (std::string line; std::getline(in, line);) {
+            const std::vector<std::string> fields = split_csv(line);
+            if (at < 0)
+                at = std::find(fields.begin(), fields.end(), name) - fields.begin();
+            else
+                values.push_back(fields.at(static_cast<std::size_t>(at)));
+        }
+        return values;
+    }
+    reference::TinyModel tiny_{reference::TinyShape{}};
+};
+
+Outcome answer_of(bool right, double nats, double held) {
+    Outcome outcome{nats, 2, 4, right};
+    outcome.held = held;
+    return outcome;
+}
+
+TEST(ScoreTable, SortsNamesBytesAndReference) {
+    QuestionSet set;
+    set.name = "needle";
+    set.description = "two questions";
+    set.is_task = true;
+    const std::vector<std::vector<Outcome>> outcomes = {
+        {answer_of(true, 1, 1), answer_of(true, 1, 1)},
+        {answer_of(false, 5, 0), answer_of(false, 7, 0.5)},
+        {answer_of(true, 2, 1), answer_of(false, 4, 0.5)},
+    };
+    ReportLanes lanes{{"full", "a name of its own", "tova:budget=9"}, {}, {4000, 1000, 1500}, 2, "right"};
+    std::vector<LaneScore> scores;
+    for (const std::vector<Outcome>& of_lane : outcomes)
+        scores.push_back(score_lane(set, of_lane, outcomes[lanes.against]));
+    EXPECT_DOUBLE_EQ(scores[1].held, 0.25);
+    const std::string table = score_table(set, lanes, scores);
+    EXPECT_NE(table.find("Differences are to tova:budget=9.\n"), std::string::npos) << table;
+    const std::size_t full = table.find("\nfull "), named = table.find("\na name of its own "),
+                      tova = table.find("\ntova:budget=9 ");
+    EXPECT_LT(full, tova) << table;
+    EXPECT_LT(tova, named) << table;
+    // KV kB, held %, right %; nats a token: (5 + 7) / 2 / 2 = 3, of tova (2 + 4) / 2 / 2 = 1.5.
+    const std::string line = table.substr(named + 1, table.find('\n', named + 1) - named - 1);
+    EXPECT_NE(line.find("a name of its own       1.0     25     0.0"), std::string::npos) << line;
+    EXPECT_NE(line.find("   3.000 "), std::string::npos) << line;
+    EXPECT_NE(line.find("   +1.500 "), std::string::npos) << line;
+    EXPECT_NE(line.find("    -50.0 "), std::string::npos) << line;
+    // Nats differ by 1.5 in both pairs: no width.
+    EXPECT_NE(line.find("+1.500 .. +1.500"), std::string::npos) << line;
+    const std::string reference = table.substr(tova + 1, table.find('\n', tova + 1) - tova - 1);
+    EXPECT_EQ(reference.find('+'), std::string::npos) << "no difference to itself: " << reference;
+    lanes.sort = "bytes";
+    EXPECT_EQ(line_order(lanes, scores), (std::vector<std::size_t>{1, 2, 0}));
+    lanes.sort = "nats";
+    EXPECT_EQ(line_order(lanes, scores), (std::vector<std::size_t>{0, 2, 1}));
+    lanes.sort.clear();
+    EXPECT_EQ(line_order(lanes, scores), (std::vector<std::size_t>{0, 1, 2}));
+}
+
+TEST_F(StudyCommands, LanesHaveNamesEverywhere) {
+    ASSERT_EQ(run("sweep" + on_text() + " --samples 3 --lane all=full --lane 'few tokens=h2o:budget=4'" +
+                  out("s") + " --against 'few tokens' --sort bytes"),
+              0)
+        << output_;
+    EXPECT_NE(output_.find("\nfew tokens = h2o:budget=4\n"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("Differences are to few tokens."), std::string::npos) << output_;
+    EXPECT_LT(output_.rfind("\nfew tokens "), output_.rfind("\nall ")) << "fewest bytes first: " << output_;
+    EXPECT_EQ(column("s/table.csv", "lane"), (std::vector<std::string>{"all", "few tokens"}));
+    EXPECT_EQ(column("s/table.csv", "spec"), (std::vector<std::string>{"full", "h2o:budget=4"}));
+    const auto differences = column("s/table.csv", "nats_difference");
+    EXPECT_FALSE(differences[0].empty());
+    EXPECT_TRUE(differences[1].empty()) << "no difference to itself";
+    EXPECT_NE(read("s/text.svg").find(">few tokens<"), std::string::npos);
+    EXPECT_NE(read("s/text.svg").find("times few tokens"), std::string::npos) << "the reference by name";
+    // A plot of perplexity against the bytes of the two lanes.
+    EXPECT_NE(read("s/text-perplexity-memory.svg").find("bytes of K and V"), std::string::npos);
+    for (const auto& [against, words] : std::map<std::string, std::string>{
+             {"nobody", "there is no lane 'nobody'; lanes are all, few tokens"},
+             {"3", "there is no lane '3'"}}) {
+        EXPECT_EQ(run("eval" + on_text() + " --lane all=full --lane 'few tokens=h2o:budget=4' --against " +
+                      against),
+                  2);
+        EXPECT_NE(output_.find(words), std::string::npos) << output_;
+    }
+    EXPECT_EQ(run("eval" + on_text() + " --lane a=full --lane a=h2o"), 2);
+    EXPECT_NE(output_.find("two lanes are named 'a'"), std::string::npos) << output_;
+    EXPECT_EQ(run("sweep" + on_text() + " --lane full" + out("t")), 2);
+    EXPECT_NE(output_.find("there is one lane, and nothing varies"), std::string::npos) << output_;
+}
+
+/// Bytes are those of both K and V, in every KV head: 2 layers x 2 KV heads x 2 x 8 floats x tokens.
+TEST_F(StudyCommands, TablesHaveTheBytesOfALane) {
+    ASSERT_EQ(run("eval" + on_text() +
+                  " --samples 2 --json --lane full:kv_dtype=f32"
+                  " --lane h2o:budget=4,kv_dtype=f32 --against 2"),
+              0)
+        << output_;
+    const nlohmann::json lanes = json().at("lanes");
+    const double a_token = lanes[0].at("kv_bytes").get<double>() / 40;
+    EXPECT_EQ(lanes[1].at("kv_bytes").get<double>(), 4 * a_token);
+    EXPECT_EQ(json().at("against"), "h2o:budget=4,kv_dtype=f32");
+    EXPECT_TRUE(lanes[1].at("nats_difference_interval").is_null());
+    EXPECT_FALSE(lanes[0].at("nats_difference_interval").is_null());
+}
+
+TEST_F(StudyCommands, AnswersSayWhereTheAnswerWas) {
+    ASSERT_EQ(run("eval" + model() +
+                  " --task needle --samples 3 --context 400 --lane full"
+                  " --lane window:budget=16" +
+                  out("e")),
+              0)
+        << output_;
+    EXPECT_NE(output_.find("held %"), std::string::npos) << output_;
+    const auto lanes = column("e/answers.csv", "lane"), distances = column("e/answers.csv", "distance"),
+               depths = column("e/answers.csv", "depth"), held = column("e/answers.csv", "held");
+    ASSERT_EQ(lanes.size(), 6u);
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+        EXPECT_GT(std::stoi(distances[i]), 0);
+        EXPECT_LT(std::stod(depths[i]), 1);
+        if (lanes[i] == "full") {
+            EXPECT_EQ(held[i], "1");
+        }
+        // A byte is a token: the question alone is longer than the window.
+        else {
+            EXPECT_EQ(held[i], "0");
+        }
+    }
+    // The same command goes on, and asks nothing anew.
+    const std::string before = read("e/answers.csv");
+    ASSERT_EQ(run("eval" + model() +
+                  " --task needle --samples 3 --context 400 --lane full"
+                  " --lane window:budget=16" +
+                  out("e")),
+              0);
+    EXPECT_EQ(read("e/answers.csv"), before);
+}
+
+TEST_F(StudyCommands, AsksBeforeAndAfterTheEviction) {
+    ASSERT_EQ(run("eval" + model() +
+                  " --task needle --samples 3 --context 400 --ask-when both --lane full"
+                  " --lane snapkv:budget=40"),
+              0)
+        << output_;
+    EXPECT_NE(output_.find("\nneedle: 3 questions"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("\nneedle-after: 3 questions"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("needle: what it costs that a lane evicts before it sees the question"),
+              std::string::npos)
+        << output_;
+    // The full cache answers both ways alike.
+    const std::size_t at = output_.rfind("\nfull ");
+    EXPECT_NE(output_.substr(at, output_.find('\n', at + 1) - at).find("+0.0 "), std::string::npos)
+        << output_;
+    EXPECT_EQ(run("eval" + on_text() + " --ask-when after"), 2);
+    EXPECT_NE(output_.find("--ask-when are for tasks"), std::string::npos) << output_;
+}
+
+TEST_F(StudyCommands, DataMayHaveAContext) {
+    using Json = nlohmann::json;
+    {
+        std::ofstream file(path("ask.jsonl"));
+        for (const char* question : {"the bird", "the hare"})
+            file << Json{{"context", "once upon a time there was a bird that sang to a hare all day"},
+                         {"prompt", question},
+                         {"choices", {"sang", "slept well"}},
+                         {"answer", 0}}
+                 << "\n";
+    }
+    const std::string eval = "eval" + model() + " --data '" + path("ask.jsonl") + "' --json --lane full" +
+                             " --lane window:budget=8 --ask-when ";
+    ASSERT_EQ(run(eval + "before"), 0) << output_;
+    const nlohmann::json before = json().at("lanes");
+    ASSERT_EQ(run(eval + "after"), 0) << output_;
+    const nlohmann::json after = json().at("lanes");
+    EXPECT_EQ(after[0].at("task"), "ask-after");
+    EXPECT_NEAR(after[0].at("nats_per_token").get<double>(), before[0].at("nats_per_token").get<double>(),
+                1e-3);
+    std::ofstream(path("bare.jsonl")) << Json{{"prompt", "the bird"}, {"references", {"sang"}}} << "\n";
+    EXPECT_EQ(run("eval" + model() + " --data '" + path("bare.jsonl") + "' --ask-when after"), 2);
+    EXPECT_NE(output_.find("bare.jsonl:1: context: --ask-when after evicts the text"), std::string::npos)
+        << output_;
+}
+
+/// Means over tasks; the least memory of a preset that keeps nine tenths of the reference's mean.
+TEST(Suite, FindsTheLeastMemoryThatKeepsMostOfTheReference) {
+    const auto share = [](double value) {
+        LaneScore score;
+        score.accuracy.value = value;
+        return score;
+    };
+    const std::vector<SuiteTask> tasks = {
+        {"needle", {share(1), share(0.95), share(0.9), share(0.5)}, ""},
+        {"list", {share(0.8), share(0.75), share(0.7), share(0.5)}, ""},
+        {"fact", {}, "a question does not fit"},
+    };
+    const ReportLanes lanes{{"full", "h2o:budget=64", "h2o:budget=32", "tova:budget=32"},
+                            {parse_lane_spec("full"), parse_lane_spec("h2o:budget=64"),
+                             parse_lane_spec("h2o:budget=32"), parse_lane_spec("tova:budget=32")},
+                            {4000, 2000, 1000, 1000}};
+    EXPECT_DOUBLE_EQ(suite_mean(tasks, 2), 0.8);
+    // 0.9 x 0.9 = 0.81: 64 tokens keep 0.85, 32 keep 0.8, tova's 0.5.
+    EXPECT_EQ(smallest_that_keep(lanes, tasks, 0.9), std::vector<std::size_t>{1});
+    EXPECT_EQ(smallest_that_keep(lanes, tasks, 0.5), (std::vector<std::size_t>{2, 3}));
+    EXPECT_TRUE(smallest_that_keep(lanes, tasks, 1).empty());
+    const std::string text = suite_text(lanes, tasks);
+    EXPECT_NE(text.find("Least memory that keeps 90 % of full (4.0 kB): h2o:budget=64 (2.0 kB)."),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("skipped: a question does not fit"), std::string::npos) << text;
+    EXPECT_NE(suite_page(lanes, tasks, "A & B", {}).find("<h1>A &amp; B</h1>"), std::string::npos);
+}
+
+TEST_F(StudyCommands, ASuiteIsOnePage) {
+    const std::string suite = "eval" + model() + " --suite --samples 1 --context 400 --lane full" +
+                              " --lane window:budget=64" + out("p");
+    ASSERT_EQ(run(suite), 0) << output_;
+    EXPECT_NE(read("p/suite.html").find("<td>ruler-tracking</td>"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("skipped: "), std::string::npos) << "bytes as tokens: some tasks do not fit";
+    const std::string before = read("p/answers.csv");
+    ASSERT_EQ(run(suite), 0) << output_;
+    EXPECT_EQ(read("p/answers.csv"), before);
+    EXPECT_EQ(run("eval" + model() + " --suite"), 2);
+    EXPECT_NE(output_.find("give --out FOLDER with it"), std::string::npos) << output_;
+}
+
+/// Two shards together are the whole, answer by answer; a lost one is named.
+TEST_F(StudyCommands, ShardsAreJoined) {
+    const std::string sweep = "sweep" + on_text() + " --samples 5 --lane full --lane h2o --vary budget=4,8";
+    ASSERT_EQ(run(sweep + out("whole")), 0) << output_;
+    ASSERT_EQ(run(sweep + " --shard 1/2" + out("s1")), 0) << output_;
+    EXPECT_NE(output_.find("shard 1/2 is answered in"), std::string::npos) << output_;
+    EXPECT_EQ(lines("s1/answers.csv").size(), 1u + 3 * 3);
+    EXPECT_EQ(run("merge '" + path("s1") + "'" + out("joined")), 2);
+    EXPECT_NE(output_.find("shard 2/2 is missing: keyhole sweep"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("--shard 2/2"), std::string::npos) << output_;
+    ASSERT_EQ(run(sweep + " --shard 2/2" + out("s2")), 0) << output_;
+    ASSERT_EQ(run("merge '" + path("s1") + "' '" + path("s2") + "'" + out("joined")), 0) << output_;
+    EXPECT_NE(output_.find("the results: keyhole sweep"), std::string::npos) << output_;
+    ASSERT_EQ(run(sweep + out("joined")), 0) << output_;
+    EXPECT_EQ(lines("joined/answers.csv"), lines("whole/answers.csv"));
+    EXPECT_EQ(lines("joined/table.csv"), lines("whole/table.csv"));
+    // A shard of other questions, one twice, and a folder without a shard.
+    ASSERT_EQ(run("eval" + on_text() + " --samples 4 --lane full --shard 2/2" + out("s3")), 0) << output_;
+    EXPECT_EQ(run("merge '" + path("s1") + "' '" + path("s3") + "'" + out("j")), 2);
+    EXPECT_NE(output_.find("is no shard of the command of"), std::string::npos) << output_;
+    EXPECT_EQ(run("merge '" + path("s1") + "' '" + path("s1") + "'" + out("j")), 2);
+    EXPECT_NE(output_.find("are both shard 1/2"), std::string::npos) << output_;
+    EXPECT_NE(run("merge '" + path("whole") + "'" + out("j")), 0);
+    EXPECT_NE(output_.find("shard.json"), std::string::npos) << output_;
+    EXPECT_EQ(run("eval" + on_text() + " --shard 1/2"), 2);
+    EXPECT_NE(output_.find("give --out FOLDER with it"), std::string::npos) << output_;
+}
+
+}  // namespace
+}  // namespace keyhole::test_study_commands

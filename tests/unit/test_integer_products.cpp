@@ -1,0 +1,209 @@
+// Products of quantised matrices in integers: every path that the processor has gives the bits of a loop over
+// the file's blocks, and their error is small.
+#include "engine/backend/common/integer_products.h"
+
+#include "engine/base/half.h"
+#include "engine/base/index.h"
+#include "engine/model/quantised_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace keyhole::test_integer_products {
+namespace {
+
+std::vector<float> random_input(std::int64_t n, unsigned seed) {
+    std::mt19937 generator(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> x(to_index(n));
+    for (float& v : x) v = normal(generator);
+    return x;
+}
+
+/// Blocks of random codes. Factors are between 0.01 and 0.1, extreme ones any number of 16 bits.
+std::vector<std::byte> random_blocks(DType type, std::int64_t n, unsigned seed, bool extreme) {
+    std::mt19937 generator(seed);
+    std::vector<std::byte> bytes(stored_bytes(type, n));
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(generator());
+    std::uniform_real_distribution<float> usual(0.01f, 0.1f);
+    const auto factor = [&] {
+        return extreme ? static_cast<std::uint16_t>(generator()) : fp16_from_float(usual(generator));
+    };
+    with_block(type, [&]<class Block>(Block) {
+        auto* const blocks = reinterpret_cast<Block*>(bytes.data());
+        for (std::int64_t i = 0; i < n / Block::kElements; ++i) {
+            if constexpr (Block::kType == DType::mxfp4)
+                blocks[i].d = static_cast<std::uint8_t>(extreme ? generator() : 120 + generator() % 4);
+            else
+                blocks[i].d = factor();
+            if constexpr (Block::kHasOffset) blocks[i].m = factor();
+        }
+    });
+    return bytes;
+}
+
+/// A matrix of random blocks, and the same laid.
+struct Matrix {
+    std::vector<std::byte> blocks;
+    NarrowBlocks aligned;  // storage of `laid`, whose bytes begin at a cache line
+    Weight weight;
+    LaidMatrix laid;
+
+    Matrix(DType type, std::int64_t rows, std::int64_t cols, unsigned seed, bool extreme)
+        : blocks(random_blocks(type, rows * cols, seed, extreme)) {
+        weight = {type, blocks.data(), rows, cols};
+        aligned.resize(to_index(laid_bytes(weight)) / sizeof(NarrowBlock) + 1);
+        auto* const data = reinterpret_cast<std::byte*>(aligned.data());
+        laid = {type, data, rows, cols};
+        lay_groups(weight, 0, laid.n_groups(), data);
+    }
+};
+
+std::vector<float> product(IntegerPath path, const LaidMatrix& w, const std::vector<float>& x, int n_batch) {
+    NarrowBlocks narrow(x.size() / kCellColumns);
+    narrow_input(path, x.data(), static_cast<std::int64_t>(x.size()), narrow.data());
+    std::vector<float> y(to_index(w.rows * n_batch), -1);
+    multiply_laid(path, w, 0, w.n_groups(), narrow.data(), n_batch, y.data(), w.rows);
+    return y;
+}
+
+/// What is asked of every path, from the blocks of the file.
+template <class Block>
+float expected_row(const Block* row, std::int64_t cols, const float* x) {
+    constexpr int kPart = std::min(Block::kPerScale, 32);
+    float y = 0;
+    for (std::int64_t c = 0; c < cols; c += 32) {
+        float most = 0;
+        for (int i = 0; i < 32; ++i) most = std::max(most, std::abs(x[c + i]));
+        const float inverse = most >= 1e-30f ? 32512 / most : 0, scale = inverse != 0 ? most / 32512 : 0;
+        for (int part = 0; part < 32; part += kPart) {
+            const Block& block = row[c / Block::kElements];
+            const int first = static_cast<int>(c % Block::kElements) + part, j = first / Block::kPerScale;
+            std::int64_t sum = 0, total = 0;
+            for (int i = 0; i < kPart; ++i) {
+                const auto q = static_cast<std::int64_t>(std::nearbyint(x[c + part + i] * inverse));
+                sum += q * block.code(first + i);
+                total += q;
+            }
+            float d = 0;
+            if constexpr (Block::kType == DType::mxfp4)
+                d = std::bit_cast<float>(Block::factor_bits(block.d));
+            else
+                d = float_from_fp16(block.d);
+            y += d * static_cast<float>(block.scale(j)) * scale * static_cast<float>(sum);
+            if constexpr (Block::kHasOffset)
+                y += float_from_fp16(block.m) * static_cast<float>(block.offset(j)) *
+                     (scale * static_cast<float>(total));
+        }
+    }
+    return y;
+}
+
+float expected(const Matrix& m, std::int64_t row, const float* x) {
+    return with_block(m.weight.dtype, [&]<class Block>(Block) {
+        const auto* blocks = static_cast<const Block*>(m.weight.data);
+        return expected_row(blocks + row * (m.weight.cols / Block::kElements), m.weight.cols, x);
+    });
+}
+
+std::vector<DType> all_types() {
+    std::vector<DType> types;
+#define KH_ADD(type, Block, number, name) types.push_back(DType::type);
+    KH_BLOCK_TYPES(KH_ADD)
+#undef KH_ADD
+    return types;
+}
+
+bool same_bits(float a, float b) {
+    return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b) ||
+           (std::isnan(a) && std::isnan(b));
+}
+
+class IntegerProducts : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(All, IntegerProducts, ::testing::ValuesIn(all_types()),
+                         [](const auto& type) { return std::string(dtype_name(type.param)); });
+
+TEST_P(IntegerProducts, EveryPathGivesTheBitsOfALoopOverBlocks) {
+    for (const bool extreme : {false, true})
+        for (const std::int64_t rows : {5, 16, 43}) {
+            constexpr std::int64_t kCols = 512;
+            constexpr int kBatch = 7;
+            const Matrix m(GetParam(), rows, kCols, static_cast<unsigned>(rows), extreme);
+            std::vector<float> x = random_input(kBatch * kCols, 3);
+            x[40] = 3e38f;  // a block beside which others vanish
+            for (int i = 0; i < 32; ++i) x[to_index(kCols + i)] = 0;
+            for (int i = 0; i < 32; ++i) x[to_index(kCols + 32 + i)] = 1e-38f;
+            for (const IntegerPath path : integer_paths()) {
+                const std::vector<float> y = product(path, m.laid, x, kBatch);
+                for (int b = 0; b < kBatch; ++b)
+                    for (std::int64_t r = 0; r < rows; ++r)
+                        ASSERT_TRUE(
+                            same_bits(y[to_index(b * rows + r)], expected(m, r, x.data() + b * kCols)))
+                            << integer_path_name(path) << " row " << r << " of " << rows << ", input " << b
+                            << (extreme ? ", extreme scales" : "") << ": " << y[to_index(b * rows + r)]
+                            << " instead of " << expected(m, r, x.data() + b * kCols);
+            }
+        }
+}
+
+TEST_P(IntegerProducts, TheErrorIsSmall) {
+    constexpr std::int64_t kRows = 64, kCols = 1536;
+    const Matrix m(GetParam(), kRows, kCols, 11, false);
+    const std::vector<float> x = random_input(kCols, 12);
+    std::vector<float> w(to_index(kRows * kCols));
+    widen_stored(GetParam(), m.weight.data, kRows * kCols, w.data());
+    const std::vector<float> y = product(best_integer_path(), m.laid, x, 1);
+    double worst = 0, largest = 0;
+    for (std::int64_t r = 0; r < kRows; ++r) {
+        double exact = 0;
+        for (std::int64_t c = 0; c < kCols; ++c)
+            exact += static_cast<double>(w[to_index(r * kCols + c)]) * x[to_index(c)];
+        worst = std::max(worst, std::abs(exact - y[to_index(r)]));
+        largest = std::max(largest, std::abs(exact));
+    }
+    EXPECT_LT(worst, 1e-4 * largest);
+    EXPECT_GT(largest, 0);
+    RecordProperty("worst_over_largest", std::to_string(worst / largest));
+}
+
+TEST_P(IntegerProducts, GroupsOfRowsMayBeMultipliedApart) {
+    constexpr std::int64_t kRows = 43, kCols = 256;
+    const Matrix m(GetParam(), kRows, kCols, 5, false);
+    const std::vector<float> x = random_input(kCols, 6);
+    const IntegerPath path = best_integer_path();
+    NarrowBlocks narrow(kCols / kCellColumns);
+    narrow_input(path, x.data(), kCols, narrow.data());
+    std::vector<float> apart(to_index(kRows), -1);
+    for (std::int64_t g = 0; g < m.laid.n_groups(); ++g)
+        multiply_laid(path, m.laid, g, g + 1, narrow.data(), 1, apart.data(), kRows);
+    EXPECT_EQ(apart, product(path, m.laid, x, 1));
+}
+
+TEST(IntegerInputs, AreOfTheNearestWholeNumberAndNotOfWhatIsNotFinite) {
+    std::vector<float> x(32, 0.0f);
+    x[3] = -2;
+    x[4] = 1;
+    x[20] = 2.0f * 100.5f / 32512;  // between two: to the even one
+    for (const IntegerPath path : integer_paths()) {
+        NarrowBlock block;
+        narrow_input(path, x.data(), 32, &block);
+        EXPECT_EQ(block.scale, 2.0f / 32512) << integer_path_name(path);
+        EXPECT_EQ(block.sums[0], -32512 + 16256);
+        EXPECT_EQ(block.sums[1], 100);
+        EXPECT_EQ(block.scaled_sums[2], block.scale * (-32512 + 16256 + 100));
+        for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+            std::vector<float> broken = x;
+            broken[9] = bad;
+            narrow_input(path, broken.data(), 32, &block);
+            EXPECT_TRUE(std::isnan(block.scale)) << integer_path_name(path);
+            EXPECT_EQ(block.sums[0], 0);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace keyhole::test_integer_products
