@@ -149,6 +149,16 @@ constexpr std::array kMeasures = {
             .unit = "step",
             .equation = "the least t for which step t - 1 of the lane chose another token than lane 0's",
             .help = "Position of the first token that the lane chooses differently from lane 0."},
+    Measure{.name = "kv_megabytes",
+            .label = "Keys and values",
+            .unit = "MB",
+            .equation = "bytes of K and V that are stored after the step, in millions",
+            .help = "How large the lane's cache is, without room that is allocated and not used.",
+            .of_row =
+                [](const LaneRecord& record) {
+                    return static_cast<float>(1e-6 * double(record.use.stored_bytes));
+                },
+            .curve = 12},
 };
 
 }  // namespace
