@@ -35,7 +35,7 @@ void RunOptions::add_backend(const CliCommand& command) {
             "--precision", precision,
             "what products are computed in: floats, or what the weights have, which is faster: on the CPU "
             "integers where they are quantised, on CUDA the type of 16-bit weights in prompts (auto: floats "
-            "on the CPU; on CUDA floats for figures, tables, lessons and small models)")
+            "for figures, tables, lessons, and on CUDA for small models)")
         .one_of({"auto", "float", "weights"});
 }
 

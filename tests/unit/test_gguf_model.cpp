@@ -284,7 +284,7 @@ TEST_F(GgufModelFile, StaysQuantisedAndDecodesWithTheBitsOfItsValues) {
     EXPECT_EQ(std::memcmp(q + 19 * row_bytes, stored.data + 22 * row_bytes, row_bytes), 0);
     EXPECT_EQ(std::memcmp(q + 27 * row_bytes, stored.data + 23 * row_bytes, row_bytes), 0);
 
-    // The same model with all matrices as float gives the same bits: prompt and steps.
+    // The same model with all matrices as float gives the same bits in floats: prompt and steps.
     ModelWeights wide = model->weights();
     std::vector<std::vector<float>> storage;
     const auto widen = [&](Weight& w) {
@@ -300,10 +300,12 @@ TEST_F(GgufModelFile, StaysQuantisedAndDecodesWithTheBitsOfItsValues) {
     const auto floats = std::make_shared<const Model>(
         fs::path("wide"), model->config(), wide, model->shared_tokenizer(), std::string("wide"), nullptr);
     // A prompt of four tokens, and three steps.
-    const auto run = [](const std::shared_ptr<const Model>& of, int n_threads) {
+    const auto run = [](const std::shared_ptr<const Model>& of, int n_threads,
+                        Precision precision = Precision::floats) {
         constexpr std::array kTokens = {2, 5, 9, 4, 4, 20, 11};
         constexpr int kPrompt = 4;
-        const auto backend = make_backend(of, {BackendChoice::cpu, n_threads, 0}, nullptr);
+        const auto backend = make_backend(of, {BackendChoice::cpu, n_threads, 0, precision}, nullptr);
+        EXPECT_EQ(backend->name().ends_with(", integers"), precision != Precision::floats);
         const auto cache =
             backend->make_cache(resolve(parse_lane_spec("full:kv_dtype=f32").policy, kPrompt, 3));
         const RowWants wants{true, false, false, false};
@@ -322,6 +324,18 @@ TEST_F(GgufModelFile, StaysQuantisedAndDecodesWithTheBitsOfItsValues) {
     const auto expected = run(floats, 1);
     EXPECT_EQ(run(model, 1), expected);
     EXPECT_EQ(run(model, 2), expected);
+
+    const auto integers = run(model, 1, Precision::automatic);
+    EXPECT_EQ(run(model, 2, Precision::weights), integers);
+    EXPECT_NE(integers, expected);
+    for (std::size_t row = 0; row < expected.size(); ++row) {
+        float largest = 0, worst = 0;
+        for (std::size_t i = 0; i < expected[row].size(); ++i) {
+            largest = std::max(largest, std::abs(expected[row][i]));
+            worst = std::max(worst, std::abs(expected[row][i] - integers[row][i]));
+        }
+        EXPECT_LT(worst, 1e-5f * largest) << row;
+    }
 }
 
 TEST_F(GgufModelFile, ADescribedModelTakesNoMemoryForCopies) {

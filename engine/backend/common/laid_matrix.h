@@ -59,6 +59,7 @@ constexpr CodeLayout code_layout(DType type) {
 template <class Block>
 struct Laid {
     static constexpr CodeLayout kCodes = code_layout(Block::kType);
+    static_assert(kCodes.type == Block::kType, "the type has no row in kCodeLayouts");
     static constexpr int kCells = Block::kElements / kCellColumns;  ///< of a block
     /// A cell's parts, each with a sum of its own.
     static constexpr int kParts = Block::kPerScale < kCellColumns ? kCellColumns / Block::kPerScale : 1;

@@ -73,12 +73,6 @@ std::string CpuBackend::weights_text() const {
     return integers_ != nullptr && !integers_->empty() ? integers_->text() : weight_pages_.text();
 }
 
-std::string CpuBackend::precision_text() const {
-    if (integers_ == nullptr || integers_->empty()) return {};
-    return "products with quantised matrices are computed in integers, on the input in 16 bits; --precision "
-           "float computes them in floats";
-}
-
 std::unique_ptr<KvCache> CpuBackend::make_cache(const ResolvedPolicy& policy,
                                                 std::shared_ptr<const Model> variant) {
     auto cache = std::make_unique<CpuKvCache>(variant != nullptr ? std::move(variant) : model_);

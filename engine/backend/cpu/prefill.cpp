@@ -217,7 +217,8 @@ void Prefill::size_last_row() {
 }
 
 void Prefill::multiply(const Weight& w, const float* bias, const float* x, std::int64_t n_rows, float* y) {
-    if (const LaidMatrix* laid = integers_ != nullptr ? integers_->find(w) : nullptr; laid != nullptr)
+    const bool integers = integers_ != nullptr && integers_->suits_prompts();
+    if (const LaidMatrix* laid = integers ? integers_->find(w) : nullptr; laid != nullptr)
         multiply_in_integers(*laid, bias, x, n_rows, y);
     else
         multiply_in_floats(w, bias, x, n_rows, y);
