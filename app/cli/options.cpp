@@ -9,6 +9,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/device/make_backend.h"
+#include "engine/model/described_model.h"
 #include "engine/policy/option_help.h"
 #include "engine/run/prompt_file.h"
 #include "engine/run/sampler.h"
@@ -185,7 +186,13 @@ void print_warnings(const Model& model) {
 
 LoadedModel load_for_run(const RunOptions& options) {
     LoadedModel loaded;
-    loaded.model = load_model(model_path(options));
+    const std::filesystem::path path = model_path(options);
+    std::unique_ptr<Progress> bar;
+    loaded.model = load_model(path, [&](double share) {
+        if (bar == nullptr) bar = std::make_unique<Progress>("loading " + path.filename().string(), 1);
+        bar->update(share);
+    });
+    bar = nullptr;
     print_warnings(*loaded.model);
     std::string notice;
     BackendOptions backend = options.backend_options();

@@ -616,6 +616,11 @@ void Prefill::run_experts(int layer) {
     std::vector<float> weights;
     for (std::int64_t i = 0; i < n; ++i) {
         choose_experts(c, data(logits) + i * n_experts, chosen, weights);
+        if (i == n - 1)
+            for (const LanePrefill& lane : lanes_) {
+                if (lane.out->experts.empty()) begin_experts(c, *lane.out);
+                keep_experts(chosen, layer, *lane.out);
+            }
         for (std::size_t k = 0; k < chosen.size(); ++k)
             rows_of[to_index(chosen[k])].push_back({i, weights[k]});
     }
