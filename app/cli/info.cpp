@@ -85,7 +85,8 @@ std::string positions_text(const ModelConfig& c) {
     if (widest != c.window.end() && *widest > 0)
         text += fmt::format(", sliding window of {} in {} of {} layers", *widest,
                             std::count_if(c.window.begin(), c.window.end(), [](int w) { return w > 0; }),
-                            c.n_layers);
+                            c.n_layers) +
+                " (a budget there is at most the window)";
     if (const auto n = std::count(c.unrotated.begin(), c.unrotated.end(), true); n > 0)
         text += fmt::format(", no rotation in {} of {} layers", n, c.n_layers);
     if (c.n_experts > 0) text += fmt::format("; {} of {} experts a token", c.n_experts_used, c.n_experts);

@@ -9,6 +9,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/device/make_backend.h"
+#include "engine/model/described_model.h"
 #include "engine/policy/option_help.h"
 #include "engine/run/prompt_file.h"
 #include "engine/run/sampler.h"
@@ -35,7 +36,7 @@ void RunOptions::add_backend(const CliCommand& command) {
             "--precision", precision,
             "what products are computed in: floats, or what the weights have, which is faster: on the CPU "
             "integers where they are quantised, on CUDA the type of 16-bit weights in prompts (auto: floats "
-            "on the CPU; on CUDA floats for figures, tables, lessons and small models)")
+            "for figures, tables, lessons, and on CUDA for small models)")
         .one_of({"auto", "float", "weights"});
 }
 
@@ -185,7 +186,13 @@ void print_warnings(const Model& model) {
 
 LoadedModel load_for_run(const RunOptions& options) {
     LoadedModel loaded;
-    loaded.model = load_model(model_path(options));
+    const std::filesystem::path path = model_path(options);
+    std::unique_ptr<Progress> bar;
+    loaded.model = load_model(path, [&](double share) {
+        if (bar == nullptr) bar = std::make_unique<Progress>("loading " + path.filename().string(), 1);
+        bar->update(share);
+    });
+    bar = nullptr;
     print_warnings(*loaded.model);
     std::string notice;
     BackendOptions backend = options.backend_options();

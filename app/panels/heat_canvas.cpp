@@ -78,6 +78,44 @@ void draw_watched(const PanelContext& context, const HeatView& view, const HeatC
         ImGui::GetWindowDrawList()->AddRectFilled({from, y}, {to, y + context.px(4)}, theme::colors().warm);
 }
 
+float sink_column_width(const PanelContext& context, const HeatPane& pane) {
+    return pane.data.learned_sink().empty() ? 0 : context.px(10);
+}
+
+void draw_sink_column(const PanelContext& context, const HeatPane& pane, const HeatView& view,
+                      const HeatCanvas& canvas, const ColorScale& scale) {
+    const std::vector<float>& share = pane.data.learned_sink();
+    if (share.empty()) return;
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const float right = canvas.min.x - context.px(2), left = right - context.px(7);
+    const auto row_at = [&](float y) {
+        return static_cast<int>(std::floor(view.cell_at({0, double(y - canvas.min.y)}).y));
+    };
+    const int n = static_cast<int>(share.size());
+    // One line of pixels, or one row where rows are higher: the largest share of the rows in it.
+    for (float y = canvas.min.y; y < canvas.max().y;) {
+        const int row = row_at(y);
+        const float next = std::min(std::max(canvas.at(view, 0, row + 1).y, y + 1), canvas.max().y);
+        float most = -1;
+        for (int r = std::max(row, 0); r < std::min(std::max(row_at(next - 0.5f), row) + 1, n); ++r)
+            if (share[to_index(r)] > most) most = share[to_index(r)];
+        if (most >= 0) list.AddRectFilled({left, y}, {right, next}, theme::opaque(color_of(scale, most)));
+        y = next;
+    }
+    list.AddRect({left - 1, canvas.min.y - 1}, {right + 1, canvas.max().y + 1}, theme::colors().line);
+    constexpr const char* kName = "sink";
+    list.AddText({right - ImGui::CalcTextSize(kName).x, canvas.max().y + context.px(3)}, theme::colors().dim,
+                 kName);
+    mark_area(context, "sink column", {left, canvas.min.y}, {right, canvas.max().y});
+    if (!ImGui::IsWindowHovered() ||
+        !ImGui::IsMouseHoveringRect({left, canvas.min.y}, {right, canvas.max().y}))
+        return;
+    const int row = row_at(ImGui::GetIO().MousePos.y);
+    if (row >= 0 && row < n && share[to_index(row)] >= 0)
+        ImGui::SetTooltip("step %d: the learned sink takes %.3f\nsink, no token: neither kept nor lost", row,
+                          double(share[to_index(row)]));
+}
+
 std::string cell_caption(const AppState& app, int lane, Pick cell) {
     const int g = app.run.history.layout(lane).kv_head_from_head(app.view.layer, app.view.head);
     std::vector<float> values(to_index(cell.row) + 1);

@@ -24,6 +24,11 @@ HeatQuad heat_quad(const PanelContext& context, const HeatPane& pane, const Heat
 void draw_guides(const HeatView& view, const HeatCanvas& canvas, Pick cell, ImU32 color);
 /// Marks the watched words below the map, where their columns end.
 void draw_watched(const PanelContext& context, const HeatView& view, const HeatCanvas& canvas);
+/// Returns the room that the learned sink's column takes on the left of the canvas; 0: the map has none.
+float sink_column_width(const PanelContext& context, const HeatPane& pane);
+/// Draws that column: in each row what the sink took, which belongs to no token.
+void draw_sink_column(const PanelContext& context, const HeatPane& pane, const HeatView& view,
+                      const HeatCanvas& canvas, const ColorScale& scale);
 /// Returns what is known of a cell of the focused head. lane: into history.lanes().
 std::string cell_caption(const AppState& app, int lane, Pick cell);
 

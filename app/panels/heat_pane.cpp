@@ -25,9 +25,9 @@ std::string caption_in_room(std::string_view text, float width) {
     return fitted(reduced.substr(0, reduced.find(", ")), width);
 }
 
-/// Draws index ticks and token texts along both axes.
+/// Draws index ticks and token texts along both axes. beside: room between the rows' and the canvas.
 void draw_axes(const PanelContext& context, const HeatView& view, int lane, const HeatCanvas& canvas, int n,
-               float left_margin, bool row_texts, bool texts) {
+               float left_margin, float beside, bool row_texts, bool texts) {
     const AppState& app = context.app;
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const float line = ImGui::GetFontSize();
@@ -38,20 +38,21 @@ void draw_axes(const PanelContext& context, const HeatView& view, int lane, cons
     const int row_begin = std::clamp(static_cast<int>(std::floor(first.y)), 0, n);
     const int row_end = std::clamp(static_cast<int>(std::ceil(last.y)), 0, n);
     const int row_gap = row_texts ? 1 : static_cast<int>(std::ceil(line * 1.6f / view.cell_height));
-    list.PushClipRect({canvas.min.x - left_margin, canvas.min.y - line / 2},
-                      {canvas.min.x, canvas.max().y + line / 2}, true);
+    const float x_end = canvas.min.x - beside;
+    left_margin -= beside;
+    list.PushClipRect({x_end - left_margin, canvas.min.y - line / 2}, {x_end, canvas.max().y + line / 2},
+                      true);
     for (int row : index_ticks(row_begin, row_end - row_begin, row_gap)) {
         const float y = canvas.at(view, 0, row + 0.5).y;
         if (y < canvas.min.y || y > canvas.max().y || row >= row_end) continue;
         const std::string index = fmt::format("{}", row);
         const float width = ImGui::CalcTextSize(index.c_str()).x;
         if (width + context.px(5) > left_margin) continue;  // the pane beside has them
-        list.AddText({canvas.min.x - width - context.px(5), y - line / 2}, theme::colors().dim,
-                     index.c_str());
+        list.AddText({x_end - width - context.px(5), y - line / 2}, theme::colors().dim, index.c_str());
         if (!row_texts) continue;
         const std::string text = fitted(token_words(app, lane, row), left_margin - width - context.px(16));
         const float text_width = ImGui::CalcTextSize(text.c_str()).x;
-        list.AddText({canvas.min.x - width - context.px(11) - text_width, y - line / 2},
+        list.AddText({x_end - width - context.px(11) - text_width, y - line / 2},
                      row == app.view.row ? theme::colors().text : theme::colors().faint, text.c_str());
     }
     list.PopClipRect();
@@ -348,9 +349,10 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     // Titles of the axes, where there is room for them.
     const bool titled = room.x >= context.px(260) && room.y >= context.px(180);
     const float title = titled ? line : 0;
-    const float left = row_texts   ? text_left + title
-                       : pane.rows ? context.px(40) + title
-                                   : context.px(6),
+    const float beside = sink_column_width(context, pane);
+    const float left = beside + (row_texts   ? text_left + title
+                                 : pane.rows ? context.px(40) + title
+                                             : context.px(6)),
                 below = (texts ? text_below : context.px(20)) + title;
     HeatCanvas canvas;
     canvas.min = {std::round(origin.x + left), std::round(origin.y + context.px(4))};
@@ -365,7 +367,8 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     list.AddRect({canvas.min.x - 1, canvas.min.y - 1}, {canvas.max().x + 1, canvas.max().y + 1},
                  theme::colors().line);
 
-    draw_axes(context, heat, lane, canvas, n, pane.rows ? left - title : left, row_texts, texts);
+    draw_axes(context, heat, lane, canvas, n, pane.rows ? left - title : left, beside, row_texts, texts);
+    draw_sink_column(context, pane, heat, canvas, quad.scale);
     if (titled) draw_axis_titles(canvas, pane.rows ? origin.x : -1, canvas.max().y + below - line);
     if (!pane.scale) {
         // The last pane of the line draws it.

@@ -504,7 +504,7 @@ void draw_pre_flight(const PanelContext& context) {
             action_button(context, "model.cancel", "Cancel");
         } else {
             act_button(context, "lesson.model",
-                       fmt::format("Get {} ({}) and open", own, megabytes_text(model->package->bytes)), -1,
+                       fmt::format("Get {} ({}) and open", own, megabytes_text(model->download_bytes())), -1,
                        true);
         }
     } else {

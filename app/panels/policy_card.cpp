@@ -1,6 +1,7 @@
 #include "app/panels/policy_card.h"
 
 #include "app/panels/sharing_view.h"
+#include "app/view/model_words.h"
 #include "app/view/override_grid.h"
 #include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
@@ -89,6 +90,8 @@ void draw_accounting(const PolicyEditor& edit) {
                         policy.keeps_memory ? " The released code only masks tokens and frees nothing: its "
                                               "memory grows like a full cache."
                                             : ""));
+    if (const std::string words = sliding_words(app.run.history.run().config, policy.budget); !words.empty())
+        small_words(edit.context, words, theme::colors().text);
 }
 
 /// Draws the budget as a slider in its own unit, with the share of the text, or the tokens, that it is.

@@ -299,12 +299,32 @@ void watch_dragged(const Words& words) {
     words.panel.drag_first = -1;
 }
 
+/// Draws before the words what belongs to none: the share of the step's attention that the focused head's
+/// learned sink takes. Returns its width; 0: there is none.
+float draw_sink_word(const Words& words, ImVec2 at, float line) {
+    const AppState& app = words.app();
+    const float share =
+        learned_sink_share(app.run.history, words.lane, app.view.row, app.view.layer, app.view.head);
+    if (std::isnan(share)) return 0;
+    const std::string text = fmt::format("[sink {:.0f} %]", 100 * double(share));
+    const ImVec2 min(at.x, at.y + room_above(words)),
+        max(at.x + ImGui::CalcTextSize(text.c_str()).x, at.y + line - words.context.px(3));
+    ImGui::GetWindowDrawList()->AddText({min.x, min.y + words.context.px(1)}, theme::colors().dim,
+                                        text.c_str());
+    mark_area(words.context, "sink word", min, max);
+    if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max))
+        ImGui::SetTooltip(
+            "Sink, no token: what the focused head's learned sink takes of the shown step's "
+            "attention.\nIt is neither kept nor lost.");
+    return max.x - min.x + words.context.px(4);
+}
+
 /// Draws the words line by line. Returns the y of the line that is to be in sight, and the height of all.
 std::pair<float, float> draw_words(const Words& words, int seen, ImVec2 origin, float width, float line) {
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const float clip_top = ImGui::GetWindowPos().y - line,
                 clip_bottom = ImGui::GetWindowPos().y + ImGui::GetWindowHeight();
-    float x = 0, y = 0, seen_y = 0;
+    float x = draw_sink_word(words, origin, line), y = 0, seen_y = 0;
     for (int p = 0; p < words.n; ++p) {
         const float wide = word_width(words, p);
         if (x + wide > width && x > 0) {

@@ -125,7 +125,8 @@ void draw_model_offer(const PanelContext& context, const CatalogModel& model) {
         }
     } else {
         const ScopedDisabled disabled(app.jobs.getting());
-        const std::string label = fmt::format("Get a real model ({})", megabytes_text(model.package->bytes));
+        const std::string label =
+            fmt::format("Get a real model ({})", megabytes_text(model.download_bytes()));
         if (ImGui::Button(label.c_str())) run(context, "model.get " + model.name);
     }
     mark_item(context, "prompt.model");
@@ -195,7 +196,7 @@ void draw_offer(const PanelContext& context, const CatalogModel& model) {
     } else {
         const ScopedDisabled disabled(app.jobs.getting());
         const std::string label =
-            fmt::format("Get a real model ({})##{}", megabytes_text(model.package->bytes), model.name);
+            fmt::format("Get a real model ({})##{}", megabytes_text(model.download_bytes()), model.name);
         if (ImGui::Button(label.c_str())) run(context, "model.get " + model.name);
         mark_item(context, "model.get " + model.name);
     }

@@ -30,6 +30,7 @@ std::size_t HeatData::bytes() const {
 void HeatData::clear() {
     if (focus_key_ == Key{} && atlas_key_ == Key{}) return;
     focus_.clear();
+    learned_sink_.clear();
     atlas_.clear();
     focus_key_ = atlas_key_ = {};
     focus_rows_ = atlas_rows_ = 0;
@@ -64,21 +65,29 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
                         differs || view.mode == HeatMode::score ? view.mode : HeatMode::attention};
     if (focus_key != focus_key_) {
         focus_.clear();
+        learned_sink_.clear();
         focus_rows_ = 0;
         focus_key_ = focus_key;
         ++generation_;
     }
     focus_.make_room(n_rows);
+    const bool has_sink_column = run.config.has_sinks && !differs && focus_key.mode == HeatMode::attention;
+    const PromptRows* prompt = has_sink_column ? prompt_image_of(history, lane) : nullptr;
+    const bool is_reduced = prompt != nullptr && prompt->reduction > 1;
+    const int n_prompt_rows = history.n_prompt() - 1;
     while (focus_rows_ < n_rows) {
         const int row = focus_rows_++;
         const std::span<float> values(row_.data(), to_index(row) + 1);
+        float sink_share = kNoValue;
         if (differs ? difference_values(history, lane, versus, row, view.layer, view.head, view.mode, values)
                     : picture_values(history, lane, row, view.layer, view.head, focus_key.mode, values)) {
             focus_.fold_row(row, values);
+            if (has_sink_column && !(row < n_prompt_rows && is_reduced)) sink_share = left_to_sink(values);
         } else if (differs || !is_recorded(history, lane, row)) {
             std::fill(values.begin(), values.end(), kNotRecorded);
             focus_.fold_row(row, values);
         }
+        if (has_sink_column) learned_sink_.push_back(sink_share);
         if (out_of_time()) break;
     }
     focus_.finish_rows();

@@ -50,6 +50,9 @@ class HeatData {
 
     HeadMatrix& focus() { return focus_; }
     const HeadMatrix& focus() const { return focus_; }
+    /// [row] what the focused head's learned sink took of each row; NaN: not known. Empty: the model has no
+    /// learned sinks, or something else than attention is shown.
+    const std::vector<float>& learned_sink() const { return learned_sink_; }
     /// [layer * n_heads + head]. Holds attention in every mode.
     std::vector<HeadMatrix>& atlas() { return atlas_; }
     const std::vector<HeadMatrix>& atlas() const { return atlas_; }
@@ -76,7 +79,7 @@ class HeatData {
     std::uint64_t generation_ = 0;
     HeadMatrix focus_;
     std::vector<HeadMatrix> atlas_;
-    std::vector<float> row_;
+    std::vector<float> row_, learned_sink_;
 };
 
 }  // namespace keyhole

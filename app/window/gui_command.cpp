@@ -64,6 +64,7 @@ void run_gui(const GuiArguments& arguments) {
     WindowOptions options;
     options.setup.prompt = arguments.run.prompt;
     options.setup.chat = arguments.run.chat;
+    options.follow = arguments.run.follow;
     options.open = arguments.open;
     options.report = arguments.report;
     options.backend = arguments.run.backend_options();
@@ -87,7 +88,10 @@ void run_gui(const GuiArguments& arguments) {
             options.setup.prompt = words_of(lesson.run.prompt);
             options.setup.guide = {lesson.run.answer, lesson.run.watch, {lesson.run.stop}, {}};
         }
-        if (run.lanes.empty()) run.lanes = lesson.run.lanes;
+        if (run.lanes.empty()) {
+            run.lanes = lesson.run.lanes;
+            options.follow = options.follow || lesson.run.follow;
+        }
     }
     // Last but for the story, since it may get a model. A trace shows itself without one.
     options.setup.model_folder = !arguments.open.empty() && run.model.empty()

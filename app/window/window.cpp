@@ -421,6 +421,7 @@ WindowLoop::WindowLoop(WindowOptions options)
     if (const std::filesystem::path data = user_folder(UserFolder::data); !data.empty())
         app_.papers.folder = data / "papers";
     app_.run.setup = std::move(options_.setup);
+    app_.run.lane_editor.reset({}, options_.follow);
     app_.view.lane = app_.run.setup.lanes.size() > 1 ? 1 : 0;
     // Scripts begin with all views: they name the arrangement that they want.
     if (!scripted()) {

@@ -22,6 +22,7 @@ struct WindowDriver {
 
 struct WindowOptions {
     RunSetup setup;
+    bool follow = false;         ///< all lanes of the first run read lane 0's words
     std::filesystem::path open;  ///< a trace; empty: none
     std::string lesson;          ///< by number, name or file; empty: none
     std::optional<Script> script;

@@ -91,6 +91,14 @@ constexpr std::array kMeasures = {
             .mean = &LaneMetrics::sink_share,
             .column = 8,
             .curve = 6},
+    Measure{.name = "learned_sink",
+            .label = "Learned sink",
+            .unit = "1",
+            .equation = "1 - sum over p in A of a_p",
+            .help = "Share of the lane's attention that the model's learned sinks take: no token's, neither "
+                    "kept nor lost.",
+            .of_row = of_measures<&RowMeasures::learned_sink>,
+            .curve = 13},
     Measure{.name = "recent_share",
             .label = "Recent share",
             .unit = "1",
@@ -149,6 +157,16 @@ constexpr std::array kMeasures = {
             .unit = "step",
             .equation = "the least t for which step t - 1 of the lane chose another token than lane 0's",
             .help = "Position of the first token that the lane chooses differently from lane 0."},
+    Measure{.name = "kv_megabytes",
+            .label = "Keys and values",
+            .unit = "MB",
+            .equation = "bytes of K and V that are stored after the step, in millions",
+            .help = "How large the lane's cache is, without room that is allocated and not used.",
+            .of_row =
+                [](const LaneRecord& record) {
+                    return static_cast<float>(1e-6 * double(record.use.stored_bytes));
+                },
+            .curve = 12},
 };
 
 }  // namespace

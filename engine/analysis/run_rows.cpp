@@ -76,6 +76,21 @@ bool attention_values(const RunHistory& history, int lane, int row, int layer, i
     return true;
 }
 
+float left_to_sink(std::span<const float> values) {
+    double of_tokens = 0;
+    for (const float value : values)
+        if (value > 0) of_tokens += static_cast<double>(value);
+    return std::isfinite(of_tokens) ? static_cast<float>(std::clamp(1 - of_tokens, 0.0, 1.0)) : kNoValue;
+}
+
+float learned_sink_share(const RunHistory& history, int lane, int row, int layer, int head) {
+    if (!history.run().config.has_sinks) return kNoValue;
+    const PromptRows* image = prompt_image(history, lane, row);
+    if (image != nullptr && image->reduction > 1) return kNoValue;  // it holds maxima
+    std::vector<float> values(to_index(row) + 1);
+    return attention_values(history, lane, row, layer, head, values) ? left_to_sink(values) : kNoValue;
+}
+
 bool is_recorded(const RunHistory& history, int lane, int row) {
     return row < history.steps().front()->row ||
            history.lane_record(row, lane_of_row(history, lane, row)) != nullptr;

@@ -19,6 +19,12 @@ inline constexpr float kHiddenValue = -1;
 /// parent's.
 int lane_of_row(const RunHistory& history, int lane, int row);
 
+/// Returns the share of a row that the head's learned sink took: what the tokens leave to 1. NaN: the model
+/// has no learned sinks, or not every value of the row is known.
+float learned_sink_share(const RunHistory& history, int lane, int row, int layer, int head);
+/// The same of a row's values as attention_values() writes them.
+float left_to_sink(std::span<const float> values);
+
 /// Returns whether a lane has a record of a row, or of the prompt that holds the row. Where it has none it
 /// was not there, or its step was not recorded: no value of the row is known.
 bool is_recorded(const RunHistory& history, int lane, int row);

@@ -65,8 +65,8 @@ MemoryNeed memory_need(const Model& model, std::int64_t context, int batch, int 
     need.scratch += 2 * std::min(context, kHiddenRows) * std::max(c.d_ff, c.d_expert) * kFloat;
     if (c.n_experts > 0)  // the router's logits, and the rows of one expert
         need.scratch += (context * c.n_experts + 2 * std::min(context, kHiddenRows) * c.d_model) * kFloat;
-    if (has_quantised_weights(model))  // inputs of products in integers, 96 bytes for 32 numbers
-        need.scratch += 3 * std::max(context * std::max<std::int64_t>(c.d_model, d_q),
+    if (has_quantised_weights(model))  // inputs of products in integers, 192 bytes for 32 numbers
+        need.scratch += 6 * std::max(context * std::max<std::int64_t>(c.d_model, d_q),
                                      std::min(context, kHiddenRows) * std::max(c.d_ff, c.d_expert));
     need.scratch += n_threads * 2 * kTileRows * context * kFloat;
     need.scratch += batch * (std::int64_t{c.n_vocab} + 4 * c.d_model + 2 * c.d_ff) * kFloat;

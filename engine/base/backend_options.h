@@ -10,7 +10,7 @@ enum class BackendChoice { automatic, cpu, cuda };
 
 /// In what products are computed: floats, or what the weights have. `weights` on CUDA: the type of 16-bit
 /// weights, for tensor cores, in prompts and for many lanes; on the CPU: integers where they are quantised.
-/// `automatic`: floats on the CPU, and on CUDA where the model is small.
+/// `automatic`: integers on the CPU; on CUDA floats where the model is small.
 enum class Precision { automatic, floats, weights };
 
 struct BackendOptions {

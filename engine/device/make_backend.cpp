@@ -1,6 +1,7 @@
 #include "engine/device/make_backend.h"
 
 #include "engine/backend/backend.h"
+#include "engine/backend/common/integer_products.h"
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/backend/memory_need.h"
 #include "engine/base/error.h"
@@ -101,8 +102,13 @@ std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const 
         text += std::string(text.empty() ? "" : "; ") +
                 "the CPU computes in floats: --precision weights is for quantised files there";
     if (notice != nullptr) *notice = text;
-    return backend != nullptr ? std::move(backend)
-                              : make_cpu_backend(std::move(model), options.n_threads, options.precision);
+    if (backend != nullptr) return backend;
+    // Products in integers are as exact as those in floats, and faster where there are registers for them.
+    const bool floats =
+        options.precision == Precision::floats ||
+        (options.precision == Precision::automatic && best_integer_path() == IntegerPath::plain);
+    return make_cpu_backend(std::move(model), options.n_threads,
+                            floats ? Precision::floats : Precision::weights);
 }
 
 }  // namespace keyhole

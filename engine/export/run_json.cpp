@@ -60,8 +60,14 @@ Json step_json(const RunInfo& run, const StepTrace& step, const LaneRecord& lane
                                       {"cosine_ideal", m.cosine_ideal},
                                       {"cosine_full", m.cosine_full},
                                       {"output_similarity", m.output_similarity},
-                                      {"sink_share", m.sink_share}})
+                                      {"sink_share", m.sink_share},
+                                      {"learned_sink", m.learned_sink}})
         if (!std::isnan(value)) out[name] = number(value);
+    if (!lane.experts.empty()) {
+        out["experts"] = Json::array();
+        for (const std::uint16_t expert : lane.experts)
+            out["experts"].push_back(expert == RowOutput::kNoExpert ? Json() : Json(expert));
+    }
     out["ms"] = number(step.step_ms);
     return out;
 }

@@ -12,4 +12,7 @@ namespace keyhole {
 /// alphabet.
 std::optional<std::string> bytes_from_alphabet(std::string_view text);
 
+/// Returns the characters that stand for some bytes.
+std::string alphabet_of_bytes(std::string_view bytes);
+
 }  // namespace keyhole

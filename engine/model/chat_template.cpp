@@ -18,6 +18,8 @@ struct NamedForm {
     std::string_view sign, name;
 };
 constexpr std::array kForms = {
+    NamedForm{"<|channel|>", "gpt-oss"},       NamedForm{"<|START_OF_TURN_TOKEN|>", "command-r"},
+    NamedForm{"[|user|]", "exaone"},           NamedForm{"[gMASK]", "glm4"},
     NamedForm{"<|im_start|>", "chatml"},       NamedForm{"<|start_header_id|>", "llama3"},
     NamedForm{"<|start_of_role|>", "granite"}, NamedForm{"<start_of_turn>", "gemma"},
     NamedForm{"<｜User｜>", "deepseek"},       NamedForm{"<|end|>", "phi3"},
@@ -100,6 +102,10 @@ std::string try_out(ChatTemplate& chat, std::span<const std::string> marks) {
         return all.find(form.sign) != std::string::npos;
     });
     chat.form = named == kForms.end() ? "template" : named->name;
+    // gpt-oss ends each of its messages with the token of the template, and an answer with one of its own.
+    constexpr std::string_view kReturn = "<|return|>";
+    if (chat.form == "gpt-oss" && std::find(marks.begin(), marks.end(), kReturn) != marks.end())
+        chat.stop_token = kReturn;
     return {};
 }
 
@@ -169,7 +175,8 @@ std::string next_turn(const ChatTemplate& chat, std::string_view text, bool answ
 }
 
 bool ends_answer(const ChatTemplate& chat, std::string_view token) {
-    return !chat.parts.end_token.empty() && token == chat.parts.end_token;
+    const std::string& end = chat.stop_token.empty() ? chat.parts.end_token : chat.stop_token;
+    return !end.empty() && token == end;
 }
 
 }  // namespace keyhole

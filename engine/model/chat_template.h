@@ -24,6 +24,7 @@ struct ChatTemplate {
     /// template ("<think>") usually is. Keyhole leaves in the text what was said.
     bool rewrites_history = false;
     ChatParts parts;
+    std::string stop_token;  ///< that the model writes behind an answer, where it is not parts.end_token
 
     bool is_known() const { return program != nullptr; }
     std::shared_ptr<const jinja::Template> program;

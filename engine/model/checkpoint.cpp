@@ -198,17 +198,17 @@ Weight Checkpoint::weight(const std::string& name, std::int64_t rows, std::int64
     fs::path file;
     const StoredTensor stored = found(name, label, file);
     const GgufPlace* place = place_of(name);
-    const int n_parts = place != nullptr && place->third >= 0 ? 3 : 1;
-    check_shape(stored,
-                cols == 0 ? std::vector<std::int64_t>{n_parts * rows}
-                          : std::vector<std::int64_t>{n_parts * rows, cols},
+    const bool is_part = place != nullptr && place->first_row >= 0;
+    const std::int64_t all = is_part ? place->all_rows : rows;
+    check_shape(stored, cols == 0 ? std::vector<std::int64_t>{all} : std::vector<std::int64_t>{all, cols},
                 label, file);
     // Kernels read vectors as plain numbers.
     if (cols == 0 && is_quantised(stored.dtype))
         fail(ErrorCode::unsupported, "cannot use tensor {} in {}: a vector of type {} is not supported",
              label, file.string(), dtype_name(stored.dtype));
     Weight weight{stored.dtype, stored.data, rows, cols == 0 ? 1 : cols};
-    if (n_parts > 1) weight.data = stored.data + place->third * keyhole::stored_bytes(weight);
+    if (is_part)
+        weight.data = stored.data + keyhole::stored_bytes(stored.dtype, place->first_row * weight.cols);
     weight = usable(label, weight);
     return place != nullptr && place->paired_head_dim > 0 ? unpaired(label, weight, place->paired_head_dim)
                                                           : weight;
@@ -242,13 +242,17 @@ std::int64_t Checkpoint::copied_bytes() const {
     return n;
 }
 
-void Checkpoint::make_copies() {
+void Checkpoint::make_copies(const std::function<void(double)>& progress) {
     check_room(
         copied_bytes(),
         fmt::format("{} has weights in another order than they are read in; their copies", file_name()),
         "close other programs or choose a smaller model");
-    for (Copy& copy : copies_)
-        if (copy.fill) copy.fill(static_cast<std::byte*>(copy.pages.take()));
+    double n_copied = 0;
+    for (Copy& copy : copies_) {
+        if (!copy.fill) continue;
+        copy.fill(static_cast<std::byte*>(copy.pages.take()));
+        if (progress) progress(++n_copied / static_cast<double>(copies_.size()));
+    }
     for (Copy& copy : copies_) copy.fill = nullptr;
 }
 

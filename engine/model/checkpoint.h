@@ -36,7 +36,8 @@ inline constexpr const char* kGgufShortFactors = "rope_factors_short.weight";
 /// Where a weight lies in a GGUF file, and how it is arranged there.
 struct GgufPlace {
     std::string tensor;  ///< its name in the file
-    int third = -1;      ///< 0 to 2: the first, second or last third of the tensor's rows; -1: all
+    /// Where the tensor holds more, such as q, k and v: the first row of this, and the rows of all; -1: all
+    std::int64_t first_row = -1, all_rows = 0;
     /// Not 0: the rows of a head of this many are in the order 0, n / 2, 1, n / 2 + 1, ...
     int paired_head_dim = 0;
     bool is_transposed = false;  ///< a folder stores the transpose
@@ -89,7 +90,7 @@ class Checkpoint {
     std::int64_t copied_bytes() const;
     /// Makes the copies. Until then the data of their weights must not be read. Throws Error(no_memory) with
     /// the file and what it takes, or with a tensor.
-    void make_copies();
+    void make_copies(const std::function<void(double)>& progress = {});
 
     /// Returns a line for every requested tensor that holds NaN or infinity. Up to 1 GiB of files every
     /// value is checked, since the first token reads them all anyway; above that, samples are.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 namespace keyhole {
@@ -22,5 +23,10 @@ struct DescribedModel {
 /// Reads what load_model() reads, and takes no memory for weights, whose data must not be read. For a model
 /// of any size. Throws as load_model().
 DescribedModel describe_model(const std::filesystem::path& path);
+
+/// Loads as load_model(path) does. progress receives 0..1 while weights are copied that the file has in
+/// another order; the others are mapped, which takes no time.
+std::shared_ptr<const Model> load_model(const std::filesystem::path& path,
+                                        const std::function<void(double)>& progress);
 
 }  // namespace keyhole

@@ -26,7 +26,8 @@ enum class DType {
     iq4_nl,
     iq4_xs,
     mxfp4,
-    tq2_0
+    tq2_0,
+    tq1_0
 };
 
 /// "f16", "q4_k"

@@ -9,6 +9,8 @@
 
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace keyhole {
 
@@ -16,6 +18,9 @@ struct GgufModel {
     std::string config;                       ///< the text of a config.json
     std::map<std::string, GgufPlace> places;  ///< by the tensor's name in a folder
 };
+
+/// The architectures of GGUF files that this build reads.
+std::vector<std::string_view> gguf_architectures();
 
 /// Throws Error(unsupported) with the name of what Keyhole lacks: an architecture, a key of the architecture,
 /// a file that is one part of several; Error(bad_file) as the readers of GgufFile.

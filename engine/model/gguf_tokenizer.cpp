@@ -9,6 +9,7 @@
 #include "engine/model/config_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -26,10 +27,11 @@ constexpr std::string_view kGgufBlank = "▁";  // SentencePiece's, U+2581
 
 /// How texts are split before byte BPE.
 enum class Split {
-    gpt2,     ///< GPT-2's rule alone
-    digits,   ///< every digit alone, then GPT-2's rule
-    pattern,  ///< a regular expression
-    listed    ///< several regular expressions, one after the other
+    gpt2,         ///< GPT-2's rule alone
+    punctuation,  ///< runs of punctuation apart, then GPT-2's rule
+    digits,       ///< every digit alone, then GPT-2's rule
+    pattern,      ///< a regular expression
+    listed        ///< several regular expressions, one after the other
 };
 
 // LLaMA 3's pattern; Qwen 2 differs in taking digits one by one.
@@ -49,6 +51,7 @@ constexpr const char* kGpt4oPattern =
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kBloomPattern = R"( ?[^(\s|[.,!?…。，、।۔،])]+)";
 // The pre-tokenizer that converters write for a model that they do not know, and that of DeepSeek's coder.
 constexpr const char* kDefaultPatterns[] = {
     R"([\p{P}\$\+<=>\^~\|]+)", R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))",
@@ -61,6 +64,7 @@ struct NamedSplit {
     Split split = Split::gpt2;
     const char* pattern = nullptr;
     std::span<const char* const> patterns = {};
+    bool then_threes = false;     ///< Falcon: then numbers apart, in the byte alphabet, three digits each
     bool composes = false;        ///< texts are normalised to NFC
     bool ignores_merges = false;  ///< a word that is a token becomes that token
     bool adds_bos = false;        ///< unless the file says otherwise
@@ -78,6 +82,10 @@ const NamedSplit kSplits[] = {
     {"default", Split::listed, nullptr, kDefaultPatterns},
     {"gpt-2"},
     {"phi-2"},
+    {.name = "falcon", .split = Split::punctuation, .then_threes = true},
+    {"bloom", Split::pattern, kBloomPattern},
+    {"gpt3-finnish", Split::pattern, kBloomPattern},
+    {"poro-chat", Split::pattern, kBloomPattern},
     {.name = "mpt", .composes = true},
     {.name = "olmo", .composes = true},
     {"smollm", Split::digits},
@@ -136,8 +144,7 @@ class GgufReader {
         fail(ErrorCode::bad_file, "cannot use {}: {}; convert the model again", file_.path().string(), what);
     }
     [[noreturn]] void unsupported(const std::string& what) const {
-        fail(ErrorCode::unsupported,
-             "cannot use {}: {}; choose a model with a BPE tokenizer of GPT-2's or LLaMA's kind",
+        fail(ErrorCode::unsupported, "cannot use {}: {}; choose a model with a BPE or Unigram tokenizer",
              file_.path().string(), what);
     }
     static std::string key(const char* name) { return fmt::format("tokenizer.ggml.{}", name); }
@@ -146,11 +153,16 @@ class GgufReader {
 
     void read_tokens();
     void read_added();
-    void read_around(bool adds_bos);
+    void read_around(bool adds_bos, bool adds_eos = false);
     void read_named();
     const NamedSplit& split() const;
     void read_byte_level();
-    void read_sentencepiece();
+    void read_charsmap();
+    void read_sentencepiece(bool is_unigram);
+    void read_scores(std::unordered_map<std::string, int> ids,
+                     const std::unordered_map<std::string, int>& bytes);
+    void read_unigram(const std::unordered_map<std::string, int>& bytes);
+    std::vector<float> read_token_scores() const;
     /// Returns the merges that SentencePiece would make: any two neighbours that form a token, the one of the
     /// highest score first.
     std::vector<Bpe::Merge> merges_by_score(const std::unordered_map<std::string, int>& ids) const;
@@ -205,7 +217,7 @@ std::optional<int> GgufReader::special_id(const char* name) {
     return std::nullopt;
 }
 
-void GgufReader::read_around(bool adds_bos) {
+void GgufReader::read_around(bool adds_bos, bool adds_eos) {
     const auto add = [&](const char* name, bool by_default, std::vector<int>& ids) {
         const std::string flag = key(fmt::format("add_{}_token", name).c_str());
         if (!file_.flag_or(flag, by_default)) return;
@@ -219,7 +231,7 @@ void GgufReader::read_around(bool adds_bos) {
     };
     parts_.has_post_processor = true;
     add("bos", adds_bos, parts_.before);
-    add("eos", false, parts_.after);
+    add("eos", adds_eos, parts_.after);
 }
 
 void GgufReader::read_named() {
@@ -249,13 +261,20 @@ const NamedSplit& GgufReader::split() const {
 void GgufReader::read_byte_level() {
     const NamedSplit& named = split();
     if (named.composes) parts_.normalizer.add_form(Normalizer::Form::nfc);
+    if (named.split == Split::punctuation)
+        parts_.pre_tokenizer.add_split(Regex(kPunctuation), SplitBehavior::contiguous, false);
     if (named.split == Split::digits) parts_.pre_tokenizer.add_digits(true);
     if (named.pattern != nullptr)
         parts_.pre_tokenizer.add_split(Regex(named.pattern), SplitBehavior::isolated, false);
     for (const char* pattern : named.patterns)
         parts_.pre_tokenizer.add_split(Regex(pattern), SplitBehavior::isolated, false);
     parts_.pre_tokenizer.add_byte_level(file_.flag_or(key("add_space_prefix"), false),
-                                        named.split == Split::gpt2 || named.split == Split::digits);
+                                        named.split != Split::pattern && named.split != Split::listed);
+    if (named.then_threes) {
+        parts_.pre_tokenizer.add_byte_alphabet();
+        parts_.pre_tokenizer.add_digits(false);
+        parts_.pre_tokenizer.add_split(Regex("[0-9][0-9][0-9]"), SplitBehavior::isolated, false);
+    }
 
     std::unordered_map<std::string_view, int> ids;
     std::unordered_map<std::string, int> by_bytes;
@@ -285,17 +304,23 @@ void GgufReader::read_byte_level() {
     read_around(named.adds_bos);
 }
 
-std::vector<Bpe::Merge> GgufReader::merges_by_score(const std::unordered_map<std::string, int>& ids) const {
-    constexpr std::size_t kLongest = 1024, kMostWork = std::size_t{1} << 28;
-    const std::vector<float> scores = file_.numbers(key("scores"));
+std::vector<float> GgufReader::read_token_scores() const {
+    std::vector<float> scores = file_.numbers(key("scores"));
     if (scores.size() != tokens_.size())
         broken(fmt::format("{} has {} members and {} has {}", key("scores"), scores.size(), key("tokens"),
                            tokens_.size()));
+    for (std::size_t id = 0; id < scores.size(); ++id)
+        if (std::isnan(scores[id])) broken(fmt::format("the score of token {} is NaN", id));
+    return scores;
+}
+
+std::vector<Bpe::Merge> GgufReader::merges_by_score(const std::unordered_map<std::string, int>& ids) const {
+    constexpr std::size_t kLongest = 1024, kMostWork = std::size_t{1} << 28;
+    const std::vector<float> scores = read_token_scores();
     std::vector<std::size_t> order;
     std::size_t work = 0;
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
         if (type(id) != TokenType::normal) continue;
-        if (std::isnan(scores[id])) broken(fmt::format("the score of token {} is NaN", id));
         if (tokens_[id].size() > kLongest)
             broken(fmt::format("token {} has {} bytes, at most {} are possible", id, tokens_[id].size(),
                                kLongest));
@@ -323,11 +348,57 @@ std::vector<Bpe::Merge> GgufReader::merges_by_score(const std::unordered_map<std
     return merges;
 }
 
-void GgufReader::read_sentencepiece() {
-    for (const char* name : {"precompiled_charsmap", "remove_extra_whitespaces"})
-        if (file_.has(key(name)) &&
-            (std::string_view(name) == "precompiled_charsmap" || file_.flag_or(key(name), false)))
-            unsupported(fmt::format("{} is not supported", key(name)));
+void GgufReader::read_scores(std::unordered_map<std::string, int> ids,
+                             const std::unordered_map<std::string, int>& bytes) {
+    const std::vector<Bpe::Merge> merges = merges_by_score(ids);
+    Bpe::Options options{.byte_fallback = !bytes.empty(), .fuse_unk = true};
+    if (const auto unk = special_id("unknown")) options.unk = *unk;
+    for (const auto& [text, id] : bytes) ids.emplace(text, id);
+    parts_.bpe = Bpe(options, std::move(ids), merges);
+}
+
+void GgufReader::read_unigram(const std::unordered_map<std::string, int>& bytes) {
+    const std::vector<float> scores = read_token_scores();
+    std::vector<Unigram::Token> tokens;
+    double least = 0;
+    for (std::size_t id = 0; id < tokens_.size(); ++id) {
+        if (type(id) != TokenType::normal) continue;
+        tokens.push_back({std::string(tokens_[id]), static_cast<int>(id), scores[id]});
+        least = tokens.size() == 1 ? tokens.back().score : std::min(least, tokens.back().score);
+    }
+    const auto unk = special_id("unknown");
+    if (!unk) broken(fmt::format("{} is absent or no token", key("unknown_token_id")));
+    std::array<int, 256> of_byte;
+    for (unsigned byte = 0; byte < 256; ++byte) {
+        const auto found = bytes.find(fmt::format("<0x{:02X}>", byte));
+        of_byte[byte] = found == bytes.end() ? Unigram::kNone : found->second;
+    }
+    parts_.unigram.emplace(Unigram::Options{.unk = *unk,
+                                            .byte_fallback = !bytes.empty(),
+                                            .sums_in_float = true,
+                                            .unk_score = static_cast<float>(least - Unigram::kUnkPenalty)},
+                           std::move(tokens), of_byte);
+}
+
+void GgufReader::read_charsmap() {
+    std::string blob;
+    for (const std::int32_t byte : file_.integers(key("precompiled_charsmap"))) {
+        // Converters write bytes with or without a sign.
+        if (byte < -128 || byte > 255) broken(fmt::format("{} holds {}", key("precompiled_charsmap"), byte));
+        blob += static_cast<char>(byte);
+    }
+    if (blob.empty()) return;
+    try {
+        parts_.normalizer.add_charsmap({blob, Charsmap::Cut::longest});
+    } catch (const Error& error) {
+        broken(error.what());
+    }
+}
+
+void GgufReader::read_sentencepiece(bool is_unigram) {
+    read_charsmap();
+    const bool is_single = file_.flag_or(key("remove_extra_whitespaces"), false);
+    if (is_single) parts_.normalizer.add_single_blanks();
     const bool prefixes = file_.flag_or(key("add_space_prefix"), true);
     if (prefixes) parts_.normalizer.add_prepend(std::string(kGgufBlank));
     parts_.normalizer.add_replace(" ", std::string(kGgufBlank));
@@ -338,11 +409,7 @@ void GgufReader::read_sentencepiece() {
         if (type(id) == TokenType::normal) ids.emplace(tokens_[id], static_cast<int>(id));
         if (type(id) == TokenType::byte) bytes.emplace(tokens_[id], static_cast<int>(id));
     }
-    const std::vector<Bpe::Merge> merges = merges_by_score(ids);
-    Bpe::Options options{.byte_fallback = !bytes.empty(), .fuse_unk = true};
-    if (const auto unk = special_id("unknown")) options.unk = *unk;
-    for (auto& [text, id] : bytes) ids.emplace(text, id);
-    parts_.bpe = Bpe(options, std::move(ids), merges);
+    is_unigram ? read_unigram(bytes) : read_scores(std::move(ids), bytes);
     const auto add = [&](DecodeStep::Kind kind, std::string from = {}, std::string to = {}) -> DecodeStep& {
         DecodeStep& step = parts_.decoder.emplace_back();
         step.kind = kind;
@@ -353,13 +420,16 @@ void GgufReader::read_sentencepiece() {
     add(DecodeStep::Kind::replace, std::string(kGgufBlank), " ");
     add(DecodeStep::Kind::byte_fallback);
     add(DecodeStep::Kind::fuse);
-    if (prefixes) add(DecodeStep::Kind::strip, " ").n_start = 1;
-    read_around(true);
+    // Where blanks are single, sentencepiece takes all from the front.
+    constexpr int kAll = 1 << 20;
+    if (prefixes || is_single) add(DecodeStep::Kind::strip, " ").n_start = is_single ? kAll : 1;
+    read_around(!is_unigram, is_unigram);
 }
 
 TokenizerParts GgufReader::read() {
     const std::string model = file_.text(key("model"));
-    if (model != "gpt2" && model != "llama")
+    if (model == "bert") unsupported("its tokenizer bert (WordPiece) is not supported");
+    if (model != "gpt2" && model != "llama" && model != "t5")
         unsupported(fmt::format("its tokenizer {} is not supported", shown_text(model)));
     read_tokens();
     read_added();
@@ -368,7 +438,7 @@ TokenizerParts GgufReader::read() {
     if (model == "gpt2") {
         read_byte_level();
     } else {
-        read_sentencepiece();
+        read_sentencepiece(model == "t5");
     }
     return std::move(parts_);
 }

@@ -244,9 +244,14 @@ DescribedModel describe_model(const std::filesystem::path& path) {
 }
 
 std::shared_ptr<const Model> load_model(const std::filesystem::path& path) {
+    return load_model(path, {});
+}
+
+std::shared_ptr<const Model> load_model(const std::filesystem::path& path,
+                                        const std::function<void(double)>& progress) {
     return with_memory_named(path, [&] {
         const DescribedModel found = described(path);
-        found.checkpoint->make_copies();
+        found.checkpoint->make_copies(progress);
         found.checkpoint->check_unchanged();
         return found.model;
     });

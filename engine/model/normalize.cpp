@@ -87,6 +87,22 @@ void append_lower(std::string_view character, std::string& out) {
     out.append(reinterpret_cast<const char*>(bytes), to_index(n));
 }
 
+/// SentencePiece also takes its own sign of a blank from the end, though not from the front.
+std::string with_single_blanks(std::string_view text) {
+    constexpr std::string_view kSign = "▁";
+    std::string out;
+    for (const char c : text)
+        if (c != ' ' || (!out.empty() && out.back() != ' ')) out += c;
+    for (;;) {
+        if (out.ends_with(' '))
+            out.pop_back();
+        else if (out.ends_with(kSign))
+            out.resize(out.size() - kSign.size());
+        else
+            return out;
+    }
+}
+
 std::string with_matches_replaced(std::string_view text, const Regex& from, std::string_view to) {
     std::string out;
     std::size_t at = 0;
@@ -132,6 +148,13 @@ void Normalizer::add_strip(bool left, bool right) {
 void Normalizer::add_lowercase() {
     steps_.push_back({.kind = Kind::lowercase});
 }
+void Normalizer::add_charsmap(Charsmap map) {
+    steps_.push_back({.kind = Kind::charsmap});
+    steps_.back().map.push_back(std::move(map));
+}
+void Normalizer::add_single_blanks() {
+    steps_.push_back({.kind = Kind::single_blanks});
+}
 void Normalizer::add_strip_accents() {
     steps_.push_back({.kind = Kind::strip_accents});
 }
@@ -152,6 +175,10 @@ std::string Normalizer::done(const Step& step, std::string text) {
             return text;
         case Kind::lowercase:
             return by_character(text, append_lower);
+        case Kind::charsmap:
+            return step.map.front().apply(text);
+        case Kind::single_blanks:
+            return with_single_blanks(text);
         case Kind::strip_accents:
             return by_character(text, [](std::string_view character, std::string& out) {
                 if (!is_mark(utf8_decode(character))) out += character;

@@ -2,6 +2,7 @@
 /// Knows regular expressions and UTF-8 only.
 #pragma once
 
+#include "engine/model/charsmap.h"
 #include "engine/model/regex.h"
 
 #include <string>
@@ -19,7 +20,10 @@ class Normalizer {
     void add_replace(std::string from, std::string to);
     void add_replace(Regex from, std::string to);
     void add_strip(bool left, bool right);
-    void add_lowercase();      ///< each character alone, without its context
+    void add_lowercase();  ///< each character alone, without its context
+    void add_charsmap(Charsmap map);
+    /// SentencePiece's: removes blanks at both ends and all but one of neighbouring ones.
+    void add_single_blanks();
     void add_strip_accents();  ///< removes marks; does not decompose letters first
 
     bool empty() const { return steps_.empty(); }
@@ -28,13 +32,24 @@ class Normalizer {
     std::string apply(std::string_view text) const;
 
   private:
-    enum class Kind { form, prepend, replace, replace_regex, strip, lowercase, strip_accents };
+    enum class Kind {
+        form,
+        prepend,
+        replace,
+        replace_regex,
+        strip,
+        lowercase,
+        strip_accents,
+        charsmap,
+        single_blanks
+    };
     struct Step {
         Kind kind;
         Form form = Form::nfc;
         std::string from = {}, to = {};
         bool left = false, right = false;
         std::vector<Regex> pattern = {};  // one or none
+        std::vector<Charsmap> map = {};   // one or none
     };
     static std::string done(const Step& step, std::string text);
     std::vector<Step> steps_;

@@ -1,5 +1,6 @@
 #include "engine/model/pretokenize.h"
 
+#include "engine/model/byte_alphabet.h"
 #include "engine/model/normalize.h"
 
 #include <algorithm>
@@ -72,6 +73,11 @@ void PreTokenizer::add_byte_level(bool add_prefix_space, bool use_regex) {
     if (use_regex) step.pattern.emplace_back(kGpt2Pattern);
 }
 
+void PreTokenizer::add_byte_alphabet() {
+    steps_.emplace_back().to_alphabet = true;
+    in_alphabet_ = true;
+}
+
 void PreTokenizer::add_metaspace(std::string sign, PrependScheme prepend, bool cut) {
     Step& step = steps_.emplace_back();
     if (cut) step.pattern.push_back(Regex::literal(sign));
@@ -82,6 +88,7 @@ void PreTokenizer::add_metaspace(std::string sign, PrependScheme prepend, bool c
 
 std::string_view PreTokenizer::rewritten(const Step& step, std::string_view piece, bool is_first,
                                          std::deque<std::string>& arena) {
+    if (step.to_alphabet) return arena.emplace_back(alphabet_of_bytes(piece));
     if (!step.sign.empty()) {
         std::string& text = arena.emplace_back(replaced(piece, " ", step.sign));
         const bool prepend =
@@ -117,6 +124,9 @@ void PreTokenizer::split(std::string_view text, bool is_begin, std::deque<std::s
         is_begin = next_is_begin;
         std::swap(now, next);
     }
+    if (in_alphabet_)
+        for (std::string_view& piece : now)
+            piece = arena.emplace_back(bytes_from_alphabet(piece).value_or(std::string(piece)));
     pieces.insert(pieces.end(), now.begin(), now.end());
 }
 

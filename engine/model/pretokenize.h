@@ -15,6 +15,9 @@ namespace keyhole {
 /// The treatment of a match: see the tokenizers package, SplitDelimiterBehavior.
 enum class SplitBehavior { removed, isolated, contiguous, merged_with_previous, merged_with_next };
 
+/// A character of punctuation, as the tokenizers package has it: Unicode's, and the signs of ASCII.
+inline constexpr const char* kPunctuation = R"([\p{P}\$\+<=>\^~\|`])";
+
 /// The pieces that Metaspace prefixes with its sign, unless they begin with it.
 enum class PrependScheme { always, first, never };
 
@@ -25,6 +28,9 @@ class PreTokenizer {
     void add_digits(bool individual);
     /// Adds GPT-2's rule. add_prefix_space: every piece that reaches this step gets a leading blank.
     void add_byte_level(bool add_prefix_space, bool use_regex);
+
+    /// Later steps see each byte as its character of GPT-2's alphabet; the pieces are bytes again.
+    void add_byte_alphabet();
 
     /// Replaces blanks by `sign`; with `cut`, every sign begins a piece.
     void add_metaspace(std::string sign, PrependScheme prepend, bool cut);
@@ -42,12 +48,14 @@ class PreTokenizer {
         std::vector<Regex> pattern;  // one or none
         SplitBehavior behavior = SplitBehavior::isolated;
         bool invert = false;
+        bool to_alphabet = false;
     };
     /// Returns the piece as the step's pattern sees it.
     static std::string_view rewritten(const Step& step, std::string_view piece, bool is_first,
                                       std::deque<std::string>& arena);
 
     std::vector<Step> steps_;
+    bool in_alphabet_ = false;  // the last pieces are
 };
 
 }  // namespace keyhole

@@ -225,11 +225,32 @@ struct BlockTQ2_0 {
     KH_FN int scale(int) const { return 1; }
 };
 
+/// Codes of three values, five a byte: a byte holds ceil(t 256 / 243) of a number t of five digits to base 3.
+struct BlockTQ1_0 {
+    static constexpr DType kType = DType::tq1_0;
+    static constexpr int kElements = 256, kPerScale = 256;
+    static constexpr bool kHasOffset = false;
+    std::uint8_t q[48];    ///< elements 0 to 159, the digits of 32 bytes; 160 to 239, those of 16
+    std::uint8_t high[4];  ///< elements 240 to 255, four digits each
+    std::uint16_t d;
+    /// Returns digit n of a byte, the first digit being the highest.
+    KH_FN static int digit(int byte, int n) {
+        const int power = n == 0 ? 1 : n == 1 ? 3 : n == 2 ? 9 : n == 3 ? 27 : 81;
+        return (byte * power & 255) * 3 >> 8;
+    }
+    KH_FN int code(int i) const {
+        if (i < 160) return digit(q[i % 32], i / 32) - 1;
+        if (i < 240) return digit(q[32 + i % 16], (i - 160) / 16) - 1;
+        return digit(high[i % 4], (i - 240) / 4) - 1;
+    }
+    KH_FN int scale(int) const { return 1; }
+};
+
 static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 &&
               sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockQ4_K) == 144 &&
               sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210 && sizeof(BlockQ2_K) == 84 &&
               sizeof(BlockQ3_K) == 110 && sizeof(BlockIQ4_NL) == 18 && sizeof(BlockIQ4_XS) == 136 &&
-              sizeof(BlockMXFP4) == 17 && sizeof(BlockTQ2_0) == 66);
+              sizeof(BlockMXFP4) == 17 && sizeof(BlockTQ2_0) == 66 && sizeof(BlockTQ1_0) == 54);
 
 /// Every quantised type: DType, block, number and name in GGUF files. All code that asks for a type by number
 /// or name, or for its block, reads this list. A type of DType that is missing here does not compile.
@@ -246,6 +267,7 @@ static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(Block
     X(q6_k, BlockQ6_K, 14, "Q6_K")       \
     X(iq4_nl, BlockIQ4_NL, 20, "IQ4_NL") \
     X(iq4_xs, BlockIQ4_XS, 23, "IQ4_XS") \
+    X(tq1_0, BlockTQ1_0, 34, "TQ1_0")    \
     X(tq2_0, BlockTQ2_0, 35, "TQ2_0")    \
     X(mxfp4, BlockMXFP4, 39, "MXFP4")
 

@@ -38,9 +38,10 @@ std::string_view members_of(char escaped) {
 
 std::string for_pcre2(const std::string& pattern) {
     std::string out;
-    bool in_class = false;
+    int depth = 0;  // of classes in classes: their members are members of the outer one
     for (std::size_t i = 0; i < pattern.size(); ++i) {
         const char c = pattern[i];
+        const bool in_class = depth > 0;
         if (c == '\\' && i + 1 < pattern.size()) {
             const char escaped = pattern[++i];
             const std::string_view members = members_of(escaped);
@@ -67,9 +68,22 @@ std::string for_pcre2(const std::string& pattern) {
                  "cannot use the regular expression {}: && in brackets, at character {}", shown_text(pattern),
                  i);
         }
-        if (c == '[') in_class = true;
-        if (c == ']') in_class = false;
-        out += c;
+        const char after = i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+        if (in_class && c == '[' && after == '^')
+            fail(ErrorCode::unsupported,
+                 "cannot use the regular expression {}: [^ in brackets, at character {}", shown_text(pattern),
+                 i);
+        const bool is_named = in_class && c == '[' && after == ':';  // [:alpha:]
+        if (is_named && pattern.find(":]", i) != std::string::npos) {
+            const std::size_t end = pattern.find(":]", i) + 2;
+            out += pattern.substr(i, end - i);
+            i = end - 1;
+            continue;
+        }
+        const bool is_inner = (c == '[' && depth > 0) || (c == ']' && depth > 1);
+        if (c == '[') ++depth;
+        if (c == ']') depth = std::max(depth - 1, 0);
+        if (!is_inner) out += c;
     }
     return out;
 }

@@ -145,21 +145,28 @@ struct Tokenizer::Impl {
         return token;
     }
 
+    void encode_piece(std::string_view piece, std::vector<int>& ids) const {
+        parts.unigram ? parts.unigram->encode(piece, ids) : parts.bpe.encode(piece, ids);
+    }
+
     /// Encodes a stretch without added tokens; its bytes must stay valid until the call ends.
     void encode_words(std::string_view text, bool is_begin, Encoding& call) const {
         std::vector<std::string_view> cut, pieces;
         parts.pre_tokenizer.split(text, is_begin, call.arena, cut);
-        for (const std::string_view piece : cut) parts.bpe.cut(piece, pieces);
+        if (parts.unigram)
+            pieces = std::move(cut);
+        else
+            for (const std::string_view piece : cut) parts.bpe.cut(piece, pieces);
         for (const std::string_view piece : pieces) {
             constexpr std::size_t kCached = 64;
             if (piece.size() > kCached) {
-                parts.bpe.encode(piece, call.ids);
+                encode_piece(piece, call.ids);
                 continue;
             }
             const std::size_t begin = call.ids.size();
             const auto [met, is_new] = call.met.try_emplace(piece);
             if (is_new) {
-                parts.bpe.encode(piece, call.ids);
+                encode_piece(piece, call.ids);
                 met->second = {begin, call.ids.size()};
             } else {
                 for (std::size_t i = met->second.first; i < met->second.second; ++i)

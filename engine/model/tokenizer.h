@@ -1,5 +1,5 @@
-/// BPE as `tokenizer.json` or a GGUF file describes it, of bytes (GPT-2's kind) or of characters
-/// (SentencePiece's). Const after loading; any thread. Knows no model.
+/// A tokenizer as `tokenizer.json` or a GGUF file describes it: BPE of bytes (GPT-2's kind) or of characters
+/// (SentencePiece's), or Unigram (SentencePiece's other kind). Const after loading; any thread.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,6 @@
 #include "engine/model/tokenizer_file.h"
 
+#include "engine/base/base64.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_file.h"
@@ -10,6 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -37,11 +40,14 @@ class TokenizerReader : private TokenizerJson {
   private:
     PrependScheme prepend_scheme(const Json& metaspace) const;
 
+    Charsmap charsmap_of(std::string_view blob) const;
     void read_normalizer(const Json& json);
     void read_normalizer_step(const Json& step);
     void read_pre_tokenizer(const Json& json);
+    SplitBehavior split_behavior(const Json& step, const std::string& of) const;
     void read_split(const Json& step);
     void read_model(const Json& json);
+    void read_unigram(const Json& json);
     std::vector<Bpe::Merge> read_merges(const Json& json,
                                         const std::unordered_map<std::string, int>& vocab) const;
     void read_added(const Json& json);
@@ -75,6 +81,11 @@ void TokenizerReader::read_normalizer_step(const Json& step) {
         parts_.normalizer.add_strip(flag(step, "strip_left", true), flag(step, "strip_right", true));
     } else if (type == "Lowercase") {
         parts_.normalizer.add_lowercase();
+    } else if (type == "Precompiled") {
+        const Json& map = member(step, "precompiled_charsmap");
+        const auto blob = bytes_of_base64(map.is_null() ? std::string() : text(step, "precompiled_charsmap"));
+        if (!blob) broken("precompiled_charsmap is no base64");
+        parts_.normalizer.add_charsmap(charsmap_of(*blob));
     } else if (type == "StripAccents") {
         parts_.normalizer.add_strip_accents();
     } else {
@@ -82,11 +93,19 @@ void TokenizerReader::read_normalizer_step(const Json& step) {
     }
 }
 
+Charsmap TokenizerReader::charsmap_of(std::string_view blob) const {
+    try {
+        return {blob, Charsmap::Cut::graphemes};
+    } catch (const Error& error) {
+        broken(error.what());
+    }
+}
+
 void TokenizerReader::read_normalizer(const Json& json) {
     for (const Json* step : steps(json, "normalizers")) read_normalizer_step(*step);
 }
 
-void TokenizerReader::read_split(const Json& step) {
+SplitBehavior TokenizerReader::split_behavior(const Json& step, const std::string& of) const {
     static const std::unordered_map<std::string, SplitBehavior> behaviors = {
         {"Removed", SplitBehavior::removed},
         {"Isolated", SplitBehavior::isolated},
@@ -96,8 +115,12 @@ void TokenizerReader::read_split(const Json& step) {
     };
     const auto behavior = behaviors.find(text(step, "behavior"));
     if (behavior == behaviors.end())
-        unsupported("pre_tokenizer Split with behavior " + shown_text(text(step, "behavior")));
-    parts_.pre_tokenizer.add_split(regex(step), behavior->second, flag(step, "invert", false));
+        unsupported("pre_tokenizer " + of + " with behavior " + shown_text(text(step, "behavior")));
+    return behavior->second;
+}
+
+void TokenizerReader::read_split(const Json& step) {
+    parts_.pre_tokenizer.add_split(regex(step), split_behavior(step, "Split"), flag(step, "invert", false));
 }
 
 PrependScheme TokenizerReader::prepend_scheme(const Json& metaspace) const {
@@ -112,17 +135,27 @@ PrependScheme TokenizerReader::prepend_scheme(const Json& metaspace) const {
 }
 
 void TokenizerReader::read_pre_tokenizer(const Json& json) {
+    bool sees_alphabet = false;
     for (const Json* one : steps(json, "pretokenizers")) {
         const Json& step = *one;
         const std::string type = text(step, "type");
-        // After ByteLevel the text is in the byte alphabet, which later steps would see.
-        if (byte_level_) unsupported("pre_tokenizer " + shown_text(type) + " behind ByteLevel");
+        // After ByteLevel the text is in the byte alphabet, which later steps see (Falcon).
+        if (byte_level_ && !std::exchange(sees_alphabet, true)) parts_.pre_tokenizer.add_byte_alphabet();
+        if (byte_level_ && type != "Digits" && type != "Split" && type != "Punctuation")
+            unsupported("pre_tokenizer " + shown_text(type) + " behind ByteLevel");
         if (type == "ByteLevel") {
             parts_.pre_tokenizer.add_byte_level(flag(step, "add_prefix_space", true),
                                                 flag(step, "use_regex", true));
             byte_level_ = true;
         } else if (type == "Digits") {
             parts_.pre_tokenizer.add_digits(flag(step, "individual_digits", false));
+        } else if (type == "Punctuation") {
+            parts_.pre_tokenizer.add_split(
+                Regex(kPunctuation),
+                member(step, "behavior").is_null() ? SplitBehavior::isolated : split_behavior(step, type),
+                false);
+        } else if (type == "WhitespaceSplit") {
+            parts_.pre_tokenizer.add_split(Regex(R"(\s+)"), SplitBehavior::removed, false);
         } else if (type == "Split") {
             read_split(step);
         } else if (type == "Metaspace") {
@@ -167,6 +200,7 @@ void TokenizerReader::read_model(const Json& json) {
     if (!json.is_object()) broken("it has no model");
     // The oldest files have no type.
     const std::string type = member(json, "type").is_null() ? "BPE" : text(json, "type");
+    if (type == "Unigram") return read_unigram(json);
     if (type != "BPE") unsupported("model " + shown_text(type));
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
         const Json& value = member(json, key);
@@ -202,6 +236,36 @@ void TokenizerReader::read_model(const Json& json) {
     const std::vector<Bpe::Merge> merges = read_merges(member(json, "merges"), vocab);
     set_file(places().vocabulary);
     parts_.bpe = Bpe(options, byte_level_ ? std::move(by_bytes) : std::move(vocab), merges);
+}
+
+void TokenizerReader::read_unigram(const Json& json) {
+    if (byte_level_) unsupported("model Unigram with ByteLevel");
+    const Json& entries = member(json, "vocab");
+    if (!entries.is_array() || entries.empty()) broken("model.vocab is not a list of tokens");
+    std::vector<Unigram::Token> tokens;
+    Unigram::Options options{.byte_fallback = flag(json, "byte_fallback", false)};
+    double least = 0;
+    for (const Json& entry : entries) {
+        if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
+            broken(fmt::format("token {} of model.vocab is no pair of a text and a score", tokens.size()));
+        const int token = static_cast<int>(tokens.size());
+        tokens.push_back({entry[0].get<std::string>(), token, entry[1].get<double>()});
+        keep_token(parts_, token, tokens.back().text);
+        parts_.ids[tokens.back().text] = token;
+        least = tokens.size() == 1 ? tokens.back().score : std::min(least, tokens.back().score);
+    }
+    parts_.n_model_tokens = tokens.size();
+    const Json& unk = member(json, "unk_id");
+    if (unk.is_null()) unsupported("model Unigram without unk_id");
+    options.unk = id(unk, "the unknown token");
+    if (to_index(options.unk) >= tokens.size()) broken("model.unk_id is no token");
+    options.unk_score = least - Unigram::kUnkPenalty;
+    std::array<int, 256> bytes;
+    for (unsigned byte = 0; byte < 256; ++byte) {
+        const auto found = parts_.ids.find(fmt::format("<0x{:02X}>", byte));
+        bytes[byte] = found == parts_.ids.end() ? Unigram::kNone : found->second;
+    }
+    parts_.unigram.emplace(options, std::move(tokens), bytes);
 }
 
 void TokenizerReader::read_added(const Json& json) {

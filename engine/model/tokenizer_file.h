@@ -5,11 +5,13 @@
 #include "engine/model/bpe.h"
 #include "engine/model/normalize.h"
 #include "engine/model/pretokenize.h"
+#include "engine/model/unigram.h"
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -30,6 +32,7 @@ struct TokenizerParts {
     Normalizer normalizer;
     PreTokenizer pre_tokenizer;
     Bpe bpe;
+    std::optional<Unigram> unigram;  ///< instead of bpe
     /// [n_vocab] as written in the file; empty for ids that the file leaves out
     std::vector<std::string> tokens;
     std::vector<AddedToken> added;

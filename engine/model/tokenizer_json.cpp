@@ -22,7 +22,7 @@ void TokenizerJson::broken(const std::string& what) const {
 
 void TokenizerJson::unsupported(const std::string& what) const {
     fail(ErrorCode::unsupported,
-         "cannot use {}: {} is not supported; choose a model with a BPE tokenizer of GPT-2's or LLaMA's kind",
+         "cannot use {}: {} is not supported; choose a model with a BPE or Unigram tokenizer",
          path_->string(), what);
 }
 

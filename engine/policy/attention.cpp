@@ -80,7 +80,7 @@ double sink_share(std::span<const std::int32_t> positions, std::span<const float
     return sum;
 }
 
-RowMeasures mean_measures(const KvLayout& layout, const RowOutput& out) {
+RowMeasures mean_measures(const KvLayout& layout, const RowOutput& out, bool has_sinks) {
     RowMeasures mean_of;
     if (const ShadowRow& shadow = out.shadow; !shadow.retained_mass.empty()) {
         mean_of.retained_mass = mean(shadow.retained_mass);
@@ -109,7 +109,12 @@ RowMeasures mean_measures(const KvLayout& layout, const RowOutput& out) {
             sum += sink_share(std::span(values.positions).subspan(from, n),
                               std::span(values.attention).subspan(at, n));
         }
-    mean_of.sink_share = static_cast<float>(sum / (layout.n_layers() * layout.n_heads()));
+    const int n_all = layout.n_layers() * layout.n_heads();
+    mean_of.sink_share = static_cast<float>(sum / n_all);
+    if (has_sinks) {
+        const double of_tokens = std::accumulate(values.attention.begin(), values.attention.end(), 0.0);
+        mean_of.learned_sink = static_cast<float>(1 - of_tokens / n_all);
+    }
     return mean_of;
 }
 

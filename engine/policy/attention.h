@@ -38,7 +38,7 @@ inline constexpr int kSinkTokens = 4;
 double sink_share(std::span<const std::int32_t> positions, std::span<const float> attention);
 
 /// Returns the means over layers and query heads of the row's shadow measures, and of its sink share when
-/// the row's attention was recorded.
-RowMeasures mean_measures(const KvLayout& layout, const RowOutput& out);
+/// the row's attention was recorded. has_sinks: what the tokens leave to 1 is the learned sink's.
+RowMeasures mean_measures(const KvLayout& layout, const RowOutput& out, bool has_sinks = false);
 
 }  // namespace keyhole

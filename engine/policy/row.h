@@ -89,7 +89,8 @@ struct RowMeasures {
     float cosine_ideal = kNone;
     float cosine_full = kNone;
     float output_similarity = kNone;
-    float sink_share = kNone;  ///< only when the row's attention was requested
+    float sink_share = kNone;    ///< only when the row's attention was requested
+    float learned_sink = kNone;  ///< the same, and only of models with learned sinks
 };
 
 /// The results of one row. A backend fills it; the caller owns and reuses it.
@@ -104,6 +105,10 @@ struct RowOutput {
     std::vector<float> sink_attention;
     std::vector<Eviction> evictions;  ///< evictions of this row, ascending (kv_head, position)
     ShadowRow shadow;
+    /// [n_layers, n_experts_used] the experts that the row's token ran, best first; kNoExpert in a layer
+    /// without experts. Empty: the model has none.
+    std::vector<std::uint16_t> experts;
+    static constexpr std::uint16_t kNoExpert = 0xffff;
 
     void drop_values() {
         values = {};

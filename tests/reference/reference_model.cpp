@@ -1,6 +1,7 @@
 #include "tests/reference/reference_model.h"
 
 #include "engine/base/index.h"
+#include "engine/model/quantised_blocks.h"
 
 #include <nlohmann/json.hpp>
 
@@ -291,6 +292,12 @@ Matrix matrix_of(const keyhole::Weight& weight) {
     if (weight.data == nullptr) return m;
     m.rows = static_cast<int>(weight.rows);
     m.cols = static_cast<int>(weight.cols);
+    if (keyhole::is_quantised(weight.dtype)) {  // what the values are is the loader's concern
+        std::vector<float> values(static_cast<std::size_t>(m.rows) * static_cast<std::size_t>(m.cols));
+        keyhole::widen_stored(weight.dtype, weight.data, weight.rows * weight.cols, values.data());
+        m.values.assign(values.begin(), values.end());
+        return m;
+    }
     const char* at = static_cast<const char*>(weight.data);
     for (int i = 0; i < m.rows * m.cols; ++i) {
         float single = 0;

@@ -35,7 +35,8 @@ const std::vector<std::string> kMarks = {"<s>",
                                          "<|EOT|>",
                                          "<｜end▁of▁sentence｜>",
                                          "<|END_OF_TURN_TOKEN|>",
-                                         "[|endofturn|]"};
+                                         "[|endofturn|]",
+                                         "<|return|>"};
 
 ChatTemplate read(const Json& text) {
     return read_chat_template(text.get<std::string>(), kTokens, kMarks);
@@ -76,10 +77,56 @@ TEST(ChatTemplate, TurnsAreThoseOfJinja) {
         const std::string ended = next_turn(chat, "Are you sure?", true), token = chat.parts.end_token;
         EXPECT_TRUE(cut.ends_with(ended));
         EXPECT_TRUE(cut.substr(0, cut.size() - ended.size()).ends_with(token));
-        EXPECT_EQ(ends_answer(chat, token), !token.empty());
+        EXPECT_EQ(ends_answer(chat, token), !token.empty() && c["name"] != "gpt-oss");
         EXPECT_FALSE(ends_answer(chat, "4821"));
     }
-    EXPECT_EQ(n_rewritten, 2) << "R1's distillations, and the form whose answer begins with <think>";
+    EXPECT_EQ(n_rewritten, 3)
+        << "R1's distillations, the form whose answer begins with <think>, and gpt-oss, "
+           "whose answer names its channel";
+}
+
+// Two answers, the second cut off, behind a system message and without one.
+TEST(ChatTemplate, LongerTalksAreThoseOfJinja) {
+    constexpr const char *kSystem = "Answer in numbers.", *kQuestion = "What is the code?";
+    int n_system = 0;
+    for (const Json& c : by_jinja()["templates"]) {
+        SCOPED_TRACE(c["name"].get<std::string>());
+        const ChatTemplate chat = read(c["template"]);
+        // A blank before an answer is the model's to write where the template stops before it.
+        const std::string longer = c["longer"],
+                          blank = longer.find(" 4821.") == first_turn(chat, kQuestion).size() ? " " : "";
+        const std::string rest = blank + "4821." + next_turn(chat, "Are you sure?", false) + blank + "Yes." +
+                                 next_turn(chat, "Thank you.", false);
+        if (!chat.rewrites_history) {
+            EXPECT_EQ(first_turn(chat, kQuestion) + rest, longer);
+        }
+        if (c["system"].is_null()) {
+            EXPECT_THROW(first_turn(chat, kSystem, kQuestion), Error);
+            continue;
+        }
+        ++n_system;
+        const std::string first = first_turn(chat, kSystem, kQuestion);
+        EXPECT_EQ(first, c["system"].get<std::string>());
+        // Mistral's third form moves the system message to the last turn; what was said stays here.
+        if (!chat.rewrites_history && c["name"] != "mistral v3") {
+            EXPECT_EQ(first + rest, c["system_longer"].get<std::string>());
+        }
+    }
+    EXPECT_GE(n_system, 18);
+}
+
+// The model ends the message of its analysis with the token that the template writes behind an answer.
+TEST(ChatTemplate, GptOssEndsAnAnswerByItsReturn) {
+    for (const Json& c : by_jinja()["templates"]) {
+        if (c["name"] != "gpt-oss") continue;
+        const ChatTemplate chat = read(c["template"]);
+        EXPECT_TRUE(ends_answer(chat, "<|return|>"));
+        EXPECT_FALSE(ends_answer(chat, "<|end|>"));
+        EXPECT_TRUE(next_turn(chat, "Again?", true).starts_with("<|start|>user<|message|>Again?<|end|>"));
+        EXPECT_TRUE(next_turn(chat, "Again?", false).starts_with("<|end|><|start|>user"));
+        return;
+    }
+    FAIL();
 }
 
 TEST(ChatTemplate, TheEndTokenIsTheTokenizers) {

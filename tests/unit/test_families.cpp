@@ -2,6 +2,8 @@
 // their files; and models that are refused by name.
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
+#include "engine/model/families/family.h"
+#include "engine/model/gguf_model.h"
 #include "engine/model/model.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/transformers_run.h"
@@ -12,9 +14,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <sstream>
 
 namespace keyhole::test_families {
 namespace {
@@ -442,6 +446,68 @@ TEST(FamilyConfigs, WhatContradictsItselfIsRefused) {
         "mistral", {"sliding_window"}, [](Json& json) { json["sliding_window"] = 0; }, kBad);
     refuses(
         "opt_350m", {"embed_tokens"}, [](Json& json) { json["word_embed_proj_dim"] = 32; }, kBad);
+}
+
+/// Returns the cells of the rows of a table in the manual's page of models, from the row that begins so.
+std::vector<std::vector<std::string>> rows_of_table(const std::string& page, const std::string& header) {
+    std::vector<std::vector<std::string>> rows;
+    std::istringstream lines(page.substr(page.find(header)));
+    for (std::string line; std::getline(lines, line) && line.starts_with("|");) {
+        std::vector<std::string>& cells = rows.emplace_back();
+        for (std::size_t at = 1; at < line.size();) {
+            const std::size_t end = line.find('|', at);
+            std::string cell = line.substr(at, end - at);
+            std::erase_if(cell, [](char c) { return c == '`'; });
+            cell.erase(0, cell.find_first_not_of(' '));
+            cell.erase(cell.find_last_not_of(' ') + 1);
+            cells.push_back(std::move(cell));
+            at = end + 1;
+        }
+    }
+    if (rows.size() >= 2) rows.erase(rows.begin(), rows.begin() + 2);
+    return rows;
+}
+
+bool is_architecture_of_a_family(const std::string& name) {
+    return std::any_of(families().begin(), families().end(), [&](const Family* family) {
+        return std::find(family->architectures.begin(), family->architectures.end(), name) !=
+               family->architectures.end();
+    });
+}
+
+TEST(FamilyTables, ThirtyModelsOpenOrAreRefusedWithTheReason) {
+    const std::string page = read_text_file(reference::source_folder() / "assets/manual/models.md");
+    const auto rows = rows_of_table(page, "| model | architecture | GGUF | here |");
+    ASSERT_EQ(rows.size(), 30u);
+    const std::vector<std::string_view> of_gguf = gguf_architectures();
+    int n_open = 0;
+    for (const auto& row : rows) {
+        SCOPED_TRACE(row[0]);
+        ASSERT_EQ(row.size(), 4u);
+        const bool opens = row[3] == "opens";
+        n_open += opens ? 1 : 0;
+        EXPECT_EQ(is_architecture_of_a_family(row[1]), opens);
+        const bool is_in_gguf = std::find(of_gguf.begin(), of_gguf.end(), row[2]) != of_gguf.end();
+        EXPECT_EQ(is_in_gguf, opens && row[2] != "none");
+        if (opens) continue;
+        ASSERT_TRUE(row[3].starts_with("refused: ")) << row[3];
+        const std::string piece = row[3].substr(9, row[3].find(' ', 9) - 9);
+        for (const std::string& name : {row[1], row[2]})
+            EXPECT_NE(known_obstacle(name).find(piece), std::string_view::npos) << name;
+    }
+    EXPECT_EQ(n_open, 27);
+}
+
+TEST(FamilyTables, TheManualNamesEveryArchitecture) {
+    const std::string page = read_text_file(reference::source_folder() / "assets/manual/models.md");
+    for (const Family* family : families())
+        for (const std::string_view name : family->architectures)
+            EXPECT_NE(page.find(fmt::format("`{}`", name)), std::string::npos) << name;
+    const std::size_t begin = page.find("| architectures | `llama`");
+    ASSERT_NE(begin, std::string::npos);
+    const std::string row = page.substr(begin, page.find('\n', begin) - begin);
+    for (const std::string_view name : gguf_architectures())
+        EXPECT_NE(row.find(fmt::format("`{}`", name)), std::string::npos) << name;
 }
 
 }  // namespace

@@ -1,18 +1,25 @@
 // A model's positions in a whole run. Learned positions end with their table and cannot be moved. A sliding
-// window is recorded as stored but not visible.
+// window is recorded as stored but not visible. What a learned sink took and which experts ran are recorded.
+#include "engine/analysis/doctor.h"
+#include "engine/analysis/run_rows.h"
 #include "engine/backend/backend.h"
 #include "engine/base/error.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"
+#include "tests/reference/temp_folder.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <set>
+#include <vector>
 
 namespace reference::test_family_sessions {
 namespace {
@@ -76,6 +83,84 @@ TEST(FamilySessions, AWindowIsRecordedAsStoredButUnseen) {
     keyhole::write_trace(run.steps, file);
     EXPECT_EQ(keyhole::read_trace(file).front()->run->config.window, model->config().window);
     std::filesystem::remove(file);
+}
+
+TEST(FamilySessions, ALearnedSinkTakesWhatTheTokensLeave) {
+    const auto model = keyhole::load_model(kFamilies / "gpt_oss");
+    keyhole::RunSpec spec = run_spec("onceuponatime", {"full", "h2o:budget=6", "tova:budget=6"}, 8);
+    spec.ignore_eos = true;
+    spec.wants = {.attention = true, .form = keyhole::RowForm::packed};
+    const SessionRun run = run_session(model, spec);
+    const keyhole::RunHistory history = history_of(run);
+    const auto& config = model->config();
+    for (const auto& step : run.steps)
+        for (int lane = 0; lane < 3; ++lane) {
+            double sum = 0;
+            float most = 0;
+            for (int l = 0; l < config.n_layers; ++l)
+                for (int h = 0; h < config.n_heads; ++h) {
+                    const float share = keyhole::learned_sink_share(history, lane, step->row, l, h);
+                    EXPECT_GE(share, 0.0f);
+                    EXPECT_LT(share, 1.0f);
+                    sum += static_cast<double>(share);
+                    most = std::max(most, share);
+                }
+            EXPECT_GT(most, 0.02f);
+            const float mean = step->lanes[keyhole::to_index(lane)].measures.learned_sink;
+            EXPECT_NEAR(mean, sum / (config.n_layers * config.n_heads), 2e-3) << "records are in fp16";
+        }
+    // Prompt rows have no record of their own.
+    EXPECT_GT(keyhole::learned_sink_share(history, 0, 3, 0, 1), 0.0f);
+    for (int lane = 0; lane < 3; ++lane)
+        EXPECT_TRUE(keyhole::healthy(keyhole::examine(history, lane, run.steps.back()->row)));
+    const auto plain = keyhole::load_model(kFamilies / "mixtral");
+    const SessionRun other = run_session(plain, run_spec("once", {"full"}, 2));
+    EXPECT_TRUE(std::isnan(keyhole::learned_sink_share(history_of(other), 0, 4, 0, 0)));
+    EXPECT_TRUE(std::isnan(other.steps.back()->lanes[0].measures.learned_sink));
+}
+
+// The prompt routes all its tokens at once, a step one: both say the same of a token.
+TEST(FamilySessions, TheExpertsThatRanAreRecorded) {
+    for (const char* name : {"mixtral", "qwen3_moe_plain", "gpt_oss"}) {
+        SCOPED_TRACE(name);
+        const auto model = keyhole::load_model(kFamilies / name);
+        const auto& config = model->config();
+        keyhole::RunSpec spec = run_spec("thequickbrownfox", {"full", "full:prefill=stepwise"}, 6);
+        spec.ignore_eos = spec.follow = true;
+        const SessionRun run = run_session(model, spec);
+        std::set<std::vector<std::uint16_t>> different;
+        for (const auto& step : run.steps) {
+            const std::vector<std::uint16_t>& experts = step->lanes[0].experts;
+            different.insert(experts);
+            ASSERT_EQ(experts.size(), keyhole::to_index(config.n_layers * config.n_experts_used));
+            EXPECT_EQ(experts, step->lanes[1].experts);
+            for (int l = 0; l < config.n_layers; ++l) {
+                const bool has = !model->weights().layers[keyhole::to_index(l)].experts.empty();
+                std::set<int> chosen;
+                for (int i = 0; i < config.n_experts_used; ++i) {
+                    const int expert = experts[keyhole::to_index(l * config.n_experts_used + i)];
+                    chosen.insert(expert);
+                    EXPECT_EQ(expert < config.n_experts, has);
+                }
+                if (has) {
+                    EXPECT_EQ(chosen.size(), keyhole::to_index(config.n_experts_used));
+                }
+            }
+        }
+        EXPECT_GT(different.size(), 2u);
+        const TempFolder folder("experts");
+        keyhole::write_trace(run.steps, folder.path() / "t.keyhole");
+        const auto read = keyhole::read_trace(folder.path() / "t.keyhole");
+        for (std::size_t i = 0; i < read.size(); ++i) {
+            EXPECT_EQ(read[i]->lanes[0].experts, run.steps[i]->lanes[0].experts);
+            const float sink = run.steps[i]->lanes[0].measures.learned_sink;
+            if (!std::isnan(sink)) {
+                EXPECT_EQ(read[i]->lanes[0].measures.learned_sink, sink);
+            }
+        }
+    }
+    const auto dense = keyhole::load_model(kFamilies / "llama_3");
+    EXPECT_TRUE(run_session(dense, run_spec("once", {"full"}, 1)).steps.back()->lanes[0].experts.empty());
 }
 
 }  // namespace

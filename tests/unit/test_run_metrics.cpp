@@ -92,6 +92,13 @@ TEST(RunMetrics, ScalarsAreMeansOverDecodeRows) {
     EXPECT_TRUE(std::isnan(m[0].retained_mass));
 }
 
+TEST(RunMetrics, MegabytesOfKeysAndValuesAreThoseOfTheRow) {
+    LaneRecord record;
+    record.use.stored_bytes = 2'097'152;  // 1,024 tokens of 2,048 bytes
+    record.use.allocated_bytes = 9'000'000;
+    EXPECT_FLOAT_EQ(measure("kv_megabytes").of_row(record), 2.097152f);
+}
+
 // A row of the table with a function of a record has its mean, in a table and in a member, without more code.
 TEST(RunMetrics, EveryMeasureOfARecordHasItsMean) {
     const RunHistory history = six_tokens();

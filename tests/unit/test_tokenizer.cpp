@@ -126,7 +126,8 @@ INSTANTIATE_TEST_SUITE_P(Tokenizer, TokenizerKinds,
                                            "split_removed", "split_merged_with_previous",
                                            "split_merged_with_previous_inverted", "split_merged_with_next",
                                            "split_merged_with_next_inverted", "split_contiguous",
-                                           "split_contiguous_inverted", "fallback", "unk_fused", "unk_each"),
+                                           "split_contiguous_inverted", "fallback", "unk_fused", "unk_each",
+                                           "unigram_t5", "unigram_whole", "unigram_fallback"),
                          [](const auto& kind) { return kind.param; });
 
 TEST(Tokenizer, RealOnesEqualTheOfficialPackage) {
@@ -387,6 +388,50 @@ TEST(Tokenizer, BrokenFilesAreRefused) {
     EXPECT_THROW(Tokenizer::from_file("/nowhere/tokenizer.json"), Error);
 }
 
+std::string changed_unigram(const std::function<void(Json&)>& change) {
+    Json json = read_json(kFixtures / "tokenizers/unigram_t5.json");
+    change(json);
+    return json.dump();
+}
+
+TEST(Tokenizer, BrokenUnigramModelsAreRefused) {
+    using enum ErrorCode;
+    const auto refuses = [](const std::string& part, ErrorCode code,
+                            const std::function<void(Json&)>& change) {
+        expect_says(refusal(changed_unigram(change), code), part);
+    };
+    refuses("model.vocab is not a list", bad_file, [](Json& json) { json["model"]["vocab"] = {{"a", 1}}; });
+    refuses("token 3 of model.vocab", bad_file, [](Json& json) { json["model"]["vocab"][3] = "a"; });
+    refuses("token 3 of model.vocab", bad_file, [](Json& json) { json["model"]["vocab"][3][1] = "a"; });
+    refuses("the unknown token", bad_file, [](Json& json) { json["model"]["unk_id"] = 100'000; });
+    refuses("unk_id is no token", bad_file, [](Json& json) { json["model"]["unk_id"] = 5000; });
+    refuses("without unk_id", unsupported, [](Json& json) { json["model"]["unk_id"] = nullptr; });
+    const auto map = [](Json& json) -> Json& { return json["normalizer"]["precompiled_charsmap"]; };
+    refuses("no base64", bad_file, [&](Json& json) { map(json) = "a*cd"; });
+    refuses("precompiled_charsmap", bad_file, [&](Json& json) { map(json) = "AQAAAAAA"; });
+    refuses("precompiled_charsmap", bad_file, [&](Json& json) { map(json) = "/////wAA"; });
+}
+
+TEST(Tokenizer, UnigramTakesTheBestWayAndOneUnkForNeighbours) {
+    Json vocab = Json::array();
+    for (const auto& [text, score] :
+         {std::pair("?", 0.0), {"a", -1.0}, {"b", -1.0}, {"ab", -1.5}, {"ba", -1.25}, {"aa", -2.0}})
+        vocab.push_back(Json::array({text, score}));
+    const Json model = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocab}};
+    const TokenizerFile file(Json{{"model", model}, {"decoder", {{"type", "Fuse"}}}}.dump());
+    const Tokenizer tokenizer = Tokenizer::from_file(file.path());
+    const auto ids = [&](const char* text) { return tokenizer.encode(text, false); };
+    EXPECT_EQ(ids("ab"), std::vector<int>{3});         // -1.5, not -2
+    EXPECT_EQ(ids("aba"), (std::vector<int>{1, 4}));   // -2.25, not -2.5
+    EXPECT_EQ(ids("aa"), std::vector<int>{5});         // -2 both ways: the longer first offer stays
+    EXPECT_EQ(ids("xyéa"), (std::vector<int>{0, 1}));  // one unk
+    EXPECT_EQ(ids("x?y"), std::vector<int>{0});        // its own text joins them
+    EXPECT_EQ(ids("\xff"
+                  "a\xff"),
+              (std::vector<int>{0, 1, 0}));
+    EXPECT_EQ(ids(""), std::vector<int>{});
+}
+
 TEST(Tokenizer, WhatIsNotSupportedIsRefusedByName) {
     const auto refuses = [](const std::string& name, const std::function<void(Json&)>& change) {
         expect_says(refusal(changed(change), ErrorCode::unsupported), name);
@@ -395,15 +440,15 @@ TEST(Tokenizer, WhatIsNotSupportedIsRefusedByName) {
     refuses("dropout", [](Json& json) { json["model"]["dropout"] = 0.1; });
     refuses("end_of_word_suffix", [](Json& json) { json["model"]["end_of_word_suffix"] = "</w>"; });
     refuses("BertNormalizer", [](Json& json) { json["normalizer"] = {{"type", "BertNormalizer"}}; });
-    refuses("Precompiled", [](Json& json) {
-        json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Precompiled"}}}}};
+    refuses("Nmt", [](Json& json) {
+        json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Nmt"}}}}};
     });
     refuses("Whitespace", [](Json& json) { json["pre_tokenizer"] = {{"type", "Whitespace"}}; });
     refuses("Metaspace with prepend_scheme sometimes", [](Json& json) {
         json["pre_tokenizer"] = {
             {"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "sometimes"}};
     });
-    refuses("Unigram", [](Json& json) { json["model"]["type"] = "Unigram"; });
+    refuses("Unigram with ByteLevel", [](Json& json) { json["model"]["type"] = "Unigram"; });
     refuses("&&", [](Json& json) {
         json["pre_tokenizer"] = {
             {"type", "Split"}, {"pattern", {{"Regex", "[a-z&&[^b]]"}}}, {"behavior", "Isolated"}};

@@ -67,6 +67,15 @@ TEST_F(Program, OpensDecodesChangesPolicyAndQuits) {
     EXPECT_GT(std::filesystem::file_size(path("shot.png")), 20000u);
 }
 
+// An oracle ranks by a text that is known: it refuses lanes that write their own.
+TEST_F(Program, FollowFeedsAllLanesLaneZero) {
+    std::ofstream(path("script.txt")) << "wait idle\nstep 4\nwait steps 4\nquit\n";
+    const std::string line = "gui --model '" + kModel + "' --prompt 'Once upon a time there was a girl.'" +
+                             " --lane full --lane oracle:budget=4 --script '" + path("script.txt") + "'";
+    EXPECT_EQ(run(line + " --follow"), 0) << output_;
+    EXPECT_NE(run(line), 0) << output_;
+}
+
 TEST_F(Program, BenchTimesPrompts) {
     ASSERT_EQ(
         run("bench --shape pythia-160m --layers 1 --prompt --context 40 --rounds 2 --backend cpu --json "

@@ -94,6 +94,18 @@ HWY_INLINE Ints codes(const BlockQ3_K& b, int j, int e) {
 HWY_INLINE Ints codes(const BlockTQ2_0& b, int, int e) {
     return hn::Sub(two_bit_codes(b.q, e), all_ints(1));
 }
+HWY_INLINE Ints codes(const BlockTQ1_0& b, int, int e) {
+    if (e >= 240) {  // four bytes for sixteen lanes
+        alignas(64) std::int32_t few[16];
+        for (int i = 0; i < code_lanes(); ++i) few[i] = b.code(e + i);
+        return hn::LoadU(CodeTag(), few);
+    }
+    constexpr int kPowers[] = {1, 3, 9, 27, 81};
+    const int n = e < 160 ? e / 32 : (e - 160) / 16;
+    const Ints bytes = load_bytes(b.q + (e < 160 ? e % 32 : 32 + e % 16));
+    const Ints shifted = hn::And(hn::Mul(bytes, all_ints(kPowers[n])), all_ints(255));
+    return hn::Sub(hn::ShiftRight<8>(hn::Mul(shifted, all_ints(3))), all_ints(1));
+}
 // The values that codes of four bits stand for.
 alignas(64) inline constexpr std::int32_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                             1,    13,   25,  38,  53,  69,  89,  113};
@@ -170,6 +182,9 @@ HWY_INLINE void set_factors(const BlockIQ4_XS& b, BlockFactors<BlockIQ4_XS>& fac
     set_scales(b, factors);
 }
 HWY_INLINE void set_factors(const BlockTQ2_0& b, BlockFactors<BlockTQ2_0>& factors) {
+    set_scales(b, factors);
+}
+HWY_INLINE void set_factors(const BlockTQ1_0& b, BlockFactors<BlockTQ1_0>& factors) {
     set_scales(b, factors);
 }
 // Blocks of one part have their factors in registers alone.

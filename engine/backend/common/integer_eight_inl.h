@@ -57,16 +57,21 @@ struct Eight {
         four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1));
         return static_cast<std::uint32_t>(_mm_cvtsi128_si32(four));
     }
-    static void round_all(const float* x, float inverse, float round, std::int16_t* q) {
-        const __m256 factor = _mm256_set1_ps(inverse), shift = _mm256_set1_ps(round);
-        const __m256i low = _mm256_set1_epi32(0xffff);
+    static void round_all(const float* x, float inverse, std::int16_t* upper, std::int16_t* lower) {
+        const __m256 factor = _mm256_set1_ps(inverse);
         for (int i = 0; i < kCellColumns; i += 16) {
-            const __m256 a = _mm256_add_ps(_mm256_mul_ps(_mm256_loadu_ps(x + i), factor), shift);
-            const __m256 b = _mm256_add_ps(_mm256_mul_ps(_mm256_loadu_ps(x + i + 8), factor), shift);
-            const __m256i both = _mm256_packus_epi32(_mm256_and_si256(_mm256_castps_si256(a), low),
-                                                     _mm256_and_si256(_mm256_castps_si256(b), low));
-            _mm256_store_si256(reinterpret_cast<__m256i*>(q + i), _mm256_permute4x64_epi64(both, 0xd8));
+            const __m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i), factor));
+            const __m256i b = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i + 8), factor));
+            const __m256i low_a = _mm256_srai_epi32(_mm256_slli_epi32(a, 24), 24);
+            const __m256i low_b = _mm256_srai_epi32(_mm256_slli_epi32(b, 24), 24);
+            store_halves(low_a, low_b, lower + i);
+            store_halves(_mm256_srai_epi32(_mm256_sub_epi32(a, low_a), 8),
+                         _mm256_srai_epi32(_mm256_sub_epi32(b, low_b), 8), upper + i);
         }
+    }
+    static void store_halves(__m256i a, __m256i b, std::int16_t* to) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(to),
+                           _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8));
     }
     static std::int32_t sum_of_16(const std::int16_t* q) {
         const __m256i pairs =
@@ -77,15 +82,26 @@ struct Eight {
         return _mm_cvtsi128_si32(four);
     }
 
-    // The numbers as two terms of a byte each: q = 256 first + second.
-    static void pack_terms(const std::int16_t* q, NarrowBlock& to) {
-        const __m256i a = _mm256_load_si256(reinterpret_cast<const __m256i*>(q));
-        const __m256i b = _mm256_load_si256(reinterpret_cast<const __m256i*>(q + 16));
+    // Numbers as signed bytes: u is 256 upper[0] + upper[1].
+    static void pack_bytes(const std::int16_t* upper, const std::int16_t* lower, NarrowBlock& to) {
         const __m256i half = _mm256_set1_epi16(128), low = _mm256_set1_epi16(255);
-        const __m256i upper = _mm256_packs_epi16(_mm256_srai_epi16(_mm256_add_epi16(a, half), 8),
-                                                 _mm256_srai_epi16(_mm256_add_epi16(b, half), 8));
-        const __m256i lower = _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.first), _mm256_permute4x64_epi64(upper, 0xd8));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.second), _mm256_permute4x64_epi64(lower, 0xd8));
+        const __m256i a = _mm256_load_si256(reinterpret_cast<const __m256i*>(upper));
+        const __m256i b = _mm256_load_si256(reinterpret_cast<const __m256i*>(upper + 16));
+        store_bytes(_mm256_packs_epi16(_mm256_srai_epi16(_mm256_add_epi16(a, half), 8),
+                                       _mm256_srai_epi16(_mm256_add_epi16(b, half), 8)),
+                    to.upper[0]);
+        store_bytes(_mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), to.upper[1]);
+        store_bytes(_mm256_packs_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(lower)),
+                                       _mm256_load_si256(reinterpret_cast<const __m256i*>(lower + 16))),
+                    to.lower[0]);
+    }
+    static void store_bytes(__m256i bytes, std::int32_t (&to)[8]) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(bytes, 0xd8));
+    }
+
+    // The sum of numbers of 24 bits from those of u and l.
+    static Floats joined(Ints upper, Ints lower) {
+        return _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(upper), _mm256_set1_ps(256.0f)),
+                             _mm256_cvtepi32_ps(lower));
     }
 };

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #if HWY_ARCH_X86
@@ -21,17 +22,15 @@ HWY_DIAGNOSTICS(pop)
 namespace keyhole {
 namespace {
 
-/// Writes the numbers of two columns as one element: first has columns 4 k and 4 k + 2, second the others.
-[[maybe_unused]] void pack_halves(const std::int16_t* q, NarrowBlock& to) {
-    for (int k = 0; k < 8; ++k) {
-        const auto pair = [&](int low, int high) {
-            return static_cast<std::int32_t>(
-                static_cast<std::uint16_t>(q[4 * k + low]) |
-                static_cast<std::uint32_t>(static_cast<std::uint16_t>(q[4 * k + high])) << 16);
-        };
-        to.first[k] = pair(0, 2);
-        to.second[k] = pair(1, 3);
-    }
+/// Writes numbers of two columns as one element.
+[[maybe_unused]] void pack_halves(const std::int16_t* numbers, std::int32_t (&to)[2][8]) {
+    for (int k = 0; k < 8; ++k)
+        for (int odd = 0; odd < 2; ++odd) {
+            const auto low = static_cast<std::uint16_t>(numbers[4 * k + odd]);
+            const auto high =
+                static_cast<std::uint32_t>(static_cast<std::uint16_t>(numbers[4 * k + odd + 2]));
+            to[odd][k] = static_cast<std::int32_t>(low | high << 16);
+        }
 }
 
 }  // namespace
@@ -42,7 +41,9 @@ struct Isa {
     static constexpr int kLanes = 1, kColumns = 1;
     using Ints = std::uint32_t;  // four codes of one row
     using Codes = Ints;
-    using Sum = std::int32_t;
+    struct Sum {
+        std::int32_t upper, lower;
+    };
     using Floats = float;
     static Ints load(const std::uint8_t* p) {
         Ints codes = 0;
@@ -61,13 +62,20 @@ struct Isa {
         return found;
     }
     static Codes prepare(Ints codes) { return codes; }
-    static Sum sum_from(std::int32_t value) { return value; }
-    static void add_products(Sum& sum, Codes codes, std::int32_t first, std::int32_t second) {
+    static Sum sum_from(std::int32_t upper, std::int32_t lower) { return {upper, lower}; }
+    static std::int32_t product(Codes codes, std::int32_t even, std::int32_t odd) {
         const auto code = [&](int i) { return static_cast<std::int32_t>(codes >> 8 * i & 255); };
-        sum += code(0) * static_cast<std::int16_t>(first) + code(1) * static_cast<std::int16_t>(second) +
-               code(2) * (first >> 16) + code(3) * (second >> 16);
+        return code(0) * static_cast<std::int16_t>(even) + code(1) * static_cast<std::int16_t>(odd) +
+               code(2) * (even >> 16) + code(3) * (odd >> 16);
     }
-    static Floats total(Sum sum) { return static_cast<float>(sum); }
+    template <int k>
+    static void add_products(Sum& sum, Codes codes, const NarrowBlock& x) {
+        sum.upper += product(codes, x.upper[0][k], x.upper[1][k]);
+        sum.lower += product(codes, x.lower[0][k], x.lower[1][k]);
+    }
+    static Floats total(Sum sum) {
+        return static_cast<float>(sum.upper) * 256.0f + static_cast<float>(sum.lower);
+    }
     static Floats all(float value) { return value; }
     static Floats mul(Floats a, Floats b) { return a * b; }
     static Floats add(Floats a, Floats b) { return a + b; }
@@ -87,16 +95,22 @@ struct Isa {
             most = std::max(most, std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffu);
         return most;
     }
-    static void round_all(const float* x, float inverse, float round, std::int16_t* q) {
-        for (int i = 0; i < kCellColumns; ++i)
-            q[i] = static_cast<std::int16_t>(std::bit_cast<std::int32_t>(x[i] * inverse + round));
+    static void round_all(const float* x, float inverse, std::int16_t* upper, std::int16_t* lower) {
+        for (int i = 0; i < kCellColumns; ++i) {
+            const auto q = static_cast<std::int32_t>(std::nearbyint(x[i] * inverse));
+            lower[i] = static_cast<std::int8_t>(q);
+            upper[i] = static_cast<std::int16_t>((q - lower[i]) >> 8);
+        }
     }
     static std::int32_t sum_of_16(const std::int16_t* q) {
         std::int32_t sum = 0;
         for (int i = 0; i < 16; ++i) sum += q[i];
         return sum;
     }
-    static void pack(const std::int16_t* q, NarrowBlock& to) { pack_halves(q, to); }
+    static void pack(const std::int16_t* upper, const std::int16_t* lower, NarrowBlock& to) {
+        pack_halves(upper, to.upper);
+        pack_halves(lower, to.lower);
+    }
 };
 
 #include "engine/backend/common/integer_products_inl.h"
@@ -112,21 +126,33 @@ namespace integers_avx2 {
 
 // Codes and numbers of 16 bits, in pairs.
 struct Isa : Eight {
-    static constexpr int kColumns = 4;
+    static constexpr int kColumns = 2;
     struct Codes {
         __m256i even, odd;
     };
-    using Sum = __m256i;
+    struct Sum {
+        __m256i upper, lower;
+    };
     static Codes prepare(Ints codes) {
         return {_mm256_and_si256(codes, _mm256_set1_epi16(255)), _mm256_srli_epi16(codes, 8)};
     }
-    static Sum sum_from(std::int32_t value) { return _mm256_set1_epi32(value); }
-    static void add_products(Sum& sum, const Codes& codes, std::int32_t first, std::int32_t second) {
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(codes.even, _mm256_set1_epi32(first)));
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(codes.odd, _mm256_set1_epi32(second)));
+    static Sum sum_from(std::int32_t upper, std::int32_t lower) {
+        return {_mm256_set1_epi32(upper), _mm256_set1_epi32(lower)};
     }
-    static Floats total(Sum sum) { return _mm256_cvtepi32_ps(sum); }
-    static void pack(const std::int16_t* q, NarrowBlock& to) { pack_halves(q, to); }
+    static __m256i plus_pairs(__m256i sum, const Codes& codes, std::int32_t even, std::int32_t odd) {
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(codes.even, _mm256_set1_epi32(even)));
+        return _mm256_add_epi32(sum, _mm256_madd_epi16(codes.odd, _mm256_set1_epi32(odd)));
+    }
+    template <int k>
+    static void add_products(Sum& sum, const Codes& codes, const NarrowBlock& x) {
+        sum.upper = plus_pairs(sum.upper, codes, x.upper[0][k], x.upper[1][k]);
+        sum.lower = plus_pairs(sum.lower, codes, x.lower[0][k], x.lower[1][k]);
+    }
+    static Floats total(const Sum& sum) { return joined(sum.upper, sum.lower); }
+    static void pack(const std::int16_t* upper, const std::int16_t* lower, NarrowBlock& to) {
+        pack_halves(upper, to.upper);
+        pack_halves(lower, to.lower);
+    }
 };
 
 #include "engine/backend/common/integer_products_inl.h"
@@ -143,18 +169,24 @@ struct Isa : Eight {
     static constexpr int kColumns = 2;
     using Codes = Ints;
     struct Sum {
-        __m256i upper, lower;
+        __m256i first, second, lower;  // u is 256 first + second
     };
     static Codes prepare(Ints codes) { return codes; }
-    static Sum sum_from(std::int32_t value) { return {_mm256_setzero_si256(), _mm256_set1_epi32(value)}; }
-    static void add_products(Sum& sum, Codes codes, std::int32_t first, std::int32_t second) {
-        sum.upper = _mm256_dpbusd_avx_epi32(sum.upper, codes, _mm256_set1_epi32(first));
-        sum.lower = _mm256_dpbusd_avx_epi32(sum.lower, codes, _mm256_set1_epi32(second));
+    static Sum sum_from(std::int32_t upper, std::int32_t lower) {
+        return {_mm256_setzero_si256(), _mm256_set1_epi32(upper), _mm256_set1_epi32(lower)};
+    }
+    template <int k>
+    static void add_products(Sum& sum, Codes codes, const NarrowBlock& x) {
+        sum.first = _mm256_dpbusd_avx_epi32(sum.first, codes, _mm256_set1_epi32(x.upper[0][k]));
+        sum.second = _mm256_dpbusd_avx_epi32(sum.second, codes, _mm256_set1_epi32(x.upper[1][k]));
+        sum.lower = _mm256_dpbusd_avx_epi32(sum.lower, codes, _mm256_set1_epi32(x.lower[0][k]));
     }
     static Floats total(const Sum& sum) {
-        return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_slli_epi32(sum.upper, 8), sum.lower));
+        return joined(_mm256_add_epi32(_mm256_slli_epi32(sum.first, 8), sum.second), sum.lower);
     }
-    static void pack(const std::int16_t* q, NarrowBlock& to) { pack_terms(q, to); }
+    static void pack(const std::int16_t* upper, const std::int16_t* lower, NarrowBlock& to) {
+        pack_bytes(upper, lower, to);
+    }
 };
 
 #include "engine/backend/common/integer_products_inl.h"
@@ -173,7 +205,7 @@ struct Isa : Eight {  // whose way to narrow it takes
     using Codes = Ints;
     using Floats = __m512;
     struct Sum {
-        __m512i upper, lower;
+        __m512i first, second, lower;  // u is 256 first + second
     };
     static Ints load(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
     static Ints and_all(Ints a, int byte) {
@@ -192,13 +224,19 @@ struct Isa : Eight {  // whose way to narrow it takes
         return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), codes);
     }
     static Codes prepare(Ints codes) { return codes; }
-    static Sum sum_from(std::int32_t value) { return {_mm512_setzero_si512(), _mm512_set1_epi32(value)}; }
-    static void add_products(Sum& sum, Codes codes, std::int32_t first, std::int32_t second) {
-        sum.upper = _mm512_dpbusd_epi32(sum.upper, codes, _mm512_set1_epi32(first));
-        sum.lower = _mm512_dpbusd_epi32(sum.lower, codes, _mm512_set1_epi32(second));
+    static Sum sum_from(std::int32_t upper, std::int32_t lower) {
+        return {_mm512_setzero_si512(), _mm512_set1_epi32(upper), _mm512_set1_epi32(lower)};
+    }
+    template <int k>
+    static void add_products(Sum& sum, Codes codes, const NarrowBlock& x) {
+        sum.first = _mm512_dpbusd_epi32(sum.first, codes, _mm512_set1_epi32(x.upper[0][k]));
+        sum.second = _mm512_dpbusd_epi32(sum.second, codes, _mm512_set1_epi32(x.upper[1][k]));
+        sum.lower = _mm512_dpbusd_epi32(sum.lower, codes, _mm512_set1_epi32(x.lower[0][k]));
     }
     static Floats total(const Sum& sum) {
-        return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(sum.upper, 8), sum.lower));
+        const __m512i upper = _mm512_add_epi32(_mm512_slli_epi32(sum.first, 8), sum.second);
+        return _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(upper), _mm512_set1_ps(256.0f)),
+                             _mm512_cvtepi32_ps(sum.lower));
     }
     static Floats all(float value) { return _mm512_set1_ps(value); }
     static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
@@ -219,7 +257,9 @@ struct Isa : Eight {  // whose way to narrow it takes
     static void store(Floats v, int n, float* p) {
         _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), v);
     }
-    static void pack(const std::int16_t* q, NarrowBlock& to) { pack_terms(q, to); }
+    static void pack(const std::int16_t* upper, const std::int16_t* lower, NarrowBlock& to) {
+        pack_bytes(upper, lower, to);
+    }
 };
 
 #include "engine/backend/common/integer_products_inl.h"

@@ -1,7 +1,8 @@
-/// Products of quantised matrices in integers. An input becomes whole numbers of 16 bits with one scale for
+/// Products of quantised matrices in integers. An input becomes whole numbers of 24 bits with one scale for
 /// 32 neighbours; sums of their products with codes are exact; scales and offsets follow:
-///     x(i) = s q(i) + error,  s = max|x| / 32512 over a block of 32
-///     y = sum over parts of (factor s) (sum of code q) + offset (s sum of q)
+///     x(i) = s q(i) + error,  s = max|x| / 8323072 over a block of 32
+///     q(i) = 256 u(i) + l(i),  -128 <= l(i) < 128
+///     y = sum over parts of (factor s) (256 (sum of code u) + sum of code l) + offset (s sum of q)
 /// in ascending order of the columns, each operation rounded by itself. So the bits are the same on every
 /// instruction set, for every batch and number of threads. No state; any thread.
 #pragma once
@@ -25,13 +26,16 @@ std::vector<IntegerPath> integer_paths();
 /// Returns the last of them.
 IntegerPath best_integer_path();
 
-/// 32 neighbours of an input. first and second hold the numbers as the path multiplies them, four columns
-/// an element.
+/// 32 neighbours of an input.
 struct alignas(32) NarrowBlock {
-    std::int32_t first[8], second[8];
+    /// u, then l, as the path multiplies them: element [k] has columns 4 k to 4 k + 3. With products of bytes
+    /// u is 256 upper[0] + upper[1], and lower[1] is not used; else [0] has the columns 4 k and 4 k + 2 in
+    /// halves of 16 bits, [1] the others.
+    std::int32_t upper[2][8], lower[2][8];
     float scale;
-    std::int32_t sums[3];  ///< of the first 16 numbers, of the last 16, of all
-    float scaled_sums[3];  ///< scale times these
+    std::int32_t upper_sums[3];  ///< of u: of the first 16 numbers, of the last 16, of all
+    std::int32_t lower_sums[3];  ///< of l
+    float scaled_sums[3];        ///< scale times the sums of q
 };
 using NarrowBlocks = std::vector<NarrowBlock, LineAllocator<NarrowBlock>>;
 

@@ -33,8 +33,7 @@ HWY_INLINE void add_step(const std::uint8_t* cell, const NarrowBlock* x, std::in
     const typename Isa::Codes codes = Isa::prepare(step_codes<Block, k>(cell));
     HWY_UNROLL(8)
     for (int b = 0; b < kColumns; ++b)
-        Isa::add_products(sums[k * Laid<Block>::kParts / 8][b], codes, x[b * x_stride].first[k],
-                          x[b * x_stride].second[k]);
+        Isa::template add_products<k>(sums[k * Laid<Block>::kParts / 8][b], codes, x[b * x_stride]);
 }
 
 // Multiplies one block of kLanes rows with kColumns inputs. head: the block's factors for these rows; cell:
@@ -55,7 +54,9 @@ HWY_INLINE void add_block(const std::byte* head, int row, const std::uint8_t* ce
         for (int p = 0; p < L::kParts; ++p) {
             HWY_UNROLL(8)
             for (int b = 0; b < kColumns; ++b)
-                sums[p][b] = Isa::sum_from(-L::kCodes.zero * x[b * x_stride].sums[L::kParts == 2 ? p : 2]);
+                sums[p][b] =
+                    Isa::sum_from(-L::kCodes.zero * x[b * x_stride].upper_sums[L::kParts == 2 ? p : 2],
+                                  -L::kCodes.zero * x[b * x_stride].lower_sums[L::kParts == 2 ? p : 2]);
         }
         add_step<Block, 0>(cell, x, x_stride, sums);
         add_step<Block, 4>(cell, x, x_stride, sums);
@@ -115,16 +116,18 @@ void multiply_group(const std::byte* group, std::int64_t cols, const NarrowBlock
 template <class Block>
 void multiply_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x,
                      int n_batch, float* y, std::int64_t y_stride) {
+    // Sums of two parts take twice the registers.
+    constexpr int kMost = Laid<Block>::kParts == 2 ? std::min(Isa::kColumns, 2) : Isa::kColumns;
     const std::int64_t blocks_of_input = w.cols / kCellColumns;
     for (std::int64_t g = first; g < last; ++g) {
         const std::byte* group = w.data + g * Laid<Block>::group_bytes(w.cols);
         const int n_rows = static_cast<int>(std::min<std::int64_t>(kLaidRows, w.rows - g * kLaidRows));
         float* out = y + g * kLaidRows;
         int b = 0;
-        for (; b + Isa::kColumns <= n_batch; b += Isa::kColumns)
-            multiply_group<Block, Isa::kColumns>(group, w.cols, x + b * blocks_of_input, n_rows,
-                                                 out + b * y_stride, y_stride);
-        if constexpr (Isa::kColumns > 2) {
+        for (; b + kMost <= n_batch; b += kMost)
+            multiply_group<Block, kMost>(group, w.cols, x + b * blocks_of_input, n_rows, out + b * y_stride,
+                                         y_stride);
+        if constexpr (kMost > 2) {
             for (; b + 2 <= n_batch; b += 2)
                 multiply_group<Block, 2>(group, w.cols, x + b * blocks_of_input, n_rows, out + b * y_stride,
                                          y_stride);
@@ -150,23 +153,28 @@ void multiply(const LaidMatrix& w, std::int64_t first, std::int64_t last, const 
     }
 }
 
-// Adding 1.5 * 2^23 leaves the nearest whole number in the lowest bits, an even one of two.
 void narrow(const float* x, std::int64_t n, NarrowBlock* out) {
-    constexpr float kMost = 32512, kRound = 12582912, kLeast = 1e-30f;
+    constexpr float kMost = 8323072, kLeast = 1e-30f;  // 127 * 65536: three signed bytes
     for (std::int64_t i = 0; i < n / kCellColumns; ++i, x += kCellColumns, ++out) {
-        alignas(64) std::int16_t q[kCellColumns];
+        alignas(64) std::int16_t upper[kCellColumns], lower[kCellColumns];
         const std::uint32_t bits = Isa::largest_bits(x);
         const float most = std::bit_cast<float>(bits);
         const bool is_finite = bits < 0x7f800000u;
         const float inverse = is_finite && most >= kLeast ? kMost / most : 0.0f;
         out->scale = !is_finite ? std::bit_cast<float>(0x7fc00000u) : inverse != 0 ? most / kMost : 0.0f;
-        if (is_finite)
-            Isa::round_all(x, inverse, kRound, q);
-        else
-            for (std::int16_t& code : q) code = 0;
-        Isa::pack(q, *out);
-        for (int p = 0; p < 2; ++p) out->sums[p] = Isa::sum_of_16(q + 16 * p);
-        out->sums[2] = out->sums[0] + out->sums[1];
-        for (int p = 0; p < 3; ++p) out->scaled_sums[p] = out->scale * static_cast<float>(out->sums[p]);
+        if (is_finite) {
+            Isa::round_all(x, inverse, upper, lower);
+        } else {
+            std::memset(upper, 0, sizeof upper);
+            std::memset(lower, 0, sizeof lower);
+        }
+        Isa::pack(upper, lower, *out);
+        for (int p = 0; p < 2; ++p) out->upper_sums[p] = Isa::sum_of_16(upper + 16 * p);
+        for (int p = 0; p < 2; ++p) out->lower_sums[p] = Isa::sum_of_16(lower + 16 * p);
+        out->upper_sums[2] = out->upper_sums[0] + out->upper_sums[1];
+        out->lower_sums[2] = out->lower_sums[0] + out->lower_sums[1];
+        for (int p = 0; p < 3; ++p)
+            out->scaled_sums[p] =
+                out->scale * static_cast<float>(256 * out->upper_sums[p] + out->lower_sums[p]);
     }
 }

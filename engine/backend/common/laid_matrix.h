@@ -46,7 +46,8 @@ inline constexpr CodeLayout kCodeLayouts[] = {
     {DType::q5_k, 4, false, true, 0, nullptr},        {DType::q6_k, 4, true, false, 32, nullptr},
     {DType::q2_k, 0, true, false, 0, nullptr},        {DType::q3_k, 0, true, true, 4, nullptr},
     {DType::iq4_nl, 4, false, false, 128, kIq4Codes}, {DType::iq4_xs, 4, false, false, 128, kIq4Codes},
-    {DType::tq2_0, 0, true, false, 1, nullptr},       {DType::mxfp4, 4, false, false, 12, kFp4Codes},
+    {DType::tq1_0, 0, true, false, 1, nullptr},       {DType::tq2_0, 0, true, false, 1, nullptr},
+    {DType::mxfp4, 4, false, false, 12, kFp4Codes},
 };
 
 constexpr CodeLayout code_layout(DType type) {
@@ -59,6 +60,7 @@ constexpr CodeLayout code_layout(DType type) {
 template <class Block>
 struct Laid {
     static constexpr CodeLayout kCodes = code_layout(Block::kType);
+    static_assert(kCodes.type == Block::kType, "the type has no row in kCodeLayouts");
     static constexpr int kCells = Block::kElements / kCellColumns;  ///< of a block
     /// A cell's parts, each with a sum of its own.
     static constexpr int kParts = Block::kPerScale < kCellColumns ? kCellColumns / Block::kPerScale : 1;

@@ -131,4 +131,15 @@ void choose_experts(const ModelConfig& config, float* logits, std::vector<int>& 
         for (float& weight : weights) weight /= sum;
 }
 
+void begin_experts(const ModelConfig& config, RowOutput& out) {
+    const int n = config.n_experts > 0 ? config.n_layers * config.n_experts_used : 0;
+    out.experts.assign(to_index(n), RowOutput::kNoExpert);
+}
+
+void keep_experts(std::span<const int> chosen, int layer, RowOutput& out) {
+    const std::size_t first = to_index(layer) * chosen.size();
+    for (std::size_t i = 0; i < chosen.size(); ++i)
+        out.experts[first + i] = static_cast<std::uint16_t>(chosen[i]);
+}
+
 }  // namespace keyhole

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/model/model.h"
+#include "engine/policy/row.h"
 
 #include <cstdint>
 #include <span>
@@ -61,6 +62,11 @@ void finish_logits(const ModelConfig& config, float* logits);
 /// one's output is multiplied by.
 void choose_experts(const ModelConfig& config, float* logits, std::vector<int>& chosen,
                     std::vector<float>& weights);
+
+/// Makes room for the experts of a row, none so far.
+void begin_experts(const ModelConfig& config, RowOutput& out);
+/// Writes those of one layer.
+void keep_experts(std::span<const int> chosen, int layer, RowOutput& out);
 
 /// Returns the data of a bias, null where there is none.
 inline const float* or_null(const std::vector<float>& bias) {

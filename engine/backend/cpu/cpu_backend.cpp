@@ -73,12 +73,6 @@ std::string CpuBackend::weights_text() const {
     return integers_ != nullptr && !integers_->empty() ? integers_->text() : weight_pages_.text();
 }
 
-std::string CpuBackend::precision_text() const {
-    if (integers_ == nullptr || integers_->empty()) return {};
-    return "products with quantised matrices are computed in integers, on the input in 16 bits; --precision "
-           "float computes them in floats";
-}
-
 std::unique_ptr<KvCache> CpuBackend::make_cache(const ResolvedPolicy& policy,
                                                 std::shared_ptr<const Model> variant) {
     auto cache = std::make_unique<CpuKvCache>(variant != nullptr ? std::move(variant) : model_);
@@ -249,6 +243,7 @@ void CpuBackend::begin_values(const LaneStep& step) const {
     size_row(layout, n_attended, cache.policy(), step.wants, model_hides(model_->config(), step.row),
              *step.out);
     begin_shadow(layout, cache.shadow(), step.row, step.wants.shadow, *step.out);
+    begin_experts(model_->config(), *step.out);
 }
 
 void CpuBackend::embed(std::span<const LaneStep> lanes) {
@@ -425,6 +420,7 @@ void CpuBackend::run_experts(int layer, const float* input) {
     s.expert_weight.clear();
     for (std::int64_t lane = 0; lane < n_lanes; ++lane) {
         choose_experts(config, s.router.data() + lane * n_experts, s.chosen, s.weights);
+        keep_experts(s.chosen, layer, *sorted_[to_index(lane)].out);
         s.experts.insert(s.experts.end(), s.chosen.begin(), s.chosen.end());
         s.expert_weight.insert(s.expert_weight.end(), s.weights.begin(), s.weights.end());
     }

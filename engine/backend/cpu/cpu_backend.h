@@ -57,7 +57,6 @@ class CpuBackend final : public Backend {
     void parallel_for(std::int64_t n, const std::function<void(std::int64_t i)>& body) override;
     bool time_parts(StepTimes* times) override;
     std::string weights_text() const override;
-    std::string precision_text() const override;
 
   private:
     void run_step(std::span<const LaneStep> lanes);

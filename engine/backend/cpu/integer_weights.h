@@ -24,6 +24,8 @@ class IntegerWeights {
     const LaidMatrix* find(const Weight& weight) const;
     bool empty() const { return laid_.empty() && (base_ == nullptr || base_->empty()); }
     IntegerPath path() const { return path_; }
+    /// Whether products with many inputs are faster than those in floats too: with VNNI.
+    bool suits_prompts() const { return path_ >= IntegerPath::avx_vnni; }
     /// Says in a sentence what is laid; empty where nothing is.
     std::string text() const;
 

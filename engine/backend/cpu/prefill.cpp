@@ -217,7 +217,8 @@ void Prefill::size_last_row() {
 }
 
 void Prefill::multiply(const Weight& w, const float* bias, const float* x, std::int64_t n_rows, float* y) {
-    if (const LaidMatrix* laid = integers_ != nullptr ? integers_->find(w) : nullptr; laid != nullptr)
+    const bool integers = integers_ != nullptr && integers_->suits_prompts();
+    if (const LaidMatrix* laid = integers ? integers_->find(w) : nullptr; laid != nullptr)
         multiply_in_integers(*laid, bias, x, n_rows, y);
     else
         multiply_in_floats(w, bias, x, n_rows, y);
@@ -620,6 +621,11 @@ void Prefill::run_experts(int layer) {
     std::vector<float> weights;
     for (std::int64_t i = 0; i < n; ++i) {
         choose_experts(c, data(logits) + i * n_experts, chosen, weights);
+        if (i == n - 1)
+            for (const LanePrefill& lane : lanes_) {
+                if (lane.out->experts.empty()) begin_experts(c, *lane.out);
+                keep_experts(chosen, layer, *lane.out);
+            }
         for (std::size_t k = 0; k < chosen.size(); ++k)
             rows_of[to_index(chosen[k])].push_back({i, weights[k]});
     }

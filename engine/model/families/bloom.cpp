@@ -55,9 +55,15 @@ ModelWeights map_bloom(const ConfigFile&, const ModelConfig& config, Checkpoint&
             bias = checkpoint.blocks(name + ".bias", 3 * d, 0, rows);
         };
         take("input_layernorm", d, 0, layer.attention_norm, layer.attention_norm_bias);
-        part(0, layer.q, layer.q_bias);
-        part(1, layer.k, layer.k_bias);
-        part(2, layer.v, layer.v_bias);
+        if (checkpoint.contains(at + "self_attention.query.weight")) {  // GGUF
+            take("self_attention.query", d, d, layer.q, layer.q_bias);
+            take("self_attention.key", d, d, layer.k, layer.k_bias);
+            take("self_attention.value", d, d, layer.v, layer.v_bias);
+        } else {
+            part(0, layer.q, layer.q_bias);
+            part(1, layer.k, layer.k_bias);
+            part(2, layer.v, layer.v_bias);
+        }
         take("self_attention.dense", d, d, layer.o, layer.o_bias);
         take("post_attention_layernorm", d, 0, layer.mlp_norm, layer.mlp_norm_bias);
         take("mlp.dense_h_to_4h", d_ff, d, layer.up, layer.up_bias);

@@ -72,9 +72,15 @@ ModelWeights map_falcon(const ConfigFile& file, const ModelConfig& config, Check
         norm(has_two_norms(file) ? "ln_attn" : "input_layernorm", layer.attention_norm,
              layer.attention_norm_bias);
         if (has_two_norms(file)) norm("ln_mlp", layer.mlp_norm, layer.mlp_norm_bias);
-        layer.q = part(0, in_group);
-        layer.k = part(in_group, 1);
-        layer.v = part(in_group + 1, 1);
+        if (checkpoint.contains(at + "self_attention.query.weight")) {  // GGUF
+            layer.q = checkpoint.weight(at + "self_attention.query.weight", d, d);
+            layer.k = checkpoint.weight(at + "self_attention.key.weight", n_kv * head, d);
+            layer.v = checkpoint.weight(at + "self_attention.value.weight", n_kv * head, d);
+        } else {
+            layer.q = part(0, in_group);
+            layer.k = part(in_group, 1);
+            layer.v = part(in_group + 1, 1);
+        }
         layer.o = checkpoint.weight(at + "self_attention.dense.weight", d, d);
         layer.up = checkpoint.weight(at + "mlp.dense_h_to_4h.weight", config.d_ff, d);
         layer.down = checkpoint.weight(at + "mlp.dense_4h_to_h.weight", d, config.d_ff);

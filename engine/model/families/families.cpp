@@ -16,7 +16,7 @@ std::span<const Family* const> families() {
         &kMptFamily,      &kGpt2Family,    &kOptFamily,    &kGemma2Family,  &kGemma3Family,   &kPhi3Family,
         &kSmolLm3Family,  &kOlmo2Family,   &kOlmo3Family,  &kGraniteFamily, &kMixtralFamily,  &kOlmoeFamily,
         &kQwen3MoeFamily, &kGptOssFamily,  &kCohereFamily, &kCohere2Family, &kStableLmFamily, &kGlmFamily,
-        &kGlm4Family,     &kExaone4Family, &kPhi2Family,   &kBloomFamily,   &kFalconFamily};
+        &kGlm4Family,     &kExaone4Family, &kPhi2Family,   &kBloomFamily,   &kFalconFamily,   &kExaoneFamily};
     return kFamilies;
 }
 
@@ -28,6 +28,12 @@ std::string_view known_obstacle(std::string_view name) {
     constexpr std::string_view kSharing =
         "its layers share KV heads in a way that this build does not read, and it adds embeddings to each "
         "layer";
+    constexpr std::string_view kLlama4 =
+        "its layers attend within chunks of the text, and an expert of each layer runs for every token, "
+        "which "
+        "this build does not compute";
+    constexpr std::string_view kShared =
+        "an expert of each layer runs for every token (a shared expert), which this build does not compute";
     struct Obstacle {
         std::string_view name, why;
     };
@@ -63,7 +69,18 @@ std::string_view known_obstacle(std::string_view name) {
                                               {"falcon-h1", kRecurrent},
                                               {"Gemma3nForCausalLM", kSharing},
                                               {"Gemma3nForConditionalGeneration", kSharing},
-                                              {"gemma3n", kSharing}};
+                                              {"gemma3n", kSharing},
+                                              {"Gemma4ForCausalLM", kSharing},
+                                              {"Gemma4ForConditionalGeneration", kSharing},
+                                              {"gemma4", kSharing},
+                                              {"Llama4ForCausalLM", kLlama4},
+                                              {"Llama4ForConditionalGeneration", kLlama4},
+                                              {"llama4", kLlama4},
+                                              {"Qwen2MoeForCausalLM", kShared},
+                                              {"qwen2moe", kShared},
+                                              {"Glm4MoeForCausalLM", kShared},
+                                              {"glm4moe", kShared},
+                                              {"DeepseekV32ForCausalLM", kLatent}};
     const auto* found = std::find_if(std::begin(kObstacles), std::end(kObstacles),
                                      [name](const Obstacle& one) { return one.name == name; });
     return found == std::end(kObstacles) ? std::string_view() : found->why;

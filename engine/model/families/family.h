@@ -31,7 +31,7 @@ extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kG
     kMptFamily, kGpt2Family, kOptFamily, kGemma2Family, kGemma3Family, kPhi3Family, kSmolLm3Family,
     kOlmo2Family, kOlmo3Family, kGraniteFamily, kMixtralFamily, kOlmoeFamily, kQwen3MoeFamily, kGptOssFamily,
     kCohereFamily, kCohere2Family, kStableLmFamily, kGlmFamily, kGlm4Family, kExaone4Family, kPhi2Family,
-    kBloomFamily, kFalconFamily;
+    kBloomFamily, kFalconFamily, kExaoneFamily;
 
 /// All families of this build.
 std::span<const Family* const> families();

@@ -282,6 +282,7 @@ KH_FN void with_packs(const Elements<Stored>& elements, Visit visit) {
         case DType::iq4_nl:
         case DType::iq4_xs:
         case DType::mxfp4:
+        case DType::tq1_0:
         case DType::tq2_0:
             return;  // is_read_on_device(): a model with them is refused
     }

@@ -1,0 +1,57 @@
+// The laid weights of a model: what is laid, that file pages are given back, and that backends share them.
+#include "engine/backend/cpu/integer_weights.h"
+
+#include "engine/base/mapped_file.h"
+#include "engine/base/mapping_guard.h"
+#include "engine/model/model.h"
+#include "engine/model/seeded_model.h"
+#include "tests/reference/temp_folder.h"
+#include "tests/reference/tiny_shape.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace keyhole::test_integer_weights {
+namespace {
+
+TEST(IntegerWeights, NothingIsLaidOfPlainWeights) {
+    const auto model = make_seeded_model(reference::tiny_shape(300), DType::f16);
+    ThreadPool pool(1);
+    const auto weights = cpu::integer_weights_of(model, pool);
+    EXPECT_TRUE(weights->empty());
+    EXPECT_EQ(weights->text(), "");
+    EXPECT_EQ(weights->find(model->weights().layers[0].q), nullptr);
+}
+
+TEST(IntegerWeights, AreMadeOnceForAModel) {
+    const auto model = make_seeded_model(reference::tiny_shape(300), DType::f16);
+    ThreadPool pool(1);
+    const auto weights = cpu::integer_weights_of(model, pool);
+    EXPECT_EQ(cpu::integer_weights_of(model, pool), weights);
+    EXPECT_NE(cpu::integer_weights_of(make_seeded_model(reference::tiny_shape(300), DType::f16), pool),
+              weights);
+}
+
+TEST(MappedPages, AreGivenBackAndReadAgain) {
+    const reference::TempFolder folder("give-back");
+    std::vector<std::byte> content(1 << 16);
+    for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<std::byte>(i * 7);
+    write_file(folder.path() / "file", content);
+    const MappedFile file(folder.path() / "file");
+    EXPECT_TRUE(std::equal(content.begin(), content.end(), file.bytes().begin()));
+    give_back_mapped(file.bytes());
+    EXPECT_TRUE(std::equal(content.begin(), content.end(), file.bytes().begin()));
+    // Memory of another kind stays what it is.
+    Pages pages(1 << 16);
+    std::copy(content.begin(), content.end(), pages.as<std::byte>().begin());
+    give_back_mapped(pages.as<const std::byte>());
+    EXPECT_TRUE(std::equal(content.begin(), content.end(), pages.as<std::byte>().begin()));
+    keep_mapped(file.bytes().data());
+    give_back_mapped(file.bytes());
+    EXPECT_TRUE(std::equal(content.begin(), content.end(), file.bytes().begin()));
+}
+
+}  // namespace
+}  // namespace keyhole::test_integer_weights
