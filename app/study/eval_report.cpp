@@ -164,7 +164,9 @@ std::string reference_fails_text(const QuestionSet& set, const ReportLanes& lane
                            ? first.accuracy.value == 0
                            : std::all_of(first.measures.begin(), first.measures.end(),
                                          [](const LaneScore::Measure& m) { return m.value.value == 0; });
-    if (!fails) return "";
+    const bool another_answers = std::any_of(scores.begin(), scores.end(),
+                                             [](const LaneScore& score) { return score.accuracy.value > 0; });
+    if (!fails || another_answers) return "";
     const std::string_view remedy = !set.measures.empty()             ? "--answers FILE shows what it answers"
                                     : set.name.starts_with("passage") ? "the model may be too small for them"
                                     : asks == "question"

@@ -43,8 +43,8 @@ std::string ask_when_table(const std::string& name, const ReportLanes& lanes,
                            std::span<const std::vector<Outcome>> before,
                            std::span<const std::vector<Outcome>> after);
 
-/// Returns a line that says so if the reference is never right, so that differences to it mean nothing, and
-/// what to try; else nothing. asks: the value of --ask.
+/// Returns a line that says so if the reference is never right, nor any other lane, so that differences mean
+/// nothing, and what to try; else nothing. asks: the value of --ask.
 std::string reference_fails_text(const QuestionSet& set, const ReportLanes& lanes,
                                  std::span<const LaneScore> scores, std::string_view asks);
 

@@ -93,6 +93,20 @@ TEST(ScoreTable, SortsNamesBytesAndReference) {
     EXPECT_EQ(line_order(lanes, scores), (std::vector<std::size_t>{0, 1, 2}));
 }
 
+/// Where another lane answers, the way to ask is not what is wrong.
+TEST(ScoreTable, SaysWhatToTryWhereNoLaneAnswers) {
+    QuestionSet set;
+    set.name = "needle";
+    set.is_task = true;
+    const std::vector<Outcome> wrong = {answer_of(false, 5, 0)}, right = {answer_of(true, 1, 1)};
+    const ReportLanes lanes{{"h2o:budget=9", "full"}};
+    const std::vector<LaneScore> none = {score_lane(wrong, wrong), score_lane(wrong, wrong)},
+                                 one = {score_lane(wrong, wrong), score_lane(right, wrong)};
+    EXPECT_NE(reference_fails_text(set, lanes, none, "question").find("try --ask statement"),
+              std::string::npos);
+    EXPECT_EQ(reference_fails_text(set, lanes, one, "question"), "");
+}
+
 TEST_F(StudyCommands, LanesHaveNamesEverywhere) {
     ASSERT_EQ(run("sweep" + on_text() + " --samples 3 --lane all=full --lane 'few tokens=h2o:budget=4'" +
                   out("s") + " --against 'few tokens' --sort bytes"),
