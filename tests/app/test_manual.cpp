@@ -18,6 +18,7 @@
 #include "engine/export/options.h"
 #include "engine/model/families/family.h"
 #include "engine/model/seeded_model.h"
+#include "engine/policy/lane_names.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/policy/preset_table.h"
 #include "engine/run/command.h"
@@ -461,7 +462,7 @@ void expect_valid(const std::string& command, const std::string& option, const s
     if (command == "lesson" && option == "--export") {
         EXPECT_TRUE(value == "site" || value == "page") << value;
     } else if (option == "--lane") {
-        EXPECT_NO_THROW((void)parse_lane_spec(value)) << value;
+        EXPECT_NO_THROW((void)parse_named_lane(value)) << value;
     } else if (option == "--vary") {
         EXPECT_NO_THROW((void)parse_vary(value)) << value;
     } else if (option == "--task") {
