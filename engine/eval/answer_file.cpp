@@ -21,7 +21,7 @@ constexpr std::string_view kHeader =
 /// Headers of earlier versions: before answers had their place, and before there were measures.
 constexpr std::string_view kPlacelessHeader = "questions,lane,question,right,nats,tokens,bytes,measures\n";
 constexpr std::string_view kOldHeader = "questions,lane,question,right,nats,tokens,bytes\n";
-constexpr std::size_t kFields = 11, kPlacelessFields = 8, kOldFields = 7;
+constexpr std::size_t kAnswerFields = 11, kPlacelessFields = 8, kOldFields = 7;
 constexpr std::string_view kModel = " model=", kBackend = " backend=";
 
 /// The parts of a set's name, as asked_on() and identities join them: the questions, the model, the backend.
@@ -129,7 +129,7 @@ namespace {
 
 /// Returns how many fields the lines of a file have; 0: another file.
 std::size_t n_fields_of(std::string_view text) {
-    return text.starts_with(kHeader)            ? kFields
+    return text.starts_with(kHeader)            ? kAnswerFields
            : text.starts_with(kPlacelessHeader) ? kPlacelessFields
            : text.starts_with(kOldHeader)       ? kOldFields
                                                 : 0;
@@ -143,7 +143,7 @@ std::string in_this_version(std::string_view old) {
     for (old.remove_prefix(old.find('\n') + 1); !old.empty(); old.remove_prefix(old.find('\n') + 1)) {
         std::vector<std::string> fields = split_csv(old.substr(0, old.find('\n')));
         if (n_fields == kOldFields) fields[1] = stored_as_f32(fields[1]);
-        fields.resize(kFields);
+        fields.resize(kAnswerFields);
         for (std::size_t i = 0; i < fields.size(); ++i) text += (i == 0 ? "" : ",") + csv_field(fields[i]);
         text += "\n";
     }
@@ -156,7 +156,7 @@ AnswerFile::AnswerFile(std::filesystem::path path) : path_(std::move(path)) {
     std::error_code error;
     const std::string text = std::filesystem::exists(path_, error) ? read_text_file(path_) : std::string();
     const std::size_t whole = read_answers(text);
-    if (whole > 0 && n_fields_of(text) != kFields)
+    if (whole > 0 && n_fields_of(text) != kAnswerFields)
         write_text_file(path_, in_this_version(std::string_view(text).substr(0, whole)));
     else if (whole < text.size())
         std::filesystem::resize_file(path_, whole, error);
