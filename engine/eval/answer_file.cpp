@@ -102,7 +102,12 @@ Answer parse_answer(std::string_view line, std::size_t n_fields) {
 }  // namespace
 
 std::string asked_on(const std::string& identity, std::string_view backend_name) {
-    const std::string_view kind = backend_name.substr(0, backend_name.find(','));
+    std::string kind(backend_name.substr(0, backend_name.find(',')));
+    const std::size_t last = backend_name.rfind(", ");
+    if (last != std::string_view::npos)
+        if (const std::string_view how = backend_name.substr(last + 2);
+            how == "integers" || how.ends_with(" precision"))
+            kind += fmt::format(" {}", how);
     return kind == "cpu" ? identity : fmt::format("{}{}{}", identity, kBackend, kind);
 }
 

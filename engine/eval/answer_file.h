@@ -43,7 +43,8 @@ class AnswerFile {
 };
 
 /// Returns what answers depend on: QuestionSet::identity and the kind of backend by Backend::name(), since
-/// CPU and CUDA round differently. The CPU is not named, as in files from before there was another backend.
+/// CPU and CUDA round differently, and so do products in integers or in the type of the weights. The CPU in
+/// floats is not named, as in files from before there was another backend.
 std::string asked_on(const std::string& identity, std::string_view backend_name);
 
 /// Splits a CSV line into its fields.

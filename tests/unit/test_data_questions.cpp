@@ -245,5 +245,13 @@ TEST_F(DataQuestions, AnswersOfASweepKeepTheirMeasures) {
               std::string::npos);
 }
 
+// Answers of another backend, or of other products, are not those of a run that goes on.
+TEST(AnswerFile, KeepsBackendsAndPrecisionsApart) {
+    EXPECT_EQ(asked_on("set", "cpu, 2 threads, AVX3"), "set");
+    EXPECT_EQ(asked_on("set", "cpu, 2 threads, AVX3, integers"), "set backend=cpu integers");
+    EXPECT_EQ(asked_on("set", "cuda, NVIDIA H200"), "set backend=cuda");
+    EXPECT_EQ(asked_on("set", "cuda, NVIDIA H200, f16 precision"), "set backend=cuda f16 precision");
+}
+
 }  // namespace
 }  // namespace keyhole
