@@ -170,11 +170,12 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
     const bool of_turn = answered_turn(panel.answers) >= 0;
     dim_text(context, of_turn ? "what each lane says by itself after the last turn"
                               : "what each lane says by itself after the prompt");
-    tooltip(context,
-            fmt::format("{} It is computed beside the run, in copies, also while all lanes read lane 0's words. "
-                        "Framed: lane 0 says another word there.",
-                        of_turn ? "The answer of a lane with what it stored at the end of the turn."
-                                : "The answer of a lane with its present settings from the prompt on."));
+    tooltip(
+        context,
+        fmt::format("{} It is computed beside the run, in copies, also while all lanes read lane 0's words. "
+                    "Framed: lane 0 says another word there.",
+                    of_turn ? "The answer of a lane with what it stored at the end of the turn."
+                            : "The answer of a lane with its present settings from the prompt on."));
     if (panel.answers.empty()) {
         small_words(context,
                     "The lanes of this trace followed lane 0, so it does not hold their own answers.");

@@ -70,8 +70,8 @@ class FakePip {
         ASSERT_GE(zip_file_add(zip, member.c_str(), source, 0), 0);
         ASSERT_EQ(zip_close(zip), 0);
     }
-    /// Makes a program of this name out of lines for a shell. $dest is the folder that pip should write to, or
-    /// the file that curl or wget should.
+    /// Makes a program of this name out of lines for a shell. $dest is the folder that pip should write to,
+    /// or the file that curl or wget should.
     void write_program(const std::string& name, const std::string& lines) const {
         std::ofstream(bin() / name)
             << "#!/bin/sh\necho \"$0 $*\" >> '" << log().string() << "'\necho $$ > '" << pid_file().string()

@@ -57,7 +57,7 @@ TEST(OverrideGrid, AnExceptionCostsOneRangeMore) {
         g.paint(0, 2, 0, 7, number(0.5));
         g.paint(1, 1, 0, 7, std::nullopt);
     });
-    EXPECT_EQ(hole, "a2sf:alpha@L0=0.5,alpha@L2=0.5");
+    EXPECT_EQ(hole, "a2sf:alpha@L0,L2=0.5");
 }
 
 TEST(OverrideGrid, HeadsThatShareMoveTogether) {

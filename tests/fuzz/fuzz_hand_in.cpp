@@ -1,5 +1,5 @@
-// Fuzzes the reader of the lab's hand-ins: what is accepted has a name that files can have, and answers within
-// their bounds; positions survive being written and read again.
+// Fuzzes the reader of the lab's hand-ins: what is accepted has a name that files can have, and answers
+// within their bounds; positions survive being written and read again.
 #include "app/lab/hand_in.h"
 #include "app/lab/lab.h"
 

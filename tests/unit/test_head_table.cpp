@@ -82,8 +82,8 @@ TEST_F(HeadFiles, HeadKvsScoresShareThePool) {
     EXPECT_EQ(head_table_text(thirds), "3*1x");
     const HeadTable odd = read_head_file(file(R"({"0-0": [3], "0-1": [1], "0-2": [3]})"), {.beta = 1});
     EXPECT_DOUBLE_EQ(std::accumulate(odd.cells.begin(), odd.cells.end(), 0.0,
-                              [](double sum, const HeadBudget& cell) { return sum + cell.value; }),
-              3.0);
+                                     [](double sum, const HeadBudget& cell) { return sum + cell.value; }),
+                     3.0);
 }
 
 TEST_F(HeadFiles, HostileOnesAreRefusedInALine) {
