@@ -109,6 +109,7 @@ void add_gui_command(const CliCommand& program) {
     arguments->run.add_model(gui);
     arguments->run.add_prompt(gui);
     arguments->run.add_lanes(gui);
+    gui.add_flag("--follow", arguments->run.follow, "feed every lane the first lane's token");
     arguments->run.add_backend(gui);
     CliOption open = gui.add_option("--open", arguments->open, "trace (.keyhole) to look at").some_path();
     gui.add_option("FILE", arguments->file, "the same as --open").some_path().excludes(open);

@@ -214,6 +214,9 @@ Finding EvictionOrder::at(const RunHistory& history, int row) const {
 }
 
 std::vector<Finding> examine(const RunHistory& history, int lane, int row, EvictionOrder& order) {
+    if (history.lane_record(row, lane) == nullptr) return {};
+    // A lane that has ended stays as it was: it has read no token since.
+    row = std::min(row, history.lanes()[to_index(lane)].last_row);
     const LaneRecord* record = history.lane_record(row, lane);
     if (record == nullptr) return {};
     order.update(history, lane);

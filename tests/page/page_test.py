@@ -460,7 +460,7 @@ def make_pages(program, sources, folder):
                       "page,run,attention,scores,mask-table")
     keyhole("decode", "--prompt", HOSTILE, "--tokens", "4", "--lane", "full", "--lane", "h2o:budget=8",
             "--out", "hostile", "--export", "page")
-    keyhole("lesson", "6", "--export", "site", "site")
+    keyhole("lesson", "9", "--export", "site", "site")
     numbers = Numbers(os.path.join(folder, "gate"), 3)
     numbers.printed, numbers.folder, numbers.requested = printed, folder, []
     numbers.colours = os.path.join(sources, "engine", "figure", "colormap_tables.inc")

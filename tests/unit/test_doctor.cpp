@@ -74,6 +74,24 @@ TEST(Doctor, FindsTheFaultsThatAreThere) {
     EXPECT_FALSE(healthy(sound));
 }
 
+// Once a lane has ended its text it reads no more tokens; those of other lanes are not in its cache.
+TEST(Doctor, ALaneThatHasEndedStaysSound) {
+    StepList steps = testing::synthetic_run({.budgets = {0, 16}});
+    const int last = steps.back()->row;
+    ASSERT_GT(last, kRow);
+    steps = with(steps, kRow, [](LaneRecord& r) { r.ended = true; });
+    for (int row = kRow + 1; row <= last; ++row)
+        steps = with(steps, row, [](LaneRecord& r) {
+            r.ended = true;
+            r.evictions.clear();
+            r.attended_tokens = 0;
+            r.rows = nullptr;
+        });
+    const std::vector<Finding> findings = examine(history_of(steps), 1, last);
+    for (const char* name : {"each head holds its budget", "the cache stores what the mask says"})
+        EXPECT_EQ(state_of(findings, name), Finding::State::good) << name;
+}
+
 // Rows of a model with learned sinks add up to less than 1; more than 1 stays a fault.
 TEST(Doctor, ALearnedSinkTakesPartOfARow) {
     const auto state = [](float total, bool has_sinks) {
