@@ -10,7 +10,7 @@ HWY_INLINE typename Isa::Ints step_codes(const std::uint8_t* w) {
     if constexpr (kLow == 8) code = Isa::load(w + 64 * k);
     if constexpr (kLow == 4)
         code = Isa::and_all(Isa::template shift < k < 4 ? 0 : -4 > (Isa::load(w + 64 * (k % 4))), 15);
-    if constexpr (L::kCodes.values != nullptr) code = Isa::look_up(L::kCodes.values, L::kCodes.zero, code);
+    if constexpr (L::kCodes.looks_up) code = Isa::look_up(L::kCodes.values, L::kCodes.zero, code);
     if constexpr (L::kCodes.twos) {
         const auto bits = Isa::template shift<kLow - 2 * (k % 4)>(Isa::load(w + kTwosAt + 64 * (k / 4)));
         const auto two = Isa::and_all(bits, 3 << kLow);

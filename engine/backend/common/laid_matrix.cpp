@@ -24,7 +24,7 @@ constexpr std::array<std::uint8_t, 256> stored_codes(const CodeLayout& layout) {
 template <class Block>
 std::uint8_t stored_code(const Block& block, int i) {
     constexpr CodeLayout kCodes = Laid<Block>::kCodes;
-    if constexpr (kCodes.values != nullptr) {
+    if constexpr (kCodes.looks_up) {
         static constexpr std::array<std::uint8_t, 256> kStored = stored_codes(kCodes);
         return kStored[static_cast<std::size_t>(block.code(i) + 128)];
     } else {

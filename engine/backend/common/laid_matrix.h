@@ -33,6 +33,8 @@ struct CodeLayout {
     bool twos, ones;            ///< planes above the low bits
     int zero;                   ///< what a product stores for the code 0
     const std::int8_t* values;  ///< [16] of a type whose codes are looked up; else null
+    // With UBSan, GCC does not take the comparison of a weak symbol with null for a constant.
+    bool looks_up = false;
 };
 
 inline constexpr std::int8_t kIq4Codes[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -40,14 +42,21 @@ inline constexpr std::int8_t kIq4Codes[16] = {-127, -104, -83, -65, -49, -35, -2
 inline constexpr std::int8_t kFp4Codes[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 inline constexpr CodeLayout kCodeLayouts[] = {
-    {DType::q8_0, 8, false, false, 128, nullptr},     {DType::q4_0, 4, false, false, 8, nullptr},
-    {DType::q4_1, 4, false, false, 0, nullptr},       {DType::q5_0, 4, false, true, 16, nullptr},
-    {DType::q5_1, 4, false, true, 0, nullptr},        {DType::q4_k, 4, false, false, 0, nullptr},
-    {DType::q5_k, 4, false, true, 0, nullptr},        {DType::q6_k, 4, true, false, 32, nullptr},
-    {DType::q2_k, 0, true, false, 0, nullptr},        {DType::q3_k, 0, true, true, 4, nullptr},
-    {DType::iq4_nl, 4, false, false, 128, kIq4Codes}, {DType::iq4_xs, 4, false, false, 128, kIq4Codes},
-    {DType::tq1_0, 0, true, false, 1, nullptr},       {DType::tq2_0, 0, true, false, 1, nullptr},
-    {DType::mxfp4, 4, false, false, 12, kFp4Codes},
+    {DType::q8_0, 8, false, false, 128, nullptr},
+    {DType::q4_0, 4, false, false, 8, nullptr},
+    {DType::q4_1, 4, false, false, 0, nullptr},
+    {DType::q5_0, 4, false, true, 16, nullptr},
+    {DType::q5_1, 4, false, true, 0, nullptr},
+    {DType::q4_k, 4, false, false, 0, nullptr},
+    {DType::q5_k, 4, false, true, 0, nullptr},
+    {DType::q6_k, 4, true, false, 32, nullptr},
+    {DType::q2_k, 0, true, false, 0, nullptr},
+    {DType::q3_k, 0, true, true, 4, nullptr},
+    {DType::iq4_nl, 4, false, false, 128, kIq4Codes, true},
+    {DType::iq4_xs, 4, false, false, 128, kIq4Codes, true},
+    {DType::tq1_0, 0, true, false, 1, nullptr},
+    {DType::tq2_0, 0, true, false, 1, nullptr},
+    {DType::mxfp4, 4, false, false, 12, kFp4Codes, true},
 };
 
 constexpr CodeLayout code_layout(DType type) {
