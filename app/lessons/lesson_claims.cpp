@@ -26,7 +26,7 @@ ClaimMeasure of_table(std::string_view name, std::string_view words) {
     return {m.name, words, false, m.unit == "1" ? Unit::share : Unit::number, m.help};
 }
 
-const std::array kMeasures = {
+const std::array kClaimMeasures = {
     ClaimMeasure{"answer", "answer", true, Unit::text,
                  "What the lane answers by itself, with its present settings."},
     ClaimMeasure{"next", "next word", true, Unit::text, "The token that the lane would say next."},
@@ -382,18 +382,18 @@ Unit unit_of(const Claim& claim) {
 }  // namespace
 
 std::span<const ClaimMeasure> claim_measures() {
-    return kMeasures;
+    return kClaimMeasures;
 }
 
 const ClaimMeasure* find_claim_measure(std::string_view name) {
-    for (const ClaimMeasure& measure : kMeasures)
+    for (const ClaimMeasure& measure : kClaimMeasures)
         if (measure.name == name) return &measure;
     return nullptr;
 }
 
 std::vector<std::string_view> claim_measure_names() {
     std::vector<std::string_view> names;
-    for (const ClaimMeasure& measure : kMeasures) names.push_back(measure.name);
+    for (const ClaimMeasure& measure : kClaimMeasures) names.push_back(measure.name);
     return names;
 }
 
