@@ -33,9 +33,9 @@ bool is_text_answer(int exercise) {
 }
 
 /// An exercise's answer, whose members are known. A member that is null or missing is not answered.
-class Answer {
+class ExerciseAnswer {
   public:
-    Answer(const nlohmann::json& root, const JsonField& exercises, int exercise)
+    ExerciseAnswer(const nlohmann::json& root, const JsonField& exercises, int exercise)
         : field_(exercises.at(static_cast<std::size_t>(exercise - 1))["answer"]) {
         const nlohmann::json& answer = root["exercises"][static_cast<std::size_t>(exercise - 1)]["answer"];
         if (!answer.is_object()) field_.wanted("an object");
@@ -75,8 +75,8 @@ class Answer {
 };
 
 void read_answers(const nlohmann::json& root, const JsonField& exercises, HandIn& out) {
-    const auto answer = [&](int exercise) { return Answer(root, exercises, exercise); };
-    const Answer stored = answer(1), known = answer(4);
+    const auto answer = [&](int exercise) { return ExerciseAnswer(root, exercises, exercise); };
+    const ExerciseAnswer stored = answer(1), known = answer(4);
     out.stored = {stored.whole("full"), stored.whole("window"), stored.whole("bytes")};
     out.kept = answer(2).text("kept");
     out.smallest = answer(3).position("budget");
