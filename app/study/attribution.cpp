@@ -1,11 +1,11 @@
 #include "app/study/attribution.h"
 
-#include "app/base/html_text.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/eval/answer_file.h"
 #include "engine/eval/sign_flips.h"
+#include "engine/figure/drawing.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -355,13 +355,13 @@ std::string attribution_page(const Attribution& found, const std::string& title)
         "<p class=\"about\">Each piece of the text was kept in all heads, beside the budget of {1}. Red: the "
         "answer became more likely, up to {2:.2f} nats; blue: less likely. Point at a piece for its "
         "number.</p>\n<p>",
-        html_text(title), html_text(format_lane_spec(found.lane)), most);
+        escape_xml(title), escape_xml(format_lane_spec(found.lane)), most);
     for (const PartEffect& e : found.effects) {
         const double share = std::abs(e.nats.value) / most;
         const char* color = e.nats.value > 0 ? "214, 39, 40" : "31, 119, 180";
         page += fmt::format(
             "<span style=\"background: rgba({}, {:.2f})\" title=\"tokens {}: {:+.3f} nats\">{}</span>", color,
-            0.8 * share, part_name(e.part), e.nats.value, html_text(e.part.words));
+            0.8 * share, part_name(e.part), e.nats.value, escape_xml(e.part.words));
     }
     return page + "</p>\n";
 }

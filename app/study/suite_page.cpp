@@ -1,7 +1,7 @@
 #include "app/study/suite_page.h"
 
-#include "app/base/html_text.h"
 #include "engine/base/index.h"
+#include "engine/figure/drawing.h"
 
 #include <fmt/format.h>
 
@@ -91,20 +91,20 @@ std::string suite_page(const ReportLanes& lanes, std::span<const SuiteTask> task
         "th, td {{ padding: .25em .7em; text-align: right; border-bottom: 1px solid #ddd }}\n"
         "th:first-child, td:first-child {{ text-align: left }}\nsmall {{ color: #555 "
         "}}\n</style>\n<h1>{0}</h1>\n",
-        html_text(title));
-    for (const std::string& line : about) page += fmt::format("<p>{}</p>\n", html_text(line));
+        escape_xml(title));
+    for (const std::string& line : about) page += fmt::format("<p>{}</p>\n", escape_xml(line));
     page += "<table>\n<tr><th>right answers, %</th>";
-    for (const std::string& label : lanes.labels) page += fmt::format("<th>{}</th>", html_text(label));
+    for (const std::string& label : lanes.labels) page += fmt::format("<th>{}</th>", escape_xml(label));
     page += "</tr>\n";
     for (const SuiteTask& task : tasks) {
-        page += fmt::format("<tr><td>{}</td>", html_text(task.name));
+        page += fmt::format("<tr><td>{}</td>", escape_xml(task.name));
         for (const LaneScore& score : task.scores)
             page +=
                 fmt::format("<td>{:.1f}<br><small>{:.0f} .. {:.0f}</small></td>", 100 * score.accuracy.value,
                             100 * score.accuracy.interval.low, 100 * score.accuracy.interval.high);
         if (task.scores.empty())
             page += fmt::format("<td colspan=\"{}\">skipped: {}</td>", lanes.labels.size(),
-                                html_text(task.skipped));
+                                escape_xml(task.skipped));
         page += "</tr>\n";
     }
     page += "<tr><td><b>mean</b></td>";
@@ -114,7 +114,7 @@ std::string suite_page(const ReportLanes& lanes, std::span<const SuiteTask> task
     for (const double bytes : lanes.kv_bytes) page += fmt::format("<td>{:.1f}</td>", bytes / 1000);
     page += "</tr>\n</table>\n";
     page += fmt::format("<p>{} Small numbers are 95 % intervals (Wilson).</p>\n",
-                        html_text(kept_line(lanes, tasks)));
+                        escape_xml(kept_line(lanes, tasks)));
     return page;
 }
 
