@@ -1,70 +1,27 @@
 #include "engine/analysis/competing.h"
 
 #include "engine/base/index.h"
+#include "engine/policy/place_quantities.h"
 
-#include <algorithm>
 #include <cstdint>
 
 namespace keyhole {
 namespace {
 
-/// What `protect` may name of a token that a record knows by its place alone.
+/// What `protect` sees of tokens that a record knows by their places alone.
 struct PlaceEnv {
-    const ResolvedPolicy& policy;
+    PlaceQuantities places;
     const std::vector<std::int32_t>& held;
-    const KvHead& head;
-    int row;
 
-    int budget() const { return policy.budget; }
-    float quantity(Quantity q, int i) const {
-        const int position = held[to_index(i)];
-        switch (q) {
-            case Quantity::row:
-                return static_cast<float>(row);
-            case Quantity::t:
-                return static_cast<float>(std::max(row - policy.n_prompt + 1, 0));
-            case Quantity::n:
-                return static_cast<float>(policy.n_prompt);
-            case Quantity::count:
-                return static_cast<float>(held.size());
-            case Quantity::budget:
-                return static_cast<float>(policy.budget);
-            case Quantity::layer:
-                return static_cast<float>(head.owner_layer);
-            case Quantity::kvhead:
-                return static_cast<float>(head.index);
-            case Quantity::alpha:
-                return policy.alpha;
-            case Quantity::tau:
-                return policy.tau_at(row);
-            case Quantity::gain:
-                return policy.gain;
-            case Quantity::mix:
-                return policy.mix;
-            case Quantity::window:
-                return static_cast<float>(policy.window);
-            case Quantity::age:
-                return static_cast<float>(row - position);
-            case Quantity::position:
-                return static_cast<float>(position);
-            case Quantity::slot:
-                return static_cast<float>(i);
-            case Quantity::prompt:
-                return position < policy.n_prompt ? 1.0f : 0.0f;
-            default:
-                return 0;
-        }
+    int budget() const { return places.policy.budget; }
+    float quantity(Quantity q, int i) const { return places.of(q, held[to_index(i)], i).value_or(0); }
+    bool knows_all(const FormulaTable& formula) const {
+        for (int q = 0; q < kQuantities; ++q)
+            if (const auto named = static_cast<Quantity>(q); formula.names(named) && !places.of(named, 0, 0))
+                return false;
+        return true;
     }
 };
-
-bool is_of_places(const FormulaTable& protect) {
-    for (const Quantity q :
-         {Quantity::s, Quantity::p, Quantity::logit, Quantity::ptau, Quantity::knorm, Quantity::vnorm,
-          Quantity::wvnorm, Quantity::keydiff, Quantity::redundancy, Quantity::win, Quantity::lag,
-          Quantity::caote, Quantity::repeat, Quantity::future, Quantity::u})
-        if (protect.names(q)) return false;
-    return true;
-}
 
 }  // namespace
 
@@ -89,9 +46,10 @@ std::vector<Standing> standings(const RunHistory& history, int lane, int kv_head
             own = Standing::newest;
         competes[to_index(i)] = own == Standing::competes ? 1 : 0;
     }
-    if (!policy.protect || n == 0 || !is_of_places(*policy.protect)) return out;
+    if (!policy.protect || n == 0) return out;
+    const PlaceEnv env{{policy, head, row, held.size(), policy.tau_at(row)}, held};
+    if (!env.knows_all(*policy.protect)) return out;
     std::vector<float> lists(to_index(policy.protect->n_lists) * held.size());
-    const PlaceEnv env{policy, held, head, row};
     FormulaRun<PlaceEnv>::Sums sums;
     const FormulaRun<PlaceEnv> formula{env, *policy.protect, lists.data(), n, competes.data(), n, 0, 1, sums};
     for (int step = 0; step < policy.protect->n_steps; ++step) formula.step(step);

@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/policy/allocation.h"
+#include "engine/policy/place_quantities.h"
 
 #include <algorithm>
 #include <array>
@@ -259,11 +260,14 @@ std::vector<float> pooled_quantity(Quantity quantity, const ChoiceUnit& of) {
 struct HostEnv {
     const ChoiceUnit& of;
     std::span<const float> scores;
+    PlaceQuantities places;
     std::array<std::vector<float>, kQuantities> lists{};
-    float tau = 1;
 
     HostEnv(const ChoiceUnit& unit, std::span<const float> pooled)
-        : of(unit), scores(pooled), tau(unit.policy.tau_at(unit.row)) {
+        : of(unit),
+          scores(pooled),
+          places{unit.policy, unit.layout.kv_head(unit.unit.first), unit.row, unit.positions.size(),
+                 unit.policy.tau_at(unit.row)} {
         for (const Quantity q :
              {Quantity::knorm, Quantity::vnorm, Quantity::keydiff, Quantity::redundancy, Quantity::future,
               Quantity::lag, Quantity::caote, Quantity::repeat, Quantity::wvnorm})
@@ -271,52 +275,20 @@ struct HostEnv {
     }
     int budget() const { return of.policy.budget; }
     float quantity(Quantity q, int i) const {
-        const ResolvedPolicy& policy = of.policy;
         const std::int32_t position = of.positions[to_index(i)];
+        if (const auto known = places.of(q, position, i)) return *known;
         switch (q) {
-            case Quantity::row:
-                return static_cast<float>(of.row);
-            case Quantity::t:
-                return static_cast<float>(std::max(of.row - policy.n_prompt + 1, 0));
-            case Quantity::n:
-                return static_cast<float>(policy.n_prompt);
-            case Quantity::count:
-                return static_cast<float>(of.positions.size());
-            case Quantity::budget:
-                return static_cast<float>(policy.budget);
-            case Quantity::layer:
-                return static_cast<float>(first().owner_layer);
-            case Quantity::kvhead:
-                return static_cast<float>(first().index);
-            case Quantity::alpha:
-                return policy.alpha;
-            case Quantity::tau:
-                return tau;
-            case Quantity::gain:
-                return policy.gain;
-            case Quantity::mix:
-                return policy.mix;
-            case Quantity::window:
-                return static_cast<float>(policy.window);
             case Quantity::win:
                 return of.win.empty() ? NAN : of.win[to_index(i)];
-            case Quantity::age:
-                return static_cast<float>(of.row - position);
-            case Quantity::position:
-                return static_cast<float>(position);
-            case Quantity::slot:
-                return static_cast<float>(i);
-            case Quantity::prompt:
-                return position < policy.n_prompt ? 1.0f : 0.0f;
             case Quantity::s:
                 return scores[to_index(i)];
             case Quantity::u:
-                return uniform_at(policy.seed, first().owner_layer, first().index, of.row, position);
+                return uniform_at(of.policy.seed, places.head.owner_layer, places.head.index, of.row,
+                                  position);
             default:
                 return lists[to_index(static_cast<int>(q))][to_index(i)];
         }
     }
-    const KvHead& first() const { return of.layout.kv_head(of.unit.first); }
 };
 
 }  // namespace
