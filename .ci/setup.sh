@@ -20,10 +20,11 @@ build_packages=(
     libsystemd-dev                                                 # file dialogs of the desktop (D-Bus)
     libimgui-dev libglfw3-dev libgl-dev libgl1-mesa-dri            # window
 )
-cuda='' simd=''  # see build
+cuda='' simd='' test_objects=''  # see build
 
-# Test programs; a virtual display, its pointer and its clipboard; a bus for a fake desktop; a reader of PDF.
-test_packages=(libgtest-dev xvfb xauth libxtst-dev xclip "dbus-daemon|dbus" poppler-utils)
+# Test programs, linked quickly; a virtual display, its pointer and its clipboard; a bus for a fake desktop; a
+# reader of PDF.
+test_packages=(libgtest-dev mold xvfb xauth libxtst-dev xclip "dbus-daemon|dbus" poppler-utils)
 # A browser that tests pages (122 MB to get, half a minute to install), and numpy for the Python module.
 page_packages=(python3 python3-numpy chromium "chromium-driver|chromium-chromedriver")
 fuzz_packages=("clang-16,libclang-rt-16-dev|clang,libclang-rt-dev")  # libFuzzer; Debian 12's clang is too old
@@ -159,7 +160,8 @@ asks_more() { [[ ($1 != OFF && $2 == OFF) || ($1 == ON && $2 != ON) ]]; }
 
 # build PRESET TARGET...: configures and builds in $build_root/PRESET. A lock lets only one process build in a
 # folder; others wait. $cuda and $simd: KH_CUDA and KH_SIMD, or empty for the preset's. A folder once
-# configured with CUDA or for all instruction sets keeps that.
+# configured with CUDA or for all instruction sets keeps that. $test_objects: a folder built before, whose
+# objects of the unit tests are taken.
 build() {
     local preset=$1 folder=$build_root/$1 fresh=() options=()
     shift
@@ -173,6 +175,7 @@ build() {
         options=("-DKH_CUDA=$cuda")
     fi
     [[ -z ${KH_TEST_PARTS:-} ]] || options+=("-DKH_TEST_PARTS=$KH_TEST_PARTS")
+    [[ -z $test_objects ]] || options+=("-DKH_TEST_OBJECTS=$test_objects")
     # Packages installed since, such as GoogleTest, may offer more to build.
     if ((${#fresh[@]} + ${#options[@]})) || [[ ! -f $folder/build.ninja ||
         $root/CMakePresets.json -nt $folder/build.ninja ||

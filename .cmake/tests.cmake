@@ -107,6 +107,11 @@ endif()
 # Tests take long to compile and little time to run: -Og takes two thirds of the time of -O1. The reference,
 # and tests that instantiate kernels, compute for long and keep -O1. UBSan watches the engine and not its
 # tests, which would take three times as long to compile.
+#
+# KH_TEST_OBJECTS: a build folder of the same sources, whose objects of the tests and of the reference are
+# linked with this build's engine, so that ./test --full compiles them once. Kernels are templates that their
+# tests instantiate, so those tests are compiled again.
+set(KH_TEST_OBJECTS "" CACHE PATH "build folder whose unit tests are linked with this build's engine")
 add_library(keyhole_tests_options INTERFACE)
 add_library(keyhole_kernel_tests_options INTERFACE)
 if(KH_SANITIZE STREQUAL "address")
@@ -122,13 +127,21 @@ kh_precompiled(keyhole_tests_precompiled FAST
   LIBRARIES GTest::gtest keyhole_tests_options HEADERS <gtest/gtest.h>)
 kh_precompiled(keyhole_kernel_tests_precompiled FAST
   LIBRARIES GTest::gtest keyhole_kernel_tests_options HEADERS <gtest/gtest.h>)
-add_library(keyhole_reference STATIC ${KH_REFERENCE})
+if(KH_TEST_OBJECTS)
+  add_library(keyhole_reference STATIC IMPORTED)
+  set_target_properties(keyhole_reference PROPERTIES
+    IMPORTED_LOCATION ${KH_TEST_OBJECTS}/libkeyhole_reference.a)
+  target_link_libraries(keyhole_reference INTERFACE
+    keyhole_cuda_backend nlohmann_json::nlohmann_json GTest::gtest)
+else()
+  add_library(keyhole_reference STATIC ${KH_REFERENCE})
+  target_link_libraries(keyhole_reference PUBLIC
+    keyhole_cuda_backend nlohmann_json::nlohmann_json GTest::gtest PRIVATE keyhole_kernel_tests_options)
+  kh_precompile(keyhole_reference keyhole_kernel_tests_precompiled)
+  kh_unity(keyhole_reference)
+endif()
 # For programs alone that give it an executor.
 set_source_files_properties(tests/reference/backend_pair.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-kh_unity(keyhole_reference)
-target_link_libraries(keyhole_reference PUBLIC
-  keyhole_cuda_backend nlohmann_json::nlohmann_json GTest::gtest PRIVATE keyhole_kernel_tests_options)
-kh_precompile(keyhole_reference keyhole_kernel_tests_precompiled)
 # Only one file knows the source folder, so that a compiler cache serves clones in any folder.
 set_source_files_properties(tests/reference/source_folder.cpp PROPERTIES
   COMPILE_DEFINITIONS KH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
@@ -143,7 +156,22 @@ if(KH_KERNEL_TESTS)
   kh_unity(keyhole_kernel_tests)
   list(APPEND KH_UNIT_TESTS $<TARGET_OBJECTS:keyhole_kernel_tests>)
 endif()
+if(KH_TEST_OBJECTS)
+  # The engine comes first: of a function that both have, the linker takes the first, which is watched.
+  list(FILTER KH_UNIT_TESTS INCLUDE REGEX TARGET_OBJECTS)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${KH_TEST_OBJECTS}/test_objects.txt)
+  file(STRINGS ${KH_TEST_OBJECTS}/test_objects.txt objects)
+  list(APPEND KH_UNIT_TESTS ${objects})
+endif()
 add_executable(keyhole_tests ${KH_UNIT_TESTS})
+if(NOT KH_TEST_OBJECTS)
+  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/test_objects.txt
+    CONTENT "$<JOIN:$<TARGET_OBJECTS:keyhole_tests>,\n>\n")
+else()
+  set_target_properties(keyhole_tests PROPERTIES LINKER_LANGUAGE CXX)
+  target_link_options(keyhole_tests PRIVATE
+    LINKER:--whole-archive,$<TARGET_FILE:keyhole_engine>,--no-whole-archive)
+endif()
 target_link_libraries(keyhole_tests PRIVATE
   keyhole_reference keyhole_tests_options nlohmann_json::nlohmann_json PkgConfig::ZIP PkgConfig::STB GIF::GIF
   GTest::gtest_main)

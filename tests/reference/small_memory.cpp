@@ -1,6 +1,7 @@
 #include "tests/reference/small_memory.h"
 
 #include "engine/base/index.h"
+#include "tests/reference/sanitizer.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -13,19 +14,12 @@
 namespace reference {
 namespace {
 
-constexpr bool kLimitsMemory =
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    false;
-#else
-    true;
-#endif
-
 void limit_memory(std::size_t more_bytes) {
     std::size_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
     const rlim_t most = pages * keyhole::to_index(::sysconf(_SC_PAGESIZE)) + more_bytes;
     const rlimit limit{most, most};
-    if (kLimitsMemory) ::setrlimit(RLIMIT_AS, &limit);
+    if (!under_a_sanitizer()) ::setrlimit(RLIMIT_AS, &limit);
 }
 
 std::string result_of(const std::function<std::string()>& work) {

@@ -5,6 +5,7 @@
 #include "engine/live/command_queue.h"
 #include "engine/live/engine.h"
 #include "engine/trace/run_history.h"
+#include "tests/reference/sanitizer.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 #include "tests/reference/wakes.h"
@@ -307,18 +308,14 @@ TEST_F(EngineThread, ReplaysAreShownAndStopped) {
 
 /// Returns how many rows a lane replays: enough to be stopped in between. usually: without ThreadSanitizer,
 /// which makes them slow.
-constexpr int n_rows_to_stop_in(int usually) {
-#ifdef __SANITIZE_THREAD__
-    return usually / 2;
-#else
-    return usually;
-#endif
+int n_rows_to_stop_in(int usually) {
+    return reference::under_thread_sanitizer() ? usually / 2 : usually;
 }
 
 // The replay to a branch's end stops at a row, with the commands up to there. It continues on request, or a
 // rewind abandons it.
 TEST_F(EngineThread, TheWayToABranchIsStopped) {
-    constexpr int kFar = n_rows_to_stop_in(1469);
+    const int kFar = n_rows_to_stop_in(1469);
     start(0);
     engine_.step(kFar - 19);
     ASSERT_TRUE(wait_for_row(kFar));
@@ -360,7 +357,7 @@ TEST_F(EngineThread, TheWayToABranchIsStopped) {
 // A branch command that replays a lane is stopped too, both on the way and when the replay continues: it
 // waits.
 TEST_F(EngineThread, ACommandOnTheWayToABranchIsStopped) {
-    constexpr int kFar = n_rows_to_stop_in(2500);
+    const int kFar = n_rows_to_stop_in(2500);
     keyhole::RunSpec run = spec(0);
     run.wants = {};
     engine_.start(tiny_.folder(), run);

@@ -5,6 +5,7 @@
 #include "engine/device/make_backend.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/trace/record.h"
+#include "tests/reference/sanitizer.h"
 #include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
@@ -201,9 +202,7 @@ Measured measure_in_child(const std::string& spec) {
 }
 
 TEST(EngineMemory, ResidentSizeAfterALongPromptIsWhatTheEquationGives) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "sanitizers hold memory of their own";
-#endif
+    if (under_a_sanitizer()) GTEST_SKIP() << "sanitizers hold memory of their own";
     const Measured m = measure_in_child("h2o:budget=" + std::to_string(kBudget));
     const double caches = 3.0 * static_cast<double>(equation_bytes(large_shape(), kBudget));
     EXPECT_NEAR(m.allocated, caches, 0.01 * caches);
@@ -215,9 +214,7 @@ TEST(EngineMemory, ResidentSizeAfterALongPromptIsWhatTheEquationGives) {
 
 // Checks the measurement itself: it sees a cache that keeps everything. 3 x 4096 tokens are 55 MB.
 TEST(EngineMemory, ResidentSizeOfTheFullCacheIsThatOfItsTokens) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "sanitizers hold memory of their own";
-#endif
+    if (under_a_sanitizer()) GTEST_SKIP() << "sanitizers hold memory of their own";
     const Measured m = measure_in_child("full");
     const double caches = 3.0 * static_cast<double>(equation_bytes(large_shape(), kPrompt));
     EXPECT_NEAR(m.after_prompt - m.base, caches, 0.1 * caches);

@@ -1,5 +1,6 @@
 #include "engine/base/error.h"
 #include "engine/base/resource_use.h"
+#include "tests/reference/sanitizer.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -50,9 +51,7 @@ rlim_t data_bytes() {
 
 // In a child, since limits stay.
 TEST(SystemMemory, LimitsOfTheProcessCount) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "sanitizers need terabytes";
-#endif
+    if (reference::under_a_sanitizer()) GTEST_SKIP() << "sanitizers need terabytes";
     const auto works = [] {
         constexpr rlim_t kMiB = 1 << 20;
         const rlim_t most = data_bytes() + 300 * kMiB;
@@ -79,9 +78,10 @@ TEST(SystemMemory, LimitsOfTheProcessCount) {
 }
 
 TEST(Measure, FreedMemoryGoesBackToTheSystem) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+#ifndef __GLIBC__
     GTEST_SKIP() << "another allocator";
 #endif
+    if (reference::under_a_sanitizer()) GTEST_SKIP() << "another allocator";
     // A block is smaller than the sizes that the allocator maps separately.
     constexpr std::size_t kBlock = 100'000, kBlocks = 2'000;
     std::jthread([] {

@@ -9,6 +9,7 @@
 #include "engine/trace/spool_folder.h"
 #include "engine/trace/trace_json.h"
 
+#include "tests/reference/sanitizer.h"
 #include "tests/unit/test_trace.h"
 #include "tests/unit/trace_members.h"
 
@@ -253,9 +254,7 @@ TEST_F(TraceFile, WriterSpoolsAndZips) {
 
 // Moves rows of some 60 MB from the spool into the file, in a process that may use 24 MB more.
 TEST_F(TraceFile, FinishingTakesNoMemoryForTheRows) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "sanitizers hold memory of their own";
-#endif
+    if (reference::under_a_sanitizer()) GTEST_SKIP() << "sanitizers hold memory of their own";
     constexpr int kRows = 1500;
     TraceWriter writer(path_);
     Maker maker;
