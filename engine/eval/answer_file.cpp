@@ -17,11 +17,13 @@ namespace keyhole {
 
 namespace {
 constexpr std::string_view kHeader =
+    "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n";
+/// Headers of earlier versions: before answers had KL, their place, measures.
+constexpr std::string_view kHeaderWithoutKl =
     "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n";
-/// Headers of earlier versions: before answers had their place, and before there were measures.
 constexpr std::string_view kPlacelessHeader = "questions,lane,question,right,nats,tokens,bytes,measures\n";
 constexpr std::string_view kOldHeader = "questions,lane,question,right,nats,tokens,bytes\n";
-constexpr std::size_t kAnswerFields = 11, kPlacelessFields = 8, kOldFields = 7;
+constexpr std::size_t kAnswerFields = 12, kFieldsWithoutKl = 11, kPlacelessFields = 8, kOldFields = 7;
 constexpr std::string_view kModel = " model=", kBackend = " backend=";
 
 /// The parts of a set's name, as asked_on() and identities join them: the questions, the model, the backend.
@@ -97,6 +99,8 @@ Answer parse_answer(std::string_view line, std::size_t n_fields) {
     if (!fields[8].empty()) answer.outcome.distance = read_number("distance", fields[8], 0, kMost);
     answer.outcome.depth = share_or_nan("depth", fields[9]);
     answer.outcome.held = share_or_nan("held", fields[10]);
+    if (n_fields != kFieldsWithoutKl && !fields[11].empty())
+        answer.outcome.kl = read_number("kl", fields[11], 0.0);
     return answer;
 }
 }  // namespace
@@ -135,6 +139,7 @@ namespace {
 /// Returns how many fields the lines of a file have; 0: another file.
 std::size_t n_fields_of(std::string_view text) {
     return text.starts_with(kHeader)            ? kAnswerFields
+           : text.starts_with(kHeaderWithoutKl) ? kFieldsWithoutKl
            : text.starts_with(kPlacelessHeader) ? kPlacelessFields
            : text.starts_with(kOldHeader)       ? kOldFields
                                                 : 0;
@@ -237,11 +242,12 @@ void AnswerFile::add(const std::string& set, const std::string& lane, int questi
              question, lane);
     known_[{set, lane}][question] = outcome;
     errno = 0;
-    out_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(set), csv_field(lane), question,
+    out_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(set), csv_field(lane), question,
                         outcome.right ? 1 : 0, outcome.nats, outcome.n_tokens, outcome.n_bytes,
                         fmt::join(outcome.measures, ";"),
                         outcome.distance > 0 ? std::to_string(outcome.distance) : "",
-                        share_field(outcome.depth), share_field(outcome.held));
+                        share_field(outcome.depth), share_field(outcome.held),
+                        std::isnan(outcome.kl) ? "" : fmt::format("{}", outcome.kl));
     if (!out_) {
         reason_ = errno;
         flush();

@@ -94,6 +94,8 @@ std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& bac
             const LaneRecord& lane = step->lanes[i];
             outcomes[i].nats -= static_cast<double>(lane.log_prob);
             outcomes[i].right = outcomes[i].right && before->lanes[i].predicted == question.fed[t];
+            const double kl = static_cast<double>(before->lanes[i].kl.value_or(std::nanf("")));
+            outcomes[i].kl = t == 0 ? kl : outcomes[i].kl + kl;
             if (each) each(i, t, -static_cast<double>(lane.log_prob));
         }
         before = step;
@@ -296,13 +298,18 @@ double stored_kv_bytes(const Model& model, const Backend& backend, const LaneSpe
 
 std::size_t lanes_that_fit(const Model& model, std::span<const LaneSpec> lanes, int context, double bytes) {
     constexpr std::size_t kMost = 256;
-    const auto bytes_of = [&](KvType type, int n) {
-        return static_cast<double>(kv_bytes_per_token(model.config(), kv_type_for(type, model)) * n);
-    };
     double sum = 0;
     std::size_t n = 0;
     for (; n < std::min(lanes.size(), kMost); ++n) {
-        const ResolvedPolicy policy = resolve(lanes[n].policy, context, 1, head_grid(model.layout()));
+        ModelConfig config = model.config();
+        const KvShape shape = kv_shape(lanes[n].sharing, config);
+        config.n_kv_layers = shape.n_layers;
+        config.n_kv_heads = shape.n_heads;
+        const auto bytes_of = [&](KvType type, int n_tokens) {
+            return static_cast<double>(kv_bytes_per_token(config, kv_type_for(type, model)) * n_tokens);
+        };
+        const ResolvedPolicy policy =
+            resolve(lanes[n].policy, context, 1, head_grid(layout_of(model.config(), lanes[n].sharing)));
         const auto stored = [&](const ResolvedPolicy& p) {
             return p.grows() ? context : std::min(context, p.most_stored());
         };

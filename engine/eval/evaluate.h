@@ -30,6 +30,8 @@ struct Outcome {
     int distance = 0;             ///< as Question::distance
     double depth = std::nan("");  ///< share of the prompt before it
     double held = std::nan("");   ///< share of its tokens that the lane holds after the prompt
+    /// Sum over `fed` of KL(first lane || this lane) of the next-token distributions, nats. NaN: not known.
+    double kl = std::nan("");
 };
 
 /// The prompt is processed, and the lane evicts as its policy says. Then `asked` is fed, and then `fed`, one

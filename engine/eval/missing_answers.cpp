@@ -1,14 +1,19 @@
 #include "engine/eval/missing_answers.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace keyhole {
 
 namespace {
 
 std::vector<LaneSpec> lanes_without_answer(const std::string& asked, std::span<const LaneSpec> lanes,
-                                           int question, const AnswerFile& answers) {
+                                           int question, const AnswerFile& answers, bool with_kl) {
     std::vector<LaneSpec> missing;
-    for (const LaneSpec& lane : lanes)
-        if (!answers.find(asked, format_lane_spec(lane), question)) missing.push_back(lane);
+    for (const LaneSpec& lane : lanes) {
+        const std::optional<Outcome> known = answers.find(asked, format_lane_spec(lane), question);
+        if (!known || (with_kl && std::isnan(known->kl))) missing.push_back(lane);
+    }
     return missing;
 }
 
@@ -20,7 +25,7 @@ LanesOf same_lanes(std::span<const LaneSpec> lanes) {
 
 void answer_missing(const Model& model, TwoAtATime& side_by_side, const QuestionSet& set,
                     const std::string& asked, const LanesOf& lanes_of, int context, AnswerFile& answers,
-                    const std::function<void(int n_answers)>& each, const Shard& shard) {
+                    const std::function<void(int n_answers)>& each, const Shard& shard, bool with_kl) {
     const std::vector<LaneSpec> of_first = lanes_of(0);
     for (std::size_t begin = 0; begin < of_first.size();) {
         const double bytes = TwoAtATime::kBytes / side_by_side.n_at_a_time() / set.n_caches;
@@ -30,18 +35,30 @@ void answer_missing(const Model& model, TwoAtATime& side_by_side, const Question
         for (int i = 0; i < set.n_questions; ++i) {
             if (!shard.has(i)) continue;
             const std::vector<LaneSpec> lanes = lanes_of(i);
-            if (Asked one{i, lanes_without_answer(asked, std::span(lanes).subspan(begin, n), i, answers)};
-                !one.lanes.empty())
-                questions.push_back(std::move(one));
+            Asked one{i,
+                      lanes_without_answer(asked, std::span(lanes).subspan(begin, n), i, answers, with_kl)};
+            if (one.lanes.empty()) continue;
+            // KL refers to the first lane.
+            if (with_kl && one.lanes.front() != lanes.front())
+                one.lanes.insert(one.lanes.begin(), lanes.front());
+            questions.push_back(std::move(one));
         }
         begin += n;
         if (questions.empty()) continue;
         side_by_side.hold(some.first(n));
         side_by_side.ask(set, questions, [&](const Asked& one, const std::vector<Outcome>& found) {
-            for (std::size_t lane = 0; lane < one.lanes.size(); ++lane)
-                answers.add(asked, format_lane_spec(one.lanes[lane]), one.question, found[lane]);
+            int n_new = 0;
+            for (std::size_t lane = 0; lane < one.lanes.size(); ++lane) {
+                Outcome outcome = found[lane];
+                if (!with_kl) outcome.kl = std::nan("");
+                const std::string spec = format_lane_spec(one.lanes[lane]);
+                const std::optional<Outcome> known = answers.find(asked, spec, one.question);
+                if (known && (!with_kl || !std::isnan(known->kl))) continue;
+                answers.add(asked, spec, one.question, outcome);
+                ++n_new;
+            }
             answers.flush();
-            each(static_cast<int>(one.lanes.size()));
+            each(n_new);
         });
     }
 }
@@ -58,10 +75,11 @@ std::vector<std::vector<Outcome>> known_answers(const QuestionSet& set, const st
 }
 
 int count_missing(const QuestionSet& set, const std::string& asked, const LanesOf& lanes_of,
-                  const AnswerFile& answers, const Shard& shard) {
+                  const AnswerFile& answers, const Shard& shard, bool with_kl) {
     int n = 0;
     for (int i = 0; i < set.n_questions; ++i)
-        if (shard.has(i)) n += static_cast<int>(lanes_without_answer(asked, lanes_of(i), i, answers).size());
+        if (shard.has(i))
+            n += static_cast<int>(lanes_without_answer(asked, lanes_of(i), i, answers, with_kl).size());
     return n;
 }
 

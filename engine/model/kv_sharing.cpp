@@ -100,6 +100,21 @@ Weight merged(MergedStorage& storage, const ModelWeights& base, Weight LayerWeig
     return out;
 }
 
+/// Returns the weight with the rows of each KV head n times, one copy after the other, in its own type.
+Weight repeated_heads(MergedStorage& storage, const Weight& stored, int n, int head_dim) {
+    if (stored.data == nullptr) return {};
+    const auto n_bytes = to_index(stored_bytes(stored) / stored.rows * head_dim);  // of one head
+    const std::int64_t n_heads = stored.rows / head_dim;
+    storage.n_bytes += stored_bytes(stored) * n;
+    if (storage.only_counts) return {stored.dtype, nullptr, stored.rows * n, stored.cols};
+    Pages& pages =
+        storage.pages.emplace_back(pages_for(to_index(stored_bytes(stored) * n), "split KV heads"));
+    for (std::int64_t to = 0; to < n_heads * n; ++to)
+        std::memcpy(static_cast<char*>(pages.data()) + to_index(to) * n_bytes,
+                    static_cast<const char*>(stored.data) + to_index(to / n) * n_bytes, n_bytes);
+    return {stored.dtype, pages.data(), stored.rows * n, stored.cols};
+}
+
 /// Returns the weight with its first n rows (or columns) repeated at the end; wraps around when it has
 /// fewer.
 Weight widened(MergedStorage& storage, const Weight& stored, int n, bool columns) {
@@ -183,11 +198,22 @@ std::string kv_name(const ModelConfig& config) {
     return shape_name(kv_shape(config), config);
 }
 
+namespace {
+
+/// Whether each KV head becomes several equal ones, of fewer query heads.
+bool splits_heads(const KvShape& from, const KvShape& to, const ModelConfig& config) {
+    return to.n_layers == from.n_layers && to.n_heads > from.n_heads && to.n_heads % from.n_heads == 0 &&
+           config.n_heads % to.n_heads == 0;
+}
+
+}  // namespace
+
 std::string check_sharing(const KvSharing& sharing, const ModelConfig& config) {
     const KvShape from = kv_shape(config), to = kv_shape(sharing, config);
     if (to.n_layers < 1 || to.n_layers > config.n_layers)
         return fmt::format("{} layers cannot own the KV heads of a model of {}; name 1 to {}", to.n_layers,
                            config.n_layers, from.n_layers);
+    if (splits_heads(from, to, config)) return {};
     if (to.n_heads < 1 || to.n_heads > from.n_heads || from.n_heads % to.n_heads != 0)
         return fmt::format("the model has {} KV heads a layer, which do not merge into {}; name a divisor",
                            from.n_heads, to.n_heads);
@@ -212,10 +238,22 @@ int compensating_neurons(const ModelConfig& config, const KvShape& from, const K
 
 namespace {
 
+/// Returns the weights of a variant whose KV heads are each n equal ones.
+ModelWeights split_weights(MergedStorage& storage, int n) {
+    const ModelConfig& config = storage.base->config();
+    ModelWeights weights = storage.base->weights();
+    for (LayerWeights& layer : weights.layers)
+        for (auto which : {&LayerWeights::k, &LayerWeights::v, &LayerWeights::k_bias, &LayerWeights::v_bias})
+            layer.*which = repeated_heads(storage, layer.*which, n, config.head_dim);
+    return weights;
+}
+
 /// Returns the weights of a variant. config: the variant's, without the neurons that compensate (more).
 ModelWeights merged_weights(MergedStorage& storage, const ModelConfig& config, const KvSharing& sharing,
                             int more) {
     const Model& base = *storage.base;
+    if (config.n_kv_heads > base.config().n_kv_heads)
+        return split_weights(storage, config.n_kv_heads / base.config().n_kv_heads);
     ModelWeights weights = base.weights();
     const int n_of_one = base.config().n_kv_heads / config.n_kv_heads;
     Merge merge{{}, config.n_kv_heads, n_of_one, config.head_dim, sharing.merge};
@@ -260,12 +298,13 @@ std::shared_ptr<const Model> merged_model(std::shared_ptr<const Model> base, con
              base->path().string(), shape_name(to, config));
     config.n_kv_layers = to.n_layers;
     config.n_kv_heads = to.n_heads;
-    config.merged = true;
+    config.merged = config.merged || to.n_heads <= from.n_heads;
     config.borrows_unrotated =
         config.borrows_unrotated || (sharing.merge == KvMerge::released && to.n_layers < config.n_layers);
-    const int more = sharing.compensate ? compensating_neurons(config, from, to, first.k_bias.data != nullptr,
-                                                               first.gate.data != nullptr)
-                                        : 0;
+    const int more =
+        sharing.compensate && to.n_heads <= from.n_heads
+            ? compensating_neurons(config, from, to, first.k_bias.data != nullptr, first.gate.data != nullptr)
+            : 0;
     MergedStorage counted{base, {}, true, 0};
     (void)merged_weights(counted, config, sharing, more);
     check_room(

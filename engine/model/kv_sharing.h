@@ -1,7 +1,7 @@
-/// Changes how a loaded model shares KV heads, by merging its K and V projections: MHA to GQA, MQA or MLKV.
-/// The result is a separate model that is damaged until it is trained again. Any thread; knows model only.
+/// Changes how a loaded model shares KV heads, by merging its K and V projections: MHA to GQA, MQA or MLKV;
+/// that damages it until it is trained again. Heads may also be split into copies, which changes nothing.
 /// Sources: GQA (Ainslie et al. 2023), section 2.1; MLKV (Zuhri et al. 2024), section 4.2; policies,
-/// section 2.11.
+/// section 2.11. Any thread; knows model only.
 #pragma once
 
 #include "engine/model/model.h"
@@ -45,7 +45,7 @@ KvLayout layout_of(const ModelConfig& config, const KvSharing& sharing);
 std::string kv_name(const ModelConfig& config);
 
 /// Returns one sentence on why the model cannot be shared this way; empty when it can. Heads merge in whole
-/// groups and are never split; a layer that shall own KV heads must already own some.
+/// groups, or each is split into equal copies; a layer that shall own KV heads must already own some.
 std::string check_sharing(const KvSharing& sharing, const ModelConfig& config);
 
 /// Returns the number of neurons that each layer's MLP grows by, as the released converter counts:

@@ -19,9 +19,12 @@ namespace {
 }
 
 constexpr std::string_view kHeader =
-    "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n";
+    "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n";
 /// Files with these are written anew.
-constexpr std::string_view kPlacelessHeader = "questions,lane,question,right,nats,tokens,bytes,measures\n",
+constexpr std::string_view kHeaderWithoutKl =
+                               "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,"
+                               "held\n",
+                           kPlacelessHeader = "questions,lane,question,right,nats,tokens,bytes,measures\n",
                            kOldHeader = "questions,lane,question,right,nats,tokens,bytes\n";
 
 /// Splits lines by the one CSV rule that eval needs, so that every answer in the file is looked up.
@@ -34,7 +37,8 @@ void check_answers(const AnswerFile& file, std::string_view text) {
             found->n_bytes < 0 ||
             std::any_of(found->measures.begin(), found->measures.end(),
                         [](double m) { return !(m >= 0 && m <= 1); }) ||
-            found->held < 0 || found->held > 1 || found->depth < 0 || found->depth > 1 || found->distance < 0)
+            found->held < 0 || found->held > 1 || found->kl < 0 || found->depth < 0 || found->depth > 1 ||
+            found->distance < 0)
             stop("an answer that eval cannot have written", text.substr(0, end));
         std::string again;
         for (const std::string& field : f) again += (again.empty() ? "" : ",") + csv_field(field);

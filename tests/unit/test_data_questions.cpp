@@ -227,8 +227,8 @@ TEST_F(DataQuestions, AnswersOfASweepKeepTheirMeasures) {
     EXPECT_EQ(again.find("set", "full", 0)->measures, outcome.measures);
     EXPECT_TRUE(again.find("set", "full", 1)->measures.empty());
     EXPECT_EQ(read_text_file(path),
-              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n"
-              "set,full,0,1,1.5,3,7,0.125;1;0,,,\nset,full,1,0,2,1,1,,,,\n");
+              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n"
+              "set,full,0,1,1.5,3,7,0.125;1;0,,,,\nset,full,1,0,2,1,1,,,,,\n");
     // A file from before there were measures is continued. Then keys and values were f32.
     write_text_file(path, "questions,lane,question,right,nats,tokens,bytes\nset,full,0,1,1.5,3,7\nset,fu");
     AnswerFile old(path);
@@ -237,8 +237,8 @@ TEST_F(DataQuestions, AnswersOfASweepKeepTheirMeasures) {
     old.add("set", "full", 1, outcome);
     old.flush();
     EXPECT_EQ(read_text_file(path),
-              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n"
-              "set,full:kv_dtype=f32,0,1,1.5,3,7,,,,\nset,full,1,1,1.5,3,7,0.125;1;0,,,\n");
+              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n"
+              "set,full:kv_dtype=f32,0,1,1.5,3,7,,,,,\nset,full,1,1,1.5,3,7,0.125;1;0,,,,\n");
     write_text_file(path,
                     "questions,lane,question,right,nats,tokens,bytes,measures\nset,full,0,1,1.5,3,7,2\n");
     EXPECT_NE(reference::error_of([&] { AnswerFile bad(path); }, ErrorCode::bad_file).find("measure"),

@@ -158,6 +158,8 @@ TEST_F(Answers, RefuseAnotherFile) {
         with_measures = "questions,lane,question,right,nats,tokens,bytes,measures\n",
                       with_place =
                           "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n",
+                      with_kl =
+                          "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n",
                       own = header + "q,full,0,1,0.5,2,3\n";
     struct Case {
         std::string text;
@@ -188,6 +190,8 @@ TEST_F(Answers, RefuseAnotherFile) {
                           {with_measures + "q,full,0,1,0.5,2,3,1.5\n", "measure: '1.5'"},
                           {with_place + "q,full,0,1,0.5,2,3,,,,1.5\n", "held: '1.5'"},
                           {with_place + "q,full,0,1,0.5,2,3,,-1,,\n", "distance: '-1'"},
+                          {with_kl + "q,full,0,1,0.5,2,3,,,,,-1\n", "kl: '-1'"},
+                          {with_kl + "q,full,0,1,0.5,2,3,,,,\n", "has 11 fields, not 12"},
                           {with_place + "q,full,0,1,0.5,2,3,\n", "has 8 fields, not 11"}}) {
         std::ofstream(path_, std::ios::binary) << c.text;
         const std::string message = reference::error_of([&] { AnswerFile file(path_); }, ErrorCode::bad_file);
@@ -198,7 +202,7 @@ TEST_F(Answers, RefuseAnotherFile) {
     for (const std::string cut : {"", "quest", "questions,lane,question,right,nats,tokens,bytes"}) {
         std::ofstream(path_, std::ios::binary) << cut;
         { AnswerFile file(path_); }
-        EXPECT_EQ(read_text_file(path_), with_place) << cut;
+        EXPECT_EQ(read_text_file(path_), with_kl) << cut;
     }
 }
 
@@ -215,14 +219,14 @@ TEST_F(Answers, OfEarlierVersionsGoOn) {
         EXPECT_TRUE(std::isnan(found->depth));
     }
     EXPECT_EQ(read_text_file(path_),
-              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n"
-              "q,\"h2o:budget=8,alpha=0.5\",0,1,0.5,2,3,0.5;1,,,\n");
+              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n"
+              "q,\"h2o:budget=8,alpha=0.5\",0,1,0.5,2,3,0.5;1,,,,\n");
     std::ofstream(path_, std::ios::binary) << "questions,lane,question,right,nats,tokens,bytes\n"
                                               "q,h2o:budget=8,0,1,0.5,2,3\n";
     EXPECT_TRUE(AnswerFile(path_).find("q", "h2o:budget=8,kv_dtype=f32", 0));
     EXPECT_EQ(read_text_file(path_),
-              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n"
-              "q,\"h2o:budget=8,kv_dtype=f32\",0,1,0.5,2,3,,,,\n");
+              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n"
+              "q,\"h2o:budget=8,kv_dtype=f32\",0,1,0.5,2,3,,,,,\n");
 }
 
 TEST_F(Answers, RefusePipesAndWhatIsNotFinite) {
