@@ -77,6 +77,11 @@ class AttributeRun {
         if (options.budget == 0 && (options.rest > 0 || options.held_out > 0))
             fail(ErrorCode::wrong_use, "--rest and --held-out are for --budget; give it with them");
         lane_ = lanes.front();
+        if (kind() == PartKind::query_head) lane_ = lane_by_query_head(lane_);
+        if (kind() == PartKind::query_head && options.budget > 0)
+            fail(ErrorCode::wrong_use,
+                 "--budget is for KV heads and layers: all query heads of a KV head read the same tokens; "
+                 "leave it out with --by query-head");
         (void)start_lane(lane_, intervention());  // refuses a lane without a budget
         if (of_tokens()) {
             (void)lane_with_tokens(lane_, {0, 0});
@@ -92,6 +97,7 @@ class AttributeRun {
                  "--held-out needs the ranking of all shards; leave it out, and give it after `keyhole "
                  "merge`");
         note_replaced_options(lanes);
+        options.eval.check_budgets(lanes);
     }
     void run();
 
@@ -99,11 +105,13 @@ class AttributeRun {
     Intervention intervention() const { return options_.take ? Intervention::take : Intervention::give_back; }
     PartKind kind() const;
     bool of_tokens() const { return options_.by == "group" || options_.by == "token"; }
-    RankBy rank() const { return options_.rank == "right" ? RankBy::right : RankBy::nats; }
+    RankBy rank() const {
+        return options_.rank == "right" ? RankBy::right : options_.rank == "kl" ? RankBy::kl : RankBy::nats;
+    }
     QuestionSet question_set(const EvalOptions& options) const;
     void make_parts(const QuestionSet& set);
     LanesOf part_lanes(const QuestionSet& set) const;
-    void answer(const QuestionSet& set, const LanesOf& lanes, const char* part);
+    void answer(const QuestionSet& set, const LanesOf& lanes, const char* part, bool with_kl);
     void check_parts(const KvLayout& layout) const;
     int rest() const { return options_.rest > 0 ? options_.rest : std::max(1, options_.budget / 2); }
     int n_whole() const;
@@ -127,26 +135,20 @@ class AttributeRun {
 };
 
 QuestionSet AttributeRun::question_set(const EvalOptions& options) const {
-    std::vector<QuestionSet> sets = options.questions(loaded_.model);
-    if (sets.size() != 1)
-        fail(ErrorCode::wrong_use, "attribute asks one set of questions; give one task, or one file of data");
-    if (!sets.front().measures.empty() && !sets.front().is_task)
-        fail(
-            ErrorCode::wrong_use,
-            "answers in the lanes' own words have no likelihood to compare; give --task NAME or --text FILE");
-    return std::move(sets.front());
+    return options.one_set(loaded_.model, "attribute");
 }
 
 PartKind AttributeRun::kind() const {
-    return options_.by == "layer"   ? PartKind::layer
-           : options_.by == "group" ? PartKind::group
-           : options_.by == "token" ? PartKind::token
-                                    : PartKind::head;
+    return options_.by == "layer"        ? PartKind::layer
+           : options_.by == "query-head" ? PartKind::query_head
+           : options_.by == "group"      ? PartKind::group
+           : options_.by == "token"      ? PartKind::token
+                                         : PartKind::head;
 }
 
 void AttributeRun::make_parts(const QuestionSet& set) {
     if (!of_tokens()) {
-        parts_ = cache_parts(layout_, kind());
+        parts_ = cache_parts(kind() == PartKind::query_head ? loaded_.model->layout() : layout_, kind());
         check_parts(layout_);
         return;
     }
@@ -167,6 +169,7 @@ void AttributeRun::make_parts(const QuestionSet& set) {
 /// Returns the full cache, the lane, and the lane of each part.
 LanesOf AttributeRun::part_lanes(const QuestionSet& set) const {
     std::vector<LaneSpec> lanes = {parse_lane_spec("full"), lane_};
+    if (kind() == PartKind::query_head) lanes.front() = lane_by_query_head(lanes.front());  // one prompt pass
     if (kind() == PartKind::group)
         return [this, lanes, make = set.make](int i) {
             const Question question = make(i);
@@ -181,10 +184,10 @@ LanesOf AttributeRun::part_lanes(const QuestionSet& set) const {
     return same_lanes(lanes);
 }
 
-void AttributeRun::answer(const QuestionSet& set, const LanesOf& lanes, const char* part) {
+void AttributeRun::answer(const QuestionSet& set, const LanesOf& lanes, const char* part, bool with_kl) {
     const int context = options_.eval.context_of(*loaded_.model);
     const std::string asked = asked_on(set.identity, loaded_.backend->name());
-    const int n_missing = count_missing(set, asked, lanes, *answers_, shard_);
+    const int n_missing = count_missing(set, asked, lanes, *answers_, shard_, with_kl);
     const double n_all = static_cast<double>(lanes(0).size()) * count_questions(set, shard_);
     progress_->begin_model({static_cast<std::int64_t>(n_all), n_missing, n_all * context,
                             static_cast<double>(n_missing) * context},
@@ -192,7 +195,7 @@ void AttributeRun::answer(const QuestionSet& set, const LanesOf& lanes, const ch
     progress_->set_part(part);
     answer_missing(
         *loaded_.model, *side_by_side_, set, asked, lanes, context, *answers_,
-        [&](int n) { progress_->add(n, static_cast<double>(n) * context); }, shard_);
+        [&](int n) { progress_->add(n, static_cast<double>(n) * context); }, shard_, with_kl);
 }
 
 /// Refuses parts that cannot have a budget of their own, before anything is made.
@@ -270,7 +273,7 @@ void AttributeRun::compare_held_out(const BudgetLanes& budget) {
     held_out.n_samples = options_.held_out;
     const QuestionSet set = question_set(held_out);
     const LanesOf of_all = same_lanes(budget.lanes);
-    answer(set, of_all, "held out");
+    answer(set, of_all, "held out", false);
     const auto outcomes =
         known_answers(set, asked_on(set.identity, loaded_.backend->name()), of_all, *answers_);
     std::vector<LaneScore> scores;
@@ -305,7 +308,7 @@ void AttributeRun::run() {
                                                  options_.eval.run.backend_options().n_threads);
     if (!options_.json) print_out("{}, {}\n", loaded_.model->path().string(), loaded_.backend_text);
     flush_output();
-    answer(set, lanes, "");
+    answer(set, lanes, "", true);
     const std::string asked = asked_on(set.identity, loaded_.backend->name());
     if (shard_.is_part()) {
         const std::vector<ShardNeed> needs = {{asked, set.n_questions, lanes(0)}};
@@ -375,18 +378,18 @@ void add_attribute_command(const CliCommand& program) {
     command
         .add_option(
             "--by", options->by,
-            "the parts: KV heads, or all of a layer's; or tokens, kept in all heads beside the budget: "
-            "a `group` (sinks, recent, answer), or each `token` of one text")
-        .one_of({"head", "layer", "group", "token"})
+            "the parts: KV heads, each `query-head` for itself, or all of a `layer`; or tokens, kept in all "
+            "heads beside the budget: a `group` (sinks, recent, answer), or each `token` of one text")
+        .one_of({"head", "query-head", "layer", "group", "token"})
         .shows_default();
     command.add_option("--chunk", options->chunk, "--by token: tokens that are given back together")
         .within(1, 1 << 16)
         .shows_default();
     command
         .add_option("--rank", options->rank,
-                    "what parts are ranked by, in the table and for --budget: nats of the answer, or right "
-                    "answers")
-        .one_of({"nats", "right"})
+                    "what parts are ranked by, in the table and for --budget: nats of the answer, right "
+                    "answers, or KL to the full cache over the answer")
+        .one_of({"nats", "right", "kl"})
         .shows_default();
     command
         .add_option("--split", options->split,
@@ -418,7 +421,9 @@ void add_attribute_command(const CliCommand& program) {
         .required();
     add_plot_options(command, options->plots);
     command.add_flag("--json", options->json, "print the result as JSON");
-    command.does([options] { AttributeRun(*options).run(); });
+    command.does([options] {
+        if (!options->eval.writes_job(options->out)) AttributeRun(*options).run();
+    });
 }
 
 }  // namespace keyhole

@@ -8,6 +8,7 @@ void add_commands(const CliCommand& program) {
     add_eval_command(program);
     add_sweep_command(program);
     add_attribute_command(program);
+    add_search_command(program);
     add_merge_command(program);
     add_figure_command(program);
     add_bench_command(program);

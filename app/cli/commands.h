@@ -15,6 +15,7 @@ void add_bench_command(const CliCommand& program);
 void add_eval_command(const CliCommand& program);
 void add_sweep_command(const CliCommand& program);
 void add_attribute_command(const CliCommand& program);
+void add_search_command(const CliCommand& program);
 void add_merge_command(const CliCommand& program);
 void add_figure_command(const CliCommand& program);
 void add_info_command(const CliCommand& program);

@@ -8,6 +8,7 @@
 #include "app/cli/sweep_progress.h"
 #include "app/study/bounds.h"
 #include "app/study/eval_report.h"
+#include "app/study/head_report.h"
 #include "app/study/measure_report.h"
 #include "app/study/shard_file.h"
 #include "app/study/suite_page.h"
@@ -17,6 +18,7 @@
 #include "engine/base/path_lock.h"
 #include "engine/eval/missing_answers.h"
 #include "engine/eval/two_at_a_time.h"
+#include "engine/run/run_spec.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -34,6 +36,8 @@ struct EvalCommand {
     bool json = false;
     std::string out;     ///< folder for the answers; empty: they are not kept
     bool suite = false;  ///< all tasks, and a page
+    std::string by;      ///< head: also what single heads do
+    int top = 10;        ///< of the heads printed
 };
 
 /// An eval in progress.
@@ -46,6 +50,7 @@ class EvalRun {
           lanes_{options_.labels(), options_.lanes(), {}, 0, options_.sort} {
         lanes_.against = options_.against_index(lanes_.labels, lanes_.specs);
         note_replaced_options(lanes_.specs);
+        options_.check_budgets(lanes_.specs);
         if (command.suite && command.out.empty())
             fail(ErrorCode::wrong_use, "--suite writes a page of all tasks; give --out FOLDER with it");
         if (shard_.is_part() && command.out.empty())
@@ -66,10 +71,11 @@ class EvalRun {
     Outcomes answer_anew(const QuestionSet& set);
     void say_kept();
     void report(const QuestionSet& set, const Outcomes& outcomes);
-    std::vector<double> bytes_of(const QuestionSet& set) const;
+    void note_bytes(const QuestionSet& set, ReportLanes& lanes) const;
     void print_json(std::span<const QuestionSet> sets) const;
     std::vector<QuestionSet> questions();
     void write_suite(const std::vector<QuestionSet>& sets);
+    void measure_heads_of(const QuestionSet& set);
 
     const EvalCommand& command_;
     const EvalOptions& options_;
@@ -77,10 +83,12 @@ class EvalRun {
     ReportLanes lanes_;
     LoadedModel loaded_;
     std::unique_ptr<TwoAtATime> side_by_side_;
-    std::vector<ReportLanes> reported_;           ///< the lanes of each set, with their bytes
-    std::vector<std::vector<LaneScore>> scores_;  ///< of each set
-    std::vector<SuiteTask> tasks_;                ///< --suite: in the order asked
-    Outcomes before_;                             ///< --ask-when both: of the set before
+    std::vector<ReportLanes> reported_;                 ///< the lanes of each set, with their bytes
+    std::vector<std::vector<LaneScore>> scores_;        ///< of each set
+    std::vector<SuiteTask> tasks_;                      ///< --suite: in the order asked
+    Outcomes before_;                                   ///< --ask-when both: of the set before
+    nlohmann::json by_head_ = nlohmann::json::array();  ///< --by head
+    std::string by_head_csv_;
     nlohmann::json floors_ = nlohmann::json::array();
     std::string written_;  ///< the lanes' own answers
     std::vector<ShardNeed> needs_;
@@ -155,16 +163,17 @@ EvalRun::Outcomes EvalRun::answer_anew(const QuestionSet& set) {
     return outcomes;
 }
 
-/// Returns what each lane stores after a question's text. A user's own questions differ in length: the first
-/// one counts.
-std::vector<double> EvalRun::bytes_of(const QuestionSet& set) const {
+/// Notes what each lane stores after a question's text, and at most on the way. A user's own questions differ
+/// in length: the first one counts.
+void EvalRun::note_bytes(const QuestionSet& set, ReportLanes& lanes) const {
     int context = options_.context_of(*loaded_.model), n_prompt = context;
     if (!options_.data.files.empty()) context = n_prompt = static_cast<int>(set.make(0).prompt.size());
     if (!set.is_task) n_prompt = options_.n_prefill > 0 ? options_.n_prefill : context / 2;
-    std::vector<double> bytes;
-    for (const LaneSpec& lane : lanes_.specs)
-        bytes.push_back(stored_kv_bytes(*loaded_.model, *loaded_.backend, lane, n_prompt, context));
-    return bytes;
+    if (options_.ask_when == "decoding") n_prompt = 1;
+    for (const LaneSpec& lane : lanes.specs) {
+        lanes.kv_bytes.push_back(stored_kv_bytes(*loaded_.model, *loaded_.backend, lane, n_prompt, context));
+        lanes.peak_bytes.push_back(peak_kv_bytes(*loaded_.model, *loaded_.backend, lane, n_prompt, context));
+    }
 }
 
 void EvalRun::report(const QuestionSet& set, const Outcomes& outcomes) {
@@ -172,14 +181,14 @@ void EvalRun::report(const QuestionSet& set, const Outcomes& outcomes) {
     for (const std::vector<Outcome>& of_lane : outcomes)
         scores.push_back(score_lane(set, of_lane, outcomes[lanes_.against]));
     ReportLanes& lanes = reported_.emplace_back(lanes_);
-    lanes.kv_bytes = bytes_of(set);
+    note_bytes(set, lanes);
     const std::vector<Floor> floors =
         compare_with_floor(set, lanes.specs, options_.typed_lanes().size(), outcomes);
     for (nlohmann::json& one : floor_json(set, lanes.specs, floors)) floors_.push_back(std::move(one));
     if (!command_.json && !command_.suite) {
-        print_out(
-            "\n{}{}", score_table(set, lanes, scores),
-            floor_text(set, lanes.labels, floors) + reference_fails_text(set, lanes, scores, options_.ask));
+        print_out("\n{}{}", score_table(set, lanes, scores),
+                  least_memory_text(set, lanes, scores) + floor_text(set, lanes.labels, floors) +
+                      reference_fails_text(set, lanes, scores, options_.ask));
         // The set before this one asks the same before the eviction.
         if (options_.ask_when == "both" && set.name.ends_with("-after"))
             print_out("\n{}",
@@ -195,6 +204,7 @@ void EvalRun::print_json(std::span<const QuestionSet> sets) const {
     json.update(options_.about_json(*loaded_.model));
     json["against"] = lanes_.labels[lanes_.against];
     if (options_.n_bounds > 0) json["floors"] = floors_;
+    if (!command_.by.empty()) json["heads"] = by_head_;
     print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
@@ -234,6 +244,34 @@ void EvalRun::write_suite(const std::vector<QuestionSet>& sets) {
     print_note("written to {}/suite.html\n", command_.out);
 }
 
+/// Asks the questions once more with all values of all rows, and says what each head did.
+void EvalRun::measure_heads_of(const QuestionSet& set) {
+    std::vector<LaneHeads> heads(lanes_.specs.size());
+    {
+        Progress progress("eval by head", set.n_questions);
+        progress.set_part(set.name);
+        for (int i = 0; i < set.n_questions; ++i) {
+            check_termination();
+            add_heads(loaded_.model, *loaded_.backend, lanes_.specs, set.make(i), heads);
+            progress.update(i + 1);
+        }
+    }
+    const std::vector<KvLayout> layouts = layouts_of(*loaded_.model, lanes_.specs);
+    std::vector<HeadReport> reports;
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+        make_means(heads[i]);
+        reports.push_back({lanes_.labels[i], lanes_.specs[i], layouts[i], heads[i], {}});
+        if (!command_.out.empty())
+            reports.back().effects =
+                known_effects(std::filesystem::path(command_.out) / "attribution.csv", lanes_.specs[i]);
+    }
+    for (nlohmann::json& one : head_json(set.name, reports)) by_head_.push_back(std::move(one));
+    const std::string csv = head_csv(set.name, reports);
+    by_head_csv_ += by_head_csv_.empty() ? csv : csv.substr(csv.find('\n') + 1);
+    if (!command_.json) print_out("{}", head_text(reports, static_cast<std::size_t>(command_.top)));
+    flush_output();
+}
+
 void EvalRun::run() {
     loaded_ = load_for_run(options_.run);
     const std::vector<QuestionSet> sets = questions();
@@ -263,12 +301,15 @@ void EvalRun::run() {
         if (progress_ && sets.size() > 1) progress_->set_part(set.name);
         const Outcomes outcomes = answer(set);
         if (!shard_.is_part()) report(set, outcomes);
+        if (!command_.by.empty() && !shard_.is_part()) measure_heads_of(set);
     }
     if (shard_.is_part()) {
         write_shard_file(command_.out, shard_, needs_);
         print_note("{}", shard_note(command_.out, shard_));
         return;
     }
+    if (!command_.by.empty() && !command_.out.empty())
+        write_text_file(std::filesystem::path(command_.out) / "by_head.csv", by_head_csv_);
     if (command_.suite) write_suite(sets);
     if (command_.json) print_json(sets);
     if (!options_.data.answers.empty()) write_text_file(options_.data.answers, written_);
@@ -294,13 +335,22 @@ void add_eval_command(const CliCommand& program) {
     command.add_flag("--suite", options->suite,
                      "all tasks of recall and ruler that fit into --context: a table and a page of them "
                      "(suite.html in --out), with the least memory that keeps 90 % of the reference");
+    command
+        .add_option(
+            "--by", options->by,
+            "`head`: also what each query head holds of the answer, attends to and loses; in --out as "
+            "by_head.csv, with the nats of an attribution that stands there")
+        .one_of({"head"});
+    command.add_option("--top", options->top, "--by head: heads in the printed table")
+        .within(1, 1 << 20)
+        .shows_default();
     command.add_flag("--json", options->json, "print the result as JSON");
     command.does([options] {
         if (options->suite && options->eval.task.empty()) {
             options->eval.task = "recall,ruler";
             if (options->eval.n_samples == 0) options->eval.n_samples = 20;
         }
-        EvalRun(*options).run();
+        if (!options->eval.writes_job(options->out)) EvalRun(*options).run();
     });
 }
 

@@ -1,12 +1,17 @@
 #include "app/cli/eval_options.h"
 
 #include "app/base/assets.h"
+#include "app/base/command_text.h"
+#include "app/cli/output.h"
 #include "app/study/bounds.h"
+#include "app/study/job_file.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
+#include "engine/base/make_folder.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/number.h"
+#include "engine/eval/shard.h"
 #include "engine/policy/lane_names.h"
 
 #include <nlohmann/json.hpp>
@@ -80,10 +85,12 @@ void EvalOptions::add(const CliCommand& command) {
         .one_of({"question", "statement"})
         .shows_default();
     command
-        .add_option("--ask-when", ask_when,
-                    "`after`: lanes evict before they see the question, which is then fed to what they kept; "
-                    "`both` asks both ways; tasks, and data with `context`")
-        .one_of({"before", "after", "both"})
+        .add_option(
+            "--ask-when", ask_when,
+            "`after`: lanes evict before they see the question, which is then fed to what they kept; "
+            "`both` asks both ways; tasks, and data with `context`. `decoding`: tasks; lanes read the "
+            "text token by token, as what they wrote, so that the budget works in every row")
+        .one_of({"before", "after", "both", "decoding"})
         .shows_default();
     command.add_option("-s,--seed", seed, "seed of the questions").natural().shows_default();
     command
@@ -111,6 +118,30 @@ void EvalOptions::add_shard(const CliCommand& command) {
     command.add_option("--shard", shard,
                        "I/N: answer only every N-th question from the I-th on, for N machines; then `keyhole "
                        "merge` joins their folders");
+    command
+        .add_option(
+            "--job", job,
+            "answer nothing; write a job file into --out instead, which runs --shards of this command, "
+            "joins them and prints the results: an array of `slurm`, or GNU `parallel` here or over ssh")
+        .one_of({"slurm", "parallel"});
+    command.add_option("--shards", n_shards, "--job: how many").within(1, kMostShards).shows_default();
+}
+
+bool EvalOptions::writes_job(const std::string& out) const {
+    if (job.empty()) return false;
+    if (out.empty() || !shard.empty())
+        fail(ErrorCode::wrong_use,
+             "--job writes a file into --out and numbers the shards itself; give --out FOLDER, and leave "
+             "--shard out");
+    make_folder(out, "the job file");
+    std::error_code ignored;
+    const std::filesystem::path file = std::filesystem::path(out) / "job.sh";
+    write_text_file(
+        file, job_text({job == "slurm" ? JobKind::slurm : JobKind::parallel,
+                        std::filesystem::read_symlink("/proc/self/exe", ignored).string(),
+                        std::filesystem::current_path(ignored).string(), command_text(), out, n_shards}));
+    print_out("{} shards, joined in {}; start them with: sh {}\n", n_shards, out, shell_word(file.string()));
+    return true;
 }
 
 std::size_t EvalOptions::against_index(std::span<const std::string> labels,
@@ -198,7 +229,30 @@ std::vector<std::string> EvalOptions::labels() const {
 
 std::vector<AskWhen> EvalOptions::whens() const {
     if (ask_when == "both") return {AskWhen::before, AskWhen::after};
+    if (ask_when == "decoding") return {AskWhen::decoding};
     return {ask_when == "after" ? AskWhen::after : AskWhen::before};
+}
+
+void EvalOptions::check_budgets(std::span<const LaneSpec> lanes) const {
+    if (ask_when != "decoding") return;
+    for (const LaneSpec& lane : lanes)
+        if (lane.policy.budget.unit == Amount::Unit::percent)
+            fail(ErrorCode::wrong_use,
+                 "lane '{}': with --ask-when decoding the prompt is one token, of which no budget can be a "
+                 "share; give it in tokens, such as budget=64",
+                 format_lane_spec(lane));
+}
+
+QuestionSet EvalOptions::one_set(const std::shared_ptr<const Model>& model, std::string_view command) const {
+    std::vector<QuestionSet> sets = questions(model);
+    if (sets.size() != 1)
+        fail(ErrorCode::wrong_use, "{} asks one set of questions; give one task, or one file of data",
+             command);
+    if (!sets.front().measures.empty() && !sets.front().is_task)
+        fail(
+            ErrorCode::wrong_use,
+            "answers in the lanes' own words have no likelihood to compare; give --task NAME or --text FILE");
+    return std::move(sets.front());
 }
 
 std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Model>& model) const {
@@ -210,6 +264,8 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
             fail(ErrorCode::wrong_use,
                  "--data asks the questions of your files; leave out --task, --text, --prefill, --distance, "
                  "--passages and --ask");
+        if (ask_when == "decoding")
+            fail(ErrorCode::wrong_use, "--ask-when decoding is for tasks; give --task NAME, not --data");
         for (const std::string& file : data.files)
             for (const AskWhen when : whens()) {
                 DataOptions options = data.options(file, n_context, n_samples);

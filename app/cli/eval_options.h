@@ -20,9 +20,11 @@ struct EvalOptions {
     RunOptions run;  ///< model, lanes, backend
     std::string text, task, passages, distance;
     std::string ask = "question";
-    std::string ask_when = "before";  ///< before, after or both
+    std::string ask_when = "before";  ///< before, after, both or decoding
     std::string against;  ///< lane that differences refer to: its name, spec or number; empty: the first
     std::string shard;    ///< "2/4", see Shard; empty: all questions
+    std::string job;      ///< slurm or parallel: write a job file and answer nothing
+    int n_shards = 4;     ///< of the job file
     std::string sort;     ///< of printed tables: right, nats, bytes; empty: as given
     int context = 0;      ///< 0: the model's n_ctx, at most 1024
     int n_prefill = 0;
@@ -31,12 +33,21 @@ struct EvalOptions {
     int n_bounds = 0;  ///< seeds of `random` beside the lanes, with an `oracle`; 0: neither
     DataArguments data;
     std::vector<AskWhen> whens() const;
+    /// Refuses budgets in shares of the prompt where that is one token: --ask-when decoding. Throws
+    /// Error(wrong_use).
+    void check_budgets(std::span<const LaneSpec> lanes) const;
+    /// Returns the only set of questions, whose answers must have likelihoods. command: its name, for
+    /// refusals. Throws Error(wrong_use).
+    QuestionSet one_set(const std::shared_ptr<const Model>& model, std::string_view command) const;
 
     void add(const CliCommand& command);
     /// Adds --against and --sort, for commands that print tables of lanes.
     void add_table(const CliCommand& command);
-    /// Adds --shard, for commands that keep answers in a folder.
+    /// Adds --shard, --job and --shards, for commands that keep answers in a folder.
     void add_shard(const CliCommand& command);
+    /// With --job: writes job.sh into the folder, says how it is used, and returns true; the command then
+    /// does nothing else. Throws Error(wrong_use) without a folder.
+    bool writes_job(const std::string& out) const;
     /// Returns the index of the lane that differences refer to. Throws Error(wrong_use) if there is none.
     std::size_t against_index(std::span<const std::string> labels, std::span<const LaneSpec> specs) const;
     /// Returns the questions of each task or of the data files, or the windows of the text. Throws

@@ -16,6 +16,7 @@
 #include "engine/base/model_name.h"
 #include "engine/base/npy.h"
 #include "engine/eval/answer_file.h"
+#include "engine/eval/shard.h"
 #include "engine/run/prompt.h"
 #include "engine/session/session.h"
 #include "engine/trace/lane_failure.h"
@@ -439,7 +440,7 @@ void run_sweep_of(const Figure& figure, FigureOptions& options) {
     };
     sweep.quiet = options.json;
     (void)run_sweep(sweep);
-    if (options.json) print_record(sweep.out);
+    if (options.json && !parse_shard(sweep.eval.shard).is_part()) print_record(sweep.out);
 }
 
 void run_figure(FigureOptions options) {
@@ -459,6 +460,12 @@ void run_figure(FigureOptions options) {
              command_of(*figure));
     if (options.sweep.out.empty())
         fail(ErrorCode::wrong_use, "figure {}: give --out DIR for its files", figure->name);
+    if (!(options.sweep.eval.shard.empty() && options.sweep.eval.job.empty()) &&
+        figure->from != Figure::From::sweep)
+        fail(ErrorCode::wrong_use,
+             "figure {} is no sweep, which alone has answers to share; leave out --shard and --job",
+             figure->name);
+    if (options.sweep.eval.writes_job(options.sweep.out)) return;
     if (figure->from == Figure::From::run) {
         const EvalOptions& eval = options.sweep.eval;
         if (!eval.task.empty() || !eval.text.empty() || !eval.data.files.empty() ||
@@ -510,6 +517,7 @@ void add_figure_command(const CliCommand& program) {
                        "folder of a run with run.json and attention.npy (keyformer-3a, 3b, 11)");
     command.add_option("--of-lane", options->lane, "lane of that run").from(0);
     options->sweep.eval.add(command);
+    options->sweep.eval.add_shard(command);
     add_models_option(command, options->sweep);
     command
         .add_option("-f,--prompt-file", options->prompt_files,

@@ -163,6 +163,9 @@ constexpr std::array kExamples = {
     Example{"eval",
             "keyhole eval --task needle --samples 20 --context 300 --ask-when both --lane full --lane "
             "rows=snapkv:budget=64"},
+    Example{
+        "eval",
+        "keyhole eval --task needle --samples 10 --context 300 --lane full --lane h2o:budget=64 --by head"},
     Example{"eval",
             "keyhole eval --text assets/tasks/narrative.txt --samples 8 --lane full --lane h2o:budget=64"},
     Example{
@@ -179,6 +182,13 @@ constexpr std::array kExamples = {
     Example{"attribute",
             "keyhole attribute --task needle --samples 8 --context 300 --lane h2o:budget=64 --budget 64 "
             "--held-out 20 --out out"},
+    Example{"search",
+            "keyhole search --task needle --samples 8 --context 300 --lane h2o:budget=64 --vary alpha=0..1 "
+            "--vary recent=4..48 --tries 16 --out out"},
+    Example{
+        "search",
+        "keyhole search --task needle --samples 8 --context 300 --lane 'key:budget=64,choose=(s/(age+{a}))' "
+        "--vary a=1..64 --tries 16 --out out"},
     Example{"merge", "keyhole merge s1 s2 --out whole"},
     Example{"merge", "keyhole merge shard-* --out whole"},
     Example{"figure", "keyhole figure --list"},

@@ -13,6 +13,7 @@
 #include "app/study/eval_report.h"
 #include "app/study/measure_report.h"
 #include "app/study/shard_file.h"
+#include "app/study/suite_page.h"
 #include "app/study/sweep_files.h"
 #include "app/study/sweep_table.h"
 #include "engine/base/error.h"
@@ -79,6 +80,7 @@ class Sweep {
             typed_.push_back(typed[to_index(cell.lane_index)]);
             labels_.push_back(lane_label(typed_.back(), cell.values, varies_));
         }
+        options.eval.check_budgets(lanes_);
         against_ = options.eval.against_index(labels_, lanes_);
     }
     std::vector<SweepResult> run();
@@ -202,6 +204,7 @@ std::vector<SweepResult> Sweep::run() {
 
 /// Returns how many tokens of a part's questions are their prompt.
 int Sweep::prompt_of(const SweepPart& part) const {
+    if (options_.eval.ask_when == "decoding") return 1;
     if (part.set.is_task) return part.context;
     return options_.eval.n_prefill > 0 ? options_.eval.n_prefill : part.context / 2;
 }
@@ -258,6 +261,8 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
     for (std::size_t i = 0; i < cells_.size(); ++i) {
         lanes.kv_bytes.push_back(
             stored_kv_bytes(*loaded.model, *loaded.backend, cells_[i].spec, n_prompt, part.context));
+        lanes.peak_bytes.push_back(
+            peak_kv_bytes(*loaded.model, *loaded.backend, cells_[i].spec, n_prompt, part.context));
         const double bytes = lanes.kv_bytes.back() / part.context;
         table_->add(part.set, asked, cells_[i], varies_, scores[i],
                     {model, bytes, part.length, part.depth, i == against_});
@@ -273,7 +278,8 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
     if (options_.json)
         keep_json(part, model, lanes, scores);
     else if (!options_.map && prints_tables())
-        print_out("\n{}{}", score_table(part.set, lanes, scores),
+        print_out("\n{}{}{}", score_table(part.set, lanes, scores),
+                  least_memory_text(part.set, lanes, scores),
                   reference_fails_text(part.set, lanes, scores, options_.eval.ask));
     if (options_.json || options_.map || !prints_tables() || options_.eval.ask_when != "both") return;
     // The set before this one asks the same before the eviction.
@@ -454,7 +460,9 @@ void add_sweep_command(const CliCommand& program) {
         .required();
     add_plot_options(command, options->plots);
     command.add_flag("--json", options->json, "print the result as JSON");
-    command.does([options] { run_sweep(*options); });
+    command.does([options] {
+        if (!options->eval.writes_job(options->out)) run_sweep(*options);
+    });
 }
 
 }  // namespace keyhole

@@ -23,6 +23,8 @@ std::string_view kind_word(PartKind kind) {
     switch (kind) {
         case PartKind::head:
             return "KV head";
+        case PartKind::query_head:
+            return "query head";
         case PartKind::layer:
             return "layer";
         case PartKind::group:
@@ -62,10 +64,22 @@ nlohmann::json part_estimate_json(const Estimate& e) {
     return {{"value", number(e.value)}, {"interval", {number(e.interval.low), number(e.interval.high)}}};
 }
 
+/// Returns by how much KL to the full cache falls, question by question.
+Estimate kl_saved(const std::vector<Outcome>& worse, const std::vector<Outcome>& better) {
+    Gains gains;
+    for (std::size_t q = 0; q < worse.size(); ++q) gains.push_back(worse[q].kl - better[q].kl);
+    return mean_estimate(gains);
+}
+
 Gains nats_saved(const std::vector<Outcome>& worse, const std::vector<Outcome>& better) {
     Gains gains;
     for (std::size_t q = 0; q < worse.size(); ++q) gains.push_back(worse[q].nats - better[q].nats);
     return gains;
+}
+
+/// Returns a part's place among those of its layer.
+std::size_t map_column(const CachePart& part) {
+    return to_index(std::max(part.query_head >= 0 ? part.query_head : part.kv_head, 0));
 }
 
 /// Returns words for a cell of a table.
@@ -78,9 +92,11 @@ std::string short_words(const std::string& words) {
     return text.substr(0, end) + "...";
 }
 
-/// Returns the query heads that read a part, or the words of its tokens, short enough for a table.
+/// Returns the query heads that read a part, the KV head that a query head reads, or the words of its tokens,
+/// short enough for a table.
 std::string readers_text(const CachePart& part) {
     if (!part.words.empty()) return part.tokens ? short_words(part.words) : "";
+    if (part.query_head >= 0) return fmt::format("G{}", part.kv_head);
     return part.n_readers == 1
                ? fmt::format("H{}", part.first_reader)
                : fmt::format("H{}-{}", part.first_reader, part.first_reader + part.n_readers - 1);
@@ -91,6 +107,12 @@ std::string readers_text(const CachePart& part) {
 std::vector<CachePart> cache_parts(const KvLayout& layout, PartKind kind) {
     std::vector<CachePart> parts;
     for (int layer = 0; layer < layout.n_layers(); ++layer) {
+        if (kind == PartKind::query_head) {
+            for (int h = 0; h < layout.n_heads(); ++h)
+                parts.push_back(
+                    {layer, layout.kv_head(layout.kv_head_from_head(layer, h)).index, h, 1, {}, {}, h});
+            continue;
+        }
         if (!layout.owns(layer)) continue;
         if (kind == PartKind::layer) {
             parts.push_back({layer, -1, 0, layout.n_heads()});
@@ -147,9 +169,20 @@ LaneSpec lane_with_tokens(const LaneSpec& lane, const TokenRange& tokens) {
                           tokens.first, tokens.last));
 }
 
+LaneSpec lane_by_query_head(const LaneSpec& lane) {
+    using Kind = KvSharing::Kind;
+    if (lane.sharing.kind != Kind::own && lane.sharing.kind != Kind::mha)
+        fail(ErrorCode::wrong_use,
+             "--by query-head gives each query head a KV head of its own, and the lane '{}' shares them in "
+             "another way; leave out its kv",
+             format_lane_spec(lane));
+    return changed_lane_spec(lane, "kv=mha");
+}
+
 std::string part_name(const CachePart& part) {
     if (part.tokens) return fmt::format("{}..{}", part.tokens->first, part.tokens->last);
     if (!part.words.empty()) return part.words;
+    if (part.query_head >= 0) return fmt::format("L{}.H{}", part.layer, part.query_head);
     return part.kv_head < 0 ? fmt::format("L{}", part.layer)
                             : fmt::format("L{}.G{}", part.layer, part.kv_head);
 }
@@ -191,8 +224,8 @@ Attribution attribute(const LaneSpec& lane, PartKind kind, Intervention interven
         const bool gives = intervention == Intervention::give_back;
         const std::vector<Outcome>&worse = gives ? evicting : with_part, &better = gives ? with_part : full;
         gains.push_back(nats_saved(worse, better));
-        found.effects.push_back(
-            {parts[i], mean_estimate(gains.back()), score_lane(better, worse).accuracy_difference});
+        found.effects.push_back({parts[i], mean_estimate(gains.back()),
+                                 score_lane(better, worse).accuracy_difference, kl_saved(worse, better)});
     }
     const SignFlips flips = sign_flips(gains);
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -210,6 +243,7 @@ std::vector<std::size_t> ranked(const Attribution& found, RankBy by) {
         // Answers are few numbers: among equal ones the nats decide.
         if (by == RankBy::right && one.right.value != other.right.value)
             return one.right.value > other.right.value;
+        if (by == RankBy::kl && one.kl.value != other.kl.value) return one.kl.value > other.kl.value;
         return one.nats.value > other.nats.value;
     });
     return order;
@@ -232,16 +266,21 @@ std::string attribution_text(const Attribution& found, bool is_task, std::size_t
                         gives ? "What giving tokens back gains" : "What taking tokens costs",
                         found.n_questions, found.n_questions == 1 ? "" : "s", lines);
     const int width = found.kind == PartKind::token ? 32 : 8;
-    text += fmt::format("{:>4} {:<8} {:<{}} {:>8} {:>20} {:>8}", "", kind, of_tokens ? "words" : "heads",
-                        width, "nats", "95 %", "p");
+    const bool has_kl =
+        std::ranges::any_of(found.effects, [](const PartEffect& e) { return std::isfinite(e.kl.value); });
+    const char* beside = of_tokens ? "words" : found.kind == PartKind::query_head ? "reads" : "heads";
+    text +=
+        fmt::format("{:>4} {:<10} {:<{}} {:>8} {:>20} {:>8}", "", kind, beside, width, "nats", "95 %", "p");
+    if (has_kl) text += fmt::format(" {:>8} {:>20}", "KL", "95 %");
     if (is_task) text += fmt::format(" {:>8} {:>16}", "right %", "95 %");
     text += "\n";
     const std::vector<std::size_t> order = ranked(found, by);
     for (std::size_t i = 0; i < std::min(most, order.size()); ++i) {
         const PartEffect& effect = found.effects[order[i]];
-        text += fmt::format("{:>4} {:<8} {:<{}} {:>+8.3f} {:>20} {:>8.4f}", i + 1, part_name(effect.part),
+        text += fmt::format("{:>4} {:<10} {:<{}} {:>+8.3f} {:>20} {:>8.4f}", i + 1, part_name(effect.part),
                             readers_text(effect.part), width, effect.nats.value,
                             interval_text(effect.nats, 1, 3), effect.p);
+        if (has_kl) text += fmt::format(" {:>+8.3f} {:>20}", effect.kl.value, interval_text(effect.kl, 1, 3));
         if (is_task)
             text += fmt::format(" {:>+8.1f} {:>16}", 100 * effect.right.value,
                                 interval_text(effect.right, 100, 1));
@@ -255,15 +294,16 @@ std::string attribution_text(const Attribution& found, bool is_task, std::size_t
 std::string attribution_csv(const Attribution& found) {
     std::string csv =
         "part,layer,kv_head,first_query_head,query_heads,nats,nats_low,nats_high,right,right_low,right_high,"
-        "p,questions,intervention,lane,words\n";
+        "kl,kl_low,kl_high,p,questions,intervention,lane,words\n";
     for (const PartEffect& e : found.effects) {
         csv += is_of_tokens(found.kind)
                    ? fmt::format("{},,,,", part_name(e.part))
                    : fmt::format("{},{},{},{},{}", part_name(e.part), e.part.layer,
                                  e.part.kv_head < 0 ? "" : std::to_string(e.part.kv_head),
                                  e.part.first_reader, e.part.n_readers);
-        for (const double value : {e.nats.value, e.nats.interval.low, e.nats.interval.high, e.right.value,
-                                   e.right.interval.low, e.right.interval.high})
+        for (const double value :
+             {e.nats.value, e.nats.interval.low, e.nats.interval.high, e.right.value, e.right.interval.low,
+              e.right.interval.high, e.kl.value, e.kl.interval.low, e.kl.interval.high})
             csv += std::isfinite(value) ? fmt::format(",{:.6g}", value) : ",";
         csv += fmt::format(",{:.6g},{},{},{},{}\n", e.p, found.n_questions,
                            found.intervention == Intervention::give_back ? "give-back" : "take",
@@ -286,6 +326,7 @@ nlohmann::json attribution_json(const Attribution& found) {
         nlohmann::json part = {{"part", part_name(e.part)},
                                {"nats", part_estimate_json(e.nats)},
                                {"right", part_estimate_json(e.right)},
+                               {"kl", part_estimate_json(e.kl)},
                                {"p", e.p},
                                {"sure", e.is_sure}};
         if (is_of_tokens(found.kind))
@@ -293,6 +334,7 @@ nlohmann::json attribution_json(const Attribution& found) {
         else
             part["layer"] = e.part.layer;
         if (e.part.kv_head >= 0) part["kv_head"] = e.part.kv_head;
+        if (e.part.query_head >= 0) part["query_head"] = e.part.query_head;
         json["parts"].push_back(std::move(part));
     }
     return json;
@@ -307,24 +349,27 @@ ValueMap attribution_map(const Attribution& found) {
         "Nats an answer over {} questions: one {} {}. Intervals are in attribution.csv, and in the SVG at "
         "the "
         "cell under the pointer.",
-        found.n_questions, found.kind == PartKind::head ? "KV head" : "layer",
+        found.n_questions, kind_word(found.kind),
         gives ? "keeps all tokens while the rest evicts" : "evicts while the rest keeps all tokens");
     map.value_label = "nats";
     map.decimals = 2;
+    const char* letter = found.kind == PartKind::query_head ? "H" : "G";
+    const char* head_label = found.kind == PartKind::query_head ? "query head" : "KV head";
     std::vector<std::string> layers, heads;
     for (const PartEffect& e : found.effects) {
         const std::string layer = fmt::format("L{}", e.part.layer);
         if (layers.empty() || layers.back() != layer) layers.push_back(layer);
-        while (static_cast<int>(heads.size()) <= std::max(e.part.kv_head, 0))
-            heads.push_back(found.kind == PartKind::head ? fmt::format("G{}", heads.size()) : "all");
+        while (heads.size() <= map_column(e.part))
+            heads.push_back(found.kind == PartKind::layer ? "all"
+                                                          : fmt::format("{}{}", letter, heads.size()));
     }
     // The longer axis lies across, so that the picture is no tower.
     const bool layers_across = layers.size() > heads.size();
     const std::size_t n_across = std::max(layers.size(), heads.size());
     map.columns = layers_across ? layers : heads;
     map.rows = layers_across ? heads : layers;
-    map.column_label = layers_across ? "layer" : "KV head";
-    map.row_label = layers_across ? "KV head" : "layer";
+    map.column_label = layers_across ? "layer" : head_label;
+    map.row_label = layers_across ? head_label : "layer";
     ValuePanel& panel = map.panels.emplace_back();
     panel.title = fmt::format("{} questions", found.n_questions);
     panel.values.assign(layers.size() * heads.size(), std::nanf(""));
@@ -333,7 +378,7 @@ ValueMap attribution_map(const Attribution& found) {
     for (const PartEffect& e : found.effects) {
         const std::size_t layer = to_index(std::ranges::find(layers, fmt::format("L{}", e.part.layer)) -
                                            layers.begin()),
-                          head = to_index(std::max(e.part.kv_head, 0));
+                          head = map_column(e.part);
         const std::size_t at = layers_across ? head * n_across + layer : layer * n_across + head;
         panel.values[at] = static_cast<float>(e.nats.value);
         panel.notes[at] =

@@ -1,7 +1,6 @@
-/// What eviction costs, part by part: one KV head, layer, or group of tokens gets its tokens back while the
-/// rest evicts as before, or loses them while the rest keeps all, and the answers say what that changed. Then
-/// a budget spent
-/// where it changed most. Pure functions, for any thread; knows no backend.
+/// What eviction costs, part by part: one KV head, query head, layer, or group of tokens gets its tokens back
+/// while the rest evicts as before, or loses them while the rest keeps all, and the answers say what that
+/// changed. Then a budget spent where it changed most. Pure functions, for any thread; knows no backend.
 #pragma once
 
 #include "engine/eval/evaluate.h"
@@ -25,17 +24,19 @@ struct TokenRange {
     bool operator==(const TokenRange&) const = default;
 };
 
-/// A part of the cache that is given back or taken: a KV head, all those of a layer, or some tokens in all.
+/// A part of the cache that is given back or taken: a KV head, all those of a layer, what one query head
+/// reads, or some tokens in all.
 struct CachePart {
     int layer = 0;                          ///< which owns it
     int kv_head = -1;                       ///< within its layer; -1: the layer
     int first_reader = 0, n_readers = 0;    ///< query heads of the layer that read it
     std::string words = {};                 ///< of tokens: their text, or the name of the group
     std::optional<TokenRange> tokens = {};  ///< of a token part; a group has others in each question
+    int query_head = -1;                    ///< within its layer; -1: all that read the KV head
     bool operator==(const CachePart&) const = default;
 };
 
-enum class PartKind { head, layer, group, token };
+enum class PartKind { head, query_head, layer, group, token };
 enum class Intervention {
     give_back,  ///< the part keeps all tokens, the rest evicts
     take,       ///< the part evicts, the rest keeps all tokens
@@ -53,7 +54,13 @@ TokenRange group_tokens(const CachePart& group, const Question& question);
 /// How many tokens the groups `sinks` and `recent` have.
 inline constexpr int kGroupSinks = 4, kGroupRecent = 32;
 
-/// Returns "L5.G2" for a KV head, "L5" for a layer, "12..19" for tokens, or the name of a group.
+/// Returns a lane whose query heads each have a copy of the KV head that they read, so that each evicts for
+/// itself: kv=mha. What it computes is the same as long as nothing is evicted. Throws Error(wrong_use) for a
+/// lane that shares KV heads in a way of its own.
+LaneSpec lane_by_query_head(const LaneSpec& lane);
+
+/// Returns "L5.G2" for a KV head, "L5.H7" for a query head, "L5" for a layer, "12..19" for tokens, or the
+/// name of a group.
 std::string part_name(const CachePart& part);
 
 /// Returns the lane that the parts' lanes are compared with: the lane itself, or with a budget of all.
@@ -71,6 +78,7 @@ struct PartEffect {
     CachePart part;
     Estimate nats;   ///< -ln p of the answer, a question
     Estimate right;  ///< share of right answers
+    Estimate kl{};   ///< KL to the full cache, summed over the answer, a question; NaN: not known
     double p = 1;    ///< of sign flips on nats, corrected for all parts
     bool is_sure = false;
 };
@@ -87,7 +95,7 @@ struct Attribution {
 };
 
 /// What parts are ranked by.
-enum class RankBy { nats, right };
+enum class RankBy { nats, right, kl };
 
 /// outcomes: [lane][question] of the full cache, the lane, and the lane of each part; with Intervention::take
 /// the full cache is also what these are compared with.

@@ -63,6 +63,7 @@ nlohmann::json lane_json(const QuestionSet& set, const ReportLanes& lanes, std::
     nlohmann::json json = {{"spec", format_lane_spec(lanes.specs[lane])}, {"samples", score.n_questions}};
     if (!lanes.labels.empty()) json["lane"] = lanes.labels[lane];
     if (!lanes.kv_bytes.empty()) json["kv_bytes"] = std::round(lanes.kv_bytes[lane]);
+    if (!lanes.peak_bytes.empty()) json["kv_peak_bytes"] = std::round(lanes.peak_bytes[lane]);
     if (std::isfinite(score.held)) json["held"] = score.held;
     if (set.is_task) {
         json["task"] = set.name;

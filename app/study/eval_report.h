@@ -16,11 +16,12 @@ namespace keyhole {
 
 /// The lanes of a table.
 struct ReportLanes {
-    std::vector<std::string> labels;    ///< names, or specs as typed
-    std::vector<LaneSpec> specs = {};   ///< for score_json()
-    std::vector<double> kv_bytes = {};  ///< that each stores after the text; empty: not shown
-    std::size_t against = 0;            ///< the lane that differences refer to
-    std::string sort = {};              ///< right, nats, bytes; empty: as given
+    std::vector<std::string> labels;      ///< names, or specs as typed
+    std::vector<LaneSpec> specs = {};     ///< for score_json()
+    std::vector<double> kv_bytes = {};    ///< that each stores after the text; empty: not shown
+    std::size_t against = 0;              ///< the lane that differences refer to
+    std::string sort = {};                ///< right, nats, bytes; empty: as given
+    std::vector<double> peak_bytes = {};  ///< most that each stores at a time; empty: not shown
 };
 
 /// Returns a table with one line a lane.

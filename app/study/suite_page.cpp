@@ -59,6 +59,14 @@ std::vector<std::size_t> smallest_that_keep(const ReportLanes& lanes, std::span<
     return found;
 }
 
+std::string least_memory_text(const QuestionSet& set, const ReportLanes& lanes,
+                              std::span<const LaneScore> scores) {
+    if (!set.is_task || scores.size() < 2 || lanes.kv_bytes.size() != scores.size()) return "";
+    const SuiteTask task{set.name, {scores.begin(), scores.end()}, {}};
+    const std::string line = kept_line(lanes, std::span(&task, 1));
+    return line.empty() ? "" : line + "\n";
+}
+
 std::string suite_text(const ReportLanes& lanes, std::span<const SuiteTask> tasks) {
     constexpr int kTask = 20;
     std::string text = "right answers, %\n";

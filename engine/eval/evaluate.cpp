@@ -47,16 +47,26 @@ std::ptrdiff_t count_equal(const Tokenizer& tokenizer, const std::string& text,
     return std::mismatch(own.begin(), own.end(), longer.begin(), longer.end()).first - own.begin();
 }
 
-/// Notes where the answer is, and what each lane holds of it after the prompt.
-void note_place(const Question& question, const Model& model, const StepTrace& prompt,
-                std::vector<Outcome>& outcomes) {
+/// What each lane has evicted so far.
+using GoneTokens = std::vector<std::vector<Eviction>>;
+
+void note_gone(const StepTrace& step, GoneTokens& gone) {
+    gone.resize(step.lanes.size());
+    for (std::size_t i = 0; i < gone.size(); ++i)
+        gone[i].insert(gone[i].end(), step.lanes[i].evictions.begin(), step.lanes[i].evictions.end());
+}
+
+/// Notes where the answer is, and what each lane holds of it now. n_read: tokens before the answer or, where
+/// the question comes later, before the question.
+void note_place(const Question& question, const Model& model, const StepTrace& step, const GoneTokens& gone,
+                std::size_t n_read, std::vector<Outcome>& outcomes) {
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
         outcomes[i].distance = question.distance;
         if (!question.place) continue;
-        const LaneRecord& lane = prompt.lanes[i];
+        const LaneRecord& lane = step.lanes[i];
         const KvLayout& layout = lane.info->layout != nullptr ? *lane.info->layout : model.layout();
-        outcomes[i].depth = question.place.first / static_cast<double>(question.prompt.size());
-        outcomes[i].held = held_share(question.place, lane.evictions, layout.n_kv_heads());
+        outcomes[i].depth = question.place.first / static_cast<double>(n_read);
+        outcomes[i].held = held_share(question.place, gone[i], layout.n_kv_heads());
     }
 }
 
@@ -82,11 +92,17 @@ std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& bac
                                   {0, static_cast<int>(question.fed.size()), question.n_bytes, true});
     auto before = session.prefill();
     throw_if_failed(*before);
-    note_place(question, *model, *before, outcomes);
+    GoneTokens gone;
+    note_gone(*before, gone);
+    const bool is_in_prompt = question.place.last < static_cast<int>(question.prompt.size());
+    if (is_in_prompt) note_place(question, *model, *before, gone, question.prompt.size(), outcomes);
     for (std::size_t t = 0; t < question.asked.size(); ++t) {
         before = session.step();
         throw_if_failed(*before);
+        if (!is_in_prompt) note_gone(*before, gone);
     }
+    if (!is_in_prompt)
+        note_place(question, *model, *before, gone, question.prompt.size() + question.asked.size(), outcomes);
     for (std::size_t t = 0; t < question.fed.size(); ++t) {
         const auto step = session.step();
         throw_if_failed(*step);
@@ -191,6 +207,11 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
         set.description += "; asked after the eviction";
         set.identity += " when=after";
     }
+    if (options.ask_when == AskWhen::decoding) {
+        set.name += "-decoding";
+        set.description += "; read token by token";
+        set.identity += " when=decoding";
+    }
     set.make = [=, count = std::make_shared<TokenCounter>(model)](int i) {
         const TaskMaterial material{&texts->words, &texts->sentences, &texts->passages,
                                     [&](const std::string& text) { return (*count)(text); },
@@ -200,16 +221,19 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
         const std::vector<int> whole = model->tokenizer().encode(task.prompt + task.answer);
         const std::string text = task.prompt.substr(0, task.prompt.size() - task.question.size());
         const auto answer = whole.begin() + count_equal(model->tokenizer(), task.prompt, whole),
-                   asked = options.ask_when == AskWhen::before
-                               ? answer
-                               : whole.begin() + count_equal(model->tokenizer(), text, whole);
+                   asked = options.ask_when == AskWhen::before ? answer
+                           : options.ask_when == AskWhen::after
+                               ? whole.begin() + count_equal(model->tokenizer(), text, whole)
+                               : whole.begin() + 1;
         Question question;
         question.prompt.assign(whole.begin(), asked);
         question.asked.assign(asked, answer);
         question.fed.assign(answer, whole.end());
         question.n_bytes = static_cast<int>(task.answer.size());
         question.distance = task.distance;
-        question.place = find_answer(model->tokenizer(), question.prompt, task.stated, task.answer.substr(1));
+        question.place =
+            find_answer(model->tokenizer(), std::vector<int>(whole.begin(), std::max(asked, answer)),
+                        task.stated, task.answer.substr(1));
         return question;
     };
     return set;
@@ -280,20 +304,38 @@ LaneScore score_lane(const QuestionSet& set, std::span<const Outcome> outcomes,
     return score;
 }
 
-double stored_kv_bytes(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
-                       int context) {
+namespace {
+
+/// Returns the bytes of K and V of a lane whose heads store so many tokens each.
+double kv_bytes_of(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
+                   const std::function<int(const ResolvedPolicy&)>& stored) {
     const KvLayout layout = layouts_of(model, {lane}).front();
     const ResolvedPolicy policy = resolve(lane.policy, n_prompt, 1, head_grid(layout));
     double bytes = 0;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const HeadRef& reader = layout.kv_head(g).readers.front();
         const ResolvedPolicy& of_head = policy.at(reader.layer, reader.head);
-        const int stored =
-            of_head.evicts() && !of_head.keeps_memory ? std::min(context, of_head.stored) : context;
         const KvType type = backend.kv_type(of_head.kv_dtype);
-        bytes += 2.0 * static_cast<double>(kv_row_bytes(type, model.config().head_dim)) * stored;
+        bytes += 2.0 * static_cast<double>(kv_row_bytes(type, model.config().head_dim)) * stored(of_head);
     }
     return bytes;
+}
+
+}  // namespace
+
+double stored_kv_bytes(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
+                       int context) {
+    return kv_bytes_of(model, backend, lane, n_prompt, [&](const ResolvedPolicy& policy) {
+        return policy.evicts() && !policy.keeps_memory ? std::min(context, policy.stored) : context;
+    });
+}
+
+double peak_kv_bytes(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
+                     int context) {
+    return kv_bytes_of(model, backend, lane, n_prompt, [&](const ResolvedPolicy& policy) {
+        const int later = policy.grows() ? context : std::min(context, policy.most_stored());
+        return policy.prefill == PrefillMode::oneshot ? std::max(n_prompt, later) : later;
+    });
 }
 
 std::size_t lanes_that_fit(const Model& model, std::span<const LaneSpec> lanes, int context, double bytes) {

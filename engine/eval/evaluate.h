@@ -29,7 +29,7 @@ struct Outcome {
     // Where the text says what is asked for; the same for all lanes. NaN and 0: not known.
     int distance = 0;             ///< as Question::distance
     double depth = std::nan("");  ///< share of the prompt before it
-    double held = std::nan("");   ///< share of its tokens that the lane holds after the prompt
+    double held = std::nan("");   ///< share of its tokens that the lane holds after the text
     /// Sum over `fed` of KL(first lane || this lane) of the next-token distributions, nats. NaN: not known.
     double kl = std::nan("");
 };
@@ -41,8 +41,9 @@ struct Question {
     std::vector<int> fed;  ///< the scored tokens, each by the distribution of the row before it
     int n_bytes = 0;       ///< of the text of `fed`
     int distance = 0;      ///< tokens between the fact that is asked for and the answer; 0: text
-    AnswerPlace place{};   ///< of the answer in the prompt
-    /// The question itself where it comes after the eviction (AskWhen::after). It is not scored.
+    AnswerPlace place{};   ///< of the answer in the prompt, or in `asked` after it
+    /// The question itself where it comes after the eviction (AskWhen::after), with the text before it where
+    /// that is read token by token (AskWhen::decoding). It is not scored.
     std::vector<int> asked{};
     /// Set: answers the question in place of ask(), with one outcome per lane.
     std::function<std::vector<Outcome>(const std::shared_ptr<const Model>&, Backend&,
@@ -96,6 +97,9 @@ QuestionSet text_windows(std::shared_ptr<const Model> model, std::string_view te
 enum class AskWhen {
     before,  ///< the question is part of the prompt
     after,   ///< the prompt is the text alone; the question is fed to what was kept of it
+    /// The prompt is the first token alone; text and question are fed token by token, as a model reads what
+    /// it wrote itself, so that the budget works in every row.
+    decoding,
 };
 
 struct TaskOptions {
@@ -150,6 +154,11 @@ LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome>
 /// tokens in all.
 double stored_kv_bytes(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
                        int context);
+
+/// Returns the most bytes of K and V that it stores at a time on the way there: with one-shot prefill those
+/// of the whole prompt, before the lane evicts.
+double peak_kv_bytes(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
+                     int context);
 
 /// Returns how many of the first lanes may answer together, so that what they store of a context after the
 /// prompt takes at most about `bytes`. At least 1. They share the pass over the prompt.

@@ -29,6 +29,15 @@ TEST(Attribution, PartsAreTheKvHeadsWithTheirReaders) {
     ASSERT_EQ(layers.size(), 2u);
     EXPECT_EQ(layers[1], (CachePart{1, -1, 0, 6}));
     EXPECT_EQ(part_name(layers[1]), "L1");
+    // A query head names the KV head that it reads, and needs a lane whose query heads each have their own.
+    const auto query = cache_parts(KvLayout::grouped(2, 6, 2), PartKind::query_head);
+    ASSERT_EQ(query.size(), 12u);
+    EXPECT_EQ(query[10].kv_head, 1);
+    EXPECT_EQ(part_name(query[10]), "L1.H4");
+    EXPECT_EQ(
+        lane_with_part(lane_by_query_head(parse_lane_spec("h2o:budget=8")), query[10], Intervention::take),
+        parse_lane_spec("h2o:budget=all,kv=mha,budget@L1.H4=8"));
+    EXPECT_THROW((void)lane_by_query_head(parse_lane_spec("h2o:kv=mqa")), Error);
     // Layers 0 and 2 own the KV heads of 1 and 3: a part is its owner's.
     const auto shared = cache_parts(KvLayout::shared(4, 4, 2, 1), PartKind::head);
     ASSERT_EQ(shared.size(), 2u);
@@ -68,6 +77,11 @@ TEST(Attribution, EffectsArePairedDifferences) {
     EXPECT_NEAR(found.effects[1].right.value, -1.0 / 3, 1e-12);
     EXPECT_FALSE(found.effects[0].is_sure);  // three questions decide nothing
     EXPECT_EQ(ranked(found), (std::vector<std::size_t>{0, 1}));
+    EXPECT_TRUE(std::isnan(found.effects[0].kl.value));
+    Attribution by_kl = found;
+    by_kl.effects[0].kl.value = 0.5;
+    by_kl.effects[1].kl.value = 0.75;
+    EXPECT_EQ(ranked(by_kl, RankBy::kl), (std::vector<std::size_t>{1, 0}));
 
     // Taking the same parts: the lanes with less are compared with the full cache.
     const Attribution taken =
@@ -234,6 +248,41 @@ TEST_F(AttributeCommand, EqualsEvalOfTheSameLanes) {
     EXPECT_EQ(lines("a/attribution.csv").size(), 1u + 4);
 }
 
+/// A query head reads a copy of its KV head, which evicts for itself.
+TEST_F(AttributeCommand, RanksQueryHeadsByKl) {
+    ASSERT_EQ(run(command("attribute") +
+                  " --by query-head --take --lane h2o:budget=8 --rank kl --json --out '" + path("a") + "'"),
+              0)
+        << output_;
+    const nlohmann::json found = json();
+    ASSERT_EQ(found.at("parts").size(), 8u);
+    ASSERT_EQ(run(command("eval") + " --json --lane full --lane h2o:budget=all,kv=mha,budget@L1.H3=8"), 0)
+        << output_;
+    const double cost = 16 * json().at("lanes")[1].at("nats_difference").get<double>();
+    ASSERT_NE(cost, 0);
+    double kl = 0, kv_head = -1;
+    for (const nlohmann::json& part : found["parts"]) {
+        EXPECT_GT(part.at("kl").at("value").get<double>(), 0) << part;
+        if (part.at("part") != "L1.H3") continue;
+        EXPECT_NEAR(part.at("nats").at("value").get<double>(), cost, 1e-4 * std::abs(cost));
+        kv_head = part.at("kv_head").get<double>();
+        kl = part["kl"]["value"].get<double>();
+    }
+    EXPECT_EQ(kv_head, 1);
+    EXPECT_GT(kl, 0);
+    EXPECT_NE(read("a/attribution.svg").find(">query head<"), std::string::npos);
+    EXPECT_TRUE(read("a/attribution.csv").starts_with("part,layer,kv_head,first_query_head,"));
+    // Answers without KL, such as those of eval, are asked again.
+    EXPECT_EQ(lines("a/answers.csv").size(), 1u + 4 * (2 + 8));
+    ASSERT_EQ(run(command("eval") + " --lane full --lane h2o:budget=8 --out '" + path("b") + "'"), 0)
+        << output_;
+    ASSERT_EQ(
+        run(command("attribute") + " --by layer --lane h2o:budget=8 --rank kl --out '" + path("b") + "'"), 0)
+        << output_;
+    EXPECT_NE(output_.find(" KL "), std::string::npos) << output_;
+    EXPECT_EQ(output_.find("nan"), std::string::npos) << output_;
+}
+
 TEST_F(AttributeCommand, GoesOnWhereItWasInterrupted) {
     const std::string attribute =
         command("attribute") + " --lane h2o:budget=8 --by layer --budget 40 --rest 8 --held-out 2 --out '" +
@@ -305,6 +354,7 @@ TEST_F(AttributeCommand, RefusesWhatItCannotCompare) {
     refuses(" --lane h2o --rest 2", "--rest and --held-out are for --budget");
     refuses(" --lane h2o:budget=8,scope=layer", "take scope=head, or --by layer");
     refuses(" --lane h2o:budget=8 --budget 12 --rest 6", "leaves no head all its tokens");
+    refuses(" --lane h2o:budget=8 --by query-head --budget 20", "all query heads of a KV head");
     refuses(" --lane h2o:budget=8 --by group --take", "--take and --budget are for heads and layers");
     refuses(" --lane h2o:budget=8 --by group --shard 1/2", "leave out --shard");
     refuses(" --lane h2o:budget=25% --by group", "needs a budget in tokens");

@@ -7,6 +7,7 @@
 #include "app/manual/page.h"
 #include "app/manual/terminal.h"
 #include "app/papers/figure.h"
+#include "app/study/lane_search.h"
 #include "app/view/view_export.h"
 #include "app/window/gui_command.h"
 #include "engine/analysis/measure_table.h"
@@ -462,7 +463,11 @@ void expect_valid(const std::string& command, const std::string& option, const s
     if (command == "lesson" && option == "--export") {
         EXPECT_TRUE(value == "site" || value == "page") << value;
     } else if (option == "--lane") {
-        EXPECT_NO_THROW((void)parse_named_lane(value)) << value;
+        // The numbers of a search stand in braces.
+        EXPECT_NO_THROW((void)parse_named_lane(std::regex_replace(value, std::regex(R"(\{[a-z]+\})"), "1")))
+            << value;
+    } else if (option == "--vary" && command == "search") {
+        EXPECT_NO_THROW((void)parse_search_range(value)) << value;
     } else if (option == "--vary") {
         EXPECT_NO_THROW((void)parse_vary(value)) << value;
     } else if (option == "--task") {

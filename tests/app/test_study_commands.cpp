@@ -26,6 +26,7 @@ class StudyCommands : public testing::ProgramRun {
     }
     std::string model() const { return " --model '" + tiny_.folder().string() + "'"; }
     std::string on_text() const { return model() + " --text '" + path("text.txt") + "' --context 40"; }
+    std::string on_needles() const { return model() + " --task needle --context 400"; }
     std::string out(const std::string& name) const { return " --out '" + path(name) + "'"; }
     nlohmann::json json() const {
         const std::size_t begin = output_.find('{'), end = output_.rfind('}');  // notes stand around it
@@ -204,6 +205,29 @@ TEST_F(StudyCommands, AsksBeforeAndAfterTheEviction) {
     EXPECT_NE(output_.find("--ask-when are for tasks"), std::string::npos) << output_;
 }
 
+/// A text that is read token by token: the budget works in every row, and a window of 16 holds what 16 tokens
+/// can hold. With a budget of all the answer is the one after a prompt.
+TEST_F(StudyCommands, ReadsATextAsItsOwn) {
+    const std::string eval = "eval" + on_needles() + " --samples 2 --lane full --lane window:budget=16";
+    ASSERT_EQ(run(eval + " --json" + out("before")), 0) << output_;
+    const nlohmann::json before = json().at("lanes");
+    ASSERT_EQ(run(eval + " --ask-when decoding --json" + out("decoding")), 0) << output_;
+    const nlohmann::json lanes = json().at("lanes");
+    EXPECT_EQ(lanes[0].at("task"), "needle-decoding");
+    EXPECT_NEAR(lanes[0].at("nats_per_token").get<double>(), before[0].at("nats_per_token").get<double>(),
+                1e-3);
+    EXPECT_EQ(lanes[0].at("held"), 1.0);
+    EXPECT_EQ(lanes[1].at("held"), 0.0);
+    // The prompt is whole before a lane evicts; what is read token by token never is.
+    EXPECT_EQ(before[1].at("kv_peak_bytes"), before[0].at("kv_bytes"));
+    EXPECT_EQ(lanes[1].at("kv_peak_bytes").get<double>(), lanes[1].at("kv_bytes").get<double>() * 17 / 16);
+    EXPECT_NE(lanes[1].at("nats_per_token"), before[1].at("nats_per_token"))
+        << "rows of the text had a window, too";
+    for (const std::string& depth : column("decoding/answers.csv", "depth")) EXPECT_LT(std::stod(depth), 1);
+    EXPECT_EQ(run("eval" + on_needles() + " --ask-when decoding --lane h2o"), 2);
+    EXPECT_NE(output_.find("give it in tokens"), std::string::npos) << output_;
+}
+
 TEST_F(StudyCommands, DataMayHaveAContext) {
     using Json = nlohmann::json;
     {
@@ -259,6 +283,27 @@ TEST(Suite, FindsTheLeastMemoryThatKeepsMostOfTheReference) {
     EXPECT_NE(suite_page(lanes, tasks, "A & B", {}).find("<h1>A &amp; B</h1>"), std::string::npos);
 }
 
+TEST(Suite, SaysTheLeastMemoryOfOneTable) {
+    QuestionSet set;
+    set.is_task = true;
+    ReportLanes lanes{
+        {"full", "a", "b"},
+        {parse_lane_spec("full"), parse_lane_spec("tova:budget=64"), parse_lane_spec("tova:budget=32")},
+        {4000, 2000, 1000},
+        0,
+        {}};
+    std::vector<LaneScore> scores(3);
+    for (const auto& [i, share] : {std::pair(0, 0.9), std::pair(1, 0.85), std::pair(2, 0.8)})
+        scores[static_cast<std::size_t>(i)].accuracy.value = share;
+    EXPECT_EQ(least_memory_text(set, lanes, scores),
+              "Least memory that keeps 90 % of full (4.0 kB): a (2.0 kB).\n");
+    scores[0].accuracy.value = 0;
+    EXPECT_EQ(least_memory_text(set, lanes, scores), "");
+    set.is_task = false;
+    scores[0].accuracy.value = 0.9;
+    EXPECT_EQ(least_memory_text(set, lanes, scores), "");
+}
+
 TEST_F(StudyCommands, ASuiteIsOnePage) {
     const std::string suite = "eval" + model() + " --suite --samples 1 --context 400 --lane full" +
                               " --lane window:budget=64" + out("p");
@@ -273,6 +318,49 @@ TEST_F(StudyCommands, ASuiteIsOnePage) {
 }
 
 /// Two shards together are the whole, answer by answer; a lost one is named.
+/// With the whole cache a head loses nothing; with a window it holds what the window has, and attends to no
+/// more. What eviction costs by head is taken from an attribution in the same folder.
+TEST_F(StudyCommands, EvalSaysWhatHeadsDo) {
+    const std::string eval =
+        "eval" + on_needles() + " --samples 3 --lane full --lane window:budget=16 --by head";
+    ASSERT_EQ(run(eval + out("a")), 0) << output_;
+    EXPECT_NE(output_.find("heads that attend to the answer in full attention most"), std::string::npos)
+        << output_;
+    constexpr int kHeads = 2 * 4;  // of the tiny model
+    double full = 0, kept = 0, most_lost = 0;
+    int n = 0;
+    for (const std::string& line : lines("a/by_head.csv")) {
+        const std::vector<std::string> f = split_csv(line);
+        ASSERT_EQ(f.size(), 13u) << line;
+        if (f[1] == "full") {
+            ++n;
+            EXPECT_EQ(f[6], "1") << line;
+            EXPECT_NEAR(std::stod(f[7]), std::stod(f[8]), 1e-4) << line;
+            EXPECT_NEAR(std::stod(f[9]), 0, 1e-5) << line;
+            EXPECT_EQ(f[10], "1") << line;
+            EXPECT_NEAR(std::stod(f[11]), 0, 1e-5) << line;
+            full += std::stod(f[7]);
+        } else if (f[1] == "window:budget=16") {
+            kept += std::stod(f[7]);
+            most_lost = std::max(most_lost, std::stod(f[9]));
+            EXPECT_LT(std::stod(f[6]), 1) << line;
+            EXPECT_LT(std::stod(f[10]), 1) << line;
+            EXPECT_GT(std::stod(f[11]), 0) << line;
+            EXPECT_EQ(f[12], "") << line;
+        }
+    }
+    EXPECT_EQ(n, kHeads);
+    EXPECT_GT(full, 2 * kept);
+    EXPECT_GT(most_lost, 0.2);
+    ASSERT_EQ(run("attribute" + on_needles() + " --samples 3 --lane window:budget=16" + out("a")), 0)
+        << output_;
+    ASSERT_EQ(run(eval + " --json" + out("a")), 0) << output_;
+    const nlohmann::json heads = json().at("heads");
+    ASSERT_EQ(heads.size(), std::size_t{2 * kHeads});
+    EXPECT_FALSE(heads[0].contains("nats"));
+    EXPECT_TRUE(heads.back().contains("nats"));
+}
+
 TEST_F(StudyCommands, ShardsAreJoined) {
     const std::string sweep = "sweep" + on_text() + " --samples 5 --lane full --lane h2o --vary budget=4,8";
     ASSERT_EQ(run(sweep + out("whole")), 0) << output_;

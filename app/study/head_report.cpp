@@ -1,0 +1,141 @@
+#include "app/study/head_report.h"
+
+#include "engine/base/csv_field.h"
+#include "engine/base/index.h"
+#include "engine/base/mapped_file.h"
+#include "engine/base/number.h"
+#include "engine/eval/answer_file.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace keyhole {
+
+namespace {
+
+struct HeadColumn {
+    const char *name, *title;
+    double HeadMeasures::*value;
+};
+constexpr std::array kHeadColumns = {
+    HeadColumn{"held", "held %", &HeadMeasures::held},
+    HeadColumn{"attention", "attends %", &HeadMeasures::attention},
+    HeadColumn{"full_attention", "in full %", &HeadMeasures::full_attention},
+    HeadColumn{"lost_mass", "lost %", &HeadMeasures::lost},
+    HeadColumn{"top_recall", "recall %", &HeadMeasures::recall},
+    HeadColumn{"output_error", "error %", &HeadMeasures::output_error},
+};
+
+/// Returns the part that `attribute` names the KV head of a query head by.
+std::string kv_part(const HeadReport& lane, std::size_t i) {
+    const int n_heads = lane.layout.n_heads();
+    const KvHead& kv = lane.layout.kv_head(
+        lane.layout.kv_head_from_head(static_cast<int>(i) / n_heads, static_cast<int>(i) % n_heads));
+    return fmt::format("L{}.G{}", kv.owner_layer, kv.index);
+}
+
+std::string head_name(const HeadReport& lane, std::size_t i) {
+    return fmt::format("L{}.H{}", i / to_index(lane.layout.n_heads()), i % to_index(lane.layout.n_heads()));
+}
+
+std::string percent_cell(double share) {
+    return std::isnan(share) ? "" : fmt::format("{:.1f}", std::max(0.0, 100 * share));
+}
+
+}  // namespace
+
+std::map<std::string, double> known_effects(const std::filesystem::path& csv, const LaneSpec& lane) {
+    std::map<std::string, double> effects;
+    std::error_code ignored;
+    if (!std::filesystem::exists(csv, ignored)) return effects;
+    const std::string text = read_text_file(csv);
+    std::vector<std::string> names;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = std::min(text.find('\n', at), text.size());
+        const std::vector<std::string> fields = split_csv(std::string_view(text).substr(at, end - at));
+        at = end + 1;
+        if (names.empty()) {
+            names = fields;
+            continue;
+        }
+        std::map<std::string, std::string> of;
+        for (std::size_t i = 0; i < std::min(names.size(), fields.size()); ++i) of[names[i]] = fields[i];
+        const auto nats = number_from_text<double>(of["nats"], -1e9);
+        if (nats && of["lane"] == format_lane_spec(lane)) effects[of["part"]] = *nats;
+    }
+    return effects;
+}
+
+std::string head_text(std::span<const HeadReport> lanes, std::size_t most) {
+    std::string text;
+    for (const HeadReport& lane : lanes) {
+        const std::vector<HeadMeasures>& heads = lane.heads.heads;
+        const bool is_placed = lane.heads.n_placed > 0;
+        std::vector<std::size_t> order(heads.size());
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+            return is_placed ? heads[a].full_attention > heads[b].full_attention
+                             : heads[a].lost > heads[b].lost;
+        });
+        text += fmt::format("\n{}, heads that {} most\n{:<9} {:<8}", lane.label,
+                            is_placed ? "attend to the answer in full attention" : "lose attention", "head",
+                            "reads");
+        for (const HeadColumn& column : kHeadColumns) text += fmt::format(" {:>9}", column.title);
+        text += lane.effects.empty() ? "\n" : fmt::format(" {:>9}\n", "nats");
+        for (std::size_t k = 0; k < std::min(most, order.size()); ++k) {
+            const std::size_t i = order[k];
+            text += fmt::format("{:<9} {:<8}", head_name(lane, i), kv_part(lane, i));
+            for (const HeadColumn& column : kHeadColumns)
+                text += fmt::format(" {:>9}", percent_cell(heads[i].*column.value));
+            if (const auto found = lane.effects.find(kv_part(lane, i)); found != lane.effects.end())
+                text += fmt::format(" {:>+9.3f}", found->second);
+            text += "\n";
+        }
+    }
+    return text;
+}
+
+std::string head_csv(const std::string& questions, std::span<const HeadReport> lanes) {
+    std::string csv = "questions,lane,spec,layer,query_head,part";
+    for (const HeadColumn& column : kHeadColumns) csv += fmt::format(",{}", column.name);
+    csv += ",nats\n";
+    for (const HeadReport& lane : lanes)
+        for (std::size_t i = 0; i < lane.heads.heads.size(); ++i) {
+            const std::size_t n_heads = to_index(lane.layout.n_heads());
+            csv += fmt::format("{},{},{},{},{},{}", csv_field(questions), csv_field(lane.label),
+                               csv_field(format_lane_spec(lane.lane)), i / n_heads, i % n_heads,
+                               kv_part(lane, i));
+            for (const HeadColumn& column : kHeadColumns) {
+                const double value = lane.heads.heads[i].*column.value;
+                csv += std::isnan(value) ? "," : fmt::format(",{:.6g}", value);
+            }
+            const auto found = lane.effects.find(kv_part(lane, i));
+            csv += found == lane.effects.end() ? ",\n" : fmt::format(",{:.6g}\n", found->second);
+        }
+    return csv;
+}
+
+nlohmann::json head_json(const std::string& questions, std::span<const HeadReport> lanes) {
+    nlohmann::json json = nlohmann::json::array();
+    for (const HeadReport& lane : lanes)
+        for (std::size_t i = 0; i < lane.heads.heads.size(); ++i) {
+            nlohmann::json head = {{"questions", questions},
+                                   {"lane", lane.label},
+                                   {"head", head_name(lane, i)},
+                                   {"part", kv_part(lane, i)}};
+            for (const HeadColumn& column : kHeadColumns) {
+                const double value = lane.heads.heads[i].*column.value;
+                head[column.name] = std::isnan(value) ? nlohmann::json() : nlohmann::json(value);
+            }
+            if (const auto found = lane.effects.find(kv_part(lane, i)); found != lane.effects.end())
+                head["nats"] = found->second;
+            json.push_back(std::move(head));
+        }
+    return json;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,39 @@
+/// Prints and writes what single heads of lanes held and attended to.
+/// Main thread; knows no window, and computes no measures itself.
+#pragma once
+
+#include "app/study/eval_report.h"
+#include "engine/eval/head_measures.h"
+#include "engine/model/kv_layout.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+/// The heads of one lane, and what each KV head's tokens are worth to the answer where that was measured.
+struct HeadReport {
+    std::string label;
+    LaneSpec lane;
+    KvLayout layout;
+    LaneHeads heads;                        ///< means
+    std::map<std::string, double> effects;  ///< nats by part, "L5.G2"; empty: not measured
+};
+
+/// Returns the nats by part that `keyhole attribute` found for this lane, from its attribution.csv; empty if
+/// the file has other lanes or is not there.
+std::map<std::string, double> known_effects(const std::filesystem::path& csv, const LaneSpec& lane);
+
+/// Returns a table of each lane: the `most` heads that would attend to the answer most, or lose most of their
+/// attention where questions state no answer.
+std::string head_text(std::span<const HeadReport> lanes, std::size_t most);
+/// Returns by_head.csv: a line for each lane and query head.
+std::string head_csv(const std::string& questions, std::span<const HeadReport> lanes);
+nlohmann::json head_json(const std::string& questions, std::span<const HeadReport> lanes);
+
+}  // namespace keyhole
