@@ -224,6 +224,12 @@ TEST_F(StudyCommands, ReadsATextAsItsOwn) {
     EXPECT_NE(lanes[1].at("nats_per_token"), before[1].at("nats_per_token"))
         << "rows of the text had a window, too";
     for (const std::string& depth : column("decoding/answers.csv", "depth")) EXPECT_LT(std::stod(depth), 1);
+    // A head's share of the answer is taken at the end of the text, too.
+    ASSERT_EQ(run(eval + " --ask-when decoding --by head" + out("decoding")), 0) << output_;
+    const auto of_lane = column("decoding/by_head.csv", "lane"),
+               held = column("decoding/by_head.csv", "held");
+    ASSERT_EQ(held.size(), 16u);
+    for (std::size_t i = 0; i < held.size(); ++i) EXPECT_EQ(held[i], of_lane[i] == "full" ? "1" : "0") << i;
     EXPECT_EQ(run("eval" + on_needles() + " --ask-when decoding --lane h2o"), 2);
     EXPECT_NE(output_.find("give it in tokens"), std::string::npos) << output_;
 }
