@@ -36,7 +36,7 @@ install(TARGETS keyhole RUNTIME_DEPENDENCY_SET keyhole_libraries COMPONENT progr
 if(TARGET keyhole_cuda)
   install(TARGETS keyhole_cuda DESTINATION ${KH_LIBRARIES} COMPONENT program)
 endif()
-foreach(folder lab lessons manual models prompts python tasks)
+foreach(folder lab lessons manual models policies prompts python tasks)
   install(DIRECTORY assets/${folder} DESTINATION ${KH_ASSETS} COMPONENT program
     PATTERN modeling_llama_mlkv.py EXCLUDE)
 endforeach()

@@ -228,19 +228,20 @@ void browse(AppState& app, std::string_view arguments) {
         std::string_view action;
         FileQuestion question;
     };
-    const std::array<Known, 6> kKnown = {
+    const std::array<Known, 7> kKnown = {
         {{"file.open", {false, false, "Open a trace", "", "Traces of Keyhole", "*.keyhole"}},
          {"file.save", {true, false, "Save the trace", "run.keyhole", "Traces of Keyhole", "*.keyhole"}},
          {"file.picture", {true, false, "Save a picture", "heatmap.png", "", ""}},
          {"screenshot", {true, false, "Save a screenshot", "keyhole.png", "", ""}},
          {"export.folder", {false, true, "Export into a folder", "", "", ""}},
+         {"lane.set", {false, false, "Open a file for an option of the lane", "", "", ""}},
          {"open", {false, false, "Open a trace, a model or a prompt", "", "", ""}}}};
     const std::string_view action = arguments.substr(0, arguments.find(' '));
     const auto known =
         std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& k) { return k.action == action; });
     if (known == kKnown.end())
         fail(ErrorCode::wrong_use, "'{}' takes no path; give {}", action,
-             "file.open, file.save, file.picture, screenshot, export.folder or open");
+             "file.open, file.save, file.picture, screenshot, export.folder, lane.set or open");
     app.choose_path(std::string(arguments), known->question);
 }
 
@@ -397,12 +398,14 @@ constexpr std::array kExportActions = {
                {'P', kCtrl | kShift},
                copy_picture,
                {.menu = {MenuGroup::edit_copy, 3}, .lacks = need::steps}},
-    UserAction{"file.browse",
-               "Choose a path with the desktop's dialog",
-               "ACTION: file.open, file.save, file.picture, screenshot, export.folder or open gets the path.",
-               {},
-               browse,
-               {.menu = {MenuGroup::file_open, 1}, .choices = kBrowseChoices}},
+    UserAction{
+        "file.browse",
+        "Choose a path with the desktop's dialog",
+        "ACTION: file.open, file.save, file.picture, screenshot, export.folder, lane.set or open gets the "
+        "path, at its end or in place of {}.",
+        {},
+        browse,
+        {.menu = {MenuGroup::file_open, 1}, .choices = kBrowseChoices}},
     UserAction{"screenshot",
                "Save a screenshot…",
                "[FILE.png]: saves the window as it is.",

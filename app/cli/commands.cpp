@@ -12,6 +12,7 @@ void add_commands(const CliCommand& program) {
     add_merge_command(program);
     add_figure_command(program);
     add_bench_command(program);
+    add_presets_command(program);
     add_info_command(program);
     add_convert_command(program);
     add_get_command(program);

@@ -18,6 +18,7 @@ void add_attribute_command(const CliCommand& program);
 void add_search_command(const CliCommand& program);
 void add_merge_command(const CliCommand& program);
 void add_figure_command(const CliCommand& program);
+void add_presets_command(const CliCommand& program);
 void add_info_command(const CliCommand& program);
 void add_convert_command(const CliCommand& program);
 void add_get_command(const CliCommand& program);

@@ -187,7 +187,9 @@ void EvalRun::report(const QuestionSet& set, const Outcomes& outcomes) {
     for (nlohmann::json& one : floor_json(set, lanes.specs, floors)) floors_.push_back(std::move(one));
     if (!command_.json && !command_.suite) {
         print_out("\n{}{}", score_table(set, lanes, scores),
-                  least_memory_text(set, lanes, scores) + floor_text(set, lanes.labels, floors) +
+                  least_memory_text(set, lanes, scores) +
+                      protection_text(lanes.labels, lanes.specs, options_.typed_lanes().size()) +
+                      floor_text(set, lanes.labels, floors) +
                       reference_fails_text(set, lanes, scores, options_.ask));
         // The set before this one asks the same before the eviction.
         if (options_.ask_when == "both" && set.name.ends_with("-after"))

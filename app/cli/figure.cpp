@@ -87,6 +87,19 @@ std::string_view stand_in(const Figure& figure, const SweepResult& result) {
     return figure.of_paper_text ? "" : "A stand-in: perplexity, in place of the paper's measure.";
 }
 
+/// Returns lines as sentences of a record: each with a capital letter, on its own.
+std::vector<std::string> sentences_of_lines(std::string_view lines) {
+    std::vector<std::string> sentences;
+    while (!lines.empty()) {
+        const std::size_t end = std::min(lines.find('\n'), lines.size());
+        std::string line(lines.substr(std::min(lines.find_first_not_of(' '), end), end));
+        line = line.substr(0, line.find('\n'));
+        if (!line.empty()) sentences.push_back(line + (line.ends_with(':') ? "" : "."));
+        lines.remove_prefix(std::min(end + 1, lines.size()));
+    }
+    return sentences;
+}
+
 /// Returns the sentences below a picture: the paper's finding and numbers, whether the finding is seen, and
 /// what the picture confounds.
 std::vector<std::string> sentences_of(const Figure& figure, const PaperVerdict& verdict,
@@ -426,7 +439,8 @@ void run_sweep_of(const Figure& figure, FigureOptions& options) {
     FigureRecord record{std::string(figure.name), models_of(sweep), {}};
     sweep.notes = [&](const SweepResult& result) {
         const PaperVerdict verdict = judge(figure.claim, result);
-        const std::vector<std::string> sentences = sentences_of(figure, verdict, stand_in(figure, result));
+        std::vector<std::string> sentences = sentences_of(figure, verdict, stand_in(figure, result));
+        for (std::string& line : sentences_of_lines(result.floors)) sentences.push_back(std::move(line));
         record.findings.push_back(
             {result.name, verdict_word(verdict.state), verdict.why, sentences, "", verdict.evidence});
         return sentences;
@@ -468,6 +482,10 @@ void run_figure(FigureOptions options) {
     if (options.sweep.eval.writes_job(options.sweep.out)) return;
     if (figure->from == Figure::From::run) {
         const EvalOptions& eval = options.sweep.eval;
+        if (eval.n_bounds > 0)
+            fail(ErrorCode::wrong_use,
+                 "figure {} shows a run; --bounds is for figures that are measured on questions or a text",
+                 figure->name);
         if (!eval.task.empty() || !eval.text.empty() || !eval.data.files.empty() ||
             !options.sweep.varies.empty())
             fail(ErrorCode::wrong_use,

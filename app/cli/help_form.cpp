@@ -174,6 +174,8 @@ constexpr std::array kExamples = {
     Example{
         "sweep",
         "keyhole sweep --task needle --map --samples 2 --lengths 128,256 --lane tova:budget=64 --out out"},
+    Example{"presets", "keyhole presets"},
+    Example{"presets", "keyhole presets --prompt-file assets/prompts/story.txt --budget 32 --head L3.H2"},
     Example{"attribute",
             "keyhole attribute --task needle --samples 4 --context 300 --lane h2o:budget=64 --out out"},
     Example{"attribute",

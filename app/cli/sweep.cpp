@@ -10,6 +10,7 @@
 #include "app/cli/output.h"
 #include "app/cli/sweep_parts.h"
 #include "app/cli/sweep_progress.h"
+#include "app/study/bounds.h"
 #include "app/study/eval_report.h"
 #include "app/study/measure_report.h"
 #include "app/study/shard_file.h"
@@ -79,6 +80,8 @@ class Sweep {
             lanes_.push_back(cell.spec);
             typed_.push_back(typed[to_index(cell.lane_index)]);
             labels_.push_back(lane_label(typed_.back(), cell.values, varies_));
+            const bool is_own = to_index(cell.lane_index) < options.eval.typed_lanes().size();
+            (is_own ? own_ : bounds_).push_back(lanes_.size() - 1);
         }
         options.eval.check_budgets(lanes_);
         against_ = options.eval.against_index(labels_, lanes_);
@@ -91,6 +94,7 @@ class Sweep {
                  const std::string& model, SweepResult& result);
     SweepNeed need_of(const LoadedModel& loaded, std::span<const SweepPart> parts) const;
     int prompt_of(const SweepPart& part) const;
+    std::string floors_of(const QuestionSet& set, const std::vector<std::vector<Outcome>>& outcomes) const;
     std::string name_of(const Model& model);
     void add_shorter_context(const LoadedModel& loaded, const SweepPart& part, const std::string& model,
                              const std::string& asked, int n_prompt, SweepResult& result);
@@ -105,6 +109,7 @@ class Sweep {
     std::vector<GridCell> cells_;
     std::vector<LaneSpec> lanes_;
     std::vector<std::string> typed_, labels_;  ///< by cell
+    std::vector<std::size_t> own_, bounds_;    ///< cells of the typed lanes, and of floor and ceiling
     std::size_t against_ = 0;                  ///< cell that differences refer to
     Shard shard_;
     std::vector<ShardNeed> needs_;  ///< of a shard
@@ -240,6 +245,22 @@ std::string Sweep::name_of(const Model& model) {
     return names_.emplace_back(name);
 }
 
+/// Returns lines on the floor of every budget, and on lanes that protect different tokens.
+std::string Sweep::floors_of(const QuestionSet& set,
+                             const std::vector<std::vector<Outcome>>& outcomes) const {
+    std::vector<std::string> labels;
+    std::vector<LaneSpec> lanes;
+    std::vector<std::vector<Outcome>> in_order;
+    for (const std::vector<std::size_t>* cells : {&own_, &bounds_})
+        for (const std::size_t cell : *cells) {
+            labels.push_back(labels_[cell]);
+            lanes.push_back(lanes_[cell]);
+            in_order.push_back(outcomes[cell]);
+        }
+    return protection_text(labels, lanes, own_.size()) +
+           floor_text(set, labels, compare_with_floor(set, lanes, own_.size(), in_order));
+}
+
 void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const SweepPart& part,
                     const std::string& model, SweepResult& result) {
     const std::string asked = asked_on(part.set.identity, loaded.backend->name());
@@ -266,8 +287,12 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
         const double bytes = lanes.kv_bytes.back() / part.context;
         table_->add(part.set, asked, cells_[i], varies_, scores[i],
                     {model, bytes, part.length, part.depth, i == against_});
-        result.points.push_back({model, typed_[i], cells_[i].values, bytes, scores[i], outcomes[i]});
+        const bool is_bound = std::ranges::find(bounds_, i) != bounds_.end();
+        result.points.push_back(
+            {model, typed_[i], cells_[i].values, bytes, scores[i], outcomes[i], is_bound});
     }
+    const std::string floors = floors_of(part.set, outcomes);
+    result.floors += floors;
     table_->write();
     if (!part.set.measures.empty()) {
         measures_->add(part.set, asked, cells_, scores, against_);
@@ -278,8 +303,8 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
     if (options_.json)
         keep_json(part, model, lanes, scores);
     else if (!options_.map && prints_tables())
-        print_out("\n{}{}{}", score_table(part.set, lanes, scores),
-                  least_memory_text(part.set, lanes, scores),
+        print_out("\n{}{}{}{}", score_table(part.set, lanes, scores),
+                  least_memory_text(part.set, lanes, scores), floors,
                   reference_fails_text(part.set, lanes, scores, options_.eval.ask));
     if (options_.json || options_.map || !prints_tables() || options_.eval.ask_when != "both") return;
     // The set before this one asks the same before the eviction.

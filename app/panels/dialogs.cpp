@@ -8,6 +8,7 @@
 #include "app/panels/notes_dialog.h"
 #include "app/panels/override_matrix.h"
 #include "app/panels/papers_page.h"
+#include "app/panels/policies_page.h"
 #include "app/panels/why_page.h"
 #include "app/view/focus_picture.h"
 #include "app/view/view_export.h"
@@ -29,6 +30,7 @@ struct DialogPages {
     WhyPage why;
     ManualReader manual;
     PapersPage papers;
+    PoliciesPage policies;
 };
 
 namespace {
@@ -445,6 +447,8 @@ constexpr std::array kDialogContents = {
                   [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->manual, context); }},
     DialogContent{Dialog::papers,
                   [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->papers, context); }},
+    DialogContent{Dialog::policies,
+                  [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->policies, context); }},
 };
 
 void draw_content(Dialogs& panel, const PanelContext& context, bool opening) {

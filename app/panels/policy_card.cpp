@@ -3,6 +3,7 @@
 #include "app/panels/sharing_view.h"
 #include "app/view/model_words.h"
 #include "app/view/override_grid.h"
+#include "engine/analysis/selection_counts.h"
 #include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/policy/preset_table.h"
@@ -21,28 +22,31 @@ void choose_preset(PolicyEditor& edit) {
     ScopedCombo combo("##preset", std::string(preset_name(policy.preset)).c_str(),
                       ImGuiComboFlags_HeightLargest);
     if (!combo.open()) return mark_item(edit.context, "preset");
-    for (const PresetRow& row : presets()) {
-        const std::string name(row.name);
-        if (combo.item(row.title.empty() ? name.c_str() : fmt::format("{} – {}", name, row.title).c_str(),
-                       row.preset == policy.preset) &&
-            row.preset != policy.preset) {
-            policy = with_preset(policy, row.preset);
-            edit.committed = true;
+    for (const PresetGroup& group : preset_groups()) {
+        dim_text(edit.context, fmt::format("look at {}", group.name));
+        for (const PresetRow* row : presets_that_look_at(group.looks_at)) {
+            const std::string name(row->name);
+            const std::string words = row->title.empty() ? name : fmt::format("{} – {}", name, row->title);
+            if (combo.item(words.c_str(), row->preset == policy.preset) && row->preset != policy.preset) {
+                policy = with_preset(policy, row->preset);
+                edit.committed = true;
+            }
+            mark_item(edit.context, "preset " + name);
+            tooltip(edit.context, row->help);
         }
-        mark_item(edit.context, "preset " + name);
-        tooltip(edit.context, row.help);
     }
 }
 
 void draw_preset(PolicyEditor& edit, bool with_words) {
     PolicyParams& policy = edit.policy;
     edit.label("preset");
-    ImGui::SetNextItemWidth(edit.room());
+    const float gap = edit.context.px(4), button = ImGui::GetFrameHeight();
+    ImGui::SetNextItemWidth(edit.room() - button - gap);
     choose_preset(edit);
-    if (with_words)
-        small_words(edit.context, preset_help(policy.preset));
-    else
-        tooltip(edit.context, preset_help(policy.preset));
+    if (!with_words) tooltip(edit.context, preset_help(policy.preset));
+    ImGui::SameLine(0, gap);
+    action_button(edit.context, "policies", "…", edit.context.app.dialog == Dialog::policies, button);
+    if (with_words) small_words(edit.context, preset_help(policy.preset));
 }
 
 /// Draws two buttons, and a sentence on the difference between the dialects. Greyed with its reason if the
@@ -92,6 +96,25 @@ void draw_accounting(const PolicyEditor& edit) {
                                             : ""));
     if (const std::string words = sliding_words(app.run.history.run().config, policy.budget); !words.empty())
         small_words(edit.context, words, theme::colors().text);
+}
+
+/// Says of a lane with a formula how many of its scores are NaN or tie at the cut, at the shown row.
+void draw_selection(PolicyCard& panel, const PolicyEditor& edit) {
+    const AppState& app = edit.context.app;
+    const LaneRecord* record = app.record(edit.lane);
+    if (record != nullptr && (record->info->policy.choose || record->info->policy.score))
+        if (const auto lane = app.run.history_lane(edit.lane)) {
+            const std::uint64_t generation = app.run.history.generation();
+            if (panel.selection_of != generation || panel.selection_lane != *lane ||
+                panel.selection_row != app.view.row) {
+                const auto counts = last_selection(app.run.history, *lane, app.view.row);
+                panel.selection = counts ? selection_words(*counts, app.run.history.layout(*lane)) : "";
+                panel.selection_of = generation;
+                panel.selection_lane = *lane;
+                panel.selection_row = app.view.row;
+            }
+            if (!panel.selection.empty()) small_words(edit.context, panel.selection, theme::colors().warm);
+        }
 }
 
 /// Draws the budget as a slider in its own unit, with the share of the text, or the tokens, that it is.
@@ -190,6 +213,7 @@ void draw(PolicyCard& panel, const PanelContext& context, int lane, float right)
         draw_budget(edit);
         for (const std::string_view name : front_options(edit.policy.preset)) edit.front(lane_option(name));
         draw_accounting(edit);
+        draw_selection(panel, edit);
         draw_sharing(panel.draft.sharing, edit);
         const bool advanced = context.app.view.advanced;
         action_button(context, "lane.advanced", advanced ? "▾ Advanced" : "▸ Advanced");

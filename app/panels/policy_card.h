@@ -17,6 +17,10 @@ struct PolicyCard {
     TauDrag tau_drag;
     std::string spec_text;
     int spec_lane = -1;
+    /// What is said of the scores of the lane's newest selection, and what it was made of.
+    std::string selection;
+    std::uint64_t selection_of = 0;
+    int selection_lane = -1, selection_row = -1;
 };
 
 /// right: right edge of the card's content, in screen pixels.

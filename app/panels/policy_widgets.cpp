@@ -184,11 +184,25 @@ void PolicyEditor::formula(const LaneOption& option, FormulaText& value, float w
 }
 
 void PolicyEditor::heads_table(HeadTable& value) {
-    dim_text(context, head_table_name(value));
+    {
+        // The file goes to the focused lane, which is the one with this widget.
+        const ScopedDisabled disabled(context.app.jobs.choosing() || lane != context.app.view.lane);
+        if (ImGui::SmallButton("file…##heads")) run(context, "file.browse lane.set heads=({})");
+    }
+    mark_item(context, "heads file");
+    tooltip(context,
+            "Asks for a file of budgets by head with the file dialog of the desktop: Keyhole's own, "
+            "DuoAttention's or HeadKV's.");
     ImGui::SameLine(0, context.px(4));
-    if (!ImGui::SmallButton("none##heads")) return;
-    value = {};
-    committed = true;
+    if (!value.empty()) {
+        if (ImGui::SmallButton("none##heads")) {
+            value = {};
+            committed = true;
+        }
+        mark_item(context, "heads none");
+        ImGui::SameLine(0, context.px(4));
+    }
+    dim_text(context, fitted(head_table_name(value), room()));
 }
 
 void PolicyEditor::widget(const LaneOption& option, float width) {

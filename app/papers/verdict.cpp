@@ -206,7 +206,9 @@ std::optional<std::size_t> measure_of(const PaperClaim& claim, const SweepResult
     return 0;
 }
 
-PaperVerdict judge(const PaperClaim& claim, const SweepResult& result) {
+PaperVerdict judge(const PaperClaim& claim, const SweepResult& measured) {
+    SweepResult result = measured;
+    std::erase_if(result.points, [](const SweepPoint& point) { return point.is_bound; });
     if (claim.kind == PaperClaim::Kind::none || result.points.empty()) return {};
     const Scale scale(claim, result);
     const double full = estimate_of(result.points.front(), scale).value;

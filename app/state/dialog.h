@@ -27,7 +27,8 @@ enum class Dialog {
     notes,
     about,
     manual,
-    papers
+    papers,
+    policies
 };
 
 struct DialogRow {
@@ -61,6 +62,7 @@ inline constexpr std::array kDialogs = {
     DialogRow{Dialog::about, "about", "What you see", 620, true, "help.about"},
     DialogRow{Dialog::manual, "manual", "Manual", 760, false, "help.manual"},
     DialogRow{Dialog::papers, "papers", "Figures of the papers", 860, false, "papers"},
+    DialogRow{Dialog::policies, "policies", "Policies", 860, false, "policies"},
 };
 
 /// Returns the row of a dialog; null for Dialog::none.

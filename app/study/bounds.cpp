@@ -105,6 +105,22 @@ std::vector<Floor> compare_with_floor(const QuestionSet& set, std::span<const La
     return floors;
 }
 
+std::string protection_text(std::span<const std::string> labels, std::span<const LaneSpec> lanes,
+                            std::size_t n_own) {
+    std::vector<std::pair<std::string, std::string>> kinds;  // what is protected, and the lanes
+    for (std::size_t i = 0; i < n_own; ++i) {
+        if (!has_budget(lanes[i])) continue;
+        const std::string& what = lanes[i].policy.protect.text;
+        auto kind = std::ranges::find(kinds, what, &std::pair<std::string, std::string>::first);
+        if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {what, ""});
+        kind->second += (kind->second.empty() ? "" : ", ") + labels[i];
+    }
+    if (kinds.size() < 2) return "";
+    std::string text = "lanes protect different tokens, which alone may decide between them:\n";
+    for (const auto& [what, of] : kinds) text += fmt::format("  protect={}: {}\n", what, of);
+    return text;
+}
+
 std::string floor_text(const QuestionSet& set, std::span<const std::string> labels,
                        std::span<const Floor> floors) {
     std::string text;

@@ -38,6 +38,11 @@ struct Floor {
 std::vector<Floor> compare_with_floor(const QuestionSet& set, std::span<const LaneSpec> lanes,
                                       std::size_t n_own, std::span<const std::vector<Outcome>> outcomes);
 
+/// Returns a line that says so where lanes with a budget protect different tokens, which alone may decide a
+/// comparison; else nothing. n_own: the lanes before the bounds.
+std::string protection_text(std::span<const std::string> labels, std::span<const LaneSpec> lanes,
+                            std::size_t n_own);
+
 /// Returns lines below a table: each floor with its interval, and a verdict for each lane.
 std::string floor_text(const QuestionSet& set, std::span<const std::string> labels,
                        std::span<const Floor> floors);

@@ -25,6 +25,7 @@ struct SweepPoint {
     double kv_bytes = 0;              ///< of K and V that it stores after a context, divided by its tokens
     LaneScore score;
     std::vector<Outcome> outcomes = {};  ///< question by question, to compare any two lanes
+    bool is_bound = false;               ///< of the floor or the ceiling: no finding is about it
 };
 
 /// The results of a sweep on one set of questions. Points stand model by model; the others of a model are
@@ -37,6 +38,7 @@ struct SweepResult {
     std::vector<SweepPoint> points;
     int length = 0, depth = 0;  ///< of a needle map: tokens, and per cent of the text before the needle
     std::size_t against = 0;    ///< of a model's points, the one that differences refer to
+    std::string floors = {};    ///< lines on the floor of each budget, and on lanes that protect otherwise
 };
 
 /// Returns a lane as typed with the varied values: those that equal a preset's default too.

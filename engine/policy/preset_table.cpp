@@ -53,11 +53,23 @@ void set_snapkv(PolicyParams& p, int window, int kernel) {
     p.evict = Evict::prompt;
 }
 
+constexpr std::array kGroups = {
+    PresetGroup{LooksAt::nothing, "nothing", "They look at no token: one keeps all, one draws lots."},
+    PresetGroup{LooksAt::place, "place",
+                "They look at where a token stands in the text, and at nothing else."},
+    PresetGroup{LooksAt::attention, "attention", "They look at how much rows attended to a token so far."},
+    PresetGroup{LooksAt::keys, "keys", "They look at the keys that the cache stores."},
+    PresetGroup{LooksAt::values, "values", "They look at values too: what a token adds to the output."},
+    PresetGroup{LooksAt::future, "future",
+                "They ask what rows to come will attend to: by guessing it, or by knowing the text ahead."},
+};
+
 // --- the table ---------------------------------------------------------------------------------------------
 
 constexpr std::array kPresets = {
     PresetRow{.preset = Preset::full,
               .name = "full",
+              .looks_at = LooksAt::nothing,
               .help = "Keeps every token: the reference for every measure.",
               .set =
                   [](PolicyParams& p) {
@@ -67,6 +79,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::window,
               .name = "window",
               .title = "Window attention",
+              .looks_at = LooksAt::place,
               .help = "Keeps the newest tokens only.",
               .released = "The local baseline of H2O's code counts the step's own token in the budget: it "
                           "stores k - 1 and attends to k.",
@@ -80,6 +93,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::sink,
               .name = "sink",
               .title = "StreamingLLM",
+              .looks_at = LooksAt::place,
               .help = "Keeps the first tokens, which soak up spare attention, and the newest (StreamingLLM, "
                       "Xiao et al. 2023).",
               .released = "The released code rotates every key by its index in the cache, so positions never "
@@ -95,6 +109,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::dilated,
               .name = "dilated",
               .title = "Keyformer's dilated window",
+              .looks_at = LooksAt::place,
               .help = "Attends to every (dilation + 1)-th of the newest tokens; all between them stay "
                       "stored, since later steps need them (Keyformer, figure 2c).",
               .set =
@@ -106,12 +121,14 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::key,
               .name = "key",
               .title = "Keyformer's key attention",
+              .looks_at = LooksAt::attention,
               .help = "Keeps the tokens with the most accumulated attention and protects none (Keyformer, "
                       "section 2.3).",
               .set = [](PolicyParams&) {},  // accumulated attention alone: the struct's own defaults
               .front = "recent"},
     PresetRow{.preset = Preset::h2o,
               .name = "h2o",
+              .looks_at = LooksAt::attention,
               .help = "Keeps the newest tokens and those with the most accumulated attention (H2O, Zhang et "
                       "al. 2023).",
               .released = "The released mask code hides the token that leaves the recent window for one step "
@@ -128,6 +145,7 @@ constexpr std::array kPresets = {
               .offered = 1},
     PresetRow{.preset = Preset::tova,
               .name = "tova",
+              .looks_at = LooksAt::attention,
               .help = "Drops the token that the last step attended to least, one set a layer (TOVA, Oren et "
                       "al. 2024).",
               .released = "The released code reads the whole prompt with full attention and evicts once "
@@ -144,6 +162,7 @@ constexpr std::array kPresets = {
               .offered = 2},
     PresetRow{.preset = Preset::keyformer,
               .name = "keyformer",
+              .looks_at = LooksAt::attention,
               .help = "As H2O, with Gumbel noise and a rising temperature on the scores (Keyformer, Adnan et "
                       "al. 2024).",
               .released = "The released code evicts the token that leaves the recent window, so no generated "
@@ -163,6 +182,7 @@ constexpr std::array kPresets = {
               .offered = 3},
     PresetRow{.preset = Preset::a2sf,
               .name = "a2sf",
+              .looks_at = LooksAt::attention,
               .help = "Accumulates attention and forgets old steps by a factor (A2SF, Jo and Shin 2024).",
               .released = "The released code always keeps the newest token instead of letting it compete, "
                           "truncates shares as int(ratio * n), loses a slot with recent 1, and frees "
@@ -175,6 +195,7 @@ constexpr std::array kPresets = {
               .offered = 4},
     PresetRow{.preset = Preset::random,
               .name = "random",
+              .looks_at = LooksAt::nothing,
               .help = "Keeps tokens by chance, drawn anew at each eviction: the floor that a policy has to "
                       "beat (Random-Attention 2026; kvpress RandomPress).",
               .set = [](PolicyParams& p) { p.choose.text = "u"; },
@@ -183,6 +204,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::oracle,
               .name = "oracle",
               .title = "Ceiling by attention",
+              .looks_at = LooksAt::future,
               .help = "Keeps the tokens that a full cache attends to most in the rows to come. It knows the "
                       "text ahead: a ceiling, not a policy.",
               .set = [](PolicyParams& p) { p.choose.text = "future"; },
@@ -190,6 +212,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::knorm,
               .name = "knorm",
               .title = "KNorm",
+              .looks_at = LooksAt::keys,
               .help = "Keeps the tokens with the shortest keys; no attention is read (Devoto et al. 2024).",
               .set = [](PolicyParams& p) { p.choose.text = "-knorm"; },
               .front = "recent",
@@ -197,6 +220,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::keydiff,
               .name = "keydiff",
               .title = "KeyDiff",
+              .looks_at = LooksAt::keys,
               .help =
                   "Keeps the tokens whose keys differ most from the mean direction of all keys, and reads "
                   "the prompt in blocks (Park et al. 2025).",
@@ -211,6 +235,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::snapkv,
               .name = "snapkv",
               .title = "SnapKV",
+              .looks_at = LooksAt::attention,
               .help =
                   "Keeps what the last rows of the prompt attend to, smoothed over neighbours; once after "
                   "the prompt, then the cache grows (Li et al. 2024).",
@@ -220,6 +245,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::pyramidkv,
               .name = "pyramidkv",
               .title = "PyramidKV",
+              .looks_at = LooksAt::attention,
               .help = "As SnapKV, with more of the budget for lower layers (Cai et al. 2024).",
               .released = "The released code (KVCache-Factory) takes whole steps between layers, so that all "
                           "together store more than they say, and gives all layers the same where the prompt "
@@ -235,6 +261,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::adakv,
               .name = "adakv",
               .title = "Ada-KV",
+              .looks_at = LooksAt::attention,
               .help =
                   "As SnapKV, and the heads of a layer share their budgets: a head with many tokens that are "
                   "looked at keeps more (Feng et al. 2024).",
@@ -252,6 +279,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::rkv,
               .name = "rkv",
               .title = "R-KV",
+              .looks_at = LooksAt::keys,
               .help =
                   "Keeps what the newest rows attend to and drops tokens whose keys resemble others; made "
                   "for long answers (Cai et al. 2025).",
@@ -268,6 +296,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::duo,
               .name = "duo",
               .title = "DuoAttention",
+              .looks_at = LooksAt::place,
               .help = "Heads that a file names keep everything, the others the first tokens and the newest "
                       "(Xiao et al. 2024). The file is heads=FILE; without one all heads do as the others.",
               .set =
@@ -279,6 +308,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::chunk,
               .name = "chunk",
               .title = "ChunkKV",
+              .looks_at = LooksAt::attention,
               .help = "As SnapKV, by blocks of neighbours that stay or leave together, one set a layer (Liu "
                       "et al. 2025).",
               .set =
@@ -292,6 +322,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::lagkv,
               .name = "lagkv",
               .title = "LagKV",
+              .looks_at = LooksAt::values,
               .help = "Keeps tokens whose keys and values stand out against those of the next partition of "
                       "the text; no attention is read (Liang et al. 2025).",
               .set =
@@ -306,6 +337,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::caote,
               .name = "caote",
               .title = "CAOTE",
+              .looks_at = LooksAt::values,
               .help = "Drops the token whose loss changes the head's output least, by attention and values "
                       "together (Goel et al. 2025).",
               .set =
@@ -318,6 +350,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::kvzip,
               .name = "kvzip",
               .title = "KVzip",
+              .looks_at = LooksAt::future,
               .help = "Keeps what the model looks at when it reads the prompt a second time; all heads share "
                       "one budget; once after the prompt (Kim et al. 2025).",
               .set =
@@ -332,6 +365,7 @@ constexpr std::array kPresets = {
     PresetRow{.preset = Preset::critical,
               .name = "critical",
               .title = "CriticalKV",
+              .looks_at = LooksAt::values,
               .help =
                   "As SnapKV for half of the budget; the rest goes to tokens that are looked at and whose "
                   "values reach the output (Feng et al. 2025).",
@@ -346,7 +380,7 @@ constexpr std::array kPresets = {
 
 static_assert([] {
     for (std::size_t i = 0; i < kPresets.size(); ++i)
-        if (to_index(kPresets[i].preset) != i) return false;
+        if (to_index(kPresets[i].preset) != i || kPresets[i].looks_at == LooksAt::unsaid) return false;
     return true;
 }());
 
@@ -413,6 +447,17 @@ std::span<const PresetRow> presets() {
 const PresetRow& preset_row(Preset preset) {
     KH_ASSERT(to_index(preset) < kPresets.size(), "preset {} has no row", static_cast<int>(preset));
     return kPresets[to_index(preset)];
+}
+
+std::span<const PresetGroup> preset_groups() {
+    return kGroups;
+}
+
+std::vector<const PresetRow*> presets_that_look_at(LooksAt what) {
+    std::vector<const PresetRow*> rows;
+    for (const PresetRow& row : kPresets)
+        if (row.looks_at == what) rows.push_back(&row);
+    return rows;
 }
 
 std::vector<Preset> offered_presets() {

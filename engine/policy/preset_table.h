@@ -10,11 +10,23 @@
 
 namespace keyhole {
 
+/// What decides which tokens a policy keeps. Lists of presets are grouped by it, in this order.
+enum class LooksAt { unsaid, nothing, place, attention, keys, values, future };
+
+struct PresetGroup {
+    LooksAt looks_at;
+    std::string_view name;
+    std::string_view help;  ///< a sentence on what its policies see
+};
+/// Returns the groups of presets in their order.
+std::span<const PresetGroup> preset_groups();
+
 struct PresetRow {
     Preset preset;
     std::string_view name;
-    std::string_view title{};  ///< what papers call it, where the name hides that
-    std::string_view help;     ///< a sentence: what it keeps, and its paper
+    std::string_view title{};            ///< what papers call it, where the name hides that
+    LooksAt looks_at = LooksAt::unsaid;  ///< every row says it
+    std::string_view help;               ///< a sentence: what it keeps, and its paper
     /// How the released code differs from the paper; empty: nobody released code.
     std::string_view released{};
     /// Sets the values in which it differs from PolicyParams{}.
@@ -33,6 +45,9 @@ struct PresetRow {
 /// Returns one row for each Preset, in their order.
 std::span<const PresetRow> presets();
 const PresetRow& preset_row(Preset preset);
+
+/// Returns the rows of a group, in the order of the table.
+std::vector<const PresetRow*> presets_that_look_at(LooksAt what);
 
 /// Returns the presets for a new lane, the first wanted first.
 std::vector<Preset> offered_presets();

@@ -87,5 +87,17 @@ TEST(Bounds, AVerdictComparesWithTheMeanOfTheSeedsOfItsBudget) {
     EXPECT_EQ(json[0]["lanes"][0]["surely_above_random"], true);
 }
 
+TEST(Bounds, ATableSaysWhereLanesProtectOtherTokens) {
+    const std::vector<std::string> labels = {"full", "a", "b", "c", "random"};
+    const auto text = [&](const std::vector<std::string>& texts) {
+        return protection_text(labels, specs(texts), 4);
+    };
+    EXPECT_EQ(text({"full", "h2o:budget=8", "tova:budget=8", "snapkv:budget=8", "random"}), "");
+    EXPECT_EQ(text({"full", "h2o:budget=8,protect=prompt", "tova:budget=8", "h2o:budget=9,protect=prompt",
+                    "random"}),
+              "lanes protect different tokens, which alone may decide between them:\n"
+              "  protect=prompt: a, c\n  protect=none: b\n");
+}
+
 }  // namespace
 }  // namespace keyhole::test_bounds

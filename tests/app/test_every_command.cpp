@@ -67,7 +67,7 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
     {"OfLanes", {"lane.previous",  "lane.next", "lane.focus", "lane",           "lane.set",      "lane.try",
                  "lane.overrides", "lane.even", "add",        "lane.duplicate", "lane.advanced", "remove",
                  "restore",        "lane.copy", "lane.paste", "lane.undo",      "lane.redo",     "follow",
-                 "shadow",         "sampling",  "strips",     "strips.take"}},
+                 "shadow",         "sampling",  "strips",     "strips.take",    "policies"}},
     {"OfFiles",
      {"picture.copy", "file.browse", "file.answers", "file.curves",    "file.atlas",    "file.overlap",
       "file.page",    "file.copy",   "file.frames",  "file.gif",       "file.gif-view", "export.cancel",
@@ -584,6 +584,8 @@ TEST_F(EveryCommand, OfLanes) {
     EXPECT_EQ(app.run.lane_editor.lanes()[1].policy.budget.value, 10);
     run("strips off");
     EXPECT_EQ(app.view.strip_key, "");
+    run("policies");
+    EXPECT_EQ(app.dialog, Dialog::policies);
     run("lane.overrides");
     EXPECT_EQ(app.dialog, Dialog::overrides);
     run("lane.copy");
@@ -679,6 +681,14 @@ TEST_F(EveryCommand, OfFiles) {
     EXPECT_TRUE(app.notice.is_fault);
     EXPECT_NE(app.notice.text.find("no file dialog"), std::string::npos) << app.notice.text;
     EXPECT_THROW(run("file.browse quit"), Error);
+    // The card of a lane asks for a file of budgets by head; the path stands within the option.
+    write_text_file(folder.path() / "my heads.json", R"({"head_budgets": 1, "layers": [[32]]})");
+    const LaneSpec given =
+        changed_lane_spec(parse_lane_spec("h2o"), fmt::format("heads=({})", file("my heads.json")));
+    EXPECT_EQ(given.policy.heads.cells.size(), 1u);
+    run_action(app, "file.browse lane.set heads=({})");
+    EXPECT_TRUE(app.jobs.choosing());
+    refreshed_until([&] { return !app.jobs.choosing(); });
     {
         const std::string path = std::getenv("PATH");
         ::setenv("PATH", folder.path().c_str(), 1);

@@ -1,0 +1,91 @@
+#include "app/study/keep_presets.h"
+
+#include "engine/analysis/opening_head.h"
+#include "engine/analysis/watched_span.h"
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/policy/preset_table.h"
+#include "engine/run/prompt.h"
+#include "engine/session/session.h"
+#include "engine/trace/lane_failure.h"
+
+#include <numeric>
+#include <tuple>
+
+namespace keyhole {
+
+namespace {
+
+/// Runs the prompt and one more row with a full lane and another one, which follows it.
+RunHistory run_of_two(const std::shared_ptr<const Model>& model, Backend& backend, const std::string& prompt,
+                      const LaneSpec& lane) {
+    constexpr int kAhead = 24;  // tokens that `future` looks at
+    RunSpec spec;
+    spec.prompt = prompt;
+    spec.lanes = {parse_lane_spec("full"), lane};
+    spec.follow = spec.ignore_eos = true;
+    spec.n_generate = kAhead;
+    spec.wants.attention = true;
+    const int n_prompt = static_cast<int>(prompt_tokens(*model, prompt, false).size());
+    StepList steps;
+    replay(model, backend, spec, n_prompt, nullptr,
+           [&](std::shared_ptr<const StepTrace> step) { steps.push_back(std::move(step)); });
+    throw_if_failed(*steps.back());
+    RunHistory history;
+    history.update(steps);
+    return history;
+}
+
+/// Returns what a head of the second lane stores after the prompt: what the next row finds, without itself.
+std::vector<int> kept_after_prompt(const RunHistory& run, int layer, int head) {
+    const std::vector<std::int32_t> held =
+        run.held_positions(1, run.layout(1).kv_head_from_head(layer, head), run.n_prompt());
+    std::vector<int> kept;
+    for (const std::int32_t p : held)
+        if (p < run.n_prompt()) kept.push_back(p);
+    return kept;
+}
+
+LaneSpec spec_at(const PresetRow& row, int budget) {
+    LaneSpec spec{preset_params(row.preset)};
+    if (spec.policy.budget.unit != Amount::Unit::all)
+        spec.policy.budget = {Amount::Unit::tokens, static_cast<double>(budget)};
+    return spec;
+}
+
+}  // namespace
+
+KeptPictures keep_by_presets(const std::shared_ptr<const Model>& model, Backend& backend,
+                             const PromptFile& prompt, int budget,
+                             const std::pair<std::string, std::string>& names,
+                             std::optional<std::pair<int, int>> head) {
+    KeptPictures pictures{names.first, names.second, budget, 0, 0, {}, {}, {}};
+    const RunHistory first =
+        run_of_two(model, backend, prompt.text, spec_at(preset_row(Preset::h2o), budget));
+    const std::vector<int>& tokens = first.lanes().front().tokens;
+    for (int p = 0; p < first.n_prompt(); ++p)
+        pictures.tokens.push_back(model->tokenizer().decode(std::span(&tokens[to_index(p)], 1)));
+    const std::optional<TokenSpan> watched = watched_span(first, 0, prompt.guide.watch);
+    if (watched) {
+        pictures.watched.resize(to_index(watched->last - watched->first + 1));
+        std::iota(pictures.watched.begin(), pictures.watched.end(), watched->first);
+    }
+    const HeadPlace opening = opening_head(first, 1, watched).value_or(HeadPlace{});
+    std::tie(pictures.layer, pictures.head) = head.value_or(std::pair(opening.layer, opening.head));
+    if (pictures.layer >= model->config().n_layers || pictures.head >= model->config().n_heads)
+        fail(ErrorCode::wrong_use, "the model has {} layers of {} heads, counted from 0",
+             model->config().n_layers, model->config().n_heads);
+    for (const PresetRow& row : presets()) {
+        KeptPicture& kept = pictures.presets.emplace_back(KeptPicture{std::string(row.name), {}});
+        try {
+            kept.positions = kept_after_prompt(run_of_two(model, backend, prompt.text, spec_at(row, budget)),
+                                               pictures.layer, pictures.head);
+        } catch (const Error& error) {
+            if (error.code() != ErrorCode::wrong_use && error.code() != ErrorCode::unsupported) throw;
+            kept.why_not = error.what();
+        }
+    }
+    return pictures;
+}
+
+}  // namespace keyhole
