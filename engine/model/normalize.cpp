@@ -87,6 +87,23 @@ void append_lower(std::string_view character, std::string& out) {
     out.append(reinterpret_cast<const char*>(bytes), to_index(n));
 }
 
+bool is_removed_by_nmt(char32_t c) {
+    return (c >= 0x01 && c <= 0x08) || c == 0x0b || (c >= 0x0e && c <= 0x1f) || c == 0x7f || c == 0x8f ||
+           c == 0x9f;
+}
+bool is_blank_of_nmt(char32_t c) {
+    return c == 0x09 || c == 0x0a || c == 0x0c || c == 0x0d || c == 0x1680 || (c >= 0x200b && c <= 0x200f) ||
+           c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xfeff || c == 0xfffd;
+}
+void append_by_nmt(std::string_view character, std::string& out) {
+    const char32_t c = utf8_decode(character);
+    if (is_removed_by_nmt(c)) return;
+    if (is_blank_of_nmt(c))
+        out += ' ';
+    else
+        out += character;
+}
+
 /// SentencePiece also takes its own sign of a blank from the end, though not from the front.
 std::string with_single_blanks(std::string_view text) {
     constexpr std::string_view kSign = "▁";
@@ -145,6 +162,9 @@ void Normalizer::add_replace(Regex from, std::string to) {
 void Normalizer::add_strip(bool left, bool right) {
     steps_.push_back({.kind = Kind::strip, .left = left, .right = right});
 }
+void Normalizer::add_nmt() {
+    steps_.push_back({.kind = Kind::nmt});
+}
 void Normalizer::add_lowercase() {
     steps_.push_back({.kind = Kind::lowercase});
 }
@@ -175,6 +195,8 @@ std::string Normalizer::done(const Step& step, std::string text) {
             return text;
         case Kind::lowercase:
             return by_character(text, append_lower);
+        case Kind::nmt:
+            return by_character(text, append_by_nmt);
         case Kind::charsmap:
             return step.map.front().apply(text);
         case Kind::single_blanks:

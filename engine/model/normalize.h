@@ -24,6 +24,9 @@ class Normalizer {
     void add_charsmap(Charsmap map);
     /// SentencePiece's: removes blanks at both ends and all but one of neighbouring ones.
     void add_single_blanks();
+    /// SentencePiece's `nmt` rules: removes control characters, and puts blanks in place of lines' ends,
+    /// tabs and characters without width.
+    void add_nmt();
     void add_strip_accents();  ///< removes marks; does not decompose letters first
 
     bool empty() const { return steps_.empty(); }
@@ -41,7 +44,8 @@ class Normalizer {
         lowercase,
         strip_accents,
         charsmap,
-        single_blanks
+        single_blanks,
+        nmt
     };
     struct Step {
         Kind kind;

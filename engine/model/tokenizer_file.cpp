@@ -86,6 +86,8 @@ void TokenizerReader::read_normalizer_step(const Json& step) {
         const auto blob = bytes_of_base64(map.is_null() ? std::string() : text(step, "precompiled_charsmap"));
         if (!blob) broken("precompiled_charsmap is no base64");
         parts_.normalizer.add_charsmap(charsmap_of(*blob));
+    } else if (type == "Nmt") {
+        parts_.normalizer.add_nmt();
     } else if (type == "StripAccents") {
         parts_.normalizer.add_strip_accents();
     } else {

@@ -1,6 +1,7 @@
 // Ids against the official tokenizers package (tests/fixtures/make_fixtures.py), on difficult text; arbitrary
 // bytes; broken files.
 #include "engine/base/index.h"
+#include "engine/model/normalize.h"
 #include "engine/model/tokenizer.h"
 
 #include "engine/base/error.h"
@@ -119,8 +120,8 @@ TEST_P(TokenizerKinds, EqualTheOfficialPackage) {
 
 INSTANTIATE_TEST_SUITE_P(Tokenizer, TokenizerKinds,
                          ::testing::Values("byte_level", "flags", "whole_words", "gpt2", "neox", "qwen",
-                                           "splits", "clean", "compatible", "yi", "words", "metaspace_first",
-                                           "metaspace_first_split", "metaspace_always",
+                                           "splits", "clean", "compatible", "nmt_nfkc", "yi", "words",
+                                           "metaspace_first", "metaspace_first_split", "metaspace_always",
                                            "metaspace_always_split", "metaspace_never",
                                            "metaspace_never_split", "metaspace_old", "metaspace_older",
                                            "split_removed", "split_merged_with_previous",
@@ -432,6 +433,36 @@ TEST(Tokenizer, UnigramTakesTheBestWayAndOneUnkForNeighbours) {
     EXPECT_EQ(ids(""), std::vector<int>{});
 }
 
+std::string utf8_of(std::uint32_t c) {
+    const auto byte = [](std::uint32_t bits) { return static_cast<char>(bits); };
+    if (c < 0x80) return {byte(c)};
+    if (c < 0x800) return {byte(0xc0 | c >> 6), byte(0x80 | (c & 63))};
+    return {byte(0xe0 | c >> 12), byte(0x80 | (c >> 6 & 63)), byte(0x80 | (c & 63))};
+}
+
+// Each character below U+10000, as the package's Nmt changes it.
+TEST(Tokenizer, NmtRemovesControlsAndMakesBlanks) {
+    Normalizer nmt;
+    nmt.add_nmt();
+    std::vector<std::uint32_t> removed, blank;
+    for (std::uint32_t c = 1; c < 0x10000; ++c) {
+        if (c >= 0xd800 && c < 0xe000) continue;
+        const std::string text = utf8_of(c), now = nmt.apply("a" + text + "b");
+        if (now == "ab")
+            removed.push_back(c);
+        else if (now == "a b" && c != ' ')
+            blank.push_back(c);
+        else
+            ASSERT_EQ(now, "a" + text + "b") << c;
+    }
+    EXPECT_EQ(removed,
+              (std::vector<std::uint32_t>{1,  2,  3,  4,  5,  6,  7,  8,  11, 14, 15, 16, 17,  18,  19,
+                                          20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 127, 143, 159}));
+    EXPECT_EQ(blank, (std::vector<std::uint32_t>{0x9, 0xa, 0xc, 0xd, 0x1680, 0x200b, 0x200c, 0x200d, 0x200e,
+                                                 0x200f, 0x2028, 0x2029, 0x2581, 0xfeff, 0xfffd}));
+    EXPECT_EQ(nmt.apply("\x80\xff"), "\x80\xff") << "bytes that are not UTF-8 stay";
+}
+
 TEST(Tokenizer, WhatIsNotSupportedIsRefusedByName) {
     const auto refuses = [](const std::string& name, const std::function<void(Json&)>& change) {
         expect_says(refusal(changed(change), ErrorCode::unsupported), name);
@@ -440,8 +471,8 @@ TEST(Tokenizer, WhatIsNotSupportedIsRefusedByName) {
     refuses("dropout", [](Json& json) { json["model"]["dropout"] = 0.1; });
     refuses("end_of_word_suffix", [](Json& json) { json["model"]["end_of_word_suffix"] = "</w>"; });
     refuses("BertNormalizer", [](Json& json) { json["normalizer"] = {{"type", "BertNormalizer"}}; });
-    refuses("Nmt", [](Json& json) {
-        json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Nmt"}}}}};
+    refuses("Unidecode", [](Json& json) {
+        json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Unidecode"}}}}};
     });
     refuses("Whitespace", [](Json& json) { json["pre_tokenizer"] = {{"type", "Whitespace"}}; });
     refuses("Metaspace with prepend_scheme sometimes", [](Json& json) {
