@@ -1,6 +1,7 @@
 #include "app/actions/action_areas.h"
 
 #include "app/view/atlas_colors.h"
+#include "app/view/model_words.h"
 #include "app/view/range_histogram.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
@@ -152,14 +153,21 @@ void pick(AppState& app, std::string_view arguments) {
 
 /// Returns the index of a measure with a curve, or -1 for the panel's own curve. An empty name selects the
 /// one after `now`.
-int next_measure(std::string_view name, int now) {
+int next_measure(const RunHistory& history, std::string_view name, int now) {
     const std::span<const CurveKind> kinds = curve_kinds();
-    if (name.empty()) return now + 1 < static_cast<int>(kinds.size()) ? now + 1 : ViewState::kWatchedSpan;
+    if (name.empty()) {
+        int next = now + 1;
+        while (next >= 0 && next < static_cast<int>(kinds.size()) && !has_curve(history, next)) ++next;
+        return next < static_cast<int>(kinds.size()) ? next : ViewState::kWatchedSpan;
+    }
     if (name == "watched") return ViewState::kWatchedSpan;
     if (name == "scores") return -1;
-    if (const int found = curve_index(name); found >= 0) return found;
+    const int found = curve_index(name);
+    if (found >= 0 && !has_curve(history, found)) fail(ErrorCode::wrong_use, "{}", no_sinks_text(name));
+    if (found >= 0) return found;
     std::vector<std::string_view> names = {"scores", "watched"};
-    for (const CurveKind& kind : kinds) names.push_back(kind.measure);
+    for (std::size_t i = 0; i < kinds.size(); ++i)
+        if (has_curve(history, static_cast<int>(i))) names.push_back(kinds[i].measure);
     fail(ErrorCode::wrong_use, "'{}' has no curve; choose from {}", name, fmt::join(names, ", "));
 }
 
@@ -513,7 +521,8 @@ constexpr std::
                            "next one.",
                            {'V', 0},
                            [](AppState& app, std::string_view a) {
-                               app.view.measure_curve = next_measure(a, app.view.measure_curve);
+                               app.view.measure_curve =
+                                   next_measure(app.run.history, a, app.view.measure_curve);
                            },
                            {.menu = {MenuGroup::view_curves, 1}, .arguments_are_plain = true}},
                 UserAction{"atlas.color",

@@ -57,6 +57,7 @@ void draw_choice(const PanelContext& context) {
                 ? "Scores of the picked tokens and the eviction threshold, or a measure of all lanes."
                 : measure_tooltip(curve_kinds()[to_index(view.measure_curve)].measure));
     for (int kind = ViewState::kWatchedSpan; kind < static_cast<int>(curve_kinds().size()); ++kind) {
+        if (kind >= 0 && !has_curve(context.app.run.history, kind)) continue;
         if (combo.item(name(kind).c_str(), kind == view.measure_curve))
             run(context, fmt::format("curves {}", action_word(kind)));
         if (kind < 0) continue;

@@ -1,5 +1,6 @@
 #include "app/view/focus_picture.h"
 
+#include "app/view/model_words.h"
 #include "engine/analysis/compare.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/token_state.h"
@@ -112,6 +113,11 @@ Drawing focus_picture(const RunHistory& history, int lane, const ViewState& view
     append(texts.caption, head_caption(view.mode, scale));
     append(texts.caption, recording_note(history, lane, request.stride, request.dense_from));
     append_limits(texts.caption, history, view, part);
+    const LaneRecord* last = history.lane_record(part.cells.last_row, lane);
+    if (last != nullptr && view.mode == HeatMode::attention)
+        if (const std::string words = expert_words(history.run().config, *last, view.layer); !words.empty())
+            append(texts.caption,
+                   fmt::format("Experts of the layer at row {}: {}.", part.cells.last_row, words));
     if (view.mode == HeatMode::mask) {
         MaskFigure figure;
         figure.texts = std::move(texts);
@@ -122,6 +128,12 @@ Drawing focus_picture(const RunHistory& history, int lane, const ViewState& view
         return mask_drawing(figure);
     }
     HeatmapFigure figure;
+    if (view.mode == HeatMode::attention && history.run().config.has_sinks) {
+        append(texts.caption, kSinkCaption);
+        figure.side.name = kSinkColumn;
+        for (int i = part.cells.first_row; i <= part.cells.last_row; ++i)
+            figure.side.values.push_back(learned_sink_share(history, lane, i, view.layer, view.head));
+    }
     figure.values = Plane(part.n_columns(), part.n_rows(), kNone);
     std::vector<float> row(to_index(part.cells.last_row) + 1);
     for (int i = part.cells.first_row; i <= part.cells.last_row; ++i) {

@@ -25,6 +25,10 @@ std::string sliding_words(const ModelConfig& config, int budget) {
         n_layers, config.n_layers, window, window);
 }
 
+std::string no_sinks_text(std::string_view measure) {
+    return fmt::format("'{}' has no curve here: the model has no learned sinks", measure);
+}
+
 std::string expert_words(const ModelConfig& config, const LaneRecord& record, int layer) {
     const auto n = to_index(config.n_experts_used);
     if (n == 0 || record.experts.size() != n * to_index(config.n_layers)) return {};

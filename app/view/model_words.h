@@ -5,12 +5,16 @@
 #include "engine/trace/record.h"
 
 #include <string>
+#include <string_view>
 
 namespace keyhole {
 
 /// Says what a budget means in the layers that slide; empty: no layer has a window below the budget.
 /// budget: tokens; 0: none, all tokens are kept.
 std::string sliding_words(const ModelConfig& config, int budget);
+
+/// Says why a run has no curve of a measure of learned sinks.
+std::string no_sinks_text(std::string_view measure);
 
 /// Names the experts that ran in a layer at a step, the best first: "7, 2 of 8"; "none" in a layer
 /// without experts; empty: the model has none, or they are not known.

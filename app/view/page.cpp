@@ -375,6 +375,7 @@ Json run_json_of(const Facts& facts) {
     out["last_row"] = history.last_row();
     out["n_layers"] = run.config.n_layers;
     out["n_heads"] = run.config.n_heads;
+    out["has_sinks"] = run.config.has_sinks;
     out["explained"] = facts.story.explained;
     out["right"] = page_text(facts.source.right_answer);
     out["words"] = nullptr;

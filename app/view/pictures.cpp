@@ -1,6 +1,7 @@
 #include "app/view/pictures.h"
 
 #include "app/view/heat_data.h"
+#include "app/view/model_words.h"
 #include "app/view/page.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
@@ -150,7 +151,13 @@ constexpr std::array kKinds = {
     PictureKind{.name = "curve",
                 .arguments = PictureArguments::measure,
                 .usual = PictureFormat::svg,
-                .prepare = [](PictureJob& job) { job.view.measure_curve = curve_index(job.word.words); },
+                .prepare =
+                    [](PictureJob& job) {
+                        job.view.measure_curve = curve_index(job.word.words);
+                        if (!has_curve(job.history(), job.view.measure_curve))
+                            fail(ErrorCode::wrong_use, "--export curve:{0}: {1}", job.word.words,
+                                 no_sinks_text(job.word.words));
+                    },
                 .file = [](const PictureJob& job) { return "curve_" + job.word.words; },
                 .draw = draw_curves,
                 .table = table_of_curves,

@@ -295,9 +295,12 @@ function drawRowTable() {
         return row;
     });
     const lowest = threshold(lane, step, g);
+    const left = 1 - values.reduce((sum, value) => value > 0 ? sum + value : sum, 0);
     fill("row-table", table(`What lane ${lane} reads at step ${step} in ${headName(head)}: ` +
         `${counted(order.length, "token")} stored` +
-        (Number.isNaN(lowest) ? "" : `; lowest score that stayed: ${numberText(lowest)}`), titles, rows),
+        (Number.isNaN(lowest) ? "" : `; lowest score that stayed: ${numberText(lowest)}`) +
+        (run.has_sinks ? `; the learned sink, no token, takes ${numberText(Math.max(left, 0))}` : ""),
+        titles, rows),
         order.length > few ? el("button", {type: "button", onclick: () => {
             showsAllOfRow = !showsAllOfRow;
             drawRowTable();

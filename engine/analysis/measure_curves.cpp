@@ -48,7 +48,8 @@ float mean_jaccard(const RunHistory& history, int lane, std::span<const KeptSet>
 std::span<const CurveKind> curve_kinds() {
     static const std::vector<CurveKind> kinds = [] {
         std::vector<CurveKind> all;
-        for (const Measure* m : curves()) all.push_back({m->name, m->needs_shadow, m->logarithmic});
+        for (const Measure* m : curves())
+            all.push_back({m->name, m->needs_shadow, m->logarithmic, m->needs_sinks});
         return all;
     }();
     return kinds;
@@ -58,6 +59,11 @@ int curve_index(std::string_view measure) {
     for (std::size_t i = 0; i < curves().size(); ++i)
         if (curves()[i]->name == measure) return static_cast<int>(i);
     return -1;
+}
+
+bool has_curve(const RunHistory& history, int kind) {
+    const bool has_sinks = !history.steps().empty() && history.run().config.has_sinks;
+    return has_sinks || !curve_kinds()[to_index(kind)].needs_sinks;
 }
 
 float head_measure(const LaneRecord& record, std::string_view name, int n_heads, int layer, int head) {

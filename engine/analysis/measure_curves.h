@@ -17,10 +17,13 @@ struct CurveKind {
     std::string_view measure;   ///< name in measures()
     bool needs_shadow = false;  ///< lanes without shadow=on have no values
     bool logarithmic = false;
+    bool needs_sinks = false;  ///< only of models with learned sinks
 };
 std::span<const CurveKind> curve_kinds();
 /// Returns the index of a measure in curve_kinds(); -1: it has no curve.
 int curve_index(std::string_view measure);
+/// Returns whether a run, which may be empty, can have values of a curve. kind: index into curve_kinds().
+bool has_curve(const RunHistory& history, int kind);
 
 /// Returns a measure of one head at one row from the shadow: retained_mass, lost_mass, cosine_ideal,
 /// cosine_full or output_similarity. NaN: none.

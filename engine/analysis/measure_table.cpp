@@ -98,7 +98,8 @@ constexpr std::array kMeasures = {
             .help = "Share of the lane's attention that the model's learned sinks take: no token's, neither "
                     "kept nor lost.",
             .of_row = of_measures<&RowMeasures::learned_sink>,
-            .curve = 13},
+            .curve = 13,
+            .needs_sinks = true},
     Measure{.name = "recent_share",
             .label = "Recent share",
             .unit = "1",

@@ -41,6 +41,7 @@ struct Measure {
     int curve = 0;              ///< its place among the curves, from 1; 0: no curve
     bool needs_shadow = false;  ///< lanes without shadow=on have no values
     bool logarithmic = false;   ///< of the curve's axis
+    bool needs_sinks = false;   ///< only of models with learned sinks
 };
 
 std::span<const Measure> measures();

@@ -110,6 +110,7 @@ void write_growing(const LaneRows& rows, HeatmapFigure figure, const PictureChoi
     write_animation(animation, figure.scale.map, how, path, progress, [&](int row) {
         HeatmapFigure frame = figure;
         frame.texts.title = fmt::format("{}, up to row {}", title, row);
+        if (!frame.side.values.empty()) frame.side.values.resize(to_index(row - rows.range().first_row) + 1);
         frame.states = states_up_to(figure.states, figure.values.width, rows.range().first_row, row);
         return draw_heatmap(frame);
     });

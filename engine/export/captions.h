@@ -22,6 +22,11 @@ inline constexpr const char* kStepAxis = "position of the newest token";
 /// Returns what the cells of a head's picture are, with its scale: "Attention probability ...".
 std::string head_caption(HeatMode mode, const ColorScale& scale);
 
+/// The name and the sentence of the column that a picture of attention has for the head's learned sink.
+inline constexpr const char* kSinkColumn = "sink";
+inline constexpr const char* kSinkCaption =
+    "The column sink is no token: what the head's learned sink takes of each row, neither kept nor lost.";
+
 /// Returns text such as "Attention of layer 0, head 3" or "Kept tokens of layer 0, KV head 1".
 std::string head_title(HeatMode mode, const KvLayout& layout, int layer, int head);
 /// Returns the same for the mask or the scores of a KV head.

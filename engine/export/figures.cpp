@@ -1,5 +1,6 @@
 #include "engine/export/figures.h"
 
+#include "engine/analysis/run_rows.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/index.h"
 #include "engine/base/threads.h"
@@ -127,6 +128,13 @@ HeatmapFigure attention_figure(const LaneRows& rows, int layer, int head, const 
     figure.value_label = "attention probability";
     figure.values = rows.attention_plane(layer, head);
     figure.states = rows.states(rows.layout().kv_head_from_head(layer, head));
+    if (!rows.history().run().config.has_sinks) return figure;
+    figure.texts.caption += std::string(" ") + kSinkCaption;
+    figure.side.name = kSinkColumn;
+    for (int row = rows.range().first_row; row <= rows.range().last_row; ++row)
+        figure.side.values.push_back(rows.has(row)
+                                         ? learned_sink_share(rows.history(), rows.index(), row, layer, head)
+                                         : std::numeric_limits<float>::quiet_NaN());
     return figure;
 }
 

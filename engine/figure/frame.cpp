@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kMaxCell = 12, kLeastFigureWidth = 720, kBarWidth = 260, kBarHeight = 12, kSwatch = 16;
 constexpr int kTokenWidth = 96;  // widest token text beside an axis
+constexpr int kSideColumn = 10, kSideGap = 5;
 
 // Sizes; the background gives the colours.
 const TextStyle kFrameTitle{19, {}, TextAlign::left, FontWeight::bold};
@@ -95,6 +96,11 @@ int left_of(const std::vector<Label>& rows, double scale) {
     return scaled(kFigurePadding + 20, scale) + widest(rows, scale) + scaled(10, scale);
 }
 
+/// The width of a side column and its distance from the plot.
+int side_of(double scale) {
+    return scaled(kSideColumn, scale) + scaled(kSideGap, scale);
+}
+
 int right_of(double scale) {
     return scaled(kFigurePadding + 6, scale);
 }
@@ -141,6 +147,21 @@ void draw_column_labels(Canvas& canvas, const std::vector<Label>& labels, int x,
             canvas.text(baseline, end + text_width(label.number, number) + static_cast<float>(px(5)),
                         label.token, upward(aligned(token, TextAlign::right)));
     }
+}
+
+/// Draws the column on the left of the plot, with its name below as those of positions.
+void draw_side_column(Canvas& canvas, const MatrixFrame& frame, int x, int y) {
+    const CellLayout& cells = frame.cells;
+    const int wide = scaled(kSideColumn, cells.scale), left = x - cells.side;
+    canvas.cells(left, y, wide, cells.height(), [&](CellPainter& painter) {
+        for (int row = 0; row < cells.rows; ++row)
+            painter.fill(0, cells.y(row), wide, cells.y(row + 1) - cells.y(row), frame.side(row));
+    });
+    canvas.outline(left - 1, y - 1, wide + 2, cells.height() + 2, canvas.colors().line);
+    const TextStyle style = colored(scaled(kTick, cells.scale), canvas.colors().ink);
+    canvas.text(std::round(static_cast<float>(left + wide / 2) + static_cast<float>(4 * cells.scale)),
+                static_cast<float>(y + cells.height() + scaled(8, cells.scale)), frame.side_name,
+                upward(aligned(style, TextAlign::right)));
 }
 
 /// Draws lines above and below the marked columns, outside of the cells, so that no cell is hidden.
@@ -217,14 +238,18 @@ CellLayout layout_cells(int n_columns, int n_rows, int max_width, int max_height
 }
 
 CellLayout layout_cells(int n_columns, int n_rows, const FigureSize& size, const MatrixAxis& row_axis) {
-    if (size.width <= 0 && !size.print.is_sized())
-        return layout_cells(n_columns, n_rows, size.max_width, size.max_height);
+    if (size.width <= 0 && !size.print.is_sized()) {
+        CellLayout cells = layout_cells(n_columns, n_rows, size.max_width, size.max_height);
+        if (size.has_side_column) cells.side = side_of(cells.scale);
+        return cells;
+    }
     const int width = size.width > 0 ? size.width : kUsualFigureWidth;
     const auto ceil_div = [](int n, int d) { return (n + d - 1) / d; };
     CellLayout cells;
     cells.scale = text_scale(width, size.print);
     // The labels' width depends on the cells, and the other way round: keep the width of the widest labels.
-    cells.left = left_of({}, cells.scale);
+    cells.side = size.has_side_column ? side_of(cells.scale) : 0;
+    cells.left = left_of({}, cells.scale) + cells.side;
     for (int round = 0; round < 3; ++round) {
         cells.plot_width = std::max(width - cells.left - right_of(cells.scale), 16);
         const double high = cells.plot_width * size.cell_aspect * n_rows / std::max(n_columns, 1);
@@ -235,7 +260,7 @@ CellLayout layout_cells(int n_columns, int n_rows, const FigureSize& size, const
             std::max({1, ceil_div(n_columns, cells.plot_width), ceil_div(n_rows, cells.plot_height)});
         cells.columns = ceil_div(n_columns, cells.factor);
         cells.rows = ceil_div(n_rows, cells.factor);
-        const int left = left_of(row_labels(row_axis, cells), cells.scale);
+        const int left = left_of(row_labels(row_axis, cells), cells.scale) + cells.side;
         if (left <= cells.left) break;
         cells.left = left;
     }
@@ -349,7 +374,7 @@ Drawing matrix_drawing(MatrixFrame frame) {
     std::vector<Label> columns = column_labels(frame.column_axis, cells);
 
     const bool exact = cells.plot_width > 0;  // the caller requested the picture's width
-    const int left = exact ? cells.left : left_of(rows, scale);
+    const int left = exact ? cells.left : left_of(rows, scale) + cells.side;
     const int width = exact ? left + cells.width() + right_of(scale)
                             : std::max({left + cells.width() + right_of(scale), kLeastFigureWidth,
                                         legend_width(bar, frame.items) + 2 * padding});
@@ -358,8 +383,10 @@ Drawing matrix_drawing(MatrixFrame frame) {
     const int legend = draw_legend(nullptr, padding, 0, bar, frame.items, scale, legend_room);
     const int top = padding - px(6) + heading + legend + px(6);
     const int row_label_height = static_cast<int>(text_width(frame.row_axis.label, body)) - px(4);
+    const int side_name = static_cast<int>(text_width(frame.side_name, scaled(kTick, scale)));
+    const int below = std::max(widest(columns, scale), side_name);
     const int axis_bottom =
-        top + std::max(cells.height() + px(10) + widest(columns, scale) + px(6), row_label_height - px(10));
+        top + std::max(cells.height() + px(10) + below + px(6), row_label_height - px(10));
     const int caption_y = axis_bottom + px(26);
 
     drawing.width = width;
@@ -380,7 +407,8 @@ Drawing matrix_drawing(MatrixFrame frame) {
         });
         canvas.outline(left - 1, top - 1, c.width() + 2, c.height() + 2, canvas.colors().line);
         draw_marked_columns(canvas, f.marked, left, top, c);
-        draw_row_labels(canvas, rows, left, top, c);
+        if (f.side) draw_side_column(canvas, f, left, top);
+        draw_row_labels(canvas, rows, left - c.side, top, c);
         draw_column_labels(canvas, columns, left, top + c.height(), c);
         // The label of a low matrix starts at its top and continues below it, so that it does not enter the
         // legend.

@@ -27,7 +27,8 @@ struct FigureSize {
     int width = 0;
     double cell_aspect = 1;  ///< height of a cell over its width; used with `width`
     PrintForm print = {};
-    int plot_height = 0;  ///< of the matrix alone, if the width decides its cells; 0: by cell_aspect
+    int plot_height = 0;           ///< of the matrix alone, if the width decides its cells; 0: by cell_aspect
+    bool has_side_column = false;  ///< there is room for MatrixFrame::side
 };
 /// The width of a picture with text of normal size, where its height or its font is asked for.
 inline constexpr int kUsualFigureWidth = 1100;
@@ -47,6 +48,7 @@ struct CellLayout {
     int plot_width = 0, plot_height = 0;  ///< pixels that all cells share exactly; 0: cells of whole pixels
     double scale = 1;                     ///< of text and margins
     int left = 0;                         ///< x of the plot in the picture; 0: from the width of the labels
+    int side = 0;                         ///< pixels between the labels of rows and the plot: a column
     int width() const { return x(columns); }
     int height() const { return y(rows); }
     /// Return the edges of cells, relative to the plot.
@@ -88,6 +90,9 @@ struct MatrixFrame {
     std::function<CellFill(int column, int row)> cell;
     PrintForm print = {};
     MarkedColumns marked = {};
+    std::string side_name = {};  ///< of a column on the left that is no key position
+    /// Returns what fills its cell in a row of the reduced matrix; empty: there is no such column.
+    std::function<CellFill(int row)> side = {};
 };
 
 /// Draws the frame without regard to the height that it is asked for.

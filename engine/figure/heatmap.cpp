@@ -173,7 +173,18 @@ AtlasLayout layout_atlas(const AtlasFigure& figure, const Plane& first, int high
     return layout;
 }
 
-Drawing draw_heatmap_at(const HeatmapFigure& figure, const FigureSize& place) {
+/// Returns the column's values by row of the reduced matrix, the largest of each.
+std::vector<float> reduced_side(const SideColumn& side, int factor) {
+    std::vector<float> out((side.values.size() + to_index(factor) - 1) / to_index(factor),
+                           std::numeric_limits<float>::quiet_NaN());
+    for (std::size_t i = 0; i < side.values.size(); ++i)
+        out[i / to_index(factor)] = combine(out[i / to_index(factor)], side.values[i], Reduction::max);
+    return out;
+}
+
+Drawing draw_heatmap_at(const HeatmapFigure& figure, FigureSize place) {
+    place.has_side_column = !figure.side.values.empty();
+    KH_ASSERT(figure.side.values.size() <= to_index(figure.values.height));
     const Plane& values = figure.values;
     KH_ASSERT(figure.states.empty() || figure.states.size() == values.values.size());
     const CellColors colors = cell_colors(figure.background);
@@ -194,6 +205,14 @@ Drawing draw_heatmap_at(const HeatmapFigure& figure, const FigureSize& place) {
                                       ? std::vector<MaskCell>{}
                                       : reduce_mask(figure.states, values.width, values.height, factor);
     append_value_items(frame.items, reduced, masks, figure.scale, colors);
+    if (place.has_side_column) {
+        frame.side_name = figure.side.name;
+        frame.side = [values = reduced_side(figure.side, factor), scale = figure.scale, colors](int row) {
+            const std::size_t i = to_index(row);
+            return i < values.size() ? value_fill(values[i], nullptr, scale, colors)
+                                     : CellFill{colors.future};
+        };
+    }
     frame.cell = [reduced = std::move(reduced), masks = std::move(masks), scale = figure.scale, colors,
                   names = figure.named_values](int column, int row) {
         const auto i = to_index(row) * to_index(reduced.width) + to_index(column);

@@ -18,6 +18,13 @@ struct NamedValue {
     Rgb8 color;
 };
 
+/// A column on the left of a matrix that is no key position, coloured by the same scale.
+struct SideColumn {
+    std::string name = {};  ///< stands below it
+    /// [row] NaN: not known; rows beyond its end are not yet there; none: there is no such column.
+    std::vector<float> values = {};
+};
+
 struct HeatmapFigure {
     FigureTexts texts;
     /// rows: query rows; columns: key positions. NaN: no value; kNotFinite: NaN or infinity
@@ -30,6 +37,7 @@ struct HeatmapFigure {
     /// A few values with their names and colours, if there are no others: in place of scale and bar.
     std::vector<NamedValue> named_values = {};
     MarkedColumns marked = {};
+    SideColumn side = {};
     Reduction reduction = Reduction::max;
     FigureSize size;
     Background background = Background::light;  ///< the scale's map should suit it

@@ -6,6 +6,7 @@
 #include "engine/figure/value_map.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "tests/reference/temp_folder.h"
 
 #include <fmt/format.h>
@@ -67,6 +68,52 @@ TEST(Figure, EveryCellOfAHeatmapHasItsColour) {
                         << x << " " << y;
                 }
     }
+}
+
+// A column that is no key position stands on the left, in the colours of the same scale; it moves the matrix.
+TEST(Figure, ASideColumnStandsLeftOfTheMatrix) {
+    for (const auto& [n_values, width] : {std::pair{20, 0}, {20, 1100}, {12, 0}, {9, 1100}}) {
+        HeatmapFigure figure = ramp_figure(30, 20);
+        figure.size.width = width;
+        const auto [plain, plain_top] = find_color(draw_heatmap(figure), kMissingColor, kBelowLegend);
+        figure.side.name = "sink";
+        for (int row = 0; row < n_values; ++row)
+            figure.side.values.push_back(row == 3 ? std::numeric_limits<float>::quiet_NaN()
+                                                  : static_cast<float>(row + 1) / 21);
+        const Image image = draw_heatmap(figure);
+        FigureSize size = figure.size;
+        size.has_side_column = true;
+        const CellLayout cells = layout_cells(30, 20, size, figure.row_axis);
+        ASSERT_EQ(cells.factor, 1);
+        ASSERT_GE(cells.side, 10);
+        const auto [left, top] = find_color(image, kMissingColor, kBelowLegend);
+        ASSERT_GE(left, 0);
+        if (width == 0) {
+            EXPECT_EQ(left, plain + cells.side) << "the matrix makes room";
+        } else {
+            EXPECT_EQ(image.width(), width);
+        }
+        EXPECT_EQ(top, plain_top);
+        for (int row = 0; row < 20; ++row) {
+            const Rgb8 expected = row >= n_values ? cell_colors(Background::light).future
+                                  : row == 3      ? kMissingColor
+                                                  : color_of(figure.scale, figure.side.values[to_index(row)]);
+            for (const int y : {cells.y(row), cells.y(row + 1) - 1})
+                for (const int x : {0, 4})
+                    ASSERT_EQ(image.at(left - cells.side + x, top + y), expected) << row;
+        }
+    }
+    HeatmapFigure tall = ramp_figure(40, 40);
+    tall.size = {20, 20};
+    tall.side = {"sink", std::vector<float>(40, 0.1f)};
+    tall.side.values[21] = 0.9f;
+    const Image image = draw_heatmap(tall);
+    const Rgb8 most = color_of(tall.scale, 0.9f), few = color_of(tall.scale, 0.1f);
+    const CellLayout cells = layout_cells(40, 40, 20, 20);
+    ASSERT_EQ(cells.factor, 2);
+    const auto [x, y] = find_color(image, few, kBelowLegend);
+    EXPECT_EQ(image.at(x, y + cells.y(10)), most) << "the largest of two rows";
+    EXPECT_EQ(image.at(x, y + cells.y(11)), few);
 }
 
 TEST(Figure, ReducedHeatmapShowsMaximaAndSaysSo) {
