@@ -51,6 +51,7 @@ struct Round {
     std::vector<Unit> units;
     std::vector<Stored> heads;
     FutureTable future;
+    RepeatTable repeats;
     int row = 0;
     int n_kept_rows = 0;  ///< newest rows whose attention is known
 
@@ -125,6 +126,9 @@ struct Round {
         future.n_kv_heads = layout.n_kv_heads();
         for (std::int64_t i = 0; i < std::int64_t{future.n_rows} * future.n_kv_heads * future.n_columns; ++i)
             future.sums.push_back(ties ? static_cast<float>(below(3)) : std::abs(normal(random)));
+        repeats = {layout.n_kv_heads(), n_prompt, {}};
+        for (int i = 0; i < repeats.n_kv_heads * n_prompt; ++i)
+            repeats.most.push_back(static_cast<float>(i % 13) / 13);
     }
 
     const ResolvedPolicy& policy_of(const Unit& unit) const {
@@ -403,6 +407,7 @@ Selected select_on_cpu(const Round& round) {
     cache.set_policy(round.policy);
     cache.reserve(64);
     cache.set_future(std::make_shared<const FutureTable>(round.future));
+    cache.set_repeats(std::make_shared<const RepeatTable>(round.repeats));
     cache.begin_kept_rows(round.row - round.n_kept_rows + 1);
     for (int g = 0; g < round.layout.n_kv_heads(); ++g) {
         const Stored& head = round.heads[to_index(g)];
@@ -455,7 +460,7 @@ Selected select_on_device(const Round& round, std::mt19937& random) {
     std::vector<DeviceHead<float>> heads;
     std::vector<HeadScores> scores(8);
     std::vector<std::int32_t> order(to_index(n_kv * stride)), unit_of_head, readers, offset = {0};
-    std::vector<float> future(to_index(n_kv * stride));
+    std::vector<float> future(to_index(n_kv * stride)), repeat = future;
     std::vector<DeviceUnit> units;
     for (const Unit& unit : round.units) {
         std::vector<int> slots(round.heads[to_index(unit.first)].positions.size());
@@ -488,6 +493,7 @@ Selected select_on_device(const Round& round, std::mt19937& random) {
                                            slot)] = head.rows[r][to_index(k)][i];
                 order[to_index(g * stride) + i] = slot;
                 future[to_index(g * stride) + i] = round.future.at(g, round.row, head.positions[i]);
+                repeat[to_index(g * stride) + i] = round.repeats.at(g, head.positions[i]);
             }
             heads.push_back({m.keys.data(), m.values.data(), m.positions.data(), m.pinned.data(),
                              static_cast<std::int32_t>(slots.size()), capacity});
@@ -522,15 +528,17 @@ Selected select_on_device(const Round& round, std::mt19937& random) {
     lane.n_kept_rows = round.n_kept_rows;
     lane.order = order.data();
     lane.future = future.data();
+    lane.repeat = repeat.data();
     const ReaderTable table{readers.data(), offset.data()};
     int n_lists = 1;
     for (const FormulaRef& formula : {round.policy.choose, round.policy.protect})
         if (formula) n_lists = std::max(n_lists, formula->n_lists);
     std::vector<float> pooled(to_index(n_units * stride), NAN),
         ties = pooled, lists(to_index(n_units * stride * n_lists), NAN),
-        lengths(to_index(n_kv * stride), NAN), likeness = lengths,
+        lengths(to_index(n_kv * stride), NAN), likeness = lengths, errors = lengths, lags = lengths,
         directions(to_index(n_kv * kDirection), NAN), threshold(to_index(n_units));
     std::vector<std::int32_t> similar(to_index(n_kv * stride), -2);
+    std::vector<double> deviations(to_index(n_kv * stride), NAN), lag_values = deviations;
     std::vector<std::uint8_t> leaves(to_index(n_units * stride), 9), competes = leaves, guarded = leaves;
     std::vector<Leaving> leaving(to_index(n_units));
     const auto seed = static_cast<unsigned>(random());
@@ -545,7 +553,8 @@ Selected select_on_device(const Round& round, std::mt19937& random) {
     shape.group = 4 / (n_kv / static_cast<int>(units_of(round.layout, Scope::layer).size()));
     launch_choice(&lane, table, shape,
                   {pooled.data(), lists.data(), ties.data(), competes.data(), guarded.data(), lengths.data(),
-                   directions.data(), likeness.data(), similar.data()},
+                   directions.data(), likeness.data(), similar.data(), errors.data(), lags.data(),
+                   deviations.data(), lag_values.data()},
                   [&](const auto& kernel, const Grid& grid) { run_on_host(kernel, grid, n_threads, seed); });
     run_on_host(SelectVictims<float>{&lane, table, pooled.data(), leaves.data(), leaving.data(),
                                      threshold.data(), n_units, stride, guarded.data(), ties.data()},
@@ -599,7 +608,7 @@ TEST_P(FieldSelections, AreRightOnBothBackends) {
                                   : preset == "lagkv" ? "lagkv:every=1"
                                                       : preset);
         const Selected cpu = select_on_cpu(round);
-        if (!round.policy.selects_on_host()) expect_equal(round, cpu, select_on_device(round, random));
+        if (!has_no_kernel(round.policy)) expect_equal(round, cpu, select_on_device(round, random));
         for (std::size_t u = 0; u < round.units.size(); ++u) {
             const std::size_t stored = round.heads[to_index(round.units[u].first)].positions.size();
             const Vector ranks = ranks_of(round, round.units[u], preset);
@@ -645,6 +654,8 @@ TEST(FormulaKernels, GiveTheBitsOfTheHost) {
         "s/0*(position<=3?1:0)",
         "smooth(redundancy)-smooth(s, max, 3)+mix*window",
         "win*vnorm+rank(redundancy)/count",
+        "min(repeat, 2)-caote*lag",
+        "smooth(caote)+softmax(lag)*vnorm",
         "s^-2 != 1 ? s >= 0.5 ? 1/s : 2 : 3",
     };
     int n = 0;

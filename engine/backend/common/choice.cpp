@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/policy/allocation.h"
+#include "engine/policy/lag.h"
 #include "engine/policy/place_quantities.h"
 
 #include <algorithm>
@@ -149,26 +150,18 @@ std::vector<float> reach_of(const ChoiceHead& head, const ChoiceUnit& of, int kv
 void add_standing_out(std::span<const float> rows, std::size_t first, std::size_t lag, std::size_t d,
                       std::vector<double>& sum) {
     std::vector<double> deviation(lag);
-    double most = -std::numeric_limits<double>::infinity(), total = 0;
     std::vector<double> low(d, std::numeric_limits<double>::infinity()), high(d, -low.front());
     for (std::size_t i = first + lag; i < first + 2 * lag; ++i)
         for (std::size_t c = 0; c < d; ++c) {
             low[c] = std::min(low[c], double{rows[i * d + c]});
             high[c] = std::max(high[c], double{rows[i * d + c]});
         }
-    for (std::size_t i = 0; i < lag; ++i) {
-        const auto scaled = [&](std::size_t c) {
-            return (double{rows[(first + i) * d + c]} - low[c]) / (high[c] - low[c]);
-        };
-        double mean = 0, square = 0;
-        for (std::size_t c = 0; c < d; ++c) mean += scaled(c);
-        mean /= static_cast<double>(d);
-        for (std::size_t c = 0; c < d; ++c) square += (scaled(c) - mean) * (scaled(c) - mean);
-        deviation[i] = std::sqrt(square / (static_cast<double>(d) - 1));
-        most = std::max(most, deviation[i]);
-    }
-    for (const double x : deviation) total += std::exp(x - most);
-    for (std::size_t i = 0; i < lag; ++i) sum[i] += std::exp(deviation[i] - most) / total;
+    for (std::size_t i = 0; i < lag; ++i)
+        deviation[i] = scaled_deviation(
+            static_cast<int>(d), [&](int c) { return rows[(first + i) * d + to_index(c)]; },
+            [&](int c) { return low[to_index(c)]; }, [&](int c) { return high[to_index(c)]; });
+    const LagTotal total = lag_total(static_cast<int>(lag), [&](int i) { return deviation[to_index(i)]; });
+    for (std::size_t i = 0; i < lag; ++i) sum[i] += lag_share(deviation[i], total);
 }
 
 /// Returns the rank of each token in its partition, over the partition's size: LagKV. Partitions begin after

@@ -249,6 +249,7 @@ AnyLane CudaKvCache::view(const RowRule* rules, int row) const {
             nullptr,
             nullptr,
             nullptr,
+            nullptr,
             n_kept_rows(row),
             0};
 }
@@ -745,11 +746,18 @@ void CudaKvCache::order_of_row(int g, std::span<std::int32_t> slots) const {
     slots[to_index(count(g))] = count(g);
 }
 
+int CudaKvCache::position_in_order(int g, int i, int row) const {
+    return i < count(g) ? positions(g)[to_index(order(g)[to_index(i)])] : row;
+}
+
 void CudaKvCache::future_of_row(int g, int row, std::span<float> sums) const {
-    for (int i = 0; i <= count(g); ++i) {
-        const int position = i < count(g) ? positions(g)[to_index(order(g)[to_index(i)])] : row;
-        sums[to_index(i)] = future() != nullptr ? future()->at(g, row, position) : 0.0f;
-    }
+    for (int i = 0; i <= count(g); ++i)
+        sums[to_index(i)] = future() != nullptr ? future()->at(g, row, position_in_order(g, i, row)) : 0.0f;
+}
+
+void CudaKvCache::repeat_of_row(int g, int row, std::span<float> most) const {
+    for (int i = 0; i <= count(g); ++i)
+        most[to_index(i)] = repeats() != nullptr ? repeats()->at(g, position_in_order(g, i, row)) : 0.0f;
 }
 
 /// Returns the means over the newest rows of a unit's tokens `all`, pooled over its readers; empty where no

@@ -103,10 +103,11 @@ class CudaKvCache final : public KvCache {
     /// Writes, by slot, how many positions each key is turned back in the coming row (policy().positions);
     /// returns the place of the row's token. steps [count(g) + 1]. CPU twin: cpu/position_remap.h.
     int steps_back(int g, int row, std::span<std::int32_t> steps) const;
-    /// Write for formulas, in text order with the coming row's token: the slots of a KV head, and `future` of
-    /// its tokens. [count(g) + 1]
+    /// Write for formulas, in text order with the coming row's token: the slots of a KV head, and `future`
+    /// and `repeat` of its tokens. [count(g) + 1]
     void order_of_row(int g, std::span<std::int32_t> slots) const;
     void future_of_row(int g, int row, std::span<float> sums) const;
+    void repeat_of_row(int g, int row, std::span<float> most) const;
     const AnyHead* device_heads() const;
     const HeadScores* device_scores() const;
 
@@ -132,6 +133,8 @@ class CudaKvCache final : public KvCache {
     void remove(const PositionLists& removed);
 
   private:
+    /// Returns the position of a KV head's token in text order; the row's own comes last.
+    int position_in_order(int g, int i, int row) const;
     /// The memory of one layer that owns KV heads. A cache grows and shrinks layer by layer, so that two
     /// copies of one layer are the most that it holds at once.
     struct Part {

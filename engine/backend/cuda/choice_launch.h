@@ -4,6 +4,7 @@
 
 #include "engine/backend/cuda/executor.h"
 #include "engine/backend/cuda/kernels/choice.h"
+#include "engine/backend/cuda/kernels/field.h"
 
 namespace keyhole::cuda {
 
@@ -23,6 +24,9 @@ struct ChoiceMemory {
     float *lengths = nullptr, *directions = nullptr;  ///< where a formula names keydiff or redundancy
     float* likeness = nullptr;                        ///< redundancy
     std::int32_t* similar = nullptr;
+    float* errors = nullptr;  ///< caote
+    float* lags = nullptr;    ///< lag, as the next
+    double *deviations = nullptr, *lag_values = nullptr;
 };
 
 /// launch(kernel, grid)
@@ -42,6 +46,13 @@ void launch_choice(const LaneView<T>* lanes, const ReaderTable& table, const Cho
         launch(KeyLikeness<T>{of}, tokens);
         launch(ShareLikeness<T>{of}, heads);
     }
+    if (memory.errors != nullptr)
+        launch(OutputErrors<T>{lanes, table, memory.errors, shape.kv_stride, shape.stride, shape.head_dim},
+               heads);
+    if (memory.lags != nullptr)
+        launch(LagRanks<T>{lanes, memory.lags, memory.deviations, memory.lag_values, shape.kv_stride,
+                           shape.stride, shape.head_dim},
+               Grid{shape.n_kv_heads, shape.n_lanes, LagRanks<T>::kBlocks});
     ChooseScores<T> choose{};
     choose.lanes = lanes;
     choose.table = table;
@@ -52,6 +63,8 @@ void launch_choice(const LaneView<T>* lanes, const ReaderTable& table, const Cho
     choose.lengths = memory.lengths;
     choose.directions = memory.directions;
     choose.likeness = memory.likeness;
+    choose.errors = memory.errors;
+    choose.lags = memory.lags;
     choose.ties = memory.ties;
     choose.max_units = shape.max_units;
     choose.stride = shape.stride;

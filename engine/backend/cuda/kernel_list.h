@@ -5,6 +5,7 @@
 
 #include "engine/backend/cuda/kernels/attention.h"
 #include "engine/backend/cuda/kernels/choice.h"
+#include "engine/backend/cuda/kernels/field.h"
 #include "engine/backend/cuda/kernels/linear.h"
 #include "engine/backend/cuda/kernels/prompt.h"
 #include "engine/backend/cuda/kernels/prompt_attention.h"
@@ -68,6 +69,8 @@ using Kernels = KernelList<
     SimilarKeys<float>, SimilarKeys<Fp16>, SimilarKeys<Bf16>,                                     //
     KeyLikeness<float>, KeyLikeness<Fp16>, KeyLikeness<Bf16>,                                     //
     ShareLikeness<float>, ShareLikeness<Fp16>, ShareLikeness<Bf16>,                               //
+    OutputErrors<float>, OutputErrors<Fp16>, OutputErrors<Bf16>,                                  //
+    LagRanks<float>, LagRanks<Fp16>, LagRanks<Bf16>,                                              //
     ChooseScores<float>, ChooseScores<Fp16>, ChooseScores<Bf16>,                                  //
     SelectVictims<float>, SelectVictims<Fp16>, SelectVictims<Bf16>,                               //
     CompactHead<float>, CompactHead<Fp16>, CompactHead<Bf16>, DrawNoise<float>, DrawNoise<Fp16>,  //

@@ -42,6 +42,10 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool wants_sco
 
 }  // namespace
 
+bool has_no_kernel(const ResolvedPolicy& policy) {
+    return policy.unit > 1 || policy.shares_at_rows() || policy.names(Quantity::wvnorm);
+}
+
 void row_rules(const ResolvedPolicy& policy, int row, bool wants_scores, std::vector<RowRule>& out) {
     out.clear();
     out.push_back(rule_of(policy, row, policy.pool, wants_scores));

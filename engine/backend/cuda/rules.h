@@ -8,6 +8,9 @@
 
 namespace keyhole::cuda {
 
+/// Returns whether the host selects after rows: what the policy ranks by, or how it chooses, has no kernel.
+bool has_no_kernel(const ResolvedPolicy& policy);
+
 /// Writes the rules of the policy itself and of its variants, in their order: what a step uploads for a lane.
 void row_rules(const ResolvedPolicy& policy, int row, bool wants_scores, std::vector<RowRule>& out);
 

@@ -645,7 +645,8 @@ void selection(Side& side, int stored_after, int dropped, bool one_unit) {
 
 constexpr int kChoiceLists = 4;  // of the formulas below
 
-/// Returns keydiff * knorm + smooth(s, avg, 5) - u + win * redundancy; without smoothing, s as it is.
+/// Returns keydiff * knorm + smooth(s, avg, 5) - u + win * redundancy + caote + lag; without smoothing, s
+/// as it is.
 FormulaTable chosen_formula(bool smooths) {
     using Code = FormulaCode;
     FormulaTable table;
@@ -656,14 +657,16 @@ FormulaTable chosen_formula(bool smooths) {
         {smoothing, Quantity::row, 1, 5, 0},          {Code::add, Quantity::row, 0, 0, 0},
         {Code::quantity, Quantity::u, 1, 0, 0},       {Code::subtract, Quantity::row, 0, 0, 0},
         {Code::quantity, Quantity::win, 1, 0, 0},     {Code::quantity, Quantity::redundancy, 2, 0, 0},
-        {Code::multiply, Quantity::row, 1, 0, 0},     {Code::add, Quantity::row, 0, 0, 0}};
+        {Code::multiply, Quantity::row, 1, 0, 0},     {Code::add, Quantity::row, 0, 0, 0},
+        {Code::quantity, Quantity::caote, 1, 0, 0},   {Code::add, Quantity::row, 0, 0, 0},
+        {Code::quantity, Quantity::lag, 1, 0, 0},     {Code::add, Quantity::row, 0, 0, 0}};
     const FormulaStep of_smoothing[] = {
-        {0, 4, 0, 0}, {4, 5, 0, 0}, {4, 5, 1, 0}, {4, 5, 2, 0}, {5, 12, 0, 0}};
+        {0, 4, 0, 0}, {4, 5, 0, 0}, {4, 5, 1, 0}, {4, 5, 2, 0}, {5, 16, 0, 0}};
     table.n_lists = kChoiceLists;
     for (const FormulaOp& op : ops) table.ops[table.n_ops++] = op;
     for (const FormulaStep& step : of_smoothing)
         if (smooths) table.steps[table.n_steps++] = step;
-    if (!smooths) table.steps[table.n_steps++] = {0, 12, 0, 0};
+    if (!smooths) table.steps[table.n_steps++] = {0, 16, 0, 0};
     for (const FormulaOp& op : ops)
         if (op.code == Code::quantity) table.uses |= std::uint64_t{1} << static_cast<int>(op.quantity);
     return table;
@@ -727,6 +730,7 @@ void choice(Side& side, bool one_unit) {
     rule.newest = 20;
     rule.sinks = 5;
     rule.evicts = rule.wants_scores = 1;
+    rule.window = 24;
     const LaneCase<T> c(side, head_dim, n, rule, false, one_unit);
     std::vector<std::int32_t> order(to_index(kv * c.capacity), 0);
     for (int g = 0; g < kv; ++g)  // position 2 i is in the slot that the case shuffled it to
@@ -746,7 +750,10 @@ void choice(Side& side, bool one_unit) {
     const Buffer<float> lengths = side.floats(kv * c.capacity), directions = side.floats(kv * kDirection),
                         pooled = side.floats(max_units * c.capacity), threshold = side.floats(max_units),
                         lists = side.floats(max_units * kChoiceLists * c.capacity),
-                        ties = side.floats(max_units * c.capacity), likeness = side.floats(kv * c.capacity);
+                        ties = side.floats(max_units * c.capacity), likeness = side.floats(kv * c.capacity),
+                        errors = side.floats(kv * c.capacity), lags = side.floats(kv * c.capacity);
+    const std::vector<double> wide(to_index(kv * c.capacity), NAN);
+    const Buffer<double> deviations = side.up(wide), lag_values = side.up(wide);
     const Buffer<std::int32_t> similar = side.up(std::vector<std::int32_t>(to_index(kv * c.capacity), -2));
     const std::vector<std::uint8_t> bytes(to_index(max_units * c.capacity), 9);
     const Buffer<std::uint8_t> competes = side.up(bytes), guarded = side.up(bytes), leaves = side.up(bytes);
@@ -761,13 +768,16 @@ void choice(Side& side, bool one_unit) {
     shape.group = LaneCase<T>::kHeads / kv;
     launch_choice(lane.data(), c.table(), shape,
                   {pooled.data(), lists.data(), ties.data(), competes.data(), guarded.data(), lengths.data(),
-                   directions.data(), likeness.data(), similar.data()},
+                   directions.data(), likeness.data(), similar.data(), errors.data(), lags.data(),
+                   deviations.data(), lag_values.data()},
                   [&](const auto& kernel, const Grid& grid) { side.executor->launch(kernel, grid, 256); });
     side.note(kernel_name<KeyDirections<T>>(), 0, lengths.data(), lengths.size());
     side.note(kernel_name<KeyDirections<T>>(), 0, directions.data(), directions.size());
     side.note(kernel_name<SimilarKeys<T>>(), 0, similar.data(), similar.size());
     side.note(kernel_name<KeyLikeness<T>>(), 0, likeness.data(), likeness.size());
     side.note(kernel_name<ShareLikeness<T>>(), 0, likeness.data(), likeness.size());
+    side.note(kernel_name<OutputErrors<T>>(), 0, errors.data(), errors.size());
+    side.note(kernel_name<LagRanks<T>>(), 0, lags.data(), lags.size());
     for (const auto* floats : {&pooled, &ties})
         side.note(kernel_name<ChooseScores<T>>(), 0, floats->data(), floats->size());
     for (const auto* flags : {&competes, &guarded})

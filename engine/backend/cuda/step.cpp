@@ -186,6 +186,8 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
             if (formula) plan.n_lists = std::max(plan.n_lists, formula->n_lists);
         plan.any_keydiff |= cache.policy().names(Quantity::keydiff);
         plan.any_redundancy |= cache.policy().names(Quantity::redundancy);
+        plan.any_caote |= cache.policy().names(Quantity::caote);
+        plan.any_lag |= cache.policy().names(Quantity::lag);
         plan.any_smoothing |= cache.policy().choose.unsmoothed() != nullptr;
         plan.any_score |= static_cast<bool>(cache.policy().score);
         plan.max_units = std::max(plan.max_units, static_cast<int>(cache.units().size()));
@@ -201,7 +203,7 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
                 std::max({most, std::min(own.most_stored() - own.stored, CompactHead<float>::kMost / 2) + 1,
                           stored - own.stored + 1});
         }
-        plan.on_host.push_back(most > CompactHead<float>::kMost || cache.policy().selects_on_host() ? 1 : 0);
+        plan.on_host.push_back(most > CompactHead<float>::kMost || has_no_kernel(cache.policy()) ? 1 : 0);
         if (plan.on_host.back() != 0) continue;
         while (plan.most_victims < most) plan.most_victims *= 2;
     }
@@ -281,6 +283,12 @@ void CudaBackend::size_buffers(const Plan& plan) {
         grow(s.likeness, kv_heads * stride);
         grow(s.similar, kv_heads * stride);
     }
+    if (plan.any_caote) grow(s.errors, kv_heads * stride);
+    if (plan.any_lag) {
+        grow(s.lags, kv_heads * stride);
+        grow(s.lag_deviations, kv_heads * stride);
+        grow(s.lag_values, kv_heads * stride);
+    }
     grow_clear(s.victims, kv_heads * to_index(plan.most_victims));
     grow_clear(s.n_victims, kv_heads);
     grow_clear(s.faults, kv_heads * kFaultKinds);
@@ -341,7 +349,7 @@ void CudaBackend::upload_input(const Plan& plan) {
         std::vector<RowRule> rules;
         std::size_t rules_at = 0, steps_at = 0, places_at = 0, offset_at = 0, head_offset_at = 0;
         std::size_t choose_at = 0, protect_at = 0, unsmoothed_at = 0, score_at = 0, order_at = 0,
-                    future_at = 0;
+                    future_at = 0, repeat_at = 0;
         bool rotates = false;
     };
     std::vector<Part> parts(n);
@@ -365,6 +373,7 @@ void CudaBackend::upload_input(const Plan& plan) {
                 *at = take(sizeof(FormulaTable));
             part.order_at = take(n_listed * sizeof(std::int32_t));
             if (policy.names(Quantity::future)) part.future_at = take(n_listed * sizeof(float));
+            if (policy.names(Quantity::repeat)) part.repeat_at = take(n_listed * sizeof(float));
         }
         if (const auto& block = plan.blocks[lane]; block != nullptr) {
             part.offset_at = take(block->offset.size() * sizeof(block->offset[0]));
@@ -402,6 +411,9 @@ void CudaBackend::upload_input(const Plan& plan) {
             if (policy.names(Quantity::future))
                 cache.future_of_row(g, row,
                                     {reinterpret_cast<float*>(host + part.future_at) + first, n_listed});
+            if (policy.names(Quantity::repeat))
+                cache.repeat_of_row(g, row,
+                                    {reinterpret_cast<float*>(host + part.repeat_at) + first, n_listed});
         }
         if (has_formula) {
             const auto put = [&](const FormulaTable* formula, std::size_t at) -> const FormulaTable* {
@@ -416,6 +428,8 @@ void CudaBackend::upload_input(const Plan& plan) {
             view.order = reinterpret_cast<const std::int32_t*>(device + part.order_at);
             if (policy.names(Quantity::future))
                 view.future = reinterpret_cast<const float*>(device + part.future_at);
+            if (policy.names(Quantity::repeat))
+                view.repeat = reinterpret_cast<const float*>(device + part.repeat_at);
             view.list_stride = plan.row_stride;
         }
         if (plan.any_block) {
@@ -626,6 +640,12 @@ void CudaBackend::choose_scores(const Plan& plan, const Group& group) {
     if (plan.any_redundancy) {
         memory.similar = s.similar.data() + head_at * plan.row_stride;
         memory.likeness = s.likeness.data() + head_at * plan.row_stride;
+    }
+    if (plan.any_caote) memory.errors = s.errors.data() + head_at * plan.row_stride;
+    if (plan.any_lag) {
+        memory.lags = s.lags.data() + head_at * plan.row_stride;
+        memory.deviations = s.lag_deviations.data() + head_at * plan.row_stride;
+        memory.lag_values = s.lag_values.data() + head_at * plan.row_stride;
     }
     launch_choice(views_of<K>(group), group.of->layout.table(), shape, memory,
                   [&](const auto& kernel, const Grid& grid) { executor_->launch(kernel, grid, kThreads); });
@@ -985,7 +1005,7 @@ void CudaBackend::add_times() {
                        : is({"AttendSplit"})                     ? times_->attention
                        : is({"FoldRow", "FoldByFormula"})        ? times_->scoring
                        : is({"BeginRow", "SelectVictims", "CompactHead", "KeyDirections", "SimilarKeys",
-                             "KeyLikeness", "ShareLikeness", "ChooseScores"})
+                             "KeyLikeness", "ShareLikeness", "OutputErrors", "LagRanks", "ChooseScores"})
                            ? times_->eviction
                            : times_->rest;
         part += seconds[to_index(kernel++)];

@@ -158,6 +158,7 @@ class CudaBackend final : public Backend {
         int n_lists = 0;           ///< the most that a formula of a lane needs; 0: no lane has one
         bool any_keydiff = false;  ///< a formula names it; so the next
         bool any_redundancy = false;
+        bool any_caote = false, any_lag = false;
         bool any_smoothing = false;  ///< a formula orders what another one ranks alike
         bool any_score = false;      ///< a lane folds scores by a formula
     };
@@ -279,7 +280,8 @@ class CudaBackend final : public Backend {
         Buffer<SplitSum> sums, totals;
         Buffer<std::uint32_t> n_done;  // zeros between launches
         Buffer<std::uint8_t> leaves, competes, guarded;
-        Buffer<float> formula_lists, ties, key_lengths, key_directions, likeness;
+        Buffer<float> formula_lists, ties, key_lengths, key_directions, likeness, errors, lags;
+        Buffer<double> lag_deviations, lag_values;
         Buffer<std::int32_t> similar;
         Buffer<Leaving> leaving;
         Buffer<std::int32_t> victims, n_victims;

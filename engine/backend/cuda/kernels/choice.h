@@ -352,12 +352,12 @@ struct ChooseScores {
             const int slot = slot_of(g, i);
             if (q == Quantity::vnorm) return value_length(head, of.head_dim, slot);
             if (q == Quantity::knorm) return key_length(head, of.head_dim, slot);
-            if (q == Quantity::future)
-                return lane.future == nullptr
-                           ? 0.0f
-                           : lane.future[static_cast<std::int64_t>(g) * lane.list_stride + i];
+            if (q == Quantity::future) return told(lane.future, g, i);
+            if (q == Quantity::repeat) return told(lane.repeat, g, i);
             const std::int64_t at = static_cast<std::int64_t>(lane_index) * of.n_kv_heads + g;
             if (q == Quantity::redundancy) return of.likeness[at * of.stride + i];
+            if (q == Quantity::caote) return of.errors[at * of.stride + i];
+            if (q == Quantity::lag) return of.lags[at * of.stride + i];
             const float* direction = of.directions + at * kDirection;
             const float dot = dot_channels(
                 of.head_dim,
@@ -367,6 +367,11 @@ struct ChooseScores {
                 },
                 [&](int c) { return direction[c]; });
             return cosine_of(dot, of.lengths[at * of.stride + i], direction[of.head_dim]);
+        }
+
+        /// Returns what a table of the host tells of a token; 0: there is none.
+        KH_FN float told(const float* table, int g, int i) const {
+            return table == nullptr ? 0.0f : table[static_cast<std::int64_t>(g) * lane.list_stride + i];
         }
 
         KH_FN float pooled_over_heads(Quantity q, int i) const {
@@ -397,6 +402,8 @@ struct ChooseScores {
     const float* lengths;     ///< of KeyDirections
     const float* directions;  ///< the same
     const float* likeness;    ///< of ShareLikeness
+    const float* errors;      ///< of OutputErrors
+    const float* lags;        ///< of LagRanks
     float* ties;              ///< [lanes, max_units, stride] by slot, what orders tokens of equal rank
     std::int32_t max_units, stride, n_lists, n_heads, group, head_dim, n_kv_heads, unused = 0;
 

@@ -96,11 +96,13 @@ struct LaneView {
     std::int32_t row;  ///< position of the current token
     std::int32_t steps_stride, list_stride;
     /// Formulas of the lane; null: pooled scores rank, sinks and newest alone are protected. For the others:
-    /// slots in text order with the current token, and `future` of these tokens, [n_kv_heads, list_stride].
+    /// slots in text order with the current token, and `future` and `repeat` of these tokens, [n_kv_heads,
+    /// list_stride].
     const FormulaTable* choose;
     const FormulaTable* protect;
     const std::int32_t* order;
     const float* future;
+    const float* repeat;
     const FormulaTable* unsmoothed;  ///< orders tokens that `choose` ranks alike; or null
     const FormulaTable* score;       ///< folds scores[kByScoreFormula]; or null
     std::int32_t n_kept_rows;        ///< of HeadScores::kept with the current one

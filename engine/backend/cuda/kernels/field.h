@@ -1,0 +1,224 @@
+/// Computes what some policies of the field rank by, of the tokens that a KV head stores: the errors of CAOTE
+/// and the ranks of LagKV. Tokens are taken in text order, as on the host, so that both give the same bits.
+/// Host and device. CPU twin: backend/common/choice.cpp.
+#pragma once
+
+#include "engine/backend/cuda/kernels/choice.h"
+#include "engine/policy/lag.h"
+
+#include <cstdint>
+
+namespace keyhole::cuda {
+
+/// Where the stored tokens of a KV head are, in text order.
+template <class T>
+struct HeadTokens {
+    const LaneView<T>& lane;
+    const DeviceHead<T>& head;
+    const std::int32_t* order;
+
+    KH_FN HeadTokens(const LaneView<T>& of, int g)
+        : lane(of), head(of.heads[g]), order(of.order + static_cast<std::int64_t>(g) * of.list_stride) {}
+    KH_FN float key(int i, int c) const {
+        return widen(head.keys[(static_cast<std::int64_t>(c / 8) * head.capacity + order[i]) * 8 + c % 8]);
+    }
+    KH_FN float value(int i, int c, int head_dim) const {
+        return widen(head.values[static_cast<std::int64_t>(order[i]) * head_dim + c]);
+    }
+};
+
+/// Computes how large the error of the output is if one token leaves (`caote`), pooled over the query heads
+/// of each KV head. A tile is a query head. Grid: x = KV heads of a lane, y = lanes.
+template <class T>
+struct OutputErrors {
+    static constexpr int kPhases = 4;
+    static constexpr int kRepeated = 4;
+    static constexpr int kSums = 32;
+    struct Shared {
+        float sums[kMaxHeadDim][kSums];
+        float of_part[kSums], output[kMaxHeadDim];
+    };
+    using Local = NoLocal;
+    const LaneView<T>* lanes;
+    ReaderTable table;
+    float* errors;  ///< [lanes, n_kv_heads, stride] in text order
+    std::int32_t n_kv_heads, stride, head_dim, unused = 0;
+
+    KH_FN int n_tiles(const Block& block) const {
+        const LaneView<T>& lane = lanes[block.y];
+        const int g = block.x;
+        if (!names(lane, Quantity::caote) || !evaluates(lane, lane.unit_of_head[g])) return 0;
+        return table.offset[g + 1] - table.offset[g];
+    }
+    KH_FN void begin(const Block&, Shared&, Local&) const {}
+
+    /// Phases: sums of scores; sums of the output; the output; each token's error.
+    KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
+        const LaneView<T>& lane = lanes[block.y];
+        const int g = block.x, n_readers = block.n_tiles;
+        const HeadTokens<T> tokens(lane, g);
+        const int n = tokens.head.count;
+        const RowRule& rule = lane.rules[lane.units[lane.unit_of_head[g]].variant];
+        const float* scores =
+            lane.scores[table.readers[table.offset[g] + block.tile]].score[rule.accumulator];
+        const auto score = [&](int i) { return scores[tokens.order[i]]; };
+        if (p == 0) {
+            for (int k = block.thread; k < kSums; k += block.n_threads) {
+                float sum = 0;
+                for (int i = k; i < n; i += kSums) sum = add(sum, score(i));
+                shared.of_part[k] = sum;
+            }
+            return;
+        }
+        const float total = sum_in_pairs(shared.of_part);
+        if (p == 1) {
+            for (int item = block.thread; item < kSums * head_dim; item += block.n_threads) {
+                const int c = item % head_dim, k = item / head_dim;
+                float sum = 0;
+                for (int i = k; i < n; i += kSums)
+                    sum = add(sum, mul(score(i) / total, tokens.value(i, c, head_dim)));
+                shared.sums[c][k] = sum;
+            }
+        } else if (p == 2) {
+            for (int c = block.thread; c < head_dim; c += block.n_threads)
+                shared.output[c] = sum_in_pairs(shared.sums[c]);
+        } else {
+            float* error = errors + (static_cast<std::int64_t>(block.y) * n_kv_heads + g) * stride;
+            const bool is_last = block.tile + 1 == n_readers;
+            for (int i = block.thread; i < n; i += block.n_threads) {
+                const float share = score(i) / total;
+                const float away = length_of(
+                    head_dim, [&](int c) { return add(tokens.value(i, c, head_dim), -shared.output[c]); });
+                const float own = mul(share / add(1.0f, -share), away);
+                float pooled = block.tile == 0                            ? own
+                               : rule.pool == static_cast<int>(Pool::max) ? (error[i] < own ? own : error[i])
+                                                                          : add(error[i], own);
+                if (is_last && n_readers > 1 && rule.pool == static_cast<int>(Pool::mean))
+                    pooled = pooled / static_cast<float>(n_readers);
+                error[i] = pooled;
+            }
+        }
+    }
+};
+
+/// Ranks the tokens of each partition of a KV head by how they stand out against the next one (`lag`). A tile
+/// is a partition; block z has every kBlocks-th. Grid: x = KV heads of a lane, y = lanes, z = kBlocks.
+template <class T>
+struct LagRanks {
+    static constexpr int kPhases = 8;
+    static constexpr int kRepeated = 8;
+    static constexpr int kBlocks = 8;
+    struct Shared {
+        float low[kMaxHeadDim], high[kMaxHeadDim];
+        LagTotal total;
+    };
+    using Local = NoLocal;
+    const LaneView<T>* lanes;
+    float* ranks;        ///< [lanes, n_kv_heads, stride] in text order
+    double* deviations;  ///< the same, as the next; contents undefined
+    double* values;
+    std::int32_t n_kv_heads, stride, head_dim, unused = 0;
+
+    /// Returns the first token that `sinks` leaves to partitions.
+    KH_FN int first_token(const HeadTokens<T>& tokens, int sinks) const {
+        int low = 0, high = tokens.head.count;
+        while (low < high) {
+            const int middle = (low + high) / 2;
+            if (tokens.head.positions[tokens.order[middle]] < sinks)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        return low;
+    }
+    KH_FN int n_partitions(const HeadTokens<T>& tokens, const RowRule& rule) const {
+        const int whole = (tokens.head.count - first_token(tokens, rule.sinks)) / rule.window;
+        return whole > 0 ? whole - 1 : 0;  // another one follows each
+    }
+    KH_FN const RowRule& rule_of(const LaneView<T>& lane, int g) const {
+        return lane.rules[lane.units[lane.unit_of_head[g]].variant];
+    }
+    KH_FN int n_tiles(const Block& block) const {
+        const LaneView<T>& lane = lanes[block.y];
+        const int g = block.x;
+        if (!names(lane, Quantity::lag) || !evaluates(lane, lane.unit_of_head[g])) return 0;
+        const int n = n_partitions(HeadTokens<T>(lane, g), rule_of(lane, g));
+        const int own = n > block.z ? (n - block.z + kBlocks - 1) / kBlocks : 0;
+        return block.z == 0 && own == 0 ? 1 : own;  // the first block ranks what is in no partition
+    }
+    KH_FN void begin(const Block&, Shared&, Local&) const {}
+
+    /// Finds the range that each channel has in the partition behind `first`.
+    template <class Channel>
+    KH_FN void find_ranges(const Block& block, Shared& shared, int first, int lag, Channel channel) const {
+        for (int c = block.thread; c < head_dim; c += block.n_threads) {
+            float low = INFINITY, high = -INFINITY;
+            for (int i = first + lag; i < first + 2 * lag; ++i) {
+                const float x = channel(i, c);
+                low = x < low ? x : low;
+                high = high < x ? x : high;
+            }
+            shared.low[c] = low;
+            shared.high[c] = high;
+        }
+    }
+
+    /// Phases: ranges of keys; deviations; their total; shares, and ranges of values; deviations; their
+    /// total; both shares together; ranks.
+    KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
+        const LaneView<T>& lane = lanes[block.y];
+        const int g = block.x;
+        const HeadTokens<T> tokens(lane, g);
+        const RowRule& rule = rule_of(lane, g);
+        const int n = tokens.head.count, lag = rule.window, n_parts = n_partitions(tokens, rule),
+                  part = block.z + block.tile * kBlocks, from = first_token(tokens, rule.sinks);
+        const std::int64_t at = (static_cast<std::int64_t>(block.y) * n_kv_heads + g) * stride;
+        float* rank = ranks + at;
+        if (p == 0 && part == 0) {
+            for (int i = block.thread; i < n; i += block.n_threads)
+                if (i < from || i >= from + n_parts * lag) rank[i] = 1;
+        }
+        if (part >= n_parts) return;
+        const int first = from + part * lag;
+        double *deviation = deviations + at + first, *value = values + at + first;
+        const auto key = [&](int i, int c) { return tokens.key(i, c); };
+        const auto stored = [&](int i, int c) { return tokens.value(i, c, head_dim); };
+        const auto low = [&](int c) { return static_cast<double>(shared.low[c]); };
+        const auto high = [&](int c) { return static_cast<double>(shared.high[c]); };
+        if (p == 0) return find_ranges(block, shared, first, lag, key);
+        if (p == 2 || p == 5) {
+            if (block.thread == 0) shared.total = lag_total(lag, [&](int i) { return deviation[i]; });
+            return;
+        }
+        for (int i = block.thread; i < lag; i += block.n_threads) {
+            if (p == 1)
+                deviation[i] = scaled_deviation(
+                    head_dim, [&](int c) { return key(first + i, c); }, low, high);
+            else if (p == 3)
+                value[i] = lag_share(deviation[i], shared.total);
+            else if (p == 4)
+                deviation[i] = scaled_deviation(
+                    head_dim, [&](int c) { return stored(first + i, c); }, low, high);
+            else if (p == 6)
+                value[i] = both_shares(value[i], lag_share(deviation[i], shared.total));
+            else
+                rank[first + i] = static_cast<float>(rank_in(value, lag, i)) / static_cast<float>(lag);
+        }
+        if (p == 3) find_ranges(block, shared, first, lag, stored);
+    }
+
+  private:
+    /// NaN ranks lowest.
+    KH_FN static double both_shares(double a, double b) {
+        const double sum = a + b;
+        return sum == sum ? sum : -INFINITY;
+    }
+    /// Returns how many tokens rank below one; of equal ones the earlier.
+    KH_FN static int rank_in(const double* value, int n, int i) {
+        int below = 0;
+        for (int j = 0; j < n; ++j) below += value[j] < value[i] || (value[j] == value[i] && j < i) ? 1 : 0;
+        return below;
+    }
+};
+
+}  // namespace keyhole::cuda
