@@ -21,11 +21,12 @@ void set_focused_lane(const PanelContext& context, const LaneSpec& spec) {
 }
 
 constexpr std::array kFields = {Override::Field::budget, Override::Field::recent, Override::Field::alpha,
-                                Override::Field::tau, Override::Field::gain};
+                                Override::Field::tau,    Override::Field::gain,   Override::Field::read};
 
 std::string cell_text(double value, Override::Field field) {
     if (std::isinf(value)) return "all";
-    if (field == Override::Field::budget || field == Override::Field::recent)
+    if (field == Override::Field::budget || field == Override::Field::recent ||
+        field == Override::Field::read)
         return fmt::format("{:.0f}", value);
     std::string text = fmt::format("{:.2f}", value);
     if (text.starts_with("0.")) text.erase(0, 1);  // the cells are narrow
@@ -47,6 +48,7 @@ void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
     switch (panel.field) {
         case Override::Field::budget:
         case Override::Field::recent:
+        case Override::Field::read:
             edit.amount(name, brush->amount, width);
             break;
         case Override::Field::alpha:

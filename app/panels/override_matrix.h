@@ -12,7 +12,7 @@ namespace keyhole {
 
 struct OverrideMatrix {
     Override::Field field = Override::Field::alpha;
-    std::array<std::optional<OverrideValue>, 5> brushes;  ///< by field; empty until the field is first shown
+    std::array<std::optional<OverrideValue>, 6> brushes;  ///< by field; empty until the field is first shown
     std::string tau_text;
     PolicyParams draft;             ///< while painting
     bool painting = false;          ///< a button that was pressed on the grid is down

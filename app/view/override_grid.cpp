@@ -66,6 +66,8 @@ OverrideValue own_value(const PolicyParams& params, Override::Field field) {
             return {params.budget, 0, {}};
         case Override::Field::recent:
             return {params.recent, 0, {}};
+        case Override::Field::read:
+            return {params.read, 0, {}};
         case Override::Field::alpha:
             return {{}, params.alpha, {}};
         case Override::Field::tau:
@@ -162,6 +164,8 @@ double effective_value(const ResolvedPolicy& policy, Override::Field field, int 
                                                             : own.budget;
         case Override::Field::recent:
             return own.recent;
+        case Override::Field::read:
+            return own.reads_pages() ? own.read : std::numeric_limits<double>::infinity();
         case Override::Field::alpha:
             return double(own.alpha);
         case Override::Field::tau:

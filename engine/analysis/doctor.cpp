@@ -5,6 +5,7 @@
 #include "engine/base/index.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -40,6 +41,15 @@ struct CheckedLane {
             stored.push_back(n);
         }
     }
+    /// Returns how many tokens none of the head's readers saw.
+    int n_hidden(int g) const {
+        if (record.hidden == nullptr) return 0;
+        int n = 0;
+        for (auto byte = record.hidden->offset[to_index(g)]; byte < record.hidden->offset[to_index(g) + 1];
+             ++byte)
+            n += std::popcount(record.hidden->bits[to_index(byte)]);
+        return n;
+    }
     int n_pinned(int g) const {
         if (record.pins == nullptr) return 0;
         return static_cast<int>(std::count_if(record.pins->begin(), record.pins->end(),
@@ -57,15 +67,30 @@ Finding unknown(std::string_view name, std::string detail) {
     return {name, State::unknown, std::move(detail)};
 }
 
+/// Where decode steps read by pages, the readers of a KV head see no more than their pages hold. Empty: they
+/// do, or the lane reads all.
+std::string too_much_read(const CheckedLane& x, int g) {
+    const ResolvedPolicy& policy = x.policy(g);
+    if (!policy.reads_pages() || x.row < policy.n_prompt) return {};
+    const auto n_readers = static_cast<std::int64_t>(x.history.layout(x.lane).kv_head(g).readers.size());
+    const std::int64_t read = x.n_stored(g) - x.n_hidden(g),
+                       most = n_readers * policy.n_pages_read() * policy.page;
+    return read <= most
+               ? std::string()
+               : fmt::format("{} reads {} tokens, and its pages hold {}", x.head_name(g), read, most);
+}
+
 /// With scope head, a head holds its budget, or those that share hold their sum, and the tokens that come
 /// before the next eviction is due: every N rows, or once a buffer is full. A lane that evicts in one phase
 /// alone holds more in the other.
 Finding budget(const CheckedLane& x) {
     constexpr std::string_view kName = "each head holds its budget";
-    int most = 0, checked = 0;
+    int most = 0, checked = 0, by_pages = 0;
     std::map<int, std::pair<std::int64_t, std::int64_t>> sharing;  // stored and room of heads together
     for (int g = 0; g < x.n_kv(); ++g) {
         const ResolvedPolicy& policy = x.policy(g);
+        if (const std::string fault = too_much_read(x, g); !fault.empty()) return broken(kName, fault);
+        by_pages += policy.reads_pages() ? 1 : 0;
         if (!policy.evicts() || policy.scope != Scope::head || policy.evict != Evict::always) continue;
         const int n = x.n_stored(g), room = policy.most_stored() - 1 + x.n_pinned(g);
         if (policy.alloc != Alloc::uniform) {
@@ -83,6 +108,9 @@ Finding budget(const CheckedLane& x) {
             return broken(kName, fmt::format("the heads that share with layer {} hold {} tokens, and their "
                                              "budgets are {}",
                                              layer, of_group.first, of_group.second));
+    if (checked == 0 && by_pages > 0)
+        return good(kName,
+                    fmt::format("{} KV heads are read by pages, and no more than these hold", by_pages));
     if (checked == 0)
         return unknown(kName,
                        "no budget by head: the lane keeps everything, shares it, or evicts in one phase");

@@ -56,6 +56,8 @@ constexpr std::array kQuantityNames = {
     NamedQuantity{"caote", Quantity::caote, Known::selections},
     NamedQuantity{"repeat", Quantity::repeat, Known::selections},
     NamedQuantity{"future", Quantity::future, Known::selections},
+    NamedQuantity{"expected", Quantity::expected, Known::selections},
+    NamedQuantity{"tri", Quantity::tri, Known::selections},
     NamedQuantity{"u", Quantity::u, Known::selections},
     NamedQuantity{"p", Quantity::p, Known::rows},
     NamedQuantity{"logit", Quantity::logit, Known::rows},

@@ -52,6 +52,8 @@ enum class Quantity : std::uint8_t {
     lag,         ///< rank in its partition by how it stands out against the next one (LagKV)
     caote,       ///< error of the head's output if the token leaves (CAOTE)
     repeat,      ///< most attention while the prompt is repeated (KVzip)
+    expected,    ///< attention to expect of the queries to come (Expected Attention)
+    tri,         ///< logits to expect of the mean query, near and far ahead (TriAttention)
     future,      ///< attention that comes: FutureTable
     u,           ///< a number of (0, 1), drawn anew for each row
     kCount

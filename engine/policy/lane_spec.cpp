@@ -61,11 +61,18 @@ void read_override(const Reader& reader, const LaneOption& option, Item heads, I
     params.overrides.push_back(std::move(o));
 }
 
-/// Reads a value. validate() passed before, so any message now is the fault of this value.
-void read_key(const Reader& reader, const LaneOption& option, Item value, LaneSpec& spec) {
+/// A fault of a value that a later one may mend, as `scope=layer,alloc=uniform` does where the preset shares.
+struct OpenFault {
+    Item value{};
+    std::string what{};
+};
+
+/// Reads a value. Where validate() passed before, any message now is the fault of this value.
+void read_key(const Reader& reader, const LaneOption& option, Item value, LaneSpec& spec, OpenFault& fault) {
     read_option(reader, option, value, spec);
+    if (!fault.what.empty()) return;
     const std::vector<std::string> faults = validate(spec.policy);
-    if (!faults.empty()) reader.fault(value, faults.front());
+    if (!faults.empty()) fault = {value, faults.front()};
 }
 
 Preset read_preset(const Reader& reader, Item name) {
@@ -114,6 +121,7 @@ std::vector<Item> split_items(const Reader& reader, Item items) {
 void read_items(const Reader& reader, Item items, LaneSpec& spec) {
     const std::vector<std::string_view> names = lane_spec_keys();
     std::set<std::string> seen;
+    OpenFault fault;
     for (const Item& item : split_items(reader, items)) {
         const std::size_t equals = item.text.find('=');
         if (equals == std::string_view::npos) reader.fault(item, "key=value is expected");
@@ -134,11 +142,12 @@ void read_items(const Reader& reader, Item items, LaneSpec& spec) {
                 reader.fault(key, fmt::format("'{}{}' is given twice", key.text, shown_text(at)));
             if (value.text.empty()) reader.fault(value, fmt::format("'{}' has no value", key.text));
             if (override_of.text.empty())
-                read_key(reader, option, value, spec);
+                read_key(reader, option, value, spec, fault);
             else
                 read_override(reader, option, heads, value, spec.policy);
         }
     }
+    if (!fault.what.empty() && !validate(spec.policy).empty()) reader.fault(fault.value, fault.what);
 }
 
 }  // namespace

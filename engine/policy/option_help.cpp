@@ -61,7 +61,7 @@ std::string replaced_by_release(const LaneSpec& spec) {
                                    usual = settings_of(preset_params(spec.policy.preset)),
                                    used = settings_of(with_released_values(spec.policy));
     std::string text;
-    for (std::size_t i = 0; i < usual.size(); ++i) {  // the overrides come after them
+    for (std::size_t i = 0; i < lane_keys().size(); ++i) {  // the overrides come after them
         const std::string& key = asked[i].key;
         if (!is_fixed_by_release(spec.policy.preset, key)) continue;
         if (asked[i].value == used[i].value || asked[i].value == usual[i].value) continue;
@@ -71,6 +71,9 @@ std::string replaced_by_release(const LaneSpec& spec) {
 }
 
 std::string accounting_text(const ResolvedPolicy& policy) {
+    if (!policy.evicts() && policy.reads_pages())
+        return fmt::format("keeps all tokens; a decode step attends to {} pages of {}", policy.n_pages_read(),
+                           policy.page);
     if (!policy.evicts()) return "keeps all tokens and attends to all";
     const int stored = policy.stored, attended = policy.attended_when_full();
     std::string text = fmt::format("keeps {} token{}, attends to ", stored, stored == 1 ? "" : "s");

@@ -226,6 +226,33 @@ std::string_view idle_window(const PolicyParams& params, const HeadGrid&) {
                : "No formula names win, the mean over the newest rows, or lag, which it cuts into parts.";
 }
 
+std::string_view idle_ahead(const PolicyParams& params, const HeadGrid&) {
+    return selection_names(params, Quantity::expected)
+               ? ""
+               : "No formula names expected, which looks at coming positions.";
+}
+
+std::string read_fault(const PolicyParams& params) {
+    if (params.read.unit == Amount::Unit::all) return "";
+    if (params.read.unit != Amount::Unit::tokens) return "read is a number of tokens, such as 1024, or all";
+    if (params.preset == Preset::dilated)
+        return "a dilated window reads its own gaps; read takes another preset";
+    return params.unit > 1 ? "read and unit both cut the text into blocks; leave one of them out" : "";
+}
+
+std::string_view idle_read(const PolicyParams& params, const HeadGrid&) {
+    return params.positions != Positions::original
+               ? "Bounds are of keys as they are stored: with other positions each step reads all."
+               : "";
+}
+
+std::string_view idle_page(const PolicyParams& params, const HeadGrid&) {
+    const bool reads_all = params.read.unit == Amount::Unit::all &&
+                           std::none_of(params.overrides.begin(), params.overrides.end(),
+                                        [](const Override& o) { return o.field == Field::read; });
+    return reads_all ? "Every step reads all that is stored: read is all." : idle_read(params, {});
+}
+
 std::string_view idle_mix(const PolicyParams& params, const HeadGrid&) {
     return selection_names(params, Quantity::mix) ? "" : "No formula names mix.";
 }
@@ -620,6 +647,43 @@ constexpr std::array kOptions = {
                .card_row = 12,
                .of_preset = true,
                .fault = evict_fault},
+    LaneOption{.name = "ahead",
+               .word = "positions looked ahead",
+               .member = &PolicyParams::ahead,
+               .values = "512  64",
+               .help = "How many coming positions expected looks at: the mean over their rotations.",
+               .paper = "Expected Attention, section 3; 512 in kvpress",
+               .bounds = OptionBounds{1, 1 << 20},
+               .drag = {1.0f, 1, 4096, "%d positions", 1, "1 position"},
+               .acts = Acts::scores,
+               .card_row = 24,
+               .of_preset = true,
+               .idle = idle_ahead},
+    LaneOption{.name = "read",
+               .word = "tokens that a step reads",
+               .member = &PolicyParams::read,
+               .values = "all  1024",
+               .help = "Stored tokens that a decode step attends to, in whole pages: those whose keys may "
+                       "match its query best, and its own. Nothing leaves. Rows of the prompt read all.",
+               .paper = "token budget: Quest, section 3",
+               .acts = Acts::always,
+               .card_row = 23,
+               .of_preset = true,
+               .by_head = Field::read,
+               .fault = read_fault,
+               .idle = idle_read},
+    LaneOption{.name = "page",
+               .word = "tokens of a page",
+               .member = &PolicyParams::page,
+               .values = "16  32",
+               .help = "Neighbours in the text that a step reads together or not at all.",
+               .paper = "page size: Quest, section 3; 16 in its code",
+               .bounds = OptionBounds{1, 4096},
+               .drag = {0.1f, 1, 256, "%d tokens", 1, "1 token"},
+               .acts = Acts::always,
+               .card_row = 23,
+               .of_preset = true,
+               .idle = idle_page},
     LaneOption{.name = "damping",
                .word = "damping of later scores",
                .member = &PolicyParams::damping,

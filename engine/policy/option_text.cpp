@@ -31,11 +31,11 @@ std::string text_of_word(int value, std::span<const OptionWord> words) {
 
 // --- amounts and the tau schedule --------------------------------------------------------------------------
 
-/// Reads `64`, `50%`, or the option's own word: all for budget, rest for recent.
+/// Reads `64`, `50%`, or the option's own word: rest for recent, all for others.
 Amount read_amount(const Reader& reader, Amount PolicyParams::*member, Item item) {
-    const bool is_budget = member == &PolicyParams::budget;
-    const std::string_view word = is_budget ? "all" : "rest";
-    if (item.text == word) return {is_budget ? Amount::Unit::all : Amount::Unit::rest, 0};
+    const bool is_budget = member == &PolicyParams::budget, is_recent = member == &PolicyParams::recent;
+    const std::string_view word = is_recent ? "rest" : "all";
+    if (item.text == word) return {is_recent ? Amount::Unit::rest : Amount::Unit::all, 0};
     constexpr std::string_view kBeside = "prompt+";
     if (is_budget && item.text.starts_with(kBeside))
         return {Amount::Unit::beside,

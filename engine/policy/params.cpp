@@ -127,6 +127,10 @@ ResolvedPolicy resolve_base(const PolicyParams& asked, int n_prompt, int n_gener
     policy.floor = params.alloc == Alloc::adaptive ? params.floor.value / 100 : 0;
     policy.window = std::clamp(params.window, 1, kMostWindow);
     policy.mix = static_cast<float>(params.mix);
+    policy.ahead = std::max(params.ahead, 1);
+    policy.page = std::max(params.page, 1);
+    if (params.read.unit != Amount::Unit::all && params.positions == Positions::original)
+        policy.read = std::max(int_from_tokens(params.read.value), 1);
     policy.score = score_formula(params.score.text, nullptr);
     policy.choose = choose_formula(params.choose.text, nullptr, params.kernel);
     if (policy.score && !is_of_rows(*policy.score)) {  // a choice in other words

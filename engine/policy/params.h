@@ -6,8 +6,8 @@
 ///     best, select per `scope`.
 ///
 /// Full, Window, StreamingLLM, Key-only, H2O, TOVA, Keyformer, A2SF, random, oracle, KNorm, KeyDiff, SnapKV,
-/// PyramidKV, Ada-KV, R-KV, DuoAttention, ChunkKV, LagKV, CAOTE, KVzip and CriticalKV are presets: points in
-/// this space.
+/// PyramidKV, Ada-KV, R-KV, DuoAttention, ChunkKV, LagKV, CAOTE, KVzip, CriticalKV, Expected Attention, Quest
+/// and TriAttention are presets: points in this space.
 #pragma once
 
 #include "engine/base/index.h"
@@ -46,7 +46,10 @@ enum class Preset {
     lagkv,
     caote,
     kvzip,
-    critical
+    critical,
+    expected,
+    quest,
+    tri
 };
 /// The paper's algorithm, or its released code where the two differ (dialect_help() says how).
 enum class Dialect { paper, released };
@@ -97,12 +100,12 @@ struct TauSchedule {
 /// A value for some layers and heads, such as `alpha@L0-3.H2=0.5`. The last override that covers a head
 /// applies.
 struct Override {
-    enum class Field { budget, recent, alpha, tau, gain };
+    enum class Field { budget, recent, alpha, tau, gain, read };
     static constexpr int kAll = 0x7fffffff;  ///< as last index: up to the end
     Field field = Field::alpha;
     int first_layer = 0, last_layer = kAll;  ///< inclusive
     int first_head = 0, last_head = kAll;    ///< inclusive; query heads, or KV heads with by_kv_head
-    Amount amount;                           ///< budget, recent
+    Amount amount;                           ///< budget, recent, read
     double value = 0;                        ///< alpha, gain
     TauSchedule tau;                         ///< tau
     bool by_kv_head = false;                 ///< heads are KV heads of their layer: `G2` in place of `H2`
@@ -144,9 +147,12 @@ struct PolicyParams {
     FormulaText choose{"s"};         ///< what a selection ranks; larger stays
     FormulaText protect{"none"};     ///< tokens that never compete, beside sinks and recent
     int window = 32;                 ///< newest rows whose attention `win` is the mean of
-    int kernel = 0;      ///< of `smooth(x)`: the width of an average, minus that of a maximum; 0: none
-    double mix = 0.1;    ///< lambda of R-KV, a name in formulas
-    double damping = 1;  ///< factor on the contributions of decode rows (Keyformer, figure 5)
+    int kernel = 0;    ///< of `smooth(x)`: the width of an average, minus that of a maximum; 0: none
+    double mix = 0.1;  ///< lambda of R-KV, a name in formulas
+    int ahead = 512;   ///< coming positions that `expected` looks at
+    Amount read{Amount::Unit::all, 0};  ///< stored tokens that a decode row attends to, whole pages
+    int page = 16;                      ///< tokens of the text in a page
+    double damping = 1;                 ///< factor on the contributions of decode rows (Keyformer, figure 5)
     ScoreType score_dtype = ScoreType::fp32;
     KvType kv_dtype = KvType::automatic;  ///< type of stored keys and values
     std::uint64_t seed = 1;               ///< seed of the noise
@@ -228,9 +234,13 @@ struct ResolvedPolicy {
     bool rounds_shares = false;  ///< rounds each head's share by itself (released Ada-KV)
     int window = 32;
     float mix = 0;
-    FormulaRef score{};    ///< none: as folded_score() says
-    FormulaRef choose{};   ///< none: the pooled score
-    FormulaRef protect{};  ///< none: sinks and newest alone
+    int ahead = 512;
+    int read = kUnlimited;  ///< tokens that a decode row attends to; all, or whole pages of them
+    int page = 16;
+    bool reads_own_page = true;  ///< the page of the row's token is always read; the released code: no
+    FormulaRef score{};          ///< none: as folded_score() says
+    FormulaRef choose{};         ///< none: the pooled score
+    FormulaRef protect{};        ///< none: sinks and newest alone
     int horizon = 1;
     int n_prompt = 0;  ///< n: rows below n are prompt rows
     std::uint64_t seed = 1;
@@ -248,13 +258,21 @@ struct ResolvedPolicy {
     /// Returns whether a formula of selections names the quantity.
     bool names(Quantity q) const { return (choose && choose->names(q)) || (protect && protect->names(q)); }
     /// Returns whether tokens are ranked only where a selection needs it, since that takes long.
-    bool ranks_late() const { return names(Quantity::redundancy) || names(Quantity::wvnorm); }
+    bool ranks_late() const {
+        return names(Quantity::redundancy) || names(Quantity::wvnorm) || names_queries();
+    }
+    /// Returns whether a formula of selections names what follows from queries before their rotation.
+    bool names_queries() const { return names(Quantity::expected) || names(Quantity::tri); }
     /// Returns how many of the newest rows of attention the cache keeps; what a prompt in one piece needs of
     /// them comes from the prompt.
-    int kept_rows() const {
-        const bool is_due = evict != Evict::prompt || prefill == PrefillMode::stepwise;
-        return is_due && names(Quantity::win) && any([](const auto& one) { return one.evicts(); }) ? window
-                                                                                                   : 0;
+    int kept_rows() const { return names(Quantity::win) && evicts_at_rows() ? window : 0; }
+    static constexpr int kKeptQueries = 256;
+    /// Returns the same for queries before their rotation.
+    int kept_queries() const { return names_queries() && evicts_at_rows() ? kKeptQueries : 0; }
+    /// Returns whether it evicts after rows, and not only once after a prompt in one piece.
+    bool evicts_at_rows() const {
+        return (evict != Evict::prompt || prefill == PrefillMode::stepwise) &&
+               any([](const auto& one) { return one.evicts(); });
     }
     /// Returns whether heads share their budgets at the selections after rows, and not only once after a
     /// prompt in one piece.
@@ -265,7 +283,7 @@ struct ResolvedPolicy {
     /// choose, has no kernel.
     bool selects_on_host() const {
         return unit > 1 || shares_at_rows() || names(Quantity::lag) || names(Quantity::caote) ||
-               names(Quantity::repeat) || names(Quantity::wvnorm);
+               names(Quantity::repeat) || names(Quantity::wvnorm) || names_queries();
     }
     /// Returns whether it may evict in the phase of a row: prompt or decode.
     bool evicts_in_phase(int row) const {
@@ -298,7 +316,12 @@ struct ResolvedPolicy {
     /// column that H2O's released mask leaves out for one row. A row may be hidden from itself (released
     /// H2O with recent 0).
     bool hides(int row, int position) const;
-    bool hides_any() const { return dilation > 0 || gap == Gap::hidden; }
+    bool hides_any() const { return hides_places() || reads_pages(); }
+    bool hides_places() const { return dilation > 0 || gap == Gap::hidden; }
+    /// Returns whether decode rows attend to some pages of what is stored.
+    bool reads_pages() const { return read != kUnlimited; }
+    /// Returns how many pages a decode row attends to.
+    int n_pages_read() const { return std::max(read / page, reads_own_page ? 1 : 3); }
     /// Returns the number of tokens that a decode row attends to once the budget is full, itself included.
     int attended_when_full() const;
 

@@ -44,6 +44,11 @@ void count_a2sf(ResolvedPolicy& policy) {
     policy.newest = std::max(policy.newest, 1);
 }
 
+/// Quest's evaluation code: the page of the row's own token competes, and three are read at least.
+void count_quest(ResolvedPolicy& policy) {
+    policy.reads_own_page = false;
+}
+
 /// SnapKV with a window of its own, inside the budget.
 void set_snapkv(PolicyParams& p, int window, int kernel) {
     p.choose.text = "smooth(win)";
@@ -376,6 +381,56 @@ constexpr std::array kPresets = {
                   },
               .front = "recent,window,kernel,evict",
               .offered = 19},
+    PresetRow{.preset = Preset::expected,
+              .name = "expected",
+              .title = "Expected Attention",
+              .looks_at = LooksAt::future,
+              .help = "Keeps what the queries to come will look at, as the mean and spread of past queries "
+                      "say, times the length of the value (Devoto et al. 2025).",
+              .set =
+                  [](PolicyParams& p) {
+                      p.choose.text = "(expected+0.01)*vnorm";
+                      p.sinks = 4;
+                      p.evict = Evict::prompt;
+                      p.alloc = Alloc::adaptive;
+                  },
+              .front = "recent,sinks,ahead,alloc,floor,evict",
+              .offered = 20},
+    PresetRow{.preset = Preset::quest,
+              .name = "quest",
+              .title = "Quest",
+              .looks_at = LooksAt::keys,
+              .help = "Keeps every token, and each step reads the pages alone whose keys may match its query "
+                      "best; the first two layers read all (Tang et al. 2024).",
+              .released = "The released evaluation code lets the page of the step's own token compete with "
+                          "the others, and reads three pages at least.",
+              .set =
+                  [](PolicyParams& p) {
+                      p.budget = {AmountUnit::all, 0};
+                      p.read = {AmountUnit::tokens, 1024};
+                      Override first_layers;
+                      first_layers.field = Override::Field::read;
+                      first_layers.last_layer = 1;
+                      first_layers.amount = {AmountUnit::all, 0};
+                      p.overrides = {first_layers};
+                  },
+              .count = count_quest,
+              .front = "read,page",
+              .offered = 21},
+    PresetRow{.preset = Preset::tri,
+              .name = "tri",
+              .title = "TriAttention",
+              .looks_at = LooksAt::future,
+              .help = "Keeps the keys that the mean query, turned to places near and far ahead, agrees with; "
+                      "made for long answers (TriAttention 2026).",
+              .set =
+                  [](PolicyParams& p) {
+                      p.choose.text = "tri";
+                      p.buffer = 128;
+                      p.evict = Evict::decode;
+                  },
+              .front = "recent,pool,buffer,protect",
+              .offered = 22},
 };
 
 static_assert([] {
@@ -397,7 +452,7 @@ constexpr std::array kOtherNames = {
     OtherName{"none", "a lane that evicts nothing is 'full'"},
     OtherName{"scissorhands", "Scissorhands is not built in"},
     OtherName{"fastgen", "FastGen is not built in"},
-    OtherName{"quest", "Quest is not built in: it evicts nothing, and reads a part"},
+    OtherName{"triattention", "TriAttention is 'tri'"},
 };
 
 /// Returns the parts of a list such as "a,b=1".

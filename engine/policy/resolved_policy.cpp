@@ -79,9 +79,9 @@ bool ResolvedPolicy::hides(int row, int position) const {
 }
 
 int ResolvedPolicy::attended_when_full() const {
-    if (!evicts()) return kUnlimited;
+    if (!evicts()) return read;
     if (dilation > 0 || gap == Gap::hidden) return budget;
-    return stored + 1;
+    return std::min(stored + 1, read);
 }
 
 }  // namespace keyhole

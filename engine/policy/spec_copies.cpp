@@ -16,7 +16,10 @@ LaneSpec without_eviction(LaneSpec lane) {
     policy.dilation = 0;
     policy.shadow = false;
     policy.heads = {};
-    std::erase_if(policy.overrides, [](const Override& o) { return o.field == Override::Field::budget; });
+    policy.read = {Amount::Unit::all, 0};
+    std::erase_if(policy.overrides, [](const Override& o) {
+        return o.field == Override::Field::budget || o.field == Override::Field::read;
+    });
     return lane;
 }
 
@@ -26,11 +29,13 @@ PolicyParams with_preset(const PolicyParams& before, Preset preset) {
     policy.preset = preset;
     for (const LaneOption& option : lane_options())
         if (option.of_preset && option.name != "budget") copy_option(option, own, policy);
-    const bool keeps_budget = preset != Preset::full && before.budget.unit == Amount::Unit::tokens;
+    const bool keeps_budget =
+        own.budget.unit != Amount::Unit::all && before.budget.unit == Amount::Unit::tokens;
     if (!keeps_budget) policy.budget = own.budget;
     if (!has_released_code(preset)) policy.dialect = Dialect::paper;
     std::erase_if(policy.overrides,
                   [&](const Override& o) { return !keeps_budget || o.field != Override::Field::budget; });
+    policy.overrides.insert(policy.overrides.begin(), own.overrides.begin(), own.overrides.end());
     return policy;
 }
 

@@ -6,7 +6,8 @@ namespace keyhole {
 
 bool attends_plainly(const ResolvedPolicy& policy) {
     return policy.positions == Positions::original && policy.dilation == 0 &&
-           policy.gap != ResolvedPolicy::Gap::hidden;
+           policy.gap != ResolvedPolicy::Gap::hidden &&
+           !policy.any([](const ResolvedPolicy& one) { return one.reads_pages(); });
 }
 
 std::string CounterfactualRequest::text() const {

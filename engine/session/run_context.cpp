@@ -162,6 +162,15 @@ std::string protection_fault(const PolicyParams& params, const ResolvedPolicy& p
 
 }  // namespace
 
+namespace {
+
+/// Returns whether a formula of selections names what follows from queries before their rotation.
+bool names_queries(const PolicyParams& params) {
+    return resolve(params, 1, 1).names_queries();
+}
+
+}  // namespace
+
 std::string RunContext::fault_of(const LaneSpec& spec) const {
     std::vector<std::string> faults = validate(spec.policy);
     if (const std::string fault = check_sharing(spec.sharing, model->config()); !fault.empty())
@@ -185,6 +194,16 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
         faults.push_back(
             "wvnorm, which critical ranks by, needs the output projection of each head, and a "
             "layer of this model has none");
+    if (faults.empty() && model->config().rotary.dims == 0 && names_queries(spec.policy))
+        faults.push_back(
+            "expected and tri look at how queries turn with their position, and those of this model do not "
+            "turn: it has no rotary positions");
+    if (faults.empty())
+        if (std::string fault =
+                backend.policy_fault(resolve(spec.policy, n_prompt(), start.n_generate,
+                                             head_grid(layout_of(model->config(), spec.sharing))));
+            !fault.empty())
+            faults.push_back(std::move(fault));
     if (faults.empty() && needs_repeats(spec.policy))
         if (std::string fault = repeats_fault(*this); !fault.empty()) faults.push_back(std::move(fault));
     if (faults.empty() && spec.policy.protect.text == kSystem)

@@ -40,7 +40,8 @@ struct Options {
     int threads = 2;
     bool cpu_time = false;  // compare_scores measures processor time instead of wall time
     int pairs = 9;          // repetitions in compare_scores
-    std::string only;       // one of "scores", "rows", "lanes", "busy", "read", "types": run it alone
+    std::string only;       // one of "scores", "rows", "lanes", "busy", "read", "types",
+                            // "pages": run it alone
 };
 
 double ms_of(const std::function<void()>& body) {
@@ -106,7 +107,8 @@ Contender lanes_of(const Model& model, Backend& backend, const Options& options,
                    const std::vector<std::string>& specs, const Contender* follows) {
     ContenderSetup setup;
     for (const std::string& spec : specs)
-        setup.policies.push_back(resolve(parse_lane_spec(spec).policy, options.context, 64));
+        setup.policies.push_back(
+            resolve(parse_lane_spec(spec).policy, options.context, 64, head_grid(model.layout())));
     setup.context = options.context;
     setup.follows = follows;
     setup.keeps = true;
@@ -233,6 +235,15 @@ void run(const Options& options) {
                             1e-6 * static_cast<double>(exact.stored_bytes()), name,
                             1e-6 * static_cast<double>(lane->stored_bytes())),
                 [&] { return decode(exact, options.tokens); }, [&] { return decode(*lane, options.tokens); });
+    }
+    if (wanted("pages")) {  // with --context 8192, as issues and papers ask
+        Contender full = lanes_of(*model, *backend, options, {"full"}, nullptr);
+        for (const char* spec : {"quest", "quest:read=1024,page=32", "quest:read=256"}) {
+            Contender quest = lanes_of(*model, *backend, options, {spec}, nullptr);
+            compare(
+                options, fmt::format("A full, B {}", spec), [&] { return decode(full, options.tokens); },
+                [&] { return decode(quest, options.tokens); });
+        }
     }
     if (wanted("lanes")) {
         const int n_prompt = std::min(options.context, 512);

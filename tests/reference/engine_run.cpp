@@ -252,6 +252,17 @@ Case preset_case(const std::string& preset, int budget, int n_generate) {
         p.kernel_max = true;
         p.buffer = 128;
     }
+    if (preset == "expected") {
+        p.ranks = RanksBy::expected;
+        p.sinks = std::min(4, budget);
+        p.phase = Phase::prompt;
+        p.shares = Shares::layer;
+    }
+    if (preset == "tri") {
+        p.ranks = RanksBy::tri;
+        p.buffer = 128;
+        p.phase = Phase::decode;
+    }
     return {preset == "full" ? preset : fmt::format("{}:budget={}", preset, budget), p};
 }
 

@@ -488,6 +488,27 @@ Sequence::Sequence(const Weights& weights) : weights_(weights) {
     const std::vector<std::vector<Vector>> layer(keyhole::to_index(weights.n_kv_heads));
     keys_.assign(keyhole::to_index(weights.n_layers), layer);
     values_ = keys_;
+    queries_.assign(keyhole::to_index(weights.n_layers),
+                    std::vector<std::vector<Vector>>(keyhole::to_index(weights.n_heads)));
+}
+
+const Vector& Sequence::raw_key(int layer, int kv_head, int position) const {
+    return keys_[keyhole::to_index(layer)][keyhole::to_index(kv_head)][keyhole::to_index(position)];
+}
+
+const Vector& Sequence::raw_query(int layer, int head, int position) const {
+    return queries_[keyhole::to_index(layer)][keyhole::to_index(head)][keyhole::to_index(position)];
+}
+
+const Vector& Sequence::value(int layer, int kv_head, int position) const {
+    return values_[keyhole::to_index(layer)][keyhole::to_index(kv_head)][keyhole::to_index(position)];
+}
+
+Vector Sequence::turned(int layer, const Vector& x, double place) const {
+    std::vector<ChannelAngle> angles;
+    for (const double frequency : weights_.frequency_of(layer))
+        angles.push_back({std::cos(place * frequency), std::sin(place * frequency), weights_.magnitude});
+    return rotated(weights_, x, angles);
 }
 
 std::vector<int> places_of(Places places, const std::vector<int>& positions) {
@@ -596,6 +617,7 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
             Vector q_head = head_of(q, h, w.head_dim);
             if (!layer.q_norm.empty() && !of_all(layer.q_norm))
                 q_head = rms_norm(q_head, layer.q_norm, w.norm_eps);
+            queries_[l][keyhole::to_index(h)].push_back(q_head);
             const auto logit = [&](int p, int key_place, int query_place) {
                 const Vector& key = keys_[owner][g][keyhole::to_index(p)];
                 const bool raw = w.borrows_unrotated && owner != l && p >= call_begin;
@@ -615,12 +637,17 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
             const auto beyond_window = [&](int p) { return window > 0 && p <= next_row_ - window; };
             std::set<int> stored = visible[owner][g];
             stored.insert(next_row_);  // the query stands at its own token's place
+            if (reads_)
+                stored = reads_(static_cast<int>(l), h,
+                                rotated(w, q_head, angles_at(static_cast<int>(l), next_row_)), stored);
             const std::vector<int> seen(stored.begin(), stored.end());
             const std::vector<int> place = places_of(places, seen);
+            // A head that reads a part may not read its own token.
+            const int here = reads_ ? next_row_ : place.back();
             Vector logits(keyhole::to_index(next_row_ + 1), nan), every = logits;
             for (std::size_t i = 0; i < seen.size(); ++i)
                 if ((seen[i] != next_row_ || sees_itself) && !beyond_window(seen[i]))
-                    logits[keyhole::to_index(seen[i])] = logit(seen[i], place[i], place.back());
+                    logits[keyhole::to_index(seen[i])] = logit(seen[i], place[i], here);
             for (int p = 0; p <= next_row_; ++p)
                 if (!beyond_window(p)) every[keyhole::to_index(p)] = logit(p, p, next_row_);
             const auto attend = [&](const Vector& row) {

@@ -134,6 +134,17 @@ class Sequence {
     int next_row() const { return next_row_; }
     /// Returns a key of a layer that owns KV heads, rotated at its place in the text. [head_dim]
     Vector key(int layer, int kv_head, int position);
+    /// Returns a key, and the query of a head of any layer, before the rotation; and a value.
+    const Vector& raw_key(int layer, int kv_head, int position) const;
+    const Vector& raw_query(int layer, int head, int position) const;
+    const Vector& value(int layer, int kv_head, int position) const;
+    /// Returns a query or key of a layer as it is at a place.
+    Vector turned(int layer, const Vector& x, double place) const;
+
+    /// Chooses the stored positions that a query head reads in a row; query: rotated.
+    using Reads =
+        std::function<std::set<int>(int layer, int head, const Vector& query, const std::set<int>& stored)>;
+    void set_reads(Reads reads) { reads_ = std::move(reads); }
 
     /// Rounds a head's numbers as a cache stores them, in place. [head_dim]
     using Rounding = std::function<void(Vector& head)>;
@@ -148,6 +159,8 @@ class Sequence {
     const std::vector<ChannelAngle>& angles_at(int layer, int position);
     void round_stored(Vector& key, Vector& value, int layer, int position);
     Rounding rounding_;
+    Reads reads_;
+    std::vector<std::vector<std::vector<Vector>>> queries_;  // [layer][head][position], before the rotation
     std::vector<std::vector<std::vector<Vector>>> keys_,
         values_;  // [layer][KV head][position][head_dim], keys before rotation
 };

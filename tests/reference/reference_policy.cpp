@@ -151,6 +151,8 @@ double Lane::observed(int layer, int kv_head, int position) const {
 std::map<int, double> Lane::ranks(int layer, int kv_head) const {
     const std::set<int>& stored = stored_[keyhole::to_index(layer)][keyhole::to_index(kv_head)];
     std::map<int, double> out;
+    if (policy_.ranks == RanksBy::expected || policy_.ranks == RanksBy::tri)
+        return ranks_by_queries(layer, kv_head);
     if (policy_.ranks != RanksBy::observed && policy_.ranks != RanksBy::likeness) {
         for (const int p : stored) out[p] = rank(layer, kv_head, p);
         return out;
@@ -186,6 +188,80 @@ std::map<int, double> Lane::ranks(int layer, int kv_head) const {
     for (std::size_t i = 0; i < all.size(); ++i)
         out[all[i]] = mixes ? policy_.mix * importance[i] - (1 - policy_.mix) * redundancy[i] : importance[i];
     return out;
+}
+
+/// Returns what a query head makes of the tokens that a KV head stores, in text order.
+Vector Lane::by_query_head(int layer, int head, int owner, int kv_head) const {
+    constexpr int kKept = 256;  // the newest queries, once the prompt is read
+    const std::set<int>& stored = stored_[keyhole::to_index(owner)][keyhole::to_index(kv_head)];
+    const bool is_prompt = row_ == n_prompt_ - 1 && !policy_.stepwise;
+    std::vector<Vector> queries, keys;
+    for (int row = std::max(policy_.sinks, is_prompt ? 0 : row_ - kKept + 1); row <= row_; ++row)
+        queries.push_back(sequence_.raw_query(layer, head, row));
+    const TurnTo turn = [&](const Vector& x, double place) { return sequence_.turned(layer, x, place); };
+    Vector out(stored.size(), 0.0);
+    if (queries.empty()) return Vector(stored.size(), kNan);
+    const std::vector<int> all(stored.begin(), stored.end());
+    if (policy_.ranks == RanksBy::tri) {
+        std::vector<std::pair<std::size_t, std::size_t>> pairs;
+        const std::size_t half = keyhole::to_index(weights_.rotary_dims) / 2;
+        for (std::size_t c = 0; c < half; ++c) pairs.emplace_back(c, c + half);
+        Vector offsets;
+        for (int i = 0; i < 17; ++i) offsets.push_back(std::pow(2.0, i));
+        const std::vector<int> free = competing(owner, kv_head);
+        std::vector<bool> competes;
+        for (const int p : all) {
+            keys.push_back(sequence_.raw_key(owner, kv_head, p));
+            competes.push_back(std::binary_search(free.begin(), free.end(), p));
+        }
+        return deviations(tri_values(queries, keys, all, turn, row_ + 1, offsets, pairs), competes);
+    }
+    std::size_t first = 0;
+    while (first < all.size() && all[first] < policy_.sinks) ++first;
+    for (std::size_t i = first; i < all.size(); ++i)
+        keys.push_back(
+            keys_[keyhole::to_index(owner)][keyhole::to_index(kv_head)][keyhole::to_index(all[i])]);
+    const double scale = 1 / std::sqrt(static_cast<double>(weights_.head_dim));
+    const Vector shares = expected_shares(queries, keys, turn, row_ + 1, policy_.ahead, scale);
+    for (std::size_t i = first; i < all.size(); ++i) out[i] = shares[i - first];
+    return out;
+}
+
+/// Expected Attention and TriAttention.
+std::map<int, double> Lane::ranks_by_queries(int layer, int kv_head) const {
+    const int group = weights_.n_heads / weights_.n_kv_heads;
+    const auto joined = [&](const std::vector<double>& values) {
+        if (policy_.pool == PoolOver::max) return *std::max_element(values.begin(), values.end());
+        double sum = 0;
+        for (const double value : values) sum += value;
+        return policy_.pool == PoolOver::sum ? sum : sum / static_cast<double>(values.size());
+    };
+    std::map<int, std::vector<double>> values, lengths;
+    for (const auto& [owner, g] : kv_heads_with(layer, kv_head)) {
+        const std::set<int>& stored = stored_[keyhole::to_index(owner)][keyhole::to_index(g)];
+        std::map<int, std::vector<double>> of_head;
+        for (int l = 0; l < weights_.n_layers; ++l)
+            for (int h = 0; h < weights_.n_heads; ++h) {
+                if (weights_.owner_of(l) != owner || h / group != g) continue;
+                const Vector own = by_query_head(l, h, owner, g);
+                std::size_t i = 0;
+                for (const int p : stored) of_head[p].push_back(own[i++]);
+            }
+        for (const int p : stored) {
+            values[p].push_back(joined(of_head[p]));
+            lengths[p].push_back(length_of(sequence_.value(owner, g, p)));
+        }
+    }
+    std::map<int, double> out;
+    for (const auto& [p, own] : values)
+        out[p] = policy_.ranks == RanksBy::tri ? joined(own) : (joined(own) + 0.01) * joined(lengths[p]);
+    return out;
+}
+
+/// Returns whether tokens are ranked only where some leave, since that takes long.
+bool Lane::ranks_late() const {
+    return policy_.ranks == RanksBy::likeness || policy_.ranks == RanksBy::expected ||
+           policy_.ranks == RanksBy::tri;
 }
 
 double Lane::rank(int layer, int kv_head, int position) const {
@@ -424,7 +500,7 @@ LaneRow Lane::feed(int token) {
     seen_.push_back(out.model.attention);
     // Likeness takes long, so that scores of rows that evict nothing are not made.
     // Lanes that evict only once the whole prompt is read keep no rows after it.
-    const bool ranks_now = (policy_.ranks != RanksBy::likeness || evicts_after(row)) &&
+    const bool ranks_now = (!ranks_late() || evicts_after(row)) &&
                            !(policy_.ranks == RanksBy::observed && policy_.phase == Phase::prompt &&
                              !policy_.stepwise && row >= n_prompt_);
     for (int l = 0; l < weights_.n_layers; ++l) {
@@ -434,7 +510,7 @@ LaneRow Lane::feed(int token) {
             const std::size_t n = stored_[keyhole::to_index(l)][keyhole::to_index(g)].size();
             const bool is_due = static_cast<int>(n) > policy_.budget &&
                                 static_cast<int>(n) >= policy_.budget + policy_.buffer;
-            if (weights_.owns(l) && ranks_now && (policy_.ranks != RanksBy::likeness || is_due))
+            if (weights_.owns(l) && ranks_now && (!ranks_late() || is_due))
                 for (const auto& [p, value] : ranks(l, g)) scores[keyhole::to_index(p)] = value;
             out.scores.back().push_back(scores);
         }
@@ -494,6 +570,84 @@ Vector redundancies(const std::vector<Vector>& keys) {
     for (const Vector& row : c)
         for (std::size_t j = 0; j < n; ++j) mean[j] += row[j] / static_cast<double>(n);
     return softmax(mean);
+}
+
+namespace {
+
+Vector mean_of(const std::vector<Vector>& rows) {
+    Vector mean(rows.front().size(), 0.0);
+    for (const Vector& row : rows)
+        for (std::size_t c = 0; c < mean.size(); ++c) mean[c] += row[c] / static_cast<double>(rows.size());
+    return mean;
+}
+
+double inner(const Vector& a, const Vector& b) {
+    double sum = 0;
+    for (std::size_t c = 0; c < a.size(); ++c) sum += a[c] * b[c];
+    return sum;
+}
+
+}  // namespace
+
+Vector expected_shares(const std::vector<Vector>& queries, const std::vector<Vector>& keys,
+                       const TurnTo& turn, int first, int n, double scale) {
+    // The mean over places of each query as it would be there: linear, so that its mean and covariance are
+    // those of the rotated statistics.
+    std::vector<Vector> come;
+    for (const Vector& query : queries) {
+        std::vector<Vector> at;
+        for (int i = 0; i < n; ++i) at.push_back(turn(query, first + i));
+        come.push_back(mean_of(at));
+    }
+    const Vector mean = mean_of(come);
+    Vector x;
+    for (const Vector& key : keys) {
+        double spread = 0;  // k.C k: the variance of q.k
+        for (const Vector& query : come) {
+            const double away = inner(query, key) - inner(mean, key);
+            spread += away * away / static_cast<double>(come.size());
+        }
+        x.push_back(scale * inner(mean, key) + scale * scale / 2 * spread);
+    }
+    return softmax(x);
+}
+
+Vector tri_values(const std::vector<Vector>& queries, const std::vector<Vector>& keys,
+                  const std::vector<int>& places, const TurnTo& turn, int next,
+                  const std::vector<double>& offsets,
+                  const std::vector<std::pair<std::size_t, std::size_t>>& pairs) {
+    const auto length = [](const Vector& x, std::pair<std::size_t, std::size_t> pair) {
+        return std::sqrt(x[pair.first] * x[pair.first] + x[pair.second] * x[pair.second]);
+    };
+    const Vector mean = mean_of(queries), mean_here = turn(mean, 0);
+    Vector out;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        const Vector key = turn(keys[i], 0);
+        double score = 0;
+        for (const double offset : offsets)
+            score += inner(turn(mean, next - places[i] + offset), key) / static_cast<double>(offsets.size());
+        for (const auto& pair : pairs) {
+            double lengths = 0;
+            for (const Vector& query : queries)
+                lengths += length(turn(query, 0), pair) / static_cast<double>(queries.size());
+            score += (lengths - length(mean_here, pair)) * length(key, pair);
+        }
+        out.push_back(score);
+    }
+    return out;
+}
+
+Vector deviations(const Vector& values, const std::vector<bool>& competes) {
+    double mean = 0, square = 0, n = 0;
+    for (std::size_t i = 0; i < values.size(); ++i)
+        if (competes[i]) mean += values[i], ++n;
+    if (n > 0) mean /= n;
+    for (std::size_t i = 0; i < values.size(); ++i)
+        if (competes[i]) square += (values[i] - mean) * (values[i] - mean) / n;
+    const double spread = n > 0 ? std::max(std::sqrt(square), 1e-6) : 1;
+    Vector out;
+    for (const double value : values) out.push_back((value - mean) / spread);
+    return out;
 }
 
 Vector cosines_to_mean(const std::vector<Vector>& keys) {

@@ -18,8 +18,8 @@ enum class Noise { none, gumbel, gaussian, constant };
 enum class Unit { head, layer, shared };
 enum class PoolOver { mean, sum, max };
 enum class TauShape { linear, cosine };
-/// Field's policies 1 to 5 and 8.
-enum class RanksBy { score, random, knorm, keydiff, future, observed, likeness };
+/// Field's policies 1 to 5, 8, 9 and 15.
+enum class RanksBy { score, random, knorm, keydiff, future, observed, likeness, expected, tri };
 enum class Phase { always, prompt, decode };
 enum class Shares { none, layer, model };  ///< whose heads share their budgets
 
@@ -51,6 +51,7 @@ struct Policy {
     Shares shares = Shares::none;
     double floor = 0.2;  ///< of its own budget that a head keeps where those of a layer share
     double beta = 0;     ///< of PyramidKV; 0: layers are alike
+    int ahead = 512;     ///< positions that Expected Attention looks at
 };
 
 struct Gone {
@@ -101,6 +102,9 @@ class Lane {
     std::vector<std::pair<int, int>> kv_heads_with(int layer, int kv_head) const;
     double quantity(int layer, int kv_head, int position) const;
     std::map<int, double> ranks(int layer, int kv_head) const;
+    std::map<int, double> ranks_by_queries(int layer, int kv_head) const;
+    Vector by_query_head(int layer, int head, int owner, int kv_head) const;
+    bool ranks_late() const;
     double rank(int layer, int kv_head, int position) const;
     double observed(int layer, int kv_head, int position) const;
     std::vector<int> competing(int layer, int kv_head) const;
@@ -138,6 +142,21 @@ Vector smoothed(const Vector& values, const std::vector<std::size_t>& competing,
 /// each row that is above 1/2 is set to 0; means of columns, then softmax. Empty where an entry is so near to
 /// 1/2 that rounding decides.
 Vector redundancies(const std::vector<Vector>& keys);
+
+/// Returns a vector as it is at a place of the text.
+using TurnTo = std::function<Vector(const Vector& x, double place)>;
+/// Returns Expected Attention's share of each key, by queries before and keys after the rotation: places
+/// [first, first + n) come.
+Vector expected_shares(const std::vector<Vector>& queries, const std::vector<Vector>& keys,
+                       const TurnTo& turn, int first, int n, double scale);
+/// Returns TriAttention's score of each key by queries and keys before the rotation, the keys at `places`.
+/// next: the place of the next token; pairs: channels that turn together.
+Vector tri_values(const std::vector<Vector>& queries, const std::vector<Vector>& keys,
+                  const std::vector<int>& places, const TurnTo& turn, int next,
+                  const std::vector<double>& offsets,
+                  const std::vector<std::pair<std::size_t, std::size_t>>& pairs);
+/// Returns how many deviations each value lies above the mean of those that compete.
+Vector deviations(const Vector& values, const std::vector<bool>& competes);
 
 /// Returns the attention that comes on a text that is fed whole and evicts nothing: the sum, over the rows
 /// after a row, of the mean over the query heads of the KV head.

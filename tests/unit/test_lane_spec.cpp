@@ -265,7 +265,7 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
         {"h2o:budget@L5.G2,L7", 5, "key=value is expected"},
         {"h2o:budget@L1.G0,L1.G0=4", 5, "'budget@L1.G0' is given twice"},
         {"h2o:alpha@L3-1=0.5", 12, "ascend"},
-        {"h2o:scope@L3=layer", 10, "only budget, recent, alpha, tau, gain may differ"},
+        {"h2o:scope@L3=layer", 10, "only budget, recent, alpha, tau, gain, read may differ"},
         {"h2o:alpha@L1=0.5,alpha@L1=0.2", 18, "'alpha@L1' is given twice"},
         {"full:budget@L1=8", 16, "full keeps every token"},
         {"h2o:alfa@L0=0.5", 5, "did you mean 'alpha'?"},
@@ -415,6 +415,14 @@ TEST(LaneSpec, TextAndParametersGoRound) {
         ASSERT_EQ(parse_lane_spec(text).policy, params) << text;
         ASSERT_EQ(format_lane_spec(parse_lane_spec(text)), text);
     }
+}
+
+// The preset shares budgets, which takes scope=head: its keys hold together only once all are read.
+TEST(LaneSpec, LaterKeysMendEarlierOnes) {
+    for (const char* text : {"expected:scope=layer,alloc=uniform", "adakv:scope=layer,alloc=uniform"})
+        EXPECT_EQ(format_lane_spec(parse_lane_spec(text)), text);
+    EXPECT_NE(fault_of("expected:scope=layer,sinks=2").find("character 16: alloc shares"), std::string::npos)
+        << fault_of("expected:scope=layer,sinks=2");
 }
 
 TEST(LaneSpec, FormatLeavesDefaultsOut) {

@@ -117,7 +117,7 @@ TEST(OptionTable, BoundsHoldAtBothEnds) {
         EXPECT_LE(static_cast<double>(o.drag.high), o.bounds->high) << o.name;
         ++n;
     }
-    EXPECT_EQ(n, 12);
+    EXPECT_EQ(n, 14);
 }
 
 // The policy card draws what has a row; preset, dialect and the sharing have widgets of their own.
@@ -141,9 +141,9 @@ TEST(OptionTable, EveryOptionHasAPlaceOnTheCard) {
     EXPECT_EQ(without, (std::set<std::string_view>{"preset", "dialect", "kv", "merge", "compensate"}));
 }
 
-TEST(OptionTable, FiveOptionsMayDifferByHead) {
+TEST(OptionTable, SixOptionsMayDifferByHead) {
     const std::vector<std::string_view> names = override_names();
-    EXPECT_EQ(names, (std::vector<std::string_view>{"budget", "recent", "alpha", "tau", "gain"}));
+    EXPECT_EQ(names, (std::vector<std::string_view>{"budget", "recent", "alpha", "tau", "gain", "read"}));
     for (const LaneOption& o : lane_keys()) {
         const bool may = std::find(names.begin(), names.end(), o.name) != names.end();
         const std::string value = examples(option_values(o)).front();
@@ -161,7 +161,7 @@ TEST(PresetTable, PresetsSetOnlyWhatTheTableOfOptionsSays) {
     for (const PresetRow& row : presets()) {
         const std::vector<LaneSetting> own = lane_settings({preset_params(row.preset)}),
                                        plain = lane_settings({PolicyParams{}});
-        for (std::size_t i = 0; i < own.size(); ++i)
+        for (std::size_t i = 0; i < lane_keys().size(); ++i)
             EXPECT_TRUE(own[i] == plain[i] || lane_option(own[i].key).of_preset) << row.name << own[i].key;
     }
 }
@@ -179,11 +179,13 @@ TEST(PresetTable, EveryRowIsComplete) {
         EXPECT_TRUE(row.offered == 0 || offered.insert(row.offered).second) << row.name;
         EXPECT_EQ(parse_lane_spec(row.name).policy, preset_params(row.preset));
     }
-    EXPECT_EQ(offered_presets(),
-              (std::vector{Preset::h2o, Preset::tova, Preset::keyformer, Preset::a2sf, Preset::sink,
-                           Preset::window, Preset::full, Preset::knorm, Preset::keydiff, Preset::random,
-                           Preset::snapkv, Preset::rkv, Preset::pyramidkv, Preset::adakv, Preset::chunk,
-                           Preset::lagkv, Preset::caote, Preset::kvzip, Preset::critical}));
+    EXPECT_EQ(
+        offered_presets(),
+        (std::vector{Preset::h2o,    Preset::tova,  Preset::keyformer, Preset::a2sf,     Preset::sink,
+                     Preset::window, Preset::full,  Preset::knorm,     Preset::keydiff,  Preset::random,
+                     Preset::snapkv, Preset::rkv,   Preset::pyramidkv, Preset::adakv,    Preset::chunk,
+                     Preset::lagkv,  Preset::caote, Preset::kvzip,     Preset::critical, Preset::expected,
+                     Preset::quest,  Preset::tri}));
 }
 
 TEST(OptionHelp, SaysWhatIsIdleAndWhy) {
@@ -191,8 +193,8 @@ TEST(OptionHelp, SaysWhatIsIdleAndWhy) {
         return no_effect_reason(params(spec), option);
     };
     for (const LaneOption& o : lane_options()) {
-        const bool acts = o.name == "preset" || o.name == "kv_dtype" || o.name == "shadow" ||
-                          o.name == "kv" || o.name == "merge" || o.name == "compensate";
+        const bool acts = o.name == "preset" || o.name == "read" || o.name == "kv_dtype" ||
+                          o.name == "shadow" || o.name == "kv" || o.name == "merge" || o.name == "compensate";
         EXPECT_EQ(idle("full", o.name).empty(), acts) << o.name;
     }
     for (const char* option : {"alpha", "tau", "noise", "scope", "pool", "damping", "score_dtype", "seed"}) {
@@ -203,6 +205,11 @@ TEST(OptionHelp, SaysWhatIsIdleAndWhy) {
     EXPECT_EQ(idle("window:recent=10", "alpha"), "");  // differs from the preset
     EXPECT_EQ(idle("window", "budget"), "");
     EXPECT_NE(idle("h2o", "dilation"), "");
+    EXPECT_NE(idle("h2o", "ahead"), "");
+    EXPECT_EQ(idle("expected", "ahead"), "");
+    EXPECT_NE(idle("full", "page"), "");
+    EXPECT_EQ(idle("quest", "page"), "");
+    EXPECT_EQ(idle("full:read@L2=64", "page"), "");
     EXPECT_EQ(idle("dilated", "dilation"), "");
     EXPECT_NE(idle("h2o", "gain"), "");
     EXPECT_EQ(idle("keyformer", "gain"), "");

@@ -13,6 +13,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 
 namespace keyhole {
 namespace {
@@ -187,8 +188,43 @@ std::vector<float> lag_of(const ChoiceHead& head, const ResolvedPolicy& policy, 
     return out;
 }
 
+/// Returns `expected` or `tri` of a KV head's tokens, pooled over its query heads. competes: of the unit's
+/// tokens.
+std::vector<float> from_queries(Quantity quantity, const ChoiceUnit& of, std::size_t index,
+                                std::span<const std::uint8_t> competes) {
+    const ChoiceHead& head = of.heads[index];
+    const std::size_t n = head.positions.size();
+    std::vector<float> pooled(n, NAN);
+    std::size_t first = 0;
+    for (std::size_t h = 0; h < index; ++h)
+        first += of.layout.kv_head(of.unit.first + static_cast<int>(h)).readers.size();
+    const auto& readers = of.layout.kv_head(of.unit.first + static_cast<int>(index)).readers;
+    if (of.model == nullptr || of.queries.size() < first + readers.size()) return pooled;
+    std::vector<std::uint8_t> own;  // by the tokens of this head
+    for (std::size_t i = 0, column = 0; i < n; ++i, ++column) {
+        while (of.positions[column] != head.positions[i]) ++column;
+        own.push_back(competes[column]);
+    }
+    const ModelConfig& config = of.model->config();
+    for (std::size_t r = 0; r < readers.size(); ++r) {
+        const RankedKeys keys{head.positions, head.keys, of.head_dim, rotary_of(config, readers[r].layer)};
+        const double scale = attention_rule(config, readers[r].layer, readers[r].head).scale;
+        const std::vector<float> values = quantity == Quantity::tri
+                                              ? tri_scores(keys, of.queries[first + r], of.row, own)
+                                              : expected_attention(keys, of.queries[first + r], of.row,
+                                                                   of.policy.ahead, of.policy.sinks, scale);
+        pool_more(of.policy.pool, r == 0, values.data(), static_cast<std::int64_t>(n), pooled.data());
+    }
+    finish_pool(of.policy.pool, static_cast<int>(readers.size()), static_cast<std::int64_t>(n),
+                pooled.data());
+    return pooled;
+}
+
 /// Returns a quantity of each token that a KV head stores.
-std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t index) {
+std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t index,
+                           std::span<const std::uint8_t> competes) {
+    if (quantity == Quantity::expected || quantity == Quantity::tri)
+        return from_queries(quantity, of, index, competes);
     const ChoiceHead& head = of.heads[index];
     const std::size_t n = head.positions.size(), d = to_index(of.head_dim);
     std::vector<float> out(n);
@@ -227,12 +263,13 @@ std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t 
 }
 
 /// Returns a quantity of the unit's tokens, pooled over the KV heads that store them.
-std::vector<float> pooled_quantity(Quantity quantity, const ChoiceUnit& of) {
+std::vector<float> pooled_quantity(Quantity quantity, const ChoiceUnit& of,
+                                   std::span<const std::uint8_t> competes) {
     const Pool pool = of.policy.pool;
     std::vector<float> out(of.positions.size(), 0);
     std::vector<int> count(of.positions.size(), 0);
     for (std::size_t h = 0; h < of.heads.size(); ++h) {
-        const std::vector<float> own = of_head(quantity, of, h);
+        const std::vector<float> own = of_head(quantity, of, h, competes);
         std::size_t column = 0;
         for (std::size_t i = 0; i < own.size(); ++i, ++column) {
             while (of.positions[column] != of.heads[h].positions[i]) ++column;
@@ -256,15 +293,15 @@ struct HostEnv {
     PlaceQuantities places;
     std::array<std::vector<float>, kQuantities> lists{};
 
-    HostEnv(const ChoiceUnit& unit, std::span<const float> pooled)
+    HostEnv(const ChoiceUnit& unit, std::span<const float> pooled, std::span<const std::uint8_t> competes)
         : of(unit),
           scores(pooled),
           places{unit.policy, unit.layout.kv_head(unit.unit.first), unit.row, unit.positions.size(),
                  unit.policy.tau_at(unit.row)} {
-        for (const Quantity q :
-             {Quantity::knorm, Quantity::vnorm, Quantity::keydiff, Quantity::redundancy, Quantity::future,
-              Quantity::lag, Quantity::caote, Quantity::repeat, Quantity::wvnorm})
-            if (of.policy.names(q)) lists[to_index(static_cast<int>(q))] = pooled_quantity(q, of);
+        for (const Quantity q : {Quantity::knorm, Quantity::vnorm, Quantity::keydiff, Quantity::redundancy,
+                                 Quantity::future, Quantity::lag, Quantity::caote, Quantity::repeat,
+                                 Quantity::wvnorm, Quantity::expected, Quantity::tri})
+            if (of.policy.names(q)) lists[to_index(static_cast<int>(q))] = pooled_quantity(q, of, competes);
     }
     int budget() const { return of.policy.budget; }
     float quantity(Quantity q, int i) const {
@@ -295,7 +332,6 @@ std::vector<float> choose_on_host(const ChoiceUnit& of, std::span<float> pooled,
     const int n = static_cast<int>(of.positions.size());
     if (n == 0) return {};
     const ResolvedPolicy& policy = of.policy;
-    const HostEnv env(of, pooled);
     std::vector<std::uint8_t> competes(to_index(n));
     for (int i = 0; i < n; ++i)
         competes[to_index(i)] =
@@ -303,11 +339,12 @@ std::vector<float> choose_on_host(const ChoiceUnit& of, std::span<float> pooled,
                     !std::binary_search(pinned.begin(), pinned.end(), of.positions[to_index(i)])
                 ? 1
                 : 0;
+    std::optional<HostEnv> env(std::in_place, of, pooled, competes);
     std::vector<float> lists;
     FormulaRun<HostEnv>::Sums sums;
     const auto run = [&](const FormulaTable& table) {
         lists.resize(to_index(table.n_lists) * to_index(n));
-        const FormulaRun<HostEnv> formula{env, table, lists.data(), n, competes.data(), n, 0, 1, sums};
+        const FormulaRun<HostEnv> formula{*env, table, lists.data(), n, competes.data(), n, 0, 1, sums};
         for (int step = 0; step < table.n_steps; ++step) formula.step(step);
     };
     if (policy.protect) {
@@ -320,6 +357,7 @@ std::vector<float> choose_on_host(const ChoiceUnit& of, std::span<float> pooled,
         }
         std::inplace_merge(pinned.begin(), pinned.begin() + static_cast<std::ptrdiff_t>(n_pinned),
                            pinned.end());
+        if (policy.names(Quantity::tri)) env.emplace(of, pooled, competes);
     }
     if (!policy.choose) return {};
     std::vector<float> ties;

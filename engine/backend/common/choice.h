@@ -2,6 +2,7 @@
 /// cannot leave. Pure functions; any thread; knows no cache. CUDA twin: backend/cuda/kernels/choice.h.
 #pragma once
 
+#include "engine/backend/common/query_statistics.h"
 #include "engine/backend/common/shared.h"
 #include "engine/base/index.h"
 #include "engine/model/kv_layout.h"
@@ -20,7 +21,7 @@ namespace keyhole {
 /// Returns whether a formula of the policy needs stored keys, or stored values.
 inline bool reads_keys(const ResolvedPolicy& policy) {
     return policy.names(Quantity::knorm) || policy.names(Quantity::keydiff) ||
-           policy.names(Quantity::redundancy) || policy.names(Quantity::lag);
+           policy.names(Quantity::redundancy) || policy.names(Quantity::lag) || policy.names_queries();
 }
 inline bool reads_values(const ResolvedPolicy& policy) {
     return policy.names(Quantity::vnorm) || policy.names(Quantity::lag) || policy.names(Quantity::caote) ||
@@ -59,6 +60,8 @@ struct ChoiceUnit {
     std::span<const float> win{};
     const RepeatTable* repeats = nullptr;
     const Model* model = nullptr;  ///< of `wvnorm`; null: it is NaN
+    /// Of the query heads that read the unit's KV heads, in their order; empty: nothing is known of queries.
+    std::span<const QueryMoments> queries{};
 };
 
 /// Replaces the pooled scores by what the selection ranks, and adds the protected tokens to `pinned`

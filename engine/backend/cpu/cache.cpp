@@ -22,7 +22,8 @@ CpuKvCache::CpuKvCache(const KvLayout& layout, int head_dim)
       in_order_(count_.size(), 1),
       pinned_(count_.size()),
       faults_(count_.size()),
-      store_(make_store(std::vector<int>(count_.size(), 0), {true}, false)) {}
+      store_(make_store(std::vector<int>(count_.size(), 0), {true}, false)),
+      pages_(count_.size()) {}
 
 CpuKvCache::CpuKvCache(std::shared_ptr<const Model> model)
     : CpuKvCache(model->layout(), model->config().head_dim) {
@@ -42,7 +43,8 @@ CacheUse CpuKvCache::use() const {
         use.allocated_bytes +=
             capacity(g) * (2 * row_bytes + words * static_cast<std::int64_t>(sizeof(float)));
     }
-    use.allocated_bytes += known_bytes();
+    use.allocated_bytes +=
+        known_bytes() + static_cast<std::int64_t>(queries_.size() * sizeof(float)) + page_bytes();
     if (shadow_) use.shadow_bytes = shadow_->bytes();
     return use;
 }
@@ -63,6 +65,9 @@ std::unique_ptr<KvCache> CpuKvCache::clone() const {
     copy->faults_ = faults_;
     copy->shadow_ = shadow_;
     copy->first_kept_ = first_kept_;
+    copy->queries_ = queries_;
+    copy->first_query_ = first_query_;
+    copy->pages_ = pages_;
     copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
     copy->copy_from(store_);
     copy->set_future(future());
@@ -105,7 +110,8 @@ void CpuKvCache::clear() {
     for (std::vector<std::int32_t>& of_head : pinned_) of_head.clear();
     std::fill(faults_.begin(), faults_.end(), std::nullopt);
     if (shadow_) shadow_.emplace(layout_->n_kv_heads(), head_dim_);
-    first_kept_ = 0;
+    first_kept_ = first_query_ = 0;
+    for (KeyPages& of_head : pages_) of_head = {};
     store_ = make_store(std::vector<int>(count_.size(), 0), store_.running, store_.has_noise);
 }
 
@@ -211,7 +217,9 @@ void CpuKvCache::copy_kept_rows(const Store& old, int head, std::size_t n) {
 void CpuKvCache::move_to(Store store) {
     const Store old = std::exchange(store_, std::move(store));
     copy_from(old);
-    if (store_.type != old.type) find_faults(old);
+    if (store_.type == old.type) return;
+    find_faults(old);
+    for (KeyPages& of_head : pages_) of_head.clear();
 }
 
 std::optional<KvFault> CpuKvCache::fault() const {
@@ -262,6 +270,15 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy, int last_row) {
     last_row_ = last_row;
     const int window = policy.kept_rows();
     if (window != store_.window) first_kept_ = std::max(first_kept_, last_row - store_.window + 1);
+    if (const bool keeps = policy.kept_queries() > 0; keeps != !queries_.empty()) {
+        first_query_ = last_row + 1;
+        queries_ = keeps ? std::vector<float>(to_index(policy.kept_queries()) *
+                                              to_index(layout_->n_layers() * layout_->n_heads()) *
+                                              to_index(head_dim_))
+                         : std::vector<float>();
+    }
+    if (!policy.any([](const ResolvedPolicy& one) { return one.reads_pages(); }))
+        for (KeyPages& of_head : pages_) of_head = {};
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(layout_->n_kv_heads(), head_dim_);
     // Without tokens there are no running scores to continue.
@@ -280,6 +297,24 @@ void CpuKvCache::draw_noise(int g, int slot) {
         noise(head)[slot] = noise_at(policy_.noise, policy_.draw, policy_.seed, reader.layer, reader.head, 0,
                                      positions(g)[slot]);
     });
+}
+
+const KeyPages& CpuKvCache::pages(int g, int page) {
+    KeyPages& pages = pages_[to_index(g)];
+    pages.begin(page, head_dim_);
+    std::vector<float> key(to_index(head_dim_));
+    for (int i = pages.n_tokens(); i < count(g); ++i) {
+        const std::int32_t slot = order(g)[i];
+        widen_kv(keys(g).from_row(slot), 1, key.data());
+        pages.add(positions(g)[slot], key.data());
+    }
+    return pages;
+}
+
+std::int64_t CpuKvCache::page_bytes() const {
+    std::int64_t sum = 0;
+    for (const KeyPages& of_head : pages_) sum += of_head.bytes();
+    return sum;
 }
 
 KvType CpuKvCache::wanted_type() const {
@@ -326,6 +361,7 @@ void CpuKvCache::move_slot(int g, int from, int to) {
 void CpuKvCache::evict(int g, std::span<const int> order_indices) {
     if (order_indices.empty()) return;
     in_order_[to_index(g)] = 0;
+    pages_[to_index(g)].clear();
     int& n = count_[to_index(g)];
     std::int32_t* by_position = order(g);
     const int kept = n - static_cast<int>(order_indices.size());

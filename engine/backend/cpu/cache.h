@@ -8,6 +8,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/common/accumulators.h"
+#include "engine/backend/common/key_pages.h"
 #include "engine/backend/common/kv_rows.h"
 #include "engine/backend/common/shadow.h"
 #include "engine/base/index.h"
@@ -18,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace keyhole::cpu {
@@ -78,8 +80,27 @@ class CpuKvCache final : public KvCache {
     /// Returns how many of the newest rows it has kept by now, `row` the last of them.
     int n_kept_rows(int row) const { return std::clamp(row - first_kept_ + 1, 0, store_.window); }
     int window() const { return store_.window; }
+    /// The query of one of the newest rows before its rotation, [head_dim] of query head `head`; null where
+    /// the cache keeps none.
+    float* kept_query(int row, int head) {
+        return const_cast<float*>(std::as_const(*this).kept_query(row, head));
+    }
+    const float* kept_query(int row, int head) const {
+        if (queries_.empty()) return nullptr;
+        const int n_heads = layout_->n_layers() * layout_->n_heads();
+        const std::size_t at = to_index(row % ResolvedPolicy::kKeptQueries * n_heads + head);
+        return queries_.data() + at * to_index(head_dim_);
+    }
+    /// Returns the first row whose query it has kept by `row`.
+    int first_kept_query(int row) const {
+        return std::max(first_query_, row - ResolvedPolicy::kKeptQueries + 1);
+    }
+    /// The same for queries as for rows.
+    void begin_kept_queries(int row) { first_query_ = row; }
     /// Tells from which row on they are kept, once a prompt's rows have been written.
     void begin_kept_rows(int row) { first_kept_ = row; }
+    /// Returns the pages of what a KV head stores, brought up to date. page: tokens of the text in one.
+    const KeyPages& pages(int g, int page);
     /// Noise by slot, drawn once for each token; null when the policy does not draw noise per token.
     float* noise(int head) const {
         return store_.has_noise ? store_.of_head(store_.noise_at, head) : nullptr;
@@ -164,6 +185,7 @@ class CpuKvCache final : public KvCache {
     template <class Visit>
     void for_readers(int g, Visit visit) const;
 
+    std::int64_t page_bytes() const;
     KvType wanted_type() const;
     /// Notes a stored row that is not finite. was_finite: before it was stored.
     void note_fault(int g, int slot, bool is_key, bool was_finite);
@@ -180,7 +202,10 @@ class CpuKvCache final : public KvCache {
     std::vector<std::optional<KvFault>> faults_;     // [n_kv_heads]
     int first_kept_ = 0;                             // first row that is kept
     int last_row_ = -1;                              // the last one before the policy changed
+    std::vector<float> queries_;                     // [kKeptQueries, n_layers * n_heads, head_dim] or none
+    int first_query_ = 0;                            // first row whose query is kept
     Store store_;
+    std::vector<KeyPages> pages_;  // [n_kv_heads], empty where no row reads by pages
     std::optional<ShadowStore> shadow_;
 };
 

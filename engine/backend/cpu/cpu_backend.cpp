@@ -566,24 +566,39 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         scratch.queries[i] = q;
         scratch.sums_out[i] = scratch_.attended.data() + query_of(readers[i]);
         if (cache.shadow() != nullptr) scratch.shadow_queries[i].assign(q, q + d);
+        if (float* kept = cache.kept_query(step.row, layer * layout.n_heads() + readers[i].head)) {
+            std::copy_n(q, d, kept);
+            model_tables.norm_and_rotate(kept, tables.q_norm, nullptr, nullptr);
+        }
         model_tables.norm_and_rotate(q, tables.q_norm, cosine_here, sine_here);
     }
-    if (!readers.empty())
+    const ResolvedPolicy& own = unit_policy(layout, cache.policy(), g);
+    const bool by_pages = own.reads_pages() && step.row >= own.n_prompt && !readers.empty() &&
+                          cache.pages(g, own.page).n_pages() > own.n_pages_read();
+    if (by_pages) {
+        const AttentionRule rule = attention_rule(config, layer, readers[0].head);
+        scratch.read_pages(cache, g, own, rule.scale, rule.cap);
+    } else if (!readers.empty()) {
         dot_keys(scratch.queries, keys, n, attention_rule(config, layer, readers[0].head).scale,
                  scratch.logits_out);
+    }
     for (std::size_t i = 0; i < readers.size(); ++i) {
         const HeadRef& reader = readers[i];
         const AttentionRule rule = attention_rule(config, layer, reader.head);
         float* logits = scratch.logits_out[i];
-        if (raw_key != nullptr) dot_keys(scratch.queries[i], raw_key, 1, d, rule.scale, logits + n - 1);
-        if (rule.cap > 0) soft_cap(logits, rule.cap, n);
+        if (by_pages) row.unread = {scratch.unread[i].data(), to_index(n)};
+        const bool reads_own = row.unread.empty() || row.unread[to_index(n - 1)] == 0;
+        if (raw_key != nullptr && reads_own)
+            dot_keys(scratch.queries[i], raw_key, 1, d, rule.scale, logits + n - 1);
+        if (rule.cap > 0 && !by_pages) soft_cap(logits, rule.cap, n);
         if (rule.slope != 0) add_distances(cache.positions(g), steps, n, rule.slope, place, logits);
         const float* sink = tables.sinks.empty() ? nullptr : tables.sinks.data() + reader.head;
         // The scratch of a row holds this head's while it is scored.
         row.logits.swap(scratch.logits[i]);
         row.probabilities.swap(scratch.probabilities[i]);
         const ScoredRow scored = score_row(cache, reader, step.row, row, rule.window, sink);
-        write_values(step, g, layer * layout.n_heads() + reader.head, row, scored);
+        write_values(step, g, layer * layout.n_heads() + reader.head, row, scored,
+                     i == 0 && kv.owner_layer == layer);
         if (cache.shadow() != nullptr) {
             weighted_sum(row.probabilities.data(), cache.values(g), n, scratch.sums_out[i]);
             scratch.shadow.own_key = raw_key;
@@ -594,7 +609,11 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         row.logits.swap(scratch.logits[i]);
         row.probabilities.swap(scratch.probabilities[i]);
     }
-    weighted_sums(scratch.weights, cache.values(g), n, scratch.sums_out);
+    row.unread = {};
+    if (by_pages)
+        scratch.sum_pages(cache.values(g));
+    else
+        weighted_sums(scratch.weights, cache.values(g), n, scratch.sums_out);
     laps.end(laps.attention);
     // A head that is a unit selects at once, while its scores are in the processor's cache.
     if (cache.policy().scope == Scope::head && !cache.policy().shares_at_rows() &&
@@ -621,6 +640,46 @@ void CpuBackend::WorkerScratch::begin_heads(std::size_t n_heads, int n) {
     }
 }
 
+void CpuBackend::WorkerScratch::read_pages(CpuKvCache& cache, int g, const ResolvedPolicy& policy,
+                                           float scale, float cap) {
+    const KeyPages& pages = cache.pages(g, policy.page);
+    const KvRows keys = cache.keys(g);
+    const int n = cache.count(g);
+    if (runs.size() < queries.size()) runs.resize(queries.size());
+    if (unread.size() < queries.size()) unread.resize(queries.size());
+    for (std::size_t i = 0; i < queries.size(); ++i) {
+        pages.choose(queries[i], policy.n_pages_read(), policy.reads_own_page, bounds, chosen);
+        runs[i].clear();
+        unread[i].assign(to_index(n), 1);
+        std::fill_n(logits_out[i], n, -std::numeric_limits<float>::infinity());
+        const auto read = [&](int first, int last) {
+            std::fill_n(unread[i].begin() + first, last - first, std::uint8_t{0});
+            dot_keys(queries[i], keys.from_row(first), last - first, scale, logits_out[i] + first);
+            if (cap > 0) soft_cap(logits_out[i] + first, cap, last - first);
+            runs[i].emplace_back(first, last);
+        };
+        for (const int page : chosen) {
+            const auto [first, last] = pages.tokens(page);
+            if (cache.is_in_order(g))
+                read(first, last);
+            else
+                for (int at = first; at < last; ++at) read(cache.order(g)[at], cache.order(g)[at] + 1);
+        }
+    }
+}
+
+void CpuBackend::WorkerScratch::sum_pages(const KvRows& values) {
+    const auto d = to_index(values.head_dim);
+    part.resize(d);
+    for (std::size_t i = 0; i < queries.size(); ++i) {
+        std::fill_n(sums_out[i], d, 0.0f);
+        for (const auto& [first, last] : runs[i]) {
+            weighted_sum(weights[i] + first, values.from_row(first), last - first, part.data());
+            add_to(sums_out[i], part.data(), values.head_dim);
+        }
+    }
+}
+
 /// Compares the row just scored with full attention.
 void CpuBackend::measure_shadow(const LaneStep& step, int g, const HeadRef& reader, const float* output,
                                 const ScoredRow& scored, const RowScratch& row,
@@ -636,7 +695,7 @@ void CpuBackend::measure_shadow(const LaneStep& step, int g, const HeadRef& read
 
 /// Copies the wanted values of a query head's scored row in text order.
 void CpuBackend::write_values(const LaneStep& step, int g, int head, const RowScratch& row,
-                              const ScoredRow& scored) const {
+                              const ScoredRow& scored, bool is_first) const {
     const auto& cache = static_cast<const CpuKvCache&>(*step.cache);
     RowValues& values = step.out->values;
     const std::int32_t* order = cache.order(g);
@@ -656,8 +715,10 @@ void CpuBackend::write_values(const LaneStep& step, int g, int head, const RowSc
     if (!scored.hides) return;
     std::uint8_t* hidden = values.hidden.data() + values.offset[to_index(g)];
     for (int i = 0; i < n; ++i) {
-        hidden[i] = row.hidden[to_index(order[i])];
-        if (hidden[i] != 0 && !values.logits.empty())
+        const std::uint8_t own = row.hidden[to_index(order[i])];
+        // Query heads read pages of their own: hidden is what none of them reads.
+        hidden[i] = is_first || row.unread.empty() ? own : hidden[i] & own;
+        if (own != 0 && !values.logits.empty())
             values.logits[to_index(values.head_offset[to_index(head)] + i)] = kNone;
     }
 }

@@ -96,8 +96,8 @@ class CpuBackend final : public Backend {
     void write_logits(std::span<const LaneStep> lanes);
     void attend(int layer, std::span<const LaneStep> lanes);
     void attend_kv_head(int layer, int g, int lane, const LaneStep& step, int worker);
-    void write_values(const LaneStep& step, int g, int head, const RowScratch& row,
-                      const ScoredRow& scored) const;
+    void write_values(const LaneStep& step, int g, int head, const RowScratch& row, const ScoredRow& scored,
+                      bool is_first) const;
     void measure_shadow(const LaneStep& step, int g, const HeadRef& reader, const float* output,
                         const ScoredRow& scored, const RowScratch& row, ShadowScratch& scratch) const;
     void select(std::span<const LaneStep> lanes);
@@ -133,8 +133,18 @@ class CpuBackend final : public Backend {
         std::vector<std::vector<float>> logits, probabilities, shadow_queries;
         std::vector<const float*> queries, weights;
         std::vector<float*> logits_out, sums_out;
+        // Of a row that reads some pages: by query head, the runs of slots that it reads, and by slot 1 where
+        // it does not.
+        std::vector<std::vector<std::pair<int, int>>> runs;
+        std::vector<std::vector<std::uint8_t>> unread;
+        std::vector<float> bounds, part;
+        std::vector<int> chosen;
         /// Makes room for rows of n slots of so many query heads.
         void begin_heads(std::size_t n_heads, int n);
+        /// Chooses the pages that each query reads, and computes the logits of their tokens alone.
+        void read_pages(CpuKvCache& cache, int g, const ResolvedPolicy& policy, float scale, float cap);
+        /// sums_out <- the values of these tokens, weighted.
+        void sum_pages(const KvRows& values);
     };
     std::vector<WorkerScratch> workers_;
     std::vector<Group> groups_;     // of the current step

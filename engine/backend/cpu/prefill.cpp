@@ -74,6 +74,8 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, const IntegerWei
     for (const LanePrefill& lane : lanes_)
         if (const ResolvedPolicy& policy = lane.cache->policy(); policy.names(Quantity::win))
             n_last_rows_ = std::max(n_last_rows_, std::min(policy.window, n_));
+    for (const LanePrefill& lane : lanes_) add_query_sinks(lane.cache->policy(), n_, query_sinks_);
+    if (!query_sinks_.empty()) raw_queries_ = floats(n * c.n_heads * c.head_dim);
     for (const LanePrefill& lane : lanes_) {
         const bool pools = sink_wants_.scores && lane.cache->policy().scope != Scope::shared &&
                            layout.n_kv_heads() < c.n_layers * c.n_kv_heads;
@@ -95,6 +97,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
         KH_ASSERT(cache.largest_count() == 0);
         if (cache.shadow() != nullptr) cache.shadow()->reserve(n_ + rows_of_room(cache.policy()));
         cache.begin_kept_rows(std::max(n_ - cache.window(), 0));
+        cache.begin_kept_queries(std::max(n_ - ResolvedPolicy::kKeptQueries, 0));
     }
     // A lane with scope shared chooses one set over all layers, so it needs all layers before anything can be
     // freed.
@@ -106,6 +109,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
     int first_stored = 0;
     for (int l = 0; l < c.n_layers; ++l) {
         project(l, stores.emplace_back());
+        if (!query_sinks_.empty()) observe_queries(l, stores.back());
         attend(l, stores.back(), stores[to_index(layout.owner_of_layer(l) - first_stored)]);
         feed_forward(l);
         const bool read_on = l + 1 < c.n_layers && !layout.owns(l + 1);  // the next layer borrows
@@ -306,8 +310,15 @@ void Prefill::project(int layer, LayerStore& store) {
                 tables_.angles(*rotary, static_cast<int>(i), n_, cosines.data(), sines.data());
             tables_.normalize_width(t.q_width_norm, data(q_) + i * c.n_heads * d);
             if (owns) tables_.normalize_width(t.k_width_norm, data(k_) + i * n_kv_heads * d);
-            for (std::int64_t h = 0; h < c.n_heads; ++h)
-                tables_.norm_and_rotate(data(q_) + (i * c.n_heads + h) * d, t.q_norm, cosine, sines.data());
+            for (std::int64_t h = 0; h < c.n_heads; ++h) {
+                float* query = data(q_) + (i * c.n_heads + h) * d;
+                if (!query_sinks_.empty()) {
+                    float* raw_query = data(raw_queries_) + (h * n + i) * d;
+                    std::copy_n(query, d, raw_query);
+                    tables_.norm_and_rotate(raw_query, t.q_norm, nullptr, nullptr);
+                }
+                tables_.norm_and_rotate(query, t.q_norm, cosine, sines.data());
+            }
             for (std::int64_t g = 0; g < n_kv_heads; ++g) {
                 float* key = data(k_) + (i * n_kv_heads + g) * d;
                 float* value = data(v_) + (i * n_kv_heads + g) * d;
@@ -323,6 +334,28 @@ void Prefill::project(int layer, LayerStore& store) {
             }
         }
     });
+}
+
+void Prefill::observe_queries(int layer, LayerStore& store) {
+    const ModelConfig& c = model_.config();
+    const std::int64_t d = c.head_dim;
+    const auto query = [&](std::int64_t head, std::int64_t row) {
+        return data(raw_queries_) + (head * n_ + row) * d;
+    };
+    const auto n_heads = to_index(c.n_heads);
+    store.queries.resize(query_sinks_.size() * n_heads);
+    pool_.parallel_for(static_cast<std::int64_t>(store.queries.size()), [&](std::int64_t i, int) {
+        std::vector<const float*> rows;
+        for (int row = query_sinks_[to_index(i) / n_heads]; row < n_; ++row)
+            rows.push_back(query(i % c.n_heads, row));
+        store.queries[to_index(i)] = query_moments(rows, c.head_dim, rotary_of(c, layer));
+    });
+    for (const LanePrefill& lane : lanes_)
+        for (int h = 0; h < c.n_heads; ++h)
+            for (int row = std::max(n_ - ResolvedPolicy::kKeptQueries, 0); row < n_; ++row)
+                if (float* kept =
+                        static_cast<CpuKvCache&>(*lane.cache).kept_query(row, layer * c.n_heads + h))
+                    std::copy_n(query(h, row), d, kept);
 }
 
 void Prefill::attend(int layer, const LayerStore& own, const LayerStore& owner) {
@@ -797,8 +830,16 @@ std::vector<float> Prefill::choose(const LanePrefill& lane, std::size_t lane_ind
         win = pool_last_rows(model_.layout(), unit, policy, n_, [&](const HeadRef& reader, int row) {
             return last_row_of(stores[to_index(reader.layer - first_layer)], reader.head, row);
         });
+    std::vector<QueryMoments> queries;
+    const auto known = std::find(query_sinks_.begin(), query_sinks_.end(), policy.sinks);
+    for (int g = unit.first; g < unit.last && policy.names_queries() && known != query_sinks_.end(); ++g)
+        for (const HeadRef& reader : model_.layout().kv_head(g).readers)
+            queries.push_back(
+                stores[to_index(reader.layer - first_layer)]
+                    .queries[to_index(known - query_sinks_.begin()) * to_index(model_.config().n_heads) +
+                             to_index(reader.head)]);
     return choose_on_host({model_.layout(), unit, policy, n_ - 1, d, cache.future().get(), heads, positions,
-                           win, cache.repeats().get(), cache.model().get()},
+                           win, cache.repeats().get(), cache.model().get(), queries},
                           pooled, guarded);
 }
 

@@ -5,6 +5,7 @@
 /// backend/cuda/prefill.h.
 #pragma once
 
+#include "engine/backend/common/query_statistics.h"
 #include "engine/backend/common/shared.h"
 #include "engine/backend/cpu/cpu_backend.h"
 
@@ -37,10 +38,13 @@ class Prefill {
         Pages raw_keys;      ///< keys before rotation, where ModelConfig::borrows_unrotated
         Pages scores;        ///< [n_streams, n_heads, n]
         Pages last_rows;     ///< [n_heads, n_last_rows_, n] attention of the prompt's last rows
+        std::vector<QueryMoments> queries;  ///< [query_sinks_, n_heads]
     };
 
     void size_last_row();
     void project(int layer, LayerStore& store);
+    /// Takes what lanes want to know of a layer's queries before their rotation, raw_queries_.
+    void observe_queries(int layer, LayerStore& store);
     /// own: the store of this layer; owner: the store of the layer whose K and V it reads.
     void attend(int layer, const LayerStore& own, const LayerStore& owner);
     void attend_tile(int layer, const LayerStore& owner, int head, int first_row, int last_row, int worker);
@@ -125,6 +129,8 @@ class Prefill {
 
     StreamPlan plan_;
     Pages x_, normed_, q_, k_, v_, attended_, projected_, hidden_;
+    Pages raw_queries_;             // [n_heads, n, head_dim] before the rotation, where lanes want them
+    std::vector<int> query_sinks_;  // how many first queries lanes leave out, each number once
     std::vector<std::int32_t> positions_;  // 0..n-1, for ALiBi
     Pages score_tile_;                     // [n_streams, n_heads, kTileRows, n] when the sink wants scores
     // [lane] [n, n] pooled over the layers so far, where scope is shared and the sink wants scores; the sink

@@ -23,11 +23,13 @@ namespace {
 bool mask_hidden(const CpuKvCache& cache, int g, const ResolvedPolicy& policy, int row, int window,
                  RowScratch& scratch) {
     const int first_seen = window > 0 ? row - window + 1 : 0;
-    if (!policy.hides_any() && first_seen <= 0) return false;
-    bool any = false;
+    bool any = !scratch.unread.empty();
+    std::copy(scratch.unread.begin(), scratch.unread.end(), scratch.hidden.begin());
+    if (!policy.hides_places() && first_seen <= 0) return any;
     const std::int32_t* positions = cache.positions(g);
     for (int slot = 0; slot < cache.count(g); ++slot) {
-        const bool hidden = positions[slot] < first_seen || policy.hides(row, positions[slot]);
+        const bool hidden = positions[slot] < first_seen || policy.hides(row, positions[slot]) ||
+                            (!scratch.unread.empty() && scratch.unread[to_index(slot)] != 0);
         scratch.hidden[to_index(slot)] = hidden ? 1 : 0;
         if (hidden) scratch.logits[to_index(slot)] = -std::numeric_limits<float>::infinity();
         any = any || hidden;

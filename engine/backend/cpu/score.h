@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace keyhole::cpu {
@@ -49,6 +50,9 @@ struct RowScratch {
     /// 1: stored but not visible to this row; only where the policy hides any
     std::vector<std::uint8_t> hidden;
 
+    /// By slot: 1 where the row does not read the token's page. Empty: it reads all.
+    std::span<const std::uint8_t> unread;
+
     Laps laps;
 
     /// Makes room for n slots. Afterwards the caller may write logits.
@@ -64,8 +68,8 @@ struct ScoredRow {
 };
 
 /// Masks the slots that ResolvedPolicy::hides() names and those outside the newest `window` tokens of the
-/// text (0: no limit), computes the probabilities and folds them into every running accumulator of the query
-/// head:
+/// text (0: no limit), and those of pages that the row does not read, computes the probabilities and folds
+/// them into every running accumulator of the query head:
 ///     score <- alpha * score + weight * p
 /// p is tempered in the tempered accumulators; weight is the damping in decode rows, else 1; alpha, tau and
 /// gain are the head's own (ResolvedPolicy::at). A head whose own policy does not temper folds the plain

@@ -45,6 +45,7 @@ Prefill::Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const f
                  std::span<const LanePrefill> lanes, PrefillSink* sink)
     : model_(*of.model),
       weights_(of.weights),
+      tables_(of.tables),
       executor_(std::move(executor)),
       rotations_(rotations),
       type_(of.type),
@@ -59,6 +60,7 @@ Prefill::Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const f
       kept_(lanes.size(), std::vector<std::vector<std::int32_t>>(to_index(model_.layout().n_kv_heads()))) {
     const ModelConfig& c = model_.config();
     const std::size_t n = tokens.size();
+    for (const LanePrefill& lane : lanes_) add_query_sinks(lane.cache->policy(), n_, query_sinks_);
     for (const LanePrefill& lane : lanes_)
         if (const ResolvedPolicy& policy = lane.cache->policy(); policy.names(Quantity::win))
             n_last_rows_ = std::max(n_last_rows_, std::min(policy.window, n_));
@@ -334,6 +336,7 @@ void Prefill::project(int layer, LayerStore& store) {
         add_norm(pending.y, pending.z, w.attention_norm, normed_.data());
     }
     multiply(w.q.view(), input(), n_, q_.data());
+    if (!query_sinks_.empty()) observe_queries(layer, store);
     const int n_own = owns(layer) ? c.n_kv_heads : 0;
     const std::size_t kv = to_index(n_own) * to_index(n_) * to_index(c.head_dim);
     if (n_own > 0) {
@@ -351,6 +354,28 @@ void Prefill::project(int layer, LayerStore& store) {
         RotatePrompt{q_.data(), k_.data(), v_.data(), store.keys.data(), store.values.data(), rotations_,
                      weights_.head_rule(c, layer), n_, c.n_heads, n_own, 0, store.raw_keys.data()},
         {n_, c.n_heads + n_own}, 64);
+}
+
+/// Takes what lanes want to know of a layer's queries before their rotation, on the host.
+void Prefill::observe_queries(int layer, LayerStore& store) const {
+    const ModelConfig& c = model_.config();
+    const ModelTables::Layer& t = tables_.layers[to_index(layer)];
+    const std::size_t d = to_index(c.head_dim), of_row = to_index(c.n_heads) * d;
+    std::vector<float> queries(to_index(n_) * of_row);
+    executor_->download(queries.data(), q_.data(), queries.size() * sizeof(float));
+    executor_->wait();
+    for (std::size_t i = 0; i < to_index(n_); ++i) {
+        tables_.normalize_width(t.q_width_norm, queries.data() + i * of_row);
+        for (std::size_t h = 0; h < to_index(c.n_heads); ++h)
+            tables_.norm_and_rotate(queries.data() + i * of_row + h * d, t.q_norm, nullptr, nullptr);
+    }
+    store.queries.clear();
+    for (const int sinks : query_sinks_)
+        for (std::size_t h = 0; h < to_index(c.n_heads); ++h) {
+            std::vector<const float*> rows;
+            for (int i = sinks; i < n_; ++i) rows.push_back(queries.data() + to_index(i) * of_row + h * d);
+            store.queries.push_back(query_moments(rows, c.head_dim, rotary_of(c, layer)));
+        }
 }
 
 void Prefill::upload_rules(int layer) {
@@ -853,9 +878,18 @@ std::vector<float> Prefill::rank_by_formula(std::size_t lane, const Unit& unit, 
             return scores[to_index(reader.layer - first_layer)].last_rows.data() +
                    (std::int64_t{reader.head} * n_last_rows_ + row - (n_ - n_last_rows_)) * n_;
         });
-    return choose_on_host({model_.layout(), unit, policy, n_ - 1, d, cache(lane).future().get(), heads,
-                           positions, win, cache(lane).repeats().get(), cache(lane).of().model.get()},
-                          pooled, guarded);
+    std::vector<QueryMoments> queries;
+    const auto known = std::find(query_sinks_.begin(), query_sinks_.end(), policy.sinks);
+    for (int g = unit.first; g < unit.last && policy.names_queries() && known != query_sinks_.end(); ++g)
+        for (const HeadRef& reader : model_.layout().kv_head(g).readers)
+            queries.push_back(
+                stores[to_index(reader.layer - first_layer)]
+                    .queries[to_index(known - query_sinks_.begin()) * to_index(model_.config().n_heads) +
+                             to_index(reader.head)]);
+    return choose_on_host(
+        {model_.layout(), unit, policy, n_ - 1, d, cache(lane).future().get(), heads, positions, win,
+         cache(lane).repeats().get(), cache(lane).of().model.get(), queries},
+        pooled, guarded);
 }
 
 /// Ranks the tokens of a unit on the host.

@@ -6,6 +6,7 @@
 /// tile with the scores folded row by row (kernels/prompt.h). Engine thread only. CPU twin: cpu/prefill.h.
 #pragma once
 
+#include "engine/backend/common/query_statistics.h"
 #include "engine/backend/common/shared.h"
 #include "engine/backend/cuda/step.h"
 
@@ -33,6 +34,7 @@ class Prefill {
         Buffer<float> raw_keys;   ///< keys before rotation, where ModelConfig::borrows_unrotated
         Buffer<float> scores;     ///< [n_streams, n_heads, n]
         Buffer<float> last_rows;  ///< [n_heads, n_last_rows_, n] attention of the prompt's last rows
+        std::vector<QueryMoments> queries;  ///< [query_sinks_, n_heads], on the host
     };
     /// What the host has of a layer to choose by.
     struct LayerScores {
@@ -61,6 +63,7 @@ class Prefill {
     const float* input() const { return model_.config().post_norm ? x_.data() : normed_.data(); }
     LayerStore take_store();
     void project(int layer, LayerStore& store);
+    void observe_queries(int layer, LayerStore& store) const;
     bool can_fuse() const;
     void size_tiles(std::int64_t free_floats);
     /// own: the store of this layer; owner: the store of the layer whose K and V it reads.
@@ -118,6 +121,7 @@ class Prefill {
 
     const Model& model_;
     const DeviceModel& weights_;
+    const ModelTables& tables_;
     std::shared_ptr<Executor> executor_;
     const float* rotations_;
     NumberType type_;  // of plain matrices
@@ -127,10 +131,11 @@ class Prefill {
     std::span<const LanePrefill> lanes_;
     PrefillSink* sink_;
     RowWants sink_wants_;
-    int n_;                // prompt tokens
-    int tile_rows_;        // rows of attention in memory at once
-    int hidden_rows_;      // rows of the hidden layer in memory at once
-    int n_last_rows_ = 0;  // whose attention lanes want, for `win`
+    int n_;                         // prompt tokens
+    int tile_rows_;                 // rows of attention in memory at once
+    int hidden_rows_;               // rows of the hidden layer in memory at once
+    int n_last_rows_ = 0;           // whose attention lanes want, for `win`
+    std::vector<int> query_sinks_;  // how many first queries lanes leave out, each number once
     bool sink_gets_tiles_ = false;
     StreamPlan plan_;
     bool fused_ = false;           // attention of all rows; then tiles hold the last row alone

@@ -110,6 +110,15 @@ KvType CudaBackend::kv_type(KvType wanted) const {
     return kv_type_for(wanted, *model_);
 }
 
+std::string CudaBackend::policy_fault(const ResolvedPolicy& policy) const {
+    if (policy.any([](const ResolvedPolicy& one) { return one.reads_pages(); }))
+        return "read is for the CPU: on CUDA a step attends to all that is stored; take --backend cpu";
+    if (policy.kept_queries() > 0)
+        return "expected and tri look at the newest queries at each selection, and CUDA keeps none; take "
+               "evict=prompt, or --backend cpu";
+    return {};
+}
+
 std::shared_ptr<const OnDevice> CudaBackend::on_device(const std::shared_ptr<const Model>& model) {
     if (model == model_) return own_;
     std::erase_if(variants_, [](const auto& known) { return known.expired(); });

@@ -109,6 +109,7 @@ class CudaBackend final : public Backend {
     std::unique_ptr<KvCache> make_cache(const ResolvedPolicy& policy,
                                         std::shared_ptr<const Model> variant) override;
     KvType kv_type(KvType wanted) const override;
+    std::string policy_fault(const ResolvedPolicy& policy) const override;
     void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;
