@@ -45,8 +45,8 @@ void bench_host_part(const BenchRun& options) {
             ContenderSetup setup =
                 contender_setup(spec, options.batch, options.context, options.run.n_tokens);
             if (rows) setup.name += " +rows";
-            setup.wants.attention = setup.wants.scores = rows;
-            setup.wants.form = RowForm::packed;  // as a session without exports asks for them
+            setup.requested.attention = setup.requested.scores = rows;
+            setup.requested.form = RowForm::packed;  // as a session without exports asks for them
             const std::string name = setup.name;
             const std::int64_t before_prompt = device->counts().launches;
             Contender contender(*model, *backend, std::move(setup));

@@ -95,8 +95,8 @@ void bench_lanes(const BenchRun& options) {
         }
         if (!options.instrument) continue;
         instrumented.name = spec + " +rows";
-        instrumented.wants.attention = instrumented.wants.scores = true;
-        instrumented.wants.form = RowForm::packed;
+        instrumented.requested.attention = instrumented.requested.scores = true;
+        instrumented.requested.form = RowForm::packed;
         rows.push_back({contenders.size(), first});
         add_contender(contenders, benched, std::move(instrumented));
     }

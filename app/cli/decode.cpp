@@ -199,12 +199,12 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
                                               : spec.prompt_tokens.size());
     const int last_row = n_prompt + spec.n_generate - 1;
     spec.commands = parse_timed_script(options.run.script, script, n_prompt, last_row);
-    spec.wants = exports.wants();
+    spec.requested = exports.requested();
     if (options.exports.given()) exports.check(limits_of(loaded.model->config(), spec, n_prompt, last_row));
-    if (!options.save.empty()) spec.wants.attention = spec.wants.scores = true;
+    if (!options.save.empty()) spec.requested.attention = spec.requested.scores = true;
     const bool shadows = std::any_of(spec.lanes.begin(), spec.lanes.end(),
                                      [](const LaneSpec& lane) { return lane.policy.shadow; });
-    if (shadows) spec.wants.attention = true;  // for the sink share
+    if (shadows) spec.requested.attention = true;  // for the sink share
     if (exports.files.shadow && !shadows)
         print_note("no lane starts with shadow=on: those without one get no shadow.npy\n");
     if (exports.files.next) spec.n_top = 64;

@@ -18,7 +18,7 @@ BeamTexts search_beams(const LoadedModel& loaded, RunSpec spec, const BeamSettin
         fail(ErrorCode::wrong_use,
              "--follow feeds all lanes one text, and --beams has several; leave one out");
     spec.n_top = 0;
-    spec.wants.scores = settings.scores == BeamScores::shared;
+    spec.requested.scores = settings.scores == BeamScores::shared;
     const std::vector<LaneSpec> lanes = spec.lanes;
     const int n_generate = spec.n_generate;
     const TerminationGuard guard;

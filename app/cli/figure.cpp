@@ -263,7 +263,7 @@ RunHistory decode_for(const Figure& figure, const FigureOptions& options, const 
     spec.follow = true;
     spec.ignore_eos = true;
     spec.n_generate = options.n_tokens;
-    spec.wants.attention = true;
+    spec.requested.attention = true;
     const int n_prompt = static_cast<int>(prompt_tokens(*loaded.model, spec.prompt, false).size());
     const int last_row = n_prompt + spec.n_generate - 1;
     StepList steps;

@@ -86,8 +86,8 @@ RunSpec run_spec_of(const LessonRun& run) {
     AnswerEnd end;
     end.stop = run.stop;
     spec.answer_end = end;
-    spec.wants.attention = true;
-    spec.wants.scores = true;
+    spec.requested.attention = true;
+    spec.requested.scores = true;
     return spec;
 }
 

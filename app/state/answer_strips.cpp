@@ -265,8 +265,8 @@ void AnswerStrips::begin_batch(const AppState& app) {
 
 bool AnswerStrips::update(const AppState& app) {
     bool changed = take_batch();
-    const bool wants = follow(app);
-    if (!wants) {
+    const bool requested = follow(app);
+    if (!requested) {
         changed = changed || !strips_.empty();
         strips_.clear();
         wanted_.clear();
@@ -286,7 +286,7 @@ bool AnswerStrips::update(const AppState& app) {
     if (wanted_.empty()) backend_.reset();
     const bool rests =
         app.run.status.phase == EnginePhase::idle || app.run.status.phase == EnginePhase::finished;
-    may_compute_ = wants && rests && app.run.has_taken_requests() && !app.run.status.answering &&
+    may_compute_ = requested && rests && app.run.has_taken_requests() && !app.run.status.answering &&
                    !app.run.is_replaying() && !app.jobs.any();
     if (job_.running() && !may_compute_) {
         is_cancelled_ = true;

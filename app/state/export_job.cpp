@@ -56,7 +56,7 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
                        const JobBackend& of_job, const ExportRequest& request,
                        const std::function<void(double)>& progress) {
     RunExport exports = export_of(request);
-    run.wants = exports.wants();
+    run.requested = exports.requested();
     if (exports.files.next) run.n_top = 64;
     const std::shared_ptr<Backend> backend = of_job.get(model);
     const int n_prompt = static_cast<int>(prompt_tokens(*model, run.prompt, run.chat).size());

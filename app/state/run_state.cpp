@@ -52,8 +52,8 @@ void RunState::start(bool new_backend) {
     run.chat = setup.chat;
     run.follow = lane_editor.follow();
     run.answer_end = setup.guide.end;
-    run.wants.attention = true;
-    run.wants.scores = true;
+    run.requested.attention = true;
+    run.requested.scores = true;
     if (lane_editor.n_lanes() == 0) lane_editor.reset(setup.lanes, lane_editor.follow());
     lane_editor.start();
     starting_->prompt = setup.prompt;

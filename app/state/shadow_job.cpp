@@ -43,9 +43,9 @@ void ShadowPicker::rewind(int row) {
 
 void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, JobBackend of_job,
                       ShadowAttention about, std::function<void()> wake) {
-    run.wants = {};
-    run.wants.shadow = true;
-    run.wants.attention = true;  // it includes the kept positions
+    run.requested = {};
+    run.requested.shadow = true;
+    run.requested.attention = true;  // it includes the kept positions
     job_.begin(
         [model = std::move(model), run = std::move(run), of_job = std::move(of_job),
          about = std::move(about)](const BackgroundJob<ShadowAttention>::Progress& progress) {

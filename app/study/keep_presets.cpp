@@ -25,7 +25,7 @@ RunHistory run_of_two(const std::shared_ptr<const Model>& model, Backend& backen
     spec.lanes = {parse_lane_spec("full"), lane};
     spec.follow = spec.ignore_eos = true;
     spec.n_generate = kAhead;
-    spec.wants.attention = true;
+    spec.requested.attention = true;
     const int n_prompt = static_cast<int>(prompt_tokens(*model, prompt, false).size());
     StepList steps;
     replay(model, backend, spec, n_prompt, nullptr,

@@ -14,10 +14,10 @@ bool RunExport::has_answers() const {
                        [](const ViewWord& word) { return word.kind->of_answers; });
 }
 
-RowWants RunExport::wants() const {
-    RowWants wants = files.wants();
-    if (!views.empty()) wants.attention = wants.scores = true;
-    return wants;
+RowRequest RunExport::requested() const {
+    RowRequest requested = files.requested();
+    if (!views.empty()) requested.attention = requested.scores = true;
+    return requested;
 }
 
 void RunExport::check(const ViewLimits& limits) {

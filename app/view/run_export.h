@@ -19,7 +19,7 @@ struct RunExport {
     /// Returns whether the views hold the lanes' own answers.
     bool has_answers() const;
     /// Returns what the session must compute for files and views.
-    RowWants wants() const;
+    RowRequest requested() const;
     /// Sets the words that pictures mark.
     void watch(const std::string& words) { files.watch = how.watch = words; }
     /// Throws Error(wrong_use) if the text of lane 0 does not have them.

@@ -84,7 +84,7 @@ class KvCache {
 
 struct LanePrefill {
     KvCache* cache = nullptr;
-    RowWants wants;  ///< for the last prompt row, which is written to `out`
+    RowRequest requested;  ///< for the last prompt row, which is written to `out`
     RowOutput* out = nullptr;
 };
 
@@ -92,7 +92,7 @@ struct LaneStep {
     KvCache* cache = nullptr;
     int token = 0;
     int row = 0;  ///< position of the token
-    RowWants wants;
+    RowRequest requested;
     RowOutput* out = nullptr;
 };
 

@@ -71,7 +71,8 @@ void Contender::decode(int n_steps) {
     std::vector<LaneStep> steps(caches_.size());
     for (int i = 0; i < n_steps; ++i, ++row_) {
         for (std::size_t n = 0; n < caches_.size(); ++n)
-            steps[n] = {caches_[n].get(), token(row_, static_cast<int>(n)), row_, setup_.wants, &outputs_[n]};
+            steps[n] = {caches_[n].get(), token(row_, static_cast<int>(n)), row_, setup_.requested,
+                        &outputs_[n]};
         step_ms.push_back(clock([&] {
             backend_.step(steps);
             backend_.finish_rows();

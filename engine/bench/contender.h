@@ -15,7 +15,7 @@ namespace keyhole {
 struct ContenderSetup {
     std::string name;
     std::vector<ResolvedPolicy> policies;  ///< one per lane
-    RowWants wants;
+    RowRequest requested;
     int context = 0;  ///< tokens of the prompt, at least 1
     /// Another contender, or null. This one computes no scores and repeats, untimed, the evictions of the
     /// other; the difference in time is the cost of scoring and evicting. The other must keep its whole

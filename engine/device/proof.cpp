@@ -126,8 +126,8 @@ class Scenario {
         }
         std::vector<LanePrefill> device, cpu;
         for (Lane& lane : lanes_) {
-            device.push_back({lane.device.get(), wants(), &lane.on_device});
-            cpu.push_back({lane.cpu.get(), wants(), &lane.on_cpu});
+            device.push_back({lane.device.get(), requested(), &lane.on_device});
+            cpu.push_back({lane.cpu.get(), requested(), &lane.on_cpu});
         }
         const std::span<const int> prompt = std::span<const int>(tokens_).first(kPrompt);
         device_.prefill(prompt, device, nullptr, {});
@@ -140,8 +140,8 @@ class Scenario {
         std::vector<LaneStep> device, cpu;
         for (Lane& lane : lanes_) {
             const int token = tokens_[to_index(row) % tokens_.size()];
-            device.push_back({lane.device.get(), token, row, wants(), &lane.on_device});
-            cpu.push_back({lane.cpu.get(), token, row, wants(), &lane.on_cpu});
+            device.push_back({lane.device.get(), token, row, requested(), &lane.on_device});
+            cpu.push_back({lane.cpu.get(), token, row, requested(), &lane.on_cpu});
         }
         device_.step(device);
         if (cpu_ != nullptr) cpu_->step(cpu);
@@ -178,8 +178,8 @@ class Scenario {
         return out;
     }
 
-    static RowWants wants() {
-        RowWants all;
+    static RowRequest requested() {
+        RowRequest all;
         all.scores = all.attention = true;
         return all;
     }

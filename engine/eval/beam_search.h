@@ -14,7 +14,7 @@ namespace keyhole {
 
 class BeamSearch {
   public:
-    /// lanes: right after the prompt; with shared scores their rows hold scores (RowWants). Throws
+    /// lanes: right after the prompt; with shared scores their rows hold scores (RowRequest). Throws
     /// Error(wrong_use) if the settings do not fit a lane. runner, lanes and stop must outlive the search.
     BeamSearch(const LaneRunner& runner, std::span<const Lane> lanes, const BeamSettings& settings,
                std::span<const std::string> stop);

@@ -149,7 +149,7 @@ std::vector<Outcome> write_answers(const Asking& asking, int i, const std::share
     RunSpec spec = run_of(asking, i, lanes);
     spec.n_generate = options.answer_tokens;
     spec.sampling = options.rules;
-    spec.wants.scores = options.beams.n_beams > 1 && options.beams.scores == BeamScores::shared;
+    spec.requested.scores = options.beams.n_beams > 1 && options.beams.scores == BeamScores::shared;
     const std::vector<std::string> stop =
         options.to_end_of_line ? std::vector<std::string>{"\n"} : std::vector<std::string>{};
     PromptedLanes run(model, backend, std::move(spec));

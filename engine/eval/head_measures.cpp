@@ -108,8 +108,8 @@ void add_heads(const std::shared_ptr<const Model>& model, Backend& backend, std:
     spec.n_generate = static_cast<int>(spec.forced.size());
     spec.ignore_eos = true;
     spec.n_top = 0;
-    spec.wants.attention = true;
-    spec.wants.shadow = true;
+    spec.requested.attention = true;
+    spec.requested.shadow = true;
     const std::vector<KvLayout> layouts = layouts_of(*model, spec.lanes);
     for (std::size_t i = 0; i < lanes.size(); ++i)
         heads[i].heads.resize(to_index(layouts[i].n_layers() * layouts[i].n_heads()));

@@ -31,7 +31,8 @@ OwnText text_until(const Tokenizer& tokenizer, std::span<const int> tokens,
 
 PromptedLanes::PromptedLanes(std::shared_ptr<const Model> model, Backend& backend, RunSpec spec,
                              const ProgressReport& progress)
-    : context_(std::move(model), backend, std::move(spec), nullptr), runner_(context_, context_.start.wants) {
+    : context_(std::move(model), backend, std::move(spec), nullptr),
+      runner_(context_, context_.start.requested) {
     lanes_ = runner_.first_state().lanes;
     runner_.prefill(lanes_, context_.start.sampling, ProgressPart(progress), false);
     for (const Lane& lane : lanes_) throw_if_failed(lane);

@@ -24,7 +24,7 @@ using KvScores = std::vector<std::vector<float>>;
 
 class SharedScores {
   public:
-    /// lane: right after the prompt, with the scores of its last row (RowWants). Each of the n_beams gives
+    /// lane: right after the prompt, with the scores of its last row (RowRequest). Each of the n_beams gives
     /// the prompt's scores, as in the released code, which processes the prompt once for each beam.
     /// n_generate: rows that follow. Throws Error(wrong_use) if the policy pools by `max`, since the largest
     /// of sums is not the sum of the largest.

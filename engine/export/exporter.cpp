@@ -406,7 +406,7 @@ struct ExportSink::Impl final : PrefillSink {
     }
 
     // Prompt rows.
-    RowWants wants() const override { return options.wants(); }
+    RowRequest requested() const override { return options.requested(); }
     void attention(const PrefillTile& tile) override {
         each_lane(tile, &LaneStreams::attention, head_unit(tile));
         each_lane(tile, &LaneStreams::shadow, head_unit(tile));  // nothing was evicted yet

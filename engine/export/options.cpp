@@ -57,8 +57,8 @@ std::vector<int> chosen(const std::vector<int>& asked, int n, std::string_view w
 
 }  // namespace
 
-RowWants ExportOptions::wants() const {
-    RowWants w;
+RowRequest ExportOptions::requested() const {
+    RowRequest w;
     w.attention = attention || heatmap || gif_attention || csv || json || (shadow && all_rows);
     w.logits = logits;
     w.noise = noise;

@@ -42,7 +42,7 @@ struct ExportOptions {
     PictureChoice pictures;
 
     /// Returns the rows that the session must compute for these options.
-    RowWants wants() const;
+    RowRequest requested() const;
     /// Returns whether attention is written during the run: it is asked for, or the end needs it row by row.
     bool streams_attention() const {
         return attention || csv || json || ((heatmap || gif_attention) && all_rows);

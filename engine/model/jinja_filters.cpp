@@ -67,9 +67,9 @@ std::string indented(const std::string& text, const Args& args) {
     for (std::size_t at = 0; at <= text.size(); is_first = false) {
         const std::size_t end = std::min(text.find('\n', at), text.size());
         const bool is_blank = end == at;
-        const bool wants =
+        const bool requested =
             is_first ? first != nullptr && first->truth() : !is_blank || (blank != nullptr && blank->truth());
-        if (wants) out += by;
+        if (requested) out += by;
         out.append(text, at, end - at);
         if (end < text.size()) out += '\n';
         at = end + 1;

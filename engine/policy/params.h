@@ -279,12 +279,6 @@ struct ResolvedPolicy {
     bool shares_at_rows() const {
         return alloc != Alloc::uniform && (evict != Evict::prompt || prefill == PrefillMode::stepwise);
     }
-    /// Returns whether a device leaves the selections after rows to the host: what they rank by, or how they
-    /// choose, has no kernel.
-    bool selects_on_host() const {
-        return unit > 1 || shares_at_rows() || names(Quantity::lag) || names(Quantity::caote) ||
-               names(Quantity::repeat) || names(Quantity::wvnorm) || names_queries();
-    }
     /// Returns whether it may evict in the phase of a row: prompt or decode.
     bool evicts_in_phase(int row) const {
         return evict == Evict::always || (evict == Evict::prompt) == (row < n_prompt);

@@ -21,7 +21,7 @@ struct PrefillTile {
 class PrefillSink {
   public:
     virtual ~PrefillSink() = default;
-    virtual RowWants wants() const = 0;
+    virtual RowRequest requested() const = 0;
     virtual void attention(const PrefillTile&) {}
     virtual void logits(const PrefillTile&) {}
     virtual void noise(const PrefillTile&) {}

@@ -27,7 +27,7 @@ enum class RowForm {
 };
 
 /// The parts of a row that the caller requests.
-struct RowWants {
+struct RowRequest {
     bool attention = false;
     bool logits = false;  ///< attention logits
     bool noise = false;
@@ -97,7 +97,7 @@ struct RowMeasures {
 struct RowOutput {
     std::vector<float> next_logits;  ///< [n_vocab]
     RowValues values;
-    /// Attention and scores as RowWants::form asks; null where neither is wanted. Complete once
+    /// Attention and scores as RowRequest::form asks; null where neither is wanted. Complete once
     /// Backend::finish_rows() has returned.
     std::shared_ptr<const RowBlock> block;
     /// [n_layers * n_heads, kSinkTokens] the probabilities of the text's first tokens, 0 where not stored.

@@ -24,9 +24,9 @@ struct RunSpec {
     /// Fed to every lane after the prompt, whatever the lanes choose. `follow` applies after them.
     std::vector<int> forced;
     bool ignore_eos = false;
-    bool chat = false;   ///< prompt and `say` are a user's turns, in the form of the model's chat template
-    int n_generate = 0;  ///< tokens to generate, also the horizon of tau; 0: no limit
-    RowWants wants;      ///< values for the sink and the records, which hold attention and scores
+    bool chat = false;     ///< prompt and `say` are a user's turns, in the form of the model's chat template
+    int n_generate = 0;    ///< tokens to generate, also the horizon of tau; 0: no limit
+    RowRequest requested;  ///< values for the sink and the records, which hold attention and scores
     /// Set: the engine computes each lane's own answer beside the run, and play() pauses where the answer is
     /// complete. It changes no record.
     std::optional<AnswerEnd> answer_end;

@@ -165,7 +165,7 @@ std::shared_ptr<const PromptRows> LaneRunner::prefill(std::span<Lane> lanes, con
         auto group = std::find_if(oneshot.begin(), oneshot.end(),
                                   [&](const Group& g) { return g.of == lane.model.get(); });
         if (group == oneshot.end()) group = oneshot.insert(group, {lane.model.get(), {}, {}});
-        group->prefills.push_back({lane.cache.get(), wants_, &lane.out});
+        group->prefills.push_back({lane.cache.get(), requested_, &lane.out});
         group->lanes.push_back(static_cast<int>(i));
     }
     std::shared_ptr<const PromptRows> rows;
@@ -198,7 +198,7 @@ std::shared_ptr<const PromptRows> LaneRunner::prefill_group(std::span<Lane> lane
     // Records hold the prompt of the session's own model once; that of another model comes with its lane,
     // whenever the lane is added.
     const bool is_own = group.of == context_.model.get();
-    if (!context_.start.wants.attention || (is_own && !to_sink)) {
+    if (!context_.start.requested.attention || (is_own && !to_sink)) {
         context_.backend.prefill(run.prompt_tokens, group.prefills, sink, progress.callback());
         return nullptr;
     }
@@ -234,7 +234,8 @@ void LaneRunner::feed(std::span<Lane* const> lanes, int at_row) const {
     std::vector<LaneStep> steps;
     for (Lane* lane : lanes)
         if (at_row >= context_.n_prompt()) look_ahead(*lane, lane->spec, lane->policy(), lane->token);
-    for (Lane* lane : lanes) steps.push_back({lane->cache.get(), lane->token, at_row, wants_, &lane->out});
+    for (Lane* lane : lanes)
+        steps.push_back({lane->cache.get(), lane->token, at_row, requested_, &lane->out});
     context_.backend.step(steps);
     context_.weight_files.check();
     for (Lane* lane : lanes) note_row(*lane);

@@ -12,10 +12,10 @@ namespace keyhole {
 
 class LaneRunner {
   public:
-    /// wants: values of the rows that the lanes keep in `out`, for records and the sink.
-    LaneRunner(const RunContext& context, RowWants wants) : context_(context), wants_(wants) {}
+    /// requested: values of the rows that the lanes keep in `out`, for records and the sink.
+    LaneRunner(const RunContext& context, RowRequest requested) : context_(context), requested_(requested) {}
     /// Returns a runner for rows that no record shows.
-    LaneRunner without_values() const { return {context_, RowWants{}}; }
+    LaneRunner without_values() const { return {context_, RowRequest{}}; }
     const RunContext& context() const { return context_; }
 
     /// Returns the state at the start, before the prompt.
@@ -54,7 +54,7 @@ class LaneRunner {
     struct Group;  // lanes of one model, processed together
 
     const RunContext& context_;
-    RowWants wants_;
+    RowRequest requested_;
 
     std::shared_ptr<const PromptRows> prefill_group(std::span<Lane> lanes, const Group& group,
                                                     const ProgressPart& progress, bool to_sink,

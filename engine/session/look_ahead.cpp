@@ -76,10 +76,10 @@ class RepeatSink final : public PrefillSink {
           most_(to_index(layout.n_layers() * layout.n_heads()),
                 std::vector<float>(to_index(last - first), 0.0f)) {}
 
-    RowWants wants() const override {
-        RowWants wants;
-        wants.attention = true;
-        return wants;
+    RowRequest requested() const override {
+        RowRequest requested;
+        requested.attention = true;
+        return requested;
     }
     void attention(const PrefillTile& tile) override {
         std::vector<float>& most = most_[to_index(tile.layer * layout_.n_heads() + tile.head)];
@@ -120,8 +120,8 @@ class RepeatSink final : public PrefillSink {
 
 /// Reads the prompt, and behind it the prompt again, part by part (KVzip).
 RepeatTable read_again(const RunContext& context, const LaneSpec& spec, int part) {
-    RowWants wants;
-    const LaneRunner runner(context, wants);
+    RowRequest requested;
+    const LaneRunner runner(context, requested);
     const int n_prompt = context.n_prompt();
     RepeatTable table;
     table.n_columns = n_prompt;
@@ -135,7 +135,7 @@ RepeatTable read_again(const RunContext& context, const LaneSpec& spec, int part
         table.n_kv_heads = layout.n_kv_heads();
         table.most.resize(to_index(table.n_kv_heads) * to_index(n_prompt), 0.0f);
         RepeatSink sink(layout, n_prompt, first, last);
-        const LanePrefill prefill{lane.cache.get(), wants, &lane.out};
+        const LanePrefill prefill{lane.cache.get(), requested, &lane.out};
         context.backend.prefill(tokens, {&prefill, 1}, &sink, {});
         sink.add_to(table);
     }
@@ -144,9 +144,9 @@ RepeatTable read_again(const RunContext& context, const LaneSpec& spec, int part
 
 FutureTable run_ahead(const RunContext& context, const LaneSpec& spec, const Sampling& sampling,
                       std::span<const int> given) {
-    RowWants wants;
-    wants.attention = true;
-    const LaneRunner runner(context, wants);
+    RowRequest requested;
+    requested.attention = true;
+    const LaneRunner runner(context, requested);
     // The reference lane writes the text where none is given; it may have other settings.
     const LaneSpec writer = reader_spec(context.start.lanes.front());
     std::vector<Lane> lanes;

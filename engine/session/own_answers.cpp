@@ -22,7 +22,7 @@ constexpr const char* kKnowsNoOwnText =
 
 }  // namespace
 
-OwnAnswers::OwnAnswers(const RunContext& context) : context_(context), runner_(context, RowWants{}) {}
+OwnAnswers::OwnAnswers(const RunContext& context) : context_(context), runner_(context, RowRequest{}) {}
 
 OwnAnswers::Question OwnAnswers::question_of(const Lane& lane, const Sampling& sampling, int turn) {
     if (turn >= 0) return {lane.id, turn, {}, {}, {}};

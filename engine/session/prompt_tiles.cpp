@@ -49,10 +49,10 @@ PromptRecorder::PromptRecorder(const RunInfo& run, PrefillSink* next)
     rows_->attention.assign(heads * size * size, 0);
 }
 
-RowWants PromptRecorder::wants() const {
-    RowWants wants = next_ != nullptr ? next_->wants() : RowWants{};
-    wants.attention = true;
-    return wants;
+RowRequest PromptRecorder::requested() const {
+    RowRequest requested = next_ != nullptr ? next_->requested() : RowRequest{};
+    requested.attention = true;
+    return requested;
 }
 
 void PromptRecorder::attention(const PrefillTile& tile) {
@@ -71,7 +71,7 @@ void PromptRecorder::attention(const PrefillTile& tile) {
             *line = std::max(*line, fp16_from_float(most));
         }
     }
-    if (next_ != nullptr && next_->wants().attention) next_->attention(tile);
+    if (next_ != nullptr && next_->requested().attention) next_->attention(tile);
 }
 
 }  // namespace keyhole

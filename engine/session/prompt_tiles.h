@@ -15,7 +15,7 @@ class LaneTiles final : public PrefillSink {
   public:
     LaneTiles(PrefillSink& to, std::vector<int> lanes, bool all_lanes)
         : to_(to), lanes_(std::move(lanes)), all_lanes_(all_lanes) {}
-    RowWants wants() const override { return to_.wants(); }
+    RowRequest requested() const override { return to_.requested(); }
     void attention(const PrefillTile& tile) override { send(tile, &PrefillSink::attention); }
     void logits(const PrefillTile& tile) override { send(tile, &PrefillSink::logits); }
     void noise(const PrefillTile& tile) override { send(tile, &PrefillSink::noise); }
@@ -39,7 +39,7 @@ class PromptRecorder final : public PrefillSink {
     PromptRecorder(const RunInfo& run, PrefillSink* next);
     std::shared_ptr<const PromptRows> take() { return rows_; }
 
-    RowWants wants() const override;
+    RowRequest requested() const override;
     void attention(const PrefillTile& tile) override;
     void logits(const PrefillTile& tile) override { next_->logits(tile); }
     void noise(const PrefillTile& tile) override { next_->noise(tile); }

@@ -41,9 +41,9 @@ std::vector<LoggedCommand> before_row(std::vector<LoggedCommand> commands, int r
 }
 
 /// Returns what the rows must hold: blocks for records, and floats where a sink reads them.
-RowWants recorded(RowWants wants, const RowSink* sink) {
-    wants.form = sink != nullptr ? RowForm::both : RowForm::packed;
-    return wants;
+RowRequest recorded(RowRequest requested, const RowSink* sink) {
+    requested.form = sink != nullptr ? RowForm::both : RowForm::packed;
+    return requested;
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ struct Session::Impl {
     Impl(std::shared_ptr<const Model> model, Backend& backend, RunSpec spec, RowSink* sink,
          std::size_t checkpoint_bytes)
         : context(std::move(model), backend, std::move(spec), sink),
-          runner(context, recorded(context.start.wants, sink)),
+          runner(context, recorded(context.start.requested, sink)),
           state(runner.first_state()),
           checkpoints(checkpoint_bytes, context.model.get()),
           tree(context.n_prompt() - 1),
@@ -412,7 +412,7 @@ void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec&
 std::vector<LaneAnswer> answers_of_run(std::shared_ptr<const Model> model, Backend& backend, RunSpec spec,
                                        int last_row, const AnswerEnd& end, const ProgressReport& progress) {
     spec.answer_end = end;
-    spec.wants = {};
+    spec.requested = {};
     spec.n_top = 1;
     constexpr std::size_t kForThePrompt = std::size_t{1} << 30;  // answers then need not process it again
     Session session(std::move(model), backend, spec, nullptr, kForThePrompt);

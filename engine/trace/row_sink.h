@@ -15,7 +15,7 @@ class RowSink {
     /// Returns a sink for prompt rows, or null if they are not wanted. Lanes that evict stepwise pass their
     /// prompt rows to row() instead. Lane numbers of the tiles are those of the session.
     virtual PrefillSink* prefill() { return nullptr; }
-    /// Receives one row. lane: index of the record in `step`. `out` holds the values that RunSpec::wants
+    /// Receives one row. lane: index of the record in `step`. `out` holds the values that RunSpec::requested
     /// requests.
     virtual void row(const StepTrace& step, int lane, const RowOutput& out) = 0;
     /// The run was rewound to the end of this row. Discard everything received for later rows; they come

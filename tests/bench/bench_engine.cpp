@@ -74,7 +74,7 @@ class SessionRun {
             spec.prompt.resize(spec.prompt.size() * 99 / 100);
         for (const std::string& lane : lanes) spec.lanes.push_back(parse_lane_spec(lane));
         spec.follow = spec.ignore_eos = true;
-        spec.wants.attention = spec.wants.scores = instrumented;
+        spec.requested.attention = spec.requested.scores = instrumented;
         session_ = std::make_unique<Session>(model, backend, spec);
         session_->prefill();
         decode(2);

@@ -17,7 +17,7 @@ namespace {
 
 using keyhole::RowOutput;
 
-constexpr keyhole::RowWants kAll{true, true, true, true, true};
+constexpr keyhole::RowRequest kAll{true, true, true, true, true};
 
 struct EngineLane {
     std::unique_ptr<keyhole::KvCache> cache;

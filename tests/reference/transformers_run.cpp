@@ -83,15 +83,15 @@ OutsideError error_to_transformers(const std::filesystem::path& model_path, int 
     const ResolvedPolicy policy =
         resolve(parse_lane_spec("full:kv_dtype=f32").policy, n_prompt, n_rows - n_prompt);
     const auto cache = backend->make_cache(policy);
-    const RowWants wants{true, false, false, false};
+    const RowRequest requested{true, false, false, false};
     RowOutput out;
     OutsideError worst;
     for (int row = n_prompt - 1; row < n_rows; ++row) {
         if (row == n_prompt - 1) {
-            const LanePrefill lane{cache.get(), wants, &out};
+            const LanePrefill lane{cache.get(), requested, &out};
             backend->prefill(tokens.first(keyhole::to_index(n_prompt)), {&lane, 1}, nullptr, {});
         } else {
-            const LaneStep lane{cache.get(), tokens[keyhole::to_index(row)], row, wants, &out};
+            const LaneStep lane{cache.get(), tokens[keyhole::to_index(row)], row, requested, &out};
             backend->step({&lane, 1});
         }
         compare_row(model->config(), expected, row, out, worst);

@@ -29,8 +29,8 @@ class CompetingTokens : public ::testing::Test {
             spec.lanes.push_back(parse_lane_spec(lane));
         spec.n_generate = 6;
         spec.ignore_eos = spec.follow = true;
-        spec.wants.attention = spec.wants.scores = true;
-        spec.wants.form = RowForm::both;
+        spec.requested.attention = spec.requested.scores = true;
+        spec.requested.form = RowForm::both;
         run_ = run_session(load_model(tiny_.folder()), spec, [](Session& session, int row) {
             if (row == 22) session.apply(parse_command("pin 1 21 L0.H0"));
         });

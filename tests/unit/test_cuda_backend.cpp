@@ -473,7 +473,7 @@ TEST_F(CudaBackend, SessionsForkRewindAndReplayLikeTheCpus) {
 class Collector final : public keyhole::PrefillSink {
   public:
     using Key = std::tuple<char, int, int, int, int, int>;
-    keyhole::RowWants wants() const override { return kAllOfARow; }
+    keyhole::RowRequest requested() const override { return kAllOfARow; }
     void attention(const keyhole::PrefillTile& t) override { take('a', t); }
     void logits(const keyhole::PrefillTile& t) override { take('l', t); }
     void noise(const keyhole::PrefillTile& t) override { take('n', t); }

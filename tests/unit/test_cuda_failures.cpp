@@ -191,7 +191,7 @@ TEST(CudaMemory, NothingIsCopiedThatNobodyWrote) {
                   "keyformer:budget=9,every=4", "a2sf:budget=9,scope=shared,kv=(mlkv:m=2,g=2)",
                   "tova:budget=9,positions=cache,kv=(mlkv:m=1,g=1),merge=released"},
                  40);
-    spec.wants = {true, true, true, true, true};
+    spec.requested = {true, true, true, true, true};
     spec.ignore_eos = true;
     keyhole::Session session(model, *backend, spec, nullptr, std::size_t{64} << 20);
     const auto steps = [&](int n) {

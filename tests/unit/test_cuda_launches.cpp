@@ -44,13 +44,13 @@ class Counter final : public reference::LaunchCounter {
 class CudaLaunches : public ::testing::Test {
   protected:
     /// Decodes with n_lanes lanes after a prompt of 40 tokens and counts the last rows.
-    void decode(const std::string& spec, int n_lanes, int n_rows, const RowWants& wants = {}) {
+    void decode(const std::string& spec, int n_lanes, int n_rows, const RowRequest& requested = {}) {
         const auto backend = make_cuda_backend(model_, executor_);
         ContenderSetup setup;
         setup.name = spec;
         setup.policies.assign(to_index(n_lanes), resolve(parse_lane_spec(spec).policy, 40, n_rows));
         setup.context = 40;
-        setup.wants = wants;
+        setup.requested = requested;
         Contender contender(*model_, *backend, std::move(setup));
         contender.decode(1);
         executor_->n_of_kernel.clear();
@@ -81,14 +81,14 @@ TEST_F(CudaLaunches, ARowWaitsOnceAndLaunchesFiveKernelsALayer) {
 }
 
 TEST_F(CudaLaunches, ARecordedRowIsPackedByOneKernelMore) {
-    RowWants wants;
-    wants.attention = wants.scores = true;
-    wants.form = RowForm::packed;
+    RowRequest requested;
+    requested.attention = requested.scores = true;
+    requested.form = RowForm::packed;
     const int plain = 5 * model_->config().n_layers + 6;
-    decode("full", 1, 4, wants);
+    decode("full", 1, 4, requested);
     EXPECT_EQ(launches(), 4 * (plain + 1));
     EXPECT_EQ(executor_->n_waits, 4);
-    decode("h2o:budget=16", 1, 4, wants);  // tokens that left were replaced by later ones
+    decode("h2o:budget=16", 1, 4, requested);  // tokens that left were replaced by later ones
     EXPECT_EQ(launches(), 4 * (plain + 2));
     EXPECT_LE(new_graphs(), 1);  // from the row on that is out of text order
 }
@@ -113,7 +113,7 @@ struct Decided {
     int n_refused = 0;
 };
 
-Decided decide(const RowWants& wants, std::size_t most_bytes) {
+Decided decide(const RowRequest& requested, std::size_t most_bytes) {
     ModelShape shape = reference::tiny_shape(256);
     shape.config.n_layers = 6;
     const std::shared_ptr<const Model> model = make_seeded_model(shape, DType::f16);
@@ -124,7 +124,7 @@ Decided decide(const RowWants& wants, std::size_t most_bytes) {
     std::vector<LanePrefill> prompt;
     for (const char* spec : {"h2o:budget=16", "keyformer:budget=9"}) {
         caches.push_back(backend->make_cache(resolve(parse_lane_spec(spec).policy, 40, 12)));
-        prompt.push_back({caches.back().get(), wants, &outs[prompt.size()]});
+        prompt.push_back({caches.back().get(), requested, &outs[prompt.size()]});
     }
     backend->prefill(std::vector<int>(40, 65), prompt, nullptr, {});
     executor->n_of_kernel.clear();
@@ -134,7 +134,7 @@ Decided decide(const RowWants& wants, std::size_t most_bytes) {
     for (int row = 40; row < 52; ++row) {
         std::vector<LaneStep> steps;
         for (std::size_t n = 0; n < caches.size(); ++n)
-            steps.push_back({caches[n].get(), 70 + row % 7, row, wants, &outs[n]});
+            steps.push_back({caches[n].get(), 70 + row % 7, row, requested, &outs[n]});
         backend->step(steps);
         for (std::size_t n = 0; n < caches.size(); ++n) {
             out.logits.insert(out.logits.end(), outs[n].next_logits.begin(), outs[n].next_logits.end());
@@ -156,14 +156,14 @@ TEST(CudaFolds, DecideTheSameWhereverRowsWait) {
     const Decided whole = decide({}, kAnyRoom);
     EXPECT_EQ(whole.n_folds, 12);
     std::vector<Decided> others;
-    RowWants wants;
-    wants.attention = wants.scores = true;
-    wants.form = RowForm::packed;
-    others.push_back(decide(wants, kAnyRoom));
-    wants.form = RowForm::floats;
-    others.push_back(decide(wants, kAnyRoom));
-    wants.logits = true;
-    others.push_back(decide(wants, kAnyRoom));
+    RowRequest requested;
+    requested.attention = requested.scores = true;
+    requested.form = RowForm::packed;
+    others.push_back(decide(requested, kAnyRoom));
+    requested.form = RowForm::floats;
+    others.push_back(decide(requested, kAnyRoom));
+    requested.logits = true;
+    others.push_back(decide(requested, kAnyRoom));
     for (const Decided& other : others) EXPECT_EQ(other.n_folds, 12);
     others.push_back(decide({}, whole.largest - 1));
     EXPECT_EQ(others.back().n_folds, 2 * 12);
@@ -218,11 +218,11 @@ class CudaHostPart : public ::testing::Test {
 };
 
 TEST_F(CudaHostPart, APromptOf8kTakesFewLaunches) {
-    const auto launches = [&](int n, const char* spec, const RowWants& wants) {
+    const auto launches = [&](int n, const char* spec, const RowRequest& requested) {
         const auto backend = make_cuda_backend(model_, executor_);
         const auto cache = backend->make_cache(resolve(parse_lane_spec(spec).policy, n, 20));
         RowOutput out;
-        const LanePrefill lane{cache.get(), wants, &out};
+        const LanePrefill lane{cache.get(), requested, &out};
         const std::int64_t before = executor_->counts().launches;
         backend->prefill(std::vector<int>(to_index(n), 65), {&lane, 1}, nullptr, {});
         return executor_->counts().launches - before;
@@ -235,9 +235,9 @@ TEST_F(CudaHostPart, APromptOf8kTakesFewLaunches) {
         EXPECT_EQ(launches(n, "keyformer:budget=64", {}), 25 * n_layers + 4) << n;  // its noise
     }
     // The last row: its logits and its softmax.
-    RowWants wants;
-    wants.attention = true;
-    EXPECT_EQ(launches(8192, "full", wants), 27 * n_layers + 3);
+    RowRequest requested;
+    requested.attention = true;
+    EXPECT_EQ(launches(8192, "full", requested), 27 * n_layers + 3);
 }
 
 TEST_F(CudaHostPart, PackedRowsAreNotGathered) {
@@ -246,10 +246,10 @@ TEST_F(CudaHostPart, PackedRowsAreNotGathered) {
     RowOutput out;
     const LanePrefill lane{cache.get(), {}, &out};
     backend->prefill(std::vector<int>(64, 65), {&lane, 1}, nullptr, {});
-    RowWants wants;
-    wants.attention = wants.scores = true;
-    wants.form = RowForm::packed;
-    const LaneStep step{cache.get(), 65, 64, wants, &out};
+    RowRequest requested;
+    requested.attention = requested.scores = true;
+    requested.form = RowForm::packed;
+    const LaneStep step{cache.get(), 65, 64, requested, &out};
     backend->step({&step, 1});
     backend->finish_rows();
     EXPECT_TRUE(out.values.attention.empty() && out.values.scores.empty() && out.values.positions.empty());
@@ -266,9 +266,9 @@ TEST_F(CudaHostPart, NothingIsGatheredWhereNothingIsWanted) {
     const LanePrefill prompt{cache.get(), {}, &out};
     backend->prefill(std::vector<int>(64, 65), {&prompt, 1}, nullptr, {});
     for (const bool wanted : {false, true}) {
-        RowWants wants;
-        wants.attention = wanted;
-        const LaneStep step{cache.get(), 65, wanted ? 65 : 64, wants, &out};
+        RowRequest requested;
+        requested.attention = wanted;
+        const LaneStep step{cache.get(), 65, wanted ? 65 : 64, requested, &out};
         backend->step({&step, 1});
         EXPECT_EQ(out.values.attention.empty(), !wanted);
         EXPECT_EQ(out.values.positions.empty(), !wanted);

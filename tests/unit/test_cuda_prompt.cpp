@@ -73,14 +73,14 @@ struct Prompt {
 
     Prompt(std::unique_ptr<keyhole::Backend> on, const std::shared_ptr<const keyhole::Model>& model,
            const std::shared_ptr<const keyhole::Model>& variant, const std::vector<std::string>& specs,
-           const std::vector<int>& tokens, const keyhole::RowWants& wants)
+           const std::vector<int>& tokens, const keyhole::RowRequest& requested)
         : backend(std::move(on)), out(specs.size()) {
         std::vector<keyhole::LanePrefill> lanes;
         for (std::size_t i = 0; i < specs.size(); ++i) {
             caches.push_back(
                 backend->make_cache(policy_of(specs[i], *variant, static_cast<int>(tokens.size())),
                                     variant != model ? variant : nullptr));
-            lanes.push_back({caches.back().get(), wants, &out[i]});
+            lanes.push_back({caches.back().get(), requested, &out[i]});
         }
         backend->prefill(tokens, lanes, nullptr, {});
     }
@@ -201,11 +201,11 @@ struct OneLane {
     std::vector<float> logits;
     std::vector<std::vector<std::int32_t>> kept;
 
-    OneLane(const AnyShape& shape, const std::string& spec, int n, const keyhole::RowWants& wants,
+    OneLane(const AnyShape& shape, const std::string& spec, int n, const keyhole::RowRequest& requested,
             const cuda::ProductOptions& products = {}) {
         const auto model = any_model(shape);
         const Prompt prompt(keyhole::make_cuda_backend(model, executor, products), model, model, {spec},
-                            random_tokens(n, 3), wants);
+                            random_tokens(n, 3), requested);
         logits = prompt.out[0].next_logits;
         for (int g = 0; g < model->layout().n_kv_heads(); ++g)
             kept.push_back(prompt.caches[0]->stored_positions(g));

@@ -42,12 +42,12 @@ class Rows {
   public:
     Rows(const std::shared_ptr<const keyhole::Model>& model, keyhole::Backend& backend, RowForm form)
         : backend_(backend), outs(kSpecs.size()) {
-        wants_.attention = wants_.scores = true;
-        wants_.form = form;
+        requested_.attention = requested_.scores = true;
+        requested_.form = form;
         std::vector<keyhole::LanePrefill> prompt;
         for (std::size_t i = 0; i < kSpecs.size(); ++i) {
             caches_.push_back(backend.make_cache(policy_of(kSpecs[i], *model, 30)));
-            prompt.push_back({caches_.back().get(), wants_, &outs[i]});
+            prompt.push_back({caches_.back().get(), requested_, &outs[i]});
         }
         backend.prefill(std::vector<int>(30, 65), prompt, nullptr, {});
     }
@@ -55,13 +55,13 @@ class Rows {
         if (row == 36) caches_[2]->evict(1, 33);  // its unit selects on the host from now on
         std::vector<keyhole::LaneStep> steps;
         for (std::size_t i = 0; i < caches_.size(); ++i)
-            steps.push_back({caches_[i].get(), 60 + row % 20, row, wants_, &outs[i]});
+            steps.push_back({caches_[i].get(), 60 + row % 20, row, requested_, &outs[i]});
         backend_.step(steps);
     }
 
   private:
     keyhole::Backend& backend_;
-    keyhole::RowWants wants_;
+    keyhole::RowRequest requested_;
     std::vector<std::unique_ptr<keyhole::KvCache>> caches_;
 
   public:
@@ -115,7 +115,7 @@ TEST_F(CudaRows, AreNotCompleteBeforeTheyAreFinished) {
 TEST_F(CudaRows, RecordsOfASessionAreTheSameWithAndWithoutASink) {
     keyhole::RunSpec spec = run_spec("aaaaaaaaaaaaaaaa", kSpecs, 20);
     spec.ignore_eos = true;
-    spec.wants.attention = spec.wants.scores = true;
+    spec.requested.attention = spec.requested.scores = true;
     std::vector<std::shared_ptr<const keyhole::StepTrace>> steps[2];
     for (const bool with_sink : {false, true}) {
         const auto backend = cuda_backend(model_);

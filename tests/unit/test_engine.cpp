@@ -58,7 +58,7 @@ class EngineThread : public ::testing::Test {
     static keyhole::RunSpec spec(int n_generate) {
         keyhole::RunSpec run = run_spec(random_text(19, 2), {"full", "h2o:budget=6"}, n_generate);
         run.ignore_eos = true;
-        run.wants.attention = run.wants.scores = true;
+        run.requested.attention = run.requested.scores = true;
         return run;
     }
     void start(int n_generate) {
@@ -246,7 +246,7 @@ TEST_F(EngineThread, AnAnswerAboutARowThatIsTakenBackGoes) {
 TEST_F(EngineThread, ReplaysAreShownAndStopped) {
     engine_.start(tiny_.folder(), [] {
         keyhole::RunSpec run = spec(0);
-        run.wants = {};
+        run.requested = {};
         return run;
     }());
     int far = 1500;
@@ -359,7 +359,7 @@ TEST_F(EngineThread, TheWayToABranchIsStopped) {
 TEST_F(EngineThread, ACommandOnTheWayToABranchIsStopped) {
     const int kFar = n_rows_to_stop_in(2500);
     keyhole::RunSpec run = spec(0);
-    run.wants = {};
+    run.requested = {};
     engine_.start(tiny_.folder(), run);
     engine_.step(kFar - 19);
     ASSERT_TRUE(wait_for_row(kFar));

@@ -46,7 +46,7 @@ class EngineOnDevice : public ::testing::Test {
     static keyhole::RunSpec spec() {
         keyhole::RunSpec run = run_spec(random_text(19, 2), {"full", "h2o:budget=6"}, 60);
         run.ignore_eos = true;
-        run.wants.attention = run.wants.scores = true;
+        run.requested.attention = run.requested.scores = true;
         return run;
     }
     bool wait_for(const std::function<bool()>& condition) { return wakes_.wait_until(condition); }

@@ -170,7 +170,7 @@ TEST(EngineReference, RotationBaseComesFromTheConfig) {
 class CollectPrompt : public keyhole::PrefillSink {
   public:
     explicit CollectPrompt(int n) : n_(n) {}
-    keyhole::RowWants wants() const override { return {true, true, true, true}; }
+    keyhole::RowRequest requested() const override { return {true, true, true, true}; }
     void attention(const keyhole::PrefillTile& t) override { take("attention", t); }
     void logits(const keyhole::PrefillTile& t) override { take("logits", t); }
     void noise(const keyhole::PrefillTile& t) override { take("noise", t); }

@@ -53,7 +53,7 @@ class EngineExportMeasures : public ::testing::Test {
         options.folder = folder_;
         parse_export_list("attention,shadow,csv,run,mask", options);
         options.all_rows = true;
-        spec.wants = options.wants();
+        spec.requested = options.requested();
         const int n_prompt = static_cast<int>(model->tokenizer().encode(spec.prompt).size());
         ExportSink sink(options, {model->layout(), n_prompt, static_cast<int>(spec.lanes.size()),
                                   n_prompt + kTokens - 1});

@@ -89,7 +89,7 @@ TEST(FamilySessions, ALearnedSinkTakesWhatTheTokensLeave) {
     const auto model = keyhole::load_model(kFamilies / "gpt_oss");
     keyhole::RunSpec spec = run_spec("onceuponatime", {"full", "h2o:budget=6", "tova:budget=6"}, 8);
     spec.ignore_eos = true;
-    spec.wants = {.attention = true, .form = keyhole::RowForm::packed};
+    spec.requested = {.attention = true, .form = keyhole::RowForm::packed};
     const SessionRun run = run_session(model, spec);
     const keyhole::RunHistory history = history_of(run);
     const auto& config = model->config();

@@ -31,7 +31,7 @@ class SessionFork : public ::testing::Test {
                    const std::vector<std::pair<int, std::string>>& commands, int n_generate = 20) const {
         keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 5), lanes, n_generate);
         spec.ignore_eos = true;
-        spec.wants.attention = spec.wants.scores = true;
+        spec.requested.attention = spec.requested.scores = true;
         return run_session(model_, spec, commands);
     }
 
@@ -206,7 +206,7 @@ TEST_F(SessionFork, TheTraceFileKeepsForksPinsHiddenPositionsAndBranches) {
     keyhole::RunSpec spec =
         run_spec(random_text(kPrompt - 1, 5), {"full", "dilated:budget=4,dilation=2"}, 12);
     spec.ignore_eos = spec.follow = true;
-    spec.wants.attention = spec.wants.scores = true;
+    spec.requested.attention = spec.requested.scores = true;
     const int row = kPrompt - 1;
     for (const auto& [at, text] : std::vector<std::pair<int, std::string>>{{2, "pin 1 20"},
                                                                            {3, "fork 1 window:budget=3"},

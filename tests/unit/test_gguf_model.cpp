@@ -322,14 +322,14 @@ TEST_F(GgufModelFile, StaysQuantisedAndDecodesWithTheBitsOfItsValues) {
         EXPECT_EQ(backend->name().ends_with(", integers"), precision != Precision::floats);
         const auto cache =
             backend->make_cache(resolve(parse_lane_spec("full:kv_dtype=f32").policy, kPrompt, 3));
-        const RowWants wants{true, false, false, false};
+        const RowRequest requested{true, false, false, false};
         RowOutput out;
-        const LanePrefill prompt{cache.get(), wants, &out};
+        const LanePrefill prompt{cache.get(), requested, &out};
         backend->prefill(std::span(kTokens).first(kPrompt), {&prompt, 1}, nullptr, {});
         std::vector<std::vector<float>> logits;
         logits.emplace_back(out.next_logits.begin(), out.next_logits.end());
         for (int row = kPrompt; row < static_cast<int>(kTokens.size()); ++row) {
-            const LaneStep step{cache.get(), kTokens[to_index(row)], row, wants, &out};
+            const LaneStep step{cache.get(), kTokens[to_index(row)], row, requested, &out};
             backend->step({&step, 1});
             logits.emplace_back(out.next_logits.begin(), out.next_logits.end());
         }

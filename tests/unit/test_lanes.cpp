@@ -91,15 +91,15 @@ TEST_F(EngineLanes, WhatIsAskedForDoesNotChangeWhatIsDecoded) {
     const std::span<const int> all(tokens_);
     std::vector<std::vector<float>> next[2];
     for (const bool everything : {false, true}) {
-        const keyhole::RowWants wants{everything, everything, everything, everything};
+        const keyhole::RowRequest requested{everything, everything, everything, everything};
         const auto policy = keyhole::resolve(keyhole::parse_lane_spec("keyformer:budget=20").policy, 150, 20);
         const auto cache = backend->make_cache(policy);
         keyhole::RowOutput out;
-        const keyhole::LanePrefill prefill{cache.get(), wants, &out};
+        const keyhole::LanePrefill prefill{cache.get(), requested, &out};
         backend->prefill(all.first(150), {&prefill, 1}, nullptr, {});
         next[everything].push_back(out.next_logits);
         for (std::size_t t = 150; t < all.size(); ++t) {
-            const keyhole::LaneStep step{cache.get(), all[t], static_cast<int>(t), wants, &out};
+            const keyhole::LaneStep step{cache.get(), all[t], static_cast<int>(t), requested, &out};
             backend->step({&step, 1});
             next[everything].push_back(out.next_logits);
         }
@@ -118,14 +118,14 @@ TEST_F(EngineLanes, AClonedCacheGoesOnLikeTheOriginal) {
     backend->prefill(all.first(150), {&prefill, 1}, nullptr, {});
     const auto copy = cache->clone();
     for (std::size_t t = 150; t < all.size(); ++t) {
-        const keyhole::RowWants wants{true, true, true, true};
-        const keyhole::LaneStep step{cache.get(), all[t], static_cast<int>(t), wants, &out};
+        const keyhole::RowRequest requested{true, true, true, true};
+        const keyhole::LaneStep step{cache.get(), all[t], static_cast<int>(t), requested, &out};
         backend->step({&step, 1});
     }
     cache.reset();
     for (std::size_t t = 150; t < all.size(); ++t) {
-        const keyhole::RowWants wants{true, true, true, true};
-        const keyhole::LaneStep step{copy.get(), all[t], static_cast<int>(t), wants, &copied};
+        const keyhole::RowRequest requested{true, true, true, true};
+        const keyhole::LaneStep step{copy.get(), all[t], static_cast<int>(t), requested, &copied};
         backend->step({&step, 1});
     }
     EXPECT_EQ(difference(out, copied), "");

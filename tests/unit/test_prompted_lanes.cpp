@@ -38,7 +38,7 @@ class PromptedLanes : public ::testing::Test {
     }
     RunSpec spec(const std::vector<std::string>& lanes, int n_generate) const {
         RunSpec run = run_spec(random_text(40, 9), lanes, n_generate);
-        run.wants.scores = true;
+        run.requested.scores = true;
         return run;
     }
     std::vector<OwnText> texts(const RunSpec& run, const BeamSettings& settings) const {
@@ -234,9 +234,9 @@ TEST_F(PromptedLanes, RefusesWhatDoesNotFit) {
 TEST_F(PromptedLanes, SharedScoresAreTheSumOverAllBeams) {
     for (const std::string text : {"h2o:budget=10,recent=3", "a2sf:budget=9,alpha=0.5"}) {
         RunSpec run = spec({text}, 20);
-        run.wants.attention = run.wants.scores = true;
+        run.requested.attention = run.requested.scores = true;
         const RunContext context(model_, *backend_, run, nullptr);
-        const LaneRunner runner(context, run.wants);
+        const LaneRunner runner(context, run.requested);
         std::vector<keyhole::Lane> lanes = std::move(runner.first_state().lanes);
         runner.prefill(lanes, {}, {}, false);
         const int n_prompt = context.n_prompt(), n_heads = model_->layout().n_heads();

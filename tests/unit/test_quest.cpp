@@ -202,7 +202,7 @@ void expect_agreement(const std::shared_ptr<const keyhole::Model>& model, const 
         return own;
     });
     keyhole::RowOutput out;
-    constexpr keyhole::RowWants kAll{true, true, true, true, false, keyhole::RowForm::floats};
+    constexpr keyhole::RowRequest kAll{true, true, true, true, false, keyhole::RowForm::floats};
     const keyhole::LanePrefill prefill{cache.get(), kAll, &out};
     backend->prefill(std::span(tokens).first(kPrompt), std::span(&prefill, 1), nullptr, {});
     int n_part = 0;

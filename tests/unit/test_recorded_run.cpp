@@ -134,7 +134,7 @@ class RecordedRun : public ::testing::Test {
         for (const PolicyCase& c : cases) spec.lanes.push_back(keyhole::parse_lane_spec(c.spec));
         spec.ignore_eos = true;
         spec.n_generate = kGenerated;
-        spec.wants = options.wants();
+        spec.requested = options.requested();
         keyhole::ExportSink sink(options, {model_->layout(), n_prompt_, static_cast<int>(cases.size()),
                                            n_prompt_ + kGenerated - 1});
         keyhole::StepList steps;

@@ -57,7 +57,7 @@ class SessionRewind : public ::testing::Test {
                                          {"full", "h2o:budget=10", "keyformer:budget=12,seed=3"}, 30);
         spec.ignore_eos = true;
         spec.follow = follow;
-        spec.wants.attention = spec.wants.scores = spec.wants.logits = true;
+        spec.requested.attention = spec.requested.scores = spec.requested.logits = true;
         for (const std::string& line : script) {
             const std::size_t blank = line.find(' ');
             spec.commands.push_back(
@@ -332,7 +332,7 @@ TEST_F(SessionRewind, ARunInfoIsEnoughToRunItAgain) {
     for (const LoggedCommand& logged : first.as_run.commands)
         commands.push_back({logged.row, format_command(logged.command)});
     keyhole::RunSpec again = keyhole::run_spec_of(*first.records.front()->run, commands);
-    again.wants = first.as_run.wants;
+    again.requested = first.as_run.requested;
     expect_same(first, run(again, 0));
 }
 

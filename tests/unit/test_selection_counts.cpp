@@ -20,8 +20,8 @@ class SelectionCountsOf : public ::testing::Test {
         spec.lanes = {parse_lane_spec("full"), parse_lane_spec(lane)};
         spec.n_generate = 6;
         spec.ignore_eos = spec.follow = true;
-        spec.wants.attention = spec.wants.scores = true;
-        spec.wants.form = RowForm::both;
+        spec.requested.attention = spec.requested.scores = true;
+        spec.requested.form = RowForm::both;
         return history_of(run_session(load_model(tiny_.folder()), spec));
     }
     TinyModel tiny_{{}};

@@ -151,7 +151,7 @@ TEST_F(EngineSession, TauInForceIsRecorded) {
 
 TEST_F(EngineSession, TheFirstRecordHoldsThePromptsAttention) {
     keyhole::RunSpec spec = run_spec(prompt_, {"full", "h2o:budget=6"}, 1);
-    spec.wants.attention = true;
+    spec.requested.attention = true;
     const SessionRun r = run(spec);
     ASSERT_NE(r.steps[0]->prompt_rows, nullptr);
     const keyhole::PromptRows& rows = *r.steps[0]->prompt_rows;
@@ -185,7 +185,7 @@ TEST_F(EngineSession, LargePromptsKeepMaximaOfTheirAttention) {
     struct Maxima : keyhole::RowSink, keyhole::PrefillSink {
         std::vector<float> cells = std::vector<float>(32 * 8 * kHalf * kHalf, 0.0f);
         keyhole::PrefillSink* prefill() override { return this; }
-        keyhole::RowWants wants() const override { return {true, false, false, false}; }
+        keyhole::RowRequest requested() const override { return {true, false, false, false}; }
         void attention(const keyhole::PrefillTile& tile) override {
             for (int r = 0; r < tile.n_rows; ++r)
                 for (int c = 0; c <= tile.first_row + r; ++c) {
@@ -197,7 +197,7 @@ TEST_F(EngineSession, LargePromptsKeepMaximaOfTheirAttention) {
         void row(const keyhole::StepTrace&, int, const keyhole::RowOutput&) override {}
     } maxima;
     keyhole::RunSpec spec = run_spec(random_text(kLong - 1, 6), {"full"}, 1);
-    spec.wants.attention = true;
+    spec.requested.attention = true;
     std::string notice;
     const auto model = keyhole::load_model(deep.folder());
     const auto backend = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
@@ -219,7 +219,7 @@ TEST_F(EngineSession, PromptRowsComeUnderTheirLanes) {
         std::set<int> attention_lanes, score_lanes;
         std::vector<std::pair<int, int>> rows;
         keyhole::PrefillSink* prefill() override { return this; }
-        keyhole::RowWants wants() const override { return {true, false, false, true}; }
+        keyhole::RowRequest requested() const override { return {true, false, false, true}; }
         void attention(const keyhole::PrefillTile& tile) override {
             const std::lock_guard lock(mutex);
             attention_lanes.insert(tile.lane);
@@ -243,7 +243,7 @@ TEST_F(EngineSession, PromptRowsComeUnderTheirLanes) {
         const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
         keyhole::RunSpec spec =
             run_spec(prompt_, {"full", mixed ? "tova:budget=6,prefill=stepwise" : "full", "h2o:budget=6"}, 2);
-        spec.wants = {true, false, false, true};
+        spec.requested = {true, false, false, true};
         if (!mixed) spec.lanes.erase(spec.lanes.begin() + 1);
         keyhole::Session session(model_, *backend, spec, &sink);
         session.prefill();

@@ -20,7 +20,7 @@ namespace reference::test_shadow {
 namespace {
 
 using keyhole::RowOutput;
-using keyhole::RowWants;
+using keyhole::RowRequest;
 
 /// One lane on forced tokens. Keeps every output row; a one-shot prompt gives only its last.
 struct Driver {
@@ -41,7 +41,7 @@ struct Driver {
     }
 
     void run(std::span<const int> tokens, int n_prompt) {
-        const RowWants all{true, true, true, true, true};
+        const RowRequest all{true, true, true, true, true};
         int row = 0;
         if (policy.prefill == keyhole::PrefillMode::oneshot) {
             const keyhole::LanePrefill lane{cache.get(), all, &rows[n_prompt - 1]};

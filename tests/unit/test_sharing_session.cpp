@@ -41,7 +41,7 @@ class SharingSession : public ::testing::Test {
         keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 5), lanes, 12);
         spec.ignore_eos = true;
         spec.follow = follow;
-        spec.wants.attention = spec.wants.scores = true;
+        spec.requested.attention = spec.requested.scores = true;
         return spec;
     }
     SessionRun run(const std::vector<std::string>& lanes,
@@ -312,7 +312,7 @@ TEST_F(SharingSession, ExportsGoByTheKvHeadsOfEachLane) {
         options.all_rows = all_rows;
         keyhole::parse_export_list("run,mask,scores,attention,csv", options);
         keyhole::RunSpec spec = spec_of(lanes, true);
-        spec.wants = options.wants();
+        spec.requested = options.requested();
         keyhole::ExportSink sink(
             options, {model_->layout(), kPrompt, 2, kPrompt + 11, keyhole::layouts_of(*model_, spec.lanes)});
         std::string notice;

@@ -74,9 +74,9 @@ class SmolLm2File : public ::testing::Test {
         const auto backend = make_backend(model, {BackendChoice::cpu, n_threads, 0}, nullptr);
         const int n_prompt = static_cast<int>(prompt_.size());
         const auto cache = backend->make_cache(resolve(parse_lane_spec(spec).policy, n_prompt, n));
-        const RowWants wants{true, false, false, false};
+        const RowRequest requested{true, false, false, false};
         RowOutput out;
-        const LanePrefill lane{cache.get(), wants, &out};
+        const LanePrefill lane{cache.get(), requested, &out};
         backend->prefill(prompt_, {&lane, 1}, nullptr, {});
         Answer answer;
         for (int row = n_prompt;; ++row) {
@@ -87,7 +87,7 @@ class SmolLm2File : public ::testing::Test {
             answer.tokens.push_back(static_cast<int>(best - logits.begin()));
             answer.log_probs.push_back(-std::log(total));
             if (static_cast<int>(answer.tokens.size()) == n) return answer;
-            const LaneStep step{cache.get(), answer.tokens.back(), row, wants, &out};
+            const LaneStep step{cache.get(), answer.tokens.back(), row, requested, &out};
             backend->step({&step, 1});
         }
     }
@@ -238,7 +238,7 @@ TEST_F(SmolLm2File, CompletesTheStoryWithTheCodeInFullAndTova) {
 class FirstTokenSink final : public PrefillSink {
   public:
     FirstTokenSink(int n_heads, int first_row) : n_heads_(n_heads), first_row_(first_row) {}
-    RowWants wants() const override { return {true, false, false, false}; }
+    RowRequest requested() const override { return {true, false, false, false}; }
     void attention(const PrefillTile& tile) override {
         double sum = 0;
         for (int i = std::max(0, first_row_ - tile.first_row); i < tile.n_rows; ++i)

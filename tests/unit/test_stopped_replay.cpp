@@ -35,7 +35,7 @@ class StoppedReplay : public ::testing::Test {
         keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 3),
                                          {"full", "h2o:budget=8", "window:budget=6,prefill=stepwise"}, 20);
         spec.ignore_eos = true;
-        spec.wants.attention = spec.wants.scores = true;
+        spec.requested.attention = spec.requested.scores = true;
         auto out = std::make_unique<Live>();
         out->session = std::make_unique<keyhole::Session>(model_, *backend_, spec, nullptr, checkpoint_bytes);
         out->session->prefill();

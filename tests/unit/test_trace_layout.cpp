@@ -70,7 +70,7 @@ class TraceLayout : public ::testing::Test {
         RunSpec spec =
             reference::run_spec("the cat sat on the mat",
                                 {"full", "h2o:budget=6,shadow=on", "dilated:budget=5", "h2o:kv=mqa"}, 6);
-        spec.wants.attention = spec.wants.scores = true;
+        spec.requested.attention = spec.requested.scores = true;
         run_ = reference::run_session(load_model(model_.folder()), spec, {{2, "pin 0 3"}});
         write_trace({run_.steps.begin(), run_.steps.end()}, path_, {}, R"({"right": "", "lanes": []})");
     }

@@ -72,8 +72,8 @@ std::vector<float> choose_on_host(const ChoiceUnit& of, std::span<float> pooled,
 
 /// Returns whether a prompt of n tokens is ranked by the policy's formulas: where tokens leave after it, and
 /// where scores are wanted.
-inline bool ranks_prompt(const ResolvedPolicy& policy, int n, bool wants_scores) {
-    return policy.has_formula() && (must_select(policy, n, n - 1) || (wants_scores && !policy.ranks_late()));
+inline bool ranks_prompt(const ResolvedPolicy& policy, int n, bool needs_scores) {
+    return policy.has_formula() && (must_select(policy, n, n - 1) || (needs_scores && !policy.ranks_late()));
 }
 
 inline std::vector<std::int32_t> prompt_positions(int n) {

@@ -77,8 +77,8 @@ std::vector<double> turned_covariance(const MeanRotation& turn, std::vector<doub
 
 void add_query_sinks(const ResolvedPolicy& policy, int n, std::vector<int>& sinks) {
     (void)policy.any([&](const ResolvedPolicy& one) {
-        const bool wants = one.names_queries() && (one.exceeded(n, n - 1) || policy.kept_queries() > 0);
-        if (wants && std::find(sinks.begin(), sinks.end(), one.sinks) == sinks.end())
+        const bool requested = one.names_queries() && (one.exceeded(n, n - 1) || policy.kept_queries() > 0);
+        if (requested && std::find(sinks.begin(), sinks.end(), one.sinks) == sinks.end())
             sinks.push_back(one.sinks);
         return false;
     });

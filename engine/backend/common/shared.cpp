@@ -53,28 +53,29 @@ void row_offsets(const KvLayout& layout, std::span<const int> n_attended, std::v
 }
 
 void size_row(const KvLayout& layout, std::span<const int> n_attended, const ResolvedPolicy& policy,
-              const RowWants& wants, bool hides, RowOutput& out) {
+              const RowRequest& requested, bool hides, RowOutput& out) {
     RowValues& values = out.values;
     row_offsets(layout, n_attended, values.offset, values.head_offset);
     const auto n_heads = to_index(values.head_offset.back());
     const auto n_units = to_index(values.offset.back());
     constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
-    values.positions.resize(wants.attention || wants.logits || wants.noise || wants.scores ? n_units : 0);
-    values.attention.resize(wants.attention ? n_heads : 0);
-    values.logits.resize(wants.logits ? n_heads : 0);
-    values.noise.assign(wants.noise ? n_heads : 0, kNone);
-    values.scores.resize(wants.scores ? n_units : 0);
+    values.positions.resize(
+        requested.attention || requested.logits || requested.noise || requested.scores ? n_units : 0);
+    values.attention.resize(requested.attention ? n_heads : 0);
+    values.logits.resize(requested.logits ? n_heads : 0);
+    values.noise.assign(requested.noise ? n_heads : 0, kNone);
+    values.scores.resize(requested.scores ? n_units : 0);
     hides = hides || policy.any([](const ResolvedPolicy& p) { return p.hides_any(); });
     values.hidden.assign(hides ? n_units : 0, 0);
-    values.threshold.assign(wants.scores ? to_index(layout.n_kv_heads()) : 0, kNone);
+    values.threshold.assign(requested.scores ? to_index(layout.n_kv_heads()) : 0, kNone);
     out.evictions.clear();
     out.block = nullptr;
     out.sink_attention.clear();
 }
 
-void pack_row(Backend& backend, const RowWants& wants, RowOutput& out) {
+void pack_row(Backend& backend, const RowRequest& requested, RowOutput& out) {
     const RowValues& values = out.values;
-    if (wants.form == RowForm::floats || (values.attention.empty() && values.scores.empty())) return;
+    if (requested.form == RowForm::floats || (values.attention.empty() && values.scores.empty())) return;
     auto block = std::make_shared<RowBlock>();
     block->offset = values.offset;
     block->head_offset = values.head_offset;

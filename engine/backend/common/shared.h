@@ -81,13 +81,13 @@ bool model_hides(const ModelConfig& config, int row);
 /// NaN. `hidden` becomes 0 where the policy or the model hides any token, and is empty otherwise. Evictions
 /// become empty, and the block of an earlier row is dropped.
 void size_row(const KvLayout& layout, std::span<const int> n_attended, const ResolvedPolicy& policy,
-              const RowWants& wants, bool hides, RowOutput& out);
+              const RowRequest& requested, bool hides, RowOutput& out);
 /// Writes the offsets alone: RowValues::offset and head_offset.
 void row_offsets(const KvLayout& layout, std::span<const int> n_attended, std::vector<std::int32_t>& offset,
                  std::vector<std::int64_t>& head_offset);
 
-/// Makes the row's block from its floats where `wants` asks for one, on the backend's threads.
-void pack_row(Backend& backend, const RowWants& wants, RowOutput& out);
+/// Makes the row's block from its floats where `requested` asks for one, on the backend's threads.
+void pack_row(Backend& backend, const RowRequest& requested, RowOutput& out);
 
 /// Folds the next query head's scores into the pooled ones; `first` starts a new pool.
 void pool_more(Pool pool, bool first, const float* score, std::int64_t n, float* pooled);

@@ -240,9 +240,9 @@ void CpuBackend::begin_values(const LaneStep& step) const {
     const KvLayout& layout = cache.layout();
     std::vector<int> n_attended;
     for (int g = 0; g < layout.n_kv_heads(); ++g) n_attended.push_back(cache.count(g) + 1);
-    size_row(layout, n_attended, cache.policy(), step.wants, model_hides(model_->config(), step.row),
+    size_row(layout, n_attended, cache.policy(), step.requested, model_hides(model_->config(), step.row),
              *step.out);
-    begin_shadow(layout, cache.shadow(), step.row, step.wants.shadow, *step.out);
+    begin_shadow(layout, cache.shadow(), step.row, step.requested.shadow, *step.out);
     begin_experts(model_->config(), *step.out);
 }
 
@@ -374,7 +374,7 @@ void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
     }
     select(lanes);
     // Now, while the threads that help are still awake.
-    for (const LaneStep& lane : lanes) pack_row(*this, lane.wants, *lane.out);
+    for (const LaneStep& lane : lanes) pack_row(*this, lane.requested, *lane.out);
 }
 
 void CpuBackend::feed_forward(int layer, const float* input) {

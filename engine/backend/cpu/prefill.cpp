@@ -49,7 +49,7 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, const IntegerWei
       tokens_(tokens),
       lanes_(lanes),
       sink_(sink),
-      sink_wants_(sink != nullptr ? sink->wants() : RowWants{}),
+      sink_requests_(sink != nullptr ? sink->requested() : RowRequest{}),
       n_(static_cast<int>(tokens.size())),
       plan_(model.layout(), lanes),
       workers_(to_index(pool.n_threads())) {
@@ -65,11 +65,11 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, const IntegerWei
     positions_.resize(to_index(c.positions == PositionKind::alibi ? n_ : 0));
     for (std::size_t i = 0; i < positions_.size(); ++i) positions_[i] = static_cast<std::int32_t>(i);
     hidden_ = floats(2 * std::min(n, kFeedForwardRows) * std::max(c.d_ff, c.d_expert));
-    if (sink_wants_.scores)
+    if (sink_requests_.scores)
         score_tile_ = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * kTileRows * n);
     for (const LanePrefill& lane : lanes_)
         shared_scores_.push_back(
-            sink_wants_.scores && lane.cache->policy().scope == Scope::shared ? floats(n * n) : Pages());
+            sink_requests_.scores && lane.cache->policy().scope == Scope::shared ? floats(n * n) : Pages());
     const KvLayout& layout = model_.layout();
     for (const LanePrefill& lane : lanes_)
         if (const ResolvedPolicy& policy = lane.cache->policy(); policy.names(Quantity::win))
@@ -77,7 +77,7 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, const IntegerWei
     for (const LanePrefill& lane : lanes_) add_query_sinks(lane.cache->policy(), n_, query_sinks_);
     if (!query_sinks_.empty()) raw_queries_ = floats(n * c.n_heads * c.head_dim);
     for (const LanePrefill& lane : lanes_) {
-        const bool pools = sink_wants_.scores && lane.cache->policy().scope != Scope::shared &&
+        const bool pools = sink_requests_.scores && lane.cache->policy().scope != Scope::shared &&
                            layout.n_kv_heads() < c.n_layers * c.n_kv_heads;
         const int n_units = lane.cache->policy().scope == Scope::head ? c.n_kv_heads : 1;
         borrowed_scores_.push_back(pools ? floats(n_units * n * n) : Pages());
@@ -205,7 +205,7 @@ void Prefill::size_last_row() {
     const std::vector<int> n_attended(to_index(layout.n_kv_heads()), n_);
     for (const LanePrefill& lane : lanes_) {
         const bool hides = model_hides(model_.config(), n_ - 1);
-        size_row(layout, n_attended, lane.cache->policy(), lane.wants, hides, *lane.out);
+        size_row(layout, n_attended, lane.cache->policy(), lane.requested, hides, *lane.out);
         RowValues& values = lane.out->values;
         if (!hides) values.hidden.clear();  // no policy hides anything from prompt rows
         for (std::size_t i = 0; i < values.hidden.size(); ++i) {
@@ -365,7 +365,7 @@ void Prefill::attend(int layer, const LayerStore& own, const LayerStore& owner) 
             attend_tile(layer, owner, static_cast<int>(head), first, last, worker);
             fold_tile(layer, own, static_cast<int>(head), first, last, worker);
         });
-        if (sink_wants_.scores) emit_scores(layer, first, last);
+        if (sink_requests_.scores) emit_scores(layer, first, last);
         worked(tile_products(first));
     }
 }
@@ -408,10 +408,10 @@ void Prefill::attend_tile(int layer, const LayerStore& owner, int head, int firs
     multiply_plain(rows, d, columns, p, columns, values, d, data(attended_) + at, d_q);
 
     PrefillTile tile{-1, layer, head, first_row, static_cast<int>(rows), static_cast<int>(columns), p};
-    if (sink_wants_.attention) sink_->attention(tile);
+    if (sink_requests_.attention) sink_->attention(tile);
     tile.values = logits;
     if (rule.window > 0) mark_hidden(std::numeric_limits<float>::quiet_NaN());  // for the sink
-    if (sink_wants_.logits) sink_->logits(tile);
+    if (sink_requests_.logits) sink_->logits(tile);
     if (last_row == n_) write_last_row(layer, head, static_cast<int>(rows), p, logits);
     if (rule.window > 0) mark_hidden(-std::numeric_limits<float>::infinity());
 }
@@ -422,9 +422,9 @@ void Prefill::write_last_row(int layer, int head, int rows, const float* p, cons
     const std::int64_t columns = n_;
     const std::int64_t out = static_cast<std::int64_t>(layer * c.n_heads + head) * n_;
     for (const LanePrefill& lane : lanes_) {
-        if (lane.wants.attention)
+        if (lane.requested.attention)
             std::copy_n(p + (rows - 1) * columns, n_, lane.out->values.attention.data() + out);
-        if (lane.wants.logits)
+        if (lane.requested.logits)
             std::copy_n(logits + (rows - 1) * columns, n_, lane.out->values.logits.data() + out);
     }
 }
@@ -474,7 +474,7 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
                 fold_scores(source, visible, stream.alpha, 1.0f, score);
                 round_scores({score, to_index(visible)}, stream.dtype);
             }
-            if (sink_wants_.scores) {
+            if (sink_requests_.scores) {
                 const std::int64_t stream_head =
                     static_cast<std::int64_t>(s) * model_.config().n_heads + head;
                 std::copy_n(score, columns, data(score_tile_) + (stream_head * kTileRows + i) * n_);
@@ -483,7 +483,7 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
         if (!noisy) continue;
         for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
             if (plan_.own(lanes_[lane], lane, layer, head) != static_cast<int>(s)) continue;
-            if (sink_wants_.noise)
+            if (sink_requests_.noise)
                 sink_->noise({static_cast<int>(lane), layer, head, first_row, static_cast<int>(rows),
                               static_cast<int>(columns), scratch.noise.data()});
             std::vector<float>& out = lanes_[lane].out->values.noise;
@@ -935,7 +935,7 @@ void check_room_of_prompt(const Model& model, std::int64_t n, std::span<const La
     std::int64_t n_bytes = need.scratch;
     for (const LanePrefill& lane : lanes)
         if (lane.cache->policy().budget == ResolvedPolicy::kUnlimited) n_bytes += need.cache / n_lanes;
-    if (sink != nullptr && sink->wants().scores) {
+    if (sink != nullptr && sink->requested().scores) {
         constexpr std::int64_t kFloat = sizeof(float);
         n_bytes += n_lanes * std::int64_t{model.config().n_heads} * Prefill::kTileRows * n * kFloat;
         for (const LanePrefill& lane : lanes)
@@ -959,7 +959,7 @@ void CpuBackend::prefill(std::span<const int> tokens, std::span<const LanePrefil
                              pool_.n_threads());
         Prefill(*model, tables_of(model), integers_of(model), pool_, tokens, lanes, sink).run(progress);
         give_heap_back();
-        for (const LanePrefill& lane : lanes) pack_row(*this, lane.wants, *lane.out);
+        for (const LanePrefill& lane : lanes) pack_row(*this, lane.requested, *lane.out);
     } catch (...) {
         for (const LanePrefill& lane : lanes) static_cast<CpuKvCache&>(*lane.cache).clear();
         throw;

@@ -121,7 +121,7 @@ class Prefill {
     std::span<const int> tokens_;
     std::span<const LanePrefill> lanes_;
     PrefillSink* sink_;
-    RowWants sink_wants_;
+    RowRequest sink_requests_;
     int n_;                // prompt tokens
     int n_last_rows_ = 0;  // whose attention lanes want, for `win`
     const std::function<bool(double)>* progress_ = nullptr;

@@ -248,9 +248,9 @@ namespace {
 
 /// Pools a unit's scores and, where tokens leave or the ranks are wanted, makes what is ranked of them.
 void rank_unit(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int row, bool leave,
-               bool wants_scores, UnitScores& scores) {
+               bool needs_scores, UnitScores& scores) {
     scores.ties.clear();
-    if (policy.has_formula() && (leave || (wants_scores && ranks_for_record(policy, cache.n_kept_rows(row)))))
+    if (policy.has_formula() && (leave || (needs_scores && ranks_for_record(policy, cache.n_kept_rows(row)))))
         choose_unit(cache, unit, policy, row, scores);
     else if (policy.choose)
         std::fill(scores.pooled.begin(), scores.pooled.end(), std::numeric_limits<float>::quiet_NaN());
@@ -268,7 +268,7 @@ void pool_with_pins(const CpuKvCache& cache, const Unit& unit, UnitScores& score
 void remove_victims(CpuKvCache& cache, const Unit& unit, int row, const UnitScores& scores,
                     const std::vector<int>& victims, float threshold, RowValues* values,
                     std::vector<Eviction>& evictions) {
-    const bool wants_scores = values != nullptr && !values->scores.empty();
+    const bool needs_scores = values != nullptr && !values->scores.empty();
     std::vector<int> of_head;
     for (int g = unit.first; g < unit.last; ++g) {
         of_head.clear();
@@ -276,7 +276,7 @@ void remove_victims(CpuKvCache& cache, const Unit& unit, int row, const UnitScor
         for (int i = 0; i < cache.count(g); ++i, ++column) {
             const std::int32_t position = cache.positions(g)[cache.order(g)[i]];
             while (scores.positions[column] != position) ++column;
-            if (wants_scores)
+            if (needs_scores)
                 values->scores[to_index(values->offset[to_index(g)] + i)] = scores.pooled[column];
             while (victim < victims.size() && to_index(victims[victim]) < column) ++victim;
             if (victim < victims.size() && to_index(victims[victim]) == column) {
@@ -284,7 +284,7 @@ void remove_victims(CpuKvCache& cache, const Unit& unit, int row, const UnitScor
                 evictions.push_back({g, position, row});
             }
         }
-        if (wants_scores) values->threshold[to_index(g)] = threshold;
+        if (needs_scores) values->threshold[to_index(g)] = threshold;
         cache.evict(g, of_head);
     }
 }
@@ -293,7 +293,7 @@ void remove_victims(CpuKvCache& cache, const Unit& unit, int row, const UnitScor
 
 void evict_sharing(CpuKvCache& cache, int row, Due due, RowValues* values, std::vector<Eviction>& evictions) {
     const KvLayout& layout = cache.layout();
-    const bool wants_scores = values != nullptr && !values->scores.empty();
+    const bool needs_scores = values != nullptr && !values->scores.empty();
     std::vector<int> counts;
     for (int g = 0; g < layout.n_kv_heads(); ++g) counts.push_back(cache.count(g));
     std::vector<bool> leaves(counts.size(), false);
@@ -305,9 +305,9 @@ void evict_sharing(CpuKvCache& cache, int row, Due due, RowValues* values, std::
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const Unit unit{g, g + 1};
         UnitScores& own = scores[to_index(g)];
-        if (!leaves[to_index(g)] && !wants_scores) continue;
+        if (!leaves[to_index(g)] && !needs_scores) continue;
         pool_with_pins(cache, unit, own);
-        rank_unit(cache, unit, unit_policy(layout, cache.policy(), g), row, leaves[to_index(g)], wants_scores,
+        rank_unit(cache, unit, unit_policy(layout, cache.policy(), g), row, leaves[to_index(g)], needs_scores,
                   own);
         if (leaves[to_index(g)])
             choices.push_back(
@@ -349,13 +349,13 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
     for (int g = unit.first; g < unit.last; ++g) most = std::max(most, cache.count(g));
     const bool may_evict = policy.evicts() && (due == Due::now || policy.evicts_after(row)) &&
                            (unit.last - unit.first > 1 || must_select(policy, most, row));
-    const bool wants_scores = values != nullptr && !values->scores.empty();
-    if (!may_evict && !wants_scores) return;
+    const bool needs_scores = values != nullptr && !values->scores.empty();
+    if (!may_evict && !needs_scores) return;
     if (!may_evict && unit.last - unit.first == 1 &&
         !policy.has_formula())  // nothing leaves: the usual case when recording
         return pool_head(cache, unit.first, scores_in(cache),
                          values->scores.data() + values->offset[to_index(unit.first)]);
-    if (!wants_scores && !policy.has_formula() && must_select(policy, most, row)) {
+    if (!needs_scores && !policy.has_formula() && must_select(policy, most, row)) {
         if (const int victim = single_victim(cache, unit, policy, scores); victim >= 0) {
             for (int g = unit.first; g < unit.last; ++g) {
                 evictions.push_back({g, cache.positions(g)[cache.order(g)[victim]], row});
@@ -368,7 +368,7 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
     victims.clear();
     float threshold = std::numeric_limits<float>::quiet_NaN();
     const bool leave = may_evict && must_select(policy, static_cast<int>(scores.positions.size()), row);
-    rank_unit(cache, unit, policy, row, leave, wants_scores, scores);
+    rank_unit(cache, unit, policy, row, leave, needs_scores, scores);
     if (may_evict)
         threshold =
             select_victims(scores.positions, scores.pooled, scores.pinned, policy, row, victims, scores.ties);

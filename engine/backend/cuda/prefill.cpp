@@ -54,7 +54,7 @@ Prefill::Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const f
       tokens_(tokens),
       lanes_(lanes),
       sink_(sink),
-      sink_wants_(sink != nullptr ? sink->wants() : RowWants{}),
+      sink_requests_(sink != nullptr ? sink->requested() : RowRequest{}),
       n_(static_cast<int>(tokens.size())),
       plan_(model_.layout(), lanes),
       kept_(lanes.size(), std::vector<std::vector<std::int32_t>>(to_index(model_.layout().n_kv_heads()))) {
@@ -126,20 +126,21 @@ void Prefill::size_tiles(std::int64_t free_floats) {
             tempers = tempers || stream.tempered;
             draws = draws || (stream.tempered && stream.noise != NoiseKind::none);
         }
-    bool wants_noise = sink_wants_.noise;
+    bool needs_noise = sink_requests_.noise;
     for (const LanePrefill& lane : lanes_) {
-        wants_noise = wants_noise || lane.wants.noise;
-        wants_last_row_ = wants_last_row_ || lane.wants.attention || lane.wants.logits;
+        needs_noise = needs_noise || lane.requested.noise;
+        needs_last_row_ = needs_last_row_ || lane.requested.attention || lane.requested.logits;
     }
-    const bool keeps_noise = draws && wants_noise;
-    wants_last_row_ = wants_last_row_ || keeps_noise;
-    sink_gets_tiles_ = sink_wants_.attention || sink_wants_.logits || sink_wants_.noise || sink_wants_.scores;
+    const bool keeps_noise = draws && needs_noise;
+    needs_last_row_ = needs_last_row_ || keeps_noise;
+    sink_gets_tiles_ =
+        sink_requests_.attention || sink_requests_.logits || sink_requests_.noise || sink_requests_.scores;
     fused_ = can_fuse();
     if (fused_) {
         for (auto* buffer : {&narrow_keys_, &narrow_values_})
             buffer->grow(executor_, n * to_index(c.n_kv_heads * c.head_dim));
         sums_.grow(executor_, to_index(1 + plan_.n_streams) * to_index(c.n_heads) * n);
-        tile_rows_ = std::max(wants_last_row_ ? 1 : 0, n_last_rows_);
+        tile_rows_ = std::max(needs_last_row_ ? 1 : 0, n_last_rows_);
     } else {
         const std::int64_t n_buffers = 2 + (tempers ? 1 : 0) + (keeps_noise ? 1 : 0);
         const std::int64_t tile_floats =
@@ -152,7 +153,7 @@ void Prefill::size_tiles(std::int64_t free_floats) {
     for (auto* buffer : {&logits_, &probabilities_}) buffer->grow(executor_, tile);
     if (fused_ ? keeps_noise : tempers) tempered_.grow(executor_, tile);
     if (keeps_noise) noise_.grow(executor_, tile);
-    if (sink_wants_.scores) score_rows_.grow(executor_, to_index(plan_.n_streams) * tile);
+    if (sink_requests_.scores) score_rows_.grow(executor_, to_index(plan_.n_streams) * tile);
     // Cleared because they are downloaded whole, but noise is written only for visible columns and scores
     // only where a head has the stream.
     for (auto* buffer : {&noise_, &score_rows_})
@@ -165,7 +166,7 @@ void Prefill::size_rows() {
     const std::vector<int> n_attended(to_index(model_.layout().n_kv_heads()), n_);
     for (const LanePrefill& lane : lanes_) {
         const bool hides = model_hides(model_.config(), n_ - 1);
-        size_row(model_.layout(), n_attended, lane.cache->policy(), lane.wants, hides, *lane.out);
+        size_row(model_.layout(), n_attended, lane.cache->policy(), lane.requested, hides, *lane.out);
         RowValues& values = lane.out->values;
         if (!hides) values.hidden.clear();  // no policy hides anything from prompt rows
         for (std::size_t i = 0; i < values.hidden.size(); ++i) {
@@ -436,7 +437,7 @@ void Prefill::attend_fused(int layer, const LayerStore& own, const LayerStore& o
         weigh_tile(layer, owner, n_ - n_last_rows_, n_);
         keep_rows(own, n_ - n_last_rows_, n_);
     }
-    if (!wants_last_row_) return;
+    if (!needs_last_row_) return;
     weigh_tile(layer, owner, n_ - 1, n_);
     for (int stream = 0; noise_.size() > 0 && stream < plan_.n_streams; ++stream)
         temper_tile(layer, stream, n_ - 1, n_);
@@ -483,7 +484,7 @@ void Prefill::attend_tiles(int layer, const LayerStore& own, const LayerStore& o
             temper_tile(layer, stream, first, last);
             fold_tile(layer, own, stream, first, last);
         }
-        if (sink_wants_.scores) emit_scores(layer, first, last);
+        if (sink_requests_.scores) emit_scores(layer, first, last);
     }
 }
 
@@ -574,7 +575,7 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int stream, int firs
     fold.tempered = tempered_.data();
     fold.streams = rules_.data() + std::int64_t{stream} * n_heads;
     fold.score = store.scores.data() + std::int64_t{stream} * n_heads * n_;
-    if (sink_wants_.scores) fold.rows = score_rows_.data() + std::int64_t{stream} * n_heads * rows * last;
+    if (sink_requests_.scores) fold.rows = score_rows_.data() + std::int64_t{stream} * n_heads * rows * last;
     fold.first_row = first;
     fold.n_rows = rows;
     fold.n_columns = last;
@@ -603,16 +604,17 @@ int Prefill::download_tile(const Buffer<float>& from, int rows, int last, bool w
 void Prefill::emit_attention(int layer, int first, int last) {
     const int n_heads = model_.config().n_heads, rows = last - first;
     const auto emit = [&](const Buffer<float>& from, bool to_sink,
-                          void (PrefillSink::*send)(const PrefillTile&), bool RowWants::*wanted,
+                          void (PrefillSink::*send)(const PrefillTile&), bool RowRequest::*wanted,
                           std::vector<float> RowValues::*row) {
-        const bool to_lanes = last == n_ && std::any_of(lanes_.begin(), lanes_.end(),
-                                                        [&](const auto& lane) { return lane.wants.*wanted; });
+        const bool to_lanes = last == n_ && std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& lane) {
+                                  return lane.requested.*wanted;
+                              });
         if (!to_sink && !to_lanes) return;
         const int n_got = download_tile(from, rows, last, to_sink);
         const int window = attention_rule(model_.config(), layer, 0).window;
         for (int h = 0; h < n_heads; ++h) {
             float* values = tile_.data() + std::int64_t{h} * n_got * last;
-            if (window > 0 && wanted == &RowWants::logits)  // positions outside the window
+            if (window > 0 && wanted == &RowRequest::logits)  // positions outside the window
                 for (int i = 0; i < n_got; ++i)
                     std::fill_n(values + std::int64_t{i} * last,
                                 std::max(0, first + rows - n_got + i - window + 1),
@@ -620,21 +622,21 @@ void Prefill::emit_attention(int layer, int first, int last) {
             if (to_sink) (sink_->*send)({-1, layer, h, first, rows, last, values});
             if (!to_lanes) continue;
             for (const LanePrefill& lane : lanes_)
-                if (lane.wants.*wanted)
+                if (lane.requested.*wanted)
                     std::copy_n(values + std::int64_t{n_got - 1} * last, n_,
                                 (lane.out->values.*row).data() + (std::int64_t{layer} * n_heads + h) * n_);
         }
     };
-    emit(probabilities_, sink_wants_.attention, &PrefillSink::attention, &RowWants::attention,
+    emit(probabilities_, sink_requests_.attention, &PrefillSink::attention, &RowRequest::attention,
          &RowValues::attention);
-    emit(logits_, sink_wants_.logits, &PrefillSink::logits, &RowWants::logits, &RowValues::logits);
+    emit(logits_, sink_requests_.logits, &PrefillSink::logits, &RowRequest::logits, &RowValues::logits);
 }
 
 /// Sends the noise of a stream to the lanes whose heads select by it.
 void Prefill::emit_noise(int layer, int stream, int first, int last) {
     const int n_heads = model_.config().n_heads, rows = last - first;
-    if (noise_.size() == 0 || (!sink_wants_.noise && last < n_)) return;
-    const int n_got = download_tile(noise_, rows, last, sink_wants_.noise);
+    if (noise_.size() == 0 || (!sink_requests_.noise && last < n_)) return;
+    const int n_got = download_tile(noise_, rows, last, sink_requests_.noise);
     for (int h = 0; h < n_heads; ++h) {
         const auto& of_head = plan_.streams[to_index(layer * n_heads + h)];
         if (to_index(stream) >= of_head.size() || !of_head[to_index(stream)].tempered ||
@@ -643,7 +645,7 @@ void Prefill::emit_noise(int layer, int stream, int first, int last) {
         const float* values = tile_.data() + std::int64_t{h} * n_got * last;
         for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
             if (plan_.own(lanes_[lane], lane, layer, h) != stream) continue;
-            if (sink_wants_.noise)
+            if (sink_requests_.noise)
                 sink_->noise({static_cast<int>(lane), layer, h, first, rows, last, values});
             std::vector<float>& out = lanes_[lane].out->values.noise;
             if (last == n_ && !out.empty())
@@ -1041,7 +1043,7 @@ void CudaBackend::prefill(std::span<const int> tokens, std::span<const LanePrefi
         }));
         const float* rotations = rotations_.rows(executor_, static_cast<int>(tokens.size()) - 1);
         Prefill(of, executor_, rotations, products_, tokens, lanes, sink).run(progress);
-        for (const LanePrefill& lane : lanes) pack_row(*this, lane.wants, *lane.out);
+        for (const LanePrefill& lane : lanes) pack_row(*this, lane.requested, *lane.out);
     } catch (...) {
         for (const LanePrefill& lane : lanes) try {
                 static_cast<Cache&>(*lane.cache).clear();

@@ -130,7 +130,7 @@ class Prefill {
     std::span<const int> tokens_;
     std::span<const LanePrefill> lanes_;
     PrefillSink* sink_;
-    RowWants sink_wants_;
+    RowRequest sink_requests_;
     int n_;                         // prompt tokens
     int tile_rows_;                 // rows of attention in memory at once
     int hidden_rows_;               // rows of the hidden layer in memory at once
@@ -139,7 +139,7 @@ class Prefill {
     bool sink_gets_tiles_ = false;
     StreamPlan plan_;
     bool fused_ = false;           // attention of all rows; then tiles hold the last row alone
-    bool wants_last_row_ = false;  // some lane wants values of it
+    bool needs_last_row_ = false;  // some lane wants values of it
     std::vector<std::vector<std::vector<std::int32_t>>> kept_;  // [lane][KV head] positions that stay
 
     Buffer<float> x_, normed_, q_, k_, v_, attended_, projected_, fed_, gate_, up_, widened_;

@@ -5,7 +5,7 @@
 namespace keyhole::cuda {
 namespace {
 
-RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool wants_scores) {
+RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool needs_scores) {
     using Gap = ResolvedPolicy::Gap;
     RowRule rule{};
     rule.seed = policy.seed;
@@ -34,7 +34,7 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool wants_sco
     rule.dropped_position = policy.gap == Gap::dropped && rule.evicts != 0 && row + 1 > policy.budget
                                 ? row - policy.recent + 1
                                 : -1;
-    rule.wants_scores = wants_scores ? 1 : 0;
+    rule.needs_scores = needs_scores ? 1 : 0;
     rule.accumulator = accumulator_of(policy);
     rule.pool = static_cast<std::int32_t>(pool);
     return rule;
@@ -74,11 +74,11 @@ bool has_no_kernel(const ResolvedPolicy& policy) {
     return false;
 }
 
-void row_rules(const ResolvedPolicy& policy, int row, bool wants_scores, std::vector<RowRule>& out) {
+void row_rules(const ResolvedPolicy& policy, int row, bool needs_scores, std::vector<RowRule>& out) {
     out.clear();
-    out.push_back(rule_of(policy, row, policy.pool, wants_scores));
+    out.push_back(rule_of(policy, row, policy.pool, needs_scores));
     for (const ResolvedPolicy& variant : policy.variants)
-        out.push_back(rule_of(variant, row, policy.pool, wants_scores));
+        out.push_back(rule_of(variant, row, policy.pool, needs_scores));
 }
 
 }  // namespace keyhole::cuda

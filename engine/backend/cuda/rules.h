@@ -12,6 +12,6 @@ namespace keyhole::cuda {
 bool has_no_kernel(const ResolvedPolicy& policy);
 
 /// Writes the rules of the policy itself and of its variants, in their order: what a step uploads for a lane.
-void row_rules(const ResolvedPolicy& policy, int row, bool wants_scores, std::vector<RowRule>& out);
+void row_rules(const ResolvedPolicy& policy, int row, bool needs_scores, std::vector<RowRule>& out);
 
 }  // namespace keyhole::cuda

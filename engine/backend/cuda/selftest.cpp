@@ -605,7 +605,7 @@ void selection(Side& side, int stored_after, int dropped, bool one_unit) {
     rule.stored = stored_after;
     rule.newest = 20;
     rule.sinks = 5;
-    rule.evicts = rule.wants_scores = 1;
+    rule.evicts = rule.needs_scores = 1;
     rule.dropped_position = dropped;
     const LaneCase<T> c(side, 64, n, rule, false, one_unit);
     const int kv = LaneCase<T>::kKv, most = 256, max_units = 2;
@@ -729,7 +729,7 @@ void choice(Side& side, bool one_unit) {
     rule.due_at = 251;
     rule.newest = 20;
     rule.sinks = 5;
-    rule.evicts = rule.wants_scores = 1;
+    rule.evicts = rule.needs_scores = 1;
     rule.window = 24;
     const LaneCase<T> c(side, head_dim, n, rule, false, one_unit);
     std::vector<std::int32_t> order(to_index(kv * c.capacity), 0);

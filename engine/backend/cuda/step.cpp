@@ -176,14 +176,14 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
                   c.n_ctx);
         Cache& cache = cache_of(lane);
         if (const std::vector<int> room = room_for_row(cache, lane.row); !room.empty()) cache.reserve(room);
-        const bool as_floats = lane.wants.form != RowForm::packed;
+        const bool as_floats = lane.requested.form != RowForm::packed;
         plan.any_shadow |= cache.shadow() != nullptr;
-        plan.wants.attention |= lane.wants.attention || cache.shadow() != nullptr;
-        plan.floats.attention |= (lane.wants.attention && as_floats) || cache.shadow() != nullptr;
-        plan.floats.scores |= lane.wants.scores && as_floats;
-        plan.wants.logits |= lane.wants.logits;
-        plan.wants.noise |= lane.wants.noise;
-        plan.wants.scores |= lane.wants.scores;
+        plan.requested.attention |= lane.requested.attention || cache.shadow() != nullptr;
+        plan.floats.attention |= (lane.requested.attention && as_floats) || cache.shadow() != nullptr;
+        plan.floats.scores |= lane.requested.scores && as_floats;
+        plan.requested.logits |= lane.requested.logits;
+        plan.requested.noise |= lane.requested.noise;
+        plan.requested.scores |= lane.requested.scores;
         plan.blocks.push_back(new_block(lane));
         if (plan.blocks.back() != nullptr) {
             plan.any_block = true;
@@ -223,8 +223,8 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
 
 /// Returns a block with the sizes of the coming row, null where none is wanted.
 std::shared_ptr<RowBlock> CudaBackend::new_block(const LaneStep& lane) const {
-    const RowWants& wants = lane.wants;
-    if (wants.form == RowForm::floats || (!wants.attention && !wants.scores)) return nullptr;
+    const RowRequest& requested = lane.requested;
+    if (requested.form == RowForm::floats || (!requested.attention && !requested.scores)) return nullptr;
     const Cache& cache = cache_of(lane);
     std::vector<int> n_attended;
     for (int g = 0; g < cache.layout().n_kv_heads(); ++g) n_attended.push_back(cache.count(g) + 1);
@@ -238,9 +238,9 @@ std::shared_ptr<RowBlock> CudaBackend::new_block(const LaneStep& lane) const {
             values.resize(to_index(n));  // in pages that the driver copies to by way of its own
         }
     };
-    if (wants.attention) size(block->attention, block->head_offset.back());
-    if (wants.scores) size(block->scores, block->offset.back());
-    if (wants.scores) block->threshold.assign(n_attended.size(), std::numeric_limits<float>::quiet_NaN());
+    if (requested.attention) size(block->attention, block->head_offset.back());
+    if (requested.scores) size(block->scores, block->offset.back());
+    if (requested.scores) block->threshold.assign(n_attended.size(), std::numeric_limits<float>::quiet_NaN());
     return block;
 }
 
@@ -268,9 +268,9 @@ void CudaBackend::size_buffers(const Plan& plan) {
     if (raw_keys) grow(s.raw_keys, to_index(plan.kv_size));
     for (auto* buffer : {&s.gate, &s.up}) grow(*buffer, to_index(plan.hidden_size));
     grow(s.logits, n * to_index(c.n_vocab));
-    if (plan.wants.logits) grow_clear(s.row_logits, all_heads * stride);
-    if (plan.wants.attention) grow_clear(s.row_attention, all_heads * stride);
-    if (plan.wants.noise) grow_clear(s.row_noise, all_heads * stride);
+    if (plan.requested.logits) grow_clear(s.row_logits, all_heads * stride);
+    if (plan.requested.attention) grow_clear(s.row_attention, all_heads * stride);
+    if (plan.requested.noise) grow_clear(s.row_noise, all_heads * stride);
     grow(s.sums, heads * to_index(plan.max_splits));
     grow_clear(s.n_done, heads);
     grow(s.partial_values, heads * to_index(plan.max_splits) * to_index(c.head_dim));
@@ -305,17 +305,17 @@ void CudaBackend::size_buffers(const Plan& plan) {
     if (plan.any_shadow) grow(host_.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
     grow(host_.logits, n * to_index(c.n_vocab));
     if (plan.any_block) {
-        grow(s.packed_attention, plan.wants.attention ? all_heads * stride : 0);
-        grow(s.packed_scores, plan.wants.scores ? kv_heads * stride : 0);
+        grow(s.packed_attention, plan.requested.attention ? all_heads * stride : 0);
+        grow(s.packed_scores, plan.requested.scores ? kv_heads * stride : 0);
         grow(s.order, plan.any_unordered ? kv_heads * stride : 0);
         grow_clear(s.first_attention, all_heads * PackRow::kFirst);
         grow(host_.first_attention, all_heads * PackRow::kFirst);
     }
     if (plan.floats.attention) grow(host_.row_attention, all_heads * stride);
-    if (plan.wants.logits) grow(host_.row_logits, all_heads * stride);
-    if (plan.wants.noise) grow(host_.row_noise, all_heads * stride);
+    if (plan.requested.logits) grow(host_.row_logits, all_heads * stride);
+    if (plan.requested.noise) grow(host_.row_noise, all_heads * stride);
     if (plan.floats.scores) grow(host_.pooled, units * stride);
-    if (plan.wants.scores) grow(host_.threshold, units);
+    if (plan.requested.scores) grow(host_.threshold, units);
     grow(host_.victims, kv_heads * to_index(plan.most_victims));
     grow(host_.n_victims, kv_heads);
     grow(host_.faults, kv_heads * kFaultKinds);
@@ -326,7 +326,7 @@ void CudaBackend::size_buffers(const Plan& plan) {
 void CudaBackend::size_waiting_rows(Plan& plan) {
     const ModelConfig& c = model_->config();
     const std::size_t heads = plan.lanes.size() * to_index(c.n_heads), stride = to_index(plan.row_stride);
-    const bool own_logits = !plan.wants.logits && !plan.wants.attention;
+    const bool own_logits = !plan.requested.logits && !plan.requested.attention;
     const std::size_t n_rows = (own_logits ? 1u : 0u) + (plan.tempers ? 1u : 0u);
     const auto layer_bytes =
         static_cast<std::int64_t>(heads * (n_rows * stride * sizeof(float) + sizeof(SplitSum)));
@@ -367,7 +367,7 @@ void CudaBackend::upload_input(const Plan& plan) {
         Part& part = parts[lane];
         const ResolvedPolicy& policy = cache_of(plan.lanes[lane]).policy();
         const int n_kv_heads = cache_of(plan.lanes[lane]).layout().n_kv_heads();
-        row_rules(policy, plan.lanes[lane].row, plan.lanes[lane].wants.scores && plan.on_host[lane] == 0,
+        row_rules(policy, plan.lanes[lane].row, plan.lanes[lane].requested.scores && plan.on_host[lane] == 0,
                   part.rules);
         if (plan.on_host[lane] != 0)
             for (RowRule& rule : part.rules) rule.evicts = 0;
@@ -673,7 +673,7 @@ void CudaBackend::pack_rows(const Plan& plan, const Group& group) {
                           {n_kv_heads, group.n, last_row / OrderSlots::kWindow + 1}, kThreads);
     executor_->launch(
         PackRow{views, packed, group.of->layout.kv_of_head.data(),
-                plan.wants.attention ? scratch_.row_attention.data() + first * n_heads * stride : nullptr,
+                plan.requested.attention ? scratch_.row_attention.data() + first * n_heads * stride : nullptr,
                 scratch_.pooled.data() + first * plan.max_units * stride, n_heads, plan.max_units,
                 plan.row_stride},
         {plan.max_splits, n_heads + n_kv_heads, group.n}, kSplit);
@@ -828,9 +828,9 @@ CudaBackend::WaitingRows CudaBackend::waiting_rows(const Plan& plan, const Group
         return RowBuffer{in.data() + layer_at * of_layer, n * of_layer};
     };
     WaitingRows rows{};
-    rows.logits = plan.wants.logits      ? kept_rows(plan, group, layer, s.row_logits)
-                  : plan.wants.attention ? kept_rows(plan, group, layer, s.row_attention)
-                                         : waiting(s.row_logits);
+    rows.logits = plan.requested.logits      ? kept_rows(plan, group, layer, s.row_logits)
+                  : plan.requested.attention ? kept_rows(plan, group, layer, s.row_attention)
+                                             : waiting(s.row_logits);
     if (plan.tempers) rows.tempered = waiting(s.row_tempered);
     rows.totals = {s.totals.data() + layer_at * heads, n * heads};
     return rows;
@@ -854,7 +854,7 @@ void CudaBackend::attend_group(const Plan& plan, const Group& group, int layer) 
     attend.kv_of_head = group.of->layout.kv_of_head.data() + std::int64_t{layer} * c.n_heads;
     attend.logits = rows.logits;
     attend.tempered = rows.tempered;
-    if (plan.wants.noise) attend.noise = kept_rows(plan, group, layer, s.row_noise);
+    if (plan.requested.noise) attend.noise = kept_rows(plan, group, layer, s.row_noise);
     attend.sums = s.sums.data() + split_at;
     attend.partial_values = s.partial_values.data() + split_at * c.head_dim;
     attend.n_done = s.n_done.data() + first * c.n_heads;
@@ -886,7 +886,7 @@ void CudaBackend::fold_group(const Plan& plan, const Group& group, int layer) {
     FoldRow<K> fold{};
     fold.lanes = views_of<K>(group);
     fold.kv_of_head = group.of->layout.kv_of_head.data() + std::int64_t{first} * n_heads;
-    if (plan.wants.attention) fold.probabilities = kept_rows(plan, group, first, scratch_.row_attention);
+    if (plan.requested.attention) fold.probabilities = kept_rows(plan, group, first, scratch_.row_attention);
     fold.logits = rows.logits;
     fold.tempered = rows.tempered;
     fold.totals = rows.totals;
@@ -929,8 +929,8 @@ void CudaBackend::download_output(const Plan& plan) {
     all(host_.faults, scratch_.faults, n * n_kv_heads * kFaultKinds);
     all(host_.victims, scratch_.victims, n * n_kv_heads * to_index(plan.most_victims));
     for (std::size_t lane = 0; lane < n; ++lane) {
-        const RowWants& wants = plan.lanes[lane].wants;
-        const bool as_floats = wants.form != RowForm::packed;
+        const RowRequest& requested = plan.lanes[lane].requested;
+        const bool as_floats = requested.form != RowForm::packed;
         const std::size_t width = to_index(plan.n_rows[lane]) * sizeof(float);
         const auto rows = [&](bool wanted, HostBuffer<float>& to, const Buffer<float>& from,
                               std::size_t n_lines) {
@@ -939,13 +939,13 @@ void CudaBackend::download_output(const Plan& plan) {
                                          from.data() + lane * n_lines * stride, stride * sizeof(float), width,
                                          n_lines);
         };
-        rows((wants.attention && as_floats) || cache_of(plan.lanes[lane]).shadow() != nullptr,
+        rows((requested.attention && as_floats) || cache_of(plan.lanes[lane]).shadow() != nullptr,
              host_.row_attention, scratch_.row_attention, heads);
-        rows(wants.logits, host_.row_logits, scratch_.row_logits, heads);
-        rows(wants.noise, host_.row_noise, scratch_.row_noise, heads);
-        rows(wants.scores && as_floats, host_.pooled, scratch_.pooled, units);
+        rows(requested.logits, host_.row_logits, scratch_.row_logits, heads);
+        rows(requested.noise, host_.row_noise, scratch_.row_noise, heads);
+        rows(requested.scores && as_floats, host_.pooled, scratch_.pooled, units);
     }
-    if (plan.wants.scores) all(host_.threshold, scratch_.threshold, n * units);
+    if (plan.requested.scores) all(host_.threshold, scratch_.threshold, n * units);
     if (plan.any_shadow) all(host_.shadow, scratch_.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
 }
 
@@ -1037,10 +1037,10 @@ void CudaBackend::write_rows(const Plan& plan, int lane) {
     RowValues& values = step.out->values;
     std::vector<int> n_attended;
     for (int g = 0; g < layout.n_kv_heads(); ++g) n_attended.push_back(cache.count(g));
-    RowWants floats = step.wants;
+    RowRequest floats = step.requested;
     if (floats.form == RowForm::packed) floats.attention = floats.scores = false;
     size_row(layout, n_attended, cache.policy(), floats, model_hides(model_->config(), step.row), *step.out);
-    begin_shadow(layout, cache.shadow(), step.row, step.wants.shadow, *step.out);
+    begin_shadow(layout, cache.shadow(), step.row, step.requested.shadow, *step.out);
     const float* logits = host_.logits.data() + std::int64_t{lane} * model_->config().n_vocab;
     step.out->next_logits.assign(logits, logits + model_->config().n_vocab);
 
@@ -1162,7 +1162,7 @@ void CudaBackend::write_evictions(const Plan& plan, int lane) {
     RowValues& values = step.out->values;
     RowBlock* const block = plan.blocks[to_index(lane)].get();
     for (std::size_t u = 0; u < cache.units().size(); ++u) {
-        if (plan.on_host[to_index(lane)] != 0 || cache.is_on_host(u) || !step.wants.scores) continue;
+        if (plan.on_host[to_index(lane)] != 0 || cache.is_on_host(u) || !step.requested.scores) continue;
         const std::size_t unit_at = to_index(lane) * to_index(plan.max_units) + u;
         for (int g = cache.units()[u].first; g < cache.units()[u].last; ++g) {
             if (block != nullptr) block->threshold[to_index(g)] = host_.threshold[unit_at];
@@ -1217,13 +1217,13 @@ void CudaBackend::select_on_host(const LaneStep& step, RowBlock* block, bool who
     bool any = false;
     std::vector<HostSelection> shared;
     const bool shares = cache.policy().shares_at_rows(), may_share = cache.policy().evicts_after(step.row);
-    if (shares && (may_share || step.wants.scores))
+    if (shares && (may_share || step.requested.scores))
         shared = cache.select_sharing(cache.policy(), step.row, may_share);
     for (std::size_t u = 0; u < cache.units().size(); ++u) {
         if (!whole_lane && !cache.is_on_host(u)) continue;
         const Unit& unit = cache.units()[u];
         const bool may_evict = unit_policy(cache.layout(), cache.policy(), unit.first).evicts_after(step.row);
-        if (shares ? shared.empty() : !may_evict && !step.wants.scores) continue;
+        if (shares ? shared.empty() : !may_evict && !step.requested.scores) continue;
         const HostSelection chosen =
             shares ? std::move(shared[u]) : cache.select_on_host(unit, cache.policy(), step.row, may_evict);
         for (int g = unit.first; g < unit.last; ++g) {

@@ -140,8 +140,8 @@ class CudaBackend final : public Backend {
         std::vector<Group> groups;
         std::int64_t kv_size = 0, hidden_size = 0;  ///< for all lanes
         int n_kv_heads = 0;                         ///< the most of any model
-        RowWants wants;                             ///< wanted by any lane
-        RowWants floats;                            ///< the same as floats on the host
+        RowRequest requested;                       ///< wanted by any lane
+        RowRequest floats;                          ///< the same as floats on the host
         /// [lanes] of the coming row, sized and not filled; null where none is wanted.
         std::vector<std::shared_ptr<RowBlock>> blocks;
         bool any_block = false;

@@ -48,7 +48,7 @@ KH_FN bool evaluates(const LaneView<T>& lane, int unit_index) {
     const RowRule& rule = lane.rules[unit.variant];
     if (unit.on_host != 0) return false;
     return n_leaving<T>(unit, rule, lane.heads[unit.first_head].count) > 0 ||
-           (rule.wants_scores != 0 && !names(lane, Quantity::redundancy) &&
+           (rule.needs_scores != 0 && !names(lane, Quantity::redundancy) &&
             (lane.n_kept_rows > 0 || !names(lane, Quantity::win)));
 }
 

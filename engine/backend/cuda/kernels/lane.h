@@ -64,7 +64,7 @@ struct RowRule {
     std::int32_t stored, newest, sinks;  ///< tokens kept after the eviction; the last two are protected
     std::int32_t dropped_position;       ///< evicted in any case (released Keyformer); -1: none
     std::int32_t evicts;                 ///< this row evicts when too many are stored
-    std::int32_t wants_scores;           ///< pooled scores are wanted even where nothing leaves
+    std::int32_t needs_scores;           ///< pooled scores are wanted even where nothing leaves
     std::int32_t accumulator, pool;      ///< how a unit's score is formed
     std::int32_t due_at;                 ///< stored tokens at which an eviction is due
     std::int32_t n_prompt;

@@ -110,7 +110,7 @@ struct SelectVictims {
         const bool selects = n_victims > 0 || (may_evict && rule.dropped_position >= 0);
         if (p == 0) {
             int recent = 0;
-            if (selects || (rule.wants_scores != 0 && unit.on_host == 0)) {
+            if (selects || (rule.needs_scores != 0 && unit.on_host == 0)) {
                 const std::int32_t* readers = table.readers + table.offset[unit.first_head];
                 const int n_readers = table.offset[unit.last_head] - table.offset[unit.first_head];
                 const bool is_ranked = evaluates(lane, block.x);  // ChooseScores has written it
