@@ -45,7 +45,7 @@ void draw_preset(PolicyEditor& edit, bool with_words) {
     choose_preset(edit);
     if (!with_words) tooltip(edit.context, preset_help(policy.preset));
     ImGui::SameLine(0, gap);
-    action_button(edit.context, "policies", "…", edit.context.app.dialog == Dialog::policies, button);
+    action_button(edit.context, "policies", "?", edit.context.app.dialog == Dialog::policies, button);
     if (with_words) small_words(edit.context, preset_help(policy.preset));
 }
 

@@ -236,8 +236,7 @@ TEST_F(Terminal, UnknownWordsAreAnsweredWithOurs) {
     expect_refused("run smollm2-135m hello", "it is keyhole decode --model MODEL TEXT here");
     expect_refused("ls", "it is keyhole get --list here");
     expect_refused("frobnicate", "there is no command 'frobnicate'; commands are: gui ");
-    expect_refused("decode x --lane quest",
-                   "Quest is not built in: it evicts nothing, and reads a part (full ");
+    expect_refused("decode x --lane fastgen", "FastGen is not built in");
     expect_refused("info smollm2", "did you mean smollm2-135m?");
     expect_refused("info no/such", "hf download no/such");
     expect_refused("lesson nosuch", "there is no lesson 'nosuch'; keyhole lesson --list");

@@ -114,7 +114,7 @@ TEST_F(Convert, WhatWouldBeWrittenOverOrCannotBeIsRefused) {
     EXPECT_THROW(keyhole::convert_model(tiny.folder(), {Kind::mqa}, out_), keyhole::Error);
     EXPECT_FALSE(fs::exists(out_ / "config.json"));
     fs::remove_all(out_);
-    EXPECT_THROW(keyhole::convert_model(tiny.folder(), {Kind::gqa, 0, 4}, out_), keyhole::Error);
+    EXPECT_THROW(keyhole::convert_model(tiny.folder(), {Kind::gqa, 0, 3}, out_), keyhole::Error);
     EXPECT_FALSE(fs::exists(out_));
 }
 

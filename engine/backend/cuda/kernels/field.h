@@ -106,7 +106,7 @@ struct OutputErrors {
 template <class T>
 struct LagRanks {
     static constexpr int kPhases = 8;
-    static constexpr int kRepeated = 8;
+    static constexpr int kRepeated = 7;
     static constexpr int kBlocks = 8;
     struct Shared {
         float low[kMaxHeadDim], high[kMaxHeadDim];
@@ -164,7 +164,7 @@ struct LagRanks {
     }
 
     /// Phases: ranges of keys; deviations; their total; shares, and ranges of values; deviations; their
-    /// total; both shares together; ranks.
+    /// total; both shares together; and after all tiles, ranks.
     KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
         const LaneView<T>& lane = lanes[block.y];
         const int g = block.x;
@@ -177,6 +177,11 @@ struct LagRanks {
         if (p == 0 && part == 0) {
             for (int i = block.thread; i < n; i += block.n_threads)
                 if (i < from || i >= from + n_parts * lag) rank[i] = 1;
+        }
+        if (p == 7) {
+            for (int own = block.z; own < n_parts; own += kBlocks)
+                rank_partition(block, values + at + from + own * lag, lag, rank + from + own * lag);
+            return;
         }
         if (part >= n_parts) return;
         const int first = from + part * lag;
@@ -199,10 +204,8 @@ struct LagRanks {
             else if (p == 4)
                 deviation[i] = scaled_deviation(
                     head_dim, [&](int c) { return stored(first + i, c); }, low, high);
-            else if (p == 6)
-                value[i] = both_shares(value[i], lag_share(deviation[i], shared.total));
             else
-                rank[first + i] = static_cast<float>(rank_in(value, lag, i)) / static_cast<float>(lag);
+                value[i] = both_shares(value[i], lag_share(deviation[i], shared.total));
         }
         if (p == 3) find_ranges(block, shared, first, lag, stored);
     }
@@ -212,6 +215,10 @@ struct LagRanks {
     KH_FN static double both_shares(double a, double b) {
         const double sum = a + b;
         return sum == sum ? sum : -INFINITY;
+    }
+    KH_FN static void rank_partition(const Block& block, const double* value, int lag, float* rank) {
+        for (int i = block.thread; i < lag; i += block.n_threads)
+            rank[i] = static_cast<float>(rank_in(value, lag, i)) / static_cast<float>(lag);
     }
     /// Returns how many tokens rank below one; of equal ones the earlier.
     KH_FN static int rank_in(const double* value, int n, int i) {
