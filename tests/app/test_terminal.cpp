@@ -224,7 +224,7 @@ TEST_F(Terminal, UnknownWordsAreAnsweredWithOurs) {
     expect_refused("decode --promt x", "--promt (did you mean --prompt?); write: keyhole decode --prompt x;");
     expect_refused("decode --prompt x --wombat 3 --quokka",
                    "decode does not know --wombat, --quokka; keyhole decode --help lists its options");
-    expect_refused("decode x --vary budget=3", "--vary (sweep, figure have it)");
+    expect_refused("decode x --vary budget=3", "--vary (sweep, search, figure have it)");
     expect_refused("--export run", "gui does not know --export (decode, replay, lesson have it)");
     expect_refused("decode The tortoise said", "put it in quotes: keyhole decode \"The tortoise said\"");
     expect_refused("info a b", "info does not take b; keyhole info --help");
