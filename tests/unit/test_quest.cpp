@@ -127,6 +127,23 @@ TEST(Quest, OfEqualPagesReadsTheYounger) {
 }
 
 // Field, section 14.
+TEST(Quest, PagesWithNaNComeLast) {
+    constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+    KeyPages pages;
+    pages.begin(1, 1);
+    for (int p = 0; p < 40; ++p) {
+        const float key = p % 3 == 0 ? kNaN : static_cast<float>(p);
+        pages.add(p, &key);
+    }
+    std::vector<float> bounds;
+    std::vector<int> chosen;
+    const float query = 1;
+    pages.choose(&query, 4, false, bounds, chosen);
+    EXPECT_EQ(chosen, (std::vector<int>{34, 35, 37, 38}));
+    pages.choose(&kNaN, 4, false, bounds, chosen);  // all are equal
+    EXPECT_EQ(chosen, (std::vector<int>{36, 37, 38, 39}));
+}
+
 TEST(FieldExamples, QuestReadsPages) {
     const float units[8][2] = {{1, 0},      {0, 1},       {.6f, .8f},   {.8f, .6f},
                                {-.6f, .8f}, {.28f, .96f}, {.96f, .28f}, {-.8f, .6f}};

@@ -4,6 +4,7 @@
 #include "engine/base/index.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace keyhole {
@@ -61,7 +62,9 @@ void KeyPages::choose(const float* q, int n_read, bool own, std::vector<float>& 
                 const float a = q[c] * from[i], b = q[c] * from[kTogether + i];
                 sum[i] += a > b ? a : b;
             }
-        std::copy_n(sum, kTogether, bounds.begin() + static_cast<std::ptrdiff_t>(first));
+        // NaN has no order: a page with one comes last.
+        std::transform(sum, sum + kTogether, bounds.begin() + static_cast<std::ptrdiff_t>(first),
+                       [](float bound) { return std::isnan(bound) ? -INFINITY : bound; });
     }
     const std::size_t n_free = own ? n - 1 : n;
     const auto n_best = static_cast<std::ptrdiff_t>(own ? n_read - 1 : n_read);

@@ -27,7 +27,8 @@ class KeyPages {
 
     /// Writes the pages that a query reads to `chosen`, ascending: those with the largest bounds,
     ///     sum over channels of max(q min, q max), which is at least q.k of each of their keys
-    /// and of equal ones the younger. own: the youngest page is one of them. bounds: scratch.
+    /// and of equal ones the younger; a bound that is NaN is the smallest. own: the youngest page is one of
+    /// them. bounds: scratch.
     void choose(const float* q, int n_read, bool own, std::vector<float>& bounds,
                 std::vector<int>& chosen) const;
 
