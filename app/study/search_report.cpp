@@ -68,7 +68,7 @@ std::string search_text(const SearchReport& report, std::size_t most) {
 std::string held_out_text(const SearchReport& report) {
     if (report.held_out.size() < 3) return "No lane tried was better than the one given.\n";
     const Estimate& nats = report.held_out[2].nats_difference;
-    const bool is_better = nats.interval.high<0, is_worse = nats.interval.low> 0;
+    const bool is_better = (nats.interval.high < 0), is_worse = (nats.interval.low > 0);
     const double chosen = report.tried[report.ranked().front()].score.nats.value;
     std::string text = fmt::format("The best of {} on its own questions ({:.3f} nats) has {:.3f} on these",
                                    report.tried.size(), chosen, report.held_out[2].nats.value);

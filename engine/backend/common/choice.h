@@ -70,6 +70,23 @@ struct ChoiceUnit {
 std::vector<float> choose_on_host(const ChoiceUnit& of, std::span<float> pooled,
                                   std::vector<std::int32_t>& pinned);
 
+/// Returns what is known of the query heads that read a unit's KV heads, as ChoiceUnit takes it: none unless
+/// the policy ranks by queries. query_sinks: as add_query_sinks() makes them; of_layer(l): what was taken of
+/// a layer's queries, [query_sinks, n_heads].
+template <class OfLayer>
+std::vector<QueryMoments> queries_of_unit(const KvLayout& layout, const Unit& unit,
+                                          const ResolvedPolicy& policy, std::span<const int> query_sinks,
+                                          OfLayer of_layer) {
+    std::vector<QueryMoments> queries;
+    const auto known = std::find(query_sinks.begin(), query_sinks.end(), policy.sinks);
+    if (!policy.names_queries() || known == query_sinks.end()) return queries;
+    const std::size_t first = to_index(known - query_sinks.begin()) * to_index(layout.n_heads());
+    for (int g = unit.first; g < unit.last; ++g)
+        for (const HeadRef& reader : layout.kv_head(g).readers)
+            queries.push_back(of_layer(reader.layer)[first + to_index(reader.head)]);
+    return queries;
+}
+
 /// Returns whether a prompt of n tokens is ranked by the policy's formulas: where tokens leave after it, and
 /// where scores are wanted.
 inline bool ranks_prompt(const ResolvedPolicy& policy, int n, bool needs_scores) {

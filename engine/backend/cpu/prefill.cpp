@@ -830,14 +830,9 @@ std::vector<float> Prefill::choose(const LanePrefill& lane, std::size_t lane_ind
         win = pool_last_rows(model_.layout(), unit, policy, n_, [&](const HeadRef& reader, int row) {
             return last_row_of(stores[to_index(reader.layer - first_layer)], reader.head, row);
         });
-    std::vector<QueryMoments> queries;
-    const auto known = std::find(query_sinks_.begin(), query_sinks_.end(), policy.sinks);
-    for (int g = unit.first; g < unit.last && policy.names_queries() && known != query_sinks_.end(); ++g)
-        for (const HeadRef& reader : model_.layout().kv_head(g).readers)
-            queries.push_back(
-                stores[to_index(reader.layer - first_layer)]
-                    .queries[to_index(known - query_sinks_.begin()) * to_index(model_.config().n_heads) +
-                             to_index(reader.head)]);
+    const auto queries = queries_of_unit(model_.layout(), unit, policy, query_sinks_, [&](int layer) {
+        return std::span<const QueryMoments>(stores[to_index(layer - first_layer)].queries);
+    });
     return choose_on_host({model_.layout(), unit, policy, n_ - 1, d, cache.future().get(), heads, positions,
                            win, cache.repeats().get(), cache.model().get(), queries},
                           pooled, guarded);
