@@ -22,6 +22,10 @@ HWY_DIAGNOSTICS(pop)
 namespace keyhole {
 namespace {
 
+// Weights are read from one end to the other. So many are fetched before their use, into the second-level
+// cache: the first level holds few reads that wait for memory (Zen 4 reads at 0.8 of this speed with it).
+constexpr int kBytesAhead = 8192, kSecondLevel = 2;
+
 /// Writes numbers of two columns as one element.
 [[maybe_unused]] void pack_halves(const std::int16_t* numbers, std::int32_t (&to)[2][8]) {
     for (int k = 0; k < 8; ++k)

@@ -102,7 +102,7 @@ void multiply_group(const std::byte* group, std::int64_t cols, const NarrowBlock
             const std::uint8_t* cell = codes + i * L::kCells * L::kCellBytes + 4 * row;
             if (row == 0) {
                 for (int at = 0; at < L::kCells * L::kCellBytes; at += 64)
-                    __builtin_prefetch(cell + at + 2048);
+                    __builtin_prefetch(cell + at + kBytesAhead, 0, kSecondLevel);
             }
             add_block<Block, kColumns>(group + i * L::kHeadBytes, row, cell, x + i * L::kCells, x_stride,
                                        total);

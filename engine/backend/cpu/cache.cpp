@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
+#include "engine/base/large_pages.h"
 #include "engine/base/reserved_pages.h"
 #include "engine/model/kv_default.h"
 #include "engine/policy/math.h"
@@ -180,6 +181,8 @@ CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity, std::vector<
     store.n_scores = n_scores;
     store.window_at = take(store.window * n_scores);
     if (words > 0) store.pages = pages_for(words * sizeof(float), "the KV cache of a lane");
+    // Large pages would also take memory for slots that are reserved alone.
+    if (store.kept == store.capacity) ask_for_large_pages(store.pages.as<const std::byte>());
     return store;
 }
 
