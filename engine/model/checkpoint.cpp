@@ -157,6 +157,8 @@ StoredTensor Checkpoint::found(const std::string& name, std::string& label, fs::
         const GgufPlace* place = place_of(name);
         if (place != nullptr) label = place->tensor;
         read_.insert(label);
+        for (const GgufFile& part : gguf_.front().parts())
+            if (part.contains(label)) file = part.path();
         return gguf_.front().tensor(label);
     }
     const auto shard = shard_of_.find(name);
@@ -357,7 +359,7 @@ Weight Checkpoint::expert_rows(const std::string& name, int which, int n, std::i
     const std::int64_t n_rows = std::max<std::int64_t>(rows.stride, 1) * rows.n * rows.rows;  // of the tensor
     std::string label;
     fs::path file;
-    if (!contains(name + "_blocks")) {
+    if (!contains(name + "_blocks") && !contains(name + "_scales")) {
         const StoredTensor stored = found(name, label, file);
         check_shape(stored, {n, cols, n_rows}, label, file);
         if (is_quantised(stored.dtype))
@@ -378,6 +380,11 @@ Weight Checkpoint::expert_rows(const std::string& name, int which, int n, std::i
         return {stored.dtype, copy_later(name, to_index(n_out * cols) * size, fill), n_out, cols};
     }
     constexpr std::int64_t kElements = BlockMXFP4::kElements;
+    if (cols % kElements != 0)
+        fail(ErrorCode::bad_file,
+             "cannot use tensor {}_blocks in {}: config.json asks for rows of {} weights, and MXFP4 comes in "
+             "blocks of {}; the two files do not belong together",
+             name, file_name(), cols, kElements);
     const StoredTensor blocks = found(name + "_blocks", label, file, true);
     check_shape(blocks, {n, n_rows, cols / kElements, 16}, label, file);
     const StoredTensor scales = found(name + "_scales", label, file, true);

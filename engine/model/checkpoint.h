@@ -53,6 +53,8 @@ class Checkpoint {
     Checkpoint(GgufFile file, std::map<std::string, GgufPlace> places);
 
     bool contains(const std::string& name) const;
+    /// Returns whether this is a GGUF file that keeps such a tensor, here or missing.
+    bool has_place(const std::string& name) const { return place_of(name) != nullptr; }
     std::vector<std::string> names() const;  ///< of a folder's tensors, ascending
     /// As SafetensorsFile::tensor(). The tensor must be contained, in a folder.
     StoredTensor stored(const std::string& name) const { return shards_[shard_of_.at(name)].tensor(name); }

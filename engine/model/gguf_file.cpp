@@ -430,7 +430,7 @@ StoredTensor GgufFile::tensor(const std::string& name) const {
     if (found == tensors_.end())
         fail(ErrorCode::bad_file,
              "cannot find tensor {} in {}; the file holds {} others: is it a whole model?", name,
-             path_.string(), tensors_.size());
+             path_.string(), names().size());
     const Entry& entry = found->second;
     const StoredType* type = stored_type(entry.type);
     if (type == nullptr || !type->dtype) {
@@ -479,6 +479,10 @@ void GgufFile::open_parts() {
     if (number != 1)
         fail(ErrorCode::wrong_use, "cannot load {}: it is part {} of {} of a model; name the first, {}",
              path_.string(), number, n, path_of(1).string());
+    const auto same = [](const Value& a, const Value& b) {
+        return a.type == b.type && a.of == b.of &&
+               std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin(), b.bytes.end());
+    };
     std::set<std::string> known;
     for (const auto& [tensor, entry] : tensors_) known.insert(tensor);
     for (int part = 2; part <= n; ++part) {
@@ -492,6 +496,13 @@ void GgufFile::open_parts() {
             fail(ErrorCode::bad_file,
                  "cannot use {}: it says that it is another part than {} of {}; copy or download it again",
                  path.string(), part, n);
+        // Parts of two models may have the same names and numbers: what both say must be the same.
+        for (const auto& [key, value] : next.values_)
+            if (const Value* first = find(key); key != "split.no" && first != nullptr && !same(*first, value))
+                fail(ErrorCode::bad_file,
+                     "cannot use {}: it is a part of another model than {}, its {} is {} and not {}; copy or "
+                     "download the parts of one model",
+                     path.string(), path_.string(), shown_text(key), next.shown(value), shown(*first));
         for (const auto& [tensor, entry] : next.tensors_)
             if (!known.insert(tensor).second)
                 fail(ErrorCode::bad_file,

@@ -1,6 +1,7 @@
 #include "engine/backend/cuda/device_model.h"
 
 #include "engine/backend/common/kernels.h"
+#include "engine/backend/cuda/missing_part.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/model/seeded_model.h"
@@ -92,42 +93,22 @@ DType common_type(const Model& model) {
 
 namespace {
 
-/// Returns what the step on the device cannot compute; empty: it computes all of this model.
-std::string missing_part(const Model& model) {
-    const ModelConfig& c = model.config();
-    const auto any = [&](auto has) {
-        const auto& layers = model.weights().layers;
-        return std::any_of(layers.begin(), layers.end(), has);
-    };
+/// Names a type of the weights that no kernel reads; empty: all are read.
+std::string unread_type(const Model& model) {
     std::string unread;
     for_matrices(model.weights(), [&](const Weight& w) {
         if (!is_read_on_device(w.dtype)) unread = fmt::format("weights of type {}", dtype_name(w.dtype));
     });
-    if (!unread.empty()) return unread;
-    if (c.n_experts > 0) return "experts";
-    if (c.has_sinks) return "learned attention sinks";
-    if (c.attention_cap > 0 || c.logit_cap > 0) return "soft caps of logits";
-    if (c.rotary.changes_with_length()) return "rotary frequencies that change with the text's length";
-    if (c.local_rotary.dims > 0) return "two rotary bases";
-    if (!c.unrotated.empty()) return "layers without rotation";
-    if (c.norm_offset != 0 || c.embedding_scale != 1 || c.residual_scale != 1 || c.logit_scale != 1)
-        return "scaled embeddings, branches or norms";
-    if (model.weights().embedding_norm.data != nullptr) return "a norm of the embedding";
-    if (any([](const LayerWeights& l) {
-            return l.attention_norm.data == nullptr || l.attention_out_norm.data != nullptr ||
-                   l.mlp_out_norm.data != nullptr;
-        }))
-        return "norms after a branch";
-    if (any([&](const LayerWeights& l) { return l.q_norm.rows > c.head_dim; }))
-        return "a norm of all queries together";
-    return {};
+    return unread;
 }
 
 }  // namespace
 
 std::string unsupported_shape(const Model& model) {
     const ModelConfig& c = model.config();
-    if (const std::string part = missing_part(model); !part.empty())
+    std::string part = unread_type(model);
+    if (part.empty()) part = missing_part(model);
+    if (!part.empty())
         return fmt::format("{} has {}, and CUDA does not compute that yet: use --backend cpu",
                            model.path().string(), part);
     if (c.head_dim % 8 != 0 || c.head_dim > kMaxHeadDim)

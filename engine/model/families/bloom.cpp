@@ -55,7 +55,7 @@ ModelWeights map_bloom(const ConfigFile&, const ModelConfig& config, Checkpoint&
             bias = checkpoint.blocks(name + ".bias", 3 * d, 0, rows);
         };
         take("input_layernorm", d, 0, layer.attention_norm, layer.attention_norm_bias);
-        if (checkpoint.contains(at + "self_attention.query.weight")) {  // GGUF
+        if (checkpoint.has_place(at + "self_attention.query.weight")) {  // GGUF
             take("self_attention.query", d, d, layer.q, layer.q_bias);
             take("self_attention.key", d, d, layer.k, layer.k_bias);
             take("self_attention.value", d, d, layer.v, layer.v_bias);

@@ -72,7 +72,7 @@ ModelWeights map_falcon(const ConfigFile& file, const ModelConfig& config, Check
         norm(has_two_norms(file) ? "ln_attn" : "input_layernorm", layer.attention_norm,
              layer.attention_norm_bias);
         if (has_two_norms(file)) norm("ln_mlp", layer.mlp_norm, layer.mlp_norm_bias);
-        if (checkpoint.contains(at + "self_attention.query.weight")) {  // GGUF
+        if (checkpoint.has_place(at + "self_attention.query.weight")) {  // GGUF
             layer.q = checkpoint.weight(at + "self_attention.query.weight", d, d);
             layer.k = checkpoint.weight(at + "self_attention.key.weight", n_kv * head, d);
             layer.v = checkpoint.weight(at + "self_attention.value.weight", n_kv * head, d);

@@ -86,7 +86,8 @@ ModelWeights map_gpt_neox(const ConfigFile& file, const ModelConfig& config, Che
     const bool bias = has_attention_bias(file);
     const std::vector<bool> owns = layers_with_kv(config);
     ModelWeights weights;
-    const bool splits = checkpoint.contains(model + "layers.0.attention.query.weight");
+    const std::string first_query = model + "layers.0.attention.query.weight";
+    const bool splits = checkpoint.contains(first_query) || checkpoint.has_place(first_query);
     if (!splits &&
         (config.n_kv_heads != config.n_heads || std::find(owns.begin(), owns.end(), false) != owns.end()))
         fail(ErrorCode::bad_file,

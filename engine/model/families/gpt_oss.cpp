@@ -44,7 +44,7 @@ void take_gpt_oss_experts(const ModelConfig& c, const std::string& at, Checkpoin
     layer.router = checkpoint.weight(at + "mlp.router.weight", c.n_experts, d);
     layer.router_bias = checkpoint.weight(at + "mlp.router.bias", c.n_experts);
     const std::string experts = at + "mlp.experts.";
-    const bool is_stacked = checkpoint.contains(experts + "gate_proj.weight");  // GGUF
+    const bool is_stacked = checkpoint.has_place(experts + "gate_proj.weight");  // GGUF
     for (int e = 0; e < c.n_experts; ++e) {
         ExpertWeights& expert = layer.experts.emplace_back();
         const auto bias = [&](const char* name, std::int64_t rows) {

@@ -78,24 +78,30 @@ class LayerMap {
     LayerMap(const ModelConfig& config, const LlamaForm& form, Checkpoint& checkpoint, std::string at)
         : c_(config), form_(form), checkpoint_(checkpoint), at_(std::move(at)) {}
 
-    LayerWeights layer(bool owns, bool is_first) {
+    LayerWeights layer(bool owns, bool o_bias) {
         norms();
         form_.fused_qkv ? fused_attention() : attention(owns);
-        o_bias(is_first);
+        layer_.o = weight("self_attn.o_proj.weight", c_.d_model, d_q_);
+        if (o_bias) layer_.o_bias = weight("self_attn.o_proj.bias", c_.d_model);
         if (form_.qk_norm != QkNorm::none) {
             const bool by_head = form_.qk_norm == QkNorm::head;
             layer_.q_norm = weight("self_attn.q_norm.weight", by_head ? c_.head_dim : d_q_);
             if (owns) layer_.k_norm = weight("self_attn.k_norm.weight", by_head ? c_.head_dim : d_kv_);
         }
         if (form_.own_experts) return std::move(layer_);
-        if (form_.experts.router != nullptr && checkpoint_.contains(at_ + form_.experts.router + ".weight"))
-            experts();
-        else
-            feed_forward();
+        has_experts() ? experts() : feed_forward();
         return std::move(layer_);
     }
 
   private:
+    /// Of a family with experts some layers may have none. One that has nothing lacks its experts.
+    bool has_experts() const {
+        if (form_.experts.router == nullptr) return false;
+        if (checkpoint_.contains(at_ + form_.experts.router + ".weight")) return true;
+        for (const char* name : {"gate", "up", "down"})
+            if (checkpoint_.contains(fmt::format("{}mlp.{}_proj.weight", at_, name))) return false;
+        return true;
+    }
     Weight weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0) {
         return checkpoint_.weight(at_ + name, rows, cols);
     }
@@ -136,16 +142,6 @@ class LayerMap {
         take(d_q_ + d_kv_, d_kv_, layer_.v);
     }
 
-    void o_bias(bool is_first) {
-        layer_.o = weight("self_attn.o_proj.weight", c_.d_model, d_q_);
-        const bool has_bias = checkpoint_.contains(at_ + "self_attn.o_proj.bias");
-        if (form_.o_bias && !has_bias && is_first)
-            checkpoint_.add_note(
-                "the attention has biases of q, k and v and none of o (attention_bias); o has none "
-                "here, as with the zeros of transformers");
-        if (form_.o_bias && has_bias) layer_.o_bias = weight("self_attn.o_proj.bias", c_.d_model);
-    }
-
     void feed_forward() {
         const std::int64_t d = c_.d_model, d_ff = c_.d_ff;
         if (form_.fused_gate_up) {
@@ -169,7 +165,7 @@ class LayerMap {
         layer_.router = weight(std::string(names.router) + ".weight", c_.n_experts, d);
         const auto take = [&](int e, const char* kind, std::int64_t rows, std::int64_t cols) {
             const std::string stacked = fmt::format("{}{}.{}.weight", at_, names.experts, kind);
-            return checkpoint_.contains(stacked)
+            return checkpoint_.has_place(stacked)
                        ? checkpoint_.one_of(stacked, e, c_.n_experts, rows, cols)
                        : weight(fmt::format("{}.{}.{}.weight", names.experts, e, kind), rows, cols);
         };
@@ -190,6 +186,18 @@ class LayerMap {
                  d_kv_ = std::int64_t{c_.n_kv_heads} * c_.head_dim;
 };
 
+/// Returns whether the layers have biases of o. attention_bias of a file may mean q, k and v alone.
+bool has_o_bias(const ModelConfig& config, const LlamaForm& form, const std::string& model,
+                Checkpoint& checkpoint) {
+    if (!form.o_bias) return false;
+    for (int l = 0; l < config.n_layers; ++l)
+        if (checkpoint.contains(fmt::format("{}layers.{}.self_attn.o_proj.bias", model, l))) return true;
+    checkpoint.add_note(
+        "the attention has biases of q, k and v and none of o (attention_bias); o has none here, as with the "
+        "zeros of transformers");
+    return false;
+}
+
 }  // namespace
 
 ModelWeights map_llama_weights(const ModelConfig& config, const LlamaForm& form, Checkpoint& checkpoint) {
@@ -200,9 +208,10 @@ ModelWeights map_llama_weights(const ModelConfig& config, const LlamaForm& form,
     const bool in_part = model == "language_model.model.";
     take_embeddings(config, checkpoint, model + "embed_tokens.weight",
                     in_part ? "language_model.lm_head.weight" : "lm_head.weight", config.d_model, weights);
+    const bool o_bias = has_o_bias(config, form, model, checkpoint);
     for (int l = 0; l < config.n_layers; ++l)
         weights.layers.push_back(LayerMap(config, form, checkpoint, fmt::format("{}layers.{}.", model, l))
-                                     .layer(layer_owns[to_index(l)], l == 0));
+                                     .layer(layer_owns[to_index(l)], o_bias));
     weights.final_norm = checkpoint.weight(model + "norm.weight", config.d_model);
     if (form.norm_bias) weights.final_norm_bias = checkpoint.weight(model + "norm.bias", config.d_model);
     return weights;
