@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "tests/reference/engine_run.h"
+#include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
@@ -70,6 +71,33 @@ TEST_F(Convert, TheFolderIsTheLane) {
                            b = run_engine(loaded, plain, all.first(18), all.subspan(18));
             for (std::size_t row = 0; row < a[0].size(); ++row)
                 EXPECT_EQ(difference(a[0][row], b[0][row]), "") << c.spec << ", row " << row;
+        }
+    }
+}
+
+// KV heads that are split into copies are no damage: the folder has the original's numbers to the bit.
+TEST_F(Convert, ASplitModelHasTheLogitsOfTheOriginal) {
+    const fs::path families = source_folder() / "tests/fixtures/families";
+    const std::vector<int> tokens = {3, 17, 9, 9, 30, 12, 1, 25, 8, 14, 2, 33, 21, 5};
+    const std::span<const int> all(tokens);
+    for (const char* name : {"llama_biases", "qwen3", "gemma3", "gpt_oss", "mixtral", "exaone4"}) {
+        SCOPED_TRACE(name);
+        const auto base = keyhole::load_model(families / name);
+        ASSERT_LT(base->config().n_kv_heads, base->config().n_heads);
+        fs::remove_all(out_);
+        const keyhole::Converted report = keyhole::convert_model(families / name, {Kind::mha}, out_);
+        EXPECT_EQ(report.kv, "mha");
+        const auto split = keyhole::load_model(out_);
+        EXPECT_EQ(split->config().n_kv_heads, base->config().n_heads);
+        EXPECT_FALSE(split->config().merged);
+        EXPECT_EQ(config_of(out_)["num_key_value_heads"], base->config().n_heads);
+        EXPECT_GT(split->n_parameters(), base->n_parameters());
+        const std::vector<std::string> full = {"full"};
+        const LaneRows a = run_engine(base, full, all.first(6), all.subspan(6)),
+                       b = run_engine(split, full, all.first(6), all.subspan(6));
+        ASSERT_EQ(a[0].size(), b[0].size());
+        for (std::size_t row = 0; row < a[0].size(); ++row) {
+            EXPECT_EQ(a[0][row].next_logits, b[0][row].next_logits) << row;
         }
     }
 }

@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::ValuesIn(fixtures()),
                          [](const ::testing::TestParamInfo<std::string>& test) { return test.param; });
 
 TEST(FamilyFixtures, AreThere) {
-    EXPECT_GE(fixtures().size(), 40u);
+    EXPECT_GE(fixtures().size(), 69u);
 }
 
 /// Returns a copy of a fixture with another config.json.
@@ -213,6 +213,16 @@ TEST(FamilyConfigs, AWrongConstantShows) {
         {"opt", "/enable_bias", false},
         {"opt", "/do_layer_norm_before", false},
         {"opt_350m", "/activation_function", "gelu"},
+        {"mistral_yarn", "/rope_parameters/attention_factor", 1.15},
+        {"qwen3_window", "/rope_parameters/mscale", 1.3},
+        {"qwen3_window", "/rope_parameters/mscale_all_dim", 0.9},
+        {"qwen3_window", "/sliding_window", 4},
+        {"gemma3_options", "/rope_parameters/sliding_attention/factor", 2.2},
+        {"olmo2_options", "/rope_parameters/attention_factor", 1.35},
+        {"granite_options", "/rope_parameters/factor", 8.0},
+        {"mixtral_window", "/sliding_window", 7},
+        {"cohere2_options", "/logit_scale", 0.51},
+        {"falcon_options", "/activation", "gelu"},
     };
     for (const Constant& constant : constants) {
         const ChangedFolder folder(
@@ -261,7 +271,14 @@ TEST(FamilyConfigs, OlderFormsSayTheSame) {
     });
     same_with("gemma2", [](Json& json) { json.erase("layer_types"); });
     same_with("gpt_oss", [](Json& json) { json.erase("layer_types"); });
-    same_with("smollm3", [](Json& json) { json.erase("no_rope_layers"); });
+    for (const char* name : {"smollm3", "smollm3_interval"})
+        same_with(name, [](Json& json) { json.erase("no_rope_layers"); });
+    for (const char* name : {"exaone4", "qwen3_window"})
+        same_with(name, [](Json& json) { json.erase("layer_types"); });
+    same_with("cohere2_options", [](Json& json) {
+        json.erase("layer_types");
+        json["sliding_window_pattern"] = 2;
+    });
     same_with("phi3_short", [](Json& json) {
         json["rope_scaling"] = json["rope_parameters"];
         json["rope_theta"] = 300;
