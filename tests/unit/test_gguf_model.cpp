@@ -14,6 +14,7 @@
 #include "engine/model/model.h"
 #include "engine/model/quantised_blocks.h"
 #include "engine/policy/lane_spec.h"
+#include "tests/fuzz/fuzz.h"
 #include "tests/reference/gguf_bytes.h"
 #include "tests/reference/small_memory.h"
 #include "tests/reference/source_folder.h"
@@ -110,7 +111,34 @@ TEST(GgufSeeds, AreWholeModels) {
         EXPECT_FALSE(model->tokenizer().encode("abc A").empty());
         ++n;
     }
-    EXPECT_GE(n, 6);
+    EXPECT_GE(n, 7);
+}
+
+/// Returns what the reader says to a seed of several files, or "accepted".
+std::string said_to_seed(const char* seed, const char* opened) {
+    const FuzzFolder folder("seed");
+    const std::string bytes = read_text_file(reference::source_folder() / "tests/fuzz/seeds" / seed);
+    folder.fill(members_of(bytes));
+    try {
+        load_model(folder.path() / opened);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+TEST(GgufSeeds, OfSeveralFilesAreModelsOrMixtures) {
+    EXPECT_EQ(said_to_seed("parts/two", "m-00001-of-00002.gguf"), "accepted");
+    EXPECT_NE(said_to_seed("parts/mixed", "m-00001-of-00002.gguf").find("a part of another model"),
+              std::string::npos);
+    EXPECT_EQ(said_to_seed("folder/small", ""), "accepted");
+    EXPECT_EQ(said_to_seed("folder/sinks", ""), "accepted");
+    // Rows of 40 weights in blocks of 32: what is beyond a whole block was read from elsewhere.
+    const std::string said = said_to_seed("folder/case_block_width", "");
+    EXPECT_NE(said.find("gate_up_proj_blocks in "), std::string::npos) << said;
+    EXPECT_NE(said.find("config.json asks for rows of 40 weights, and MXFP4 comes in blocks of 32"),
+              std::string::npos)
+        << said;
 }
 
 // --- a model in parts -----------------------------------------------------------------------------------
@@ -155,6 +183,82 @@ TEST(GgufParts, WhatIsMissingOrWrongIsNamed) {
     changed.back() = static_cast<char>(changed.back() ^ 1);  // a weight of the second part counts in the name
     write_text_file(part_of(folder.path(), 2), changed);
     EXPECT_NE(load_model(part_of(folder.path(), 1))->hash(), hash);
+}
+
+/// Returns one part of a model in two: it has these tensors, all of one row.
+std::string bytes_of_part(int number, std::initializer_list<const char*> tensors,
+                          const std::function<void(reference::GgufBytes&)>& add) {
+    using reference::GgufBytes;
+    GgufBytes file;
+    add(file);
+    file.key("split.no", GgufBytes::u16, GgufBytes::raw(static_cast<std::uint16_t>(number - 1)));
+    file.key("split.count", GgufBytes::u16, GgufBytes::raw(std::uint16_t{2}));
+    for (const char* tensor : tensors) file.tensor(tensor, {8}, 0, std::string(32, '\0'));
+    return file.bytes();
+}
+
+// Parts of two models with one name: what both say differs, or a tensor of another shape lies in the second.
+TEST(GgufParts, OfTwoModelsAreNotMixed) {
+    using reference::GgufBytes;
+    const reference::TempFolder folder("gguf-mixed");
+    const auto said_with = [&](const char* architecture, int n_tensors) -> std::string {
+        write_text_file(folder.path() / "m-00001-of-00002.gguf",
+                        bytes_of_part(1, {"a", "b"}, [](GgufBytes& file) {
+                            file.add("general.architecture", "llama");
+                            file.key("split.tensors.count", GgufBytes::i32, GgufBytes::raw(3));
+                        }));
+        write_text_file(folder.path() / "m-00002-of-00002.gguf",
+                        bytes_of_part(2, {"c"}, [&](GgufBytes& file) {
+                            file.add("general.architecture", architecture);
+                            file.key("split.tensors.count", GgufBytes::i32, GgufBytes::raw(n_tensors));
+                        }));
+        try {
+            GgufFile file(folder.path() / "m-00001-of-00002.gguf");
+            file.open_parts();
+            EXPECT_EQ(file.names().size(), 3u);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "accepted";
+    };
+    const std::string first = (folder.path() / "m-00001-of-00002.gguf").string(),
+                      second = (folder.path() / "m-00002-of-00002.gguf").string();
+    EXPECT_EQ(said_with("llama", 3), "accepted");
+    EXPECT_EQ(said_with("qwen2", 3),
+              "cannot use " + second + ": it is a part of another model than " + first +
+                  ", its general.architecture is the text qwen2 and not the text llama; copy or download the "
+                  "parts of one model");
+    EXPECT_EQ(said_with("llama", 4),
+              "cannot use " + second + ": it is a part of another model than " + first +
+                  ", its split.tensors.count is 4 and not 3; copy or download the parts of one model");
+}
+
+// A tensor of another shape is named with the part that it lies in.
+TEST(GgufParts, AWrongShapeNamesItsPart) {
+    const reference::TempFolder folder("gguf-shape");
+    for (int part = 1; part <= 3; ++part) fs::copy(part_of(kFixtures, part), folder.path());
+    std::string bytes = read_text_file(part_of(folder.path(), 2));
+    GgufFile file(part_of(kFixtures, 1));
+    file.open_parts();
+    // The extents of a matrix of the second part change places: as many numbers, another shape.
+    const std::string name = "blk.1.ffn_down.weight",
+                      shape = reference::GgufBytes::raw(std::uint64_t{40}) +
+                              reference::GgufBytes::raw(std::uint64_t{32}),
+                      swapped = reference::GgufBytes::raw(std::uint64_t{32}) +
+                                reference::GgufBytes::raw(std::uint64_t{40});
+    ASSERT_TRUE(file.parts()[0].contains(name));
+    const std::size_t at = bytes.find(shape, bytes.find(name));
+    ASSERT_NE(at, std::string::npos);
+    bytes.replace(at, shape.size(), swapped);
+    write_text_file(part_of(folder.path(), 2), bytes);
+    try {
+        load_model(part_of(folder.path(), 1));
+        ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+        EXPECT_EQ(std::string(error.what()),
+                  "cannot use tensor " + name + " in " + part_of(folder.path(), 2).string() +
+                      ": its shape is [40, 32], the metadata ask for [32, 40]; convert the model again");
+    }
 }
 
 // The folder's activation is not LLaMA's, and the format cannot say so: its logits are others.
