@@ -27,6 +27,12 @@ function differenceRow(a, b, row, head, mode) {
     });
 }
 
+// What the learned sink of a head takes of a row: what its tokens leave. null: the row is not in the page.
+function sinkShare(lane, row, head) {
+    const values = row > lanes[lane].last_row ? null : attentionRow(lane, row, head);
+    return values && Math.max(1 - values.reduce((sum, value) => value > 0 ? sum + value : sum, 0), 0);
+}
+
 function largestOf(rows) {
     let largest = 0;
     for (const values of rows)
@@ -77,7 +83,8 @@ function promptColor(map, image, y, x) {
 
 function drawMap(canvas, map) {
     const ratio = window.devicePixelRatio || 1, wide = canvas.parentElement.clientWidth || 600;
-    const left = wide < 500 ? 40 : 84, plot = wide - left, each = rowHigh();
+    const sink = run.has_sinks && map.mode === "attention" && map.other === null ? 22 : 0;
+    const left = (wide < 500 ? 40 : 84) + sink, plot = wide - left, each = rowHigh();
     const image = lanes[map.lane].prompt >= 0 ? run.prompts[lanes[map.lane].prompt] : null;
     const withPrompt = image !== null && map.mode === "attention" && map.other === null;
     const above = withPrompt ? Math.round(Math.min(plot * nPrompt / nPositions * 0.36, 230)) : 0;
@@ -85,7 +92,7 @@ function drawMap(canvas, map) {
     canvas.width = Math.round(wide * ratio);
     canvas.height = Math.round(high * ratio);
     canvas.style.height = `${high}px`;
-    Object.assign(map, {left, plot, above: above + gap, each, canvas});
+    Object.assign(map, {left, plot, sink, above: above + gap, each, canvas});
     const c = canvas.getContext("2d"), cells = cellColors();
     const w = Math.round(plot * ratio), h = Math.round((high - 18) * ratio);
     const pixels = c.createImageData(w, h), data = pixels.data;
@@ -119,6 +126,19 @@ function drawMap(canvas, map) {
     drawMapMarks(c, map, ratio, high);
 }
 
+// The learned sink, no token, has a column of its own before the first token.
+function drawSinks(c, map, high) {
+    const x = map.left - map.sink;
+    map.rows.forEach((_, i) => {
+        const row = firstRow + i, share = sinkShare(map.lane, row, map.head);
+        if (row > place.step) return;
+        c.fillStyle = rgb(share === null ? cellColors().missing : colorOf(map.scale, share));
+        c.fillRect(x, map.above + i * map.each, map.sink - 4, map.each);
+    });
+    c.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--soft");
+    c.fillText("sink", x - 2, high - 8);
+}
+
 function drawMapMarks(c, map, ratio, high) {
     const style = getComputedStyle(document.documentElement), {left, plot, above, each} = map;
     c.scale(ratio, ratio);
@@ -128,7 +148,7 @@ function drawMapMarks(c, map, ratio, high) {
     const every = Math.ceil(13 / each);
     c.save();
     c.beginPath();
-    c.rect(0, 0, left - 6, high);
+    c.rect(0, 0, left - map.sink - 6, high);
     c.clip();
     for (let i = 0; i < map.rows.length; i += every) {
         const row = firstRow + i;
@@ -136,6 +156,7 @@ function drawMapMarks(c, map, ratio, high) {
     }
     if (above > 20) c.fillText("prompt", 0, above / 2);
     c.restore();
+    if (map.sink) drawSinks(c, map, high);
     c.textAlign = "center";
     const apart = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
         .find(d => d / nPositions * plot > 44) ?? 1e4;
@@ -223,13 +244,17 @@ function drawLegend(map) {
     const what = map.other !== null ? "difference" : map.mode === "score" ? "score" : "attention probability";
     fill("legend", numberText(low) + " ", canvas, ` ${numberText(map.scale.high)} ${what} (logarithmic) `,
         ...(map.other === null ? gone : [el("i", {class: "hatch"}), "neither "]),
-        ...sign(cells.missing, "not in this page"));
+        ...sign(cells.missing, "not in this page"),
+        ...(run.has_sinks && map.mode === "attention" && map.other === null
+            ? ["the column sink: a learned sink, no token"] : []));
 }
 
 function cellAt(map, event) {
     const box = map.canvas.getBoundingClientRect();
     const p = Math.floor((event.clientX - box.left - map.left) / map.plot * nPositions);
     const i = Math.floor((event.clientY - box.top - map.above) / map.each);
+    const isSink = p < 0 && event.clientX - box.left >= map.left - map.sink;
+    if (isSink && i >= 0 && i < map.rows.length) return {token: -1, step: firstRow + i};
     return p >= 0 && p <= lastRow && i >= 0 && i < map.rows.length ? {token: p, step: firstRow + i} : null;
 }
 function listenTo(canvas, map) {
@@ -240,7 +265,7 @@ function listenTo(canvas, map) {
     canvas.addEventListener("pointerleave", () => drawReadout());
     canvas.addEventListener("click", event => {
         const cell = cellAt(map, event);
-        if (cell) go({lane: map.lane, ...cell});
+        if (cell) go(cell.token < 0 ? {lane: map.lane, step: cell.step} : {lane: map.lane, ...cell});
     });
     canvas.addEventListener("keydown", event => {
         const move = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]}[event.key];
@@ -254,6 +279,9 @@ function listenTo(canvas, map) {
 
 function cellText(map, step, p) {
     const name = of => `“${bareWord(word(map.lane, of))}”`;
+    if (p < 0)
+        return `Step ${step} ${name(step)}, the learned sink, no token: ` +
+            `attention ${numberText(sinkShare(map.lane, step, map.head))}`;
     const at = `Step ${step} ${name(step)}, position ${p} ${name(p)}: `;
     if (p > step) return at + "not read yet";
     const value = map.rows[step - firstRow]?.[p], g = kvOf(map.lane, map.head);
@@ -295,11 +323,11 @@ function drawRowTable() {
         return row;
     });
     const lowest = threshold(lane, step, g);
-    const left = 1 - values.reduce((sum, value) => value > 0 ? sum + value : sum, 0);
     fill("row-table", table(`What lane ${lane} reads at step ${step} in ${headName(head)}: ` +
         `${counted(order.length, "token")} stored` +
         (Number.isNaN(lowest) ? "" : `; lowest score that stayed: ${numberText(lowest)}`) +
-        (run.has_sinks ? `; the learned sink, no token, takes ${numberText(Math.max(left, 0))}` : ""),
+        (run.has_sinks
+            ? `; the learned sink, no token, takes ${numberText(sinkShare(lane, step, head))}` : ""),
         titles, rows),
         order.length > few ? el("button", {type: "button", onclick: () => {
             showsAllOfRow = !showsAllOfRow;

@@ -156,6 +156,36 @@ def numbers_equal_those_of_replay(browser, url, numbers):
         equal(means[name], printed[name], name)
 
 
+def learned_sinks_have_a_column(browser, url, numbers):
+    """What a head's tokens leave of a row is its learned sink's, in the column before the first token."""
+    browser.open(url + "sink/page.html")
+    sinks, head = numbers.sinks, 4
+    last = sinks.first + N_STEPS - 2
+    browser.run("go({mode: 'attention', with: '', lane: 1, head: arguments[0], step: arguments[1]})", head,
+                last)
+    check("a learned sink, no token" in browser.text("#legend"), browser.text("#legend"))
+    most = 0
+    for row in range(sinks.first, last + 1):
+        tokens = sum(max(sinks.attention_at(1, row, head // 4, head % 4, p), 0) for p in range(row + 1)
+                     if not 0 <= sinks.evicted_at(1, head // 4 * 2 + head % 4 // 2, p) < row)
+        shown = browser.run("return sinkShare(1, arguments[0], arguments[1])", row, head)
+        check(abs(shown - max(1 - tokens, 0)) < 2e-3, row, shown, 1 - tokens)
+        most = max(most, shown)
+    check(most > 0.02, "the largest share of the sink:", most)
+    text = browser.run("return cellText(drawnMaps[0], arguments[0], -1)", last)
+    share = browser.run("return numberText(sinkShare(1, arguments[0], arguments[1]))", last, head)
+    check(f"the learned sink, no token: attention {share}" in text, text)
+    found, wanted = browser.run("""
+        const map = drawnMaps[0], ratio = map.canvas.width / map.canvas.clientWidth;
+        const x = (map.left - map.sink + 6) * ratio;
+        const y = (map.above + (arguments[0] - firstRow + 0.5) * map.each) * ratio;
+        return [[...map.canvas.getContext("2d").getImageData(x, y, 1, 1).data].slice(0, 3),
+            colorOf(map.scale, sinkShare(map.lane, arguments[0], map.head))]""", sinks.first)
+    equal(found, wanted, "colour of the sink's cell")
+    browser.open(url + "gate/page.html")
+    equal(browser.run("return drawnMaps[0].sink"), 0, "a column without a sink")
+
+
 def words_tell_how_many_heads_keep_them(browser, url, numbers):
     browser.open(url + "gate/page.html#step=381&lane=2")
     kept = browser.run("return [...document.querySelectorAll('.word')]"
@@ -427,10 +457,11 @@ def lessons_are_checked_in_the_page(browser, url, numbers):
     equal([path for path in numbers.requested if not path.startswith("/site/")], [], "asked of the server")
 
 
-CHECKS = [shows_the_answers, numbers_equal_those_of_replay, words_tell_how_many_heads_keep_them,
-          words_can_be_picked, slider_moves_the_step, links_lead_to_their_place,
-          colours_are_those_of_the_program, keyboard_is_enough, has_names_roles_and_contrast, fits_a_phone,
-          sends_nothing, works_from_disk, hostile_tokens_stay_text, lessons_are_checked_in_the_page]
+CHECKS = [shows_the_answers, numbers_equal_those_of_replay, learned_sinks_have_a_column,
+          words_tell_how_many_heads_keep_them, words_can_be_picked, slider_moves_the_step,
+          links_lead_to_their_place, colours_are_those_of_the_program, keyboard_is_enough,
+          has_names_roles_and_contrast, fits_a_phone, sends_nothing, works_from_disk,
+          hostile_tokens_stay_text, lessons_are_checked_in_the_page]
 
 
 def take_pictures(browser, url, folder):
@@ -461,7 +492,12 @@ def make_pages(program, sources, folder):
     keyhole("decode", "--prompt", HOSTILE, "--tokens", "4", "--lane", "full", "--lane", "h2o:budget=8",
             "--out", "hostile", "--export", "page")
     keyhole("lesson", "9", "--export", "site", "site")
+    keyhole("decode", "--model", os.path.join(sources, "tests", "fixtures", "families", "gpt_oss"),
+            "--prompt", "onceuponatimetherewasafox", "--tokens", str(N_STEPS), "--lane", "full", "--lane",
+            "h2o:budget=8", "--out", "sink", "--export", "page,run,attention,scores,mask-table",
+            "--ignore-eos")
     numbers = Numbers(os.path.join(folder, "gate"), 3)
+    numbers.sinks = Numbers(os.path.join(folder, "sink"), 2)
     numbers.printed, numbers.folder, numbers.requested = printed, folder, []
     numbers.colours = os.path.join(sources, "engine", "figure", "colormap_tables.inc")
     with open(os.path.join(folder, "gate", "page.html"), encoding="utf-8") as file:
