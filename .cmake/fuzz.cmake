@@ -67,8 +67,8 @@ set(fixtures_of_safetensors fixtures/types.safetensors)
 set(fixtures_of_gguf fixtures/gguf/types.gguf fixtures/gguf/keys.gguf)
 set(fixtures_of_config ${configs})
 set(fixtures_of_tokenizer ${tokenizers})
-foreach(name safetensors gguf parts config tokenizer vocabulary folder trace spool notes settings lane_spec script
-    answers data lesson hand_in)
+foreach(name safetensors gguf parts config tokenizer vocabulary folder trace spool notes settings lane_spec
+    script answers data lesson hand_in)
   file(GLOB seeds CONFIGURE_DEPENDS RELATIVE ${tests} tests/fuzz/seeds/${name}/*)
   kh_add_fuzzer(${name} ${fixtures_of_${name}} ${seeds})
 endforeach()

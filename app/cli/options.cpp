@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
+#include "engine/base/load_listener.h"
 #include "engine/base/mapped_file.h"
 #include "engine/device/make_backend.h"
 #include "engine/model/described_model.h"
@@ -188,16 +189,22 @@ LoadedModel load_for_run(const RunOptions& options) {
     LoadedModel loaded;
     const std::filesystem::path path = model_path(options);
     std::unique_ptr<Progress> bar;
-    loaded.model = load_model(path, [&](double share) {
-        if (bar == nullptr) bar = std::make_unique<Progress>("loading " + path.filename().string(), 1);
+    const auto show = [&](const char* what, double share) {
+        if (bar == nullptr)
+            bar = std::make_unique<Progress>(fmt::format("{} {}", what, path.filename().string()), 1);
         bar->update(share);
-    });
+    };
+    loaded.model = load_model(path, [&](double share) { show("loading", share); });
     bar = nullptr;
     print_warnings(*loaded.model);
     std::string notice;
     BackendOptions backend = options.backend_options();
     backend.prove = proof_progress();
-    loaded.backend = make_backend(loaded.model, backend, &notice);
+    {
+        const LoadListener listener([&](double share) { show("laying out", share); });
+        loaded.backend = make_backend(loaded.model, backend, &notice);
+        bar = nullptr;
+    }
     if (const std::string text = loaded.backend->precision_text(); !text.empty())
         print_note("keyhole: {}\n", text);
     loaded.backend_text = loaded.backend->name() + (notice.empty() ? "" : " (" + notice + ")");

@@ -21,6 +21,7 @@ void draw_status_line(const PanelContext& context) {
                 break;
             case EnginePhase::loading:
                 text = "loading the model";
+                if (status.progress > 0) progress = static_cast<float>(status.progress);
                 break;
             case EnginePhase::prefill:
                 text = "reading the prompt";

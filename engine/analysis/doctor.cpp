@@ -132,6 +132,34 @@ Finding window_advances(const CheckedLane& x) {
                         : good(kName, fmt::format("the newest of {} KV heads stay", guarded));
 }
 
+/// Returns the window of a KV head's layer, the largest where several layers read it; 0: it sees all.
+int window_of(const CheckedLane& x, int g) {
+    const std::vector<int>& windows = x.history.run().config.window;
+    int window = 0;
+    for (const HeadRef reader : x.history.layout(x.lane).kv_head(g).readers) {
+        if (windows.empty() || windows[to_index(reader.layer)] == 0) return 0;
+        window = std::max(window, windows[to_index(reader.layer)]);
+    }
+    return window;
+}
+
+/// What a sliding layer cannot see stays stored, and is hidden.
+Finding sliding_layers(const CheckedLane& x) {
+    constexpr std::string_view kName = "sliding layers read their window";
+    int slides = 0, most = 0;
+    for (int g = 0; g < x.n_kv(); ++g) {
+        const int window = window_of(x, g);
+        if (window == 0) continue;
+        const int read = x.n_stored(g) - x.n_hidden(g);
+        if (read > window)
+            return broken(kName, fmt::format("{} reads {} tokens, and its layer's window is {}",
+                                             x.head_name(g), read, window));
+        most = std::max(most, read);
+        ++slides;
+    }
+    return good(kName, fmt::format("{} KV heads slide, and read at most {} tokens", slides, most));
+}
+
 Finding counts_agree(const CheckedLane& x) {
     constexpr std::string_view kName = "the cache stores what the mask says";
     std::int64_t n = 0;
@@ -250,8 +278,15 @@ std::vector<Finding> examine(const RunHistory& history, int lane, int row, Evict
     order.update(history, lane);
     CheckedLane x{history, lane, row, *record};
     x.count_stored();
-    return {budget(x),      window_advances(x), order.at(history, row), counts_agree(x), sums_to_one(x),
-            equals_full(x), lost_mass(x)};
+    std::vector<Finding> findings = {budget(x),       window_advances(x), order.at(history, row),
+                                     counts_agree(x), sums_to_one(x),     equals_full(x),
+                                     lost_mass(x)};
+    for (int g = 0; g < x.n_kv(); ++g)
+        if (window_of(x, g) > 0) {
+            findings.push_back(sliding_layers(x));
+            break;
+        }
+    return findings;
 }
 
 std::vector<Finding> examine(const RunHistory& history, int lane, int row) {

@@ -256,12 +256,14 @@ struct Engine::Impl {
         }
         BackendOptions how = options;
         how.precision = start.precision.value_or(options.precision);
-        return prepare_run(current, how, start.model_folder, start.run, start.new_backend, [&] {
+        const auto show = [&](double share) {
             set_status([&](EngineStatus& s) {
                 s.phase = EnginePhase::loading;
                 s.message = "loading " + start.model_folder.string();
+                s.progress = share;
             });
-        });
+        };
+        return prepare_run(current, how, start.model_folder, start.run, start.new_backend, show);
     }
 
     void run_rows(int n_rows) {

@@ -27,10 +27,10 @@ struct CurrentRun {
 
 /// Loads the model, unless the current one has the same files, and checks prompt and lanes. Changes nothing
 /// that the current run uses. new_backend: makes one where the current would do. on_loading: called before
-/// files are read.
+/// files are read, and meanwhile with the share that has been.
 /// Throws Error with the reason if model, device, prompt or lanes are refused.
 NewRun prepare_run(const CurrentRun& current, const BackendOptions& options,
                    const std::filesystem::path& model_folder, const RunSpec& run, bool new_backend,
-                   const std::function<void()>& on_loading);
+                   const std::function<void(double share)>& on_loading);
 
 }  // namespace keyhole

@@ -55,11 +55,13 @@ TEST(FamilySessions, LearnedPositionsCannotBeMoved) {
 
 TEST(FamilySessions, AWindowIsRecordedAsStoredButUnseen) {
     const auto model = keyhole::load_model(kFamilies / "qwen2");  // windows of none, 5 and 5
-    keyhole::RunSpec spec = run_spec("onceuponatime", {"full"}, 6);
+    keyhole::RunSpec spec = run_spec("onceuponatime", {"full:shadow=on"}, 6);
     spec.ignore_eos = true;
     const SessionRun run = run_session(model, spec);
     keyhole::RunHistory history;
     history.update(run.steps);
+    // What is hidden is not lost: the model without eviction does not see it either.
+    EXPECT_NEAR(run.steps.back()->lanes[0].measures.retained_mass, 1, 1e-5);
     for (const auto& step : run.steps)
         for (int g = 0; g < 6; ++g)
             for (int p = 0; p <= step->row; ++p) {
@@ -77,6 +79,28 @@ TEST(FamilySessions, AWindowIsRecordedAsStoredButUnseen) {
                     << g << " " << p << " " << row;
     const int row = run.steps.back()->row;
     EXPECT_EQ(run.steps.back()->lanes[0].attended_tokens, 2 * (row + 1) + 4 * 5);
+
+    // The doctor knows the windows: it counts what a step reads of the layers that slide.
+    const auto of_doctor = [](const keyhole::StepList& steps) {
+        keyhole::RunHistory of;
+        of.update(steps);
+        const auto findings = keyhole::examine(of, 0, steps.back()->row);
+        const auto found = std::find_if(findings.begin(), findings.end(), [](const keyhole::Finding& one) {
+            return one.name == "sliding layers read their window";
+        });
+        return found == findings.end() ? keyhole::Finding() : *found;
+    };
+    EXPECT_EQ(of_doctor(run.steps).state, keyhole::Finding::State::good);
+    EXPECT_EQ(of_doctor(run.steps).detail, "4 KV heads slide, and read at most 5 tokens");
+    keyhole::StepList seen = run.steps;
+    auto last = std::make_shared<keyhole::StepTrace>(*seen.back());
+    last->lanes[0].hidden = nullptr;
+    seen.back() = last;
+    EXPECT_EQ(of_doctor(seen).state, keyhole::Finding::State::broken);
+    EXPECT_EQ(of_doctor(seen).detail,
+              fmt::format("L1 KV head 0 reads {} tokens, and its layer's window is 5", row + 1));
+    const SessionRun full = run_session(keyhole::load_model(kFamilies / "qwen2_full"), spec);
+    EXPECT_TRUE(of_doctor(full.steps).name.empty()) << "a model without windows has no such finding";
 
     const std::filesystem::path file =
         std::filesystem::temp_directory_path() / fmt::format("keyhole-window-{}.keyhole", getpid());

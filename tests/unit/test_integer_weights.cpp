@@ -1,10 +1,12 @@
 // The laid weights of a model: what is laid, that file pages are given back, and that backends share them.
 #include "engine/backend/cpu/integer_weights.h"
 
+#include "engine/base/load_listener.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/mapping_guard.h"
 #include "engine/model/model.h"
 #include "engine/model/seeded_model.h"
+#include "tests/reference/source_folder.h"
 #include "tests/reference/temp_folder.h"
 #include "tests/reference/tiny_shape.h"
 
@@ -32,6 +34,31 @@ TEST(IntegerWeights, AreMadeOnceForAModel) {
     EXPECT_EQ(cpu::integer_weights_of(model, pool), weights);
     EXPECT_NE(cpu::integer_weights_of(make_seeded_model(reference::tiny_shape(300), DType::f16), pool),
               weights);
+}
+
+// Who loads a large model sees how far it is.
+TEST(IntegerWeights, TellTheirListenerHowFarTheyAre) {
+    const auto path = reference::source_folder() / "tests/fuzz/seeds/gguf/bytes.gguf";
+    ThreadPool pool(1);
+    std::vector<double> shares, outer;
+    {
+        const LoadListener around([&](double share) { outer.push_back(share); });
+        {
+            const LoadListener listener([&](double share) { shares.push_back(share); });
+            EXPECT_FALSE(cpu::integer_weights_of(load_model(path), pool)->empty());
+        }
+        EXPECT_TRUE(outer.empty());
+        LoadListener::tell(0.5);
+    }
+    EXPECT_EQ(outer, std::vector<double>{0.5});
+    ASSERT_GT(shares.size(), 5u);  // one for each matrix
+    EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
+    EXPECT_GT(shares.front(), 0);
+    EXPECT_LT(shares.front(), 0.5);
+    EXPECT_EQ(shares.back(), 1);
+    const std::size_t n = shares.size();
+    (void)cpu::integer_weights_of(load_model(path), pool);
+    EXPECT_EQ(shares.size(), n) << "nobody listens any more";
 }
 
 TEST(MappedPages, AreGivenBackAndReadAgain) {

@@ -2,6 +2,7 @@
 
 #include "engine/base/index.h"
 #include "engine/base/large_pages.h"
+#include "engine/base/load_listener.h"
 #include "engine/base/mapping_guard.h"
 #include "engine/base/reserved_pages.h"
 
@@ -42,9 +43,9 @@ IntegerWeights::IntegerWeights(const Model& model, ThreadPool& pool,
     : base_(std::move(base)) {
     const std::vector<Weight> matrices = matrices_of(model, base_.get());
     if (matrices.empty()) return;
-    std::int64_t n_bytes = static_cast<std::int64_t>(kLargePage);
-    for (const Weight& w : matrices) n_bytes += whole_lines(laid_bytes(w));
-    pages_ = pages_for(to_index(n_bytes), "the weights for products in integers");
+    std::int64_t n_all = 0, n_laid = 0;
+    for (const Weight& w : matrices) n_all += whole_lines(laid_bytes(w));
+    pages_ = pages_for(to_index(n_all) + kLargePage, "the weights for products in integers");
     ask_for_large_pages(pages_.as<const std::byte>());
     // From the first large page on.
     const std::span<std::byte> all = pages_.as<std::byte>();
@@ -54,6 +55,8 @@ IntegerWeights::IntegerWeights(const Model& model, ThreadPool& pool,
         LaidMatrix& matrix = laid_[w.data] = {w.dtype, to, w.rows, w.cols};
         lay(w, matrix, pool);
         to += whole_lines(laid_bytes(w));
+        n_laid += whole_lines(laid_bytes(w));
+        LoadListener::tell(static_cast<double>(n_laid) / static_cast<double>(n_all));
     }
 }
 

@@ -17,7 +17,8 @@ namespace keyhole::cpu {
 
 class IntegerWeights {
   public:
-    /// Lays the matrices that products read and that `base`, if any, has not laid.
+    /// Lays the matrices that products read and that `base`, if any, has not laid, and tells the listener of
+    /// this thread how far it is (base/load_listener.h).
     IntegerWeights(const Model& model, ThreadPool& pool, std::shared_ptr<const IntegerWeights> base);
 
     /// Returns the laid matrix of a weight, null where its products are computed in floats.
