@@ -56,51 +56,93 @@ std::int64_t most_stacks() {
     return std::max<std::int64_t>(0, left / 4) / static_cast<std::int64_t>(kStackBytes);
 }
 
-}  // namespace
-
-// A job is published by one store of `ticket` = (generation << 32 | next chunk). A worker takes a chunk by
-// compare-and-swap on it. A swap that succeeds proves that the job the worker read (body, count) is still
-// running, since a job ends only when all its chunks have ended.
-struct ThreadPool::Impl {
+// Chunks that threads take from one counter. A job is published by one store of `ticket` = (generation << 32
+// | next chunk). A thread takes a chunk by compare-and-swap on it. A swap that succeeds proves that the job
+// it read (body, count) is still running, since a job ends only when all its chunks have ended.
+struct Job {
     using Body = std::function<void(std::int64_t, int)>;
 
-    std::vector<pthread_t> workers;
     std::atomic<std::uint64_t> ticket{0};
     std::atomic<std::uint32_t> n_chunks{0};
     std::atomic<const Body*> body{nullptr};
     std::atomic<std::uint32_t> n_done{0};
+
+    void publish(const Body& what, std::int64_t n) {
+        // A thread that is late for the last job reads n_chunks 0 and leaves, until the new ticket is
+        // published.
+        n_chunks.store(0, std::memory_order_release);
+        const std::uint64_t next = ((ticket.load(std::memory_order_relaxed) >> 32) + 1) << 32;
+        ticket.store(next, std::memory_order_release);
+        body.store(&what, std::memory_order_release);
+        n_done.store(0, std::memory_order_release);
+        n_chunks.store(static_cast<std::uint32_t>(n), std::memory_order_release);
+    }
+
+    /// Takes chunks until none is left.
+    template <class Run>
+    void work(int worker, Run run) {
+        std::uint64_t seen = ticket.load(std::memory_order_acquire);
+        for (;;) {
+            const std::uint32_t chunk = static_cast<std::uint32_t>(seen);
+            if (chunk >= n_chunks.load(std::memory_order_acquire)) return;
+            const Body* what =
+                body.load(std::memory_order_acquire);  // after n_chunks, which is published last
+            if (!ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel,
+                                              std::memory_order_acquire))
+                continue;
+            run(*what, chunk, worker);
+            n_done.fetch_add(1, std::memory_order_acq_rel);
+            seen = ticket.load(std::memory_order_acquire);
+        }
+    }
+
+    bool has_chunks() const {
+        return static_cast<std::uint32_t>(ticket.load(std::memory_order_acquire)) <
+               n_chunks.load(std::memory_order_acquire);
+    }
+    bool is_done() const {
+        return n_done.load(std::memory_order_acquire) >= n_chunks.load(std::memory_order_acquire);
+    }
+};
+
+}  // namespace
+
+struct ThreadPool::Impl {
+    std::vector<pthread_t> workers;
+    Job job;
+    std::vector<Job> splits;                   // [threads]: what a worker's chunk is split into
+    std::atomic<int> n_splits{0};              // those that are running
     std::atomic<std::uint32_t> generation{0};  // sleeping workers wait on it
     std::atomic<int> n_sleeping{0};
     std::atomic<bool> quit{false};
     std::mutex error_mutex;
     std::exception_ptr error;
 
-    /// Takes chunks of the running job until none is left.
     void work(int worker) {
-        std::uint64_t seen = ticket.load(std::memory_order_acquire);
-        for (;;) {
-            const std::uint32_t chunk = static_cast<std::uint32_t>(seen);
-            if (chunk >= n_chunks.load(std::memory_order_acquire)) return;
-            const Body* run =
-                body.load(std::memory_order_acquire);  // after n_chunks, which is published last
-            if (!ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel,
-                                              std::memory_order_acquire))
-                continue;
+        job.work(worker, [this](const Job::Body& body, std::int64_t chunk, int who) {
             try {
-                (*run)(chunk, worker);
+                body(chunk, who);
             } catch (...) {
                 const std::lock_guard lock(error_mutex);
                 if (!error) error = std::current_exception();
             }
-            n_done.fetch_add(1, std::memory_order_acq_rel);
-            seen = ticket.load(std::memory_order_acquire);
-        }
+        });
+    }
+
+    /// Takes parts of other threads' chunks, if some are split.
+    void help(int worker) {
+        if (n_splits.load(std::memory_order_acquire) == 0) return;
+        for (Job& split : splits) take_parts(split, worker);
+    }
+
+    static void take_parts(Job& split, int worker) {
+        split.work(worker, [](const Job::Body& body, std::int64_t part, int who) { body(part, who); });
     }
 
     void worker_loop(int worker) {
         std::uint32_t seen = 0;  // not the current one: a thread that starts late would miss the quit
         for (;;) {
-            wait_for_other(seen);
+            wait_for_other(seen, worker);
             seen = generation.load(
                 std::memory_order_acquire);  // before quit: the last change of it comes after quit
             if (quit.load(std::memory_order_acquire)) return;
@@ -108,14 +150,14 @@ struct ThreadPool::Impl {
         }
     }
 
-    void wait_for_other(std::uint32_t seen) {
-        for (int i = 0; i < kSpins; ++i) {
+    void wait_for_other(std::uint32_t seen, int worker) {
+        for (int i = 0; i < kSpins + kYields; ++i) {
             if (generation.load(std::memory_order_acquire) != seen) return;
-            pause_cpu();
-        }
-        for (int i = 0; i < kYields; ++i) {
-            if (generation.load(std::memory_order_acquire) != seen) return;
-            std::this_thread::yield();
+            help(worker);
+            if (i < kSpins)
+                pause_cpu();
+            else
+                std::this_thread::yield();
         }
         n_sleeping.fetch_add(1, std::memory_order_seq_cst);
         generation.wait(seen, std::memory_order_seq_cst);
@@ -172,6 +214,7 @@ ThreadPool::ThreadPool(int n_threads) : impl_(std::make_unique<Impl>()) {
         n = impl_->workers.size() - (impl_->workers.size() + 3) / 4;
         impl_->stop();
     }
+    impl_->splits = std::vector<Job>(n + 1);
 }
 
 ThreadPool::~ThreadPool() {
@@ -189,18 +232,12 @@ void ThreadPool::parallel_for(std::int64_t n_chunks, const std::function<void(st
         return;
     }
     Impl& pool = *impl_;
-    // A worker that is late for the last job reads n_chunks 0 and leaves, until the new ticket is
-    // published.
-    pool.n_chunks.store(0, std::memory_order_release);
-    const std::uint64_t next = ((pool.ticket.load(std::memory_order_relaxed) >> 32) + 1) << 32;
-    pool.ticket.store(next, std::memory_order_release);
-    pool.body.store(&body, std::memory_order_release);
-    pool.n_done.store(0, std::memory_order_release);
-    pool.n_chunks.store(static_cast<std::uint32_t>(n_chunks), std::memory_order_release);
+    pool.job.publish(body, n_chunks);
     pool.wake();
     pool.work(0);
     int spins = 0;
-    while (pool.n_done.load(std::memory_order_acquire) < static_cast<std::uint32_t>(n_chunks)) {
+    while (!pool.job.is_done()) {
+        pool.help(0);
         if (++spins < kSpins)
             pause_cpu();
         else
@@ -210,6 +247,25 @@ void ThreadPool::parallel_for(std::int64_t n_chunks, const std::function<void(st
         const std::exception_ptr error = std::exchange(pool.error, nullptr);
         std::rethrow_exception(error);
     }
+}
+
+void ThreadPool::split(int worker, std::int64_t n, std::int64_t length,
+                       const std::function<void(std::int64_t, std::int64_t)>& range) {
+    Impl& pool = *impl_;
+    if (n <= length || pool.workers.empty() || pool.job.has_chunks()) return range(0, n);
+    const Job::Body part = [&](std::int64_t i, int) { range(i * length, std::min(n, (i + 1) * length)); };
+    Job& split = pool.splits[to_index(worker)];
+    split.publish(part, (n + length - 1) / length);
+    pool.n_splits.fetch_add(1, std::memory_order_acq_rel);
+    if (pool.n_sleeping.load(std::memory_order_seq_cst) > 0) pool.wake();
+    Impl::take_parts(split, worker);
+    for (int spins = 0; !split.is_done(); ++spins) {
+        if (spins < kSpins)
+            pause_cpu();
+        else
+            std::this_thread::yield();
+    }
+    pool.n_splits.fetch_sub(1, std::memory_order_acq_rel);
 }
 
 }  // namespace keyhole

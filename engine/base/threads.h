@@ -26,6 +26,12 @@ class ThreadPool {
     /// yield, then sleep: static splits with spinning barriers collapse beside another busy process.
     void parallel_for(std::int64_t n_chunks, const std::function<void(std::int64_t chunk, int worker)>& body);
 
+    /// From within a body, by its worker: computes [0, n) by calls of range(first, last). While other chunks
+    /// are left it is one call. Where none is, threads that are done help, each with `length` of the n at a
+    /// time. Results must not depend on the ranges. range must not throw and must not call this.
+    void split(int worker, std::int64_t n, std::int64_t length,
+               const std::function<void(std::int64_t first, std::int64_t last)>& range);
+
   private:
     struct Impl;
     std::unique_ptr<Impl> impl_;

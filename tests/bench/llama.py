@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Times Keyhole beside llama.cpp on the same GGUF file, round by round in turn, and prints ratios of medians.
+"""Times Keyhole beside llama.cpp on the same GGUF file, round by round in turn, and prints ratios of medians
+to the fastest of the others: llama.cpp without and with flash attention, and ik_llama.cpp where it is named.
 
     tests/bench/llama.py --keyhole build/release/keyhole --model FILE.gguf
     tests/bench/llama.py ... --llama "chroot DIR llama-bench" --llama-model /in/DIR/FILE.gguf
+    tests/bench/llama.py ... --ik BUILD/bin/llama-bench --depths 0 2048 8192
 
-Debian unstable has llama-bench in the package llama.cpp. Both use all cores that --threads names.
+Debian unstable has llama-bench in the package llama.cpp; ik_llama.cpp is built by hand. All use --threads.
 """
 import argparse
 import json
@@ -29,6 +31,8 @@ def main():
     of_what.add_argument("--shape", help="random f16 weights of this shape; needs --llama-model of the same")
     parser.add_argument("--llama", default="llama-bench", help="the command of llama-bench")
     parser.add_argument("--llama-model", help="the same file as that command names it")
+    parser.add_argument("--ik", help="the command of ik_llama.cpp's llama-bench")
+    parser.add_argument("--ik-model", help="the file as that command names it")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--prompts", type=int, nargs="*", default=[512, 4096])
     parser.add_argument("--depths", type=int, nargs="*", default=[0, 2048])
@@ -39,10 +43,14 @@ def main():
         parser.error("--shape needs --llama-model")
     weights = ["--shape", args.shape] if args.shape else ["--model", args.model]
 
-    def llama(*what):
-        command = [*shlex.split(args.llama), "-m", args.llama_model or args.model, "-t", str(args.threads),
-                   "-ngl", "0", "-r", "1", "-o", "json", *map(str, what)]
-        return output(command)[-1]["avg_ts"]
+    def rival(command, model, flash, what):
+        return output([*shlex.split(command), "-m", model or args.model, "-t", str(args.threads), "-ngl", "0",
+                       "-r", "1", "-fa", flash, "-o", "json", *map(str, what)])[-1]["avg_ts"]
+
+    rivals = [("llama.cpp", args.llama, args.llama_model, "0"),
+              ("with -fa", args.llama, args.llama_model, "1")]
+    if args.ik:
+        rivals += [("ik", args.ik, args.ik_model, "0"), ("ik -fa", args.ik, args.ik_model, "1")]
 
     def keyhole(*what):
         command = [args.keyhole, "bench", *weights, "--threads", str(args.threads), "--backend", "cpu",
@@ -52,13 +60,17 @@ def main():
     pairs = [(f"prompt of {n}", ("-p", n, "-n", 0), ("--prompt", "--context", n)) for n in args.prompts]
     pairs += [(f"decode at depth {d}", ("-p", 0, "-n", args.tokens, "-d", d),
                ("--context", max(d, 1), "--tokens", args.tokens)) for d in args.depths]
-    print(f"{'tokens/s, medians of ' + str(args.rounds) + ' rounds':<34} {'llama.cpp':>10} {'Keyhole':>10} "
-          f"{'ratio':>7}   rounds")
-    for name, of_llama, of_keyhole in pairs:
-        both = [(llama(*of_llama), keyhole(*of_keyhole)) for _ in range(args.rounds)]
-        a, b = (statistics.median(values) for values in zip(*both))
-        rounds = ", ".join(f"{y / x:.2f}" for x, y in both)
-        print(f"{name:<34} {a:>10.1f} {b:>10.1f} {b / a:>7.2f}   {rounds}", flush=True)
+    print(f"{'tokens/s, medians of ' + str(args.rounds) + ' rounds':<34}"
+          + "".join(f" {name:>10}" for name, *_ in rivals) + f" {'Keyhole':>10} {'ratio':>7}   rounds")
+    for name, of_rival, of_keyhole in pairs:
+        rounds = [([rival(command, model, flash, of_rival) for _, command, model, flash in rivals],
+                   keyhole(*of_keyhole)) for _ in range(args.rounds)]
+        theirs = [statistics.median(each) for each in zip(*(values for values, _ in rounds))]
+        best = theirs.index(max(theirs))
+        ours = statistics.median(value for _, value in rounds)
+        print(f"{name:<34}" + "".join(f" {value:>10.1f}" for value in theirs)
+              + f" {ours:>10.1f} {ours / theirs[best]:>7.2f}   "
+              + ", ".join(f"{value / values[best]:.2f}" for values, value in rounds), flush=True)
 
 
 if __name__ == "__main__":

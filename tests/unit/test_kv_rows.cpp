@@ -163,7 +163,7 @@ TEST(KvRows, AKeyHasTheSameBitsAloneAndAmongOthers) {
 }
 
 // Query heads that share a KV head read it together.
-TEST(KvRows, AQueryHasTheSameBitsAloneAndAmongOthers) {
+TEST(KvRows, AQueryHasTheSameBitsAloneAndAmongOthersInParts) {
     constexpr int kRows = 23;
     for (const KvType type : kTypes)
         for (const int head_dim : {5, 40, 64, 96, 128})
@@ -180,8 +180,11 @@ TEST(KvRows, AQueryHasTheSameBitsAloneAndAmongOthers) {
                     logits_out.push_back(logits.data() + i * kRows);
                     sums_out.push_back(sums.data() + i * dims);
                 }
-                dot_keys(queries, k.rows, kRows, 0.5f, logits_out);
-                weighted_sums(weights, k.rows, kRows, sums_out);
+                for (int first = 0; first < kRows; first += 8)
+                    dot_keys(queries, k.rows, first, std::min(first + 8, kRows), 0.5f, logits_out);
+                for (int first = 0; first < head_dim; first += kKvBlock)
+                    weighted_sums(weights, k.rows, kRows, first, std::min(first + kKvBlock, head_dim),
+                                  sums_out);
                 for (std::size_t i = 0; i < n_queries; ++i) {
                     dot_keys(queries[i], k.rows, kRows, 0.5f, alone.data());
                     weighted_sum(weights[i], k.rows, kRows, sum.data());

@@ -148,6 +148,19 @@ TEST_P(KvTypes, BitsAreTheSameForAnyThreadsAndNeighbours) {
     }
 }
 
+// Threads without a KV head of their own help with another's, from 512 slots on.
+TEST_P(KvTypes, BitsOfALongTextAreTheSameForAnyThreads) {
+    const std::vector<int> tokens = random_tokens(1130, 33);
+    const std::span<const int> all(tokens);
+    for (const char* type : {"f32", "f16", "q8"}) {
+        const std::vector<std::string> spec = {with("full", type)};
+        const LaneRows alone = run_engine(model_, spec, all.first(1120), all.subspan(1120), 1),
+                       helped = run_engine(model_, spec, all.first(1120), all.subspan(1120), 5);
+        for (std::size_t t = 0; t < alone[0].size(); ++t)
+            ASSERT_EQ(difference(alone[0][t], helped[0][t]), "") << type << " row " << t;
+    }
+}
+
 // f32 where the weights are f32, else f16, whichever 16 bits they have.
 TEST_P(KvTypes, TheDefaultFollowsTheWeights) {
     for (const auto& [weights, own] :

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -53,6 +54,46 @@ TEST(Threads, WhereNoThreadStartsTheCallerDoesTheWork) {
         GTEST_SKIP() << "threads start here whatever the limit";
     EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
     EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Threads, EveryPartOfASplitChunkRunsOnce) {
+    for (const int n_threads : {1, 2, 5}) {
+        ThreadPool pool(n_threads);
+        for (int round = 0; round < 300; ++round) {
+            const int n_chunks = 1 + round % 7;
+            constexpr std::int64_t kNumbers = 100;
+            std::vector<std::atomic<int>> runs(to_index(n_chunks * kNumbers));
+            pool.parallel_for(n_chunks, [&](std::int64_t chunk, int worker) {
+                pool.split(worker, kNumbers, 8, [&](std::int64_t first, std::int64_t last) {
+                    for (std::int64_t i = first; i < last; ++i)
+                        runs[to_index(chunk * kNumbers + i)].fetch_add(1);
+                });
+                for (std::int64_t i = 0; i < kNumbers; ++i)  // all have ended when split() returns
+                    ASSERT_EQ(runs[to_index(chunk * kNumbers + i)].load(), 1);
+            });
+        }
+    }
+}
+
+TEST(Threads, ThreadsWithoutAChunkTakePartsOfAnother) {
+    ThreadPool pool(2);
+    std::atomic<int> n_begun{0};
+    std::atomic<bool> met{false};
+    pool.parallel_for(2, [&](std::int64_t chunk, int worker) {
+        if (chunk == 0) return;
+        // A part waits until the other has begun: on another thread.
+        for (int tries = 0; tries < 1000 && !met; ++tries) {
+            n_begun = 0;
+            pool.split(worker, 2, 1, [&](std::int64_t, std::int64_t) {
+                ++n_begun;
+                const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+                while (n_begun < 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+                if (n_begun == 2) met = true;
+                --n_begun;
+            });
+        }
+    });
+    EXPECT_TRUE(met);
 }
 
 TEST(Threads, SleepingWorkersWakeUp) {

@@ -94,12 +94,11 @@ HWY_INLINE void dot_block(const float* const* q, const T* k, int head_dim, float
 }
 
 template <int kQueries, class T>
-HWY_INLINE void dot_queries(const float* const* q, const T* k, int n, int head_dim, float scale,
+HWY_INLINE void dot_queries(const float* const* q, const T* k, int s, int last, int head_dim, float scale,
                             float* const* out) {
-    int s = 0;
-    for (; s + 4 <= n; s += 4)
+    for (; s + 4 <= last; s += 4)
         dot_block<kQueries, 4>(q, k + static_cast<std::int64_t>(s) * head_dim, head_dim, scale, out, s);
-    for (; s < n; ++s)
+    for (; s < last; ++s)
         dot_block<kQueries, 1>(q, k + static_cast<std::int64_t>(s) * head_dim, head_dim, scale, out, s);
 }
 
@@ -111,11 +110,12 @@ HWY_INLINE void in_groups(int first, int n, Visit visit) {
 }
 
 template <class T>
-void dot_numbers(const float* const* q, int n_queries, const T* k, int n, int head_dim, float scale,
-                 float* const* out) {
+void dot_numbers(const float* const* q, int n_queries, const T* k, int first, int last, int head_dim,
+                 float scale, float* const* out) {
     in_groups<kQueriesAtOnce>(0, n_queries,
-                              [&]<int kQueries>(int i, std::integral_constant<int, kQueries>)
-                                  HWY_ATTR { dot_queries<kQueries>(q + i, k, n, head_dim, scale, out + i); });
+                              [&]<int kQueries>(int i, std::integral_constant<int, kQueries>) HWY_ATTR {
+                                  dot_queries<kQueries>(q + i, k, first, last, head_dim, scale, out + i);
+                              });
 }
 
 // Sums kVectors registers of dimensions from `at` on, so that a value is read in one go. Slots are spread
@@ -168,14 +168,14 @@ inline constexpr int kVectorsAtOnce = hn::MaxLanes(FloatTag()) < 16 ? (kQueries 
                                                                     : 1;
 
 template <int kQueries, class T>
-HWY_INLINE void weigh_queries(const float* const* p, const T* v, int n, int head_dim, float* const* out) {
+HWY_INLINE void weigh_queries(const float* const* p, const T* v, int n, int head_dim, int d, int last,
+                              float* const* out) {
     const int step = static_cast<int>(lanes());
     constexpr int kVectors = kVectorsAtOnce<kQueries>;
-    int d = 0;
-    for (; d + kVectors * step <= head_dim; d += kVectors * step)
+    for (; d + kVectors * step <= last; d += kVectors * step)
         weigh_block<kQueries, kVectors>(p, v, n, head_dim, d, out);
-    for (; d + step <= head_dim; d += step) weigh_block<kQueries, 1>(p, v, n, head_dim, d, out);
-    for (; d < head_dim; ++d)
+    for (; d + step <= last; d += step) weigh_block<kQueries, 1>(p, v, n, head_dim, d, out);
+    for (; d < last; ++d)
         for (int q = 0; q < kQueries; ++q) {
             float total = 0;
             for (int s = 0; s < n; ++s)
@@ -185,10 +185,12 @@ HWY_INLINE void weigh_queries(const float* const* p, const T* v, int n, int head
 }
 
 template <class T>
-void weigh_numbers(const float* const* p, int n_queries, const T* v, int n, int head_dim, float* const* out) {
+void weigh_numbers(const float* const* p, int n_queries, const T* v, int n, int head_dim, int first, int last,
+                   float* const* out) {
     in_groups<kQueriesAtOnce>(0, n_queries,
-                              [&]<int kQueries>(int i, std::integral_constant<int, kQueries>)
-                                  HWY_ATTR { weigh_queries<kQueries>(p + i, v, n, head_dim, out + i); });
+                              [&]<int kQueries>(int i, std::integral_constant<int, kQueries>) HWY_ATTR {
+                                  weigh_queries<kQueries>(p + i, v, n, head_dim, first, last, out + i);
+                              });
 }
 
 // --- q8: blocks of a scale and its codes -------------------------------------------------------------------
@@ -274,20 +276,19 @@ HWY_INLINE void dot_codes(const float* const* queries, const std::byte* k, std::
 constexpr int kCodeQueriesAtOnce = hn::MaxLanes(FloatTag()) >= 16 ? 3 : 1;
 
 template <int kQueries>
-HWY_INLINE void dot_code_queries(const float* const* q, const std::byte* k, int n, int head_dim, float scale,
-                                 float* const* out) {
+HWY_INLINE void dot_code_queries(const float* const* q, const std::byte* k, int s, int last, int head_dim,
+                                 float scale, float* const* out) {
     const std::int64_t row = kv_row_bytes(KvType::q8, head_dim);
-    int s = 0;
-    for (; s + 4 <= n; s += 4) dot_codes<kQueries, 4>(q, k + s * row, row, head_dim, scale, out, s);
-    for (; s < n; ++s) dot_codes<kQueries, 1>(q, k + s * row, row, head_dim, scale, out, s);
+    for (; s + 4 <= last; s += 4) dot_codes<kQueries, 4>(q, k + s * row, row, head_dim, scale, out, s);
+    for (; s < last; ++s) dot_codes<kQueries, 1>(q, k + s * row, row, head_dim, scale, out, s);
 }
 
-void dot_blocks(const float* const* q, int n_queries, const std::byte* k, int n, int head_dim, float scale,
-                float* const* out) {
-    in_groups<kCodeQueriesAtOnce>(0, n_queries,
-                                  [&]<int kQueries>(int i, std::integral_constant<int, kQueries>) HWY_ATTR {
-                                      dot_code_queries<kQueries>(q + i, k, n, head_dim, scale, out + i);
-                                  });
+void dot_blocks(const float* const* q, int n_queries, const std::byte* k, int first, int last, int head_dim,
+                float scale, float* const* out) {
+    in_groups<kCodeQueriesAtOnce>(
+        0, n_queries, [&]<int kQueries>(int i, std::integral_constant<int, kQueries>) HWY_ATTR {
+            dot_code_queries<kQueries>(q + i, k, first, last, head_dim, scale, out + i);
+        });
 }
 
 // As weigh_block(), for kVectors registers of one block's dimensions from `offset` on; v: that block of the
@@ -337,12 +338,12 @@ HWY_INLINE void weigh_codes(const float* const* p, const std::byte* v, std::int6
 }
 
 template <int kQueries>
-HWY_INLINE void weigh_code_queries(const float* const* p, const std::byte* v, int n, int head_dim,
-                                   float* const* out) {
+HWY_INLINE void weigh_code_queries(const float* const* p, const std::byte* v, int n, int head_dim, int first,
+                                   int last, float* const* out) {
     const std::int64_t row = kv_row_bytes(KvType::q8, head_dim);
     const int step = block_lanes();
     constexpr int kVectors = std::min(kVectorsAtOnce<kQueries>, 2);
-    for (int first = 0; first < head_dim; first += kKvBlock, v += kBlockBytes) {
+    for (v += first / kKvBlock * kBlockBytes; first < last; first += kKvBlock, v += kBlockBytes) {
         const int dims = std::min(kKvBlock, head_dim - first);
         int d = 0;
         for (; d + kVectors * step <= dims; d += kVectors * step)
@@ -358,11 +359,12 @@ HWY_INLINE void weigh_code_queries(const float* const* p, const std::byte* v, in
     }
 }
 
-void weigh_blocks(const float* const* p, int n_queries, const std::byte* v, int n, int head_dim,
-                  float* const* out) {
+void weigh_blocks(const float* const* p, int n_queries, const std::byte* v, int n, int head_dim, int first,
+                  int last, float* const* out) {
     in_groups<kQueriesAtOnce>(0, n_queries,
-                              [&]<int kQueries>(int i, std::integral_constant<int, kQueries>)
-                                  HWY_ATTR { weigh_code_queries<kQueries>(p + i, v, n, head_dim, out + i); });
+                              [&]<int kQueries>(int i, std::integral_constant<int, kQueries>) HWY_ATTR {
+                                  weigh_code_queries<kQueries>(p + i, v, n, head_dim, first, last, out + i);
+                              });
 }
 
 void widen_blocks(const std::byte* rows, int n, int head_dim, float* out) {
@@ -451,21 +453,23 @@ HWY_INLINE void with_rows(const KvRows& rows, Visit visit) {
     KH_ASSERT(false, "rows of no type");
 }
 
-void dot_rows(const float* const* q, int n_queries, const KvRows& k, int n, float scale, float* const* out) {
+void dot_rows(const float* const* q, int n_queries, const KvRows& k, int first, int last, float scale,
+              float* const* out) {
     with_rows(k, [&]<class T>(const T* rows) HWY_ATTR {
         if constexpr (std::is_same_v<T, std::byte>)
-            dot_blocks(q, n_queries, rows, n, k.head_dim, scale, out);
+            dot_blocks(q, n_queries, rows, first, last, k.head_dim, scale, out);
         else
-            dot_numbers(q, n_queries, rows, n, k.head_dim, scale, out);
+            dot_numbers(q, n_queries, rows, first, last, k.head_dim, scale, out);
     });
 }
 
-void weigh_rows(const float* const* p, int n_queries, const KvRows& v, int n, float* const* out) {
+void weigh_rows(const float* const* p, int n_queries, const KvRows& v, int n, int first, int last,
+                float* const* out) {
     with_rows(v, [&]<class T>(const T* rows) HWY_ATTR {
         if constexpr (std::is_same_v<T, std::byte>)
-            weigh_blocks(p, n_queries, rows, n, v.head_dim, out);
+            weigh_blocks(p, n_queries, rows, n, v.head_dim, first, last, out);
         else
-            weigh_numbers(p, n_queries, rows, n, v.head_dim, out);
+            weigh_numbers(p, n_queries, rows, n, v.head_dim, first, last, out);
     });
 }
 
@@ -518,20 +522,23 @@ void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, 
     dot_keys(q, floats_of(k, head_dim), n, scale, out);
 }
 void dot_keys(const float* q, const KvRows& k, int n, float scale, float* out) {
-    HWY_DYNAMIC_DISPATCH(dot_rows)(&q, 1, k, n, scale, &out);
+    HWY_DYNAMIC_DISPATCH(dot_rows)(&q, 1, k, 0, n, scale, &out);
 }
-void dot_keys(std::span<const float* const> q, const KvRows& k, int n, float scale,
+void dot_keys(std::span<const float* const> q, const KvRows& k, int first, int last, float scale,
               std::span<float* const> out) {
-    HWY_DYNAMIC_DISPATCH(dot_rows)(q.data(), static_cast<int>(q.size()), k, n, scale, out.data());
+    HWY_DYNAMIC_DISPATCH(dot_rows)(q.data(), static_cast<int>(q.size()), k, first, last, scale, out.data());
 }
 void weighted_sum(const float* p, const float* v, int n, int head_dim, float* out) {
     weighted_sum(p, floats_of(v, head_dim), n, out);
 }
 void weighted_sum(const float* p, const KvRows& v, int n, float* out) {
-    HWY_DYNAMIC_DISPATCH(weigh_rows)(&p, 1, v, n, &out);
+    HWY_DYNAMIC_DISPATCH(weigh_rows)(&p, 1, v, n, 0, v.head_dim, &out);
 }
-void weighted_sums(std::span<const float* const> p, const KvRows& v, int n, std::span<float* const> out) {
-    HWY_DYNAMIC_DISPATCH(weigh_rows)(p.data(), static_cast<int>(p.size()), v, n, out.data());
+void weighted_sums(std::span<const float* const> p, const KvRows& v, int n, int first, int last,
+                   std::span<float* const> out) {
+    KH_ASSERT(first % kKvBlock == 0 && (last % kKvBlock == 0 || last == v.head_dim), "first={} last={}",
+              first, last);
+    HWY_DYNAMIC_DISPATCH(weigh_rows)(p.data(), static_cast<int>(p.size()), v, n, first, last, out.data());
 }
 void widen_kv(const KvRows& rows, int n, float* out) {
     HWY_DYNAMIC_DISPATCH(widen_stored)(rows, n, out);

@@ -25,15 +25,17 @@ struct KvRows {
 /// out[s] = scale * sum_d q[d] * k[s, d]      q [head_dim], k [n, head_dim], out [n]
 void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, float* out);
 void dot_keys(const float* q, const KvRows& k, int n, float scale, float* out);
-/// The same for several queries, with the same bits: keys are read once.
-void dot_keys(std::span<const float* const> q, const KvRows& k, int n, float scale,
+/// The same for several queries and the rows [first, last), with the same bits: keys are read once.
+void dot_keys(std::span<const float* const> q, const KvRows& k, int first, int last, float scale,
               std::span<float* const> out);
 
 /// out[d] = sum_s p[s] * v[s, d]      v [n, head_dim]
 void weighted_sum(const float* p, const float* v, int n, int head_dim, float* out);
 void weighted_sum(const float* p, const KvRows& v, int n, float* out);
-/// The same for several rows of attention, with the same bits: values are read once.
-void weighted_sums(std::span<const float* const> p, const KvRows& v, int n, std::span<float* const> out);
+/// The same for several rows of attention and the dimensions [first, last), with the same bits: values are
+/// read once. first is a multiple of kKvBlock, last too or head_dim.
+void weighted_sums(std::span<const float* const> p, const KvRows& v, int n, int first, int last,
+                   std::span<float* const> out);
 
 /// Writes the first n rows as float: out [n, head_dim].
 void widen_kv(const KvRows& rows, int n, float* out);

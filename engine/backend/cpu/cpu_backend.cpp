@@ -28,6 +28,8 @@ namespace keyhole::cpu {
 
 namespace {
 
+constexpr std::int64_t kSlotsOfPart = 512;  // that a thread without a KV head of its own takes of another's
+
 /// Adds the seconds from construction to destruction to *to, unless it is null.
 class Stopwatch {
   public:
@@ -579,8 +581,11 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         const AttentionRule rule = attention_rule(config, layer, readers[0].head);
         scratch.read_pages(cache, g, own, rule.scale, rule.cap);
     } else if (!readers.empty()) {
-        dot_keys(scratch.queries, keys, n, attention_rule(config, layer, readers[0].head).scale,
-                 scratch.logits_out);
+        const float scale = attention_rule(config, layer, readers[0].head).scale;
+        pool_.split(worker, n, kSlotsOfPart, [&](std::int64_t first, std::int64_t last) {
+            dot_keys(scratch.queries, keys, static_cast<int>(first), static_cast<int>(last), scale,
+                     scratch.logits_out);
+        });
     }
     for (std::size_t i = 0; i < readers.size(); ++i) {
         const HeadRef& reader = readers[i];
@@ -613,7 +618,10 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     if (by_pages)
         scratch.sum_pages(cache.values(g));
     else
-        weighted_sums(scratch.weights, cache.values(g), n, scratch.sums_out);
+        pool_.split(worker, d, n < kSlotsOfPart ? d : kKvBlock, [&](std::int64_t first, std::int64_t last) {
+            weighted_sums(scratch.weights, cache.values(g), n, static_cast<int>(first),
+                          static_cast<int>(last), scratch.sums_out);
+        });
     laps.end(laps.attention);
     // A head that is a unit selects at once, while its scores are in the processor's cache.
     if (cache.policy().scope == Scope::head && !cache.policy().shares_at_rows() &&
