@@ -28,7 +28,7 @@ static int run(const std::uint8_t* data, std::size_t size) {
             if (id < 0 || id >= config.n_vocab) std::abort();
         double sum = 0;
         visit_weights(model->weights(), [&](const Weight& weight) {
-            const auto n = to_index(weight.rows * weight.cols) * dtype_bytes(weight.dtype);
+            const auto n = to_index(stored_bytes(weight));
             for (std::size_t i = 0; i < n; ++i)
                 sum += std::to_integer<int>(static_cast<const std::byte*>(weight.data)[i]);
         });
