@@ -1,7 +1,7 @@
 #include "engine/analysis/competing.h"
 
 #include "engine/base/index.h"
-#include "engine/policy/place_quantities.h"
+#include "engine/policy/place_facts.h"
 
 #include <cstdint>
 
@@ -10,18 +10,22 @@ namespace {
 
 /// What `protect` sees of tokens that a record knows by their places alone.
 struct PlaceEnv {
-    PlaceQuantities places;
+    PlaceFacts facts;
     const std::vector<std::int32_t>& held;
 
-    int budget() const { return places.policy.budget; }
-    float quantity(Quantity q, int i) const { return places.of(q, held[to_index(i)], i).value_or(0); }
-    bool knows_all(const FormulaTable& formula) const {
-        for (int q = 0; q < kQuantities; ++q)
-            if (const auto named = static_cast<Quantity>(q); formula.names(named) && !places.of(named, 0, 0))
-                return false;
-        return true;
+    int budget() const { return facts.budget; }
+    float quantity(Quantity q, int i) const {
+        float value = 0;
+        find_quantity(q, facts.at(held[to_index(i)], i), nullptr, value);
+        return value;
     }
 };
+
+bool knows_all(const FormulaTable& formula) {
+    for (const QuantityRow& row : kQuantityTable)
+        if (formula.names(row.quantity) && row.known_by != KnownBy::place) return false;
+    return true;
+}
 
 }  // namespace
 
@@ -47,8 +51,8 @@ std::vector<Standing> standings(const RunHistory& history, int lane, int kv_head
         competes[to_index(i)] = own == Standing::competes ? 1 : 0;
     }
     if (!policy.protect || n == 0) return out;
-    const PlaceEnv env{{policy, head, row, held.size(), policy.tau_at(row)}, held};
-    if (!env.knows_all(*policy.protect)) return out;
+    if (!knows_all(*policy.protect)) return out;
+    const PlaceEnv env{place_facts(policy, row, n, head.owner_layer, 0, head.index), held};
     std::vector<float> lists(to_index(policy.protect->n_lists) * held.size());
     FormulaRun<PlaceEnv>::Sums sums;
     const FormulaRun<PlaceEnv> formula{env, *policy.protect, lists.data(), n, competes.data(), n, 0, 1, sums};

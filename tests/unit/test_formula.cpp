@@ -387,12 +387,12 @@ TEST(Formula, AScoreNamesWhatARowHas) {
         const FormulaRef formula = score_formula(text, &fault);
         EXPECT_TRUE(formula) << text << ": " << fault.what;
         std::vector<float> score = {7, 8, 9}, scratch;
-        fold_by_formula(
-            *formula,
-            {row_facts(policy, 5, 3, 1, 3, 2), p.data(), logits.data(), ptau.data(), positions.data(), order},
-            ScoreType::fp32, score, scratch);
+        fold_by_formula(*formula,
+                        {place_facts(policy, 5, 3, 1, 3, 2), p.data(), logits.data(), ptau.data(),
+                         positions.data(), order},
+                        ScoreType::fp32, score, scratch);
         // One token alone, as a device computes it, has the same bits.
-        const RowFacts facts = row_facts(policy, 5, 3, 1, 3, 2);
+        const PlaceFacts facts = place_facts(policy, 5, 3, 1, 3, 2);
         EXPECT_EQ(score_after_row(*formula, facts, {8, p[1], logits[1], ptau[1], 1, 0}), score[1]) << text;
         return score[1];
     };

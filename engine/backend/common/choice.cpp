@@ -5,7 +5,7 @@
 #include "engine/base/index.h"
 #include "engine/policy/allocation.h"
 #include "engine/policy/lag.h"
-#include "engine/policy/place_quantities.h"
+#include "engine/policy/place_facts.h"
 
 #include <algorithm>
 #include <array>
@@ -290,31 +290,31 @@ std::vector<float> pooled_quantity(Quantity quantity, const ChoiceUnit& of,
 struct HostEnv {
     const ChoiceUnit& of;
     std::span<const float> scores;
-    PlaceQuantities places;
+    PlaceFacts facts;
     std::array<std::vector<float>, kQuantities> lists{};
 
     HostEnv(const ChoiceUnit& unit, std::span<const float> pooled, std::span<const std::uint8_t> competes)
-        : of(unit),
-          scores(pooled),
-          places{unit.policy, unit.layout.kv_head(unit.unit.first), unit.row, unit.positions.size(),
-                 unit.policy.tau_at(unit.row)} {
-        for (const Quantity q : {Quantity::knorm, Quantity::vnorm, Quantity::keydiff, Quantity::redundancy,
-                                 Quantity::future, Quantity::lag, Quantity::caote, Quantity::repeat,
-                                 Quantity::wvnorm, Quantity::expected, Quantity::tri})
-            if (of.policy.names(q)) lists[to_index(static_cast<int>(q))] = pooled_quantity(q, of, competes);
+        : of(unit), scores(pooled), facts(facts_of(unit)) {
+        for (const QuantityRow& row : kQuantityTable)
+            if (row.known_by == KnownBy::head && of.policy.names(row.quantity))
+                lists[to_index(static_cast<int>(row.quantity))] = pooled_quantity(row.quantity, of, competes);
+    }
+    static PlaceFacts facts_of(const ChoiceUnit& unit) {
+        const KvHead& first = unit.layout.kv_head(unit.unit.first);
+        return place_facts(unit.policy, unit.row, static_cast<int>(unit.positions.size()), first.owner_layer,
+                           0, first.index);
     }
     int budget() const { return of.policy.budget; }
     float quantity(Quantity q, int i) const {
         const std::int32_t position = of.positions[to_index(i)];
-        if (const auto known = places.of(q, position, i)) return *known;
+        if (float value = 0; find_quantity(q, facts.at(position, i), nullptr, value)) return value;
         switch (q) {
             case Quantity::win:
                 return of.win.empty() ? NAN : of.win[to_index(i)];
             case Quantity::s:
                 return scores[to_index(i)];
             case Quantity::u:
-                return uniform_at(of.policy.seed, places.head.owner_layer, places.head.index, of.row,
-                                  position);
+                return uniform_at(of.policy.seed, facts.layer, facts.kv_head, of.row, position);
             default:
                 return lists[to_index(static_cast<int>(q))][to_index(i)];
         }

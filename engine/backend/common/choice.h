@@ -8,6 +8,7 @@
 #include "engine/model/kv_layout.h"
 #include "engine/policy/future.h"
 #include "engine/policy/params.h"
+#include "engine/policy/quantity_table.h"
 #include "engine/policy/selection.h"
 
 #include <algorithm>
@@ -18,18 +19,22 @@
 
 namespace keyhole {
 
+/// Returns whether a selection's formula names a quantity of which `of` holds.
+template <class Of>
+bool names_any(const ResolvedPolicy& policy, Of of) {
+    return std::any_of(std::begin(kQuantityTable), std::end(kQuantityTable),
+                       [&](const QuantityRow& row) { return policy.names(row.quantity) && of(row); });
+}
 /// Returns whether a formula of the policy needs stored keys, or stored values.
 inline bool reads_keys(const ResolvedPolicy& policy) {
-    return policy.names(Quantity::knorm) || policy.names(Quantity::keydiff) ||
-           policy.names(Quantity::redundancy) || policy.names(Quantity::lag) || policy.names_queries();
+    return names_any(policy, [](const QuantityRow& row) { return row.reads_keys; });
 }
 inline bool reads_values(const ResolvedPolicy& policy) {
-    return policy.names(Quantity::vnorm) || policy.names(Quantity::lag) || policy.names(Quantity::caote) ||
-           policy.names(Quantity::wvnorm);
+    return names_any(policy, [](const QuantityRow& row) { return row.reads_values; });
 }
 /// Returns whether a formula needs the scores of each query head beside the pooled ones.
 inline bool reads_head_scores(const ResolvedPolicy& policy) {
-    return policy.names(Quantity::caote);
+    return names_any(policy, [](const QuantityRow& row) { return row.reads_scores; });
 }
 
 /// Returns whether tokens are ranked for the record in a row that evicts none: where that is quick, and

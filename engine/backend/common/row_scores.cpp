@@ -33,11 +33,6 @@ struct SlotsEnv {
 
 }  // namespace
 
-RowFacts row_facts(const ResolvedPolicy& own, int row, int count, int layer, int head, int kv_head) {
-    return {row,     own.n_prompt, count,     own.budget,      layer,    head,
-            kv_head, own.window,   own.alpha, own.tau_at(row), own.gain, own.mix};
-}
-
 void fold_by_formula(const FormulaTable& formula, const ScoredRowOf& of, ScoreType type,
                      std::span<float> score, std::vector<float>& scratch) {
     const int n = static_cast<int>(score.size());

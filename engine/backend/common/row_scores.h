@@ -2,7 +2,7 @@
 /// cache. CUDA twins: FoldByFormula in backend/cuda/kernels/attention.h, FoldTileByFormula in prompt.h.
 #pragma once
 
-#include "engine/policy/params.h"
+#include "engine/policy/place_facts.h"
 #include "engine/policy/row_formula.h"
 
 #include <span>
@@ -12,16 +12,13 @@ namespace keyhole {
 
 /// A row of one query head, by slot.
 struct ScoredRowOf {
-    RowFacts row;
+    PlaceFacts row;
     const float* p = nullptr;
     const float* logits = nullptr;
     const float* ptau = nullptr;              ///< p where nothing tempers
     const std::int32_t* positions = nullptr;  ///< null: slot i holds position i
     std::span<const std::int32_t> order{};    ///< slots by position, where positions are given
 };
-
-/// Returns the facts of a row; budget, alpha and the others are the head's own.
-RowFacts row_facts(const ResolvedPolicy& own, int row, int count, int layer, int head, int kv_head);
 
 /// Replaces the scores of n slots by what the formula makes of them, rounded to the type. scratch: reused.
 void fold_by_formula(const FormulaTable& formula, const ScoredRowOf& of, ScoreType type,

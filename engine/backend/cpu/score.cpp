@@ -96,7 +96,7 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
         round_scores({score, to_index(n)}, policy.score_dtype);
     }
     const float* ptau = tempers ? scratch.tempered.data() : scratch.probabilities.data();
-    RowFacts facts = row_facts(policy, row, n, reader.layer, reader.head, layout.kv_head(g).index);
+    PlaceFacts facts = place_facts(policy, row, n, reader.layer, reader.head, layout.kv_head(g).index);
     facts.sinkmass = out.sink;
     if (float* score = cache.score(kByFormula, head); score != nullptr && policy.score)
         fold_by_formula(*policy.score,

@@ -1,6 +1,7 @@
 #include "engine/backend/cuda/rules.h"
 
 #include "engine/backend/common/accumulators.h"
+#include "engine/policy/quantity_table.h"
 
 namespace keyhole::cuda {
 namespace {
@@ -40,37 +41,12 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool needs_sco
     return rule;
 }
 
-/// Returns whether ChooseScores knows a quantity; the host selects by others.
-bool has_kernel(Quantity q) {
-    if (!differs_by_token(q)) return true;
-    switch (q) {
-        case Quantity::age:
-        case Quantity::position:
-        case Quantity::slot:
-        case Quantity::prompt:
-        case Quantity::s:
-        case Quantity::u:
-        case Quantity::win:
-        case Quantity::knorm:
-        case Quantity::vnorm:
-        case Quantity::keydiff:
-        case Quantity::redundancy:
-        case Quantity::future:
-        case Quantity::repeat:
-        case Quantity::lag:
-        case Quantity::caote:
-            return true;
-        default:
-            return false;
-    }
-}
-
 }  // namespace
 
 bool has_no_kernel(const ResolvedPolicy& policy) {
     if (policy.unit > 1 || policy.shares_at_rows()) return true;
-    for (int q = 0; q < kQuantities; ++q)
-        if (policy.names(static_cast<Quantity>(q)) && !has_kernel(static_cast<Quantity>(q))) return true;
+    for (const QuantityRow& row : kQuantityTable)
+        if (!row.has_kernel && policy.names(row.quantity)) return true;
     return false;
 }
 

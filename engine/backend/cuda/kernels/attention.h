@@ -574,7 +574,7 @@ struct FoldByFormula {
                                                    all.tempered_max, all.tempered_sum)
                                : p;
         const int of_layer = (fold.first_head + h) % n_heads;
-        const RowFacts row{
+        const PlaceFacts row{
             view.row,  rule.n_prompt,    head.count,  rule.span,  (fold.first_head + h) / n_heads,
             of_layer,  of_layer / group, rule.window, rule.alpha, rule.tau,
             rule.gain, rule.mix};

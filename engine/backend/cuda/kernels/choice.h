@@ -6,7 +6,7 @@
 #include "engine/backend/cuda/block.h"
 #include "engine/backend/cuda/kernels/attention.h"
 #include "engine/backend/cuda/kernels/lane.h"
-#include "engine/policy/formula.h"
+#include "engine/policy/quantity_table.h"
 
 #include <cstdint>
 
@@ -268,60 +268,49 @@ struct ChooseScores {
         const DeviceUnit& unit;
         const RowRule& rule;
         int lane_index, n;
+        PlaceFacts facts;
 
+        KH_FN Env(const ChooseScores& choose, const LaneView<T>& of_lane, const DeviceUnit& of_unit,
+                  int index)
+            : of(choose),
+              lane(of_lane),
+              unit(of_unit),
+              rule(of_lane.rules[of_unit.variant]),
+              lane_index(index),
+              n(of_lane.heads[of_unit.first_head].count) {
+            const int reader = of.table.readers[of.table.offset[unit.first_head]];
+            facts = {lane.row,
+                     rule.n_prompt,
+                     n,
+                     rule.span,
+                     reader / of.n_heads,
+                     0,
+                     reader % of.n_heads / of.group,
+                     rule.window,
+                     rule.alpha,
+                     rule.tau,
+                     rule.gain,
+                     rule.mix};
+        }
         KH_FN int budget() const { return rule.span; }
         KH_FN int slot_of(int g, int i) const {
             return lane.order[static_cast<std::int64_t>(g) * lane.list_stride + i];
         }
-        KH_FN int first_reader() const { return of.table.readers[of.table.offset[unit.first_head]]; }
-        KH_FN int layer() const { return first_reader() / of.n_heads; }
-        KH_FN int kv_index() const { return first_reader() % of.n_heads / of.group; }
 
         KH_FN float quantity(Quantity q, int i) const {
             const int slot = slot_of(unit.first_head, i),
                       position = lane.heads[unit.first_head].positions[slot];
-            const int t = lane.row - rule.n_prompt + 1;
+            float value = 0;
+            if (find_quantity(q, facts.at(position, i), nullptr, value)) return value;
             switch (q) {
-                case Quantity::row:
-                    return static_cast<float>(lane.row);
-                case Quantity::t:
-                    return static_cast<float>(t > 0 ? t : 0);
-                case Quantity::n:
-                    return static_cast<float>(rule.n_prompt);
-                case Quantity::count:
-                    return static_cast<float>(n);
-                case Quantity::budget:
-                    return static_cast<float>(rule.span);
-                case Quantity::layer:
-                    return static_cast<float>(layer());
-                case Quantity::kvhead:
-                    return static_cast<float>(kv_index());
-                case Quantity::alpha:
-                    return rule.alpha;
-                case Quantity::tau:
-                    return rule.tau;
-                case Quantity::gain:
-                    return rule.gain;
-                case Quantity::mix:
-                    return rule.mix;
-                case Quantity::window:
-                    return static_cast<float>(rule.window);
                 case Quantity::win:
                     return win(slot);
-                case Quantity::age:
-                    return static_cast<float>(lane.row - position);
-                case Quantity::position:
-                    return static_cast<float>(position);
-                case Quantity::slot:
-                    return static_cast<float>(i);
-                case Quantity::prompt:
-                    return position < rule.n_prompt ? 1.0f : 0.0f;
                 case Quantity::s:
                     return pooled_score(lane.scores, of.table.readers + of.table.offset[unit.first_head],
                                         of.table.offset[unit.last_head] - of.table.offset[unit.first_head],
                                         rule, slot);
                 case Quantity::u:
-                    return uniform_at(rule.seed, layer(), kv_index(), lane.row, position);
+                    return uniform_at(rule.seed, facts.layer, facts.kv_head, lane.row, position);
                 default:
                     return pooled_over_heads(q, i);
             }
@@ -425,7 +414,7 @@ struct ChooseScores {
         const DeviceHead<T>& head = lane.heads[unit.first_head];
         const std::int64_t unit_at = static_cast<std::int64_t>(block.y) * max_units + block.x;
         const int n = head.count;
-        const Env env{*this, lane, unit, rule, block.y, n};
+        const Env env(*this, lane, unit, block.y);
         std::uint8_t* competing = competes + unit_at * stride;
         float* values = lists + unit_at * n_lists * stride;
         const auto run = [&](const FormulaTable& formula, int step) {

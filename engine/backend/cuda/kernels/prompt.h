@@ -184,9 +184,9 @@ struct FoldTileByFormula {
                 (static_cast<std::int64_t>(h) * fold.n_rows + i) * fold.n_columns + column;
             const int row = fold.first_row + i;
             if (column <= row) {
-                const RowFacts facts{row,          fold.n,     row + 1,     stream.budget,
-                                     layer,        h,          h / group,   stream.window,
-                                     stream.alpha, stream.tau, stream.gain, stream.mix};
+                const PlaceFacts facts{row,          fold.n,     row + 1,     stream.budget,
+                                       layer,        h,          h / group,   stream.window,
+                                       stream.alpha, stream.tau, stream.gain, stream.mix};
                 const float p = fold.p[at];
                 const RowToken token{score,  p,     logits[at], stream.tempered != 0 ? fold.tempered[at] : p,
                                      column, column};
