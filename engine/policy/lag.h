@@ -18,7 +18,7 @@ KH_FN double exp_of_negative(double x) {
     const double k = floor(x * 1.4426950408889634 + 0.5);
     const double r = (x - k * 0.6931471803691238) - k * 1.9082149292705877e-10;
     double p = 1;
-    for (int n = 14; n > 0; --n) p = 1.0 + p * r / n;
+    for (int n = 14; n > 0; --n) p = 1.0 + p * r * (1.0 / n);  // unrolled, these are constants
     const std::uint64_t bits = static_cast<std::uint64_t>(static_cast<std::int64_t>(k) + 1023) << 52;
     double scale;
     memcpy(&scale, &bits, sizeof(scale));
