@@ -77,10 +77,18 @@ struct Cache {
         lane.rules = &rule;
         lane.n_units = 1;
         lane.row = row;
+        std::vector<std::int32_t> order(to_index(head.count));
+        for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
+        std::sort(order.begin(), order.end(),
+                  [&](int a, int b) { return positions[to_index(a)] < positions[to_index(b)]; });
+        lane.order = order.data();
+        lane.list_stride = capacity;
+        std::vector<BlockRank> blocks(to_index(capacity), {NAN, NAN, -9, 0});
         const ReaderTable table{readers, reader_offsets};
-        run_on_host(SelectVictims<float>{&lane, table, pooled.data(), leaves.data(), &leaving, threshold, 1,
-                                         capacity},
-                    {1, 1}, 64);
+        SelectVictims<float> select{&lane,     table, pooled.data(), leaves.data(), &leaving,
+                                    threshold, 1,     capacity};
+        select.blocks = blocks.data();
+        run_on_host(select, {1, 1}, 64);
         run_on_host(CompactHead<float>{&lane, table, leaves.data(), &leaving, victims.data(), &n_victims, 1,
                                        capacity, 1, kMost, kHeadDim},
                     {1, 1}, 32);
@@ -109,8 +117,8 @@ struct Cache {
 
 TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
     std::mt19937 random(3);
-    int n_evictions = 0, n_dropped = 0, n_pinned = 0;
-    for (int round = 0; round < 600; ++round) {
+    int n_evictions = 0, n_dropped = 0, n_pinned = 0, n_whole = 0;
+    for (int round = 0; round < 900; ++round) {
         const int n = 1 + static_cast<int>(random() % 90);
         Cache cache(n, n + static_cast<int>(random() % 40), random, round % 3 == 0);
         ResolvedPolicy policy;
@@ -123,6 +131,8 @@ TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
             policy.counts_columns = true;
             policy.newest = policy.recent - 1;
             --policy.stored;
+        } else if (round % 3 == 1) {
+            policy.unit = 2 + static_cast<int>(random() % 9);
         }
         std::vector<std::int32_t> by_position(cache.positions.begin(), cache.positions.begin() + n);
         std::sort(by_position.begin(), by_position.end());
@@ -149,6 +159,7 @@ TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
         rule.stored = policy.stored;
         rule.newest = policy.newest;
         rule.sinks = policy.sinks;
+        rule.unit = policy.unit;
         if (policy.gap == ResolvedPolicy::Gap::dropped) rule.dropped_position = cache.row - policy.recent + 1;
         rule.evicts = must_select(policy, n, cache.row) ? 1 : 0;
         rule.accumulator = kScores - 1;
@@ -163,10 +174,12 @@ TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
         n_evictions += static_cast<int>(victims.size());
         n_dropped += policy.gap == ResolvedPolicy::Gap::dropped && !victims.empty();
         n_pinned += !pinned.empty() && !victims.empty();
+        n_whole += policy.unit > 1 && static_cast<int>(victims.size()) > n - policy.stored;
     }
     EXPECT_GT(n_evictions, 1000);
     EXPECT_GT(n_dropped, 30);
     EXPECT_GT(n_pinned, 30);
+    EXPECT_GT(n_whole, 50) << "more leave than must";
 }
 
 TEST(CudaSelect, PoolsOverTheReaders) {

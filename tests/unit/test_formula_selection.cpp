@@ -541,6 +541,7 @@ Selected select_on_device(const Round& round, std::mt19937& random) {
     std::vector<double> deviations(to_index(n_kv * stride), NAN), lag_values = deviations;
     std::vector<std::uint8_t> leaves(to_index(n_units * stride), 9), competes = leaves, guarded = leaves;
     std::vector<Leaving> leaving(to_index(n_units));
+    std::vector<BlockRank> blocks(to_index(n_units * stride), {NAN, NAN, -9, 0});
     const auto seed = static_cast<unsigned>(random());
     const int n_threads = 32 + static_cast<int>(random() % 3) * 32;
     ChoiceShape shape;
@@ -556,9 +557,10 @@ Selected select_on_device(const Round& round, std::mt19937& random) {
                    directions.data(), likeness.data(), similar.data(), errors.data(), lags.data(),
                    deviations.data(), lag_values.data()},
                   [&](const auto& kernel, const Grid& grid) { run_on_host(kernel, grid, n_threads, seed); });
-    run_on_host(SelectVictims<float>{&lane, table, pooled.data(), leaves.data(), leaving.data(),
-                                     threshold.data(), n_units, stride, guarded.data(), ties.data()},
-                {n_units, 1}, 64, seed);
+    run_on_host(
+        SelectVictims<float>{&lane, table, pooled.data(), leaves.data(), leaving.data(), threshold.data(),
+                             n_units, stride, guarded.data(), ties.data(), blocks.data()},
+        {n_units, 1}, 64, seed);
     Selected out;
     for (int u = 0; u < n_units; ++u) {
         const Stored& head = round.heads[to_index(round.units[to_index(u)].first)];
@@ -633,6 +635,20 @@ INSTANTIATE_TEST_SUITE_P(All, FieldSelections,
                          ::testing::Values("random", "oracle", "knorm", "keydiff", "snapkv", "rkv", "lagkv",
                                            "caote", "chunk"),
                          [](const auto& of) { return std::string(of.param); });
+
+// The manual's page on CUDA names the same.
+TEST(FormulaKernels, SelectOnTheDeviceButForFew) {
+    const KvLayout layout = KvLayout::grouped(1, 2, 2);
+    const auto on_host = [&](const std::string& spec) {
+        return has_no_kernel(resolve(parse_lane_spec(spec).policy, 20, 20, head_grid(layout)));
+    };
+    for (const char* spec : {"chunk:budget=8,evict=always", "h2o:budget=8,unit=4", "rkv:budget=8",
+                             "caote:budget=8", "lagkv:budget=8", "adakv:budget=8"})
+        EXPECT_FALSE(on_host(spec)) << spec;
+    for (const char* spec : {"critical:budget=8,evict=always", "key:budget=8,choose=(wvnorm)",
+                             "adakv:budget=8,evict=always", "expected:budget=8", "tri:budget=8"})
+        EXPECT_TRUE(on_host(spec)) << spec;
+}
 
 // Every word of the language gives the same bits in the kernel as on the host.
 TEST(FormulaKernels, GiveTheBitsOfTheHost) {

@@ -28,6 +28,7 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool needs_sco
     rule.window = policy.window;
     rule.mix = policy.mix;
     rule.newest = policy.newest;
+    rule.unit = policy.unit;
     rule.sinks = policy.sinks;
     // As exceeded() and must_select(), without the number of stored tokens, which only the device knows.
     rule.evicts =
@@ -44,7 +45,7 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool needs_sco
 }  // namespace
 
 bool has_no_kernel(const ResolvedPolicy& policy) {
-    if (policy.unit > 1 || policy.shares_at_rows()) return true;
+    if (policy.shares_at_rows()) return true;
     for (const QuantityRow& row : kQuantityTable)
         if (!row.has_kernel && policy.names(row.quantity)) return true;
     return false;

@@ -385,7 +385,7 @@ struct LaneCase {
     static constexpr int kHeads = 4, kKv = 2, kWindow = 6;
     int head_dim, n, capacity, row;
     Buffer<T> keys, values;
-    Buffer<std::int32_t> positions, readers, offset, kv_of_head, unit_of_head, steps, places;
+    Buffer<std::int32_t> positions, order, readers, offset, kv_of_head, unit_of_head, steps, places;
     Buffer<std::uint8_t> pinned;
     Buffer<float> scores, noise, kept, rotations;
     Buffer<DeviceHead<T>> heads;
@@ -393,8 +393,7 @@ struct LaneCase {
     Buffer<DeviceUnit> units;
     Buffer<RowRule> rules;
     Buffer<LaneView<T>> lane;
-    LaneView<T> view{};                        ///< what `lane` holds
-    std::vector<std::int32_t> host_positions;  ///< what `positions` holds
+    LaneView<T> view{};  ///< what `lane` holds
 
     LaneCase(Side& side, int size, int n_stored, RowRule rule, bool turned, bool one_unit)
         : head_dim(size), n(n_stored), capacity(n + 5), row(2 * n + 3) {
@@ -411,7 +410,6 @@ struct LaneCase {
             p.insert(p.end(), of_head.begin(), of_head.end());
         }
         positions = side.up(p);
-        host_positions = p;
         std::vector<std::uint8_t> pins(to_index(slots), 0);
         for (std::size_t i = 0; i < pins.size(); i += 97) pins[i] = 1;
         pinned = side.up(pins);
@@ -452,6 +450,11 @@ struct LaneCase {
                                  : std::vector<DeviceUnit>{{0, 1, 0, 0}, {1, 2, 0, 0}});
         unit_of_head = side.up(std::vector<std::int32_t>{0, one_unit ? 0 : 1});
         rules = side.up(std::vector<RowRule>{rule});
+        std::vector<std::int32_t> in_order(to_index(slots), 0);
+        for (int g = 0; g < kKv; ++g)  // position 2 i is in the slot that it was shuffled to
+            for (int slot = 0; slot < n; ++slot)
+                in_order[to_index(g * capacity + p[to_index(g * capacity + slot)] / 2)] = slot;
+        order = side.up(in_order);
         std::vector<std::int32_t> back(to_index(slots));
         for (std::size_t i = 0; i < back.size(); ++i) back[i] = static_cast<std::int32_t>(i % 7);
         steps = side.up(back);
@@ -461,6 +464,8 @@ struct LaneCase {
         view.units = units.data();
         view.unit_of_head = unit_of_head.data();
         view.rules = rules.data();
+        view.order = order.data();
+        view.list_stride = capacity;
         view.n_units = one_unit ? 1 : 2;
         view.row = row;
         view.n_kept_rows = kWindow - 1;
@@ -599,7 +604,7 @@ void attention_cases(Side& side) {
 }
 
 template <class T>
-void selection(Side& side, int stored_after, int dropped, bool one_unit) {
+void selection(Side& side, int stored_after, int dropped, bool one_unit, int unit = 1) {
     const int n = 300;
     RowRule rule = plain_rule();
     rule.stored = stored_after;
@@ -607,6 +612,7 @@ void selection(Side& side, int stored_after, int dropped, bool one_unit) {
     rule.sinks = 5;
     rule.evicts = rule.needs_scores = 1;
     rule.dropped_position = dropped;
+    rule.unit = unit;
     const LaneCase<T> c(side, 64, n, rule, false, one_unit);
     const int kv = LaneCase<T>::kKv, most = 256, max_units = 2;
     const Buffer<float> pooled = side.floats(max_units * c.capacity), threshold = side.floats(max_units);
@@ -615,8 +621,11 @@ void selection(Side& side, int stored_after, int dropped, bool one_unit) {
     const Buffer<Leaving> leaving = side.up(std::vector<Leaving>(to_index(max_units), Leaving{0, 0}));
     const Buffer<std::int32_t> victims = side.up(std::vector<std::int32_t>(to_index(kv * most), -1)),
                                n_victims = side.up(std::vector<std::int32_t>(to_index(kv), -1));
-    const SelectVictims<T> select{c.lane.data(),  c.table(),        pooled.data(), leaves.data(),
-                                  leaving.data(), threshold.data(), max_units,     c.capacity};
+    const Buffer<BlockRank> blocks =
+        side.up(std::vector<BlockRank>(to_index(max_units * c.capacity), {-7, -7, -7, 0}));
+    SelectVictims<T> select{c.lane.data(),  c.table(),        pooled.data(), leaves.data(),
+                            leaving.data(), threshold.data(), max_units,     c.capacity};
+    if (unit > 1) select.blocks = blocks.data();
     side.executor->launch(select, {max_units, 1}, 256);
     side.note(select, 0, pooled);
     side.note(select, 0, threshold);
@@ -732,11 +741,6 @@ void choice(Side& side, bool one_unit) {
     rule.evicts = rule.needs_scores = 1;
     rule.window = 24;
     const LaneCase<T> c(side, head_dim, n, rule, false, one_unit);
-    std::vector<std::int32_t> order(to_index(kv * c.capacity), 0);
-    for (int g = 0; g < kv; ++g)  // position 2 i is in the slot that the case shuffled it to
-        for (int slot = 0; slot < n; ++slot)
-            order[to_index(g * c.capacity + c.host_positions[to_index(g * c.capacity + slot)] / 2)] = slot;
-    const Buffer<std::int32_t> device_order = side.up(order);
     const Buffer<FormulaTable> formulas = side.up(std::vector<FormulaTable>{
         chosen_formula(true), protecting_formula(), chosen_formula(false), scoring_formula()});
     LaneView<T> view = c.view;
@@ -744,8 +748,6 @@ void choice(Side& side, bool one_unit) {
     view.protect = formulas.data() + 1;
     view.unsmoothed = formulas.data() + 2;
     view.score = formulas.data() + 3;
-    view.order = device_order.data();
-    view.list_stride = c.capacity;
     const Buffer<LaneView<T>> lane = side.up(std::vector<LaneView<T>>{view});
     const Buffer<float> lengths = side.floats(kv * c.capacity), directions = side.floats(kv * kDirection),
                         pooled = side.floats(max_units * c.capacity), threshold = side.floats(max_units),
@@ -798,6 +800,7 @@ void selection_cases(Side& side) {
     selection<T>(side, 250, -1, true);
     selection<T>(side, 300, 2 * 280, false);
     selection<T>(side, 290, 2 * 280, true);
+    selection<T>(side, 290, -1, true, 24);  // positions in steps of 2: 12 tokens a block
 }
 
 template <class T>

@@ -48,6 +48,11 @@ bool any_tempers(const ResolvedPolicy& policy) {
     return policy.tempers() || std::any_of(policy.variants.begin(), policy.variants.end(),
                                            [](const ResolvedPolicy& variant) { return variant.tempers(); });
 }
+
+/// Returns whether kernels read a lane's slots in text order.
+bool needs_order(const ResolvedPolicy& policy) {
+    return policy.has_formula() || policy.score || policy.unit > 1;
+}
 }  // namespace
 
 DeviceRotations::DeviceRotations(const Model& model)
@@ -198,6 +203,7 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
         plan.any_caote |= cache.policy().names(Quantity::caote);
         plan.any_lag |= cache.policy().names(Quantity::lag);
         plan.any_smoothing |= cache.policy().choose.unsmoothed() != nullptr;
+        plan.any_block_leaves |= cache.policy().unit > 1;
         plan.any_score |= static_cast<bool>(cache.policy().score);
         plan.max_units = std::max(plan.max_units, static_cast<int>(cache.units().size()));
         plan.n_rows.push_back(cache.largest_count() + 1);
@@ -207,10 +213,11 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
             if (!own.evicts() || cache.is_on_host(u)) continue;
             // From the policy, so that the list stays the same while the cache fills and empties; from the
             // count where more than that are stored. The last 1: dropped_position.
-            const int stored = cache.count(cache.units()[u].first) + 1;
-            most =
-                std::max({most, std::min(own.most_stored() - own.stored, CompactHead<float>::kMost / 2) + 1,
-                          stored - own.stored + 1});
+            // With the last of the tokens that must leave its whole block leaves.
+            const int stored = cache.count(cache.units()[u].first) + 1, more = std::max(own.unit, 1);
+            most = std::max({most,
+                             std::min(own.most_stored() - own.stored, CompactHead<float>::kMost / 2) + more,
+                             stored - own.stored + more});
         }
         plan.on_host.push_back(most > CompactHead<float>::kMost || has_no_kernel(cache.policy()) ? 1 : 0);
         if (plan.on_host.back() != 0) continue;
@@ -284,6 +291,7 @@ void CudaBackend::size_buffers(const Plan& plan) {
         grow(s.guarded, units * stride);
     }
     if (plan.any_smoothing) grow(s.ties, units * stride);
+    if (plan.any_block_leaves) grow(s.leaving_blocks, units * stride);
     if (plan.any_keydiff || plan.any_redundancy) {
         grow(s.key_lengths, kv_heads * stride);
         grow(s.key_directions, kv_heads * to_index(kDirection));
@@ -376,7 +384,7 @@ void CudaBackend::upload_input(const Plan& plan) {
         if (part.rotates)
             part.steps_at = take(to_index(n_kv_heads) * to_index(plan.row_stride) * sizeof(std::int32_t));
         if (part.rotates) part.places_at = take(to_index(n_kv_heads) * sizeof(std::int32_t));
-        if (policy.has_formula() || policy.score) {
+        if (needs_order(policy)) {
             const std::size_t n_listed = to_index(n_kv_heads) * to_index(plan.row_stride);
             for (std::size_t* at : {&part.choose_at, &part.protect_at, &part.unsmoothed_at, &part.score_at})
                 *at = take(sizeof(FormulaTable));
@@ -412,8 +420,8 @@ void CudaBackend::upload_input(const Plan& plan) {
             view.steps_stride = plan.row_stride;
         }
         const ResolvedPolicy& policy = cache.policy();
-        const bool has_formula = policy.has_formula() || policy.score;
-        for (int g = 0; has_formula && g < cache.layout().n_kv_heads(); ++g) {
+        const bool is_ordered = needs_order(policy);
+        for (int g = 0; is_ordered && g < cache.layout().n_kv_heads(); ++g) {
             const std::int64_t first = std::int64_t{g} * plan.row_stride;
             const std::size_t n_listed = to_index(cache.count(g) + 1);
             cache.order_of_row(g, {reinterpret_cast<std::int32_t*>(host + part.order_at) + first, n_listed});
@@ -424,7 +432,7 @@ void CudaBackend::upload_input(const Plan& plan) {
                 cache.repeat_of_row(g, row,
                                     {reinterpret_cast<float*>(host + part.repeat_at) + first, n_listed});
         }
-        if (has_formula) {
+        if (is_ordered) {
             const auto put = [&](const FormulaTable* formula, std::size_t at) -> const FormulaTable* {
                 if (formula == nullptr) return nullptr;
                 std::memcpy(host + at, formula, sizeof(FormulaTable));
@@ -600,12 +608,13 @@ void CudaBackend::launch_all(const Plan& plan) {
         with_number(group.kv, [&]<class K>() {
             if (plan.n_lists > 0) choose_scores<K>(plan, group);
             executor_->launch(
-                SelectVictims<K>{views_of<K>(group), group.of->layout.table(),
-                                 s.pooled.data() + unit_at * plan.row_stride, leaves,
-                                 s.leaving.data() + unit_at, s.threshold.data() + unit_at, plan.max_units,
-                                 plan.row_stride,
-                                 plan.n_lists > 0 ? s.guarded.data() + unit_at * plan.row_stride : nullptr,
-                                 plan.any_smoothing ? s.ties.data() + unit_at * plan.row_stride : nullptr},
+                SelectVictims<K>{
+                    views_of<K>(group), group.of->layout.table(), s.pooled.data() + unit_at * plan.row_stride,
+                    leaves, s.leaving.data() + unit_at, s.threshold.data() + unit_at, plan.max_units,
+                    plan.row_stride,
+                    plan.n_lists > 0 ? s.guarded.data() + unit_at * plan.row_stride : nullptr,
+                    plan.any_smoothing ? s.ties.data() + unit_at * plan.row_stride : nullptr,
+                    plan.any_block_leaves ? s.leaving_blocks.data() + unit_at * plan.row_stride : nullptr},
                 {plan.max_units, group.n}, kThreads);
             if (plan.any_block) pack_rows(plan, group);  // while slots are as the row saw them
             executor_->launch(

@@ -153,15 +153,16 @@ class CudaBackend final : public Backend {
         int max_units = 0;
         int most_victims = 1;  ///< the most of any KV head
         std::vector<std::uint8_t>
-            on_host;  ///< [lanes] too many tokens leave at once, so the host selects for the whole lane
+            on_host;  ///< [lanes] the host selects: too many tokens leave at once, or has_no_kernel()
         std::vector<int> n_rows;  ///< [lanes] largest count, with the new token
         bool any_shadow = false;
         int n_lists = 0;           ///< the most that a formula of a lane needs; 0: no lane has one
         bool any_keydiff = false;  ///< a formula names it; so the next
         bool any_redundancy = false;
         bool any_caote = false, any_lag = false;
-        bool any_smoothing = false;  ///< a formula orders what another one ranks alike
-        bool any_score = false;      ///< a lane folds scores by a formula
+        bool any_smoothing = false;     ///< a formula orders what another one ranks alike
+        bool any_block_leaves = false;  ///< of a lane blocks of the text leave whole
+        bool any_score = false;         ///< a lane folds scores by a formula
     };
     /// The group's lanes as kernels see them; K is its type of K and V.
     template <class K>
@@ -285,6 +286,7 @@ class CudaBackend final : public Backend {
         Buffer<double> lag_deviations, lag_values;
         Buffer<std::int32_t> similar;
         Buffer<Leaving> leaving;
+        Buffer<BlockRank> leaving_blocks;
         Buffer<std::int32_t> victims, n_victims;
         Buffer<std::uint8_t> faults;  // [lanes, KV heads, kFaultKinds] zeros between steps
         Buffer<std::byte> input;

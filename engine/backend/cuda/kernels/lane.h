@@ -70,7 +70,7 @@ struct RowRule {
     std::int32_t n_prompt;
     std::int32_t window;  ///< what formulas name so, as the next
     float mix;
-    std::int32_t unused;
+    std::int32_t unit;  ///< tokens of the text that leave together
 };
 
 /// KV heads that are selected together, [first_head, last_head).
@@ -95,9 +95,9 @@ struct LaneView {
     std::int32_t n_units;
     std::int32_t row;  ///< position of the current token
     std::int32_t steps_stride, list_stride;
-    /// Formulas of the lane; null: pooled scores rank, sinks and newest alone are protected. For the others:
-    /// slots in text order with the current token, and `future` and `repeat` of these tokens, [n_kv_heads,
-    /// list_stride].
+    /// Formulas of the lane; null: pooled scores rank, sinks and newest alone are protected. Slots in text
+    /// order with the current token, where there is a formula or blocks of the text leave. For formulas:
+    /// `future` and `repeat` of these tokens, [n_kv_heads, list_stride].
     const FormulaTable* choose;
     const FormulaTable* protect;
     const std::int32_t* order;

@@ -2,7 +2,8 @@
 /// those that a formula protects, are never evicted. The first `sinks` positions and the `newest` tokens are
 /// protected. Of the rest the best stay; among equal scores the lower tie is evicted, where a formula gives
 /// one, then the older; NaN ranks lowest. Where pins leave too few competing tokens, the newest are evicted,
-/// the oldest of them first, then the sinks, the newest first. Host and device.
+/// the oldest of them first, then the sinks, the newest first. Where blocks of the text leave whole, their
+/// means rank in the tokens' place. Host and device.
 #pragma once
 
 #include "engine/backend/cuda/kernels/choice.h"
@@ -23,7 +24,15 @@ struct LeaveOrder {
     float tie = 0;
 };
 
-/// True when a is evicted before b. Positions differ, so the order is total.
+/// What ranks in a token's place where blocks of the text leave whole: the means over those tokens of its
+/// block that compete, and the position of the first.
+struct BlockRank {
+    float score, tie;
+    std::int32_t position, unused;
+};
+
+/// True when a is evicted before b. Positions differ, so the order is total; but the tokens of a block, which
+/// have one rank, are in none.
 KH_FN bool leaves_before(const LeaveOrder& a, const LeaveOrder& b) {
     if (a.tier != b.tier) return a.tier < b.tier;
     if (a.tier == 1) {
@@ -43,11 +52,12 @@ struct Leaving {
 
 /// Pools the scores of one unit and marks its victims. The KV heads of a unit hold the same positions in the
 /// same slots, so the first head stands for all; where that is not so, the cache selects on the host. One
-/// victim, the usual case, is a minimum. For several, each slot counts how many are evicted before it, which
-/// needs no sort and does not depend on the order of threads. Grid: x = units, y = lanes.
+/// victim, the usual case, is a minimum. For several, and for blocks, each slot counts how many are evicted
+/// before it, which needs no sort and does not depend on the order of threads. Of a block all leave where
+/// fewer than must are in the blocks before it. Grid: x = units, y = lanes.
 template <class T>
 struct SelectVictims {
-    static constexpr int kPhases = 6;
+    static constexpr int kPhases = 7;
     static constexpr int kGroups = 32;  ///< threads that reduce a first share
     struct Shared {
         std::int32_t n_recent[kMaxThreads];
@@ -64,19 +74,53 @@ struct SelectVictims {
     std::int32_t max_units, stride;
     const std::uint8_t* guarded = nullptr;  ///< of ChooseScores; null: no lane protects tokens by a formula
     const float* ties = nullptr;            ///< of ChooseScores; read where a lane has `unsmoothed`
+    BlockRank* blocks = nullptr;            ///< [lanes, max_units, stride]; null: in no lane do blocks leave
 
-    /// guard, tie: of the unit's slots, or null.
-    KH_FN LeaveOrder order_of(const RowRule& rule, const DeviceHead<T>& head, const float* score,
-                              const std::uint8_t* guard, const float* tie, int newest_from, int slot) const {
-        const int position = head.positions[slot];
-        const bool stays = head.pinned[slot] != 0 || (guard != nullptr && guard[slot] != 0);
-        const int tier = stays                               ? 4
-                         : position == rule.dropped_position ? 0
-                         : position < rule.sinks             ? 3
-                         : position >= newest_from           ? 2
-                                                             : 1;
-        return {tier, score[slot], position, slot, tie != nullptr ? tie[slot] : 0.0f};
-    }
+    /// A unit's slots. guard, tie, block: null where there are none.
+    struct Slots {
+        const RowRule& rule;
+        const DeviceHead<T>& head;
+        const float* score;
+        const std::uint8_t* guard;
+        const float* tie;
+        BlockRank* block;
+        const std::int32_t* order;  ///< read where blocks leave
+
+        KH_FN int tier_of(int newest_from, int slot) const {
+            const int position = head.positions[slot];
+            if (head.pinned[slot] != 0 || (guard != nullptr && guard[slot] != 0)) return 4;
+            return position == rule.dropped_position ? 0
+                   : position < rule.sinks           ? 3
+                   : position >= newest_from         ? 2
+                                                     : 1;
+        }
+        KH_FN LeaveOrder order_of(int newest_from, int slot) const {
+            const int tier = tier_of(newest_from, slot);
+            if (block != nullptr && tier == 1)
+                return {tier, block[slot].score, block[slot].position, slot, block[slot].tie};
+            return {tier, score[slot], head.positions[slot], slot, tie != nullptr ? tie[slot] : 0.0f};
+        }
+        KH_FN int block_of(int i) const { return head.positions[order[i]] / rule.unit; }
+
+        /// Writes the rank of the i-th token in text order, where it competes.
+        KH_FN void rank_block(int newest_from, int i) const {
+            if (tier_of(newest_from, order[i]) != 1) return;
+            const int own = block_of(i);
+            int from = i, n = 0;
+            while (from > 0 && block_of(from - 1) == own) --from;
+            BlockRank rank{0, 0, 0, 0};
+            for (int j = from; j < head.count && block_of(j) == own; ++j) {
+                const int slot = order[j];
+                if (tier_of(newest_from, slot) != 1) continue;
+                if (n++ == 0) rank.position = head.positions[slot];
+                rank.score = add(rank.score, score[slot]);
+                if (tie != nullptr) rank.tie = add(rank.tie, tie[slot]);
+            }
+            rank.score = lowest_if_nan(rank.score / static_cast<float>(n));
+            rank.tie = lowest_if_nan(rank.tie / static_cast<float>(n));
+            block[order[i]] = rank;
+        }
+    };
 
     KH_FN static void take(LeaveOrder& first, LeaveOrder& second, const LeaveOrder& candidate) {
         if (leaves_before(candidate, first)) {
@@ -107,6 +151,15 @@ struct SelectVictims {
         const int n_victims = n_leaving<T>(unit, rule, n);
         const std::uint8_t* guard = lane.protect != nullptr ? guarded + unit_at * stride : nullptr;
         const float* tie = lane.unsmoothed != nullptr ? ties + unit_at * stride : nullptr;
+        const bool by_block = blocks != nullptr && rule.unit > 1;
+        const Slots slots{rule,
+                          head,
+                          score,
+                          guard,
+                          tie,
+                          by_block ? blocks + unit_at * stride : nullptr,
+                          lane.order + static_cast<std::int64_t>(unit.first_head) * lane.list_stride};
+        const bool marks = n_victims > 1 || (by_block && n_victims > 0);  // not one victim alone
         const bool selects = n_victims > 0 || (may_evict && rule.dropped_position >= 0);
         if (p == 0) {
             int recent = 0;
@@ -131,19 +184,21 @@ struct SelectVictims {
         } else if (p == 2) {
             if (t == 0 && selects) shared.newest_from = find_newest(block, shared, rule, head, lane.row);
         } else if (p == 3) {
+            for (int i = t; selects && by_block && i < n; i += block.n_threads)
+                slots.rank_block(shared.newest_from, i);
+        } else if (p == 4) {
             LeaveOrder first, second;
             if (selects)
                 for (int i = t; i < n; i += block.n_threads) {
-                    const LeaveOrder mine = order_of(rule, head, score, guard, tie, shared.newest_from, i);
+                    const LeaveOrder mine = slots.order_of(shared.newest_from, i);
                     if (mine.tier == 4) continue;
-                    if (n_victims <= 1) {
+                    if (!marks) {
                         take(first, second, mine);
                         continue;
                     }
                     int earlier = 0;
                     for (int j = 0; j < n; ++j)
-                        earlier += leaves_before(
-                            order_of(rule, head, score, guard, tie, shared.newest_from, j), mine);
+                        earlier += leaves_before(slots.order_of(shared.newest_from, j), mine);
                     if (earlier < n_victims || mine.tier == 0)
                         leave[i] = 1;
                     else if (mine.tier == 1)
@@ -151,8 +206,8 @@ struct SelectVictims {
                 }
             shared.first[t] = first;
             shared.second[t] = second;
-        } else if (p == 4) {
-            // The order is total, so that groups of any kind give the same two.
+        } else if (p == 5) {
+            // Groups of any kind give the same two, or others of their blocks.
             if (!selects || t >= kGroups) return;
             LeaveOrder first = shared.first[t], second = shared.second[t];
             for (int i = t + kGroups; i < block.n_threads; i += kGroups) merge(shared, i, first, second);
@@ -163,9 +218,8 @@ struct SelectVictims {
             for (int i = 0; selects && i < kGroups && i < block.n_threads; ++i)
                 merge(shared, i, first, second);
             // The released Keyformer evicts dropped_position even where the cache is not full.
-            const bool goes =
-                selects && n_victims <= 1 && (n_victims == 1 || first.tier == 0) && first.tier < 4;
-            leaving[unit_at] = {n_victims > 1 ? -1 : goes ? 1 : 0, goes ? first.slot : -1};
+            const bool goes = selects && !marks && (n_victims == 1 || first.tier == 0) && first.tier < 4;
+            leaving[unit_at] = {marks ? -1 : goes ? 1 : 0, goes ? first.slot : -1};
             const LeaveOrder& stays = goes ? second : first;
             threshold[unit_at] = selects && stays.tier == 1 ? stays.score : nanf("");
         }
