@@ -1,10 +1,18 @@
 # nvcc's PTX of the kernels runs on the host in tests: an emulator (tests/gpu/ptx) takes the place of the
 # CUDA runtime and of cuBLAS, so that executor.cpp and the host code of kernels.cu are linked as they are.
 
-# The text of an architecture, with the module's options: ptx/kernels_80.ptx, by the target keyhole_ptx_80.
-# Later ones differ from 80 in .target alone; Turing (75) multiplies halves of its matrices, bf16 by loops.
+# The text of an architecture, with the module's options: ptx/kernels_80.ptx, by the target keyhole_ptx_80. It
+# is the module's own where that has it. Later ones differ from 80 in .target alone. Turing (75) multiplies
+# halves of its matrices, bf16 by loops, and rounds to bf16 by itself: its text has these kernels alone.
 set(KH_PTX_FOLDER ${CMAKE_BINARY_DIR}/ptx)
 foreach(architecture 75 80)
+  set(file ${KH_PTX_FOLDER}/kernels_${architecture}.ptx)
+  if(architecture EQUAL 80 AND KH_PTX_KEPT)
+    add_custom_command(OUTPUT ${file} COMMAND ${CMAKE_COMMAND} -E copy ${KH_PTX_KEPT} ${file}
+      DEPENDS keyhole_cuda_kernels $<TARGET_OBJECTS:keyhole_cuda_kernels> VERBATIM)
+    add_custom_target(keyhole_ptx_80 DEPENDS ${file})
+    continue()
+  endif()
   set(text keyhole_ptx_text_${architecture})
   add_library(${text} OBJECT EXCLUDE_FROM_ALL engine/backend/cuda/module/kernels.cu)
   set_target_properties(${text} PROPERTIES CUDA_PTX_COMPILATION ON CUDA_STANDARD 20
@@ -12,7 +20,7 @@ foreach(architecture 75 80)
   target_compile_options(${text} PRIVATE --fmad=false -lineinfo)
   target_link_libraries(${text} PRIVATE keyhole_options fmt::fmt)
   target_include_directories(${text} PRIVATE ${CMAKE_SOURCE_DIR})
-  set(file ${KH_PTX_FOLDER}/kernels_${architecture}.ptx)
+  target_compile_definitions(${text} PRIVATE $<$<EQUAL:${architecture},75>:KH_TURING_KERNELS>)
   add_custom_command(OUTPUT ${file} COMMAND ${CMAKE_COMMAND} -E copy $<TARGET_OBJECTS:${text}> ${file}
     DEPENDS ${text} $<TARGET_OBJECTS:${text}> VERBATIM)
   add_custom_target(keyhole_ptx_${architecture} DEPENDS ${file})
