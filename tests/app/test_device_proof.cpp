@@ -402,6 +402,28 @@ TEST_F(DeviceProofTest, BenchCountsTheHostsPart) {
     EXPECT_NE(output_.find("--executor none needs --shape"), std::string::npos) << output_;
 }
 
+/// Single launches take microseconds each: times without graphs must not pass for the kernels' own.
+TEST_F(DeviceProofTest, BenchSaysHowManyStepsRanAsAGraph) {
+    const std::string command = "bench --model '" + tiny_.folder().string() +
+                                "' --backend cuda --context 20 --tokens 6 --rounds 1 --lane full";
+    set_fault("driver:0.0");  // all is well with it
+    ASSERT_EQ(run(command), 0) << output_;
+    EXPECT_TRUE(
+        std::regex_search(output_, std::regex("\n([1-9][0-9]*) of \\1 steps that repeated ran as a graph\n")))
+        << output_;
+    set_fault("nograph");
+    ASSERT_EQ(run(command), 0) << output_;
+    EXPECT_TRUE(std::regex_search(
+        output_,
+        std::regex("\n0 of [1-9][0-9]* steps that repeated ran as a graph; THE DEVICE FAILED TO MAKE "
+                   "[1-9][0-9]*, so these times are those of single launches\n")))
+        << output_;
+    ASSERT_EQ(run(command + " --json"), 0) << output_;
+    const auto graphs = nlohmann::json::parse(output_.substr(output_.find("{\n"))).at("graphs");
+    EXPECT_EQ(graphs.at("graphs"), 0);
+    EXPECT_GT(graphs.at("failed").get<int>(), 0);
+}
+
 /// The window's state: the proof runs beside a run on the CPU, which then starts again on the device.
 class DeviceInTheWindow : public DeviceProofTest {
   protected:

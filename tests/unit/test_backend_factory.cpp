@@ -67,6 +67,26 @@ TEST(BackendFactory, RefusesAModuleOfAnotherBuild) {
     EXPECT_EQ(std::string(cuda_module_abi()).size(), 64u);
 }
 
+TEST(BackendFactory, SaysOnceThatThereIsTheCpu) {
+    ::setenv("KEYHOLE_CUDA_MODULE", reference::built("libkeyhole_fake_cuda.so").c_str(), 1);
+    BackendOptions options;
+    options.choice = BackendChoice::cuda;
+    const auto message = [&](const char* reason) {
+        ::setenv("KEYHOLE_TEST_REASON", reason, 1);
+        try {
+            make_backend(nullptr, options, nullptr);
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string("it made one");
+    };
+    EXPECT_EQ(message("it is too warm"), "backend cuda: it is too warm; take --backend cpu");
+    EXPECT_EQ(message("it is full; close lanes or take --backend cpu"),
+              "backend cuda: it is full; close lanes or take --backend cpu");
+    ::unsetenv("KEYHOLE_TEST_REASON");
+    ::unsetenv("KEYHOLE_CUDA_MODULE");
+}
+
 // The module has its own copy of the type that it throws.
 TEST(BackendFactory, CatchesWhatTheModuleThrows) {
     const std::string module = reference::built("libkeyhole_host_cuda.so");

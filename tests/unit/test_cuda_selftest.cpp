@@ -2,12 +2,15 @@
 // wrong executor.
 #include "engine/backend/cuda/selftest.h"
 
+#include "engine/base/mapped_file.h"
 #include "tests/reference/failing_executor.h"
+#include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 
@@ -25,6 +28,19 @@ TEST(CudaSelfTest, EveryKernelHasACase) {
     for (const SelfTestLine& line : run_selftest(make_host_executor())) seen.insert(line.kernel);
     Kernels::for_each([&]<class Kernel>() {
         EXPECT_TRUE(seen.contains(std::string(kernel_name<Kernel>()))) << kernel_name<Kernel>();
+    });
+}
+
+/// The list of code that no GPU has run names them until one has; then this test goes with the list.
+TEST(CudaSelfTest, EveryKernelIsInTheListOfWhatNoGpuHasRun) {
+    const std::string results = read_text_file(reference::source_folder() / "tests/bench/results/README.md");
+    const std::size_t list = results.find("## GPU code that no GPU has run yet");
+    ASSERT_NE(list, std::string::npos);
+    Kernels::for_each([&]<class Kernel>() {
+        const std::string name(kernel_name<Kernel>().substr(0, kernel_name<Kernel>().find('<')));
+        EXPECT_TRUE(std::regex_search(results.begin() + static_cast<std::ptrdiff_t>(list), results.end(),
+                                      std::regex("\\b" + name + "\\b")))
+            << name;
     });
 }
 
