@@ -215,8 +215,9 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     std::unique_ptr<ExportSink> sink;
     if (options.exports.given()) {
         sink = std::make_unique<ExportSink>(
-            exports.files, ExportShape{loaded.model->layout(), n_prompt, static_cast<int>(spec.lanes.size()),
-                                       last_row, layouts_of(*loaded.model, spec.lanes)});
+            exports.files,
+            ExportShape{loaded.model->layout(), n_prompt, static_cast<int>(spec.lanes.size()), last_row,
+                        layouts_of(*loaded.model, spec.lanes), loaded.model->config().head_dim});
         print_note("exports take about {}, {} files, in {}\n", format_bytes(sink->estimated_bytes()),
                    sink->estimated_files(), options.exports.folder);
     }

@@ -140,6 +140,8 @@ const char* unit_sentence(Scope scope, const HeadGrid& heads) {
             return "scope=layer keeps one set of tokens in each layer, so a layer is painted as a whole.";
         case Scope::shared:
             return "scope=shared keeps one set of tokens in the model, so the model is painted as a whole.";
+        case Scope::column:
+            return "scope=column keeps one set for KV heads of equal number, so all layers are painted.";
         case Scope::head:
             break;
     }

@@ -4,11 +4,14 @@
 #include "engine/policy/lane_spec.h"
 #include "engine/policy/preset_table.h"
 
+#include <fmt/format.h>
 #include <imgui_stdlib.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
+#include <string>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -183,26 +186,43 @@ void PolicyEditor::formula(const LaneOption& option, FormulaText& value, float w
     if (!fault.what.empty()) tooltip(context, fmt::format("character {}: {}", fault.at + 1, fault.what));
 }
 
-void PolicyEditor::heads_table(HeadTable& value) {
+bool PolicyEditor::file_buttons(std::string_view option, std::string_view asks, bool has_value) {
     {
         // The file goes to the focused lane, which is the one with this widget.
         const ScopedDisabled disabled(context.app.jobs.choosing() || lane != context.app.view.lane);
-        if (ImGui::SmallButton("file…##heads")) run(context, "file.browse lane.set heads=({})");
+        if (ImGui::SmallButton(fmt::format("file…##{}", option).c_str()))
+            run(context, fmt::format("file.browse lane.set {}=({{}})", option));
     }
-    mark_item(context, "heads file");
-    tooltip(context,
-            "Asks for a file of budgets by head with the file dialog of the desktop: Keyhole's own, "
-            "DuoAttention's or HeadKV's.");
+    mark_item(context, fmt::format("{} file", option));
+    tooltip(context, std::string(asks));
     ImGui::SameLine(0, context.px(4));
-    if (!value.empty()) {
-        if (ImGui::SmallButton("none##heads")) {
-            value = {};
-            committed = true;
-        }
-        mark_item(context, "heads none");
+    bool empties = false;
+    if (has_value) {
+        empties = ImGui::SmallButton(fmt::format("none##{}", option).c_str());
+        mark_item(context, fmt::format("{} none", option));
         ImGui::SameLine(0, context.px(4));
     }
+    committed |= empties;
+    return empties;
+}
+
+void PolicyEditor::heads_table(HeadTable& value) {
+    if (file_buttons("heads",
+                     "Asks for a file of budgets by head with the file dialog of the desktop: Keyhole's own, "
+                     "DuoAttention's or HeadKV's.",
+                     !value.empty()))
+        value = {};
     dim_text(context, fitted(head_table_name(value), room()));
+}
+
+void PolicyEditor::calibration(CalibrationRef& value) {
+    if (file_buttons("calibration",
+                     "Asks for a file of queries with the file dialog of the desktop, as --export queries "
+                     "writes them.",
+                     bool(value)))
+        value = {};
+    const std::string name = std::filesystem::path(value.path).filename().string();
+    dim_text(context, fitted(value ? name : "the lane's own queries", room()));
 }
 
 void PolicyEditor::widget(const LaneOption& option, float width) {
@@ -232,6 +252,8 @@ void PolicyEditor::widget(const LaneOption& option, float width) {
                 formula(option, policy.*member, width);
             } else if constexpr (std::is_same_v<Member, HeadTable PolicyParams::*>) {
                 heads_table(policy.*member);
+            } else if constexpr (std::is_same_v<Member, CalibrationRef PolicyParams::*>) {
+                calibration(policy.*member);
             } else if constexpr (std::is_same_v<Member, WordsOf<PolicyParams>>) {
                 choice(option, member, width);
             } else {

@@ -65,6 +65,9 @@ struct PolicyEditor {
     /// A field for a formula; while it cannot be read, the tooltip says where and why.
     void formula(const LaneOption& option, FormulaText& value, float width);
     void heads_table(HeadTable& value);
+    void calibration(CalibrationRef& value);
+    /// Draws the buttons of an option that a file gives; returns whether the value becomes none.
+    bool file_buttons(std::string_view option, std::string_view asks, bool has_value);
 };
 
 /// Returns the tooltip of an option: meaning, paper, form in a spec, and why it has no effect if `idle` says

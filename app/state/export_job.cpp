@@ -64,7 +64,7 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
     exports.check({config.n_layers, config.n_heads,
                    run.commands.empty() ? static_cast<int>(run.lanes.size()) : -1, n_prompt - 1, last_row});
     ExportSink sink(exports.files, {model->layout(), n_prompt, static_cast<int>(run.lanes.size()), last_row,
-                                    layouts_of(*model, run.lanes)});
+                                    layouts_of(*model, run.lanes), config.head_dim});
     constexpr double kAnswers = 0.2, kDecoding = 0.7;  // shares of the bar; the rest is writing
     const double begin = exports.has_answers() ? kAnswers : 0;
     if (exports.has_answers())

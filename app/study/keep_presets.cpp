@@ -6,9 +6,11 @@
 #include "engine/base/index.h"
 #include "engine/policy/preset_table.h"
 #include "engine/run/prompt.h"
+#include "engine/session/run_context.h"
 #include "engine/session/session.h"
 #include "engine/trace/lane_failure.h"
 
+#include <map>
 #include <numeric>
 #include <tuple>
 
@@ -16,17 +18,21 @@ namespace keyhole {
 
 namespace {
 
-/// Runs the prompt and one more row with a full lane and another one, which follows it.
-RunHistory run_of_two(const std::shared_ptr<const Model>& model, Backend& backend, const std::string& prompt,
-                      const LaneSpec& lane) {
+/// A full lane; the others follow it.
+RunSpec run_of_full(const std::string& prompt) {
     constexpr int kAhead = 24;  // tokens that `future` looks at
     RunSpec spec;
     spec.prompt = prompt;
-    spec.lanes = {parse_lane_spec("full"), lane};
+    spec.lanes = {parse_lane_spec("full")};
     spec.follow = spec.ignore_eos = true;
     spec.n_generate = kAhead;
     spec.requested.attention = true;
-    const int n_prompt = static_cast<int>(prompt_tokens(*model, prompt, false).size());
+    return spec;
+}
+
+/// Runs the prompt and one more row.
+RunHistory history_of(const std::shared_ptr<const Model>& model, Backend& backend, const RunSpec& spec) {
+    const int n_prompt = static_cast<int>(prompt_tokens(*model, spec.prompt, false).size());
     StepList steps;
     replay(model, backend, spec, n_prompt, nullptr,
            [&](std::shared_ptr<const StepTrace> step) { steps.push_back(std::move(step)); });
@@ -36,10 +42,10 @@ RunHistory run_of_two(const std::shared_ptr<const Model>& model, Backend& backen
     return history;
 }
 
-/// Returns what a head of the second lane stores after the prompt: what the next row finds, without itself.
-std::vector<int> kept_after_prompt(const RunHistory& run, int layer, int head) {
+/// Returns what a head of a lane stores after the prompt: what the next row finds, without itself.
+std::vector<int> kept_after_prompt(const RunHistory& run, int lane, int layer, int head) {
     const std::vector<std::int32_t> held =
-        run.held_positions(1, run.layout(1).kv_head_from_head(layer, head), run.n_prompt());
+        run.held_positions(lane, run.layout(lane).kv_head_from_head(layer, head), run.n_prompt());
     std::vector<int> kept;
     for (const std::int32_t p : held)
         if (p < run.n_prompt()) kept.push_back(p);
@@ -60,8 +66,23 @@ KeptPictures keep_by_presets(const std::shared_ptr<const Model>& model, Backend&
                              const std::pair<std::string, std::string>& names,
                              std::optional<std::pair<int, int>> head) {
     KeptPictures pictures{names.first, names.second, budget, 0, 0, {}, {}, {}};
-    const RunHistory first =
-        run_of_two(model, backend, prompt.text, spec_at(preset_row(Preset::h2o), budget));
+    // All presets that the model can run read the prompt together, once.
+    RunSpec spec = run_of_full(prompt.text);
+    const RunContext context(model, backend, spec, nullptr);
+    std::map<Preset, int> lane_of;
+    for (const PresetRow& row : presets()) {
+        KeptPicture& kept = pictures.presets.emplace_back(KeptPicture{std::string(row.name), {}});
+        const LaneSpec lane = spec_at(row, budget);
+        try {
+            context.check(lane);
+            lane_of[row.preset] = static_cast<int>(spec.lanes.size());
+            spec.lanes.push_back(lane);
+        } catch (const Error& error) {
+            if (error.code() != ErrorCode::wrong_use && error.code() != ErrorCode::unsupported) throw;
+            kept.why_not = error.what();
+        }
+    }
+    const RunHistory first = history_of(model, backend, spec);
     const std::vector<int>& tokens = first.lanes().front().tokens;
     for (int p = 0; p < first.n_prompt(); ++p)
         pictures.tokens.push_back(model->tokenizer().decode(std::span(&tokens[to_index(p)], 1)));
@@ -70,21 +91,14 @@ KeptPictures keep_by_presets(const std::shared_ptr<const Model>& model, Backend&
         pictures.watched.resize(to_index(watched->last - watched->first + 1));
         std::iota(pictures.watched.begin(), pictures.watched.end(), watched->first);
     }
-    const HeadPlace opening = opening_head(first, 1, watched).value_or(HeadPlace{});
+    const HeadPlace opening = opening_head(first, lane_of.at(Preset::h2o), watched).value_or(HeadPlace{});
     std::tie(pictures.layer, pictures.head) = head.value_or(std::pair(opening.layer, opening.head));
     if (pictures.layer >= model->config().n_layers || pictures.head >= model->config().n_heads)
         fail(ErrorCode::wrong_use, "the model has {} layers of {} heads, counted from 0",
              model->config().n_layers, model->config().n_heads);
-    for (const PresetRow& row : presets()) {
-        KeptPicture& kept = pictures.presets.emplace_back(KeptPicture{std::string(row.name), {}});
-        try {
-            kept.positions = kept_after_prompt(run_of_two(model, backend, prompt.text, spec_at(row, budget)),
-                                               pictures.layer, pictures.head);
-        } catch (const Error& error) {
-            if (error.code() != ErrorCode::wrong_use && error.code() != ErrorCode::unsupported) throw;
-            kept.why_not = error.what();
-        }
-    }
+    for (const auto& [preset, lane] : lane_of)
+        pictures.presets[to_index(static_cast<int>(preset))].positions =
+            kept_after_prompt(first, lane, pictures.layer, pictures.head);
     return pictures;
 }
 

@@ -99,7 +99,10 @@ bool OverrideGrid::empty() const {
 void OverrideGrid::paint(int first_layer, int last_layer, int first_head, int last_head,
                          const std::optional<OverrideValue>& value) {
     const auto unit = [&](int l, int h) {
-        return scope_ == Scope::shared ? 0 : scope_ == Scope::layer ? l : heads_.kv_head[index(l, h)];
+        return scope_ == Scope::shared   ? 0
+               : scope_ == Scope::layer  ? l
+               : scope_ == Scope::column ? heads_.kv_in_layer(l, h)
+                                         : heads_.kv_head[index(l, h)];
     };
     std::vector<int> units;
     for (int l = first_layer; l <= last_layer; ++l)

@@ -93,13 +93,13 @@ void SharedScores::erase(std::span<const Of> beams, int g, std::span<const int> 
 void SharedScores::evict(std::span<const Of> beams, int row) {
     std::vector<int> victims;
     for (const Unit& unit : units_of(model_->layout(), policy_.scope)) {
-        for (int g = unit.first; g < unit.last; ++g) add_row(beams, g, row);
+        for (int g = unit.first; g < unit.last; g += unit.step) add_row(beams, g, row);
         const ResolvedPolicy& policy = policy_of(unit.first);
         const std::vector<std::int32_t>& positions = positions_[to_index(unit.first)];
         if (!policy.evicts_after(row) || !must_select(policy, static_cast<int>(positions.size()), row))
             continue;
         select_victims(positions, sum_[to_index(unit.first)], {}, policy, row, victims);
-        for (int g = unit.first; g < unit.last; ++g) erase(beams, g, victims);
+        for (int g = unit.first; g < unit.last; g += unit.step) erase(beams, g, victims);
     }
 }
 

@@ -15,8 +15,9 @@ namespace keyhole {
 namespace fs = std::filesystem;
 
 bool is_export_name(const std::string& name) {
-    constexpr std::array<std::string_view, 11> kEndings = {
-        ".json", ".npy", ".png", ".svg", ".pdf", ".csv", ".gif", ".html", ".webm", ".mp4", ".caption.txt"};
+    constexpr std::array<std::string_view, 12> kEndings = {
+        ".json", ".npy",  ".png",  ".svg", ".pdf",         ".csv",
+        ".gif",  ".html", ".webm", ".mp4", ".caption.txt", "/queries.safetensors"};
     return is_name_below(name) && std::any_of(kEndings.begin(), kEndings.end(), [&](std::string_view ending) {
                return name.size() > ending.size() && name.ends_with(ending);
            });

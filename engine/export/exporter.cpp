@@ -12,6 +12,7 @@
 #include "engine/export/run_json.h"
 #include "engine/export/tables.h"
 #include "engine/policy/attention.h"
+#include "engine/policy/calibration.h"
 
 #include <algorithm>
 #include <atomic>
@@ -28,13 +29,15 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// Writes one array: [rows, units, positions], where a unit is a (layer, head) or a KV head. Rows that never
-/// come are filled at the end.
+/// Writes one array: [rows, units, positions], where a unit is a (layer, head) or a KV head, or [rows, units,
+/// head_dim]. Rows that never come are filled at the end.
 class Stream {
   public:
-    Stream(std::filesystem::path path, NpyType type, NpyShape shape, float absent)
+    /// of_positions: the last extent is that of positions, and shrinks with the text.
+    Stream(std::filesystem::path path, NpyType type, NpyShape shape, float absent, bool of_positions = true)
         : writer_(std::move(path), type, std::move(shape)),
           absent_(absent),
+          of_positions_(of_positions),
           n_units_(npy_size(writer_.shape()) /
                    std::max<std::int64_t>(writer_.shape()[0] * writer_.shape().back(), 1)),
           written_(to_index(writer_.shape()[0] * n_units_), 0) {}
@@ -61,7 +64,7 @@ class Stream {
         }
         NpyShape shape = writer_.shape();
         shape.front() = n_rows;
-        shape.back() = n_positions;
+        if (of_positions_) shape.back() = n_positions;
         writer_.shrink(shape);
         writer_.close();
     }
@@ -73,6 +76,7 @@ class Stream {
   private:
     NpyWriter writer_;
     float absent_;
+    bool of_positions_;
     std::int64_t n_units_;
     std::vector<std::uint8_t> written_;
     bool was_cut_ = false;
@@ -85,13 +89,15 @@ struct LaneStreams {
     std::filesystem::path folder;
     KvLayout layout;
     std::vector<int> kv_heads;  // those of the export
-    std::unique_ptr<Stream> attention, logits, noise, scores, shadow;
+    std::unique_ptr<Stream> attention, logits, noise, scores, shadow, q, raw_q, k, raw_k, v;
     bool has_shadow = false;              // at least one of its rows came
     std::atomic<bool> has_noise = false;  // at least one value was drawn
     std::vector<float> thresholds;        // [n_rows, n_kv_heads]
+    std::vector<QueryMoments> queries;    // [n_layers, n_heads] of a prompt in one piece
 
     std::vector<Stream*> streams() const {
-        std::vector<Stream*> all{attention.get(), logits.get(), noise.get(), scores.get(), shadow.get()};
+        std::vector<Stream*> all{attention.get(), logits.get(), noise.get(), scores.get(), shadow.get(),
+                                 q.get(),         raw_q.get(),  k.get(),     raw_k.get(),  v.get()};
         std::erase(all, nullptr);
         return all;
     }
@@ -265,9 +271,30 @@ struct ExportSink::Impl final : PrefillSink {
             add_lane(i < shape.of_lane.size() ? shape.of_lane[i] : shape.layout);
     }
 
+    std::unique_ptr<Stream> open_inputs(const LaneStreams& lane, bool wanted, const char* name,
+                                        NpyShape heads) const {
+        if (!wanted) return nullptr;
+        heads.insert(heads.begin(), range.n_rows());
+        heads.push_back(shape.head_dim);
+        return std::make_unique<Stream>(lane.folder / name, options.f16 ? NpyType::f16 : NpyType::f32,
+                                        std::move(heads), kNan, false);
+    }
+
+    /// Opens the arrays of keys and values, which have the lane's KV heads.
+    void open_kv(LaneStreams& lane) const {
+        const NpyShape heads = {static_cast<std::int64_t>(lane.kv_heads.size())};
+        lane.k.reset();
+        lane.raw_k.reset();
+        lane.v.reset();
+        lane.k = open_inputs(lane, options.k, "k.npy", heads);
+        lane.raw_k = open_inputs(lane, options.k, "k0.npy", heads);
+        lane.v = open_inputs(lane, options.v, "v.npy", heads);
+    }
+
     void open_scores(LaneStreams& lane, const KvLayout& layout) {
         lane.layout = layout;
         lane.kv_heads = kv_heads_read(layout, range.layers, range.heads);
+        open_kv(lane);
         lane.scores.reset();
         if (!options.streams_scores()) return;
         const auto n = static_cast<std::int64_t>(lane.kv_heads.size());
@@ -292,6 +319,9 @@ struct ExportSink::Impl final : PrefillSink {
         lane->logits = open(options.logits, "logits.npy", heads, kNan);
         lane->noise = open(options.noise, "noise.npy", heads, kNan);
         lane->shadow = open(options.shadow, "shadow.npy", heads, 0);
+        const NpyShape queries = {heads[1], heads[2]};
+        lane->q = open_inputs(*lane, options.q, "q.npy", queries);
+        lane->raw_q = open_inputs(*lane, options.q, "q0.npy", queries);
         open_scores(*lane, layout);
         lanes.push_back(std::move(lane));
     }
@@ -354,6 +384,28 @@ struct ExportSink::Impl final : PrefillSink {
             }
     }
 
+    void write_inputs(LaneStreams& lane, int row, const RowInputs& inputs) {
+        const std::int64_t at = row - range.first_row;
+        const std::size_t d = to_index(shape.head_dim);
+        const auto write = [&](const std::unique_ptr<Stream>& to, const std::vector<float>& from, int head,
+                               std::int64_t unit) {
+            if (to && !from.empty()) to->write(at, unit, std::span(from).subspan(to_index(head) * d, d));
+        };
+        std::int64_t unit = 0;
+        for (const int layer : range.layers)
+            for (const int h : range.heads) {
+                const int head = layer * shape.layout.n_heads() + h;
+                write(lane.q, inputs.q, head, unit);
+                write(lane.raw_q, inputs.raw_q, head, unit++);
+            }
+        for (std::size_t i = 0; i < lane.kv_heads.size(); ++i) {
+            const auto of_head = static_cast<std::int64_t>(i);
+            write(lane.k, inputs.k, lane.kv_heads[i], of_head);
+            write(lane.raw_k, inputs.raw_k, lane.kv_heads[i], of_head);
+            write(lane.v, inputs.v, lane.kv_heads[i], of_head);
+        }
+    }
+
     /// full: [n_layers * n_heads, row + 1]
     void write_shadow(LaneStreams& lane, int row, const std::vector<float>& full) {
         std::vector<float> line(to_index(range.n_positions()), lane.shadow->absent());
@@ -392,6 +444,7 @@ struct ExportSink::Impl final : PrefillSink {
                             [](float value) { return !std::isnan(value); }))
                 lane.has_noise = true;
         }
+        write_inputs(lane, step.row, out.inputs);
         if (lane.shadow && !values.shadow.empty()) write_shadow(lane, step.row, values.shadow);
         if (!lane.scores || values.scores.empty()) return;
         std::vector<float> line(to_index(range.n_positions()));
@@ -406,7 +459,12 @@ struct ExportSink::Impl final : PrefillSink {
     }
 
     // Prompt rows.
-    RowRequest requested() const override { return options.requested(); }
+    RowRequest requested() const override {
+        if (options.all_rows) return options.requested();
+        RowRequest of_queries;
+        of_queries.inputs = true;
+        return of_queries;
+    }
     void attention(const PrefillTile& tile) override {
         each_lane(tile, &LaneStreams::attention, head_unit(tile));
         each_lane(tile, &LaneStreams::shadow, head_unit(tile));  // nothing was evicted yet
@@ -434,12 +492,44 @@ struct ExportSink::Impl final : PrefillSink {
         }
     }
 
+    /// Takes what a head's queries of the prompt are like, but for those of its first tokens, which differ.
+    static void add_queries(LaneStreams& lane, const InputTile& tile) {
+        constexpr int kFirst = 4;
+        std::vector<const float*> rows;
+        for (int row = kFirst; row < tile.n_rows; ++row) rows.push_back(tile.values + row * tile.stride);
+        lane.queries.resize(to_index(lane.layout.n_layers() * lane.layout.n_heads()));
+        lane.queries[to_index(tile.layer * lane.layout.n_heads() + tile.head)] =
+            query_moments(rows, tile.head_dim, tile.rotary);
+    }
+
+    void inputs(const InputTile& tile) override {
+        const bool of_query = tile.kind == InputKind::q || tile.kind == InputKind::raw_q;
+        for (std::size_t i = 0; i < lanes.size(); ++i) {
+            if (tile.lane >= 0 && to_index(tile.lane) != i) continue;
+            LaneStreams& lane = *lanes[i];
+            if (options.queries && tile.kind == InputKind::raw_q) add_queries(lane, tile);
+            const std::unique_ptr<Stream>& to = tile.kind == InputKind::q       ? lane.q
+                                                : tile.kind == InputKind::raw_q ? lane.raw_q
+                                                : tile.kind == InputKind::k     ? lane.k
+                                                : tile.kind == InputKind::raw_k ? lane.raw_k
+                                                                                : lane.v;
+            const std::int64_t unit =
+                of_query ? unit_of(tile.layer, tile.head)
+                         : place(lane.kv_heads, lane.layout.first_of_layer(tile.layer) + tile.head);
+            if (!to || unit < 0) continue;
+            for (int row = range.first_row; row < std::min(tile.n_rows, range.last_row + 1); ++row)
+                to->write(row - range.first_row, unit,
+                          {tile.values + row * tile.stride, to_index(tile.head_dim)});
+        }
+    }
+
     static std::int64_t place(const std::vector<int>& list, int value) {
         const auto it = std::find(list.begin(), list.end(), value);
         return it == list.end() ? -1 : it - list.begin();
     }
-    std::int64_t head_unit(const PrefillTile& tile) const {
-        const std::int64_t l = place(range.layers, tile.layer), h = place(range.heads, tile.head);
+    std::int64_t head_unit(const PrefillTile& tile) const { return unit_of(tile.layer, tile.head); }
+    std::int64_t unit_of(int layer, int head) const {
+        const std::int64_t l = place(range.layers, layer), h = place(range.heads, head);
         return l < 0 || h < 0 ? -1 : l * static_cast<std::int64_t>(range.heads.size()) + h;
     }
     void each_lane(const PrefillTile& tile, std::unique_ptr<Stream> LaneStreams::*stream, std::int64_t unit) {
@@ -520,6 +610,9 @@ struct ExportSink::Impl final : PrefillSink {
                        [&](double share, const std::string& what) {
                            progress((static_cast<double>(i) + share) / static_cast<double>(n), what);
                        });
+            if (const auto& queries = lanes[i]->queries; !queries.empty() && queries.front().n > 0)
+                write_calibration(lanes[i]->folder / "queries.safetensors", shape.layout.n_layers(),
+                                  shape.layout.n_heads(), queries);
             // Remove files that only tables and animations needed.
             if (lanes[i]->attention && !options.attention)
                 std::filesystem::remove(lanes[i]->attention->path());
@@ -543,7 +636,8 @@ ExportSink::ExportSink(ExportOptions options, ExportShape shape)
 ExportSink::~ExportSink() = default;
 
 PrefillSink* ExportSink::prefill() {
-    return impl_->options.all_rows && impl_->options.streams() ? impl_.get() : nullptr;
+    const ExportOptions& options = impl_->options;
+    return (options.all_rows && options.streams()) || options.queries ? impl_.get() : nullptr;
 }
 
 void ExportSink::row(const StepTrace& step, int lane, const RowOutput& out) {
@@ -571,7 +665,8 @@ ExportShape export_shape(const RunHistory& history) {
                       history.n_prompt(),
                       static_cast<int>(history.lanes().size()),
                       history.last_row(),
-                      {}};
+                      {},
+                      history.run().config.head_dim};
     for (int lane = 0; lane < shape.n_lanes; ++lane) shape.of_lane.push_back(history.layout(lane));
     return shape;
 }

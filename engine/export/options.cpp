@@ -26,6 +26,13 @@ constexpr std::array kWords = {
     ExportWord{"choice", "choice.npy: what a selection ranks of the tokens that compete",
                &ExportOptions::choice},
     ExportWord{"noise", "noise.npy", &ExportOptions::noise, true, false},
+    ExportWord{"q", "q.npy, q0.npy: each row's queries, after and before the rotation", &ExportOptions::q,
+               false, false},
+    ExportWord{"k", "k.npy, k0.npy: the keys of the rows' tokens, the same", &ExportOptions::k, false, false},
+    ExportWord{"v", "v.npy: the values of the rows' tokens", &ExportOptions::v, false, false},
+    ExportWord{"queries",
+               "queries.safetensors: mean and spread of the prompt's queries, for calibration=FILE",
+               &ExportOptions::queries, false, false},
     ExportWord{"next", "next.npy: next-token log-probabilities", &ExportOptions::next},
     ExportWord{"csv", "tables: one line a cell, and the measures of every head's rows", &ExportOptions::csv},
     ExportWord{"json", "the cells as JSON", &ExportOptions::json},
@@ -64,6 +71,7 @@ RowRequest ExportOptions::requested() const {
     w.noise = noise;
     w.scores = streams_scores();
     w.shadow = shadow;
+    w.inputs = streams_inputs();
     return w;
 }
 
@@ -151,6 +159,9 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
     if (options.shadow) lane += heads * plane * (element + 1);
     if (options.streams_scores()) lane += kv_heads * (plane * element + 100'000);
     if (options.choice) lane += kv_heads * plane * 4;
+    const std::int64_t vectors = std::int64_t{range.n_rows()} * shape.head_dim * element;
+    lane += vectors * (2 * options.q * heads + (2 * options.k + options.v) * kv_heads);
+    lane += options.queries * heads * 4 * shape.head_dim * (shape.head_dim + 2);
     // Tables have a line for each position that a row attends to: at most all its positions.
     const std::int64_t lines =
         heads * range.n_rows() * (std::int64_t{range.first_row} + range.last_row + 2) / 2;
@@ -180,6 +191,10 @@ std::int64_t estimate_files(const ExportOptions& options, const ExportShape& sha
          std::initializer_list<std::pair<bool, std::int64_t>>{{options.attention, 1},
                                                               {options.logits, 1},
                                                               {options.noise, 1},
+                                                              {options.q, 2},
+                                                              {options.k, 2},
+                                                              {options.v, 1},
+                                                              {options.queries, 1},
                                                               {options.scores, 1 + kv_heads * n_formats},
                                                               {options.choice, 1},
                                                               {options.shadow, 2},

@@ -19,6 +19,8 @@ struct ExportOptions {
     std::filesystem::path folder;
     bool run = false, mask = false, mask_table = false, attention = false, logits = false, next = false,
          noise = false;
+    bool q = false, k = false, v = false;  ///< queries, keys and values of the rows' own tokens
+    bool queries = false;                  ///< what the prompt's queries are like, for calibration=FILE
     bool scores = false, choice = false, heatmap = false, csv = false, json = false;
     bool frames = false;  ///< the mask over time: one picture per row
     bool gif = false;     ///< the same as an animated GIF
@@ -52,7 +54,10 @@ struct ExportOptions {
     /// Returns whether its background is used for frames and GIFs.
     bool animates() const { return frames || gif || gif_attention || gif_mask || gif_scores; }
     bool streams_scores() const { return scores || choice || gif_scores; }
-    bool streams() const { return streams_attention() || logits || noise || streams_scores() || shadow; }
+    bool streams_inputs() const { return q || k || v || queries; }
+    bool streams() const {
+        return streams_attention() || logits || noise || streams_scores() || shadow || streams_inputs();
+    }
 };
 
 /// Switches on the words of a comma list, see export_words(). `all` means all but frames and GIFs.
@@ -82,6 +87,7 @@ struct ExportShape {
     int n_lanes = 1;                  ///< at the start
     int last_row = 0;                 ///< n_prompt + tokens - 1: the last row that may come
     std::vector<KvLayout> of_lane{};  ///< layouts of the lanes at the start; empty: the model's
+    int head_dim = 0;                 ///< for q, k and v
 };
 
 /// The indices that an export covers.

@@ -36,7 +36,8 @@ constexpr std::array kNoiseWords = {word("none", NoiseKind::none), word("gumbel"
 constexpr std::array kDrawWords = {word("token", NoiseDraw::token, "per token"),
                                    word("row", NoiseDraw::row, "per row")};
 constexpr std::array kScopeWords = {word("head", Scope::head, "KV head"), word("layer", Scope::layer),
-                                    word("shared", Scope::shared, "whole model")};
+                                    word("shared", Scope::shared, "whole model"),
+                                    word("column", Scope::column, "KV head of all layers")};
 constexpr std::array kPoolWords = {word("mean", Pool::mean), word("sum", Pool::sum), word("max", Pool::max)};
 constexpr std::array kPrefillWords = {word("oneshot", PrefillMode::oneshot, "whole prompt first"),
                                       word("stepwise", PrefillMode::stepwise, "after every token")};
@@ -144,9 +145,11 @@ std::string floor_fault(const PolicyParams& params) {
 std::string pyramid_fault(const PolicyParams& params) {
     if (params.pyramid <= 0) return "";
     if (params.pyramid < 1) return "pyramid is 1 or more, or 0 for layers that are alike";
-    if (params.scope == Scope::shared)
-        return "pyramid gives layers budgets of their own, and scope=shared keeps one set for all; take "
-               "another scope";
+    if (spans_layers(params.scope))
+        return fmt::format(
+            "pyramid gives layers budgets of their own, and scope={} keeps one set for all; take another "
+            "scope",
+            params.scope == Scope::shared ? "shared" : "column");
     return params.dialect == Dialect::released && preset_params(params.preset).pyramid <= 0
                ? "the released code of this preset has one budget for all layers; "
                  "pyramid needs dialect=paper"
@@ -206,7 +209,8 @@ std::string evict_fault(const PolicyParams& params) {
 }
 
 std::string buffer_fault(const PolicyParams& params) {
-    return params.dialect == Dialect::released && params.buffer != preset_params(params.preset).buffer
+    const int of_code = preset_params(params.preset).buffer;  // where it has one, its scripts set it
+    return params.dialect == Dialect::released && of_code == 0 && params.buffer != of_code
                ? "a released code evicts when it evicts; buffer needs dialect=paper"
                : "";
 }
@@ -230,6 +234,19 @@ std::string_view idle_ahead(const PolicyParams& params, const HeadGrid&) {
     return selection_names(params, Quantity::expected)
                ? ""
                : "No formula names expected, which looks at coming positions.";
+}
+
+std::string calibration_fault(const PolicyParams& params) {
+    const Calibration* known = params.calibration.read.get();
+    return known != nullptr && !known->has_covariance && selection_names(params, Quantity::expected)
+               ? "expected needs the covariance of queries, and the file of calibration has none"
+               : "";
+}
+
+std::string_view idle_calibration(const PolicyParams& params, const HeadGrid&) {
+    if (!selection_names(params, Quantity::expected) && !selection_names(params, Quantity::tri))
+        return "No formula names expected or tri, which rank by queries.";
+    return params.calibration ? "" : "The lane's own queries are taken: no file is given.";
 }
 
 std::string read_fault(const PolicyParams& params) {
@@ -472,7 +489,9 @@ constexpr std::array kOptions = {
     LaneOption{.name = "scope",
                .word = "one kept set for each",
                .member = words_of<&PolicyParams::scope>(kScopeWords),
-               .help = "The scope of a kept set: one set a KV head, one a layer, or one for the whole model.",
+               .help =
+                   "The scope of a kept set: one set a KV head, one a layer, one for the whole model, or one "
+                   "for the KV heads of equal number of all layers.",
                .paper = "TOVA, section 4 and appendix A; shared: Keyformer, section 4.4.1 (table 3)",
                .acts = Acts::scores,
                .card_row = 11,
@@ -659,6 +678,18 @@ constexpr std::array kOptions = {
                .card_row = 24,
                .of_preset = true,
                .idle = idle_ahead},
+    LaneOption{.name = "calibration",
+               .word = "queries of another text",
+               .member = &PolicyParams::calibration,
+               .values = "none  FILE",
+               .help = "Queries that expected and tri rank by, from a file that --export queries wrote of "
+                       "another text; without one, the lane's own.",
+               .paper = "TriAttention, section 3: statistics of a text of some thousand tokens",
+               .acts = Acts::scores,
+               .card_row = 25,
+               .of_preset = true,
+               .fault = calibration_fault,
+               .idle = idle_calibration},
     LaneOption{.name = "read",
                .word = "tokens that a step reads",
                .member = &PolicyParams::read,

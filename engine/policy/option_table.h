@@ -44,7 +44,8 @@ struct WordsOf {
 using OptionMember =
     std::variant<std::monostate, int PolicyParams::*, double PolicyParams::*, std::uint64_t PolicyParams::*,
                  Amount PolicyParams::*, TauSchedule PolicyParams::*, FormulaText PolicyParams::*,
-                 HeadTable PolicyParams::*, WordsOf<PolicyParams>, WordsOf<KvSharing>, KvSharing LaneSpec::*>;
+                 HeadTable PolicyParams::*, CalibrationRef PolicyParams::*, WordsOf<PolicyParams>,
+                 WordsOf<KvSharing>, KvSharing LaneSpec::*>;
 
 /// The numbers that an option can have, both ends included.
 struct OptionBounds {

@@ -156,6 +156,13 @@ std::string text_of_head_table(const HeadTable& table) {
     return table.empty() ? text : "(" + text + ")";
 }
 
+CalibrationRef read_calibration_option(const Reader& reader, Item item) {
+    if (item.text == "none") return {};
+    CalibrationRef value{std::string(item.text), nullptr};
+    if (reader.reads_files()) value.read = read_calibration(value.path);
+    return value;
+}
+
 // --- sharing of KV heads -----------------------------------------------------------------------------------
 
 using Kind = KvSharing::Kind;
@@ -229,6 +236,8 @@ void read_option(const Reader& reader, const LaneOption& option, Item item, Lane
                 policy.*member = read_formula(reader, option, item);
             else if constexpr (std::is_same_v<Member, HeadTable PolicyParams::*>)
                 policy.*member = read_head_table(reader, item);
+            else if constexpr (std::is_same_v<Member, CalibrationRef PolicyParams::*>)
+                policy.*member = read_calibration_option(reader, item);
             else if constexpr (std::is_same_v<Member, WordsOf<PolicyParams>>)
                 member.set(policy, read_word(reader, option.name, item, member.words));
             else if constexpr (std::is_same_v<Member, WordsOf<KvSharing>>)
@@ -255,6 +264,8 @@ std::string option_text(const LaneOption& option, const LaneSpec& lane) {
                 return text_of_formula(policy.*member);
             else if constexpr (std::is_same_v<Member, HeadTable PolicyParams::*>)
                 return text_of_head_table(policy.*member);
+            else if constexpr (std::is_same_v<Member, CalibrationRef PolicyParams::*>)
+                return policy.*member ? "(" + (policy.*member).path + ")" : "none";
             else if constexpr (std::is_same_v<Member, WordsOf<PolicyParams>>)
                 return text_of_word(member.get(policy), member.words);
             else if constexpr (std::is_same_v<Member, WordsOf<KvSharing>>)

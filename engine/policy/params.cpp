@@ -128,6 +128,7 @@ ResolvedPolicy resolve_base(const PolicyParams& asked, int n_prompt, int n_gener
     policy.window = std::clamp(params.window, 1, kMostWindow);
     policy.mix = static_cast<float>(params.mix);
     policy.ahead = std::max(params.ahead, 1);
+    policy.calibration = params.calibration;
     policy.page = std::max(params.page, 1);
     if (params.read.unit != Amount::Unit::all && params.positions == Positions::original)
         policy.read = std::max(int_from_tokens(params.read.value), 1);
@@ -351,6 +352,13 @@ std::vector<std::string> check_overrides(const PolicyParams& params, const HeadG
     if (faults.empty() && !params.heads.empty())
         if (std::string fault = table_fault(params.heads, heads); !fault.empty())
             faults.push_back(std::move(fault));
+    if (const Scope scope = with_released_values(params).scope; faults.empty() && scope == Scope::column)
+        for (int layer = 1; layer < heads.n_layers && faults.empty(); ++layer)
+            if (owner_of(heads, layer) != layer)
+                faults.push_back(fmt::format(
+                    "scope=column joins the KV heads of equal number of all layers, and layer {} has none of "
+                    "its own; take another scope",
+                    layer));
     if (!faults.empty() || params.overrides.empty()) return faults;
     for (const Override& o : params.overrides) {
         const int last = std::min(o.last_layer, heads.n_layers - 1);
@@ -370,7 +378,10 @@ std::vector<std::string> check_overrides(const PolicyParams& params, const HeadG
     for (int layer = 0; layer < heads.n_layers; ++layer)
         for (int head = 0; head < heads.n_heads && owner_of(heads, layer) == layer; ++head) {
             const int g = heads.kv_head[to_index(layer * heads.n_heads + head)];
-            const int unit = scope == Scope::head ? g : scope == Scope::layer ? layer : 0;
+            const int unit = scope == Scope::head     ? g
+                             : scope == Scope::layer  ? layer
+                             : scope == Scope::column ? heads.kv_in_layer(layer, head)
+                                                      : 0;
             const PolicyParams own = params_of_head(of_all, params.overrides, heads, layer, head);
             const auto [at, is_new] = of_unit.emplace(unit, own);
             if (is_new || at->second == own) continue;
@@ -379,6 +390,10 @@ std::vector<std::string> check_overrides(const PolicyParams& params, const HeadG
                                                    "others that read the same KV "
                                                    "head; name all of them",
                                                    head, layer)
+                : scope == Scope::column
+                    ? std::string("an override sets layers apart, and scope=column keeps one set for the KV "
+                                  "heads of equal number of all layers; name KV heads only, such as @G0, or "
+                                  "take scope=head")
                 : scope == Scope::layer
                     ? fmt::format(
                           "an override sets heads of layer {} apart, and scope=layer keeps one set a layer; "

@@ -12,6 +12,7 @@
 
 #include "engine/base/index.h"
 #include "engine/base/kv_type.h"
+#include "engine/policy/calibration.h"
 #include "engine/policy/formula.h"
 #include "engine/policy/head_table.h"
 
@@ -54,9 +55,14 @@ enum class Preset {
 /// The paper's algorithm, or its released code where the two differ (dialect_help() says how).
 enum class Dialect { paper, released };
 enum class NoiseKind { none, gumbel, gaussian, constant };
-enum class NoiseDraw { token, row };       ///< one draw a token for the whole run, or a new one in every row
-enum class Scope { head, layer, shared };  ///< one kept set per KV head, per layer, or for the whole model
-enum class Pool { mean, sum, max };        ///< over the query heads that read the KV head
+enum class NoiseDraw { token, row };  ///< one draw a token for the whole run, or a new one in every row
+/// One kept set per KV head, per layer, for the whole model, or for the KV heads of equal number of all layers.
+enum class Scope { head, layer, shared, column };
+/// Returns whether KV heads of several layers have one kept set.
+constexpr bool spans_layers(Scope scope) {
+    return scope == Scope::shared || scope == Scope::column;
+}
+enum class Pool { mean, sum, max };            ///< over the query heads that read the KV head
 enum class PrefillMode { oneshot, stepwise };  ///< evict once after the prompt, or after every prompt row
 enum class Evict { always, prompt, decode };   ///< the rows that may evict
 /// Who shares the budgets of the heads: none, the heads of a layer (Ada-KV), all heads of the model.
@@ -150,6 +156,7 @@ struct PolicyParams {
     int kernel = 0;    ///< of `smooth(x)`: the width of an average, minus that of a maximum; 0: none
     double mix = 0.1;  ///< lambda of R-KV, a name in formulas
     int ahead = 512;   ///< coming positions that `expected` looks at
+    CalibrationRef calibration;         ///< queries that `expected` and `tri` rank by; none: the lane's own
     Amount read{Amount::Unit::all, 0};  ///< stored tokens that a decode row attends to, whole pages
     int page = 16;                      ///< tokens of the text in a page
     double damping = 1;                 ///< factor on the contributions of decode rows (Keyformer, figure 5)
@@ -232,9 +239,13 @@ struct ResolvedPolicy {
     Alloc alloc = Alloc::uniform;
     double floor = 0;            ///< share of its own budget that a head keeps in any case
     bool rounds_shares = false;  ///< rounds each head's share by itself (released Ada-KV)
+    /// As R-KV's code: `win` is of the group's largest logits over what stands before the newest tokens, and
+    /// `redundancy` spares the first token in rows without a like key.
+    bool ranks_as_rkv_code = false;
     int window = 32;
     float mix = 0;
     int ahead = 512;
+    CalibrationRef calibration{};
     int read = kUnlimited;  ///< tokens that a decode row attends to; all, or whole pages of them
     int page = 16;
     bool reads_own_page = true;  ///< the page of the row's token is always read; the released code: no
@@ -268,7 +279,9 @@ struct ResolvedPolicy {
     int kept_rows() const { return names(Quantity::win) && evicts_at_rows() ? window : 0; }
     static constexpr int kKeptQueries = 256;
     /// Returns the same for queries before their rotation.
-    int kept_queries() const { return names_queries() && evicts_at_rows() ? kKeptQueries : 0; }
+    int kept_queries() const {
+        return names_queries() && !calibration && evicts_at_rows() ? kKeptQueries : 0;
+    }
     /// Returns whether it evicts after rows, and not only once after a prompt in one piece.
     bool evicts_at_rows() const {
         return (evict != Evict::prompt || prefill == PrefillMode::stepwise) &&

@@ -44,6 +44,11 @@ void count_a2sf(ResolvedPolicy& policy) {
     policy.newest = std::max(policy.newest, 1);
 }
 
+/// R-KV's code, but for its order of tokens after the first compression.
+void count_rkv(ResolvedPolicy& policy) {
+    policy.ranks_as_rkv_code = true;
+}
+
 /// Quest's evaluation code: the page of the row's own token competes, and three are read at least.
 void count_quest(ResolvedPolicy& policy) {
     policy.reads_own_page = false;
@@ -288,6 +293,10 @@ constexpr std::array kPresets = {
               .help =
                   "Keeps what the newest rows attend to and drops tokens whose keys resemble others; made "
                   "for long answers (Cai et al. 2025).",
+              .released = "The released code takes the largest logit of the query heads and a softmax over "
+                          "the tokens before the window alone, spares the first token in rows without a "
+                          "like key, and has mix 0.07. Its order of tokens by score after the first "
+                          "compression is left out.",
               .set =
                   [](PolicyParams& p) {
                       p.choose.text = "mix*smooth(win)-(1-mix)*redundancy";
@@ -296,6 +305,8 @@ constexpr std::array kPresets = {
                       p.kernel = -7;
                       p.buffer = 128;
                   },
+              .fixed = "scope=head,mix=0.07",
+              .count = count_rkv,
               .front = "recent,window,kernel,mix,buffer",
               .offered = 12},
     PresetRow{.preset = Preset::duo,

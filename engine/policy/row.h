@@ -34,6 +34,7 @@ struct RowRequest {
     bool scores = false;
     bool shadow = false;  ///< full rows of lanes that run a shadow
     RowForm form = RowForm::floats;
+    bool inputs = false;  ///< queries, keys and values of the row's token
 };
 
 /// The values of one row of one lane, ragged. The attended tokens of KV head g are entries [offset[g],
@@ -72,6 +73,14 @@ struct RowBlock {
     }
 };
 
+/// What attention is computed from: of the row's own token, in float, as the model made it. Empty where not
+/// wanted. Layers that borrow KV heads have none of their own.
+struct RowInputs {
+    std::vector<float> q, raw_q;  ///< [n_layers * n_heads, head_dim] after and before the rotation
+    std::vector<float> k, raw_k;  ///< [n_kv_heads, head_dim] the same
+    std::vector<float> v;         ///< [n_kv_heads, head_dim]
+};
+
 /// Measures of a row against full attention on the lane's own queries, per (layer, query head), [n_layers *
 /// n_heads] each; empty without a shadow. Equations: engine/analysis/measure_table.h.
 struct ShadowRow {
@@ -97,6 +106,7 @@ struct RowMeasures {
 struct RowOutput {
     std::vector<float> next_logits;  ///< [n_vocab]
     RowValues values;
+    RowInputs inputs;
     /// Attention and scores as RowRequest::form asks; null where neither is wanted. Complete once
     /// Backend::finish_rows() has returned.
     std::shared_ptr<const RowBlock> block;
@@ -112,6 +122,7 @@ struct RowOutput {
 
     void drop_values() {
         values = {};
+        inputs = {};
         block = nullptr;
         sink_attention.clear();
     }

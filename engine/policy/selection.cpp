@@ -22,6 +22,10 @@ std::vector<Unit> units_of(const KvLayout& layout, Scope scope) {
         case Scope::shared:
             units.push_back({0, layout.n_kv_heads()});
             break;
+        case Scope::column:
+            for (int g = 0, n = layout.first_of_layer(1); g < n; ++g)
+                units.push_back({g, layout.n_kv_heads(), n});
+            break;
     }
     return units;
 }

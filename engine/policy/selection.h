@@ -11,10 +11,13 @@
 
 namespace keyhole {
 
-/// A range of KV heads, [first, last), that are selected together under a scope.
+/// The KV heads that are selected together under a scope: every step-th of [first, last).
 struct Unit {
     int first = 0;
     int last = 0;
+    int step = 1;
+    int n_heads() const { return (last - first + step - 1) / step; }
+    int head(int i) const { return first + i * step; }
 };
 std::vector<Unit> units_of(const KvLayout& layout, Scope scope);
 

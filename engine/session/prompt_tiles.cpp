@@ -9,7 +9,8 @@
 
 namespace keyhole {
 
-void LaneTiles::send(PrefillTile tile, void (PrefillSink::*what)(const PrefillTile&)) {
+template <class Tile>
+void LaneTiles::send(Tile tile, void (PrefillSink::*what)(const Tile&)) {
     if (tile.lane < 0 && !all_lanes_) {
         for (int lane : lanes_) {
             tile.lane = lane;
@@ -20,6 +21,9 @@ void LaneTiles::send(PrefillTile tile, void (PrefillSink::*what)(const PrefillTi
     if (tile.lane >= 0) tile.lane = lanes_[to_index(tile.lane)];
     (to_.*what)(tile);
 }
+
+template void LaneTiles::send(PrefillTile, void (PrefillSink::*)(const PrefillTile&));
+template void LaneTiles::send(InputTile, void (PrefillSink::*)(const InputTile&));
 
 namespace {
 

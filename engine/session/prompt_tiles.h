@@ -20,9 +20,11 @@ class LaneTiles final : public PrefillSink {
     void logits(const PrefillTile& tile) override { send(tile, &PrefillSink::logits); }
     void noise(const PrefillTile& tile) override { send(tile, &PrefillSink::noise); }
     void scores(const PrefillTile& tile) override { send(tile, &PrefillSink::scores); }
+    void inputs(const InputTile& tile) override { send(tile, &PrefillSink::inputs); }
 
   private:
-    void send(PrefillTile tile, void (PrefillSink::*what)(const PrefillTile&));
+    template <class Tile>
+    void send(Tile tile, void (PrefillSink::*what)(const Tile&));
 
     PrefillSink& to_;
     std::vector<int> lanes_;
@@ -44,6 +46,7 @@ class PromptRecorder final : public PrefillSink {
     void logits(const PrefillTile& tile) override { next_->logits(tile); }
     void noise(const PrefillTile& tile) override { next_->noise(tile); }
     void scores(const PrefillTile& tile) override { next_->scores(tile); }
+    void inputs(const InputTile& tile) override { next_->inputs(tile); }
 
   private:
     PrefillSink* next_;

@@ -169,6 +169,21 @@ bool names_queries(const PolicyParams& params) {
     return resolve(params, 1, 1).names_queries();
 }
 
+/// Returns why a calibration is not of the model; empty: it is.
+std::string calibration_fault_of(const CalibrationRef& of, const ModelConfig& config) {
+    if (of.read == nullptr)
+        return fmt::format(
+            "calibration={} was not read: no text but your own opens files; give the lane anew", of.path);
+    const Calibration& known = *of.read;
+    if (known.n_layers == config.n_layers && known.n_heads == config.n_heads &&
+        known.head_dim == config.head_dim && known.n_pairs == config.rotary.dims / 2)
+        return {};
+    return fmt::format(
+        "calibration is of {} layers of {} query heads with {} channels, and the model has {} of {} with {}; "
+        "measure the queries with this model",
+        known.n_layers, known.n_heads, known.head_dim, config.n_layers, config.n_heads, config.head_dim);
+}
+
 }  // namespace
 
 std::string RunContext::fault_of(const LaneSpec& spec) const {
@@ -194,6 +209,10 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
         faults.push_back(
             "wvnorm, which critical ranks by, needs the output projection of each head, and a "
             "layer of this model has none");
+    if (faults.empty() && spec.policy.calibration)
+        if (std::string fault = calibration_fault_of(spec.policy.calibration, model->config());
+            !fault.empty())
+            faults.push_back(std::move(fault));
     if (faults.empty() && model->config().rotary.dims == 0 && names_queries(spec.policy))
         faults.push_back(
             "expected and tri look at how queries turn with their position, and those of this model do not "

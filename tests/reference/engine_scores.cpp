@@ -44,12 +44,12 @@ std::vector<Vector> pooled_scores(const cpu::CpuKvCache& cache, int row) {
     std::vector<Vector> scores(keyhole::to_index(cache.layout().n_kv_heads()));
     cpu::UnitScores unit_scores;
     for (const keyhole::Unit& unit : units_of(cache.layout(), cache.policy().scope)) {
-        cpu::pool_unit(cache, unit.first, unit.last, unit_scores);
+        cpu::pool_unit(cache, unit, unit_scores);
         Vector by_position(keyhole::to_index(row + 1), std::nan(""));
         for (std::size_t i = 0; i < unit_scores.positions.size(); ++i)
             by_position[keyhole::to_index(unit_scores.positions[i])] =
                 static_cast<double>(unit_scores.pooled[i]);
-        for (int g = unit.first; g < unit.last; ++g) scores[keyhole::to_index(g)] = by_position;
+        for (int g = unit.first; g < unit.last; g += unit.step) scores[keyhole::to_index(g)] = by_position;
     }
     return scores;
 }

@@ -71,8 +71,27 @@ bool Lane::evicts_after(int row) const {
     return (blocks_from >= 0 || policy_.stepwise) && blocks_from % policy_.every == 0;
 }
 
+/// Under Unit::column, the mean over layers of what each KV head's query heads make together.
+double Lane::mean_of_column(int kv_head, const std::function<double(int l, int h)>& of) const {
+    const int group = weights_.n_heads / weights_.n_kv_heads;
+    double sum = 0;
+    for (int l = 0; l < weights_.n_layers; ++l) {
+        double most = -std::numeric_limits<double>::infinity(), added = 0;
+        for (int h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+            most = std::max(most, of(l, h));
+            added += of(l, h);
+        }
+        sum += policy_.pool == PoolOver::max ? most : policy_.pool == PoolOver::sum ? added : added / group;
+    }
+    return sum / weights_.n_layers;
+}
+
 double Lane::pooled(int layer, int kv_head, int position) const {
     const int group = weights_.n_heads / weights_.n_kv_heads;
+    if (policy_.unit == Unit::column)
+        return mean_of_column(kv_head, [&](int l, int h) {
+            return score_[keyhole::to_index(l)][keyhole::to_index(h)][keyhole::to_index(position)];
+        });
     std::vector<double> read;
     for (int l = 0; l < weights_.n_layers; ++l)
         for (int h = 0; h < weights_.n_heads; ++h) {
@@ -94,7 +113,8 @@ std::vector<std::pair<int, int>> Lane::kv_heads_with(int layer, int kv_head) con
     std::vector<std::pair<int, int>> heads;
     for (int l = 0; l < weights_.n_layers; ++l)
         for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g)
-            if (policy_.unit == Unit::shared || (l == layer && (policy_.unit == Unit::layer || g == kv_head)))
+            if (policy_.unit == Unit::shared || (policy_.unit == Unit::column && g == kv_head) ||
+                (l == layer && (policy_.unit == Unit::layer || g == kv_head)))
                 heads.emplace_back(l, g);
     return heads;
 }
@@ -127,24 +147,53 @@ std::vector<int> Lane::competing(int layer, int kv_head) const {
 
 /// The mean of a token's attention over the newest rows, joined over the query heads that share the set.
 double Lane::observed(int layer, int kv_head, int position) const {
+    if (policy_.as_rkv_code) return observed_by_code(layer, kv_head, position);
     const int group = weights_.n_heads / weights_.n_kv_heads;
     const int n_rows = std::min(policy_.window, row_ + 1);
+    const auto mean = [&](int l, int h) {
+        double sum = 0;
+        for (int row = std::max(position, row_ - n_rows + 1); row <= row_; ++row)
+            sum += seen_[keyhole::to_index(row)][keyhole::to_index(l)][keyhole::to_index(h)]
+                        [keyhole::to_index(position)];
+        return sum / n_rows;
+    };
+    if (policy_.unit == Unit::column) return mean_of_column(kv_head, mean);
     std::vector<double> read;
     for (int l = 0; l < weights_.n_layers; ++l)
-        for (int h = 0; h < weights_.n_heads; ++h) {
-            if (policy_.unit != Unit::shared &&
-                (weights_.owner_of(l) != layer || (policy_.unit != Unit::layer && h / group != kv_head)))
-                continue;
-            double sum = 0;
-            for (int row = std::max(position, row_ - n_rows + 1); row <= row_; ++row)
-                sum += seen_[keyhole::to_index(row)][keyhole::to_index(l)][keyhole::to_index(h)]
-                            [keyhole::to_index(position)];
-            read.push_back(sum / n_rows);
-        }
+        for (int h = 0; h < weights_.n_heads; ++h)
+            if (policy_.unit == Unit::shared ||
+                (weights_.owner_of(l) == layer && (policy_.unit == Unit::layer || h / group == kv_head)))
+                read.push_back(mean(l, h));
     if (policy_.pool == PoolOver::max) return *std::max_element(read.begin(), read.end());
     double sum = 0;
     for (double value : read) sum += value;
     return policy_.pool == PoolOver::sum ? sum : sum / static_cast<double>(read.size());
+}
+
+/// R-KV's released code: in each row the largest logit of the query heads, softmax over what stands before the
+/// window, the mean over rows.
+double Lane::observed_by_code(int layer, int kv_head, int position) const {
+    const std::set<int>& stored = stored_[keyhole::to_index(layer)][keyhole::to_index(kv_head)];
+    const std::vector<int> all(stored.begin(), stored.end());
+    const std::size_t n_before = all.size() - std::min(all.size(), keyhole::to_index(policy_.recent));
+    const auto at = std::find(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n_before), position);
+    const auto place = keyhole::to_index(at - all.begin());
+    if (place >= n_before) return 0;
+    const int group = weights_.n_heads / weights_.n_kv_heads, n_rows = std::min(policy_.window, row_ + 1);
+    double sum = 0;
+    for (int row = row_ - n_rows + 1; row <= row_; ++row) {
+        Vector most(n_before, kNan);
+        for (std::size_t i = 0; i < n_before && all[i] <= row; ++i)
+            for (int l = 0; l < weights_.n_layers; ++l)
+                for (int h = 0; h < weights_.n_heads; ++h) {
+                    if (weights_.owner_of(l) != layer || h / group != kv_head) continue;
+                    const double logit = logits_[keyhole::to_index(row)][keyhole::to_index(l)]
+                                                [keyhole::to_index(h)][keyhole::to_index(all[i])];
+                    most[i] = std::isnan(most[i]) ? logit : std::max(most[i], logit);
+                }
+        if (!all.empty() && all.front() <= row) sum += softmax(most)[place];
+    }
+    return sum / n_rows;
 }
 
 /// What a selection ranks, by stored position; the larger stays.
@@ -173,15 +222,15 @@ std::map<int, double> Lane::ranks(int layer, int kv_head) const {
             std::vector<Vector> keys;
             for (const int p : all)
                 keys.push_back(keys_[keyhole::to_index(l)][keyhole::to_index(g)][keyhole::to_index(p)]);
-            of_head.push_back(redundancies(keys));
+            of_head.push_back(redundancies(keys, policy_.as_rkv_code));
         }
         for (std::size_t i = 0; i < all.size(); ++i) {
+            const PoolOver pool = policy_.unit == Unit::column ? PoolOver::mean : policy_.pool;
             double joined = of_head.front().at(i);
             for (std::size_t h = 1; h < of_head.size(); ++h)
-                joined = policy_.pool == PoolOver::max ? std::max(joined, of_head[h].at(i))
-                                                       : joined + of_head[h].at(i);
-            redundancy[i] =
-                policy_.pool == PoolOver::mean ? joined / static_cast<double>(heads.size()) : joined;
+                joined =
+                    pool == PoolOver::max ? std::max(joined, of_head[h].at(i)) : joined + of_head[h].at(i);
+            redundancy[i] = pool == PoolOver::mean ? joined / static_cast<double>(heads.size()) : joined;
         }
     }
     const bool mixes = policy_.ranks == RanksBy::likeness;
@@ -196,7 +245,10 @@ Vector Lane::by_query_head(int layer, int head, int owner, int kv_head) const {
     const std::set<int>& stored = stored_[keyhole::to_index(owner)][keyhole::to_index(kv_head)];
     const bool is_prompt = row_ == n_prompt_ - 1 && !policy_.stepwise;
     std::vector<Vector> queries, keys;
-    for (int row = std::max(policy_.sinks, is_prompt ? 0 : row_ - kKept + 1); row <= row_; ++row)
+    const int first_row =
+                  policy_.calibrated > 0 ? 4 : std::max(policy_.sinks, is_prompt ? 0 : row_ - kKept + 1),
+              last_row = policy_.calibrated > 0 ? policy_.calibrated : row_;
+    for (int row = first_row; row <= last_row; ++row)
         queries.push_back(sequence_.raw_query(layer, head, row));
     const TurnTo turn = [&](const Vector& x, double place) { return sequence_.turned(layer, x, place); };
     Vector out(stored.size(), 0.0);
@@ -252,9 +304,16 @@ std::map<int, double> Lane::ranks_by_queries(int layer, int kv_head) const {
             lengths[p].push_back(length_of(sequence_.value(owner, g, p)));
         }
     }
+    const auto joined_heads = [&](const std::vector<double>& own) {
+        if (policy_.unit != Unit::column) return joined(own);
+        double sum = 0;
+        for (const double value : own) sum += value;
+        return sum / static_cast<double>(own.size());
+    };
     std::map<int, double> out;
     for (const auto& [p, own] : values)
-        out[p] = policy_.ranks == RanksBy::tri ? joined(own) : (joined(own) + 0.01) * joined(lengths[p]);
+        out[p] = policy_.ranks == RanksBy::tri ? joined_heads(own)
+                                               : (joined_heads(own) + 0.01) * joined_heads(lengths[p]);
     return out;
 }
 
@@ -278,11 +337,12 @@ double Lane::rank(int layer, int kv_head, int position) const {
     for (const auto& [l, g] : heads)
         if (stored_[keyhole::to_index(l)][keyhole::to_index(g)].contains(position))
             values.push_back(quantity(l, g, position));
+    const PoolOver pool = policy_.unit == Unit::column ? PoolOver::mean : policy_.pool;
     double joined = *std::max_element(values.begin(), values.end());
-    if (policy_.pool != PoolOver::max) {
+    if (pool != PoolOver::max) {
         joined = 0;
         for (double value : values) joined += value;
-        if (policy_.pool == PoolOver::mean) joined /= static_cast<double>(values.size());
+        if (pool == PoolOver::mean) joined /= static_cast<double>(values.size());
     }
     return policy_.ranks == RanksBy::future ? joined : -joined;
 }
@@ -498,6 +558,7 @@ LaneRow Lane::feed(int token) {
         }
     }
     seen_.push_back(out.model.attention);
+    if (policy_.as_rkv_code) logits_.push_back(out.model.logits);
     // Likeness takes long, so that scores of rows that evict nothing are not made.
     // Lanes that evict only once the whole prompt is read keep no rows after it.
     const bool ranks_now = (!ranks_late() || evicts_after(row)) &&
@@ -550,7 +611,7 @@ Vector smoothed(const Vector& values, const std::vector<std::size_t>& competing,
     return out;
 }
 
-Vector redundancies(const std::vector<Vector>& keys) {
+Vector redundancies(const std::vector<Vector>& keys, bool spares_first) {
     const std::size_t n = keys.size();
     std::vector<Vector> c(n, Vector(n, 0.0));
     for (std::size_t i = 0; i < n; ++i)
@@ -560,12 +621,12 @@ Vector redundancies(const std::vector<Vector>& keys) {
             if (i != j) c[i][j] = dot / std::max(length_of(keys[i]) * length_of(keys[j]), 1e-12);
             if (std::abs(c[i][j] - 0.5) < 1e-5) return {};
         }
-    for (Vector& row : c)
-        for (std::size_t j = n; j-- > 0;) {
-            if (row[j] <= 0.5) continue;
-            row[j] = 0;
-            break;
-        }
+    for (Vector& row : c) {
+        std::size_t j = n;
+        while (j > 0 && row[j - 1] <= 0.5) --j;
+        if (j > 0) row[j - 1] = 0;
+        if (j == 0 && spares_first) row[0] = 0;
+    }
     Vector mean(n, 0.0);
     for (const Vector& row : c)
         for (std::size_t j = 0; j < n; ++j) mean[j] += row[j] / static_cast<double>(n);

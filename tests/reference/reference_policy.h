@@ -15,7 +15,7 @@
 namespace reference {
 
 enum class Noise { none, gumbel, gaussian, constant };
-enum class Unit { head, layer, shared };
+enum class Unit { head, layer, shared, column };
 enum class PoolOver { mean, sum, max };
 enum class TauShape { linear, cosine };
 /// Field's policies 1 to 5, 8, 9 and 15.
@@ -49,9 +49,11 @@ struct Policy {
     bool kernel_max = false;  ///< of a maximum, else of an average
     double mix = 0.1;         ///< lambda of R-KV
     Shares shares = Shares::none;
-    double floor = 0.2;  ///< of its own budget that a head keeps where those of a layer share
-    double beta = 0;     ///< of PyramidKV; 0: layers are alike
-    int ahead = 512;     ///< positions that Expected Attention looks at
+    double floor = 0.2;        ///< of its own budget that a head keeps where those of a layer share
+    double beta = 0;           ///< of PyramidKV; 0: layers are alike
+    bool as_rkv_code = false;  ///< R-KV as its released code ranks
+    int ahead = 512;           ///< positions that Expected Attention looks at
+    int calibrated = 0;        ///< its queries, and TriAttention's, are those of the rows from 4 to this one
 };
 
 struct Gone {
@@ -107,6 +109,8 @@ class Lane {
     bool ranks_late() const;
     double rank(int layer, int kv_head, int position) const;
     double observed(int layer, int kv_head, int position) const;
+    double mean_of_column(int kv_head, const std::function<double(int l, int h)>& of) const;
+    double observed_by_code(int layer, int kv_head, int position) const;
     std::vector<int> competing(int layer, int kv_head) const;
     int budget_of(int layer) const;
     using Rooms = std::map<std::pair<int, int>, int>;
@@ -120,10 +124,11 @@ class Lane {
     int n_prompt_;
     Sequence sequence_;
     PositionSets stored_;
-    std::vector<std::vector<Vector>> score_;              // [layer][query head][position]
-    std::vector<std::vector<std::vector<Vector>>> keys_;  // [layer][KV head][position][channel], rotated
-    std::vector<std::vector<std::vector<Vector>>> seen_;  // [row][layer][query head][position] attention
-    int row_ = -1;                                        // the last one
+    std::vector<std::vector<Vector>> score_;                // [layer][query head][position]
+    std::vector<std::vector<std::vector<Vector>>> keys_;    // [layer][KV head][position][channel], rotated
+    std::vector<std::vector<std::vector<Vector>>> seen_;    // [row][layer][query head][position] attention
+    std::vector<std::vector<std::vector<Vector>>> logits_;  // the same of logits
+    int row_ = -1;                                          // the last one
     Future future_;
 };
 
@@ -140,8 +145,8 @@ double length_of(const Vector& x);
 Vector smoothed(const Vector& values, const std::vector<std::size_t>& competing, int width, bool is_max);
 /// Returns R-KV's redundancy of each key: in the matrix of cosines, with 0 on its diagonal, the last entry of
 /// each row that is above 1/2 is set to 0; means of columns, then softmax. Empty where an entry is so near to
-/// 1/2 that rounding decides.
-Vector redundancies(const std::vector<Vector>& keys);
+/// 1/2 that rounding decides. spares_first: a row without such an entry has 0 in its first.
+Vector redundancies(const std::vector<Vector>& keys, bool spares_first = false);
 
 /// Returns a vector as it is at a place of the text.
 using TurnTo = std::function<Vector(const Vector& x, double place)>;

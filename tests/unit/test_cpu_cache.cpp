@@ -395,8 +395,8 @@ TEST(Select, TheShortWayChoosesAsTheGeneralRule) {
                     std::vector<Eviction> expected;
                     for (const Unit& unit : units_of(layout, scope)) {
                         UnitScores pooled;
-                        pool_unit(cache, unit.first, unit.last, pooled);
-                        for (int g = unit.first; g < unit.last; ++g)
+                        pool_unit(cache, unit, pooled);
+                        for (int g = unit.first; g < unit.last; g += unit.step)
                             for (int index : victims_of(pooled.positions, pooled.pooled, {}, policy, row))
                                 expected.push_back({g, pooled.positions[to_index(index)], row});
                     }
@@ -416,18 +416,18 @@ TEST(Select, PoolsOverTheReadersOfTheUnit) {
     const float scores[4][2] = {{1, 5}, {3, 1}, {2, 2}, {6, 0}};
     for (int h = 0; h < 4; ++h) std::copy_n(scores[h], 2, cache.score(kSum, h));
     UnitScores unit;
-    pool_unit(cache, 0, 1, unit);
+    pool_unit(cache, {0, 1}, unit);
     EXPECT_EQ(unit.pooled, (std::vector<float>{2, 3}));
-    pool_unit(cache, 0, 2, unit);
+    pool_unit(cache, {0, 2}, unit);
     EXPECT_EQ(unit.pooled, (std::vector<float>{3, 2}));
     policy.pool = Pool::max;
     cache.set_policy(policy);
-    pool_unit(cache, 0, 1, unit);
+    pool_unit(cache, {0, 1}, unit);
     EXPECT_EQ(unit.pooled, (std::vector<float>{3, 5}));
     policy.pool = Pool::sum;
     cache.set_policy(policy);
     cache.evict(0, std::vector<int>{0});  // KV head 0 no longer stores position 0
-    pool_unit(cache, 0, 2, unit);
+    pool_unit(cache, {0, 2}, unit);
     EXPECT_EQ(unit.positions, (std::vector<std::int32_t>{0, 1}));
     EXPECT_EQ(unit.pooled, (std::vector<float>{8, 8}));
 }

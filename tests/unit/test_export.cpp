@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "engine/export/run_json.h"
+#include "engine/policy/calibration.h"
 
 #include "tests/unit/test_trace.h"
 
@@ -11,6 +12,7 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -37,16 +39,22 @@ class Export : public ::testing::Test {
     void run(int n_rows, int planned_rows, bool join = false) {
         maker_.add_lane(0, 0);
         maker_.add_lane(1, 4);
-        ExportSink sink(options_, {maker_.run()->layout, testing_trace::kPrompt, 2,
-                                   testing_trace::kPrompt + planned_rows - 1});
+        ExportSink sink(options_, {maker_.run()->layout,
+                                   testing_trace::kPrompt,
+                                   2,
+                                   testing_trace::kPrompt + planned_rows - 1,
+                                   {},
+                                   kHeadDim});
         for (int i = 0; i <= n_rows; ++i) {
             if (join && i == 3) maker_.add_lane(7, 4);
             made_.push_back(maker_.next());
-            if (i == 0 && sink.prefill()) send_prompt(*sink.prefill());
+            if (i == 0 && sink.prefill() && options_.attention) send_prompt(*sink.prefill());
+            if (i == 0 && sink.prefill() && options_.streams_inputs()) send_inputs(*sink.prefill());
             steps_.push_back(made_.back().step);
             for (std::size_t lane = 0; lane < made_.back().values.size(); ++lane) {
                 RowOutput out;
                 out.values = made_.back().values[lane];
+                add_inputs(steps_.back()->row, out.inputs);
                 sink.row(*steps_.back(), static_cast<int>(lane), out);
             }
         }
@@ -73,6 +81,37 @@ class Export : public ::testing::Test {
                             sink.scores({lane, layer, head, first, rows, columns, values.data()});
                         }
                 }
+    }
+    static constexpr int kHeadDim = 4;
+    static float input_value(int kind, int head, int row, int c) {
+        return static_cast<float>(kind * 1000 + head * 100 + row * 10 + c);
+    }
+    /// What a row's token has; the prompt's rows have it by tiles.
+    static void add_inputs(int row, RowInputs& to) {
+        int kind = 0;
+        for (std::vector<float>* of : {&to.q, &to.raw_q, &to.k, &to.raw_k, &to.v}) {
+            const int n_heads =
+                testing_trace::kLayers * (kind < 2 ? testing_trace::kHeads : testing_trace::kKvHeads);
+            for (int head = 0; head < n_heads; ++head)
+                for (int c = 0; c < kHeadDim; ++c) of->push_back(input_value(kind, head, row, c));
+            ++kind;
+        }
+    }
+    static void send_inputs(PrefillSink& sink) {
+        static constexpr std::array kKinds = {InputKind::q, InputKind::raw_q, InputKind::k, InputKind::raw_k,
+                                              InputKind::v};
+        constexpr int kStride = kHeadDim + 3;
+        for (int kind = 0; kind < 5; ++kind) {
+            const int n_heads = kind < 2 ? testing_trace::kHeads : testing_trace::kKvHeads;
+            for (int head = 0; head < testing_trace::kLayers * n_heads; ++head) {
+                std::vector<float> values(to_index(testing_trace::kPrompt * kStride), -1.0f);
+                for (int row = 0; row < testing_trace::kPrompt; ++row)
+                    for (int c = 0; c < kHeadDim; ++c)
+                        values[to_index(row * kStride + c)] = input_value(kind, head, row, c);
+                sink.inputs({-1, kKinds[to_index(kind)], head / n_heads, head % n_heads,
+                             testing_trace::kPrompt, kHeadDim, values.data(), kStride});
+            }
+        }
     }
     static float prompt_value(int layer, int head, int row, int p) {
         return static_cast<float>(layer * 1000 + head * 100 + row * 10 + p);
@@ -205,6 +244,34 @@ TEST_F(Export, PromptRowsComeThroughTilesForAllLanes) {
         EXPECT_EQ(attention.value(((7 * 3 + 2) * 4 + 3) * 8 + 7),
                   testing_trace::attention_value(lane, 7, 2, 3, 7));
     }
+}
+
+TEST_F(Export, QueriesKeysAndValuesOfChosenHeads) {
+    options_.q = options_.k = options_.v = options_.all_rows = options_.queries = true;
+    options_.layers = {2, 1};
+    options_.heads = {3};
+    run(4, 30);
+    const NpyArray q = read_npy(lane_file(1, "q.npy")), q0 = read_npy(lane_file(1, "q0.npy")),
+                   k = read_npy(lane_file(0, "k.npy")), k0 = read_npy(lane_file(1, "k0.npy")),
+                   v = read_npy(lane_file(1, "v.npy"));
+    ASSERT_EQ(q.shape, (NpyShape{10, 2, 1, kHeadDim})) << "cut to the rows that came, and no channel less";
+    ASSERT_EQ(q0.shape, q.shape);
+    ASSERT_EQ(k.shape, (NpyShape{10, 2, kHeadDim}));  // KV heads 3 and 5
+    for (int row = 0; row < 10; ++row)
+        for (int c = 0; c < kHeadDim; ++c) {
+            EXPECT_EQ(q.value((row * 2 + 1) * kHeadDim + c), input_value(0, 2 * 4 + 3, row, c)) << row;
+            EXPECT_EQ(q0.value((row * 2 + 0) * kHeadDim + c), input_value(1, 1 * 4 + 3, row, c)) << row;
+            EXPECT_EQ(k.value((row * 2 + 0) * kHeadDim + c), input_value(2, 3, row, c)) << row;
+            EXPECT_EQ(k0.value((row * 2 + 1) * kHeadDim + c), input_value(3, 5, row, c)) << row;
+            EXPECT_EQ(v.value((row * 2 + 1) * kHeadDim + c), input_value(4, 5, row, c)) << row;
+        }
+    // Rows 4 and 5 of the prompt: the first four are left out.
+    const auto queries = read_calibration(lane_file(1, "queries.safetensors"));
+    EXPECT_EQ(queries->n_layers, 3);
+    EXPECT_EQ(queries->n_heads, 4);
+    EXPECT_EQ(queries->head_dim, kHeadDim);
+    const float first = input_value(1, 5, 4, 2), last = input_value(1, 5, testing_trace::kPrompt - 1, 2);
+    EXPECT_NEAR(queries->heads[5].mean[2], (first + last) / 2, 1e-3);
 }
 
 TEST_F(Export, ChosenLayersHeadsRowsAndHalfPrecision) {

@@ -182,6 +182,90 @@ INSTANTIATE_TEST_SUITE_P(All, FieldPolicies,
                                                 of.param.n_prompt);
                          });
 
+// R-KV as its code ranks: no spec beside the dialect says it, so the reference does.
+TEST(FieldPolicies, RkvReleasedAgreesWithTheReference) {
+    for (const int n_kv_heads : {2, 1, 4}) {
+        SCOPED_TRACE(n_kv_heads);
+        TinyShape shape;
+        shape.n_kv_heads = n_kv_heads;
+        const TinyModel tiny(shape);
+        const auto model = keyhole::load_model(tiny.folder());
+        const Weights weights = load_weights(tiny.folder());
+        const std::vector<int> tokens =
+            different_tokens(kPrompt + kDecode, 90u + static_cast<unsigned>(n_kv_heads));
+        std::vector<Case> cases;
+        for (const int budget : {5, 9, 14}) {
+            Case c = preset_case("rkv", budget, kDecode);
+            c.spec += ",dialect=released,window=5,recent=3,kernel=max:3,buffer=2";
+            c.policy.as_rkv_code = true;
+            c.policy.mix = 0.07;
+            c.policy.buffer = 2;
+            c.policy.window = 5;
+            c.policy.recent = 3;
+            c.policy.kernel = 3;
+            cases.push_back(c);
+        }
+        const std::span<const int> all(tokens);
+        expect_agreement(
+            compare_with_reference(model, weights, cases, all.first(kPrompt), all.subspan(kPrompt)), 3);
+    }
+}
+
+TEST(FieldPolicies, RkvReleasedIsForTheCpu) {
+    const TinyModel tiny(TinyShape{});
+    const auto model = keyhole::load_model(tiny.folder());
+    const auto cuda = cuda_backend(model);
+    for (const auto& [spec, word] : {std::pair{"rkv:budget=9,dialect=released", "dialect=released"},
+                                     std::pair{"tri:budget=9,scope=column", "scope=column"}}) {
+        const auto policy = keyhole::resolve(keyhole::parse_lane_spec(spec).policy, kPrompt, kDecode);
+        EXPECT_NE(cuda->policy_fault(policy).find(word), std::string::npos) << spec;
+    }
+}
+
+// SnapKV's own code repeats keys and values for each query head and keeps one set a query head: a model with
+// its KV heads split does that.
+TEST(FieldPolicies, SnapkvReleasedHasASetForEachQueryHead) {
+    TinyShape shape;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    const std::vector<int> tokens = different_tokens(kPrompt + 2, 33);
+    const std::span<const int> all(tokens);
+    const std::vector<std::string> specs = {"full", "snapkv:budget=9,window=4,recent=4,kernel=max:3,kv=mha",
+                                            "snapkv:budget=9,window=4,recent=4,kernel=max:3"};
+    const LaneRows rows = run_engine(model, specs, all.first(kPrompt), all.subspan(kPrompt));
+    // The maps of the prompt's last four rows, one row at a time.
+    std::vector<LaneRows> last;
+    for (int n = kPrompt - 3; n <= kPrompt; ++n)
+        last.push_back(run_engine(model, std::vector<std::string>{"full"}, all.first(to_index(n)), {}));
+    const int n_heads = model->config().n_heads, n_layers = model->config().n_layers;
+    int n_apart = 0;
+    for (int head = 0; head < n_layers * n_heads; ++head) {
+        std::vector<double> mean(kPrompt - 4, 0.0);
+        for (std::size_t i = 0; i < last.size(); ++i) {
+            const keyhole::RowOutput& row = last[i][0][0];
+            const auto at = row.values.head_offset[to_index(head)];
+            for (std::size_t p = 0; p < mean.size(); ++p)
+                mean[p] += double{row.values.attention.at(to_index(at) + p)} / 4;
+        }
+        std::vector<double> smooth = mean;
+        for (std::size_t p = 0; p < mean.size(); ++p) {
+            if (p > 0) smooth[p] = std::max(smooth[p], mean[p - 1]);
+            if (p + 1 < mean.size()) smooth[p] = std::max(smooth[p], mean[p + 1]);
+        }
+        std::vector<int> tokens_of(mean.size());
+        std::iota(tokens_of.begin(), tokens_of.end(), 0);
+        std::sort(tokens_of.begin(), tokens_of.end(), [&](int a, int b) {
+            const auto key = [&](int p) { return std::tuple(smooth[to_index(p)], mean[to_index(p)], p); };
+            return key(a) > key(b);
+        });
+        std::set<int> expected(tokens_of.begin(), tokens_of.begin() + 5);
+        for (int p = kPrompt - 4; p < kPrompt; ++p) expected.insert(p);
+        EXPECT_EQ(stored_positions(rows[1][0], head), expected) << "query head " << head;
+        n_apart += stored_positions(rows[2][0], head / (n_heads / shape.n_kv_heads)) != expected ? 1 : 0;
+    }
+    EXPECT_GT(n_apart, 0) << "a set a query head differs from one a KV head";
+}
+
 // Budgets that layers and heads share, once after the prompt.
 TEST(FieldAllocation, AgreesWithTheReferenceOnBothBackends) {
     for (const auto& [n_kv_heads, n_kv_layers, n_prompt] :

@@ -551,6 +551,12 @@ TEST(FieldExamples, RkvDropsTokensWhoseKeysResembleOthers) {
     const std::vector<float> r = {.1095f, .1554f, .1621f, .1512f, .1027f, .1533f, .0863f, .0795f};
     for (std::size_t p = 0; p < 8; ++p) EXPECT_NEAR(-likeness.ranked[p], r[p], 6e-5) << p;
     EXPECT_EQ(likeness.kept, (std::set<int>{0, 4, 6, 7}));
+    // The released code: softmax of the window's logits over the tokens before it alone, mix 0.07.
+    const Selection code =
+        run_rows("rkv:budget=4,buffer=4,window=2,recent=2,kernel=max:3,dialect=released", rows);
+    const std::vector<float> by_code = {-.0978f, -.1405f, -.0940f, -.0838f, -.0388f, -.1389f};
+    for (std::size_t p = 0; p < 6; ++p) EXPECT_NEAR(code.ranked[p], by_code[p], 6e-5) << p;
+    EXPECT_EQ(code.kept, (std::set<int>{3, 4, 6, 7}));
     EXPECT_EQ(run_rows(keys + "1", rows).kept,
               run_rows("snapkv:budget=4,buffer=4,window=2,recent=2,kernel=max:3,evict=always", rows).kept);
 }

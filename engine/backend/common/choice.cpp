@@ -41,7 +41,9 @@ std::vector<float> mean_direction(const ChoiceHead& head, std::span<const float>
 
 /// Returns the share of each token in the likeness of all keys to it: R-KV, section 3. c is the cosine of two
 /// different keys; in each row the youngest key with c > 0.5 counts 0; then means over rows, and softmax.
-std::vector<float> redundancy_of(const ChoiceHead& head, std::span<const float> lengths, int head_dim) {
+/// spares_first: a row without such a key counts 0 for the first token.
+std::vector<float> redundancy_of(const ChoiceHead& head, std::span<const float> lengths, int head_dim,
+                                 bool spares_first) {
     constexpr std::size_t kSums = 32;
     const std::size_t d = to_index(head_dim), n = head.positions.size();
     std::vector<float> sums(kSums * n, 0), row(n), out(n);
@@ -56,6 +58,7 @@ std::vector<float> redundancy_of(const ChoiceHead& head, std::span<const float> 
             if (row[j] > kSimilar) youngest = j;
         }
         if (youngest < n) row[youngest] = 0;
+        if (youngest == n && spares_first) row[0] = 0;
         float* sum = sums.data() + i % kSums * n;
         for (std::size_t j = 0; j < n; ++j) sum[j] = add(sum[j], row[j]);
     }
@@ -197,8 +200,8 @@ std::vector<float> from_queries(Quantity quantity, const ChoiceUnit& of, std::si
     std::vector<float> pooled(n, NAN);
     std::size_t first = 0;
     for (std::size_t h = 0; h < index; ++h)
-        first += of.layout.kv_head(of.unit.first + static_cast<int>(h)).readers.size();
-    const auto& readers = of.layout.kv_head(of.unit.first + static_cast<int>(index)).readers;
+        first += of.layout.kv_head(of.unit.head(static_cast<int>(h))).readers.size();
+    const auto& readers = of.layout.kv_head(of.unit.head(static_cast<int>(index))).readers;
     if (of.model == nullptr || of.queries.size() < first + readers.size()) return pooled;
     std::vector<std::uint8_t> own;  // by the tokens of this head
     for (std::size_t i = 0, column = 0; i < n; ++i, ++column) {
@@ -237,12 +240,12 @@ std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t 
         lengths(head.values);
     } else if (quantity == Quantity::future) {
         for (std::size_t i = 0; i < n && of.future != nullptr; ++i)
-            out[i] = of.future->at(of.unit.first + static_cast<int>(index), of.row, head.positions[i]);
+            out[i] = of.future->at(of.unit.head(static_cast<int>(index)), of.row, head.positions[i]);
     } else if (quantity == Quantity::repeat) {
         for (std::size_t i = 0; i < n && of.repeats != nullptr; ++i)
-            out[i] = of.repeats->at(of.unit.first + static_cast<int>(index), head.positions[i]);
+            out[i] = of.repeats->at(of.unit.head(static_cast<int>(index)), head.positions[i]);
     } else if (quantity == Quantity::wvnorm) {
-        out = reach_of(head, of, of.unit.first + static_cast<int>(index));
+        out = reach_of(head, of, of.unit.head(static_cast<int>(index)));
     } else if (quantity == Quantity::lag) {
         out = lag_of(head, of.policy, of.head_dim);
     } else if (quantity == Quantity::caote) {
@@ -250,7 +253,8 @@ std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t 
     } else {
         lengths(head.keys);
         if (quantity == Quantity::knorm) return out;
-        if (quantity == Quantity::redundancy) return redundancy_of(head, out, of.head_dim);
+        if (quantity == Quantity::redundancy)
+            return redundancy_of(head, out, of.head_dim, of.policy.ranks_as_rkv_code);
         const std::vector<float> mean = mean_direction(head, out, of.head_dim);
         for (std::size_t i = 0; i < n; ++i) {
             const float dot = dot_channels(
@@ -265,7 +269,7 @@ std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t 
 /// Returns a quantity of the unit's tokens, pooled over the KV heads that store them.
 std::vector<float> pooled_quantity(Quantity quantity, const ChoiceUnit& of,
                                    std::span<const std::uint8_t> competes) {
-    const Pool pool = of.policy.pool;
+    const Pool pool = of.policy.scope == Scope::column ? Pool::mean : of.policy.pool;
     std::vector<float> out(of.positions.size(), 0);
     std::vector<int> count(of.positions.size(), 0);
     for (std::size_t h = 0; h < of.heads.size(); ++h) {
@@ -322,6 +326,41 @@ struct HostEnv {
 };
 
 }  // namespace
+
+std::vector<float> win_of_logits(std::span<const std::int32_t> positions, int newest, int row, int n_rows,
+                                 int n_readers,
+                                 const std::function<float(int reader, int r, std::size_t i)>& logit_of) {
+    constexpr double kUnseen = -std::numeric_limits<double>::infinity();
+    const std::size_t n = positions.size(), n_before = n - std::min(n, to_index(newest));
+    std::vector<double> largest(n_before), sum(n_before, 0);
+    for (int r = 0; r < n_rows; ++r) {
+        double most = kUnseen, total = 0;
+        for (std::size_t i = 0; i < n_before; ++i) {
+            largest[i] = kUnseen;
+            if (positions[i] > row - n_rows + 1 + r) continue;
+            for (int reader = 0; reader < n_readers; ++reader)
+                largest[i] = std::max(largest[i], double{logit_of(reader, r, i)});
+            most = std::max(most, largest[i]);
+        }
+        if (most == kUnseen) continue;
+        for (const double x : largest) total += std::exp(x - most);
+        for (std::size_t i = 0; i < n_before; ++i) sum[i] += std::exp(largest[i] - most) / total;
+    }
+    std::vector<float> means(n, 0);
+    for (std::size_t i = 0; i < n_before; ++i) means[i] = static_cast<float>(sum[i] / n_rows);
+    return means;
+}
+
+std::vector<QueryMoments> calibrated_queries(const KvLayout& layout, const Unit& unit,
+                                             const ResolvedPolicy& policy) {
+    std::vector<QueryMoments> queries;
+    const Calibration* known = policy.calibration.read.get();
+    if (!policy.names_queries() || known == nullptr) return queries;
+    for (int g = unit.first; g < unit.last; g += unit.step)
+        for (const HeadRef& reader : layout.kv_head(g).readers)
+            queries.push_back(known->heads[to_index(reader.layer * layout.n_heads() + reader.head)]);
+    return queries;
+}
 
 void add_seen(const float* row_values, const std::int32_t* positions, int row, int n, float* sum) {
     for (int i = 0; i < n; ++i) sum[i] = add(sum[i], positions[i] <= row ? row_values[i] : 0.0f);

@@ -75,6 +75,9 @@ struct ChoiceUnit {
 std::vector<float> choose_on_host(const ChoiceUnit& of, std::span<float> pooled,
                                   std::vector<std::int32_t>& pinned);
 
+/// Returns what the lane's calibration says of the query heads that read a unit's KV heads.
+std::vector<QueryMoments> calibrated_queries(const KvLayout& layout, const Unit& unit,
+                                             const ResolvedPolicy& policy);
 /// Returns what is known of the query heads that read a unit's KV heads, as ChoiceUnit takes it: none unless
 /// the policy ranks by queries. query_sinks: as add_query_sinks() makes them; of_layer(l): what was taken of
 /// a layer's queries, [query_sinks, n_heads].
@@ -82,11 +85,12 @@ template <class OfLayer>
 std::vector<QueryMoments> queries_of_unit(const KvLayout& layout, const Unit& unit,
                                           const ResolvedPolicy& policy, std::span<const int> query_sinks,
                                           OfLayer of_layer) {
+    if (policy.calibration) return calibrated_queries(layout, unit, policy);
     std::vector<QueryMoments> queries;
     const auto known = std::find(query_sinks.begin(), query_sinks.end(), policy.sinks);
     if (!policy.names_queries() || known == query_sinks.end()) return queries;
     const std::size_t first = to_index(known - query_sinks.begin()) * to_index(layout.n_heads());
-    for (int g = unit.first; g < unit.last; ++g)
+    for (int g = unit.first; g < unit.last; g += unit.step)
         for (const HeadRef& reader : layout.kv_head(g).readers)
             queries.push_back(of_layer(reader.layer)[first + to_index(reader.head)]);
     return queries;
@@ -106,7 +110,7 @@ inline std::vector<std::int32_t> prompt_positions(int n) {
 
 /// Returns whether the policy chooses over all layers of a prompt of n tokens at once.
 inline bool chooses_over_layers(const ResolvedPolicy& policy, int n) {
-    return (policy.scope == Scope::shared || policy.alloc == Alloc::global) &&
+    return (spans_layers(policy.scope) || policy.alloc == Alloc::global) &&
            policy.any([n](const ResolvedPolicy& one) { return one.exceeded(n, n - 1); });
 }
 
@@ -142,8 +146,38 @@ float prompt_victims(const ResolvedPolicy& policy, int n, int stored, std::span<
                      std::span<const float> ties, std::span<const std::int32_t> guarded,
                      std::vector<int>& victims);
 
+/// Returns `win` of n tokens as R-KV's released code has it: in each of the newest rows the largest logit of
+/// the query heads, softmax over the tokens before the `newest` that the row sees, then the mean over rows.
+/// logit_of(reader, r, i): of the r-th of n_rows rows, the oldest first, on the i-th token. positions: of the
+/// tokens, ascending; row: the last one.
+std::vector<float> win_of_logits(std::span<const std::int32_t> positions, int newest, int row, int n_rows,
+                                 int n_readers,
+                                 const std::function<float(int reader, int r, std::size_t i)>& logit_of);
+
 /// Adds a row of attention to `sum` [n]. positions: of the tokens; those younger than the row add nothing.
 void add_seen(const float* row_values, const std::int32_t* positions, int row, int n, float* sum);
+
+/// Pools n values of each query head over the readers of a unit's KV heads. Under scope column the readers of
+/// each KV head are pooled, then the mean over the KV heads is taken. values_of(reader): [n]
+template <class ValuesOf>
+std::vector<float> pool_unit_of_prompt(const KvLayout& layout, const Unit& unit, const ResolvedPolicy& policy,
+                                       int n, ValuesOf values_of) {
+    const bool by_column = policy.scope == Scope::column;
+    std::vector<float> pooled(to_index(n)), of_head(by_column ? pooled.size() : 0);
+    int n_readers = 0;
+    for (int g = unit.first; g < unit.last; g += unit.step) {
+        if (by_column) n_readers = 0;
+        float* to = by_column ? of_head.data() : pooled.data();
+        for (const HeadRef& reader : layout.kv_head(g).readers)
+            pool_more(policy.pool, n_readers++ == 0, values_of(reader), n, to);
+        if (!by_column) continue;
+        finish_pool(policy.pool, n_readers, n, to);
+        pool_more(Pool::mean, g == unit.first, to, n, pooled.data());
+    }
+    finish_pool(by_column ? Pool::mean : policy.pool, by_column ? unit.n_heads() : n_readers, n,
+                pooled.data());
+    return pooled;
+}
 
 /// Returns `win` of a prompt's n tokens after its last row, pooled over a unit's readers. row_of(reader,
 /// row): attention of a row [n], 0 for what it does not see.
@@ -151,20 +185,16 @@ template <class RowOf>
 std::vector<float> pool_last_rows(const KvLayout& layout, const Unit& unit, const ResolvedPolicy& policy,
                                   int n, RowOf row_of) {
     const int n_rows = std::min(policy.window, n);
-    std::vector<float> pooled(to_index(n)), means;
-    int n_readers = 0;
-    for (int g = unit.first; g < unit.last; ++g)
-        for (const HeadRef& reader : layout.kv_head(g).readers) {
-            means.assign(pooled.size(), 0);
-            for (int row = n - n_rows; row < n; ++row) {
-                const float* of_row = row_of(reader, row);
-                for (std::size_t p = 0; p < means.size(); ++p) means[p] = add(means[p], of_row[p]);
-            }
-            for (float& mean : means) mean /= static_cast<float>(n_rows);
-            pool_more(policy.pool, n_readers++ == 0, means.data(), n, pooled.data());
+    std::vector<float> means;
+    return pool_unit_of_prompt(layout, unit, policy, n, [&](const HeadRef& reader) {
+        means.assign(to_index(n), 0);
+        for (int row = n - n_rows; row < n; ++row) {
+            const float* of_row = row_of(reader, row);
+            for (std::size_t p = 0; p < means.size(); ++p) means[p] = add(means[p], of_row[p]);
         }
-    finish_pool(policy.pool, n_readers, n, pooled.data());
-    return pooled;
+        for (float& mean : means) mean /= static_cast<float>(n_rows);
+        return static_cast<const float*>(means.data());
+    });
 }
 
 }  // namespace keyhole

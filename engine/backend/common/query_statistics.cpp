@@ -10,16 +10,6 @@
 namespace keyhole {
 namespace {
 
-/// The two channels that turn together.
-std::pair<std::size_t, std::size_t> channels_of(const Rotary& rotary, std::size_t pair) {
-    return rotary.interleaved ? std::pair{2 * pair, 2 * pair + 1}
-                              : std::pair{pair, pair + to_index(rotary.dims / 2)};
-}
-
-std::size_t n_pairs(const Rotary* rotary) {
-    return rotary == nullptr ? 0 : to_index(rotary->dims / 2);
-}
-
 /// The mean of the rotations at several positions, with the rotary's magnitude: a cosine and a sine a pair.
 struct MeanRotation {
     const Rotary* rotary;
@@ -28,7 +18,7 @@ struct MeanRotation {
     /// x <- M x
     void turn(double* x) const {
         for (std::size_t f = 0; f < cosine.size(); ++f) {
-            const auto [i, j] = channels_of(*rotary, f);
+            const auto [i, j] = rotated_channels(*rotary, f);
             const double a = x[i], b = x[j];
             x[i] = cosine[f] * a - sine[f] * b;
             x[j] = sine[f] * a + cosine[f] * b;
@@ -39,7 +29,8 @@ struct MeanRotation {
 /// positions: n of them, the i-th is position_of(i); n_tokens: of the text so far.
 template <class PositionOf>
 MeanRotation mean_rotation(const Rotary* rotary, int n_tokens, int n, PositionOf position_of) {
-    MeanRotation mean{rotary, std::vector<double>(n_pairs(rotary)), std::vector<double>(n_pairs(rotary))};
+    MeanRotation mean{rotary, std::vector<double>(n_rotated_pairs(rotary)),
+                      std::vector<double>(n_rotated_pairs(rotary))};
     if (rotary == nullptr) return mean;
     const std::vector<double> frequencies =
         rotary->changes_with_length() ? rotary->frequencies_for(n_tokens) : rotary->inverse_frequency;
@@ -77,37 +68,12 @@ std::vector<double> turned_covariance(const MeanRotation& turn, std::vector<doub
 
 void add_query_sinks(const ResolvedPolicy& policy, int n, std::vector<int>& sinks) {
     (void)policy.any([&](const ResolvedPolicy& one) {
-        const bool requested = one.names_queries() && (one.exceeded(n, n - 1) || policy.kept_queries() > 0);
+        const bool requested =
+            one.names_queries() && !one.calibration && (one.exceeded(n, n - 1) || policy.kept_queries() > 0);
         if (requested && std::find(sinks.begin(), sinks.end(), one.sinks) == sinks.end())
             sinks.push_back(one.sinks);
         return false;
     });
-}
-
-QueryMoments query_moments(std::span<const float* const> rows, int head_dim, const Rotary* rotary) {
-    const std::size_t d = to_index(head_dim);
-    QueryMoments of{static_cast<int>(rows.size()), std::vector<double>(d), std::vector<double>(d * d),
-                    std::vector<double>(n_pairs(rotary))};
-    if (rows.empty()) return of;
-    const auto n = static_cast<double>(rows.size());
-    for (const float* row : rows)
-        for (std::size_t c = 0; c < d; ++c) of.mean[c] += double{row[c]};
-    for (double& x : of.mean) x /= n;
-    std::vector<double> away(d);
-    for (const float* row : rows) {
-        for (std::size_t c = 0; c < d; ++c) away[c] = double{row[c]} - of.mean[c];
-        for (std::size_t c = 0; c < d; ++c) {
-            double* to = of.covariance.data() + c * d;
-            for (std::size_t e = 0; e < d; ++e) to[e] += away[c] * away[e];
-        }
-        for (std::size_t f = 0; f < of.lengths.size(); ++f) {
-            const auto [i, j] = channels_of(*rotary, f);
-            of.lengths[f] += std::sqrt(double{row[i]} * double{row[i]} + double{row[j]} * double{row[j]});
-        }
-    }
-    for (double& x : of.covariance) x /= n;
-    for (double& x : of.lengths) x /= n;
-    return of;
 }
 
 std::vector<float> expected_attention(const RankedKeys& of, const QueryMoments& queries, int row, int ahead,
@@ -151,9 +117,9 @@ std::vector<float> tri_scores(const RankedKeys& of, const QueryMoments& queries,
     if (queries.n == 0) return unknown(n);
     const MeanRotation turn =
         mean_rotation(of.rotary, row + 1, n_offsets, [row](int i) { return row + 1.0 + (1 << i); });
-    std::vector<double> mean = queries.mean, lacks(n_pairs(of.rotary)), score(n);
+    std::vector<double> mean = queries.mean, lacks(n_rotated_pairs(of.rotary)), score(n);
     for (std::size_t f = 0; f < lacks.size(); ++f) {
-        const auto [i, j] = channels_of(*of.rotary, f);
+        const auto [i, j] = rotated_channels(*of.rotary, f);
         lacks[f] = (queries.lengths[f] - std::hypot(mean[i], mean[j])) * double{of.rotary->magnitude};
     }
     turn.turn(mean.data());
@@ -162,7 +128,7 @@ std::vector<float> tri_scores(const RankedKeys& of, const QueryMoments& queries,
         const float* key = of.keys.data() + p * d;
         for (std::size_t c = 0; c < d; ++c) score[p] += double{key[c]} * mean[c];
         for (std::size_t f = 0; f < lacks.size(); ++f) {
-            const auto [i, j] = channels_of(*of.rotary, f);
+            const auto [i, j] = rotated_channels(*of.rotary, f);
             score[p] += lacks[f] * std::hypot(double{key[i]}, double{key[j]});
         }
         if (competes[p] == 0) continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/model/model.h"
+#include "engine/policy/calibration.h"
 #include "engine/policy/params.h"
 
 #include <cstdint>
@@ -10,17 +11,6 @@
 #include <vector>
 
 namespace keyhole {
-
-/// Of the queries of one head before the rotation.
-struct QueryMoments {
-    int n = 0;                       ///< rows; 0: nothing is known
-    std::vector<double> mean;        ///< [head_dim]
-    std::vector<double> covariance;  ///< [head_dim, head_dim], divided by n
-    std::vector<double> lengths;     ///< [rotary.dims / 2] mean length of each rotated pair
-};
-
-/// rows: pointers to queries [head_dim]. rotary: of the layer; null: it rotates nothing.
-QueryMoments query_moments(std::span<const float* const> rows, int head_dim, const Rotary* rotary);
 
 /// Returns how many first queries the policies leave out, each number once: their sinks, where they rank a
 /// prompt of n tokens by queries or keep queries.

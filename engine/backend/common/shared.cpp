@@ -73,6 +73,14 @@ void size_row(const KvLayout& layout, std::span<const int> n_attended, const Res
     out.sink_attention.clear();
 }
 
+void size_inputs(const KvLayout& layout, int head_dim, const RowRequest& requested, RowOutput& out) {
+    const std::size_t d = requested.inputs ? to_index(head_dim) : 0,
+                      n_heads = to_index(layout.n_layers() * layout.n_heads()),
+                      n_kv_heads = to_index(layout.n_kv_heads());
+    for (auto* of : {&out.inputs.q, &out.inputs.raw_q}) of->resize(n_heads * d);
+    for (auto* of : {&out.inputs.k, &out.inputs.raw_k, &out.inputs.v}) of->resize(n_kv_heads * d);
+}
+
 void pack_row(Backend& backend, const RowRequest& requested, RowOutput& out) {
     const RowValues& values = out.values;
     if (requested.form == RowForm::floats || (values.attention.empty() && values.scores.empty())) return;

@@ -82,6 +82,8 @@ bool model_hides(const ModelConfig& config, int row);
 /// become empty, and the block of an earlier row is dropped.
 void size_row(const KvLayout& layout, std::span<const int> n_attended, const ResolvedPolicy& policy,
               const RowRequest& requested, bool hides, RowOutput& out);
+/// Makes room for the row's inputs where they are wanted, else none.
+void size_inputs(const KvLayout& layout, int head_dim, const RowRequest& requested, RowOutput& out);
 /// Writes the offsets alone: RowValues::offset and head_offset.
 void row_offsets(const KvLayout& layout, std::span<const int> n_attended, std::vector<std::int32_t>& offset,
                  std::vector<std::int64_t>& head_offset);

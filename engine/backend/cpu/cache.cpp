@@ -269,6 +269,7 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy, int last_row) {
     const bool had_noise = store_.has_noise, has_noise = draws_token_noise(policy);
     const bool redraw =
         has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
+    if (policy.ranks_as_rkv_code != policy_.ranks_as_rkv_code) first_kept_ = last_row + 1;  // logits, or not
     policy_ = policy;
     last_row_ = last_row;
     const int window = policy.kept_rows();

@@ -244,6 +244,7 @@ void CpuBackend::begin_values(const LaneStep& step) const {
     for (int g = 0; g < layout.n_kv_heads(); ++g) n_attended.push_back(cache.count(g) + 1);
     size_row(layout, n_attended, cache.policy(), step.requested, model_hides(model_->config(), step.row),
              *step.out);
+    size_inputs(layout, model_->config().head_dim, step.requested, *step.out);
     begin_shadow(layout, cache.shadow(), step.row, step.requested.shadow, *step.out);
     begin_experts(model_->config(), *step.out);
 }
@@ -518,12 +519,24 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     if (kv.owner_layer == layer) {
         const int slot = cache.append(g, step.row);
         float *key = scratch_.k.data() + at, *value = scratch_.v.data() + at;
+        const auto keep = [&](std::vector<float>& to, const float* from) {
+            float* own = to.data() + std::int64_t{g} * d;
+            std::copy_n(from, d, own);
+            return own;
+        };
+        RowInputs& inputs = step.out->inputs;
+        if (step.requested.inputs)
+            model_tables.norm_and_rotate(keep(inputs.raw_k, key), tables.k_norm, nullptr, nullptr);
         if (raw_key != nullptr) {
             std::copy_n(key, d, raw_key);
             model_tables.norm_and_rotate(raw_key, tables.k_norm, nullptr, nullptr);
         }
         model_tables.norm_and_rotate(key, tables.k_norm, cosine, sine);
         if (config.clip_qkv > 0) clip(value, config.clip_qkv, d);
+        if (step.requested.inputs) {
+            keep(inputs.k, key);
+            keep(inputs.v, value);
+        }
         cache.write(g, slot, key, value);
         if (cache.shadow() != nullptr) cache.shadow()->append(g, key, value, 1);
     }
@@ -572,7 +585,14 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
             std::copy_n(q, d, kept);
             model_tables.norm_and_rotate(kept, tables.q_norm, nullptr, nullptr);
         }
+        RowInputs& inputs = step.out->inputs;
+        const std::int64_t of_head = std::int64_t{layer * layout.n_heads() + readers[i].head} * d;
+        if (step.requested.inputs) {
+            std::copy_n(q, d, inputs.raw_q.data() + of_head);
+            model_tables.norm_and_rotate(inputs.raw_q.data() + of_head, tables.q_norm, nullptr, nullptr);
+        }
         model_tables.norm_and_rotate(q, tables.q_norm, cosine_here, sine_here);
+        if (step.requested.inputs) std::copy_n(q, d, inputs.q.data() + of_head);
     }
     const ResolvedPolicy& own = unit_policy(layout, cache.policy(), g);
     const bool by_pages = own.reads_pages() && step.row >= own.n_prompt && !readers.empty() &&

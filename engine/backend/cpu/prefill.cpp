@@ -32,6 +32,11 @@ float* data(const Pages& pages) {
     return static_cast<float*>(pages.data());
 }
 
+/// Returns how many sets a lane has that chooses over all layers.
+std::int64_t n_shared_sets(Scope scope, const ModelConfig& config) {
+    return scope == Scope::column ? config.n_kv_heads : 1;
+}
+
 template <class Vector>
 void grow(Vector& v, std::int64_t n) {
     if (v.size() < to_index(n)) v.resize(to_index(n));
@@ -68,16 +73,19 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, const IntegerWei
     if (sink_requests_.scores)
         score_tile_ = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * kTileRows * n);
     for (const LanePrefill& lane : lanes_)
-        shared_scores_.push_back(
-            sink_requests_.scores && lane.cache->policy().scope == Scope::shared ? floats(n * n) : Pages());
+        shared_scores_.push_back(sink_requests_.scores && spans_layers(lane.cache->policy().scope)
+                                     ? floats(n_shared_sets(lane.cache->policy().scope, c) * n * n)
+                                     : Pages());
     const KvLayout& layout = model_.layout();
     for (const LanePrefill& lane : lanes_)
-        if (const ResolvedPolicy& policy = lane.cache->policy(); policy.names(Quantity::win))
+        if (const ResolvedPolicy& policy = lane.cache->policy(); policy.names(Quantity::win)) {
             n_last_rows_ = std::max(n_last_rows_, std::min(policy.window, n_));
+            wants_last_logits_ |= policy.ranks_as_rkv_code;
+        }
     for (const LanePrefill& lane : lanes_) add_query_sinks(lane.cache->policy(), n_, query_sinks_);
-    if (!query_sinks_.empty()) raw_queries_ = floats(n * c.n_heads * c.head_dim);
+    if (!query_sinks_.empty() || sink_requests_.inputs) raw_queries_ = floats(n * c.n_heads * c.head_dim);
     for (const LanePrefill& lane : lanes_) {
-        const bool pools = sink_requests_.scores && lane.cache->policy().scope != Scope::shared &&
+        const bool pools = sink_requests_.scores && !spans_layers(lane.cache->policy().scope) &&
                            layout.n_kv_heads() < c.n_layers * c.n_kv_heads;
         const int n_units = lane.cache->policy().scope == Scope::head ? c.n_kv_heads : 1;
         borrowed_scores_.push_back(pools ? floats(n_units * n * n) : Pages());
@@ -110,6 +118,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
     for (int l = 0; l < c.n_layers; ++l) {
         project(l, stores.emplace_back());
         if (!query_sinks_.empty()) observe_queries(l, stores.back());
+        if (sink_requests_.inputs) emit_inputs(l, stores.back());
         attend(l, stores.back(), stores[to_index(layout.owner_of_layer(l) - first_stored)]);
         feed_forward(l);
         const bool read_on = l + 1 < c.n_layers && !layout.owns(l + 1);  // the next layer borrows
@@ -297,11 +306,13 @@ void Prefill::project(int layer, LayerStore& store) {
     const std::int64_t d = c.head_dim, n = n_;
     if (owns) store.keys = floats(n_kv_heads * n * d);
     if (owns) store.values = floats(n_kv_heads * n * d);
-    const bool raw = owns && c.borrows_unrotated;
+    const bool raw = owns && (c.borrows_unrotated || sink_requests_.inputs);
     const Rotary* rotary = rotary_of(c, layer);
     if (raw) store.raw_keys = floats(n_kv_heads * n * d);
     store.scores = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * n);
     if (n_last_rows_ > 0) store.last_rows = floats(static_cast<std::int64_t>(c.n_heads) * n_last_rows_ * n);
+    if (wants_last_logits_)
+        store.last_logits = floats(static_cast<std::int64_t>(c.n_heads) * n_last_rows_ * n);
     pool_.parallel_for((n + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int) {
         std::vector<float> cosines(to_index(c.rotary.dims / 2)), sines(cosines);
         const float* cosine = rotary != nullptr ? cosines.data() : nullptr;
@@ -312,7 +323,7 @@ void Prefill::project(int layer, LayerStore& store) {
             if (owns) tables_.normalize_width(t.k_width_norm, data(k_) + i * n_kv_heads * d);
             for (std::int64_t h = 0; h < c.n_heads; ++h) {
                 float* query = data(q_) + (i * c.n_heads + h) * d;
-                if (!query_sinks_.empty()) {
+                if (raw_queries_.size_bytes() > 0) {
                     float* raw_query = data(raw_queries_) + (h * n + i) * d;
                     std::copy_n(query, d, raw_query);
                     tables_.norm_and_rotate(raw_query, t.q_norm, nullptr, nullptr);
@@ -334,6 +345,25 @@ void Prefill::project(int layer, LayerStore& store) {
             }
         }
     });
+}
+
+/// Sends a layer's queries, keys and values to the sink.
+void Prefill::emit_inputs(int layer, const LayerStore& store) {
+    const ModelConfig& c = model_.config();
+    const std::int64_t d = c.head_dim, n = n_;
+    const Rotary* rotary = rotary_of(c, layer);
+    const auto send = [&](InputKind kind, int head, const float* values, std::int64_t stride) {
+        sink_->inputs({-1, kind, layer, head, n_, c.head_dim, values, stride, rotary});
+    };
+    for (int h = 0; h < c.n_heads; ++h) {
+        send(InputKind::q, h, data(q_) + h * d, c.n_heads * d);
+        send(InputKind::raw_q, h, data(raw_queries_) + h * n * d, d);
+    }
+    for (int g = 0; g < c.n_kv_heads && model_.layout().owns(layer); ++g) {
+        send(InputKind::k, g, data(store.keys) + g * n * d, d);
+        send(InputKind::raw_k, g, data(store.raw_keys) + g * n * d, d);
+        send(InputKind::v, g, data(store.values) + g * n * d, d);
+    }
 }
 
 void Prefill::observe_queries(int layer, LayerStore& store) {
@@ -437,9 +467,12 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
     grow(scratch.tempered, columns);
     const std::vector<float>& sinks = tables_.layers[to_index(layer)].sinks;
     const int global_head = layer * model_.config().n_heads + head;
-    for (int row = std::max(first_row, n_ - n_last_rows_); row < last_row; ++row)
-        std::copy_n(scratch.probabilities.data() + (row - first_row) * columns, columns,
-                    last_row_of(store, head, row));
+    for (int row = std::max(first_row, n_ - n_last_rows_); row < last_row; ++row) {
+        const std::int64_t at = (row - first_row) * columns;
+        std::copy_n(scratch.probabilities.data() + at, columns, last_row_of(store, head, row));
+        if (wants_last_logits_)
+            std::copy_n(scratch.logits.data() + at, columns, last_row_of(store, head, row, true));
+    }
     const std::vector<ScoreStream>& streams = plan_.streams[to_index(global_head)];
     for (std::size_t s = 0; s < streams.size(); ++s) {
         const ScoreStream& stream = streams[s];
@@ -527,8 +560,9 @@ void Prefill::emit_scores(int layer, int first_row, int last_row) {
     const int first = layout.first_of_layer(layer), last = layout.first_of_layer(layer + 1);
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
         const ResolvedPolicy& policy = lanes_[lane].cache->policy();
-        if (policy.scope == Scope::shared) {
-            pool_shared(lane, layer, first_row, last_row);
+        if (spans_layers(policy.scope)) {
+            policy.scope == Scope::shared ? pool_shared(lane, layer, first_row, last_row)
+                                          : pool_columns(lane, layer, first_row, last_row);
             continue;
         }
         if (!layout.owns(layer) || layout.last_reader(first) > layer) {
@@ -571,6 +605,35 @@ void Prefill::pool_shared(std::size_t lane, int layer, int first_row, int last_r
     pool_.parallel_for(layout.n_kv_heads(), [&](std::int64_t g, int) {
         const KvHead& kv = layout.kv_head(static_cast<int>(g));
         sink_->scores({static_cast<int>(lane), kv.owner_layer, kv.index, first_row, rows, n_, pooled});
+    });
+}
+
+/// Does the same for a lane with a set for each KV head of all layers, whose layers all have their own.
+void Prefill::pool_columns(std::size_t lane, int layer, int first_row, int last_row) {
+    const KvLayout& layout = model_.layout();
+    const Pool pool = lanes_[lane].cache->policy().pool;
+    const int first = layout.first_of_layer(layer), n_sets = layout.first_of_layer(1),
+              rows = last_row - first_row;
+    const bool is_last = layer + 1 == layout.n_layers();
+    const std::int64_t n = n_;
+    pool_.parallel_for(std::int64_t{n_sets} * rows, [&](std::int64_t chunk, int worker) {
+        const std::int64_t set = chunk / rows, i = chunk % rows;
+        Scratch& own = workers_[to_index(worker)].pooled;
+        grow(own, last_row);
+        int n_readers = 0;
+        for (int h = 0; h < layout.n_heads(); ++h)
+            if (layout.kv_head_from_head(layer, h) == first + set)
+                pool_more(pool, n_readers++ == 0, tile_score(lane, layer, h, i), last_row, own.data());
+        finish_pool(pool, n_readers, last_row, own.data());
+        float* pooled = data(shared_scores_[lane]) + (set * n + first_row + i) * n;
+        pool_more(Pool::mean, layer == 0, own.data(), last_row, pooled);
+        if (is_last) finish_pool(Pool::mean, layout.n_layers(), last_row, pooled);
+    });
+    if (!is_last) return;
+    pool_.parallel_for(layout.n_kv_heads(), [&](std::int64_t g, int) {
+        const KvHead& kv = layout.kv_head(static_cast<int>(g));
+        sink_->scores({static_cast<int>(lane), kv.owner_layer, kv.index, first_row, rows, n_,
+                       data(shared_scores_[lane]) + (kv.index * n + first_row) * n});
     });
 }
 
@@ -744,7 +807,7 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
         // One set over all layers matters only where something is evicted.
         const bool whole = policy.at(0, 0).exceeded(n_, n_ - 1);
         for (const Unit& unit :
-             units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
+             units_of(layout, spans_layers(policy.scope) && !whole ? Scope::head : policy.scope))
             if (unit.first < last && unit.last > first) work.push_back({lane, unit});
     }
     const bool shares = std::any_of(lanes_.begin(), lanes_.end(), [](const LanePrefill& lane) {
@@ -809,7 +872,7 @@ std::vector<float> Prefill::choose(const LanePrefill& lane, std::size_t lane_ind
     const int d = model_.config().head_dim;
     const auto& cache = static_cast<const CpuKvCache&>(*lane.cache);
     std::vector<ChoiceHead> heads;
-    for (int g = unit.first; g < unit.last; ++g) {
+    for (int g = unit.first; g < unit.last; g += unit.step) {
         const KvHead& kv = model_.layout().kv_head(g);
         const LayerStore& store = stores[to_index(kv.owner_layer - first_layer)];
         const std::int64_t first = kv.index * std::int64_t{n_} * d;
@@ -826,7 +889,16 @@ std::vector<float> Prefill::choose(const LanePrefill& lane, std::size_t lane_ind
         }
     }
     std::vector<float> win;
-    if (policy.names(Quantity::win))
+    if (policy.names(Quantity::win) && policy.ranks_as_rkv_code) {  // one KV head
+        const auto& readers = model_.layout().kv_head(unit.first).readers;
+        const int n_rows = std::min(policy.window, n_);
+        win = win_of_logits(positions, policy.newest, n_ - 1, n_rows, static_cast<int>(readers.size()),
+                            [&](int reader, int r, std::size_t i) {
+                                const HeadRef& of = readers[to_index(reader)];
+                                return last_row_of(stores[to_index(of.layer - first_layer)], of.head,
+                                                   n_ - n_rows + r, true)[i];
+                            });
+    } else if (policy.names(Quantity::win))
         win = pool_last_rows(model_.layout(), unit, policy, n_, [&](const HeadRef& reader, int row) {
             return last_row_of(stores[to_index(reader.layer - first_layer)], reader.head, row);
         });
@@ -842,22 +914,18 @@ Prefill::Ranked Prefill::rank_unit(const LanePrefill& lane, std::size_t lane_ind
                                    int first_layer, std::span<const LayerStore> stores) const {
     const KvLayout& layout = model_.layout();
     const ResolvedPolicy& policy = unit_policy(layout, lane.cache->policy(), unit.first);
-    const std::int64_t n = n_;
     auto store_of = [&](int layer) -> const LayerStore& { return stores[to_index(layer - first_layer)]; };
     Ranked ranked;
     ranked.stored = policy.stored;
     std::vector<float>& pooled = ranked.pooled;
     pooled.resize(to_index(n_));
     const std::vector<std::int32_t> positions = prompt_positions(n_);
-    int n_readers = 0;
     const bool pools = must_select(policy, n_, n_ - 1) || !lane.out->values.scores.empty();
-    for (int g = unit.first; pools && g < unit.last; ++g)
-        for (const HeadRef& reader : layout.kv_head(g).readers)
-            pool_more(policy.pool, n_readers++ == 0,
-                      score_row(store_of(reader.layer),
-                                plan_.own(lane, lane_index, reader.layer, reader.head), reader.head),
-                      n, pooled.data());
-    finish_pool(policy.pool, n_readers, n, pooled.data());
+    if (pools)
+        pooled = pool_unit_of_prompt(layout, unit, policy, n_, [&](const HeadRef& reader) {
+            return score_row(store_of(reader.layer), plan_.own(lane, lane_index, reader.layer, reader.head),
+                             reader.head);
+        });
     if (ranks_prompt(policy, n_, !lane.out->values.scores.empty()))
         ranked.ties =
             choose(lane, lane_index, unit, policy, first_layer, stores, positions, pooled, ranked.guarded);
@@ -879,7 +947,7 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                                            pooled, ranked.ties, ranked.guarded, victims);
 
     RowValues& values = lane.out->values;
-    for (int g = unit.first; g < unit.last; ++g) {
+    for (int g = unit.first; g < unit.last; g += unit.step) {
         const KvHead& kv = layout.kv_head(g);
         const LayerStore& store = store_of(kv.owner_layer);
         std::size_t victim = 0;
@@ -900,8 +968,8 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                                       plan_.of(lane_index, reader.layer, reader.head, a), reader.head)[p];
             for (const HeadRef& reader : kv.readers)
                 for (int row = std::max(n_ - cache.window(), 0); row < n_; ++row)
-                    cache.kept_row(row, reader.layer * layout.n_heads() + reader.head)[slot] =
-                        last_row_of(store_of(reader.layer), reader.head, row)[p];
+                    cache.kept_row(row, reader.layer * layout.n_heads() + reader.head)[slot] = last_row_of(
+                        store_of(reader.layer), reader.head, row, cache.policy().ranks_as_rkv_code)[p];
         }
         if (values.scores.empty()) continue;
         std::copy_n(pooled.data(), n, values.scores.data() + static_cast<std::int64_t>(g) * n);
@@ -934,7 +1002,8 @@ void check_room_of_prompt(const Model& model, std::int64_t n, std::span<const La
         constexpr std::int64_t kFloat = sizeof(float);
         n_bytes += n_lanes * std::int64_t{model.config().n_heads} * Prefill::kTileRows * n * kFloat;
         for (const LanePrefill& lane : lanes)
-            if (lane.cache->policy().scope == Scope::shared) n_bytes += n * n * kFloat;
+            if (const Scope scope = lane.cache->policy().scope; spans_layers(scope))
+                n_bytes += n_shared_sets(scope, model.config()) * n * n * kFloat;
     }
     check_room(n_bytes,
                fmt::format("a prompt of {} tokens in {} lane{}", n, n_lanes, n_lanes == 1 ? "" : "s"),

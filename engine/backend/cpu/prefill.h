@@ -35,14 +35,16 @@ class Prefill {
     /// K, V and scores of one layer, all tokens; freed once the lanes have copied what they keep.
     struct LayerStore {
         Pages keys, values;  ///< [n_kv_heads, n, head_dim], keys rotated; empty in a layer that borrows
-        Pages raw_keys;      ///< keys before rotation, where ModelConfig::borrows_unrotated
+        Pages raw_keys;      ///< keys before rotation, where they are borrowed or wanted
         Pages scores;        ///< [n_streams, n_heads, n]
         Pages last_rows;     ///< [n_heads, n_last_rows_, n] attention of the prompt's last rows
+        Pages last_logits;   ///< the same of their logits, where a lane ranks as R-KV's code
         std::vector<QueryMoments> queries;  ///< [query_sinks_, n_heads]
     };
 
     void size_last_row();
     void project(int layer, LayerStore& store);
+    void emit_inputs(int layer, const LayerStore& store);
     /// Takes what lanes want to know of a layer's queries before their rotation, raw_queries_.
     void observe_queries(int layer, LayerStore& store);
     /// own: the store of this layer; owner: the store of the layer whose K and V it reads.
@@ -52,6 +54,7 @@ class Prefill {
     void fold_tile(int layer, const LayerStore& store, int head, int first_row, int last_row, int worker);
     void emit_scores(int layer, int first_row, int last_row);
     void pool_shared(std::size_t lane, int layer, int first_row, int last_row);
+    void pool_columns(std::size_t lane, int layer, int first_row, int last_row);
     void pool_borrowed(std::size_t lane, int layer, int first_row, int last_row);
     void feed_forward(int layer);
     void run_experts(int layer);
@@ -107,9 +110,9 @@ class Prefill {
             head;
         return static_cast<const float*>(score_tile_.data()) + (stream_head * kTileRows + i) * n_;
     }
-    /// Attention of the prompt's row `row`, one of the last.
-    float* last_row_of(const LayerStore& store, int head, int row) const {
-        return static_cast<float*>(store.last_rows.data()) +
+    /// Attention of the prompt's row `row`, one of the last; logits: its logits.
+    float* last_row_of(const LayerStore& store, int head, int row, bool logits = false) const {
+        return static_cast<float*>((logits ? store.last_logits : store.last_rows).data()) +
                (static_cast<std::int64_t>(head) * n_last_rows_ + row - (n_ - n_last_rows_)) * n_;
     }
     void fold_by_formula(const ScoreStream& stream, int layer, int head, int row, const float* p,
@@ -124,6 +127,7 @@ class Prefill {
     RowRequest sink_requests_;
     int n_;                // prompt tokens
     int n_last_rows_ = 0;  // whose attention lanes want, for `win`
+    bool wants_last_logits_ = false;
     const std::function<bool(double)>* progress_ = nullptr;
     double done_ = 0, whole_ = 1;  // multiplications
 
@@ -133,7 +137,7 @@ class Prefill {
     std::vector<int> query_sinks_;  // how many first queries lanes leave out, each number once
     std::vector<std::int32_t> positions_;  // 0..n-1, for ALiBi
     Pages score_tile_;                     // [n_streams, n_heads, kTileRows, n] when the sink wants scores
-    // [lane] [n, n] pooled over the layers so far, where scope is shared and the sink wants scores; the sink
+    // [lane] [sets, n, n] pooled over the layers so far, where a set spans layers and the sink wants scores; the sink
     // gets it as each KV head's share.
     std::vector<Pages> shared_scores_;
     // [lane] [units, n, n] pooled in the same way over the layers that read an owner's KV heads. A unit is

@@ -108,7 +108,7 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
                          {cache.order(g), to_index(n)}},
                         policy.score_dtype, {score, to_index(n)}, scratch.by_formula);
     if (float* kept = cache.kept_row(row, head); kept != nullptr)
-        std::copy_n(scratch.probabilities.data(), n, kept);
+        std::copy_n((policy.ranks_as_rkv_code ? scratch.logits : scratch.probabilities).data(), n, kept);
     scratch.laps.end(scratch.laps.scoring);
     return out;
 }

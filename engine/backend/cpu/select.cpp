@@ -14,13 +14,13 @@ namespace keyhole::cpu {
 
 namespace {
 
-void unite_positions(const CpuKvCache& cache, int first, int last, UnitScores& out) {
+void unite_positions(const CpuKvCache& cache, const Unit& unit, UnitScores& out) {
     auto fill = [&](int g, std::vector<std::int32_t>& to) {
         to.resize(to_index(cache.count(g)));
         cache.copy_in_order(g, cache.positions(g), to.data());
     };
-    fill(first, out.positions);
-    for (int g = first + 1; g < last; ++g) {
+    fill(unit.first, out.positions);
+    for (int g = unit.first + unit.step; g < unit.last; g += unit.step) {
         fill(g, out.scratch);
         if (out.scratch == out.positions) continue;
         std::vector<std::int32_t> both;
@@ -64,17 +64,39 @@ void pool_head(const CpuKvCache& cache, int g, Values values_of, float* pooled) 
     finish_pool(pool, n_readers, n, pooled);
 }
 
+/// Pools the values of a unit's readers under scope column: those of each KV head, then the mean of the KV
+/// heads that store the token.
+template <class Values>
+void pool_column(const CpuKvCache& cache, const Unit& unit, std::span<const std::int32_t> positions,
+                 Values values_of, std::vector<float>& pooled) {
+    std::vector<float> of_head;
+    std::vector<int> n_heads(positions.size(), 0);
+    pooled.assign(positions.size(), 0);
+    for (int g = unit.first; g < unit.last; g += unit.step) {
+        of_head.resize(to_index(cache.count(g)));
+        pool_head(cache, g, values_of, of_head.data());
+        std::size_t at = 0;
+        for (int i = 0; i < cache.count(g); ++i, ++at) {
+            while (positions[at] != cache.positions(g)[cache.order(g)[i]]) ++at;
+            pooled[at] += of_head[to_index(i)];
+            ++n_heads[at];
+        }
+    }
+    for (std::size_t i = 0; i < pooled.size(); ++i) pooled[i] /= static_cast<float>(std::max(n_heads[i], 1));
+}
+
 /// Pools the values of a unit's readers. positions: the union of what its KV heads store.
 template <class Values>
-void pool_values(const CpuKvCache& cache, int first, int last, std::span<const std::int32_t> positions,
+void pool_values(const CpuKvCache& cache, const Unit& unit, std::span<const std::int32_t> positions,
                  Values values_of, std::vector<float>& pooled) {
     const Pool pool = cache.policy().pool;
+    if (cache.policy().scope == Scope::column) return pool_column(cache, unit, positions, values_of, pooled);
     pooled.resize(positions.size());
-    if (last - first == 1) return pool_head(cache, first, values_of, pooled.data());
+    if (unit.n_heads() == 1) return pool_head(cache, unit.first, values_of, pooled.data());
     std::fill(pooled.begin(), pooled.end(),
               pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
     int n_readers = 0;
-    for (int g = first; g < last; ++g)
+    for (int g = unit.first; g < unit.last; g += unit.step)
         for_readers(cache, g, values_of, [&](const float* score) {
             ++n_readers;
             std::size_t at = 0;
@@ -93,8 +115,18 @@ std::vector<float> pool_kept_rows(const CpuKvCache& cache, const Unit& unit, int
     const int n_rows = cache.n_kept_rows(row);
     std::vector<float> pooled, means;
     if (n_rows == 0) return pooled;
+    if (cache.policy().ranks_as_rkv_code) {  // one KV head
+        const auto& readers = cache.layout().kv_head(unit.first).readers;
+        return win_of_logits(positions, cache.policy().newest, row, n_rows, static_cast<int>(readers.size()),
+                             [&](int reader, int r, std::size_t i) {
+                                 const HeadRef& of = readers[to_index(reader)];
+                                 return cache.kept_row(row - n_rows + 1 + r,
+                                                       of.layer * cache.layout().n_heads() +
+                                                           of.head)[cache.order(unit.first)[i]];
+                             });
+    }
     pool_values(
-        cache, unit.first, unit.last, positions,
+        cache, unit, positions,
         [&](const HeadRef& reader) {
             const KvLayout& layout = cache.layout();
             const int g = layout.kv_head_from_head(reader.layer, reader.head), n = cache.count(g),
@@ -111,9 +143,9 @@ std::vector<float> pool_kept_rows(const CpuKvCache& cache, const Unit& unit, int
 
 }  // namespace
 
-void pool_unit(const CpuKvCache& cache, int first, int last, UnitScores& out) {
-    unite_positions(cache, first, last, out);
-    pool_values(cache, first, last, out.positions, scores_in(cache), out.pooled);
+void pool_unit(const CpuKvCache& cache, const Unit& unit, UnitScores& out) {
+    unite_positions(cache, unit, out);
+    pool_values(cache, unit, out.positions, scores_in(cache), out.pooled);
 }
 
 namespace {
@@ -137,7 +169,7 @@ const float* pool_slots(const CpuKvCache& cache, const Unit& unit, UnitScores& o
     const int n = cache.count(unit.first);
     int n_readers = 0;
     const float* only = nullptr;
-    for (int g = unit.first; g < unit.last; ++g)
+    for (int g = unit.first; g < unit.last; g += unit.step)
         for (const HeadRef& reader : layout.kv_head(g).readers) {
             const Accumulator own = accumulator_of(policy.at(reader.layer, reader.head));
             const float* score = cache.score(own, reader.layer * layout.n_heads() + reader.head);
@@ -169,7 +201,9 @@ const float* pool_slots(const CpuKvCache& cache, const Unit& unit, UnitScores& o
 int single_victim(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy,
                   UnitScores& scores) {
     const int g = unit.first, n = cache.count(g);
-    if (n - policy.stored != 1 || policy.unit > 1 || policy.gap == ResolvedPolicy::Gap::dropped) return -1;
+    if (n - policy.stored != 1 || policy.unit > 1 || policy.scope == Scope::column ||
+        policy.gap == ResolvedPolicy::Gap::dropped)
+        return -1;
     for (int other = unit.first; other < unit.last; ++other)
         if (!cache.pinned(other).empty()) return -1;
     const std::int32_t* positions = cache.positions(g);
@@ -215,7 +249,7 @@ std::vector<QueryMoments> kept_moments(const CpuKvCache& cache, const Unit& unit
                                        const ResolvedPolicy& policy, int row) {
     std::vector<QueryMoments> moments;
     if (cache.model() == nullptr) return moments;
-    for (int g = unit.first; g < unit.last; ++g)
+    for (int g = unit.first; g < unit.last; g += unit.step)
         for (const HeadRef& reader : cache.layout().kv_head(g).readers) {
             const int head = reader.layer * cache.layout().n_heads() + reader.head;
             std::vector<const float*> rows;
@@ -231,11 +265,14 @@ std::vector<QueryMoments> kept_moments(const CpuKvCache& cache, const Unit& unit
 void choose_unit(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int row,
                  UnitScores& scores) {
     std::vector<ChoiceHead> heads;
-    for (int g = unit.first; g < unit.last; ++g) heads.push_back(choice_head(cache, g));
+    for (int g = unit.first; g < unit.last; g += unit.step) heads.push_back(choice_head(cache, g));
     std::vector<float> win;
     if (policy.names(Quantity::win)) win = pool_kept_rows(cache, unit, row, scores.positions);
     std::vector<QueryMoments> queries;
-    if (policy.names_queries()) queries = kept_moments(cache, unit, policy, row);
+    if (policy.calibration)
+        queries = calibrated_queries(cache.layout(), unit, policy);
+    else if (policy.names_queries())
+        queries = kept_moments(cache, unit, policy, row);
     scores.ties = choose_on_host(
         {cache.layout(), unit, policy, row, cache.keys(unit.first).head_dim, cache.future().get(), heads,
          scores.positions, win, cache.repeats().get(), cache.model().get(), queries},
@@ -257,9 +294,9 @@ void rank_unit(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& 
 }
 
 void pool_with_pins(const CpuKvCache& cache, const Unit& unit, UnitScores& scores) {
-    pool_unit(cache, unit.first, unit.last, scores);
+    pool_unit(cache, unit, scores);
     scores.pinned.clear();
-    for (int g = unit.first; g < unit.last; ++g)
+    for (int g = unit.first; g < unit.last; g += unit.step)
         scores.pinned.insert(scores.pinned.end(), cache.pinned(g).begin(), cache.pinned(g).end());
     std::sort(scores.pinned.begin(), scores.pinned.end());
 }
@@ -270,7 +307,7 @@ void remove_victims(CpuKvCache& cache, const Unit& unit, int row, const UnitScor
                     std::vector<Eviction>& evictions) {
     const bool needs_scores = values != nullptr && !values->scores.empty();
     std::vector<int> of_head;
-    for (int g = unit.first; g < unit.last; ++g) {
+    for (int g = unit.first; g < unit.last; g += unit.step) {
         of_head.clear();
         std::size_t column = 0, victim = 0;
         for (int i = 0; i < cache.count(g); ++i, ++column) {
@@ -346,18 +383,18 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
                 std::vector<int>& victims, RowValues* values, std::vector<Eviction>& evictions) {
     const ResolvedPolicy& policy = unit_policy(cache.layout(), cache.policy(), unit.first);
     int most = 0;
-    for (int g = unit.first; g < unit.last; ++g) most = std::max(most, cache.count(g));
+    for (int g = unit.first; g < unit.last; g += unit.step) most = std::max(most, cache.count(g));
     const bool may_evict = policy.evicts() && (due == Due::now || policy.evicts_after(row)) &&
-                           (unit.last - unit.first > 1 || must_select(policy, most, row));
+                           (unit.n_heads() > 1 || must_select(policy, most, row));
     const bool needs_scores = values != nullptr && !values->scores.empty();
     if (!may_evict && !needs_scores) return;
-    if (!may_evict && unit.last - unit.first == 1 &&
+    if (!may_evict && unit.n_heads() == 1 &&
         !policy.has_formula())  // nothing leaves: the usual case when recording
         return pool_head(cache, unit.first, scores_in(cache),
                          values->scores.data() + values->offset[to_index(unit.first)]);
     if (!needs_scores && !policy.has_formula() && must_select(policy, most, row)) {
         if (const int victim = single_victim(cache, unit, policy, scores); victim >= 0) {
-            for (int g = unit.first; g < unit.last; ++g) {
+            for (int g = unit.first; g < unit.last; g += unit.step) {
                 evictions.push_back({g, cache.positions(g)[cache.order(g)[victim]], row});
                 cache.evict(g, std::span<const int>(&victim, 1));
             }

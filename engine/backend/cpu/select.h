@@ -21,7 +21,7 @@ struct UnitScores {
 
 /// Pools each head's own accumulator over all query heads that read the KV heads [first, last): mean, sum or
 /// max. A head that no longer stores a token adds nothing for it.
-void pool_unit(const CpuKvCache& cache, int first, int last, UnitScores& out);
+void pool_unit(const CpuKvCache& cache, const Unit& unit, UnitScores& out);
 
 /// When a unit may evict: after the rows that its policy names, or after any row.
 enum class Due { by_row, now };

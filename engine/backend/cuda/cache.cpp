@@ -840,8 +840,9 @@ HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& 
         for (int g = unit.first; g < unit.last; ++g) heads.push_back(choice_head(g, own));
         std::vector<float> win;
         if (own.names(Quantity::win)) win = win_on_host(unit, policy, row, out.positions);
+        const std::vector<QueryMoments> queries = calibrated_queries(*layout_, unit, own);
         ties = choose_on_host({*layout_, unit, own, row, head_dim_, future().get(), heads, out.positions, win,
-                               repeats().get(), of_->model.get()},
+                               repeats().get(), of_->model.get(), queries},
                               out.pooled, pinned);
     } else if (own.choose) {
         std::fill(out.pooled.begin(), out.pooled.end(), std::numeric_limits<float>::quiet_NaN());

@@ -1031,6 +1031,7 @@ void Prefill::give_to_shadow(std::size_t lane, int layer, const LayerStore& stor
 
 void CudaBackend::prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                           const std::function<bool(double)>& progress) {
+    refuse_inputs(lanes);
     try {
         const OnDevice& of = static_cast<Cache&>(*lanes.front().cache).of();
         KH_ASSERT(std::all_of(lanes.begin(), lanes.end(), [&](const LanePrefill& lane) {

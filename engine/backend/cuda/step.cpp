@@ -118,10 +118,24 @@ KvType CudaBackend::kv_type(KvType wanted) const {
 std::string CudaBackend::policy_fault(const ResolvedPolicy& policy) const {
     if (policy.any([](const ResolvedPolicy& one) { return one.reads_pages(); }))
         return "read is for the CPU: on CUDA a step attends to all that is stored; take --backend cpu";
+    if (policy.scope == Scope::column)
+        return "scope=column is for the CPU: CUDA keeps a set for neighbouring KV heads alone; take "
+               "scope=head, or "
+               "--backend cpu";
+    if (policy.ranks_as_rkv_code)
+        return "dialect=released of rkv is for the CPU: CUDA keeps no logits of rows; take dialect=paper, or "
+               "--backend cpu";
     if (policy.kept_queries() > 0)
         return "expected and tri look at the newest queries at each selection, and CUDA keeps none; take "
                "evict=prompt, or --backend cpu";
     return {};
+}
+
+void CudaBackend::refuse_inputs(std::span<const LanePrefill> lanes) {
+    for (const LanePrefill& lane : lanes)
+        if (lane.requested.inputs)
+            fail(ErrorCode::unsupported,
+                 "q, k and v are exported by the CPU alone, and this run is on CUDA; take --backend cpu");
 }
 
 std::shared_ptr<const OnDevice> CudaBackend::on_device(const std::shared_ptr<const Model>& model) {
