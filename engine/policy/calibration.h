@@ -50,8 +50,8 @@ struct CalibrationRef {
     }
 };
 
-/// Reads a safetensors file: `mean` [layers, query heads, head_dim], `length` [layers, query heads, pairs] and,
-/// for `expected`, `covariance` [layers, query heads, head_dim, head_dim]; f32, f16 or bf16. Throws
+/// Reads a safetensors file: `mean` [layers, query heads, head_dim], `length` [layers, query heads, pairs]
+/// and, for `expected`, `covariance` [layers, query heads, head_dim, head_dim]; f32, f16 or bf16. Throws
 /// Error(bad_file) with the file and the fault.
 std::shared_ptr<const Calibration> read_calibration(const std::filesystem::path& path);
 

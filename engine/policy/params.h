@@ -56,7 +56,8 @@ enum class Preset {
 enum class Dialect { paper, released };
 enum class NoiseKind { none, gumbel, gaussian, constant };
 enum class NoiseDraw { token, row };  ///< one draw a token for the whole run, or a new one in every row
-/// One kept set per KV head, per layer, for the whole model, or for the KV heads of equal number of all layers.
+/// One kept set per KV head, per layer, for the whole model, or for the KV heads of equal number of all
+/// layers.
 enum class Scope { head, layer, shared, column };
 /// Returns whether KV heads of several layers have one kept set.
 constexpr bool spans_layers(Scope scope) {

@@ -170,8 +170,8 @@ double Lane::observed(int layer, int kv_head, int position) const {
     return policy_.pool == PoolOver::sum ? sum : sum / static_cast<double>(read.size());
 }
 
-/// R-KV's released code: in each row the largest logit of the query heads, softmax over what stands before the
-/// window, the mean over rows.
+/// R-KV's released code: in each row the largest logit of the query heads, softmax over what stands before
+/// the window, the mean over rows.
 double Lane::observed_by_code(int layer, int kv_head, int position) const {
     const std::set<int>& stored = stored_[keyhole::to_index(layer)][keyhole::to_index(kv_head)];
     const std::vector<int> all(stored.begin(), stored.end());

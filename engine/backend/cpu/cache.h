@@ -70,8 +70,8 @@ class CpuKvCache final : public KvCache {
     std::int32_t* order(int g) const { return store_.ints(store_.order_at, g); }
     /// Scores by slot of query head `head` = layer * n_heads + h; null when that accumulator does not run.
     float* score(int accumulator, int head) const { return store_.score(accumulator, head); }
-    /// Attention of one of the newest rows by slot, or its logits (ranks_as_rkv_code); null where the cache keeps none. Slots of tokens that are
-    /// younger than the row hold no number.
+    /// Attention of one of the newest rows by slot, or its logits (ranks_as_rkv_code); null where the cache
+    /// keeps none. Slots of tokens that are younger than the row hold no number.
     float* kept_row(int row, int head) const {
         return store_.window == 0
                    ? nullptr

@@ -787,8 +787,11 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
         evict_unit(static_cast<CpuKvCache&>(*w.step->cache), w.unit, w.step->row, Due::by_row, scratch.unit,
                    scratch.victims, &w.step->out->values, w.evictions);
     });
-    for (Work& w : work)
-        w.step->out->evictions.insert(w.step->out->evictions.end(), w.evictions.begin(), w.evictions.end());
+    for (Work& w : work) {
+        std::vector<Eviction>& all = w.step->out->evictions;
+        all.insert(all.end(), w.evictions.begin(), w.evictions.end());
+        if (w.unit.step > 1) sort_by_kv_head(all);
+    }
 }
 
 std::vector<Eviction> CpuBackend::apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) {

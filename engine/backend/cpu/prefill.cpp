@@ -4,6 +4,7 @@
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/row_scores.h"
 #include "engine/backend/cpu/gemm.h"
+#include "engine/backend/cpu/select.h"
 #include "engine/backend/memory_need.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -838,6 +839,7 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
     for (const Work& w : work) {
         std::vector<Eviction>& all = lanes_[w.lane].out->evictions;
         all.insert(all.end(), w.evictions.begin(), w.evictions.end());
+        if (w.unit.step > 1) sort_by_kv_head(all);
     }
 }
 

@@ -137,8 +137,8 @@ class Prefill {
     std::vector<int> query_sinks_;  // how many first queries lanes leave out, each number once
     std::vector<std::int32_t> positions_;  // 0..n-1, for ALiBi
     Pages score_tile_;                     // [n_streams, n_heads, kTileRows, n] when the sink wants scores
-    // [lane] [sets, n, n] pooled over the layers so far, where a set spans layers and the sink wants scores; the sink
-    // gets it as each KV head's share.
+    // [lane] [sets, n, n] pooled over the layers so far, where a set spans layers and the sink wants scores;
+    // the sink gets it as each KV head's share.
     std::vector<Pages> shared_scores_;
     // [lane] [units, n, n] pooled in the same way over the layers that read an owner's KV heads. A unit is
     // one KV head, or all of them.

@@ -366,6 +366,11 @@ void evict_sharing(CpuKvCache& cache, int row, Due due, RowValues* values, std::
     }
 }
 
+void sort_by_kv_head(std::vector<Eviction>& evictions) {
+    std::stable_sort(evictions.begin(), evictions.end(),
+                     [](const Eviction& a, const Eviction& b) { return a.kv_head < b.kv_head; });
+}
+
 std::vector<Eviction> select_row(CpuKvCache& cache, int row, Due due) {
     UnitScores scores;
     std::vector<int> victims;
@@ -376,6 +381,7 @@ std::vector<Eviction> select_row(CpuKvCache& cache, int row, Due due) {
     }
     for (const Unit& unit : units_of(cache.layout(), cache.policy().scope))
         evict_unit(cache, unit, row, due, scores, victims, nullptr, evictions);
+    if (cache.policy().scope == Scope::column) sort_by_kv_head(evictions);
     return evictions;
 }
 
