@@ -33,7 +33,14 @@ void choose_rows(AppState& app, std::string_view rows) {
     app.jobs.export_job.request.all_rows = rows == "all";
 }
 
-/// Reads "svg,pdf 1200 dark": formats, width and background, each of which may be left out.
+/// Reads a number within bounds; 0 stands for the usual.
+double within(double number, std::string_view what, double least, double most) {
+    if (number != 0 && (number < least || number > most))
+        fail(ErrorCode::wrong_use, "{}={} is not valid; choose {} to {}", what, number, least, most);
+    return number;
+}
+
+/// Reads "svg,pdf 1200 dark bare high=600 font=9": each may be left out.
 void choose_pictures(AppState& app, std::string_view words) {
     PictureChoice choice;
     for (std::size_t blank = 0; blank != std::string_view::npos && !words.empty();
@@ -42,6 +49,14 @@ void choose_pictures(AppState& app, std::string_view words) {
         const std::string_view word = words.substr(0, blank);
         if (word == "dark" || word == "light")
             choice.background = word == "dark" ? Background::dark : Background::light;
+        else if (word == "bare")
+            choice.print.bare = true;
+        else if (word.starts_with("high="))
+            choice.print.height = static_cast<int>(within(whole_numbers(word.substr(5), 1, 1)[0], "high",
+                                                          PrintForm::kLeastHeight, PrintForm::kMostHeight));
+        else if (word.starts_with("font="))
+            choice.print.font_size = within(real_numbers(word.substr(5), 1, 1)[0], "font",
+                                            PrintForm::kLeastFont, PrintForm::kMostFont);
         else if (!word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos)
             choice.width = whole_numbers(word, 1, 1)[0];
         else if (!word.empty())
@@ -333,12 +348,14 @@ constexpr std::array kExportActions = {
                {},
                choose_list,
                {.elsewhere = "the dialog Export the run"}},
-    UserAction{"export.pictures",
-               "Choose the pictures of an export",
-               "[png,svg,pdf] [WIDTH] [light|dark]: of masks, heat maps and scores. Left out: the usual one.",
-               {},
-               choose_pictures,
-               {.elsewhere = "the dialog Export the run"}},
+    UserAction{
+        "export.pictures",
+        "Choose the pictures of an export",
+        "[png,svg,pdf] [WIDTH] [light|dark] [bare] [high=PIXELS] [font=POINTS]: of masks, heat maps and "
+        "scores. Left out: the usual one.",
+        {},
+        choose_pictures,
+        {.elsewhere = "the dialog Export the run"}},
     UserAction{"export.rows",
                "Choose the rows to export",
                "all|decoded: with or without the prompt's.",

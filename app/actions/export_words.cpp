@@ -21,6 +21,9 @@ std::vector<std::string> picture_options(const PictureChoice& choice) {
     for (const PictureFormat format : choice.formats) formats.emplace_back(format_name(format));
     if (!formats.empty()) options.push_back(fmt::format("--format {}", fmt::join(formats, ",")));
     if (choice.width > 0) options.push_back(fmt::format("--width {}", choice.width));
+    if (choice.print.bare) options.emplace_back("--bare");
+    if (choice.print.height > 0) options.push_back(fmt::format("--height {}", choice.print.height));
+    if (choice.print.font_size > 0) options.push_back(fmt::format("--font-size {}", choice.print.font_size));
     if (choice.background == Background::dark) options.emplace_back("--look dark");
     return options;
 }

@@ -227,35 +227,56 @@ void draw_export_words(const PanelContext& context, const ExportRequest& request
     if (list != request.list) run(context, "export.list " + list);
 }
 
-/// Draws formats, background and width of the pictures of an export.
+/// Draws a field for a size that is 0 where it follows from the content, else within bounds.
+template <class Number>
+Number size_field(const PanelContext& context, const char* label, const char* mark, Number now, Number least,
+                  Number most) {
+    auto typed = static_cast<double>(now);
+    ImGui::SetNextItemWidth(context.px(80));
+    ImGui::InputDouble(label, &typed, 0, 0, "%g");
+    mark_item(context, mark);
+    return typed <= 0 ? Number{0} : std::clamp(static_cast<Number>(typed), least, most);
+}
+
+/// Draws formats, background and sizes of the pictures of an export.
 void draw_export_pictures(const PanelContext& context, const PictureChoice& now) {
-    std::vector<std::string> formats;
+    PictureChoice choice = now;
+    choice.formats.clear();
     for (const PictureFormat format : kPictureFormats) {
         const std::string name(format_name(format));
         bool on = std::find(now.formats.begin(), now.formats.end(), format) != now.formats.end();
         ImGui::Checkbox(name.c_str(), &on);
         mark_item(context, "export picture " + name);
         ImGui::SameLine();
-        if (on) formats.push_back(name);
+        if (on) choice.formats.push_back(format);
     }
     bool dark = now.background == Background::dark;
     ImGui::Checkbox("dark", &dark);
     mark_item(context, "export picture dark");
+    choice.background = dark ? Background::dark : Background::light;
     ImGui::SameLine();
-    int width = now.width;
-    ImGui::SetNextItemWidth(context.px(110));
-    ImGui::InputInt("pixels wide", &width, 0);
-    mark_item(context, "export picture width");
+    ImGui::Checkbox("without words", &choice.print.bare);
+    mark_item(context, "export picture bare");
+    tooltip(context, "Title, subtitle and caption stand in a text file beside each picture.");
+    choice.width = size_field(context, "wide", "export picture width", now.width, PictureChoice::kLeastWidth,
+                              PictureChoice::kMostWidth);
     tooltip(context,
-            "Pictures of masks, heat maps and scores. 0: each as wide as its cells need. No format "
+            "In pixels, of masks, heat maps and scores. 0: each as wide as its cells need. No format "
             "chosen: PNG, and SVG for curves.");
-    const int in_bounds =
-        width <= 0 ? 0 : std::clamp(width, PictureChoice::kLeastWidth, PictureChoice::kMostWidth);
-    const std::string words =
-        fmt::format("{} {} {}", fmt::join(formats, ","), in_bounds, dark ? "dark" : "light");
-    if (formats.size() != now.formats.size() || dark != (now.background == Background::dark) ||
-        in_bounds != now.width)
-        run(context, "export.pictures " + words);
+    ImGui::SameLine();
+    choice.print.height = size_field(context, "high", "export picture height", now.print.height,
+                                     PrintForm::kLeastHeight, PrintForm::kMostHeight);
+    tooltip(context, "In pixels. 0: what the content needs.");
+    ImGui::SameLine();
+    choice.print.font_size = size_field(context, "points", "export picture font", now.print.font_size,
+                                        PrintForm::kLeastFont, PrintForm::kMostFont);
+    tooltip(context, "Size of the numbers on the axes; other text in proportion. 0: by the width.");
+    if (choice == now) return;
+    std::vector<std::string_view> formats;
+    for (const PictureFormat format : choice.formats) formats.push_back(format_name(format));
+    run(context, fmt::format("export.pictures {} {} {}{} high={} font={:g}", fmt::join(formats, ","),
+                             choice.width, dark ? "dark" : "light", choice.print.bare ? " bare" : "",
+                             choice.print.height, choice.print.font_size));
 }
 
 /// Draws the button that asks with the desktop's dialog for the path that an action needs.

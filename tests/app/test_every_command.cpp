@@ -655,6 +655,15 @@ TEST_F(EveryCommand, OfFiles) {
     run("export.start");
     expect_file("a folder/run.json");
     run("export.list mask");
+    for (const char* word : {"high=50", "high=x", "font=200", "font=", "wide=4"})
+        EXPECT_THROW(run_action(app, std::string("export.pictures ") + word), Error) << word;
+    run("export.pictures png light bare high=600 font=9.5");
+    run("file.copy run");
+    EXPECT_NE(app.requests.clipboard_out.find("--format png --bare --height 600 --font-size 9.5"),
+              std::string::npos)
+        << app.requests.clipboard_out;
+    run("export.start");
+    expect_file("a folder/lane0/mask_L0_G0.caption.txt");
     run("export.pictures svg,pdf 640 dark");
     EXPECT_THROW(run_action(app, "export.pictures gif"), Error);
     EXPECT_THROW(run_action(app, "export.pictures 12"), Error);
