@@ -8,6 +8,7 @@
 #include "engine/session/run_context.h"
 #include "engine/session/session.h"
 #include "tests/reference/backend_pair.h"
+#include "tests/reference/different_tokens.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
 
@@ -29,17 +30,6 @@ namespace {
 using keyhole::to_index;
 
 constexpr int kPrompt = 24, kDecode = 16;
-
-/// Returns bytes in a seeded order, none twice: in the first layer the keys of equal tokens have equal
-/// lengths, and rounding decides which of them leaves.
-std::vector<int> different_tokens(int n, unsigned seed) {
-    std::vector<int> tokens(256);
-    std::iota(tokens.begin(), tokens.end(), 0);
-    std::mt19937 random(seed);
-    std::shuffle(tokens.begin(), tokens.end(), random);
-    tokens.resize(to_index(n));
-    return tokens;
-}
 
 /// Returns the preset with each option that acts on selections.
 std::vector<Case> cases_of(const std::string& preset, int budget, int n_prompt, const Lane::Future& future) {

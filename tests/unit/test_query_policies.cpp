@@ -8,6 +8,7 @@
 #include "engine/policy/selection.h"
 #include "engine/session/run_context.h"
 #include "tests/reference/backend_pair.h"
+#include "tests/reference/different_tokens.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
 #include "tests/reference/tiny_shape.h"
@@ -31,16 +32,6 @@ namespace {
 using keyhole::to_index;
 
 constexpr int kPrompt = 24, kDecode = 8;
-
-/// Returns bytes in a seeded order, none twice: equal tokens would tie.
-std::vector<int> tokens_once(int n, unsigned seed) {
-    std::vector<int> tokens(256);
-    std::iota(tokens.begin(), tokens.end(), 0);
-    std::mt19937 random(seed);
-    std::shuffle(tokens.begin(), tokens.end(), random);
-    tokens.resize(to_index(n));
-    return tokens;
-}
 
 /// Returns the presets with the options that act on them. At rows: those that a device does not rank.
 std::vector<Case> cases_of(int budget, bool at_rows) {
@@ -161,7 +152,7 @@ TEST(QueryPolicies, AgreeWithTheReference) {
         const auto model = keyhole::load_model(tiny.folder());
         const Weights weights = load_weights(tiny.folder());
         const std::vector<int> tokens =
-            tokens_once(kPrompt + kDecode, 60u + static_cast<unsigned>(n_kv_heads));
+            different_tokens(kPrompt + kDecode, 60u + static_cast<unsigned>(n_kv_heads));
         const std::span<const int> all(tokens);
         const auto prompt = all.first(kPrompt), decode = all.subspan(kPrompt);
         std::vector<Case> cases, on_device;
@@ -513,7 +504,7 @@ TEST(QueryPolicies, CopiesGoOnAlike) {
     const auto model = keyhole::load_model(tiny.folder());
     std::string notice;
     const auto backend = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
-    const std::vector<int> tokens = tokens_once(40, 4);
+    const std::vector<int> tokens = different_tokens(40, 4);
     for (const char* text : {"expected:budget=9,alloc=uniform,evict=always", "tri:budget=9,buffer=2"}) {
         const auto policy = keyhole::resolve(keyhole::parse_lane_spec(text).policy, 20, 20);
         auto cache = backend->make_cache(policy);
