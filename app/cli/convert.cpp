@@ -5,6 +5,7 @@
 #include "app/cli/options.h"
 #include "app/cli/output.h"
 #include "engine/base/error.h"
+#include "engine/model/described_model.h"
 #include "engine/policy/lane_spec.h"
 
 namespace keyhole {
@@ -35,7 +36,10 @@ void run_convert(const ConvertOptions& options) {
     set_termination_note("");
     print_out("{}: {}, {:.2f} M parameters, feed-forward {}\n", options.out, report.kv,
               1e-6 * static_cast<double>(report.n_parameters), report.d_ff);
-    print_out("K and V are merged and nothing was trained since: another, damaged model until it is.\n");
+    print_out("{}\n", describe_model(options.out).model->config().merged
+                          ? "K and V are merged and nothing was trained since: another, damaged model until "
+                            "it is."
+                          : "KV heads are split into equal copies: the same model, with more K and V.");
     if (report.transformers.empty())
         print_out(
             "transformers has no model that borrows keys before rotation; Keyhole alone loads this "
