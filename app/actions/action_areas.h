@@ -11,17 +11,18 @@
 
 namespace keyhole {
 
-std::span<const UserAction> run_actions();         ///< run, time, tokens by hand
-std::span<const UserAction> steer_actions();       ///< forced tokens and the watched words
-std::span<const UserAction> story_actions();       ///< what the story view offers
-std::span<const UserAction> view_actions();        ///< the parts of a run to show, and how to draw them
-std::span<const UserAction> compare_actions();     ///< arrangements, and the comparison of two lanes
-std::span<const UserAction> lane_actions();        ///< lanes and their settings
-std::span<const UserAction> export_actions();      ///< files to write and to open
-std::span<const UserAction> annotation_actions();  ///< undo, bookmarks, notes, recent files
-std::span<const UserAction> lesson_actions();      ///< lessons
-std::span<const UserAction> paper_actions();       ///< figures of the papers
-std::span<const UserAction> app_actions();         ///< help
+std::span<const UserAction> run_actions();          ///< run, time, tokens by hand
+std::span<const UserAction> steer_actions();        ///< forced tokens and the watched words
+std::span<const UserAction> story_actions();        ///< what the story view offers
+std::span<const UserAction> view_actions();         ///< the parts of a run to show, and how to draw them
+std::span<const UserAction> compare_actions();      ///< arrangements, and the comparison of two lanes
+std::span<const UserAction> lane_actions();         ///< lanes and their settings
+std::span<const UserAction> export_actions();       ///< files to write and to open
+std::span<const UserAction> annotation_actions();   ///< undo, bookmarks, notes, recent files
+std::span<const UserAction> lesson_actions();       ///< lessons
+std::span<const UserAction> paper_actions();        ///< figures of the papers
+std::span<const UserAction> attribution_actions();  ///< what eviction costs, part by part
+std::span<const UserAction> app_actions();          ///< help
 
 /// Parse between `at_least` and `at_most` numbers. Throw Error(wrong_use) for any other text.
 std::vector<int> whole_numbers(std::string_view text, std::size_t at_least, std::size_t at_most);

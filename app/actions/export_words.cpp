@@ -72,9 +72,10 @@ std::vector<std::string> answer_options(const AppState& app) {
 /// Returns the settings that gave an answer, with amounts in tokens where the lane's records have the same
 /// ones.
 std::string settings_of_answer(const AppState& app, const ShownAnswer& answer) {
-    const std::string wanted = answer.answer.spec.empty()
-                                   ? format_lane_spec(app.run.lane_editor.lanes()[to_index(answer.lane)])
-                                   : answer.answer.spec;
+    const LaneSpec& lane = app.run.lane_editor.lanes()[to_index(answer.lane)];
+    LaneSpec spec = answer.answer.spec.empty() ? lane : parse_lane_spec(answer.answer.spec);
+    spec.name = lane.name;
+    const std::string wanted = format_lane_spec(spec);
     const std::optional<int> recorded = app.run.history_lane(answer.lane);
     const LaneRecord* record =
         recorded ? app.run.history.lane_record(app.run.last_row(), *recorded) : nullptr;

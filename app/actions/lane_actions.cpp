@@ -65,6 +65,19 @@ void set_shadows(AppState& app, std::string_view text) {
     app.notify(on ? "shadows on: measures begin with the next step" : "shadows off");
 }
 
+/// Names the focused lane; without a name it is called by its settings.
+void name_lane(AppState& app, std::string_view name) {
+    if (app.run.lane_editor.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
+    LaneSpec spec = app.run.lane_editor.lanes()[to_index(app.view.lane)];
+    spec.name.clear();
+    if (!name.empty()) {
+        if (name.find_first_of("=:") != std::string_view::npos)
+            fail(ErrorCode::wrong_use, "a lane's name has neither '=' nor ':', which end it in a spec");
+        spec = parse_lane_spec(fmt::format("{}={}", name, format_lane_spec(spec)));
+    }
+    app.run.lane_editor.set(app.view.lane, spec);
+}
+
 void drop_overrides(AppState& app, std::string_view field) {
     if (app.run.lane_editor.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
     LaneSpec spec = app.run.lane_editor.lanes()[to_index(app.view.lane)];
@@ -148,6 +161,14 @@ constexpr std::array kLaneActions = {
                {},
                set_options,
                {.arguments_are_plain = true}},
+    UserAction{"lane.name",
+               "Name the focused lane",
+               "[NAME]: shown in place of its settings in titles, legends and files. Without: its settings.",
+               {},
+               name_lane,
+               {.elsewhere = "the field name of a lane's card",
+                .lacks = need::live_run,
+                .arguments_are_plain = true}},
     UserAction{"policies",
                "Policies…",
                "Shows the policies by what they look at, and what each keeps of the same prompt.",

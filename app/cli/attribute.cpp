@@ -7,6 +7,7 @@
 #include "app/cli/sweep.h"
 #include "app/cli/sweep_progress.h"
 #include "app/study/attribution.h"
+#include "app/study/budget_forms.h"
 #include "app/study/eval_report.h"
 #include "app/study/head_budgets.h"
 #include "app/study/shard_file.h"
@@ -71,9 +72,6 @@ class AttributeRun {
         const std::vector<LaneSpec> lanes = options.eval.typed_lanes();
         if (options.eval.run.lanes.size() != 1)
             fail(ErrorCode::wrong_use, "attribute takes one lane; give --lane SPEC, such as h2o:budget=64");
-        if (options.eval.n_bounds > 0)
-            fail(ErrorCode::wrong_use,
-                 "--bounds is for eval and sweep; attribute compares with the full cache");
         if (options.budget == 0 && (options.rest > 0 || options.held_out > 0))
             fail(ErrorCode::wrong_use, "--rest and --held-out are for --budget; give it with them");
         lane_ = lanes.front();
@@ -115,7 +113,7 @@ class AttributeRun {
     void check_parts(const KvLayout& layout) const;
     int rest() const { return options_.rest > 0 ? options_.rest : std::max(1, options_.budget / 2); }
     int n_whole() const;
-    std::vector<int> tokens_by_gain(const Attribution& found) const;
+    BudgetTotal total() const;
     BudgetLanes budget_lanes(const Attribution& found) const;
     void compare_held_out(const BudgetLanes& budget);
     std::string spend(const Attribution& found);
@@ -139,11 +137,7 @@ QuestionSet AttributeRun::question_set(const EvalOptions& options) const {
 }
 
 PartKind AttributeRun::kind() const {
-    return options_.by == "layer"        ? PartKind::layer
-           : options_.by == "query-head" ? PartKind::query_head
-           : options_.by == "group"      ? PartKind::group
-           : options_.by == "token"      ? PartKind::token
-                                         : PartKind::head;
+    return part_kind_from_word(options_.by).value_or(PartKind::head);
 }
 
 void AttributeRun::make_parts(const QuestionSet& set) {
@@ -220,10 +214,8 @@ int AttributeRun::n_whole() const {
     return n;
 }
 
-std::vector<int> AttributeRun::tokens_by_gain(const Attribution& found) const {
-    std::vector<double> gains;
-    for (const PartEffect& effect : found.effects) gains.push_back(effect.nats.value);
-    return budgets_by_gain(gains, options_.budget, rest(), options_.eval.context_of(*loaded_.model));
+BudgetTotal AttributeRun::total() const {
+    return {options_.budget, rest(), options_.eval.context_of(*loaded_.model)};
 }
 
 BudgetLanes AttributeRun::budget_lanes(const Attribution& found) const {
@@ -235,21 +227,22 @@ BudgetLanes AttributeRun::budget_lanes(const Attribution& found) const {
         fmt::format("{} {}{} whole, {} elsewhere", n, options_.by, n == 1 ? "" : "s", rest());
     BudgetLanes budget;
     budget.add("full", parse_lane_spec("full"));
-    const LaneSpec uniform = changed_lane_spec(lane_, fmt::format("budget={}", options_.budget));
-    budget.add(fmt::format("{} in each", options_.budget), uniform);
+    const auto add = [&](const std::string& label, BudgetForm form) {
+        budget.add(label, lane_with_budget(lane_, form, found, total(), rank()));
+    };
+    add(fmt::format("{} in each", options_.budget), BudgetForm::uniform);
     // Some presets and scopes have no budgets of their own for layers or heads.
-    for (const auto& [label, item] :
-         {std::pair("pyramid", "pyramid=2"), std::pair("adaptive", "alloc=adaptive")})
+    for (const auto& [label, form] :
+         {std::pair("pyramid", BudgetForm::pyramid), std::pair("adaptive", BudgetForm::adaptive)})
         try {
-            budget.add(label, changed_lane_spec(uniform, item));
+            add(label, form);
         } catch (const Error&) {
             continue;
         }
-    budget.add("measured: " + words, lane_with_whole_parts(lane_, chosen, rest()));
+    add(fmt::format("retrieval: the same whole, {} streaming elsewhere", rest()), BudgetForm::streaming);
+    add("measured: " + words, BudgetForm::whole);
     budget.spent = budget.lanes.size() - 1;
-    budget.add(fmt::format("measured: {} and a share by gain", rest()),
-               lane_with_tokens_by_part(uniform, parts_, tokens_by_gain(found),
-                                        options_.eval.context_of(*loaded_.model)));
+    add(fmt::format("measured: {} and a share by gain", rest()), BudgetForm::gain);
     if (options_.split == "gain") budget.spent = budget.lanes.size() - 1;
     budget.add("other: " + words, lane_with_whole_parts(lane_, other_parts(parts_, chosen, n), rest()));
     return budget;
@@ -352,12 +345,8 @@ void AttributeRun::write(const Attribution& found, const std::string& spent, Pat
 /// Writes the budgets as files: Keyhole's own, and what DuoAttention and HeadKV read.
 void AttributeRun::write_head_files(const Attribution& found, const fs::path& folder) const {
     const int context = options_.eval.context_of(*loaded_.model);
-    std::vector<int> tokens = tokens_by_gain(found);
-    if (options_.split == "whole") {
-        tokens.assign(parts_.size(), rest());
-        const std::vector<std::size_t> order = ranked(found, rank());
-        for (int i = 0; i < n_whole(); ++i) tokens[order[to_index(i)]] = context;
-    }
+    const std::vector<int> tokens = *budget_tokens(
+        options_.split == "whole" ? BudgetForm::whole : BudgetForm::gain, found, total(), rank());
     if (const HeadTable table = head_table(layout_, parts_, tokens, context); !table.empty())
         write_head_file(folder / "heads.json", table, command_text());
     write_text_file(folder / "full_attention_heads.tsv", duo_text(layout_, found));

@@ -5,6 +5,7 @@
 #include "app/cli/eval_options.h"
 #include "app/cli/json_head.h"
 #include "app/cli/output.h"
+#include "app/cli/sweep.h"
 #include "app/cli/sweep_progress.h"
 #include "app/study/bounds.h"
 #include "app/study/eval_report.h"
@@ -267,6 +268,11 @@ void EvalRun::measure_heads_of(const QuestionSet& set) {
             reports.back().effects =
                 known_effects(std::filesystem::path(command_.out) / "attribution.csv", lanes_.specs[i]);
     }
+    if (!command_.out.empty())
+        for (HeadMap& one : head_maps(set.name, reports))
+            write_plot_files(
+                std::move(one.map), {},
+                std::filesystem::path(command_.out) / fmt::format("by_head_{}_{}", set.name, one.name));
     for (nlohmann::json& one : head_json(set.name, reports)) by_head_.push_back(std::move(one));
     const std::string csv = head_csv(set.name, reports);
     by_head_csv_ += by_head_csv_.empty() ? csv : csv.substr(csv.find('\n') + 1);
@@ -326,6 +332,7 @@ void add_eval_command(const CliCommand& program) {
                             "measure lanes side by side: perplexity of a text, right answers in "
                             "recall tasks or to your own questions");
     options->eval.add(command);
+    options->eval.add_bounds(command);
     options->eval.add_table(command);
     options->eval.add_shard(command);
     command
@@ -341,7 +348,7 @@ void add_eval_command(const CliCommand& program) {
         .add_option(
             "--by", options->by,
             "`head`: also what each query head holds of the answer, attends to and loses; in --out as "
-            "by_head.csv, with the nats of an attribution that stands there")
+            "by_head.csv, with the nats of an attribution that stands there, and as maps of layers by heads")
         .one_of({"head"});
     command.add_option("--top", options->top, "--by head: heads in the printed table")
         .within(1, 1 << 20)

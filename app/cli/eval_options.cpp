@@ -93,13 +93,16 @@ void EvalOptions::add(const CliCommand& command) {
         .one_of({"before", "after", "both", "decoding"})
         .shows_default();
     command.add_option("-s,--seed", seed, "seed of the questions").natural().shows_default();
+    command.add_option("--passages", passages,
+                       "task passage: file of sections with Question: and Answer: lines");
+    data.add(command);
+}
+
+void EvalOptions::add_bounds(const CliCommand& command) {
     command
         .add_option("--bounds", n_bounds,
                     "also a floor and a ceiling for every budget: so many seeds of `random`, and `oracle`")
         .within(1, 64);
-    command.add_option("--passages", passages,
-                       "task passage: file of sections with Question: and Answer: lines");
-    data.add(command);
 }
 
 void EvalOptions::add_table(const CliCommand& command) {

@@ -41,6 +41,8 @@ struct EvalOptions {
     QuestionSet one_set(const std::shared_ptr<const Model>& model, std::string_view command) const;
 
     void add(const CliCommand& command);
+    /// Adds --bounds, for commands that show a floor and a ceiling.
+    void add_bounds(const CliCommand& command);
     /// Adds --against and --sort, for commands that print tables of lanes.
     void add_table(const CliCommand& command);
     /// Adds --shard, --job and --shards, for commands that keep answers in a folder.

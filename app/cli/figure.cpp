@@ -535,6 +535,7 @@ void add_figure_command(const CliCommand& program) {
                        "folder of a run with run.json and attention.npy (keyformer-3a, 3b, 11)");
     command.add_option("--of-lane", options->lane, "lane of that run").from(0);
     options->sweep.eval.add(command);
+    options->sweep.eval.add_bounds(command);
     options->sweep.eval.add_shard(command);
     add_models_option(command, options->sweep);
     command

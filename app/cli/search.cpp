@@ -55,9 +55,6 @@ class SearchRun {
         if (options.eval.run.lanes.size() != 1)
             fail(ErrorCode::wrong_use,
                  "search takes one lane; give --lane SPEC, in which {{a}} may stand for a number");
-        if (options.eval.n_bounds > 0)
-            fail(ErrorCode::wrong_use,
-                 "--bounds is for eval and sweep; search compares with the lane as given");
         if (!options.eval.data.files.empty())
             fail(ErrorCode::wrong_use,
                  "search asks tasks or a text, of which it takes other questions to "

@@ -463,6 +463,7 @@ void add_sweep_command(const CliCommand& program) {
         "sweep",
         "eval a grid of lanes: table, CSV and plots; the same command goes on where it was interrupted");
     options->eval.add(command);
+    options->eval.add_bounds(command);
     options->eval.add_table(command);
     options->eval.add_shard(command);
     add_models_option(command, *options);

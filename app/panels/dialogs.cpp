@@ -2,6 +2,7 @@
 
 #include "app/actions/menus.h"
 #include "app/actions/steer.h"
+#include "app/panels/attribution_page.h"
 #include "app/panels/doctor_panel.h"
 #include "app/panels/first_words.h"
 #include "app/panels/manual_reader.h"
@@ -31,6 +32,7 @@ struct DialogPages {
     ManualReader manual;
     PapersPage papers;
     PoliciesPage policies;
+    AttributionPage attribution;
 };
 
 namespace {
@@ -470,6 +472,8 @@ constexpr std::array kDialogContents = {
                   [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->papers, context); }},
     DialogContent{Dialog::policies,
                   [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->policies, context); }},
+    DialogContent{Dialog::attribution,
+                  [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->attribution, context); }},
 };
 
 void draw_content(Dialogs& panel, const PanelContext& context, bool opening) {

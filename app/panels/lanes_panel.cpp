@@ -75,7 +75,8 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
 /// Draws the contents of a lane's card. min: its upper left corner.
 void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index, ImVec2 min, float width) {
     const AppState& app = context.app;
-    const Preset preset = app.run.lane_editor.lanes()[to_index(index)].policy.preset;
+    const LaneSpec& lane = app.run.lane_editor.lanes()[to_index(index)];
+    const Preset preset = lane.policy.preset;
     const LaneOnShow& shown = app.shown().at(index);
     const LaneRecord* record = shown.record.get();
     const bool focused = app.view.lane == index;
@@ -86,7 +87,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
     // Heading: the lane's name and main measures.
     const float right = min.x + width - pad;
     const bool brief = app.for_projector();
-    heading(context, fmt::format("{}  {}", index, preset_name(preset)));
+    heading(context, fmt::format("{}  {}", index, lane.name.empty() ? preset_name(preset) : lane.name));
     float kept_width = 0;
     if (record != nullptr) {
         const int n_kv = app.run.history.layout(*shown.known).n_kv_heads();
@@ -103,8 +104,9 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
         draw_silence(record, right - kept_width);
         ImGui::NewLine();
     }
-    // The settings in which the lane differs from others of its preset.
-    const std::string& name = app.run.lane_editor.name(index);
+    // The settings in which the lane differs from others of its preset; the preset of one with a name.
+    const std::string name =
+        lane.name.empty() ? app.run.lane_editor.name(index) : fmt::format("name {}", preset_name(preset));
     if (const std::size_t blank = name.find(' '); blank != std::string::npos) {
         const ScopedFont font(context.fonts.small);
         draw_line(name.substr(blank + 1), theme::lane_color(index), right);

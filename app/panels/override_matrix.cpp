@@ -177,7 +177,7 @@ void paint(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& l
     }
     if (ImGui::IsMouseDown(panel.clearing ? 1 : 0)) return;
     panel.painting = false;
-    set_focused_lane(context, {panel.draft, lane.sharing});
+    set_focused_lane(context, {panel.draft, lane.sharing, lane.name});
 }
 
 }  // namespace
@@ -210,7 +210,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
         if (ImGui::Button("clear the grid")) {
             OverrideGrid clear(lane.policy, panel.field, heads);
             clear.paint(0, heads.n_layers - 1, 0, heads.n_heads - 1, std::nullopt);
-            set_focused_lane(context, {clear.written(lane.policy), lane.sharing});
+            set_focused_lane(context, {clear.written(lane.policy), lane.sharing, lane.name});
         }
         mark_item(context, "override clear");
     }

@@ -162,6 +162,28 @@ void draw_overrides(const PolicyEditor& edit) {
     tooltip(edit.context, text);
 }
 
+/// Draws the lane's name, which stands for its settings wherever lanes are named. Enter or leaving the field
+/// applies it.
+void draw_name(PolicyCard& panel, PolicyEditor& edit) {
+    const PanelContext& context = edit.context;
+    const AppState& app = context.app;
+    const std::string& now = app.run.lane_editor.lanes()[to_index(edit.lane)].name;
+    if (panel.name_lane != edit.lane || !panel.names) {
+        panel.name = now;
+        panel.name_lane = edit.lane;
+    }
+    ImGui::AlignTextToFramePadding();
+    colored_text(theme::colors().dim, "name");
+    ImGui::SameLine(edit.label_width);
+    ImGui::SetNextItemWidth(edit.room());
+    const ScopedDisabled disabled(!app.run.live());
+    ImGui::InputTextWithHint("##name", app.run.lane_editor.name(edit.lane).c_str(), &panel.name);
+    panel.names = ImGui::IsItemActive();
+    if (ImGui::IsItemDeactivatedAfterEdit() && panel.name != now) run(context, "lane.name " + panel.name);
+    mark_item(context, "lane name");
+    tooltip(context, "What the lane is called in titles, legends and files. Empty: by its settings.");
+}
+
 /// Draws the lane's spec as text. Enter applies it.
 void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
     const PanelContext& context = edit.context;
@@ -210,6 +232,7 @@ void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float r
 void draw(PolicyCard& panel, const PanelContext& context, int lane, float right) {
     edit_lane(panel, context, lane, right, [&](PolicyEditor& edit) {
         draw_preset(edit, true);
+        draw_name(panel, edit);
         draw_budget(edit);
         for (const std::string_view name : front_options(edit.policy.preset)) edit.front(lane_option(name));
         draw_accounting(edit);

@@ -17,6 +17,9 @@ struct PolicyCard {
     TauDrag tau_drag;
     std::string spec_text;
     int spec_lane = -1;
+    std::string name;  ///< as it stands in the field
+    int name_lane = -1;
+    bool names = false;  ///< the field is being edited
     /// What is said of the scores of the lane's newest selection, and what it was made of.
     std::string selection;
     std::uint64_t selection_of = 0;

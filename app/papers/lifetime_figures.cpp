@@ -18,7 +18,7 @@ namespace {
 using State = PaperVerdict::State;
 
 std::string lane_name(const RunHistory& run, std::size_t lane) {
-    return run.steps().back()->lanes[lane].info->spec;
+    return lane_title(run.steps().back()->lanes[lane].info->spec);
 }
 
 }  // namespace

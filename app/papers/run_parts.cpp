@@ -37,6 +37,11 @@ void each_head(const RunHistory& run, const std::function<void(int, int)>& each)
         for (int head = 0; head < run.run().config.n_heads; ++head) each(layer, head);
 }
 
+std::string lane_title(const std::string& spec) {
+    const std::size_t equals = spec.find('=');
+    return equals < spec.find(':') ? spec.substr(0, equals) : spec;
+}
+
 std::string run_subtitle(const RunHistory& run) {
     return fmt::format("{}, {} + {} tokens", model_name(run.run().model_path), run.n_prompt(),
                        run.last_row() + 1 - run.n_prompt());

@@ -17,6 +17,8 @@ Plane attention_matrix(const RunHistory& run, int layer, int head);
 void each_head(const RunHistory& run, const std::function<void(int, int)>& each);
 /// Returns "keyhole-base, 120 + 64 tokens".
 std::string run_subtitle(const RunHistory& run);
+/// Returns what a legend calls a lane: its own name, else the spec as it is.
+std::string lane_title(const std::string& spec);
 /// Returns the lane's tokens stored or attended: a lane that keeps k of n tokens has k.
 int stored_tokens(const RunHistory& run, int lane);
 double entropy_of(std::span<const double> p);

@@ -214,7 +214,7 @@ std::vector<std::string> shown_lanes(const RunHistory& run) {
     constexpr std::string_view kShadow = ",shadow=on";
     std::vector<std::string> names;
     for (const LaneRecord& lane : run.steps().back()->lanes) {
-        std::string& name = names.emplace_back(lane.info->spec);
+        std::string& name = names.emplace_back(lane_title(lane.info->spec));
         if (const std::size_t at = name.find(kShadow); at != std::string::npos)
             name.erase(at, kShadow.size());
     }

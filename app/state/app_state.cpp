@@ -374,6 +374,17 @@ bool AppState::refresh_papers() {
     return true;
 }
 
+bool AppState::refresh_attribution() {
+    if (!attribution.refresh()) return false;
+    if (attribution.running()) return true;
+    const std::string fault = attribution.fault();
+    if (fault.empty())
+        notify("the attribution is made; Lanes, What does the eviction cost? shows it");
+    else
+        notify(fault, true);
+    return true;
+}
+
 void AppState::choose_path(std::string command, FileQuestion question) {
     if (jobs.choosing() || jobs.choose_job.running())
         fail(ErrorCode::wrong_use, "a file dialog of the desktop is open already");
@@ -434,6 +445,7 @@ bool AppState::refresh() {
     }
     changed = report_jobs() || changed;
     changed = refresh_papers() || changed;
+    changed = refresh_attribution() || changed;
     changed = refresh_lesson(*this) || changed;
     refresh_story(*this);
     changed = strips.update(*this) || changed;

@@ -7,6 +7,7 @@
 #include "app/models/catalog.h"
 #include "app/state/annotations.h"
 #include "app/state/answer_strips.h"
+#include "app/state/attribution_run.h"
 #include "app/state/device_proof.h"
 #include "app/state/dialog.h"
 #include "app/state/frame_meter.h"
@@ -84,6 +85,7 @@ struct AppState {
     StoryRun story_run;
     AnswerStrips strips;
     PaperFigures papers;
+    AttributionRun attribution;
     Requests requests;
     Annotations annotations;
     RecentFiles recent;
@@ -174,8 +176,8 @@ struct AppState {
     bool idle() const { return is_settled() && strips.complete(); }
     /// The same, but for the strips, which wait until all else rests.
     bool is_settled() const {
-        return maps.complete && !jobs.any() && !device_proof.running() && !papers.running() && run.idle() &&
-               lesson.is_idle();
+        return maps.complete && !jobs.any() && !device_proof.running() && !papers.running() &&
+               !attribution.running() && run.idle() && lesson.is_idle();
     }
     /// Returns the turn that the lanes had answered when the watched words were chosen; -1: none, so the
     /// answers followed the prompt.
@@ -265,6 +267,7 @@ struct AppState {
     void remember_model();
     bool report_jobs();
     bool refresh_papers();
+    bool refresh_attribution();
 };
 
 }  // namespace keyhole

@@ -28,7 +28,8 @@ enum class Dialog {
     about,
     manual,
     papers,
-    policies
+    policies,
+    attribution
 };
 
 struct DialogRow {
@@ -63,6 +64,7 @@ inline constexpr std::array kDialogs = {
     DialogRow{Dialog::manual, "manual", "Manual", 760, false, "help.manual"},
     DialogRow{Dialog::papers, "papers", "Figures of the papers", 860, false, "papers"},
     DialogRow{Dialog::policies, "policies", "Policies", 860, false, "policies"},
+    DialogRow{Dialog::attribution, "attribution", "What does the eviction cost?", 760, false, "attribution"},
 };
 
 /// Returns the row of a dialog; null for Dialog::none.

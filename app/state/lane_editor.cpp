@@ -37,6 +37,9 @@ std::vector<std::string> options_of(const LaneSpec& spec) {
 
 /// Says how a spec changed, such as "budget=64 → budget=48" or "h2o → tova".
 std::string spec_change_words(const LaneSpec& before, const LaneSpec& after) {
+    if (before.name != after.name && same_settings(before, after))
+        return fmt::format("name {} → {}", before.name.empty() ? "none" : before.name,
+                           after.name.empty() ? "none" : after.name);
     if (before.policy.preset != after.policy.preset)
         return fmt::format("{} → {}", preset_name(before.policy.preset), preset_name(after.policy.preset));
     const auto only_in = [](const std::vector<std::string>& these, const std::vector<std::string>& others) {

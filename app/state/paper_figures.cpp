@@ -1,7 +1,7 @@
 #include "app/state/paper_figures.h"
 
 #include "app/base/assets.h"
-#include "engine/base/child_process.h"
+#include "app/state/child_job.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/model_name.h"
@@ -21,23 +21,6 @@ std::string folder_name(std::string_view model) {
     if (model.empty()) return "several-models";
     const fs::path name = model_name(model);
     return (name.extension() == ".gguf" ? name.stem() : name).string();
-}
-
-/// Runs the command and returns when it has ended. Throws Error(io) with its last line if it failed.
-void run_child(const std::vector<std::string>& command, std::string_view name,
-               const BackgroundJob<bool>::Progress& progress) {
-    ChildProcess child(command, {});
-    std::optional<int> status;
-    while (!(status = child.wait_for(std::chrono::milliseconds(250))))
-        if (!progress(0))
-            fail(ErrorCode::cancelled, "{} was cancelled; a later try goes on from there", name);
-    if (*status == 0) return;
-    std::string_view said = child.output();
-    while (said.ends_with('\n')) said.remove_suffix(1);
-    said.remove_prefix(said.rfind('\n') + 1);  // npos + 1 is 0
-    if (said.starts_with("keyhole: ")) said.remove_prefix(std::string_view("keyhole: ").size());
-    fail(ErrorCode::io, "{} was not made: {}", name,
-         said.empty() ? fmt::format("its process ended with status {}", *status) : shown_text(said));
 }
 
 std::vector<MadeFigure> made_in(const fs::path& folder) {
@@ -103,7 +86,7 @@ void PaperFigures::make(std::string_view name, std::string_view model, std::func
     command.insert(command.begin(), program.string());
     job_.begin(
         [command = std::move(command), figure = wanted_](const BackgroundJob<bool>::Progress& progress) {
-            run_child(command, figure, progress);
+            run_child(command, {}, figure, [&](std::string_view) { return progress(0); });
             return true;
         },
         std::move(wake));

@@ -18,7 +18,7 @@ namespace {
 bool is_spec(LaneSpec settings, const std::string& spec) {
     LaneSpec recorded = parse_lane_spec(spec);
     settings.policy.shadow = recorded.policy.shadow = false;
-    return settings == recorded || format_lane_spec(settings) == format_lane_spec(recorded);
+    return same_settings(settings, recorded);
 }
 
 }  // namespace

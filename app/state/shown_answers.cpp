@@ -55,9 +55,11 @@ std::vector<ShownAnswer> shown_answers(const AppState& app) {
 
 std::vector<std::string> answer_titles(const AppState& app, const std::vector<ShownAnswer>& answers) {
     std::vector<LaneSpec> specs;
-    for (const ShownAnswer& shown : answers)
-        specs.push_back(shown.answer.spec.empty() ? app.run.lane_editor.lanes()[to_index(shown.lane)]
-                                                  : parse_lane_spec(shown.answer.spec));
+    for (const ShownAnswer& shown : answers) {
+        const LaneSpec& lane = app.run.lane_editor.lanes()[to_index(shown.lane)];
+        specs.push_back(shown.answer.spec.empty() ? lane : parse_lane_spec(shown.answer.spec));
+        specs.back().name = lane.name;
+    }
     std::vector<std::string> titles = lane_names(specs);
     for (std::size_t i = 0; i < titles.size(); ++i)
         titles[i] = fmt::format("{} {}", answers[i].lane, titles[i]);

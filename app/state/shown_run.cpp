@@ -30,9 +30,9 @@ std::shared_ptr<const LaneRecord> kept_record(const RunHistory& history, int lan
     return {*step, record};
 }
 
-bool same_settings(LaneSpec wanted, LaneSpec recorded) {
+bool same_results(LaneSpec wanted, LaneSpec recorded) {
     wanted.policy.shadow = recorded.policy.shadow = false;  // it measures, and changes no result
-    return wanted == recorded || format_lane_spec(wanted) == format_lane_spec(recorded);
+    return same_settings(wanted, recorded);
 }
 
 /// Returns what a lane of the list is called whose records stand for another one; "" if none is listed: it
@@ -71,9 +71,10 @@ LaneOnShow joined(const RunState& run, int lane, int row) {
     const LaneRecord* said =
         shown.record != nullptr ? shown.record.get() : nearest_record(run.history, *shown.known, row);
     if (said == nullptr) return shown;
-    const LaneSpec recorded = parse_lane_spec(said->info->spec);
-    shown.old_settings = run.live() && !same_settings(shown.spec, recorded);
-    shown.spec = recorded;
+    LaneSpec recorded = parse_lane_spec(said->info->spec);
+    recorded.name = shown.spec.name;  // a lane has one name at all its steps
+    shown.old_settings = run.live() && !same_results(shown.spec, recorded);
+    shown.spec = std::move(recorded);
     return shown;
 }
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -103,6 +104,22 @@ std::string readers_text(const CachePart& part) {
 }
 
 }  // namespace
+
+namespace {
+
+constexpr std::array<std::string_view, 5> kPartKinds = {"head", "query-head", "layer", "group", "token"};
+
+}  // namespace
+
+std::string_view part_kind_word(PartKind kind) {
+    return kPartKinds[to_index(kind)];
+}
+
+std::optional<PartKind> part_kind_from_word(std::string_view word) {
+    const auto found = std::ranges::find(kPartKinds, word);
+    return found == kPartKinds.end() ? std::nullopt
+                                     : std::optional(static_cast<PartKind>(found - kPartKinds.begin()));
+}
 
 std::vector<CachePart> cache_parts(const KvLayout& layout, PartKind kind) {
     std::vector<CachePart> parts;
@@ -314,6 +331,7 @@ std::string attribution_csv(const Attribution& found) {
 
 nlohmann::json attribution_json(const Attribution& found) {
     nlohmann::json json = {
+        {"by", part_kind_word(found.kind)},
         {"lane", format_lane_spec(found.lane)},
         {"intervention", found.intervention == Intervention::give_back ? "give-back" : "take"},
         {"questions", found.n_questions},
@@ -335,6 +353,10 @@ nlohmann::json attribution_json(const Attribution& found) {
             part["layer"] = e.part.layer;
         if (e.part.kv_head >= 0) part["kv_head"] = e.part.kv_head;
         if (e.part.query_head >= 0) part["query_head"] = e.part.query_head;
+        if (!is_of_tokens(found.kind)) {
+            part["first_query_head"] = e.part.first_reader;
+            part["query_heads"] = e.part.n_readers;
+        }
         json["parts"].push_back(std::move(part));
     }
     return json;

@@ -37,6 +37,9 @@ struct CachePart {
 };
 
 enum class PartKind { head, query_head, layer, group, token };
+/// The words of `attribute --by` and of attribution.json.
+std::string_view part_kind_word(PartKind kind);
+std::optional<PartKind> part_kind_from_word(std::string_view word);
 enum class Intervention {
     give_back,  ///< the part keeps all tokens, the rest evicts
     take,       ///< the part evicts, the rest keeps all tokens

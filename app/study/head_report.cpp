@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 
 namespace keyhole {
@@ -20,14 +21,20 @@ namespace {
 struct HeadColumn {
     const char *name, *title;
     double HeadMeasures::*value;
+    const char* sentence;
 };
 constexpr std::array kHeadColumns = {
-    HeadColumn{"held", "held %", &HeadMeasures::held},
-    HeadColumn{"attention", "attends %", &HeadMeasures::attention},
-    HeadColumn{"full_attention", "in full %", &HeadMeasures::full_attention},
-    HeadColumn{"lost_mass", "lost %", &HeadMeasures::lost},
-    HeadColumn{"top_recall", "recall %", &HeadMeasures::recall},
-    HeadColumn{"output_error", "error %", &HeadMeasures::output_error},
+    HeadColumn{"held", "held %", &HeadMeasures::held, "Share of the answer's tokens that a head holds"},
+    HeadColumn{"attention", "attends %", &HeadMeasures::attention,
+               "Attention that a head gives to the answer's tokens"},
+    HeadColumn{"full_attention", "in full %", &HeadMeasures::full_attention,
+               "Attention to the answer's tokens without eviction"},
+    HeadColumn{"lost_mass", "lost %", &HeadMeasures::lost,
+               "Attention that a head would give to evicted tokens"},
+    HeadColumn{"top_recall", "recall %", &HeadMeasures::recall,
+               "Share of the ideal set that a head attends to"},
+    HeadColumn{"output_error", "error %", &HeadMeasures::output_error,
+               "Error of a head's output: 1 - its cosine with full attention"},
 };
 
 /// Returns the part that `attribute` names the KV head of a query head by.
@@ -40,6 +47,30 @@ std::string kv_part(const HeadReport& lane, std::size_t i) {
 
 std::string head_name(const HeadReport& lane, std::size_t i) {
     return fmt::format("L{}.H{}", i / to_index(lane.layout.n_heads()), i % to_index(lane.layout.n_heads()));
+}
+
+std::vector<std::string> numbered(char letter, int n) {
+    std::vector<std::string> names;
+    for (int i = 0; i < n; ++i) names.push_back(fmt::format("{}{}", letter, i));
+    return names;
+}
+
+/// Returns the values of a lane as a map has them; `layers_across`: its columns are layers.
+ValuePanel head_panel(const HeadReport& lane, const HeadColumn& column, bool layers_across) {
+    const std::size_t n_layers = to_index(lane.layout.n_layers()), n_heads = to_index(lane.layout.n_heads());
+    ValuePanel panel;
+    panel.title = lane.label;
+    panel.values.resize(n_layers * n_heads);
+    panel.notes.resize(n_layers * n_heads);
+    for (std::size_t i = 0; i < lane.heads.heads.size(); ++i) {
+        const std::size_t layer = i / n_heads, head = i % n_heads;
+        const std::size_t at = layers_across ? head * n_layers + layer : i;
+        const double value = 100 * (lane.heads.heads[i].*column.value);
+        panel.values[at] = static_cast<float>(value);
+        panel.notes[at] =
+            fmt::format("{}, which reads {}: {:.1f} %", head_name(lane, i), kv_part(lane, i), value);
+    }
+    return panel;
 }
 
 std::string percent_cell(double share) {
@@ -117,6 +148,38 @@ std::string head_csv(const std::string& questions, std::span<const HeadReport> l
             csv += found == lane.effects.end() ? ",\n" : fmt::format(",{:.6g}\n", found->second);
         }
     return csv;
+}
+
+std::vector<HeadMap> head_maps(const std::string& questions, std::span<const HeadReport> lanes) {
+    std::vector<HeadMap> maps;
+    const KvLayout& layout = lanes.front().layout;  // query heads are the same in all lanes
+    const bool layers_across = layout.n_layers() > layout.n_heads();
+    for (const HeadColumn& column : kHeadColumns) {
+        HeadMap& one = maps.emplace_back();
+        one.name = column.name;
+        ValueMap& map = one.map;
+        map.texts.title = column.sentence;
+        map.texts.subtitle = questions;
+        map.texts.caption = "Means over the rows after the prompt and over questions, in percent.";
+        map.value_label = "%";
+        map.rows = numbered(layers_across ? 'H' : 'L', layers_across ? layout.n_heads() : layout.n_layers());
+        map.columns =
+            numbered(layers_across ? 'L' : 'H', layers_across ? layout.n_layers() : layout.n_heads());
+        map.row_label = layers_across ? "query head" : "layer";
+        map.column_label = layers_across ? "layer" : "query head";
+        float most = 0;
+        for (const HeadReport& lane : lanes) {
+            map.panels.push_back(head_panel(lane, column, layers_across));
+            for (const float value : map.panels.back().values)
+                if (std::isfinite(value)) most = std::max(most, value);
+        }
+        map.scale = {Colormap::viridis, false, false, 0, std::max(most, 1e-3f)};
+        const auto is_told = [](const ValuePanel& panel) {
+            return std::ranges::any_of(panel.values, [](float value) { return std::isfinite(value); });
+        };
+        if (std::ranges::none_of(map.panels, is_told)) maps.pop_back();
+    }
+    return maps;
 }
 
 nlohmann::json head_json(const std::string& questions, std::span<const HeadReport> lanes) {

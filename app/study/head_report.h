@@ -4,6 +4,7 @@
 
 #include "app/study/eval_report.h"
 #include "engine/eval/head_measures.h"
+#include "engine/figure/value_map.h"
 #include "engine/model/kv_layout.h"
 
 #include <nlohmann/json_fwd.hpp>
@@ -34,6 +35,13 @@ std::map<std::string, double> known_effects(const std::filesystem::path& csv, co
 std::string head_text(std::span<const HeadReport> lanes, std::size_t most);
 /// Returns by_head.csv: a line for each lane and query head.
 std::string head_csv(const std::string& questions, std::span<const HeadReport> lanes);
+/// The picture of a measure.
+struct HeadMap {
+    std::string name;  ///< of the measure's column in by_head.csv
+    ValueMap map;      ///< layers by query heads, a panel for each lane
+};
+/// Returns a picture of each measure that some head has.
+std::vector<HeadMap> head_maps(const std::string& questions, std::span<const HeadReport> lanes);
 nlohmann::json head_json(const std::string& questions, std::span<const HeadReport> lanes);
 
 }  // namespace keyhole

@@ -418,8 +418,11 @@ WindowLoop::WindowLoop(WindowOptions options)
 
     app_.papers.cards = paper_cards();
     app_.papers.program = keyhole_program();
-    if (const std::filesystem::path data = user_folder(UserFolder::data); !data.empty())
+    if (const std::filesystem::path data = user_folder(UserFolder::data); !data.empty()) {
         app_.papers.folder = data / "papers";
+        app_.attribution.folder = data / "attributions";
+    }
+    app_.attribution.program = app_.papers.program;
     app_.run.setup = std::move(options_.setup);
     app_.run.lane_editor.reset({}, options_.follow);
     app_.view.lane = app_.run.setup.lanes.size() > 1 ? 1 : 0;

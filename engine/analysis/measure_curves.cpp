@@ -3,6 +3,8 @@
 #include "engine/analysis/no_value.h"
 #include "engine/base/index.h"
 
+#include <algorithm>
+
 namespace keyhole {
 
 namespace {
@@ -41,6 +43,34 @@ float mean_jaccard(const RunHistory& history, int lane, std::span<const KeptSet>
             sum += jaccard(a[to_index(first.kv_head_from_head(l, h))],
                            b[to_index(second.kv_head_from_head(l, h))]);
     return static_cast<float>(sum / (first.n_layers() * first.n_heads()));
+}
+
+/// Returns the most megabytes of K and V that a lane stored at a time during its prompt, by its policy; 0
+/// where the bytes of a token are not known.
+float prompt_peak(const KvLayout& layout, const LaneInfo& lane, int n_prompt) {
+    const ResolvedPolicy& policy = lane.policy;
+    double tokens = 0;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const HeadRef reader = layout.kv_head(g).readers.front();
+        const ResolvedPolicy& of_head = policy.at(reader.layer, reader.head);
+        const bool keeps_all = policy.prefill == PrefillMode::oneshot || !of_head.evicts() ||
+                               of_head.keeps_memory || of_head.evict == Evict::decode ||
+                               of_head.alloc != Alloc::uniform;
+        tokens += keeps_all ? n_prompt : std::min(n_prompt, of_head.most_stored());
+    }
+    return static_cast<float>(1e-6 * double(lane.token_bytes) * tokens / layout.n_kv_heads());
+}
+
+/// Returns the most megabytes that a lane stored at a time in a row: before the row's own eviction. What the
+/// last row of the prompt evicts counts as the prompt's.
+float row_peak(const LaneRecord& record, int row, int n_prompt) {
+    const CacheUse& use = record.use;
+    if (use.stored_tokens == 0) return 0;
+    const auto evicted = row < n_prompt ? 0
+                                        : std::count_if(record.evictions.begin(), record.evictions.end(),
+                                                        [&](const Eviction& e) { return e.row == row; });
+    const double token = double(use.stored_bytes) / double(use.stored_tokens);
+    return static_cast<float>(1e-6 * (double(use.stored_bytes) + token * double(evicted)));
 }
 
 }  // namespace
@@ -111,6 +141,11 @@ void MeasureCurves::add_row(const RunHistory& history, const StepTrace& step) {
         if (row > history.lanes()[lane].last_row) continue;
         for (std::size_t kind = 0; kind < curves().size(); ++kind)
             if (const auto of_row = curves()[kind]->of_row) of_lane.values[kind].back() = of_row(record);
+        const KvLayout& layout = history.layout(static_cast<int>(lane));
+        if (of_lane.peak_megabytes == 0)
+            of_lane.peak_megabytes = prompt_peak(layout, *record.info, history.n_prompt());
+        of_lane.peak_megabytes = std::max(of_lane.peak_megabytes, row_peak(record, row, history.n_prompt()));
+        of_lane.values[to_index(curve_index("kv_peak_megabytes"))].back() = of_lane.peak_megabytes;
         of_lane.values[to_index(curve_index("recent_share"))].back() =
             mean_recent_share(history.layout(static_cast<int>(lane)), record, of_lane.stored, row);
         if (record.agrees) {

@@ -41,6 +41,7 @@ class MeasureCurves {
         std::vector<KeptSet> stored;             // [KV head] after the last row
         std::vector<std::vector<float>> values;  // [kind][record]
         int n_compared = 0, n_agreed = 0;        // rows so far, for the share of agreement
+        float peak_megabytes = 0;                // of the prompt and the rows so far
     };
     std::uint64_t generation_ = 0;
     std::size_t n_rows_ = 0;

@@ -98,7 +98,7 @@ constexpr std::array kMeasures = {
             .help = "Share of the lane's attention that the model's learned sinks take: no token's, neither "
                     "kept nor lost.",
             .of_row = of_measures<&RowMeasures::learned_sink>,
-            .curve = 13,
+            .curve = 14,
             .needs_sinks = true},
     Measure{.name = "recent_share",
             .label = "Recent share",
@@ -168,6 +168,13 @@ constexpr std::array kMeasures = {
                     return static_cast<float>(1e-6 * double(record.use.stored_bytes));
                 },
             .curve = 12},
+    Measure{.name = "kv_peak_megabytes",
+            .label = "Peak of keys and values",
+            .unit = "MB",
+            .equation = "the most bytes of K and V that were stored at a time up to the step, in millions",
+            .help = "How large the lane's cache has been: before it evicts, a prompt in one piece is stored "
+                    "whole, and each step stores its own token.",
+            .curve = 13},
 };
 
 }  // namespace

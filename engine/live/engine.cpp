@@ -7,6 +7,7 @@
 #include "engine/live/command_queue.h"
 #include "engine/live/new_run.h"
 #include "engine/live/step_rate.h"
+#include "engine/policy/lane_spec.h"
 #include "engine/session/session.h"
 
 #include <mutex>
@@ -373,6 +374,7 @@ struct Engine::Impl {
                 fail(ErrorCode::wrong_use, "'{}' needs a running session; start one first",
                      format_command(command));
             session->apply(command, work(work_text(command)));
+            if (const auto* set = std::get_if<SetLane>(&command)) rename_record(*set);
             if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command))
                 turned_back();
             answers_open = session->run_spec().answer_end.has_value();
@@ -380,6 +382,26 @@ struct Engine::Impl {
             if (answers_open) publish_answers();  // without those of other settings
         } catch (const std::exception& error) {
             done(&error, publish);
+        }
+    }
+
+    /// Gives the newest record of a lane the name that a command gave to the lane, so that a finished run can
+    /// be named. Other changes come with the next record.
+    void rename_record(const SetLane& set) {
+        const StepList steps = recorder.snapshot().steps;
+        if (steps.empty() || steps.back()->row != session->next_row() - 1) return;
+        auto step = std::make_shared<StepTrace>(*steps.back());
+        for (LaneRecord& record : step->lanes) {
+            if (record.info->id != session->lane_ids().at(to_index(set.index))) continue;
+            const LaneSpec recorded = parse_stored_lane_spec(record.info->spec);
+            if (recorded.name == set.spec.name || !same_settings(recorded, set.spec)) return;
+            auto info = std::make_shared<LaneInfo>(*record.info);
+            LaneSpec effective = parse_stored_lane_spec(info->effective);
+            effective.name = set.spec.name;
+            info->spec = format_lane_spec(set.spec);
+            info->effective = format_lane_spec(effective);
+            record.info = std::move(info);
+            return recorder.push(std::move(step));
         }
     }
 

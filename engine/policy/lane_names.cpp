@@ -1,12 +1,9 @@
 #include "engine/policy/lane_names.h"
 
-#include "engine/base/error.h"
-#include "engine/base/json_text.h"
-#include "engine/policy/spec_text.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace keyhole {
 
@@ -26,7 +23,9 @@ std::vector<std::string> lane_names(std::span<const LaneSpec> lanes) {
     for (const LaneSpec& lane : lanes) settings.push_back(lane_settings(lane));
     std::vector<std::string> names;
     for (std::size_t i = 0; i < lanes.size(); ++i) {
-        std::string& name = names.emplace_back(preset_name(lanes[i].policy.preset));
+        std::string& name = names.emplace_back(lanes[i].name);
+        if (!name.empty()) continue;
+        name = preset_name(lanes[i].policy.preset);
         for (const auto& [key, value] : settings[i]) {
             bool shared = true;
             for (std::size_t other = 0; other < lanes.size(); ++other) {
@@ -43,17 +42,9 @@ std::vector<std::string> lane_names(std::span<const LaneSpec> lanes) {
 }
 
 NamedLane parse_named_lane(std::string_view text) {
-    constexpr std::size_t kLongestName = 60;
-    const std::size_t equals = text.find('='), colon = text.find(':');
-    if (equals == std::string_view::npos || equals > colon) return {"", parse_lane_spec(text)};
-    const std::string_view name = spec_text::trimmed({text.substr(0, equals), 0}).text;
-    const bool is_plain =
-        std::none_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; });
-    if (name.empty() || name.size() > kLongestName || !is_plain)
-        fail(ErrorCode::wrong_use,
-             "lane '{}': a name has 1 to {} characters before its '=', such as ten=h2o:budget=10",
-             shown_text(text), kLongestName);
-    return {std::string(name), parse_lane_spec(text.substr(equals + 1))};
+    NamedLane lane{{}, parse_lane_spec(text)};
+    lane.name = std::exchange(lane.spec.name, {});
+    return lane;
 }
 
 }  // namespace keyhole

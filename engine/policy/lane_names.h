@@ -11,16 +11,16 @@
 namespace keyhole {
 
 /// Returns one name a lane: its preset, and where several lanes have the same preset, the settings in which
-/// they differ: "h2o", "a2sf alpha=0.2", "a2sf alpha=0.9". Equal lanes have equal names.
+/// they differ: "h2o", "a2sf alpha=0.2", "a2sf alpha=0.9". A lane's own name comes first. Equal lanes have
+/// equal names.
 std::vector<std::string> lane_names(std::span<const LaneSpec> lanes);
 
-/// A lane as typed: `NAME=SPEC`, or a spec alone.
+/// A lane as typed, with its name beside a spec that has none: for answers that are known by their spec.
 struct NamedLane {
     std::string name;  ///< empty: none was given
     LaneSpec spec;
 };
-/// Parses a lane; a name ends with the first `=` where that stands before any `:`. Throws Error(wrong_use)
-/// for a name that is empty, has more than 60 characters or control characters, and as parse_lane_spec().
+/// Throws as parse_lane_spec().
 NamedLane parse_named_lane(std::string_view text);
 
 }  // namespace keyhole

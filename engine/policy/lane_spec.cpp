@@ -154,11 +154,28 @@ void read_items(const Reader& reader, Item items, LaneSpec& spec) {
 
 namespace {
 
+/// Reads what stands before the `=` of `NAME=SPEC`. text: for the message.
+std::string read_lane_name(Item item, std::string_view text) {
+    constexpr std::size_t kLongestName = 60;
+    const std::string_view name = spec_text::trimmed(item).text;
+    if (name.empty() || name.size() > kLongestName || printable_text(name) != name)
+        fail(ErrorCode::wrong_use,
+             "lane '{}': a name has 1 to {} characters before its '=', such as ten=h2o:budget=10",
+             shown_text(text), kLongestName);
+    return std::string(name);
+}
+
 LaneSpec read_lane_spec(const Reader& reader, std::string_view text) {
-    const Item whole = spec_text::trimmed({text, 0});
+    Item whole = spec_text::trimmed({text, 0});
+    std::string name;
+    if (const std::size_t equals = whole.text.find('='); equals < whole.text.find(':')) {
+        name = read_lane_name(whole.part(0, equals), text);
+        whole = spec_text::trimmed(whole.part(equals + 1));
+    }
     const std::size_t colon = whole.text.find(':');
     LaneSpec spec{preset_params(read_preset(reader, spec_text::trimmed(whole.part(0, colon))))};
     if (colon != std::string_view::npos) read_items(reader, whole.part(colon + 1), spec);
+    spec.name = std::move(name);
     return spec;
 }
 
@@ -222,7 +239,8 @@ bool is_same_override(const std::vector<LaneSetting>& settings, std::size_t i) {
 std::string format_lane_spec(const LaneSpec& spec) {
     const std::vector<LaneSetting> settings = lane_settings(spec),
                                    defaults = lane_settings({preset_params(spec.policy.preset), {}});
-    std::string text(preset_name(spec.policy.preset));
+    std::string text = spec.name.empty() ? "" : spec.name + "=";
+    text += preset_name(spec.policy.preset);
     char separator = ':';
     for (std::size_t i = 0; i < settings.size(); ++i) {
         if (i < defaults.size() && settings[i] == defaults[i]) continue;
@@ -233,6 +251,12 @@ std::string format_lane_spec(const LaneSpec& spec) {
         separator = ',';
     }
     return text;
+}
+
+bool same_settings(LaneSpec a, LaneSpec b) {
+    a.name.clear();
+    b.name.clear();
+    return a == b || format_lane_spec(a) == format_lane_spec(b);
 }
 
 std::string format_override_heads(const Override& o) {
@@ -249,7 +273,7 @@ std::string format_override_heads(const Override& o) {
 
 std::string format_effective_spec(const LaneSpec& spec, int n_prompt, int n_generate) {
     const ResolvedPolicy policy = resolve(spec.policy, n_prompt, n_generate);
-    LaneSpec effective{with_released_values(spec.policy), spec.sharing};
+    LaneSpec effective{with_released_values(spec.policy), spec.sharing, spec.name};
     const bool has_budget = policy.budget != ResolvedPolicy::kUnlimited;
     if (has_budget) effective.policy.budget = {Amount::Unit::tokens, static_cast<double>(policy.budget)};
     if (has_budget) effective.policy.recent = {Amount::Unit::tokens, static_cast<double>(policy.recent)};

@@ -1,5 +1,5 @@
-/// Lane spec: the text form of a lane's settings, `preset[:key=value[,key=value]...]`, the same in command
-/// line, window and files. Any thread. Knows policy and, of the model, only how KV heads are shared.
+/// Lane spec: the text form of a lane, `[NAME=]preset[:key=value[,key=value]...]`, the same in command line,
+/// window and files. Any thread. Knows policy and, of the model, only how KV heads are shared.
 #pragma once
 
 #include "engine/model/kv_sharing.h"
@@ -14,11 +14,13 @@ namespace keyhole {
 struct LaneSpec {
     PolicyParams policy;
     KvSharing sharing{};
+    std::string name{};  ///< that a user gave it; empty: none. It changes no result
     bool operator==(const LaneSpec&) const = default;
 };
 
 /// Throws Error(wrong_use) with the spec, the position of the fault (1-based character) and the nearest
-/// valid word. `heads=FILE` reads the file, and throws Error(bad_file) for a fault in it.
+/// valid word. `heads=FILE` reads the file, and throws Error(bad_file) for a fault in it. A name ends with
+/// the first `=` where that stands before any `:`; it has 1 to 60 bytes that printable_text() leaves as they are.
 LaneSpec parse_lane_spec(std::string_view text);
 
 /// As parse_lane_spec(), for the text of a file that others made: it reads no other file.
@@ -49,6 +51,9 @@ std::vector<LaneSetting> lane_settings(const LaneSpec& spec);
 
 /// Returns the shortest spec that parses to the same lane: it leaves out the preset's defaults.
 std::string format_lane_spec(const LaneSpec& spec);
+
+/// Returns whether two lanes do the same, whatever they are called.
+bool same_settings(LaneSpec a, LaneSpec b);
 
 /// Returns the spec as it takes effect, for window and files: amounts as tokens after clamping, and the
 /// values that the released dialect fixes.

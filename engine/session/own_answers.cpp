@@ -28,6 +28,7 @@ OwnAnswers::Question OwnAnswers::question_of(const Lane& lane, const Sampling& s
     if (turn >= 0) return {lane.id, turn, {}, {}, {}};
     Question question{lane.id, turn, lane.spec, {}, sampling};
     question.spec.policy.shadow = false;  // changes no answer, and costs memory
+    question.spec.name.clear();
     for (const LoggedCommand& logged : lane.log)
         if (is_touch(logged.command)) question.touches.push_back(logged);
     return question;
@@ -43,6 +44,7 @@ void OwnAnswers::try_settings(int lane_id, std::optional<LaneSpec> spec) {
     tried_.reset();
     if (!spec) return;
     spec->policy.shadow = false;  // as in question_of()
+    spec->name.clear();
     tried_ = {lane_id, std::move(*spec)};
 }
 

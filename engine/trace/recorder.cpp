@@ -51,8 +51,9 @@ void Recorder::push(std::shared_ptr<const StepTrace> step) {
         stride_ = 1;
     }
     if (!steps_.empty() && steps_.back()->row >= step->row) {
-        KH_ASSERT(steps_.back()->branch != step->branch, "row {} of branch {} after {}", step->row,
-                  step->branch, steps_.back()->row);
+        // The same row of the same branch: its record was changed after the fact, as by a lane's new name.
+        KH_ASSERT(steps_.back()->branch != step->branch || steps_.back()->row == step->row,
+                  "row {} of branch {} after {}", step->row, step->branch, steps_.back()->row);
         cut(step->row - 1, dropped);
     }
     if (steps_.empty()) dense_from_ = step->row;

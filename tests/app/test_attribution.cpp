@@ -1,5 +1,7 @@
 // Attribution: which parts of a cache eviction costs most, and the budget that follows; by hand, and by eval.
 #include "app/study/attribution.h"
+#include "app/study/attribution_file.h"
+#include "app/study/budget_forms.h"
 #include "app/study/head_budgets.h"
 #include "engine/base/error.h"
 #include "engine/policy/head_file.h"
@@ -12,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <numeric>
 
 namespace keyhole::test_attribution {
 namespace {
@@ -210,6 +213,67 @@ TEST(Attribution, TokensAreGivenBackBesideTheBudget) {
     EXPECT_EQ(group_parts(false).size(), 2u);
 }
 
+/// The page of the window reads what the command wrote.
+TEST(Attribution, IsReadBackFromItsFile) {
+    const std::vector<CachePart> parts = cache_parts(KvLayout::grouped(2, 2, 1), PartKind::head);
+    const std::vector<std::vector<Outcome>> outcomes = {{outcome(1, true), outcome(1, true)},
+                                                        {outcome(5, false), outcome(4, false)},
+                                                        {outcome(4.5, false), outcome(4, false)},
+                                                        {outcome(2, true), outcome(3, false)}};
+    const Attribution found =
+        attribute(parse_lane_spec("h2o:budget=8"), PartKind::head, Intervention::take, parts, outcomes);
+    nlohmann::json json = attribution_json(found);
+    json["context"] = 96;
+    const StoredAttribution read = read_attribution(json.dump(), "x.json");
+    EXPECT_EQ(read.context, 96);
+    EXPECT_EQ(read.found.kind, PartKind::head);
+    EXPECT_EQ(read.found.intervention, Intervention::take);
+    EXPECT_EQ(read.found.lane, found.lane);
+    EXPECT_EQ(read.found.n_questions, 2);
+    EXPECT_NEAR(read.found.lost.value, 3.5, 1e-12);
+    ASSERT_EQ(read.found.effects.size(), 2u);
+    for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(read.found.effects[i].part, parts[i]) << "in the order of parts, not of ranks";
+        EXPECT_NEAR(read.found.effects[i].nats.value, found.effects[i].nats.value, 1e-12);
+        EXPECT_NEAR(read.found.effects[i].nats.interval.low, found.effects[i].nats.interval.low, 1e-9);
+        EXPECT_NEAR(read.found.effects[i].right.value, found.effects[i].right.value, 1e-12);
+        EXPECT_TRUE(std::isnan(read.found.effects[i].kl.value));
+    }
+    EXPECT_EQ(ranked(read.found), ranked(found));
+    json["by"] = "heads";
+    EXPECT_THROW((void)read_attribution(json.dump(), "x.json"), Error);
+    EXPECT_THROW((void)read_attribution("{}", "x.json"), Error);
+}
+
+/// Four heads at 24 tokens in the mean, 64 of context, 8 elsewhere: one keeps all.
+TEST(BudgetForms, SpendOneTotal) {
+    Attribution found;
+    found.lane = parse_lane_spec("h2o:budget=24");
+    for (const CachePart& part : cache_parts(KvLayout::grouped(2, 4, 2), PartKind::head)) {
+        PartEffect& effect = found.effects.emplace_back();
+        effect.part = part;
+        effect.nats.value = part == CachePart{1, 0, 0, 2} ? 3 : 0.5;
+    }
+    const BudgetTotal total{24, 8, 64};
+    const LaneSpec lane = parse_lane_spec("mine=h2o:budget=32,budget@L0=4,alpha@L1=0.5");
+    const auto spec = [&](BudgetForm form) {
+        return format_lane_spec(lane_with_budget(lane, form, found, total, RankBy::nats));
+    };
+    EXPECT_EQ(spec(BudgetForm::uniform), "mine=h2o:budget=24,alpha@L1=0.5");
+    EXPECT_EQ(spec(BudgetForm::pyramid), "mine=h2o:budget=24,pyramid=2,alpha@L1=0.5");
+    EXPECT_EQ(spec(BudgetForm::adaptive), "mine=h2o:budget=24,alloc=adaptive,alpha@L1=0.5");
+    EXPECT_EQ(spec(BudgetForm::streaming), "mine=sink:budget=8,budget@L1.G0=all");
+    EXPECT_EQ(spec(BudgetForm::whole), "mine=h2o:budget=8,alpha@L1=0.5,budget@L1.G0=all");
+    EXPECT_EQ(budget_tokens(BudgetForm::whole, found, total, RankBy::nats), (std::vector<int>{8, 8, 64, 8}));
+    const auto tokens = budget_tokens(BudgetForm::gain, found, total, RankBy::nats);
+    ASSERT_TRUE(tokens);
+    EXPECT_EQ(std::accumulate(tokens->begin(), tokens->end(), 0), 4 * 24);
+    EXPECT_GT((*tokens)[2], (*tokens)[0]);
+    EXPECT_FALSE(budget_tokens(BudgetForm::pyramid, found, total, RankBy::nats));
+    EXPECT_THROW((void)lane_with_budget(lane, BudgetForm::whole, found, {12, 8, 64}, RankBy::nats), Error);
+    for (const BudgetFormRow& row : budget_forms()) EXPECT_EQ(budget_form_from_name(row.name), row.form);
+}
+
 class AttributeCommand : public testing::ProgramRun {
   protected:
     std::string command(const std::string& name) const {
@@ -292,12 +356,12 @@ TEST_F(AttributeCommand, GoesOnWhereItWasInterrupted) {
     EXPECT_NE(output_.find("measured: 1 layer whole, 8 elsewhere"), std::string::npos) << output_;
     EXPECT_TRUE(read("a/lane.txt").starts_with("h2o:budget=8,budget@L")) << read("a/lane.txt");
     const std::string answers = read("a/answers.csv"), csv = read("a/attribution.csv");
-    EXPECT_EQ(lines("a/answers.csv").size(), 1u + 4 * 4 + 7 * 2);
+    EXPECT_EQ(lines("a/answers.csv").size(), 1u + 4 * 4 + 8 * 2);
     EXPECT_NE(read("a/attribution.svg").find(">L1<"), std::string::npos);
     std::ofstream(path("a/answers.csv"), std::ios::binary) << answers.substr(0, answers.size() / 2);
     ASSERT_EQ(run(attribute), 0) << output_;
     EXPECT_EQ(read("a/attribution.csv"), csv);
-    EXPECT_EQ(lines("a/answers.csv").size(), 1u + 4 * 4 + 7 * 2);
+    EXPECT_EQ(lines("a/answers.csv").size(), 1u + 4 * 4 + 8 * 2);
 }
 
 /// The budget is compared in every form at equal bytes, and written as files that a lane reads.
@@ -309,7 +373,9 @@ TEST_F(AttributeCommand, WritesBudgetsThatLanesRead) {
         << output_;
     const nlohmann::json found = json();
     const nlohmann::json lanes = found.at("budget").at("held_out").at("lanes");
-    ASSERT_EQ(lanes.size(), 7u);
+    ASSERT_EQ(lanes.size(), 8u);
+    EXPECT_EQ(lanes[4].at("lane"), "retrieval: the same whole, 8 streaming elsewhere");
+    EXPECT_TRUE(lanes[4].at("spec").get<std::string>().starts_with("sink:budget=8,budget@L")) << lanes[4];
     EXPECT_EQ(lanes[1].at("lane"), "24 in each");
     EXPECT_TRUE(lanes[1].at("nats_difference_interval").is_null()) << "differences are to the uniform lane";
     const double bytes = lanes[1].at("kv_bytes").get<double>();
@@ -350,7 +416,7 @@ TEST_F(AttributeCommand, RefusesWhatItCannotCompare) {
     refuses("", "attribute takes one lane");
     refuses(" --lane full", "evicts nothing");
     refuses(" --lane h2o --lane tova", "attribute takes one lane");
-    refuses(" --lane h2o --bounds 2", "--bounds is for eval and sweep");
+    refuses(" --lane h2o --bounds 2", "--bounds");
     refuses(" --lane h2o --rest 2", "--rest and --held-out are for --budget");
     refuses(" --lane h2o:budget=8,scope=layer", "take scope=head, or --by layer");
     refuses(" --lane h2o:budget=8 --budget 12 --rest 6", "leaves no head all its tokens");

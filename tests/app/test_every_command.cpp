@@ -1,6 +1,7 @@
 // Every action of the action table does what its title says: it changes a view state, a record, the log or
 // a file. An action without a test here fails HasATest.
 #include "app/state/annotations.h"
+#include "app/view/pictures.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
 #include "tests/app/fake_pip.h"
@@ -64,10 +65,11 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
                    "compare.all",    "view.region",
                    "view.size",      "view.reset",
                    "ui.theme"}},
-    {"OfLanes", {"lane.previous",  "lane.next", "lane.focus", "lane",           "lane.set",      "lane.try",
-                 "lane.overrides", "lane.even", "add",        "lane.duplicate", "lane.advanced", "remove",
-                 "restore",        "lane.copy", "lane.paste", "lane.undo",      "lane.redo",     "follow",
-                 "shadow",         "sampling",  "strips",     "strips.take",    "policies"}},
+    {"OfLanes",
+     {"lane.previous",  "lane.next", "lane.focus", "lane",           "lane.set",      "lane.try",
+      "lane.overrides", "lane.even", "add",        "lane.duplicate", "lane.advanced", "remove",
+      "restore",        "lane.copy", "lane.paste", "lane.undo",      "lane.redo",     "follow",
+      "shadow",         "sampling",  "strips",     "strips.take",    "policies",      "lane.name"}},
     {"OfFiles",
      {"picture.copy", "file.browse", "file.answers", "file.curves",    "file.atlas",    "file.overlap",
       "file.page",    "file.copy",   "file.frames",  "file.gif",       "file.gif-view", "export.cancel",
@@ -75,6 +77,8 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
       "open",         "recent",      "quit",         "measure.begin",  "measure.end",   "export.folder",
       "export.list",  "export.rows", "export.start", "export.pictures"}},
     {"OfPapers", {"papers", "papers.make", "papers.open", "papers.cancel"}},
+    {"OfAttribution",
+     {"attribution", "attribution.run", "attribution.cancel", "attribution.take", "attribution.budget"}},
     {"OfLessons",
      {"lesson", "lesson.next", "lesson.back", "lesson.step", "lesson.reset", "lesson.predict", "lesson.play",
       "lesson.notes", "lesson.model", "lesson.stay", "lesson.print", "lesson.handout", "lesson.save",
@@ -578,6 +582,24 @@ TEST_F(EveryCommand, OfLanes) {
     EXPECT_NE(spec().find("alpha@L0=0.5"), std::string::npos);
     run("lane.redo");
     EXPECT_EQ(spec().find("alpha@L0"), std::string::npos);
+    run("lane.name ten heads");
+    EXPECT_EQ(app.run.lane_editor.title(1), "1 ten heads");
+    EXPECT_EQ(app.shown().at(1).title, "1 ten heads");
+    EXPECT_EQ(app.shown().at(1).mark, "") << "a name is no other setting";
+    // The last record has it at once, for exports of a run that has ended.
+    EXPECT_TRUE(app.record(1)->info->spec.starts_with("ten heads=h2o:")) << app.record(1)->info->spec;
+    EXPECT_TRUE(app.record(1)->info->effective.starts_with("ten heads=h2o:"));
+    EXPECT_EQ(shown_lane(app.run.history, 1).name, "1 ten heads");
+    EXPECT_EQ(app.run.lane_editor.next_undo(), "lane 1, name none → ten heads");
+    EXPECT_THROW(run_action(app, "lane.name a=b"), Error);
+    run("lane.undo");
+    EXPECT_EQ(app.run.lane_editor.title(1), "1 h2o");
+    EXPECT_EQ(app.record(1)->info->spec, spec());
+    run("lane.redo");
+    run("lane.set budget=9");
+    EXPECT_EQ(app.run.lane_editor.title(1), "1 ten heads") << "other edits keep it";
+    run("lane.name");
+    EXPECT_EQ(app.run.lane_editor.title(1), "1 h2o");
     run("strips budget");
     EXPECT_EQ(app.view.strip_key, "budget");
     run("strips.take 1 10");
@@ -766,6 +788,78 @@ TEST_F(EveryCommand, OfPapers) {
     EXPECT_EQ(app.papers.wanted_model(), "keyhole-base");
     run("papers.cancel");
     refreshed_until([&] { return !app.papers.running(); });
+}
+
+/// A program in the place of `keyhole attribute` says what it was asked, and writes what the command writes.
+TEST_F(EveryCommand, OfAttribution) {
+    const std::string part = R"(,"p":0.5,"sure":false,"right":{"value":0,"interval":[null,null]},)"
+                             R"("kl":{"value":0.25,"interval":[null,null]},)"
+                             R"("nats":{"value":1.5,"interval":[1,2]})";
+    std::ofstream(file("heads.json"))
+        << R"({"by":"head","lane":"h2o:budget=12","intervention":"give-back","questions":1,"context":99,)"
+        << R"("lost_nats":{"value":4,"interval":[null,null]},"right":0,"right_full":1,"parts":[)"
+        << R"({"part":"L2.G0","layer":2,"kv_head":0,"first_query_head":0,"query_heads":1)" << part << "},"
+        << R"({"part":"L1.G0","layer":1,"kv_head":0,"first_query_head":0,"query_heads":1)" << part << "}]}";
+    std::ofstream(file("asks")) << "#!/bin/sh\necho \"$@\" > '" << file("asked") << "'\n"
+                                << "for out; do :; done\nmkdir -p \"$out\"\ncp '" << file("found.json")
+                                << "' \"$out/attribution.json\"\n";
+    std::filesystem::permissions(file("asks"), std::filesystem::perms::owner_all);
+    std::filesystem::copy_file(file("heads.json"), file("found.json"));
+    app.attribution.folder = folder.path() / "attributions";
+    app.attribution.program = file("asks");
+    run("attribution");
+    EXPECT_EQ(app.dialog, Dialog::attribution);
+    EXPECT_THROW(run_action(app, "attribution.take 1"), Error) << "nothing was found yet";
+    EXPECT_THROW(run_action(app, "attribution.run by=heads"), Error);
+    EXPECT_THROW(run_action(app, "attribution.run colour=red"), Error);
+    run("attribution.run by=head questions=needle samples=3 context=128 rank=kl");
+    const auto asked = [&] {
+        std::ifstream in(file("asked"));
+        std::string text;
+        std::getline(in, text);
+        return text;
+    };
+    EXPECT_NE(
+        asked().find("--lane h2o:budget=12 --by head --rank kl --task needle --samples 3 --context 128"),
+        std::string::npos)
+        << asked();
+    ASSERT_NE(app.attribution.shown(), nullptr) << app.attribution.fault();
+    EXPECT_EQ(app.attribution.shown()->lost, 4);
+    EXPECT_EQ(app.attribution.shown()->parts.size(), 2u);
+    EXPECT_EQ(app.attribution.shown()->n_layers, 3);
+    EXPECT_FALSE(app.attribution.shown()->of_prompt);
+
+    run("attribution.take 1");
+    EXPECT_EQ(format_lane_spec(app.run.lane_editor.lanes()[1]), "h2o:budget=12,budget@L1.G0=all");
+    run("attribution.budget uniform 16");
+    EXPECT_EQ(format_lane_spec(app.run.lane_editor.lanes()[1]), "h2o:budget=16");
+    EXPECT_EQ(app.dialog, Dialog::overrides);
+    EXPECT_THROW(run_action(app, "attribution.budget greedy 16"), Error);
+    run("undo");
+    EXPECT_EQ(format_lane_spec(app.run.lane_editor.lanes()[1]), "h2o:budget=12,budget@L1.G0=all");
+
+    // The run's own prompt is a file of one question; its tokens come back beside the budget.
+    std::string words;
+    for (const int p : {3, 4}) words += app.run.history.run().token_bytes[to_index(token_at(p))];
+    std::ofstream(file("found.json"))
+        << R"({"by":"token","lane":"h2o:budget=12","intervention":"give-back","questions":1,"context":99,)"
+        << R"("lost_nats":{"value":4,"interval":[null,null]},"right":0,"right_full":1,"parts":[)"
+        << R"({"part":"3..4","words":")" << words << '"' << part << "},"
+        << R"({"part":"5..6","words":"other words")" << part << "}]}";
+    run("lane 1 h2o:budget=12");
+    run("attribution.run by=token");
+    EXPECT_NE(asked().find("--by token --rank nats --data "), std::string::npos) << asked();
+    ASSERT_EQ(app.attribution.shown()->by, "token") << app.attribution.fault();
+    EXPECT_TRUE(app.attribution.shown()->of_prompt);
+    run("attribution.take 1");
+    EXPECT_EQ(app.run.lane_editor.lanes()[1].policy.protect.text, "3..4");
+    EXPECT_EQ(app.view.watched, (TokenSpan{3, 4}));
+    EXPECT_THROW(run_action(app, "attribution.take 2"), Error) << "the prompt has other words there";
+    app.attribution.program = "/bin/false";
+    run("attribution.run by=layer questions=needle");
+    EXPECT_NE(app.attribution.fault(), "");
+    EXPECT_EQ(app.attribution.shown()->by, "token") << "the findings before stay";
+    run("attribution.cancel");
 }
 
 TEST_F(EveryCommand, OfLessons) {

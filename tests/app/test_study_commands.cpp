@@ -332,6 +332,13 @@ TEST_F(StudyCommands, EvalSaysWhatHeadsDo) {
     ASSERT_EQ(run(eval + out("a")), 0) << output_;
     EXPECT_NE(output_.find("heads that attend to the answer in full attention most"), std::string::npos)
         << output_;
+    // A map of each measure: 2 layers by 4 heads, a panel a lane, and each cell says which head it is.
+    for (const char* measure :
+         {"held", "attention", "full_attention", "lost_mass", "top_recall", "output_error"}) {
+        const std::string map = read(fmt::format("a/by_head_needle_{}.svg", measure));
+        EXPECT_NE(map.find("L1.H3, which reads L1.G"), std::string::npos) << measure;
+        EXPECT_NE(map.find(">window:budget=16<"), std::string::npos) << measure;
+    }
     constexpr int kHeads = 2 * 4;  // of the tiny model
     double full = 0, kept = 0, most_lost = 0;
     int n = 0;

@@ -43,6 +43,29 @@ TEST(LaneNames, OverridesAreSettings) {
     EXPECT_EQ(names({"tova:budget=64,budget@L0=16", "tova:budget=64"}), (Names{"tova budget@L0=16", "tova"}));
 }
 
+/// A name is part of a lane's text, so that it goes wherever lanes go, and changes nothing that a lane does.
+TEST(LaneNames, ANameIsReadAndWrittenWithItsLane) {
+    const LaneSpec ten = parse_lane_spec(" ten heads = sink:budget=32,budget@L5.G2=all");
+    EXPECT_EQ(ten.name, "ten heads");
+    EXPECT_EQ(format_lane_spec(ten), "ten heads=sink:budget=32,budget@L5.G2=all");
+    EXPECT_EQ(parse_lane_spec(format_lane_spec(ten)), ten);
+    EXPECT_EQ(parse_stored_lane_spec("é=full").name, "é");
+    EXPECT_EQ(format_effective_spec(parse_lane_spec("ten=h2o:budget=50%"), 100, 10),
+              "ten=h2o:budget=50,recent=25");
+    EXPECT_EQ(format_effective_spec(parse_lane_spec("h2o:budget=50%"), 100, 10), "h2o:budget=50,recent=25");
+    EXPECT_EQ(changed_lane_spec(ten, "budget=16").name, "ten heads");
+    EXPECT_EQ(names({"full", "ten=h2o:budget=64", "h2o:budget=32"}), (Names{"full", "ten", "h2o budget=32"}));
+    const LaneSpec other = parse_lane_spec("other=sink:budget=32,budget@L5.G2=all");
+    EXPECT_NE(ten, other);
+    EXPECT_TRUE(same_settings(ten, other));
+    EXPECT_FALSE(same_settings(ten, parse_lane_spec("ten heads=sink:budget=32")));
+    // Values after the first colon may hold an equals sign.
+    EXPECT_EQ(parse_lane_spec("key:budget=64,score=(p)").name, "");
+    const std::string fault =
+        reference::error_of([] { (void)parse_lane_spec("ten=h2o:budgt=64"); }, ErrorCode::wrong_use);
+    EXPECT_NE(fault.find("character 9"), std::string::npos) << fault;
+}
+
 TEST(LaneNames, ALaneMayHaveANameOfItsOwn) {
     const NamedLane ten = parse_named_lane("ten heads = sink:budget=32,budget@L5.G2=all");
     EXPECT_EQ(ten.name, "ten heads");

@@ -3,6 +3,7 @@
 
 #include "engine/analysis/run_metrics.h"
 #include "engine/base/error.h"
+#include "engine/policy/lane_spec.h"
 #include "tests/reference/synthetic_run.h"
 
 #include <gtest/gtest.h>
@@ -14,6 +15,7 @@ namespace keyhole::test_measure_curves {
 namespace {
 
 using testing::synthetic_run;
+using testing::SyntheticSpec;
 
 std::span<const float> curve(const MeasureCurves& curves, std::string_view measure, int lane) {
     return curves.curve(curve_index(measure), lane);
@@ -116,6 +118,44 @@ TEST(MeasureCurves, GrowingEqualsAllAtOnceAndARewoundRunStartsOver) {
     one.update(growing);
     EXPECT_EQ(curve(one, "jaccard", 1).size(), 5u);
     EXPECT_EQ(curve(one, "jaccard", 1).back(), b[4]);
+}
+
+/// A token takes 100 bytes over all KV heads, 10 in each of ten. The prompt in one piece is stored whole
+/// before the lane evicts; a step stores its own token before it evicts.
+TEST(MeasureCurves, PeakHasThePromptAndTheRowsBeforeTheyEvict) {
+    const auto peaks = [](const std::string& spec, std::int64_t stored_per_head) {
+        SyntheticSpec wanted{.n_layers = 5, .n_heads = 2, .n_kv_heads = 2, .n_prompt = 40, .n_decoded = 6};
+        wanted.budgets = {0};
+        StepList steps = synthetic_run(wanted);
+        for (auto& step : steps) {
+            auto copy = std::make_shared<StepTrace>(*step);
+            LaneRecord& record = copy->lanes.front();
+            auto info = std::make_shared<LaneInfo>(*record.info);
+            info->policy = resolve(parse_lane_spec(spec).policy, 40, 6);
+            info->token_bytes = 100;
+            record.info = info;
+            const std::int64_t all = step->row + 1;
+            const std::int64_t stored = stored_per_head == 0 ? all : std::min(all, stored_per_head);
+            record.use.stored_tokens = 10 * stored;
+            record.use.stored_bytes = 100 * stored;
+            record.evictions.clear();
+            for (int g = 0; g < 10 && stored < all; ++g)
+                record.evictions.push_back({g, step->row - 1, step->row});
+            step = copy;
+        }
+        RunHistory history;
+        history.update(steps);
+        MeasureCurves curves;
+        curves.update(history);
+        const auto peak = curve(curves, "kv_peak_megabytes", 0);
+        return std::vector<float>(peak.begin(), peak.end());
+    };
+    const std::vector<float> full = peaks("full", 0);
+    ASSERT_EQ(full.size(), 7u);
+    EXPECT_FLOAT_EQ(full.front(), 40 * 100e-6f);
+    EXPECT_FLOAT_EQ(full.back(), 46 * 100e-6f);
+    for (const float value : peaks("h2o:budget=8", 8)) EXPECT_FLOAT_EQ(value, 40 * 100e-6f);
+    for (const float value : peaks("h2o:budget=8,prefill=stepwise", 8)) EXPECT_FLOAT_EQ(value, 9 * 100e-6f);
 }
 
 TEST(MeasureCurves, MeasuresOfHeadsComeFromTheShadow) {

@@ -1,0 +1,182 @@
+#include "app/actions/action_areas.h"
+#include "app/state/shown_answers.h"
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/base/json_text.h"
+#include "engine/base/number.h"
+
+#include <algorithm>
+#include <array>
+
+namespace keyhole {
+
+namespace {
+
+int wished_number(std::string_view key, std::string_view value, int low, int high) {
+    const auto number = number_from_text<int>(value, low, high);
+    if (!number)
+        fail(ErrorCode::wrong_use, "{}={} is no whole number from {} to {}", key, shown_text(value), low,
+             high);
+    return *number;
+}
+
+/// Reads `by=head questions=needle samples=8 context=384 take=on rank=kl`; what is missing stays as it is.
+AttributionWish parse_wish(std::string_view text) {
+    AttributionWish wish;
+    while (!text.empty()) {
+        const std::string_view word = text.substr(0, text.find(' '));
+        text.remove_prefix(std::min(word.size() + 1, text.size()));
+        if (word.empty()) continue;
+        const std::size_t equals = std::min(word.find('='), word.size());
+        const std::string_view key = word.substr(0, equals),
+                               value = word.substr(std::min(equals + 1, word.size()));
+        if (key == "by")
+            wish.by = value;
+        else if (key == "questions")
+            wish.questions = value;
+        else if (key == "samples")
+            wish.n_questions = wished_number(key, value, 1, 1 << 20);
+        else if (key == "context")
+            wish.context = wished_number(key, value, 2, 1 << 24);
+        else if (key == "take")
+            wish.takes = on_or_off(value, false);
+        else if (key == "rank")
+            wish.rank = value;
+        else
+            fail(ErrorCode::wrong_use, "'{}' is none of by, questions, samples, context, take and rank",
+                 shown_text(key));
+    }
+    return wish;
+}
+
+/// Returns the run's prompt with the answer of the full cache: what lane 0 says, unless it is known to be
+/// wrong.
+PromptQuestion question_of_prompt(const AppState& app) {
+    const RunInfo& run = app.run.history.run();
+    if (!run.start.chat.empty() && run.start.chat != "none")
+        fail(ErrorCode::wrong_use, "the prompt is written in the form of a chat; choose a task's questions");
+    const std::vector<ShownAnswer> answers = shown_answers(app);
+    const std::string right = right_answer(app);
+    PromptQuestion question{run.prompt, right, "I do not know"};
+    if (!answers.empty() && answers.front().answer.complete &&
+        (right.empty() || answers.front().mark == ShownAnswer::Mark::right))
+        question.answer = answers.front().answer.text;
+    for (const ShownAnswer& answer : answers)
+        if (answer.lane == app.view.lane && answer.answer.complete && !answer.answer.text.empty() &&
+            answer.answer.text != question.answer)
+            question.other = answer.answer.text;
+    const auto is_blank = [](const std::string& text) {
+        return text.find_first_not_of(" \n\t") == std::string::npos;
+    };
+    if (is_blank(question.answer))
+        fail(ErrorCode::wrong_use, "lane 0 has not answered yet; wait for it, or give the right answer");
+    if (is_blank(question.other)) question.other = "I do not know";
+    return question;
+}
+
+const LaneSpec& focused_lane(const AppState& app) {
+    if (app.run.lane_editor.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
+    return app.run.lane_editor.lanes()[to_index(app.view.lane)];
+}
+
+void begin_attribution(AppState& app, std::string_view arguments) {
+    app.run.need_live_run();
+    const AttributionWish wish = parse_wish(arguments);
+    std::optional<PromptQuestion> question;
+    if (wish.questions == "prompt") question = question_of_prompt(app);
+    app.attribution.begin(wish, app.run.setup.model_folder, focused_lane(app), question, app.wake);
+    app.notify(fmt::format("asking what lane {} loses, in the background", app.view.lane));
+}
+
+/// Returns whether tokens of the prompt are still those whose words were found.
+bool has_words(const AppState& app, const TokenSpan& tokens, const std::string& words) {
+    const RunInfo& run = app.run.history.run();
+    if (tokens.last >= run.n_prompt()) return false;
+    std::string text;
+    for (int p = tokens.first; p <= tokens.last; ++p)
+        text += run.token_bytes[to_index(run.prompt_tokens[to_index(p)])];
+    return text == words;
+}
+
+/// arguments: the number of a part in the list, from 1.
+void take_part_back(AppState& app, std::string_view arguments) {
+    app.run.need_live_run();
+    const ShownAttribution* shown = app.attribution.shown();
+    const int number = whole_numbers(arguments, 1, 1)[0];
+    if (shown == nullptr || number < 1 || number > std::ssize(shown->parts))
+        fail(ErrorCode::wrong_use, "there is no part {}; run an attribution, and take one of its list",
+             number);
+    const AttributedPart& part = shown->parts[to_index(number) - 1];
+    if (part.tokens && !has_words(app, *part.tokens, part.words))
+        fail(ErrorCode::wrong_use, "tokens {} of this prompt have other words by now; ask once more",
+             part.name);
+    const LaneSpec spec =
+        app.attribution.with_part(focused_lane(app), to_index(number) - 1, app.view.watched);
+    app.run.lane_editor.set(app.view.lane, spec);
+    if (part.tokens) app.view.watched = part.tokens;
+    app.notify(fmt::format("lane {} keeps {}", app.view.lane, part.name));
+}
+
+/// arguments: FORM TOKENS [REST].
+void write_budget(AppState& app, std::string_view arguments) {
+    app.run.need_live_run();
+    const std::size_t blank = std::min(arguments.find(' '), arguments.size());
+    const std::string_view form = arguments.substr(0, blank);
+    const std::vector<int> numbers =
+        whole_numbers(arguments.substr(std::min(blank + 1, arguments.size())), 1, 2);
+    const int budget = numbers[0], rest = numbers.size() > 1 ? numbers[1] : std::max(1, budget / 2);
+    const RunInfo& run = app.run.history.run();
+    const LaneSpec spec =
+        app.attribution.with_budget(focused_lane(app), form, budget, rest, run.n_prompt() + run.n_generate);
+    app.run.lane_editor.set(app.view.lane, spec);
+    open_dialog<Dialog::overrides>(app, {});
+    app.notify(fmt::format("lane {} has {} tokens a head, {}", app.view.lane, budget, form));
+}
+
+std::string_view needs_attribution_job(const AppState& app) {
+    return app.attribution.running() ? "" : "no attribution is being made";
+}
+
+constexpr std::array kAttributionActions = {
+    UserAction{"attribution",
+               "What does the eviction cost?",
+               "Gives heads, layers or tokens back one at a time, and ranks what that gains.",
+               {},
+               open_dialog<Dialog::attribution>,
+               {.menu = {MenuGroup::lanes_options, 4}}},
+    UserAction{"attribution.run",
+               "Give parts of the focused lane back",
+               "[by=head|query-head|layer|group|token] [questions=prompt|TASK] [samples=N] [context=N] "
+               "[take=on] [rank=nats|right|kl]: runs `keyhole attribute` in the background.",
+               {},
+               begin_attribution,
+               {.elsewhere = "the page What does the eviction cost", .lacks = need::live_run}},
+    UserAction{"attribution.cancel",
+               "Cancel the attribution",
+               "The same one goes on from there.",
+               {},
+               [](AppState& app, std::string_view) { app.attribution.cancel(); },
+               {.menu = {MenuGroup::lanes_options, 5}, .lacks = needs_attribution_job}},
+    UserAction{"attribution.take",
+               "Give one part back to the focused lane",
+               "NUMBER: of the list. A head or layer keeps all tokens by an override; tokens stay beside the "
+               "budget.",
+               {},
+               take_part_back,
+               {.elsewhere = "a click on a line or cell of the page", .arguments_are_plain = true}},
+    UserAction{"attribution.budget",
+               "Spend a budget on the focused lane's heads",
+               "uniform|pyramid|adaptive|streaming|whole|gain TOKENS [REST]: by what was found; then opens "
+               "the overrides.",
+               {},
+               write_budget,
+               {.elsewhere = "the button Budget of the page", .arguments_are_plain = true}},
+};
+
+}  // namespace
+
+std::span<const UserAction> attribution_actions() {
+    return kAttributionActions;
+}
+
+}  // namespace keyhole
