@@ -20,7 +20,8 @@ struct LaneSpec {
 
 /// Throws Error(wrong_use) with the spec, the position of the fault (1-based character) and the nearest
 /// valid word. `heads=FILE` reads the file, and throws Error(bad_file) for a fault in it. A name ends with
-/// the first `=` where that stands before any `:`; it has 1 to 60 bytes that printable_text() leaves as they are.
+/// the first `=` where that stands before any `:`; it has 1 to 60 bytes that printable_text()
+/// leaves as they are.
 LaneSpec parse_lane_spec(std::string_view text);
 
 /// As parse_lane_spec(), for the text of a file that others made: it reads no other file.
