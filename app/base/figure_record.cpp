@@ -147,12 +147,13 @@ std::vector<std::string> files_of_figure(const fs::path& folder, const std::stri
 }
 
 std::string figure_record_text(const FigureRecord& record, const std::vector<std::string>& files,
-                               const fs::path& folder, const std::string& program,
-                               const std::string& command) {
+                               const fs::path& folder, const std::string& program, const std::string& command,
+                               const std::vector<std::string>& marks) {
     nlohmann::json json = json_of(record);
     json["files"] = files;
     json["program"] = program;
     json["command"] = command;
+    json["measured_on"] = marks;
     nlohmann::json others = nlohmann::json::array();
     for (nlohmann::json& other : records_in(folder))
         if (other["figure"] != record.figure) others.push_back(std::move(other));

@@ -47,10 +47,11 @@ inline constexpr std::string_view kFigureRecordName = "figure.json";
 /// one. Throws Error(io) for a figure.json that is none of ours.
 std::vector<std::string> files_of_figure(const std::filesystem::path& folder, const std::string& figure);
 /// Returns the text of figure.json: this record with its files, and in `others` the records that the folder's
-/// figure.json holds of other figures. program, command: what made it.
+/// figure.json holds of other figures. program, command, marks: what made it, with each model's name and
+/// hash.
 std::string figure_record_text(const FigureRecord& record, const std::vector<std::string>& files,
                                const std::filesystem::path& folder, const std::string& program,
-                               const std::string& command);
+                               const std::string& command, const std::vector<std::string>& marks);
 
 /// Writes the record alone. Throws Error(io).
 void write_figure_record(const FigureRecord& record, const std::filesystem::path& folder);

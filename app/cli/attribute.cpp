@@ -1,8 +1,8 @@
-#include "app/base/command_text.h"
 #include "app/base/termination.h"
 #include "app/cli/commands.h"
 #include "app/cli/eval_options.h"
 #include "app/cli/json_head.h"
+#include "app/cli/made_by.h"
 #include "app/cli/output.h"
 #include "app/cli/sweep.h"
 #include "app/cli/sweep_progress.h"
@@ -11,6 +11,7 @@
 #include "app/study/eval_report.h"
 #include "app/study/head_budgets.h"
 #include "app/study/shard_file.h"
+#include "engine/base/csv_field.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
@@ -44,6 +45,7 @@ struct AttributeOptions {
     std::string rank = "nats";
     int chunk = 8;
     std::string split = "whole";
+    int candidates = 0;  ///< --split greedy: parts that are measured in each step; 0: all
     int top = 10;
     int budget = 0;  ///< tokens a head that are spent where they help most; 0: no budget is made
     int rest = 0;    ///< tokens of the heads that do not keep all; 0: half of the budget
@@ -74,6 +76,8 @@ class AttributeRun {
             fail(ErrorCode::wrong_use, "attribute takes one lane; give --lane SPEC, such as h2o:budget=64");
         if (options.budget == 0 && (options.rest > 0 || options.held_out > 0))
             fail(ErrorCode::wrong_use, "--rest and --held-out are for --budget; give it with them");
+        if (options.candidates > 0 && options.split != "greedy")
+            fail(ErrorCode::wrong_use, "--candidates is for --split greedy; give both");
         lane_ = lanes.front();
         if (kind() == PartKind::query_head) lane_ = lane_by_query_head(lane_);
         if (kind() == PartKind::query_head && options.budget > 0)
@@ -94,6 +98,11 @@ class AttributeRun {
             fail(ErrorCode::wrong_use,
                  "--held-out needs the ranking of all shards; leave it out, and give it after `keyhole "
                  "merge`");
+        if (shard_.is_part() && options.split == "greedy" && options.budget > 0)
+            fail(ErrorCode::wrong_use,
+                 "--split greedy needs the answers of all shards in each step; leave it out, and give it "
+                 "after "
+                 "`keyhole merge`");
         note_replaced_options(lanes);
         options.eval.check_budgets(lanes);
     }
@@ -114,6 +123,8 @@ class AttributeRun {
     int rest() const { return options_.rest > 0 ? options_.rest : std::max(1, options_.budget / 2); }
     int n_whole() const;
     BudgetTotal total() const;
+    std::vector<CachePart> best_parts(const Attribution& found, int n) const;
+    void choose_greedily(const QuestionSet& set, const Attribution& found);
     BudgetLanes budget_lanes(const Attribution& found) const;
     void compare_held_out(const BudgetLanes& budget);
     std::string spend(const Attribution& found);
@@ -126,6 +137,7 @@ class AttributeRun {
     KvLayout layout_;
     LoadedModel loaded_;
     std::vector<CachePart> parts_;
+    std::vector<ChosenPart> chosen_;  ///< --split greedy
     std::optional<AnswerFile> answers_;
     std::optional<SweepProgress> progress_;
     std::unique_ptr<TwoAtATime> side_by_side_;
@@ -133,7 +145,12 @@ class AttributeRun {
 };
 
 QuestionSet AttributeRun::question_set(const EvalOptions& options) const {
-    return options.one_set(loaded_.model, "attribute");
+    QuestionSet set = options.one_set(loaded_.model, "attribute");
+    if (set.in_own_words)
+        fail(ErrorCode::wrong_use,
+             "answers in the lanes' own words have no likelihood to compare; give --task NAME, --text FILE, "
+             "or --data FILE with choices");
+    return set;
 }
 
 PartKind AttributeRun::kind() const {
@@ -218,11 +235,34 @@ BudgetTotal AttributeRun::total() const {
     return {options_.budget, rest(), options_.eval.context_of(*loaded_.model)};
 }
 
+/// Returns the n parts with the largest effects.
+std::vector<CachePart> AttributeRun::best_parts(const Attribution& found, int n) const {
+    std::vector<CachePart> best;
+    for (const std::size_t i : ranked(found, rank()))
+        if (static_cast<int>(best.size()) < n) best.push_back(found.effects[i].part);
+    return best;
+}
+
+/// Chooses the parts of the budget one by one, on the same questions.
+void AttributeRun::choose_greedily(const QuestionSet& set, const Attribution& found) {
+    const int n = std::max(options_.candidates, n_whole());
+    const std::vector<CachePart> candidates = options_.candidates > 0 ? best_parts(found, n) : parts_;
+    const std::string asked = asked_on(set.identity, loaded_.backend->name());
+    int step = 0;
+    chosen_ =
+        choose_one_by_one(lane_, candidates, n_whole(), rest(), rank(), [&](std::span<const LaneSpec> lanes) {
+            const std::string part = fmt::format("{} of {}", ++step, n_whole());
+            answer(set, same_lanes(lanes), part.c_str(), false);
+            return known_answers(set, asked, same_lanes(lanes), *answers_);
+        });
+    for (const ChosenPart& one : chosen_)
+        json_["greedy"].push_back({{"part", part_name(one.part)}, {"nats", one.nats}, {"right", one.right}});
+    if (!options_.json) print_out("\n{}", chosen_text(chosen_));
+}
+
 BudgetLanes AttributeRun::budget_lanes(const Attribution& found) const {
     const int n = n_whole();
-    std::vector<CachePart> chosen;
-    for (const std::size_t i : ranked(found, rank()))
-        if (static_cast<int>(chosen.size()) < n) chosen.push_back(found.effects[i].part);
+    const std::vector<CachePart> chosen = best_parts(found, n);
     const std::string words =
         fmt::format("{} {}{} whole, {} elsewhere", n, options_.by, n == 1 ? "" : "s", rest());
     BudgetLanes budget;
@@ -244,6 +284,12 @@ BudgetLanes AttributeRun::budget_lanes(const Attribution& found) const {
     budget.spent = budget.lanes.size() - 1;
     add(fmt::format("measured: {} and a share by gain", rest()), BudgetForm::gain);
     if (options_.split == "gain") budget.spent = budget.lanes.size() - 1;
+    if (!chosen_.empty()) {
+        std::vector<CachePart> one_by_one;
+        for (const ChosenPart& one : chosen_) one_by_one.push_back(one.part);
+        budget.add("one by one: " + words, lane_with_whole_parts(lane_, one_by_one, rest()));
+        budget.spent = budget.lanes.size() - 1;
+    }
     budget.add("other: " + words, lane_with_whole_parts(lane_, other_parts(parts_, chosen, n), rest()));
     return budget;
 }
@@ -301,7 +347,7 @@ void AttributeRun::run() {
                                                  options_.eval.run.backend_options().n_threads);
     if (!options_.json) print_out("{}, {}\n", loaded_.model->path().string(), loaded_.backend_text);
     flush_output();
-    answer(set, lanes, "", true);
+    answer(set, lanes, "", set.measures.empty());  // choices are fed to copies, and have no KL
     const std::string asked = asked_on(set.identity, loaded_.backend->name());
     if (shard_.is_part()) {
         const std::vector<ShardNeed> needs = {{asked, set.n_questions, lanes(0)}};
@@ -314,10 +360,10 @@ void AttributeRun::run() {
     json_ = attribution_json(found);
     json_.update(json_head(*loaded_.model, loaded_.backend->name()));
     json_.update(options_.eval.about_json(*loaded_.model));
-    json_["command"] = command_text();
     if (!options_.json)
         print_out("\n{}: {}\n{}", set.name, set.description,
                   attribution_text(found, set.is_task, static_cast<std::size_t>(options_.top), rank()));
+    if (options_.budget > 0 && options_.split == "greedy") choose_greedily(set, found);
     const std::string spent = options_.budget > 0 ? spend(found) : "";
     write(found, spent, std::move(*lock));
 }
@@ -328,13 +374,16 @@ void AttributeRun::write(const Attribution& found, const std::string& spent, Pat
     StagedFolder staged(options_.out, "the attribution", std::move(lock));
     std::error_code ignored;
     const bool is_ours = fs::exists(staged.folder() / kResult, ignored);
-    write_text_file(staged.path() / "attribution.csv", attribution_csv(found));
+    const std::string maker = made_by(*loaded_.model);
+    write_text_file(staged.path() / "attribution.csv", with_made_by(attribution_csv(found), maker));
     write_text_file(staged.path() / kResult, json);
     if (!spent.empty()) write_text_file(staged.path() / "lane.txt", spent + "\n");
     if (kind() == PartKind::token)
         write_text_file(staged.path() / "attribution.html",
-                        attribution_page(found, "What giving tokens back gains"));
-    if (!of_tokens()) write_plot_files(attribution_map(found), options_.plots, staged.path() / "attribution");
+                        attribution_page(found, "What giving tokens back gains", maker));
+    PlotChoice plots = options_.plots;
+    plots.made_by = maker;
+    if (!of_tokens()) write_plot_files(attribution_map(found), plots, staged.path() / "attribution");
     if (options_.budget > 0 && kind() == PartKind::head) write_head_files(found, staged.path());
     staged.publish(is_ours ? staged.files() : std::vector<std::string>{}, kResult);
     if (options_.json) print_out("{}", json);
@@ -345,10 +394,14 @@ void AttributeRun::write(const Attribution& found, const std::string& spent, Pat
 /// Writes the budgets as files: Keyhole's own, and what DuoAttention and HeadKV read.
 void AttributeRun::write_head_files(const Attribution& found, const fs::path& folder) const {
     const int context = options_.eval.context_of(*loaded_.model);
-    const std::vector<int> tokens = *budget_tokens(
-        options_.split == "whole" ? BudgetForm::whole : BudgetForm::gain, found, total(), rank());
+    std::vector<int> tokens = *budget_tokens(options_.split == "whole" ? BudgetForm::whole : BudgetForm::gain,
+                                             found, total(), rank());
+    if (!chosen_.empty())
+        for (std::size_t i = 0; i < parts_.size(); ++i)
+            tokens[i] =
+                std::ranges::find(chosen_, parts_[i], &ChosenPart::part) == chosen_.end() ? rest() : context;
     if (const HeadTable table = head_table(layout_, parts_, tokens, context); !table.empty())
-        write_head_file(folder / "heads.json", table, command_text());
+        write_head_file(folder / "heads.json", table, made_by(*loaded_.model));
     write_text_file(folder / "full_attention_heads.tsv", duo_text(layout_, found));
     const int sinks = std::min(lane_.policy.sinks > 0 ? lane_.policy.sinks : kGroupSinks, rest() - 1);
     write_text_file(folder / "config.json", duo_config_text(std::max(sinks, 0), rest() - std::max(sinks, 0)));
@@ -381,11 +434,18 @@ void add_attribute_command(const CliCommand& program) {
         .one_of({"nats", "right", "kl"})
         .shows_default();
     command
-        .add_option("--split", options->split,
-                    "--budget: the first heads keep all tokens (`whole`), or each its --rest and a share by "
-                    "what it gains (`gain`); both are compared by --held-out")
-        .one_of({"whole", "gain"})
+        .add_option(
+            "--split", options->split,
+            "--budget: the first heads keep all tokens (`whole`); each its --rest and a share by what "
+            "it gains (`gain`); or heads are chosen one by one, and after each all others are "
+            "measured anew (`greedy`, which takes longer); --held-out compares them")
+        .one_of({"whole", "gain", "greedy"})
         .shows_default();
+    command
+        .add_option(
+            "--candidates", options->candidates,
+            "--split greedy: measure so many in each step, those with the largest gain (default: all)")
+        .within(1, 1 << 20);
     command.add_flag("--take", options->take,
                      "the other way round: one part evicts, the rest keeps all tokens");
     command.add_option("--top", options->top, "parts in the printed table; attribution.csv has all")

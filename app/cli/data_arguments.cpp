@@ -40,8 +40,9 @@ void DataArguments::add(const CliCommand& command) {
     command
         .add_option(
             "--data", files,
-            "file of your own questions (- for standard input): each line is a JSON object with prompt, "
-            "references, choices, answer (keyhole help eval-and-sweep); repeat for several")
+            "file of your own questions (- for standard input): each line is a JSON object with system, "
+            "context, prompt, references, choices, answer, spans (keyhole help eval-and-sweep); repeat for "
+            "several")
         .repeated();
     command.add_option("--few-shot", few_shot, "data: file whose first examples stand before each question");
     command.add_option("--shots", n_shots, "data: how many examples").within(0, 1000);
@@ -55,6 +56,9 @@ void DataArguments::add(const CliCommand& command) {
         .shows_default();
     command.add_flag("--cut", cut, "data: a prompt that is too long loses its beginning");
     command.add_flag("--stems", stems, "data: ROUGE compares stems (use_stemmer of rouge-score)");
+    command.add_flag("--last-number", last_number,
+                     "data: an answer is right if its last number is that of a reference, as a chain of "
+                     "reasoning ends with its result; the table also has the length of the answers");
     add_token_rules(command, rules);
     beams.add(command);
 }
@@ -72,6 +76,8 @@ DataOptions DataArguments::options(const std::string& file, int n_context, int n
     if (answer_tokens > 0) options.answer_tokens = answer_tokens;
     options.to_end_of_line = until == "line";
     options.stems = stems;
+    options.last_number = last_number;
+    options.n_before = n_before;
     options.rules = rules;
     options.beams = beams.parsed();
     return options;
@@ -79,12 +85,13 @@ DataOptions DataArguments::options(const std::string& file, int n_context, int n
 
 void DataArguments::check_unused() const {
     const bool is_used = !few_shot.empty() || n_shots > 0 || answer_tokens > 0 || until != "line" || cut ||
-                         stems || rules != Sampling{} || !answers.empty() || beams.parsed() != BeamSettings{};
+                         stems || last_number || rules != Sampling{} || !answers.empty() ||
+                         beams.parsed() != BeamSettings{};
     if (is_used)
-        fail(
-            ErrorCode::wrong_use,
-            "--few-shot, --shots, --answer-tokens, --until, --cut, --stems, --answers, --beams and the rules "
-            "of tokens are for your own questions; give --data FILE with them");
+        fail(ErrorCode::wrong_use,
+             "--few-shot, --shots, --answer-tokens, --until, --cut, --stems, --last-number, --answers, "
+             "--beams "
+             "and the rules of tokens are for your own questions; give --data FILE with them");
 }
 
 }  // namespace keyhole

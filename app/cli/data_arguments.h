@@ -24,7 +24,8 @@ struct DataArguments {
     std::vector<std::string> files;
     std::string few_shot, until = "line", answers;
     int n_shots = 0, answer_tokens = 0;
-    bool cut = false, stems = false;
+    int n_before = 0;  ///< questions of the file that are left out before those asked
+    bool cut = false, stems = false, last_number = false;
     Sampling rules;
     BeamArguments beams;
 

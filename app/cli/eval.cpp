@@ -1,9 +1,8 @@
-#include "app/base/command_text.h"
 #include "app/base/termination.h"
-#include "app/base/version.h"
 #include "app/cli/commands.h"
 #include "app/cli/eval_options.h"
 #include "app/cli/json_head.h"
+#include "app/cli/made_by.h"
 #include "app/cli/output.h"
 #include "app/cli/sweep.h"
 #include "app/cli/sweep_progress.h"
@@ -12,13 +11,16 @@
 #include "app/study/head_report.h"
 #include "app/study/measure_report.h"
 #include "app/study/shard_file.h"
+#include "app/study/span_report.h"
 #include "app/study/suite_page.h"
+#include "engine/base/csv_field.h"
 #include "engine/base/error.h"
 #include "engine/base/make_folder.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/path_lock.h"
 #include "engine/eval/missing_answers.h"
 #include "engine/eval/two_at_a_time.h"
+#include "engine/run/prompt.h"
 #include "engine/run/run_spec.h"
 
 #include <fmt/format.h>
@@ -37,7 +39,7 @@ struct EvalCommand {
     bool json = false;
     std::string out;     ///< folder for the answers; empty: they are not kept
     bool suite = false;  ///< all tasks, and a page
-    std::string by;      ///< head: also what single heads do
+    std::string by;      ///< head, span: also what single heads do, or what is lost of each span
     int top = 10;        ///< of the heads printed
 };
 
@@ -77,6 +79,8 @@ class EvalRun {
     std::vector<QuestionSet> questions();
     void write_suite(const std::vector<QuestionSet>& sets);
     void measure_heads_of(const QuestionSet& set);
+    void add_part_csv(const std::string& csv);
+    void measure_spans_of(const QuestionSet& set, const Outcomes& outcomes);
 
     const EvalCommand& command_;
     const EvalOptions& options_;
@@ -88,8 +92,8 @@ class EvalRun {
     std::vector<std::vector<LaneScore>> scores_;        ///< of each set
     std::vector<SuiteTask> tasks_;                      ///< --suite: in the order asked
     Outcomes before_;                                   ///< --ask-when both: of the set before
-    nlohmann::json by_head_ = nlohmann::json::array();  ///< --by head
-    std::string by_head_csv_;
+    nlohmann::json by_part_ = nlohmann::json::array();  ///< --by: of heads or spans
+    std::string by_part_csv_;
     nlohmann::json floors_ = nlohmann::json::array();
     std::string written_;  ///< the lanes' own answers
     std::vector<ShardNeed> needs_;
@@ -207,7 +211,7 @@ void EvalRun::print_json(std::span<const QuestionSet> sets) const {
     json.update(options_.about_json(*loaded_.model));
     json["against"] = lanes_.labels[lanes_.against];
     if (options_.n_bounds > 0) json["floors"] = floors_;
-    if (!command_.by.empty()) json["heads"] = by_head_;
+    if (!command_.by.empty()) json[command_.by + "s"] = by_part_;
     print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
@@ -240,7 +244,7 @@ void EvalRun::write_suite(const std::vector<QuestionSet>& sets) {
     const std::vector<std::string> about = {
         fmt::format("{} ({}), {} questions of each task, context {} tokens.", loaded_.model->path().string(),
                     loaded_.model->hash(), sets.front().n_questions, options_.context_of(*loaded_.model)),
-        fmt::format("{}: {}", program_name(), command_text())};
+        made_by(*loaded_.model)};
     write_text_file(std::filesystem::path(command_.out) / "suite.html",
                     suite_page(lanes, tasks_, "What lanes answer", about));
     if (!command_.json) print_out("\n{}", suite_text(lanes, tasks_));
@@ -273,15 +277,44 @@ void EvalRun::measure_heads_of(const QuestionSet& set) {
             write_plot_files(
                 std::move(one.map), {},
                 std::filesystem::path(command_.out) / fmt::format("by_head_{}_{}", set.name, one.name));
-    for (nlohmann::json& one : head_json(set.name, reports)) by_head_.push_back(std::move(one));
-    const std::string csv = head_csv(set.name, reports);
-    by_head_csv_ += by_head_csv_.empty() ? csv : csv.substr(csv.find('\n') + 1);
+    for (nlohmann::json& one : head_json(set.name, reports)) by_part_.push_back(std::move(one));
+    add_part_csv(head_csv(set.name, reports));
     if (!command_.json) print_out("{}", head_text(reports, static_cast<std::size_t>(command_.top)));
+    flush_output();
+}
+
+/// Adds the lines of a set; the header stands once.
+void EvalRun::add_part_csv(const std::string& csv) {
+    by_part_csv_ += by_part_csv_.empty() ? csv : csv.substr(csv.find('\n') + 1);
+}
+
+/// Reads the questions once more, and says what each lane held of their spans.
+void EvalRun::measure_spans_of(const QuestionSet& set, const Outcomes& outcomes) {
+    std::vector<LaneSpans> spans(lanes_.specs.size());
+    std::vector<std::string> asked;
+    {
+        Progress progress("eval by span", set.n_questions);
+        progress.set_part(set.name);
+        for (int i = 0; i < set.n_questions; ++i) {
+            check_termination();
+            const Question question = set.make(i);
+            asked.push_back(question.asks_for);
+            add_spans(loaded_.model, *loaded_.backend, lanes_.specs, question, spans);
+            progress.update(i + 1);
+        }
+    }
+    for (LaneSpans& lane : spans) make_means(lane);
+    const std::vector<SpanReport> reports = span_reports(lanes_, spans, asked, outcomes);
+    for (nlohmann::json& one : span_json(set.name, reports)) by_part_.push_back(std::move(one));
+    add_part_csv(span_csv(set.name, reports));
+    if (!command_.json) print_out("{}", span_text(reports));
     flush_output();
 }
 
 void EvalRun::run() {
     loaded_ = load_for_run(options_.run);
+    if (const std::string why = options_.run.chat ? chat_notice(*loaded_.model) : ""; !why.empty())
+        print_note("keyhole: {}\n", why);
     const std::vector<QuestionSet> sets = questions();
     if (!command_.out.empty()) keep_answers();
     if (!command_.json)
@@ -309,7 +342,8 @@ void EvalRun::run() {
         if (progress_ && sets.size() > 1) progress_->set_part(set.name);
         const Outcomes outcomes = answer(set);
         if (!shard_.is_part()) report(set, outcomes);
-        if (!command_.by.empty() && !shard_.is_part()) measure_heads_of(set);
+        if (command_.by == "head" && !shard_.is_part()) measure_heads_of(set);
+        if (command_.by == "span" && !shard_.is_part()) measure_spans_of(set, outcomes);
     }
     if (shard_.is_part()) {
         write_shard_file(command_.out, shard_, needs_);
@@ -317,7 +351,8 @@ void EvalRun::run() {
         return;
     }
     if (!command_.by.empty() && !command_.out.empty())
-        write_text_file(std::filesystem::path(command_.out) / "by_head.csv", by_head_csv_);
+        write_text_file(std::filesystem::path(command_.out) / ("by_" + command_.by + ".csv"),
+                        with_made_by(by_part_csv_, made_by(*loaded_.model)));
     if (command_.suite) write_suite(sets);
     if (command_.json) print_json(sets);
     if (!options_.data.answers.empty()) write_text_file(options_.data.answers, written_);
@@ -348,8 +383,10 @@ void add_eval_command(const CliCommand& program) {
         .add_option(
             "--by", options->by,
             "`head`: also what each query head holds of the answer, attends to and loses; in --out as "
-            "by_head.csv, with the nats of an attribution that stands there, and as maps of layers by heads")
-        .one_of({"head"});
+            "by_head.csv, with the nats of an attribution that stands there, and as maps of layers by heads. "
+            "`span`: what each lane lost of "
+            "the system message, the context, the instruction and the spans that your data name; by_span.csv")
+        .one_of({"head", "span"});
     command.add_option("--top", options->top, "--by head: heads in the printed table")
         .within(1, 1 << 20)
         .shows_default();

@@ -92,6 +92,9 @@ void EvalOptions::add(const CliCommand& command) {
             "text token by token, as what they wrote, so that the budget works in every row")
         .one_of({"before", "after", "both", "decoding"})
         .shows_default();
+    command.add_flag("--chat", run.chat,
+                     "tasks and data: ask as a user's turn, in the form of the model's chat template, for "
+                     "models that were trained on instructions");
     command.add_option("-s,--seed", seed, "seed of the questions").natural().shows_default();
     command.add_option("--passages", passages,
                        "task passage: file of sections with Question: and Answer: lines");
@@ -178,6 +181,7 @@ nlohmann::json EvalOptions::about_json(const Model& model) const {
         json["seed"] = seed;
         if (!distance.empty()) json["distance"] = distance;
     }
+    if (run.chat) json["chat"] = true;
     if (!text.empty()) json["text"] = text;
     if (!data.files.empty()) json["data"] = data.files;
     return json;
@@ -251,10 +255,6 @@ QuestionSet EvalOptions::one_set(const std::shared_ptr<const Model>& model, std:
     if (sets.size() != 1)
         fail(ErrorCode::wrong_use, "{} asks one set of questions; give one task, or one file of data",
              command);
-    if (!sets.front().measures.empty() && !sets.front().is_task)
-        fail(
-            ErrorCode::wrong_use,
-            "answers in the lanes' own words have no likelihood to compare; give --task NAME or --text FILE");
     return std::move(sets.front());
 }
 
@@ -273,6 +273,7 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
             for (const AskWhen when : whens()) {
                 DataOptions options = data.options(file, n_context, n_samples);
                 options.ask_when = when;
+                options.chat = run.chat;
                 sets.push_back(data_questions(model, options));
             }
         return sets;
@@ -284,13 +285,16 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
                 ErrorCode::wrong_use,
                 "nothing to measure; give --text FILE for perplexity, --task NAME for recall, or --data FILE "
                 "for your own questions");
-        if (!distance.empty() || !passages.empty() || ask != "question" || ask_when != "before")
+        if (!distance.empty() || !passages.empty() || ask != "question" || ask_when != "before" || run.chat)
             fail(ErrorCode::wrong_use,
-                 "--distance, --passages, --ask and --ask-when are for tasks; give --task NAME with them");
+                 "--distance, --passages, --ask, --ask-when and --chat are for tasks; give --task NAME with "
+                 "them");
         sets.push_back(text_windows(model, read_input_text(text), n_context,
                                     n_prefill > 0 ? n_prefill : n_context / 2, n_samples));
         return sets;
     }
+    if (run.chat && ask_when == "decoding")
+        fail(ErrorCode::wrong_use, "--ask-when decoding reads a text of the model's own, not a --chat");
     if (n_prefill > 0)
         fail(ErrorCode::wrong_use, "--prefill is for perplexity; a task's whole prompt is processed at once");
     const std::vector<TaskKind> kinds = parse_tasks(task);
@@ -304,6 +308,7 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
     options.seed = seed;
     options.context = n_context;
     options.distance = parse_distance(distance, n_context);
+    options.chat = run.chat;
     for (const TaskKind kind : kinds)
         for (const AskWhen when : whens()) {
             options.ask_when = when;

@@ -36,8 +36,7 @@ struct EvalOptions {
     /// Refuses budgets in shares of the prompt where that is one token: --ask-when decoding. Throws
     /// Error(wrong_use).
     void check_budgets(std::span<const LaneSpec> lanes) const;
-    /// Returns the only set of questions, whose answers must have likelihoods. command: its name, for
-    /// refusals. Throws Error(wrong_use).
+    /// Returns the only set of questions. command: its name, for refusals. Throws Error(wrong_use).
     QuestionSet one_set(const std::shared_ptr<const Model>& model, std::string_view command) const;
 
     void add(const CliCommand& command);

@@ -5,9 +5,11 @@
 #include "app/base/termination.h"
 #include "app/base/version.h"
 #include "app/cli/commands.h"
+#include "app/cli/made_by.h"
 #include "app/cli/output.h"
 #include "app/cli/sweep.h"
 #include "app/papers/run_parts.h"
+#include "engine/base/csv_field.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_field.h"
@@ -156,10 +158,11 @@ void print_record(const fs::path& folder) {
 }
 
 /// Moves a figure into its folder, in place of an earlier one of its name.
-void publish_figure(StagedFolder& staged, const FigureRecord& record) {
+void publish_figure(StagedFolder& staged, const FigureRecord& record, const std::vector<std::string>& marks) {
     std::vector<std::string> files = staged.files();
-    write_text_file(staged.path() / kFigureRecordName,
-                    figure_record_text(record, files, staged.folder(), program_name(), command_text()));
+    write_text_file(
+        staged.path() / kFigureRecordName,
+        figure_record_text(record, files, staged.folder(), program_name(), command_text(), marks));
     staged.publish(files_of_figure(staged.folder(), record.figure), std::string(kFigureRecordName));
 }
 
@@ -177,29 +180,47 @@ struct FigureFolder {
     StagedFolder staged;
 };
 
-/// Writes the picture, a table of its points as NAME.csv, and what it says.
+/// Writes the picture, a table of its points as NAME.csv, and what it says. mark: the model's, see made_by.h.
 void write_picture(const Figure& figure, RunPicture picture, const FigureOptions& options,
-                   StagedFolder& staged) {
+                   const std::string& mark, StagedFolder& staged) {
     const fs::path folder = staged.path();
     const std::vector<std::string> notes = sentences_of(figure, picture.verdict);
     const auto write = [&](auto& plot, std::string& title, std::string& caption) {
         title = figure.title;
         for (const std::string& note : notes) caption += (caption.empty() ? "" : " ") + note;
-        write_text_file(folder / fmt::format("{}.csv", figure.name), table_of(plot));
-        write_plot_files(plot, options.sweep.plots, folder / std::string(figure.name));
+        PlotChoice plots = options.sweep.plots;
+        plots.made_by = made_by(std::span(&mark, 1));
+        write_text_file(folder / fmt::format("{}.csv", figure.name),
+                        with_made_by(table_of(plot), plots.made_by));
+        write_plot_files(plot, plots, folder / std::string(figure.name));
     };
     if (auto* plot = std::get_if<CurvePlot>(&picture.plot)) write(*plot, plot->title, plot->caption);
     if (auto* map = std::get_if<ValueMap>(&picture.plot)) write(*map, map->texts.title, map->texts.caption);
     check_termination();
-    publish_figure(staged, {std::string(figure.name),
-                            models_of(options.sweep),
-                            {{"", verdict_word(picture.verdict.state), picture.verdict.why, notes,
-                              std::string(figure.name), picture.verdict.evidence}}});
+    publish_figure(staged,
+                   {std::string(figure.name),
+                    models_of(options.sweep),
+                    {{"", verdict_word(picture.verdict.state), picture.verdict.why, notes,
+                      std::string(figure.name), picture.verdict.evidence}}},
+                   {mark});
     if (options.json)
         print_record(options.sweep.out);
     else
         for (const std::string& note : notes) print_out("{}\n", note);
     print_note("written to {}\n", options.sweep.out);
+}
+
+/// Returns the model's name and hash as a run's record has them.
+std::string run_mark(const std::string& path, const std::string& hash) {
+    return fmt::format("{}, {}", model_name(path), hash);
+}
+
+/// Returns those of an exported run; what it does not say is empty.
+std::string exported_mark(const fs::path& run) {
+    const std::string name = (run / "run.json").string();
+    const nlohmann::json json = parse_json(read_text_file(name), name);
+    const nlohmann::json model = json.value("model", nlohmann::json::object());
+    return run_mark(model.value("path", std::string()), model.value("hash", std::string()));
 }
 
 /// The attention rows of a lane, as `decode --export run,attention` writes them.
@@ -300,15 +321,18 @@ void draw_from_run(const Figure& figure, const FigureOptions& options) {
             fail(ErrorCode::wrong_use, "figure {} decodes a run of its own; give --prompt-file, not --from",
                  figure.name);
         FigureFolder folder(figure, options);
-        write_picture(figure, of_rows(rows_of_export(options.from, options.lane)), options, folder.staged);
+        RunPicture picture = of_rows(rows_of_export(options.from, options.lane));
+        write_picture(figure, std::move(picture), options, exported_mark(options.from), folder.staged);
         return;
     }
     FigureFolder folder(figure, options);
     const std::vector<std::string> prompts = prompts_of(figure, options);
     std::optional<RunPicture> picture;
+    std::string mark;
     FigureRecord::Evidence evidence{std::string(figure.subject), "prompts", {}};
     for (const std::string& prompt : prompts) {
         const RunHistory run = decode_for(figure, options, prompt);
+        mark = run_mark(run.run().model_path, run.run().model_hash);
         if (!picture)
             picture = figure.draw != nullptr ? figure.draw(run)
                                              : of_rows(figure_parts::rows_of_run(run, options.lane));
@@ -319,7 +343,7 @@ void draw_from_run(const Figure& figure, const FigureOptions& options) {
         picture->verdict = decide(std::move(evidence));
         picture->verdict.why = fmt::format("{} The picture's prompt: {}", picture->verdict.why, shown);
     }
-    write_picture(figure, std::move(*picture), options, folder.staged);
+    write_picture(figure, std::move(*picture), options, mark, folder.staged);
 }
 
 /// Draws the perplexity of the tokens of all windows from the first scored one up to a position.
@@ -380,7 +404,7 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
         verdict.why = fmt::format("{:.2f} against {:.2f} after {} tokens; {}", plot.curves[0].y.back(),
                                   plot.curves[1].y.back(), n_read, verdict.why);
     }
-    write_picture(figure, {std::move(plot), verdict}, options, folder.staged);
+    write_picture(figure, {std::move(plot), verdict}, options, model_mark(*loaded.model), folder.staged);
 }
 
 /// Returns the quantity that a figure shows: of a user's own questions the paper's measure. Other pictures
@@ -404,7 +428,7 @@ std::string picture_of(const Figure& figure, const SweepOptions& sweep,
 }
 
 /// Writes one picture of all tasks as NAME, beside those of each.
-void write_tasks(const Figure& figure, const SweepOptions& sweep, const std::vector<SweepResult>& results,
+void write_tasks(const Figure& figure, const PlotChoice& choice, const std::vector<SweepResult>& results,
                  const fs::path& folder) {
     CurvePlot plot =
         tasks_plot(results, [&](const SweepResult& result) { return quantity_of(figure, result); });
@@ -418,8 +442,9 @@ void write_tasks(const Figure& figure, const SweepOptions& sweep, const std::vec
     if (const std::string_view instead = stand_in(figure, results.front()); !instead.empty())
         notes.emplace_back(instead);
     for (const std::string& note : notes) plot.caption += " " + note;
-    write_text_file(folder / fmt::format("{}.csv", figure.name), table_of(plot));
-    write_plot_files(std::move(plot), sweep.plots, folder / std::string(figure.name));
+    write_text_file(folder / fmt::format("{}.csv", figure.name),
+                    with_made_by(table_of(plot), choice.made_by));
+    write_plot_files(std::move(plot), choice, folder / std::string(figure.name));
 }
 
 void run_sweep_of(const Figure& figure, FigureOptions& options) {
@@ -446,11 +471,14 @@ void run_sweep_of(const Figure& figure, FigureOptions& options) {
         return sentences;
     };
     sweep.picture_name = figure.name;
-    sweep.publish = [&](StagedFolder& staged, const std::vector<SweepResult>& results) {
-        if (results.size() > 1) write_tasks(figure, sweep, results, staged.path());
+    sweep.publish = [&](StagedFolder& staged, const std::vector<SweepResult>& results,
+                        const std::vector<std::string>& marks) {
+        PlotChoice choice = sweep.plots;
+        choice.made_by = made_by(marks);
+        if (results.size() > 1) write_tasks(figure, choice, results, staged.path());
         for (FigureRecord::Finding& finding : record.findings)
             finding.picture = picture_of(figure, sweep, results);
-        publish_figure(staged, record);
+        publish_figure(staged, record, marks);
     };
     sweep.quiet = options.json;
     (void)run_sweep(sweep);

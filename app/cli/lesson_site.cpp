@@ -156,6 +156,10 @@ void write_manual_pages(const std::filesystem::path& manual, const std::filesyst
         write_text_file(file,
                         site_page("The manual: " + name, manual_html(read_manual_page(manual, name)), "../"));
     }
+    const std::filesystem::path pictures = folder / "manual" / "pictures";
+    std::filesystem::create_directories(pictures);
+    for (const auto& entry : std::filesystem::directory_iterator(manual / "pictures"))
+        write_text_file(pictures / entry.path().filename(), read_text_file(entry.path()));
 }
 
 }  // namespace keyhole

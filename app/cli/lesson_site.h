@@ -26,7 +26,7 @@ std::string site_name(const Lesson& lesson, std::string_view name);
 std::string site_lesson_page(const LessonOfSite& of);
 std::string site_index_page(const std::vector<LessonOfSite>& lessons,
                             const std::vector<std::string>& manual_pages);
-/// Writes manual/NAME.html into the folder for each page of the manual.
+/// Writes manual/NAME.html into the folder for each page of the manual, and the pictures that they show.
 void write_manual_pages(const std::filesystem::path& manual, const std::filesystem::path& folder);
 
 }  // namespace keyhole

@@ -1,14 +1,15 @@
-#include "app/base/command_text.h"
 #include "app/base/termination.h"
 #include "app/cli/commands.h"
 #include "app/cli/eval_options.h"
 #include "app/cli/json_head.h"
+#include "app/cli/made_by.h"
 #include "app/cli/output.h"
 #include "app/cli/sweep_progress.h"
 #include "app/study/eval_report.h"
 #include "app/study/lane_search.h"
 #include "app/study/search_report.h"
 #include "app/study/shard_file.h"
+#include "engine/base/csv_field.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/make_folder.h"
@@ -41,7 +42,8 @@ struct SearchOptions {
     int held_out = 0;        ///< other questions; 0: as many as are asked
     std::string other_text;  ///< the text of those, with --text
     double bytes = 0;        ///< of K and V; 0: those of the lane as given
-    std::string rank = "nats";
+    std::string other_data;  ///< the file of those, with --data; empty: later questions of the same file
+    std::string rank;        ///< nats, right or a measure; empty: nats, or f1 of answers in own words
     int top = 10;
     std::string out;
     bool json = false;
@@ -55,14 +57,17 @@ class SearchRun {
         if (options.eval.run.lanes.size() != 1)
             fail(ErrorCode::wrong_use,
                  "search takes one lane; give --lane SPEC, in which {{a}} may stand for a number");
-        if (!options.eval.data.files.empty())
+        const bool has_data = !options.eval.data.files.empty();
+        if ((!options.eval.task.empty() || has_data) == !options.other_text.empty())
             fail(ErrorCode::wrong_use,
-                 "search asks tasks or a text, of which it takes other questions to "
-                 "compare; give --task NAME, or --text FILE and --held-out-text FILE");
-        if (options.eval.task.empty() != !options.other_text.empty())
+                 "--text and --held-out-text go together, since the best lane is compared on another text; "
+                 "tasks and data have other questions themselves");
+        if (!has_data && !options.other_data.empty())
+            fail(ErrorCode::wrong_use, "--held-out-data is the other file of --data FILE; give both");
+        if (has_data && options.other_data.empty() && options.eval.n_samples == 0)
             fail(ErrorCode::wrong_use,
-                 "--text and --held-out-text go together, since the best lane is compared on another text; a "
-                 "task makes its other questions itself");
+                 "search needs other questions to compare; say with --samples N how many of the file's first "
+                 "ones it may use, or give another file with --held-out-data");
         std::vector<SearchRange> ranges;
         for (const std::string& text : options.varies) ranges.push_back(parse_search_range(text));
         space_.emplace(options.eval.run.lanes.front(), std::move(ranges));
@@ -73,14 +78,16 @@ class SearchRun {
     static constexpr int kBatch = 8;  ///< lanes near the best that are asked together
     bool fits(LaneSpec& lane) const;
     double bytes_of(const LaneSpec& lane) const;
+    int n_context() const;  ///< tokens of a question; of data the longest prompt
     int n_prompt() const;
     int n_wide() const { return std::max(1, options_.n_tries - options_.n_tries / 2); }
-    EvalOptions other_questions() const;
+    EvalOptions other_questions(int n_asked) const;
+    void choose_rank(const QuestionSet& set);
     void begin_progress(const QuestionSet& set, std::span<const SearchTry> wide);
     std::vector<std::vector<Outcome>> answer(const QuestionSet& set, std::span<const LaneSpec> lanes);
     void try_lanes(const QuestionSet& set, std::vector<SearchTry> tries);
     void go_near(const QuestionSet& set);
-    void compare();
+    void compare(int n_asked);
     void write(PathLock lock);
 
     const SearchOptions& options_;
@@ -88,7 +95,8 @@ class SearchRun {
     LoadedModel loaded_;
     std::optional<SearchSpace> space_;
     std::optional<LaneSearch> search_;
-    double total_ = 0;  ///< bytes
+    double total_ = 0;       ///< bytes
+    int n_data_tokens_ = 0;  ///< --data: of the longest prompt
     SearchReport report_;
     std::optional<AnswerFile> answers_;
     std::optional<SweepProgress> progress_;
@@ -96,28 +104,57 @@ class SearchRun {
     nlohmann::json json_;
 };
 
+int SearchRun::n_context() const {
+    return n_data_tokens_ > 0 ? n_data_tokens_ : options_.eval.context_of(*loaded_.model);
+}
+
 int SearchRun::n_prompt() const {
-    const int context = options_.eval.context_of(*loaded_.model);
-    if (!options_.eval.task.empty()) return context;
+    const int context = n_context();
+    if (!options_.eval.task.empty() || n_data_tokens_ > 0) return context;
     return options_.eval.n_prefill > 0 ? options_.eval.n_prefill : context / 2;
 }
 
 double SearchRun::bytes_of(const LaneSpec& lane) const {
-    return stored_kv_bytes(*loaded_.model, *loaded_.backend, lane, n_prompt(),
-                           options_.eval.context_of(*loaded_.model));
+    return stored_kv_bytes(*loaded_.model, *loaded_.backend, lane, n_prompt(), n_context());
 }
 
 bool SearchRun::fits(LaneSpec& lane) const {
-    return fit_bytes(lane, space_->varies_budget(), options_.eval.context_of(*loaded_.model), total_,
+    return fit_bytes(lane, space_->varies_budget(), n_context(), total_,
                      [&](const LaneSpec& one) { return bytes_of(one); });
 }
 
-EvalOptions SearchRun::other_questions() const {
+/// n_asked: questions of the search.
+EvalOptions SearchRun::other_questions(int n_asked) const {
     EvalOptions other = options_.eval;
     other.seed = options_.eval.seed + 1;
     if (options_.held_out > 0) other.n_samples = options_.held_out;
     if (!options_.other_text.empty()) other.text = options_.other_text;
+    if (!options_.other_data.empty())
+        other.data.files = {options_.other_data};
+    else if (!other.data.files.empty())
+        other.data.n_before = n_asked;
     return other;
+}
+
+/// Answers in own words have no likelihood that lanes could be compared by.
+void SearchRun::choose_rank(const QuestionSet& set) {
+    std::string rank = options_.rank;
+    if (rank.empty()) rank = !set.in_own_words ? "nats" : options_.eval.data.last_number ? "number" : "f1";
+    if (rank == "nats" && set.in_own_words)
+        fail(
+            ErrorCode::wrong_use,
+            "--rank nats: answers in the lanes' own words have no likelihood to compare; rank by right or by "
+            "a measure, such as f1");
+    report_.by_right = rank == "right";
+    report_.measures = set.measures;
+    report_.in_own_words = set.in_own_words;
+    std::string known = set.in_own_words ? "right" : "nats, right";
+    for (std::size_t m = 0; m < set.measures.size(); ++m) {
+        if (set.measures[m].name == rank) report_.by_measure = m;
+        known += ", " + set.measures[m].name;
+    }
+    if (!report_.by_right && !report_.by_measure && rank != "nats")
+        fail(ErrorCode::wrong_use, "--rank {}: these questions are ranked by {}", shown_text(rank), known);
 }
 
 /// Counts all lanes that the search may ask; those near the best one are not known yet.
@@ -174,8 +211,8 @@ void SearchRun::go_near(const QuestionSet& set) {
 }
 
 /// Compares the best lane with the given one on other questions.
-void SearchRun::compare() {
-    const EvalOptions other = other_questions();
+void SearchRun::compare(int n_asked) {
+    const EvalOptions other = other_questions(n_asked);
     const QuestionSet set = other.one_set(loaded_.model, "search");
     const SearchTried &given = report_.tried.front(), &best = report_.tried[report_.ranked().front()];
     report_.lanes = {{"full", "as given", "best"},
@@ -197,7 +234,9 @@ void SearchRun::compare() {
         score_json(std::span(&set, 1), std::span(&report_.lanes, 1), std::span(&report_.held_out, 1));
     if (options_.json) return;
     print_out("\nOther questions, which chose nothing ({}):\n{}",
-              set.is_task ? fmt::format("seed {}", other.seed) : shown_text(other.text),
+              !other.data.files.empty() ? shown_text(other.data.files.front())
+              : set.is_task             ? fmt::format("seed {}", other.seed)
+                                        : shown_text(other.text),
               score_table(set, report_.lanes, report_.held_out));
     print_out("{}", held_out_text(report_));
 }
@@ -206,6 +245,16 @@ void SearchRun::run() {
     loaded_ = load_for_run(options_.eval.run);
     const QuestionSet set = options_.eval.one_set(loaded_.model, "search");
     (void)set.make(0);
+    choose_rank(set);
+    // A held-out set that cannot be asked is refused before the work.
+    const QuestionSet held_out = other_questions(set.n_questions).one_set(loaded_.model, "search");
+    if (!options_.eval.data.files.empty())
+        for (const QuestionSet* one : {&set, &held_out})
+            for (int i = 0; i < one->n_questions; ++i) {
+                const Question question = one->make(i);
+                const std::size_t n = question.prompt.size() + question.asked.size();
+                n_data_tokens_ = std::max(n_data_tokens_, static_cast<int>(n));
+            }
     const LaneSpec given = space_->given().lane;
     (void)layouts_of(*loaded_.model, {given});
     total_ = options_.bytes > 0 ? options_.bytes : bytes_of(given);
@@ -229,7 +278,6 @@ void SearchRun::run() {
     flush_output();
     begin_progress(set, wide);
     report_.ranges = space_->ranges();
-    report_.by_right = options_.rank == "right";
     report_.is_task = set.is_task;
     report_.total_bytes = total_;
     try_lanes(set, std::move(wide));
@@ -244,20 +292,19 @@ void SearchRun::run() {
         print_out("\n{}: {}\n{}", set.name, set.description,
                   search_text(report_, static_cast<std::size_t>(options_.top)));
     flush_output();
-    compare();
+    compare(set.n_questions);
     write(std::move(*lock));
 }
 
 void SearchRun::write(PathLock lock) {
     json_.update(json_head(*loaded_.model, loaded_.backend->name()));
     json_.update(options_.eval.about_json(*loaded_.model));
-    json_["command"] = command_text();
     const std::string json = json_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     const TerminationGuard guard;  // before the folder that it guards
     StagedFolder staged(options_.out, "the search", std::move(lock));
     std::error_code ignored;
     const bool is_ours = fs::exists(staged.folder() / kSearchResult, ignored);
-    write_text_file(staged.path() / "search.csv", search_csv(report_));
+    write_text_file(staged.path() / "search.csv", with_made_by(search_csv(report_), made_by(*loaded_.model)));
     write_text_file(staged.path() / kSearchResult, json);
     write_text_file(staged.path() / "lane.txt",
                     format_lane_spec(report_.tried[report_.ranked().front()].tried.lane) + "\n");
@@ -293,18 +340,19 @@ void add_search_command(const CliCommand& program) {
             "most bytes of K and V after the text; the budget becomes the largest that fits (default: "
             "as many as the lane takes as given)")
         .within(1.0, 1e15);
-    command
-        .add_option("--rank", options->rank,
-                    "what is best: fewest `nats` of the answer, or most `right` answers, of which equals are "
-                    "ranked by nats")
-        .one_of({"nats", "right"})
-        .shows_default();
+    command.add_option(
+        "--rank", options->rank,
+        "what is best: fewest `nats` of the answer, most `right` answers, of which equals are "
+        "ranked by nats, or with --data a measure, such as f1 (default: nats; of answers in own "
+        "words f1, or number with --last-number)");
     command
         .add_option("--held-out", options->held_out,
-                    "other questions, of the next seed, on which the best lane is compared (default: as many "
-                    "as are asked)")
+                    "other questions, of the next seed or later in the data, on which the best lane is "
+                    "compared (default: as many as are asked)")
         .within(1, 1 << 24);
     command.add_option("--held-out-text", options->other_text, "--text: the other text").some_path();
+    command.add_option("--held-out-data", options->other_data, "--data: another file of questions")
+        .some_path();
     command.add_option("--top", options->top, "lanes in the printed table; search.csv has all")
         .within(1, 1 << 20)
         .shows_default();

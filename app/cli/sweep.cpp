@@ -1,11 +1,11 @@
 #include "app/cli/sweep.h"
 
-#include "app/base/command_text.h"
 #include "app/base/termination.h"
 #include "app/base/version.h"
 #include "app/cli/commands.h"
 #include "app/cli/export_options.h"
 #include "app/cli/json_head.h"
+#include "app/cli/made_by.h"
 #include "app/cli/model_option.h"
 #include "app/cli/output.h"
 #include "app/cli/sweep_parts.h"
@@ -102,7 +102,8 @@ class Sweep {
                    const std::vector<LaneScore>& scores);
     void draw(StagedFolder& staged) const;
     void write_memory_plot(const SweepResult& result, const SweepQuantity& quantity,
-                           const std::vector<std::string>& notes, const fs::path& path) const;
+                           const std::vector<std::string>& notes, const PlotChoice& choice,
+                           const fs::path& path) const;
 
     const SweepOptions& options_;
     std::vector<Vary> varies_;
@@ -120,6 +121,7 @@ class Sweep {
     std::optional<SweepProgress> progress_;
     std::vector<SweepResult> results_;
     std::vector<std::string> names_;            ///< of the models so far
+    std::vector<std::string> marks_;            ///< of the same, see made_by.h
     std::vector<std::vector<Outcome>> before_;  ///< --ask-when both: of the set asked before the eviction
     nlohmann::json json_ = {{"lanes", nlohmann::json::array()}};
 };
@@ -166,6 +168,7 @@ std::vector<SweepResult> Sweep::run() {
         flush_output();
         progress_->begin_model(need_of(loaded, parts), models.size() - m - 1);
         const std::string name = name_of(*loaded.model);
+        marks_.push_back(model_mark(*loaded.model));
         if (m == 0) json_.update(options_.eval.about_json(*loaded.model));
         json_["version"] = program_version();
         json_["models"].push_back(json_head(*loaded.model, loaded.backend->name()));
@@ -286,7 +289,7 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
             peak_kv_bytes(*loaded.model, *loaded.backend, cells_[i].spec, n_prompt, part.context));
         const double bytes = lanes.kv_bytes.back() / part.context;
         table_->add(part.set, asked, cells_[i], varies_, scores[i],
-                    {model, bytes, part.length, part.depth, i == against_});
+                    {model, bytes, part.length, part.depth, i == against_, made_by(*loaded.model)});
         const bool is_bound = std::ranges::find(bounds_, i) != bounds_.end();
         result.points.push_back(
             {model, typed_[i], cells_[i].values, bytes, scores[i], outcomes[i], is_bound});
@@ -295,7 +298,7 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
     result.floors += floors;
     table_->write();
     if (!part.set.measures.empty()) {
-        measures_->add(part.set, asked, cells_, scores, against_);
+        measures_->add(part.set, asked, cells_, scores, against_, made_by(*loaded.model));
         measures_->write();
     }
     if (options_.has_shorter_context && !part.set.is_task)
@@ -357,6 +360,8 @@ void Sweep::keep_json(const SweepPart& part, const std::string& model, const Rep
 
 void Sweep::draw(StagedFolder& staged) const {
     const fs::path& folder = staged.path();
+    PlotChoice choice = options_.plots;
+    choice.made_by = made_by(marks_);
     std::map<std::string, std::vector<std::string>> plots;  // by questions
     std::set<std::string> listed;
     const auto list = [&](const std::string& questions) {
@@ -365,7 +370,7 @@ void Sweep::draw(StagedFolder& staged) const {
     };
     if (options_.map) {
         const std::string name = results_.front().name + "-depth";
-        write_plot_files(depth_map(results_), options_.plots, folder / name);
+        write_plot_files(depth_map(results_), choice, folder / name);
         list(name);
     }
     for (const SweepResult& result : options_.map ? std::vector<SweepResult>{} : results_) {
@@ -382,36 +387,38 @@ void Sweep::draw(StagedFolder& staged) const {
                 result.is_task ? std::span<const double>(options_.share_lines) : std::span<const double>();
             CurvePlot plot = sweep_plot(result, quantity, shares);
             for (const std::string& note : notes) plot.caption += " " + note;
-            write_plot_files(std::move(plot), options_.plots, path);
+            write_plot_files(std::move(plot), choice, path);
             if (varies_.size() >= 2)
-                write_plot_files(sweep_map(result, quantity), options_.plots, path.string() + "-map");
+                write_plot_files(sweep_map(result, quantity), choice, path.string() + "-map");
             const bool has_memory =
                 options_.models.size() >= 2 || (!options_.publish && has_several_bytes(result));
             if (has_memory && !quantity.is_paired)
-                write_memory_plot(result, quantity, notes, path.string() + "-memory");
+                write_memory_plot(result, quantity, notes, choice, path.string() + "-memory");
         }
         list(result.name);
     }
     if (options_.publish)
-        options_.publish(staged, results_);
+        options_.publish(staged, results_, marks_);
     else
-        publish_sweep(staged, plots, goes_on_);
+        publish_sweep(staged, plots, goes_on_, choice.made_by);
 }
 
 void Sweep::write_memory_plot(const SweepResult& result, const SweepQuantity& quantity,
-                              const std::vector<std::string>& notes, const fs::path& path) const {
+                              const std::vector<std::string>& notes, const PlotChoice& choice,
+                              const fs::path& path) const {
     CurvePlot plot = memory_plot(result, quantity);
     for (const std::string& note : notes) plot.caption += " " + note;
-    write_plot_files(std::move(plot), options_.plots, path);
+    write_plot_files(std::move(plot), choice, path);
 }
 
 template <class Plot>
-void write_drawing_files(const Plot& plot, Drawing (*draw)(const Plot&), const fs::path& path) {
+void write_drawing_files(const Plot& plot, Drawing (*draw)(const Plot&), const std::string& made_by,
+                         const fs::path& path) {
     PictureChoice how;
     how.formats = {PictureFormat::svg, PictureFormat::png};
     if (has_pdf()) how.formats.push_back(PictureFormat::pdf);
     how.print = plot.print;
-    how.made_by = fmt::format("{}: {}", program_name(), command_text());
+    how.made_by = made_by;
     write_drawing(draw(plot), path, how, {});
 }
 
@@ -446,7 +453,7 @@ void write_plot_files(CurvePlot plot, const PlotChoice& choice, const fs::path& 
     plot.picture_width = choice.width;
     plot.print = choice.print;
     plot.background = choice.dark ? Background::dark : Background::light;
-    write_drawing_files(plot, &curves_drawing, path);
+    write_drawing_files(plot, &curves_drawing, choice.made_by, path);
 }
 
 void write_plot_files(ValueMap map, const PlotChoice& choice, const fs::path& path) {
@@ -454,7 +461,7 @@ void write_plot_files(ValueMap map, const PlotChoice& choice, const fs::path& pa
     map.width = choice.width;
     map.print = choice.print;
     map.background = choice.dark ? Background::dark : Background::light;
-    write_drawing_files(map, &value_map_drawing, path);
+    write_drawing_files(map, &value_map_drawing, choice.made_by, path);
 }
 
 void add_sweep_command(const CliCommand& program) {

@@ -21,6 +21,7 @@ struct PlotChoice {
     int width = 0;      ///< in pixels; 0: the usual one
     bool dark = false;  ///< the background
     PrintForm print = {};
+    std::string made_by = {};  ///< is kept in the files, see made_by.h
 };
 
 struct SweepOptions {
@@ -41,8 +42,11 @@ struct SweepOptions {
     bool has_shorter_context = false;
     /// The name of the pictures of a figure; a suffix names the quantity. Empty: that of the questions.
     std::string picture_name = {};
-    /// Writes more into the staged folder, and publishes it. Empty: the plots are those of a sweep.
-    std::function<void(StagedFolder&, const std::vector<SweepResult>&)> publish = {};
+    /// Writes more into the staged folder, and publishes it. models: their marks, see made_by.h. Empty: the
+    /// plots are those of a sweep.
+    std::function<void(StagedFolder&, const std::vector<SweepResult>&,
+                       const std::vector<std::string>& models)>
+        publish = {};
 };
 
 /// Returns the name of the pictures of one of so many results, without the quantity's suffix.

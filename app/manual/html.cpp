@@ -39,6 +39,9 @@ std::string html_of(const ManualText& text) {
     std::string out;
     for (const ManualSpan& span : text) {
         std::string part = html_of(span.text);
+        if (!span.picture.empty())
+            part = fmt::format("<img src=\"{}\" alt=\"{}\" style=\"max-width: 100%\">", html_of(span.picture),
+                               part);
         if (span.code) part = fmt::format("<code>{}</code>", part);
         if (span.bold) part = fmt::format("<b>{}</b>", part);
         if (span.italic) part = fmt::format("<i>{}</i>", part);

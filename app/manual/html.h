@@ -7,7 +7,8 @@
 
 namespace keyhole {
 
-/// Returns the blocks, without what stands around them. A link to models.md leads to models.html.
+/// Returns the blocks, without what stands around them. A link to models.md leads to models.html; pictures
+/// are beside the page, as in the manual.
 std::string manual_html(const ManualPage& page);
 
 }  // namespace keyhole

@@ -110,8 +110,13 @@ class PageBuilder {
                 style_.link.assign(href.text, href.size);
                 break;
             }
+            case MD_SPAN_IMG: {
+                const MD_ATTRIBUTE& src = static_cast<const MD_SPAN_IMG_DETAIL*>(detail)->src;
+                style_.picture.assign(src.text, src.size);
+                break;
+            }
             default:
-                refuse(type == MD_SPAN_IMG ? "a picture" : "this style of text");
+                refuse("this style of text");
         }
     }
 
@@ -120,6 +125,7 @@ class PageBuilder {
         if (type == MD_SPAN_STRONG) style_.bold = false;
         if (type == MD_SPAN_CODE) style_.code = false;
         if (type == MD_SPAN_A) style_.link.clear();
+        if (type == MD_SPAN_IMG) style_.picture.clear();
     }
 
     void text(MD_TEXTTYPE type, std::string_view words) {
@@ -139,7 +145,8 @@ class PageBuilder {
                 span.text.erase(at, 1);
         ManualText& to = in_table ? block.rows.back().back() : block.text;
         const bool same = !to.empty() && to.back().bold == span.bold && to.back().italic == span.italic &&
-                          to.back().code == span.code && to.back().link == span.link;
+                          to.back().code == span.code && to.back().link == span.link &&
+                          to.back().picture == span.picture;
         if (same)
             to.back().text += span.text;
         else

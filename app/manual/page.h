@@ -15,6 +15,7 @@ struct ManualSpan {
     std::string text;
     bool bold = false, italic = false, code = false;
     std::string link;  ///< target as written, `models.md`, `policies.md#0-ten-facts` or a URL; empty: no link
+    std::string picture = {};  ///< file beside the page, `pictures/x.svg`; `text` then stands for it
 };
 
 using ManualText = std::vector<ManualSpan>;
@@ -59,7 +60,7 @@ std::string section_number(const ManualBlock& heading);
 std::string heading_fragment(const ManualBlock& heading);
 
 /// Parses a page. Throws Error(unsupported), naming the page and the kind, for Markdown that the manual does
-/// not draw: HTML, pictures, quotes, rules, entities.
+/// not draw: HTML, quotes, rules, entities. A picture is drawn by a browser alone; elsewhere its text stands.
 ManualPage parse_manual_page(std::string name, std::string_view markdown);
 
 /// Returns the section with this number and its subsections; no blocks if the page has no such section.

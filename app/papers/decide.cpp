@@ -68,6 +68,15 @@ std::string few_text(const SignFlips& test, int n_samples, const std::string& sa
                        test.n_telling, samples, kLeastSamples);
 }
 
+/// Returns how many samples would decide what these leave open; empty where more of them may not.
+std::string more_text(const SignFlips& test, State state, int n_samples, std::string_view samples) {
+    if (state != State::few && (state != State::open || test.together.p <= kSureP)) return "";
+    const double z = test.together.spread > 0 ? test.together.lead / test.together.spread : 0;
+    std::string text = needed_text(samples_needed(z, n_samples), samples);
+    text.front() = text.front() == 'a' ? 'A' : 'T';
+    return fmt::format(" {}.", text);
+}
+
 }  // namespace
 
 PaperVerdict decide(FigureRecord::Evidence evidence) {
@@ -90,6 +99,7 @@ PaperVerdict decide(FigureRecord::Evidence evidence) {
         samples.substr(0, samples.size() - (n_samples == 1 ? 1 : 0)), counts.leads, counts.trails);
     why += state == State::few ? few_text(test, n_samples, evidence.samples)
                                : together_text(test, counts, state);
+    why += more_text(test, state, n_samples, samples);
     return {state, std::move(why), std::move(evidence)};
 }
 

@@ -35,7 +35,7 @@ std::string verdict_word(PaperVerdict::State state);
 ///     holds  all comparisons together are surely ahead, more than half of them lead, none is surely behind
 ///     fails  the reverse
 ///
-/// `why` names the counts. Gains are rounded to 1e-6 first, so that a record decides as the program did.
+/// `why`: the counts, and how many samples would do. Gains are rounded to 1e-6, so that records decide alike.
 PaperVerdict decide(FigureRecord::Evidence evidence);
 
 /// The finding of a paper, in a form that a sweep can decide.

@@ -411,7 +411,7 @@ ValueMap attribution_map(const Attribution& found) {
     return map;
 }
 
-std::string attribution_page(const Attribution& found, const std::string& title) {
+std::string attribution_page(const Attribution& found, const std::string& title, const std::string& made_by) {
     double most = 1e-9;
     for (const PartEffect& e : found.effects) most = std::max(most, std::abs(e.nats.value));
     std::string page = fmt::format(
@@ -430,7 +430,7 @@ std::string attribution_page(const Attribution& found, const std::string& title)
             "<span style=\"background: rgba({}, {:.2f})\" title=\"tokens {}: {:+.3f} nats\">{}</span>", color,
             0.8 * share, part_name(e.part), e.nats.value, escape_xml(e.part.words));
     }
-    return page + "</p>\n";
+    return page + fmt::format("</p>\n<p class=\"about\">{}</p>\n", escape_xml(made_by));
 }
 
 int whole_parts(int n_parts, int budget, int rest, int context) {

@@ -115,8 +115,8 @@ std::string attribution_csv(const Attribution& found);
 nlohmann::json attribution_json(const Attribution& found);
 /// Returns a map of the nats: layers by KV heads, or by one column. Needs heads or layers.
 ValueMap attribution_map(const Attribution& found);
-/// Returns a page with the text, each part shaded by its nats. Needs parts of tokens.
-std::string attribution_page(const Attribution& found, const std::string& title);
+/// Returns a page with the text, each part shaded by its nats, and what made it. Needs parts of tokens.
+std::string attribution_page(const Attribution& found, const std::string& title, const std::string& made_by);
 
 /// How many parts can keep all tokens of a context, so that all parts together store as many tokens as with
 /// `budget` in each, where the others have `rest`:

@@ -101,6 +101,10 @@ std::vector<Floor> compare_with_floor(const QuestionSet& set, std::span<const La
             const bool sure = flips.n_telling >= kLeastSamples && comparison.p <= kSureP;
             lane.surely_above = sure && comparison.lead > 0;
             lane.surely_below = sure && comparison.lead < 0;
+            if (!sure && comparison.spread > 0)
+                lane.needed = samples_needed(comparison.lead / comparison.spread,
+                                             static_cast<int>(comparisons.front().size()),
+                                             static_cast<int>(comparisons.size()));
         }
     return floors;
 }
@@ -141,6 +145,9 @@ std::string floor_text(const QuestionSet& set, std::span<const std::string> labe
                                               verdict, 100 * lane.gain.value, lane.p)
                                 : fmt::format("  {}: {} ({:+.2f} nats a window, p = {:.3f})\n",
                                               labels[lane.lane], verdict, lane.gain.value, lane.p);
+            if (!lane.surely_above && !lane.surely_below)
+                text +=
+                    fmt::format("    {}\n", needed_text(lane.needed, set.is_task ? "questions" : "windows"));
         }
     }
     return text;
@@ -167,7 +174,8 @@ nlohmann::json floor_json(const QuestionSet& set, std::span<const LaneSpec> lane
                  {"gain_interval", {number(lane.gain.interval.low), number(lane.gain.interval.high)}},
                  {"p", lane.p},
                  {"surely_above_random", lane.surely_above},
-                 {"surely_below_random", lane.surely_below}});
+                 {"surely_below_random", lane.surely_below},
+                 {"samples_needed", lane.needed ? nlohmann::json(*lane.needed) : nlohmann::json(nullptr)}});
         list.push_back(std::move(one));
     }
     return list;

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct AboveFloor {
     Estimate gain;  ///< share of right answers, or nats per question less than the floor's
     double p = 1;   ///< of sign flips, corrected for all lanes of the table
     bool surely_above = false, surely_below = false;
+    std::optional<int> needed = {};  ///< samples that would decide it; nullopt: it is, or none would
 };
 
 /// A floor: the lanes `random` of one budget, taken together.

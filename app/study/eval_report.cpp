@@ -168,11 +168,12 @@ std::string reference_fails_text(const QuestionSet& set, const ReportLanes& lane
     const bool another_answers = std::any_of(scores.begin(), scores.end(),
                                              [](const LaneScore& score) { return score.accuracy.value > 0; });
     if (!fails || another_answers) return "";
-    const std::string_view remedy = !set.measures.empty()             ? "--answers FILE shows what it answers"
-                                    : set.name.starts_with("passage") ? "the model may be too small for them"
-                                    : asks == "question"
-                                        ? "many language models do not answer questions: try --ask statement"
-                                        : "try a shorter --context, or a larger model";
+    const std::string_view remedy =
+        !set.measures.empty()             ? "--answers FILE shows what it answers"
+        : set.name.starts_with("passage") ? "the model may be too small for them"
+        : asks == "question" ? "many language models do not answer questions: try --ask statement, "
+                               "or --chat with a model trained on instructions"
+                             : "try a shorter --context, or a larger model";
     return fmt::format(
         "The {} lane, {}, answers none of the {} questions: differences to it mean nothing; {}.\n",
         lanes.against == 0 ? "first" : "reference", lanes.labels[lanes.against], first.n_questions, remedy);

@@ -90,6 +90,61 @@ LaneSpec lane_with_tokens_by_part(const LaneSpec& lane, std::span<const CachePar
     return changed_lane_spec(lane, items);
 }
 
+namespace {
+
+double mean_nats(const std::vector<Outcome>& outcomes) {
+    double sum = 0;
+    for (const Outcome& outcome : outcomes) sum += outcome.nats;
+    return outcomes.empty() ? 0 : sum / static_cast<double>(outcomes.size());
+}
+
+double share_right(const std::vector<Outcome>& outcomes) {
+    const auto n = std::ranges::count_if(outcomes, [](const Outcome& outcome) { return outcome.right; });
+    return outcomes.empty() ? 0 : static_cast<double>(n) / static_cast<double>(outcomes.size());
+}
+
+}  // namespace
+
+std::vector<ChosenPart> choose_one_by_one(const LaneSpec& lane, std::span<const CachePart> parts, int n,
+                                          int rest, RankBy by, const AskLanes& ask) {
+    std::vector<CachePart> left(parts.begin(), parts.end()), taken;
+    std::vector<ChosenPart> chosen;
+    LaneSpec before = changed_lane_spec(lane, fmt::format("budget={}", rest));
+    while (std::ssize(chosen) < n && !left.empty()) {
+        std::vector<LaneSpec> lanes = {before};
+        for (const CachePart& part : left) {
+            std::vector<CachePart> with = taken;
+            with.push_back(part);
+            lanes.push_back(lane_with_whole_parts(lane, with, rest));
+        }
+        const std::vector<std::vector<Outcome>> outcomes = ask(lanes);
+        const auto rank_of = [&](std::size_t i) {
+            return std::pair(by == RankBy::right ? share_right(outcomes[i]) : 0.0, -mean_nats(outcomes[i]));
+        };
+        std::size_t best = 1;
+        for (std::size_t i = 2; i < lanes.size(); ++i)
+            if (rank_of(i) > rank_of(best)) best = i;
+        chosen.push_back({left[best - 1], mean_nats(outcomes[0]) - mean_nats(outcomes[best]),
+                          share_right(outcomes[best])});
+        taken.push_back(left[best - 1]);
+        before = lanes[best];
+        left.erase(left.begin() + static_cast<std::ptrdiff_t>(best) - 1);
+    }
+    return chosen;
+}
+
+std::string chosen_text(std::span<const ChosenPart> chosen) {
+    std::string text = fmt::format(
+        "Chosen one by one, each measured beside those above it:\n{:>4} {:<10} {:>8} "
+        "{:>8}\n",
+        "", "part", "nats", "right %");
+    int i = 0;
+    for (const ChosenPart& one : chosen)
+        text += fmt::format("{:>4} {:<10} {:>+8.3f} {:>8.1f}\n", ++i, part_name(one.part), one.nats,
+                            100 * one.right);
+    return text;
+}
+
 HeadTable head_table(const KvLayout& layout, std::span<const CachePart> parts, std::span<const int> tokens,
                      int context) {
     HeadTable table;

@@ -5,6 +5,7 @@
 #include "app/study/attribution.h"
 #include "engine/policy/head_table.h"
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,22 @@ std::vector<int> budgets_by_gain(std::span<const double> gains, int budget, int 
 /// Returns the lane with these budgets, as overrides: `all` from `context` on.
 LaneSpec lane_with_tokens_by_part(const LaneSpec& lane, std::span<const CachePart> parts,
                                   std::span<const int> tokens, int context);
+
+/// A part that was chosen beside those before it.
+struct ChosenPart {
+    CachePart part;
+    double nats = 0;   ///< of the answer, a question, less than before it was chosen
+    double right = 0;  ///< share of right answers with it
+};
+/// Answers the same questions with lanes: [lane][question].
+using AskLanes = std::function<std::vector<std::vector<Outcome>>(std::span<const LaneSpec>)>;
+/// Chooses n parts that keep all tokens, where the others have `rest`, one by one: after each, every other
+/// part is measured anew beside those chosen, and the best is taken, of equal ones the first. So two parts
+/// that hold the same tokens are not both chosen for them. by: nats, or right answers and then nats.
+std::vector<ChosenPart> choose_one_by_one(const LaneSpec& lane, std::span<const CachePart> parts, int n,
+                                          int rest, RankBy by, const AskLanes& ask);
+/// Returns a line for each step.
+std::string chosen_text(std::span<const ChosenPart> chosen);
 
 /// Returns the table that a lane reads by heads=FILE: tokens[i] for parts[i], `all` from `context` on. Parts
 /// are KV heads or layers. Empty where a layer owns no KV heads, since the table has a row for each layer.

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 namespace keyhole {
@@ -16,8 +17,11 @@ namespace keyhole {
 namespace {
 
 constexpr std::string_view kHeader =
+    "questions,spec,measure,samples,value,low,high,difference,difference_low,difference_high,asked,made_by\n";
+/// Of earlier versions, whose lines did not say what made them.
+constexpr std::string_view kHeaderWithoutMaker =
     "questions,spec,measure,samples,value,low,high,difference,difference_low,difference_high,asked\n";
-constexpr std::size_t kMostReportBytes = 256 << 20, kSpec = 1, kMeasure = 2, kAsked = 10, kFields = 11;
+constexpr std::size_t kMostReportBytes = 256 << 20, kSpec = 1, kMeasure = 2, kAsked = 10, kFields = 12;
 
 std::string span_text(const Interval& interval, bool is_difference) {
     if (!std::isfinite(interval.low)) return "";
@@ -35,6 +39,16 @@ nlohmann::json estimate_json(const Estimate& estimate) {
 
 std::string number_field(double value) {
     return std::isfinite(value) ? fmt::format("{:.6g}", value) : "";
+}
+
+/// Returns how many tokens the lanes' own answers have, on average.
+std::string length_text(const QuestionSet& set, const ReportLanes& lanes, std::span<const LaneScore> scores) {
+    if (!set.in_own_words) return "";
+    std::string list;
+    for (const std::size_t i : line_order(lanes, scores))
+        list += fmt::format("{}{} {:.1f}", list.empty() ? "" : ", ", lanes.labels[i],
+                            static_cast<double>(scores[i].n_tokens) / std::max(1, scores[i].n_questions));
+    return fmt::format("tokens an answer: {}\n", list);
 }
 
 }  // namespace
@@ -59,7 +73,7 @@ std::string measure_table(const QuestionSet& set, const ReportLanes& lanes,
             bytes.assign(bytes.size(), ' ');
         }
     }
-    return table;
+    return table + length_text(set, lanes, scores);
 }
 
 void add_measures(nlohmann::json& lane, const QuestionSet& set, const LaneScore& score, bool is_first) {
@@ -96,9 +110,11 @@ MeasureTable::MeasureTable(std::filesystem::path path) : path_(std::move(path)) 
     if (!std::filesystem::exists(path_, error)) return;
     const std::string text = read_text_file(path_, kMostReportBytes);
     std::string_view rest = text;
+    const bool is_old = text.starts_with(kHeaderWithoutMaker);
     for (std::size_t number = 1; !rest.empty(); ++number) {
-        const std::string_view line = rest.substr(0, rest.find('\n'));
+        std::string line(rest.substr(0, rest.find('\n')));
         rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+        if (is_old) line += number == 1 ? ",made_by" : ",";
         const std::vector<std::string> fields = split_csv(line);
         if (number == 1 ? fmt::format("{}\n", line) != kHeader : fields.size() != kFields)
             fail(ErrorCode::bad_file,
@@ -111,7 +127,7 @@ MeasureTable::MeasureTable(std::filesystem::path path) : path_(std::move(path)) 
 }
 
 void MeasureTable::add(const QuestionSet& set, const std::string& asked, std::span<const GridCell> cells,
-                       std::span<const LaneScore> scores, std::size_t against) {
+                       std::span<const LaneScore> scores, std::size_t against, const std::string& made_by) {
     for (std::size_t i = 0; i < cells.size(); ++i)
         for (std::size_t m = 0; m < set.measures.size(); ++m) {
             const LaneScore::Measure& measure = scores[i].measures[m];
@@ -125,7 +141,7 @@ void MeasureTable::add(const QuestionSet& set, const std::string& asked, std::sp
             };
             add(measure.value, true);
             add(measure.difference, i != against);
-            line += "," + csv_field(asked);
+            line += "," + csv_field(asked) + "," + csv_field(made_by);
             if (lines_.insert_or_assign(key, std::move(line)).second) order_.push_back(key);
         }
 }

@@ -39,7 +39,7 @@ class MeasureTable {
     /// asked: the questions as the answers' file names them; lines of the same lanes and questions are
     /// replaced. against: the cell that differences refer to.
     void add(const QuestionSet& set, const std::string& asked, std::span<const GridCell> cells,
-             std::span<const LaneScore> scores, std::size_t against);
+             std::span<const LaneScore> scores, std::size_t against, const std::string& made_by);
     /// Throws Error(io).
     void write() const;
 

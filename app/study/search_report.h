@@ -7,6 +7,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,11 @@ struct SearchTried {
 struct SearchReport {
     std::vector<SearchRange> ranges;
     std::vector<SearchTried> tried;  ///< in this order; the lane as given is the first
-    bool by_right = false;           ///< ranked by right answers; else by nats
+    bool by_right = false;           ///< ranked by right answers; else by nats or a measure
+    /// Of the user's own questions, and the one that lanes are ranked by; nullopt: none.
+    std::vector<MeasureKind> measures{};
+    std::optional<std::size_t> by_measure = {};
+    bool in_own_words = false;  ///< nats are of each lane's own words and say nothing
     bool is_task = false;
     double total_bytes = 0;
     int n_refused = 0;  ///< lanes that did not fit

@@ -56,12 +56,13 @@ std::vector<std::string> files_of_sweep(const fs::path& folder,
 }
 
 void publish_sweep(StagedFolder& staged, const std::map<std::string, std::vector<std::string>>& plots,
-                   bool goes_on) {
+                   bool goes_on, const std::string& made_by) {
     std::vector<std::string> old = files_of_sweep(staged.folder(), plots);
     if (old.empty() && goes_on) old = staged.files();
     nlohmann::json known = plots_in(staged.folder());
     for (const auto& [questions, files] : plots)
-        known[questions] = {{"files", files}, {"program", program_name()}, {"command", command_text()}};
+        known[questions] = {
+            {"files", files}, {"program", program_name()}, {"command", command_text()}, {"made_by", made_by}};
     write_text_file(staged.path() / kName, nlohmann::json{{"plots", known}}.dump(
                                                2, ' ', false, nlohmann::json::error_handler_t::replace) +
                                                "\n");

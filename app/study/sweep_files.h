@@ -19,6 +19,6 @@ std::vector<std::string> files_of_sweep(const std::filesystem::path& folder,
 /// staged files by questions. goes_on: the folder holds an earlier sweep; if that kept no list, plots of the
 /// same names are its own. Throws Error(io).
 void publish_sweep(StagedFolder& staged, const std::map<std::string, std::vector<std::string>>& plots,
-                   bool goes_on);
+                   bool goes_on, const std::string& made_by);
 
 }  // namespace keyhole

@@ -26,6 +26,7 @@ class SweepTable {
         double kv_bytes = 0;        ///< see SweepPoint; 0: not known
         int length = 0, depth = 0;  ///< of a needle map; length 0: it is none
         bool is_first = false;      ///< the lane that differences refer to, which has none itself
+        std::string made_by = {};   ///< program, command and model's hash
     };
     /// Adds a score. asked: the questions as the answers' file names them; a line of the same lane and
     /// questions is replaced.

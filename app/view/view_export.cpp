@@ -1,6 +1,7 @@
 #include "app/view/view_export.h"
 
 #include "engine/analysis/watched_span.h"
+#include "engine/base/csv_field.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 
@@ -60,7 +61,9 @@ struct Writer {
         }
         if (kind.table == nullptr) return;
         const std::string file = name + std::string(kind.table_ending);
-        write_text_file(how.folder / file, kind.table(job));
+        const std::string table = kind.table(job);
+        write_text_file(how.folder / file,
+                        file.ends_with(".csv") ? with_made_by(table, how.pictures.made_by) : table);
         written(file);
     }
     void write(const ViewWord& word) {

@@ -1,4 +1,4 @@
-/// A field of a CSV file. Any thread; knows no table.
+/// Fields of a CSV file. Any thread; knows no table.
 #pragma once
 
 #include <string>
@@ -7,5 +7,10 @@ namespace keyhole {
 
 /// Returns a field of a CSV line, quoted where necessary.
 std::string csv_field(const std::string& text);
+
+/// Returns a table with one more column, made_by: its first line has the text, the others nothing, so that a
+/// table that is moved alone still says what made it, and is read as any other. The table as it is where the
+/// text is empty. csv: with a header, and a line end after every line.
+std::string with_made_by(const std::string& csv, const std::string& made_by);
 
 }  // namespace keyhole

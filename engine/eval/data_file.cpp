@@ -18,7 +18,11 @@ namespace keyhole {
 namespace {
 
 constexpr std::size_t kMostLineBytes = std::size_t{16} << 20, kMostLines = 1'000'000, kMostTexts = 1000;
-constexpr std::array<std::string_view, 5> kFields = {"context", "prompt", "references", "choices", "answer"};
+constexpr std::array<std::string_view, 8> kFields = {"system",  "context", "prompt", "references",
+                                                     "choices", "answer",  "spans",  "asks_for"};
+
+/// Spans that every question has.
+constexpr std::array<std::string_view, 4> kParts = {"system", "examples", "context", "prompt"};
 
 std::vector<std::string> read_texts(const JsonField& list) {
     std::vector<std::string> texts;
@@ -43,15 +47,41 @@ int read_answer(const JsonField& root, bool is_text, const DataExample& example)
     return answer->integer(0, static_cast<int>(example.choices.size()) - 1);
 }
 
+/// Reads the spans. Each must stand in what the model reads, and asks_for must name one.
+void read_spans(const JsonField& root, const nlohmann::json& json, DataExample& example) {
+    const std::string all = example.system + "\n" + example.context + "\n" + example.prompt;
+    if (const auto spans = root.find("spans")) {
+        if (!json["spans"].is_object() || json["spans"].size() > kMostTexts)
+            spans->wanted("an object of texts by name");
+        for (const auto& [name, text] : json["spans"].items()) {
+            example.spans.emplace_back(name, (*spans)[name.c_str()].text(kMostLineBytes));
+            if (std::ranges::find(kParts, name) != kParts.end())
+                spans->bad(fmt::format("'{}' is the name of a whole part; take another", name));
+            if (example.spans.back().second.empty() ||
+                all.find(example.spans.back().second) == std::string::npos)
+                spans->bad(
+                    fmt::format("the text of '{}' is not in system, context or prompt", shown_text(name)));
+        }
+    }
+    const auto asks_for = root.find("asks_for");
+    if (!asks_for) return;
+    example.asks_for = asks_for->text(kMostLineBytes);
+    if (std::ranges::find(example.spans, example.asks_for, [](const auto& span) { return span.first; }) ==
+        example.spans.end())
+        asks_for->wanted("the name of one of the spans");
+}
+
 DataExample read_example(const nlohmann::json& json, std::string_view name) {
     const JsonField root(json, name);
     if (!json.is_object()) root.wanted("an object with prompt and references, or prompt and choices");
     for (const auto& [field, value] : json.items())
         if (std::find(kFields.begin(), kFields.end(), field) == kFields.end())
             root.bad(fmt::format(
-                "the field '{}' is unknown; known are context, prompt, references, choices and answer",
+                "the field '{}' is unknown; known are system, context, prompt, references, choices, answer, "
+                "spans and asks_for",
                 shown_text(field)));
     DataExample example;
+    if (const auto system = root.find("system")) example.system = system->text(kMostLineBytes);
     if (const auto context = root.find("context")) example.context = context->text(kMostLineBytes);
     example.prompt = root["prompt"].text(kMostLineBytes);
     if (const auto references = root.find("references")) example.references = read_texts(*references);
@@ -67,6 +97,7 @@ DataExample read_example(const nlohmann::json& json, std::string_view name) {
     } else if (example.references.empty()) {
         root.bad("there is no answer; give 'references', a list of at least one text, or 'choices'");
     }
+    read_spans(root, json, example);
     return example;
 }
 

@@ -1,12 +1,15 @@
 /// Reads questions with known answers from a file of the user: JSON Lines, one object a line. Any thread;
 /// knows base only.
 ///
+///     system      a system message before all else; may be missing
 ///     context     text before the prompt, which several questions may share; may be missing
 ///     prompt      text that the model reads
 ///     references  list of right answers; an answer in the model's own words is compared with them
 ///     choices     list of texts, of which the most likely one is the answer
 ///     answer      with choices: the number of the right one, from 0, or the text of it; without it the first
 ///                 reference
+///     spans       texts of the above by name, of which `eval --by span` says what is lost; may be missing
+///     asks_for    the name of the span that states the answer; may be missing
 ///
 /// Blank lines are skipped. All lines have choices, or none has.
 #pragma once
@@ -14,17 +17,21 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
 
 struct DataExample {
+    std::string system;   ///< empty: none
     std::string context;  ///< empty: none
     std::string prompt;
     std::vector<std::string> references;
-    std::vector<std::string> choices;  ///< empty: the answer is the model's own text
-    int answer = 0;                    ///< index of the right choice
-    int line = 0;                      ///< in the file, from 1
+    std::vector<std::string> choices;                        ///< empty: the answer is the model's own text
+    std::vector<std::pair<std::string, std::string>> spans;  ///< name and text, in the order of the names
+    std::string asks_for;                                    ///< empty: not known
+    int answer = 0;                                          ///< index of the right choice
+    int line = 0;                                            ///< in the file, from 1
     /// Returns the answer that an example shows: the right choice, or the first reference.
     const std::string& shown_answer() const {
         return choices.empty() ? references.front() : choices[static_cast<std::size_t>(answer)];

@@ -23,6 +23,7 @@ struct TokenQuestion {
     std::vector<int> prompt;    ///< context and prompt
     std::size_t n_context = 0;  ///< tokens of it that are evicted without what follows; 0: all at once
     std::vector<std::vector<int>> choices;  ///< each behind the prompt
+    std::vector<TextSpan> spans;            ///< of the prompt
     /// Returns what lanes process and evict before they go on.
     std::vector<int> evicted() const {
         return n_context == 0 ? prompt
@@ -89,13 +90,20 @@ TokenQuestion tokens_of(const Model& model, const DataOptions& options, const st
                         const DataExample& example) {
     const Tokenizer& tokenizer = model.tokenizer();
     TokenQuestion question;
-    const std::string text = before + example.context;
+    // Without a chat the system message is text like any other.
+    const std::string system = options.chat || example.system.empty() ? "" : example.system + "\n\n";
+    const std::string text = system + before + example.context;
     const std::string prompt = example.context.empty() ? text + example.prompt : joined(text, example.prompt);
     const bool has_choices = !example.choices.empty();
     if (!options.cut) check_length(model, prompt, place(options.file, example) + ": prompt: it");
-    question.prompt = tokenizer.encode(has_choices ? std::string(without_space_at_back(prompt)) : prompt);
+    const auto encoded = [&](const std::string& turn) {
+        if (!options.chat) return tokenizer.encode(turn);
+        return example.system.empty() ? prompt_tokens(model, turn, true)
+                                      : prompt_tokens_behind(example.system, model, turn);
+    };
+    question.prompt = encoded(has_choices ? std::string(without_space_at_back(prompt)) : prompt);
     if (options.ask_when == AskWhen::after) {
-        const std::vector<int> own = tokenizer.encode(text);
+        const std::vector<int> own = encoded(text);
         question.n_context = to_index(
             std::mismatch(own.begin(), own.end(), question.prompt.begin(), question.prompt.end()).first -
             own.begin());
@@ -112,12 +120,20 @@ TokenQuestion tokens_of(const Model& model, const DataOptions& options, const st
              "{}: prompt: it has no token, and {} has none to start from; give some text",
              place(options.file, example), model.path().string());
     for (const std::string& choice : example.choices) {
-        question.choices.push_back(choice_tokens(tokenizer, joined(prompt, choice), question.prompt.size()));
+        question.choices.push_back(
+            options.chat ? tokenizer.encode(choice, false)
+                         : choice_tokens(tokenizer, joined(prompt, choice), question.prompt.size()));
         if (question.choices.back().empty())
             fail(ErrorCode::wrong_use, "{}: choices: '{}' adds no token to the prompt",
                  place(options.file, example), shown_text(choice));
     }
     fit(question, model, options, example);
+    std::vector<TextPiece> pieces = {{"system", example.system},
+                                     {"examples", before},
+                                     {"context", example.context},
+                                     {"prompt", example.prompt}};
+    for (const auto& [name, words] : example.spans) pieces.push_back({name, words, true});
+    question.spans = find_spans(tokenizer, question.prompt, pieces);
     return question;
 }
 
@@ -164,6 +180,10 @@ std::vector<Outcome> write_answers(const Asking& asking, int i, const std::share
         outcome.n_bytes = static_cast<int>(own.text.size());
         outcome.right = scores.exact > 0;
         outcome.measures = {scores.rouge1, scores.rouge2, scores.rouge_l, scores.exact, scores.f1};
+        if (options.last_number) {
+            outcome.right = ends_with_number(own.text, asking.examples[to_index(i)].references);
+            outcome.measures.push_back(outcome.right ? 1 : 0);
+        }
         outcome.text = own.text;
     }
     return outcomes;
@@ -230,10 +250,13 @@ std::string identity_of(const DataOptions& options, const DataFile& file, const 
     std::string text =
         fmt::format("data {} context={}{}{}", file.digest, options.context, options.cut ? " cut" : "",
                     options.ask_when == AskWhen::after ? " when=after" : "");
+    if (options.n_before > 0) text += fmt::format(" from={}", options.n_before);
+    if (options.chat) text += " chat";
     if (!shots.empty()) text += fmt::format(" shots={} of {}", options.n_shots, shots);
     if (!file.has_choices()) {
         text += fmt::format(" tokens={}{}{}", options.answer_tokens,
                             options.to_end_of_line ? "" : " until=text", options.stems ? " stems" : "");
+        if (options.last_number) text += " last-number";
         if (options.rules != Sampling{})
             text += fmt::format(" {}", format_command(SetSampling{options.rules}));
         if (options.beams.n_beams > 1)
@@ -249,9 +272,11 @@ std::string description_of(const DataOptions& options, const DataFile& file, std
     std::string text = fmt::format("{} questions of {}", n, options.file.string());
     if (options.n_shots > 0) text += fmt::format(", {} examples before each", options.n_shots);
     if (options.ask_when == AskWhen::after) text += ", asked after the eviction of their context";
+    if (options.chat) text += ", as turns of a chat";
     if (file.has_choices()) return text + ": the most likely of the choices";
     text += fmt::format(": answers of at most {} tokens", options.answer_tokens);
     if (options.beams.n_beams > 1) text += ", " + beams_text(options.beams);
+    if (options.last_number) text += "; right by the last number";
     return text + (options.stems ? "; ROUGE of stems" : "");
 }
 
@@ -290,6 +315,13 @@ QuestionSet data_questions(std::shared_ptr<const Model> model, const DataOptions
     if (first >= file.examples.size())
         fail(ErrorCode::wrong_use, "--shots {} leaves no question of {} to ask", options.n_shots,
              options.file.string());
+    if (options.last_number && file.has_choices())
+        fail(ErrorCode::wrong_use, "--last-number is for answers in own words, and {} has choices",
+             options.file.string());
+    first += to_index(options.n_before);
+    if (first >= file.examples.size())
+        fail(ErrorCode::wrong_use, "{} has no other questions than its first {}; give a longer file",
+             options.file.string(), file.examples.size());
     const std::size_t n_all = file.examples.size() - first;
     const std::size_t n = options.n_questions > 0 ? std::min(n_all, to_index(options.n_questions)) : n_all;
     for (std::size_t i = first; i < first + n; ++i) {
@@ -302,13 +334,22 @@ QuestionSet data_questions(std::shared_ptr<const Model> model, const DataOptions
     set.n_questions = static_cast<int>(n);
     set.description = description_of(options, file, n);
     set.identity = identity_of(options, file, shots, *model);
+    set.in_own_words = !file.has_choices();
     set.measures = file.has_choices() ? choice_measures() : text_measures();
+    if (options.last_number) set.measures.push_back({"number", "last number", true});
     // One after the prompt, and copies of it.
     set.n_caches = 1 + (file.has_choices() ? 1 : options.beams.n_beams);
     const auto answer = file.has_choices() ? choose : write_answers;
-    set.make = [asking, answer](int i) {
+    set.make = [asking, answer, model](int i) {
+        const TokenQuestion& tokens = asking->tokens[to_index(i)];
+        const DataExample& example = asking->examples[to_index(i)];
         Question question;
-        question.prompt = asking->tokens[to_index(i)].evicted();
+        question.prompt = tokens.evicted();
+        question.asked.assign(tokens.asked().begin(), tokens.asked().end());
+        question.fed = tokens.choices.empty() ? model->tokenizer().encode(" " + example.shown_answer(), false)
+                                              : tokens.choices[to_index(example.answer)];
+        question.spans = tokens.spans;
+        question.asks_for = example.asks_for;
         question.answer = [asking, answer, i](const std::shared_ptr<const Model>& of, Backend& backend,
                                               std::span<const LaneSpec> lanes) {
             std::vector<Outcome> outcomes = answer(*asking, i, of, backend, lanes);

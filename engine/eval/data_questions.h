@@ -15,7 +15,8 @@ struct DataOptions {
     std::filesystem::path file;
     std::filesystem::path few_shot;  ///< file whose first examples stand before each question; empty: none
     int n_shots = 0;                 ///< how many of them
-    int n_questions = 0;             ///< the first of the file; 0: all
+    int n_questions = 0;             ///< so many of the file; 0: all
+    int n_before = 0;                ///< questions of the file that are left out before them
     int context = 0;                 ///< most tokens of prompt and answer; 0: the model's
     AskWhen ask_when =
         AskWhen::before;         ///< after: examples have a context, which is evicted without the prompt
@@ -23,7 +24,11 @@ struct DataOptions {
     int answer_tokens = 64;      ///< most tokens of an answer in the lane's own words
     bool to_end_of_line = true;  ///< such an answer ends with its line; otherwise with the text
     bool stems = false;          ///< ROUGE compares stems
-    Sampling rules;              ///< greedy; see token_rules.h
+    /// An answer in own words is right if its last number is that of a reference, as a chain of reasoning
+    /// ends with its result. A measure of its own.
+    bool last_number = false;
+    bool chat = false;  ///< system and prompt are turns in the form of the model's chat template
+    Sampling rules;     ///< greedy; see token_rules.h
     BeamSettings beams;
 };
 

@@ -5,9 +5,11 @@
 #include "engine/model/digest.h"
 #include "engine/model/kv_default.h"
 #include "engine/model/kv_sharing.h"
+#include "engine/run/prompt.h"
 #include "engine/trace/lane_failure.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <unordered_map>
@@ -68,6 +70,31 @@ void note_place(const Question& question, const Model& model, const StepTrace& s
         outcomes[i].depth = question.place.first / static_cast<double>(n_read);
         outcomes[i].held = held_share(question.place, gone[i], layout.n_kv_heads());
     }
+}
+
+/// The tokens of a task's prompt and answer, and how many the prompt has.
+struct TaskTokens {
+    std::vector<int> whole;
+    std::ptrdiff_t n_prompt = 0;
+};
+
+TaskTokens tokens_of_task(const Model& model, const Task& task, bool chat) {
+    if (!chat) {
+        std::vector<int> whole = model.tokenizer().encode(task.prompt + task.answer);
+        const std::ptrdiff_t n = count_equal(model.tokenizer(), task.prompt, whole);
+        return {std::move(whole), n};
+    }
+    std::vector<int> whole = prompt_tokens(model, task.prompt, true);
+    const auto n = std::ssize(whole);
+    const std::vector<int> answer = model.tokenizer().encode(task.answer.substr(1), false);
+    whole.insert(whole.end(), answer.begin(), answer.end());
+    return {std::move(whole), n};
+}
+
+/// Returns how many tokens a chat template writes around a turn.
+int n_template_tokens(const Model& model) {
+    return static_cast<int>(prompt_tokens(model, "a", true).size() -
+                            model.tokenizer().encode("a", false).size());
 }
 
 std::string digest_of(std::string_view text) {
@@ -212,19 +239,30 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
         set.description += "; read token by token";
         set.identity += " when=decoding";
     }
+    if (options.chat) {
+        set.description += "; as a turn of a chat";
+        set.identity += " chat";
+    }
+    const int context = options.context - (options.chat ? n_template_tokens(*model) - 1 : 0);
+    if (context < 2)
+        fail(ErrorCode::wrong_use, "--context {} has no room beside the chat template", options.context);
     set.make = [=, count = std::make_shared<TokenCounter>(model)](int i) {
         const TaskMaterial material{&texts->words, &texts->sentences, &texts->passages,
                                     [&](const std::string& text) { return (*count)(text); },
                                     &texts->vocabulary};
         const Task task =
-            make_task(kind, options.seed, static_cast<std::uint32_t>(i), options.context, distance, material);
-        const std::vector<int> whole = model->tokenizer().encode(task.prompt + task.answer);
+            make_task(kind, options.seed, static_cast<std::uint32_t>(i), context, distance, material);
+        const auto [whole, n_prompt] = tokens_of_task(*model, task, options.chat);
         const std::string text = task.prompt.substr(0, task.prompt.size() - task.question.size());
-        const auto answer = whole.begin() + count_equal(model->tokenizer(), task.prompt, whole),
-                   asked = options.ask_when == AskWhen::before ? answer
-                           : options.ask_when == AskWhen::after
-                               ? whole.begin() + count_equal(model->tokenizer(), text, whole)
-                               : whole.begin() + 1;
+        const auto n_text = [&, &all = whole] {
+            if (!options.chat) return count_equal(model->tokenizer(), text, all);
+            const std::vector<int> own = prompt_tokens(*model, text, true);
+            return std::mismatch(own.begin(), own.end(), all.begin(), all.end()).first - own.begin();
+        };
+        const auto answer = whole.begin() + n_prompt, asked = options.ask_when == AskWhen::before ? answer
+                                                              : options.ask_when == AskWhen::after
+                                                                  ? whole.begin() + n_text()
+                                                                  : whole.begin() + 1;
         Question question;
         question.prompt.assign(whole.begin(), asked);
         question.asked.assign(asked, answer);
@@ -234,6 +272,9 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
         question.place =
             find_answer(model->tokenizer(), std::vector<int>(whole.begin(), std::max(asked, answer)),
                         task.stated, task.answer.substr(1));
+        const std::array pieces = {TextPiece{"text", text}, TextPiece{"question", task.question}};
+        question.spans = find_spans(model->tokenizer(), {whole.begin(), answer}, pieces);
+        if (question.place) question.spans.push_back({"answer", question.place});
         return question;
     };
     return set;

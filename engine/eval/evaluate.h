@@ -45,6 +45,8 @@ struct Question {
     /// The question itself where it comes after the eviction (AskWhen::after), with the text before it where
     /// that is read token by token (AskWhen::decoding). It is not scored.
     std::vector<int> asked{};
+    std::vector<TextSpan> spans{};  ///< parts of `prompt` and, after it, `asked`
+    std::string asks_for{};         ///< the name of the span that states the answer; empty: not known
     /// Set: answers the question in place of ask(), with one outcome per lane.
     std::function<std::vector<Outcome>(const std::shared_ptr<const Model>&, Backend&,
                                        std::span<const LaneSpec>)>
@@ -83,6 +85,7 @@ struct QuestionSet {
     std::function<Question(int)> make;
     std::vector<MeasureKind> measures{};  ///< empty: `right` and the likelihood alone
     int n_caches = 1;                     ///< caches that a lane holds at a time while it answers
+    bool in_own_words = false;            ///< lanes write their answers: their likelihoods cannot be compared
 };
 
 /// Makes questions from windows of a text. Each window begins with the tokenizer's begin-of-text and has
@@ -108,6 +111,7 @@ struct TaskOptions {
     int context = 1024;      ///< tokens of prompt and answer
     DistanceRange distance;  ///< high 0: up to the context
     AskWhen ask_when = AskWhen::before;
+    bool chat = false;  ///< the prompt is a user's turn in the form of the model's chat template
     bool operator==(const TaskOptions&) const = default;
 };
 

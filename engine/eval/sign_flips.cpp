@@ -3,9 +3,12 @@
 #include "engine/base/error.h"
 #include "engine/base/philox.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 
 namespace keyhole {
 
@@ -63,6 +66,28 @@ double mean_of(std::span<const double> leads) {
     return leads.empty() ? 0 : sum / static_cast<double>(leads.size());
 }
 
+/// Returns the point that a standard normal value is below with probability p, from 0.5 on.
+double normal_point(double p) {
+    double low = 0, high = 40;
+    for (int i = 0; i < 100; ++i) {
+        const double middle = (low + high) / 2;
+        (std::erfc(-middle / std::numbers::sqrt2) / 2 < p ? low : high) = middle;
+    }
+    return low;
+}
+
+/// Sets how far leads spread when the signs of all samples are flipped.
+void note_spreads(const std::vector<std::vector<double>>& rows, SignFlips& found) {
+    double together = 0;
+    std::vector<double> squares(found.comparisons.size(), 0);
+    for (const std::vector<double>& row : rows) {
+        for (std::size_t j = 0; j < row.size(); ++j) squares[j] += row[j] * row[j];
+        together += mean_of(row) * mean_of(row);
+    }
+    for (std::size_t j = 0; j < squares.size(); ++j) found.comparisons[j].spread = std::sqrt(squares[j]);
+    found.together.spread = std::sqrt(together);
+}
+
 }  // namespace
 
 SignFlips sign_flips(std::span<const Gains> comparisons) {
@@ -94,7 +119,24 @@ SignFlips sign_flips(std::span<const Gains> comparisons) {
     const double all = signs.n_flips();
     for (std::size_t j = 0; j < n_pairs; ++j) found.comparisons[j].p = as_large[j] / all;
     found.together.p = together_as_large / all;
+    note_spreads(rows, found);
     return found;
+}
+
+std::optional<int> samples_needed(double z, int n, int n_comparisons) {
+    constexpr double kPower = 0.8, kMost = 1e6;
+    if (!std::isfinite(z) || !(std::abs(z) > 0)) return std::nullopt;
+    const double wanted = normal_point(1 - kSureP / 2 / std::max(1, n_comparisons)) + normal_point(kPower);
+    const double needed = std::max<double>(kLeastSamples, n * (wanted / z) * (wanted / z));
+    if (needed > kMost) return std::nullopt;
+    const double unit = std::max(1.0, std::pow(10, std::floor(std::log10(needed)) - 1));
+    return static_cast<int>(std::ceil(needed / unit) * unit);
+}
+
+std::string needed_text(const std::optional<int>& n, std::string_view samples) {
+    if (!n) return fmt::format("the lead is too small to be decided by a million {}", samples);
+    return fmt::format("about {} {} would decide it in four of five cases, if the lead stays as it is", *n,
+                       samples);
 }
 
 }  // namespace keyhole

@@ -2,7 +2,10 @@
 /// Pure function, for any thread; knows nothing of models or lanes.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace keyhole {
@@ -17,8 +20,9 @@ inline constexpr double kSureP = 0.05;
 
 struct SignFlips {
     struct Comparison {
-        double lead = 0;  ///< -1 to 1: all samples behind, and all ahead by equal gains
-        double p = 1;     ///< corrected for all comparisons
+        double lead = 0;    ///< -1 to 1: all samples behind, and all ahead by equal gains
+        double p = 1;       ///< corrected for all comparisons
+        double spread = 0;  ///< standard deviation of the lead when signs are flipped
     };
     std::vector<Comparison> comparisons;
     Comparison together;  ///< the mean lead
@@ -39,5 +43,16 @@ struct SignFlips {
 ///
 /// Needs comparisons of equal size.
 SignFlips sign_flips(std::span<const Gains> comparisons);
+
+/// Returns how many samples would decide a comparison in four of five cases, if its lead per sample stays as
+/// large as it was on n: with z = lead / spread,
+///
+///     n ((z_(1 - 0.025 / k) + z_0.8) / z)^2,   k = n_comparisons (Bonferroni)
+///
+/// rounded up to two digits, at least kLeastSamples. nullopt: there is no lead, or more than a million.
+std::optional<int> samples_needed(double z, int n, int n_comparisons = 1);
+/// Returns "about 120 questions would decide it in four of five cases, if the lead stays as it is"; without a
+/// number of samples what that means. samples: "questions".
+std::string needed_text(const std::optional<int>& n, std::string_view samples);
 
 }  // namespace keyhole

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/number.h"
 #include "engine/base/utf8.h"
 #include "engine/eval/porter_stemmer.h"
 
@@ -182,6 +183,54 @@ TextScores score_text(std::string_view answer, std::span<const std::string> refe
         best.f1 = std::max(best.f1, token_f1(reference, answer));
     }
     return best;
+}
+
+namespace {
+
+bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+/// Returns the end of the number that begins at a digit: digits, commas and one point, each between digits.
+std::size_t end_of_number(std::string_view text, std::size_t at) {
+    bool has_point = false;
+    while (at < text.size()) {
+        const bool goes_on = at + 1 < text.size() && is_digit(text[at + 1]);
+        const bool is_point = text[at] == '.' && !has_point, is_comma = text[at] == ',' && !has_point;
+        if (!is_digit(text[at]) && !((is_point || is_comma) && goes_on)) break;
+        has_point = has_point || is_point;
+        ++at;
+    }
+    return at;
+}
+
+}  // namespace
+
+std::string last_number(std::string_view text) {
+    std::string found;
+    for (std::size_t at = 0; at < text.size();) {
+        if (!is_digit(text[at])) {
+            ++at;
+            continue;
+        }
+        const std::size_t end = end_of_number(text, at);
+        // A minus is a sign where no number or word stands before it: "10-2" has none.
+        const bool is_negative =
+            at > 0 && text[at - 1] == '-' &&
+            (at == 1 || std::string_view(" \t\n=(:$").find(text[at - 2]) != std::string_view::npos);
+        found = is_negative ? "-" : "";
+        for (const char c : text.substr(at, end - at))
+            if (c != ',') found += c;
+        at = end;
+    }
+    return found;
+}
+
+bool ends_with_number(std::string_view answer, std::span<const std::string> references) {
+    const auto number = number_from_text<double>(last_number(answer), -1e300);
+    return number && std::ranges::any_of(references, [&](const std::string& reference) {
+               return number_from_text<double>(last_number(reference), -1e300) == number;
+           });
 }
 
 }  // namespace keyhole

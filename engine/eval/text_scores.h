@@ -35,4 +35,10 @@ struct TextScores {
 /// Returns the best of each over the references. Needs a reference.
 TextScores score_text(std::string_view answer, std::span<const std::string> references, bool stems);
 
+/// Returns the last number of a text, such as "-12.5": digits with one point between digits, without commas
+/// between thousands ("1,234" is 1234). Empty if there is none.
+std::string last_number(std::string_view text);
+/// Returns whether the last number of an answer is equal to that of one of the references, by value.
+bool ends_with_number(std::string_view answer, std::span<const std::string> references);
+
 }  // namespace keyhole

@@ -231,13 +231,14 @@ void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, cons
         {options.next, "next", [&](const ExportProgress&) { write_next(rows, folder / "next.npy"); }},
         {options.csv, "csv",
          [&](const ExportProgress& p) {
-             write_metrics_table(rows, folder / "metrics.csv");
-             write_table(rows, TableFormat::csv, folder / "rows.csv", p);
+             write_metrics_table(rows, folder / "metrics.csv", options.pictures.made_by);
+             write_table(rows, TableFormat::csv, folder / "rows.csv", options.pictures.made_by, p);
          }},
         {rows.arrays().shadow.has_value(), "shadow",
          [&](const ExportProgress&) { write_ideal(rows, folder / "ideal.npy"); }},
-        {options.json, "json",
-         [&](const ExportProgress& p) { write_table(rows, TableFormat::json, folder / "rows.json", p); }}};
+        {options.json, "json", [&](const ExportProgress& p) {
+             write_table(rows, TableFormat::json, folder / "rows.json", options.pictures.made_by, p);
+         }}};
     double n = 0, done = 0;
     for (const Part& part : parts) n += part.wanted;
     for (const Part& part : parts) {

@@ -66,9 +66,28 @@ struct Columns {
     std::vector<Column> all;
 };
 
+/// What made a table: a column at its end, with a text in the first line alone.
+class MakerColumn {
+  public:
+    explicit MakerColumn(const std::string& made_by) : made_by_(made_by) {}
+    std::string header() const { return made_by_.empty() ? "" : ",made_by"; }
+    /// Returns the end of the next line of CSV, or of the next object of JSON.
+    std::string csv() { return made_by_.empty() ? "" : "," + (is_first() ? csv_field(made_by_) : ""); }
+    std::string json() {
+        if (!is_first() || made_by_.empty()) return "";
+        return ",\"made_by\":" +
+               nlohmann::json(made_by_).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    }
+
+  private:
+    bool is_first() { return std::exchange(is_first_, false); }
+    const std::string& made_by_;
+    bool is_first_ = true;
+};
+
 /// text: the token's, as a field of the format.
 void append_line(std::string& out, TableFormat format, const int (&keys)[6], const std::string& text,
-                 const Columns& columns, int position) {
+                 const Columns& columns, int position, MakerColumn& maker) {
     if (format == TableFormat::csv) {
         out +=
             fmt::format("{},{},{},{},{},{},{}", keys[0], keys[1], keys[2], keys[3], keys[4], keys[5], text);
@@ -76,7 +95,7 @@ void append_line(std::string& out, TableFormat format, const int (&keys)[6], con
             const float v = column.values[to_index(position)];
             out += column.there && !std::isnan(v) ? fmt::format(",{}", v) : ",";
         }
-        out += '\n';
+        out += maker.csv() + '\n';
         return;
     }
     out += fmt::format(
@@ -88,7 +107,7 @@ void append_line(std::string& out, TableFormat format, const int (&keys)[6], con
         out += fmt::format(",\"{}\":", column.name);
         out += column.there && std::isfinite(v) ? fmt::format("{}", v) : "null";
     }
-    out += '}';
+    out += maker.json() + '}';
 }
 
 /// Returns the text of each token of the lane, as a field of CSV or JSON.
@@ -108,7 +127,7 @@ std::vector<std::string> token_fields(const LaneRows& rows, bool csv) {
 }  // namespace
 
 void write_table(const LaneRows& rows, TableFormat format, const std::filesystem::path& path,
-                 const std::function<void(double)>& progress) {
+                 const std::string& made_by, const std::function<void(double)>& progress) {
     const RunHistory& history = rows.history();
     const ExportRange& range = rows.range();
     const bool csv = format == TableFormat::csv;
@@ -120,11 +139,12 @@ void write_table(const LaneRows& rows, TableFormat format, const std::filesystem
         columns.all.push_back({name, std::vector<float>(to_index(range.n_positions())), false});
     }
     TextFile file(path);
+    MakerColumn maker(made_by);
     std::string text = csv ? "row,layer,head,kv_head,position,token,text" : "[";
     const std::vector<std::string> words = token_fields(rows, csv);
     if (csv) {
         for (const auto& column : columns.all) text += fmt::format(",{}", column.name);
-        text += '\n';
+        text += maker.header() + '\n';
     }
     bool first = true;
     for (int row = range.first_row; row <= range.last_row; ++row) {
@@ -145,7 +165,7 @@ void write_table(const LaneRows& rows, TableFormat format, const std::filesystem
                     if (!csv) text += first ? "\n" : ",\n";
                     first = false;
                     append_line(text, format, {row, layer, head, g, p, rows.lane().tokens[to_index(p)]},
-                                words[to_index(p)], columns, p);
+                                words[to_index(p)], columns, p, maker);
                 }
                 if (text.size() > (1u << 20)) {
                     file.write(text);
@@ -158,14 +178,17 @@ void write_table(const LaneRows& rows, TableFormat format, const std::filesystem
     file.finish();
 }
 
-void write_metrics_table(const LaneRows& rows, const std::filesystem::path& path) {
+void write_metrics_table(const LaneRows& rows, const std::filesystem::path& path,
+                         const std::string& made_by) {
     const RunHistory& history = rows.history();
     const ExportRange& range = rows.range();
     const KvLayout& layout = rows.layout();
     TextFile file(path);
+    MakerColumn maker(made_by);
     file.write(
         "row,layer,head,kv_head,retained_mass,lost_mass,cosine_ideal,cosine_full,output_similarity,"
-        "sink_share,stored,recent_share\n");
+        "sink_share,stored,recent_share" +
+        maker.header() + "\n");
     std::vector<float> attention(to_index(range.n_positions()));
     std::vector<std::int32_t> positions(attention.size());
     std::iota(positions.begin(), positions.end(), 0);
@@ -203,7 +226,7 @@ void write_metrics_table(const LaneRows& rows, const std::filesystem::path& path
                 const int k = record->info->policy.at(layer, head).budget;
                 text += fmt::format(",{}", stored.size());
                 add(k <= row, recent_share(stored, row, k));
-                text += '\n';
+                text += maker.csv() + '\n';
             }
         file.write(text);
     }

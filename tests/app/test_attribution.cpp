@@ -191,6 +191,36 @@ TEST(HeadBudgets, AreWrittenAsThePublishedFilesHaveThem) {
     EXPECT_TRUE(head_table(KvLayout::shared(4, 4, 2, 1), parts, std::vector<int>(4, 3), 20).empty());
 }
 
+/// Two heads hold the same tokens, worth 3 nats once; a third holds others, worth 1. Ranked alone, the two
+/// come first; measured anew, the third is second.
+TEST(HeadBudgets, AreChosenOneByOneWithMeasuringAnew) {
+    const std::vector<CachePart> parts = {{0, 0, 0, 1}, {0, 1, 1, 1}, {1, 0, 0, 1}};
+    int n_asked = 0;
+    const AskLanes ask = [&](std::span<const LaneSpec> lanes) {
+        ++n_asked;
+        std::vector<std::vector<Outcome>> outcomes;
+        for (const LaneSpec& lane : lanes) {
+            const std::string spec = format_lane_spec(lane);
+            const bool twin = spec.find("L0") != std::string::npos,
+                       other = spec.find("L1") != std::string::npos;
+            const double nats = 5 - (twin ? 3 : 0) - (other ? 1 : 0);
+            outcomes.push_back({{nats, 1, 1, nats < 2}});
+        }
+        return outcomes;
+    };
+    const std::vector<ChosenPart> chosen =
+        choose_one_by_one(parse_lane_spec("h2o:budget=16"), parts, 2, 8, RankBy::nats, ask);
+    ASSERT_EQ(chosen.size(), 2u);
+    EXPECT_EQ(part_name(chosen[0].part), "L0.G0") << "the first of equal ones";
+    EXPECT_DOUBLE_EQ(chosen[0].nats, 3);
+    EXPECT_EQ(part_name(chosen[1].part), "L1.G0") << "L0.G1 adds nothing to L0.G0";
+    EXPECT_DOUBLE_EQ(chosen[1].nats, 1);
+    EXPECT_DOUBLE_EQ(chosen[1].right, 1);
+    EXPECT_EQ(n_asked, 2) << "once a step";
+    EXPECT_NE(chosen_text(chosen).find("   2 L1.G0        +1.000    100.0\n"), std::string::npos)
+        << chosen_text(chosen);
+}
+
 TEST(Attribution, TokensAreGivenBackBesideTheBudget) {
     EXPECT_EQ(lane_with_tokens(parse_lane_spec("h2o:budget=64"), {8, 15}),
               parse_lane_spec("h2o:budget=72,recent=32,protect=8..15"));
@@ -391,6 +421,35 @@ TEST_F(AttributeCommand, WritesBudgetsThatLanesRead) {
     EXPECT_EQ(sum, 4 * 24) << spec;
     EXPECT_FALSE(read_head_file(path("a/full_attention_heads.tsv")).empty());
     EXPECT_FALSE(read_head_file(path("a/headkv.json")).empty());
+}
+
+/// Each step's lanes are those that eval measures, and the chosen heads are the lane that is written.
+TEST_F(AttributeCommand, ChoosesHeadsOneByOne) {
+    const std::string attribute = command("attribute") +
+                                  " --lane h2o:budget=8 --budget 40 --rest 8 --split greedy --held-out 2 "
+                                  "--json --out '" +
+                                  path("a") + "'";
+    ASSERT_EQ(run(attribute), 0) << output_;
+    const nlohmann::json found = json();
+    ASSERT_EQ(found.at("greedy").size(), 2u) << "4 (40 - 8) / (64 - 8) = 2";
+    const std::string first = found["greedy"][0].at("part"), second = found["greedy"][1].at("part");
+    EXPECT_EQ(found["budget"]["held_out"]["lanes"].size(), 8u);
+    EXPECT_EQ(found["budget"]["lane"].get<std::string>() + "\n", read("a/lane.txt"));
+    ASSERT_EQ(run(command("eval") + " --json --lane h2o:budget=8,budget@" + first + "=all --lane '" +
+                  found["budget"]["lane"].get<std::string>() + "'"),
+              0)
+        << output_;
+    const double saved = 16 * -json().at("lanes")[1].at("nats_difference").get<double>();
+    EXPECT_NEAR(found["greedy"][1].at("nats").get<double>(), saved, 1e-4 * std::abs(saved) + 1e-6);
+    EXPECT_NE(first, second);
+    const HeadTable table = read_head_file(path("a/heads.json"));
+    EXPECT_EQ(std::ranges::count(table.cells, HeadBudget::Unit::all, &HeadBudget::unit), 2);
+    const std::string answers = read("a/answers.csv");
+    ASSERT_EQ(run(attribute), 0) << output_;
+    EXPECT_EQ(read("a/answers.csv"), answers) << "the same command measures nothing again";
+    EXPECT_EQ(run(attribute + " --shard 1/2"), 2);
+    EXPECT_EQ(run(command("attribute") + " --lane h2o:budget=8 --candidates 2 --out '" + path("b") + "'"), 2);
+    EXPECT_NE(output_.find("--candidates is for --split greedy"), std::string::npos) << output_;
 }
 
 TEST_F(AttributeCommand, GivesTokensBack) {

@@ -82,9 +82,15 @@ TEST(Bounds, AVerdictComparesWithTheMeanOfTheSeedsOfItsBudget) {
     EXPECT_NE(text.find("floor random:budget=8, mean of 2 seeds: 4.2 % right"), std::string::npos) << text;
     EXPECT_NE(text.find("TOVA: surely above random (+95.8 points"), std::string::npos) << text;
     EXPECT_NE(text.find("H2O: not surely another than random"), std::string::npos) << text;
+    // z = 1 of one question in 12; of three comparisons: 12 (2.394 + 0.842)^2 = 125.6.
+    EXPECT_EQ(floors[0].lanes[1].needed, 130);
+    EXPECT_EQ(floors[0].lanes[0].needed, std::nullopt) << "it is decided";
+    EXPECT_NE(text.find("    about 130 questions would decide it"), std::string::npos) << text;
     const nlohmann::json json = floor_json(set, lanes, floors);
     EXPECT_EQ(json[0]["lanes"][0]["spec"], "tova:budget=8");
     EXPECT_EQ(json[0]["lanes"][0]["surely_above_random"], true);
+    EXPECT_EQ(json[0]["lanes"][1]["samples_needed"], 130);
+    EXPECT_TRUE(json[0]["lanes"][0]["samples_needed"].is_null());
 }
 
 TEST(Bounds, ATableSaysWhereLanesProtectOtherTokens) {

@@ -135,6 +135,140 @@ TEST_F(DataCommands, DecodeSearchesBeams) {
     EXPECT_EQ(std::set<int>(tokens.begin(), tokens.end()).size(), tokens.size());
 }
 
+/// A window of tokens keeps the newest span, sinks the first; full loses nothing.
+TEST_F(DataCommands, EvalSaysWhichSpansAreLost) {
+    std::ofstream spans(path("spans.jsonl"));
+    for (int i = 0; i < 2; ++i)
+        spans << Json{{"system", "Answer in one word."},
+                      {"context", "The fox sleeps in the old barn behind the house of the miller."},
+                      {"prompt", "Where does it sleep?"},
+                      {"references", {"barn"}},
+                      {"spans", {{"fact", "old barn"}}},
+                      {"asks_for", "fact"}}
+              << "\n";
+    spans.close();
+    const std::string eval = "eval" + model() + data("spans.jsonl") +
+                             " --answer-tokens 4 --lane full --lane window:budget=26 --by span --out '" +
+                             path("s") + "'";
+    ASSERT_EQ(run(eval), 0) << output_;
+    EXPECT_NE(output_.find("It lost most of system: 100.0 % of its tokens are gone."), std::string::npos)
+        << output_;
+    ASSERT_EQ(run(eval + " --json"), 0) << output_;
+    const std::size_t begin = output_.find('{');
+    const Json json = Json::parse(output_.substr(begin, output_.rfind('}') + 1 - begin));
+    ASSERT_EQ(json.at("spans").size(), 8u);
+    for (const Json& span : json["spans"]) {
+        const std::string name = span.at("span");
+        const bool is_full = span.at("lane") == "full";
+        EXPECT_EQ(span.at("tokens"), name == "system"    ? 19
+                                     : name == "context" ? 62
+                                     : name == "prompt"  ? 20
+                                                         : 8);
+        const double held = span.at("held"), lost = span.at("lost"), full = span.at("full_attention");
+        if (name == "context" && !is_full) {  // its last bytes are in the window
+            EXPECT_NEAR(held, 5.0 / 62, 1e-9);
+            continue;
+        }
+        const bool is_whole = is_full || name == "prompt";
+        EXPECT_NEAR(held, is_whole ? 1 : 0, 1e-9) << span;
+        EXPECT_NEAR(lost, is_whole ? 0 : full, 1e-5) << span;
+        EXPECT_GT(full, 0) << span;
+        EXPECT_EQ(span.at("asked"), name == "fact" ? 2 : 0);
+        EXPECT_EQ(span.contains("right"), name == "fact");
+    }
+    EXPECT_EQ(lines("s/by_span.csv").size(), 1u + 8);
+    // A task has spans of its own.
+    ASSERT_EQ(run("eval" + model() + " --task needle --samples 2 --context 300 --by span --lane full"), 0)
+        << output_;
+    for (const char* name : {"\ntext ", "\nquestion ", "\nanswer "})
+        EXPECT_NE(output_.find(name), std::string::npos) << name << output_;
+}
+
+/// A question is a user's turn: what is read is the text that the template writes, token by token.
+TEST_F(DataCommands, EvalAsksAsAChat) {
+    const std::string turn =
+        "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '|' }}{% endfor %}"
+        "{{ '<|assistant|>' }}";
+    std::ofstream(tiny_.folder() / "tokenizer_config.json") << Json{{"chat_template", turn}};
+    const auto nats = [&](const std::string& file, const std::string& options) {
+        EXPECT_EQ(run("eval" + model() + data(file) + " --json --lane full --lane window:budget=9" + options),
+                  0)
+            << output_;
+        const std::size_t begin = output_.find('{');
+        const Json json = Json::parse(output_.substr(begin, output_.rfind('}') + 1 - begin));
+        return std::pair(json.at("lanes")[0].at("nats_per_token").get<double>(),
+                         json["lanes"][1].at("nats_per_token").get<double>());
+    };
+    std::ofstream(path("chat.jsonl")) << Json{
+        {"system", "Be kind."}, {"prompt", "What did it do?"}, {"choices", {"ran", "slept"}}, {"answer", 1}};
+    const auto chat = nats("chat.jsonl", " --chat");
+    EXPECT_NE(chat.first, nats("chat.jsonl", "").first);
+    EXPECT_NE(chat.first, chat.second) << "the window evicts";
+    for (const char* when : {"before", "after", "both"})
+        ASSERT_EQ(
+            run("eval" + model() + " --task needle --samples 2 --context 300 --chat --ask-when " + when), 0)
+            << output_;
+    EXPECT_NE(output_.find("as a turn of a chat"), std::string::npos) << output_;
+    EXPECT_EQ(run("eval" + model() + " --task needle --chat --ask-when decoding"), 2);
+    EXPECT_EQ(run("eval" + model() + " --text '" + path("one.txt") + "' --chat"), 2);
+}
+
+/// The result of a chain of reasoning is its last number; the table has the length of what lanes wrote.
+TEST_F(DataCommands, TheLastNumberDecidesAndLengthsAreShown) {
+    std::ofstream(path("sum.jsonl")) << Json{{"prompt", "2 + 3 ="}, {"references", {"so it is 5"}}} << "\n";
+    ASSERT_EQ(run("eval" + model() + data("sum.jsonl") + " --answer-tokens 6 --until text --last-number"), 0)
+        << output_;
+    EXPECT_NE(output_.find("number "), std::string::npos) << output_;
+    EXPECT_NE(output_.find("tokens an answer: full "), std::string::npos) << output_;
+    EXPECT_NE(output_.find("right by the last number"), std::string::npos) << output_;
+    EXPECT_EQ(run("eval" + model() + data("two.jsonl") + " --last-number"), 2);
+    EXPECT_NE(output_.find("--last-number is for answers in own words"), std::string::npos) << output_;
+    EXPECT_EQ(run("eval" + model() + " --task needle --last-number"), 2);
+    EXPECT_NE(output_.find("--last-number"), std::string::npos) << output_;
+}
+
+/// A user's own questions: the first ones choose the lane, later ones compare it.
+TEST_F(DataCommands, SearchTakesOtherQuestionsOfTheFile) {
+    const std::string search =
+        "search" + model() + " --samples 2 --lane h2o:budget=8 --vary alpha=0..1 --tries 4 --out '";
+    ASSERT_EQ(run(search + path("c") + "'" + data("two.jsonl") + " --json"), 0) << output_;
+    const auto json = [&] {
+        const std::size_t begin = output_.find('{');
+        return Json::parse(output_.substr(begin, output_.rfind('}') + 1 - begin));
+    };
+    EXPECT_EQ(json().at("tried"), 4);
+    EXPECT_EQ(json().at("held_out").at("lanes").at(0).at("samples"), 1) << "the third of the file";
+    EXPECT_TRUE(read("c/search.csv")
+                    .starts_with("try,kind,kv_bytes,nats,nats_low,nats_high,right,questions,acc,acc_norm,"
+                                 "acc_bytes,alpha,lane,made_by\n"))
+        << read("c/search.csv");
+    ASSERT_EQ(run(search + path("o") + "'" + data("own.jsonl") + " --answer-tokens 4 --json"), 0) << output_;
+    double before = 1;
+    for (const Json& lane : json().at("lanes")) {
+        const double f1 = lane.at("measures").at("f1");
+        EXPECT_LE(f1, before) << "ranked by f1";
+        before = f1;
+    }
+    ASSERT_EQ(run(search + path("h") + "'" + data("own.jsonl") + " --answer-tokens 4 --rank rougeL " +
+                  "--held-out-data '" + path("own.jsonl") + "'"),
+              0)
+        << output_;
+    EXPECT_NE(output_.find("4 lanes tried on 2 questions"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("rougeL %"), std::string::npos) << output_;
+    for (const auto& [options, words] : std::vector<std::pair<std::string, std::string>>{
+             {" --rank nats", "have no likelihood to compare"},
+             {" --rank acc", "are ranked by right, rouge1, rouge2, rougeL, exact, f1"},
+             {" --samples 3", "no other questions than its first 3"}}) {
+        EXPECT_EQ(
+            run("search" + model() + (options.find("samples") == std::string::npos ? " --samples 2" : "") +
+                " --lane h2o:budget=8 --vary alpha=0..1 --tries 4 --out '" + path("r") + "'" +
+                data("own.jsonl") + options),
+            2)
+            << options;
+        EXPECT_NE(output_.find(words), std::string::npos) << options << "\n" << output_;
+    }
+}
+
 TEST_F(DataCommands, SayInALineWhatIsWrong) {
     struct Case {
         std::string arguments;

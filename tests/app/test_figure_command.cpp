@@ -166,7 +166,7 @@ TEST_F(FigureCommand, DrawsTheOtherFiguresOfRuns) {
          {"keyformer-3a", "keyformer-3b", "keyformer-11", "keyformer-4", "a2sf-4", "a2sf-6", "tova-table2"})
         draw(name, std::string(name).starts_with("keyformer-4") ? " --lane full --lane h2o:budget=8" : "");
     // The mean curve of the mass ends at 100 %, and the cross of 90 % is said.
-    EXPECT_NE(read("f/keyformer-3b.csv").find("mean of all layers,100,100\n"), std::string::npos);
+    EXPECT_NE(read("f/keyformer-3b.csv").find("mean of all layers,100,100,\n"), std::string::npos);
 }
 
 /// The cells are cube roots of probabilities, here without reduction: a row's cubes sum up to 1.
@@ -240,7 +240,7 @@ TEST_F(FigureCommand, DrawsSeveralTasksAsOnePicture) {
         EXPECT_NE(csv.find(std::string("\nwindow,") + task + ","), std::string::npos) << csv;
         EXPECT_NE(svg.find(std::string(">") + task + "<"), std::string::npos) << task;
     }
-    EXPECT_NE(csv.find("\nwindow,paper: mean of 7 sets,37.4\n"), std::string::npos) << csv;
+    EXPECT_NE(csv.find("\nwindow,paper: mean of 7 sets,37.4,\n"), std::string::npos) << csv;
     EXPECT_NE(svg.find(">task, budget=20%<"), std::string::npos);
 }
 

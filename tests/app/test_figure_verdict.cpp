@@ -91,7 +91,8 @@ TEST(FigureVerdict, TooFewSamplesAreSaid) {
         verdict_text(few),
         "Too few samples: tova is surely ahead in 0 of 1 comparison and surely behind in 0, by 100 "
         "questions; it leads in 1 and trails in 0. They differ in 3 of the questions; at least 6 are needed "
-        "to decide anything.");
+        "to decide anything. About 270 questions would decide it in four of five cases, if the lead stays as "
+        "it is.");
     EXPECT_EQ(judge(claim, result_of({full, lane_of("tova", "8", 60), lane_of("h2o", "8", 60)})).state,
               State::open)
         << "equal in all of 100 questions";
@@ -105,6 +106,21 @@ TEST(FigureVerdict, TooFewSamplesAreSaid) {
     }
     EXPECT_NE(windows(3, 5).why.find("At least 6 windows are needed"), std::string::npos)
         << windows(3, 5).why;
+}
+
+/// What stays open says how many more would decide it; what is decided does not.
+TEST(FigureVerdict, WhatIsOpenSaysHowManySamplesItWouldTake) {
+    const auto why = [](std::vector<double> gains) {
+        return decide({"tova", "prompts", {{"pair", std::move(gains)}}}).why;
+    };
+    // z = 2 / sqrt(8): 8 (2.8016 / 0.7071)^2 = 125.6.
+    EXPECT_TRUE(why({1, 1, 1, 1, 1, -1, -1, -1})
+                    .ends_with("(p = 0.727). About 130 prompts would decide it in four of five cases, if the "
+                               "lead stays as it is."))
+        << why({1, 1, 1, 1, 1, -1, -1, -1});
+    EXPECT_TRUE(why({1, 1, 1, 1, -1, -1, -1, -1})
+                    .ends_with("The lead is too small to be decided by a million prompts."));
+    EXPECT_EQ(why({1, 1, 1, 1, 1, 1, 1, 1}).find("would decide"), std::string::npos);
 }
 
 TEST(FigureVerdict, BestIsDecidedAgainstTheValuesOutside) {

@@ -4,6 +4,7 @@
 #include "app/cli/command.h"
 #include "app/cli/commands.h"
 #include "app/lessons/lesson_list.h"
+#include "app/manual/html.h"
 #include "app/manual/page.h"
 #include "app/manual/terminal.h"
 #include "app/papers/figure.h"
@@ -156,8 +157,7 @@ TEST(Manual, FindsSections) {
 }
 
 TEST(Manual, RefusesWhatItDoesNotDraw) {
-    for (const char* text :
-         {"<div>\nx\n</div>\n", "> a quote\n", "![a picture](x.png)\n", "a\n\n---\n\nb\n", "a &lt; b\n"}) {
+    for (const char* text : {"<div>\nx\n</div>\n", "> a quote\n", "a\n\n---\n\nb\n", "a &lt; b\n"}) {
         try {
             (void)parse_manual_page("x", text);
             ADD_FAILURE() << "not refused: " << text;
@@ -167,6 +167,26 @@ TEST(Manual, RefusesWhatItDoesNotDraw) {
         }
     }
     EXPECT_EQ(plain_text(parse_manual_page("x", "rewind <row>\n").blocks[0].text), "rewind <row>");
+}
+
+/// A browser shows the picture, all else its words; every picture of the manual is there.
+TEST(Manual, PicturesAreFilesBesideThePages) {
+    const ManualPage page = parse_manual_page("x", "![Heads that **matter**](pictures/a.svg)\n");
+    EXPECT_EQ(plain_text(page.blocks.at(0).text), "Heads that matter");
+    EXPECT_EQ(page.blocks[0].text[0].picture, "pictures/a.svg");
+    EXPECT_NE(manual_html(parse_manual_page("x", "![A \"b\"](pictures/a.svg)\n"))
+                  .find("<img src=\"pictures/a.svg\" alt=\"A &quot;b&quot;\" "),
+              std::string::npos);
+    std::set<std::string> shown;
+    for (const ManualPage& one : pages())
+        for (const ManualBlock& block : one.blocks)
+            for (const ManualSpan& span : block.text)
+                if (!span.picture.empty()) shown.insert(span.picture);
+    std::set<std::string> there;
+    for (const auto& entry : fs::directory_iterator(manual_folder() / "pictures"))
+        there.insert("pictures/" + entry.path().filename().string());
+    EXPECT_EQ(shown, there);
+    EXPECT_EQ(there.size(), 3u) << "one for each of three studies";
 }
 
 TEST(Manual, NamesThePagesNearToAnUnknownOne) {

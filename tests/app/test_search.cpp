@@ -98,7 +98,7 @@ LaneScore score(double right, double nats) {
 }
 
 TEST(SearchReport, RanksAndSaysWhatOtherQuestionsSay) {
-    SearchReport report{{{"alpha", 0, 1}}, {}, false, true, 1000, 2};
+    SearchReport report{{{"alpha", 0, 1}}, {}, false, {}, {}, false, true, 1000, 2};
     for (const auto& [alpha, s] :
          {std::pair(1.0, score(0.5, 2)), std::pair(0.3, score(0.25, 1)), std::pair(0.7, score(0.75, 3))})
         report.tried.push_back(
@@ -119,7 +119,10 @@ TEST(SearchReport, RanksAndSaysWhatOtherQuestionsSay) {
     report.held_out[2].nats_difference = {-0.5, {-0.8, -0.2}};
     EXPECT_NE(held_out_text(report).find("better than as given"), std::string::npos);
     report.held_out[2].nats_difference = {-0.5, {-1.2, 0.2}};
-    EXPECT_NE(held_out_text(report).find("stays open"), std::string::npos);
+    // z is 1.96 x 0.5 / 0.7 = 1.4: 20 questions x (2.8016 / 1.4)^2 = 80.1.
+    EXPECT_NE(held_out_text(report).find("better than as given stays open; about 81 questions would decide"),
+              std::string::npos)
+        << held_out_text(report);
     report.held_out[2].nats_difference = {0.5, {0.2, 0.8}};
     EXPECT_NE(held_out_text(report).find("worse than as given"), std::string::npos);
     report.held_out.pop_back();

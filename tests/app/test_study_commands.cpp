@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace keyhole::test_study_commands {
 namespace {
@@ -202,7 +203,7 @@ TEST_F(StudyCommands, AsksBeforeAndAfterTheEviction) {
     EXPECT_NE(output_.substr(at, output_.find('\n', at + 1) - at).find("+0.0 "), std::string::npos)
         << output_;
     EXPECT_EQ(run("eval" + on_text() + " --ask-when after"), 2);
-    EXPECT_NE(output_.find("--ask-when are for tasks"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("--ask-when and --chat are for tasks"), std::string::npos) << output_;
 }
 
 /// A text that is read token by token: the budget works in every row, and a window of 16 holds what 16 tokens
@@ -344,7 +345,7 @@ TEST_F(StudyCommands, EvalSaysWhatHeadsDo) {
     int n = 0;
     for (const std::string& line : lines("a/by_head.csv")) {
         const std::vector<std::string> f = split_csv(line);
-        ASSERT_EQ(f.size(), 13u) << line;
+        ASSERT_EQ(f.size(), 14u) << line;
         if (f[1] == "full") {
             ++n;
             EXPECT_EQ(f[6], "1") << line;
@@ -399,6 +400,49 @@ TEST_F(StudyCommands, ShardsAreJoined) {
     EXPECT_NE(output_.find("shard.json"), std::string::npos) << output_;
     EXPECT_EQ(run("eval" + on_text() + " --shard 1/2"), 2);
     EXPECT_NE(output_.find("give --out FOLDER with it"), std::string::npos) << output_;
+}
+
+/// Each command that asks questions is shared out: a lost shard is named, an altered one refused, and the
+/// joined folder gives the whole's results without asking anything again.
+TEST_F(StudyCommands, EveryCommandIsSharedOut) {
+    std::ofstream(path("other.txt")) << reference::random_text(400, 4);
+    const std::map<std::string, std::pair<std::string, std::string>> commands = {
+        {"eval", {"eval" + on_text() + " --samples 4 --lane full --lane h2o:budget=4", ""}},
+        {"attribute",
+         {"attribute" + on_text() + " --samples 4 --lane h2o:budget=4 --by layer", "attribution.csv"}},
+        {"figure", {"figure keyformer-5" + on_text() + " --samples 4 --vary damping=0.9,1", "table.csv"}},
+    };
+    for (const auto& [name, how] : commands) {
+        const auto& [command, result] = how;
+        ASSERT_EQ(run(command + out(name)), 0) << output_;
+        for (const char* shard : {"1", "3"})
+            ASSERT_EQ(run(command + " --shard " + shard + "/3" + out(name + shard)), 0) << output_;
+        const std::string both = "merge '" + path(name + "1") + "' '" + path(name + "3") + "'";
+        EXPECT_EQ(run(both + out(name + "-j")), 2) << output_;
+        EXPECT_NE(output_.find("shard 2/3 is missing: keyhole " + command.substr(0, command.find(' '))),
+                  std::string::npos)
+            << output_;
+        EXPECT_EQ(output_.find("shard 1/3 "), std::string::npos) << "only what is lost: " << output_;
+        ASSERT_EQ(run(command + " --shard 2/3" + out(name + "2")), 0) << output_;
+        ASSERT_EQ(run(both + " '" + path(name + "2") + "'" + out(name + "-j")), 0) << output_;
+        const std::string joined = read(name + "-j/answers.csv");
+        ASSERT_EQ(run(command + out(name + "-j")), 0) << output_;
+        EXPECT_EQ(read(name + "-j/answers.csv"), joined) << name << ": nothing is asked again";
+        const auto whole = lines(name + "/answers.csv"), parts = lines(name + "-j/answers.csv");
+        EXPECT_EQ(parts, whole) << name;
+        if (!result.empty()) {
+            EXPECT_EQ(read(name + "-j/" + result), read(name + "/" + result)) << name;
+        }
+        // A job file numbers the shards itself.
+        ASSERT_EQ(run(command + " --job parallel --shards 3" + out(name + "-job")), 0) << output_;
+        EXPECT_NE(read(name + "-job/job.sh").find(command.substr(0, command.find(' '))), std::string::npos);
+        EXPECT_FALSE(std::filesystem::exists(path(name + "-job/answers.csv")));
+    }
+    std::string record = read("eval2/shard.json");
+    record.replace(record.find("h2o:budget=4"), 12, "h2o:budget=8");
+    std::ofstream(path("eval2/shard.json")) << record;
+    EXPECT_NE(run("merge '" + path("eval2") + "'" + out("x")), 0);
+    EXPECT_NE(output_.find("it is not that of the questions"), std::string::npos) << output_;
 }
 
 }  // namespace

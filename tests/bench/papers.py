@@ -8,7 +8,8 @@
 Answers stay in the work folder, so that a second run only computes what is missing. Every result goes to
 tests/bench/results/papers/data: figure.json of a figure, with what its verdict was decided on, or bench.json
 of a table, and about.json with command and commit. One picture of each figure goes beside the page. The page
-is made from data alone. A test decides all of it anew: when the rule changes, run this again.
+is made from data alone. A test decides all of it anew: when the rule changes, run that test with
+KEYHOLE_PAPERS=write (`keyhole_app_tests --gtest_filter='PapersPage.EveryVerdict*'`), and this with --page.
 """
 import argparse
 import itertools
@@ -262,7 +263,8 @@ def page_of(about):
                     "it was run. Sentences are computed by the program from the numbers of the run, by one "
                     "rule for both directions and corrected for the number of comparisons "
                     "([manual](../../../../assets/manual/figures.md)); a test decides each of them anew from "
-                    "`data`. Samples are few: more are an option of each command. Below a picture stands "
+                    "`data`. Samples are few: more are an option of each command, and what is not decided "
+                    "says how many would decide it in four of five cases. Below a picture stands "
                     "what it confounds, and which task is a stand-in. Speeds are of this machine's CPU, of "
                     "as many layers as the table says; the papers' are of a GPU.") + "\n"]
     return "\n".join(head + page).rstrip() + "\n"

@@ -45,6 +45,19 @@ TEST(DataFile, ReadsQuestionsAndChoices) {
     EXPECT_NE(texts.digest, choices.digest);
 }
 
+TEST(DataFile, ReadsASystemMessageAndSpans) {
+    const DataFile file = parse_data_file(
+        R"({"system": "Be brief. Say A.", "context": "The sky is blue.", "prompt": "Colour?",)"
+        R"( "references": ["blue"],)"
+        R"( "spans": {"rule": "Say A.", "fact": "blue"}, "asks_for": "fact"})",
+        "x.jsonl");
+    const DataExample& example = file.examples.at(0);
+    EXPECT_EQ(example.system, "Be brief. Say A.");
+    ASSERT_EQ(example.spans.size(), 2u);
+    EXPECT_EQ(example.spans[1], (std::pair<std::string, std::string>("rule", "Say A.")));
+    EXPECT_EQ(example.asks_for, "fact");
+}
+
 TEST(DataFile, RefusesInOneLineWithLineAndField) {
     const std::string good = "{\"prompt\": \"a\", \"references\": [\"b\"]}\n";
     struct Case {
@@ -66,6 +79,11 @@ TEST(DataFile, RefusesInOneLineWithLineAndField) {
              {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": \"d\"}", {"answer", "choices"}},
              {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"]}", {"answer"}},
              {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": 1}", {"choices", "line 1"}},
+             {R"({"prompt": "a", "references": ["b"], "spans": {"x": "c"}})", {"spans", "'x'"}},
+             {R"({"prompt": "a", "references": ["b"], "spans": {"x": ""}})", {"spans", "'x'"}},
+             {R"({"prompt": "a", "references": ["b"], "spans": {"system": "a"}})", {"spans", "'system'"}},
+             {R"({"prompt": "a", "references": ["b"], "spans": ["a"]})", {"spans", "object"}},
+             {R"({"prompt": "a", "references": ["b"], "asks_for": "x"})", {"asks_for", "spans"}},
              {"[1]", {"object"}},
              {"not json", {}},
              {std::string(200, '[') + std::string(200, ']'), {}},

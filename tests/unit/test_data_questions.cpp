@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include <fstream>
+#include <map>
 
 namespace keyhole {
 namespace {
@@ -165,6 +166,79 @@ TEST_F(DataQuestions, ExamplesStandBeforeTheQuestion) {
     EXPECT_NE(refusal(options).find("leaves no question"), std::string::npos);
     options.n_shots = 3;
     EXPECT_NE(refusal(options).find("has 2 examples"), std::string::npos);
+}
+
+/// Spans are places in the tokens that a lane reads, a byte a token here behind begin-of-text.
+TEST_F(DataQuestions, SpansAreTheTokensOfTheirTexts) {
+    DataOptions options;
+    options.file = write("spans.jsonl",
+                         R"({"system": "Be brief.", "context": "A cat sat. ", "prompt": "Who?",)"
+                         R"( "references": ["a cat"], "spans": {"animal": "cat"}, "asks_for": "animal"})");
+    options.answer_tokens = 4;
+    const Question question = data_questions(model_, options).make(0);
+    EXPECT_EQ(model_->tokenizer().decode(question.prompt), "Be brief.\n\nA cat sat. Who?");
+    std::map<std::string, std::string> found;
+    for (const TextSpan& span : question.spans)
+        found[span.name] = model_->tokenizer().decode(std::vector<int>(
+            question.prompt.begin() + span.place.first, question.prompt.begin() + span.place.last + 1));
+    EXPECT_EQ(
+        found,
+        (std::map<std::string, std::string>{
+            {"system", "Be brief."}, {"context", "A cat sat."}, {"prompt", "Who?"}, {"animal", "cat"}}));
+    EXPECT_EQ(question.asks_for, "animal");
+    EXPECT_EQ(model_->tokenizer().decode(question.fed), " a cat") << "read where spans are measured";
+}
+
+TEST_F(DataQuestions, OtherQuestionsFollowThoseBefore) {
+    DataOptions options;
+    options.file = write("asked.jsonl", line("a", "1") + line("b", "2") + line("c", "3"));
+    options.answer_tokens = 4;
+    const std::string whole = data_questions(model_, options).identity;
+    options.n_before = 1;
+    const QuestionSet later = data_questions(model_, options);
+    EXPECT_EQ(later.n_questions, 2);
+    EXPECT_EQ(prompt_of(later, 0), "b");
+    EXPECT_NE(later.identity, whole) << "question 0 is another one";
+    options.n_before = 3;
+    EXPECT_NE(refusal(options).find("no other questions than its first 3"), std::string::npos);
+}
+
+/// The template writes the turns; answers follow it without a blank.
+TEST_F(DataQuestions, AChatIsWrittenAsItsTemplateSays) {
+    std::ofstream(tiny_.folder() / "tokenizer_config.json")
+        << nlohmann::json{{"chat_template",
+                           "{% for m in messages %}{{ '<' + m.role + '>' + m.content + '/' }}{% endfor %}"
+                           "{{ '<assistant>' }}"}};
+    model_ = load_model(tiny_.folder());
+    DataOptions options;
+    options.file = write("chat.jsonl", R"({"system": "Be brief.", "context": "A cat sat.", "prompt": "Who?",)"
+                                       R"( "choices": ["cat", "dog"], "answer": 0})");
+    const std::string plain = data_questions(model_, options).identity;
+    options.chat = true;
+    const QuestionSet set = data_questions(model_, options);
+    EXPECT_EQ(prompt_of(set, 0), "<system>Be brief./<user>A cat sat. Who?/<assistant>");
+    EXPECT_EQ(model_->tokenizer().decode(set.make(0).fed), "cat");
+    EXPECT_NE(set.identity, plain);
+    options.ask_when = AskWhen::after;
+    const Question after = data_questions(model_, options).make(0);
+    EXPECT_EQ(model_->tokenizer().decode(after.prompt), "<system>Be brief./<user>A cat sat.");
+    EXPECT_EQ(model_->tokenizer().decode(after.asked), " Who?/<assistant>");
+    const std::filesystem::path folder = reference::source_folder() / "assets/tasks";
+    const auto texts = std::make_shared<const TaskTexts>(folder / "words.json",
+                                                         read_text_file(folder / "narrative.txt"), "");
+    TaskOptions task;
+    task.n_questions = 1;
+    task.context = 300;
+    task.chat = true;
+    const Question needle = task_questions(model_, texts, TaskKind::needle, task).make(0);
+    const std::string text = model_->tokenizer().decode(needle.prompt);
+    EXPECT_TRUE(text.starts_with("<user>") && text.ends_with("?/<assistant>")) << text;
+    EXPECT_NE(model_->tokenizer().decode(needle.fed).front(), ' ');
+    EXPECT_LE(needle.prompt.size() + needle.fed.size(), 301u) << "the template counts";
+    task.ask_when = AskWhen::after;
+    const Question later = task_questions(model_, texts, TaskKind::needle, task).make(0);
+    EXPECT_EQ(model_->tokenizer().decode(later.prompt) + model_->tokenizer().decode(later.asked), text);
+    EXPECT_TRUE(model_->tokenizer().decode(later.asked).starts_with(" What is")) << text;
 }
 
 TEST_F(DataQuestions, ALongPromptIsRefusedOrCut) {

@@ -135,5 +135,43 @@ TEST(SignFlips, FewSamplesAndNoneDecideNothing) {
     EXPECT_EQ(sign_flips({}).together.p, 1);
 }
 
+/// z = 2.8016 decides in four of five cases: 1.96 to be sure, and 0.8416 for the power.
+TEST(SamplesNeeded, FollowTheNormalApproximation) {
+    EXPECT_EQ(samples_needed(2.8, 100), 110) << "100.1, rounded up to two digits";
+    EXPECT_EQ(samples_needed(1.0, 20), 160) << "157";
+    EXPECT_EQ(samples_needed(-1.0, 20), 160) << "behind as well as ahead";
+    EXPECT_EQ(samples_needed(1.0, 20, 10), 270) << "Bonferroni: 2.807 + 0.8416, squared, times 20 is 266.3";
+    EXPECT_EQ(samples_needed(50, 20), kLeastSamples);
+    EXPECT_EQ(samples_needed(0, 20), std::nullopt);
+    EXPECT_EQ(samples_needed(std::nan(""), 20), std::nullopt);
+    EXPECT_EQ(samples_needed(0.001, 20), std::nullopt) << "157 million";
+    EXPECT_EQ(needed_text(160, "questions"),
+              "about 160 questions would decide it in four of five cases, if the lead stays as it is");
+    EXPECT_EQ(needed_text(std::nullopt, "windows"),
+              "the lead is too small to be decided by a million windows");
+}
+
+/// The spread is that of the lead over all flips, and as many samples as are said do decide.
+TEST(SamplesNeeded, SoManyDecideInFourOfFiveCases) {
+    std::mt19937 random(5);
+    std::normal_distribution<double> normal(0.3, 1);
+    const auto drawn = [&](int n) {
+        Gains gains;
+        for (int i = 0; i < n; ++i) gains.push_back(normal(random));
+        return sign_flips(std::vector<Gains>{gains});
+    };
+    // Of a true lead of 0.3 deviations, z is 0.3 sqrt(n) / sqrt(1 + 0.3^2) where signs are flipped.
+    const int n = *samples_needed(0.3 * std::sqrt(20.0) / std::sqrt(1.09), 20);
+    int n_sure = 0;
+    constexpr int kRuns = 200;
+    for (int i = 0; i < kRuns; ++i) n_sure += drawn(n).together.p <= kSureP ? 1 : 0;
+    EXPECT_GT(n_sure, 0.72 * kRuns) << n;
+    EXPECT_LT(n_sure, 0.9 * kRuns) << n;
+    const SignFlips two = sign_flips(std::vector<Gains>{{1, 1, 0, 0}, {0, 2, 0, -2}});
+    EXPECT_NEAR(two.comparisons[0].lead / two.comparisons[0].spread, std::sqrt(2), 1e-12);
+    EXPECT_NEAR(two.comparisons[1].lead, 0, 1e-12);
+    EXPECT_GT(two.comparisons[1].spread, 0);
+}
+
 }  // namespace
 }  // namespace keyhole::test_sign_flips

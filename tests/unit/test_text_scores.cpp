@@ -56,5 +56,25 @@ TEST(TextScores, BytesThatAreNoTextDoNotCount) {
     EXPECT_EQ(rouge_n(none, none, 2), 0);
 }
 
+TEST(TextScores, TheLastNumberEndsAChainOfReasoning) {
+    for (const auto& [text, number] :
+         std::vector<std::pair<std::string, std::string>>{{"3 + 4 = 7. 7 + 5 = 12.", "12"},
+                                                          {"The answer is 1,234,567.", "1234567"},
+                                                          {"12.50 and more", "12.50"},
+                                                          {"v1.2.3", "3"},
+                                                          {"it is -4", "-4"},
+                                                          {"10-2", "2"},
+                                                          {"10 - 2 = 8", "8"},
+                                                          {"(-3)", "-3"},
+                                                          {"-7", "-7"},
+                                                          {"7,", "7"},
+                                                          {"none", ""},
+                                                          {"", ""}})
+        EXPECT_EQ(last_number(text), number) << text;
+    EXPECT_TRUE(ends_with_number("so 12.50", std::vector<std::string>{"9", "It is 12.5."}));
+    EXPECT_FALSE(ends_with_number("12 and then 13", std::vector<std::string>{"12"}));
+    EXPECT_FALSE(ends_with_number("none", std::vector<std::string>{"none"}));
+}
+
 }  // namespace
 }  // namespace keyhole
