@@ -272,11 +272,14 @@ void EvalRun::measure_heads_of(const QuestionSet& set) {
             reports.back().effects =
                 known_effects(std::filesystem::path(command_.out) / "attribution.csv", lanes_.specs[i]);
     }
-    if (!command_.out.empty())
+    if (!command_.out.empty()) {
+        PlotChoice choice;
+        choice.made_by = made_by(*loaded_.model);
         for (HeadMap& one : head_maps(set.name, reports))
             write_plot_files(
-                std::move(one.map), {},
+                std::move(one.map), choice,
                 std::filesystem::path(command_.out) / fmt::format("by_head_{}_{}", set.name, one.name));
+    }
     for (nlohmann::json& one : head_json(set.name, reports)) by_part_.push_back(std::move(one));
     add_part_csv(head_csv(set.name, reports));
     if (!command_.json) print_out("{}", head_text(reports, static_cast<std::size_t>(command_.top)));

@@ -433,7 +433,7 @@ TEST_F(AttributeCommand, ChoosesHeadsOneByOne) {
     const nlohmann::json found = json();
     ASSERT_EQ(found.at("greedy").size(), 2u) << "4 (40 - 8) / (64 - 8) = 2";
     const std::string first = found["greedy"][0].at("part"), second = found["greedy"][1].at("part");
-    EXPECT_EQ(found["budget"]["held_out"]["lanes"].size(), 8u);
+    EXPECT_EQ(found["budget"]["held_out"]["lanes"].size(), 9u);
     EXPECT_EQ(found["budget"]["lane"].get<std::string>() + "\n", read("a/lane.txt"));
     ASSERT_EQ(run(command("eval") + " --json --lane h2o:budget=8,budget@" + first + "=all --lane '" +
                   found["budget"]["lane"].get<std::string>() + "'"),

@@ -96,7 +96,7 @@ TEST(Dialogs, EachHasARowAndAnAction) {
         EXPECT_GE(row.width, 400) << row.name;
         EXPECT_NE(find_action(row.action), nullptr) << row.name;
     }
-    EXPECT_EQ(kDialogs.size(), static_cast<std::size_t>(Dialog::policies)) << "each dialog has a row";
+    EXPECT_EQ(kDialogs.size(), static_cast<std::size_t>(Dialog::attribution)) << "each dialog has a row";
     EXPECT_EQ(dialog_row(Dialog::none), nullptr);
     EXPECT_FALSE(is_in_front(Dialog::none));
 }

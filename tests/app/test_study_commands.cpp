@@ -439,7 +439,7 @@ TEST_F(StudyCommands, EveryCommandIsSharedOut) {
         EXPECT_FALSE(std::filesystem::exists(path(name + "-job/answers.csv")));
     }
     std::string record = read("eval2/shard.json");
-    record.replace(record.find("h2o:budget=4"), 12, "h2o:budget=8");
+    record.replace(record.find("h2o:budget=4", record.find("\"needs\"")), 12, "h2o:budget=8");
     std::ofstream(path("eval2/shard.json")) << record;
     EXPECT_NE(run("merge '" + path("eval2") + "'" + out("x")), 0);
     EXPECT_NE(output_.find("it is not that of the questions"), std::string::npos) << output_;

@@ -39,10 +39,12 @@ class Terminal : public testing::ProgramRun {
         return fmt::format("decode {} --ignore-eos --tokens {} --prompt 'abc def ghi' {}", model(), n_tokens,
                            more);
     }
-    /// Runs the program, and returns what it printed to stdout as JSON.
+    /// Runs the program, and returns what it printed to stdout as JSON, without the command.
     Json json_of(const std::string& arguments, const std::string& before = "") {
         EXPECT_EQ(run(arguments + " 2> '" + path("notes.txt") + "' | cat", before), 0) << output_;
-        return Json::parse(output_, nullptr, false);
+        Json json = Json::parse(output_, nullptr, false);
+        if (json.is_object()) json.erase("command");
+        return json;
     }
     void expect_says(const std::string& part) const {
         EXPECT_NE(output_.find(part), std::string::npos) << output_;

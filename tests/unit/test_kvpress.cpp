@@ -1,6 +1,6 @@
 // What selections rank and what exports of q, k and v hold, against transformers and the scorers of kvpress
-// on the same prompt (tests/fixtures/make_kvpress.py): field's policies 3 to 5, 9, 10 and 12, as one function of
-// kvpress each.
+// on the same prompt (tests/fixtures/make_kvpress.py): field's policies 3 to 5, 9, 10 and 12, as one function
+// of kvpress each.
 #include "engine/backend/backend.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
