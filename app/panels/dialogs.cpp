@@ -21,6 +21,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 namespace keyhole {
@@ -47,12 +48,14 @@ void close(const PanelContext& context) {
     run(context, "dialog.close");
 }
 
+constexpr float kMostHeight = 0.78f;  // of a dialog in front, of the window's
+
 /// Begins a window in the upper middle. Returns false if it is not to be drawn. Call End() either way.
 bool begin_in_front(const PanelContext& context, const DialogRow& row, bool opening) {
     const ImVec2 display = ImGui::GetIO().DisplaySize;
     ImGui::SetNextWindowPos({display.x / 2, display.y * 0.14f}, ImGuiCond_Always, {0.5f, 0});
     const float wide = std::min(context.px(row.width), display.x * 0.96f);
-    ImGui::SetNextWindowSizeConstraints({wide, 0}, {wide, display.y * 0.78f});
+    ImGui::SetNextWindowSizeConstraints({wide, 0}, {wide, display.y * kMostHeight});
     if (opening) ImGui::SetNextWindowFocus();
     bool open = true;
     const bool shown = ImGui::Begin(row.title.data(), &open,
@@ -200,9 +203,13 @@ void draw_keys(Dialogs&, const PanelContext& context, bool) {
 void draw_export_words(const PanelContext& context, const ExportRequest& request) {
     std::string list;
     const std::string now = "," + request.list + ",";
-    // The many rows must leave room for the button on a small screen.
+    // On a small screen the many rows scroll, so that the button stays in sight.
+    const float below = 12 * ImGui::GetFrameHeightWithSpacing();
     const ScopedVar padding(ImGuiStyleVar_FramePadding, {context.px(4), context.px(1)}),
         spacing(ImGuiStyleVar_ItemSpacing, {context.px(8), context.px(2)});
+    const float all = static_cast<float>(export_words().size()) * ImGui::GetFrameHeightWithSpacing();
+    const float room = kMostHeight * ImGui::GetIO().DisplaySize.y - below;
+    std::optional<ScopedChild> words(std::in_place, "words", ImVec2(0, std::min(all, room)), false, 0);
     for (const ExportWord& word : export_words()) {
         const std::string name(word.name);
         bool on = now.find("," + name + ",") != std::string::npos;
@@ -212,6 +219,7 @@ void draw_export_words(const PanelContext& context, const ExportRequest& request
         dim_text(context, std::string(word.help));
         if (on) list += (list.empty() ? "" : ",") + name;
     }
+    words.reset();
     // Views of the window: a few by a box, others stay as they were typed.
     std::string rest = request.list;
     std::vector<ViewWord> views = take_view_words(rest);
@@ -459,8 +467,8 @@ constexpr std::array kDialogContents = {
     DialogContent{Dialog::export_run, draw_export},
     DialogContent{Dialog::save_picture, draw_picture},
     DialogContent{Dialog::about, draw_about},
-    DialogContent{Dialog::overrides,
-                  [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->overrides, context); }},
+    DialogContent{Dialog::overrides, [](Dialogs& d, const PanelContext& context,
+                                        bool opening) { draw(d.pages->overrides, context, opening); }},
     DialogContent{Dialog::why,
                   [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->why, context); }},
     DialogContent{Dialog::doctor,

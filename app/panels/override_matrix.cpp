@@ -182,12 +182,13 @@ void paint(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& l
 
 }  // namespace
 
-void draw(OverrideMatrix& panel, const PanelContext& context) {
+void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
     const AppState& app = context.app;
     if (!app.run.has_steps() || app.view.lane >= app.run.lane_editor.n_lanes()) return;
     const LaneSpec lane = app.run.lane_editor.lanes()[to_index(app.view.lane)];
     const HeadGrid heads = head_grid(app.layout(app.view.lane));
     if (!panel.painting) panel.draft = lane.policy;
+    if (opening && !lane.policy.overrides.empty()) panel.field = lane.policy.overrides.front().field;
     heading(context, fmt::format("lane {}  {}", app.view.lane, preset_name(lane.policy.preset)),
             theme::lane_color(app.view.lane));
     for (const Override::Field field : kFields) {

@@ -20,7 +20,7 @@ struct OverrideMatrix {
     bool clearing = false;          ///< that button is the right one
 };
 
-/// Draws the contents of the dialog.
-void draw(OverrideMatrix& panel, const PanelContext& context);
+/// Draws the contents of the dialog. When it opens it shows a value that the lane overrides, if any.
+void draw(OverrideMatrix& panel, const PanelContext& context, bool opening);
 
 }  // namespace keyhole
