@@ -2,8 +2,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/eval/measured_run.h"
 #include "engine/policy/attention.h"
-#include "engine/run/run_spec.h"
 #include "engine/trace/lane_failure.h"
 
 #include <algorithm>
@@ -100,16 +100,7 @@ void add_heads(const std::shared_ptr<const Model>& model, Backend& backend, std:
     if (question.answer)
         fail(ErrorCode::wrong_use,
              "heads are measured while a known answer is read; give --task NAME or --text FILE");
-    RunSpec spec;
-    spec.prompt_tokens = question.prompt;
-    spec.forced = question.asked;
-    spec.forced.insert(spec.forced.end(), question.fed.begin(), question.fed.end());
-    for (const LaneSpec& lane : lanes) spec.lanes.push_back(changed_lane_spec(lane, "shadow=on"));
-    spec.n_generate = static_cast<int>(spec.forced.size());
-    spec.ignore_eos = true;
-    spec.n_top = 0;
-    spec.requested.attention = true;
-    spec.requested.shadow = true;
+    const RunSpec spec = measured_run(question, lanes);
     const std::vector<KvLayout> layouts = layouts_of(*model, spec.lanes);
     for (std::size_t i = 0; i < lanes.size(); ++i)
         heads[i].heads.resize(to_index(layouts[i].n_layers() * layouts[i].n_heads()));

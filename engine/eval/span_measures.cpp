@@ -1,7 +1,7 @@
 #include "engine/eval/span_measures.h"
 
 #include "engine/base/index.h"
-#include "engine/run/run_spec.h"
+#include "engine/eval/measured_run.h"
 #include "engine/trace/lane_failure.h"
 
 #include <algorithm>
@@ -67,16 +67,7 @@ class SpanSink : public RowSink {
 
 void add_spans(const std::shared_ptr<const Model>& model, Backend& backend, std::span<const LaneSpec> lanes,
                const Question& question, std::span<LaneSpans> of_lanes) {
-    RunSpec spec;
-    spec.prompt_tokens = question.prompt;
-    spec.forced = question.asked;
-    spec.forced.insert(spec.forced.end(), question.fed.begin(), question.fed.end());
-    for (const LaneSpec& lane : lanes) spec.lanes.push_back(changed_lane_spec(lane, "shadow=on"));
-    spec.n_generate = static_cast<int>(spec.forced.size());
-    spec.ignore_eos = true;
-    spec.n_top = 0;
-    spec.requested.attention = true;
-    spec.requested.shadow = true;
+    const RunSpec spec = measured_run(question, lanes);
     const std::vector<KvLayout> layouts = layouts_of(*model, spec.lanes);
     const std::size_t n_asked = question.asked.size();
     SpanSink sink(question.spans, static_cast<int>(question.prompt.size() + n_asked), layouts, of_lanes);
