@@ -109,6 +109,10 @@ if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not kn
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
+# CMake 3.25.1 stops where there is no nvToolsExt, which CUDA 13 has no more.
+if(CMAKE_VERSION VERSION_LESS 3.26 AND NOT TARGET CUDA::nvToolsExt)
+  add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+endif()
 find_package(CUDAToolkit REQUIRED)
 # Memory, launches and kernels: the part that needs CUDA.
 add_library(keyhole_cuda_kernels OBJECT EXCLUDE_FROM_ALL engine/backend/cuda/module/executor.cpp
@@ -125,8 +129,9 @@ if("90" IN_LIST architectures)
     set(architectures OFF)
     set(KH_PTX_KEPT ${kept}/kernels.ptx)
   endif()
-  target_compile_options(keyhole_cuda_kernels PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--keep --keep-dir=${kept}
-    "--generate-code=arch=compute_80,code=[compute_80,sm_90]">)
+  set(from_80 "--generate-code=arch=compute_80,code=[compute_80,sm_90]")
+  target_compile_options(keyhole_cuda_kernels PRIVATE
+    "$<$<COMPILE_LANGUAGE:CUDA>:--keep;--keep-dir=${kept};${from_80}>")
 endif()
 set_target_properties(keyhole_cuda_kernels PROPERTIES CUDA_ARCHITECTURES "${architectures}" CUDA_STANDARD 20
   POSITION_INDEPENDENT_CODE ON)
