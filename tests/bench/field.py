@@ -17,6 +17,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import textwrap
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -132,7 +133,15 @@ def page_of(args, presets, lanes, samples):
         cells = {(tasks[0], b): (by[tasks[0], f"{name}:budget={b}"],
                                  verdicts.get((tasks[0], f"{name}:budget={b}"))) for b in budgets}
         lines.append("* " + sentence_of(title, help_text, cells, tasks[0], budgets))
-    return "\n".join(lines) + "\n"
+    return "\n".join(wrapped(line) for line in lines) + "\n"
+
+
+def wrapped(line):
+    """Returns a line of prose in lines of at most 110 columns; rows of tables stay whole."""
+    if line.startswith("|"):
+        return line
+    return textwrap.fill(line, 110, subsequent_indent="  " if line.startswith("* ") else "",
+                         break_long_words=False, break_on_hyphens=False)
 
 
 def main():
