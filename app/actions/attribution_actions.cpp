@@ -12,7 +12,7 @@ namespace keyhole {
 
 namespace {
 
-int wished_number(std::string_view key, std::string_view value, int low, int high) {
+int number_within(std::string_view key, std::string_view value, int low, int high) {
     const auto number = number_from_text<int>(value, low, high);
     if (!number)
         fail(ErrorCode::wrong_use, "{}={} is no whole number from {} to {}", key, shown_text(value), low,
@@ -21,8 +21,8 @@ int wished_number(std::string_view key, std::string_view value, int low, int hig
 }
 
 /// Reads `by=head questions=needle samples=8 context=384 take=on rank=kl`; what is missing stays as it is.
-AttributionWish parse_wish(std::string_view text) {
-    AttributionWish wish;
+AttributionRequest parse_request(std::string_view text) {
+    AttributionRequest request;
     while (!text.empty()) {
         const std::string_view word = text.substr(0, text.find(' '));
         text.remove_prefix(std::min(word.size() + 1, text.size()));
@@ -31,22 +31,22 @@ AttributionWish parse_wish(std::string_view text) {
         const std::string_view key = word.substr(0, equals),
                                value = word.substr(std::min(equals + 1, word.size()));
         if (key == "by")
-            wish.by = value;
+            request.by = value;
         else if (key == "questions")
-            wish.questions = value;
+            request.questions = value;
         else if (key == "samples")
-            wish.n_questions = wished_number(key, value, 1, 1 << 20);
+            request.n_questions = number_within(key, value, 1, 1 << 20);
         else if (key == "context")
-            wish.context = wished_number(key, value, 2, 1 << 24);
+            request.context = number_within(key, value, 2, 1 << 24);
         else if (key == "take")
-            wish.takes = on_or_off(value, false);
+            request.takes = on_or_off(value, false);
         else if (key == "rank")
-            wish.rank = value;
+            request.rank = value;
         else
             fail(ErrorCode::wrong_use, "'{}' is none of by, questions, samples, context, take and rank",
                  shown_text(key));
     }
-    return wish;
+    return request;
 }
 
 /// Returns the run's prompt with the answer of the full cache: what lane 0 says, unless it is known to be
@@ -81,10 +81,10 @@ const LaneSpec& focused_lane(const AppState& app) {
 
 void begin_attribution(AppState& app, std::string_view arguments) {
     app.run.need_live_run();
-    const AttributionWish wish = parse_wish(arguments);
+    const AttributionRequest request = parse_request(arguments);
     std::optional<PromptQuestion> question;
-    if (wish.questions == "prompt") question = question_of_prompt(app);
-    app.attribution.begin(wish, app.run.setup.model_folder, focused_lane(app), question, app.wake);
+    if (request.questions == "prompt") question = question_of_prompt(app);
+    app.attribution.begin(request, app.run.setup.model_folder, focused_lane(app), question, app.wake);
     app.notify(fmt::format("asking what lane {} loses, in the background", app.view.lane));
 }
 

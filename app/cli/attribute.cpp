@@ -112,9 +112,7 @@ class AttributeRun {
     Intervention intervention() const { return options_.take ? Intervention::take : Intervention::give_back; }
     PartKind kind() const;
     bool of_tokens() const { return options_.by == "group" || options_.by == "token"; }
-    RankBy rank() const {
-        return options_.rank == "right" ? RankBy::right : options_.rank == "kl" ? RankBy::kl : RankBy::nats;
-    }
+    RankBy rank() const { return rank_from_word(options_.rank); }
     QuestionSet question_set(const EvalOptions& options) const;
     void make_parts(const QuestionSet& set);
     LanesOf part_lanes(const QuestionSet& set) const;

@@ -25,10 +25,6 @@ namespace {
 
 constexpr const char* kName = "the attribution";
 
-RankBy rank_from(std::string_view word) {
-    return word == "right" ? RankBy::right : word == "kl" ? RankBy::kl : RankBy::nats;
-}
-
 /// Returns the share that the last line of progress names: "keyhole: attribute: 37 %, 12 s left".
 double share_in(std::string_view said) {
     const std::size_t end = said.rfind(" %");
@@ -75,16 +71,16 @@ ShownAttribution shown_of(const Attribution& found, RankBy rank) {
 }
 
 /// Returns the words of the command but its folder.
-std::vector<std::string> command_of(const AttributionWish& wish, const fs::path& model,
+std::vector<std::string> command_of(const AttributionRequest& request, const fs::path& model,
                                     const LaneSpec& lane) {
     std::vector<std::string> words = {
-        "attribute", "--model", model.string(), "--lane", format_lane_spec(lane),
-        "--by",      wish.by,   "--rank",       wish.rank};
-    if (wish.takes) words.emplace_back("--take");
-    if (wish.questions == "prompt") return words;
+        "attribute", "--model",  model.string(), "--lane",    format_lane_spec(lane),
+        "--by",      request.by, "--rank",       request.rank};
+    if (request.takes) words.emplace_back("--take");
+    if (request.questions == "prompt") return words;
     for (const std::string& word :
-         {std::string("--task"), wish.questions, std::string("--samples"), std::to_string(wish.n_questions),
-          std::string("--context"), std::to_string(wish.context)})
+         {std::string("--task"), request.questions, std::string("--samples"),
+          std::to_string(request.n_questions), std::string("--context"), std::to_string(request.context)})
         words.push_back(word);
     return words;
 }
@@ -123,23 +119,23 @@ LaneSpec with_group(const LaneSpec& lane, const std::string& group, const std::o
 AttributionRun::AttributionRun() = default;
 AttributionRun::~AttributionRun() = default;
 
-void AttributionRun::begin(const AttributionWish& wish, const fs::path& model, const LaneSpec& lane,
+void AttributionRun::begin(const AttributionRequest& request, const fs::path& model, const LaneSpec& lane,
                            const std::optional<PromptQuestion>& question, std::function<void()> wake) {
     if (running()) fail(ErrorCode::wrong_use, "an attribution is being made; wait for it or cancel it");
     if (folder.empty()) fail(ErrorCode::io, "no folder for findings: set HOME or XDG_DATA_HOME");
-    if (!part_kind_from_word(wish.by))
+    if (!part_kind_from_word(request.by))
         fail(ErrorCode::wrong_use, "by={}: parts are head, query-head, layer, group or token",
-             shown_text(wish.by));
-    if (wish.by == "token" && wish.questions != "prompt")
+             shown_text(request.by));
+    if (request.by == "token" && request.questions != "prompt")
         fail(ErrorCode::wrong_use, "tokens are those of one text; choose the run's own prompt");
     LaneSpec asked = lane;
     asked.name.clear();
     asked.policy.shadow = false;
     (void)start_lane(asked, Intervention::give_back);  // refuses a lane without a budget
-    std::vector<std::string> command = command_of(wish, model, asked);
+    std::vector<std::string> command = command_of(request, model, asked);
     std::string key;
     for (const std::string& word : command) key += word + "\n";
-    const std::string data = wish.questions == "prompt" && question ? data_text(*question) : "";
+    const std::string data = request.questions == "prompt" && question ? data_text(*question) : "";
     made_in_ = folder / fmt::format("{:016x}", fnv1a(key + data));
     std::error_code error;
     fs::create_directories(folder, error);
@@ -150,8 +146,8 @@ void AttributionRun::begin(const AttributionWish& wish, const fs::path& model, c
     }
     command.insert(command.end(), {"--out", made_in_.string()});
     command.insert(command.begin(), program.string());
-    of_prompt_ = wish.questions == "prompt";
-    rank_ = wish.rank;
+    of_prompt_ = request.questions == "prompt";
+    rank_ = request.rank;
     fault_.clear();
     began_ = std::chrono::steady_clock::now();
     job_.begin(
@@ -176,7 +172,7 @@ bool AttributionRun::refresh() {
     try {
         stored_ =
             std::make_shared<const StoredAttribution>(read_attribution(read_text_file(file), file.string()));
-        ShownAttribution shown = shown_of(stored_->found, rank_from(rank_));
+        ShownAttribution shown = shown_of(stored_->found, rank_from_word(rank_));
         shown.of_prompt = of_prompt_;
         shown_ = std::make_unique<const ShownAttribution>(std::move(shown));
     } catch (const Error& e) {
@@ -193,7 +189,7 @@ const StoredAttribution& AttributionRun::need() const {
 LaneSpec AttributionRun::with_part(const LaneSpec& lane, std::size_t part,
                                    const std::optional<TokenSpan>& watched) const {
     const Attribution& found = need().found;
-    const std::vector<std::size_t> order = ranked(found, rank_from(rank_));
+    const std::vector<std::size_t> order = ranked(found, rank_from_word(rank_));
     if (part >= order.size()) fail(ErrorCode::wrong_use, "there are {} parts", order.size());
     CachePart chosen = found.effects[order[part]].part;
     if (found.kind == PartKind::group) return with_group(lane, chosen.words, watched);
@@ -213,7 +209,7 @@ LaneSpec AttributionRun::with_budget(const LaneSpec& lane, std::string_view form
     }
     if (found.kind != PartKind::head && found.kind != PartKind::layer)
         fail(ErrorCode::wrong_use, "budgets are of KV heads or layers; give those back first");
-    return lane_with_budget(lane, *known, found, {budget, rest, context}, rank_from(rank_));
+    return lane_with_budget(lane, *known, found, {budget, rest, context}, rank_from_word(rank_));
 }
 
 std::vector<BudgetChoice> budget_choices() {

@@ -20,7 +20,7 @@ namespace keyhole {
 struct StoredAttribution;
 
 /// What to give back, and which questions say what that gains.
-struct AttributionWish {
+struct AttributionRequest {
     std::string by = "head";           ///< as `attribute --by`
     std::string questions = "prompt";  ///< the run's own prompt, or a task
     int n_questions = 8;               ///< of a task
@@ -68,10 +68,10 @@ class AttributionRun {
     std::filesystem::path folder;   ///< for all that is made; empty: none is known
     std::filesystem::path program;  ///< the program that has the command attribute
 
-    /// Begins in the background; the same wish goes on from what it had. question: needed for the prompt.
-    /// wake: called on any thread. Throws Error(wrong_use) for a lane without a budget, for wrong wishes, and
-    /// while another one is under way; Error(io) without a folder.
-    void begin(const AttributionWish& wish, const std::filesystem::path& model, const LaneSpec& lane,
+    /// Begins in the background; the same request goes on from what it had. question: needed for the prompt.
+    /// wake: called on any thread. Throws Error(wrong_use) for a lane without a budget, for a wrong request,
+    /// and while another one is under way; Error(io) without a folder.
+    void begin(const AttributionRequest& request, const std::filesystem::path& model, const LaneSpec& lane,
                const std::optional<PromptQuestion>& question, std::function<void()> wake);
     void cancel() { job_.cancel(); }
     bool running() const { return job_.running(); }

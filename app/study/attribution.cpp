@@ -252,6 +252,10 @@ Attribution attribute(const LaneSpec& lane, PartKind kind, Intervention interven
     return found;
 }
 
+RankBy rank_from_word(std::string_view word) {
+    return word == "right" ? RankBy::right : word == "kl" ? RankBy::kl : RankBy::nats;
+}
+
 std::vector<std::size_t> ranked(const Attribution& found, RankBy by) {
     std::vector<std::size_t> order(found.effects.size());
     std::iota(order.begin(), order.end(), std::size_t{0});

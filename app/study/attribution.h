@@ -99,6 +99,8 @@ struct Attribution {
 
 /// What parts are ranked by.
 enum class RankBy { nats, right, kl };
+/// Returns nats for any other word than `right` and `kl`.
+RankBy rank_from_word(std::string_view word);
 
 /// outcomes: [lane][question] of the full cache, the lane, and the lane of each part; with Intervention::take
 /// the full cache is also what these are compared with.

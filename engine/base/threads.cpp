@@ -249,10 +249,13 @@ void ThreadPool::parallel_for(std::int64_t n_chunks, const std::function<void(st
     }
 }
 
-void ThreadPool::split(int worker, std::int64_t n, std::int64_t length,
-                       const std::function<void(std::int64_t, std::int64_t)>& range) {
+bool ThreadPool::can_help() const {
+    return !impl_->workers.empty() && !impl_->job.has_chunks();
+}
+
+void ThreadPool::split_parts(int worker, std::int64_t n, std::int64_t length,
+                             const std::function<void(std::int64_t, std::int64_t)>& range) {
     Impl& pool = *impl_;
-    if (n <= length || pool.workers.empty() || pool.job.has_chunks()) return range(0, n);
     const Job::Body part = [&](std::int64_t i, int) { range(i * length, std::min(n, (i + 1) * length)); };
     Job& split = pool.splits[to_index(worker)];
     split.publish(part, (n + length - 1) / length);

@@ -29,10 +29,20 @@ class ThreadPool {
     /// From within a body, by its worker: computes [0, n) by calls of range(first, last). While other chunks
     /// are left it is one call. Where none is, threads that are done help, each with `length` of the n at a
     /// time. Results must not depend on the ranges. range must not throw and must not call this.
-    void split(int worker, std::int64_t n, std::int64_t length,
-               const std::function<void(std::int64_t first, std::int64_t last)>& range);
+    template <class Range>
+    void split(int worker, std::int64_t n, std::int64_t length, const Range& range) {
+        if (n <= length || !can_help())
+            range(std::int64_t{0}, n);
+        else
+            split_parts(worker, n, length, std::cref(range));
+    }
 
   private:
+    /// Returns whether no chunk is left for threads beside those that have one.
+    bool can_help() const;
+    void split_parts(int worker, std::int64_t n, std::int64_t length,
+                     const std::function<void(std::int64_t first, std::int64_t last)>& range);
+
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };

@@ -4,7 +4,6 @@
 #include "engine/base/index.h"
 #include "engine/eval/measured_run.h"
 #include "engine/policy/attention.h"
-#include "engine/trace/lane_failure.h"
 
 #include <algorithm>
 
@@ -108,17 +107,9 @@ void add_heads(const std::shared_ptr<const Model>& model, Backend& backend, std:
     const auto n_prompt = static_cast<int>(question.prompt.size());
     const std::size_t n_text = question.place.last < n_prompt ? 0 : question.asked.size();
     HeadSink sink(question.place, n_prompt + static_cast<int>(n_text), layouts, heads);
-    Session session(model, backend, spec, &sink);
-    std::vector<std::vector<Eviction>> gone(lanes.size());
-    for (std::size_t t = 0; t <= spec.forced.size(); ++t) {
-        const auto step = t == 0 ? session.prefill() : session.step();
-        throw_if_failed(*step);
-        for (std::size_t i = 0; i < lanes.size() && t <= n_text; ++i) {
-            const std::vector<Eviction>& left = step->lanes[i].evictions;
-            gone[i].insert(gone[i].end(), left.begin(), left.end());
-            if (t == n_text && question.place) add_held(question.place, layouts[i], gone[i], heads[i]);
-        }
-    }
+    decode_measured(model, backend, spec, sink, n_text, [&](std::size_t i, std::span<const Eviction> gone) {
+        if (question.place) add_held(question.place, layouts[i], gone, heads[i]);
+    });
 }
 
 void make_means(LaneHeads& heads) {

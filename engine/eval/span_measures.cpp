@@ -2,7 +2,6 @@
 
 #include "engine/base/index.h"
 #include "engine/eval/measured_run.h"
-#include "engine/trace/lane_failure.h"
 
 #include <algorithm>
 
@@ -71,23 +70,15 @@ void add_spans(const std::shared_ptr<const Model>& model, Backend& backend, std:
     const std::vector<KvLayout> layouts = layouts_of(*model, spec.lanes);
     const std::size_t n_asked = question.asked.size();
     SpanSink sink(question.spans, static_cast<int>(question.prompt.size() + n_asked), layouts, of_lanes);
-    Session session(model, backend, spec, &sink);
-    std::vector<std::vector<Eviction>> gone(lanes.size());
-    for (std::size_t t = 0; t <= spec.forced.size(); ++t) {
-        const auto step = t == 0 ? session.prefill() : session.step();
-        throw_if_failed(*step);
-        for (std::size_t i = 0; i < lanes.size() && t <= n_asked; ++i) {
-            const std::vector<Eviction>& left = step->lanes[i].evictions;
-            gone[i].insert(gone[i].end(), left.begin(), left.end());
-            if (t < n_asked) continue;
-            for (const TextSpan& span : question.spans) {
-                SpanMeasures& sum = span_named(of_lanes[i], span.name);
-                sum.held += held_share(span.place, gone[i], layouts[i].n_kv_heads());
-                sum.n_tokens += span.place.last - span.place.first + 1;
-                ++sum.n_questions;
-            }
+    const auto add_held = [&](std::size_t i, std::span<const Eviction> gone) {
+        for (const TextSpan& span : question.spans) {
+            SpanMeasures& sum = span_named(of_lanes[i], span.name);
+            sum.held += held_share(span.place, gone, layouts[i].n_kv_heads());
+            sum.n_tokens += span.place.last - span.place.first + 1;
+            ++sum.n_questions;
         }
-    }
+    };
+    decode_measured(model, backend, spec, sink, n_asked, add_held);
 }
 
 void make_means(LaneSpans& lane) {
