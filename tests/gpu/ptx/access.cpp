@@ -47,7 +47,7 @@ void for_cells(const Warp& warp, const Op& op, const u64* at, u64 n, const char*
             fault(warp, op, lane,
                   fmt::format("{} {} bytes at byte {} of {} bytes of shared memory", what, n, at[lane],
                               block.shared.size()));
-        if (at[lane] % n != 0)
+        if (!is_aligned(at[lane], n))
             fault(warp, op, lane,
                   fmt::format("{} {} bytes at byte {} of shared memory, which is misaligned", what, n,
                               at[lane]));
@@ -127,7 +127,7 @@ std::byte* plain_memory(Warp& warp, const Op& op, Space space, int lane, u64 at,
     const bool is_local = space == Space::local;
     Launch& launch = *warp.block->launch;
     const u64 size = is_local ? launch.kernel->local_bytes : launch.params.size();
-    if (at > size || at + n > size || at % std::min<u64>(n, 16) != 0)
+    if (at > size || at + n > size || !is_aligned(at, std::min<u64>(n, 16)))
         fault(warp, op, lane,
               fmt::format("takes {} bytes at byte {} of {} bytes of {}", n, at, size,
                           is_local ? "its own memory" : "parameters"));

@@ -167,7 +167,7 @@ void Memory::note_copy(Buffer& buffer, std::uint64_t at, std::uint64_t n_bytes, 
 void Memory::refuse(const Warp& warp, const Op& op, int lane, std::uint64_t at, std::uint64_t n,
                     const char* what) const {
     const Buffer* buffer = find(at);
-    if (at % n != 0)
+    if (!is_aligned(at, n))
         fault(warp, op, lane, fmt::format("{} {} bytes at {:#x}, which is misaligned", what, n, at));
     if (buffer == nullptr)
         fault(warp, op, lane, fmt::format("{} {} bytes at {:#x}, where no buffer is", what, n, at));
@@ -189,12 +189,30 @@ Buffer& Memory::buffer_of(const Warp& warp, const Op& op, int lane, std::uint64_
         buffer = find(at);
         op.hint = buffer;
     }
-    if (buffer == nullptr || buffer->is_freed || buffer->is_pinned || !buffer->holds(at, n) || at % n != 0)
+    if (buffer == nullptr || buffer->is_freed || buffer->is_pinned || !buffer->holds(at, n) ||
+        !is_aligned(at, n))
         refuse(warp, op, lane, at, n, what);
     return *buffer;
 }
 
+/// True when all lanes read what copies wrote, in the buffer that the operation had last. Most reads do.
+bool Memory::reads_copies(const Warp& warp, const Op& op, const std::uint64_t* at, std::uint64_t n) {
+    const auto* buffer = static_cast<const Buffer*>(op.hint);
+    if (warp.mask != ~0u || buffer == nullptr || buffer->is_freed || buffer->is_pinned) return false;
+    std::uint64_t low = at[0], high = at[0], bits = 0;
+    for (int lane = 0; lane < kLanes; ++lane) {
+        low = std::min(low, at[lane]);
+        high = std::max(high, at[lane]);
+        bits |= at[lane];
+    }
+    if (!buffer->holds(low, n) || !buffer->holds(high, n) || !is_aligned(bits, n)) return false;
+    return std::all_of(at, at + kLanes, [&](std::uint64_t a) {
+        return buffer->chunks[(a - buffer->first) >> Buffer::kChunkShift].is_whole;
+    });
+}
+
 void Memory::read(const Warp& warp, const Op& op, const std::uint64_t* at, std::uint64_t n) const {
+    if (reads_copies(warp, op, at, n)) return;
     const Block& block = *warp.block;
     for_lanes(warp.mask, [&](int lane) {
         const auto* data = reinterpret_cast<const std::byte*>(at[lane]);

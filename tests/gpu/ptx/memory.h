@@ -23,6 +23,11 @@ struct Op;
 using Stamp = std::uint64_t;
 inline constexpr Stamp kByCopy = 1;  ///< a copy, or a product
 
+/// n: a power of two. A division would take longer than all other rules of an access.
+constexpr bool is_aligned(std::uint64_t at, std::uint64_t n) {
+    return (at & (n - 1)) == 0;
+}
+
 class Buffer {
   public:
     std::uint64_t first = 0, n_bytes = 0;
@@ -81,6 +86,7 @@ class Memory {
                       const char* what) const;
     [[noreturn]] void refuse(const Warp& warp, const Op& op, int lane, std::uint64_t at, std::uint64_t n,
                              const char* what) const;
+    static bool reads_copies(const Warp& warp, const Op& op, const std::uint64_t* at, std::uint64_t n);
     static bool is_ready(const Buffer& buffer, std::uint64_t at, std::uint64_t n_bytes);
     static void refine(Buffer& buffer, int shift);
     static void own_stamps(Buffer& buffer, std::uint64_t chunk);
