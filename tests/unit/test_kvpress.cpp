@@ -24,6 +24,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -198,6 +199,59 @@ TEST(Kvpress, ScorersRankAlike) {
                 }
         EXPECT_GE(n_compared, 3 * 2 * 40) << pairs[i].press;
     }
+}
+
+/// Returns what a lane keeps of n tokens in a KV head after these rows.
+std::vector<int> kept_of(const std::vector<RowOutput>& rows, int kv_head, int n) {
+    std::set<int> kept;
+    for (int p = 0; p < n; ++p) kept.insert(p);
+    for (const RowOutput& row : rows)
+        for (const Eviction& gone : row.evictions)
+            if (gone.kv_head == kv_head) kept.erase(gone.position);
+    return {kept.begin(), kept.end()};
+}
+
+/// Compares what a lane keeps in the first layers with what a press of kvpress keeps.
+void expect_set(const Fixture& f, const char* press, const std::vector<RowOutput>& rows, int n_layers) {
+    const Array expected = array_of(f.file, fmt::format("set/{}", press));
+    const auto n_kv = static_cast<int>(expected.shape[1]), n = static_cast<int>(expected.shape[2]);
+    ASSERT_EQ(n, static_cast<int>(f.tokens.size()));
+    for (int l = 0; l < n_layers; ++l)
+        for (int g = 0; g < n_kv; ++g) {
+            std::vector<int> kept;
+            for (int p = 0; p < n; ++p)
+                if (expected.at({l, g, p}) == 1) kept.push_back(p);
+            ASSERT_GE(kept.size(), 9u);
+            EXPECT_EQ(kept_of(rows, l * n_kv + g, n), kept) << press << ", layer " << l << ", KV head " << g;
+        }
+}
+
+// kvpress's presses that choose sets. Shared budgets have no safeguard, which kvpress counts in another way
+// (field, section 7); the sizes of the pyramid's layers are given, since kvpress's are others (section 6).
+TEST(Kvpress, SetsAreAlike) {
+    const Fixture f;
+    const std::vector<std::pair<const char*, const char*>> pairs = {
+        {"adakv-knorm", "knorm:budget=36,alloc=adaptive,floor=0%"},
+        {"adakv-snapkv", "snapkv:budget=36,window=8,recent=8,kernel=avg:5,alloc=adaptive,floor=0%"},
+        {"adakv-expected", "expected:budget=36,alloc=adaptive,floor=0%"},
+        {"pyramidkv", "snapkv:budget=36,window=8,recent=8,kernel=avg:5,budget@L0=63,budget@L2=9"},
+        {"chunk-knorm-20", "knorm:budget=40,unit=20,scope=layer"},
+        {"chunk-keydiff-9", "keydiff:budget=36,unit=9,scope=layer,prefill=oneshot,evict=prompt"},
+    };
+    std::vector<std::string> specs;
+    for (const auto& [press, spec] : pairs) specs.push_back(fmt::format("{},kv_dtype=f32", spec));
+    const reference::LaneRows rows = reference::run_engine(f.model, specs, f.tokens, {});
+    for (std::size_t i = 0; i < pairs.size(); ++i) expect_set(f, pairs[i].first, rows[i], 3);
+}
+
+// KeyDiff in blocks of 12 tokens, from the budget on. kvpress reads the prompt whole, so that its sets are a
+// policy's only where keys do not depend on what left: in the first layer (field, section 4).
+TEST(Kvpress, BlocksOfKeyDiffAreAlikeInTheFirstLayer) {
+    const Fixture f;
+    const std::span<const int> all(f.tokens);
+    const std::vector<std::string> specs = {"keydiff:budget=36,every=12,kv_dtype=f32"};
+    expect_set(f, "block-keydiff-12",
+               reference::run_engine(f.model, specs, all.first(36), all.subspan(36))[0], 1);
 }
 
 // Statistics of the lane's own prompt, from a file, rank as the lane's own do.
