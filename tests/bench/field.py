@@ -22,6 +22,12 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOT_A_LANE = {"full", "random", "oracle"}  # the reference, the floor and the ceiling stand beside all
+SIZE_KEY = {"quest": "read"}  # what of a preset is so many tokens; of the others the budget
+
+
+def spec_of(name, size):
+    """Returns the lane of a preset at a size: Quest stores every token and reads so many."""
+    return f"{name}:{SIZE_KEY.get(name, 'budget')}={size}"
 
 
 def presets_of(keyhole):
@@ -106,7 +112,7 @@ def page_of(args, presets, lanes, samples):
         f"Made by `tests/bench/field.py` from {samples} questions of each task, context {args.context} "
         f"tokens, asked by their statement; `eval --bounds {args.seeds}`. A cell has the right answers in "
         "per cent, with a 95 % interval; ▲ surely above random, ▼ surely below, by question, corrected "
-        "for all lanes of the table. Lanes that evict once after the prompt have a floor that does so too.",
+        "for all lanes of the table. Quest keeps every token and reads so many. Lanes that evict once after the prompt have a floor that does so too.",
         ""]
     if samples < args.questions:
         lines += [f"{args.questions} questions are wanted. With {samples} most differences are undecided: no "
@@ -121,7 +127,7 @@ def page_of(args, presets, lanes, samples):
             f"{percent(floors[b]['accuracy'])} ({', '.join(percent(x) for x in floors[b]['interval'])})"
             if b in floors else "" for b in budgets) + " |")
         for name, _, group, _ in presets:
-            specs = [f"{name}:budget={b}" for b in budgets]
+            specs = [spec_of(name, b) for b in budgets]
             lines.append(f"| {group} | {name} | " + " | ".join(
                 cell_of(by[task, spec], verdicts.get((task, spec))) for spec in specs) + " |")
         lines.append("| future | oracle | " + " | ".join(
@@ -130,8 +136,8 @@ def page_of(args, presets, lanes, samples):
         lines.append("")
     lines += [f"## One sentence each ({tasks[0]})", ""]
     for name, title, _, help_text in presets:
-        cells = {(tasks[0], b): (by[tasks[0], f"{name}:budget={b}"],
-                                 verdicts.get((tasks[0], f"{name}:budget={b}"))) for b in budgets}
+        cells = {(tasks[0], b): (by[tasks[0], spec_of(name, b)],
+                                 verdicts.get((tasks[0], spec_of(name, b)))) for b in budgets}
         lines.append("* " + sentence_of(title, help_text, cells, tasks[0], budgets))
     return "\n".join(wrapped(line) for line in lines) + "\n"
 
@@ -160,7 +166,7 @@ def main():
     parser.add_argument("--page", type=pathlib.Path)
     args = parser.parse_args()
     presets = presets_of(args.keyhole)
-    lanes = [f"{name}:budget={b}" for name, _, _, _ in presets for b in args.budgets]
+    lanes = [spec_of(name, b) for name, _, _, _ in presets for b in args.budgets]
     done_file = args.out / "questions"
     before = int(done_file.read_text()) if done_file.exists() else 0
     done = max(ask(args, lanes, before), before)
