@@ -11,7 +11,7 @@
 
 namespace keyhole {
 
-void write_screenshot(const std::filesystem::path& path, int width, int height) {
+void write_screenshot(const std::filesystem::path& path, int width, int height, const std::string& made_by) {
     std::vector<std::uint8_t> rgb(to_index(width) * to_index(height) * 3);
     glPixelStorei(GL_PACK_ALIGNMENT, 1);
     glReadPixels(0, 0, width, height, GL_RGB, GL_UNSIGNED_BYTE, rgb.data());
@@ -22,7 +22,7 @@ void write_screenshot(const std::filesystem::path& path, int width, int height) 
                 rgb.data() + (to_index(height - 1 - y) * to_index(width) + to_index(x)) * 3;
             image.set(x, y, {p[0], p[1], p[2]});
         }
-    write_png(image, path);
+    write_png(image, path, {{"Source", made_by}});
 }
 
 void dump_cells(const std::filesystem::path& path, const AppState& app, const PanelShared& shared,

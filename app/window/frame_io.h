@@ -8,8 +8,8 @@
 
 namespace keyhole {
 
-/// Writes the frame as PNG. Throws Error(io).
-void write_screenshot(const std::filesystem::path& path, int width, int height);
+/// Writes the frame as PNG, which keeps what made it. Throws Error(io).
+void write_screenshot(const std::filesystem::path& path, int width, int height, const std::string& made_by);
 
 /// Writes 20 cells spread over the visible part of the heat map as JSON: {"lane", "layer", "head", "mode",
 /// "scale", "cells": [{"row", "position", "rows", "positions", "value", "x", "y", "rgb"}]}. If a pixel

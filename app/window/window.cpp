@@ -1,6 +1,8 @@
 #include "app/window/window.h"
 
 #include "app/actions/action_table.h"
+#include "app/base/command_text.h"
+#include "app/base/version.h"
 #include "app/gl/heat_painter.h"
 #include "app/gl/imgui_compat.h"
 #include "app/gl/theme.h"
@@ -25,6 +27,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/model_name.h"
 #include "engine/base/user_folder.h"
+#include "engine/export/captions.h"
 
 #define GLFW_INCLUDE_NONE
 #include <GLFW/glfw3.h>
@@ -757,7 +760,10 @@ void WindowLoop::render() {
 void WindowLoop::write_files(int width, int height) {
     try {
         if (const auto path = std::exchange(app_.requests.screenshot, std::nullopt)) {
-            write_screenshot(*path, width, height);
+            write_screenshot(*path, width, height,
+                             app_.run.has_steps()
+                                 ? made_by(app_.run.history.run(), program_name(), command_text())
+                                 : program_name());
             app_.notify("saved " + path->string());
         }
         if (const auto path = std::exchange(app_.requests.dump_cells, std::nullopt))

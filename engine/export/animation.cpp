@@ -47,7 +47,7 @@ void write_animation(const AnimationRows& animation, std::optional<Colormap> map
     const std::size_t n = animation.rows.size(), chunk = to_index(4 * pool.n_threads());
     // The legend grows with the rows: the last one needs the largest picture.
     const Image last = draw(animation.rows.back());
-    FilmWriter film(how.film, last.width(), last.height(), map);
+    FilmWriter film(how.film, last.width(), last.height(), map, how.made_by);
     for (std::size_t begin = 0; begin < n; begin += chunk) {
         std::vector<Image> images(std::min(chunk, n - begin));
         pool.parallel_for(static_cast<std::int64_t>(images.size()), [&](std::int64_t i, int) {
@@ -142,7 +142,7 @@ Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_he
     return draw_mask(figure);
 }
 
-void write_mask_frames(const LaneRows& rows, Background background, const std::filesystem::path& folder,
+void write_mask_frames(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
                        const ExportProgress& progress) {
     const auto [first, last] = recorded_rows(rows);
     if (last < first) return;
@@ -150,8 +150,8 @@ void write_mask_frames(const LaneRows& rows, Background background, const std::f
     draw_all(to_index(last - first + 1), progress, [&, from = first](std::size_t i) {
         const int row = from + static_cast<int>(i);
         write_png(mask_frame(rows.history(), rows.index(), rows.range().kv_heads, row, rows.range().last_row,
-                             frame_texts(rows, row, ""), background),
-                  folder / fmt::format("row_{:06}.png", row));
+                             frame_texts(rows, row, ""), how.background),
+                  folder / fmt::format("row_{:06}.png", row), {{"Source", how.made_by}});
     });
 }
 

@@ -14,7 +14,7 @@ namespace keyhole {
 Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_heads, int row, int last_row,
                  const FigureTexts& texts, Background background = Background::light);
 /// Writes row_000042.png for every row: mask_frame() of the KV heads of the range, all of one size.
-void write_mask_frames(const LaneRows& rows, Background background, const std::filesystem::path& folder,
+void write_mask_frames(const LaneRows& rows, const PictureChoice& how, const std::filesystem::path& folder,
                        const ExportProgress& progress);
 
 /// Most rows in a GIF. A longer run shows every second, third ... row, always including the last, and its

@@ -213,9 +213,7 @@ void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, cons
         {options.heatmap, "heatmap",
          [&](const ExportProgress& p) { write_heatmaps(rows, options.pictures, folder, p); }},
         {options.frames, "frames",
-         [&](const ExportProgress& p) {
-             write_mask_frames(rows, options.pictures.background, folder / "frames", p);
-         }},
+         [&](const ExportProgress& p) { write_mask_frames(rows, options.pictures, folder / "frames", p); }},
         {options.gif, "gif",
          [&](const ExportProgress& p) { write_mask_gif(rows, options.pictures, folder, p); }},
         {options.gif_attention, "gif-attention",

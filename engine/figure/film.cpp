@@ -27,13 +27,14 @@ struct FilmWriter::Impl {
     std::optional<VideoWriter> video;
 };
 
-FilmWriter::FilmWriter(FilmFormat format, int width, int height, std::optional<Colormap> map)
+FilmWriter::FilmWriter(FilmFormat format, int width, int height, std::optional<Colormap> map,
+                       const std::string& made_by)
     : impl_(std::make_unique<Impl>()) {
     check_film(format);
     if (format == FilmFormat::gif)
-        impl_->gif.emplace(width, height, map);
+        impl_->gif.emplace(width, height, map, made_by);
     else
-        impl_->video.emplace(format, width, height);
+        impl_->video.emplace(format, width, height, made_by);
 }
 
 FilmWriter::~FilmWriter() = default;

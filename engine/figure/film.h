@@ -18,8 +18,10 @@ void check_film(FilmFormat format);
 
 class FilmWriter {
   public:
-    /// map: see GifWriter. Throws as check_film(), and Error(wrong_use) for sides that it cannot store.
-    FilmWriter(FilmFormat format, int width, int height, std::optional<Colormap> map = std::nullopt);
+    /// map: see GifWriter. made_by: is kept in the file as its comment. Throws as check_film(), and
+    /// Error(wrong_use) for sides that it cannot store.
+    FilmWriter(FilmFormat format, int width, int height, std::optional<Colormap> map = std::nullopt,
+               const std::string& made_by = {});
     ~FilmWriter();
 
     /// Adds a frame that is shown for `delay_ms`, in steps of 10; those of a video are 100.

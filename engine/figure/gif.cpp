@@ -82,7 +82,7 @@ struct GifWriter::Impl {
     std::vector<std::uint8_t> before;  // rgb of the last frame
     bool approximated = false;
 
-    Impl(int w, int h, std::optional<Colormap> map) : width(w), height(h) {
+    Impl(int w, int h, std::optional<Colormap> map, const std::string& comment) : width(w), height(h) {
         if (w < 1 || h < 1 || w > kLargestSide || h > kLargestSide)
             fail(ErrorCode::wrong_use, "a GIF of {} x {} pixels: sides are 1 to {}", w, h, kLargestSide);
         if (map) {
@@ -101,6 +101,7 @@ struct GifWriter::Impl {
         constexpr std::array<GifByteType, 3> kForEver = {1, 0, 0};
         need(EGifPutExtensionBlock(file, 3, kForEver.data()));
         need(EGifPutExtensionTrailer(file));
+        if (!comment.empty()) need(EGifPutComment(file, comment.c_str()));
     }
     ~Impl() {
         int ignored = 0;
@@ -180,8 +181,8 @@ struct GifWriter::Impl {
     }
 };
 
-GifWriter::GifWriter(int width, int height, std::optional<Colormap> map)
-    : impl_(std::make_unique<Impl>(width, height, map)) {}
+GifWriter::GifWriter(int width, int height, std::optional<Colormap> map, const std::string& comment)
+    : impl_(std::make_unique<Impl>(width, height, map, comment)) {}
 GifWriter::~GifWriter() = default;
 
 void GifWriter::add(const Image& image, int delay_ms) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace keyhole {
@@ -14,8 +15,10 @@ namespace keyhole {
 class GifWriter {
   public:
     /// map: the pictures use its colours, of which every second one (128) is kept; none: colours stay as
-    /// they are. Throws Error(wrong_use) for sides that the format cannot store (above 65,535).
-    GifWriter(int width, int height, std::optional<Colormap> map = std::nullopt);
+    /// they are. comment: what made it, kept in the file. Throws Error(wrong_use) for sides that the format
+    /// cannot store (above 65,535).
+    GifWriter(int width, int height, std::optional<Colormap> map = std::nullopt,
+              const std::string& comment = {});
     ~GifWriter();
 
     /// Adds a frame that is shown for `delay_ms`, in steps of 10. When it has more than 255 new colours,

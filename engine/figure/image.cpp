@@ -200,8 +200,8 @@ std::vector<std::byte> encode_png(const Image& image, const std::vector<PngText>
     return bytes;
 }
 
-void write_png(const Image& image, const std::filesystem::path& path) {
-    write_file(path, encode_png(image));
+void write_png(const Image& image, const std::filesystem::path& path, const std::vector<PngText>& texts) {
+    write_file(path, encode_png(image, texts));
 }
 
 }  // namespace keyhole

@@ -70,7 +70,7 @@ struct PngText {
 };
 /// Returns a PNG file. Throws Error(no_memory) when the encoder fails.
 std::vector<std::byte> encode_png(const Image& image, const std::vector<PngText>& texts = {});
-/// Throws Error(io) with path and reason.
-void write_png(const Image& image, const std::filesystem::path& path);
+/// Writes it. Throws Error(io) with path and reason.
+void write_png(const Image& image, const std::filesystem::path& path, const std::vector<PngText>& texts = {});
 
 }  // namespace keyhole

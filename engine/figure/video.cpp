@@ -79,12 +79,14 @@ struct VideoWriter::Impl {
         av_free(unused);
     }
 
-    void open(FilmFormat format, int width, int height) {
+    void open(FilmFormat format, int width, int height, const std::string& comment) {
         AVFormatContext* made = nullptr;
         check_av(avformat_alloc_output_context2(&made, nullptr, format == FilmFormat::webm ? "webm" : "mp4",
                                                 nullptr),
                  "the container");
         file.reset(made);
+        if (!comment.empty())
+            check_av(av_dict_set(&file->metadata, "comment", comment.c_str(), 0), "its comment");
         const AVCodec* encoder = encoder_of(format);
         codec.reset(avcodec_alloc_context3(encoder));
         stream = avformat_new_stream(file.get(), nullptr);
@@ -165,13 +167,14 @@ struct VideoWriter::Impl {
     }
 };
 
-VideoWriter::VideoWriter(FilmFormat format, int width, int height) : impl_(std::make_unique<Impl>()) {
+VideoWriter::VideoWriter(FilmFormat format, int width, int height, const std::string& comment)
+    : impl_(std::make_unique<Impl>()) {
     constexpr int kMostSide = 16'384;
     if (width > kMostSide || height > kMostSide)
         fail(ErrorCode::wrong_use, "a video has at most {0} x {0} pixels, not {1} x {2}", kMostSide, width,
              height);
     av_log_set_level(AV_LOG_ERROR);
-    impl_->open(format, width, height);
+    impl_->open(format, width, height, comment);
 }
 
 VideoWriter::~VideoWriter() = default;
@@ -209,7 +212,7 @@ bool has_video(FilmFormat) {
 
 struct VideoWriter::Impl {};
 
-VideoWriter::VideoWriter(FilmFormat, int, int) {}
+VideoWriter::VideoWriter(FilmFormat, int, int, const std::string&) {}
 VideoWriter::~VideoWriter() = default;
 void VideoWriter::add(const Image&, int) {}
 std::vector<std::byte> VideoWriter::finish() {

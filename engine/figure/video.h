@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace keyhole {
@@ -15,8 +16,8 @@ bool has_video(FilmFormat format);
 class VideoWriter {
   public:
     static constexpr int kFrameMs = 100;
-    /// Needs has_video(). Sides become even.
-    VideoWriter(FilmFormat format, int width, int height);
+    /// Needs has_video(). Sides become even. comment: is kept in the file.
+    VideoWriter(FilmFormat format, int width, int height, const std::string& comment = {});
     ~VideoWriter();
     /// Adds a frame that is shown for `delay_ms`, in steps of kFrameMs.
     void add(const Image& image, int delay_ms);

@@ -2,12 +2,14 @@
 /// shares only giflib with the engine's GIF writer.
 #pragma once
 
+#include "engine/base/index.h"
 #include "engine/figure/image.h"
 
 #include <gif_lib.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace keyhole::testing {
@@ -44,6 +46,25 @@ inline std::vector<GifFrame> read_gif(const std::filesystem::path& path) {
     }
     DGifCloseFile(file, &error);
     return frames;
+}
+
+/// Returns the comment before the first frame; empty: there is none.
+inline std::string gif_comment(const std::filesystem::path& path) {
+    int error = 0;
+    GifFileType* file = DGifOpenFileName(path.c_str(), &error);
+    if (file == nullptr || DGifSlurp(file) != GIF_OK) return {};
+    std::string comment;
+    bool continues = false;
+    const SavedImage& first = file->SavedImages[0];
+    for (int i = 0; i < first.ExtensionBlockCount; ++i) {
+        const ExtensionBlock& block = first.ExtensionBlocks[i];
+        const bool is_comment = block.Function == COMMENT_EXT_FUNC_CODE ||
+                                (block.Function == CONTINUE_EXT_FUNC_CODE && continues);
+        if (is_comment) comment.append(reinterpret_cast<const char*>(block.Bytes), to_index(block.ByteCount));
+        continues = is_comment;
+    }
+    DGifCloseFile(file, &error);
+    return comment;
 }
 
 }  // namespace keyhole::testing

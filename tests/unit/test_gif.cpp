@@ -68,6 +68,17 @@ class Gif : public ::testing::Test {
     reference::TempFolder folder_{"gif"};
 };
 
+/// A comment of more than a block of 255 bytes.
+TEST_F(Gif, KeepsItsComment) {
+    const std::string comment = "Keyhole: " + std::string(600, 'x') + " end";
+    GifWriter with(3, 2, std::nullopt, comment), without(3, 2);
+    for (GifWriter* gif : {&with, &without}) gif->add(Image(3, 2, {1, 2, 3}), 70);
+    EXPECT_EQ(testing::gif_comment(write(without)), "");
+    const fs::path file = write(with);
+    EXPECT_EQ(testing::gif_comment(file), comment);
+    EXPECT_EQ(read_gif(file).size(), 1u);
+}
+
 TEST_F(Gif, KeepsEveryColourOfFramesThatChangeInPart) {
     GifWriter gif(37, 23);  // sides without common divisors
     std::vector<Image> pictures(4, Image(37, 23, {250, 240, 230}));
@@ -170,13 +181,14 @@ TEST_F(Animations, AreVideosWhereTheBuildHasAnEncoder) {
             EXPECT_EQ(words.find('\n'), std::string::npos);
             continue;
         }
-        FilmWriter film(format, 33, 21);
+        FilmWriter film(format, 33, 21, std::nullopt, "Keyhole: keyhole x");
         for (const Rgb8 color : {Rgb8{255, 0, 0}, Rgb8{0, 0, 255}}) film.add(Image(33, 21, color), 100);
         const std::vector<std::byte> bytes = film.finish();
         const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
         EXPECT_EQ(text.substr(format == FilmFormat::webm ? 0 : 4, 4),
                   format == FilmFormat::webm ? "\x1a\x45\xdf\xa3" : "ftyp");
         EXPECT_GT(text.size(), 500u);
+        EXPECT_NE(text.find("Keyhole: keyhole x"), std::string::npos) << film_name(format);
     }
     std::string none = "png,svg";
     EXPECT_EQ(take_film(none), FilmFormat::gif);
