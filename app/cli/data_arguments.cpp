@@ -41,8 +41,9 @@ void DataArguments::add(const CliCommand& command) {
         .add_option(
             "--data", files,
             "file of your own questions (- for standard input): each line is a JSON object with system, "
-            "context, prompt, references, choices, answer, spans (keyhole help eval-and-sweep); repeat for "
-            "several")
+            "context, prompt, references, choices, target, answer, spans (keyhole help eval-and-sweep); "
+            "repeat "
+            "for several")
         .repeated();
     command.add_option("--few-shot", few_shot, "data: file whose first examples stand before each question");
     command.add_option("--shots", n_shots, "data: how many examples").within(0, 1000);

@@ -171,6 +171,7 @@ std::string reference_fails_text(const QuestionSet& set, const ReportLanes& lane
     const std::string_view remedy =
         !set.measures.empty()             ? "--answers FILE shows what it answers"
         : set.name.starts_with("passage") ? "the model may be too small for them"
+        : asks == "data"     ? "try --chat with a model trained on instructions, or a larger model"
         : asks == "question" ? "many language models do not answer questions: try --ask statement, "
                                "or --chat with a model trained on instructions"
                              : "try a shorter --context, or a larger model";

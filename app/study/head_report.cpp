@@ -83,12 +83,8 @@ std::map<std::string, double> known_effects(const std::filesystem::path& csv, co
     std::map<std::string, double> effects;
     std::error_code ignored;
     if (!std::filesystem::exists(csv, ignored)) return effects;
-    const std::string text = read_text_file(csv);
     std::vector<std::string> names;
-    for (std::size_t at = 0; at < text.size();) {
-        const std::size_t end = std::min(text.find('\n', at), text.size());
-        const std::vector<std::string> fields = split_csv(std::string_view(text).substr(at, end - at));
-        at = end + 1;
+    for (const std::vector<std::string>& fields : csv_lines(read_text_file(csv))) {
         if (names.empty()) {
             names = fields;
             continue;

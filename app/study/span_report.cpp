@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 
 namespace keyhole {
 
@@ -22,26 +23,30 @@ const SpanReport::Line* most_lost(const SpanReport& lane) {
 
 std::string right_cell(const SpanReport::Line& line) {
     if (line.n_asked == 0) return "";
+    const std::string nats = std::isnan(line.nats.value) ? "" : fmt::format(" {:>7.3f}", line.nats.value);
     return fmt::format(
-        " {:>6} {:>8.1f} {:>14}", line.n_asked, 100 * line.right.value,
-        fmt::format("{:.1f} .. {:.1f}", 100 * line.right.interval.low, 100 * line.right.interval.high));
+        " {:>6} {:>8.1f} {:>14}{}", line.n_asked, 100 * line.right.value,
+        fmt::format("{:.1f} .. {:.1f}", 100 * line.right.interval.low, 100 * line.right.interval.high), nats);
 }
 
 }  // namespace
 
 std::vector<SpanReport> span_reports(const ReportLanes& lanes, std::span<const LaneSpans> spans,
                                      std::span<const std::string> asks_for,
-                                     std::span<const std::vector<Outcome>> outcomes) {
+                                     std::span<const std::vector<Outcome>> outcomes, bool has_nats) {
     std::vector<SpanReport> reports;
     for (std::size_t lane = 0; lane < spans.size(); ++lane) {
         SpanReport& report = reports.emplace_back(SpanReport{lanes.labels[lane], lanes.specs[lane], {}});
         for (const SpanMeasures& span : spans[lane].spans) {
             SpanReport::Line& line = report.lines.emplace_back(SpanReport::Line{span});
+            std::vector<double> nats;
             for (std::size_t i = 0; i < asks_for.size(); ++i) {
                 if (asks_for[i] != span.name) continue;
                 ++line.n_asked;
                 line.n_right += outcomes[lane][i].right ? 1 : 0;
+                nats.push_back(has_nats ? outcomes[lane][i].nats : std::nan(""));
             }
+            line.nats = nats.empty() ? Estimate{} : mean_estimate(nats);
             if (line.n_asked > 0)
                 line.right = {static_cast<double>(line.n_right) / line.n_asked,
                               wilson_interval(line.n_right, line.n_asked)};
@@ -60,7 +65,12 @@ std::string span_text(std::span<const SpanReport> lanes) {
             width = std::max(width, printable_text(line.span.name).size());
         text += fmt::format("\n{}, spans of the prompt\n{:<{}} {:>8} {:>7} {:>10} {:>7}", lane.label, "span",
                             width, "tokens", "held %", "in full %", "lost %");
-        text += asks ? fmt::format(" {:>6} {:>8} {:>14}\n", "asked", "right %", "95 %") : "\n";
+        const bool has_nats = std::ranges::any_of(lane.lines, [](const SpanReport::Line& line) {
+            return line.n_asked > 0 && !std::isnan(line.nats.value);
+        });
+        text += asks ? fmt::format(" {:>6} {:>8} {:>14}{}\n", "asked", "right %", "95 %",
+                                   has_nats ? "    nats" : "")
+                     : "\n";
         for (const SpanReport::Line& line : lane.lines)
             text +=
                 fmt::format("{:<{}} {:>8.1f} {:>7.1f} {:>10.1f} {:>7.1f}{}\n", printable_text(line.span.name),
@@ -75,16 +85,20 @@ std::string span_text(std::span<const SpanReport> lanes) {
 
 std::string span_csv(const std::string& questions, std::span<const SpanReport> lanes) {
     std::string csv =
-        "questions,lane,spec,span,tokens,held,full_attention,lost,asked,right,right_low,right_high\n";
+        "questions,lane,spec,span,tokens,held,full_attention,lost,asked,right,right_low,right_high,nats,"
+        "nats_low,nats_high\n";
     for (const SpanReport& lane : lanes)
         for (const SpanReport::Line& line : lane.lines) {
             csv += fmt::format("{},{},{},{},{:.6g},{:.6g},{:.6g},{:.6g},{}", csv_field(questions),
                                csv_field(lane.label), csv_field(format_lane_spec(lane.lane)),
                                csv_field(line.span.name), line.span.n_tokens, line.span.held,
                                line.span.full_attention, line.span.lost, line.n_asked);
-            csv += line.n_asked == 0 ? ",,,\n"
-                                     : fmt::format(",{:.6g},{:.6g},{:.6g}\n", line.right.value,
+            csv += line.n_asked == 0 ? ",,,"
+                                     : fmt::format(",{:.6g},{:.6g},{:.6g}", line.right.value,
                                                    line.right.interval.low, line.right.interval.high);
+            for (const double nats : {line.nats.value, line.nats.interval.low, line.nats.interval.high})
+                csv += line.n_asked > 0 && std::isfinite(nats) ? fmt::format(",{:.6g}", nats) : ",";
+            csv += "\n";
         }
     return csv;
 }
@@ -100,6 +114,9 @@ nlohmann::json span_json(const std::string& questions, std::span<const SpanRepor
             if (line.n_asked > 0) {
                 one["right"] = line.right.value;
                 one["right_interval"] = {line.right.interval.low, line.right.interval.high};
+                if (std::isfinite(line.nats.value)) one["nats"] = line.nats.value;
+                if (std::isfinite(line.nats.interval.low))
+                    one["nats_interval"] = {line.nats.interval.low, line.nats.interval.high};
             }
             json.push_back(std::move(one));
         }

@@ -80,11 +80,9 @@ void SweepTable::read(std::string_view text) {
              path_.string(), line, why);
     };
     std::vector<std::string> columns;
-    for (std::size_t number = 1; !text.empty(); ++number) {
-        const std::size_t end = std::min(text.find('\n'), text.size());
-        std::vector<std::string> fields = split_csv(text.substr(0, end));
-        text.remove_prefix(std::min(end + 1, text.size()));
-        if (number == 1) {
+    std::size_t number = 0;
+    for (std::vector<std::string>& fields : csv_lines(text)) {
+        if (++number == 1) {
             columns = std::move(fields);
             const std::optional<std::vector<std::string>> keys = keys_of(columns);
             if (!keys)

@@ -12,18 +12,22 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 namespace keyhole {
 
 namespace {
 constexpr std::string_view kHeader =
+    "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl,made_by\n";
+/// Headers of earlier versions: before answers had made_by, KL, their place, measures.
+constexpr std::string_view kMakerlessHeader =
     "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n";
-/// Headers of earlier versions: before answers had KL, their place, measures.
 constexpr std::string_view kHeaderWithoutKl =
     "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n";
 constexpr std::string_view kPlacelessHeader = "questions,lane,question,right,nats,tokens,bytes,measures\n";
 constexpr std::string_view kOldHeader = "questions,lane,question,right,nats,tokens,bytes\n";
-constexpr std::size_t kAnswerFields = 12, kFieldsWithoutKl = 11, kPlacelessFields = 8, kOldFields = 7;
+constexpr std::size_t kAnswerFields = 13, kMakerlessFields = 12, kFieldsWithoutKl = 11, kPlacelessFields = 8,
+                      kOldFields = 7;
 constexpr std::string_view kModel = " model=", kBackend = " backend=";
 
 /// The parts of a set's name, as asked_on() and identities join them: the questions, the model, the backend.
@@ -115,30 +119,12 @@ std::string asked_on(const std::string& identity, std::string_view backend_name)
     return kind == "cpu" ? identity : fmt::format("{}{}{}", identity, kBackend, kind);
 }
 
-std::vector<std::string> split_csv(std::string_view line) {
-    std::vector<std::string> fields(1);
-    bool quoted = false;
-    for (std::size_t i = 0; i < line.size(); ++i) {
-        const char c = line[i];
-        if (quoted && c == '"' && i + 1 < line.size() && line[i + 1] == '"') {
-            fields.back() += c;
-            ++i;
-        } else if (c == '"') {
-            quoted = !quoted;
-        } else if (c == ',' && !quoted) {
-            fields.emplace_back();
-        } else {
-            fields.back() += c;
-        }
-    }
-    return fields;
-}
-
 namespace {
 
 /// Returns how many fields the lines of a file have; 0: another file.
 std::size_t n_fields_of(std::string_view text) {
     return text.starts_with(kHeader)            ? kAnswerFields
+           : text.starts_with(kMakerlessHeader) ? kMakerlessFields
            : text.starts_with(kHeaderWithoutKl) ? kFieldsWithoutKl
            : text.starts_with(kPlacelessHeader) ? kPlacelessFields
            : text.starts_with(kOldHeader)       ? kOldFields
@@ -234,6 +220,12 @@ std::string AnswerFile::others(const std::string& set) const {
                        path_.string(), list, own.backend);
 }
 
+void AnswerFile::set_made_by(std::string made_by) {
+    made_by_ = std::move(made_by);
+    for (char& c : made_by_)
+        if (c == '\n' || c == '\r') c = ' ';  // an answer is a line
+}
+
 void AnswerFile::add(const std::string& set, const std::string& lane, int question, const Outcome& outcome) {
     if (!std::isfinite(outcome.nats))
         fail(ErrorCode::bad_file,
@@ -242,12 +234,12 @@ void AnswerFile::add(const std::string& set, const std::string& lane, int questi
              question, lane);
     known_[{set, lane}][question] = outcome;
     errno = 0;
-    out_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(set), csv_field(lane), question,
-                        outcome.right ? 1 : 0, outcome.nats, outcome.n_tokens, outcome.n_bytes,
-                        fmt::join(outcome.measures, ";"),
-                        outcome.distance > 0 ? std::to_string(outcome.distance) : "",
-                        share_field(outcome.depth), share_field(outcome.held),
-                        std::isnan(outcome.kl) ? "" : fmt::format("{}", outcome.kl));
+    out_ << fmt::format(
+        "{},{},{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(set), csv_field(lane), question,
+        outcome.right ? 1 : 0, outcome.nats, outcome.n_tokens, outcome.n_bytes,
+        fmt::join(outcome.measures, ";"), outcome.distance > 0 ? std::to_string(outcome.distance) : "",
+        share_field(outcome.depth), share_field(outcome.held),
+        std::isnan(outcome.kl) ? "" : fmt::format("{}", outcome.kl), csv_field(std::exchange(made_by_, "")));
     if (!out_) {
         reason_ = errno;
         flush();

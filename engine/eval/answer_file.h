@@ -17,13 +17,16 @@ namespace keyhole {
 class AnswerFile {
   public:
     /// Reads an existing file and drops an incomplete last line. A file of an earlier version is written
-    /// anew: the fields that it lacks (measures; distance, depth and held) are empty, and where it lacks
+    /// anew: the fields that it lacks (measures; distance, depth and held; kl; made_by) are empty, and where it lacks
     /// measures, its lanes have kv_dtype=f32, as all had then. Throws Error(bad_file), naming the line, if a
     /// line is not the file's own; the file then stays as it is. Throws Error(io).
     explicit AnswerFile(std::filesystem::path path);
 
     /// Returns a known answer. question: its number in the set.
     std::optional<Outcome> find(const std::string& set, const std::string& lane, int question) const;
+    /// What makes the answers from here on, in one line: the next one has it as its made_by, those behind it
+    /// nothing, up to that of another maker.
+    void set_made_by(std::string made_by);
     /// Adds an answer. Throws Error(bad_file) if it is not finite, which means damaged model weights.
     void add(const std::string& set, const std::string& lane, int question, const Outcome& outcome);
     /// Writes what was added; call it after the lanes of one question. Throws Error(io).
@@ -39,15 +42,13 @@ class AnswerFile {
     std::filesystem::path path_;
     std::map<std::pair<std::string, std::string>, std::map<int, Outcome>> known_;  // by set and lane
     std::ofstream out_;
-    int reason_ = 0;  ///< errno of the first failure
+    std::string made_by_;  // of the next answer
+    int reason_ = 0;       ///< errno of the first failure
 };
 
 /// Returns what answers depend on: QuestionSet::identity and the kind of backend by Backend::name(), since
 /// CPU and CUDA round differently, and so do products in integers or in the type of the weights. The CPU in
 /// floats is not named, as in files from before there was another backend.
 std::string asked_on(const std::string& identity, std::string_view backend_name);
-
-/// Splits a CSV line into its fields.
-std::vector<std::string> split_csv(std::string_view line);
 
 }  // namespace keyhole

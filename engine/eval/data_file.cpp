@@ -18,8 +18,8 @@ namespace keyhole {
 namespace {
 
 constexpr std::size_t kMostLineBytes = std::size_t{16} << 20, kMostLines = 1'000'000, kMostTexts = 1000;
-constexpr std::array<std::string_view, 8> kFields = {"system",  "context", "prompt", "references",
-                                                     "choices", "answer",  "spans",  "asks_for"};
+constexpr std::array<std::string_view, 9> kFields = {"system", "context", "prompt", "references", "choices",
+                                                     "target", "answer",  "spans",  "asks_for"};
 
 /// Spans that every question has.
 constexpr std::array<std::string_view, 4> kParts = {"system", "examples", "context", "prompt"};
@@ -73,19 +73,24 @@ void read_spans(const JsonField& root, const nlohmann::json& json, DataExample& 
 
 DataExample read_example(const nlohmann::json& json, std::string_view name) {
     const JsonField root(json, name);
-    if (!json.is_object()) root.wanted("an object with prompt and references, or prompt and choices");
+    if (!json.is_object()) root.wanted("an object with prompt and references, choices or target");
     for (const auto& [field, value] : json.items())
         if (std::find(kFields.begin(), kFields.end(), field) == kFields.end())
             root.bad(fmt::format(
-                "the field '{}' is unknown; known are system, context, prompt, references, choices, answer, "
-                "spans and asks_for",
+                "the field '{}' is unknown; known are system, context, prompt, references, choices, target, "
+                "answer, spans and asks_for",
                 shown_text(field)));
     DataExample example;
     if (const auto system = root.find("system")) example.system = system->text(kMostLineBytes);
     if (const auto context = root.find("context")) example.context = context->text(kMostLineBytes);
     example.prompt = root["prompt"].text(kMostLineBytes);
     if (const auto references = root.find("references")) example.references = read_texts(*references);
-    if (const auto choices = root.find("choices")) {
+    if (const auto target = root.find("target")) {
+        if (root.find("references") || root.find("choices") || root.find("answer"))
+            target->bad("it is the only answer; leave out references, choices and answer");
+        example.target = target->text(kMostLineBytes);
+        if (example.target.empty()) target->bad("an empty text has no likelihood");
+    } else if (const auto choices = root.find("choices")) {
         example.choices = read_texts(*choices);
         if (example.choices.size() < 2) choices->bad("a choice is between 2 texts or more");
         for (std::size_t i = 0; i < example.choices.size(); ++i)
@@ -95,7 +100,7 @@ DataExample read_example(const nlohmann::json& json, std::string_view name) {
     } else if (root.find("answer")) {
         root["answer"].bad("it names one of the choices, and there are none; give 'choices' or 'references'");
     } else if (example.references.empty()) {
-        root.bad("there is no answer; give 'references', a list of at least one text, or 'choices'");
+        root.bad("there is no answer; give 'references', a list of at least one text, 'choices' or 'target'");
     }
     read_spans(root, json, example);
     return example;
@@ -126,6 +131,11 @@ DataFile parse_data_file(std::string_view text, std::string_view name) {
         if (space_at_front(line) == line.size()) continue;
         DataExample example = read_line(line, fmt::format("{}:{}", name, number));
         example.line = static_cast<int>(number);
+        if (!file.examples.empty() && example.target.empty() == file.has_targets())
+            fail(ErrorCode::bad_file,
+                 "cannot read {}:{}: target: line {} has {}, and this one has {}; write two files", name,
+                 number, file.examples.front().line, file.has_targets() ? "one" : "none",
+                 file.has_targets() ? "none" : "one");
         if (!file.examples.empty() && example.choices.empty() == file.has_choices())
             fail(ErrorCode::bad_file,
                  "cannot read {}:{}: choices: line {} has {}, and this one has {}; write two files", name,

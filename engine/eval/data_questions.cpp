@@ -22,7 +22,7 @@ namespace {
 struct TokenQuestion {
     std::vector<int> prompt;    ///< context and prompt
     std::size_t n_context = 0;  ///< tokens of it that are evicted without what follows; 0: all at once
-    std::vector<std::vector<int>> choices;  ///< each behind the prompt
+    std::vector<std::vector<int>> choices;  ///< each behind the prompt; the target alone
     std::vector<TextSpan> spans;            ///< of the prompt
     /// Returns what lanes process and evict before they go on.
     std::vector<int> evicted() const {
@@ -60,6 +60,15 @@ std::vector<int> choice_tokens(const Tokenizer& tokenizer, const std::string& te
     return {first, whole.end()};
 }
 
+/// Returns the tokens of a target behind a prompt that stays as it is. Where the prompt ends in white space,
+/// which tokenizers would join with the target, they are the target's own.
+std::vector<int> target_tokens(const Tokenizer& tokenizer, const std::string& prompt,
+                               const std::string& target, std::size_t n_prompt) {
+    if (space_at_back(prompt) > 0) return tokenizer.encode(target, false);
+    const std::string both = space_at_front(target) > 0 ? prompt + target : joined(prompt, target);
+    return choice_tokens(tokenizer, both, n_prompt);
+}
+
 std::string place(const std::filesystem::path& file, const DataExample& example) {
     return fmt::format("{}:{}", file.string(), example.line);
 }
@@ -67,7 +76,7 @@ std::string place(const std::filesystem::path& file, const DataExample& example)
 /// Shortens or refuses a prompt that leaves no room for its answer.
 void fit(TokenQuestion& question, const Model& model, const DataOptions& options,
          const DataExample& example) {
-    std::size_t n_answer = example.choices.empty() ? to_index(options.answer_tokens) : 0;
+    std::size_t n_answer = question.choices.empty() ? to_index(options.answer_tokens) : 0;
     for (const std::vector<int>& choice : question.choices) n_answer = std::max(n_answer, choice.size());
     const std::size_t context = to_index(options.context > 0 ? options.context : model.config().n_ctx);
     const std::size_t n_begin = model.tokenizer().encode("").size();
@@ -126,6 +135,14 @@ TokenQuestion tokens_of(const Model& model, const DataOptions& options, const st
         if (question.choices.back().empty())
             fail(ErrorCode::wrong_use, "{}: choices: '{}' adds no token to the prompt",
                  place(options.file, example), shown_text(choice));
+    }
+    if (!example.target.empty()) {
+        question.choices.push_back(
+            options.chat ? tokenizer.encode(example.target, false)
+                         : target_tokens(tokenizer, prompt, example.target, question.prompt.size()));
+        if (question.choices.back().empty())
+            fail(ErrorCode::wrong_use, "{}: target: '{}' adds no token to the prompt",
+                 place(options.file, example), shown_text(example.target));
     }
     fit(question, model, options, example);
     std::vector<TextPiece> pieces = {{"system", example.system},
@@ -253,6 +270,7 @@ std::string identity_of(const DataOptions& options, const DataFile& file, const 
     if (options.n_before > 0) text += fmt::format(" from={}", options.n_before);
     if (options.chat) text += " chat";
     if (!shots.empty()) text += fmt::format(" shots={} of {}", options.n_shots, shots);
+    if (file.has_targets()) return fmt::format("{} model={}", text, model.hash());
     if (!file.has_choices()) {
         text += fmt::format(" tokens={}{}{}", options.answer_tokens,
                             options.to_end_of_line ? "" : " until=text", options.stems ? " stems" : "");
@@ -274,6 +292,7 @@ std::string description_of(const DataOptions& options, const DataFile& file, std
     if (options.ask_when == AskWhen::after) text += ", asked after the eviction of their context";
     if (options.chat) text += ", as turns of a chat";
     if (file.has_choices()) return text + ": the most likely of the choices";
+    if (file.has_targets()) return text + ": the likelihood of each target";
     text += fmt::format(": answers of at most {} tokens", options.answer_tokens);
     if (options.beams.n_beams > 1) text += ", " + beams_text(options.beams);
     if (options.last_number) text += "; right by the last number";
@@ -315,9 +334,10 @@ QuestionSet data_questions(std::shared_ptr<const Model> model, const DataOptions
     if (first >= file.examples.size())
         fail(ErrorCode::wrong_use, "--shots {} leaves no question of {} to ask", options.n_shots,
              options.file.string());
-    if (options.last_number && file.has_choices())
-        fail(ErrorCode::wrong_use, "--last-number is for answers in own words, and {} has choices",
-             options.file.string());
+    const bool in_own_words = !file.has_choices() && !file.has_targets();
+    if (options.last_number && !in_own_words)
+        fail(ErrorCode::wrong_use, "--last-number is for answers in own words, and {} has {}",
+             options.file.string(), file.has_choices() ? "choices" : "targets");
     first += to_index(options.n_before);
     if (first >= file.examples.size())
         fail(ErrorCode::wrong_use, "{} has no other questions than its first {}; give a longer file",
@@ -334,13 +354,15 @@ QuestionSet data_questions(std::shared_ptr<const Model> model, const DataOptions
     set.n_questions = static_cast<int>(n);
     set.description = description_of(options, file, n);
     set.identity = identity_of(options, file, shots, *model);
-    set.in_own_words = !file.has_choices();
-    set.measures = file.has_choices() ? choice_measures() : text_measures();
+    set.in_own_words = in_own_words;
+    set.measures = file.has_choices() ? choice_measures()
+                   : in_own_words     ? text_measures()
+                                      : std::vector<MeasureKind>();
     if (options.last_number) set.measures.push_back({"number", "last number", true});
     // One after the prompt, and copies of it.
-    set.n_caches = 1 + (file.has_choices() ? 1 : options.beams.n_beams);
+    set.n_caches = file.has_targets() ? 1 : 1 + (file.has_choices() ? 1 : options.beams.n_beams);
     const auto answer = file.has_choices() ? choose : write_answers;
-    set.make = [asking, answer, model](int i) {
+    set.make = [asking, answer, model, is_read = file.has_targets()](int i) {
         const TokenQuestion& tokens = asking->tokens[to_index(i)];
         const DataExample& example = asking->examples[to_index(i)];
         Question question;
@@ -350,6 +372,10 @@ QuestionSet data_questions(std::shared_ptr<const Model> model, const DataOptions
                                               : tokens.choices[to_index(example.answer)];
         question.spans = tokens.spans;
         question.asks_for = example.asks_for;
+        question.n_bytes = static_cast<int>(example.shown_answer().size());
+        for (const TextSpan& span : question.spans)
+            if (is_read && span.name == example.asks_for) question.place = span.place;
+        if (is_read) return question;  // as a task's
         question.answer = [asking, answer, i](const std::shared_ptr<const Model>& of, Backend& backend,
                                               std::span<const LaneSpec> lanes) {
             std::vector<Outcome> outcomes = answer(*asking, i, of, backend, lanes);

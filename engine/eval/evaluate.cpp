@@ -72,13 +72,34 @@ void note_place(const Question& question, const Model& model, const StepTrace& s
     }
 }
 
+std::string stripped_of(const std::string& question) {
+    return question.substr(std::min(question.find_first_not_of(" \n"), question.size()));
+}
+
 /// The tokens of a task's prompt and answer, and how many the prompt has.
 struct TaskTokens {
     std::vector<int> whole;
     std::ptrdiff_t n_prompt = 0;
 };
 
-TaskTokens tokens_of_task(const Model& model, const Task& task, bool chat) {
+/// What a user's turn asks for where the assistant's turn begins with the statement: instruction models
+/// answer in sentences, whose first words would count as a wrong answer.
+constexpr std::string_view kComplete = "\n\nComplete this sentence as the text has it:";
+
+TaskTokens tokens_of_task(const Model& model, const Task& task, bool chat, bool begins) {
+    if (begins) {
+        const std::string text = task.prompt.substr(0, task.prompt.size() - task.question.size());
+        std::vector<int> whole =
+            prompt_tokens(model, fmt::format("{}{} {}", text, kComplete, stripped_of(task.question)), true);
+        const std::string begun = stripped_of(task.question);
+        const auto n_turn = std::ssize(whole);
+        const std::vector<int> answer = model.tokenizer().encode(begun + task.answer, false);
+        whole.insert(whole.end(), answer.begin(), answer.end());
+        const std::vector<int> lead = model.tokenizer().encode(begun, false);
+        return {std::move(whole),
+                n_turn + (std::mismatch(lead.begin(), lead.end(), answer.begin(), answer.end()).first -
+                          lead.begin())};
+    }
     if (!chat) {
         std::vector<int> whole = model.tokenizer().encode(task.prompt + task.answer);
         const std::ptrdiff_t n = count_equal(model.tokenizer(), task.prompt, whole);
@@ -225,7 +246,7 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
     set.identity =
         fmt::format("{} seed={} context={} distance={}..{} texts={} model={}", set.name, options.seed,
                     options.context, distance.low, distance.high, texts->digest, model->hash());
-    if (has_distance(kind) && texts->words.ask_by() == AskBy::statement) {
+    if ((has_distance(kind) || kind == TaskKind::instructions) && texts->words.ask_by() == AskBy::statement) {
         set.description += ", by its statement";
         set.identity += " ask=statement";
     }
@@ -239,9 +260,12 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
         set.description += "; read token by token";
         set.identity += " when=decoding";
     }
+    const bool is_passage = kind == TaskKind::passage || kind == TaskKind::ruler_passage_1 ||
+                            kind == TaskKind::ruler_passage_2;  // whose questions are no sentences
+    const bool begins = options.chat && texts->words.ask_by() == AskBy::statement && !is_passage;
     if (options.chat) {
-        set.description += "; as a turn of a chat";
-        set.identity += " chat";
+        set.description += begins ? "; as a turn of a chat whose answer has begun" : "; as a turn of a chat";
+        set.identity += begins ? " chat begun" : " chat";
     }
     const int context = options.context - (options.chat ? n_template_tokens(*model) - 1 : 0);
     if (context < 2)
@@ -250,9 +274,18 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
         const TaskMaterial material{&texts->words, &texts->sentences, &texts->passages,
                                     [&](const std::string& text) { return (*count)(text); },
                                     &texts->vocabulary};
-        const Task task =
-            make_task(kind, options.seed, static_cast<std::uint32_t>(i), context, distance, material);
-        const auto [whole, n_prompt] = tokens_of_task(*model, task, options.chat);
+        const auto make = [&](int room) {
+            return make_task(kind, options.seed, static_cast<std::uint32_t>(i), room, distance, material);
+        };
+        Task task = make(context);
+        TaskTokens tokens = tokens_of_task(*model, task, options.chat, begins);
+        // The question stands twice where the answer has begun.
+        for (int room = context; begins && static_cast<int>(tokens.whole.size()) > options.context;) {
+            room -= static_cast<int>(tokens.whole.size()) - options.context;
+            task = make(room);
+            tokens = tokens_of_task(*model, task, options.chat, begins);
+        }
+        const auto& [whole, n_prompt] = tokens;
         const std::string text = task.prompt.substr(0, task.prompt.size() - task.question.size());
         const auto n_text = [&, &all = whole] {
             if (!options.chat) return count_equal(model->tokenizer(), text, all);
@@ -272,7 +305,9 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
         question.place =
             find_answer(model->tokenizer(), std::vector<int>(whole.begin(), std::max(asked, answer)),
                         task.stated, task.answer.substr(1));
-        const std::array pieces = {TextPiece{"text", text}, TextPiece{"question", task.question}};
+        std::vector<TextPiece> pieces = {{"text", text}, {"question", task.question}};
+        for (const auto& [name, words] : task.parts) pieces.push_back({name, words, true});
+        question.asks_for = task.asks_for;
         question.spans = find_spans(model->tokenizer(), {whole.begin(), answer}, pieces);
         if (question.place) question.spans.push_back({"answer", question.place});
         return question;

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/eval/drawn_parts.h"
 
 #include <fmt/ranges.h>
 
@@ -18,26 +19,6 @@ using Texts = std::vector<std::string>;
 [[noreturn]] void refuse_context(int context) {
     fail(ErrorCode::wrong_use, "a question does not fit into a context of {} tokens; make it longer",
          context);
-}
-
-template <class Value>
-void shuffle(Draw& draw, std::vector<Value>& list) {
-    for (std::size_t i = list.size(); i > 1; --i)
-        std::swap(list[i - 1], list[draw.below(static_cast<std::uint32_t>(i))]);
-}
-
-/// Draws n different words.
-Texts draw_words(Draw& draw, const TaskMaterial& material, int n) {
-    if (material.vocabulary == nullptr || std::ssize(*material.vocabulary) < n)
-        fail(ErrorCode::wrong_use, "the narrative has too few different words; give a longer text");
-    const Texts& all = *material.vocabulary;
-    std::set<std::uint32_t> taken;
-    Texts words;
-    while (static_cast<int>(words.size()) < n) {
-        const std::uint32_t at = draw.below(static_cast<std::uint32_t>(all.size()));
-        if (taken.insert(at).second) words.push_back(all[at]);
-    }
-    return words;
 }
 
 std::string draw_number(Draw& draw) {

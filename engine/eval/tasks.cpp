@@ -2,6 +2,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/eval/drawn_parts.h"
+#include "engine/eval/instruction_task.h"
 #include "engine/eval/ruler_tasks.h"
 
 #include <algorithm>
@@ -21,7 +23,7 @@ constexpr std::size_t kLongestSentence = 300;  // in bytes
 struct KindText {
     std::string_view name, help;
 };
-constexpr std::array<KindText, kTaskKinds + kRulerKinds> kKinds = {{
+constexpr std::array<KindText, kAllTaskKinds> kKinds = {{
     {"needle", "one code in narrative"},
     {"fact", "one of three facts in words: where things are kept, where people live, names of animals"},
     {"needles", "one of five codes"},
@@ -42,6 +44,7 @@ constexpr std::array<KindText, kTaskKinds + kRulerKinds> kKinds = {{
     {"ruler-frequent-words", "the three most frequent of made-up words"},
     {"ruler-passage-1", "what one of several sections of tales says"},
     {"ruler-passage-2", "what two of several sections of tales say"},
+    {"instructions", "one of four instructions at the start, to be followed at the end"},
 }};
 
 std::vector<std::string_view> split(std::string_view text, std::string_view separator) {
@@ -83,31 +86,6 @@ bool ends_sentence(std::string_view word, std::string_view next) {
         if (title == known) return false;
     return std::string_view("\"'(").find(next.front()) != std::string_view::npos ||
            (next.front() >= 'A' && next.front() <= 'Z');
-}
-
-/// Consecutive sentences, and the token counts at their edges (one edge more than sentences).
-struct Narrative {
-    std::vector<const std::string*> sentences;
-    std::vector<int> edges{0};
-};
-
-/// Draws as many sentences as fit into `room` tokens, from a random one on.
-Narrative draw_narrative(Draw& draw, const TaskMaterial& material, int room) {
-    if (room < 0) fail(ErrorCode::wrong_use, "a question does not fit into the context; make it longer");
-    const std::vector<std::string>& all = *material.sentences;
-    if (all.empty()) fail(ErrorCode::wrong_use, "the narrative has no sentences; give another text");
-    Narrative found;
-    const std::size_t start = draw.below(static_cast<std::uint32_t>(all.size()));
-    while (true) {
-        if (found.sentences.size() == all.size())
-            fail(ErrorCode::wrong_use,
-                 "the narrative of {} sentences does not fill the context; give a longer text", all.size());
-        const std::string& sentence = all[(start + found.sentences.size()) % all.size()];
-        const int n = material.count_tokens(sentence);
-        if (found.edges.back() + n > room) return found;
-        found.sentences.push_back(&sentence);
-        found.edges.push_back(found.edges.back() + n);
-    }
 }
 
 std::string finished(const std::string& text) {
@@ -223,6 +201,7 @@ Task make_task(TaskKind kind, std::uint64_t seed, std::uint32_t index, int conte
                const TaskMaterial& material) {
     Draw draw(seed, static_cast<std::uint32_t>(kind), index);
     if (is_ruler(kind)) return make_ruler_task(kind, seed, index, context, material);
+    if (kind == TaskKind::instructions) return make_instructions(draw, context, material);
     if (kind == TaskKind::passage) return make_passage(draw, context, material);
     const auto& count = material.count_tokens;
     Parts parts = make_parts(kind, draw, material);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
@@ -35,23 +36,24 @@ enum class TaskKind {
     ruler_common_words,
     ruler_frequent_words,
     ruler_passage_1,
-    ruler_passage_2
+    ruler_passage_2,
+    instructions,  ///< see instruction_task.h
 };
 inline constexpr int kTaskKinds = 7;    ///< the first ones, which assets/training/tasks.py has too
 inline constexpr int kRulerKinds = 13;  ///< those after them
+inline constexpr int kAllTaskKinds = kTaskKinds + kRulerKinds + 1;
 inline bool is_ruler(TaskKind kind) {
-    return static_cast<int>(kind) >= kTaskKinds;
+    return static_cast<int>(kind) >= kTaskKinds && static_cast<int>(kind) < kTaskKinds + kRulerKinds;
 }
 /// Returns whether a task can be asked at a distance that is given. Others have their own.
 inline bool has_distance(TaskKind kind) {
-    return kind != TaskKind::passage && !is_ruler(kind);
+    return kind != TaskKind::passage && kind != TaskKind::instructions && !is_ruler(kind);
 }
 std::string_view task_name(TaskKind kind);
 /// Returns one sentence for a list of tasks.
 std::string_view task_help(TaskKind kind);
 /// Parses `needle`, a comma list, `recall` (all of the first kinds but passage), `all` (the first kinds) or
-/// `ruler` (the others). Throws Error(wrong_use), naming the
-/// valid tasks.
+/// `ruler` (its thirteen). Throws Error(wrong_use), naming the valid tasks.
 std::vector<TaskKind> parse_tasks(std::string_view text);
 
 /// Tokens between the end of the fact that is asked for and the answer, including the question.
@@ -80,6 +82,9 @@ struct Task {
     int distance = 0;        ///< in tokens: the closest to the drawn one at an end of a sentence
     std::string question{};  ///< what the prompt ends with, after the text
     std::string stated{};    ///< the words of the text that state the answer
+    /// Parts of the text by name, of which `asks_for` names the one that states the answer.
+    std::vector<std::pair<std::string, std::string>> parts{};
+    std::string asks_for{};
 };
 
 /// Makes question `index` of a kind. context: most tokens of prompt and answer, including begin-of-text. The

@@ -1,5 +1,6 @@
 // Commands on a user's own questions, on several prompts, and with beams: what they print and write, and what
 // they refuse in a line.
+#include "engine/base/csv_field.h"
 #include "tests/app/program_run.h"
 #include "tests/reference/tiny_model.h"
 
@@ -7,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace keyhole {
@@ -182,6 +184,36 @@ TEST_F(DataCommands, EvalSaysWhichSpansAreLost) {
         << output_;
     for (const char* name : {"\ntext ", "\nquestion ", "\nanswer "})
         EXPECT_NE(output_.find(name), std::string::npos) << name << output_;
+}
+
+/// Each question asks one of four instructions; nats and right answers stand at its place.
+TEST_F(DataCommands, EvalSaysWhichInstructionIsLost) {
+    const std::string eval = "eval" + model() +
+                             " --task instructions --samples 8 --context 500 --lane full "
+                             "--lane window:budget=100 --by span --out '" +
+                             path("i") + "'";
+    ASSERT_EQ(run(eval + " --json"), 0) << output_;
+    const std::size_t begin = output_.find('{');
+    const Json json = Json::parse(output_.substr(begin, output_.rfind('}') + 1 - begin));
+    std::map<std::string, int> n_asked;
+    double sum = 0;
+    for (const Json& span : json.at("spans")) {
+        const std::string name = span.at("span"), lane = span.at("lane");
+        n_asked[lane] += span.at("asked").get<int>();
+        if (!name.starts_with("instruction ")) continue;
+        EXPECT_EQ(span.at("held").get<double>(), lane == "full" ? 1 : 0) << "it stands at the start";
+        if (lane == "full" && span.contains("nats"))
+            sum += span["nats"].get<double>() * span["asked"].get<int>();
+    }
+    EXPECT_EQ(n_asked, (std::map<std::string, int>{{"full", 8}, {"window:budget=100", 8}}));
+    double of_answers = 0;
+    for (const std::vector<std::string>& fields : csv_lines(read("i/answers.csv")))
+        if (fields[1] == "full") of_answers += std::stod(fields[4]);
+    EXPECT_NEAR(sum, of_answers, 1e-4 * of_answers);
+    const std::vector<std::vector<std::string>> table = csv_lines(read("i/by_span.csv"));
+    EXPECT_EQ(table[0][12], "nats");
+    ASSERT_EQ(run(eval), 0) << output_;
+    EXPECT_NE(output_.find("95 %    nats"), std::string::npos) << output_;
 }
 
 /// A question is a user's turn: what is read is the text that the template writes, token by token.

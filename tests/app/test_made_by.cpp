@@ -2,6 +2,7 @@
 #include "engine/base/csv_field.h"
 #include "engine/eval/answer_file.h"
 #include "tests/app/program_run.h"
+#include "tests/reference/gif_pictures.h"
 #include "tests/reference/tiny_model.h"
 
 #include <fmt/format.h>
@@ -41,20 +42,22 @@ class MadeByWalk : public testing::ProgramRun {
     }
     /// Checks the files of a folder. Returns how many of them say what made them.
     int check(const std::string& folder, const std::string& command) {
-        // Files that the program reads again, whose lines name the questions with the model's hash, or whose
-        // form others have set.
-        const std::set<std::string> others = {"answers.csv", "config.json", "headkv.json"};
+        // Files whose form others have set.
+        const std::set<std::string> others = {"config.json", "headkv.json"};
         int n = 0;
         for (const auto& entry : fs::recursive_directory_iterator(path(folder))) {
             const fs::path file = entry.path();
             const std::string ending = file.extension().string();
-            if (!std::set<std::string>{".png", ".svg", ".pdf", ".csv", ".json", ".html"}.contains(ending) ||
+            if (!std::set<std::string>{".png", ".svg", ".pdf", ".csv", ".json", ".html", ".gif"}.contains(
+                    ending) ||
                 others.contains(file.filename().string()))
                 continue;
-            std::string bytes = read(file.lexically_relative(folder_).string());
+            const std::string bytes = ending == ".gif" ? testing::gif_comment(file)
+                                                       : read(file.lexically_relative(folder_).string());
             const auto has = [&](const std::string& text) {
                 return bytes.find(ending == ".pdf" ? in_pdf(text) : text) != std::string::npos;
             };
+            seen_.insert(ending);
             EXPECT_TRUE(has("Keyhole 0.") || has("\"version\"")) << file;
             EXPECT_TRUE(has("keyhole " + command)) << file;
             EXPECT_TRUE(has(hash_)) << file << " of model " << hash_;
@@ -64,6 +67,7 @@ class MadeByWalk : public testing::ProgramRun {
     }
     reference::TinyModel tiny_{reference::TinyShape{}};
     std::string hash_;
+    std::set<std::string> seen_;  ///< endings of files that were checked
 };
 
 TEST_F(MadeByWalk, EveryFileOfEveryCommandSaysIt) {
@@ -79,7 +83,8 @@ TEST_F(MadeByWalk, EveryFileOfEveryCommandSaysIt) {
         {"decode",
          " --prompt 'once upon a time' --lane full:shadow=on --lane h2o:budget=8,shadow=on "
          "--tokens 4 --export run,csv,json,mask,heatmap,scores,view,view-mask,atlas,answers,curve:kl,"
-         "curve:jaccard,tokens:1+2,overlap:0-1,difference:1-0 --layers 0 --heads 0 --yes "
+         "curve:jaccard,tokens:1+2,overlap:0-1,difference:1-0,frames,gif,gif-attention --layers 0 --heads 0 "
+         "--yes "
          "--format svg,png,pdf"},
     };
     int n = 0;
@@ -96,7 +101,8 @@ TEST_F(MadeByWalk, EveryFileOfEveryCommandSaysIt) {
         n += of_command;
         fs::remove_all(path("out"));
     }
-    EXPECT_GT(n, 40);
+    EXPECT_GT(n, 50);
+    EXPECT_TRUE(seen_.contains(".gif"));
 }
 
 }  // namespace

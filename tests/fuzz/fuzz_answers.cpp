@@ -7,6 +7,7 @@
 #include "tests/fuzz/piece_mutator.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace keyhole::fuzz_answers {
@@ -19,9 +20,12 @@ namespace {
 }
 
 constexpr std::string_view kHeader =
-    "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n";
+    "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl,made_by\n";
 /// Files with these are written anew.
-constexpr std::string_view kHeaderWithoutKl =
+constexpr std::string_view kMakerlessHeader =
+                               "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,"
+                               "held,kl\n",
+                           kHeaderWithoutKl =
                                "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,"
                                "held\n",
                            kPlacelessHeader = "questions,lane,question,right,nats,tokens,bytes,measures\n",
@@ -53,7 +57,9 @@ void check(const std::string& input) {
     try {
         AnswerFile file(memory.path());
         std::string text = read_text_file(memory.path());
-        const bool is_new = input.starts_with(kOldHeader) || input.starts_with(kPlacelessHeader);
+        const bool is_new =
+            std::ranges::any_of(std::array{kOldHeader, kPlacelessHeader, kHeaderWithoutKl, kMakerlessHeader},
+                                [&](std::string_view header) { return input.starts_with(header); });
         if (!text.starts_with(kHeader) || (!is_new && !input.starts_with(text) && text != kHeader))
             stop("the file became another", text);
         check_answers(file, std::string_view(text).substr(kHeader.size()));

@@ -43,6 +43,11 @@ TEST(DataFile, ReadsQuestionsAndChoices) {
         EXPECT_EQ(example.shown_answer(), "y");
     }
     EXPECT_NE(texts.digest, choices.digest);
+    const DataFile targets = parse_data_file(R"({"prompt": "Who?", "target": " he"})", "x.jsonl");
+    EXPECT_TRUE(targets.has_targets());
+    EXPECT_FALSE(targets.has_choices());
+    EXPECT_EQ(targets.examples[0].shown_answer(), " he");
+    EXPECT_FALSE(texts.has_targets());
 }
 
 TEST(DataFile, ReadsASystemMessageAndSpans) {
@@ -79,6 +84,9 @@ TEST(DataFile, RefusesInOneLineWithLineAndField) {
              {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": \"d\"}", {"answer", "choices"}},
              {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"]}", {"answer"}},
              {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": 1}", {"choices", "line 1"}},
+             {R"({"prompt": "a", "target": ""})", {"target", "empty"}},
+             {R"({"prompt": "a", "target": "b", "references": ["b"]})", {"target", "only answer"}},
+             {R"({"prompt": "a", "target": "b"})", {"target", "line 1 has none", "has one"}},
              {R"({"prompt": "a", "references": ["b"], "spans": {"x": "c"}})", {"spans", "'x'"}},
              {R"({"prompt": "a", "references": ["b"], "spans": {"x": ""}})", {"spans", "'x'"}},
              {R"({"prompt": "a", "references": ["b"], "spans": {"system": "a"}})", {"spans", "'system'"}},

@@ -235,6 +235,23 @@ TEST_F(DataQuestions, AChatIsWrittenAsItsTemplateSays) {
     EXPECT_TRUE(text.starts_with("<user>") && text.ends_with("?/<assistant>")) << text;
     EXPECT_NE(model_->tokenizer().decode(needle.fed).front(), ' ');
     EXPECT_LE(needle.prompt.size() + needle.fed.size(), 301u) << "the template counts";
+    // By its statement: the assistant's turn has begun with it.
+    const auto stated = std::make_shared<const TaskTexts>(
+        folder / "words.json", read_text_file(folder / "narrative.txt"), "", AskBy::statement);
+    const QuestionSet begun = task_questions(model_, stated, TaskKind::needle, task);
+    const Question half = begun.make(0);
+    const std::string turns = model_->tokenizer().decode(half.prompt);
+    const std::size_t lead = turns.find("/<assistant>");
+    ASSERT_NE(lead, std::string::npos) << turns;
+    const std::string sentence = turns.substr(lead + 12);
+    EXPECT_TRUE(sentence.starts_with("The ") && !sentence.ends_with(" ")) << turns;
+    EXPECT_NE(turns.find("\n\nComplete this sentence as the text has it: " + sentence + "/<"),
+              std::string::npos)
+        << turns;
+    EXPECT_NE(turns.find(sentence + model_->tokenizer().decode(half.fed) + "."), std::string::npos)
+        << "the text states it: " << turns;
+    EXPECT_LE(half.prompt.size() + half.fed.size(), 300u) << "the question counts twice";
+    EXPECT_NE(begun.identity, task_questions(model_, texts, TaskKind::needle, task).identity);
     task.ask_when = AskWhen::after;
     const Question later = task_questions(model_, texts, TaskKind::needle, task).make(0);
     EXPECT_EQ(model_->tokenizer().decode(later.prompt) + model_->tokenizer().decode(later.asked), text);
@@ -272,6 +289,36 @@ TEST_F(DataQuestions, BlanksBeforeAChoiceBelongToIt) {
     EXPECT_NE(with[0].nats, with[1].nats);
 }
 
+/// A target is read as a task's answer is, so that it has KL; its likelihood is that of the same text as a
+/// choice.
+TEST_F(DataQuestions, ATargetIsReadTokenByToken) {
+    DataOptions options;
+    options.file = write("choices.jsonl", R"({"prompt": "abcd:", "choices": ["xx", "yyy"], "answer": 0})");
+    const auto specs = lanes({"full", "window:budget=2"});
+    const auto chosen = ask(model_, *backend_, specs, data_questions(model_, options).make(0));
+    options.file = write("targets.jsonl", R"({"prompt": "abcd:", "target": "xx", "spans": {"letter": "a"},)"
+                                          R"( "asks_for": "letter"}
+{"prompt": "abcd: ", "target": "xx"}
+{"prompt": "abcd:", "target": " xx"})");
+    const QuestionSet set = data_questions(model_, options);
+    EXPECT_FALSE(set.in_own_words);
+    EXPECT_TRUE(set.measures.empty());
+    const auto read = ask(model_, *backend_, specs, set.make(0));
+    for (std::size_t lane = 0; lane < 2; ++lane) EXPECT_NEAR(read[lane].nats, chosen[lane].nats, 1e-5);
+    EXPECT_NEAR(read[0].kl, 0, 1e-6);
+    EXPECT_GT(read[1].kl, 0);
+    EXPECT_EQ(read[0].n_bytes, 2);
+    EXPECT_EQ(read[0].held, 1) << "the span that is asked for";
+    EXPECT_LT(read[1].held, 1);
+    // The prompt stays as it is.
+    EXPECT_EQ(prompt_of(set, 1), "abcd: ");
+    EXPECT_EQ(model_->tokenizer().decode(set.make(1).fed), "xx");
+    EXPECT_EQ(model_->tokenizer().decode(set.make(2).fed), " xx");
+    EXPECT_EQ(set.make(2).fed, set.make(0).fed);
+    options.last_number = true;
+    EXPECT_NE(refusal(options).find("has targets"), std::string::npos);
+}
+
 TEST_F(DataQuestions, SideBySideAndAloneAgree) {
     DataOptions options;
     options.file = write("s.jsonl", line("a hare", "x") + line("a fox", "x") + line("an owl", "x"));
@@ -301,8 +348,8 @@ TEST_F(DataQuestions, AnswersOfASweepKeepTheirMeasures) {
     EXPECT_EQ(again.find("set", "full", 0)->measures, outcome.measures);
     EXPECT_TRUE(again.find("set", "full", 1)->measures.empty());
     EXPECT_EQ(read_text_file(path),
-              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n"
-              "set,full,0,1,1.5,3,7,0.125;1;0,,,,\nset,full,1,0,2,1,1,,,,,\n");
+              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl,made_by\n"
+              "set,full,0,1,1.5,3,7,0.125;1;0,,,,,\nset,full,1,0,2,1,1,,,,,,\n");
     // A file from before there were measures is continued. Then keys and values were f32.
     write_text_file(path, "questions,lane,question,right,nats,tokens,bytes\nset,full,0,1,1.5,3,7\nset,fu");
     AnswerFile old(path);
@@ -311,8 +358,8 @@ TEST_F(DataQuestions, AnswersOfASweepKeepTheirMeasures) {
     old.add("set", "full", 1, outcome);
     old.flush();
     EXPECT_EQ(read_text_file(path),
-              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n"
-              "set,full:kv_dtype=f32,0,1,1.5,3,7,,,,,\nset,full,1,1,1.5,3,7,0.125;1;0,,,,\n");
+              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl,made_by\n"
+              "set,full:kv_dtype=f32,0,1,1.5,3,7,,,,,,\nset,full,1,1,1.5,3,7,0.125;1;0,,,,,\n");
     write_text_file(path,
                     "questions,lane,question,right,nats,tokens,bytes,measures\nset,full,0,1,1.5,3,7,2\n");
     EXPECT_NE(reference::error_of([&] { AnswerFile bad(path); }, ErrorCode::bad_file).find("measure"),

@@ -160,6 +160,7 @@ TEST_F(Answers, RefuseAnotherFile) {
                           "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held\n",
                       with_kl =
                           "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n",
+                      now = with_kl.substr(0, with_kl.size() - 1) + ",made_by\n",
                       own = header + "q,full,0,1,0.5,2,3\n";
     struct Case {
         std::string text;
@@ -192,6 +193,7 @@ TEST_F(Answers, RefuseAnotherFile) {
                           {with_place + "q,full,0,1,0.5,2,3,,-1,,\n", "distance: '-1'"},
                           {with_kl + "q,full,0,1,0.5,2,3,,,,,-1\n", "kl: '-1'"},
                           {with_kl + "q,full,0,1,0.5,2,3,,,,\n", "has 11 fields, not 12"},
+                          {now + "q,full,0,1,0.5,2,3,,,,,1\n", "has 12 fields, not 13"},
                           {with_place + "q,full,0,1,0.5,2,3,\n", "has 8 fields, not 11"}}) {
         std::ofstream(path_, std::ios::binary) << c.text;
         const std::string message = reference::error_of([&] { AnswerFile file(path_); }, ErrorCode::bad_file);
@@ -202,7 +204,7 @@ TEST_F(Answers, RefuseAnotherFile) {
     for (const std::string cut : {"", "quest", "questions,lane,question,right,nats,tokens,bytes"}) {
         std::ofstream(path_, std::ios::binary) << cut;
         { AnswerFile file(path_); }
-        EXPECT_EQ(read_text_file(path_), with_kl) << cut;
+        EXPECT_EQ(read_text_file(path_), now) << cut;
     }
 }
 
@@ -219,14 +221,40 @@ TEST_F(Answers, OfEarlierVersionsGoOn) {
         EXPECT_TRUE(std::isnan(found->depth));
     }
     EXPECT_EQ(read_text_file(path_),
-              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n"
-              "q,\"h2o:budget=8,alpha=0.5\",0,1,0.5,2,3,0.5;1,,,,\n");
+              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl,made_by\n"
+              "q,\"h2o:budget=8,alpha=0.5\",0,1,0.5,2,3,0.5;1,,,,,\n");
     std::ofstream(path_, std::ios::binary) << "questions,lane,question,right,nats,tokens,bytes\n"
                                               "q,h2o:budget=8,0,1,0.5,2,3\n";
     EXPECT_TRUE(AnswerFile(path_).find("q", "h2o:budget=8,kv_dtype=f32", 0));
     EXPECT_EQ(read_text_file(path_),
-              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n"
-              "q,\"h2o:budget=8,kv_dtype=f32\",0,1,0.5,2,3,,,,,\n");
+              "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl,made_by\n"
+              "q,\"h2o:budget=8,kv_dtype=f32\",0,1,0.5,2,3,,,,,,\n");
+}
+
+/// The first answer of each maker names it. A maker with line ends stays in its line.
+TEST_F(Answers, SayWhatMadeThem) {
+    std::ofstream(path_, std::ios::binary)
+        << "questions,lane,question,right,nats,tokens,bytes,measures,distance,depth,held,kl\n"
+           "q,full,0,1,0.5,2,3,,,,,0.25\n";
+    {
+        AnswerFile file(path_);
+        EXPECT_EQ(file.find("q", "full", 0)->kl, 0.25);
+        file.set_made_by("Keyhole 1, \"x\"\ny");
+        for (int i = 1; i < 3; ++i) file.add("q", "full", i, {2, 1, 1, false});
+        file.flush();
+    }
+    {
+        AnswerFile file(path_);
+        EXPECT_TRUE(file.find("q", "full", 2));
+        file.set_made_by("Keyhole 2");
+        file.add("q", "full", 3, {2, 1, 1, false});
+        file.flush();
+    }
+    std::vector<std::string> makers;
+    for (const std::vector<std::string>& fields : csv_lines(read_text_file(path_)))
+        makers.push_back(fields.at(12));
+    EXPECT_EQ(makers, (std::vector<std::string>{"made_by", "", "Keyhole 1, \"x\" y", "", "Keyhole 2"}));
+    EXPECT_TRUE(AnswerFile(path_).find("q", "full", 1));
 }
 
 TEST_F(Answers, RefusePipesAndWhatIsNotFinite) {
@@ -259,6 +287,8 @@ TEST(Csv, FieldsComeBack) {
     std::string line;
     for (const std::string& field : fields) line += (line.empty() ? "" : ",") + csv_field(field);
     EXPECT_EQ(split_csv(line), fields);
+    EXPECT_EQ(csv_lines("a,b\n1,\"two\nlines\"\n\n3"),
+              (std::vector<Values>{{"a", "b"}, {"1", "two\nlines"}, {""}, {"3"}}));
 }
 
 /// A sweep continued with another model or backend asks every question again and says so. Its own earlier
