@@ -10,6 +10,7 @@
 #include "app/study/budget_forms.h"
 #include "app/study/eval_report.h"
 #include "app/study/head_budgets.h"
+#include "app/study/head_files.h"
 #include "app/study/shard_file.h"
 #include "engine/base/csv_field.h"
 #include "engine/base/error.h"
@@ -20,7 +21,6 @@
 #include "engine/base/path_lock.h"
 #include "engine/base/staged_folder.h"
 #include "engine/eval/missing_answers.h"
-#include "engine/policy/head_file.h"
 #include "engine/run/run_spec.h"
 
 #include <fmt/format.h>
@@ -127,7 +127,7 @@ class AttributeRun {
     void compare_held_out(const BudgetLanes& budget);
     std::string spend(const Attribution& found);
     void write(const Attribution& found, const std::string& spent, PathLock lock);
-    void write_head_files(const Attribution& found, const std::filesystem::path& folder) const;
+    void write_budgets(const Attribution& found, const std::filesystem::path& folder) const;
 
     const AttributeOptions& options_;
     LaneSpec lane_;
@@ -184,7 +184,9 @@ LanesOf AttributeRun::part_lanes(const QuestionSet& set) const {
             const Question question = make(i);
             std::vector<LaneSpec> own = lanes;
             for (const CachePart& part : parts_)
-                own.push_back(lane_with_tokens(lane_, group_tokens(part, question)));
+                own.push_back(
+                    lane_with_tokens(lane_, group_tokens(part, static_cast<int>(question.prompt.size()),
+                                                         {question.place.first, question.place.last})));
             return own;
         };
     for (const CachePart& part : parts_)
@@ -340,6 +342,7 @@ void AttributeRun::run() {
              "cannot write to {}: another command writes there; wait for it or take another folder",
              folder.string());
     answers_.emplace(folder / "answers.csv");
+    answers_->set_made_by(made_by(*loaded_.model));
     progress_.emplace("attribute", folder / "answers.csv");
     side_by_side_ = std::make_unique<TwoAtATime>(loaded_.model, *loaded_.backend,
                                                  options_.eval.run.backend_options().n_threads);
@@ -348,7 +351,7 @@ void AttributeRun::run() {
     answer(set, lanes, "", set.measures.empty());  // choices are fed to copies, and have no KL
     const std::string asked = asked_on(set.identity, loaded_.backend->name());
     if (shard_.is_part()) {
-        const std::vector<ShardNeed> needs = {{asked, set.n_questions, lanes(0)}};
+        const std::vector<ShardNeed> needs = {shard_need(asked, set.n_questions, lanes(0))};
         write_shard_file(folder, shard_, needs);
         print_note("{}", shard_note(folder, shard_));
         return;
@@ -382,7 +385,7 @@ void AttributeRun::write(const Attribution& found, const std::string& spent, Pat
     PlotChoice plots = options_.plots;
     plots.made_by = maker;
     if (!of_tokens()) write_plot_files(attribution_map(found), plots, staged.path() / "attribution");
-    if (options_.budget > 0 && kind() == PartKind::head) write_head_files(found, staged.path());
+    if (options_.budget > 0) write_budgets(found, staged.path());
     staged.publish(is_ours ? staged.files() : std::vector<std::string>{}, kResult);
     if (options_.json) print_out("{}", json);
     flush_output();
@@ -390,7 +393,7 @@ void AttributeRun::write(const Attribution& found, const std::string& spent, Pat
 }
 
 /// Writes the budgets as files: Keyhole's own, and what DuoAttention and HeadKV read.
-void AttributeRun::write_head_files(const Attribution& found, const fs::path& folder) const {
+void AttributeRun::write_budgets(const Attribution& found, const fs::path& folder) const {
     const int context = options_.eval.context_of(*loaded_.model);
     std::vector<int> tokens = *budget_tokens(options_.split == "whole" ? BudgetForm::whole : BudgetForm::gain,
                                              found, total(), rank());
@@ -398,12 +401,8 @@ void AttributeRun::write_head_files(const Attribution& found, const fs::path& fo
         for (std::size_t i = 0; i < parts_.size(); ++i)
             tokens[i] =
                 std::ranges::find(chosen_, parts_[i], &ChosenPart::part) == chosen_.end() ? rest() : context;
-    if (const HeadTable table = head_table(layout_, parts_, tokens, context); !table.empty())
-        write_head_file(folder / "heads.json", table, made_by(*loaded_.model));
-    write_text_file(folder / "full_attention_heads.tsv", duo_text(layout_, found));
-    const int sinks = std::min(lane_.policy.sinks > 0 ? lane_.policy.sinks : kGroupSinks, rest() - 1);
-    write_text_file(folder / "config.json", duo_config_text(std::max(sinks, 0), rest() - std::max(sinks, 0)));
-    write_text_file(folder / "headkv.json", headkv_text(found));
+    (void)write_head_files(
+        folder, {layout_, found, std::move(tokens), total(), lane_.policy.sinks, made_by(*loaded_.model)});
 }
 
 }  // namespace

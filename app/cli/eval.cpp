@@ -116,6 +116,7 @@ void EvalRun::keep_answers() {
              "cannot write to {}: another command writes there; wait for it or take another folder",
              folder.string());
     answers_.emplace(folder / "answers.csv");
+    answers_->set_made_by(made_by(*loaded_.model));
     kept_progress_.emplace("eval", folder / "answers.csv");
 }
 
@@ -150,7 +151,7 @@ EvalRun::Outcomes EvalRun::answer_and_keep(const QuestionSet& set) {
     answer_missing(
         *loaded_.model, *side_by_side_, set, asked, same_lanes(lanes_.specs), context, *answers_,
         [&](int n) { kept_progress_->add(n, static_cast<double>(n) * context); }, shard_);
-    needs_.push_back({asked, set.n_questions, lanes_.specs});
+    needs_.push_back(shard_need(asked, set.n_questions, lanes_.specs));
     return shard_.is_part() ? Outcomes{} : known_answers(set, asked, same_lanes(lanes_.specs), *answers_);
 }
 
@@ -195,7 +196,8 @@ void EvalRun::report(const QuestionSet& set, const Outcomes& outcomes) {
                   least_memory_text(set, lanes, scores) +
                       protection_text(lanes.labels, lanes.specs, options_.typed_lanes().size()) +
                       floor_text(set, lanes.labels, floors) +
-                      reference_fails_text(set, lanes, scores, options_.ask));
+                      reference_fails_text(set, lanes, scores,
+                                           options_.data.files.empty() ? options_.ask : "data"));
         // The set before this one asks the same before the eviction.
         if (options_.ask_when == "both" && set.name.ends_with("-after"))
             print_out("\n{}",
@@ -307,7 +309,7 @@ void EvalRun::measure_spans_of(const QuestionSet& set, const Outcomes& outcomes)
         }
     }
     for (LaneSpans& lane : spans) make_means(lane);
-    const std::vector<SpanReport> reports = span_reports(lanes_, spans, asked, outcomes);
+    const std::vector<SpanReport> reports = span_reports(lanes_, spans, asked, outcomes, !set.in_own_words);
     for (nlohmann::json& one : span_json(set.name, reports)) by_part_.push_back(std::move(one));
     add_part_csv(span_csv(set.name, reports));
     if (!command_.json) print_out("{}", span_text(reports));
@@ -319,6 +321,9 @@ void EvalRun::run() {
     if (const std::string why = options_.run.chat ? chat_notice(*loaded_.model) : ""; !why.empty())
         print_note("keyhole: {}\n", why);
     const std::vector<QuestionSet> sets = questions();
+    if (!options_.data.answers.empty() && sets.front().measures.empty())
+        fail(ErrorCode::wrong_use,
+             "--answers writes what lanes say or choose, and a target is only read; leave it out");
     if (!command_.out.empty()) keep_answers();
     if (!command_.json)
         print_out("{}, {}\n{}", loaded_.model->path().string(), loaded_.backend_text, options_.names_text());
@@ -380,7 +385,8 @@ void add_eval_command(const CliCommand& program) {
     command.add_option("--answers", options->eval.data.answers,
                        "data: file for what every lane answered, one JSON object a line");
     command.add_flag("--suite", options->suite,
-                     "all tasks of recall and ruler that fit into --context: a table and a page of them "
+                     "all tasks of recall and ruler, and instructions, that fit into --context: a table and "
+                     "a page of them "
                      "(suite.html in --out), with the least memory that keeps 90 % of the reference");
     command
         .add_option(
@@ -396,7 +402,7 @@ void add_eval_command(const CliCommand& program) {
     command.add_flag("--json", options->json, "print the result as JSON");
     command.does([options] {
         if (options->suite && options->eval.task.empty()) {
-            options->eval.task = "recall,ruler";
+            options->eval.task = "recall,ruler,instructions";
             if (options->eval.n_samples == 0) options->eval.n_samples = 20;
         }
         if (!options->eval.writes_job(options->out)) EvalRun(*options).run();

@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <vector>
 
@@ -67,12 +68,42 @@ nlohmann::json memory_json(const MemoryTable& t) {
     return json;
 }
 
+/// Returns how a model's rotary frequencies differ from those of its base, which is how it reads longer texts
+/// than it was first trained on; empty: they do not.
+std::string rope_scaling_text(const ModelConfig& c) {
+    const Rotary& rotary = c.rotary;
+    if (rotary.dynamic_factor > 0)
+        return fmt::format(", dynamic scaling by {:g} in texts beyond {} tokens", rotary.dynamic_factor,
+                           rotary.switch_length);
+    double least = 1, most = 1;
+    for (std::size_t i = 0; i < rotary.inverse_frequency.size(); ++i) {
+        const double plain =
+            std::pow(static_cast<double>(c.rope_theta), -2.0 * static_cast<double>(i) / rotary.dims);
+        const double divided_by = plain / rotary.inverse_frequency[i];
+        least = i == 0 ? divided_by : std::min(least, divided_by);
+        most = i == 0 ? divided_by : std::max(most, divided_by);
+    }
+    constexpr double kRounding = 1e-4;
+    std::string text;
+    if (rotary.changes_with_length())
+        text = fmt::format(", longrope: other frequencies in texts beyond {} tokens", rotary.switch_length);
+    else if (most / least > 1 + kRounding)
+        text = fmt::format(
+            ", frequencies scaled by wavelength, divided by {:.3g} to {:.3g} (as YaRN and Llama 3)", least,
+            most);
+    else if (std::abs(most - 1) > kRounding)
+        text = fmt::format(", linear scaling by {:.4g}", most);
+    if (rotary.magnitude != 1.0f) text += fmt::format(", rotated values times {:.4g}", rotary.magnitude);
+    return text;
+}
+
 std::string positions_text(const ModelConfig& c) {
     std::string text;
     switch (c.positions) {
         case PositionKind::rotary:
             text = fmt::format("rotary positions over {} of {} dimensions, base {:g}", c.rotary.dims,
-                               c.head_dim, c.rope_theta);
+                               c.head_dim, c.rope_theta) +
+                   rope_scaling_text(c);
             break;
         case PositionKind::alibi:
             text = "ALiBi";

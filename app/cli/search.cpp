@@ -180,7 +180,7 @@ std::vector<std::vector<Outcome>> SearchRun::answer(const QuestionSet& set, std:
         *loaded_.model, *side_by_side_, set, asked, same_lanes(lanes), context, *answers_,
         [&](int n) { progress_->add(n, static_cast<double>(n) * context); }, shard_);
     if (shard_.is_part()) {
-        const std::vector<ShardNeed> needs = {{asked, set.n_questions, {lanes.begin(), lanes.end()}}};
+        const std::vector<ShardNeed> needs = {shard_need(asked, set.n_questions, lanes)};
         write_shard_file(options_.out, shard_, needs);
         return {};
     }
@@ -271,6 +271,7 @@ void SearchRun::run() {
              "cannot write to {}: another command writes there; wait for it or take another folder",
              options_.out);
     answers_.emplace(fs::path(options_.out) / "answers.csv");
+    answers_->set_made_by(made_by(*loaded_.model));
     progress_.emplace("search", fs::path(options_.out) / "answers.csv");
     side_by_side_ = std::make_unique<TwoAtATime>(loaded_.model, *loaded_.backend,
                                                  options_.eval.run.backend_options().n_threads);

@@ -96,8 +96,11 @@ class Sweep {
     int prompt_of(const SweepPart& part) const;
     std::string floors_of(const QuestionSet& set, const std::vector<std::vector<Outcome>>& outcomes) const;
     std::string name_of(const Model& model);
-    void add_shorter_context(const LoadedModel& loaded, const SweepPart& part, const std::string& model,
-                             const std::string& asked, int n_prompt, SweepResult& result);
+    using ShorterContexts = std::vector<std::pair<std::string, double>>;
+    ShorterContexts shorter_contexts(const SweepPart& part) const;
+    void answer_shorter_context(const LoadedModel& loaded, const SweepPart& part, const std::string& asked);
+    void add_shorter_context(const SweepPart& part, const std::string& model, const std::string& asked,
+                             SweepResult& result);
     void keep_json(const SweepPart& part, const std::string& model, const ReportLanes& lanes,
                    const std::vector<LaneScore>& scores);
     void draw(StagedFolder& staged) const;
@@ -169,6 +172,7 @@ std::vector<SweepResult> Sweep::run() {
         progress_->begin_model(need_of(loaded, parts), models.size() - m - 1);
         const std::string name = name_of(*loaded.model);
         marks_.push_back(model_mark(*loaded.model));
+        answers_->set_made_by(made_by(*loaded.model));
         if (m == 0) json_.update(options_.eval.about_json(*loaded.model));
         json_["version"] = program_version();
         json_["models"].push_back(json_head(*loaded.model, loaded.backend->name()));
@@ -224,9 +228,8 @@ SweepNeed Sweep::need_of(const LoadedModel& loaded, std::span<const SweepPart> p
         std::vector<std::string> lanes;
         for (const GridCell& cell : cells_) lanes.push_back(format_lane_spec(cell.spec));
         if (options_.has_shorter_context && !part.set.is_task)
-            for (const std::string& value : varies_.front().values)
-                if (const double amount = piece_tokens(value, prompt_of(part)); amount >= 1)
-                    lanes.push_back(shorter_context_key(amount));
+            for (const auto& [value, amount] : shorter_contexts(part))
+                lanes.push_back(shorter_context_key(amount));
         for (const std::string& lane : std::set<std::string>(lanes.begin(), lanes.end()))
             for (int i = 0; i < part.set.n_questions; ++i) {
                 if (!shard_.has(i)) continue;
@@ -272,8 +275,12 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
     answer_missing(
         *loaded.model, side_by_side, part.set, asked, same_lanes(lanes_), part.context, *answers_,
         [&](int n) { progress_->add(n, static_cast<double>(n) * part.context); }, shard_);
+    const bool has_shorter = options_.has_shorter_context && !part.set.is_task;
+    if (has_shorter) answer_shorter_context(loaded, part, asked);
     if (shard_.is_part()) {
-        needs_.push_back({asked, part.set.n_questions, lanes_});
+        needs_.push_back(shard_need(asked, part.set.n_questions, lanes_));
+        for (const auto& [value, amount] : has_shorter ? shorter_contexts(part) : ShorterContexts{})
+            needs_.back().lanes.push_back(shorter_context_key(amount));
         return;
     }
     const auto outcomes = known_answers(part.set, asked, same_lanes(lanes_), *answers_);
@@ -301,8 +308,7 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
         measures_->add(part.set, asked, cells_, scores, against_, made_by(*loaded.model));
         measures_->write();
     }
-    if (options_.has_shorter_context && !part.set.is_task)
-        add_shorter_context(loaded, part, model, asked, n_prompt, result);
+    if (has_shorter) add_shorter_context(part, model, asked, result);
     if (options_.json)
         keep_json(part, model, lanes, scores);
     else if (!options_.map && prints_tables())
@@ -317,25 +323,38 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
     before_ = outcomes;
 }
 
-void Sweep::add_shorter_context(const LoadedModel& loaded, const SweepPart& part, const std::string& model,
-                                const std::string& asked, int n_prompt, SweepResult& result) {
+/// Returns the values of the first grid key that make pieces, and their tokens.
+Sweep::ShorterContexts Sweep::shorter_contexts(const SweepPart& part) const {
+    ShorterContexts found;
+    for (const std::string& value : varies_.front().values)
+        if (const double amount = piece_tokens(value, prompt_of(part)); amount >= 1)
+            found.emplace_back(value, amount);
+    return found;
+}
+
+/// Answers the shard's questions in pieces.
+void Sweep::answer_shorter_context(const LoadedModel& loaded, const SweepPart& part,
+                                   const std::string& asked) {
+    for (const auto& [value, amount] : shorter_contexts(part))
+        for (int i = 0; i < part.set.n_questions; ++i) {
+            const std::string key = shorter_context_key(amount);
+            if (!shard_.has(i) || answers_->find(asked, key, i)) continue;
+            check_termination();
+            answers_->add(asked, key, i,
+                          in_pieces(loaded, part.set.make(i), static_cast<std::size_t>(amount)));
+            answers_->flush();
+            progress_->add(1, part.context);
+        }
+}
+
+void Sweep::add_shorter_context(const SweepPart& part, const std::string& model, const std::string& asked,
+                                SweepResult& result) {
     const std::vector<Outcome> first = result.points.front().outcomes;
     if (prints_tables()) print_out("\n{:<44} {:>10}\n", "shorter context, nothing evicted", "x first");
-    for (const std::string& value : varies_.front().values) {
-        const double amount = piece_tokens(value, n_prompt);
-        if (!(amount >= 1)) continue;
-        const std::string key = shorter_context_key(amount);
+    for (const auto& [value, amount] : shorter_contexts(part)) {
         std::vector<Outcome> outcomes;
-        for (int i = 0; i < part.set.n_questions; ++i) {
-            std::optional<Outcome> known = answers_->find(asked, key, i);
-            if (!known) {
-                known = in_pieces(loaded, part.set.make(i), static_cast<std::size_t>(amount));
-                answers_->add(asked, key, i, *known);
-                answers_->flush();
-                progress_->add(1, part.context);
-            }
-            outcomes.push_back(*known);
-        }
+        for (int i = 0; i < part.set.n_questions; ++i)
+            outcomes.push_back(answers_->find(asked, shorter_context_key(amount), i).value());
         const LaneScore score = score_lane(outcomes, first);
         if (prints_tables()) print_out("{:<44} {:>10.4f}\n", value, std::exp(score.nats_difference.value));
         std::vector<std::string> values(varies_.size());

@@ -164,11 +164,10 @@ std::vector<CachePart> group_parts(bool has_answer) {
     return parts;
 }
 
-TokenRange group_tokens(const CachePart& group, const Question& question) {
-    const auto n = static_cast<int>(question.prompt.size());
-    if (group.words == "answer") return {question.place.first, question.place.last};
-    if (group.words == "sinks") return {0, std::min(kGroupSinks, n) - 1};
-    return {std::max(0, n - kGroupRecent), n - 1};
+TokenRange group_tokens(const CachePart& group, int n_prompt, const TokenRange& answer) {
+    if (group.words == "answer") return answer;
+    if (group.words == "sinks") return {0, std::min(kGroupSinks, n_prompt) - 1};
+    return {std::max(0, n_prompt - kGroupRecent), n_prompt - 1};
 }
 
 LaneSpec lane_with_tokens(const LaneSpec& lane, const TokenRange& tokens) {
@@ -351,6 +350,7 @@ nlohmann::json attribution_json(const Attribution& found) {
                                {"kl", part_estimate_json(e.kl)},
                                {"p", e.p},
                                {"sure", e.is_sure}};
+        if (!found.gains.empty()) part["gains"] = found.gains[i];
         if (is_of_tokens(found.kind))
             part["words"] = e.part.words;
         else

@@ -52,8 +52,9 @@ std::vector<CachePart> token_parts(const Tokenizer& tokenizer, std::span<const i
 /// Returns the groups: the first tokens (`sinks`), the newest (`recent`), and those that state the answer
 /// (`answer`), where the questions know them.
 std::vector<CachePart> group_parts(bool has_answer);
-/// Returns the tokens of a group in a question's prompt, in which they follow one another.
-TokenRange group_tokens(const CachePart& group, const Question& question);
+/// Returns the tokens of a group in a prompt, in which they follow one another. answer: those that state the
+/// answer, for the group of that name.
+TokenRange group_tokens(const CachePart& group, int n_prompt, const TokenRange& answer);
 /// How many tokens the groups `sinks` and `recent` have.
 inline constexpr int kGroupSinks = 4, kGroupRecent = 32;
 

@@ -57,6 +57,33 @@ CachePart read_part(const JsonField& in, PartKind kind) {
     return part;
 }
 
+/// A part, and its gain in each question; empty: not known.
+struct StoredPart {
+    PartEffect effect;
+    std::vector<double> gains;
+};
+
+StoredPart read_stored_part(const JsonField& in, PartKind kind) {
+    StoredPart part;
+    part.effect.part = read_part(in, kind);
+    part.effect.nats = read_estimate(in["nats"]);
+    part.effect.right = read_estimate(in["right"]);
+    part.effect.kl = read_estimate(in["kl"]);
+    part.effect.p = in["p"].number(0, 1);
+    part.effect.is_sure = in["sure"].flag();
+    if (const auto gains = in.find("gains"))
+        for (std::size_t q = 0; q < gains->size(kMostParts); ++q)
+            part.gains.push_back(gains->at(q).number(-kMostNats, kMostNats));
+    return part;
+}
+
+/// Returns a part's place in the order of parts.
+std::tuple<int, int, int> place_of(const StoredPart& stored) {
+    const CachePart& part = stored.effect.part;
+    return {part.layer, part.query_head >= 0 ? part.query_head : part.kv_head,
+            part.tokens ? part.tokens->first : 0};
+}
+
 }  // namespace
 
 StoredAttribution read_attribution(std::string_view text, std::string_view name) {
@@ -80,24 +107,16 @@ StoredAttribution read_attribution(std::string_view text, std::string_view name)
     found.n_questions = in["questions"].integer(0, kMostIndex);
     stored.context = in["context"].integer(0, kMostIndex);
     const JsonField parts = in["parts"];
-    for (std::size_t i = 0; i < parts.size(kMostParts); ++i) {
-        const JsonField part = parts.at(i);
-        PartEffect& effect = found.effects.emplace_back();
-        effect.part = read_part(part, found.kind);
-        effect.nats = read_estimate(part["nats"]);
-        effect.right = read_estimate(part["right"]);
-        effect.kl = read_estimate(part["kl"]);
-        effect.p = part["p"].number(0, 1);
-        effect.is_sure = part["sure"].flag();
+    std::vector<StoredPart> all;
+    for (std::size_t i = 0; i < parts.size(kMostParts); ++i)
+        all.push_back(read_stored_part(parts.at(i), found.kind));
+    std::ranges::stable_sort(all, {}, place_of);
+    const bool has_gains =
+        std::ranges::none_of(all, [](const StoredPart& part) { return part.gains.empty(); });
+    for (StoredPart& part : all) {
+        found.effects.push_back(std::move(part.effect));
+        if (has_gains) found.gains.push_back(std::move(part.gains));
     }
-    std::stable_sort(
-        found.effects.begin(), found.effects.end(), [](const PartEffect& a, const PartEffect& b) {
-            const auto place = [](const CachePart& part) {
-                return std::tuple(part.layer, part.query_head >= 0 ? part.query_head : part.kv_head,
-                                  part.tokens ? part.tokens->first : 0);
-            };
-            return place(a.part) < place(b.part);
-        });
     return stored;
 }
 

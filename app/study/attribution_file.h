@@ -8,7 +8,7 @@
 namespace keyhole {
 
 struct StoredAttribution {
-    Attribution found;  ///< without gains
+    Attribution found;  ///< without gains where the file is from before it had them
     int context = 0;    ///< of the questions
 };
 

@@ -29,7 +29,7 @@ constexpr std::size_t kMostShardBytes = 64 << 20;
 /// A shard's file as read.
 struct ShardRecord {
     Shard shard;
-    std::string folder, hash, command;  ///< command: its folder is OUT
+    std::string folder, hash, program, command;  ///< command: its folder is OUT
     std::vector<ShardNeed> needs;
 };
 
@@ -38,7 +38,7 @@ std::string hash_of(std::span<const ShardNeed> needs, int n_shards) {
     std::string text = fmt::format("shards={}\n", n_shards);
     for (const ShardNeed& need : needs) {
         text += fmt::format("{}\n{}\n", need.asked, need.n_questions);
-        for (const LaneSpec& lane : need.lanes) text += format_lane_spec(lane) + "\n";
+        for (const std::string& lane : need.lanes) text += lane + "\n";
     }
     return fmt::format("{:016x}", digest_bytes(kDigestSeed, std::as_bytes(std::span(text))));
 }
@@ -52,13 +52,14 @@ ShardRecord read_shard(const std::string& folder) {
     record.shard.n = root["of"].integer(1, kMostShards);
     record.shard.index = root["shard"].integer(1, record.shard.n);
     record.hash = root["hash"].text(64);
+    record.program = root["program"].text(kMostShardBytes);
     record.command = root["command"].text(kMostShardBytes);
     const JsonField needs = root["needs"];
     for (std::size_t i = 0; i < needs.size(1 << 20); ++i) {
         const JsonField one = needs.at(i), lanes = one["lanes"];
         ShardNeed need{one["questions"].text(kMostShardBytes), one["n"].integer(1, 1 << 24), {}};
         for (std::size_t lane = 0; lane < lanes.size(1 << 20); ++lane)
-            need.lanes.push_back(parse_lane_spec(lanes.at(lane).text(kMostShardBytes)));
+            need.lanes.push_back(lanes.at(lane).text(kMostShardBytes));
         record.needs.push_back(std::move(need));
     }
     if (record.hash != hash_of(record.needs, record.shard.n))
@@ -84,16 +85,16 @@ std::string command_of(const ShardRecord& known, const std::optional<Shard>& sha
 /// Copies a shard's answers into the joined file. Returns how many of its own are missing.
 int copy_answers(const ShardRecord& record, AnswerFile& into, int& n_copied) {
     const AnswerFile from(fs::path(record.folder) / "answers.csv");
+    into.set_made_by(fmt::format("{}: {}", record.program, record.command));
     int n_missing = 0;
     for (const ShardNeed& need : record.needs)
         for (int i = 0; i < need.n_questions; ++i) {
             if (!record.shard.has(i)) continue;
-            for (const LaneSpec& lane : need.lanes) {
-                const std::string spec = format_lane_spec(lane);
-                const std::optional<Outcome> found = from.find(need.asked, spec, i);
+            for (const std::string& lane : need.lanes) {
+                const std::optional<Outcome> found = from.find(need.asked, lane, i);
                 n_missing += found ? 0 : 1;
-                if (!found || into.find(need.asked, spec, i)) continue;
-                into.add(need.asked, spec, i, *found);
+                if (!found || into.find(need.asked, lane, i)) continue;
+                into.add(need.asked, lane, i, *found);
                 ++n_copied;
             }
         }
@@ -103,6 +104,12 @@ int copy_answers(const ShardRecord& record, AnswerFile& into, int& n_copied) {
 
 }  // namespace
 
+ShardNeed shard_need(const std::string& asked, int n_questions, std::span<const LaneSpec> lanes) {
+    ShardNeed need{asked, n_questions, {}};
+    for (const LaneSpec& lane : lanes) need.lanes.push_back(format_lane_spec(lane));
+    return need;
+}
+
 void write_shard_file(const fs::path& folder, const Shard& shard, std::span<const ShardNeed> needs) {
     nlohmann::json json = {{"program", program_name()},
                            {"command", command_text()},
@@ -110,11 +117,8 @@ void write_shard_file(const fs::path& folder, const Shard& shard, std::span<cons
                            {"of", shard.n},
                            {"hash", hash_of(needs, shard.n)},
                            {"needs", nlohmann::json::array()}};
-    for (const ShardNeed& need : needs) {
-        nlohmann::json lanes = nlohmann::json::array();
-        for (const LaneSpec& lane : need.lanes) lanes.push_back(format_lane_spec(lane));
-        json["needs"].push_back({{"questions", need.asked}, {"n", need.n_questions}, {"lanes", lanes}});
-    }
+    for (const ShardNeed& need : needs)
+        json["needs"].push_back({{"questions", need.asked}, {"n", need.n_questions}, {"lanes", need.lanes}});
     write_text_file(folder / kShardName,
                     json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }

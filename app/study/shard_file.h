@@ -16,8 +16,9 @@ namespace keyhole {
 struct ShardNeed {
     std::string asked;  ///< as answers.csv names the questions: asked_on()
     int n_questions = 0;
-    std::vector<LaneSpec> lanes;
+    std::vector<std::string> lanes;  ///< likewise: specs, and what stands beside them
 };
+ShardNeed shard_need(const std::string& asked, int n_questions, std::span<const LaneSpec> lanes);
 
 /// Writes shard.json into the folder.
 void write_shard_file(const std::filesystem::path& folder, const Shard& shard,

@@ -232,14 +232,11 @@ TEST(Attribution, TokensAreGivenBackBesideTheBudget) {
     ASSERT_EQ(parts.size(), 3u);
     EXPECT_EQ(parts[2].words, "g");
     EXPECT_EQ(part_name(parts[1]), "3..5");
-    Question question;
-    question.prompt.assign(100, 1);
-    question.place = {40, 43};
     const std::vector<CachePart> groups = group_parts(true);
     ASSERT_EQ(groups.size(), 3u);
-    EXPECT_EQ(group_tokens(groups[0], question), (TokenRange{0, 3}));
-    EXPECT_EQ(group_tokens(groups[1], question), (TokenRange{68, 99}));
-    EXPECT_EQ(group_tokens(groups[2], question), (TokenRange{40, 43}));
+    EXPECT_EQ(group_tokens(groups[0], 100, {40, 43}), (TokenRange{0, 3}));
+    EXPECT_EQ(group_tokens(groups[1], 100, {40, 43}), (TokenRange{68, 99}));
+    EXPECT_EQ(group_tokens(groups[2], 100, {40, 43}), (TokenRange{40, 43}));
     EXPECT_EQ(group_parts(false).size(), 2u);
 }
 
@@ -270,6 +267,10 @@ TEST(Attribution, IsReadBackFromItsFile) {
         EXPECT_TRUE(std::isnan(read.found.effects[i].kl.value));
     }
     EXPECT_EQ(ranked(read.found), ranked(found));
+    EXPECT_EQ(read.found.gains, found.gains) << "in the order of parts too";
+    nlohmann::json older = json;
+    for (nlohmann::json& part : older["parts"]) part.erase("gains");
+    EXPECT_TRUE(read_attribution(older.dump(), "x.json").found.gains.empty());
     json["by"] = "heads";
     EXPECT_THROW((void)read_attribution(json.dump(), "x.json"), Error);
     EXPECT_THROW((void)read_attribution("{}", "x.json"), Error);
@@ -463,6 +464,26 @@ TEST_F(AttributeCommand, GivesTokensBack) {
     EXPECT_NE(output_.find("sinks"), std::string::npos) << output_;
     EXPECT_EQ(run(command("attribute") + " --by token --lane h2o:budget=8 --out '" + path("u") + "'"), 2);
     EXPECT_NE(output_.find("give --samples 1"), std::string::npos) << output_;
+}
+
+/// The window asks a run's prompt so: one line with the text whose likelihood says what was lost, and its KL.
+TEST_F(AttributeCommand, RanksByTheKlOfATarget) {
+    std::ofstream(path("one.jsonl")) << nlohmann::json{{"prompt", reference::random_text(60, 5)},
+                                                       {"target", "abc"}};
+    const std::string one = "attribute --model '" + tiny_.folder().string() + "' --data '" +
+                            path("one.jsonl") + "' --lane h2o:budget=8 --rank kl --json --out '" + path("d") +
+                            "'";
+    for (const char* by : {"head", "token", "group"}) {
+        ASSERT_EQ(run(one + " --by " + by), 0) << output_;
+        double last = 1e9;
+        for (const nlohmann::json& part : json().at("parts")) {
+            EXPECT_TRUE(part.at("kl").at("value").is_number()) << by << part;
+            EXPECT_EQ(part.at("gains").size(), 1u);
+            const double nats = part.at("nats").at("value");
+            EXPECT_LE(nats, last) << "the file is sorted by nats";
+            last = nats;
+        }
+    }
 }
 
 TEST_F(AttributeCommand, RefusesWhatItCannotCompare) {

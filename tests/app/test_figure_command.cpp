@@ -360,6 +360,32 @@ TEST_F(FigureCommand, AShorterContextForgetsEarlierPieces) {
     EXPECT_EQ(n, 2);
 }
 
+/// Shards answer the baseline too: what is joined lacks nothing, and gives the same figure.
+TEST_F(FigureCommand, AShorterContextIsSharded) {
+    const std::string figure = "figure tova-3" + model() + " --text '" + path("text.txt") +
+                               "' --context 40 --prefill 16 --samples 2 --lane full --lane tova --vary "
+                               "budget=8 --out '";
+    ASSERT_EQ(run(figure + path("whole") + "'"), 0) << output_;
+    for (const char* shard : {"1", "2"})
+        ASSERT_EQ(run(figure + path(fmt::format("part{}", shard)) + "' --shard " + shard + "/2"), 0)
+            << output_;
+    const auto n_pieces = [&](const std::string& folder) {
+        return std::ranges::count_if(csv_lines(read(folder + "/answers.csv")),
+                                     [](const auto& fields) { return fields[1] == "shorter context 8"; });
+    };
+    EXPECT_EQ(n_pieces("part1"), 1);
+    ASSERT_EQ(run("merge '" + path("part1") + "' '" + path("part2") + "' --out '" + path("joined") + "'"), 0)
+        << output_;
+    EXPECT_EQ(n_pieces("joined"), 2);
+    const std::string joined = read("joined/answers.csv");
+    ASSERT_EQ(run(figure + path("joined") + "'"), 0) << output_;
+    EXPECT_EQ(read("joined/answers.csv"), joined) << "nothing is answered again";
+    const auto findings = [&](const std::string& folder) {
+        return nlohmann::json::parse(read(folder + "/figure.json")).at("findings");
+    };
+    EXPECT_EQ(findings("joined"), findings("whole"));
+}
+
 /// Plots of text show the ratio of each pair and the interval of the pairs; those of tasks show both.
 TEST(SweepPlot, RatiosOfTextHaveTheIntervalsOfTheirPairs) {
     SweepResult result;
