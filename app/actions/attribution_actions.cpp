@@ -1,9 +1,13 @@
 #include "app/actions/action_areas.h"
+#include "app/base/version.h"
 #include "app/state/shown_answers.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
+#include "engine/export/captions.h"
+
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -53,24 +57,14 @@ AttributionRequest parse_request(std::string_view text) {
 /// wrong.
 PromptQuestion question_of_prompt(const AppState& app) {
     const RunInfo& run = app.run.history.run();
-    if (!run.start.chat.empty() && run.start.chat != "none")
-        fail(ErrorCode::wrong_use, "the prompt is written in the form of a chat; choose a task's questions");
     const std::vector<ShownAnswer> answers = shown_answers(app);
     const std::string right = right_answer(app);
-    PromptQuestion question{run.prompt, right, "I do not know"};
+    PromptQuestion question{run.prompt, right, !run.start.chat.empty()};
     if (!answers.empty() && answers.front().answer.complete &&
         (right.empty() || answers.front().mark == ShownAnswer::Mark::right))
         question.answer = answers.front().answer.text;
-    for (const ShownAnswer& answer : answers)
-        if (answer.lane == app.view.lane && answer.answer.complete && !answer.answer.text.empty() &&
-            answer.answer.text != question.answer)
-            question.other = answer.answer.text;
-    const auto is_blank = [](const std::string& text) {
-        return text.find_first_not_of(" \n\t") == std::string::npos;
-    };
-    if (is_blank(question.answer))
+    if (question.answer.find_first_not_of(" \n\t") == std::string::npos)
         fail(ErrorCode::wrong_use, "lane 0 has not answered yet; wait for it, or give the right answer");
-    if (is_blank(question.other)) question.other = "I do not know";
     return question;
 }
 
@@ -110,27 +104,71 @@ void take_part_back(AppState& app, std::string_view arguments) {
     if (part.tokens && !has_words(app, *part.tokens, part.words))
         fail(ErrorCode::wrong_use, "tokens {} of this prompt have other words by now; ask once more",
              part.name);
-    const LaneSpec spec =
-        app.attribution.with_part(focused_lane(app), to_index(number) - 1, app.view.watched);
+    const LaneSpec spec = app.attribution.with_part(focused_lane(app), to_index(number) - 1,
+                                                    app.run.history.run().n_prompt(), app.view.watched);
     app.run.lane_editor.set(app.view.lane, spec);
     if (part.tokens) app.view.watched = part.tokens;
     app.notify(fmt::format("lane {} keeps {}", app.view.lane, part.name));
 }
 
+/// FORM TOKENS [REST], and what follows.
+struct BudgetWords {
+    std::string_view form;
+    int budget = 0, rest = 0;
+    std::string_view after;
+};
+
+BudgetWords budget_words(std::string_view text) {
+    const auto next = [&] {
+        const std::string_view word = text.substr(0, text.find(' '));
+        text.remove_prefix(std::min(word.size() + 1, text.size()));
+        return word;
+    };
+    BudgetWords words;
+    words.form = next();
+    words.budget = whole_numbers(next(), 1, 1)[0];
+    words.rest = std::max(1, words.budget / 2);
+    const std::string_view before = text;
+    if (const auto rest = number_from_text<int>(next()))
+        words.rest = *rest;
+    else
+        text = before;
+    words.after = text;
+    return words;
+}
+
 /// arguments: FORM TOKENS [REST].
-void write_budget(AppState& app, std::string_view arguments) {
+void give_budget(AppState& app, std::string_view arguments) {
     app.run.need_live_run();
-    const std::size_t blank = std::min(arguments.find(' '), arguments.size());
-    const std::string_view form = arguments.substr(0, blank);
-    const std::vector<int> numbers =
-        whole_numbers(arguments.substr(std::min(blank + 1, arguments.size())), 1, 2);
-    const int budget = numbers[0], rest = numbers.size() > 1 ? numbers[1] : std::max(1, budget / 2);
+    const BudgetWords words = budget_words(arguments);
+    if (!words.after.empty())
+        fail(ErrorCode::wrong_use, "'{}' is one word too much; give FORM TOKENS [REST]",
+             shown_text(words.after));
     const RunInfo& run = app.run.history.run();
-    const LaneSpec spec =
-        app.attribution.with_budget(focused_lane(app), form, budget, rest, run.n_prompt() + run.n_generate);
+    const LaneSpec spec = app.attribution.with_budget(focused_lane(app), words.form, words.budget, words.rest,
+                                                      run.n_prompt() + run.n_generate);
     app.run.lane_editor.set(app.view.lane, spec);
     open_dialog<Dialog::overrides>(app, {});
-    app.notify(fmt::format("lane {} has {} tokens a head, {}", app.view.lane, budget, form));
+    app.notify(fmt::format("lane {} has {} tokens a head, {}", app.view.lane, words.budget, words.form));
+}
+
+/// arguments: FORM TOKENS [REST] FOLDER.
+void write_budget_files(AppState& app, std::string_view arguments) {
+    app.run.need_live_run();
+    const BudgetWords words = budget_words(arguments);
+    if (words.after.empty())
+        fail(ErrorCode::wrong_use, "give the folder for the files: FORM TOKENS [REST] FOLDER");
+    const RunInfo& run = app.run.history.run();
+    const bool is_shown = app.view.lane < std::ssize(app.run.history.lanes());
+    const std::filesystem::path folder = words.after;
+    const std::vector<std::string> files = app.attribution.write_heads(
+        folder, focused_lane(app), words.form, words.budget, words.rest, run.n_prompt() + run.n_generate,
+        is_shown ? app.run.history.layout(app.view.lane) : run.layout,
+        made_by(
+            run, program_name(),
+            fmt::format("{} --budget {} --rest {}", app.attribution.command(), words.budget, words.rest)));
+    app.notify(fmt::format("{} in {}; a lane reads them by heads={}", fmt::join(files, ", "), folder.string(),
+                           (folder / files.front()).string()));
 }
 
 std::string_view needs_attribution_job(const AppState& app) {
@@ -169,8 +207,15 @@ constexpr std::array kAttributionActions = {
                "uniform|pyramid|adaptive|streaming|whole|gain TOKENS [REST]: by what was found; then opens "
                "the overrides.",
                {},
-               write_budget,
+               give_budget,
                {.elsewhere = "the button Budget of the page", .arguments_are_plain = true}},
+    UserAction{"attribution.files",
+               "Write budgets by head as files",
+               "uniform|streaming|whole|gain TOKENS [REST] FOLDER: heads.json, which a lane reads by "
+               "heads=FILE, and those that DuoAttention and HeadKV read.",
+               {},
+               write_budget_files,
+               {.elsewhere = "the button Write files of the page", .lacks = need::live_run}},
 };
 
 }  // namespace

@@ -243,12 +243,13 @@ void browse(AppState& app, std::string_view arguments) {
         std::string_view action;
         FileQuestion question;
     };
-    const std::array<Known, 7> kKnown = {
+    const std::array<Known, 8> kKnown = {
         {{"file.open", {false, false, "Open a trace", "", "Traces of Keyhole", "*.keyhole"}},
          {"file.save", {true, false, "Save the trace", "run.keyhole", "Traces of Keyhole", "*.keyhole"}},
          {"file.picture", {true, false, "Save a picture", "heatmap.png", "", ""}},
          {"screenshot", {true, false, "Save a screenshot", "keyhole.png", "", ""}},
          {"export.folder", {false, true, "Export into a folder", "", "", ""}},
+         {"attribution.files", {false, true, "Write budgets by head into a folder", "", "", ""}},
          {"lane.set", {false, false, "Open a file for an option of the lane", "", "", ""}},
          {"open", {false, false, "Open a trace, a model or a prompt", "", "", ""}}}};
     const std::string_view action = arguments.substr(0, arguments.find(' '));
@@ -256,7 +257,8 @@ void browse(AppState& app, std::string_view arguments) {
         std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& k) { return k.action == action; });
     if (known == kKnown.end())
         fail(ErrorCode::wrong_use, "'{}' takes no path; give {}", action,
-             "file.open, file.save, file.picture, screenshot, export.folder, lane.set or open");
+             "file.open, file.save, file.picture, screenshot, export.folder, attribution.files, lane.set or "
+             "open");
     app.choose_path(std::string(arguments), known->question);
 }
 
@@ -418,8 +420,8 @@ constexpr std::array kExportActions = {
     UserAction{
         "file.browse",
         "Choose a path with the desktop's dialog",
-        "ACTION: file.open, file.save, file.picture, screenshot, export.folder, lane.set or open gets the "
-        "path, at its end or in place of {}.",
+        "ACTION: file.open, file.save, file.picture, screenshot, export.folder, attribution.files, lane.set "
+        "or open gets the path, at its end or in place of {}.",
         {},
         browse,
         {.menu = {MenuGroup::file_open, 1}, .choices = kBrowseChoices}},

@@ -55,8 +55,9 @@ void draw_choices(AttributionPage& page, const PanelContext& context) {
     }
     mark_item(context, "attribution questions");
     tooltip(context,
-            "The answer whose likelihood says what was lost: that of lane 0 to this prompt, or the "
-            "right ones to questions that are made by a task. One question gives no interval.");
+            "The answer whose likelihood says what was lost: that of lane 0 to this prompt (also as a chat "
+            "turn), or the right ones to questions that are made by a task. One question gives no "
+            "interval.");
     ImGui::SameLine(0, context.px(14));
     label(context, "ranked by");
     ImGui::SetNextItemWidth(context.px(160));
@@ -304,6 +305,17 @@ void draw_budget(AttributionPage& page, const PanelContext& context) {
         run(context, fmt::format("attribution.budget {} {} {}", form, page.budget, page.rest));
     mark_item(context, "attribution.budget");
     tooltip(context, "Gives the lane these budgets by head and opens them to be painted. Ctrl+Z undoes it.");
+    ImGui::SameLine(0, context.px(6));
+    {
+        const ScopedDisabled disabled(form == "pyramid" || form == "adaptive");
+        if (ImGui::Button("Write files…"))
+            run(context, fmt::format("file.browse attribution.files {} {} {}", form, page.budget, page.rest));
+    }
+    mark_item(context, "attribution.files");
+    tooltip(
+        context,
+        "Asks for a folder with the desktop's dialog, and writes these budgets there: heads.json, which a "
+        "lane reads by heads=FILE, and the files that DuoAttention and HeadKV read.");
     small_words(context, kForms[to_index(page.form)].help);
 }
 

@@ -1,14 +1,14 @@
 #include "app/state/attribution_run.h"
 
-#include "app/state/child_job.h"
+#include "app/base/command_text.h"
 #include "app/study/attribution_file.h"
-#include "app/study/budget_forms.h"
+#include "app/study/head_files.h"
 #include "engine/base/error.h"
 #include "engine/base/fnv.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
+#include "engine/base/make_folder.h"
 #include "engine/base/mapped_file.h"
-#include "engine/base/number.h"
 #include "engine/base/staged_folder.h"
 
 #include <nlohmann/json.hpp>
@@ -22,16 +22,6 @@ namespace keyhole {
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr const char* kName = "the attribution";
-
-/// Returns the share that the last line of progress names: "keyhole: attribute: 37 %, 12 s left".
-double share_in(std::string_view said) {
-    const std::size_t end = said.rfind(" %");
-    if (end == std::string_view::npos) return 0;
-    const std::size_t begin = said.find_last_not_of("0123456789", end - 1) + 1;
-    return number_from_text<double>(said.substr(begin, end - begin), 0.0, 100.0).value_or(0) / 100;
-}
 
 AttributedPart shown_part(const PartEffect& effect) {
     AttributedPart part;
@@ -70,14 +60,17 @@ ShownAttribution shown_of(const Attribution& found, RankBy rank) {
     return shown;
 }
 
-/// Returns the words of the command but its folder.
+/// Returns the words of the command but its files.
 std::vector<std::string> command_of(const AttributionRequest& request, const fs::path& model,
-                                    const LaneSpec& lane) {
+                                    const LaneSpec& lane, bool chat) {
     std::vector<std::string> words = {
         "attribute", "--model",  model.string(), "--lane",    format_lane_spec(lane),
         "--by",      request.by, "--rank",       request.rank};
     if (request.takes) words.emplace_back("--take");
-    if (request.questions == "prompt") return words;
+    if (request.questions == "prompt") {
+        if (chat) words.emplace_back("--chat");
+        return words;
+    }
     for (const std::string& word :
          {std::string("--task"), request.questions, std::string("--samples"),
           std::to_string(request.n_questions), std::string("--context"), std::to_string(request.context)})
@@ -87,31 +80,27 @@ std::vector<std::string> command_of(const AttributionRequest& request, const fs:
 
 /// Returns the data file that asks the run's prompt.
 std::string data_text(const PromptQuestion& question) {
-    const nlohmann::json line = {
-        {"prompt", question.prompt}, {"choices", {question.answer, question.other}}, {"answer", 0}};
+    const nlohmann::json line = {{"prompt", question.prompt}, {"target", question.answer}};
     return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-TokenRange range_of(const TokenSpan& span) {
-    return {span.first, span.last};
+/// Returns the tokens of a group in the run's prompt.
+TokenRange tokens_of_group(const CachePart& group, int n_prompt, const std::optional<TokenSpan>& watched) {
+    if (group.words == "answer" && !watched)
+        fail(ErrorCode::wrong_use, "watch the words that hold the answer first: pick them and press W");
+    return group_tokens(group, n_prompt, watched ? TokenRange{watched->first, watched->last} : TokenRange{});
 }
 
-/// Returns the lane with a group of tokens beside its budget.
-LaneSpec with_group(const LaneSpec& lane, const std::string& group, const std::optional<TokenSpan>& watched) {
-    const Amount& budget = lane.policy.budget;
-    if (group == "answer") {
-        if (!watched)
-            fail(ErrorCode::wrong_use, "watch the words that hold the answer first: pick them and press W");
-        return lane_with_tokens(lane, range_of(*watched));
+BudgetForm form_of(std::string_view name, const Attribution& found) {
+    const auto known = budget_form_from_name(name);
+    if (!known) {
+        std::string names;
+        for (const BudgetFormRow& row : budget_forms()) names += fmt::format(" {}", row.name);
+        fail(ErrorCode::wrong_use, "there is no budget '{}'; there are{}", shown_text(name), names);
     }
-    if (budget.unit != Amount::Unit::tokens)
-        fail(ErrorCode::wrong_use, "the lane needs a budget in tokens, such as budget=64");
-    if (group == "sinks")
-        return changed_lane_spec(lane, fmt::format("budget={:.0f},sinks={}", budget.value + kGroupSinks,
-                                                   lane.policy.sinks + kGroupSinks));
-    const int recent = resolve(lane.policy, ResolvedPolicy::kUnlimited / 2, 1).recent;
-    return changed_lane_spec(
-        lane, fmt::format("budget={:.0f},recent={}", budget.value + kGroupRecent, recent + kGroupRecent));
+    if (found.kind != PartKind::head && found.kind != PartKind::layer)
+        fail(ErrorCode::wrong_use, "budgets are of KV heads or layers; give those back first");
+    return *known;
 }
 
 }  // namespace
@@ -132,49 +121,39 @@ void AttributionRun::begin(const AttributionRequest& request, const fs::path& mo
     asked.name.clear();
     asked.policy.shadow = false;
     (void)start_lane(asked, Intervention::give_back);  // refuses a lane without a budget
-    std::vector<std::string> command = command_of(request, model, asked);
+    std::vector<std::string> command = command_of(request, model, asked, question && question->chat);
     std::string key;
     for (const std::string& word : command) key += word + "\n";
     const std::string data = request.questions == "prompt" && question ? data_text(*question) : "";
-    made_in_ = folder / fmt::format("{:016x}", fnv1a(key + data));
+    begun_.folder = folder / fmt::format("{:016x}", fnv1a(key + data));
     std::error_code error;
     fs::create_directories(folder, error);
     if (!data.empty()) {
-        const fs::path file = folder / (made_in_.filename().string() + ".jsonl");
+        const fs::path file = folder / (begun_.folder.filename().string() + ".jsonl");
         write_text_file(file, data);
         command.insert(command.end(), {"--data", file.string()});
     }
-    command.insert(command.end(), {"--out", made_in_.string()});
+    begun_.command = "keyhole";
+    for (const std::string& word : command) begun_.command += " " + shell_word(word);
+    command.insert(command.end(), {"--out", begun_.folder.string()});
     command.insert(command.begin(), program.string());
-    of_prompt_ = request.questions == "prompt";
-    rank_ = request.rank;
+    begun_.of_prompt = request.questions == "prompt";
+    begun_.rank = request.rank;
     fault_.clear();
-    began_ = std::chrono::steady_clock::now();
-    job_.begin(
-        [command = std::move(command)](const BackgroundJob<bool>::Progress& progress) {
-            run_child(command, {{"KEYHOLE_PROGRESS", "0.3"}}, kName,
-                      [&](std::string_view said) { return progress(share_in(said)); });
-            return true;
-        },
-        std::move(wake));
-    was_running_ = true;
-}
-
-double AttributionRun::seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+    job_.begin(std::move(command), "the attribution", std::move(wake));
 }
 
 bool AttributionRun::refresh() {
-    const bool runs = running();
-    const bool ended = std::exchange(was_running_, runs) && !runs;
-    if (!ended || !job_.fault().empty()) return runs || ended;
-    const fs::path file = made_in_ / "attribution.json";
+    const ChildJob::State state = job_.refresh();
+    if (state != ChildJob::State::ended || !job_.fault().empty()) return state != ChildJob::State::idle;
+    const fs::path file = begun_.folder / "attribution.json";
     try {
         stored_ =
             std::make_shared<const StoredAttribution>(read_attribution(read_text_file(file), file.string()));
-        ShownAttribution shown = shown_of(stored_->found, rank_from_word(rank_));
-        shown.of_prompt = of_prompt_;
+        ShownAttribution shown = shown_of(stored_->found, rank_from_word(begun_.rank));
+        shown.of_prompt = begun_.of_prompt;
         shown_ = std::make_unique<const ShownAttribution>(std::move(shown));
+        found_ = begun_;
     } catch (const Error& e) {
         fault_ = e.what();
     }
@@ -186,13 +165,13 @@ const StoredAttribution& AttributionRun::need() const {
     return *stored_;
 }
 
-LaneSpec AttributionRun::with_part(const LaneSpec& lane, std::size_t part,
+LaneSpec AttributionRun::with_part(const LaneSpec& lane, std::size_t part, int n_prompt,
                                    const std::optional<TokenSpan>& watched) const {
     const Attribution& found = need().found;
-    const std::vector<std::size_t> order = ranked(found, rank_from_word(rank_));
+    const std::vector<std::size_t> order = ranked(found, rank_from_word(found_.rank));
     if (part >= order.size()) fail(ErrorCode::wrong_use, "there are {} parts", order.size());
     CachePart chosen = found.effects[order[part]].part;
-    if (found.kind == PartKind::group) return with_group(lane, chosen.words, watched);
+    if (found.kind == PartKind::group) chosen.tokens = tokens_of_group(chosen, n_prompt, watched);
     if (chosen.tokens) return lane_with_tokens(lane, *chosen.tokens);
     chosen.query_head = -1;
     return lane_with_part(lane, chosen, Intervention::give_back);
@@ -201,15 +180,24 @@ LaneSpec AttributionRun::with_part(const LaneSpec& lane, std::size_t part,
 LaneSpec AttributionRun::with_budget(const LaneSpec& lane, std::string_view form, int budget, int rest,
                                      int context) const {
     const Attribution& found = need().found;
-    const auto known = budget_form_from_name(form);
-    if (!known) {
-        std::string names;
-        for (const BudgetFormRow& row : budget_forms()) names += fmt::format(" {}", row.name);
-        fail(ErrorCode::wrong_use, "there is no budget '{}'; there are{}", shown_text(form), names);
-    }
-    if (found.kind != PartKind::head && found.kind != PartKind::layer)
-        fail(ErrorCode::wrong_use, "budgets are of KV heads or layers; give those back first");
-    return lane_with_budget(lane, *known, found, {budget, rest, context}, rank_from_word(rank_));
+    return lane_with_budget(lane, form_of(form, found), found, {budget, rest, context},
+                            rank_from_word(found_.rank));
+}
+
+std::vector<std::string> AttributionRun::write_heads(const fs::path& to, const LaneSpec& lane,
+                                                     std::string_view form, int budget, int rest, int context,
+                                                     const KvLayout& layout,
+                                                     const std::string& made_by) const {
+    const Attribution& found = need().found;
+    const BudgetTotal total{budget, rest, context};
+    const auto tokens = budget_tokens(form_of(form, found), found, total, rank_from_word(found_.rank));
+    if (!tokens)
+        fail(ErrorCode::wrong_use,
+             "with {} the policy shares its budget itself, head by head, as it runs; no file says that: "
+             "choose uniform, streaming, whole or gain",
+             form);
+    make_folder(to, "the budgets");
+    return write_head_files(to, {layout, found, *tokens, total, lane.policy.sinks, made_by});
 }
 
 std::vector<BudgetChoice> budget_choices() {

@@ -2,11 +2,11 @@
 /// beside the run, and what it found. Window thread; its findings are plain values.
 #pragma once
 
-#include "app/state/background_job.h"
+#include "app/state/child_job.h"
 #include "engine/analysis/token_span.h"
+#include "engine/model/kv_layout.h"
 #include "engine/policy/lane_spec.h"
 
-#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -33,7 +33,7 @@ struct AttributionRequest {
 struct PromptQuestion {
     std::string prompt;
     std::string answer;  ///< whose likelihood says what was lost
-    std::string other;   ///< another answer
+    bool chat = false;   ///< the prompt is a user's turn in the form of the model's chat template
 };
 
 struct AttributedPart {
@@ -76,7 +76,7 @@ class AttributionRun {
     void cancel() { job_.cancel(); }
     bool running() const { return job_.running(); }
     double progress() const { return job_.progress(); }  ///< 0..1
-    double seconds() const;
+    double seconds() const { return job_.seconds(); }
     /// Returns true while one is made, and once after it, when its findings have been read.
     bool refresh();
     /// Returns why the last one was not made; empty if it was.
@@ -85,25 +85,36 @@ class AttributionRun {
     /// Returns the findings; null: none yet.
     const ShownAttribution* shown() const { return shown_.get(); }
 
-    /// Returns the lane with a part given back: heads and layers keep all tokens, tokens stay beside the
-    /// budget. A query head keeps what its KV head stores. part: index into the parts. Throws
+    /// Returns the lane with a part given back as it was measured: heads and layers keep all tokens, tokens
+    /// and groups stay beside the budget. A query head keeps what its KV head stores. part: index into the
+    /// parts. n_prompt: tokens of the run's prompt. watched: those that state the answer. Throws
     /// Error(wrong_use) where the lane does not take it.
-    LaneSpec with_part(const LaneSpec& lane, std::size_t part, const std::optional<TokenSpan>& watched) const;
+    LaneSpec with_part(const LaneSpec& lane, std::size_t part, int n_prompt,
+                       const std::optional<TokenSpan>& watched) const;
     /// Returns the lane with budgets for its heads. form: a word of budget_forms(). context: tokens that a
     /// head with all has. Throws Error(wrong_use).
     LaneSpec with_budget(const LaneSpec& lane, std::string_view form, int budget, int rest,
                          int context) const;
+    /// Writes the budgets of with_budget() into a folder, as `attribute --budget` does. layout: of the lane.
+    /// made_by: what made them. Returns the names of the files. Throws Error(wrong_use) for a form that a
+    /// file cannot say; Error(io).
+    std::vector<std::string> write_heads(const std::filesystem::path& to, const LaneSpec& lane,
+                                         std::string_view form, int budget, int rest, int context,
+                                         const KvLayout& layout, const std::string& made_by) const;
+    /// Returns the command that found what is shown, as a shell reads it, without its folder.
+    const std::string& command() const { return found_.command; }
 
   private:
     std::shared_ptr<const StoredAttribution> stored_;
     std::unique_ptr<const ShownAttribution> shown_;
     std::string fault_;
-    std::filesystem::path made_in_;
-    bool of_prompt_ = false;
-    std::string rank_;
-    std::chrono::steady_clock::time_point began_;
-    bool was_running_ = false;
-    BackgroundJob<bool> job_;  // last: joins first
+    struct Begun {
+        std::filesystem::path folder;
+        bool of_prompt = false;
+        std::string rank, command;
+    };
+    Begun begun_, found_;  // the last one, and the one whose findings are shown
+    ChildJob job_;
 
     const StoredAttribution& need() const;
 };

@@ -1,7 +1,6 @@
 #include "app/state/paper_figures.h"
 
 #include "app/base/assets.h"
-#include "app/state/child_job.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/model_name.h"
@@ -81,27 +80,15 @@ void PaperFigures::make(std::string_view name, std::string_view model, std::func
     if (card->has_models()) model = {};
     wanted_ = card->name;
     wanted_model_ = folder_name(model);
-    began_ = std::chrono::steady_clock::now();
     std::vector<std::string> command = words_of(*card, model, folder / wanted_ / wanted_model_);
     command.insert(command.begin(), program.string());
-    job_.begin(
-        [command = std::move(command), figure = wanted_](const BackgroundJob<bool>::Progress& progress) {
-            run_child(command, {}, figure, [&](std::string_view) { return progress(0); });
-            return true;
-        },
-        std::move(wake));
-    was_running_ = true;
-}
-
-double PaperFigures::seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+    job_.begin(std::move(command), wanted_, std::move(wake));
 }
 
 bool PaperFigures::refresh() {
-    const bool runs = running();
-    const bool ended = std::exchange(was_running_, runs) && !runs;
-    if (ended) list_made();
-    return runs || ended;
+    const ChildJob::State state = job_.refresh();
+    if (state == ChildJob::State::ended) list_made();
+    return state != ChildJob::State::idle;
 }
 
 }  // namespace keyhole

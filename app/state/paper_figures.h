@@ -3,9 +3,8 @@
 #pragma once
 
 #include "app/base/figure_record.h"
-#include "app/state/background_job.h"
+#include "app/state/child_job.h"
 
-#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -58,7 +57,7 @@ class PaperFigures {
     /// Returns the name and the model of the figure that is being made, or was made last.
     const std::string& wanted() const { return wanted_; }
     const std::string& wanted_model() const { return wanted_model_; }
-    double seconds() const;
+    double seconds() const { return job_.seconds(); }
     /// Returns true while one is made, and once after it, when the folder has been read again.
     bool refresh();
     /// Returns why the last one was not made; empty if it was.
@@ -67,9 +66,7 @@ class PaperFigures {
   private:
     std::vector<std::vector<MadeFigure>> made_;  // by card
     std::string wanted_, wanted_model_;
-    std::chrono::steady_clock::time_point began_;
-    bool was_running_ = false;
-    BackgroundJob<bool> job_;  // last: joins first
+    ChildJob job_;
 };
 
 /// Returns the command line of a card for this folder and model, word by word, without the program.

@@ -1,9 +1,13 @@
 // Every action of the action table does what its title says: it changes a view state, a record, the log or
 // a file. An action without a test here fails HasATest.
 #include "app/state/annotations.h"
+#include "app/state/shown_answers.h"
 #include "app/view/pictures.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+#include "engine/eval/data_file.h"
+#include "engine/policy/head_file.h"
 #include "tests/app/fake_pip.h"
 #include "tests/app/live_run.h"
 #include "tests/reference/source_folder.h"
@@ -78,7 +82,8 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
       "export.list",  "export.rows", "export.start", "export.pictures"}},
     {"OfPapers", {"papers", "papers.make", "papers.open", "papers.cancel"}},
     {"OfAttribution",
-     {"attribution", "attribution.run", "attribution.cancel", "attribution.take", "attribution.budget"}},
+     {"attribution", "attribution.run", "attribution.cancel", "attribution.take", "attribution.budget",
+      "attribution.files"}},
     {"OfLessons",
      {"lesson", "lesson.next", "lesson.back", "lesson.step", "lesson.reset", "lesson.predict", "lesson.play",
       "lesson.notes", "lesson.model", "lesson.stay", "lesson.print", "lesson.handout", "lesson.save",
@@ -792,14 +797,20 @@ TEST_F(EveryCommand, OfPapers) {
 
 /// A program in the place of `keyhole attribute` says what it was asked, and writes what the command writes.
 TEST_F(EveryCommand, OfAttribution) {
-    const std::string part = R"(,"p":0.5,"sure":false,"right":{"value":0,"interval":[null,null]},)"
-                             R"("kl":{"value":0.25,"interval":[null,null]},)"
-                             R"("nats":{"value":1.5,"interval":[1,2]})";
+    const auto numbers = [](double nats, double kl) {
+        return fmt::format(
+            R"(,"p":0.5,"sure":false,"right":{{"value":0,"interval":[null,null]}},"gains":[{0}],)"
+            R"("kl":{{"value":{1},"interval":[null,null]}},)"
+            R"("nats":{{"value":{0},"interval":[1,2]}})",
+            nats, kl);
+    };
+    const std::string part = numbers(1.5, 0.25);
     std::ofstream(file("heads.json"))
         << R"({"by":"head","lane":"h2o:budget=12","intervention":"give-back","questions":1,"context":99,)"
         << R"("lost_nats":{"value":4,"interval":[null,null]},"right":0,"right_full":1,"parts":[)"
-        << R"({"part":"L2.G0","layer":2,"kv_head":0,"first_query_head":0,"query_heads":1)" << part << "},"
-        << R"({"part":"L1.G0","layer":1,"kv_head":0,"first_query_head":0,"query_heads":1)" << part << "}]}";
+        << R"({"part":"L2.G0","layer":2,"kv_head":0,"first_query_head":0,"query_heads":1)"
+        << numbers(2, 0.125)
+        << R"(},{"part":"L1.G0","layer":1,"kv_head":0,"first_query_head":0,"query_heads":1)" << part << "}]}";
     std::ofstream(file("asks")) << "#!/bin/sh\necho \"$@\" > '" << file("asked") << "'\n"
                                 << "for out; do :; done\nmkdir -p \"$out\"\ncp '" << file("found.json")
                                 << "' \"$out/attribution.json\"\n";
@@ -835,6 +846,25 @@ TEST_F(EveryCommand, OfAttribution) {
     EXPECT_EQ(format_lane_spec(app.run.lane_editor.lanes()[1]), "h2o:budget=16");
     EXPECT_EQ(app.dialog, Dialog::overrides);
     EXPECT_THROW(run_action(app, "attribution.budget greedy 16"), Error);
+    EXPECT_THROW(run_action(app, "attribution.budget uniform 16 8 more"), Error);
+    run("attribution.files uniform 16 8 " + file("budgets"));
+    const HeadTable table = read_head_file(file("budgets/heads.json"));
+    EXPECT_EQ(head_budget_text(table.at(2, 0)), "16");
+    EXPECT_NE(read_text_file(file("budgets/heads.json"))
+                  .find("keyhole attribute --model " + app.run.setup.model_folder.string()),
+              std::string::npos);
+    EXPECT_EQ(read_text_file(file("budgets/config.json")),
+              "{\n  \"sink_size\": 4,\n  \"recent_size\": 4\n}\n");
+    EXPECT_NE(read_text_file(file("budgets/full_attention_heads.tsv")).find("1.0000e+00"), std::string::npos);
+    EXPECT_TRUE(std::filesystem::exists(file("budgets/headkv.json")));
+    run("attribution.files uniform 12 " + file("budgets"));
+    EXPECT_EQ(head_budget_text(read_head_file(file("budgets/heads.json")).at(2, 0)), "12");
+    EXPECT_THROW(run_action(app, "attribution.files pyramid 16 8 " + file("budgets")), Error);
+    EXPECT_THROW(run_action(app, "attribution.files uniform 16 8"), Error) << "no folder";
+    std::filesystem::create_directory(file("model"));
+    std::ofstream(file("model/config.json")) << "{}";
+    EXPECT_THROW(run_action(app, "attribution.files uniform 16 8 " + file("model")), Error);
+    EXPECT_EQ(read_text_file(file("model/config.json")), "{}") << "another program's file stays";
     run("undo");
     EXPECT_EQ(format_lane_spec(app.run.lane_editor.lanes()[1]), "h2o:budget=12,budget@L1.G0=all");
 
@@ -849,17 +879,65 @@ TEST_F(EveryCommand, OfAttribution) {
     run("lane 1 h2o:budget=12");
     run("attribution.run by=token");
     EXPECT_NE(asked().find("--by token --rank nats --data "), std::string::npos) << asked();
+    std::string data = asked().substr(asked().find("--data ") + 7);
+    data = read_text_file(data.substr(0, data.find(' ')));
+    const DataExample question = parse_data_file(data, "x.jsonl").examples.at(0);
+    EXPECT_EQ(question.prompt, app.run.history.run().prompt);
+    EXPECT_EQ(question.target, shown_answers(app).front().answer.text);
     ASSERT_EQ(app.attribution.shown()->by, "token") << app.attribution.fault();
     EXPECT_TRUE(app.attribution.shown()->of_prompt);
     run("attribution.take 1");
     EXPECT_EQ(app.run.lane_editor.lanes()[1].policy.protect.text, "3..4");
     EXPECT_EQ(app.view.watched, (TokenSpan{3, 4}));
     EXPECT_THROW(run_action(app, "attribution.take 2"), Error) << "the prompt has other words there";
+    // A group comes back as it was measured: beside the budget, in all heads.
+    std::ofstream(file("found.json"))
+        << R"({"by":"group","lane":"h2o:budget=12","intervention":"give-back","questions":1,"context":99,)"
+        << R"("lost_nats":{"value":4,"interval":[null,null]},"right":0,"right_full":1,"parts":[)"
+        << R"({"part":"sinks","words":"sinks")" << part << R"(},{"part":"recent","words":"recent")" << part
+        << R"(},{"part":"answer","words":"answer")" << part << "}]}";
+    for (const auto& [number, protected_tokens] :
+         {std::pair(1, std::string("0..3")),
+          std::pair(2, fmt::format("{}..{}", std::max(0, app.run.history.run().n_prompt() - 32),
+                                   app.run.history.run().n_prompt() - 1)),
+          std::pair(3, std::string("3..4"))}) {
+        run("lane 1 h2o:budget=12");
+        run(fmt::format("attribution.run by=group samples={}", number));
+        run(fmt::format("attribution.take {}", number));
+        EXPECT_EQ(app.run.lane_editor.lanes()[1].policy.protect.text, protected_tokens);
+    }
+    // While another is made, numbers are those of the list that is shown.
+    std::filesystem::copy_file(file("heads.json"), file("found.json"),
+                               std::filesystem::copy_options::overwrite_existing);
+    run("lane 1 h2o:budget=12");
+    run("attribution.run by=head questions=needle rank=nats");
+    std::ofstream(file("slow")) << "#!/bin/sh\nexec sleep 60\n";
+    std::filesystem::permissions(file("slow"), std::filesystem::perms::owner_all);
+    app.attribution.program = file("slow");
+    run_action(app, "attribution.run by=head questions=needle rank=kl");
+    EXPECT_TRUE(app.attribution.running());
+    EXPECT_THROW(run_action(app, "attribution.run by=head questions=needle"), Error) << "one at a time";
+    const std::string first = app.attribution.shown()->parts[0].name;
+    EXPECT_EQ(first, "L2.G0") << "by nats";
+    run_action(app, "attribution.take 1");
+    EXPECT_EQ(format_lane_spec(app.run.lane_editor.lanes()[1]), "h2o:budget=12,budget@L2.G0=all");
+    run_action(app, "attribution.cancel");
+    refreshed_until([&] { return !app.attribution.running(); });
+    EXPECT_NE(app.attribution.fault().find("cancelled"), std::string::npos) << app.attribution.fault();
     app.attribution.program = "/bin/false";
     run("attribution.run by=layer questions=needle");
     EXPECT_NE(app.attribution.fault(), "");
-    EXPECT_EQ(app.attribution.shown()->by, "token") << "the findings before stay";
+    EXPECT_EQ(app.attribution.shown()->by, "head") << "the findings before stay";
     run("attribution.cancel");
+    // A turn of a chat is asked as one.
+    EXPECT_EQ(asked().find("--chat"), std::string::npos) << asked();
+    run_action(app, "prompt.chat on");
+    run("run.restart");
+    ASSERT_FALSE(app.run.history.run().start.chat.empty());
+    app.attribution.program = file("asks");
+    run("prompt.answer blue");
+    run("attribution.run by=head rank=kl");
+    EXPECT_NE(asked().find("--by head --rank kl --chat --data "), std::string::npos) << asked();
 }
 
 TEST_F(EveryCommand, OfLessons) {
