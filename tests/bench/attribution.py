@@ -5,7 +5,7 @@
 
 It asks each question with the full cache alone, and then with a lane for each part (--by), all beside each
 other. The ratio is the time of an answer among many over that of an answer alone: below 1, sharing the pass
-over the prompt pays.
+over the prompt saves time.
 """
 import argparse
 import json
