@@ -2,6 +2,7 @@
 /// adds scripts in its window.
 #pragma once
 
+#include "engine/base/csv_field.h"
 #include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
@@ -17,6 +18,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace keyhole::testing {
 
@@ -73,6 +75,17 @@ class ProgramRun : public ::testing::Test {
         std::istringstream in(read(name));
         std::multiset<std::string> found;
         for (std::string line; std::getline(in, line);) found.insert(line);
+        return found;
+    }
+    /// Returns the lines of an answers.csv without its last field, made_by, which each command writes once.
+    std::multiset<std::string> answers(const std::string& name) const {
+        std::multiset<std::string> found;
+        for (std::vector<std::string> fields : csv_lines(read(name))) {
+            std::string line;
+            fields.pop_back();
+            for (const std::string& field : fields) line += csv_field(field) + ",";
+            found.insert(line);
+        }
         return found;
     }
 

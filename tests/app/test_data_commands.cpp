@@ -73,8 +73,8 @@ TEST_F(DataCommands, ASweepGoesOnFromItsAnswers) {
                               " --answer-tokens 4 --lane full --lane h2o --vary budget=4,8 --out '" +
                               path("s") + "'";
     ASSERT_EQ(run(sweep), 0) << output_;
-    const auto answers = lines("s/answers.csv"), measures = lines("s/measures.csv");
-    EXPECT_EQ(answers.size(), 1u + 2 * 3 * 3);
+    const auto kept = answers("s/answers.csv"), measures = lines("s/measures.csv");
+    EXPECT_EQ(kept.size(), 1u + 2 * 3 * 3);
     EXPECT_EQ(measures.size(), 1u + 3 * 5 + 3 * 3);
     EXPECT_EQ(lines("s/table.csv").size(), 1u + 2 * 3);
     for (const char* plot : {"s/own-rouge1.svg", "s/own-exact.svg", "s/two-acc_norm.svg", "s/two-acc.png"})
@@ -83,13 +83,13 @@ TEST_F(DataCommands, ASweepGoesOnFromItsAnswers) {
     const std::string whole = read("s/answers.csv");
     std::ofstream(path("s/answers.csv"), std::ios::binary) << whole.substr(0, whole.size() / 2);
     ASSERT_EQ(run(sweep), 0) << output_;
-    EXPECT_EQ(lines("s/answers.csv"), answers);
+    EXPECT_EQ(answers("s/answers.csv"), kept);
     EXPECT_EQ(lines("s/measures.csv"), measures);
     const std::string before = read("s/answers.csv");
     ASSERT_EQ(run(sweep), 0) << output_;
     EXPECT_EQ(read("s/answers.csv"), before) << "nothing was missing";
     ASSERT_EQ(run(sweep + " --min-tokens 2"), 0) << output_;
-    EXPECT_EQ(lines("s/answers.csv").size(), answers.size() + 3 * 3) << "other rules are other questions";
+    EXPECT_EQ(lines("s/answers.csv").size(), kept.size() + 3 * 3) << "other rules are other questions";
     EXPECT_EQ(lines("s/measures.csv").size(), measures.size() + 3 * 5);
     std::ofstream(path("s/measures.csv")) << "a,b\n";
     EXPECT_EQ(run(sweep), 1);

@@ -389,7 +389,7 @@ TEST_F(StudyCommands, ShardsAreJoined) {
     ASSERT_EQ(run("merge '" + path("s1") + "' '" + path("s2") + "'" + out("joined")), 0) << output_;
     EXPECT_NE(output_.find("the results: keyhole sweep"), std::string::npos) << output_;
     ASSERT_EQ(run(sweep + out("joined")), 0) << output_;
-    EXPECT_EQ(lines("joined/answers.csv"), lines("whole/answers.csv"));
+    EXPECT_EQ(answers("joined/answers.csv"), answers("whole/answers.csv"));
     EXPECT_EQ(lines("joined/table.csv"), lines("whole/table.csv"));
     // A shard of other questions, one twice, and a folder without a shard.
     ASSERT_EQ(run("eval" + on_text() + " --samples 4 --lane full --shard 2/2" + out("s3")), 0) << output_;
@@ -429,7 +429,7 @@ TEST_F(StudyCommands, EveryCommandIsSharedOut) {
         const std::string joined = read(name + "-j/answers.csv");
         ASSERT_EQ(run(command + out(name + "-j")), 0) << output_;
         EXPECT_EQ(read(name + "-j/answers.csv"), joined) << name << ": nothing is asked again";
-        const auto whole = lines(name + "/answers.csv"), parts = lines(name + "-j/answers.csv");
+        const auto whole = answers(name + "/answers.csv"), parts = answers(name + "-j/answers.csv");
         EXPECT_EQ(parts, whole) << name;
         if (!result.empty()) {
             EXPECT_EQ(read(name + "-j/" + result), read(name + "/" + result)) << name;
