@@ -53,6 +53,8 @@ class LabBench {
     std::shared_ptr<const TaskTexts> texts_;
     std::string salt_;
     TwoAtATime side_by_side_;
+    std::uint64_t asked_seed_ = 0;
+    std::map<std::string, std::vector<Outcome>> asked_;  ///< by lane, on the questions of that seed
 };
 
 }  // namespace keyhole

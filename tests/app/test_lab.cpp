@@ -262,6 +262,22 @@ TEST(Lab, EachWrongAnswerFailsItsOwnExercise) {
     EXPECT_EQ(wrong.find(fmt::format(" {}\n", *ada().smallest)), std::string::npos) << wrong;
 }
 
+/// A bench keeps what lanes answered, for the next hand-in of the same student alone.
+TEST(Lab, NoStudentIsMeasuredByTheQuestionsOfAnother) {
+    Bench& b = bench();
+    const auto measured = [](LabBench& lab, const std::string& name) {
+        HandIn in;
+        in.name = name;
+        in.seed = seed_of_name(name);
+        return lab.check(in).exercises[3].measured;
+    };
+    LabBench fresh(b.model, *b.backend, 2, b.texts, "");
+    const std::string of_bob = measured(fresh, "Bob"), of_ada = measured(b.lab, "Ada Lovelace");
+    EXPECT_NE(of_ada, of_bob) << "names whose numbers differ show it";
+    EXPECT_EQ(measured(b.lab, "Bob"), of_bob);
+    EXPECT_EQ(measured(b.lab, "Ada Lovelace"), of_ada);
+}
+
 TEST(Lab, LanesThatAreNoPolicyAreRefused) {
     const int budget = numbers_of("Ada Lovelace").budget;
     const auto texts = [](const std::string& byte_lane, const std::string& own_lane) {
