@@ -229,7 +229,7 @@ Rgb8 ink_on(Rgb8 color) {
 }
 
 Drawing value_map_drawing(const ValueMap& map) {
-    for (const ValuePanel& panel : map.panels)
+    for ([[maybe_unused]] const ValuePanel& panel : map.panels)
         KH_ASSERT(panel.values.size() == map.rows.size() * map.columns.size() &&
                   (panel.notes.empty() || panel.notes.size() == panel.values.size()));
     Drawing drawing;
