@@ -50,9 +50,11 @@ class EvalRun {
         : command_(command),
           options_(command.eval),
           shard_(parse_shard(command.eval.shard)),
-          lanes_{options_.labels(), options_.lanes(), {}, 0, options_.sort} {
+          lanes_{options_.labels(), options_.lanes(), {}, 0, options_.sort},
+          n_typed_(options_.typed_lanes().size()) {
         lanes_.against = options_.against_index(lanes_.labels, lanes_.specs);
         note_replaced_options(lanes_.specs);
+        options_.note_bounds();
         options_.check_budgets(lanes_.specs);
         if (command.suite && command.out.empty())
             fail(ErrorCode::wrong_use, "--suite writes a page of all tasks; give --out FOLDER with it");
@@ -85,7 +87,8 @@ class EvalRun {
     const EvalCommand& command_;
     const EvalOptions& options_;
     Shard shard_;
-    ReportLanes lanes_;
+    ReportLanes lanes_;    ///< the typed ones, then the floor and the ceiling
+    std::size_t n_typed_;  ///< of lanes_
     LoadedModel loaded_;
     std::unique_ptr<TwoAtATime> side_by_side_;
     std::vector<ReportLanes> reported_;                 ///< the lanes of each set, with their bytes
@@ -188,13 +191,12 @@ void EvalRun::report(const QuestionSet& set, const Outcomes& outcomes) {
         scores.push_back(score_lane(set, of_lane, outcomes[lanes_.against]));
     ReportLanes& lanes = reported_.emplace_back(lanes_);
     note_bytes(set, lanes);
-    const std::vector<Floor> floors =
-        compare_with_floor(set, lanes.specs, options_.typed_lanes().size(), outcomes);
+    const std::vector<Floor> floors = compare_with_floor(set, lanes.specs, n_typed_, outcomes);
     for (nlohmann::json& one : floor_json(set, lanes.specs, floors)) floors_.push_back(std::move(one));
     if (!command_.json && !command_.suite) {
         print_out("\n{}{}", score_table(set, lanes, scores),
                   least_memory_text(set, lanes, scores) +
-                      protection_text(lanes.labels, lanes.specs, options_.typed_lanes().size()) +
+                      protection_text(lanes.labels, lanes.specs, n_typed_) +
                       floor_text(set, lanes.labels, floors) +
                       reference_fails_text(set, lanes, scores,
                                            options_.data.files.empty() ? options_.ask : "data"));
@@ -255,17 +257,18 @@ void EvalRun::write_suite(const std::vector<QuestionSet>& sets) {
 
 /// Asks the questions once more with all values of all rows, and says what each head did.
 void EvalRun::measure_heads_of(const QuestionSet& set) {
-    std::vector<LaneHeads> heads(lanes_.specs.size());
+    const std::vector<LaneSpec> typed = options_.typed_lanes();
+    std::vector<LaneHeads> heads(n_typed_);
     {
         Progress progress("eval by head", set.n_questions);
         progress.set_part(set.name);
         for (int i = 0; i < set.n_questions; ++i) {
             check_termination();
-            add_heads(loaded_.model, *loaded_.backend, lanes_.specs, set.make(i), heads);
+            add_heads(loaded_.model, *loaded_.backend, typed, set.make(i), heads);
             progress.update(i + 1);
         }
     }
-    const std::vector<KvLayout> layouts = layouts_of(*loaded_.model, lanes_.specs);
+    const std::vector<KvLayout> layouts = layouts_of(*loaded_.model, typed);
     std::vector<HeadReport> reports;
     for (std::size_t i = 0; i < heads.size(); ++i) {
         make_means(heads[i]);
@@ -295,7 +298,10 @@ void EvalRun::add_part_csv(const std::string& csv) {
 
 /// Reads the questions once more, and says what each lane held of their spans.
 void EvalRun::measure_spans_of(const QuestionSet& set, const Outcomes& outcomes) {
-    std::vector<LaneSpans> spans(lanes_.specs.size());
+    ReportLanes typed = lanes_;
+    typed.labels.resize(n_typed_);
+    typed.specs.resize(n_typed_);
+    std::vector<LaneSpans> spans(n_typed_);
     std::vector<std::string> asked;
     {
         Progress progress("eval by span", set.n_questions);
@@ -304,12 +310,12 @@ void EvalRun::measure_spans_of(const QuestionSet& set, const Outcomes& outcomes)
             check_termination();
             const Question question = set.make(i);
             asked.push_back(question.asks_for);
-            add_spans(loaded_.model, *loaded_.backend, lanes_.specs, question, spans);
+            add_spans(loaded_.model, *loaded_.backend, typed.specs, question, spans);
             progress.update(i + 1);
         }
     }
     for (LaneSpans& lane : spans) make_means(lane);
-    const std::vector<SpanReport> reports = span_reports(lanes_, spans, asked, outcomes, !set.in_own_words);
+    const std::vector<SpanReport> reports = span_reports(typed, spans, asked, outcomes, !set.in_own_words);
     for (nlohmann::json& one : span_json(set.name, reports)) by_part_.push_back(std::move(one));
     add_part_csv(span_csv(set.name, reports));
     if (!command_.json) print_out("{}", span_text(reports));

@@ -22,6 +22,9 @@ namespace keyhole {
 
 namespace {
 
+/// The most values of a head that an oracle gets unasked: 512 rows of 1,024 tokens, 100 MB with 48 KV heads.
+constexpr std::int64_t kMostAhead = 512 * 1024;
+
 /// Parses `512` or `100..900`, within the context.
 DistanceRange parse_distance(std::string_view text, int n_context) {
     if (text.empty()) return {};
@@ -102,10 +105,13 @@ void EvalOptions::add(const CliCommand& command) {
 }
 
 void EvalOptions::add_bounds(const CliCommand& command) {
-    command
-        .add_option("--bounds", n_bounds,
-                    "also a floor and a ceiling for every budget: so many seeds of `random`, and `oracle`")
-        .within(1, 64);
+    n_bounds = kBoundSeeds;
+    bounds = command
+                 .add_option("--bounds", n_bounds,
+                             "the floor and the ceiling beside all lanes with a budget: so many seeds of "
+                             "`random`, and `oracle`, except with --data; 0: neither")
+                 .within(0, 64)
+                 .shows_default();
 }
 
 void EvalOptions::add_table(const CliCommand& command) {
@@ -189,11 +195,31 @@ nlohmann::json EvalOptions::about_json(const Model& model) const {
 
 std::vector<LaneSpec> EvalOptions::lanes() const {
     std::vector<LaneSpec> all = typed_lanes();
-    // Questions of data are answered in the lanes' own words, which are not known ahead.
-    const std::vector<LaneSpec> bounds =
-        n_bounds > 0 ? bound_lanes(all, n_bounds, data.files.empty()) : std::vector<LaneSpec>();
-    all.insert(all.end(), bounds.begin(), bounds.end());
+    if (n_bounds == 0) return all;
+    const std::vector<LaneSpec> beside = bound_lanes(all, n_bounds, has_oracle());
+    all.insert(all.end(), beside.begin(), beside.end());
     return all;
+}
+
+bool EvalOptions::has_oracle() const {
+    // Questions of data are answered in the lanes' own words, which are not known ahead.
+    return data.files.empty() && (bounds.is_given() || tokens_ahead() <= kMostAhead);
+}
+
+/// Returns the number of attention values of a head that an oracle knows ahead.
+std::int64_t EvalOptions::tokens_ahead() const {
+    const std::int64_t n = context > 0 ? context : 1024;
+    if (task.empty()) return n * (n_prefill > 0 ? std::max<std::int64_t>(n - n_prefill, 0) : n / 2);
+    return ask_when == "decoding" ? n * n : 0;
+}
+
+void EvalOptions::note_bounds() const {
+    const std::vector<LaneSpec> typed = typed_lanes();
+    if (n_bounds > 0 && data.files.empty() && !has_oracle() && std::ranges::any_of(typed, has_floor))
+        print_note(
+            "keyhole: no oracle stands beside the lanes: on texts this long it takes much memory; --bounds {} adds "
+            "it\n",
+            n_bounds);
 }
 
 std::vector<LaneSpec> EvalOptions::typed_lanes() const {

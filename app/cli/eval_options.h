@@ -10,6 +10,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct EvalOptions {
     int n_samples = 0;
     std::uint64_t seed = 1;
     int n_bounds = 0;  ///< seeds of `random` beside the lanes, with an `oracle`; 0: neither
+    CliOption bounds;  ///< --bounds; none: the command has neither floor nor ceiling
     DataArguments data;
     std::vector<AskWhen> whens() const;
     /// Refuses budgets in shares of the prompt where that is one token: --ask-when decoding. Throws
@@ -40,7 +42,7 @@ struct EvalOptions {
     QuestionSet one_set(const std::shared_ptr<const Model>& model, std::string_view command) const;
 
     void add(const CliCommand& command);
-    /// Adds --bounds, for commands that show a floor and a ceiling.
+    /// Adds --bounds, for commands that show a floor and a ceiling unless it is 0.
     void add_bounds(const CliCommand& command);
     /// Adds --against and --sort, for commands that print tables of lanes.
     void add_table(const CliCommand& command);
@@ -60,12 +62,18 @@ struct EvalOptions {
     /// Returns the lanes as typed, `full` if none was given, and then the bounds.
     std::vector<LaneSpec> lanes() const;
     std::vector<LaneSpec> typed_lanes() const;
+    /// Says it where no oracle stands beside lanes that have a budget, since it would take much memory.
+    void note_bounds() const;
     /// Returns the names of typed_lanes(), "" where the user gave none.
     std::vector<std::string> names() const;
     /// Returns lanes() as text: their names, or else their specs as typed.
     std::vector<std::string> labels() const;
     /// Returns a line for each lane with a name: "ten = sink:budget=32,..."; empty if none has one.
     std::string names_text() const;
+
+  private:
+    bool has_oracle() const;
+    std::int64_t tokens_ahead() const;
 };
 
 }  // namespace keyhole

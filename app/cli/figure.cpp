@@ -9,6 +9,7 @@
 #include "app/cli/output.h"
 #include "app/cli/sweep.h"
 #include "app/papers/run_parts.h"
+#include "app/study/bounds.h"
 #include "engine/base/csv_field.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -182,9 +183,10 @@ struct FigureFolder {
 
 /// Writes the picture, a table of its points as NAME.csv, and what it says. mark: the model's, see made_by.h.
 void write_picture(const Figure& figure, RunPicture picture, const FigureOptions& options,
-                   const std::string& mark, StagedFolder& staged) {
+                   const std::string& mark, StagedFolder& staged, std::string_view floors = {}) {
     const fs::path folder = staged.path();
-    const std::vector<std::string> notes = sentences_of(figure, picture.verdict);
+    std::vector<std::string> notes = sentences_of(figure, picture.verdict);
+    for (std::string& line : sentences_of_lines(floors)) notes.push_back(std::move(line));
     const auto write = [&](auto& plot, std::string& title, std::string& caption) {
         title = figure.title;
         for (const std::string& note : notes) caption += (caption.empty() ? "" : " ") + note;
@@ -357,20 +359,24 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
     const auto held = hold_models(loaded.model, *loaded.backend, lanes);
     const std::size_t n_prompt = set.make(0).prompt.size(), n_fed = set.make(0).fed.size();
     std::vector<std::vector<double>> nats(lanes.size(), std::vector<double>(n_fed, 0));
+    std::vector<std::vector<Outcome>> outcomes(lanes.size());
     std::vector<double> gains(to_index(set.n_questions), 0);  // of the first lane, nats a token
     {
         const auto all = static_cast<double>(n_fed * lanes.size()) * set.n_questions;
         Progress progress(fmt::format("figure {}", figure.name), all);
         double done = 0;
-        for (int i = 0; i < set.n_questions; ++i)
-            ask(loaded.model, *loaded.backend, lanes, set.make(i),
-                [&](std::size_t lane, std::size_t token, double of_token) {
-                    nats[lane][token] += of_token / set.n_questions;
-                    if (lane < 2)
-                        gains[to_index(i)] += (lane == 0 ? -1 : 1) * of_token / static_cast<double>(n_fed);
-                    check_termination();
-                    progress.update(++done);
-                });
+        for (int i = 0; i < set.n_questions; ++i) {
+            const auto of_window = ask(loaded.model, *loaded.backend, lanes, set.make(i),
+                                       [&](std::size_t lane, std::size_t token, double of_token) {
+                                           nats[lane][token] += of_token / set.n_questions;
+                                           if (lane < 2)
+                                               gains[to_index(i)] += (lane == 0 ? -1 : 1) * of_token /
+                                                                     static_cast<double>(n_fed);
+                                           check_termination();
+                                           progress.update(++done);
+                                       });
+            for (std::size_t lane = 0; lane < lanes.size(); ++lane) outcomes[lane].push_back(of_window[lane]);
+        }
     }
     CurvePlot plot;
     plot.subtitle = model_name(loaded.model->path());
@@ -399,12 +405,15 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
     if (n_read <= n_ctx) {
         verdict = {PaperVerdict::State::unseen,
                    fmt::format("{} tokens are not beyond the trained context of {}.", n_read, n_ctx)};
-    } else if (plot.curves.size() > 1) {
+    } else if (eval.typed_lanes().size() > 1) {
         verdict = decide({labels[0], "windows", {{labels[0] + " against " + labels[1], gains}}});
         verdict.why = fmt::format("{:.2f} against {:.2f} after {} tokens; {}", plot.curves[0].y.back(),
                                   plot.curves[1].y.back(), n_read, verdict.why);
     }
-    write_picture(figure, {std::move(plot), verdict}, options, model_mark(*loaded.model), folder.staged);
+    const std::string floors =
+        floor_text(set, labels, compare_with_floor(set, lanes, eval.typed_lanes().size(), outcomes));
+    write_picture(figure, {std::move(plot), verdict}, options, model_mark(*loaded.model), folder.staged,
+                  floors);
 }
 
 /// Returns the quantity that a figure shows: of a user's own questions the paper's measure. Other pictures
@@ -510,7 +519,7 @@ void run_figure(FigureOptions options) {
     if (options.sweep.eval.writes_job(options.sweep.out)) return;
     if (figure->from == Figure::From::run) {
         const EvalOptions& eval = options.sweep.eval;
-        if (eval.n_bounds > 0)
+        if (eval.bounds.is_given() && eval.n_bounds > 0)
             fail(ErrorCode::wrong_use,
                  "figure {} shows a run; --bounds is for figures that are measured on questions or a text",
                  figure->name);

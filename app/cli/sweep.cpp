@@ -74,6 +74,7 @@ class Sweep {
         check_map(options);
         for (const std::string& text : options.varies) varies_.push_back(parse_vary(text));
         note_replaced_options(options.eval.lanes());
+        options.eval.note_bounds();
         cells_ = make_grid(options.eval.lanes(), varies_, options.eval.names());
         const std::vector<std::string> typed = options.eval.labels();
         for (const GridCell& cell : cells_) {

@@ -73,7 +73,7 @@ void check_map(const SweepOptions& options) {
     if (!options.map) {
         if (!options.lengths.empty() || !options.depths.empty())
             fail(ErrorCode::wrong_use, "--lengths and --depths are of a map; give --map with them");
-        if (options.varies.empty() && options.models.size() < 2 && options.eval.lanes().size() < 2)
+        if (options.varies.empty() && options.models.size() < 2 && options.eval.typed_lanes().size() < 2)
             fail(ErrorCode::wrong_use,
                  "there is one lane, and nothing varies; give several --lane SPEC, --vary KEY=VALUES, --map, "
                  "or "

@@ -14,23 +14,6 @@ namespace keyhole {
 
 namespace {
 
-/// Returns a bound with the budget of a lane, what it protects by its place, and the rows in which it evicts:
-/// a cache that grows after the prompt has another floor.
-LaneSpec bound_of(Preset preset, const LaneSpec& lane, std::uint64_t seed) {
-    LaneSpec bound{preset_params(preset), lane.sharing};
-    bound.policy.budget = lane.policy.budget;
-    bound.policy.protect = lane.policy.protect;
-    bound.policy.evict = lane.policy.evict;
-    bound.policy.buffer = lane.policy.buffer;
-    bound.policy.kv_dtype = lane.policy.kv_dtype;
-    bound.policy.seed = seed;
-    return bound;
-}
-
-bool has_budget(const LaneSpec& lane) {
-    return lane.policy.budget.unit != Amount::Unit::all;
-}
-
 /// The value of a question: right or not, or -ln p.
 double value_of(const QuestionSet& set, const Outcome& outcome) {
     return set.is_task ? (outcome.right ? 1.0 : 0.0) : outcome.nats;
@@ -38,28 +21,12 @@ double value_of(const QuestionSet& set, const Outcome& outcome) {
 
 }  // namespace
 
-std::vector<LaneSpec> bound_lanes(std::span<const LaneSpec> lanes, int n_seeds, bool knows_text) {
-    std::vector<LaneSpec> bounds;
-    const auto add = [&](const LaneSpec& bound) {
-        if (std::find(bounds.begin(), bounds.end(), bound) == bounds.end() &&
-            std::find(lanes.begin(), lanes.end(), bound) == lanes.end())
-            bounds.push_back(bound);
-    };
-    for (const LaneSpec& lane : lanes) {
-        if (!has_budget(lane)) continue;
-        for (int seed = 1; seed <= n_seeds; ++seed)
-            add(bound_of(Preset::random, lane, static_cast<std::uint64_t>(seed)));
-        if (knows_text) add(bound_of(Preset::oracle, lane, 1));
-    }
-    return bounds;
-}
-
 std::vector<Floor> compare_with_floor(const QuestionSet& set, std::span<const LaneSpec> lanes,
                                       std::size_t n_own, std::span<const std::vector<Outcome>> outcomes) {
     std::vector<Floor> floors;
     for (std::size_t i = n_own; i < lanes.size(); ++i) {
         if (lanes[i].policy.preset != Preset::random) continue;
-        const std::string spec = format_lane_spec(bound_of(Preset::random, lanes[i], 1));
+        const std::string spec = floor_of(lanes[i]);
         auto floor =
             std::find_if(floors.begin(), floors.end(), [&](const Floor& f) { return f.spec == spec; });
         if (floor == floors.end()) floor = floors.insert(floors.end(), Floor{spec, {}, {}, {}});
@@ -79,9 +46,7 @@ std::vector<Floor> compare_with_floor(const QuestionSet& set, std::span<const La
         if (n == 0) continue;
         floor.value = mean_estimate(per_unit);
         for (std::size_t lane = 0; lane < n_own; ++lane) {
-            if (!has_budget(lanes[lane]) ||
-                format_lane_spec(bound_of(Preset::random, lanes[lane], 1)) != floor.spec)
-                continue;
+            if (!has_floor(lanes[lane]) || floor_of(lanes[lane]) != floor.spec) continue;
             Gains gains;
             for (std::size_t q = 0; q < n; ++q) {
                 const double own = value_of(set, outcomes[lane][q]);
@@ -113,7 +78,7 @@ std::string protection_text(std::span<const std::string> labels, std::span<const
                             std::size_t n_own) {
     std::vector<std::pair<std::string, std::string>> kinds;  // what is protected, and the lanes
     for (std::size_t i = 0; i < n_own; ++i) {
-        if (!has_budget(lanes[i])) continue;
+        if (!has_floor(lanes[i])) continue;
         const std::string& what = lanes[i].policy.protect.text;
         auto kind = std::ranges::find(kinds, what, &std::pair<std::string, std::string>::first);
         if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {what, ""});

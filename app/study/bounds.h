@@ -1,7 +1,8 @@
-/// The floor and the ceiling of a table of lanes: `random` with several seeds and `oracle`, for every budget
-/// in the table, and whether a lane is surely above random. Pure functions, for any thread; knows no backend.
+/// Whether a lane of a table is surely above its floor, see engine/eval/bound_lanes.h. Pure functions, for any
+/// thread; knows no backend.
 #pragma once
 
+#include "engine/eval/bound_lanes.h"
 #include "engine/eval/evaluate.h"
 #include "engine/policy/lane_spec.h"
 
@@ -13,10 +14,6 @@
 #include <vector>
 
 namespace keyhole {
-
-/// Returns the lanes to add: for every budget of the lanes, with what they protect, n_seeds of `random` and,
-/// where the continuation is known ahead, one `oracle`. Lanes that evict nothing ask for none.
-std::vector<LaneSpec> bound_lanes(std::span<const LaneSpec> lanes, int n_seeds, bool knows_text);
 
 /// How far a lane is above the floor of its budget, question by question.
 struct AboveFloor {

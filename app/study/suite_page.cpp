@@ -49,8 +49,10 @@ std::vector<std::size_t> smallest_that_keep(const ReportLanes& lanes, std::span<
     const double wanted = share * suite_mean(tasks, lanes.against);
     std::map<Preset, std::size_t> best;
     for (std::size_t i = 0; i < lanes.specs.size(); ++i) {
-        if (i == lanes.against || !(suite_mean(tasks, i) >= wanted)) continue;
-        const auto [at, is_new] = best.emplace(lanes.specs[i].policy.preset, i);
+        const Preset preset = lanes.specs[i].policy.preset;
+        const bool is_bound = preset == Preset::random || preset == Preset::oracle;
+        if (i == lanes.against || is_bound || !(suite_mean(tasks, i) >= wanted)) continue;
+        const auto [at, is_new] = best.emplace(preset, i);
         if (!is_new && lanes.kv_bytes[i] < lanes.kv_bytes[at->second]) at->second = i;
     }
     std::vector<std::size_t> found;

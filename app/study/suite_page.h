@@ -21,7 +21,8 @@ struct SuiteTask {
 double suite_mean(std::span<const SuiteTask> tasks, std::size_t lane);
 
 /// Returns, for each preset, the lane that stores least among those whose mean is at least `share` times that
-/// of the reference lane; no lane of a preset: it is left out. The reference lane does not count.
+/// of the reference lane; no lane of a preset: it is left out. The reference lane, the floor
+/// and the ceiling do not count.
 std::vector<std::size_t> smallest_that_keep(const ReportLanes& lanes, std::span<const SuiteTask> tasks,
                                             double share);
 

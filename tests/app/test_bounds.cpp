@@ -44,6 +44,20 @@ TEST(Bounds, AFloorEvictsWhereItsLaneDoes) {
               (Texts{"random:budget=prompt+8,protect=prompt"}));
 }
 
+// Quest stores every token; its floor keeps as many as it reads.
+TEST(Bounds, ALaneThatReadsAPartHasTheFloorOfThatSize) {
+    EXPECT_EQ(bounds_of({"quest:read=64", "quest:read=all", "h2o:budget=64"}, 1, true),
+              (std::vector<std::string>{"random:budget=64", "oracle:budget=64"}));
+    QuestionSet set;
+    set.is_task = true;
+    const std::vector<LaneSpec> lanes = specs({"quest:read=8", "full", "random:budget=8"});
+    const std::vector<std::vector<Outcome>> outcomes(3, std::vector<Outcome>(9));
+    const std::vector<Floor> floors = compare_with_floor(set, lanes, 2, outcomes);
+    ASSERT_EQ(floors.size(), 1u);
+    ASSERT_EQ(floors[0].lanes.size(), 1u);
+    EXPECT_EQ(floors[0].lanes[0].lane, 0u);
+}
+
 /// Returns right or wrong answers, one letter each.
 std::vector<Outcome> answers(const std::string& letters) {
     std::vector<Outcome> outcomes;

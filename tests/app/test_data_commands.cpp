@@ -39,7 +39,7 @@ class DataCommands : public testing::ProgramRun {
 TEST_F(DataCommands, EvalMeasuresOwnTextsAndChoices) {
     ASSERT_EQ(run("eval" + model() + data("own.jsonl") + data("two.jsonl") +
                   " --answer-tokens 5 --json --answers '" + path("said.jsonl") +
-                  "' --lane full --lane window:budget=4"),
+                  "' --bounds 0 --lane full --lane window:budget=4"),
               0)
         << output_;
     const Json lanes = Json::parse(output_).at("lanes");
@@ -69,9 +69,9 @@ TEST_F(DataCommands, EvalMeasuresOwnTextsAndChoices) {
 }
 
 TEST_F(DataCommands, ASweepGoesOnFromItsAnswers) {
-    const std::string sweep = "sweep" + model() + data("own.jsonl") + data("two.jsonl") +
-                              " --answer-tokens 4 --lane full --lane h2o --vary budget=4,8 --out '" +
-                              path("s") + "'";
+    const std::string sweep =
+        "sweep" + model() + data("own.jsonl") + data("two.jsonl") +
+        " --answer-tokens 4 --bounds 0 --lane full --lane h2o --vary budget=4,8 --out '" + path("s") + "'";
     ASSERT_EQ(run(sweep), 0) << output_;
     const auto kept = answers("s/answers.csv"), measures = lines("s/measures.csv");
     EXPECT_EQ(kept.size(), 1u + 2 * 3 * 3);

@@ -38,9 +38,9 @@ class EvalCommand : public testing::ProgramRun {
 };
 
 TEST_F(EvalCommand, PrintsPerplexityOfEveryLane) {
-    ASSERT_EQ(
-        run("eval" + model() + text() + " --context 64 --prefill 16 --json --lane full --lane h2o:budget=8"),
-        0)
+    ASSERT_EQ(run("eval" + model() + text() +
+                  " --context 64 --prefill 16 --json --lane full --lane h2o:budget=8 --bounds 0"),
+              0)
         << output_;
     const auto lanes = nlohmann::json::parse(output_).at("lanes");
     ASSERT_EQ(lanes.size(), 2u);
@@ -55,9 +55,54 @@ TEST_F(EvalCommand, PrintsPerplexityOfEveryLane) {
     EXPECT_NE(output_.find("192 in all"), std::string::npos) << output_;
 }
 
+/// Beside lanes with a budget stand three seeds of random and an oracle; one switch takes them out.
+TEST_F(EvalCommand, AFloorAndACeilingStandBesideAllLanes) {
+    const std::string eval = "eval" + model() + " --task needle --samples 2 --context 300 --json --lane full";
+    const auto specs = [&](const std::string& options) {
+        EXPECT_EQ(run(eval + options), 0) << output_;
+        const auto json = nlohmann::json::parse(output_);
+        std::vector<std::string> found;
+        for (const auto& lane : json.at("lanes")) found.push_back(lane.at("spec"));
+        EXPECT_EQ(json.contains("floors"), options.find("--bounds 0") == std::string::npos);
+        return found;
+    };
+    EXPECT_EQ(
+        specs(" --lane tova:budget=32"),
+        (std::vector<std::string>{"full", "tova:budget=32", "random:budget=32", "random:budget=32,seed=2",
+                                  "random:budget=32,seed=3", "oracle:budget=32"}));
+    EXPECT_EQ(nlohmann::json::parse(output_).at("floors")[0].at("lanes")[0].at("spec"), "tova:budget=32");
+    EXPECT_EQ(specs(" --lane tova:budget=32 --bounds 0").size(), 2u);
+    EXPECT_EQ(specs(" --lane tova:budget=32 --bounds 1").size(), 4u);
+    EXPECT_EQ(specs("").size(), 1u) << "a full cache has no floor";
+    EXPECT_EQ(run(eval + " --bounds -1"), 2) << output_;
+    // Long texts have no oracle, which keeps the attention of all rows ahead, unless one is asked for.
+    const std::string windows = " --text '" + path("text.txt") + "' --context 1100 --lane tova:budget=32";
+    EXPECT_NE(run("eval" + model() + windows), 0) << "the text is shorter";
+    EXPECT_NE(output_.find("no oracle stands beside the lanes"), std::string::npos) << output_;
+    EXPECT_NE(run("eval" + model() + windows + " --bounds 3"), 0);
+    EXPECT_EQ(output_.find("no oracle stands beside the lanes"), std::string::npos) << output_;
+    // A sweep varies them with the lanes, and a figure decides without them.
+    ASSERT_EQ(run("sweep" + model() + text() + " --context 40 --samples 2 --lane full --lane h2o" +
+                  " --vary budget=4,8 --out '" + path("b") + "'"),
+              0)
+        << output_;
+    EXPECT_EQ(lines("b/table.csv").size(), 1u + 1 + 2 + 2 * 4);
+    EXPECT_NE(output_.find("floor random:budget=4, mean of 3 seeds"), std::string::npos) << output_;
+    ASSERT_EQ(run("figure tova-7" + model() + text() +
+                  " --context 64 --prefill 16 --samples 2 --lane full --lane window:budget=4 --out '" +
+                  path("b7") + "'"),
+              0)
+        << output_;
+    EXPECT_EQ(lines("b7/tova-7.csv").size(), 1u + 6 * 48);
+    EXPECT_NE(output_.find("floor random:budget=4, mean of 3 seeds"), std::string::npos) << output_;
+    EXPECT_EQ(run("figure a2sf-1" + model() + " --bounds 2 --out '" + path("r") + "'"), 2)
+        << "it shows a run";
+}
+
 TEST_F(EvalCommand, AsksTasks) {
     ASSERT_EQ(run("eval" + model() +
-                  " --task needle,list --samples 3 --context 400 --json --lane full --lane window:budget=32"),
+                  " --task needle,list --samples 3 --context 400 --json --lane full --lane window:budget=32 "
+                  "--bounds 0"),
               0)
         << output_;
     const auto lanes = nlohmann::json::parse(output_).at("lanes");
@@ -71,7 +116,7 @@ TEST_F(EvalCommand, AsksTasks) {
 
 TEST_F(EvalCommand, SweepGoesOnWhereItWasInterrupted) {
     const std::string sweep = "sweep" + model() + text() +
-                              " --context 40 --samples 4 --lane full --lane h2o --lane a2sf"
+                              " --context 40 --samples 4 --bounds 0 --lane full --lane h2o --lane a2sf"
                               " --vary budget=4..16*2 --out '" +
                               path("s") + "'";
     ASSERT_EQ(run(sweep), 0) << output_;
@@ -119,7 +164,7 @@ TEST_F(EvalCommand, RefusesASecondSweepIntoTheFolderMeanwhile) {
 /// Two sweeps into one folder: the table keeps the first sweep's answers and lists common answers once.
 TEST_F(EvalCommand, ATableKeepsEarlierSweeps) {
     const std::string sweep =
-        "sweep" + model() + text() + " --context 40 --samples 2 --out '" + path("s") + "'";
+        "sweep" + model() + text() + " --context 40 --samples 2 --bounds 0 --out '" + path("s") + "'";
     ASSERT_EQ(run(sweep + " --lane full --lane h2o --vary budget=25%,50%"), 0) << output_;
     EXPECT_NE(output_.find("\nh2o:budget=50% "), std::string::npos) << output_;  // the preset's own value
     const auto first = lines("s/table.csv");
@@ -134,9 +179,10 @@ TEST_F(EvalCommand, ATableKeepsEarlierSweeps) {
     ASSERT_EQ(run(sweep + " --lane full --lane h2o --vary budget=25%,50%"), 0) << output_;
     EXPECT_EQ(lines("s/table.csv").size(), 1u + 3 + 2);
     // Windows of another length are other questions.
-    ASSERT_EQ(run("sweep" + model() + text() +
-                  " --context 50 --samples 2 --lane h2o --vary budget=25% --out '" + path("s") + "'"),
-              0)
+    ASSERT_EQ(
+        run("sweep" + model() + text() +
+            " --context 50 --samples 2 --bounds 0 --lane h2o --vary budget=25% --out '" + path("s") + "'"),
+        0)
         << output_;
     EXPECT_EQ(lines("s/table.csv").size(), 1u + 3 + 2 + 1);
 }
@@ -144,7 +190,7 @@ TEST_F(EvalCommand, ATableKeepsEarlierSweeps) {
 /// The plot of a text shows the ratios that the table prints, with their own intervals.
 TEST_F(EvalCommand, PlotsOfTextShowPairedRatios) {
     ASSERT_EQ(run("sweep" + model() + text() + " --context 40 --samples 4 --lane full --lane window" +
-                  " --vary budget=4,16 --json --out '" + path("s") + "'"),
+                  " --bounds 0 --vary budget=4,16 --json --out '" + path("s") + "'"),
               0)
         << output_;
     // The note on stderr stands in the same text.
@@ -186,9 +232,10 @@ TEST_F(EvalCommand, SweepsSeveralModels) {
     reference::TinyShape shape;
     shape.n_kv_heads = 1;
     const reference::TinyModel other(shape);
-    const std::string sweep = "sweep" + model() + " --model '" + other.folder().string() + "'" + text() +
-                              " --context 40 --samples 2 --lane full --lane h2o --vary budget=4,8 --out '" +
-                              path("s") + "'";
+    const std::string sweep =
+        "sweep" + model() + " --model '" + other.folder().string() + "'" + text() +
+        " --context 40 --samples 2 --bounds 0 --lane full --lane h2o --vary budget=4,8" + " --out '" +
+        path("s") + "'";
     ASSERT_EQ(run(sweep), 0) << output_;
     EXPECT_EQ(lines("s/answers.csv").size(), 1u + 2 * 2 * 3);
     const std::string before = read("s/answers.csv"), table = read("s/table.csv");
@@ -238,7 +285,8 @@ TEST_F(EvalCommand, ReadsTablesFromBeforeThereWereModels) {
 
 TEST_F(EvalCommand, MapsATaskByDepthAndLength) {
     const std::string sweep = "sweep" + model() + " --task needle --map --lengths 300,400 --depths 0,100" +
-                              " --samples 2 --lane full --lane window:budget=16 --out '" + path("m") + "'";
+                              " --samples 2 --bounds 0 --lane full --lane window:budget=16 --out '" +
+                              path("m") + "'";
     ASSERT_EQ(run(sweep), 0) << output_;
     EXPECT_EQ(lines("m/answers.csv").size(), 1u + 4 * 2 * 2);
     const std::string table = read("m/table.csv");
@@ -349,7 +397,7 @@ TEST_F(EvalCommand, KeepsMergedWeightsOnTheDevice) {
         ::testing::internal::GetCapturedStderr();
         return n;
     };
-    const std::string lane = " --lane window:kv=mqa,budget=200",
+    const std::string lane = " --bounds 0 --lane window:kv=mqa,budget=200",
                       grid = " --vary budget=200 --out " + path("s");
     EXPECT_EQ(uploads("eval", lane, 4) - uploads("eval", lane, 1), 3 * of_a_question);
     EXPECT_EQ(uploads("sweep", lane + grid + "4", 4) - uploads("sweep", lane + grid + "1", 1),
@@ -370,7 +418,8 @@ TEST_F(EvalCommand, DrawsFiguresOfThePapers) {
     ASSERT_EQ(run("figure keyformer-11 --from '" + path("run") + "' --out '" + path("f") + "'"), 0)
         << output_;
     EXPECT_EQ(lines("f/keyformer-11.csv").size(), 1u + 6);
-    ASSERT_EQ(run("figure a2sf-5" + model() + text() + " --context 40 --samples 2 --out '" + path("a") + "'"),
+    ASSERT_EQ(run("figure a2sf-5" + model() + text() + " --context 40 --samples 2 --bounds 0 --out '" +
+                  path("a") + "'"),
               0)
         << output_;
     EXPECT_EQ(lines("a/table.csv").size(), 1u + 1 + 10);
@@ -379,7 +428,7 @@ TEST_F(EvalCommand, DrawsFiguresOfThePapers) {
 
 TEST_F(EvalCommand, DrawsFiguresAgainstWordsAndPositions) {
     ASSERT_EQ(run("figure keyformer-16" + model() + text() +
-                  " --context 40 --samples 2 --vary tau=1,1..2 --out '" + path("k") + "'"),
+                  " --context 40 --samples 2 --bounds 0 --vary tau=1,1..2 --out '" + path("k") + "'"),
               0)
         << output_;
     EXPECT_EQ(lines("k/table.csv").size(), 1u + 3);
@@ -387,10 +436,11 @@ TEST_F(EvalCommand, DrawsFiguresAgainstWordsAndPositions) {
     EXPECT_NE(svg.find(">1..2<"), std::string::npos) << svg;  // the word stands below its point
     EXPECT_NE(svg.find(">tau<"), std::string::npos);
 
-    ASSERT_EQ(run("figure tova-7" + model() + text() +
-                  " --context 64 --prefill 16 --samples 2 --lane full --lane window:budget=4 --out '" +
-                  path("t") + "'"),
-              0)
+    ASSERT_EQ(
+        run("figure tova-7" + model() + text() +
+            " --context 64 --prefill 16 --samples 2 --bounds 0 --lane full --lane window:budget=4 --out '" +
+            path("t") + "'"),
+        0)
         << output_;
     const std::string csv = read("t/tova-7.csv");
     EXPECT_EQ(lines("t/tova-7.csv").size(), 1u + 2 * 48);

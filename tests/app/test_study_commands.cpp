@@ -110,9 +110,10 @@ TEST(ScoreTable, SaysWhatToTryWhereNoLaneAnswers) {
 }
 
 TEST_F(StudyCommands, LanesHaveNamesEverywhere) {
-    ASSERT_EQ(run("sweep" + on_text() + " --samples 3 --lane all=full --lane 'few tokens=h2o:budget=4'" +
-                  out("s") + " --against 'few tokens' --sort bytes"),
-              0)
+    ASSERT_EQ(
+        run("sweep" + on_text() + " --samples 3 --bounds 0 --lane all=full --lane 'few tokens=h2o:budget=4'" +
+            out("s") + " --against 'few tokens' --sort bytes"),
+        0)
         << output_;
     EXPECT_NE(output_.find("\nfew tokens = h2o:budget=4\n"), std::string::npos) << output_;
     EXPECT_NE(output_.find("Differences are to few tokens."), std::string::npos) << output_;
@@ -129,8 +130,8 @@ TEST_F(StudyCommands, LanesHaveNamesEverywhere) {
     for (const auto& [against, words] : std::map<std::string, std::string>{
              {"nobody", "there is no lane 'nobody'; lanes are all, few tokens"},
              {"3", "there is no lane '3'"}}) {
-        EXPECT_EQ(run("eval" + on_text() + " --lane all=full --lane 'few tokens=h2o:budget=4' --against " +
-                      against),
+        EXPECT_EQ(run("eval" + on_text() +
+                      " --bounds 0 --lane all=full --lane 'few tokens=h2o:budget=4' --against " + against),
                   2);
         EXPECT_NE(output_.find(words), std::string::npos) << output_;
     }
@@ -157,7 +158,7 @@ TEST_F(StudyCommands, TablesHaveTheBytesOfALane) {
 
 TEST_F(StudyCommands, AnswersSayWhereTheAnswerWas) {
     ASSERT_EQ(run("eval" + model() +
-                  " --task needle --samples 3 --context 400 --lane full"
+                  " --task needle --samples 3 --context 400 --bounds 0 --lane full"
                   " --lane window:budget=16" +
                   out("e")),
               0)
@@ -180,7 +181,7 @@ TEST_F(StudyCommands, AnswersSayWhereTheAnswerWas) {
     // The same command goes on, and asks nothing anew.
     const std::string before = read("e/answers.csv");
     ASSERT_EQ(run("eval" + model() +
-                  " --task needle --samples 3 --context 400 --lane full"
+                  " --task needle --samples 3 --context 400 --bounds 0 --lane full"
                   " --lane window:budget=16" +
                   out("e")),
               0);
@@ -377,7 +378,8 @@ TEST_F(StudyCommands, EvalSaysWhatHeadsDo) {
 }
 
 TEST_F(StudyCommands, ShardsAreJoined) {
-    const std::string sweep = "sweep" + on_text() + " --samples 5 --lane full --lane h2o --vary budget=4,8";
+    const std::string sweep =
+        "sweep" + on_text() + " --samples 5 --bounds 0 --lane full --lane h2o --vary budget=4,8";
     ASSERT_EQ(run(sweep + out("whole")), 0) << output_;
     ASSERT_EQ(run(sweep + " --shard 1/2" + out("s1")), 0) << output_;
     EXPECT_NE(output_.find("shard 1/2 is answered in"), std::string::npos) << output_;

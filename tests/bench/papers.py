@@ -101,7 +101,8 @@ def run(keyhole, work, name, model, command, limit):
         return command, printed.read_text(), 0, folder
     arguments = command.split()
     if not command.startswith("bench"):
-        arguments += ["--width", "720", "--out", str(folder)]
+        # The page decides by the figures' own lanes alone.
+        arguments += ["--width", "720", "--bounds", "0", "--out", str(folder)]
     begin = time.time()
     try:
         done = subprocess.run([keyhole, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=limit)
