@@ -300,7 +300,6 @@ void draw_budget(AttributionPage& page, const PanelContext& context) {
         page.rest = std::clamp(page.rest, 1, page.budget);
         mark_item(context, "attribution rest");
     }
-    ImGui::SameLine(0, context.px(14));
     if (ImGui::Button(fmt::format("Budget for lane {}", context.app.view.lane).c_str()))
         run(context, fmt::format("attribution.budget {} {} {}", form, page.budget, page.rest));
     mark_item(context, "attribution.budget");

@@ -232,6 +232,19 @@ def copy_pictures(job, of_figure, seen_on, folder):
             shutil.copyfile(picture, OUT / wanted[job])
 
 
+def builds_text():
+    """Returns which builds the results on the page are of."""
+    made = [json.loads(file.read_text()) for file in sorted(DATA_OUT.glob("*/about.json"))]
+    counts = {}
+    for one in made:
+        counts.setdefault(one["commit"][:7], []).append(one["date"])
+    newest = max(counts, key=lambda commit: (max(counts[commit]), len(counts[commit])))
+    others = ", ".join(f"{len(dates)} of {commit}" for commit, dates in
+                       sorted(counts.items(), key=lambda item: -len(item[1])) if commit != newest)
+    return (f"Of {len(made)} results, {len(counts[newest])} are of commit {newest}"
+            + (f"; {others}." if others else "."))
+
+
 def page_of(about):
     """Returns the page, made from what is kept."""
     page = []
@@ -267,7 +280,8 @@ def page_of(about):
                     "`data`. Samples are few: more are an option of each command, and what is not decided "
                     "says how many would decide it in four of five cases. Below a picture stands "
                     "what it confounds, and which task is a stand-in. Speeds are of this machine's CPU, of "
-                    "as many layers as the table says; the papers' are of a GPU.") + "\n"]
+                    "as many layers as the table says; the papers' are of a GPU. " + builds_text())
+            + "\n"]
     return "\n".join(head + page).rstrip() + "\n"
 
 

@@ -55,6 +55,36 @@ TEST_F(Program, EditingAGeneratedTokenKeepsTheOldWayAsABranch) {
     EXPECT_NE(now[2]["token"], before[2]["token"]);
 }
 
+/// The page asks the prompt of the run, lists what it found, and a click gives the costliest part back. By KL,
+/// which a prompt has because its answer is read as a target.
+TEST_F(Program, WhatEvictionCostsIsGivenBackByAClick) {
+    const nlohmann::json run = run_of_script(
+        kTwoLanes,
+        "wait idle\nlane.focus 1\nattribution\nattribution.run by=layer questions=prompt rank=kl\nwait "
+        "idle\nattribution.files uniform 24 8 " +
+            path("budgets") + "\npoint attribution 1\nclick\nwait idle\ndialog.close\nstep\nwait steps 1");
+    const std::vector<std::string> commands = commands_of(run);
+    ASSERT_EQ(commands.size(), 1u) << run["commands"];
+    EXPECT_NE(commands[0].find("h2o:budget=48,budget@L"), std::string::npos) << commands[0];
+    EXPECT_NE(commands[0].find("=all"), std::string::npos) << commands[0];
+    EXPECT_NE(read("budgets/heads.json").find("keyhole attribute --model"), std::string::npos);
+    // What the list ranks is in the file that the page reads.
+    std::vector<std::filesystem::path> found;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path("data/keyhole/attributions")))
+        if (entry.path().filename() == "attribution.json") found.push_back(entry.path());
+    ASSERT_EQ(found.size(), 1u);
+    const nlohmann::json all = nlohmann::json::parse(read_text_file(found[0]));
+    std::string best;
+    double most = -1;
+    for (const nlohmann::json& part : all.at("parts"))
+        if (const double kl = part.at("kl").at("value"); kl > most) {
+            most = kl;
+            best = part.at("part");
+        }
+    EXPECT_GT(most, 0);
+    EXPECT_NE(commands[0].find("budget@" + best + "=all"), std::string::npos) << best << commands[0];
+}
+
 TEST_F(Program, CandidatesAreClicked) {
     const nlohmann::json run = run_of_script(
         kTwoLanes,
