@@ -204,7 +204,7 @@ namespace integers_avx512_vnni {
 #include "engine/backend/common/integer_eight_inl.h"
 
 struct Isa : Eight {  // whose way to narrow it takes
-    static constexpr int kLanes = 16, kColumns = 4;
+    static constexpr int kLanes = 16, kColumns = 6;
     using Ints = __m512i;
     using Codes = Ints;
     using Floats = __m512;
@@ -239,8 +239,8 @@ struct Isa : Eight {  // whose way to narrow it takes
     }
     static Floats total(const Sum& sum) {
         const __m512i upper = _mm512_add_epi32(_mm512_slli_epi32(sum.first, 8), sum.second);
-        return _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(upper), _mm512_set1_ps(256.0f)),
-                             _mm512_cvtepi32_ps(sum.lower));
+        return _mm512_fmadd_ps(_mm512_cvtepi32_ps(upper), _mm512_set1_ps(256.0f),
+                               _mm512_cvtepi32_ps(sum.lower));
     }
     static Floats all(float value) { return _mm512_set1_ps(value); }
     static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }

@@ -127,6 +127,11 @@ void multiply_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last,
         for (; b + kMost <= n_batch; b += kMost)
             multiply_group<Block, kMost>(group, w.cols, x + b * blocks_of_input, n_rows, out + b * y_stride,
                                          y_stride);
+        if constexpr (kMost > 3) {
+            for (; b + 3 <= n_batch; b += 3)
+                multiply_group<Block, 3>(group, w.cols, x + b * blocks_of_input, n_rows, out + b * y_stride,
+                                         y_stride);
+        }
         if constexpr (kMost > 2) {
             for (; b + 2 <= n_batch; b += 2)
                 multiply_group<Block, 2>(group, w.cols, x + b * blocks_of_input, n_rows, out + b * y_stride,

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 namespace keyhole::cpu {
@@ -181,8 +182,10 @@ CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity, std::vector<
     store.n_scores = n_scores;
     store.window_at = take(store.window * n_scores);
     if (words > 0) store.pages = pages_for(words * sizeof(float), "the KV cache of a lane");
-    // Large pages would also take memory for slots that are reserved alone.
-    if (store.kept == store.capacity) ask_for_large_pages(store.pages.as<const std::byte>());
+    // Large pages also take memory for slots that are reserved alone: no more than a quarter of the rest.
+    const auto sum = [](const std::vector<int>& v) { return std::accumulate(v.begin(), v.end(), 0LL); };
+    if (4 * sum(store.kept) <= 5 * sum(store.capacity))
+        ask_for_large_pages(store.pages.as<const std::byte>());
     return store;
 }
 
