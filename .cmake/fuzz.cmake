@@ -6,7 +6,7 @@ if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   message(FATAL_ERROR "KH_FUZZ needs Clang (packages clang and libclang-rt-dev, or clang-16 and "
                       "libclang-rt-16-dev); this is ${CMAKE_CXX_COMPILER_ID}")
 endif()
-set(KH_FUZZ_SECONDS 2 CACHE STRING "of each fuzz target as a test")
+set(KH_FUZZ_SECONDS 1 CACHE STRING "of each fuzz target as a test")
 set(fuzz_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 
 # The readers and what they need, and code that uses the runs they read.
