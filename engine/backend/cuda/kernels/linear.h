@@ -63,20 +63,27 @@ struct AddPositions {
     }
 };
 
-/// Sums over the threads of a block, in one order: each sums its own share, kGroups threads sum those, and
-/// whoever needs it the rest.
+/// Sums over the threads of a block, in one order: 32 sums of every 32nd thread's share, then their sum. Each
+/// warp computes all of it, so that one barrier behind the shares is enough. The threads are whole warps.
 struct BlockSum {
     static constexpr int kGroups = 32;
 
-    KH_FN static void sum_groups(float* partial, const Block& block) {
-        if (block.thread >= kGroups) return;
-        float sum = partial[block.thread];
-        for (int i = block.thread + kGroups; i < block.n_threads; i += kGroups) sum = add(sum, partial[i]);
-        partial[block.thread] = sum;
-    }
-    KH_FN static float total(const float* partial, const Block& block) {
+    KH_FN static float total(const float* share, const Block& block) {
+        KH_DEVICE_ASSERT(block.n_threads % kGroups == 0);
         float sum = 0;
-        for (int i = 0; i < kGroups && i < block.n_threads; ++i) sum = add(sum, partial[i]);
+#ifdef __CUDA_ARCH__
+        const int group = block.thread % kGroups;
+        float of_group = share[group];
+        for (int i = group + kGroups; i < block.n_threads; i += kGroups) of_group = add(of_group, share[i]);
+        KH_UNROLL
+        for (int i = 0; i < kGroups; ++i) sum = add(sum, value_of_thread(of_group, i));
+#else
+        float of_group[kGroups];
+        for (int i = 0; i < kGroups; ++i) of_group[i] = share[i];
+        for (int first = kGroups; first < block.n_threads; first += kGroups)
+            for (int i = 0; i < kGroups; ++i) of_group[i] = add(of_group[i], share[first + i]);
+        for (const float one : of_group) sum = add(sum, one);
+#endif
         return sum;
     }
 };
@@ -102,7 +109,7 @@ struct NormRule {
 
 /// x <- x + y + z, where given; out = norm(x), in float; block (lane)
 struct AddNorm {
-    static constexpr int kPhases = 5;
+    static constexpr int kPhases = 3;
     struct Shared {
         float sum[kMaxThreads], squares[kMaxThreads];
     };
@@ -129,8 +136,6 @@ struct AddNorm {
             }
             shared.sum[block.thread] = sum;
         } else if (p == 1) {
-            BlockSum::sum_groups(shared.sum, block);
-        } else if (p == 2) {
             local.mean = norm.mean_of(BlockSum::total(shared.sum, block), d);
             float squares = 0;
             for (int i = block.thread; i < d; i += block.n_threads) {
@@ -138,8 +143,6 @@ struct AddNorm {
                 squares = add(squares, mul(value, value));
             }
             shared.squares[block.thread] = squares;
-        } else if (p == 3) {
-            BlockSum::sum_groups(shared.squares, block);
         } else {
             const float scale = norm.scale_of(BlockSum::total(shared.squares, block), d);
             for (int i = block.thread; i < d; i += block.n_threads) {
@@ -319,7 +322,7 @@ template <class T, int kBatch>
 struct MatrixVector {
     /// Each block computes the norm anew, which is cheap beside the weights for few lanes alone.
     static constexpr bool kNorms = kBatch <= kMostNormed;
-    static constexpr int kBefore = kNorms ? 4 : 0;  ///< phases of the norm
+    static constexpr int kBefore = kNorms ? 2 : 0;  ///< phases of the norm
     static constexpr int kRepeated = 2, kPhases = kBefore + kRepeated + 2;
     static constexpr int kThreadsPerRow = 32;
     /// Of a warp; gated: half of them of each matrix. Quantised rows are short beside many lanes' inputs.
@@ -420,9 +423,7 @@ struct MatrixVector {
                 KH_UNROLL_4
                 for (int i = block.thread; i < cols; i += block.n_threads) sum = add(sum, lane[i]);
                 shared.sum[b][block.thread] = sum;
-            } else if (p == 1 && use.norm.centres != 0) {
-                BlockSum::sum_groups(shared.sum[b], block);
-            } else if (p == 2) {
+            } else if (p == 1) {
                 local.mean[b] = use.norm.centres != 0
                                     ? use.norm.mean_of(BlockSum::total(shared.sum[b], block), cols)
                                     : 0.0f;
@@ -433,8 +434,6 @@ struct MatrixVector {
                     squares = add(squares, mul(value, value));
                 }
                 shared.squares[b][block.thread] = squares;
-            } else if (p == 3) {
-                BlockSum::sum_groups(shared.squares[b], block);
             }
         }
     }
