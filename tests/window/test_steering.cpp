@@ -55,8 +55,8 @@ TEST_F(Program, EditingAGeneratedTokenKeepsTheOldWayAsABranch) {
     EXPECT_NE(now[2]["token"], before[2]["token"]);
 }
 
-/// The page asks the prompt of the run, lists what it found, and a click gives the costliest part back. By KL,
-/// which a prompt has because its answer is read as a target.
+/// The page asks the prompt of the run, lists what it found, and a click gives the costliest part back by its
+/// KL, which a prompt has because its answer is read as a target.
 TEST_F(Program, WhatEvictionCostsIsGivenBackByAClick) {
     const nlohmann::json run = run_of_script(
         kTwoLanes,
