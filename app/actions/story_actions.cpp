@@ -56,6 +56,10 @@ void choose_strips(AppState& app, std::string_view key) {
     app.view.strip_key = key;
 }
 
+void show_bounds(AppState& app, std::string_view state) {
+    app.view.bounds = on_or_off(state, app.view.bounds);
+}
+
 /// arguments: LANE VALUE of the option that the strips try.
 void take_strip_value(AppState& app, std::string_view arguments) {
     app.run.need_live_run();
@@ -101,6 +105,12 @@ constexpr std::array kStoryActions = {
                {},
                choose_strips,
                {.elsewhere = "a list below the story", .arguments_are_plain = true}},
+    UserAction{"answers.bounds",
+               "Show a floor and a ceiling below the answers",
+               "[on|off]: what three seeds of random and an oracle answer with the lanes' budgets.",
+               {},
+               show_bounds,
+               {.elsewhere = "a box over the answers", .arguments_are_plain = true}},
     UserAction{"strips.take",
                "Give a lane a value of its strip",
                "LANE VALUE: of the option that the strips try.",

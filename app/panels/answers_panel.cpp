@@ -11,6 +11,8 @@ namespace {
 
 using Mark = ShownAnswer::Mark;
 
+const std::vector<AnswerBound> kNoBounds;
+
 void update(AnswersPanel& panel, const AppState& app) {
     AnswersPanel::MadeOf now = answers_made_of(app);
     if (panel.made_of == now) return;
@@ -131,6 +133,51 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
     ImGui::SetCursorScreenPos({min.x, min.y + line_height(context)});
 }
 
+/// Draws a line of the floor or the ceiling below the lanes: how many of its seeds are right, and the words of
+/// one that is, or of the first.
+void draw_bound(const PanelContext& context, const AnswerBound& bound, float name_width) {
+    const AppState& app = context.app;
+    const bool right_known = !right_answer(app).empty();
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const ImVec2 min = ImGui::GetCursorScreenPos();
+    const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFrameHeight();
+    const float text_y = min.y + (line - ImGui::GetFontSize()) / 2;
+    list.AddText({min.x + context.px(10), text_y}, theme::colors().dim,
+                 fitted(bound.name, name_width - context.px(12)).c_str());
+    std::string words = bound.words(right_known);
+    const StripCell* shown = nullptr;
+    for (const StripCell& cell : bound.cells)
+        if (cell.answer != nullptr &&
+            (shown == nullptr || (cell.mark == Mark::right && shown->mark != Mark::right)))
+            shown = &cell;
+    if (shown != nullptr && !shown->answer->failure.empty())
+        words = shown->answer->failure;
+    else if (shown != nullptr)
+        words += ":" + app.glyphs.text(shown->answer->text);
+    std::ranges::replace(words, '\n', ' ');
+    list.AddText({min.x + name_width + context.px(18), text_y}, theme::colors().dim,
+                 fitted(words.empty() ? "…" : words, width - name_width - context.px(18)).c_str());
+    ImGui::Dummy({width, line});
+    mark_item(context, "bound " + bound.name);
+    tooltip(context,
+            bound.is_ceiling
+                ? "The ceiling: it keeps what the coming text attends to most, which no policy can know."
+                : "The floor: three seeds of tokens by chance. A lane that does no better has no evidence.");
+    ImGui::SetCursorScreenPos({min.x, min.y + line_height(context)});
+}
+
+/// Draws the box that shows floor and ceiling, where there is room beside the heading.
+void draw_bounds_choice(const PanelContext& context) {
+    constexpr const char* kName = "floor and ceiling";
+    const float wide = ImGui::CalcTextSize(kName).x + ImGui::GetFrameHeight() + context.px(24);
+    if (ImGui::GetWindowPos().x + ImGui::GetWindowWidth() - ImGui::GetItemRectMax().x < wide) return;
+    ImGui::SameLine(0, context.px(16));
+    bool on = context.app.view.bounds;
+    if (ImGui::Checkbox(kName, &on)) run(context, on ? "answers.bounds on" : "answers.bounds off");
+    mark_item(context, "answers.bounds");
+    tooltip(context, "Below the lanes: what three seeds of random and an oracle answer with their budgets.");
+}
+
 /// Returns the room of the sentence below the answers.
 float caption_height(const PanelContext& context, const std::string& caption) {
     const ScopedFont font(context.fonts.small);
@@ -155,7 +202,8 @@ AnswersPanel::MadeOf answers_made_of(const AppState& app) {
 
 float answers_height(const PanelContext& context) {
     const ImGuiStyle& style = ImGui::GetStyle();
-    const float n = static_cast<float>(std::max(context.app.run.lane_editor.n_lanes(), 1));
+    const auto n = static_cast<float>(std::max(context.app.run.lane_editor.n_lanes(), 1) +
+                                      static_cast<int>(context.app.strips.bounds().size()));
     return n * line_height(context) + 2 * ImGui::GetFrameHeightWithSpacing() + style.ItemSpacing.y +
            2 * style.WindowPadding.y;
 }
@@ -176,6 +224,7 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
                     "Framed: lane 0 says another word there.",
                     of_turn ? "The answer of a lane with what it stored at the end of the turn."
                             : "The answer of a lane with its present settings from the prompt on."));
+    if (app.run.live() && !of_turn) draw_bounds_choice(context);
     if (panel.answers.empty()) {
         small_words(context,
                     "The lanes of this trace followed lane 0, so it does not hold their own answers.");
@@ -199,6 +248,8 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
         if (room < name_width + answer_width + context.px(150) + strip) strip = 0;
         for (std::size_t i = 0; i < panel.answers.size(); ++i)
             draw_answer(context, panel, i, name_width, strip);
+        for (const AnswerBound& bound : of_turn ? kNoBounds : app.strips.bounds())
+            draw_bound(context, bound, name_width);
         ImGui::Dummy({0, 0});  // Dear ImGui 1.92 refuses a window that ends with a place and no item
     }
     small_words(context, panel.caption,

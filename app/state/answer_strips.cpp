@@ -4,6 +4,7 @@
 #include "app/state/shown_answers.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/eval/bound_lanes.h"
 #include "engine/eval/evaluate.h"
 #include "engine/policy/option_help.h"
 #include "engine/policy/option_table.h"
@@ -22,6 +23,7 @@ using Mark = AnswerLine::Mark;
 
 /// Copies that process the prompt together: their answers come after a second or so with the demo model.
 constexpr std::size_t kInABatch = 16;
+constexpr int kMostFloors = 3;
 constexpr double kBatchBytes = 192e6;  // of K and V after the prompt
 
 std::vector<std::string> budgets(int n_prompt, int n_answer) {
@@ -92,6 +94,38 @@ Sampling sampling_now(const RunSpec& run) {
     return sampling;
 }
 
+/// The story has no pane of answers.
+bool wants_bounds(const AppState& app) {
+    return app.view.bounds && app.view.arrangement != Arrangement::story;
+}
+
+bool is_oracle(std::string_view spec) {
+    return spec.starts_with("oracle");
+}
+
+/// Returns the full lane's answer for each oracle that would choose its words, and else a note in its place:
+/// an oracle knows the text ahead that it is given, and none of its own. run.lanes: the full one first.
+std::vector<LaneAnswer> ceilings_of(const std::shared_ptr<const Model>& model, Backend& backend, RunSpec run,
+                                    const std::vector<int>& prompt,
+                                    const BackgroundJob<int>::Progress& progress) {
+    const std::vector<LaneSpec> oracles(run.lanes.begin() + 1, run.lanes.end());
+    run.lanes.resize(1);
+    const LaneAnswer full = answers_of_run(model, backend, run, -1, *run.answer_end, progress).front();
+    Question question;
+    question.prompt = prompt;
+    question.fed = full.tokens;
+    std::vector<LaneAnswer> answers(oracles.size(), full);
+    if (full.tokens.empty()) return answers;
+    const std::vector<Outcome> outcomes = ask(model, backend, oracles, question);
+    for (std::size_t i = 0; i < oracles.size(); ++i) {
+        answers[i].spec = format_lane_spec(oracles[i]);
+        if (outcomes[i].right) continue;
+        answers[i].tokens.clear();
+        answers[i].text = " other words than the full lane's";
+    }
+    return answers;
+}
+
 bool is_option_of_words(std::string_view key) {
     return !option_words(lane_option(key)).empty();
 }
@@ -138,6 +172,35 @@ std::string strip_words(std::string_view key, std::span<const StripCell> cells, 
     return fmt::format("{}: {} from {}", range, what, cells[from].value);
 }
 
+std::string AnswerBound::words(bool right_known) const {
+    const auto n_known = std::ranges::count_if(cells, [](const StripCell& c) { return c.answer != nullptr; });
+    const auto n_right =
+        std::ranges::count_if(cells, [](const StripCell& c) { return c.mark == Mark::right; });
+    if (n_known == 0) return "";
+    return fmt::format("{} of {} {}", n_right, n_known, right_known ? "right" : "as lane 0");
+}
+
+std::vector<AnswerBound> answer_bounds(std::span<const LaneSpec> lanes) {
+    std::vector<AnswerBound> bounds;
+    std::vector<std::string> floors;
+    for (LaneSpec lane : lanes) {
+        lane.policy.shadow = false;
+        if (!has_floor(lane) || std::ssize(floors) >= kMostFloors) continue;
+        const std::string floor = floor_of(lane);
+        if (std::ranges::find(floors, floor) != floors.end()) continue;
+        floors.push_back(floor);
+        for (const LaneSpec& bound : bound_lanes({&lane, 1}, kBoundSeeds, true)) {
+            const bool is_ceiling = bound.policy.preset == Preset::oracle;
+            if (bounds.empty() || bounds.back().is_ceiling || is_ceiling)
+                bounds.push_back({floor, is_ceiling, {}});
+            StripCell& cell = bounds.back().cells.emplace_back();
+            cell.spec = format_lane_spec(bound);
+            if (is_ceiling) bounds.back().name = cell.spec;
+        }
+    }
+    return bounds;
+}
+
 bool AnswerStrips::Asked::is(const std::string& other_model, const RunSpec& other) const {
     return model == other_model && run.prompt == other.prompt && run.prompt_tokens == other.prompt_tokens &&
            run.chat == other.chat && run.seed == other.seed && run.sampling == sampling_now(other) &&
@@ -180,8 +243,8 @@ bool AnswerStrips::take_batch() {
 bool AnswerStrips::follow(const AppState& app) {
     const RunState& run = app.run;
     const bool shown = app.view.arrangement != Arrangement::compare && !app.lesson.shown;
-    if (app.view.strip_key.empty() || !shown || !run.live() || !run.recorded() || !run.has_steps() ||
-        run.model() == nullptr)
+    const bool wants = !app.view.strip_key.empty() || wants_bounds(app);
+    if (!wants || !shown || !run.live() || !run.recorded() || !run.has_steps() || run.model() == nullptr)
         return false;
     const RunSpec& spec = run.status.run;
     const bool touched = std::ranges::any_of(spec.commands, [](const LoggedCommand& logged) {
@@ -203,6 +266,28 @@ bool AnswerStrips::follow(const AppState& app) {
     return true;
 }
 
+/// Fills in what is known of a cell.
+void AnswerStrips::answer_cell(StripCell& cell) const {
+    const auto found = known_.find(cell.spec);
+    if (found == known_.end()) return;
+    cell.answer = found->second;
+    const bool is_right = made_of_.right.empty() ? cell.answer->tokens == made_of_.reference
+                                                 : answer_holds(cell.answer->text, made_of_.right);
+    if (cell.answer->failure.empty()) cell.mark = is_right ? Mark::right : Mark::wrong;
+}
+
+/// Floors and ceilings come before the strips: they are few.
+void AnswerStrips::make_bounds(const AppState& app) {
+    bounds_.clear();
+    if (!made_of_.bounds) return;
+    bounds_ = answer_bounds(app.run.lane_editor.lanes());
+    for (AnswerBound& bound : bounds_)
+        for (StripCell& cell : bound.cells) {
+            answer_cell(cell);
+            if (cell.answer == nullptr) wanted_.push_back(cell.spec);
+        }
+}
+
 void AnswerStrips::make_strips(const AppState& app) {
     const std::vector<LaneSpec>& lanes = app.run.lane_editor.lanes();
     strips_.assign(lanes.size(), {});
@@ -215,19 +300,14 @@ void AnswerStrips::make_strips(const AppState& app) {
             cell.spec = format_lane_spec(*with_value(lanes[i], made_of_.key, value));
             if (value == own) strip.now = static_cast<int>(strip.cells.size());
             cell.value = std::move(value);
-            if (const auto found = known_.find(cell.spec); found != known_.end()) {
-                cell.answer = found->second;
-                const bool is_right = made_of_.right.empty()
-                                          ? cell.answer->tokens == made_of_.reference
-                                          : answer_holds(cell.answer->text, made_of_.right);
-                if (cell.answer->failure.empty()) cell.mark = is_right ? Mark::right : Mark::wrong;
-            }
+            answer_cell(cell);
             strip.cells.push_back(std::move(cell));
         }
         strip.words = strip_words(made_of_.key, strip.cells, !made_of_.right.empty());
     }
     // Every fourth cell of all lanes first, so that each strip soon shows its outline.
     wanted_.clear();
+    make_bounds(app);
     for (const std::size_t stride : {4, 2, 1})
         for (std::size_t n = 0; n < strips_.size(); ++n) {
             const std::size_t lane = (to_index(app.view.lane) + n) % strips_.size();
@@ -238,16 +318,29 @@ void AnswerStrips::make_strips(const AppState& app) {
         }
 }
 
+/// Returns the run of what is wanted first: lanes that write their own words, or oracles behind a full lane.
+RunSpec AnswerStrips::next_batch() const {
+    RunSpec run = asked_->run;
+    run.follow = is_oracle(wanted_.front());  // see ceilings_of()
+    if (run.follow) run.lanes.push_back(parse_lane_spec("full"));
+    for (const std::string& spec : wanted_)
+        if (is_oracle(spec) == run.follow && run.lanes.size() < kInABatch)
+            run.lanes.push_back(parse_lane_spec(spec));
+    return run;
+}
+
 void AnswerStrips::begin_batch(const AppState& app) {
     const std::shared_ptr<const Model> model = app.run.model();
-    RunSpec run = asked_->run;
-    run.follow = false;
-    for (std::size_t i = 0; i < wanted_.size() && i < kInABatch; ++i)
-        run.lanes.push_back(parse_lane_spec(wanted_[i]));
+    RunSpec run = next_batch();
     const int context = made_of_.n_prompt + run.answer_end->max_tokens;
-    run.lanes.resize(lanes_that_fit(*model, run.lanes, context, kBatchBytes));
-    tried_.assign(wanted_.begin(), wanted_.begin() + std::ssize(run.lanes));
+    const std::size_t n_first = run.follow ? 1 : 0;  // the lane that oracles follow
+    run.lanes.resize(
+        std::max(lanes_that_fit(*model, run.lanes, context, kBatchBytes), std::size_t{n_first + 1}));
+    tried_.clear();
+    for (std::size_t i = n_first; i < run.lanes.size(); ++i) tried_.push_back(format_lane_spec(run.lanes[i]));
     is_cancelled_ = false;
+    const std::vector<int>& text = app.run.history.lanes().front().tokens;
+    std::vector<int> prompt(text.begin(), text.begin() + made_of_.n_prompt);
     JobBackend of_job = app.run.job_backend();
     // The window draws and takes clicks meanwhile.
     const int most = of_job.options.n_threads > 0 ? of_job.options.n_threads
@@ -255,9 +348,11 @@ void AnswerStrips::begin_batch(const AppState& app) {
     of_job.options.n_threads = std::max(most / 2, 1);
     job_.begin(
         [model, run = std::move(run), of_job = std::move(of_job), specs = tried_, asked = n_asked_,
-         backend = backend_](const BackgroundJob<Batch>::Progress& progress) {
+         backend = backend_, prompt = std::move(prompt)](const BackgroundJob<Batch>::Progress& progress) {
             Batch batch{asked, specs, {}, backend != nullptr ? backend : of_job.get(model)};
-            batch.answers = answers_of_run(model, *batch.backend, run, -1, *run.answer_end, progress);
+            batch.answers = run.follow
+                                ? ceilings_of(model, *batch.backend, run, prompt, progress)
+                                : answers_of_run(model, *batch.backend, run, -1, *run.answer_end, progress);
             return batch;
         },
         app.wake);
@@ -267,15 +362,20 @@ bool AnswerStrips::update(const AppState& app) {
     bool changed = take_batch();
     const bool requested = follow(app);
     if (!requested) {
-        changed = changed || !strips_.empty();
+        changed = changed || !strips_.empty() || !bounds_.empty();
         strips_.clear();
+        bounds_.clear();
         wanted_.clear();
         made_of_ = {};
     } else {
         const std::vector<ShownAnswer> answers = shown_answers(app);
-        MadeOf now{app.view.strip_key, app.run.lane_editor.version(),
-                   changes_,           app.run.history.n_prompt(),
-                   right_answer(app),  {}};
+        MadeOf now{app.view.strip_key,
+                   wants_bounds(app),
+                   app.run.lane_editor.version(),
+                   changes_,
+                   app.run.history.n_prompt(),
+                   right_answer(app),
+                   {}};
         if (!answers.empty() && answered_turn(answers) < 0) now.reference = answers.front().answer.tokens;
         if (!(now == made_of_)) {
             made_of_ = std::move(now);

@@ -1,4 +1,5 @@
-/// How each lane would answer with other values of one of its options, such as the budget: right or wrong.
+/// How each lane would answer with other values of one of its options, such as the budget: right or wrong; and
+/// what `random` and `oracle` answer with the lanes' budgets, the floor and the ceiling.
 /// Copies of the lanes process the prompt together, on a thread of their own and only while the run rests;
 /// the run does not see them. Window thread; knows neither GL nor ImGui.
 #pragma once
@@ -53,6 +54,19 @@ struct AnswerStrip {
     std::string words;             ///< "budget 16 to 394: right from 320"
 };
 
+/// What the floor or the ceiling of a budget answers.
+struct AnswerBound {
+    std::string name;  ///< its spec without the seed: "random:budget=64"
+    bool is_ceiling = false;
+    std::vector<StripCell> cells;  ///< one a seed
+    /// Returns "1 of 3 right", or of the seeds known so far; "" where none is.
+    std::string words(bool right_known) const;
+};
+
+/// Returns the floor and the ceiling of the first few budgets among the lanes, without answers. The ceiling
+/// reads a full lane's words, which it must know ahead, and is right where it would choose them too.
+std::vector<AnswerBound> answer_bounds(std::span<const LaneSpec> lanes);
+
 /// Returns the values of an option that a strip tries, with the lane's own among them in their order: of the
 /// budget four for each doubling from 16 tokens on, two where the prompt is long, and last one with which
 /// nothing is evicted. Without those that the lane cannot have. Empty: the option does nothing in this lane.
@@ -69,6 +83,8 @@ class AnswerStrips {
     bool update(const AppState& app);
     /// Returns a lane's strip; one without cells while there is none.
     const AnswerStrip& of(int lane) const;
+    /// Returns the floor and the ceiling of each budget, the floor first; none while they are off.
+    const std::vector<AnswerBound>& bounds() const { return bounds_; }
     /// Returns whether nothing is to be computed now.
     bool complete() const { return !may_compute_ || (wanted_.empty() && !job_.running()); }
 
@@ -82,6 +98,7 @@ class AnswerStrips {
     /// What the strips were made of.
     struct MadeOf {
         std::string key;
+        bool bounds = false;
         std::uint64_t lanes = 0;    // LaneEditor::version()
         std::uint64_t changes = 0;  // changes_
         int n_prompt = 0;
@@ -102,6 +119,7 @@ class AnswerStrips {
     std::shared_ptr<Backend> backend_;  // of the last batch, while more is wanted
     MadeOf made_of_;
     std::vector<AnswerStrip> strips_;
+    std::vector<AnswerBound> bounds_;
     std::vector<std::string> wanted_;  // specs in the order in which they are computed
     std::vector<std::string> tried_;   // of the job that runs
     bool is_cancelled_ = false;        // it was told to stop
@@ -110,6 +128,9 @@ class AnswerStrips {
 
     bool take_batch();
     bool follow(const AppState& app);
+    void answer_cell(StripCell& cell) const;
+    void make_bounds(const AppState& app);
+    RunSpec next_batch() const;
     void make_strips(const AppState& app);
     void begin_batch(const AppState& app);
 };

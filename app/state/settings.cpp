@@ -61,8 +61,9 @@ void load_settings(const std::filesystem::path& file, ViewState& view, RecentFil
         read.strip_key =
             std::ranges::find(kStripOptions, key, &StripOption::key) != kStripOptions.end() ? key : "";
     }
-    for (const auto& [key, to] :
-         {std::pair("hatch", &read.mask_overlay), {"logarithmic", &read.attention_range.logarithmic}})
+    for (const auto& [key, to] : {std::pair("hatch", &read.mask_overlay),
+                                  {"bounds", &read.bounds},
+                                  {"logarithmic", &read.attention_range.logarithmic}})
         if (const std::optional<JsonField> flag = in.find(key)) *to = flag->flag();
     for (const auto& [key, to] : {std::pair("left_width", &read.left_width),
                                   {"right_width", &read.right_width},
@@ -90,6 +91,7 @@ bool save_settings(const std::filesystem::path& file, const ViewState& view, con
                                 {"theme", view.background == Background::light ? "light" : "dark"},
                                 {"colors", colormap_name(view.colors)},
                                 {"strips", view.strip_key},
+                                {"bounds", view.bounds},
                                 {"hatch", view.mask_overlay},
                                 {"logarithmic", view.attention_range.logarithmic},
                                 {"left_width", view.left_width},

@@ -46,6 +46,7 @@ void keep_time(const ViewState& from, ViewState& to) {
     to.curves_height = from.curves_height;
     to.side = from.side;
     to.strip_key = from.strip_key;
+    to.bounds = from.bounds;
     to.blink = false;
 }
 

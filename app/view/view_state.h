@@ -85,6 +85,7 @@ struct ViewState {
 
     /// The option whose values a strip beside each answer tries: see kStripOptions; empty: none.
     std::string strip_key;
+    bool bounds = false;  ///< *Answers* has a floor and a ceiling below the lanes
 
     TextColor text_color = TextColor::share;
     bool advanced = false;  ///< the focused lane's card shows all options, not only the usual ones

@@ -433,6 +433,7 @@ WindowLoop::WindowLoop(WindowOptions options)
     if (!scripted()) {
         app_.view.arrangement = Arrangement::story;
         app_.view.strip_key = "budget";
+        app_.view.bounds = true;
     }
     std::string fault_of_settings;
     std::error_code ignored;

@@ -4,6 +4,7 @@
 #include "app/state/shown_answers.h"
 #include "tests/app/live_run.h"
 #include "tests/app/program_run.h"
+#include "tests/reference/temp_folder.h"
 
 #include <gtest/gtest.h>
 
@@ -149,6 +150,49 @@ TEST_F(StripsOfTheGate, TryAnotherOptionAndWaitWhileTheRunGoesOn) {
     run_action(app, "strips off");
     settle();
     EXPECT_TRUE(app.strips.of(2).cells.empty());
+}
+
+TEST(AnswerBounds, OneFloorAndOneCeilingABudget) {
+    std::vector<LaneSpec> lanes;
+    for (const char* spec :
+         {"full", "h2o:budget=64", "tova:budget=64", "h2o:budget=32", "quest:read=48", "h2o:budget=99"})
+        lanes.push_back(parse_lane_spec(spec));
+    Values names;
+    for (const AnswerBound& bound : answer_bounds(lanes)) {
+        names.push_back(bound.name);
+        EXPECT_EQ(bound.cells.size(), bound.is_ceiling ? 1u : 3u);
+        EXPECT_EQ(bound.cells.back().spec, bound.name + (bound.is_ceiling ? "" : ",seed=3"));
+    }
+    EXPECT_EQ(names, (Values{"random:budget=64", "oracle:budget=64", "random:budget=32", "oracle:budget=32",
+                             "random:budget=48", "oracle:budget=48"}))
+        << "of the first three budgets";
+}
+
+TEST_F(StripsOfTheGate, AFloorAndACeilingStandBelowTheLanes) {
+    EXPECT_TRUE(app.strips.bounds().empty());
+    run_action(app, "strips off");
+    run_action(app, "answers.bounds on");
+    settle();
+    const std::vector<AnswerBound>& bounds = app.strips.bounds();
+    ASSERT_EQ(bounds.size(), 2u);
+    Values specs, texts;
+    int n_right = 0;
+    for (const StripCell& cell : bounds[0].cells) {
+        ASSERT_NE(cell.answer, nullptr) << cell.spec;
+        specs.push_back(cell.spec);
+        texts.push_back(cell.answer->text);
+        n_right += answer_holds(cell.answer->text, "4821");
+    }
+    const reference::TempFolder folder("answer-bounds");
+    EXPECT_EQ(texts, decoded(specs, folder.path()));
+    EXPECT_EQ(bounds[0].words(true), fmt::format("{} of 3 right", n_right));
+    ASSERT_NE(bounds[1].cells[0].answer, nullptr);
+    EXPECT_EQ(bounds[1].cells[0].answer->failure, "") << "it reads a full lane's words";
+    EXPECT_EQ(bounds[1].words(true), "1 of 1 right");
+    EXPECT_TRUE(app.strips.of(1).cells.empty()) << "strips are off";
+    run_action(app, "answers.bounds off");
+    settle();
+    EXPECT_TRUE(app.strips.bounds().empty());
 }
 
 /// Another prompt asks anew, and tokens that were evicted by hand are in no copy.

@@ -69,11 +69,11 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
                    "compare.all",    "view.region",
                    "view.size",      "view.reset",
                    "ui.theme"}},
-    {"OfLanes",
-     {"lane.previous",  "lane.next", "lane.focus", "lane",           "lane.set",      "lane.try",
-      "lane.overrides", "lane.even", "add",        "lane.duplicate", "lane.advanced", "remove",
-      "restore",        "lane.copy", "lane.paste", "lane.undo",      "lane.redo",     "follow",
-      "shadow",         "sampling",  "strips",     "strips.take",    "policies",      "lane.name"}},
+    {"OfLanes", {"lane.previous", "lane.next",      "lane.focus", "lane",      "lane.set",
+                 "lane.try",      "lane.overrides", "lane.even",  "add",       "lane.duplicate",
+                 "lane.advanced", "remove",         "restore",    "lane.copy", "lane.paste",
+                 "lane.undo",     "lane.redo",      "follow",     "shadow",    "sampling",
+                 "strips",        "strips.take",    "policies",   "lane.name", "answers.bounds"}},
     {"OfFiles",
      {"picture.copy", "file.browse", "file.answers", "file.curves",    "file.atlas",    "file.overlap",
       "file.page",    "file.copy",   "file.frames",  "file.gif",       "file.gif-view", "export.cancel",
@@ -611,6 +611,10 @@ TEST_F(EveryCommand, OfLanes) {
     EXPECT_EQ(app.run.lane_editor.lanes()[1].policy.budget.value, 10);
     run("strips off");
     EXPECT_EQ(app.view.strip_key, "");
+    run("answers.bounds");
+    EXPECT_TRUE(app.view.bounds);
+    run("answers.bounds off");
+    EXPECT_FALSE(app.view.bounds);
     run("policies");
     EXPECT_EQ(app.dialog, Dialog::policies);
     run("lane.overrides");
