@@ -17,8 +17,18 @@ namespace keyhole {
 // In every block, scale(j) and offset(j) are the whole numbers that multiply `d` and `m`, which are fp16. The
 // caller converts those two, since host and device do so differently. In MXFP4, d is an exponent.
 
+/// How products in integers store the codes of a type. What is stored is never negative, so that it can be the
+/// unsigned factor of a product of bytes:
+///     Block::code(i) = stored - zero, or Block::value(stored) of a type whose codes are looked up
+struct CodeLayout {
+    int bits;  ///< of what is stored: 2 to 6, or 8
+    int zero;  ///< what a product stores for the code 0
+    bool looks_up = false;
+};
+
 struct BlockQ8_0 {
     static constexpr DType kType = DType::q8_0;
+    static constexpr CodeLayout kCodes = {8, 128};
     static constexpr int kElements = 32, kPerScale = 32;
     static constexpr bool kHasOffset = false;
     std::uint16_t d;
@@ -29,6 +39,7 @@ struct BlockQ8_0 {
 
 struct BlockQ4_0 {
     static constexpr DType kType = DType::q4_0;
+    static constexpr CodeLayout kCodes = {4, 8};
     static constexpr int kElements = 32, kPerScale = 32;
     static constexpr bool kHasOffset = false;
     std::uint16_t d;
@@ -39,6 +50,7 @@ struct BlockQ4_0 {
 
 struct BlockQ4_1 {
     static constexpr DType kType = DType::q4_1;
+    static constexpr CodeLayout kCodes = {4, 0};
     static constexpr int kElements = 32, kPerScale = 32;
     static constexpr bool kHasOffset = true;
     std::uint16_t d, m;
@@ -50,6 +62,7 @@ struct BlockQ4_1 {
 
 struct BlockQ5_0 {
     static constexpr DType kType = DType::q5_0;
+    static constexpr CodeLayout kCodes = {5, 16};
     static constexpr int kElements = 32, kPerScale = 32;
     static constexpr bool kHasOffset = false;
     std::uint16_t d;
@@ -63,6 +76,7 @@ struct BlockQ5_0 {
 
 struct BlockQ5_1 {
     static constexpr DType kType = DType::q5_1;
+    static constexpr CodeLayout kCodes = {5, 0};
     static constexpr int kElements = 32, kPerScale = 32;
     static constexpr bool kHasOffset = true;
     std::uint16_t d, m;
@@ -90,6 +104,7 @@ struct PackedScales {
 
 struct BlockQ4_K {
     static constexpr DType kType = DType::q4_k;
+    static constexpr CodeLayout kCodes = {4, 0};
     static constexpr int kElements = 256, kPerScale = 32;
     static constexpr bool kHasOffset = true;
     std::uint16_t d, m;
@@ -102,6 +117,7 @@ struct BlockQ4_K {
 
 struct BlockQ5_K {
     static constexpr DType kType = DType::q5_k;
+    static constexpr CodeLayout kCodes = {5, 0};
     static constexpr int kElements = 256, kPerScale = 32;
     static constexpr bool kHasOffset = true;
     std::uint16_t d, m;
@@ -117,6 +133,7 @@ struct BlockQ5_K {
 
 struct BlockQ6_K {
     static constexpr DType kType = DType::q6_k;
+    static constexpr CodeLayout kCodes = {6, 32};
     static constexpr int kElements = 256, kPerScale = 16;
     static constexpr bool kHasOffset = false;
     /// Each half of 128 elements has 64 bytes: bytes 0 to 63 hold elements 0 to 63 in their low halves and
@@ -141,6 +158,7 @@ KH_FN int two_bits(const std::uint8_t* q, int i) {
 
 struct BlockQ2_K {
     static constexpr DType kType = DType::q2_k;
+    static constexpr CodeLayout kCodes = {2, 0};
     static constexpr int kElements = 256, kPerScale = 16;
     static constexpr bool kHasOffset = true;
     std::uint8_t scales[16];  ///< the scale in the low half, the offset in the high one
@@ -153,6 +171,7 @@ struct BlockQ2_K {
 
 struct BlockQ3_K {
     static constexpr DType kType = DType::q3_k;
+    static constexpr CodeLayout kCodes = {3, 4};
     static constexpr int kElements = 256, kPerScale = 16;
     static constexpr bool kHasOffset = false;
     std::uint8_t high[32];    ///< bit j of byte i: the third bit of element 32 j + i
@@ -166,36 +185,40 @@ struct BlockQ3_K {
 };
 
 /// The values of the codes of IQ4: no equal steps.
-KH_FN int iq4_value(int code) {
+KH_FN constexpr int iq4_value(int code) {
     constexpr std::int8_t kValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                          1,    13,   25,  38,  53,  69,  89,  113};
     return kValues[code];
 }
 /// Twice the values of a number of four bits: sign, two bits of exponent, one of fraction.
-KH_FN int fp4_value(int code) {
+KH_FN constexpr int fp4_value(int code) {
     constexpr std::int8_t kValues[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     return kValues[code];
 }
 
 struct BlockIQ4_NL {
     static constexpr DType kType = DType::iq4_nl;
+    static constexpr CodeLayout kCodes = {4, 128, true};
     static constexpr int kElements = 32, kPerScale = 32;
     static constexpr bool kHasOffset = false;
     std::uint16_t d;
     std::uint8_t q[16];  ///< as BlockQ4_0
-    KH_FN int code(int i) const { return iq4_value(q[i % 16] >> (i / 16 * 4) & 15); }
+    KH_FN static constexpr int value(int stored) { return iq4_value(stored); }
+    KH_FN int code(int i) const { return value(q[i % 16] >> (i / 16 * 4) & 15); }
     KH_FN int scale(int) const { return 1; }
 };
 
 struct BlockIQ4_XS {
     static constexpr DType kType = DType::iq4_xs;
+    static constexpr CodeLayout kCodes = {4, 128, true};
     static constexpr int kElements = 256, kPerScale = 32;
     static constexpr bool kHasOffset = false;
     std::uint16_t d;
     std::uint16_t high;   ///< bits 2 j and 2 j + 1: the upper bits of the scale of part j
     std::uint8_t low[4];  ///< the lower four bits, part 2 j in the low half of byte j
     std::uint8_t q[128];  ///< 16 bytes a part, as BlockQ4_0
-    KH_FN int code(int i) const { return iq4_value(q[i / 32 * 16 + i % 16] >> (i % 32 / 16 * 4) & 15); }
+    KH_FN static constexpr int value(int stored) { return iq4_value(stored); }
+    KH_FN int code(int i) const { return value(q[i / 32 * 16 + i % 16] >> (i % 32 / 16 * 4) & 15); }
     KH_FN int scale(int j) const {
         return ((low[j / 2] >> (j % 2 * 4) & 15) | (high >> 2 * j & 3) << 4) - 32;
     }
@@ -203,11 +226,13 @@ struct BlockIQ4_XS {
 
 struct BlockMXFP4 {
     static constexpr DType kType = DType::mxfp4;
+    static constexpr CodeLayout kCodes = {4, 12, true};
     static constexpr int kElements = 32, kPerScale = 32;
     static constexpr bool kHasOffset = false;
     std::uint8_t d;      ///< the factor is 2^(d - 128), half of E8M0's since codes are twice their values
     std::uint8_t q[16];  ///< as BlockQ4_0
-    KH_FN int code(int i) const { return fp4_value(q[i % 16] >> (i / 16 * 4) & 15); }
+    KH_FN static constexpr int value(int stored) { return fp4_value(stored); }
+    KH_FN int code(int i) const { return value(q[i % 16] >> (i / 16 * 4) & 15); }
     KH_FN int scale(int) const { return 1; }
     /// The bits of the factor as a float. The two smallest are subnormal.
     KH_FN static std::uint32_t factor_bits(std::uint8_t d) {
@@ -217,6 +242,7 @@ struct BlockMXFP4 {
 
 struct BlockTQ2_0 {
     static constexpr DType kType = DType::tq2_0;
+    static constexpr CodeLayout kCodes = {2, 1};
     static constexpr int kElements = 256, kPerScale = 256;
     static constexpr bool kHasOffset = false;
     std::uint8_t q[64];  ///< two_bits()
@@ -228,6 +254,7 @@ struct BlockTQ2_0 {
 /// Codes of three values, five a byte: a byte holds ceil(t 256 / 243) of a number t of five digits to base 3.
 struct BlockTQ1_0 {
     static constexpr DType kType = DType::tq1_0;
+    static constexpr CodeLayout kCodes = {2, 1};
     static constexpr int kElements = 256, kPerScale = 256;
     static constexpr bool kHasOffset = false;
     std::uint8_t q[48];    ///< elements 0 to 159, the digits of 32 bytes; 160 to 239, those of 16

@@ -3,6 +3,7 @@
 #include "engine/backend/common/prefetch.h"
 #include "engine/model/quantised_blocks.h"
 
+#include <array>
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
@@ -107,21 +108,24 @@ HWY_INLINE Ints codes(const BlockTQ1_0& b, int, int e) {
     return hn::Sub(hn::ShiftRight<8>(hn::Mul(shifted, all_ints(3))), all_ints(1));
 }
 // The values that codes of four bits stand for.
-alignas(64) inline constexpr std::int32_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                                            1,    13,   25,  38,  53,  69,  89,  113};
-alignas(64) inline constexpr std::int32_t kFp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
-                                                            0, -1, -2, -3, -4, -6, -8, -12};
-HWY_INLINE Ints looked_up(const std::int32_t* values, Ints code) {
-    return hn::GatherIndex(CodeTag(), values, code);
+template <class Block>
+alignas(64) inline constexpr auto kBlockValues = [] {
+    std::array<std::int32_t, 16> values{};
+    for (int i = 0; i < 16; ++i) values[static_cast<std::size_t>(i)] = Block::value(i);
+    return values;
+}();
+template <class Block>
+HWY_INLINE Ints looked_up(Ints code) {
+    return hn::GatherIndex(CodeTag(), kBlockValues<Block>.data(), code);
 }
 HWY_INLINE Ints codes(const BlockIQ4_NL& b, int, int e) {
-    return looked_up(kIq4Values, half_of(load_bytes(b.q + e % 16), e >= 16));
+    return looked_up<BlockIQ4_NL>(half_of(load_bytes(b.q + e % 16), e >= 16));
 }
 HWY_INLINE Ints codes(const BlockIQ4_XS& b, int j, int e) {
-    return looked_up(kIq4Values, half_of(load_bytes(b.q + j * 16 + e % 16), e >= 16));
+    return looked_up<BlockIQ4_XS>(half_of(load_bytes(b.q + j * 16 + e % 16), e >= 16));
 }
 HWY_INLINE Ints codes(const BlockMXFP4& b, int, int e) {
-    return looked_up(kFp4Values, half_of(load_bytes(b.q + e % 16), e >= 16));
+    return looked_up<BlockMXFP4>(half_of(load_bytes(b.q + e % 16), e >= 16));
 }
 
 HWY_INLINE Floats all_of_half(std::uint16_t bits) {
@@ -192,11 +196,7 @@ template <class Block>
 HWY_INLINE void set_factors(const Block&, BlockFactors<Block>&) {}
 
 template <class Block>
-inline constexpr bool kIsIq4 = Block::kType == DType::iq4_nl || Block::kType == DType::iq4_xs;
-template <class Block>
-inline constexpr bool kHasFourBits =
-    Block::kType == DType::q4_0 || Block::kType == DType::q4_1 || Block::kType == DType::q4_k ||
-    kIsIq4<Block> || Block::kType == DType::mxfp4;
+inline constexpr bool kHasFourBits = Block::kCodes.bits == 4;
 // Sixteen lanes hold the values of all codes of four bits: a code then only selects one.
 template <class Block>
 inline constexpr bool kLooksUp = kHasFourBits<Block>&& HWY_HAVE_SCALABLE == 0 && HWY_MAX_BYTES == 64;
@@ -220,12 +220,10 @@ HWY_INLINE Ints nibbles(const Block& b, int j, int e) {
 // The values of the codes 0, 1, ... of a type of four bits.
 template <class Block>
 HWY_INLINE Floats values_of_codes() {
-    if constexpr (kIsIq4<Block>)
-        return hn::ConvertTo(FloatTag(), hn::LoadU(CodeTag(), kIq4Values));
-    else if constexpr (Block::kType == DType::mxfp4)
-        return hn::ConvertTo(FloatTag(), hn::LoadU(CodeTag(), kFp4Values));
+    if constexpr (Block::kCodes.looks_up)
+        return hn::ConvertTo(FloatTag(), hn::LoadU(CodeTag(), kBlockValues<Block>.data()));
     else
-        return hn::Iota(FloatTag(), Block::kType == DType::q4_0 ? -8.0f : 0.0f);
+        return hn::Iota(FloatTag(), static_cast<float>(-Block::kCodes.zero));
 }
 
 // The factors of one part of a block, in registers; or the values of its codes.

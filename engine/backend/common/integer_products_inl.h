@@ -5,13 +5,13 @@
 template <class Block, int k>
 HWY_INLINE typename Isa::Ints step_codes(const std::uint8_t* w) {
     using L = Laid<Block>;
-    constexpr int kLow = L::kCodes.low_bits, kTwosAt = L::kLowBytes, kOnesAt = L::kLowBytes + L::kTwosBytes;
+    constexpr int kLow = L::kLowBits, kTwosAt = L::kLowBytes, kOnesAt = L::kLowBytes + L::kTwosBytes;
     typename Isa::Ints code;
     if constexpr (kLow == 8) code = Isa::load(w + 64 * k);
     if constexpr (kLow == 4)
         code = Isa::and_all(Isa::template shift < k < 4 ? 0 : -4 > (Isa::load(w + 64 * (k % 4))), 15);
-    if constexpr (L::kCodes.looks_up) code = Isa::look_up(L::kCodes.values, L::kCodes.zero, code);
-    if constexpr (L::kCodes.twos) {
+    if constexpr (L::kCodes.looks_up) code = Isa::look_up(kCodeValues<Block>.data(), L::kCodes.zero, code);
+    if constexpr (L::kHasTwos) {
         const auto bits = Isa::template shift<kLow - 2 * (k % 4)>(Isa::load(w + kTwosAt + 64 * (k / 4)));
         const auto two = Isa::and_all(bits, 3 << kLow);
         if constexpr (kLow == 0)
@@ -19,8 +19,8 @@ HWY_INLINE typename Isa::Ints step_codes(const std::uint8_t* w) {
         else
             code = Isa::either(code, two);
     }
-    if constexpr (L::kCodes.ones) {
-        constexpr int kBit = kLow + (L::kCodes.twos ? 2 : 0);
+    if constexpr (L::kHasOnes) {
+        constexpr int kBit = kLow + (L::kHasTwos ? 2 : 0);
         code =
             Isa::either(code, Isa::and_all(Isa::template shift<kBit - k>(Isa::load(w + kOnesAt)), 1 << kBit));
     }

@@ -13,22 +13,22 @@ namespace keyhole {
 namespace {
 
 /// Returns what is stored for each code from -128 to 127 of a type whose codes are looked up.
-constexpr std::array<std::uint8_t, 256> stored_codes(const CodeLayout& layout) {
+constexpr std::array<std::uint8_t, 256> stored_codes(const std::array<std::int8_t, 16>& values) {
     std::array<std::uint8_t, 256> stored{};
     for (int i = 15; i >= 0; --i)
-        stored[static_cast<std::size_t>(layout.values[i] + 128)] = static_cast<std::uint8_t>(i);
+        stored[static_cast<std::size_t>(values[static_cast<std::size_t>(i)] + 128)] =
+            static_cast<std::uint8_t>(i);
     return stored;
 }
 
 /// Returns what is stored for element i of a block.
 template <class Block>
 std::uint8_t stored_code(const Block& block, int i) {
-    constexpr CodeLayout kCodes = Laid<Block>::kCodes;
-    if constexpr (kCodes.looks_up) {
-        static constexpr std::array<std::uint8_t, 256> kStored = stored_codes(kCodes);
+    if constexpr (Block::kCodes.looks_up) {
+        static constexpr std::array<std::uint8_t, 256> kStored = stored_codes(kCodeValues<Block>);
         return kStored[static_cast<std::size_t>(block.code(i) + 128)];
     } else {
-        return static_cast<std::uint8_t>(block.code(i) + kCodes.zero);
+        return static_cast<std::uint8_t>(block.code(i) + Block::kCodes.zero);
     }
 }
 
@@ -36,7 +36,7 @@ std::uint8_t stored_code(const Block& block, int i) {
 template <class Block>
 void lay_codes(const std::uint8_t* codes, int row, std::uint8_t* cell) {
     using L = Laid<Block>;
-    constexpr int kLow = L::kCodes.low_bits, kOnesFrom = kLow + (L::kCodes.twos ? 2 : 0);
+    constexpr int kLow = L::kLowBits, kOnesFrom = kLow + (L::kHasTwos ? 2 : 0);
     const auto add = [&](int at, std::uint32_t bits) {
         std::uint32_t word = 0;
         std::memcpy(&word, cell + at + 4 * row, sizeof word);
@@ -48,10 +48,9 @@ void lay_codes(const std::uint8_t* codes, int row, std::uint8_t* cell) {
         std::memcpy(&four, codes + 4 * k, sizeof four);
         if constexpr (kLow == 8) add(64 * k, four);
         if constexpr (kLow == 4) add(64 * (k % 4), (four & 0x0f0f0f0fu) << (k / 4 * 4));
-        if constexpr (L::kCodes.twos)
+        if constexpr (L::kHasTwos)
             add(L::kLowBytes + 64 * (k / 4), (four >> kLow & 0x03030303u) << (k % 4 * 2));
-        if constexpr (L::kCodes.ones)
-            add(L::kLowBytes + L::kTwosBytes, (four >> kOnesFrom & 0x01010101u) << k);
+        if constexpr (L::kHasOnes) add(L::kLowBytes + L::kTwosBytes, (four >> kOnesFrom & 0x01010101u) << k);
     }
 }
 

@@ -16,6 +16,7 @@
 #include "engine/model/model.h"
 #include "engine/model/quantised_blocks.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -24,52 +25,22 @@ namespace keyhole {
 
 inline constexpr int kLaidRows = 16, kCellColumns = 32;
 
-/// How a type's codes are laid: a row of the table. What is stored is never negative, so that it can be the
-/// unsigned factor of a product of bytes:
-///     Block::code(i) = stored - zero, or values[stored] where there are values
-struct CodeLayout {
-    DType type;
-    int low_bits;               ///< 8, 4, or 0: none
-    bool twos, ones;            ///< planes above the low bits
-    int zero;                   ///< what a product stores for the code 0
-    const std::int8_t* values;  ///< [16] of a type whose codes are looked up; else null
-    // With UBSan, GCC does not take the comparison of a weak symbol with null for a constant.
-    bool looks_up = false;
-};
-
-inline constexpr std::int8_t kIq4Codes[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                              1,    13,   25,  38,  53,  69,  89,  113};
-inline constexpr std::int8_t kFp4Codes[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
-inline constexpr CodeLayout kCodeLayouts[] = {
-    {DType::q8_0, 8, false, false, 128, nullptr},
-    {DType::q4_0, 4, false, false, 8, nullptr},
-    {DType::q4_1, 4, false, false, 0, nullptr},
-    {DType::q5_0, 4, false, true, 16, nullptr},
-    {DType::q5_1, 4, false, true, 0, nullptr},
-    {DType::q4_k, 4, false, false, 0, nullptr},
-    {DType::q5_k, 4, false, true, 0, nullptr},
-    {DType::q6_k, 4, true, false, 32, nullptr},
-    {DType::q2_k, 0, true, false, 0, nullptr},
-    {DType::q3_k, 0, true, true, 4, nullptr},
-    {DType::iq4_nl, 4, false, false, 128, kIq4Codes, true},
-    {DType::iq4_xs, 4, false, false, 128, kIq4Codes, true},
-    {DType::tq1_0, 0, true, false, 1, nullptr},
-    {DType::tq2_0, 0, true, false, 1, nullptr},
-    {DType::mxfp4, 4, false, false, 12, kFp4Codes, true},
-};
-
-constexpr CodeLayout code_layout(DType type) {
-    for (const CodeLayout& row : kCodeLayouts)
-        if (row.type == type) return row;
-    return {};
-}
+/// The values of what four bits store, of a type whose codes are looked up.
+template <class Block>
+inline constexpr auto kCodeValues = [] {
+    std::array<std::int8_t, 16> values{};
+    for (int i = 0; i < 16; ++i)
+        values[static_cast<std::size_t>(i)] = static_cast<std::int8_t>(Block::value(i));
+    return values;
+}();
 
 /// Sizes that follow from a block type.
 template <class Block>
 struct Laid {
-    static constexpr CodeLayout kCodes = code_layout(Block::kType);
-    static_assert(kCodes.type == Block::kType, "the type has no row in kCodeLayouts");
+    static constexpr CodeLayout kCodes = Block::kCodes;
+    static constexpr int kLowBits = kCodes.bits == 8 ? 8 : kCodes.bits >= 4 ? 4 : 0;
+    static constexpr bool kHasTwos = (kCodes.bits - kLowBits & 2) != 0;  ///< planes above the low bits
+    static constexpr bool kHasOnes = (kCodes.bits - kLowBits & 1) != 0;
     static constexpr int kCells = Block::kElements / kCellColumns;  ///< of a block
     /// A cell's parts, each with a sum of its own.
     static constexpr int kParts = Block::kPerScale < kCellColumns ? kCellColumns / Block::kPerScale : 1;
@@ -78,9 +49,9 @@ struct Laid {
     static constexpr int kFactorBytes = kHasExponent ? kLaidRows : 2 * kLaidRows;  ///< of d, or of m
     static constexpr int kStepBytes = kHasSteps ? kCells * kParts * kLaidRows : 0;
     static constexpr int kHeadBytes = (kFactorBytes + kStepBytes) * (Block::kHasOffset ? 2 : 1);
-    static constexpr int kLowBytes = kCodes.low_bits * 64;
-    static constexpr int kTwosBytes = kCodes.twos ? 128 : 0;
-    static constexpr int kCellBytes = kLowBytes + kTwosBytes + (kCodes.ones ? 64 : 0);
+    static constexpr int kLowBytes = kLowBits * 64;
+    static constexpr int kTwosBytes = kHasTwos ? 128 : 0;
+    static constexpr int kCellBytes = kLowBytes + kTwosBytes + (kHasOnes ? 64 : 0);
     // Offsets within a block's factors: d, m, steps of d, steps of m.
     static constexpr int kOffsetAt = kFactorBytes;
     static constexpr int kStepsAt = kFactorBytes * (Block::kHasOffset ? 2 : 1);
