@@ -422,6 +422,28 @@ TEST_F(SmallKernel, SeesUninitialisedMemory) {
     EXPECT_EQ(run("st.shared.u32 [8], 1; bar.sync 0; ld.shared.u32 %r2, [8];"), "");
 }
 
+TEST_F(SmallKernel, SeesWhatAReadFindsLaterInALoop) {
+    // A read that found a whole chunk copied reads the next chunk, then one that another thread writes.
+    auto* chunks = static_cast<std::byte*>(memory.allocate(4096, false));
+    const std::uint64_t at = reinterpret_cast<std::uint64_t>(chunks);
+    const auto rounds = [&](int n, const std::string& between) {
+        return fmt::format(
+            "mul.wide.u32 %rd2, %r0, 4; add.s64 %rd2, %rd2, {}; mov.u32 %r3, 0; AGAIN:"
+            "ld.global.u32 %r4, [%rd2]; {} add.s64 %rd2, %rd2, 1024; add.s32 %r3, %r3, 1;"
+            "setp.lt.s32 %p0, %r3, {}; @%p0 bra AGAIN;",
+            at, between, n);
+    };
+    memory.note_copy(*memory.find(at), at, 2048);
+    EXPECT_EQ(run(rounds(2, "")), "");
+    EXPECT_TRUE(faults(rounds(3, ""), "reads memory that nobody wrote"));
+    const std::string next_of_other = fmt::format(
+        "xor.b32 %r5, %r0, 1; mul.wide.u32 %rd3, %r5, 4; add.s64 %rd3, %rd3, {};"
+        "st.global.u32 [%rd3], %r0;",
+        at + 1024);
+    EXPECT_TRUE(faults(rounds(2, next_of_other), "wrote and no barrier follows"));
+    EXPECT_EQ(run(rounds(2, next_of_other + "bar.sync 0;")), "");
+}
+
 TEST_F(SmallKernel, SeesRacesInABlock) {
     const std::string mine = "shl.b32 %r2, %r0, 2; st.shared.u32 [%r2], %r0;",
                       other = "xor.b32 %r3, %r2, 4; ld.shared.u32 %r4, [%r3];";
