@@ -2,6 +2,7 @@
 
 #include "engine/base/index.h"
 #include "engine/policy/formula_maths.h"
+#include "engine/policy/share_maths.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,17 +15,16 @@ std::vector<int> by_largest_remainder(std::span<const double> parts) {
     std::vector<double> rest;
     double sum = 0;
     for (const double part : parts) {
-        // Sums of products miss whole numbers by a few bits.
-        const double near = std::round(part), exact = std::abs(part - near) < 1e-9 ? near : part;
-        whole.push_back(static_cast<int>(std::floor(exact)));
-        rest.push_back(exact - std::floor(exact));
+        const WholePart in_whole = whole_part(part);
+        whole.push_back(in_whole.whole);
+        rest.push_back(in_whole.rest);
         sum += part;
     }
     int missing = static_cast<int>(std::lround(sum)) - std::accumulate(whole.begin(), whole.end(), 0);
     std::vector<std::size_t> order(parts.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return rest[a] > rest[b] + 1e-9; });
+                     [&](std::size_t a, std::size_t b) { return rest[a] > rest[b] + kWholeWithin; });
     for (std::size_t i = 0; i < order.size() && missing > 0; ++i, --missing) ++whole[order[i]];
     return whole;
 }
@@ -52,15 +52,16 @@ std::vector<int> share_budget(std::span<const HeadShare> heads, double floor, bo
     };
     const std::size_t n_best = std::min(to_index(total), all.size());
     std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n_best), all.end(), better);
+    std::vector<int> of_best(heads.size(), 0);
+    for (std::size_t i = 0; i < n_best; ++i) ++of_best[all[i].head];
     std::vector<double> parts;
-    for (const HeadShare& head : heads) parts.push_back(rounds ? 0 : floor * head.budget);
-    for (std::size_t i = 0; i < n_best; ++i) parts[all[i].head] += 1 - floor;
+    for (std::size_t g = 0; g < heads.size(); ++g)
+        parts.push_back(part_of_budget(floor, rounds ? 0 : heads[g].budget, of_best[g]));
     std::vector<int> kept;
     if (rounds)
         for (std::size_t g = 0; g < heads.size(); ++g)
-            kept.push_back(std::min(
-                static_cast<int>(std::nearbyint(parts[g])) + static_cast<int>(floor * heads[g].budget),
-                static_cast<int>(heads[g].positions.size())));
+            kept.push_back(std::min(nearest_even(parts[g]) + static_cast<int>(floor * heads[g].budget),
+                                    static_cast<int>(heads[g].positions.size())));
     else
         kept = by_largest_remainder(parts);
     int missing = 0;

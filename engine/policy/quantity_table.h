@@ -89,7 +89,7 @@ inline constexpr QuantityRow kQuantityTable[] = {
     {.quantity = Quantity::ptau, .known_by = KnownBy::row, .of_row = &RowToken::ptau},
     {.quantity = Quantity::knorm, .known_by = KnownBy::head, .reads_keys = true},
     {.quantity = Quantity::vnorm, .known_by = KnownBy::head, .reads_values = true},
-    {.quantity = Quantity::wvnorm, .known_by = KnownBy::head, .reads_values = true, .has_kernel = false},
+    {.quantity = Quantity::wvnorm, .known_by = KnownBy::head, .reads_values = true},
     {.quantity = Quantity::keydiff, .known_by = KnownBy::head, .reads_keys = true},
     {.quantity = Quantity::redundancy, .known_by = KnownBy::head, .reads_keys = true},
     {.quantity = Quantity::win, .known_by = KnownBy::unit},

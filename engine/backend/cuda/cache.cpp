@@ -250,6 +250,8 @@ AnyLane CudaKvCache::view(const RowRule* rules, int row) const {
             nullptr,
             nullptr,
             nullptr,
+            nullptr,
+            nullptr,
             n_kept_rows(row),
             0};
 }

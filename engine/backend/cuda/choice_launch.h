@@ -5,6 +5,7 @@
 #include "engine/backend/cuda/executor.h"
 #include "engine/backend/cuda/kernels/choice.h"
 #include "engine/backend/cuda/kernels/field.h"
+#include "engine/backend/cuda/kernels/share.h"
 
 namespace keyhole::cuda {
 
@@ -15,6 +16,7 @@ struct ChoiceShape {
     int kv_stride = 0;   ///< KV heads that lists have room for
     int n_heads = 0;     ///< query heads of a layer
     int head_dim = 0, group = 1;
+    int d_model = 0;  ///< channels of a layer's output
 };
 
 /// Device memory, of the shapes that ChooseScores and the others name; null where no formula needs it.
@@ -25,9 +27,33 @@ struct ChoiceMemory {
     float* likeness = nullptr;                        ///< redundancy
     std::int32_t* similar = nullptr;
     float* errors = nullptr;  ///< caote
-    float* lags = nullptr;    ///< lag, as the next
+    float* reach = nullptr;   ///< wvnorm, as the next: W_o of each layer
+    const Elements<Stored>* outputs = nullptr;
+    float* lags = nullptr;  ///< lag, as the next
     double *deviations = nullptr, *lag_values = nullptr;
 };
+
+/// Device memory of lanes that share budgets, of the shapes that the kernels of share.h name.
+struct ShareMemory {
+    ShareToken *found = nullptr, *sorted = nullptr;
+    std::int32_t *n_free = nullptr, *best = nullptr, *kept = nullptr, *missing = nullptr, *leave = nullptr;
+    double *part = nullptr, *rest = nullptr;
+};
+
+/// Launches the kernels that share the budgets of some lanes, after launch_choice(). launch(kernel, grid)
+template <class T, class Launch>
+void launch_shares(const LaneView<T>* lanes, const ReaderTable& table, const ChoiceShape& shape,
+                   const ChoiceMemory& ranked, const ShareMemory& memory, Launch launch) {
+    const Grid units{shape.max_units, shape.n_lanes};
+    launch(SortShares<T>{lanes, table, ranked.pooled, ranked.ties, ranked.guarded, memory.found,
+                         memory.sorted, memory.n_free, shape.max_units, shape.stride},
+           units);
+    const SharedHeads of{reinterpret_cast<const AnyLane*>(lanes), memory.sorted, memory.n_free,
+                         shape.max_units, shape.stride};
+    launch(CountBest{of, nullptr, nullptr, memory.best, nullptr}, units);
+    launch(ShareBudgets{of, memory.best, memory.part, memory.rest, memory.kept, memory.missing}, units);
+    launch(CountBest{of, memory.kept, memory.missing, memory.best, memory.leave}, units);
+}
 
 /// launch(kernel, grid)
 template <class T, class Launch>
@@ -49,6 +75,11 @@ void launch_choice(const LaneView<T>* lanes, const ReaderTable& table, const Cho
     if (memory.errors != nullptr)
         launch(OutputErrors<T>{lanes, table, memory.errors, shape.kv_stride, shape.stride, shape.head_dim},
                heads);
+    if (memory.reach != nullptr)
+        launch(OutputReach<T>{lanes, table, memory.outputs, memory.reach, shape.kv_stride, shape.stride,
+                              shape.head_dim, shape.n_heads, shape.d_model},
+               Grid{shape.n_kv_heads, shape.n_lanes,
+                    (shape.stride + OutputReach<T>::kTokens - 1) / OutputReach<T>::kTokens});
     if (memory.lags != nullptr)
         launch(LagRanks<T>{lanes, memory.lags, memory.deviations, memory.lag_values, shape.kv_stride,
                            shape.stride, shape.head_dim},
@@ -64,6 +95,7 @@ void launch_choice(const LaneView<T>* lanes, const ReaderTable& table, const Cho
     choose.directions = memory.directions;
     choose.likeness = memory.likeness;
     choose.errors = memory.errors;
+    choose.reach = memory.reach;
     choose.lags = memory.lags;
     choose.ties = memory.ties;
     choose.max_units = shape.max_units;

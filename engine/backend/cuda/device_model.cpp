@@ -178,6 +178,11 @@ DeviceModel::DeviceModel(WeightStore& store, const Model& model) {
              store.matrix(layer.up, layer.up_bias, d_ff),
              store.matrix(layer.down, layer.down_bias, 0, d_ff)});
     final_norm = norm(w.final_norm, w.final_norm_bias);
+    std::vector<Elements<Stored>> of_layers;
+    for (const Layer& layer : layers) of_layers.push_back(layer.o.view().elements<Stored>());
+    outputs = Buffer<Elements<Stored>>(store.executor(), of_layers.size());
+    store.executor()->upload(outputs.data(), of_layers.data(), outputs.size_bytes());
+    store.executor()->wait();
     const std::vector<float>& alibi = model.config().alibi_slopes;
     if (model.config().positions != PositionKind::alibi) return;
     slopes = Buffer<float>(store.executor(), alibi.size());

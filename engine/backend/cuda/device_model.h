@@ -135,7 +135,8 @@ struct DeviceModel {
     SharedBuffer<float> output_bias;
     std::vector<Layer> layers;
     Norm final_norm;
-    Buffer<float> slopes;  ///< [n_heads] of ALiBi, or empty
+    Buffer<float> slopes;              ///< [n_heads] of ALiBi, or empty
+    Buffer<Elements<Stored>> outputs;  ///< [n_layers] `o`, for kernels that choose the layer themselves
     /// Neurons of a layer, rounded up to whole packs. The added ones have zero weights and produce zeros.
     int d_ff = 0;
     MatrixView output() const {

@@ -11,6 +11,7 @@
 #include "engine/backend/cuda/kernels/prompt_attention.h"
 #include "engine/backend/cuda/kernels/rows.h"
 #include "engine/backend/cuda/kernels/select.h"
+#include "engine/backend/cuda/kernels/share.h"
 #include "engine/backend/cuda/kernels/store.h"
 
 #include <cstddef>
@@ -54,7 +55,7 @@ struct KernelList {
 
 using Kernels = KernelList<
     AddNorm, AddBias, Activate, RotatePrompt, SoftmaxTile, FoldTile, FoldTileByFormula, KeepRows, OrderSlots,
-    PackRow,  //
+    PackRow, CountBest, ShareBudgets,  //
     Embed<float>, Embed<Fp16>, Embed<Bf16>, Widen<float>, Widen<Fp16>, Widen<Bf16>, AddPositions<float>,
     AddPositions<Fp16>, AddPositions<Bf16>, Narrow<Fp16>, Narrow<Bf16>,  //
     Embed<Stored>, AddPositions<Stored>, WidenStored, MatrixVector<Stored, 1>, MatrixVector<Stored, 2>,
@@ -70,8 +71,10 @@ using Kernels = KernelList<
     KeyLikeness<float>, KeyLikeness<Fp16>, KeyLikeness<Bf16>,                                     //
     ShareLikeness<float>, ShareLikeness<Fp16>, ShareLikeness<Bf16>,                               //
     OutputErrors<float>, OutputErrors<Fp16>, OutputErrors<Bf16>,                                  //
+    OutputReach<float>, OutputReach<Fp16>, OutputReach<Bf16>,                                     //
     LagRanks<float>, LagRanks<Fp16>, LagRanks<Bf16>,                                              //
     ChooseScores<float>, ChooseScores<Fp16>, ChooseScores<Bf16>,                                  //
+    SortShares<float>, SortShares<Fp16>, SortShares<Bf16>,                                        //
     SelectVictims<float>, SelectVictims<Fp16>, SelectVictims<Bf16>,                               //
     CompactHead<float>, CompactHead<Fp16>, CompactHead<Bf16>, DrawNoise<float>, DrawNoise<Fp16>,  //
     DrawNoise<Bf16>, CopySlots<float>, CopySlots<Fp16>, CopySlots<Bf16>, MoveSlots<float>,        //

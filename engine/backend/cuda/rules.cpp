@@ -45,7 +45,6 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool needs_sco
 }  // namespace
 
 bool has_no_kernel(const ResolvedPolicy& policy) {
-    if (policy.shares_at_rows()) return true;
     for (const QuantityRow& row : kQuantityTable)
         if (!row.has_kernel && policy.names(row.quantity)) return true;
     return false;

@@ -654,8 +654,8 @@ void selection(Side& side, int stored_after, int dropped, bool one_unit, int uni
 
 constexpr int kChoiceLists = 4;  // of the formulas below
 
-/// Returns keydiff * knorm + smooth(s, avg, 5) - u + win * redundancy + caote + lag; without smoothing, s
-/// as it is.
+/// Returns keydiff * knorm + smooth(s, avg, 5) - u + win * redundancy + caote + lag + wvnorm; without
+/// smoothing, s as it is.
 FormulaTable chosen_formula(bool smooths) {
     using Code = FormulaCode;
     FormulaTable table;
@@ -668,14 +668,15 @@ FormulaTable chosen_formula(bool smooths) {
         {Code::quantity, Quantity::win, 1, 0, 0},     {Code::quantity, Quantity::redundancy, 2, 0, 0},
         {Code::multiply, Quantity::row, 1, 0, 0},     {Code::add, Quantity::row, 0, 0, 0},
         {Code::quantity, Quantity::caote, 1, 0, 0},   {Code::add, Quantity::row, 0, 0, 0},
-        {Code::quantity, Quantity::lag, 1, 0, 0},     {Code::add, Quantity::row, 0, 0, 0}};
+        {Code::quantity, Quantity::lag, 1, 0, 0},     {Code::add, Quantity::row, 0, 0, 0},
+        {Code::quantity, Quantity::wvnorm, 1, 0, 0},  {Code::add, Quantity::row, 0, 0, 0}};
     const FormulaStep of_smoothing[] = {
-        {0, 4, 0, 0}, {4, 5, 0, 0}, {4, 5, 1, 0}, {4, 5, 2, 0}, {5, 16, 0, 0}};
+        {0, 4, 0, 0}, {4, 5, 0, 0}, {4, 5, 1, 0}, {4, 5, 2, 0}, {5, 18, 0, 0}};
     table.n_lists = kChoiceLists;
     for (const FormulaOp& op : ops) table.ops[table.n_ops++] = op;
     for (const FormulaStep& step : of_smoothing)
         if (smooths) table.steps[table.n_steps++] = step;
-    if (!smooths) table.steps[table.n_steps++] = {0, 16, 0, 0};
+    if (!smooths) table.steps[table.n_steps++] = {0, 18, 0, 0};
     for (const FormulaOp& op : ops)
         if (op.code == Code::quantity) table.uses |= std::uint64_t{1} << static_cast<int>(op.quantity);
     return table;
@@ -730,6 +731,66 @@ void formula_fold(Side& side, const LaneCase<T>& c, const Buffer<LaneView<T>>& l
     side.note(by_formula, 5e-6, c.scores);
 }
 
+/// Memory of two KV heads that share their budgets.
+struct ShareCase {
+    Buffer<ShareRule> rules;
+    Buffer<ShareToken> tokens;
+    Buffer<std::int32_t> counts;
+    Buffer<double> parts;
+    ShareMemory memory;
+
+    ShareCase(Side& side, int capacity, double floor, bool rounds)
+        : rules(side.up(std::vector<ShareRule>(2, {floor, 0, 2, 1, rounds ? 1 : 0}))),
+          tokens(side.up(std::vector<ShareToken>(to_index(4 * capacity), {-7, -7, -7, -7}))),
+          counts(side.up(std::vector<std::int32_t>(10, -7))),
+          parts(side.up(std::vector<double>(4, -7))) {
+        const auto of_kind = [&](int kind) { return counts.data() + 2 * kind; };
+        memory = {tokens.data(),   tokens.data() + std::int64_t{2} * capacity,
+                  of_kind(0),      of_kind(1),
+                  of_kind(2),      of_kind(3),
+                  of_kind(4),      parts.data(),
+                  parts.data() + 2};
+    }
+    /// Notes what the kernels wrote.
+    template <class T>
+    void note(Side& side) const {
+        side.note(kernel_name<SortShares<T>>(), 0, reinterpret_cast<const std::int32_t*>(tokens.data()),
+                  4 * tokens.size());
+        side.note(kernel_name<SortShares<T>>(), 0, memory.n_free, 2);
+        side.note(kernel_name<ShareBudgets>(), 0, parts.data(), 4);
+        for (const auto* of_heads : {memory.kept, memory.missing})
+            side.note(kernel_name<ShareBudgets>(), 0, of_heads, 2);
+        for (const auto* of_heads : {memory.best, memory.leave})
+            side.note(kernel_name<CountBest>(), 0, of_heads, 2);
+    }
+};
+
+/// One of two KV heads stores n_second tokens, fewer than its part: the other one gets the rest.
+template <class T>
+void sharing(Side& side, int n_second, double floor, bool rounds) {
+    RowRule rule = plain_rule();
+    rule.stored = 150;
+    rule.newest = 20;
+    rule.sinks = 5;
+    rule.evicts = 1;
+    const LaneCase<T> c(side, 64, 300, rule, false, false);
+    std::vector<DeviceHead<T>> stored = side.down(c.heads.data(), 2);
+    stored[1].count = n_second;
+    const Buffer<DeviceHead<T>> heads = side.up(stored);
+    const ShareCase shares(side, c.capacity, floor, rounds);
+    LaneView<T> view = c.view;
+    view.heads = heads.data();
+    view.shares = shares.rules.data();
+    view.n_shared = shares.memory.leave;
+    const Buffer<LaneView<T>> lane = side.up(std::vector<LaneView<T>>{view});
+    ChoiceShape shape;
+    shape.max_units = 2;
+    shape.stride = c.capacity;
+    launch_shares(lane.data(), c.table(), shape, {}, shares.memory,
+                  [&](const auto& kernel, const Grid& grid) { side.executor->launch(kernel, grid, 256); });
+    shares.note<T>(side);
+}
+
 template <class T>
 void choice(Side& side, bool one_unit) {
     const int n = 300, head_dim = 64, kv = LaneCase<T>::kKv, max_units = 2;
@@ -748,12 +809,18 @@ void choice(Side& side, bool one_unit) {
     view.protect = formulas.data() + 1;
     view.unsmoothed = formulas.data() + 2;
     view.score = formulas.data() + 3;
+    const ShareCase shares(side, c.capacity, 0.2, false);
+    if (!one_unit) {
+        view.shares = shares.rules.data();
+        view.n_shared = shares.memory.leave;
+    }
     const Buffer<LaneView<T>> lane = side.up(std::vector<LaneView<T>>{view});
     const Buffer<float> lengths = side.floats(kv * c.capacity), directions = side.floats(kv * kDirection),
                         pooled = side.floats(max_units * c.capacity), threshold = side.floats(max_units),
                         lists = side.floats(max_units * kChoiceLists * c.capacity),
                         ties = side.floats(max_units * c.capacity), likeness = side.floats(kv * c.capacity),
-                        errors = side.floats(kv * c.capacity), lags = side.floats(kv * c.capacity);
+                        errors = side.floats(kv * c.capacity), lags = side.floats(kv * c.capacity),
+                        reach = side.floats(kv * c.capacity);
     const std::vector<double> wide(to_index(kv * c.capacity), NAN);
     const Buffer<double> deviations = side.up(wide), lag_values = side.up(wide);
     const Buffer<std::int32_t> similar = side.up(std::vector<std::int32_t>(to_index(kv * c.capacity), -2));
@@ -768,22 +835,33 @@ void choice(Side& side, bool one_unit) {
     shape.n_heads = LaneCase<T>::kHeads;
     shape.head_dim = head_dim;
     shape.group = LaneCase<T>::kHeads / kv;
-    launch_choice(lane.data(), c.table(), shape,
-                  {pooled.data(), lists.data(), ties.data(), competes.data(), guarded.data(), lengths.data(),
-                   directions.data(), likeness.data(), similar.data(), errors.data(), lags.data(),
-                   deviations.data(), lag_values.data()},
-                  [&](const auto& kernel, const Grid& grid) { side.executor->launch(kernel, grid, 256); });
+    shape.d_model = 20;  // the last tile of OutputReach is not whole
+    const Buffer<std::uint8_t> output =
+        side.up(random_blocks(DType::q4_k, std::int64_t{shape.d_model} * shape.n_heads * head_dim, 9));
+    const Buffer<Elements<Stored>> outputs =
+        side.up(std::vector<Elements<Stored>>{{output.data(), DType::q4_k}});
+    const ChoiceMemory memory{pooled.data(),  lists.data(),      ties.data(),       competes.data(),
+                              guarded.data(), lengths.data(),    directions.data(), likeness.data(),
+                              similar.data(), errors.data(),     reach.data(),      outputs.data(),
+                              lags.data(),    deviations.data(), lag_values.data()};
+    const auto launch = [&](const auto& kernel, const Grid& grid) {
+        side.executor->launch(kernel, grid, 256);
+    };
+    launch_choice(lane.data(), c.table(), shape, memory, launch);
+    if (!one_unit) launch_shares(lane.data(), c.table(), shape, memory, shares.memory, launch);
     side.note(kernel_name<KeyDirections<T>>(), 0, lengths.data(), lengths.size());
     side.note(kernel_name<KeyDirections<T>>(), 0, directions.data(), directions.size());
     side.note(kernel_name<SimilarKeys<T>>(), 0, similar.data(), similar.size());
     side.note(kernel_name<KeyLikeness<T>>(), 0, likeness.data(), likeness.size());
     side.note(kernel_name<ShareLikeness<T>>(), 0, likeness.data(), likeness.size());
     side.note(kernel_name<OutputErrors<T>>(), 0, errors.data(), errors.size());
+    side.note(kernel_name<OutputReach<T>>(), 0, reach.data(), reach.size());
     side.note(kernel_name<LagRanks<T>>(), 0, lags.data(), lags.size());
     for (const auto* floats : {&pooled, &ties})
         side.note(kernel_name<ChooseScores<T>>(), 0, floats->data(), floats->size());
     for (const auto* flags : {&competes, &guarded})
         side.note(kernel_name<ChooseScores<T>>(), 0, flags->data(), flags->size());
+    if (!one_unit) shares.note<T>(side);
     const SelectVictims<T> select{lane.data(),      c.table(), pooled.data(), leaves.data(),  leaving.data(),
                                   threshold.data(), max_units, c.capacity,    guarded.data(), ties.data()};
     side.executor->launch(select, {max_units, 1}, 256);
@@ -796,6 +874,9 @@ template <class T>
 void selection_cases(Side& side) {
     choice<T>(side, false);
     choice<T>(side, true);
+    sharing<T>(side, 300, 0.35, false);
+    sharing<T>(side, 40, 0.2, false);
+    sharing<T>(side, 240, 0.35, true);
     selection<T>(side, 299, -1, false);
     selection<T>(side, 250, -1, true);
     selection<T>(side, 300, 2 * 280, false);

@@ -1,5 +1,6 @@
 #include "engine/backend/cuda/step.h"
 
+#include "engine/backend/common/choice.h"
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/shared.h"
 #include "engine/backend/cuda/choice_launch.h"
@@ -51,7 +52,27 @@ bool any_tempers(const ResolvedPolicy& policy) {
 
 /// Returns whether kernels read a lane's slots in text order.
 bool needs_order(const ResolvedPolicy& policy) {
-    return policy.has_formula() || policy.score || policy.unit > 1;
+    return policy.has_formula() || policy.score || policy.unit > 1 || policy.shares_at_rows();
+}
+
+/// Returns how the KV heads of a lane share their budgets after a row.
+std::vector<ShareRule> share_rules(const CudaKvCache& cache, int row) {
+    const ResolvedPolicy& policy = cache.policy();
+    const KvLayout& layout = cache.layout();
+    const int n = layout.n_kv_heads();
+    std::vector<int> counts;
+    for (int g = 0; g < n; ++g) counts.push_back(cache.count(g) + 1);
+    std::vector<bool> due(counts.size(), false);
+    if (policy.evicts_after(row)) due = heads_due(layout, policy, counts, row);
+    std::vector<ShareRule> rules;
+    for (int g = 0; g < n; ++g) {
+        const int layer = layout.kv_head(g).owner_layer;
+        const bool is_global = policy.alloc == Alloc::global;
+        rules.push_back({policy.floor, is_global ? 0 : layout.first_of_layer(layer),
+                         is_global ? n : layout.first_of_layer(layer + 1), due[to_index(g)] ? 1 : 0,
+                         policy.rounds_shares ? 1 : 0});
+    }
+    return rules;
 }
 }  // namespace
 
@@ -216,23 +237,14 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
         plan.any_redundancy |= cache.policy().names(Quantity::redundancy);
         plan.any_caote |= cache.policy().names(Quantity::caote);
         plan.any_lag |= cache.policy().names(Quantity::lag);
+        plan.any_wvnorm |= cache.policy().names(Quantity::wvnorm);
         plan.any_smoothing |= cache.policy().choose.unsmoothed() != nullptr;
         plan.any_block_leaves |= cache.policy().unit > 1;
         plan.any_score |= static_cast<bool>(cache.policy().score);
         plan.max_units = std::max(plan.max_units, static_cast<int>(cache.units().size()));
         plan.n_rows.push_back(cache.largest_count() + 1);
-        int most = 1;
-        for (std::size_t u = 0; u < cache.units().size(); ++u) {
-            const ResolvedPolicy& own = unit_policy(cache.layout(), cache.policy(), cache.units()[u].first);
-            if (!own.evicts() || cache.is_on_host(u)) continue;
-            // From the policy, so that the list stays the same while the cache fills and empties; from the
-            // count where more than that are stored. The last 1: dropped_position.
-            // With the last of the tokens that must leave its whole block leaves.
-            const int stored = cache.count(cache.units()[u].first) + 1, more = std::max(own.unit, 1);
-            most = std::max({most,
-                             std::min(own.most_stored() - own.stored, CompactHead<float>::kMost / 2) + more,
-                             stored - own.stored + more});
-        }
+        plan.any_shares |= cache.policy().shares_at_rows();
+        const int most = most_that_leave(cache);
         plan.on_host.push_back(most > CompactHead<float>::kMost || has_no_kernel(cache.policy()) ? 1 : 0);
         if (plan.on_host.back() != 0) continue;
         while (plan.most_victims < most) plan.most_victims *= 2;
@@ -240,6 +252,28 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
     plan.row_stride = (plan.row_stride + 31) / 32 * 32;
     plan.max_splits = (plan.row_stride + kSplit - 1) / kSplit;
     return plan;
+}
+
+/// Returns the most tokens that leave a KV head after the coming row: from the policy, so that the list stays
+/// the same while the cache fills and empties; from the counts where more than that are stored.
+int CudaBackend::most_that_leave(const Cache& cache) const {
+    constexpr int kMost = CompactHead<float>::kMost;
+    const bool shares = cache.policy().shares_at_rows();
+    std::int64_t most = 1, of_all = 0, over_all = 0;
+    for (std::size_t u = 0; u < cache.units().size(); ++u) {
+        const ResolvedPolicy& own = unit_policy(cache.layout(), cache.policy(), cache.units()[u].first);
+        if (!own.evicts() || cache.is_on_host(u)) continue;
+        // The last 1: dropped_position, or of a share that is rounded. With the last of the tokens that must
+        // leave its whole block leaves.
+        const int over = cache.count(cache.units()[u].first) + 1 - own.stored, more = std::max(own.unit, 1),
+                  planned = std::min(own.most_stored() - own.stored, kMost / 2);
+        most = std::max<std::int64_t>({most, planned + more, shares ? 0 : over + more});
+        of_all += planned + 2;
+        over_all += over + 2;
+    }
+    // One of the heads that share may lose what all of them store beyond their budgets.
+    if (shares) most = std::max({most, of_all, over_all});
+    return static_cast<int>(std::min<std::int64_t>(most, kMost + 1));
 }
 
 /// Returns a block with the sizes of the coming row, null where none is wanted.
@@ -305,6 +339,12 @@ void CudaBackend::size_buffers(const Plan& plan) {
         grow(s.guarded, units * stride);
     }
     if (plan.any_smoothing) grow(s.ties, units * stride);
+    if (plan.any_shares) {
+        for (auto* buffer : {&s.share_found, &s.share_sorted}) grow(*buffer, units * stride);
+        for (auto* buffer : {&s.n_free, &s.share_best, &s.share_kept, &s.share_missing, &s.share_leave})
+            grow(*buffer, units);
+        for (auto* buffer : {&s.share_part, &s.share_rest}) grow(*buffer, units);
+    }
     if (plan.any_block_leaves) grow(s.leaving_blocks, units * stride);
     if (plan.any_keydiff || plan.any_redundancy) {
         grow(s.key_lengths, kv_heads * stride);
@@ -315,6 +355,7 @@ void CudaBackend::size_buffers(const Plan& plan) {
         grow(s.similar, kv_heads * stride);
     }
     if (plan.any_caote) grow(s.errors, kv_heads * stride);
+    if (plan.any_wvnorm) grow(s.reach, kv_heads * stride);
     if (plan.any_lag) {
         grow(s.lags, kv_heads * stride);
         grow(s.lag_deviations, kv_heads * stride);
@@ -380,7 +421,8 @@ void CudaBackend::upload_input(const Plan& plan) {
         std::vector<RowRule> rules;
         std::size_t rules_at = 0, steps_at = 0, places_at = 0, offset_at = 0, head_offset_at = 0;
         std::size_t choose_at = 0, protect_at = 0, unsmoothed_at = 0, score_at = 0, order_at = 0,
-                    future_at = 0, repeat_at = 0;
+                    future_at = 0, repeat_at = 0, shares_at = 0;
+        std::vector<ShareRule> shares;
         bool rotates = false;
     };
     std::vector<Part> parts(n);
@@ -398,6 +440,10 @@ void CudaBackend::upload_input(const Plan& plan) {
         if (part.rotates)
             part.steps_at = take(to_index(n_kv_heads) * to_index(plan.row_stride) * sizeof(std::int32_t));
         if (part.rotates) part.places_at = take(to_index(n_kv_heads) * sizeof(std::int32_t));
+        if (policy.shares_at_rows() && plan.on_host[lane] == 0) {
+            part.shares = share_rules(cache_of(plan.lanes[lane]), plan.lanes[lane].row);
+            part.shares_at = take(part.shares.size() * sizeof(ShareRule));
+        }
         if (needs_order(policy)) {
             const std::size_t n_listed = to_index(n_kv_heads) * to_index(plan.row_stride);
             for (std::size_t* at : {&part.choose_at, &part.protect_at, &part.unsmoothed_at, &part.score_at})
@@ -462,6 +508,11 @@ void CudaBackend::upload_input(const Plan& plan) {
             if (policy.names(Quantity::repeat))
                 view.repeat = reinterpret_cast<const float*>(device + part.repeat_at);
             view.list_stride = plan.row_stride;
+        }
+        if (!part.shares.empty()) {
+            std::memcpy(host + part.shares_at, part.shares.data(), part.shares.size() * sizeof(ShareRule));
+            view.shares = reinterpret_cast<const ShareRule*>(device + part.shares_at);
+            view.n_shared = scratch_.share_leave.data() + lane * to_index(plan.max_units);
         }
         if (plan.any_block) {
             PackedLane packed = packed_lane(plan, lane);
@@ -620,7 +671,7 @@ void CudaBackend::launch_all(const Plan& plan) {
                            head_at = std::int64_t{group.first} * plan.n_kv_heads;
         std::uint8_t* leaves = s.leaves.data() + unit_at * plan.row_stride;
         with_number(group.kv, [&]<class K>() {
-            if (plan.n_lists > 0) choose_scores<K>(plan, group);
+            if (plan.n_lists > 0 || plan.any_shares) choose_scores<K>(plan, group);
             executor_->launch(
                 SelectVictims<K>{
                     views_of<K>(group), group.of->layout.table(), s.pooled.data() + unit_at * plan.row_stride,
@@ -641,7 +692,7 @@ void CudaBackend::launch_all(const Plan& plan) {
     }
 }
 
-/// Evaluates the formulas of a group's lanes.
+/// Evaluates the formulas of a group's lanes, and shares their budgets.
 template <class K>
 void CudaBackend::choose_scores(const Plan& plan, const Group& group) {
     const Model& model = *group.of->model;
@@ -659,11 +710,14 @@ void CudaBackend::choose_scores(const Plan& plan, const Group& group) {
     shape.n_heads = c.n_heads;
     shape.head_dim = c.head_dim;
     shape.group = c.n_heads / c.n_kv_heads;
+    shape.d_model = c.d_model;
     ChoiceMemory memory;
     memory.pooled = s.pooled.data() + unit_at * plan.row_stride;
-    memory.lists = s.formula_lists.data() + unit_at * plan.row_stride * plan.n_lists;
-    memory.competes = s.competes.data() + unit_at * plan.row_stride;
-    memory.guarded = s.guarded.data() + unit_at * plan.row_stride;
+    if (plan.n_lists > 0) {
+        memory.lists = s.formula_lists.data() + unit_at * plan.row_stride * plan.n_lists;
+        memory.competes = s.competes.data() + unit_at * plan.row_stride;
+        memory.guarded = s.guarded.data() + unit_at * plan.row_stride;
+    }
     if (plan.any_smoothing) memory.ties = s.ties.data() + unit_at * plan.row_stride;
     if (plan.any_keydiff || plan.any_redundancy) {
         memory.lengths = s.key_lengths.data() + head_at * plan.row_stride;
@@ -674,13 +728,26 @@ void CudaBackend::choose_scores(const Plan& plan, const Group& group) {
         memory.likeness = s.likeness.data() + head_at * plan.row_stride;
     }
     if (plan.any_caote) memory.errors = s.errors.data() + head_at * plan.row_stride;
+    if (plan.any_wvnorm) {
+        memory.reach = s.reach.data() + head_at * plan.row_stride;
+        memory.outputs = group.of->weights.outputs.data();
+    }
     if (plan.any_lag) {
         memory.lags = s.lags.data() + head_at * plan.row_stride;
         memory.deviations = s.lag_deviations.data() + head_at * plan.row_stride;
         memory.lag_values = s.lag_values.data() + head_at * plan.row_stride;
     }
-    launch_choice(views_of<K>(group), group.of->layout.table(), shape, memory,
-                  [&](const auto& kernel, const Grid& grid) { executor_->launch(kernel, grid, kThreads); });
+    const auto launch = [&](const auto& kernel, const Grid& grid) {
+        executor_->launch(kernel, grid, kThreads);
+    };
+    if (plan.n_lists > 0) launch_choice(views_of<K>(group), group.of->layout.table(), shape, memory, launch);
+    if (!plan.any_shares) return;
+    const std::int64_t token_at = unit_at * plan.row_stride;
+    const ShareMemory shares{
+        s.share_found.data() + token_at, s.share_sorted.data() + token_at, s.n_free.data() + unit_at,
+        s.share_best.data() + unit_at,   s.share_kept.data() + unit_at,    s.share_missing.data() + unit_at,
+        s.share_leave.data() + unit_at,  s.share_part.data() + unit_at,    s.share_rest.data() + unit_at};
+    launch_shares(views_of<K>(group), group.of->layout.table(), shape, memory, shares, launch);
 }
 
 void CudaBackend::pack_rows(const Plan& plan, const Group& group) {
@@ -1037,7 +1104,8 @@ void CudaBackend::add_times() {
                        : is({"AttendSplit"})                     ? times_->attention
                        : is({"FoldRow", "FoldByFormula"})        ? times_->scoring
                        : is({"BeginRow", "SelectVictims", "CompactHead", "KeyDirections", "SimilarKeys",
-                             "KeyLikeness", "ShareLikeness", "OutputErrors", "LagRanks", "ChooseScores"})
+                             "KeyLikeness", "ShareLikeness", "OutputErrors", "OutputReach", "LagRanks",
+                             "ChooseScores", "SortShares", "CountBest", "ShareBudgets"})
                            ? times_->eviction
                            : times_->rest;
         part += seconds[to_index(kernel++)];

@@ -160,10 +160,11 @@ class CudaBackend final : public Backend {
         int n_lists = 0;           ///< the most that a formula of a lane needs; 0: no lane has one
         bool any_keydiff = false;  ///< a formula names it; so the next
         bool any_redundancy = false;
-        bool any_caote = false, any_lag = false;
+        bool any_caote = false, any_lag = false, any_wvnorm = false;
         bool any_smoothing = false;     ///< a formula orders what another one ranks alike
         bool any_block_leaves = false;  ///< of a lane blocks of the text leave whole
         bool any_score = false;         ///< a lane folds scores by a formula
+        bool any_shares = false;        ///< a lane's KV heads share budgets after rows
     };
     /// The group's lanes as kernels see them; K is its type of K and V.
     template <class K>
@@ -183,6 +184,7 @@ class CudaBackend final : public Backend {
     void pack_rows(const Plan& plan, const Group& group);
     template <class K>
     void choose_scores(const Plan& plan, const Group& group);
+    int most_that_leave(const Cache& cache) const;
     void write_block(const Plan& plan, int lane);
     void group_lanes(std::span<const LaneStep> lanes, Plan& plan) const;
     const Group& group_of(const Plan& plan, int lane) const;
@@ -283,9 +285,12 @@ class CudaBackend final : public Backend {
         Buffer<SplitSum> sums, totals;
         Buffer<std::uint32_t> n_done;  // zeros between launches
         Buffer<std::uint8_t> leaves, competes, guarded;
-        Buffer<float> formula_lists, ties, key_lengths, key_directions, likeness, errors, lags;
+        Buffer<float> formula_lists, ties, key_lengths, key_directions, likeness, errors, lags, reach;
         Buffer<double> lag_deviations, lag_values;
         Buffer<std::int32_t> similar;
+        Buffer<ShareToken> share_found, share_sorted;
+        Buffer<std::int32_t> n_free, share_best, share_kept, share_missing, share_leave;
+        Buffer<double> share_part, share_rest;
         Buffer<Leaving> leaving;
         Buffer<BlockRank> leaving_blocks;
         Buffer<std::int32_t> victims, n_victims;

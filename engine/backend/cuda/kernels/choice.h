@@ -26,11 +26,23 @@ KH_FN float pooled_score(const HeadScores* scores, const std::int32_t* readers, 
     return pooled;
 }
 
-/// Returns how many tokens of a unit that stores n must leave after the row.
+/// Returns whether tokens of a unit that stores n must leave after the row. Of KV heads that share budgets
+/// some of these may keep all.
 template <class T>
-KH_FN int n_leaving(const DeviceUnit& unit, const RowRule& rule, int n) {
-    const bool may_evict = rule.evicts != 0 && unit.on_host == 0;
-    return may_evict && n > rule.stored && n >= rule.due_at ? n - rule.stored : 0;
+KH_FN bool is_due(const LaneView<T>& lane, int unit_index) {
+    if (lane.shares != nullptr) return lane.shares[unit_index].due != 0;
+    const DeviceUnit& unit = lane.units[unit_index];
+    const RowRule& rule = lane.rules[unit.variant];
+    const int n = lane.heads[unit.first_head].count;
+    return rule.evicts != 0 && unit.on_host == 0 && n > rule.stored && n >= rule.due_at;
+}
+/// Returns how many leave.
+template <class T>
+KH_FN int n_leaving(const LaneView<T>& lane, int unit_index) {
+    if (!is_due(lane, unit_index)) return 0;
+    if (lane.shares != nullptr) return lane.n_shared[unit_index];
+    const DeviceUnit& unit = lane.units[unit_index];
+    return lane.heads[unit.first_head].count - lane.rules[unit.variant].stored;
 }
 
 template <class T>
@@ -47,8 +59,8 @@ KH_FN bool evaluates(const LaneView<T>& lane, int unit_index) {
     const DeviceUnit& unit = lane.units[unit_index];
     const RowRule& rule = lane.rules[unit.variant];
     if (unit.on_host != 0) return false;
-    return n_leaving<T>(unit, rule, lane.heads[unit.first_head].count) > 0 ||
-           (rule.needs_scores != 0 && !names(lane, Quantity::redundancy) &&
+    return is_due(lane, unit_index) ||
+           (rule.needs_scores != 0 && !names(lane, Quantity::redundancy) && !names(lane, Quantity::wvnorm) &&
             (lane.n_kept_rows > 0 || !names(lane, Quantity::win)));
 }
 
@@ -347,6 +359,7 @@ struct ChooseScores {
             if (q == Quantity::redundancy) return of.likeness[at * of.stride + i];
             if (q == Quantity::caote) return of.errors[at * of.stride + i];
             if (q == Quantity::lag) return of.lags[at * of.stride + i];
+            if (q == Quantity::wvnorm) return of.reach != nullptr ? of.reach[at * of.stride + i] : NAN;
             const float* direction = of.directions + at * kDirection;
             const float dot = dot_channels(
                 of.head_dim,
@@ -392,6 +405,7 @@ struct ChooseScores {
     const float* directions;  ///< the same
     const float* likeness;    ///< of ShareLikeness
     const float* errors;      ///< of OutputErrors
+    const float* reach;       ///< of OutputReach; null: no model is known
     const float* lags;        ///< of LagRanks
     float* ties;              ///< [lanes, max_units, stride] by slot, what orders tokens of equal rank
     std::int32_t max_units, stride, n_lists, n_heads, group, head_dim, n_kv_heads, unused = 0;

@@ -1,9 +1,10 @@
-/// Computes what some policies of the field rank by, of the tokens that a KV head stores: the errors of CAOTE
-/// and the ranks of LagKV. Tokens are taken in text order, as on the host, so that both give the same bits.
-/// Host and device. CPU twin: backend/common/choice.cpp.
+/// Computes what some policies of the field rank by, of the tokens that a KV head stores: the errors of
+/// CAOTE, the reach of CriticalKV and the ranks of LagKV. Tokens are taken in text order, as on the host, so
+/// that both give the same bits. Host and device. CPU twin: backend/common/choice.cpp.
 #pragma once
 
 #include "engine/backend/cuda/kernels/choice.h"
+#include "engine/backend/cuda/kernels/stored.h"
 #include "engine/policy/lag.h"
 
 #include <cstdint>
@@ -98,6 +99,101 @@ struct OutputErrors {
                 error[i] = pooled;
             }
         }
+    }
+};
+
+/// Computes how far each value reaches into the output (`wvnorm`): the sum over the output's channels of
+/// |W_o v|, with the part of W_o that a query head has, and of these the mean over the query heads. A tile is
+/// kRows channels of one query head's part. Grid: x = KV heads of a lane, y = lanes, z = groups of kTokens.
+template <class T>
+struct OutputReach {
+    static constexpr int kPhases = 3;
+    static constexpr int kRepeated = 2;
+    static constexpr int kTokens = 32, kRows = 8;
+    struct Shared {
+        float values[kTokens][kMaxHeadDim + 1];  // no bank conflicts between tokens
+        float rows[kRows][kMaxHeadDim];
+        float reach[kRows][kTokens];
+    };
+    struct Local {
+        float sum;  ///< of the token with the thread's number
+    };
+    const LaneView<T>* lanes;
+    ReaderTable table;
+    const Elements<Stored>* outputs;  ///< [layers] W_o, [d_model, n_heads * head_dim]
+    float* reach;                     ///< [lanes, n_kv_heads, stride] in text order
+    std::int32_t n_kv_heads, stride, head_dim, n_heads, d_model, unused = 0;
+
+    KH_FN int tiles_of_reader() const { return (d_model + kRows - 1) / kRows; }
+    /// Returns how many channels a tile has.
+    KH_FN int n_rows(int tile) const {
+        const int left = d_model - tile % tiles_of_reader() * kRows;
+        return left < kRows ? left : kRows;
+    }
+    KH_FN int n_tokens(const Block& block) const {
+        const int left = lanes[block.y].heads[block.x].count - block.z * kTokens;
+        return left < kTokens ? left : kTokens;
+    }
+    KH_FN int n_tiles(const Block& block) const {
+        const LaneView<T>& lane = lanes[block.y];
+        const int g = block.x;
+        if (!names(lane, Quantity::wvnorm) || !evaluates(lane, lane.unit_of_head[g])) return 0;
+        return n_tokens(block) > 0 ? (table.offset[g + 1] - table.offset[g]) * tiles_of_reader() : 0;
+    }
+    KH_FN void begin(const Block& block, Shared& shared, Local& local) const {
+        const HeadTokens<T> tokens(lanes[block.y], block.x);
+        const int n = n_tokens(block);
+        KH_DEVICE_ASSERT(block.n_threads >= kTokens);
+        local.sum = 0;
+        for (int item = block.thread; item < n * head_dim; item += block.n_threads) {
+            const int token = item / head_dim, c = item % head_dim;
+            shared.values[token][c] = tokens.value(block.z * kTokens + token, c, head_dim);
+        }
+    }
+
+    /// Phases: what the tile before has found, and the weights of this one; how far each token reaches; after
+    /// all tiles, means.
+    KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
+        const int g = block.x, n = n_tokens(block);
+        if (p != 1 && block.tile > 0 && block.thread < n)
+            for (int r = 0; r < n_rows(block.tile - 1); ++r)
+                local.sum = add(local.sum, shared.reach[r][block.thread]);
+        if (p == 0) {
+            put_weights(block, shared);
+        } else if (p == 1) {
+            for (int item = block.thread; item < n_rows(block.tile) * kTokens; item += block.n_threads) {
+                const int r = item / kTokens, token = item % kTokens;
+                if (token >= n) continue;
+                shared.reach[r][token] = fabsf(dot_channels(
+                    head_dim, [&](int c) { return shared.rows[r][c]; },
+                    [&](int c) { return shared.values[token][c]; }));
+            }
+        } else if (block.thread < n) {
+            float* out = reach + (static_cast<std::int64_t>(block.y) * n_kv_heads + g) * stride;
+            out[block.z * kTokens + block.thread] =
+                local.sum / static_cast<float>(table.offset[g + 1] - table.offset[g]);
+        }
+    }
+
+    KH_FN void put_weights(const Block& block, Shared& shared) const {
+        const int reader = table.readers[table.offset[block.x] + block.tile / tiles_of_reader()],
+                  packs_of_head = head_dim / 8;
+        const std::int64_t first = block.tile % tiles_of_reader() * kRows;
+        Elements<Stored> output = outputs[reader / n_heads];
+#ifdef __CUDA_ARCH__
+        // nvcc 13.0 ends with "broken function" where it knows from where a pointer is, and is then told.
+        asm("" : "+l"(output.data));
+#endif
+        with_packs(output, [&](const auto& packs) {
+            for (int item = block.thread; item < n_rows(block.tile) * packs_of_head;
+                 item += block.n_threads) {
+                const int r = item / packs_of_head, i = item % packs_of_head;
+                float wide[8];
+                packs.widen_pack(packs.load(((first + r) * n_heads + reader % n_heads) * packs_of_head + i),
+                                 wide);
+                for (int j = 0; j < 8; ++j) shared.rows[r][i * 8 + j] = wide[j];
+            }
+        });
     }
 };
 

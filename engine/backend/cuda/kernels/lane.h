@@ -80,6 +80,14 @@ struct DeviceUnit {
     std::int32_t on_host;  ///< 1: its heads hold different tokens, so the host selects
 };
 
+/// How a KV head shares its budget after a row, with [first, last) of those for which tokens leave.
+struct ShareRule {
+    double floor;  ///< share of its own budget that it keeps in any case
+    std::int32_t first, last;
+    std::int32_t due;     ///< 1: tokens leave after the row
+    std::int32_t rounds;  ///< 1: each head's part is rounded by itself (released Ada-KV)
+};
+
 template <class T>
 struct LaneView {
     DeviceHead<T>* heads;              ///< [n_kv_heads]
@@ -105,7 +113,11 @@ struct LaneView {
     const float* repeat;
     const FormulaTable* unsmoothed;  ///< orders tokens that `choose` ranks alike; or null
     const FormulaTable* score;       ///< folds scores[kByScoreFormula]; or null
-    std::int32_t n_kept_rows;        ///< of HeadScores::kept with the current one
+    /// Where KV heads share budgets after rows, [n_units], else null; and how many tokens leave those that
+    /// are due, which CountBest writes.
+    const ShareRule* shares;
+    std::int32_t* n_shared;
+    std::int32_t n_kept_rows;  ///< of HeadScores::kept with the current one
     std::int32_t unused;
 };
 

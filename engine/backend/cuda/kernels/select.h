@@ -148,7 +148,7 @@ struct SelectVictims {
         std::uint8_t* leave = leaves + unit_at * stride;
         const int n = head.count;
         const bool may_evict = rule.evicts != 0 && unit.on_host == 0;
-        const int n_victims = n_leaving<T>(unit, rule, n);
+        const int n_victims = n_leaving(lane, block.x);
         const std::uint8_t* guard = lane.protect != nullptr ? guarded + unit_at * stride : nullptr;
         const float* tie = lane.unsmoothed != nullptr ? ties + unit_at * stride : nullptr;
         const bool by_block = blocks != nullptr && rule.unit > 1;
