@@ -112,7 +112,8 @@ def page_of(args, presets, lanes, samples):
         f"Made by `tests/bench/field.py` from {samples} questions of each task, context {args.context} "
         f"tokens, asked by their statement; `eval --bounds {args.seeds}`. A cell has the right answers in "
         "per cent, with a 95 % interval; ▲ surely above random, ▼ surely below, by question, corrected "
-        "for all lanes of the table. Quest keeps every token and reads so many. Lanes that evict once after the prompt have a floor that does so too.",
+        "for all lanes of the table. Quest keeps every token and reads so many. Lanes that evict once after "
+        "the prompt have a floor that does so too.",
         ""]
     if samples < args.questions:
         lines += [f"{args.questions} questions are wanted. With {samples} most differences are undecided: no "
