@@ -123,7 +123,10 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
         threshold = keep_worst_blocks(positions, score, tie, policy.unit, n_victims, victims);
     } else if (n_victims < n_competing) {
         const auto end = victims.begin() + n_victims;
-        std::nth_element(victims.begin(), end, victims.end(), worse);
+        if (n_victims <= 4)  // as in most rows; one pass then
+            std::partial_sort(victims.begin(), end + 1, victims.end(), worse);
+        else
+            std::nth_element(victims.begin(), end, victims.end(), worse);
         threshold = score[to_index(*end)];
         victims.erase(end, victims.end());
     } else {  // too few compete because of pins: evicts the oldest of the newest, then the newest sinks

@@ -377,7 +377,7 @@ TEST_F(EvalCommand, KeepsMergedWeightsOnTheDevice) {
     const int with_weights = uploads_of(ask_it);
     const auto held = hold_models(loaded, *backend, lanes);
     const int of_a_question = uploads_of(ask_it);
-    EXPECT_EQ(with_weights, of_a_question + 2 * 2 + 3);  // k and v of two layers, tables of the layout
+    EXPECT_EQ(with_weights, of_a_question + 2 * 2 + 4);  // k and v of two layers, tables of model and layout
 
     const auto uploads = [&](const std::string& command, const std::string& rest, int n_questions) {
         const CommandLine program("keyhole", "");

@@ -231,7 +231,7 @@ TEST_F(Faults, ASignalNamesTheSpoolThatTheRunLeaves) {
 TEST_F(Faults, ASignalSaysWhatASweepKeeps) {
     const std::string sweep = "sweep --model '" + testing::kModel +
                               "' --task needle,list --context 300 --samples 100 --lane full --lane h2o"
-                              " --vary budget=16,32 --out '" +
+                              " --vary budget=16,32 --bounds 0 --out '" +
                               path("s") + "'";
     for (const int signal : {SIGINT, SIGTERM}) {
         start(sweep, "export KEYHOLE_PROGRESS=off;");

@@ -290,38 +290,51 @@ std::vector<float> pooled_quantity(Quantity quantity, const ChoiceUnit& of,
     return out;
 }
 
-/// What a formula sees of a unit. Lists are made when a formula names their quantity.
-struct HostEnv {
-    const ChoiceUnit& of;
-    std::span<const float> scores;
-    PlaceFacts facts;
-    std::array<std::vector<float>, kQuantities> lists{};
-
+/// What a formula sees of a unit: a list of each quantity that one of the policy's formulas names.
+class HostEnv {
+  public:
     HostEnv(const ChoiceUnit& unit, std::span<const float> pooled, std::span<const std::uint8_t> competes)
-        : of(unit), scores(pooled), facts(facts_of(unit)) {
-        for (const QuantityRow& row : kQuantityTable)
-            if (row.known_by == KnownBy::head && of.policy.names(row.quantity))
-                lists[to_index(static_cast<int>(row.quantity))] = pooled_quantity(row.quantity, of, competes);
+        : of_(unit), facts_(facts_of(unit)) {
+        for (const QuantityRow& row : kQuantityTable) {
+            if (row.known_by == KnownBy::row || !of_.policy.names(row.quantity)) continue;
+            std::vector<float>& list = lists_[to_index(static_cast<int>(row.quantity))];
+            if (row.known_by == KnownBy::place)
+                list = from_place(row);
+            else if (row.known_by == KnownBy::head)
+                list = pooled_quantity(row.quantity, of_, competes);
+            else
+                list = of_unit(row.quantity, pooled);
+        }
     }
+    int budget() const { return of_.policy.budget; }
+    float quantity(Quantity q, int i) const { return lists_[to_index(static_cast<int>(q))][to_index(i)]; }
+
+  private:
+    const ChoiceUnit& of_;
+    PlaceFacts facts_;
+    std::array<std::vector<float>, kQuantities> lists_;
+
     static PlaceFacts facts_of(const ChoiceUnit& unit) {
         const KvHead& first = unit.layout.kv_head(unit.unit.first);
         return place_facts(unit.policy, unit.row, static_cast<int>(unit.positions.size()), first.owner_layer,
                            0, first.index);
     }
-    int budget() const { return of.policy.budget; }
-    float quantity(Quantity q, int i) const {
-        const std::int32_t position = of.positions[to_index(i)];
-        if (float value = 0; find_quantity(q, facts.at(position, i), nullptr, value)) return value;
-        switch (q) {
-            case Quantity::win:
-                return of.win.empty() ? NAN : of.win[to_index(i)];
-            case Quantity::s:
-                return scores[to_index(i)];
-            case Quantity::u:
-                return uniform_at(of.policy.seed, facts.layer, facts.kv_head, of.row, position);
-            default:
-                return lists[to_index(static_cast<int>(q))][to_index(i)];
+    std::vector<float> from_place(const QuantityRow& row) const {
+        std::vector<float> list(of_.positions.size());
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            const PlaceFacts at = facts_.at(of_.positions[i], static_cast<std::int32_t>(i));
+            list[i] = row.whole != nullptr ? static_cast<float>(at.*row.whole) : at.*row.number;
         }
+        return list;
+    }
+    std::vector<float> of_unit(Quantity q, std::span<const float> pooled) const {
+        const std::span<const float> known = q == Quantity::s ? pooled : of_.win;
+        if (q != Quantity::u && !known.empty()) return {known.begin(), known.end()};
+        std::vector<float> list(of_.positions.size(), NAN);
+        if (q != Quantity::u) return list;
+        for (std::size_t i = 0; i < list.size(); ++i)
+            list[i] = uniform_at(of_.policy.seed, facts_.layer, facts_.kv_head, of_.row, of_.positions[i]);
+        return list;
     }
 };
 

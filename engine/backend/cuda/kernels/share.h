@@ -158,6 +158,7 @@ struct CountBest {
     KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
         const AnyLane& lane = of.lanes[block.y];
         const int u = block.x, begins = lane.shares[u].first, ends = lane.shares[u].last;
+        if (p != 0 && p != 2 && block.thread != 0) return;  // thread 0 writes what others read in phase 2
         const int middle = p > 1 ? (shared.low + shared.high + 1) / 2 : 0;
         if (p == 0 || (p == 2 && shared.low < shared.high)) {
             int sum = 0;
@@ -170,7 +171,7 @@ struct CountBest {
             }
             shared.part[block.thread] = sum;
         }
-        if (block.thread != 0 || p == 0 || p == 2) return;
+        if (p == 0 || p == 2) return;
         int sum = 0;
         for (int i = 0; p < 4 && i < block.n_threads && i < ends - begins; ++i) sum += shared.part[i];
         if (p == 1) {
