@@ -217,8 +217,8 @@ void EvalOptions::note_bounds() const {
     const std::vector<LaneSpec> typed = typed_lanes();
     if (n_bounds > 0 && data.files.empty() && !has_oracle() && std::ranges::any_of(typed, has_floor))
         print_note(
-            "keyhole: no oracle stands beside the lanes: on texts this long it takes much memory; --bounds {} adds "
-            "it\n",
+            "keyhole: no oracle stands beside the lanes: on texts this long it takes much memory; "
+            "--bounds {} adds it\n",
             n_bounds);
 }
 

@@ -133,8 +133,8 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
     ImGui::SetCursorScreenPos({min.x, min.y + line_height(context)});
 }
 
-/// Draws a line of the floor or the ceiling below the lanes: how many of its seeds are right, and the words of
-/// one that is, or of the first.
+/// Draws a line of the floor or the ceiling below the lanes: how many of its seeds are right, and the words
+/// of one that is, or of the first.
 void draw_bound(const PanelContext& context, const AnswerBound& bound, float name_width) {
     const AppState& app = context.app;
     const bool right_known = !right_answer(app).empty();

@@ -1,5 +1,5 @@
-/// How each lane would answer with other values of one of its options, such as the budget: right or wrong; and
-/// what `random` and `oracle` answer with the lanes' budgets, the floor and the ceiling.
+/// How each lane would answer with other values of one of its options, such as the budget: right or wrong;
+/// and what `random` and `oracle` answer with the lanes' budgets, the floor and the ceiling.
 /// Copies of the lanes process the prompt together, on a thread of their own and only while the run rests;
 /// the run does not see them. Window thread; knows neither GL nor ImGui.
 #pragma once

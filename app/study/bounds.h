@@ -1,5 +1,5 @@
-/// Whether a lane of a table is surely above its floor, see engine/eval/bound_lanes.h. Pure functions, for any
-/// thread; knows no backend.
+/// Whether a lane of a table is surely above its floor, see engine/eval/bound_lanes.h. Pure functions, for
+/// any thread; knows no backend.
 #pragma once
 
 #include "engine/eval/bound_lanes.h"

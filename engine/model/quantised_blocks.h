@@ -17,8 +17,8 @@ namespace keyhole {
 // In every block, scale(j) and offset(j) are the whole numbers that multiply `d` and `m`, which are fp16. The
 // caller converts those two, since host and device do so differently. In MXFP4, d is an exponent.
 
-/// How products in integers store the codes of a type. What is stored is never negative, so that it can be the
-/// unsigned factor of a product of bytes:
+/// How products in integers store the codes of a type. What is stored is never negative, so that it can be
+/// the unsigned factor of a product of bytes:
 ///     Block::code(i) = stored - zero, or Block::value(stored) of a type whose codes are looked up
 struct CodeLayout {
     int bits;  ///< of what is stored: 2 to 6, or 8

@@ -340,8 +340,7 @@ std::map<std::string, Words> words_of_program() {
     words["view"] = split_words(view_word_list(), ',');
     for (const UserAction& action : action_table()) words["action"].emplace(action.id);
     for (const Measure& measure : measures()) words["measure"].emplace(measure.name);
-    for (int i = 0; i < kAllTaskKinds; ++i)
-        words["task"].emplace(task_name(static_cast<TaskKind>(i)));
+    for (int i = 0; i < kAllTaskKinds; ++i) words["task"].emplace(task_name(static_cast<TaskKind>(i)));
     words["task"].insert({"recall", "all", "ruler"});
     words["paper table"] = as_words(paper_names());
     words["shape"] = as_words(shape_names());
