@@ -18,8 +18,8 @@ class AnswerFile {
   public:
     /// Reads an existing file and drops an incomplete last line. A file of an earlier version is written
     /// anew: the fields that it lacks (measures; distance, depth and held; kl; made_by) are empty, and where
-    /// it lacks measures, its lanes have kv_dtype=f32, as all had then. Throws Error(bad_file), naming the line, if a
-    /// line is not the file's own; the file then stays as it is. Throws Error(io).
+    /// it lacks measures, its lanes have kv_dtype=f32, as all had then. Throws Error(bad_file), naming the
+    /// line, if a line is not the file's own; the file then stays as it is. Throws Error(io).
     explicit AnswerFile(std::filesystem::path path);
 
     /// Returns a known answer. question: its number in the set.

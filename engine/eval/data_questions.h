@@ -1,6 +1,6 @@
 /// Question sets from a file of the user (data_file.h): answers in the lanes' own words, compared with
-/// references, choices by likelihood, and targets, which are read token by token as the answers of tasks. Main
-/// thread; knows sessions.
+/// references, choices by likelihood, and targets, which are read token by token as the answers of tasks.
+/// Main thread; knows sessions.
 #pragma once
 
 #include "engine/eval/evaluate.h"

@@ -11,9 +11,9 @@ namespace keyhole {
 inline constexpr int kInstructions = 4;  ///< of a question
 
 /// Makes a question: instructions in a random order, narrative, and a place where one of them applies, or
-/// with AskBy::statement the beginning of that instruction once more. Task::parts has them as "instruction 1" and
-/// so on, in the order of the text. Throws Error(wrong_use) if it does not fit into the context, or the
-/// narrative does not fill it.
+/// with AskBy::statement the beginning of that instruction once more. Task::parts has them as "instruction
+/// 1" and so on, in the order of the text. Throws Error(wrong_use) if it does not fit into the context, or
+/// the narrative does not fill it.
 Task make_instructions(Draw& draw, int context, const TaskMaterial& material);
 
 }  // namespace keyhole
