@@ -19,8 +19,8 @@ list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/r
      app/state/annotations.cpp app/state/settings.cpp app/base/assets.cpp app/lessons/lesson.cpp
      app/lessons/lesson_claims.cpp app/lessons/lesson_file.cpp app/models/catalog.cpp
      app/models/find_model.cpp app/lab/hand_in.cpp app/lab/lab.cpp engine/eval/tasks.cpp
-     engine/eval/ruler_tasks.cpp engine/eval/words.cpp app/view/atlas_colors.cpp app/view/heat_view.cpp
-     app/view/view_state.cpp)
+     engine/eval/drawn_parts.cpp engine/eval/instruction_task.cpp engine/eval/ruler_tasks.cpp
+     engine/eval/words.cpp app/view/atlas_colors.cpp app/view/heat_view.cpp app/view/view_state.cpp)
 add_library(keyhole_readers STATIC ${sources})
 target_compile_options(keyhole_readers PUBLIC ${fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
 target_link_options(keyhole_readers PUBLIC ${fuzz_flags})
