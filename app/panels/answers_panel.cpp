@@ -133,17 +133,6 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
     ImGui::SetCursorScreenPos({min.x, min.y + line_height(context)});
 }
 
-/// Returns "floor 64": the lanes' column has no room for a spec.
-std::string bound_label(const AnswerBound& bound) {
-    constexpr std::string_view kKey = "budget=";
-    const std::size_t at = bound.name.find(kKey);
-    const std::string budget =
-        at == std::string::npos
-            ? std::string()
-            : bound.name.substr(at + kKey.size(), bound.name.find(',', at) - at - kKey.size());
-    return fmt::format("{} {}", bound.is_ceiling ? "ceiling" : "floor", budget);
-}
-
 /// Draws a line of the floor or the ceiling below the lanes: how many of its seeds are right, and the words
 /// of one that is, or of the first.
 void draw_bound(const PanelContext& context, const AnswerBound& bound, float name_width) {
@@ -153,8 +142,10 @@ void draw_bound(const PanelContext& context, const AnswerBound& bound, float nam
     const ImVec2 min = ImGui::GetCursorScreenPos();
     const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFrameHeight();
     const float text_y = min.y + (line - ImGui::GetFontSize()) / 2;
+    // The lanes' column has no room for a spec.
+    const std::string label = fmt::format("{} {}", bound.is_ceiling ? "ceiling" : "floor", bound.budget);
     list.AddText({min.x + context.px(10), text_y}, theme::colors().dim,
-                 fitted(bound_label(bound), name_width - context.px(12)).c_str());
+                 fitted(label, name_width - context.px(12)).c_str());
     std::string words = bound.words(right_known);
     const StripCell* shown = nullptr;
     for (const StripCell& cell : bound.cells)

@@ -192,7 +192,7 @@ std::vector<AnswerBound> answer_bounds(std::span<const LaneSpec> lanes) {
         for (const LaneSpec& bound : bound_lanes({&lane, 1}, kBoundSeeds, true)) {
             const bool is_ceiling = bound.policy.preset == Preset::oracle;
             if (bounds.empty() || bounds.back().is_ceiling || is_ceiling)
-                bounds.push_back({floor, is_ceiling, {}});
+                bounds.push_back({floor, own_value(bound, "budget"), is_ceiling, {}});
             StripCell& cell = bounds.back().cells.emplace_back();
             cell.spec = format_lane_spec(bound);
             if (is_ceiling) bounds.back().name = cell.spec;

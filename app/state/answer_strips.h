@@ -56,7 +56,8 @@ struct AnswerStrip {
 
 /// What the floor or the ceiling of a budget answers.
 struct AnswerBound {
-    std::string name;  ///< its spec without the seed: "random:budget=64"
+    std::string name;    ///< its spec without the seed: "random:budget=64"
+    std::string budget;  ///< "64"
     bool is_ceiling = false;
     std::vector<StripCell> cells;  ///< one a seed
     /// Returns "1 of 3 right", or of the seeds known so far; "" where none is.

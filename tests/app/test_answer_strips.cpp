@@ -160,6 +160,7 @@ TEST(AnswerBounds, OneFloorAndOneCeilingABudget) {
     Values names;
     for (const AnswerBound& bound : answer_bounds(lanes)) {
         names.push_back(bound.name);
+        EXPECT_TRUE(bound.name.ends_with("budget=" + bound.budget)) << bound.budget;
         EXPECT_EQ(bound.cells.size(), bound.is_ceiling ? 1u : 3u);
         EXPECT_EQ(bound.cells.back().spec, bound.name + (bound.is_ceiling ? "" : ",seed=3"));
     }
