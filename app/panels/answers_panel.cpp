@@ -133,6 +133,11 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
     ImGui::SetCursorScreenPos({min.x, min.y + line_height(context)});
 }
 
+/// The name of a floor or a ceiling in the lanes' column, which has no room for a spec.
+std::string title_of(const AnswerBound& bound) {
+    return fmt::format("{} {}", bound.is_ceiling ? "ceiling" : "floor", bound.budget);
+}
+
 /// Draws a line of the floor or the ceiling below the lanes: how many of its seeds are right, and the words
 /// of one that is, or of the first.
 void draw_bound(const PanelContext& context, const AnswerBound& bound, float name_width) {
@@ -142,10 +147,8 @@ void draw_bound(const PanelContext& context, const AnswerBound& bound, float nam
     const ImVec2 min = ImGui::GetCursorScreenPos();
     const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFrameHeight();
     const float text_y = min.y + (line - ImGui::GetFontSize()) / 2;
-    // The lanes' column has no room for a spec.
-    const std::string label = fmt::format("{} {}", bound.is_ceiling ? "ceiling" : "floor", bound.budget);
     list.AddText({min.x + context.px(10), text_y}, theme::colors().dim,
-                 fitted(label, name_width - context.px(12)).c_str());
+                 fitted(title_of(bound), name_width - context.px(12)).c_str());
     std::string words = bound.words(right_known);
     const StripCell* shown = nullptr;
     for (const StripCell& cell : bound.cells)
@@ -242,6 +245,9 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
             name_width = std::max(name_width, ImGui::CalcTextSize(panel.titles[i].c_str()).x);
             answer_width = std::max(answer_width, ImGui::CalcTextSize(words.c_str()).x);
         }
+        const std::vector<AnswerBound>& bounds = of_turn ? kNoBounds : app.strips.bounds();
+        for (const AnswerBound& bound : bounds)
+            name_width = std::max(name_width, ImGui::CalcTextSize(title_of(bound).c_str()).x);
         // Beside short answers there is room for long names.
         const float room = ImGui::GetContentRegionAvail().x;
         name_width = std::min(name_width + context.px(18),
@@ -252,8 +258,7 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
         if (room < name_width + answer_width + context.px(150) + strip) strip = 0;
         for (std::size_t i = 0; i < panel.answers.size(); ++i)
             draw_answer(context, panel, i, name_width, strip);
-        for (const AnswerBound& bound : of_turn ? kNoBounds : app.strips.bounds())
-            draw_bound(context, bound, name_width);
+        for (const AnswerBound& bound : bounds) draw_bound(context, bound, name_width);
         ImGui::Dummy({0, 0});  // Dear ImGui 1.92 refuses a window that ends with a place and no item
     }
     small_words(context, panel.caption,

@@ -99,7 +99,7 @@ void draw_start(const AttributionPage& page, const PanelContext& context) {
     const bool can_run = context.app.run.live() && lane != nullptr;
     {
         const ScopedDisabled disabled(!can_run);
-        if (ImGui::Button(fmt::format("Ask lane {}", context.app.view.lane).c_str())) {
+        if (ImGui::Button(fmt::format("Measure lane {}", context.app.view.lane).c_str())) {
             const std::string_view by = parts_of(page);
             const bool takes = page.takes && by != "group" && by != "token";
             run(context, fmt::format("attribution.run by={} questions={} samples={} context={} rank={}{}", by,
@@ -109,7 +109,7 @@ void draw_start(const AttributionPage& page, const PanelContext& context) {
         }
     }
     mark_item(context, "attribution.run");
-    tooltip(context, "Runs `keyhole attribute` beside the run. Focus another lane to ask that one.");
+    tooltip(context, "Runs `keyhole attribute` beside the run. Focus another lane to measure that one.");
     if (lane == nullptr) return;
     ImGui::SameLine();
     dim_text(context, context.app.run.lane_editor.title(context.app.view.lane));

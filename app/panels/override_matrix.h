@@ -11,7 +11,7 @@
 namespace keyhole {
 
 struct OverrideMatrix {
-    Override::Field field = Override::Field::alpha;
+    Override::Field field = Override::Field::budget;
     std::array<std::optional<OverrideValue>, 6> brushes;  ///< by field; empty until the field is first shown
     std::string tau_text;
     PolicyParams draft;             ///< while painting
