@@ -16,13 +16,13 @@ namespace {
 
 constexpr int kOpenEnd = 256;  // rows ahead of a run without a last one
 
-/// The lane that reads ahead: the oracle's own settings without eviction.
-LaneSpec reader_spec(LaneSpec spec) {
-    spec = without_eviction(std::move(spec));
-    spec.policy.choose = {"s"};
-    spec.policy.protect = {"none"};
-    spec.policy.positions = Positions::original;
-    return spec;
+/// The lane that reads ahead: it keeps everything. Lanes that differ in what they evict have the same one.
+LaneSpec reader_spec(const LaneSpec& spec) {
+    const PolicyParams policy = without_eviction(spec).policy;
+    LaneSpec reader{preset_params(Preset::full), spec.sharing};
+    reader.policy.prefill = policy.prefill;
+    reader.policy.kv_dtype = policy.kv_dtype;
+    return reader;
 }
 
 /// Appends, for every KV head, the mean over its query heads of a row's attention, to n_columns positions.

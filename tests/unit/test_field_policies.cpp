@@ -692,6 +692,23 @@ TEST_F(Oracle, ASecondPassSaysWhatIsRepeated) {
     }
 }
 
+TEST_F(Oracle, LanesThatEvictDifferentlyShareAPass) {
+    const keyhole::RunContext context(model_, *backend_, spec({"full"}, true), nullptr);
+    keyhole::LookAhead ahead;
+    const auto parsed = keyhole::parse_lane_spec;
+    const auto repeats = [&](const char* lane) { return ahead.repeats(context, parsed(lane)).get(); };
+    const auto* const table = repeats("kvzip:budget=8");
+    for (const char* same : {"kvzip:budget=12,buffer=4,every=2,recent=3", "kvzip:budget=8,alloc=uniform",
+                             "kvzip:budget=8,budget@L0=4", "name=kvzip:budget=8,evict=decode"})
+        EXPECT_EQ(repeats(same), table) << same;
+    EXPECT_NE(repeats("kvzip:budget=8,kv=mqa"), table) << "other keys";
+    EXPECT_NE(repeats("kvzip:budget=8,kv_dtype=q8"), table) << "other numbers";
+    const auto future = [&](const char* lane) { return ahead.table(context, parsed(lane), {}).get(); };
+    const auto* const rows = future("oracle:budget=8");
+    EXPECT_EQ(future("oracle:budget=12,buffer=128,evict=decode"), rows);
+    EXPECT_NE(future("oracle:budget=8,kv=mqa"), rows);
+}
+
 // One choice over all heads of all layers: as many tokens as the budgets together, and the best of them.
 TEST_F(Oracle, KvzipKeepsTheBestOfAllHeads) {
     const keyhole::RunSpec run =
