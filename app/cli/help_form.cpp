@@ -200,7 +200,7 @@ constexpr std::array kExamples = {
     Example{"info", "keyhole info smollm2-135m"},
     Example{"info", "keyhole info --options"},
     Example{"convert", "keyhole convert --kv mqa --out mqa-model"},
-    Example{"convert", "keyhole convert --model smollm2-135m --kv gqa:1 --out smollm2-gqa1"},
+    Example{"convert", "keyhole convert --model HuggingFaceTB/SmolLM2-135M --kv gqa:1 --out smollm2-gqa1"},
     Example{"get", "keyhole get --list"},
     Example{"get", "keyhole get smollm2-135m"},
     Example{"lesson", "keyhole lesson 9"},

@@ -197,12 +197,13 @@ Converted convert_model(const fs::path& folder, const KvSharing& sharing, const 
     const auto base = load_model(folder);
     if (!is_folder(folder))
         fail(ErrorCode::unsupported,
-             "cannot convert {}: it is a GGUF file, and only Hugging Face folders can be converted",
+             "cannot convert {}: it is a GGUF file, and only Hugging Face folders can be converted; name the "
+             "model's folder, or ORG/NAME of the hub",
              folder.string());
     const Checkpoint checkpoint(folder);
     if (!checkpoint.contains("model.layers.0.self_attn.k_proj.weight"))
         fail(ErrorCode::unsupported,
-             "cannot convert {}: a {} model stores K and V under other names than LLaMA's "
+             "cannot convert {}: its family, {}, stores K and V under other names than LLaMA's "
              "(model.layers.N.self_attn.k_proj), and "
              "transformers has none of that family with fewer KV heads",
              folder.string(), base->config().family);
