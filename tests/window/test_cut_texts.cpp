@@ -60,7 +60,8 @@ class Reader : public WindowDriver {
     /// Dots of a button that opens a dialog, and of an answer that goes on.
     static bool is_meant(const std::string& pane, const std::string& text) {
         const bool answers = pane == "answers" || pane == "story";
-        return text == "by head…" || (answers && (text == "…" || text.ends_with(" …")));
+        const bool goes_on = text == "…" || (text.ends_with(" …") && !text.starts_with("floor"));
+        return text == "by head…" || (answers && goes_on);
     }
 };
 
@@ -98,8 +99,8 @@ TEST_F(CutTexts, NoneOnTheCardOfAPreset) {
 
 TEST_F(CutTexts, NoneInAnyArrangement) {
     const std::vector<std::string> actions = {
-        "view.explore", "step 4",           "curves kl",    "curves watched", "mode.mask",
-        "mode.score",   "atlas.color kept", "view.compare", "compare.all",    "mode.attention"};
+        "view.explore", "answers.bounds on", "step 4",       "curves kl",   "curves watched", "mode.mask",
+        "mode.score",   "atlas.color kept",  "view.compare", "compare.all", "mode.attention"};
     expect_none(1280, 720, actions);
     expect_none(1600, 1000, actions);
 }
