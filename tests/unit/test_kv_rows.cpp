@@ -117,7 +117,7 @@ TEST(KvRows, ARowTakesWhatItsTypeSays) {
 TEST(KvRows, LoopsMatchDouble) {
     for (const KvType type : kTypes)
         for (const int head_dim : {1, 5, 8, 16, 24, 31, 32, 33, 40, 64, 80, 96, 128})
-            for (const int n : {1, 2, 3, 4, 5, 7, 67}) {
+            for (const int n : {1, 2, 3, 4, 5, 7, 67, 198}) {
                 const auto size = to_index(n * head_dim);
                 const Rows k(type, random_floats(size, 1), head_dim);
                 const auto q = random_floats(to_index(head_dim), 2), p = random_floats(to_index(n), 3);
@@ -150,7 +150,7 @@ TEST(KvRows, LoopsMatchDouble) {
 
 // The number of keys computed together must not change a key's bits: neighbours come and go.
 TEST(KvRows, AKeyHasTheSameBitsAloneAndAmongOthers) {
-    constexpr int kRows = 11;
+    constexpr int kRows = 91;
     for (const KvType type : kTypes)
         for (const int head_dim : {5, 40, 64}) {
             const Rows k(type, random_floats(to_index(kRows * head_dim), 1), head_dim);
@@ -164,9 +164,9 @@ TEST(KvRows, AKeyHasTheSameBitsAloneAndAmongOthers) {
 
 // Query heads that share a KV head read it together.
 TEST(KvRows, AQueryHasTheSameBitsAloneAndAmongOthersInParts) {
-    constexpr int kRows = 23;
+    constexpr int kRows = 203;  // tiles, and a rest
     for (const KvType type : kTypes)
-        for (const int head_dim : {5, 40, 64, 96, 128})
+        for (const int head_dim : {5, 40, 64, 96, 128, 168})
             for (const std::size_t n_queries : {1, 2, 3, 4, 5, 9}) {
                 const Rows k(type, random_floats(to_index(kRows * head_dim), 1), head_dim);
                 const auto dims = to_index(head_dim);
@@ -180,8 +180,8 @@ TEST(KvRows, AQueryHasTheSameBitsAloneAndAmongOthersInParts) {
                     logits_out.push_back(logits.data() + i * kRows);
                     sums_out.push_back(sums.data() + i * dims);
                 }
-                for (int first = 0; first < kRows; first += 8)
-                    dot_keys(queries, k.rows, first, std::min(first + 8, kRows), 0.5f, logits_out);
+                for (int first = 0; first < kRows; first += 70)
+                    dot_keys(queries, k.rows, first, std::min(first + 70, kRows), 0.5f, logits_out);
                 for (int first = 0; first < head_dim; first += kKvBlock)
                     weighted_sums(weights, k.rows, kRows, first, std::min(first + kKvBlock, head_dim),
                                   sums_out);

@@ -1,0 +1,199 @@
+/// What the loops over keys and values of every type share: sums of lanes, and running sums of values. For
+/// kv_rows.cpp, which Highway compiles once for each instruction set.
+#if defined(KEYHOLE_ENGINE_BACKEND_COMMON_KV_SUMS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEYHOLE_ENGINE_BACKEND_COMMON_KV_SUMS_INL_H
+#undef KEYHOLE_ENGINE_BACKEND_COMMON_KV_SUMS_INL_H
+#else
+#define KEYHOLE_ENGINE_BACKEND_COMMON_KV_SUMS_INL_H
+#endif
+
+#include "engine/backend/common/simd.h"
+
+#include <algorithm>
+#include <type_traits>
+
+HWY_BEFORE_NAMESPACE();
+namespace keyhole::HWY_NAMESPACE {
+
+// Rows are read from one end to the other. So many bytes are fetched before their use, into the second-level
+// cache: the first level holds few reads that wait for memory.
+constexpr int kKvBytesAhead = 8192, kKvCacheLevel = 2;
+
+HWY_INLINE void prefetch_row(const void* p, int bytes_ahead = kKvBytesAhead) {
+    __builtin_prefetch(static_cast<const char*>(p) + bytes_ahead, 0, kKvCacheLevel);
+}
+
+// The most queries whose products with a key are computed together, so that the key is read and widened once:
+// as many as have their sums in registers.
+constexpr int kQueriesAtOnce = hn::MaxLanes(FloatTag()) >= 16 ? 4 : 3;
+
+// Calls visit(first, count) with count queries together, a constant, until all n have had their turn.
+template <int kMost, class Visit>
+HWY_INLINE void in_groups(int first, int n, Visit visit) {
+    for (; first + kMost <= n; first += kMost) visit(first, std::integral_constant<int, kMost>());
+    if constexpr (kMost > 1) in_groups<kMost - 1>(first, n, visit);
+}
+
+// --- keys --------------------------------------------------------------------------------------------------
+
+#if HWY_TARGET == HWY_AVX3
+// Adds lanes i, i + 4, i + 8 and i + 12 of four registers, in the order of SumOfLanes: four lanes for each.
+HWY_INLINE Floats quarter_sums(const Floats (&v)[4]) {
+    const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(v[0].raw, v[1].raw, 0x44),
+                                    _mm512_shuffle_f32x4(v[0].raw, v[1].raw, 0xee));
+    const __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(v[2].raw, v[3].raw, 0x44),
+                                    _mm512_shuffle_f32x4(v[2].raw, v[3].raw, 0xee));
+    return Floats{_mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd))};
+}
+
+// Adds the four lanes of each of the sixteen registers whose quarter sums these are, in the same order. Lane
+// j is the sum of register j.
+HWY_INLINE Floats sixteen_sums(const Floats (&v)[4]) {
+    const __m512 ab = _mm512_add_ps(_mm512_shuffle_ps(v[0].raw, v[1].raw, 0x44),
+                                    _mm512_shuffle_ps(v[0].raw, v[1].raw, 0xee));
+    const __m512 cd = _mm512_add_ps(_mm512_shuffle_ps(v[2].raw, v[3].raw, 0x44),
+                                    _mm512_shuffle_ps(v[2].raw, v[3].raw, 0xee));
+    const __m512 sums = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x88), _mm512_shuffle_ps(ab, cd, 0xdd));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return Floats{_mm512_permutexvar_ps(order, sums)};
+}
+
+// Writes sixteen keys from s on.
+template <int kQueries, class Keys>
+HWY_INLINE void write_sixteen(const Keys& keys, int s, float scale, float* const* out) {
+    Floats quarters[kQueries][4];
+    HWY_ALIGN float rest[kQueries][16] = {};
+    for (int part = 0; part < 4; ++part) {
+        Floats sums[kQueries][4];
+        keys.sum_lanes(s + 4 * part, sums);
+        HWY_UNROLL(4)
+        for (int i = 0; i < kQueries; ++i) quarters[i][part] = quarter_sums(sums[i]);
+    }
+    keys.add_rest(s, rest);
+    HWY_UNROLL(4)
+    for (int i = 0; i < kQueries; ++i)
+        store(hn::Mul(all(scale), hn::Add(sixteen_sums(quarters[i]), load(rest[i]))), out[i] + s);
+}
+#endif
+
+template <int kQueries, int kKeys, class Keys>
+HWY_INLINE void write_some(const Keys& keys, int s, float scale, float* const* out) {
+    const typename Keys::Tag tag;
+    hn::Vec<typename Keys::Tag> sums[kQueries][kKeys];
+    float rest[kQueries][kKeys] = {};
+    keys.sum_lanes(s, sums);
+    keys.add_rest(s, rest);
+    HWY_UNROLL(4)
+    for (int i = 0; i < kQueries; ++i) {
+        HWY_UNROLL(4)
+        for (int j = 0; j < kKeys; ++j)
+            out[i][s + j] = scale * (hn::GetLane(hn::SumOfLanes(tag, sums[i][j])) + rest[i][j]);
+    }
+}
+
+// Writes scale times the products of the keys [s, last) with kQueries queries. Several keys at once hide the
+// latency of the multiply-add, and share the additions of lanes. Keys has
+//     sum_lanes(s, sums)   the products of keys from s on, added in the lanes of sums [kQueries][kKeys]
+//     add_rest(s, rest)    adds those that no whole register holds
+template <int kQueries, class Keys>
+HWY_INLINE void write_keys(const Keys& keys, int s, int last, float scale, float* const* out) {
+#if HWY_TARGET == HWY_AVX3
+    for (; s + 16 <= last; s += 16) write_sixteen<kQueries>(keys, s, scale, out);
+#endif
+    for (; s + 4 <= last; s += 4) write_some<kQueries, 4>(keys, s, scale, out);
+    for (; s < last; ++s) write_some<kQueries, 1>(keys, s, scale, out);
+}
+
+// --- values ------------------------------------------------------------------------------------------------
+
+// Registers of dimensions summed at once for so many queries: as many as have their four sums in registers.
+template <int kQueries>
+inline constexpr int kVectorsAtOnce = hn::MaxLanes(FloatTag()) < 16 ? (kQueries == 1 ? 2 : 1)
+                                      : kQueries == 1               ? 4
+                                      : kQueries <= 3               ? 2
+                                                                    : 1;
+
+// Dimensions whose running sums lie in memory between two tiles of rows.
+constexpr int kPanel = 128;
+
+// Running sums of kVectors registers of dimensions for kQueries queries. Slots are spread over four by
+// slot % 4, combined at the end: a fixed order with enough independent work.
+template <class Tag, int kQueries, int kVectors>
+struct ValueSums {
+    hn::Vec<Tag> sums[4][kQueries][kVectors];
+
+    // kept [4][kQueries][kPanel], from these dimensions on; null: zero
+    HWY_INLINE void begin(Tag tag, const float* kept) {
+        HWY_UNROLL(4)
+        for (int j = 0; j < 4; ++j) {
+            HWY_UNROLL(4)
+            for (int q = 0; q < kQueries; ++q) {
+                HWY_UNROLL(4)
+                for (int i = 0; i < kVectors; ++i)
+                    sums[j][q][i] = kept == nullptr ? hn::Zero(tag) : hn::LoadU(tag, at(kept, tag, j, q, i));
+            }
+        }
+    }
+    HWY_INLINE void keep(Tag tag, float* kept) const {
+        HWY_UNROLL(4)
+        for (int j = 0; j < 4; ++j) {
+            HWY_UNROLL(4)
+            for (int q = 0; q < kQueries; ++q) {
+                HWY_UNROLL(4)
+                for (int i = 0; i < kVectors; ++i) hn::StoreU(sums[j][q][i], tag, at(kept, tag, j, q, i));
+            }
+        }
+    }
+    // Adds the slots [first, last); first is a multiple of 4.
+    template <class Values>
+    HWY_INLINE void add_slots(const Values& values, int first, int last) {
+        int s = first;
+        for (; s + 4 <= last; s += 4) {
+            HWY_UNROLL(4)
+            for (int j = 0; j < 4; ++j) values.add(s + j, sums[j]);
+        }
+        HWY_UNROLL(3)
+        for (int j = 0; j < 3; ++j)
+            if (s + j < last) values.add(s + j, sums[j]);
+    }
+    HWY_INLINE void write(Tag tag, int d, float* const* out) const {
+        HWY_UNROLL(4)
+        for (int q = 0; q < kQueries; ++q) {
+            HWY_UNROLL(4)
+            for (int i = 0; i < kVectors; ++i)
+                hn::StoreU(
+                    hn::Add(hn::Add(sums[0][q][i], sums[1][q][i]), hn::Add(sums[2][q][i], sums[3][q][i])),
+                    tag, out[q] + d + i * static_cast<int>(hn::Lanes(tag)));
+        }
+    }
+
+  private:
+    template <class Float>
+    static HWY_INLINE Float* at(Float* kept, Tag tag, int j, int q, int i) {
+        return kept + (j * kQueries + q) * kPanel + i * static_cast<int>(hn::Lanes(tag));
+    }
+};
+
+// Rows [first, last) of n: a tile.
+struct Tile {
+    int first, last, n;
+};
+
+// Adds the tile's rows to the sums of kVectors registers of dimensions, from d on, which `kept` holds between
+// tiles; writes them with the last tile. Values has add(s, sums), which adds slot s.
+template <int kQueries, int kVectors, class Values>
+HWY_INLINE void add_tile(const Values& values, const Tile& tile, int d, float* kept, float* const* out) {
+    const typename Values::Tag tag;
+    ValueSums<typename Values::Tag, kQueries, kVectors> sums;
+    sums.begin(tag, tile.first == 0 ? nullptr : kept);
+    sums.add_slots(values, tile.first, tile.last);
+    if (tile.last == tile.n)
+        sums.write(tag, d, out);
+    else
+        sums.keep(tag, kept);
+}
+
+}  // namespace keyhole::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
