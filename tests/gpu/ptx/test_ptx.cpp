@@ -180,9 +180,10 @@ std::string text_of_turing(int* n_replaced) {
     return out;
 }
 
-/// Launches of fewer than 8,192 rows have warps of 4 rows, since half as many warps of 8 would leave an H100
-/// without the reads under way that its memory needs. Each warp reads all inputs: Q4_K then takes twice the
-/// time of one lane, the one shape that misses the 1.6.
+/// Launches of 4,224 rows or fewer have warps of 4 rows, each of which reads all inputs: by wavefronts twice
+/// the time of one lane. They do not decide there: with 8 lanes the multiply-adds of 256 weights alone take
+/// 16 cycles, and all instructions of such a launch 30. What was counted of other layouts, and why none is
+/// faster, is in tests/bench/results/2026-11-26-cuda-first-lease.txt, item 4.
 TEST_F(Ptx, FewRowsReadInputsTwiceAsOften) {
     ptx::options().counts = true;
     const keyhole::DType type = keyhole::DType::q4_k;
@@ -191,9 +192,31 @@ TEST_F(Ptx, FewRowsReadInputsTwiceAsOften) {
     RecordProperty("wavefronts", fmt::format("{} + {}", few.weights, few.inputs));
     EXPECT_DOUBLE_EQ(few.weights, many.weights);
     EXPECT_DOUBLE_EQ(few.inputs, 2 * many.inputs);
-    const double of_one =
-        std::max(static_cast<double>(keyhole::stored_bytes(type, 256)) / 14.5, one.weights + one.inputs);
+    const double bytes = static_cast<double>(keyhole::stored_bytes(type, 256)),
+                 of_one = std::max(bytes / 14.5, one.weights + one.inputs);
     EXPECT_LE(few.weights + few.inputs, 2.0 * of_one);
+    // A multiply-add a weight and lane, of a warp's 32 threads; four schedulers.
+    constexpr double kMultiplyAdds = 256.0 * 8 / 32 / 4, kInstructions = 122.0 / 4;
+    EXPECT_GT(kMultiplyAdds, 1.6 * bytes / 14.5) << "no layout could reach the goal, whatever it reads";
+    EXPECT_LT(few.weights + few.inputs, kInstructions) << "then wavefronts would decide";
+}
+
+/// The number of rows from which a warp has 8: more than a block of 32 rows for each of 132 SMs.
+TEST_F(Ptx, LaunchesThatFillADeviceTwiceHaveWarpsOfEightRows) {
+    using Kernel = keyhole::cuda::MatrixVector<keyhole::cuda::Stored, 8>;
+    const auto rows_at_once = [](std::vector<std::int32_t> rows, bool gated) {
+        Kernel kernel{};
+        kernel.n_products = static_cast<std::int32_t>(rows.size());
+        for (std::size_t i = 0; i < rows.size(); ++i) kernel.product[i].rows = rows[i];
+        kernel.use.gated = gated ? 1 : 0;
+        kernel.choose_rows();
+        return kernel.rows_at_once;
+    };
+    EXPECT_EQ(rows_at_once({4096}, false), 4);              // `o` and `down` of 7B and 8B
+    EXPECT_EQ(rows_at_once({4096, 1024, 1024}, false), 8);  // q, k and v of 8B
+    EXPECT_EQ(rows_at_once({4096, 4096, 4096}, false), 8);
+    EXPECT_EQ(rows_at_once({5632, 5632}, true), 8);  // gate and up of 1.1B
+    EXPECT_EQ(rows_at_once({2048, 256, 256}, false), 4);
 }
 
 TEST_F(Ptx, EveryKernelOfTuringDoes) {

@@ -350,13 +350,14 @@ struct MatrixVector {
     std::int32_t rows_at_once = kRows;  ///< of a warp: kRows, or 4 of 8
     ProductUse use;
 
-    /// Has warps of 4 rows rather than of 8 where those would be too few to fill a device: an H100 runs about
-    /// a thousand of them at a time.
+    /// Has warps of 4 rows rather than of 8 in launches that give each of an H100's 132 SMs one block of 32
+    /// rows at most: an SM then has 8 warps in place of 4, and more of their waits overlap. With more rows
+    /// two blocks of 4 warps share an SM; it has no room for two of 8.
     void choose_rows() {
-        constexpr int kFew = 8192;
+        constexpr int kFew = 132 * 32;
         int rows = use.gated != 0 ? product[0].rows : 0;
         for (int i = 0; i < n_outputs(); ++i) rows += product[i].rows;
-        if (kRows == 8 && rows < kFew && !differs()) rows_at_once = 4;
+        if (kRows == 8 && rows <= kFew && !differs()) rows_at_once = 4;
     }
     int n_threads() const { return rows_at_once == 8 ? kMaxThreads / 2 : kMaxThreads; }
 
@@ -440,31 +441,35 @@ struct MatrixVector {
 
     KH_FN void put_inputs(const Block& block, Shared& shared, Local& local) const {
         const bool norms = kNorms && use.norm.gain != nullptr;
-        const int first = block.tile * Tile::kPacks, n_packs = packs_of(block);
-        constexpr int kAtOnce = 4;
-        KH_UNROLL
-        for (int b = 0; b < kBatch; ++b) {
-            if (b > 0 && b >= n_lanes) break;
-            if constexpr (kNorms)
-                if (norms && block.tile == 0)
-                    local.scale[b] = use.norm.scale_of(BlockSum::total(shared.squares[b], block), cols);
-            const auto* of_lane = reinterpret_cast<const HalfPack*>(x + static_cast<std::int64_t>(b) * cols);
-            for (int i = block.thread; i < 2 * n_packs; i += kAtOnce * block.n_threads) {
-                HalfPack half[kAtOnce];  // all are read before the first is written
+        const int first = block.tile * Tile::kPacks, n_halves = 2 * packs_of(block);
+        if constexpr (kNorms)
+            if (norms && block.tile == 0) {
                 KH_UNROLL
-                for (int k = 0; k < kAtOnce; ++k) {
-                    const int at = i + k * block.n_threads;
-                    if (at >= 2 * n_packs) continue;
-                    half[k] = of_lane[2 * first + at];
-                    if (norms) norm_half(half[k], 2 * first + at, local.mean[b], local.scale[b]);
-                }
-                KH_UNROLL
-                for (int k = 0; k < kAtOnce; ++k) {
-                    const int at = i + k * block.n_threads;
-                    if (at >= 2 * n_packs) continue;
-                    *reinterpret_cast<HalfPack*>(shared.tile.x[b] + Tile::place(at / 2, at % 2)) = half[k];
-                }
+                for (int b = 0; b < kBatch; ++b)
+                    if (b < n_lanes)
+                        local.scale[b] = use.norm.scale_of(BlockSum::total(shared.squares[b], block), cols);
             }
+        constexpr int kAtOnce = kBatch <= 2 ? 4 : 8 / kBatch;  // of each lane
+        for (int i = block.thread; i < n_halves; i += kAtOnce * block.n_threads) {
+            HalfPack half[kBatch][kAtOnce];  // of all lanes, read before the first is written
+            const auto visit = [&](auto visit_half) {
+                KH_UNROLL
+                for (int b = 0; b < kBatch; ++b) {
+                    KH_UNROLL
+                    for (int k = 0; k < kAtOnce; ++k) {
+                        const int at = i + k * block.n_threads;
+                        if (b < n_lanes && at < n_halves) visit_half(b, at, half[b][k]);
+                    }
+                }
+            };
+            visit([&](int b, int at, HalfPack& to) {
+                const float* of_lane = x + static_cast<std::int64_t>(b) * cols;
+                to = reinterpret_cast<const HalfPack*>(of_lane)[2 * first + at];
+                if (norms) norm_half(to, 2 * first + at, local.mean[b], local.scale[b]);
+            });
+            visit([&](int b, int at, const HalfPack& from) {
+                *reinterpret_cast<HalfPack*>(shared.tile.x[b] + Tile::place(at / 2, at % 2)) = from;
+            });
         }
     }
 
