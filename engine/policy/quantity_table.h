@@ -52,8 +52,7 @@ using WholeFact = std::int32_t PlaceFacts::*;
 using NumberFact = float PlaceFacts::*;
 using RowNumber = float RowToken::*;
 
-/// Where a quantity's number is; null: it is computed. What of each KV head's tokens it is computed from, and
-/// whether there is a kernel that does: of those without, the host selects.
+/// Where a quantity's number is; null: it is computed. What of each KV head's tokens it is computed from.
 struct QuantityRow {
     Quantity quantity;
     KnownBy known_by;
@@ -61,7 +60,6 @@ struct QuantityRow {
     NumberFact number = nullptr;
     RowNumber of_row = nullptr;
     bool reads_keys = false, reads_values = false, reads_scores = false;
-    bool has_kernel = true;
 };
 
 inline constexpr QuantityRow kQuantityTable[] = {
@@ -96,8 +94,8 @@ inline constexpr QuantityRow kQuantityTable[] = {
     {.quantity = Quantity::lag, .known_by = KnownBy::head, .reads_keys = true, .reads_values = true},
     {.quantity = Quantity::caote, .known_by = KnownBy::head, .reads_values = true, .reads_scores = true},
     {.quantity = Quantity::repeat, .known_by = KnownBy::head},
-    {.quantity = Quantity::expected, .known_by = KnownBy::head, .reads_keys = true, .has_kernel = false},
-    {.quantity = Quantity::tri, .known_by = KnownBy::head, .reads_keys = true, .has_kernel = false},
+    {.quantity = Quantity::expected, .known_by = KnownBy::head, .reads_keys = true},
+    {.quantity = Quantity::tri, .known_by = KnownBy::head, .reads_keys = true},
     {.quantity = Quantity::future, .known_by = KnownBy::head},
     {.quantity = Quantity::u, .known_by = KnownBy::unit},
 };

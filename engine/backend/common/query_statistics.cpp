@@ -3,65 +3,34 @@
 #include "engine/base/index.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 namespace keyhole {
 namespace {
-
-/// The mean of the rotations at several positions, with the rotary's magnitude: a cosine and a sine a pair.
-struct MeanRotation {
-    const Rotary* rotary;
-    std::vector<double> cosine, sine;
-
-    /// x <- M x
-    void turn(double* x) const {
-        for (std::size_t f = 0; f < cosine.size(); ++f) {
-            const auto [i, j] = rotated_channels(*rotary, f);
-            const double a = x[i], b = x[j];
-            x[i] = cosine[f] * a - sine[f] * b;
-            x[j] = sine[f] * a + cosine[f] * b;
-        }
-    }
-};
-
-/// positions: n of them, the i-th is position_of(i); n_tokens: of the text so far.
-template <class PositionOf>
-MeanRotation mean_rotation(const Rotary* rotary, int n_tokens, int n, PositionOf position_of) {
-    MeanRotation mean{rotary, std::vector<double>(n_rotated_pairs(rotary)),
-                      std::vector<double>(n_rotated_pairs(rotary))};
-    if (rotary == nullptr) return mean;
-    const std::vector<double> frequencies =
-        rotary->changes_with_length() ? rotary->frequencies_for(n_tokens) : rotary->inverse_frequency;
-    for (std::size_t f = 0; f < mean.cosine.size(); ++f) {
-        for (int i = 0; i < n; ++i) {
-            const double angle = position_of(i) * frequencies[f];
-            mean.cosine[f] += std::cos(angle);
-            mean.sine[f] += std::sin(angle);
-        }
-        const double share = static_cast<double>(rotary->magnitude) / n;
-        mean.cosine[f] *= share;
-        mean.sine[f] *= share;
-    }
-    return mean;
-}
 
 std::vector<float> unknown(std::size_t n) {
     return std::vector<float>(n, std::numeric_limits<float>::quiet_NaN());
 }
 
-/// Returns M C M^T.
-std::vector<double> turned_covariance(const MeanRotation& turn, std::vector<double> c, std::size_t d) {
-    const auto transpose = [&] {
-        for (std::size_t i = 0; i < d; ++i)
-            for (std::size_t j = 0; j < i; ++j) std::swap(c[i * d + j], c[j * d + i]);
-    };
-    for (int side = 0; side < 2; ++side) {  // the rows of C turn, then those of its transpose
-        for (std::size_t i = 0; i < d; ++i) turn.turn(c.data() + i * d);
-        transpose();
-    }
-    return c;
+/// Returns the key of token i turned back, channel by channel.
+std::vector<double> turned_key(const RankedKeys& of, const std::vector<double>& turn, std::size_t i) {
+    const RotatedPairs pairs = rotated_pairs(of.rotary);
+    const float* key = of.keys.data() + i * to_index(of.head_dim);
+    std::vector<double> turned;
+    for (int c = 0; c < of.head_dim; ++c)
+        turned.push_back(turned_back(
+            pairs, turn.data(), [&](int channel) { return key[channel]; }, c));
+    return turned;
+}
+
+/// part(k): a double.
+template <class Part>
+double sum_in_parts(Part part) {
+    std::array<double, kQueryParts> parts;
+    for (int k = 0; k < kQueryParts; ++k) parts[to_index(k)] = part(k);
+    return sum_of_parts([&](int k) { return parts[to_index(k)]; });
 }
 
 }  // namespace
@@ -76,71 +45,127 @@ void add_query_sinks(const ResolvedPolicy& policy, int n, std::vector<int>& sink
     });
 }
 
+RotatedPairs rotated_pairs(const Rotary* rotary) {
+    if (rotary == nullptr) return {};
+    return {rotary->dims / 2, rotary->interleaved ? 1 : 0};
+}
+
+MeanTurn::MeanTurn(const Rotary* rotary, int n_tokens, std::span<const double> offsets) {
+    if (rotary == nullptr) return;
+    frequencies_ =
+        rotary->changes_with_length() ? rotary->frequencies_for(n_tokens) : rotary->inverse_frequency;
+    magnitude_ = static_cast<double>(rotary->magnitude);
+    const std::size_t n = n_rotated_pairs(rotary);
+    mean_.resize(2 * n);
+    for (std::size_t f = 0; f < n; ++f) {
+        for (const double offset : offsets) {
+            mean_[f] += std::cos(offset * frequencies_[f]);
+            mean_[n + f] += std::sin(offset * frequencies_[f]);
+        }
+        mean_[f] /= static_cast<double>(offsets.size());
+        mean_[n + f] /= static_cast<double>(offsets.size());
+    }
+}
+
+std::vector<double> MeanTurn::at(double place) const {
+    const std::size_t n = mean_.size() / 2;
+    std::vector<double> turn(2 * n);
+    for (std::size_t f = 0; f < n; ++f) {
+        const double cosine = std::cos(place * frequencies_[f]), sine = std::sin(place * frequencies_[f]);
+        turn[f] = magnitude_ * (cosine * mean_[f] - sine * mean_[n + f]);
+        turn[n + f] = magnitude_ * (sine * mean_[f] + cosine * mean_[n + f]);
+    }
+    return turn;
+}
+
+std::vector<double> expected_offsets(int ahead) {
+    std::vector<double> offsets;
+    for (int i = 0; i < ahead; ++i) offsets.push_back(i);
+    return offsets;
+}
+
+std::vector<double> tri_offsets(int n_offsets) {
+    std::vector<double> offsets;
+    for (int i = 0; i < n_offsets; ++i) offsets.push_back(1 << i);
+    return offsets;
+}
+
+std::vector<double> lacking_lengths(const QueryMoments& queries, const Rotary* rotary) {
+    std::vector<double> lacks(n_rotated_pairs(rotary));
+    for (std::size_t f = 0; f < lacks.size(); ++f) {
+        const auto [i, j] = rotated_channels(*rotary, f);
+        lacks[f] = (queries.lengths[f] - std::hypot(queries.mean[i], queries.mean[j])) *
+                   static_cast<double>(rotary->magnitude);
+    }
+    return lacks;
+}
+
 std::vector<float> expected_attention(const RankedKeys& of, const QueryMoments& queries, int row, int ahead,
                                       int sinks, double scale) {
-    const std::size_t n = of.positions.size(), d = to_index(of.head_dim);
-    if (queries.n == 0) return unknown(n);
-    const MeanRotation turn =
-        mean_rotation(of.rotary, row + 1, ahead, [row](int i) { return row + 1.0 + i; });
-    std::vector<double> mean = queries.mean, x(n), product(d);
-    turn.turn(mean.data());
-    const std::vector<double> covariance = turned_covariance(turn, queries.covariance, d);
-    double most = -std::numeric_limits<double>::infinity(), sum = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-        if (of.positions[i] < sinks) continue;
-        const float* key = of.keys.data() + i * d;
+    const std::size_t d = to_index(of.head_dim);
+    const int n = static_cast<int>(of.positions.size());
+    if (queries.n == 0) return unknown(to_index(n));
+    const std::vector<double> turn = MeanTurn(of.rotary, row + 1, expected_offsets(ahead)).at(row + 1.0);
+    const auto counts = [&](int i) { return of.positions[to_index(i)] >= sinks; };
+    std::vector<double> logits(to_index(n)), product(d);
+    for (int i = 0; i < n; ++i) {
+        if (!counts(i)) continue;
+        const std::vector<double> turned = turned_key(of, turn, to_index(i));
         std::fill(product.begin(), product.end(), 0.0);
-        for (std::size_t c = 0; c < d; ++c) {
-            const double* from = covariance.data() + c * d;
-            for (std::size_t e = 0; e < d; ++e) product[e] += double{key[c]} * from[e];
-        }
-        double linear = 0, square = 0;
-        for (std::size_t c = 0; c < d; ++c) {
-            linear += double{key[c]} * mean[c];
-            square += double{key[c]} * product[c];
-        }
-        x[i] = scale * linear + scale * scale / 2 * square;
-        most = std::max(most, x[i]);
+        for (std::size_t c = 0; c < d; ++c)
+            for (std::size_t e = 0; e < d; ++e) product[e] += turned[c] * queries.covariance[c * d + e];
+        logits[to_index(i)] = sum_in_parts([&](int k) {
+            return expected_part(
+                k, of.head_dim, scale, [&](int e) { return turned[to_index(e)]; },
+                [&](int e) { return queries.mean[to_index(e)]; },
+                [&](int e) { return product[to_index(e)]; });
+        });
     }
-    std::vector<float> out(n, 0);
-    for (std::size_t i = 0; i < n; ++i)
-        if (of.positions[i] >= sinks) sum += std::exp(x[i] - most);
-    for (std::size_t i = 0; i < n; ++i)
-        if (of.positions[i] >= sinks) out[i] = static_cast<float>(std::exp(x[i] - most) / sum);
+    const auto logit = [&](int i) { return logits[to_index(i)]; };
+    RankedAgainst against;
+    against.centre = largest_of_parts([&](int k) { return largest_part(k, n, logit, counts); });
+    const auto weight = [&](int i) { return expected_weight(logit(i), against.centre); };
+    against.spread = sum_in_parts([&](int k) { return sum_part(k, n, weight, counts); });
+    std::vector<float> out(to_index(n), 0);
+    for (int i = 0; i < n; ++i)
+        if (counts(i)) out[to_index(i)] = expected_share(logit(i), against);
     return out;
 }
 
 std::vector<float> tri_scores(const RankedKeys& of, const QueryMoments& queries, int row,
                               std::span<const std::uint8_t> competes, int n_offsets) {
-    constexpr double kLeastSpread = 1e-6;  // of the scores
-    const std::size_t n = of.positions.size(), d = to_index(of.head_dim);
-    if (queries.n == 0) return unknown(n);
-    const MeanRotation turn =
-        mean_rotation(of.rotary, row + 1, n_offsets, [row](int i) { return row + 1.0 + (1 << i); });
-    std::vector<double> mean = queries.mean, lacks(n_rotated_pairs(of.rotary)), score(n);
-    for (std::size_t f = 0; f < lacks.size(); ++f) {
-        const auto [i, j] = rotated_channels(*of.rotary, f);
-        lacks[f] = (queries.lengths[f] - std::hypot(mean[i], mean[j])) * double{of.rotary->magnitude};
+    const int n = static_cast<int>(of.positions.size());
+    if (queries.n == 0) return unknown(to_index(n));
+    const std::vector<double> turn = MeanTurn(of.rotary, row + 1, tri_offsets(n_offsets)).at(row + 1.0),
+                              lacks = lacking_lengths(queries, of.rotary);
+    const RotatedPairs pairs = rotated_pairs(of.rotary);
+    std::vector<double> scores(to_index(n));
+    for (int i = 0; i < n; ++i) {
+        const std::vector<double> turned = turned_key(of, turn, to_index(i));
+        const float* key = of.keys.data() + to_index(i) * to_index(of.head_dim);
+        const auto length = [&](int f) {
+            return length_of_pair(
+                pairs, [&](int c) { return key[c]; }, f);
+        };
+        scores[to_index(i)] = sum_in_parts([&](int k) {
+            return tri_part(
+                k, of.head_dim, pairs.n, [&](int e) { return turned[to_index(e)]; },
+                [&](int e) { return queries.mean[to_index(e)]; }, [&](int f) { return lacks[to_index(f)]; },
+                length);
+        });
     }
-    turn.turn(mean.data());
-    double sum = 0, square = 0, n_competing = 0;
-    for (std::size_t p = 0; p < n; ++p) {
-        const float* key = of.keys.data() + p * d;
-        for (std::size_t c = 0; c < d; ++c) score[p] += double{key[c]} * mean[c];
-        for (std::size_t f = 0; f < lacks.size(); ++f) {
-            const auto [i, j] = rotated_channels(*of.rotary, f);
-            score[p] += lacks[f] * std::hypot(double{key[i]}, double{key[j]});
-        }
-        if (competes[p] == 0) continue;
-        sum += score[p];
-        ++n_competing;
-    }
-    const double centre = n_competing > 0 ? sum / n_competing : 0;
-    for (std::size_t p = 0; p < n; ++p)
-        if (competes[p] != 0) square += (score[p] - centre) * (score[p] - centre);
-    const double spread = n_competing > 0 ? std::max(std::sqrt(square / n_competing), kLeastSpread) : 1;
-    std::vector<float> out(n);
-    for (std::size_t p = 0; p < n; ++p) out[p] = static_cast<float>((score[p] - centre) / spread);
+    const auto score = [&](int i) { return scores[to_index(i)]; };
+    const auto counts = [&](int i) { return competes[to_index(i)] != 0; };
+    int n_competing = 0;
+    for (int i = 0; i < n; ++i) n_competing += counts(i) ? 1 : 0;
+    RankedAgainst against;
+    against.centre =
+        centre_of_scores(sum_in_parts([&](int k) { return sum_part(k, n, score, counts); }), n_competing);
+    const auto square = [&](int i) { return squared_deviation(score(i), against.centre); };
+    against.spread =
+        spread_of_scores(sum_in_parts([&](int k) { return sum_part(k, n, square, counts); }), n_competing);
+    std::vector<float> out;
+    for (int i = 0; i < n; ++i) out.push_back(tri_deviation(score(i), against));
     return out;
 }
 

@@ -1,10 +1,11 @@
-/// What queries before their rotation tell of queries to come: `expected` and `tri` of formulas. Sums in
-/// double, in the order of rows; any thread. Knows no cache. Both backends rank by it on the host.
+/// What queries before their rotation tell of queries to come: `expected` and `tri` of formulas. In double;
+/// any thread. Knows no cache. CUDA twin: backend/cuda/kernels/queries.h, with the same bits.
 #pragma once
 
 #include "engine/model/model.h"
 #include "engine/policy/calibration.h"
 #include "engine/policy/params.h"
+#include "engine/policy/query_maths.h"
 
 #include <cstdint>
 #include <span>
@@ -16,6 +17,29 @@ namespace keyhole {
 /// prompt of n tokens by queries or keep queries.
 void add_query_sinks(const ResolvedPolicy& policy, int n, std::vector<int>& sinks);
 
+/// Returns which channels turn together. rotary: null: none.
+RotatedPairs rotated_pairs(const Rotary* rotary);
+
+/// The mean of the rotations at some offsets from a place of the text, with the rotary's magnitude.
+class MeanTurn {
+  public:
+    /// n_tokens: of the text so far. rotary: null: nothing turns.
+    MeanTurn(const Rotary* rotary, int n_tokens, std::span<const double> offsets);
+    /// Returns it as turned_back() takes it, [2 * pairs].
+    std::vector<double> at(double place) const;
+
+  private:
+    std::vector<double> frequencies_, mean_;
+    double magnitude_ = 1;
+};
+std::vector<double> expected_offsets(int ahead);  ///< 0 to ahead - 1
+inline constexpr int kTriOffsets = 17;
+std::vector<double> tri_offsets(int n_offsets = kTriOffsets);  ///< 1, 2, 4 ...
+
+/// Returns by how much the mean query of each pair is shorter than their mean length, with the rotary's
+/// magnitude.
+std::vector<double> lacking_lengths(const QueryMoments& queries, const Rotary* rotary);
+
 /// Keys as a KV head stores them, rotated, in text order.
 struct RankedKeys {
     std::span<const std::int32_t> positions;
@@ -25,8 +49,8 @@ struct RankedKeys {
 };
 
 /// Returns the attention to expect of a query head on each token in the `ahead` rows after `row`: Expected
-/// Attention, equation (8). With the mean rotation M of these positions,
-///     x = scale k.M mean + scale^2 / 2 k.(M covariance M^T) k,   softmax of x over positions from `sinks` on
+/// Attention, equation (8). With the mean rotation M of these positions, u = M^T k, mean m and covariance C,
+///     x = scale u.m + scale^2 / 2 u.C u,   softmax of x over positions from `sinks` on
 /// Earlier ones have 0; NaN where no query is known.
 std::vector<float> expected_attention(const RankedKeys& of, const QueryMoments& queries, int row, int ahead,
                                       int sinks, double scale);
@@ -34,7 +58,6 @@ std::vector<float> expected_attention(const RankedKeys& of, const QueryMoments& 
 /// Returns TriAttention's score of each token by a query head: the mean query, rotated to the places 1, 2, 4
 /// to 65536 after the next token, times the key, plus each pair's length of the key times what the mean's
 /// length lacks of the mean length; as deviations from the mean of the competing tokens.
-inline constexpr int kTriOffsets = 17;
 std::vector<float> tri_scores(const RankedKeys& of, const QueryMoments& queries, int row,
                               std::span<const std::uint8_t> competes, int n_offsets = kTriOffsets);
 

@@ -21,14 +21,6 @@ void upload_all(Executor& executor, V* to, const std::vector<V>& from) {
     executor.upload(to, from.data(), from.size() * sizeof(V));
 }
 
-template <class V>
-Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<V>& from) {
-    Buffer<V> out(executor, from.size());
-    upload_all(*executor, out.data(), from);
-    executor->wait();
-    return out;
-}
-
 NumberType number_type(KvType type) {
     KH_ASSERT(type != KvType::q8);
     return type == KvType::f16 ? NumberType::f16 : type == KvType::bf16 ? NumberType::bf16 : NumberType::f32;
@@ -232,28 +224,16 @@ void CudaKvCache::write_pins() {
 AnyLane CudaKvCache::view(const RowRule* rules, int row) const {
     const TableSizes sizes = table_sizes(n_kv_heads(), n_query_heads());
     std::byte* base = tables_.data();
-    return {reinterpret_cast<AnyHead*>(base + sizes.heads),
-            reinterpret_cast<const HeadScores*>(base + sizes.scores),
-            reinterpret_cast<const DeviceUnit*>(base + sizes.units),
-            reinterpret_cast<const std::int32_t*>(base + sizes.unit_of_head),
-            rules,
-            nullptr,
-            nullptr,
-            static_cast<std::int32_t>(units_.size()),
-            row,
-            0,
-            0,
-            nullptr,
-            nullptr,
-            nullptr,
-            nullptr,
-            nullptr,
-            nullptr,
-            nullptr,
-            nullptr,
-            nullptr,
-            n_kept_rows(row),
-            0};
+    AnyLane lane{};
+    lane.heads = reinterpret_cast<AnyHead*>(base + sizes.heads);
+    lane.scores = reinterpret_cast<const HeadScores*>(base + sizes.scores);
+    lane.units = reinterpret_cast<const DeviceUnit*>(base + sizes.units);
+    lane.unit_of_head = reinterpret_cast<const std::int32_t*>(base + sizes.unit_of_head);
+    lane.rules = rules;
+    lane.n_units = static_cast<std::int32_t>(units_.size());
+    lane.row = row;
+    lane.n_kept_rows = n_kept_rows(row);
+    return lane;
 }
 
 int CudaKvCache::steps_back(int g, int row, std::span<std::int32_t> steps) const {

@@ -1,5 +1,5 @@
 /// K, V, positions and scores of one lane in device memory. Engine thread only. Knows the executor, no CUDA.
-/// K and V have the type that the policy asks for.
+/// K and V have the policy's type.
 ///
 /// Slots of a KV head are dense, [0, count). The host keeps a list of the position in each slot and applies
 /// to it what kernels did: appended tokens and removed ones. KV heads of a unit that hold the same tokens
@@ -86,11 +86,11 @@ class CudaKvCache final : public KvCache {
     bool has_noise() const { return store_.has_noise; }
     /// Newest rows whose attention it keeps.
     int window() const { return store_.window; }
-    /// Tells from which row on they are kept, once a prompt's rows have been written.
+    /// Sets from which row on they are kept, once a prompt's rows have been written.
     void begin_kept_rows(int row) { first_kept_ = row; }
     NumberType kv_type() const { return store_.type; }
 
-    /// All K and V of the text, on the host, where the policy asked for a shadow from the start; else null.
+    /// All K and V of the text, on the host, where the policy had a shadow from the start; else null.
     ShadowStore* shadow() { return shadow_ ? &*shadow_ : nullptr; }
     const ShadowStore* shadow() const { return shadow_ ? &*shadow_ : nullptr; }
 

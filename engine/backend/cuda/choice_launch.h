@@ -5,7 +5,10 @@
 #include "engine/backend/cuda/executor.h"
 #include "engine/backend/cuda/kernels/choice.h"
 #include "engine/backend/cuda/kernels/field.h"
+#include "engine/backend/cuda/kernels/queries.h"
 #include "engine/backend/cuda/kernels/share.h"
+
+#include <utility>
 
 namespace keyhole::cuda {
 
@@ -16,7 +19,8 @@ struct ChoiceShape {
     int kv_stride = 0;   ///< KV heads that lists have room for
     int n_heads = 0;     ///< query heads of a layer
     int head_dim = 0, group = 1;
-    int d_model = 0;  ///< channels of a layer's output
+    int d_model = 0;    ///< channels of a layer's output
+    int n_readers = 0;  ///< query heads of the model
 };
 
 /// Device memory, of the shapes that ChooseScores and the others name; null where no formula needs it.
@@ -31,6 +35,8 @@ struct ChoiceMemory {
     const Elements<Stored>* outputs = nullptr;
     float* lags = nullptr;  ///< lag, as the next
     double *deviations = nullptr, *lag_values = nullptr;
+    double* query_logits = nullptr;             ///< where a formula names one of the next
+    float *expected = nullptr, *tri = nullptr;  ///< where a formula names it
 };
 
 /// Device memory of lanes that share budgets, of the shapes that the kernels of share.h name.
@@ -53,6 +59,19 @@ void launch_shares(const LaneView<T>* lanes, const ReaderTable& table, const Cho
     launch(CountBest{of, nullptr, nullptr, memory.best, nullptr}, units);
     launch(ShareBudgets{of, memory.best, memory.part, memory.rest, memory.kept, memory.missing}, units);
     launch(CountBest{of, memory.kept, memory.missing, memory.best, memory.leave}, units);
+}
+
+/// Launches the kernels that rank by queries. ranks: of `expected` or `tri`. launch(kernel, grid)
+template <class T, class Launch>
+void launch_queries(const LaneView<T>* lanes, const ReaderTable& table, const ChoiceShape& shape,
+                    Quantity quantity, double* logits, float* ranks, Launch launch) {
+    const auto q = static_cast<std::int32_t>(quantity);
+    launch(QueryLogits<T>{lanes, table, logits, q, shape.n_readers, shape.stride, shape.head_dim},
+           Grid{shape.n_kv_heads, shape.n_lanes,
+                (shape.stride + QueryLogits<T>::kTokens - 1) / QueryLogits<T>::kTokens});
+    launch(QueryRanks{reinterpret_cast<const AnyLane*>(lanes), table, logits, ranks, q, shape.n_readers,
+                      shape.kv_stride, shape.stride},
+           Grid{shape.n_kv_heads, shape.n_lanes});
 }
 
 /// launch(kernel, grid)
@@ -84,6 +103,10 @@ void launch_choice(const LaneView<T>* lanes, const ReaderTable& table, const Cho
         launch(LagRanks<T>{lanes, memory.lags, memory.deviations, memory.lag_values, shape.kv_stride,
                            shape.stride, shape.head_dim},
                Grid{shape.n_kv_heads, shape.n_lanes, LagRanks<T>::kBlocks});
+    for (const auto& [quantity, ranks] :
+         {std::pair{Quantity::expected, memory.expected}, std::pair{Quantity::tri, memory.tri}})
+        if (ranks != nullptr)
+            launch_queries(lanes, table, shape, quantity, memory.query_logits, ranks, launch);
     ChooseScores<T> choose{};
     choose.lanes = lanes;
     choose.table = table;
@@ -97,6 +120,8 @@ void launch_choice(const LaneView<T>* lanes, const ReaderTable& table, const Cho
     choose.errors = memory.errors;
     choose.reach = memory.reach;
     choose.lags = memory.lags;
+    choose.expected = memory.expected;
+    choose.tri = memory.tri;
     choose.ties = memory.ties;
     choose.max_units = shape.max_units;
     choose.stride = shape.stride;

@@ -221,4 +221,13 @@ using Buffer = Memory<T, Place::device>;
 template <class T>
 using HostBuffer = Memory<T, Place::host>;
 
+/// Returns device memory with these values; waits until they are there.
+template <class T>
+Buffer<T> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<T>& from) {
+    Buffer<T> out(executor, from.size());
+    if (!from.empty()) executor->upload(out.data(), from.data(), out.size_bytes());
+    executor->wait();
+    return out;
+}
+
 }  // namespace keyhole::cuda

@@ -9,6 +9,7 @@
 #include "engine/backend/cuda/kernels/linear.h"
 #include "engine/backend/cuda/kernels/prompt.h"
 #include "engine/backend/cuda/kernels/prompt_attention.h"
+#include "engine/backend/cuda/kernels/queries.h"
 #include "engine/backend/cuda/kernels/rows.h"
 #include "engine/backend/cuda/kernels/select.h"
 #include "engine/backend/cuda/kernels/share.h"
@@ -55,7 +56,7 @@ struct KernelList {
 
 using Kernels = KernelList<
     AddNorm, AddBias, Activate, RotatePrompt, SoftmaxTile, FoldTile, FoldTileByFormula, KeepRows, OrderSlots,
-    PackRow, CountBest, ShareBudgets,  //
+    PackRow, CountBest, ShareBudgets, QueryRanks,  //
     Embed<float>, Embed<Fp16>, Embed<Bf16>, Widen<float>, Widen<Fp16>, Widen<Bf16>, AddPositions<float>,
     AddPositions<Fp16>, AddPositions<Bf16>, Narrow<Fp16>, Narrow<Bf16>,  //
     Embed<Stored>, AddPositions<Stored>, WidenStored, MatrixVector<Stored, 1>, MatrixVector<Stored, 2>,
@@ -73,6 +74,7 @@ using Kernels = KernelList<
     OutputErrors<float>, OutputErrors<Fp16>, OutputErrors<Bf16>,                                  //
     OutputReach<float>, OutputReach<Fp16>, OutputReach<Bf16>,                                     //
     LagRanks<float>, LagRanks<Fp16>, LagRanks<Bf16>,                                              //
+    QueryLogits<float>, QueryLogits<Fp16>, QueryLogits<Bf16>,                                     //
     ChooseScores<float>, ChooseScores<Fp16>, ChooseScores<Bf16>,                                  //
     SortShares<float>, SortShares<Fp16>, SortShares<Bf16>,                                        //
     SelectVictims<float>, SelectVictims<Fp16>, SelectVictims<Bf16>,                               //

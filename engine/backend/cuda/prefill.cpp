@@ -30,14 +30,6 @@ int threads_for_row(int n_columns) {
     return std::min(kThreads, (n_columns + 31) / 32 * 32);
 }
 
-template <class V>
-Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<V>& from) {
-    Buffer<V> out(executor, from.size());
-    if (!from.empty()) executor->upload(out.data(), from.data(), out.size_bytes());
-    executor->wait();
-    return out;
-}
-
 }  // namespace
 
 Prefill::Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const float* rotations,
@@ -989,7 +981,7 @@ void Prefill::keep(std::size_t lane, int layer, const LayerStore& store) {
     if (std::find(faults.begin(), faults.end(), 1) != faults.end()) find_faults(lane, layer, store, faults);
 }
 
-/// Tells the lane's cache which of the tokens that it keeps of a layer are not finite as they are stored.
+/// Notes in the lane's cache which of the tokens that it keeps of a layer are not finite as they are stored.
 /// faults: 1 for KV heads that have such a token.
 void Prefill::find_faults(std::size_t lane, int layer, const LayerStore& store,
                           const std::vector<std::uint8_t>& faults) {

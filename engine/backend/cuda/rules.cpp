@@ -1,7 +1,6 @@
 #include "engine/backend/cuda/rules.h"
 
 #include "engine/backend/common/accumulators.h"
-#include "engine/policy/quantity_table.h"
 
 namespace keyhole::cuda {
 namespace {
@@ -45,9 +44,12 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool needs_sco
 }  // namespace
 
 bool has_no_kernel(const ResolvedPolicy& policy) {
-    for (const QuantityRow& row : kQuantityTable)
-        if (!row.has_kernel && policy.names(row.quantity)) return true;
-    return false;
+    if (!policy.names_queries()) return false;
+    const bool differs = policy.any([&](const ResolvedPolicy& one) {
+        return !(one.calibration == policy.calibration) || one.ahead != policy.ahead;
+    });
+    // What a formula protects is known after its quantities, and `tri` is of those that compete.
+    return policy.calibration.read == nullptr || differs || (policy.protect && policy.names(Quantity::tri));
 }
 
 void row_rules(const ResolvedPolicy& policy, int row, bool needs_scores, std::vector<RowRule>& out) {

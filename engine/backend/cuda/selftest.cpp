@@ -654,29 +654,32 @@ void selection(Side& side, int stored_after, int dropped, bool one_unit, int uni
 
 constexpr int kChoiceLists = 4;  // of the formulas below
 
-/// Returns keydiff * knorm + smooth(s, avg, 5) - u + win * redundancy + caote + lag + wvnorm; without
-/// smoothing, s as it is.
+/// Returns keydiff * knorm + smooth(s, avg, 5) - u + win * redundancy + caote + lag + wvnorm + expected +
+/// tri; without smoothing, s as it is.
 FormulaTable chosen_formula(bool smooths) {
     using Code = FormulaCode;
     FormulaTable table;
     const Code smoothing = smooths ? Code::smooth_average : Code::absolute;
     const FormulaOp ops[] = {
-        {Code::quantity, Quantity::keydiff, 0, 0, 0}, {Code::quantity, Quantity::knorm, 1, 0, 0},
-        {Code::multiply, Quantity::row, 0, 0, 0},     {Code::quantity, Quantity::s, 1, 0, 0},
-        {smoothing, Quantity::row, 1, 5, 0},          {Code::add, Quantity::row, 0, 0, 0},
-        {Code::quantity, Quantity::u, 1, 0, 0},       {Code::subtract, Quantity::row, 0, 0, 0},
-        {Code::quantity, Quantity::win, 1, 0, 0},     {Code::quantity, Quantity::redundancy, 2, 0, 0},
-        {Code::multiply, Quantity::row, 1, 0, 0},     {Code::add, Quantity::row, 0, 0, 0},
-        {Code::quantity, Quantity::caote, 1, 0, 0},   {Code::add, Quantity::row, 0, 0, 0},
-        {Code::quantity, Quantity::lag, 1, 0, 0},     {Code::add, Quantity::row, 0, 0, 0},
-        {Code::quantity, Quantity::wvnorm, 1, 0, 0},  {Code::add, Quantity::row, 0, 0, 0}};
+        {Code::quantity, Quantity::keydiff, 0, 0, 0},  {Code::quantity, Quantity::knorm, 1, 0, 0},
+        {Code::multiply, Quantity::row, 0, 0, 0},      {Code::quantity, Quantity::s, 1, 0, 0},
+        {smoothing, Quantity::row, 1, 5, 0},           {Code::add, Quantity::row, 0, 0, 0},
+        {Code::quantity, Quantity::u, 1, 0, 0},        {Code::subtract, Quantity::row, 0, 0, 0},
+        {Code::quantity, Quantity::win, 1, 0, 0},      {Code::quantity, Quantity::redundancy, 2, 0, 0},
+        {Code::multiply, Quantity::row, 1, 0, 0},      {Code::add, Quantity::row, 0, 0, 0},
+        {Code::quantity, Quantity::caote, 1, 0, 0},    {Code::add, Quantity::row, 0, 0, 0},
+        {Code::quantity, Quantity::lag, 1, 0, 0},      {Code::add, Quantity::row, 0, 0, 0},
+        {Code::quantity, Quantity::wvnorm, 1, 0, 0},   {Code::add, Quantity::row, 0, 0, 0},
+        {Code::quantity, Quantity::expected, 1, 0, 0}, {Code::add, Quantity::row, 0, 0, 0},
+        {Code::quantity, Quantity::tri, 1, 0, 0},      {Code::add, Quantity::row, 0, 0, 0}};
+    constexpr int kOps = static_cast<int>(std::size(ops));
     const FormulaStep of_smoothing[] = {
-        {0, 4, 0, 0}, {4, 5, 0, 0}, {4, 5, 1, 0}, {4, 5, 2, 0}, {5, 18, 0, 0}};
+        {0, 4, 0, 0}, {4, 5, 0, 0}, {4, 5, 1, 0}, {4, 5, 2, 0}, {5, kOps, 0, 0}};
     table.n_lists = kChoiceLists;
     for (const FormulaOp& op : ops) table.ops[table.n_ops++] = op;
     for (const FormulaStep& step : of_smoothing)
         if (smooths) table.steps[table.n_steps++] = step;
-    if (!smooths) table.steps[table.n_steps++] = {0, 18, 0, 0};
+    if (!smooths) table.steps[table.n_steps++] = {0, kOps, 0, 0};
     for (const FormulaOp& op : ops)
         if (op.code == Code::quantity) table.uses |= std::uint64_t{1} << static_cast<int>(op.quantity);
     return table;
@@ -791,6 +794,29 @@ void sharing(Side& side, int n_second, double floor, bool rounds) {
     shares.note<T>(side);
 }
 
+/// A calibration's statistics of random queries. Not all channels turn.
+struct QueryCase {
+    RotatedPairs pairs;
+    Buffer<double> turns, scales, lacks;
+    Buffer<float> mean, covariance;
+    Buffer<LaneQueries> queries;
+
+    QueryCase(Side& side, int n_heads, int head_dim, bool interleaved)
+        : pairs{head_dim / 2 - 4, interleaved ? 1 : 0},
+          turns(doubles(side, 4 * pairs.n, 61)),
+          scales(side.up(std::vector<double>(to_index(n_heads), 1 / std::sqrt(double(head_dim))))),
+          lacks(doubles(side, n_heads * pairs.n, 62)),
+          mean(side.up(normal(n_heads * head_dim, 63))),
+          covariance(side.up(normal(n_heads * head_dim * head_dim, 64))),
+          queries(side.up(std::vector<LaneQueries>{{turns.data(), turns.data() + 2 * pairs.n, scales.data(),
+                                                    mean.data(), covariance.data(), lacks.data(), pairs}})) {}
+
+    static Buffer<double> doubles(Side& side, int n, unsigned seed) {
+        const std::vector<float> from = normal(n, seed);
+        return side.up(std::vector<double>(from.begin(), from.end()));
+    }
+};
+
 template <class T>
 void choice(Side& side, bool one_unit) {
     const int n = 300, head_dim = 64, kv = LaneCase<T>::kKv, max_units = 2;
@@ -809,6 +835,8 @@ void choice(Side& side, bool one_unit) {
     view.protect = formulas.data() + 1;
     view.unsmoothed = formulas.data() + 2;
     view.score = formulas.data() + 3;
+    const QueryCase by_queries(side, LaneCase<T>::kHeads, head_dim, one_unit);
+    view.queries = by_queries.queries.data();
     const ShareCase shares(side, c.capacity, 0.2, false);
     if (!one_unit) {
         view.shares = shares.rules.data();
@@ -820,9 +848,12 @@ void choice(Side& side, bool one_unit) {
                         lists = side.floats(max_units * kChoiceLists * c.capacity),
                         ties = side.floats(max_units * c.capacity), likeness = side.floats(kv * c.capacity),
                         errors = side.floats(kv * c.capacity), lags = side.floats(kv * c.capacity),
-                        reach = side.floats(kv * c.capacity);
+                        reach = side.floats(kv * c.capacity), expected = side.floats(kv * c.capacity),
+                        tri = side.floats(kv * c.capacity);
     const std::vector<double> wide(to_index(kv * c.capacity), NAN);
-    const Buffer<double> deviations = side.up(wide), lag_values = side.up(wide);
+    const Buffer<double> deviations = side.up(wide), lag_values = side.up(wide),
+                         logits =
+                             side.up(std::vector<double>(to_index(LaneCase<T>::kHeads * c.capacity), NAN));
     const Buffer<std::int32_t> similar = side.up(std::vector<std::int32_t>(to_index(kv * c.capacity), -2));
     const std::vector<std::uint8_t> bytes(to_index(max_units * c.capacity), 9);
     const Buffer<std::uint8_t> competes = side.up(bytes), guarded = side.up(bytes), leaves = side.up(bytes);
@@ -835,15 +866,17 @@ void choice(Side& side, bool one_unit) {
     shape.n_heads = LaneCase<T>::kHeads;
     shape.head_dim = head_dim;
     shape.group = LaneCase<T>::kHeads / kv;
+    shape.n_readers = LaneCase<T>::kHeads;
     shape.d_model = 20;  // the last tile of OutputReach is not whole
     const Buffer<std::uint8_t> output =
         side.up(random_blocks(DType::q4_k, std::int64_t{shape.d_model} * shape.n_heads * head_dim, 9));
     const Buffer<Elements<Stored>> outputs =
         side.up(std::vector<Elements<Stored>>{{output.data(), DType::q4_k}});
-    const ChoiceMemory memory{pooled.data(),  lists.data(),      ties.data(),       competes.data(),
-                              guarded.data(), lengths.data(),    directions.data(), likeness.data(),
-                              similar.data(), errors.data(),     reach.data(),      outputs.data(),
-                              lags.data(),    deviations.data(), lag_values.data()};
+    const ChoiceMemory memory{pooled.data(),   lists.data(),      ties.data(),       competes.data(),
+                              guarded.data(),  lengths.data(),    directions.data(), likeness.data(),
+                              similar.data(),  errors.data(),     reach.data(),      outputs.data(),
+                              lags.data(),     deviations.data(), lag_values.data(), logits.data(),
+                              expected.data(), tri.data()};
     const auto launch = [&](const auto& kernel, const Grid& grid) {
         side.executor->launch(kernel, grid, 256);
     };
@@ -857,6 +890,9 @@ void choice(Side& side, bool one_unit) {
     side.note(kernel_name<OutputErrors<T>>(), 0, errors.data(), errors.size());
     side.note(kernel_name<OutputReach<T>>(), 0, reach.data(), reach.size());
     side.note(kernel_name<LagRanks<T>>(), 0, lags.data(), lags.size());
+    side.note(kernel_name<QueryLogits<T>>(), 0, logits.data(), logits.size());
+    for (const auto* floats : {&expected, &tri})
+        side.note(kernel_name<QueryRanks>(), 0, floats->data(), floats->size());
     for (const auto* floats : {&pooled, &ties})
         side.note(kernel_name<ChooseScores<T>>(), 0, floats->data(), floats->size());
     for (const auto* flags : {&competes, &guarded})

@@ -246,12 +246,26 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
         plan.any_shares |= cache.policy().shares_at_rows();
         const int most = most_that_leave(cache);
         plan.on_host.push_back(most > CompactHead<float>::kMost || has_no_kernel(cache.policy()) ? 1 : 0);
+        plan.queries.push_back(plan.on_host.back() == 0 ? queries_of(cache) : nullptr);
+        if (plan.queries.back() != nullptr) {
+            plan.any_expected |= cache.policy().names(Quantity::expected);
+            plan.any_tri |= cache.policy().names(Quantity::tri);
+        }
         if (plan.on_host.back() != 0) continue;
         while (plan.most_victims < most) plan.most_victims *= 2;
     }
     plan.row_stride = (plan.row_stride + 31) / 32 * 32;
     plan.max_splits = (plan.row_stride + kSplit - 1) / kSplit;
     return plan;
+}
+
+std::shared_ptr<const DeviceQueries> CudaBackend::queries_of(const Cache& cache) {
+    const ResolvedPolicy& policy = cache.policy();
+    if (!policy.names_queries()) return nullptr;
+    std::erase_if(queries_, [](const auto& known) { return known->is_expired(); });
+    for (const auto& known : queries_)
+        if (known->serves(cache.of(), policy)) return known;
+    return queries_.emplace_back(std::make_shared<const DeviceQueries>(executor_, cache.of(), policy));
 }
 
 /// Returns the most tokens that leave a KV head after the coming row: from the policy, so that the list stays
@@ -356,6 +370,9 @@ void CudaBackend::size_buffers(const Plan& plan) {
     }
     if (plan.any_caote) grow(s.errors, kv_heads * stride);
     if (plan.any_wvnorm) grow(s.reach, kv_heads * stride);
+    if (plan.any_expected || plan.any_tri) grow(s.query_logits, all_heads * stride);
+    if (plan.any_expected) grow(s.expected, kv_heads * stride);
+    if (plan.any_tri) grow(s.tri, kv_heads * stride);
     if (plan.any_lag) {
         grow(s.lags, kv_heads * stride);
         grow(s.lag_deviations, kv_heads * stride);
@@ -421,7 +438,7 @@ void CudaBackend::upload_input(const Plan& plan) {
         std::vector<RowRule> rules;
         std::size_t rules_at = 0, steps_at = 0, places_at = 0, offset_at = 0, head_offset_at = 0;
         std::size_t choose_at = 0, protect_at = 0, unsmoothed_at = 0, score_at = 0, order_at = 0,
-                    future_at = 0, repeat_at = 0, shares_at = 0;
+                    future_at = 0, repeat_at = 0, shares_at = 0, queries_at = 0, turns_at = 0;
         std::vector<ShareRule> shares;
         bool rotates = false;
     };
@@ -451,6 +468,10 @@ void CudaBackend::upload_input(const Plan& plan) {
             part.order_at = take(n_listed * sizeof(std::int32_t));
             if (policy.names(Quantity::future)) part.future_at = take(n_listed * sizeof(float));
             if (policy.names(Quantity::repeat)) part.repeat_at = take(n_listed * sizeof(float));
+        }
+        if (const auto& queries = plan.queries[lane]; queries != nullptr) {
+            part.queries_at = take(sizeof(LaneQueries));
+            part.turns_at = take(queries->n_turns() * sizeof(double));
         }
         if (const auto& block = plan.blocks[lane]; block != nullptr) {
             part.offset_at = take(block->offset.size() * sizeof(block->offset[0]));
@@ -513,6 +534,13 @@ void CudaBackend::upload_input(const Plan& plan) {
             std::memcpy(host + part.shares_at, part.shares.data(), part.shares.size() * sizeof(ShareRule));
             view.shares = reinterpret_cast<const ShareRule*>(device + part.shares_at);
             view.n_shared = scratch_.share_leave.data() + lane * to_index(plan.max_units);
+        }
+        if (const auto& queries = plan.queries[lane]; queries != nullptr) {
+            const LaneQueries at =
+                queries->turns_at(row, {reinterpret_cast<double*>(host + part.turns_at), queries->n_turns()},
+                                  reinterpret_cast<const double*>(device + part.turns_at));
+            std::memcpy(host + part.queries_at, &at, sizeof(at));
+            view.queries = reinterpret_cast<const LaneQueries*>(device + part.queries_at);
         }
         if (plan.any_block) {
             PackedLane packed = packed_lane(plan, lane);
@@ -711,6 +739,7 @@ void CudaBackend::choose_scores(const Plan& plan, const Group& group) {
     shape.head_dim = c.head_dim;
     shape.group = c.n_heads / c.n_kv_heads;
     shape.d_model = c.d_model;
+    shape.n_readers = c.n_layers * c.n_heads;
     ChoiceMemory memory;
     memory.pooled = s.pooled.data() + unit_at * plan.row_stride;
     if (plan.n_lists > 0) {
@@ -737,6 +766,11 @@ void CudaBackend::choose_scores(const Plan& plan, const Group& group) {
         memory.deviations = s.lag_deviations.data() + head_at * plan.row_stride;
         memory.lag_values = s.lag_values.data() + head_at * plan.row_stride;
     }
+    if (plan.any_expected || plan.any_tri)
+        memory.query_logits =
+            s.query_logits.data() + std::int64_t{group.first} * shape.n_readers * plan.row_stride;
+    if (plan.any_expected) memory.expected = s.expected.data() + head_at * plan.row_stride;
+    if (plan.any_tri) memory.tri = s.tri.data() + head_at * plan.row_stride;
     const auto launch = [&](const auto& kernel, const Grid& grid) {
         executor_->launch(kernel, grid, kThreads);
     };
@@ -1074,7 +1108,7 @@ void CudaBackend::step(std::span<const LaneStep> lanes) {
     }
 }
 
-/// Tells the caches which keys and values of the row are not finite as they are stored.
+/// Notes in the caches which keys and values of the row are not finite as they are stored.
 void CudaBackend::note_faults(const Plan& plan) {
     const std::size_t of_lane = to_index(plan.n_kv_heads) * kFaultKinds;
     const std::span<const std::uint8_t> all(host_.faults.data(), plan.lanes.size() * of_lane);
@@ -1100,14 +1134,15 @@ void CudaBackend::add_times() {
             return std::any_of(names.begin(), names.end(),
                                [&](std::string_view n) { return name.starts_with(n); });
         };
-        double& part = is({"MatrixVector", "Narrow", "AddBias"}) ? times_->linear
-                       : is({"AttendSplit"})                     ? times_->attention
-                       : is({"FoldRow", "FoldByFormula"})        ? times_->scoring
-                       : is({"BeginRow", "SelectVictims", "CompactHead", "KeyDirections", "SimilarKeys",
-                             "KeyLikeness", "ShareLikeness", "OutputErrors", "OutputReach", "LagRanks",
-                             "ChooseScores", "SortShares", "CountBest", "ShareBudgets"})
-                           ? times_->eviction
-                           : times_->rest;
+        double& part =
+            is({"MatrixVector", "Narrow", "AddBias"}) ? times_->linear
+            : is({"AttendSplit"})                     ? times_->attention
+            : is({"FoldRow", "FoldByFormula"})        ? times_->scoring
+            : is({"BeginRow", "SelectVictims", "CompactHead", "KeyDirections", "SimilarKeys", "KeyLikeness",
+                  "ShareLikeness", "OutputErrors", "OutputReach", "LagRanks", "QueryLogits", "QueryRanks",
+                  "ChooseScores", "SortShares", "CountBest", "ShareBudgets"})
+                ? times_->eviction
+                : times_->rest;
         part += seconds[to_index(kernel++)];
     });
     times_->linear += seconds[to_index(Launch::kProduct)];

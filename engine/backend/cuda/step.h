@@ -8,6 +8,7 @@
 #include "engine/backend/cuda/cache.h"
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/device_model.h"
+#include "engine/backend/cuda/device_queries.h"
 #include "engine/backend/cuda/pinned_pool.h"
 
 #include <algorithm>
@@ -160,7 +161,8 @@ class CudaBackend final : public Backend {
         int n_lists = 0;           ///< the most that a formula of a lane needs; 0: no lane has one
         bool any_keydiff = false;  ///< a formula names it; so the next
         bool any_redundancy = false;
-        bool any_caote = false, any_lag = false, any_wvnorm = false;
+        bool any_caote = false, any_lag = false, any_wvnorm = false, any_expected = false, any_tri = false;
+        std::vector<std::shared_ptr<const DeviceQueries>> queries;  ///< [lanes] or null
         bool any_smoothing = false;     ///< a formula orders what another one ranks alike
         bool any_block_leaves = false;  ///< of a lane blocks of the text leave whole
         bool any_score = false;         ///< a lane folds scores by a formula
@@ -260,6 +262,8 @@ class CudaBackend final : public Backend {
     void write_evictions(const Plan& plan, int lane);
     void note_faults(const Plan& plan);
     void select_on_host(const LaneStep& step, RowBlock* block, bool whole_lane);
+    /// Returns what a lane ranks by after rows, where its formulas name `expected` or `tri`; else null.
+    std::shared_ptr<const DeviceQueries> queries_of(const Cache& cache);
     std::vector<Eviction> evictions_under(const ResolvedPolicy& policy, Cache& store, int last_row);
 
     ProductOptions products_;
@@ -272,6 +276,7 @@ class CudaBackend final : public Backend {
     WeightStore store_;
     std::shared_ptr<const OnDevice> own_;  // of model_
     std::vector<std::weak_ptr<const OnDevice>> variants_;
+    std::vector<std::shared_ptr<const DeviceQueries>> queries_;
     const DeviceModel&
         weights_;  // of model_; variants differ in k, v and, where they compensate, gate, up and down
     DeviceRotations rotations_;
@@ -285,8 +290,9 @@ class CudaBackend final : public Backend {
         Buffer<SplitSum> sums, totals;
         Buffer<std::uint32_t> n_done;  // zeros between launches
         Buffer<std::uint8_t> leaves, competes, guarded;
-        Buffer<float> formula_lists, ties, key_lengths, key_directions, likeness, errors, lags, reach;
-        Buffer<double> lag_deviations, lag_values;
+        Buffer<float> formula_lists, ties, key_lengths, key_directions, likeness, errors, lags, reach,
+            expected, tri;
+        Buffer<double> lag_deviations, lag_values, query_logits;
         Buffer<std::int32_t> similar;
         Buffer<ShareToken> share_found, share_sorted;
         Buffer<std::int32_t> n_free, share_best, share_kept, share_missing, share_leave;

@@ -26,6 +26,28 @@ KH_FN float pooled_score(const HeadScores* scores, const std::int32_t* readers, 
     return pooled;
 }
 
+/// Adds what one query head gives a token to what the heads before it gave, as pool_more() and finish_pool()
+/// of common/shared.h do.
+KH_FN void pool_rank(const RowRule& rule, int reader, int n_readers, float own, float& pooled) {
+    if (reader == 0)
+        pooled = own;
+    else if (rule.pool == static_cast<int>(Pool::max))
+        pooled = pooled < own ? own : pooled;
+    else
+        pooled = add(pooled, own);
+    if (reader + 1 == n_readers && n_readers > 1 && rule.pool == static_cast<int>(Pool::mean))
+        pooled = pooled / static_cast<float>(n_readers);
+}
+
+/// Returns whether a unit's i-th token competes, but for what formulas protect.
+template <class T>
+KH_FN bool competes_at(const LaneView<T>& lane, const DeviceUnit& unit, int i) {
+    const RowRule& rule = lane.rules[unit.variant];
+    const DeviceHead<T>& head = lane.heads[unit.first_head];
+    const int slot = lane.order[static_cast<std::int64_t>(unit.first_head) * lane.list_stride + i];
+    return head.positions[slot] >= rule.sinks && i < head.count - rule.newest && head.pinned[slot] == 0;
+}
+
 /// Returns whether tokens of a unit that stores n must leave after the row. Of KV heads that share budgets
 /// some of these may keep all.
 template <class T>
@@ -51,6 +73,13 @@ KH_FN bool names(const LaneView<T>& lane, Quantity q) {
            (lane.protect != nullptr && lane.protect->names(q));
 }
 
+/// As ranks_late() of policy/params.h.
+template <class T>
+KH_FN bool ranks_late(const LaneView<T>& lane) {
+    return names(lane, Quantity::redundancy) || names(lane, Quantity::wvnorm) ||
+           names(lane, Quantity::expected) || names(lane, Quantity::tri);
+}
+
 /// Returns whether a lane's formulas are evaluated for a unit after the row: where tokens leave, and for the
 /// record as ranks_for_record() of common/choice.h says.
 template <class T>
@@ -59,9 +88,8 @@ KH_FN bool evaluates(const LaneView<T>& lane, int unit_index) {
     const DeviceUnit& unit = lane.units[unit_index];
     const RowRule& rule = lane.rules[unit.variant];
     if (unit.on_host != 0) return false;
-    return is_due(lane, unit_index) ||
-           (rule.needs_scores != 0 && !names(lane, Quantity::redundancy) && !names(lane, Quantity::wvnorm) &&
-            (lane.n_kept_rows > 0 || !names(lane, Quantity::win)));
+    return is_due(lane, unit_index) || (rule.needs_scores != 0 && !ranks_late(lane) &&
+                                        (lane.n_kept_rows > 0 || !names(lane, Quantity::win)));
 }
 
 /// Returns the length of a stored key or value.
@@ -76,6 +104,13 @@ KH_FN float value_length(const DeviceHead<T>& head, int head_dim, int slot) {
     return length_of(
         head_dim, [&](int c) { return widen(head.values[static_cast<std::int64_t>(slot) * head_dim + c]); });
 }
+
+/// Sums of a channel, of every 32nd token each. The gap behind them keeps the writes of neighbouring channels
+/// free of bank conflicts.
+struct ChannelSums {
+    static constexpr int kSums = 32;
+    float of[kSums], gap;
+};
 
 /// Room for the mean direction of a KV head's keys, with its length behind it.
 inline constexpr int kDirection = kMaxHeadDim + 1;
@@ -97,9 +132,9 @@ KH_FN float key_product(const DeviceHead<T>& head, int head_dim, int a, int b) {
 template <class T>
 struct KeyDirections {
     static constexpr int kPhases = 4;
-    static constexpr int kSums = 32;
+    static constexpr int kSums = ChannelSums::kSums;
     struct Shared {
-        float sums[kMaxHeadDim][kSums];
+        ChannelSums sums[kMaxHeadDim];
     };
     using Local = NoLocal;
     const LaneView<T>* lanes;
@@ -129,11 +164,11 @@ struct KeyDirections {
                 for (int i = j; i < head.count; i += kSums)
                     sum =
                         add(sum, unit_channel(widen(head.keys[(channel + order[i]) * 8 + c % 8]), length[i]));
-                shared.sums[c][j] = sum;
+                shared.sums[c].of[j] = sum;
             }
         } else if (p == 2) {
             for (int c = block.thread; c < head_dim; c += block.n_threads)
-                direction[c] = sum_in_pairs(shared.sums[c]) / static_cast<float>(head.count);
+                direction[c] = sum_in_pairs(shared.sums[c].of) / static_cast<float>(head.count);
         } else if (block.thread == 0) {
             direction[head_dim] = length_of(head_dim, [&](int c) { return direction[c]; });
         }
@@ -353,13 +388,17 @@ struct ChooseScores {
             const int slot = slot_of(g, i);
             if (q == Quantity::vnorm) return value_length(head, of.head_dim, slot);
             if (q == Quantity::knorm) return key_length(head, of.head_dim, slot);
-            if (q == Quantity::future) return told(lane.future, g, i);
-            if (q == Quantity::repeat) return told(lane.repeat, g, i);
+            if (q == Quantity::future) return from_table(lane.future, g, i);
+            if (q == Quantity::repeat) return from_table(lane.repeat, g, i);
             const std::int64_t at = static_cast<std::int64_t>(lane_index) * of.n_kv_heads + g;
             if (q == Quantity::redundancy) return of.likeness[at * of.stride + i];
             if (q == Quantity::caote) return of.errors[at * of.stride + i];
             if (q == Quantity::lag) return of.lags[at * of.stride + i];
             if (q == Quantity::wvnorm) return of.reach != nullptr ? of.reach[at * of.stride + i] : NAN;
+            if (q == Quantity::expected || q == Quantity::tri) {
+                const float* ranks = q == Quantity::tri ? of.tri : of.expected;
+                return lane.queries != nullptr && ranks != nullptr ? ranks[at * of.stride + i] : NAN;
+            }
             const float* direction = of.directions + at * kDirection;
             const float dot = dot_channels(
                 of.head_dim,
@@ -371,8 +410,8 @@ struct ChooseScores {
             return cosine_of(dot, of.lengths[at * of.stride + i], direction[of.head_dim]);
         }
 
-        /// Returns what a table of the host tells of a token; 0: there is none.
-        KH_FN float told(const float* table, int g, int i) const {
+        /// Returns a token's number in a table of the host; 0: there is no table.
+        KH_FN float from_table(const float* table, int g, int i) const {
             return table == nullptr ? 0.0f : table[static_cast<std::int64_t>(g) * lane.list_stride + i];
         }
 
@@ -407,7 +446,9 @@ struct ChooseScores {
     const float* errors;      ///< of OutputErrors
     const float* reach;       ///< of OutputReach; null: no model is known
     const float* lags;        ///< of LagRanks
-    float* ties;              ///< [lanes, max_units, stride] by slot, what orders tokens of equal rank
+    const float* expected;    ///< of QueryRanks, as the next; null: no lane has a calibration
+    const float* tri;
+    float* ties;  ///< [lanes, max_units, stride] by slot, what orders tokens of equal rank
     std::int32_t max_units, stride, n_lists, n_heads, group, head_dim, n_kv_heads, unused = 0;
 
     KH_FN int n_tiles(const Block& block) const {
@@ -424,10 +465,8 @@ struct ChooseScores {
     KH_FN void phase(int, const Block& block, Shared& shared, Local&) const {
         const LaneView<T>& lane = lanes[block.y];
         const DeviceUnit& unit = lane.units[block.x];
-        const RowRule& rule = lane.rules[unit.variant];
-        const DeviceHead<T>& head = lane.heads[unit.first_head];
         const std::int64_t unit_at = static_cast<std::int64_t>(block.y) * max_units + block.x;
-        const int n = head.count;
+        const int n = lane.heads[unit.first_head].count;
         const Env env(*this, lane, unit, block.y);
         std::uint8_t* competing = competes + unit_at * stride;
         float* values = lists + unit_at * n_lists * stride;
@@ -438,12 +477,8 @@ struct ChooseScores {
         int at = block.tile - 1;
         const int n_protect = lane.protect != nullptr ? lane.protect->n_steps : 0;
         if (at < 0) {
-            for (int i = block.thread; i < n; i += block.n_threads) {
-                const int slot = env.slot_of(unit.first_head, i);
-                competing[i] =
-                    head.positions[slot] >= rule.sinks && i < n - rule.newest && head.pinned[slot] == 0 ? 1
-                                                                                                        : 0;
-            }
+            for (int i = block.thread; i < n; i += block.n_threads)
+                competing[i] = competes_at(lane, unit, i) ? 1 : 0;
             return;
         }
         if (at < n_protect) return run(*lane.protect, at);

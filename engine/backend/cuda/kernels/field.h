@@ -34,9 +34,9 @@ template <class T>
 struct OutputErrors {
     static constexpr int kPhases = 4;
     static constexpr int kRepeated = 4;
-    static constexpr int kSums = 32;
+    static constexpr int kSums = ChannelSums::kSums;
     struct Shared {
-        float sums[kMaxHeadDim][kSums];
+        ChannelSums sums[kMaxHeadDim];
         float of_part[kSums], output[kMaxHeadDim];
     };
     using Local = NoLocal;
@@ -78,25 +78,19 @@ struct OutputErrors {
                 float sum = 0;
                 for (int i = k; i < n; i += kSums)
                     sum = add(sum, mul(score(i) / total, tokens.value(i, c, head_dim)));
-                shared.sums[c][k] = sum;
+                shared.sums[c].of[k] = sum;
             }
         } else if (p == 2) {
             for (int c = block.thread; c < head_dim; c += block.n_threads)
-                shared.output[c] = sum_in_pairs(shared.sums[c]);
+                shared.output[c] = sum_in_pairs(shared.sums[c].of);
         } else {
             float* error = errors + (static_cast<std::int64_t>(block.y) * n_kv_heads + g) * stride;
-            const bool is_last = block.tile + 1 == n_readers;
             for (int i = block.thread; i < n; i += block.n_threads) {
                 const float share = score(i) / total;
                 const float away = length_of(
                     head_dim, [&](int c) { return add(tokens.value(i, c, head_dim), -shared.output[c]); });
                 const float own = mul(share / add(1.0f, -share), away);
-                float pooled = block.tile == 0                            ? own
-                               : rule.pool == static_cast<int>(Pool::max) ? (error[i] < own ? own : error[i])
-                                                                          : add(error[i], own);
-                if (is_last && n_readers > 1 && rule.pool == static_cast<int>(Pool::mean))
-                    pooled = pooled / static_cast<float>(n_readers);
-                error[i] = pooled;
+                pool_rank(rule, block.tile, n_readers, own, error[i]);
             }
         }
     }
@@ -181,7 +175,8 @@ struct OutputReach {
         const std::int64_t first = block.tile % tiles_of_reader() * kRows;
         Elements<Stored> output = outputs[reader / n_heads];
 #ifdef __CUDA_ARCH__
-        // nvcc 13.0 ends with "broken function" where it knows from where a pointer is, and is then told.
+        // Hides where the pointer was read from: where nvcc 13.0 sees that, and with_packs() then assumes
+        // device memory, it ends with "broken function".
         asm("" : "+l"(output.data));
 #endif
         with_packs(output, [&](const auto& packs) {

@@ -12,6 +12,7 @@
 #include "engine/backend/cuda/kernels/number.h"
 #include "engine/policy/formula.h"
 #include "engine/policy/math.h"
+#include "engine/policy/query_maths.h"
 #include "engine/policy/row_formula.h"
 
 #include <cstddef>
@@ -88,6 +89,17 @@ struct ShareRule {
     std::int32_t rounds;  ///< 1: each head's part is rounded by itself (released Ada-KV)
 };
 
+/// A calibration's statistics of the queries of a lane's model, and the mean rotations at the lane's row.
+struct LaneQueries {
+    const double* turn_of_expected;  ///< [2 * pairs.n] as turned_back() takes it; so the next
+    const double* turn_of_tri;
+    const double* scales;     ///< [n_layers * n_heads] of logits; so the next for each of these heads
+    const float* mean;        ///< [head_dim]
+    const float* covariance;  ///< [head_dim, head_dim]; null where no formula names `expected`
+    const double* lacks;      ///< [pairs.n] lacking_lengths() of common/query_statistics.h
+    RotatedPairs pairs;
+};
+
 template <class T>
 struct LaneView {
     DeviceHead<T>* heads;              ///< [n_kv_heads]
@@ -117,7 +129,8 @@ struct LaneView {
     /// are due, which CountBest writes.
     const ShareRule* shares;
     std::int32_t* n_shared;
-    std::int32_t n_kept_rows;  ///< of HeadScores::kept with the current one
+    const LaneQueries* queries;  ///< of `expected` and `tri`; null: no query is known
+    std::int32_t n_kept_rows;    ///< of HeadScores::kept with the current one
     std::int32_t unused;
 };
 
