@@ -189,7 +189,7 @@ void store(Warp& warp, const Op& op) {
 // --- atomic operations -------------------------------------------------------------------------------------
 
 /// What the thread's block has fenced becomes part of the counter; the thread finds what others put there.
-void meet(Warp& warp, const Op& op, int lane, u64 at) {
+void publish_at_counter(Warp& warp, const Op& op, int lane, u64 at) {
     Block& block = *warp.block;
     const u32 thread = warp.first_thread + static_cast<u32>(lane);
     if ((op.mode & 2) != 0) fence_of_thread(block, thread);
@@ -225,7 +225,7 @@ void atomic(Warp& warp, const Op& op) {
                 F{}(old, warp.lanes<T>(op.at[1])[lane], op.at[2] != 0 ? warp.lanes<T>(op.at[2])[lane] : T{});
             std::memcpy(place, &value, sizeof(T));
             warp.lanes<T>(op.at[0])[lane] = old;
-            if (space == Space::global) meet(warp, op, lane, at[lane]);
+            if (space == Space::global) publish_at_counter(warp, op, lane, at[lane]);
         });
     });
 }

@@ -35,7 +35,7 @@ struct Matrix {
     }
 };
 
-/// c [m, n] = alpha * a [m, k] * b [k, n] + beta * c, where a and b are transposed as asked.
+/// c [m, n] = alpha * a [m, k] * b [k, n] + beta * c, where a and b are transposed as the arguments say.
 void multiply(const Matrix& a, bool a_transposed, const Matrix& b, bool b_transposed, float* c,
               std::int64_t c_stride, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
               float beta) {

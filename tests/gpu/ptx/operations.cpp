@@ -73,7 +73,8 @@ void add(Table& table, const std::string& name, F) {
 
 // --- numbers -----------------------------------------------------------------------------------------------
 
-/// Moves an approximate result by -1, 0 or 1 places, as the operand's bits say, where that is asked for.
+/// Moves an approximate result by -1, 0 or 1 places, as the operand's bits say, where options().approximate
+/// is set.
 float approximate(double exact, float operand) {
     const auto value = static_cast<float>(exact);
     if (!options().approximate || !std::isfinite(value) || value == 0) return value;
@@ -300,7 +301,7 @@ float half_of(u32 bits, int which, bool is_bf16) {
 
 /// d [16, 8] = a [16, kK] * b [kK, 8] + c. Lane 4 g + t has rows g and g + 8, and factors from 2 t on, of a;
 /// factors from 2 t on of column g of b; columns 2 t and 2 t + 1 of c and d. A device's order of the sums is
-/// not known: here they are exact and rounded once; cut, where approximations are asked for.
+/// not known: here they are exact and rounded once; cut, where options().approximate is set.
 template <int kK, bool kBf16>
 void multiply(Warp& warp, const Op& op) {
     constexpr int kAParts = kK / 4, kBParts = kK / 8;

@@ -586,7 +586,7 @@ class Decoder {
         return Space::generic;
     }
 
-    /// Loads and stores. Parts that tell caches what to keep are of no effect here.
+    /// Loads and stores. Hints for caches have no effect here.
     void decode_access(Frame& frame, Op op, const std::vector<std::string_view>& parts,
                        const std::vector<std::string_view>& operands) {
         static constexpr std::string_view kKnown[] = {

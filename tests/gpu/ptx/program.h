@@ -52,7 +52,7 @@ struct Op {
     std::int64_t offset = 0;              ///< added to the address
     std::array<std::uint32_t, 16> at{};   ///< registers, see Warp::lanes
     std::array<std::uint8_t, 16> size{};  ///< bytes of each; 0: predicate
-    mutable const void* hint = nullptr;   ///< the memory that it met last
+    mutable const void* hint = nullptr;   ///< the memory that it used last
     int line = 0;                         ///< of the text, from 1
     int source = -1;                      ///< in Program::sources()
     std::string_view text;

@@ -1,5 +1,5 @@
 // Runs the blocks of a launch. Lanes of a warp run an operation together while they are at the same one;
-// where they part, those that are behind go on first, so that they meet again.
+// where they part, those that are behind go on first, so that they run together again.
 #include "tests/gpu/ptx/warp.h"
 
 #include <fmt/format.h>
@@ -88,7 +88,7 @@ class Grid {
         warp.block = &block;
         warp.first_thread = index * kLanes;
         const unsigned n = std::min<unsigned>(kLanes, launch_.n_threads - warp.first_thread);
-        warp.live = n == kLanes ? kAllLanes : (1u << n) - 1;
+        warp.active = n == kLanes ? kAllLanes : (1u << n) - 1;
         warp.waiting = 0;
         warp.at_barrier = -1;
         warp.pc.fill(0);
@@ -123,27 +123,27 @@ class Grid {
             }
         return true;
     }
-    static bool is_ready(const Warp& warp) { return warp.live != 0 && warp.at_barrier < 0; }
+    static bool is_ready(const Warp& warp) { return warp.active != 0 && warp.at_barrier < 0; }
 
     /// All warps wait, or are done.
     bool pass_barrier(Block& block) {
         const Warp* first = nullptr;
         for (Warp& warp : block.warps) {
-            if (warp.live == 0) continue;
+            if (warp.active == 0) continue;
             if (first == nullptr) first = &warp;
             if (warp.at_barrier != first->at_barrier) {
                 const auto op = [&](const Warp& w) -> const Op& {
                     return kernel_.ops[std::size_t(w.at_barrier)];
                 };
-                fault(warp, op(warp), std::countr_zero(warp.live),
+                fault(warp, op(warp), std::countr_zero(warp.active),
                       fmt::format("waits here, thread {} at line {}", first->first_thread, op(*first).line));
             }
         }
         if (first == nullptr) return false;
         ++block.epoch;
         for (Warp& warp : block.warps) {
-            if (warp.live == 0) continue;
-            for_lanes(warp.live, [&](int lane) { warp.pc[std::size_t(lane)] = warp.at_barrier + 1; });
+            if (warp.active == 0) continue;
+            for_lanes(warp.active, [&](int lane) { warp.pc[std::size_t(lane)] = warp.at_barrier + 1; });
             warp.at_barrier = -1;
         }
         return true;
@@ -151,8 +151,8 @@ class Grid {
 
     /// Runs about n operations, until all lanes wait at a barrier, or the end.
     void run_warp(Warp& warp, int n) {
-        while (n > 0 && warp.live != 0 && warp.at_barrier < 0) {
-            const std::uint32_t ready = warp.live & ~warp.waiting;
+        while (n > 0 && warp.active != 0 && warp.at_barrier < 0) {
+            const std::uint32_t ready = warp.active & ~warp.waiting;
             if (ready == 0) {
                 if (!release(warp)) report_parted(warp);
                 continue;
@@ -162,7 +162,7 @@ class Grid {
             if (!any) for_lanes(ready, [&](int lane) { pc = std::min(pc, warp.pc[std::size_t(lane)]); });
             std::uint32_t group = 0;
             std::int32_t next = std::numeric_limits<std::int32_t>::max();  // where others are
-            for_lanes(warp.live, [&](int lane) {
+            for_lanes(warp.active, [&](int lane) {
                 const std::int32_t at = warp.pc[std::size_t(lane)];
                 if (at == pc)
                     group |= 1u << lane;
@@ -170,11 +170,11 @@ class Grid {
                     next = std::min(next, at);
             });
             warp.waiting &= ~group;
-            n -= run_group(warp, group, pc, next, any && group != warp.live ? std::min(n, 64) : n);
+            n -= run_group(warp, group, pc, next, any && group != warp.active ? std::min(n, 64) : n);
         }
     }
 
-    /// Runs lanes that are at the same operation until they part, wait, end, meet others or have run n
+    /// Runs lanes that are at the same operation until they part, wait, end, join others or have run n
     /// operations. Returns how many they ran.
     int run_group(Warp& warp, std::uint32_t group, std::int32_t pc, std::int32_t next, int n) {
         const Op* ops = kernel_.ops.data();
@@ -199,7 +199,7 @@ class Grid {
                 case Kind::branch:
                     if (mask == group) {
                         pc = op.target;
-                        if (group != warp.live) {  // others may be there
+                        if (group != warp.active) {  // others may be there
                             leave(group, pc);
                             return n_run;
                         }
@@ -212,12 +212,12 @@ class Grid {
                     }
                     break;
                 case Kind::exit:
-                    warp.live &= ~mask;
+                    warp.active &= ~mask;
                     leave(group & ~mask, pc + 1);
                     return n_run;
                 case Kind::barrier:
                     if (mask != group) fault(warp, op, std::countr_zero(group), "a barrier for some lanes");
-                    if (group == warp.live) {
+                    if (group == warp.active) {
                         warp.at_barrier = pc;
                         return n_run;
                     }
@@ -246,14 +246,14 @@ class Grid {
 
     /// Lets lanes go on that wait at one operation and are all there by now.
     bool release(Warp& warp) const {
-        for (std::uint32_t left = warp.live; left != 0;) {
+        for (std::uint32_t left = warp.active; left != 0;) {
             const std::int32_t pc = warp.pc[std::size_t(std::countr_zero(left))];
             std::uint32_t group = 0;
             for_lanes(left, [&](int lane) {
                 group |= static_cast<std::uint32_t>(warp.pc[std::size_t(lane)] == pc) << lane;
             });
             const Op& op = kernel_.ops[std::size_t(pc)];
-            if (group == (op.kind == Kind::barrier ? warp.live : members(warp, op, group))) {
+            if (group == (op.kind == Kind::barrier ? warp.active : members(warp, op, group))) {
                 warp.waiting &= ~group;
                 return true;
             }
@@ -264,15 +264,15 @@ class Grid {
 
     /// The lanes that must take part.
     static std::uint32_t members(const Warp& warp, const Op& op, std::uint32_t group) {
-        if (!op.names_members) return warp.live;
-        return warp.lanes<std::uint32_t>(op.at[op.n_elements - 1u])[std::countr_zero(group)] & warp.live;
+        if (!op.names_members) return warp.active;
+        return warp.lanes<std::uint32_t>(op.at[op.n_elements - 1u])[std::countr_zero(group)] & warp.active;
     }
 
     [[noreturn]] void report_parted(const Warp& warp) const {
-        const int lane = std::countr_zero(warp.live);
+        const int lane = std::countr_zero(warp.active);
         const std::int32_t pc = warp.pc[std::size_t(lane)];
         int other = lane;
-        for_lanes(warp.live, [&](int i) {
+        for_lanes(warp.active, [&](int i) {
             if (warp.pc[std::size_t(i)] != pc) other = i;
         });
         const Op& op = kernel_.ops[std::size_t(pc)];

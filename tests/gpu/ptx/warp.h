@@ -56,9 +56,9 @@ struct Block {
 };
 
 struct Warp {
-    std::byte* base[2] = {};  ///< registers, constants
-    std::uint32_t mask = 0;   ///< lanes that run the operation
-    std::uint32_t live = 0, waiting = 0;
+    std::byte* base[2] = {};                ///< registers, constants
+    std::uint32_t mask = 0;                 ///< lanes that run the operation
+    std::uint32_t active = 0, waiting = 0;  ///< lanes that have not ended; those at a barrier or collective
     std::int32_t at_barrier = -1;
     std::array<std::int32_t, kLanes> pc{};
     Block* block = nullptr;

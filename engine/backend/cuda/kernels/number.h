@@ -104,8 +104,8 @@ struct alignas(16) Pack {
     T x[kSize];
 };
 
-/// Tells the compiler that a pointer, itself read from memory, points to device memory: loads then need not
-/// find out.
+/// Lets the compiler assume that a pointer, itself read from memory, points to device memory: loads then need
+/// not find out.
 template <class T>
 KH_FN const T* in_device_memory(const T* data) {
 #ifdef __CUDA_ARCH__
