@@ -27,7 +27,7 @@ cuda='' simd='' test_objects=''  # see build
 test_packages=(libgtest-dev mold xvfb xauth libxtst-dev xclip "dbus-daemon|dbus" poppler-utils)
 # A browser that tests pages (122 MB to get, half a minute to install), and numpy for the Python module.
 page_packages=(python3 python3-numpy chromium "chromium-driver|chromium-chromedriver")
-fuzz_packages=("clang-16,libclang-rt-16-dev|clang,libclang-rt-dev")  # libFuzzer; Debian 12's clang is too old
+fuzz_packages=("libclang-rt-16-dev|libclang-rt-dev")  # libFuzzer
 
 first_releases="Debian 12 and Ubuntu 24.04 are the first releases"
 
@@ -35,12 +35,8 @@ say() { printf 'keyhole: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
 is_installed() {
-    [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]] || return 1
-    [[ $1 != clang ]] || clang_is_new
+    [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
 }
-
-# Debian 12's package clang is Clang 14, which is too old.
-clang_is_new() { [[ $(clang -dumpversion 2>/dev/null) =~ ^([0-9]+) ]] && ((BASH_REMATCH[1] >= 16)); }
 
 is_known() { [[ $(apt-cache policy "$1" 2>/dev/null) =~ Candidate:\ [^\(] ]]; }
 

@@ -31,7 +31,7 @@ else()
   # Hidden, since calls by way of a table would take longer.
   set_target_properties(${KH_MODULE_OBJECTS} PROPERTIES POSITION_INDEPENDENT_CODE ON
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
-  kh_join(keyhole_cuda_backend engine/backend/cuda engine/backend/cuda/host)
+  kh_join(keyhole_cuda_backend engine/backend/cuda ${KH_CUDA_HOST})
   target_link_libraries(keyhole_cuda_backend PUBLIC keyhole_engine)
   set_target_properties(engine.backend.cuda engine.backend.cuda.host keyhole_cuda_backend PROPERTIES
     EXCLUDE_FROM_ALL ON)

@@ -8,8 +8,7 @@
 
 # kh_precompiled(NAME [LIBRARIES TARGET...] [HEADERS HEADER...] [FAST])
 # Precompiles the headers that nearly every file includes, and HEADERS. kh_precompile(TARGET NAME) lets a
-# target use them; it must be compiled with the common options and no others. The fuzzers have other options,
-# so they precompile KH_PRECOMPILED by themselves.
+# target use them; it must be compiled with the common options and no others.
 set(KH_PRECOMPILED
   <algorithm> <array> <cmath> <condition_variable> <cstdint> <deque> <filesystem> <fstream> <functional>
   <map> <memory> <mutex> <optional> <random> <set> <span> <sstream> <string> <string_view> <thread>
@@ -17,11 +16,8 @@ set(KH_PRECOMPILED
 
 function(kh_precompiled name)
   cmake_parse_arguments(PARSE_ARGV 1 PRECOMPILED "FAST" "" "LIBRARIES;HEADERS")
-  if(KH_FUZZ)
-    return()
-  endif()
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/${name}.cpp CONTENT "")
-  add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/generated/${name}.cpp)
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/generated/${name}.cpp)
   target_link_libraries(${name} PRIVATE keyhole_options fmt::fmt nlohmann_json::nlohmann_json
     ${PRECOMPILED_LIBRARIES})
   if(NOT PRECOMPILED_FAST)
@@ -103,9 +99,6 @@ function(kh_folder path)
   list(FILTER files INCLUDE REGEX "\\.cpp$")
   add_library(${target} OBJECT ${files})
   target_link_libraries(${target} PUBLIC ${target}.headers PRIVATE ${FOLDER_LIBRARIES})
-  if(KH_FUZZ)
-    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)  # the fuzzers compile what they need
-  endif()
   foreach(used IN LISTS FOLDER_SOURCES_USE)
     string(REPLACE "/" "." used ${used})
     target_link_libraries(${target} PRIVATE ${used}.headers)
@@ -131,4 +124,11 @@ function(kh_join library)
   add_library(${library} STATIC)
   target_link_libraries(${library} PUBLIC keyhole_options fmt::fmt PRIVATE ${objects})
   target_include_directories(${library} INTERFACE ${CMAKE_SOURCE_DIR})
+endfunction()
+
+# kh_leave_out(TARGET INCLUDE|EXCLUDE REGEX): the target keeps the sources that match, or the others.
+function(kh_leave_out target which regex)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources ${which} REGEX "${regex}")
+  set_target_properties(${target} PROPERTIES SOURCES "${sources}")
 endfunction()

@@ -1,43 +1,44 @@
-# Fuzz targets of the file readers (libFuzzer, so Clang). As a test, each runs for KH_FUZZ_SECONDS, with
-# fixtures as seeds. To run one longer, in the build folder:
+# Fuzz targets of the file readers. libFuzzer's library, which is a part of Clang, is linked with the engine
+# that AddressSanitizer watches, so that the engine is compiled once for its tests and for the fuzzers, by any
+# compiler: it calls a function at each branch and at each comparison of the readers, and
+# tests/fuzz/coverage.cpp counts the branches for libFuzzer. As a test, each target runs for KH_FUZZ_SECONDS,
+# with fixtures as seeds. To run one longer, in the build folder:
 #     ./fuzz_tokenizer -max_total_time=600 corpus/tokenizer seeds/tokenizer
 
-if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  message(FATAL_ERROR "KH_FUZZ needs Clang (packages clang and libclang-rt-dev, or clang-16 and "
-                      "libclang-rt-16-dev); this is ${CMAKE_CXX_COMPILER_ID}")
+# The readers and what they need, and code that uses the runs they read.
+set(covered base model policy run trace analysis eval)
+set(coverage -fsanitize-coverage=trace-pc,trace-cmp)
+foreach(folder IN LISTS covered)
+  target_compile_options(engine.${folder} PRIVATE ${coverage})
+endforeach()
+# All other programs count nothing.
+target_sources(keyhole_engine PRIVATE tests/fuzz/no_coverage.cpp)
+
+file(GLOB found /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-${CMAKE_SYSTEM_PROCESSOR}.a)
+list(SORT found COMPARE NATURAL ORDER DESCENDING)
+list(POP_FRONT found found)
+set(KH_LIBFUZZER "${found}" CACHE FILEPATH "libFuzzer's library, libclang_rt.fuzzer-*.a")
+if(NOT KH_LIBFUZZER)
+  message(STATUS "Fuzz targets: left out, libFuzzer is missing (libclang-rt-dev)")
+  return()
 endif()
 set(KH_FUZZ_SECONDS 1 CACHE STRING "of each fuzz target as a test")
-set(fuzz_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 
-# The readers and what they need, and code that uses the runs they read.
-file(GLOB_RECURSE sources CONFIGURE_DEPENDS engine/base/*.cpp engine/model/*.cpp engine/policy/*.cpp
-     engine/trace/*.cpp engine/analysis/*.cpp)
-list(FILTER sources EXCLUDE REGEX "json_once")
-list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/run/command.cpp
-     engine/run/answer.cpp engine/run/command_script.cpp
-     engine/eval/answer_file.cpp engine/eval/data_file.cpp app/actions/script_step.cpp
-     app/state/annotations.cpp app/state/settings.cpp app/base/assets.cpp app/lessons/lesson.cpp
-     app/lessons/lesson_claims.cpp app/lessons/lesson_file.cpp app/models/catalog.cpp
-     app/models/find_model.cpp app/lab/hand_in.cpp app/lab/lab.cpp engine/eval/tasks.cpp
-     engine/eval/drawn_parts.cpp engine/eval/instruction_task.cpp engine/eval/ruler_tasks.cpp
-     engine/eval/words.cpp app/view/atlas_colors.cpp app/view/heat_view.cpp app/view/view_state.cpp)
-add_library(keyhole_readers STATIC ${sources})
-target_compile_options(keyhole_readers PUBLIC ${fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
-target_link_options(keyhole_readers PUBLIC ${fuzz_flags})
-target_compile_definitions(keyhole_readers PUBLIC _GLIBCXX_ASSERTIONS)
-target_include_directories(keyhole_readers PUBLIC ${CMAKE_SOURCE_DIR} PRIVATE ${CMAKE_BINARY_DIR}/generated)
-target_link_libraries(keyhole_readers PUBLIC keyhole_options fmt::fmt Threads::Threads
-  nlohmann_json::nlohmann_json PkgConfig::HWY PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::ZIP)
-kh_unity(keyhole_readers)
-target_precompile_headers(keyhole_readers PRIVATE ${KH_PRECOMPILED})
-
-file(GLOB targets CONFIGURE_DEPENDS tests/fuzz/*.cpp)
-add_executable(keyhole_fuzzers ${targets})
-target_compile_options(keyhole_fuzzers PRIVATE -fsanitize=fuzzer-no-link)
-target_link_options(keyhole_fuzzers PRIVATE -fsanitize=fuzzer)
-target_link_libraries(keyhole_fuzzers PRIVATE keyhole_readers)
-target_precompile_headers(keyhole_fuzzers REUSE_FROM keyhole_readers)
+file(GLOB targets CONFIGURE_DEPENDS tests/fuzz/fuzz_*.cpp)
+add_executable(keyhole_fuzzers tests/fuzz/main.cpp ${targets}
+  app/actions/script_step.cpp app/state/annotations.cpp app/state/settings.cpp app/base/assets.cpp
+  app/lessons/lesson.cpp app/lessons/lesson_claims.cpp app/lessons/lesson_file.cpp app/models/catalog.cpp
+  app/models/find_model.cpp app/lab/hand_in.cpp app/lab/lab.cpp app/view/atlas_colors.cpp
+  app/view/heat_view.cpp app/view/view_state.cpp tests/fuzz/coverage.cpp)
+target_compile_options(keyhole_fuzzers PRIVATE ${coverage})
+target_link_options(keyhole_fuzzers PRIVATE LINKER:--wrap=__sanitizer_cov_trace_pc)
+target_link_libraries(keyhole_fuzzers PRIVATE keyhole_engine keyhole_quick_options
+  nlohmann_json::nlohmann_json PkgConfig::ZIP ${KH_LIBFUZZER})
+kh_precompile(keyhole_fuzzers keyhole_precompiled)
 kh_unity(keyhole_fuzzers)
+# It must not count itself.
+set_source_files_properties(tests/fuzz/coverage.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
+  SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "-fno-sanitize=all;-fno-sanitize-coverage=trace-pc,trace-cmp")
 
 # kh_add_fuzzer(NAME SEED...): adds a name of the program and its test. Seeds are files below tests/.
 function(kh_add_fuzzer name)

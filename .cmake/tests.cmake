@@ -111,9 +111,9 @@ endif()
 # tests, which would take three times as long to compile.
 #
 # KH_TEST_OBJECTS: a build folder of the same sources, whose objects of the tests and of the reference are
-# linked with this build's engine, so that ./test --full compiles them once. Kernels are templates that their
-# tests instantiate, so those tests are compiled again.
-set(KH_TEST_OBJECTS "" CACHE PATH "build folder whose unit tests are linked with this build's engine")
+# linked with this build's engine, so that ./test --full compiles them once. Kernels are templates that some
+# tests instantiate; AddressSanitizer's build compiles those again. ThreadSanitizer's takes from that folder
+# all that CMakeLists.txt leaves out of the engine too.
 add_library(keyhole_tests_options INTERFACE)
 add_library(keyhole_kernel_tests_options INTERFACE)
 if(KH_SANITIZE STREQUAL "address")
@@ -148,7 +148,7 @@ set_source_files_properties(tests/reference/backend_pair.cpp PROPERTIES SKIP_UNI
 set_source_files_properties(tests/reference/source_folder.cpp PROPERTIES
   COMPILE_DEFINITIONS KH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 set(KH_KERNEL_TESTS ${KH_UNIT_TESTS})
-list(FILTER KH_KERNEL_TESTS INCLUDE REGEX "/test_cuda_")
+list(FILTER KH_KERNEL_TESTS INCLUDE REGEX "/test_cuda_(kernels|orders|prompt_kernels|rows|select|share)\\.")
 if(KH_KERNEL_TESTS)
   list(REMOVE_ITEM KH_UNIT_TESTS ${KH_KERNEL_TESTS})
   add_library(keyhole_kernel_tests OBJECT ${KH_KERNEL_TESTS})
@@ -158,6 +158,18 @@ if(KH_KERNEL_TESTS)
   kh_unity(keyhole_kernel_tests)
   list(APPEND KH_UNIT_TESTS $<TARGET_OBJECTS:keyhole_kernel_tests>)
 endif()
+# These run on a device too.
+set(KH_DEVICE_TESTS tests/unit/test_cuda_backend.cpp tests/unit/test_cuda_sharing.cpp)
+if(NOT KH_SANITIZE)
+  list(TRANSFORM KH_DEVICE_TESTS PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE device_tests)
+  list(REMOVE_ITEM KH_UNIT_TESTS ${device_tests})
+  add_library(keyhole_device_tests OBJECT ${KH_DEVICE_TESTS})
+  target_link_libraries(keyhole_device_tests PRIVATE
+    keyhole_engine keyhole_tests_options nlohmann_json::nlohmann_json GTest::gtest)
+  kh_precompile(keyhole_device_tests keyhole_tests_precompiled)
+  kh_unity(keyhole_device_tests)
+  list(APPEND KH_UNIT_TESTS $<TARGET_OBJECTS:keyhole_device_tests>)
+endif()
 if(KH_TEST_OBJECTS)
   # The engine comes first: of a function that both have, the linker takes the first, which is watched.
   list(FILTER KH_UNIT_TESTS INCLUDE REGEX TARGET_OBJECTS)
@@ -166,18 +178,27 @@ if(KH_TEST_OBJECTS)
   list(APPEND KH_UNIT_TESTS ${objects})
 endif()
 add_executable(keyhole_tests ${KH_UNIT_TESTS})
-if(NOT KH_TEST_OBJECTS)
+if(NOT KH_SANITIZE)
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/test_objects.txt
-    CONTENT "$<JOIN:$<TARGET_OBJECTS:keyhole_tests>,\n>\n")
-else()
+    CONTENT "$<JOIN:$<TARGET_OBJECTS:keyhole_tests>;$<TARGET_OBJECTS:keyhole_device_tests>,\n>\n")
+elseif(KH_TEST_OBJECTS)
   set_target_properties(keyhole_tests PROPERTIES LINKER_LANGUAGE CXX)
-  target_link_options(keyhole_tests PRIVATE
-    LINKER:--whole-archive,$<TARGET_FILE:keyhole_engine>,--no-whole-archive)
+  string(CONCAT watched "LINKER:--whole-archive,$<TARGET_FILE:keyhole_engine>,"
+    "$<TARGET_FILE:keyhole_cuda_backend>,--no-whole-archive")
+  target_link_options(keyhole_tests PRIVATE ${watched})
+  if(KH_SANITIZE STREQUAL "thread")
+    target_link_options(keyhole_tests PRIVATE LINKER:-z,muldefs)
+    get_target_property(of_figures engine.figure LINK_LIBRARIES)
+    target_link_libraries(keyhole_reference INTERFACE
+      ${KH_TEST_OBJECTS}/libkeyhole_cuda_backend.a ${KH_TEST_OBJECTS}/libkeyhole_engine.a ${of_figures})
+  endif()
 endif()
 target_link_libraries(keyhole_tests PRIVATE
   keyhole_reference keyhole_tests_options nlohmann_json::nlohmann_json PkgConfig::ZIP PkgConfig::STB GIF::GIF
   GTest::gtest_main)
-kh_precompile(keyhole_tests keyhole_tests_precompiled)
+if(NOT KH_TEST_OBJECTS)
+  kh_precompile(keyhole_tests keyhole_tests_precompiled)
+endif()
 kh_unity(keyhole_tests)
 kh_add_tests(keyhole_tests unit)
 if(NOT KH_SANITIZE)
@@ -195,7 +216,13 @@ add_library(keyhole_fake_cuda MODULE tests/fixtures/fake_cuda_module.cpp)
 target_link_libraries(keyhole_fake_cuda PRIVATE keyhole_options fmt::fmt engine.backend.module)
 target_include_directories(keyhole_fake_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 # A module whose device is the host.
-kh_cuda_module(keyhole_host_cuda tests/fixtures/host_cuda_module.cpp)
+if(KH_SANITIZE STREQUAL "thread" AND KH_TEST_OBJECTS)
+  add_custom_target(keyhole_host_cuda)
+  file(CREATE_LINK ${KH_TEST_OBJECTS}/libkeyhole_host_cuda.so ${CMAKE_BINARY_DIR}/libkeyhole_host_cuda.so
+    SYMBOLIC)
+else()
+  kh_cuda_module(keyhole_host_cuda tests/fixtures/host_cuda_module.cpp)
+endif()
 add_dependencies(keyhole_tests keyhole_fake_cuda keyhole_host_cuda)
 
 # Tests on a device. They need only the engine and CUDA, so they run on a bare GPU machine with the libraries
@@ -206,11 +233,10 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
     COMMAND ${CMAKE_SOURCE_DIR}/tests/gpu/check_sass.sh $<TARGET_FILE:keyhole_cuda>)
   set_tests_properties(Build.WeightLoadsAreInFlight PROPERTIES LABELS build
     SKIP_REGULAR_EXPRESSION "skipped: ")
-  add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp
-    tests/unit/test_cuda_sharing.cpp)
-  target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_reference keyhole_kernel_tests_options
+  add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} $<TARGET_OBJECTS:keyhole_device_tests>)
+  target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_reference keyhole_tests_options
     keyhole_cuda_kernels GTest::gtest_main)
-  kh_precompile(keyhole_gpu_tests keyhole_kernel_tests_precompiled)
+  kh_precompile(keyhole_gpu_tests keyhole_tests_precompiled)
   set_target_properties(keyhole_gpu_tests PROPERTIES BUILD_RPATH "$ORIGIN")
   kh_add_tests(keyhole_gpu_tests gpu)
   if(KH_WINDOW)  # finds CLI11
