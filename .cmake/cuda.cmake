@@ -26,6 +26,7 @@ else()
     engine/policy/resolved_policy.cpp engine/policy/selection.cpp)
   target_link_libraries(keyhole_module_parts PRIVATE keyhole_options fmt::fmt PkgConfig::HWY)
   target_include_directories(keyhole_module_parts PRIVATE ${CMAKE_SOURCE_DIR})
+  kh_unity(keyhole_module_parts)
   set(KH_MODULE_OBJECTS engine.backend.cuda engine.backend.cuda.host engine.backend.common
     engine.backend.module keyhole_module_parts)
   # Hidden, since calls by way of a table would take longer.

@@ -9,12 +9,13 @@ include(GoogleTest)
 
 # Only these units use several threads. The others would take long under ThreadSanitizer and find nothing.
 # The real model alone takes nine minutes there; small models run the same threads. Of the calls that fail
-# on a device, one is enough; so is one set of lanes, and a short prompt. EngineDescription,
-# EngineExportMeasures, CudaOrders and CudaSelfTest have one thread, whatever their names say; EngineMemory
-# measures memory. CMakeLists.txt leaves out folders that these tests do not need.
+# on a device, one is enough; so is one set of lanes, a short prompt, and a long text with one size of heads.
+# EngineDescription, EngineExportMeasures, CudaOrders and CudaSelfTest have one thread, whatever their names
+# say; EngineMemory measures memory. CMakeLists.txt leaves out folders that these tests do not need.
 string(CONCAT KH_THREADED_TESTS "*Recorder*:*Queue*:*Threads*:*Engine*"
   "-*Reference*:*EngineDescription*:EngineExportMeasures.*:EngineMemory.*:CudaOrders.*:CudaSelfTest.*"
   ":SmolLm2*"
+  ":*BitsOfALongText*/1:*BitsOfALongText*/2"
   ":*OnFailingDevice*/Launch:*OnFailingDevice*/Copy:EngineLanes.AloneAndTogether*:EngineLanes.Permuted*"
   ":EngineSession.LargePrompts*")
 set(KH_THREADED_FILES "^TEST.*\\(.*(Recorder|Queue|Threads|Engine)")
@@ -24,8 +25,9 @@ set(KH_THREADED_FILES "^TEST.*\\(.*(Recorder|Queue|Threads|Engine)")
 set(KH_INPUT_TESTS "WindowInput.*:LessonInput.*:RandomInput.*")
 
 # Left out under AddressSanitizer: a kernel that does nothing, which would end the process there, and the
-# longest runs, since others run the same code (longest prompts with two of the numbers of KV heads, most of
-# the texts at random, all but the first answers of the real model).
+# longest runs, since others run the same code (longest prompts with two of the numbers of KV heads, second
+# seeds, presets of the field with a second shape, long texts with two sizes of heads, most of the texts at
+# random, all but the first answers of the real model).
 set(KH_NOT_UNDER_ASAN CudaSelfTest.FindsAKernelThatDoesNothing
   SmolLm2File.AWindowWithoutTheSinkLosesTheText SmolLm2File.BitsDoNotDependOnThreads
   SmolLm2File.AnswersAsItsF16FolderDoes SmolLm2File.AnswersATurnOfAChatAndTheNext
@@ -34,6 +36,9 @@ set(KH_NOT_UNDER_ASAN CudaSelfTest.FindsAKernelThatDoesNothing
   *EngineReferencePresets.*Prompt130Kv1* *EngineReferencePresets.*Prompt130Kv4*
   *Dialects.Cpu*Prompt1Kv* *Dialects.Cpu*Prompt2Kv* *Dialects.Cpu*Prompt11Kv4* *Dialects.Cpu*Prompt11Kv2*
   Generate.EqualsTransformers CudaBackend.TheDemoModelsFollowTheCpu
+  *EngineReferencePresets*Prompt33*Seed11 *EngineReferencePresets*Prompt33*Seed12
+  *FieldPolicies*random1kv3 *FieldPolicies*oracle1kv24 *FieldPolicies*knorm4kv3 *FieldPolicies*keydiff1kv3
+  *BitsOfALongText*/1 *BitsOfALongText*/2 CudaPrompt.NoAllocationGrowsWithTheSquareOfTheTokens
   CudaPrompt.FollowsTheCpu RecordedRun.KeepsWhatFollowsFromItsLogitsAndNoise
   Papers.EverySharingOfMlkvRunsOnBothBackends
   Drawings.AreAsWideAsAskedInEveryFormat)
