@@ -113,33 +113,35 @@ void multiply_group(const std::byte* group, std::int64_t cols, const NarrowBlock
     }
 }
 
+// Multiplies groups [first, last) with inputs from b on, kColumns at once, while so many are left. Returns
+// the first that is left.
+template <class Block, int kColumns>
+int multiply_inputs(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x, int b,
+                    int n_batch, float* y, std::int64_t y_stride) {
+    for (; b + kColumns <= n_batch; b += kColumns)
+        for (std::int64_t g = first; g < last; ++g)
+            multiply_group<Block, kColumns>(
+                w.data + g * Laid<Block>::group_bytes(w.cols), w.cols, x + b * (w.cols / kCellColumns),
+                static_cast<int>(std::min<std::int64_t>(kLaidRows, w.rows - g * kLaidRows)),
+                y + g * kLaidRows + b * y_stride, y_stride);
+    return b;
+}
+
+// Inputs are larger than codes, so a tile of groups stays in the second-level cache and each input is read
+// once for all of them.
 template <class Block>
 void multiply_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x,
                      int n_batch, float* y, std::int64_t y_stride) {
     // Sums of two parts take twice the registers.
     constexpr int kMost = Laid<Block>::kParts == 2 ? std::min(Isa::kColumns, 2) : Isa::kColumns;
-    const std::int64_t blocks_of_input = w.cols / kCellColumns;
-    for (std::int64_t g = first; g < last; ++g) {
-        const std::byte* group = w.data + g * Laid<Block>::group_bytes(w.cols);
-        const int n_rows = static_cast<int>(std::min<std::int64_t>(kLaidRows, w.rows - g * kLaidRows));
-        float* out = y + g * kLaidRows;
-        int b = 0;
-        for (; b + kMost <= n_batch; b += kMost)
-            multiply_group<Block, kMost>(group, w.cols, x + b * blocks_of_input, n_rows, out + b * y_stride,
-                                         y_stride);
-        if constexpr (kMost > 3) {
-            for (; b + 3 <= n_batch; b += 3)
-                multiply_group<Block, 3>(group, w.cols, x + b * blocks_of_input, n_rows, out + b * y_stride,
-                                         y_stride);
-        }
-        if constexpr (kMost > 2) {
-            for (; b + 2 <= n_batch; b += 2)
-                multiply_group<Block, 2>(group, w.cols, x + b * blocks_of_input, n_rows, out + b * y_stride,
-                                         y_stride);
-        }
-        for (; b < n_batch; ++b)
-            multiply_group<Block, 1>(group, w.cols, x + b * blocks_of_input, n_rows, out + b * y_stride,
-                                     y_stride);
+    constexpr std::int64_t kTileBytes = 128 << 10;
+    const std::int64_t tile = std::max<std::int64_t>(1, kTileBytes / Laid<Block>::group_bytes(w.cols));
+    for (; first < last; first += tile) {
+        const std::int64_t end = std::min(last, first + tile);
+        int b = multiply_inputs<Block, kMost>(w, first, end, x, 0, n_batch, y, y_stride);
+        if constexpr (kMost > 3) b = multiply_inputs<Block, 3>(w, first, end, x, b, n_batch, y, y_stride);
+        if constexpr (kMost > 2) b = multiply_inputs<Block, 2>(w, first, end, x, b, n_batch, y, y_stride);
+        if constexpr (kMost > 1) multiply_inputs<Block, 1>(w, first, end, x, b, n_batch, y, y_stride);
     }
 }
 

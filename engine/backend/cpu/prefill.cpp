@@ -230,7 +230,9 @@ void Prefill::size_last_row() {
     }
 }
 
-void Prefill::multiply(const Weight& w, const float* bias, const float* x, std::int64_t n_rows, float* y) {
+void Prefill::multiply(const Weight& w, const float* bias, const float* x, std::int64_t n_rows, float* y,
+                       Input input) {
+    if (input == Input::other) narrowed_ = nullptr;
     const bool integers = integers_ != nullptr && integers_->suits_prompts();
     if (const LaidMatrix* laid = integers ? integers_->find(w) : nullptr; laid != nullptr)
         multiply_in_integers(*laid, bias, x, n_rows, y);
@@ -244,12 +246,15 @@ void Prefill::multiply_in_integers(const LaidMatrix& w, const float* bias, const
                                    std::int64_t n_rows, float* y) {
     const std::int64_t blocks = w.cols / kCellColumns;
     constexpr std::int64_t kNarrowRows = 16;
-    grow(narrow_, n_rows * blocks);
-    pool_.parallel_for((n_rows + kNarrowRows - 1) / kNarrowRows, [&](std::int64_t chunk, int) {
-        const std::int64_t first = chunk * kNarrowRows, last = std::min(n_rows, first + kNarrowRows);
-        narrow_input(integers_->path(), x + first * w.cols, (last - first) * w.cols,
-                     narrow_.data() + first * blocks);
-    });
+    if (narrowed_ != x) {
+        grow(narrow_, n_rows * blocks);
+        pool_.parallel_for((n_rows + kNarrowRows - 1) / kNarrowRows, [&](std::int64_t chunk, int) {
+            const std::int64_t first = chunk * kNarrowRows, last = std::min(n_rows, first + kNarrowRows);
+            narrow_input(integers_->path(), x + first * w.cols, (last - first) * w.cols,
+                         narrow_.data() + first * blocks);
+        });
+        narrowed_ = x;
+    }
     const std::int64_t row_blocks = (n_rows + kRowsPerProduct - 1) / kRowsPerProduct;
     const std::int64_t output_blocks = (w.rows + kOutputsPerProduct - 1) / kOutputsPerProduct;
     pool_.parallel_for(row_blocks * output_blocks, [&](std::int64_t chunk, int) {
@@ -302,8 +307,8 @@ void Prefill::project(int layer, LayerStore& store) {
     const bool owns = model_.layout().owns(layer);
     const int n_kv_heads = owns ? c.n_kv_heads : 0;
     multiply(w.q, or_null(t.q_bias), data(input()), n_, data(q_));
-    if (owns) multiply(w.k, or_null(t.k_bias), data(input()), n_, data(k_));
-    if (owns) multiply(w.v, or_null(t.v_bias), data(input()), n_, data(v_));
+    if (owns) multiply(w.k, or_null(t.k_bias), data(input()), n_, data(k_), Input::same);
+    if (owns) multiply(w.v, or_null(t.v_bias), data(input()), n_, data(v_), Input::same);
     const std::int64_t d = c.head_dim, n = n_;
     if (owns) store.keys = floats(n_kv_heads * n * d);
     if (owns) store.values = floats(n_kv_heads * n * d);
@@ -691,7 +696,7 @@ void Prefill::feed_forward(int layer) {
         float* hidden = data(hidden_);
         float* up = gated ? hidden + rows * c.d_ff : hidden;
         if (gated) multiply(w.gate, or_null(t.gate_bias), in, rows, hidden);
-        multiply(w.up, or_null(t.up_bias), in, rows, up);
+        multiply(w.up, or_null(t.up_bias), in, rows, up, gated ? Input::same : Input::other);
         pool_.parallel_for(rows, [&](std::int64_t i, int) {
             activate(c.activation, hidden + i * c.d_ff, gated ? up + i * c.d_ff : nullptr, c.d_ff);
         });
@@ -739,7 +744,7 @@ void Prefill::run_experts(int layer) {
                 std::copy_n(data(input()) + rows[to_index(i)].row * d, d, data(in) + i * d);
             float *hidden = data(hidden_), *up = hidden + m * c.d_expert;
             multiply(w.experts[e].gate, or_null(t.experts[e].gate_bias), data(in), m, hidden);
-            multiply(w.experts[e].up, or_null(t.experts[e].up_bias), data(in), m, up);
+            multiply(w.experts[e].up, or_null(t.experts[e].up_bias), data(in), m, up, Input::same);
             pool_.parallel_for(m, [&](std::int64_t i, int) {
                 activate(c.activation, hidden + i * c.d_expert, up + i * c.d_expert, c.d_expert);
             });

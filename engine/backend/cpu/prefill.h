@@ -89,8 +89,11 @@ class Prefill {
     double tile_products(int first_row) const;
 
     void embed();
+    /// Whether a product's input is that of the product before it, unchanged: it is narrowed once.
+    enum class Input { other, same };
     /// y [n_rows, w.rows] = x [n_rows, w.cols] W^T + bias; bias may be null
-    void multiply(const Weight& w, const float* bias, const float* x, std::int64_t n_rows, float* y);
+    void multiply(const Weight& w, const float* bias, const float* x, std::int64_t n_rows, float* y,
+                  Input input = Input::other);
     void multiply_in_floats(const Weight& w, const float* bias, const float* x, std::int64_t n_rows,
                             float* y);
     void multiply_in_integers(const LaidMatrix& w, const float* bias, const float* x, std::int64_t n_rows,
@@ -145,6 +148,7 @@ class Prefill {
     std::vector<Pages> borrowed_scores_;
     std::vector<Worker> workers_;
     std::vector<NarrowBlock, PageAllocator<NarrowBlock>> narrow_;  // the input of a product in integers
+    const float* narrowed_ = nullptr;                              // whose numbers it holds
 };
 
 }  // namespace keyhole::cpu
