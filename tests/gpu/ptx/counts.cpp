@@ -81,9 +81,12 @@ void count_access(const Warp& warp, const Op& op, const std::uint64_t* at, std::
     row.bytes += n * static_cast<unsigned>(std::popcount(warp.mask));
     if (!is_shared) row.sectors += sectors_of(warp, at, n);
     const int n_lanes = n == 16 ? 8 : n == 8 ? 16 : 32;
-    for (int first = 0; first < kLanes; first += n_lanes)
-        row.wavefronts +=
+    for (int first = 0; first < kLanes; first += n_lanes) {
+        const unsigned n_needed =
             is_shared ? conflicts_of(warp, at, n, first, n_lanes) : lines_of(warp, at, first, n_lanes);
+        row.wavefronts += n_needed;
+        if (is_shared && n_needed > 0) ++row.least;
+    }
 }
 
 std::vector<Traffic> traffic() {
@@ -98,10 +101,12 @@ void clear_traffic() {
 
 void write_traffic(const std::string& file) {
     std::ofstream out(file);
-    out << "kernel\tline\tinstruction\tsource\tspace\tbuffer bytes\twarps\tbytes\tsectors\twavefronts\n";
+    out << "kernel\tline\tinstruction\tsource\tspace\tbuffer "
+           "bytes\twarps\tbytes\tsectors\twavefronts\tleast\n";
     for (const Traffic& r : traffic())
-        out << fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", r.kernel, r.line, r.instruction,
-                           r.source, r.space, r.buffer_bytes, r.n_warps, r.bytes, r.sectors, r.wavefronts);
+        out << fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", r.kernel, r.line, r.instruction,
+                           r.source, r.space, r.buffer_bytes, r.n_warps, r.bytes, r.sectors, r.wavefronts,
+                           r.least);
 }
 
 }  // namespace ptx

@@ -6,7 +6,8 @@
 /// KEYHOLE_PTX_COUNTS=FILE writes at the end of the process one line a kernel, instruction and buffer:
 ///
 ///     kernel <tab> PTX line <tab> instruction <tab> source line <tab> space <tab> bytes of the buffer <tab>
-///     times that a warp ran it <tab> bytes that its lanes took <tab> sectors <tab> wavefronts
+///     times that a warp ran it <tab> bytes that its lanes took <tab> sectors <tab> wavefronts <tab> the
+///     wavefronts without bank conflicts
 ///
 /// A buffer is named by its size; 0 in shared memory. Programs that are linked with the emulator set
 /// options().counts, and read traffic(); clear_traffic() starts anew.
@@ -29,6 +30,7 @@ struct Traffic {
     std::string space;        ///< "global" or "shared"
     std::uint64_t buffer_bytes = 0;
     std::uint64_t n_warps = 0, bytes = 0, sectors = 0, wavefronts = 0;
+    std::uint64_t least = 0;  ///< of shared memory: the wavefronts that there would be without bank conflicts
 };
 
 /// Counts what the lanes of a warp take: n bytes each, of global memory, or of shared memory.

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <set>
 #include <string_view>
 
@@ -160,6 +161,42 @@ TEST_F(Ptx, EightLanesTakeLittleMoreThanOne) {
         EXPECT_LE(cycles(eight), 1.6 * cycles(one))
             << eight.weights << " + " << eight.inputs << " against " << one.weights << " + " << one.inputs;
     }
+}
+
+/// What bank conflicts cost a kernel: wavefronts of shared memory for each that it needs.
+struct Conflicts {
+    std::string kernel;
+    double share = 0;
+};
+
+/// Returns those of the last run, the worst first.
+std::vector<Conflicts> worst_conflicts() {
+    std::map<std::string, std::pair<double, double>> sums;
+    for (const ptx::Traffic& row : ptx::traffic()) {
+        if (row.space != "shared") continue;
+        sums[row.kernel].first += static_cast<double>(row.wavefronts);
+        sums[row.kernel].second += static_cast<double>(row.least);
+    }
+    std::vector<Conflicts> out;
+    for (const auto& [kernel, sum] : sums) out.push_back({kernel, sum.first / sum.second});
+    std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.share > b.share; });
+    return out;
+}
+
+/// In the cases of all kernels, which are small. Of products it is the writes of inputs, whose four
+/// numbers nvcc writes one by one; ptxas may join them.
+TEST_F(Ptx, NoKernelWaitsLongForBanks) {
+    ptx::options().counts = true;
+    ptx::clear_traffic();
+    EXPECT_EQ(fault_of(text()), "");
+    const std::vector<Conflicts> worst = worst_conflicts();
+    std::string first;
+    for (std::size_t i = 0; i < 5 && i < worst.size(); ++i)
+        first += fmt::format("{} {:.2f}\n", worst[i].kernel, worst[i].share);
+    RecordProperty("worst", first);
+    EXPECT_GT(worst.size(), 60u);
+    for (const Conflicts& of : worst) EXPECT_LE(of.share, 1.6) << of.kernel;
+    ptx::clear_traffic();
 }
 
 /// Returns the text for Turing, with the kernels that have other code there in place of the others. Sets
@@ -510,7 +547,7 @@ TEST_F(SmallKernel, SeesDivergingBarriersAndCollectives) {
     const std::string warp = "setp.lt.u32 %p0, %r0, 32; @%p0 bra A;";
     EXPECT_TRUE(faults(warp + "bar.sync 0; bra B; A: bar.sync 0; B:", "waits here", 64));
     EXPECT_TRUE(faults(half + "ret; A: shfl.sync.idx.b32 %r2, %r0, 20, 31, -1;", "is not there"));
-    EXPECT_EQ(run(half + "A: bar.sync 0;"), "") << "all meet again";
+    EXPECT_EQ(run(half + "A: bar.sync 0;"), "") << "all run together again";
 }
 
 TEST_F(SmallKernel, ShufflesAndVotes) {
@@ -606,7 +643,7 @@ TEST_F(Ptx, RefusesGridsThatADeviceRefuses) {
     EXPECT_ANY_THROW(executor->launch(nothing, {1, 1, 1}, 288)) << "more than its launch bounds";
 }
 
-/// Whoever waits is told that earlier work may have failed, not that its own call did.
+/// The error of a wait says that earlier work may have failed, not only its own call.
 TEST_F(Ptx, ALateErrorSaysThatEarlierWorkMayHaveFailed) {
     ptx::load_ptx(text());
     ptx::options().late_streams = true;

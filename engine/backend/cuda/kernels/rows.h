@@ -35,8 +35,11 @@ struct OrderSlots {
     static constexpr int kPhases = 5;
     static constexpr int kWords = 8192;
     static constexpr int kWindow = 4 * kWords;  ///< positions of one block
+    /// Where word w is: the words of neighbouring threads, 32 each, begin in neighbouring banks.
+    KH_FN static int place_of(int w) { return w + w / 32; }
     struct Shared {
-        std::uint32_t stored[kWords];  ///< byte i, lowest first: position i of the window is stored, 0 or 1
+        /// Byte i of its words, lowest first: position i of the window is stored, 0 or 1.
+        std::uint32_t stored[kWords + kWords / 32];
         std::int32_t below[kMaxThreads];   ///< slots before the window, by thread
         std::int32_t count[kMaxThreads];   ///< slots in the words of each thread
         std::int32_t before[kMaxThreads];  ///< slots before these words
@@ -54,18 +57,19 @@ struct OrderSlots {
         const int of_thread = (kWords + block.n_threads - 1) / block.n_threads;
         const int begin = t * of_thread, end = begin + of_thread < kWords ? begin + of_thread : kWords;
         if (p == 0) {
-            for (int w = begin; w < end; ++w) shared.stored[w] = 0;
+            for (int w = begin; w < end; ++w) shared.stored[place_of(w)] = 0;
             int below = 0;
             for (int i = t; i < head.count; i += block.n_threads) below += head.positions[i] < first;
             shared.below[t] = below;
         } else if (p == 1) {
             for (int i = t; i < head.count; i += block.n_threads) {
                 const int at = head.positions[i] - first;
-                if (at >= 0 && at < kWindow) reinterpret_cast<unsigned char*>(shared.stored)[at] = 1;
+                if (at >= 0 && at < kWindow)
+                    reinterpret_cast<unsigned char*>(shared.stored + place_of(at / 4))[at % 4] = 1;
             }
         } else if (p == 2) {
             int count = 0;
-            for (int w = begin; w < end; ++w) count += count_bits(shared.stored[w]);
+            for (int w = begin; w < end; ++w) count += count_bits(shared.stored[place_of(w)]);
             shared.count[t] = count;
         } else if (p == 3) {
             int before = 0;
@@ -79,8 +83,9 @@ struct OrderSlots {
                 if (at < 0 || at >= kWindow) continue;
                 const int owner = at / 4 / of_thread;
                 int place = shared.before[owner];
-                for (int w = owner * of_thread; w < at / 4; ++w) place += count_bits(shared.stored[w]);
-                place += count_bits(shared.stored[at / 4] & ((1u << (8 * (at % 4))) - 1));
+                for (int w = owner * of_thread; w < at / 4; ++w)
+                    place += count_bits(shared.stored[place_of(w)]);
+                place += count_bits(shared.stored[place_of(at / 4)] & ((1u << (8 * (at % 4))) - 1));
                 KH_DEVICE_ASSERT(place < head.count);
                 order[place] = i;
             }
