@@ -98,7 +98,8 @@ class EvalRun {
     nlohmann::json by_part_ = nlohmann::json::array();  ///< --by: of heads or spans
     std::string by_part_csv_;
     nlohmann::json floors_ = nlohmann::json::array();
-    std::string written_;  ///< the lanes' own answers
+    JoinedAnswers joined_;  ///< --suite: of all tasks
+    std::string written_;   ///< the lanes' own answers
     std::vector<ShardNeed> needs_;
     // With --out: the answers that are kept there.
     std::optional<PathLock> lock_;
@@ -193,6 +194,7 @@ void EvalRun::report(const QuestionSet& set, const Outcomes& outcomes) {
     note_bytes(set, lanes);
     const std::vector<Floor> floors = compare_with_floor(set, lanes.specs, n_typed_, outcomes);
     for (nlohmann::json& one : floor_json(set, lanes.specs, floors)) floors_.push_back(std::move(one));
+    if (command_.suite) joined_.add(set, outcomes);
     if (!command_.json && !command_.suite) {
         print_out("\n{}{}", score_table(set, lanes, scores),
                   least_memory_text(set, lanes, scores) +
@@ -249,9 +251,13 @@ void EvalRun::write_suite(const std::vector<QuestionSet>& sets) {
         fmt::format("{} ({}), {} questions of each task, context {} tokens.", loaded_.model->path().string(),
                     loaded_.model->hash(), sets.front().n_questions, options_.context_of(*loaded_.model)),
         made_by(*loaded_.model)};
+    const std::vector<Floor> floors = joined_.floors(lanes.specs, n_typed_);
+    for (nlohmann::json& one : joined_.json(lanes.specs, floors)) floors_.push_back(std::move(one));
+    const std::string below = protection_text(lanes.labels, lanes.specs, n_typed_) +
+                              joined_.text("all tasks", lanes.labels, floors);
     write_text_file(std::filesystem::path(command_.out) / "suite.html",
-                    suite_page(lanes, tasks_, "What lanes answer", about));
-    if (!command_.json) print_out("\n{}", suite_text(lanes, tasks_));
+                    suite_page(lanes, tasks_, "What lanes answer", about, below));
+    if (!command_.json) print_out("\n{}{}", suite_text(lanes, tasks_), below);
     print_note("written to {}/suite.html\n", command_.out);
 }
 

@@ -35,6 +35,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 namespace keyhole {
 
@@ -95,7 +96,12 @@ class Sweep {
                  const std::string& model, SweepResult& result);
     SweepNeed need_of(const LoadedModel& loaded, std::span<const SweepPart> parts) const;
     int prompt_of(const SweepPart& part) const;
-    std::string floors_of(const QuestionSet& set, const std::vector<std::vector<Outcome>>& outcomes) const;
+    template <class T>
+    std::vector<T> bounds_last(const std::vector<T>& of_cells) const;
+    std::string floors_of(const QuestionSet& set, const std::vector<std::vector<Outcome>>& outcomes,
+                          const std::string& model);
+    void keep_floors(nlohmann::json floors, const std::string& model);
+    void join_cells(const JoinedAnswers& joined, const std::string& model);
     std::string name_of(const Model& model);
     using ShorterContexts = std::vector<std::pair<std::string, double>>;
     ShorterContexts shorter_contexts(const SweepPart& part) const;
@@ -128,6 +134,8 @@ class Sweep {
     std::vector<std::string> marks_;            ///< of the same, see made_by.h
     std::vector<std::vector<Outcome>> before_;  ///< --ask-when both: of the set asked before the eviction
     nlohmann::json json_ = {{"lanes", nlohmann::json::array()}};
+    JoinedAnswers joined_;   ///< --map: of the model's cells so far
+    std::string below_map_;  ///< lines
 };
 
 std::vector<SweepResult> Sweep::run() {
@@ -198,6 +206,7 @@ std::vector<SweepResult> Sweep::run() {
             measure(loaded, side_by_side, parts[i], name, results_[i]);
             flush_output();
         }
+        if (options_.map && !shard_.is_part()) join_cells(std::exchange(joined_, {}), name);
     }
     if (shard_.is_part()) {
         write_shard_file(folder, shard_, needs_);
@@ -207,7 +216,7 @@ std::vector<SweepResult> Sweep::run() {
     if (options_.json)
         print_out("{}\n", json_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     else if (options_.map && prints_tables())
-        print_out("{}", depth_table(results_));
+        print_out("{}{}", depth_table(results_), below_map_);
     const TerminationGuard guard;  // before the folder that it guards
     StagedFolder staged(folder, "plots", std::move(lock));
     draw(staged);
@@ -252,20 +261,40 @@ std::string Sweep::name_of(const Model& model) {
     return names_.emplace_back(name);
 }
 
-/// Returns lines on the floor of every budget, and on lanes that protect different tokens.
-std::string Sweep::floors_of(const QuestionSet& set,
-                             const std::vector<std::vector<Outcome>>& outcomes) const {
-    std::vector<std::string> labels;
-    std::vector<LaneSpec> lanes;
-    std::vector<std::vector<Outcome>> in_order;
+/// Returns what each cell of the grid has, those of the typed lanes first, then those of floor and ceiling.
+template <class T>
+std::vector<T> Sweep::bounds_last(const std::vector<T>& of_cells) const {
+    std::vector<T> in_order;
     for (const std::vector<std::size_t>* cells : {&own_, &bounds_})
-        for (const std::size_t cell : *cells) {
-            labels.push_back(labels_[cell]);
-            lanes.push_back(lanes_[cell]);
-            in_order.push_back(outcomes[cell]);
-        }
-    return protection_text(labels, lanes, own_.size()) +
-           floor_text(set, labels, compare_with_floor(set, lanes, own_.size(), in_order));
+        for (const std::size_t cell : *cells) in_order.push_back(of_cells[cell]);
+    return in_order;
+}
+
+/// Returns lines on the floor of every budget, and on lanes that protect different tokens.
+std::string Sweep::floors_of(const QuestionSet& set, const std::vector<std::vector<Outcome>>& outcomes,
+                             const std::string& model) {
+    const std::vector<std::string> labels = bounds_last(labels_);
+    const std::vector<LaneSpec> lanes = bounds_last(lanes_);
+    const std::vector<Floor> floors = compare_with_floor(set, lanes, own_.size(), bounds_last(outcomes));
+    keep_floors(floor_json(set, lanes, floors), model);
+    return protection_text(labels, lanes, own_.size()) + floor_text(set, labels, floors);
+}
+
+void Sweep::keep_floors(nlohmann::json floors, const std::string& model) {
+    for (nlohmann::json& one : floors) {
+        one["model"] = model;
+        json_["floors"].push_back(std::move(one));
+    }
+}
+
+/// Notes what the cells of a model's map say together of its lanes.
+void Sweep::join_cells(const JoinedAnswers& joined, const std::string& model) {
+    const std::vector<std::string> labels = bounds_last(labels_);
+    const std::vector<LaneSpec> lanes = bounds_last(lanes_);
+    const std::vector<Floor> floors = joined.floors(lanes, own_.size());
+    keep_floors(joined.json(lanes, floors), model);
+    below_map_ += "\n" + joined.text(fmt::format("{}: all cells", model), labels, floors);
+    if (names_.size() == 1) below_map_ += protection_text(labels, lanes, own_.size());
 }
 
 void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const SweepPart& part,
@@ -302,7 +331,11 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
         result.points.push_back(
             {model, typed_[i], cells_[i].values, bytes, scores[i], outcomes[i], is_bound});
     }
-    const std::string floors = floors_of(part.set, outcomes);
+    std::string floors;
+    if (options_.map)
+        joined_.add(part.set, bounds_last(outcomes));
+    else
+        floors = floors_of(part.set, outcomes, model);
     result.floors += floors;
     table_->write();
     if (!part.set.measures.empty()) {

@@ -146,4 +146,33 @@ nlohmann::json floor_json(const QuestionSet& set, std::span<const LaneSpec> lane
     return list;
 }
 
+JoinedAnswers::JoinedAnswers() {
+    set_.name = "all";
+    set_.is_task = true;
+}
+
+void JoinedAnswers::add(const QuestionSet& set, std::span<const std::vector<Outcome>> outcomes) {
+    set_.is_task = set_.is_task && set.is_task;
+    set_.n_questions += set.n_questions;
+    outcomes_.resize(outcomes.size());
+    for (std::size_t lane = 0; lane < outcomes.size(); ++lane)
+        outcomes_[lane].insert(outcomes_[lane].end(), outcomes[lane].begin(), outcomes[lane].end());
+}
+
+std::vector<Floor> JoinedAnswers::floors(std::span<const LaneSpec> lanes, std::size_t n_own) const {
+    if (outcomes_.empty()) return {};
+    return compare_with_floor(set_, lanes, n_own, outcomes_);
+}
+
+std::string JoinedAnswers::text(std::string_view what, std::span<const std::string> labels,
+                                std::span<const Floor> floors) const {
+    if (floors.empty()) return "";
+    return fmt::format("{} together, {} questions\n", what, set_.n_questions) +
+           floor_text(set_, labels, floors);
+}
+
+nlohmann::json JoinedAnswers::json(std::span<const LaneSpec> lanes, std::span<const Floor> floors) const {
+    return floor_json(set_, lanes, floors);
+}
+
 }  // namespace keyhole

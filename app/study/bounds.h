@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace keyhole {
@@ -47,5 +48,24 @@ std::string floor_text(const QuestionSet& set, std::span<const std::string> labe
                        std::span<const Floor> floors);
 nlohmann::json floor_json(const QuestionSet& set, std::span<const LaneSpec> lanes,
                           std::span<const Floor> floors);
+
+/// Answers to several sets of questions, one behind the other: a task of a suite or a cell of a map has too
+/// few questions for a verdict of its own.
+class JoinedAnswers {
+  public:
+    JoinedAnswers();
+    /// outcomes: [lane][question] of the set, with the same lanes each time.
+    void add(const QuestionSet& set, std::span<const std::vector<Outcome>> outcomes);
+    /// Compares the first n_own lanes with the floors among the others.
+    std::vector<Floor> floors(std::span<const LaneSpec> lanes, std::size_t n_own) const;
+    /// Returns the lines of floor_text() below one that says what is joined; empty where there is no floor.
+    std::string text(std::string_view what, std::span<const std::string> labels,
+                     std::span<const Floor> floors) const;
+    nlohmann::json json(std::span<const LaneSpec> lanes, std::span<const Floor> floors) const;
+
+  private:
+    QuestionSet set_;
+    std::vector<std::vector<Outcome>> outcomes_;
+};
 
 }  // namespace keyhole

@@ -93,7 +93,7 @@ std::string suite_text(const ReportLanes& lanes, std::span<const SuiteTask> task
 }
 
 std::string suite_page(const ReportLanes& lanes, std::span<const SuiteTask> tasks, const std::string& title,
-                       std::span<const std::string> about) {
+                       std::span<const std::string> about, const std::string& below) {
     std::string page = fmt::format(
         "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{0}</title>\n<style>\n"
         "body {{ font: 15px/1.5 sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #111; "
@@ -125,6 +125,7 @@ std::string suite_page(const ReportLanes& lanes, std::span<const SuiteTask> task
     page += "</tr>\n</table>\n";
     page += fmt::format("<p>{} Small numbers are 95 % intervals (Wilson).</p>\n",
                         escape_xml(kept_line(lanes, tasks)));
+    if (!below.empty()) page += fmt::format("<pre>{}</pre>\n", escape_xml(below));
     return page;
 }
 

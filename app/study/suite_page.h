@@ -33,8 +33,9 @@ std::string least_memory_text(const QuestionSet& set, const ReportLanes& lanes,
 
 /// Returns lines for the terminal: a column for each lane.
 std::string suite_text(const ReportLanes& lanes, std::span<const SuiteTask> tasks);
-/// Returns the same as a page of HTML, with intervals. about: lines on model, questions and command.
+/// Returns the same as a page of HTML, with intervals. about: lines on model, questions and command; below:
+/// lines that stand below the table.
 std::string suite_page(const ReportLanes& lanes, std::span<const SuiteTask> tasks, const std::string& title,
-                       std::span<const std::string> about);
+                       std::span<const std::string> about, const std::string& below);
 
 }  // namespace keyhole

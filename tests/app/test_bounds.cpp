@@ -107,6 +107,34 @@ TEST(Bounds, AVerdictComparesWithTheMeanOfTheSeedsOfItsBudget) {
     EXPECT_TRUE(json[0]["lanes"][0]["samples_needed"].is_null());
 }
 
+// Two tasks with six questions each decide what neither decides alone.
+TEST(Bounds, SeveralSetsGiveOneVerdict) {
+    QuestionSet set;
+    set.is_task = true;
+    set.n_questions = 6;
+    const std::vector<LaneSpec> lanes = specs({"tova:budget=8", "random:budget=8"});
+    const std::vector<std::vector<Outcome>> first = {answers("rrrrrw"), answers("wwwwrw")},
+                                            second = {answers("rrrrrr"), answers("wwwwww")};
+    JoinedAnswers joined;
+    EXPECT_TRUE(joined.floors(lanes, 1).empty());
+    EXPECT_EQ(joined.text("all tasks", {}, {}), "");
+    joined.add(set, first);
+    EXPECT_FALSE(joined.floors(lanes, 1)[0].lanes[0].surely_above) << "4 questions tell";
+    joined.add(set, second);
+    const std::vector<Floor> floors = joined.floors(lanes, 1);
+    ASSERT_EQ(floors.size(), 1u);
+    EXPECT_NEAR(floors[0].value.value, 1.0 / 12, 1e-12);
+    ASSERT_EQ(floors[0].lanes.size(), 1u);
+    EXPECT_NEAR(floors[0].lanes[0].gain.value, 10.0 / 12, 1e-12);
+    EXPECT_TRUE(floors[0].lanes[0].surely_above);
+    const std::string text = joined.text("all tasks", std::vector<std::string>{"TOVA"}, floors);
+    EXPECT_EQ(
+        text.find("all tasks together, 12 questions\nfloor random:budget=8, mean of 1 seed: 8.3 % right"), 0u)
+        << text;
+    EXPECT_NE(text.find("  TOVA: surely above random (+83.3 points"), std::string::npos) << text;
+    EXPECT_EQ(joined.json(lanes, floors)[0]["lanes"][0]["surely_above_random"], true);
+}
+
 TEST(Bounds, ATableSaysWhereLanesProtectOtherTokens) {
     const std::vector<std::string> labels = {"full", "a", "b", "c", "random"};
     const auto text = [&](const std::vector<std::string>& texts) {

@@ -47,6 +47,24 @@ class StudyCommands : public testing::ProgramRun {
         }
         return values;
     }
+    /// Expects the floor of window:budget=64 over all answers of a file, and a verdict on that lane.
+    void expect_joined_floor(const std::string& text, const std::string& file,
+                             const std::string& what) const {
+        const auto lanes = column(file, "lane"), right = column(file, "right");
+        int n = 0, n_right = 0;
+        for (std::size_t i = 0; i < lanes.size(); ++i) {
+            if (!lanes[i].starts_with("random:budget=64")) continue;
+            ++n;
+            n_right += right[i] == "1" ? 1 : 0;
+        }
+        const std::string line = fmt::format(
+            "{} together, {} questions\nfloor random:budget=64, mean of 3 seeds: {:.1f} % right (", what,
+            n / 3, 100.0 * n_right / n);
+        const std::size_t at = text.find(line);
+        ASSERT_NE(at, std::string::npos) << line << text;
+        EXPECT_NE(text.find("  window:budget=64: ", at), std::string::npos) << text;
+        EXPECT_NE(text.find(" random (", at), std::string::npos) << text;
+    }
     reference::TinyModel tiny_{reference::TinyShape{}};
 };
 
@@ -288,7 +306,9 @@ TEST(Suite, FindsTheLeastMemoryThatKeepsMostOfTheReference) {
               std::string::npos)
         << text;
     EXPECT_NE(text.find("skipped: a question does not fit"), std::string::npos) << text;
-    EXPECT_NE(suite_page(lanes, tasks, "A & B", {}).find("<h1>A &amp; B</h1>"), std::string::npos);
+    const std::string page = suite_page(lanes, tasks, "A & B", {}, "a < b\n");
+    EXPECT_NE(page.find("<h1>A &amp; B</h1>"), std::string::npos);
+    EXPECT_NE(page.find("<pre>a &lt; b\n</pre>"), std::string::npos);
 }
 
 TEST(Suite, SaysTheLeastMemoryOfOneTable) {
@@ -312,6 +332,20 @@ TEST(Suite, SaysTheLeastMemoryOfOneTable) {
     EXPECT_EQ(least_memory_text(set, lanes, scores), "");
 }
 
+// A cell of a map has few questions: the verdict is over those of all cells.
+TEST_F(StudyCommands, AMapHasOneFloorForAllCells) {
+    const std::string map = "sweep" + model() + " --task needle --map --lengths 300,400 --depths 0,100" +
+                            " --samples 2 --lane full --lane window:budget=64" + out("m");
+    ASSERT_EQ(run(map), 0) << output_;
+    expect_joined_floor(output_, "m/answers.csv", ": all cells");
+    ASSERT_EQ(run(map + " --json"), 0) << output_;
+    const nlohmann::json floors = json().at("floors");
+    ASSERT_EQ(floors.size(), 1u) << floors;
+    EXPECT_EQ(floors[0].at("lanes")[0].at("spec"), "window:budget=64");
+    ASSERT_EQ(run(map + " --bounds 0"), 0) << output_;
+    EXPECT_EQ(output_.find("random"), std::string::npos) << output_;
+}
+
 TEST_F(StudyCommands, ASuiteIsOnePage) {
     const std::string suite = "eval" + model() + " --suite --samples 1 --context 400 --lane full" +
                               " --lane window:budget=64" + out("p");
@@ -319,6 +353,8 @@ TEST_F(StudyCommands, ASuiteIsOnePage) {
     for (const char* task : {"<td>ruler-tracking</td>", "<td>instructions</td>"})
         EXPECT_NE(read("p/suite.html").find(task), std::string::npos) << task << output_;
     EXPECT_NE(output_.find("skipped: "), std::string::npos) << "bytes as tokens: some tasks do not fit";
+    for (const std::string& text : {output_, read("p/suite.html")})
+        expect_joined_floor(text, "p/answers.csv", "all tasks");
     const std::string before = read("p/answers.csv");
     ASSERT_EQ(run(suite), 0) << output_;
     EXPECT_EQ(read("p/answers.csv"), before);
