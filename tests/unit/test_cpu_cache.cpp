@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <tuple>
 
 namespace keyhole::cpu::test_cpu_cache {
 namespace {
@@ -403,6 +405,83 @@ TEST(Select, TheShortWayChoosesAsTheGeneralRule) {
                     ASSERT_EQ(select_row(cache, row), expected) << row;
                 }
             }
+}
+
+// A formula is evaluated by slot where one token leaves and no scores are recorded, else in text order.
+TEST(Select, AFormulaRanksBySlotAsInTextOrder) {
+    std::uint32_t state = 1;
+    const auto next = [&] { return (state = state * 1664525u + 1013904223u) >> 16; };
+    for (const char* spec :
+         {"knorm:budget=90", "key:budget=90,choose=(s/(age+1)),recent=50%", "random:budget=90,seed=5",
+          "key:budget=90,sinks=3,choose=(age > 40 and not prompt ? -knorm*s : vnorm-log(s-2)),pool=max",
+          "key:budget=90,scope=layer,choose=(s*count-position/8),pool=sum", "key:budget=90,choose=(0*s)",
+          "key:budget=90,scope=layer,choose=(s-knorm)", "key:budget=90,choose=(s+slot/64),kv_dtype=bf16"}) {
+        const KvLayout layout = KvLayout::grouped(2, 4, 2);
+        const ResolvedPolicy policy = resolve(parse_lane_spec(spec).policy, 30, 500);
+        CpuKvCache cache(layout, kHeadDim);
+        cache.set_policy(policy);
+        cache.reserve(91);
+        int n_evicted = 0;
+        for (int row = 0; row < 240; ++row) {
+            for (int g = 0; g < 4; ++g)
+                write(cache, g, cache.append(g, row), static_cast<float>(next() % 32) - 15.3f);
+            for (int h = 0; h < 8; ++h)
+                if (float* score = cache.score(accumulator_of(policy), h))
+                    for (int slot = 0; slot < cache.count(h / 2); ++slot)
+                        score[slot] += static_cast<float>(next() % 8);
+            const std::unique_ptr<KvCache> recorded = cache.clone();
+            auto& other = static_cast<CpuKvCache&>(*recorded);
+            RowValues values;
+            values.offset = {0};
+            for (int g = 0; g < 4; ++g) values.offset.push_back(values.offset.back() + cache.count(g));
+            values.scores.resize(to_index(values.offset.back()));
+            values.threshold.resize(4);
+            UnitScores scratch;
+            std::vector<int> victims;
+            std::vector<Eviction> expected;
+            for (const Unit& unit : units_of(layout, policy.scope))
+                evict_unit(other, unit, row, Due::by_row, scratch, victims, &values, expected);
+            ASSERT_EQ(select_row(cache, row), expected) << spec << ", row " << row;
+            n_evicted += static_cast<int>(expected.size());
+        }
+        EXPECT_EQ(n_evicted, 4 * 150) << spec;
+    }
+}
+
+// The length of a key follows it from slot to slot, and follows the type that it is stored in.
+TEST(CpuKvCache, LengthsAreKeptWithTheTokensWhereASelectionNamesThem) {
+    const KvLayout layout = KvLayout::grouped(2, 2, 2);
+    CpuKvCache cache(layout, kHeadDim);
+    const auto policy_of = [](const char* spec) { return resolve(parse_lane_spec(spec).policy, 8, 30); };
+    const auto expect_lengths = [&](const CpuKvCache& of, bool keys, bool values) {
+        for (int g = 0; g < 4; ++g)
+            for (const auto& [q, rows, is_kept] : {std::tuple{Quantity::knorm, of.keys(g), keys},
+                                                   std::tuple{Quantity::vnorm, of.values(g), values}}) {
+                ASSERT_EQ(of.lengths(q, g) != nullptr, is_kept);
+                for (int slot = 0; slot < of.count(g) && is_kept; ++slot)  // all channels are equal
+                    ASSERT_EQ(of.lengths(q, g)[slot], 2 * std::abs(number_at(rows, slot, 0))) << slot;
+            }
+    };
+    cache.set_policy(policy_of("h2o:budget=20,kv_dtype=f32"));
+    cache.reserve(10);
+    fill(cache, 4, 0, 10);
+    const std::int64_t plain = cache.use().allocated_bytes;
+    expect_lengths(cache, false, false);
+    cache.set_policy(policy_of("knorm:budget=20,kv_dtype=f32"));
+    expect_lengths(cache, true, false);
+    EXPECT_LE(cache.use().allocated_bytes, plain + 4 * 10 * 4);
+    cache.set_policy(policy_of("key:choose=(s*vnorm-knorm),budget=20,kv_dtype=f32"));
+    expect_lengths(cache, true, true);
+    EXPECT_EQ(cache.use().allocated_bytes, plain + 4 * 10 * 2 * 4);
+    cache.evict(2, std::vector<int>{0, 3, 6});
+    cache.reserve(12);
+    fill(cache, 4, 10, 12);
+    expect_lengths(cache, true, true);
+    expect_lengths(static_cast<const CpuKvCache&>(*cache.clone()), true, true);
+    cache.set_policy(policy_of("key:choose=(s*vnorm-knorm),budget=20,kv_dtype=bf16"));
+    expect_lengths(cache, true, true);
+    cache.set_policy(policy_of("knorm:budget=20,evict=prompt"));
+    expect_lengths(cache, false, false);
 }
 
 TEST(Select, PoolsOverTheReadersOfTheUnit) {

@@ -231,13 +231,17 @@ std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t 
     const ChoiceHead& head = of.heads[index];
     const std::size_t n = head.positions.size(), d = to_index(of.head_dim);
     std::vector<float> out(n);
-    const auto lengths = [&](const std::vector<float>& rows) {
+    const auto lengths = [&](const std::vector<float>& rows, const std::vector<float>& kept) {
+        if (!kept.empty()) {
+            out = kept;
+            return;
+        }
         KH_ASSERT(rows.size() == n * d, "{} numbers for {} tokens", rows.size(), n);
         for (std::size_t i = 0; i < n; ++i)
             out[i] = length_of(of.head_dim, [&](int c) { return rows[i * d + to_index(c)]; });
     };
     if (quantity == Quantity::vnorm) {
-        lengths(head.values);
+        lengths(head.values, head.value_lengths);
     } else if (quantity == Quantity::future) {
         for (std::size_t i = 0; i < n && of.future != nullptr; ++i)
             out[i] = of.future->at(of.unit.head(static_cast<int>(index)), of.row, head.positions[i]);
@@ -251,7 +255,7 @@ std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t 
     } else if (quantity == Quantity::caote) {
         out = caote_of(head, of.policy, of.head_dim);
     } else {
-        lengths(head.keys);
+        lengths(head.keys, head.key_lengths);
         if (quantity == Quantity::knorm) return out;
         if (quantity == Quantity::redundancy)
             return redundancy_of(head, out, of.head_dim, of.policy.ranks_as_rkv_code);
@@ -299,7 +303,7 @@ class HostEnv {
             if (row.known_by == KnownBy::row || !of_.policy.names(row.quantity)) continue;
             std::vector<float>& list = lists_[to_index(static_cast<int>(row.quantity))];
             if (row.known_by == KnownBy::place)
-                list = from_place(row);
+                list = from_place(row.quantity);
             else if (row.known_by == KnownBy::head)
                 list = pooled_quantity(row.quantity, of_, competes);
             else
@@ -319,12 +323,9 @@ class HostEnv {
         return place_facts(unit.policy, unit.row, static_cast<int>(unit.positions.size()), first.owner_layer,
                            0, first.index);
     }
-    std::vector<float> from_place(const QuantityRow& row) const {
+    std::vector<float> from_place(Quantity q) const {
         std::vector<float> list(of_.positions.size());
-        for (std::size_t i = 0; i < list.size(); ++i) {
-            const PlaceFacts at = facts_.at(of_.positions[i], static_cast<std::int32_t>(i));
-            list[i] = row.whole != nullptr ? static_cast<float>(at.*row.whole) : at.*row.number;
-        }
+        fill_from_place(q, facts_, of_.positions.data(), 0, static_cast<int>(list.size()), list.data());
         return list;
     }
     std::vector<float> of_unit(Quantity q, std::span<const float> pooled) const {

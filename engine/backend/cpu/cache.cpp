@@ -7,6 +7,7 @@
 #include "engine/base/large_pages.h"
 #include "engine/base/reserved_pages.h"
 #include "engine/model/kv_default.h"
+#include "engine/policy/formula_maths.h"
 #include "engine/policy/math.h"
 
 #include <algorithm>
@@ -38,10 +39,12 @@ CacheUse CpuKvCache::use() const {
     const std::int64_t row_bytes = kv_row_bytes(store_.type, head_dim_);
     use.stored_bytes = use.stored_tokens * 2 * row_bytes;
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
-        // K and V, position and order, then scores, noise and kept rows of each reader.
+        // K and V, position, order and lengths, then scores, noise and kept rows of each reader.
         const auto n_running = std::count(store_.running.begin(), store_.running.end(), true) +
                                (store_.has_noise ? 1 : 0) + store_.window;
-        const auto words = 2 + n_running * static_cast<std::int64_t>(layout_->kv_head(g).readers.size());
+        const auto n_lengths = std::count(store_.has_lengths.begin(), store_.has_lengths.end(), true);
+        const auto words =
+            2 + n_lengths + n_running * static_cast<std::int64_t>(layout_->kv_head(g).readers.size());
         use.allocated_bytes +=
             capacity(g) * (2 * row_bytes + words * static_cast<std::int64_t>(sizeof(float)));
     }
@@ -158,6 +161,7 @@ CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity, std::vector<
     store.running = running;
     store.has_noise = has_noise;
     store.type = wanted_type();
+    store.has_lengths = wanted_lengths();
     store.window = policy_.kept_rows();
     std::int64_t n_slots = 0, n_scores = 0;
     store.first_score.resize(to_index(layout_->n_layers() * layout_->n_heads()));
@@ -176,6 +180,8 @@ CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity, std::vector<
     store.values_at = take(kv_words);
     store.positions_at = take(n_slots);
     store.order_at = take(n_slots);
+    for (std::size_t i = 0; i < kLengths.size(); ++i)
+        if (store.has_lengths[i]) store.lengths_at[i] = take(n_slots);
     for (std::size_t a = 0; a < kAccumulators; ++a)
         if (running[a]) store.score_at[a] = take(n_scores);
     if (has_noise) store.noise_at = take(n_scores);
@@ -197,6 +203,7 @@ void CpuKvCache::copy_from(const Store& old) {
         convert_kv(old.rows(old.values_at, g, head_dim_), count(g), values(g));
         std::copy_n(old.ints(old.positions_at, g), n, positions(g));
         std::copy_n(old.ints(old.order_at, g), n, order(g));
+        copy_lengths(old, g);
         for_readers(g, [&](const HeadRef&, int head) {
             for (int a = 0; a < kAccumulators; ++a)
                 if (float* to = score(a, head))
@@ -205,6 +212,26 @@ void CpuKvCache::copy_from(const Store& old) {
                 std::copy_n(old.of_head(old.noise_at, head), n, noise(head));
             copy_kept_rows(old, head, n);
         });
+    }
+}
+
+/// Copies a head's lengths, or computes them where they were not kept or the type rounds otherwise.
+void CpuKvCache::copy_lengths(const Store& old, int g) {
+    const bool same = old.type == store_.type && old.has_lengths == store_.has_lengths;
+    for (std::size_t i = 0; i < kLengths.size() && same; ++i)
+        if (store_.has_lengths[i])
+            std::copy_n(old.floats(old.lengths_at[i], g), count(g), store_.floats(store_.lengths_at[i], g));
+    for (int slot = 0; slot < count(g) && !same; ++slot) measure(g, slot);
+}
+
+void CpuKvCache::measure(int g, int slot) {
+    std::vector<float> row;
+    for (std::size_t i = 0; i < kLengths.size(); ++i) {
+        if (!store_.has_lengths[i]) continue;
+        row.resize(to_index(head_dim_));
+        widen_kv((kLengths[i] == Quantity::knorm ? keys(g) : values(g)).from_row(slot), 1, row.data());
+        store_.floats(store_.lengths_at[i], g)[slot] =
+            length_of(head_dim_, [&](int c) { return row[to_index(c)]; });
     }
 }
 
@@ -292,7 +319,7 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy, int last_row) {
     const auto running = running_accumulators(
         policy, largest_count() > 0 ? store_.running : std::array<bool, kAccumulators>{});
     if (running != store_.running || has_noise != had_noise || wanted_type() != store_.type ||
-        window != store_.window)
+        window != store_.window || wanted_lengths() != store_.has_lengths)
         move_to(make_store(store_.capacity, running, has_noise));
     if (!redraw) return;
     for (int g = 0; g < layout_->n_kv_heads(); ++g)
@@ -329,6 +356,13 @@ KvType CpuKvCache::wanted_type() const {
     return policy_.kv_dtype == KvType::automatic ? KvType::f32 : policy_.kv_dtype;
 }
 
+CpuKvCache::Lengths CpuKvCache::wanted_lengths() const {
+    Lengths wanted{};
+    for (std::size_t i = 0; i < kLengths.size() && policy_.evicts_at_rows(); ++i)
+        wanted[i] = policy_.any([&](const ResolvedPolicy& one) { return one.names(kLengths[i]); });
+    return wanted;
+}
+
 void CpuKvCache::write(int g, int slot, const float* key, const float* value) {
     const auto store = [&](const float* x, const KvRows& row, bool is_key) {
         narrow_kv(x, row);
@@ -337,6 +371,7 @@ void CpuKvCache::write(int g, int slot, const float* key, const float* value) {
     };
     store(key, keys(g).from_row(slot), true);
     store(value, values(g).from_row(slot), false);
+    measure(g, slot);
 }
 
 int CpuKvCache::append(int g, int position) {
@@ -357,6 +392,11 @@ void CpuKvCache::move_slot(int g, int from, int to) {
     convert_kv(keys(g).from_row(from), 1, keys(g).from_row(to));
     convert_kv(values(g).from_row(from), 1, values(g).from_row(to));
     positions(g)[to] = positions(g)[from];
+    for (std::size_t i = 0; i < kLengths.size(); ++i)
+        if (store_.has_lengths[i]) {
+            float* lengths = store_.floats(store_.lengths_at[i], g);
+            lengths[to] = lengths[from];
+        }
     for_readers(g, [&](const HeadRef&, int head) {
         for (int a = 0; a < kAccumulators; ++a)
             if (float* scores = score(a, head)) scores[to] = scores[from];

@@ -106,6 +106,14 @@ class CpuKvCache final : public KvCache {
         return store_.has_noise ? store_.of_head(store_.noise_at, head) : nullptr;
     }
 
+    /// Lengths of keys (knorm) or values (vnorm) by slot, as they are stored; null where no selection after a
+    /// row names them, and for other quantities.
+    const float* lengths(Quantity q, int g) const {
+        for (std::size_t i = 0; i < kLengths.size(); ++i)
+            if (q == kLengths[i] && store_.has_lengths[i]) return store_.floats(store_.lengths_at[i], g);
+        return nullptr;
+    }
+
     /// All K and V of the text where the policy asked for a shadow from the start; else null.
     ShadowStore* shadow() { return shadow_ ? &*shadow_ : nullptr; }
     const ShadowStore* shadow() const { return shadow_ ? &*shadow_ : nullptr; }
@@ -134,6 +142,10 @@ class CpuKvCache final : public KvCache {
     void evict(int g, std::span<const int> order_indices);
 
   private:
+    /// What is kept with a token rather than computed at each selection.
+    static constexpr std::array kLengths = {Quantity::knorm, Quantity::vnorm};
+    using Lengths = std::array<bool, kLengths.size()>;
+
     /// One allocation and the offsets of its parts, in 4-byte words. Each head has its own stretch of slots;
     /// the stretches follow each other.
     struct Store {
@@ -145,16 +157,21 @@ class CpuKvCache final : public KvCache {
         std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for the scores of query heads
         std::array<bool, kAccumulators> running{true};
         bool has_noise = false;
+        Lengths has_lengths{};
         int window = 0;             // newest rows of attention that it keeps, row r in stretch r % window
         std::int64_t n_scores = 0;  // slots of all query heads, the size of a stretch
         KvType type = KvType::f32;
         std::size_t keys_at = 0, values_at = 0, positions_at = 0, order_at = 0, noise_at = 0, window_at = 0;
         std::array<std::size_t, kAccumulators> score_at{};
+        std::array<std::size_t, kLengths.size()> lengths_at{};
 
         KvRows rows(std::size_t at, int g, int head_dim) const {
             const KvRows first{reinterpret_cast<std::byte*>(static_cast<float*>(pages.data()) + at), type,
                                head_dim};
             return first.from_row(first_slot[to_index(g)]);
+        }
+        float* floats(std::size_t at, int g) const {
+            return static_cast<float*>(pages.data()) + at + first_slot[to_index(g)];
         }
         std::int32_t* ints(std::size_t at, int g) const {
             return static_cast<std::int32_t*>(pages.data()) + at + first_slot[to_index(g)];
@@ -187,6 +204,10 @@ class CpuKvCache final : public KvCache {
 
     std::int64_t page_bytes() const;
     KvType wanted_type() const;
+    Lengths wanted_lengths() const;
+    /// Computes the lengths that are kept of a slot's key and value.
+    void measure(int g, int slot);
+    void copy_lengths(const Store& old, int g);
     /// Notes a stored row that is not finite. was_finite: before it was stored.
     void note_fault(int g, int slot, bool is_key, bool was_finite);
     /// Looks for what the conversion to the store's type made infinite.

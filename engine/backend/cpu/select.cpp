@@ -3,6 +3,7 @@
 #include "engine/backend/common/choice.h"
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/shared.h"
+#include "engine/backend/cpu/slot_choice.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
@@ -195,10 +196,20 @@ const float* pool_slots(const CpuKvCache& cache, const Unit& unit, UnitScores& o
     return out.pooled.data();
 }
 
+/// Returns what is ranked of a unit whose slots agree, by slot.
+const float* ranked_slots(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int row,
+                          UnitScores& scores) {
+    const bool reads_scores = !policy.choose || policy.choose->names(Quantity::s);
+    const float* pooled = reads_scores ? pool_slots(cache, unit, scores) : nullptr;
+    if (!policy.choose) return pooled;
+    rank_slots(cache, unit, policy, row, pooled, scores.ranked);
+    return scores.ranked.data();
+}
+
 /// Selects in the usual case: one token must leave, nothing is pinned, and all heads hold the same slots.
 /// Chooses as select_victims() does, but by slot instead of in text order. Returns the victim's index into
 /// the order; -1 in any other case.
-int single_victim(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy,
+int single_victim(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int row,
                   UnitScores& scores) {
     const int g = unit.first, n = cache.count(g);
     if (n - policy.stored != 1 || policy.unit > 1 || policy.scope == Scope::column ||
@@ -215,7 +226,8 @@ int single_victim(const CpuKvCache& cache, const Unit& unit, const ResolvedPolic
     if (last - first == 1) return first;
     const std::int32_t from = first == 0 ? 0 : positions[order[first]];
     const std::int32_t to = last == n ? std::numeric_limits<std::int32_t>::max() : positions[order[last - 1]];
-    return index_of(order, n, lowest_slot(pool_slots(cache, unit, scores), positions, n, from, to));
+    return index_of(order, n,
+                    lowest_slot(ranked_slots(cache, unit, policy, row, scores), positions, n, from, to));
 }
 
 }  // namespace
@@ -234,8 +246,21 @@ ChoiceHead choice_head(const CpuKvCache& cache, int g) {
         for (int i = 0; i < n; ++i)
             widen_kv(rows.from_row(cache.order(g)[i]), 1, out.data() + std::int64_t{i} * d);
     };
-    if (reads_keys(policy)) widened(cache.keys(g), head.keys);
-    if (reads_values(policy)) widened(cache.values(g), head.values);
+    const auto reads = [&](bool QuantityRow::*rows) {
+        return names_any(policy, [&](const QuantityRow& row) {
+            return row.*rows && cache.lengths(row.quantity, g) == nullptr;
+        });
+    };
+    if (reads(&QuantityRow::reads_keys)) widened(cache.keys(g), head.keys);
+    if (reads(&QuantityRow::reads_values)) widened(cache.values(g), head.values);
+    const auto in_order = [&](Quantity q, std::vector<float>& out) {
+        if (const float* lengths = cache.lengths(q, g)) {
+            out.resize(to_index(n));
+            cache.copy_in_order(g, lengths, out.data());
+        }
+    };
+    in_order(Quantity::knorm, head.key_lengths);
+    in_order(Quantity::vnorm, head.value_lengths);
     if (reads_head_scores(policy))
         for_readers(cache, g, scores_in(cache), [&](const float* score) {
             cache.copy_in_order(g, score, head.scores.emplace_back(to_index(n)).data());
@@ -398,8 +423,9 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
         !policy.has_formula())  // nothing leaves: the usual case when recording
         return pool_head(cache, unit.first, scores_in(cache),
                          values->scores.data() + values->offset[to_index(unit.first)]);
-    if (!needs_scores && !policy.has_formula() && must_select(policy, most, row)) {
-        if (const int victim = single_victim(cache, unit, policy, scores); victim >= 0) {
+    if (!needs_scores && (!policy.has_formula() || ranks_by_slot(cache, unit, policy)) &&
+        must_select(policy, most, row)) {
+        if (const int victim = single_victim(cache, unit, policy, row, scores); victim >= 0) {
             for (int g = unit.first; g < unit.last; g += unit.step) {
                 evictions.push_back({g, cache.positions(g)[cache.order(g)[victim]], row});
                 cache.evict(g, std::span<const int>(&victim, 1));

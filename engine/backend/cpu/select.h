@@ -14,7 +14,8 @@ namespace keyhole::cpu {
 struct UnitScores {
     std::vector<std::int32_t> positions;
     std::vector<float> pooled;
-    std::vector<float> ties;  ///< what orders tokens of equal rank; empty: their age alone
+    std::vector<float> ranked;  ///< by slot: what a formula makes of the pooled scores
+    std::vector<float> ties;    ///< what orders tokens of equal rank; empty: their age alone
     std::vector<std::int32_t> scratch;
     std::vector<std::int32_t> pinned;
 };
