@@ -37,6 +37,7 @@ struct PlaceFacts {
 struct RowToken {
     float s, p, logit, ptau;
     std::int32_t position, slot;
+    float knorm = 0, vnorm = 0;  ///< where the formula names them
 };
 
 /// Who knows a quantity.
@@ -45,7 +46,7 @@ enum class KnownBy : std::uint8_t {
     row,    ///< a row of a query head alone: PlaceFacts or RowToken
     score,  ///< a row, as the head's own; a selection, pooled over query heads
     unit,   ///< a selection, of a unit's token
-    head,   ///< a selection, of a token of each KV head, pooled over the unit
+    head,   ///< a selection, of a token of each KV head, pooled over the unit; with of_row a row as well
 };
 
 using WholeFact = std::int32_t PlaceFacts::*;
@@ -85,8 +86,11 @@ inline constexpr QuantityRow kQuantityTable[] = {
     {.quantity = Quantity::p, .known_by = KnownBy::row, .of_row = &RowToken::p},
     {.quantity = Quantity::logit, .known_by = KnownBy::row, .of_row = &RowToken::logit},
     {.quantity = Quantity::ptau, .known_by = KnownBy::row, .of_row = &RowToken::ptau},
-    {.quantity = Quantity::knorm, .known_by = KnownBy::head, .reads_keys = true},
-    {.quantity = Quantity::vnorm, .known_by = KnownBy::head, .reads_values = true},
+    {.quantity = Quantity::knorm, .known_by = KnownBy::head, .of_row = &RowToken::knorm, .reads_keys = true},
+    {.quantity = Quantity::vnorm,
+     .known_by = KnownBy::head,
+     .of_row = &RowToken::vnorm,
+     .reads_values = true},
     {.quantity = Quantity::wvnorm, .known_by = KnownBy::head, .reads_values = true},
     {.quantity = Quantity::keydiff, .known_by = KnownBy::head, .reads_keys = true},
     {.quantity = Quantity::redundancy, .known_by = KnownBy::head, .reads_keys = true},
@@ -108,7 +112,9 @@ constexpr bool quantity_table_is_complete() {
         const int n_numbers = (row.whole != nullptr ? 1 : 0) + (row.number != nullptr ? 1 : 0) +
                               (row.of_row != nullptr ? 1 : 0);
         const bool is_computed = row.known_by == KnownBy::unit || row.known_by == KnownBy::head;
-        if (row.quantity != static_cast<Quantity>(q) || n_numbers != (is_computed ? 0 : 1)) return false;
+        const int n_of_place = row.of_row != nullptr ? 0 : n_numbers;
+        if (row.quantity != static_cast<Quantity>(q)) return false;
+        if (is_computed ? n_of_place != 0 : n_numbers != 1) return false;
         if (row.known_by == KnownBy::place && row.of_row != nullptr) return false;
     }
     return true;

@@ -33,6 +33,7 @@ struct Case {
     std::vector<float> values = {1, 0, 0, 2, 3, 4, 0, 1, 2, 0, 0, 3, 4, 3, 1, 0};
     FutureTable future{};
     int row = 7;
+    RepeatTable repeats{};
 };
 
 /// A unit of one head with a policy of this spec, as a selection sees it.
@@ -51,8 +52,9 @@ Selection select(const std::string& spec, Case of = {}, int n_prompt = 8) {
     ChoiceHead head{positions, of.keys, of.values};
     Selection out;
     out.ranked = of.scores;
-    choose_on_host({layout, {0, 1}, policy, of.row, 2, &of.future, std::span(&head, 1), positions},
-                   out.ranked, out.guarded);
+    choose_on_host(
+        {layout, {0, 1}, policy, of.row, 2, &of.future, std::span(&head, 1), positions, {}, &of.repeats},
+        out.ranked, out.guarded);
     std::vector<int> victims;
     out.threshold = select_victims(positions, out.ranked, out.guarded, policy, of.row, victims);
     for (const std::int32_t p : positions)
@@ -317,6 +319,32 @@ TEST(FieldExamples, OracleKeepsWhatComesNext) {
     EXPECT_EQ(select("oracle:budget=3", of, 6).kept, (std::set<int>{3, 4, 5}));
 }
 
+// CriticalKV on row 7: half of the budget by the row, the rest by the row and how far values reach. Their
+// lengths stand for the reach, which needs a model.
+TEST(FieldExamples, CriticalkvKeepsHalfByTheScoreAndHalfByWhatValuesDo) {
+    Case of;
+    of.scores = {.40f, .05f, .05f, .10f, .05f, .15f, .10f, .10f};
+    const std::vector<float> reach = {1, 6, 15, 3, 2, 9, 13, 1};
+    for (std::size_t i = 0; i < 8; ++i) {
+        of.values[2 * i] = reach[i];
+        of.values[2 * i + 1] = 0;
+    }
+    const Selection got = select("key:budget=4,choose=(first(50%, s, (s+1e-4)*vnorm))", of);
+    EXPECT_NEAR(got.ranked[6], 1.3013, 1e-4);
+    EXPECT_NEAR(got.ranked[2], .7515, 1e-4);
+    EXPECT_EQ(got.kept, (std::set<int>{0, 2, 5, 6}));
+}
+
+TEST(FieldExamples, KvzipKeepsWhatIsReadAgain) {
+    Case of;
+    of.scores.resize(6);
+    of.keys.resize(12);
+    of.values.resize(12);
+    of.row = 5;
+    of.repeats = {1, 6, {.4f, .3f, .1f, .1f, .1f, .2f}};
+    EXPECT_EQ(select("kvzip:budget=3,sinks=0,alloc=uniform", of, 6).kept, (std::set<int>{0, 1, 5}));
+}
+
 // The example's numbers stand for u; a formula of positions gives the same ones.
 TEST(FieldExamples, RandomKeepsThePromptAndTheBestDraws) {
     Case of;
@@ -472,6 +500,29 @@ std::vector<std::vector<double>> worked_rows() {
     rows.push_back({.40, .05, .05, .20, .05, .05, .20});
     rows.push_back({.40, .05, .05, .10, .05, .15, .10, .10});
     return rows;
+}
+
+// Lengths of keys are 5 2 1 10 4 3 7 6, of values 1 2 5 1 2 3 5 1.
+TEST(Formula, AScoreNamesLengthsOfTheStoredKeyAndValue) {
+    const std::vector<double> knorm = {5, 2, 1, 10, 4, 3, 7, 6}, vnorm = {1, 2, 5, 1, 2, 3, 5, 1};
+    const std::vector<std::vector<double>> rows = worked_rows();
+    const Selection now = run_rows("key:budget=8,score=(p*vnorm-knorm/100)", rows),
+                    sums = run_rows("key:budget=8,score=(s+p*vnorm)", rows),
+                    halves = run_rows("key:budget=8,score=(p*knorm),kv_dtype=bf16", rows);
+    const Case of;
+    for (std::size_t p = 0; p < 8; ++p) {
+        EXPECT_NEAR(now.ranked[p], rows[7][p] * vnorm[p] - knorm[p] / 100, 1e-5) << p;
+        double sum = 0, square = 0;
+        for (std::size_t row = p; row < 8; ++row) sum += rows[row][p] * vnorm[p];
+        EXPECT_NEAR(sums.ranked[p], sum, 1e-5) << p;
+        for (std::size_t c = 0; c < 2; ++c) {  // a key as it is stored: eight bits of each channel
+            const double x = std::abs(double{of.keys[2 * p + c]});
+            const double unit = x == 0 ? 1 : std::exp2(std::floor(std::log2(x)) - 7);
+            square += std::pow(std::nearbyint(x / unit) * unit, 2);
+        }
+        EXPECT_NEAR(halves.ranked[p], rows[7][p] * std::sqrt(square), 1e-5) << p;
+    }
+    EXPECT_FALSE(resolve(parse_lane_spec("key:score=(-knorm)").policy, 8, 4).score) << "it is a choice";
 }
 
 // The buffer makes row 7 the first that evicts.

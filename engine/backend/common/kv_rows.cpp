@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
+#include "engine/policy/formula_maths.h"
 
 #include <algorithm>
 #include <bit>
@@ -236,6 +237,14 @@ std::vector<float> rounded_as(KvType type, const float* x, std::int64_t n, int h
         widen_kv(row, 1, out.data() + i * head_dim);
     }
     return out;
+}
+
+std::vector<float> lengths_as(KvType type, const float* x, std::int64_t n, int head_dim) {
+    const std::vector<float> rows = rounded_as(type, x, n, head_dim);
+    std::vector<float> lengths(to_index(n));
+    for (std::size_t i = 0; i < lengths.size(); ++i)
+        lengths[i] = length_of(head_dim, [&](int c) { return rows[i * to_index(head_dim) + to_index(c)]; });
+    return lengths;
 }
 
 bool is_finite_kv(const KvRows& row) {

@@ -47,6 +47,9 @@ void narrow_kv(const float* x, const KvRows& to);
 /// Returns n rows of float as they come back once they are stored in a type. x, result: [n, head_dim]
 std::vector<float> rounded_as(KvType type, const float* x, std::int64_t n, int head_dim);
 
+/// Returns the length of each of them.
+std::vector<float> lengths_as(KvType type, const float* x, std::int64_t n, int head_dim);
+
 /// Returns whether all numbers of the first row are finite as they are stored.
 bool is_finite_kv(const KvRows& row);
 

@@ -21,6 +21,10 @@ struct SlotsEnv {
                 return of.p[i];
             case Quantity::ptau:
                 return of.ptau[i];
+            case Quantity::knorm:
+                return of.knorm[i];
+            case Quantity::vnorm:
+                return of.vnorm[i];
             default:
                 return row_quantity(
                     q, of.row,

@@ -1,5 +1,6 @@
 #include "engine/backend/common/shared.h"
 
+#include "engine/backend/common/row_scores.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
 
@@ -150,6 +151,7 @@ std::array<int, kAccumulators> plan_head(const ResolvedPolicy& policy, const Res
             stream.mix = own.mix;
             stream.tau = own.tau_at(0);
             stream.gain = own.gain;
+            if (names_lengths(own.score)) stream.kv_dtype = policy.kv_dtype;
         }
         if ((is_tempered(a) || (by_formula && own.score->names(Quantity::ptau))) && own.tempers()) {
             stream.tempered = true;

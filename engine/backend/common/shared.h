@@ -109,6 +109,7 @@ struct ScoreStream {
     FormulaRef score{};          ///< folds it; none: as the others say
     int budget = 0, window = 0;  ///< what the formula may name, beside alpha, tau and gain
     float mix = 0;
+    KvType kv_dtype = KvType::automatic;  ///< of the keys and values whose lengths it names
     bool operator==(const ScoreStream&) const = default;
 };
 

@@ -358,8 +358,11 @@ KvType CpuKvCache::wanted_type() const {
 
 CpuKvCache::Lengths CpuKvCache::wanted_lengths() const {
     Lengths wanted{};
-    for (std::size_t i = 0; i < kLengths.size() && policy_.evicts_at_rows(); ++i)
-        wanted[i] = policy_.any([&](const ResolvedPolicy& one) { return one.names(kLengths[i]); });
+    for (std::size_t i = 0; i < kLengths.size(); ++i)
+        wanted[i] = policy_.any([&](const ResolvedPolicy& one) {
+            return (one.names(kLengths[i]) && policy_.evicts_at_rows()) ||
+                   (one.score && one.score->names(kLengths[i]));
+        });
     return wanted;
 }
 

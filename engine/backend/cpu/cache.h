@@ -106,8 +106,8 @@ class CpuKvCache final : public KvCache {
         return store_.has_noise ? store_.of_head(store_.noise_at, head) : nullptr;
     }
 
-    /// Lengths of keys (knorm) or values (vnorm) by slot, as they are stored; null where no selection after a
-    /// row names them, and for other quantities.
+    /// Lengths of keys (knorm) or values (vnorm) by slot, as they are stored; null where neither rows nor
+    /// selections after them name them, and for other quantities.
     const float* lengths(Quantity q, int g) const {
         for (std::size_t i = 0; i < kLengths.size(); ++i)
             if (q == kLengths[i] && store_.has_lengths[i]) return store_.floats(store_.lengths_at[i], g);

@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/reserved_pages.h"
+#include "engine/model/kv_default.h"
 #include "engine/policy/math.h"
 
 #include <malloc.h>
@@ -394,7 +395,21 @@ void Prefill::observe_queries(int layer, LayerStore& store) {
                     std::copy_n(query(h, row), d, kept);
 }
 
+void Prefill::measure(int layer, const LayerStore& owner) {
+    const ModelConfig& c = model_.config();
+    lengths_.clear();
+    for (int head = 0; head < c.n_heads; ++head)
+        for (const ScoreStream& stream : plan_.streams[to_index(layer * c.n_heads + head)]) {
+            const KvType type = kv_type_for(stream.kv_dtype, model_);
+            if (!names_lengths(stream.score) || lengths_.contains(type)) continue;
+            const std::int64_t n_rows = std::int64_t{c.n_kv_heads} * n_;
+            lengths_[type] = {lengths_as(type, data(owner.keys), n_rows, c.head_dim),
+                              lengths_as(type, data(owner.values), n_rows, c.head_dim)};
+        }
+}
+
 void Prefill::attend(int layer, const LayerStore& own, const LayerStore& owner) {
+    measure(layer, owner);
     for (int first = 0; first < n_; first += kTileRows) {
         const int last = std::min(n_, first + kTileRows);
         pool_.parallel_for(model_.config().n_heads, [&](std::int64_t head, int worker) {
@@ -554,6 +569,11 @@ void Prefill::fold_by_formula(const ScoreStream& stream, int layer, int head, in
         double seen = 0;
         for (int column = 0; column <= row; ++column) seen += double{p[column]};
         of.row.sinkmass = static_cast<float>(std::max(1 - seen, 0.0));
+    }
+    if (names_lengths(stream.score)) {
+        const Lengths& lengths = lengths_.at(kv_type_for(stream.kv_dtype, model_));
+        of.knorm = lengths.keys.data() + std::int64_t{of.row.kv_head} * n_;
+        of.vnorm = lengths.values.data() + std::int64_t{of.row.kv_head} * n_;
     }
     keyhole::fold_by_formula(*stream.score, of, stream.dtype, {score, to_index(row + 1)}, scratch.by_formula);
 }

@@ -10,6 +10,7 @@
 #include "engine/backend/cpu/cpu_backend.h"
 
 #include <functional>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -118,6 +119,8 @@ class Prefill {
         return static_cast<float*>((logits ? store.last_logits : store.last_rows).data()) +
                (static_cast<std::int64_t>(head) * n_last_rows_ + row - (n_ - n_last_rows_)) * n_;
     }
+    /// Computes the lengths of the layer's keys and values that its streams name.
+    void measure(int layer, const LayerStore& owner);
     void fold_by_formula(const ScoreStream& stream, int layer, int head, int row, const float* p,
                          const float* logits, const float* ptau, float* score, Worker& scratch) const;
     const Model& model_;
@@ -146,6 +149,11 @@ class Prefill {
     // [lane] [units, n, n] pooled in the same way over the layers that read an owner's KV heads. A unit is
     // one KV head, or all of them.
     std::vector<Pages> borrowed_scores_;
+    /// As a type stores them, [n_kv_heads, n] of the layer.
+    struct Lengths {
+        std::vector<float> keys, values;
+    };
+    std::map<KvType, Lengths> lengths_;
     std::vector<Worker> workers_;
     std::vector<NarrowBlock, PageAllocator<NarrowBlock>> narrow_;  // the input of a product in integers
     const float* narrowed_ = nullptr;                              // whose numbers it holds

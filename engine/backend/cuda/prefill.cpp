@@ -1,7 +1,10 @@
 #include "engine/backend/cuda/prefill.h"
 
+#include "engine/backend/common/kv_rows.h"
+#include "engine/backend/common/row_scores.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/model/kv_default.h"
 
 #include <algorithm>
 #include <cmath>
@@ -371,7 +374,39 @@ void Prefill::observe_queries(int layer, LayerStore& store) const {
         }
 }
 
-void Prefill::upload_rules(int layer) {
+/// Uploads the lengths of the layer's keys and, behind them, values as the types store them whose lengths
+/// its streams name. Returns where those of a type begin.
+std::map<KvType, const float*> Prefill::upload_lengths(int layer, const LayerStore& owner) {
+    const ModelConfig& c = model_.config();
+    std::map<KvType, const float*> found;
+    for (int h = 0; h < c.n_heads; ++h)
+        for (const ScoreStream& stream : plan_.streams[to_index(layer * c.n_heads + h)])
+            if (names_lengths(stream.score)) found[kv_type_for(stream.kv_dtype, model_)] = nullptr;
+    if (found.empty()) return found;
+    const std::size_t n_rows = to_index(c.n_kv_heads) * to_index(n_);
+    std::vector<float> rows(n_rows * to_index(c.head_dim)), lengths;
+    for (const Buffer<float>* of : {&owner.keys, &owner.values}) {
+        executor_->download(rows.data(), of->data(), rows.size() * sizeof(float));
+        executor_->wait();
+        lengths.resize(2 * found.size() * n_rows);
+        std::size_t at = of == &owner.keys ? 0 : n_rows;
+        for (const auto& [type, where] : found) {
+            std::ranges::copy(lengths_as(type, rows.data(), std::ssize(rows) / c.head_dim, c.head_dim),
+                              lengths.begin() + static_cast<std::ptrdiff_t>(at));
+            at += 2 * n_rows;
+        }
+    }
+    lengths_.grow(executor_, lengths.size());
+    executor_->upload(lengths_.data(), lengths.data(), lengths.size() * sizeof(float));
+    executor_->wait();
+    const float* next = lengths_.data();
+    for (auto& [type, where] : found) where = std::exchange(next, next + 2 * n_rows);
+    return found;
+}
+
+void Prefill::upload_rules(int layer, const LayerStore& owner) {
+    const std::map<KvType, const float*> lengths = upload_lengths(layer, owner);
+    const std::size_t n_lengths = to_index(model_.config().n_kv_heads) * to_index(n_);
     const int n_heads = model_.config().n_heads;
     std::vector<StreamRule> rules(to_index(plan_.n_streams * n_heads));
     std::vector<FormulaTable> formulas;
@@ -399,6 +434,10 @@ void Prefill::upload_rules(int layer) {
                                                           stream.window,
                                                           stream.mix,
                                                           stream.score ? next++ : nullptr};
+            if (!names_lengths(stream.score)) continue;
+            StreamRule& rule = rules[s * to_index(n_heads) + to_index(h)];
+            rule.key_lengths = lengths.at(kv_type_for(stream.kv_dtype, model_));
+            rule.value_lengths = rule.key_lengths + n_lengths;
         }
     }
     executor_->upload(rules_.data(), rules.data(), rules.size() * sizeof(StreamRule));
@@ -406,7 +445,7 @@ void Prefill::upload_rules(int layer) {
 }
 
 void Prefill::attend(int layer, const LayerStore& own, const LayerStore& owner) {
-    upload_rules(layer);
+    upload_rules(layer, owner);
     if (fused_)
         attend_fused(layer, own, owner);
     else

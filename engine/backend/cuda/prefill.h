@@ -11,6 +11,7 @@
 #include "engine/backend/cuda/step.h"
 
 #include <functional>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -68,7 +69,8 @@ class Prefill {
     void size_tiles(std::int64_t free_floats);
     /// own: the store of this layer; owner: the store of the layer whose K and V it reads.
     void attend(int layer, const LayerStore& own, const LayerStore& owner);
-    void upload_rules(int layer);
+    void upload_rules(int layer, const LayerStore& owner);
+    std::map<KvType, const float*> upload_lengths(int layer, const LayerStore& owner);
     void attend_fused(int layer, const LayerStore& own, const LayerStore& owner);
     template <class T>
     void launch_fused(int layer, const LayerStore& own);
@@ -151,6 +153,7 @@ class Prefill {
     Buffer<float> score_rows_;       // [n_streams, n_heads, tile rows, columns] for a sink
     Buffer<StreamRule> rules_;       // [n_streams, n_heads] of the layer
     Buffer<FormulaTable> formulas_;  // of the layer's streams
+    Buffer<float> lengths_;          // [types, 2, n_kv_heads, n] of the layer's keys and values
     std::vector<LayerStore> spare_;  // of layers that the lanes have
     Buffer<std::int32_t> device_kept_, device_offset_, device_streams_;  // of one lane and layer
     Buffer<std::uint8_t> device_faults_;                                 // [n_kv_heads]

@@ -1018,7 +1018,8 @@ void CudaBackend::fold_group(const Plan& plan, const Group& group, int layer) {
     fold.row_stride = plan.row_stride;
     const Grid grid{plan.max_splits, (layer + 1 - first) * n_heads, group.n};
     if (plan.any_score)
-        executor_->launch(FoldByFormula<K>{fold, n_heads, n_heads / group.of->model->config().n_kv_heads},
+        executor_->launch(FoldByFormula<K>{fold, n_heads, n_heads / group.of->model->config().n_kv_heads,
+                                           group.of->model->config().head_dim},
                           grid, kSplit);
     executor_->launch(fold, grid, kSplit);
 }

@@ -548,6 +548,19 @@ struct FoldRow {
     }
 };
 
+/// Returns the length of a stored key or value.
+template <class T>
+KH_FN float key_length(const DeviceHead<T>& head, int head_dim, int slot) {
+    return length_of(head_dim, [&](int c) {
+        return widen(head.keys[(static_cast<std::int64_t>(c / 8) * head.capacity + slot) * 8 + c % 8]);
+    });
+}
+template <class T>
+KH_FN float value_length(const DeviceHead<T>& head, int head_dim, int slot) {
+    return length_of(
+        head_dim, [&](int c) { return widen(head.values[static_cast<std::int64_t>(slot) * head_dim + c]); });
+}
+
 /// Folds the scores of lanes that have a formula for them. Runs before FoldRow, which may write probabilities
 /// where the logits are. One thread per token, in text order. Grid: as FoldRow.
 template <class T>
@@ -557,6 +570,7 @@ struct FoldByFormula {
     using Local = NoLocal;
     FoldRow<T> fold;
     std::int32_t n_heads, group;  ///< of a layer; query heads that share a KV head
+    std::int32_t head_dim;
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const int h = block.y, lane = block.z, i = block.x * kSplit + block.thread, g = fold.kv_of_head[h];
@@ -579,7 +593,9 @@ struct FoldByFormula {
             of_layer,  of_layer / group, rule.window, rule.alpha, rule.tau,
             rule.gain, rule.mix};
         float& score = scores.score[kByScoreFormula][slot];
-        const RowToken token{score, p, logit, ptau, head.positions[slot], i};
+        RowToken token{score, p, logit, ptau, head.positions[slot], i};
+        if (view.score->names(Quantity::knorm)) token.knorm = key_length(head, head_dim, slot);
+        if (view.score->names(Quantity::vnorm)) token.vnorm = value_length(head, head_dim, slot);
         score = rounded(score_after_row(*view.score, row, token), static_cast<ScoreType>(rule.score_dtype));
     }
 };

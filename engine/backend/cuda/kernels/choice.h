@@ -92,19 +92,6 @@ KH_FN bool evaluates(const LaneView<T>& lane, int unit_index) {
                                         (lane.n_kept_rows > 0 || !names(lane, Quantity::win)));
 }
 
-/// Returns the length of a stored key or value.
-template <class T>
-KH_FN float key_length(const DeviceHead<T>& head, int head_dim, int slot) {
-    return length_of(head_dim, [&](int c) {
-        return widen(head.keys[(static_cast<std::int64_t>(c / 8) * head.capacity + slot) * 8 + c % 8]);
-    });
-}
-template <class T>
-KH_FN float value_length(const DeviceHead<T>& head, int head_dim, int slot) {
-    return length_of(
-        head_dim, [&](int c) { return widen(head.values[static_cast<std::int64_t>(slot) * head_dim + c]); });
-}
-
 /// Sums of a channel, of every 32nd token each. The gap behind them keeps the writes of neighbouring channels
 /// free of bank conflicts.
 struct ChannelSums {

@@ -60,6 +60,8 @@ struct StreamRule {
     std::int32_t budget = 0, window = 0;  ///< what a formula may name, as the next
     float mix = 0;
     const FormulaTable* score = nullptr;  ///< folds it; null: FoldTile does
+    /// Lengths of the layer's keys and values as they are stored, [n_kv_heads, n]; null: it names none.
+    const float *key_lengths = nullptr, *value_lengths = nullptr;
 };
 
 /// p = softmax of a tile's rows over the columns that they see, 0 beyond. With a tempered stream: softmax of
@@ -188,8 +190,13 @@ struct FoldTileByFormula {
                                        layer,        h,          h / group,   stream.window,
                                        stream.alpha, stream.tau, stream.gain, stream.mix};
                 const float p = fold.p[at];
-                const RowToken token{score,  p,     logits[at], stream.tempered != 0 ? fold.tempered[at] : p,
-                                     column, column};
+                RowToken token{score,  p,     logits[at], stream.tempered != 0 ? fold.tempered[at] : p,
+                               column, column};
+                if (stream.key_lengths != nullptr) {
+                    const std::int64_t of_key = static_cast<std::int64_t>(h / group) * fold.n + column;
+                    token.knorm = stream.key_lengths[of_key];
+                    token.vnorm = stream.value_lengths[of_key];
+                }
                 score = rounded(score_after_row(*stream.score, facts, token),
                                 static_cast<ScoreType>(stream.dtype));
             }
