@@ -1,6 +1,7 @@
 #include "engine/backend/common/row_scores.h"
 
 #include "engine/backend/common/accumulators.h"
+#include "engine/backend/common/formula_column.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
@@ -8,51 +9,45 @@
 namespace keyhole {
 namespace {
 
-struct SlotsEnv {
-    const ScoredRowOf& of;
-    std::span<const float> score;
-    std::span<const std::int32_t> ranks;
-
-    float quantity(Quantity q, int i) const {
-        switch (q) {  // what most formulas name, first
-            case Quantity::s:
-                return score[to_index(i)];
-            case Quantity::p:
-                return of.p[i];
-            case Quantity::ptau:
-                return of.ptau[i];
-            case Quantity::knorm:
-                return of.knorm[i];
-            case Quantity::vnorm:
-                return of.vnorm[i];
-            default:
-                return row_quantity(
-                    q, of.row,
-                    {score[to_index(i)], of.p[i], of.logits[i], of.ptau[i],
-                     of.positions != nullptr ? of.positions[i] : i, ranks.empty() ? i : ranks[to_index(i)]});
-        }
+/// Writes a quantity of n slots from one on. ranks: of the slots by position; empty: slot i has rank i.
+void fill_row(Quantity q, const ScoredRowOf& of, std::span<const float> score,
+              std::span<const std::int32_t> ranks, int first, int n, float* out) {
+    const auto from = [&](const float* values) { std::copy_n(values + first, n, out); };
+    if (q == Quantity::s) return from(score.data());
+    if (q == Quantity::p) return from(of.p);
+    if (q == Quantity::ptau) return from(of.ptau);
+    if (q == Quantity::logit) return from(of.logits);
+    if (q == Quantity::knorm) return from(of.knorm);
+    if (q == Quantity::vnorm) return from(of.vnorm);
+    if (q == Quantity::slot) {
+        for (int i = 0; i < n; ++i)
+            out[i] = static_cast<float>(ranks.empty() ? first + i : ranks[to_index(first + i)]);
+        return;
     }
-    int budget() const { return of.row.budget; }
-};
+    std::int32_t in_order[kColumn];
+    for (int i = 0; i < n && of.positions == nullptr; ++i) in_order[i] = first + i;
+    fill_from_place(q, of.row, of.positions != nullptr ? of.positions + first : in_order, 0, n, out);
+}
 
 }  // namespace
 
 void fold_by_formula(const FormulaTable& formula, const ScoredRowOf& of, ScoreType type,
                      std::span<float> score, std::vector<float>& scratch) {
     const int n = static_cast<int>(score.size());
-    const std::size_t n_lists = to_index(formula.n_lists) * score.size();
-    if (scratch.size() < n_lists) scratch.resize(n_lists);
+    if (scratch.size() < to_index(kColumnLists)) scratch.resize(to_index(kColumnLists));
     std::vector<std::int32_t> ranks;
     if (formula.names(Quantity::slot) && of.positions != nullptr) {
         ranks.resize(score.size());
         for (std::size_t i = 0; i < of.order.size(); ++i)
             ranks[to_index(of.order[i])] = static_cast<std::int32_t>(i);
     }
-    const SlotsEnv env{of, score, ranks};
-    FormulaRun<SlotsEnv>::Sums sums;
-    const FormulaRun<SlotsEnv> run{env, formula, scratch.data(), n, nullptr, n, 0, 1, sums};
-    for (int o = 0; o < formula.n_ops; ++o) run.by_token(formula.ops[o]);
-    std::copy_n(scratch.begin(), n, score.begin());
+    for (int first = 0; first < n; first += kColumn) {
+        const int n_here = std::min(kColumn, n - first);
+        const float* values = evaluate_column(formula, n_here, scratch.data(), [&](Quantity q, float* out) {
+            fill_row(q, of, score, ranks, first, n_here, out);
+        });
+        std::copy_n(values, n_here, score.data() + first);
+    }
     round_scores(score, type);
 }
 

@@ -1,5 +1,6 @@
 #include "engine/backend/cpu/slot_choice.h"
 
+#include "engine/backend/common/formula_column.h"
 #include "engine/base/index.h"
 #include "engine/policy/formula_maths.h"
 #include "engine/policy/place_facts.h"
@@ -9,8 +10,6 @@
 
 namespace keyhole::cpu {
 namespace {
-
-constexpr int kColumn = 64;  // tokens of an operation: the lists of a formula stay in the first cache
 
 bool is_known_by_slot(const CpuKvCache& cache, const Unit& unit, Quantity q) {
     if (row_of(q).known_by == KnownBy::place) return q != Quantity::slot;
@@ -42,32 +41,6 @@ void fill_column(Quantity q, const SlotFacts& of, int first, int n, float* out) 
     }
 }
 
-struct NoQuantities {
-    float quantity(Quantity, int) const { return 0; }
-    int budget() const { return 0; }
-};
-
-/// Evaluates a formula for the tokens from a slot on, and returns its column. lists: [n_lists, kColumn]. All
-/// is inlined, so that each operation is a loop over 64 numbers that the compiler turns into instructions
-/// on vectors.
-[[gnu::flatten]] const float* evaluate_column(const FormulaTable& formula, const SlotFacts& of, int first,
-                                              int n, float* lists) {
-    const NoQuantities none;
-    FormulaRun<NoQuantities>::Sums unused;
-    const FormulaRun<NoQuantities> run{none, formula, lists, kColumn, nullptr, kColumn, 0, 1, unused};
-    for (int o = 0; o < formula.n_ops; ++o) {
-        const FormulaOp& op = formula.ops[o];
-        if (op.code != FormulaCode::quantity) {
-            run.by_token(op);
-            continue;
-        }
-        float* column = run.list(op.level);
-        fill_column(op.quantity, of, first, n, column);
-        std::fill(column + n, column + kColumn, 0.0f);
-    }
-    return lists;
-}
-
 }  // namespace
 
 bool ranks_by_slot(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy) {
@@ -86,10 +59,13 @@ void rank_slots(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy&
     const SlotFacts of{cache, g, place_facts(policy, row, n, head.owner_layer, 0, head.index), policy.seed,
                        pooled};
     if (ranked.size() < to_index(n)) ranked.resize(to_index(n));
-    float lists[(FormulaTable::kMostOps + 2) * kColumn];
+    float lists[kColumnLists];
     for (int first = 0; first < n; first += kColumn) {
         const int n_here = std::min(kColumn, n - first);
-        std::copy_n(evaluate_column(*policy.choose, of, first, n_here, lists), n_here, ranked.data() + first);
+        const float* values = evaluate_column(*policy.choose, n_here, lists, [&](Quantity q, float* out) {
+            fill_column(q, of, first, n_here, out);
+        });
+        std::copy_n(values, n_here, ranked.data() + first);
     }
 }
 
