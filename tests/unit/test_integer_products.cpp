@@ -174,17 +174,20 @@ TEST_P(IntegerProducts, TheErrorIsSmall) {
     RecordProperty("worst_over_largest", std::to_string(worst / largest));
 }
 
+// The whole is computed a tile of groups after the other, of which there are several.
 TEST_P(IntegerProducts, GroupsOfRowsMayBeMultipliedApart) {
-    constexpr std::int64_t kRows = 43, kCols = 256;
+    constexpr std::int64_t kRows = 1003, kCols = 512;
+    constexpr int kBatch = 7;
     const Matrix m(GetParam(), kRows, kCols, 5, false);
-    const std::vector<float> x = random_input(kCols, 6);
+    ASSERT_GT(laid_bytes(m.weight), 128 << 10);
+    const std::vector<float> x = random_input(kBatch * kCols, 6);
     const IntegerPath path = best_integer_path();
-    NarrowBlocks narrow(kCols / kCellColumns);
-    narrow_input(path, x.data(), kCols, narrow.data());
-    std::vector<float> apart(to_index(kRows), -1);
+    NarrowBlocks narrow(x.size() / kCellColumns);
+    narrow_input(path, x.data(), kBatch * kCols, narrow.data());
+    std::vector<float> apart(to_index(kBatch * kRows), -1);
     for (std::int64_t g = 0; g < m.laid.n_groups(); ++g)
-        multiply_laid(path, m.laid, g, g + 1, narrow.data(), 1, apart.data(), kRows);
-    EXPECT_EQ(apart, product(path, m.laid, x, 1));
+        multiply_laid(path, m.laid, g, g + 1, narrow.data(), kBatch, apart.data(), kRows);
+    EXPECT_EQ(apart, product(path, m.laid, x, kBatch));
 }
 
 TEST(IntegerInputs, AreOfTheNearestWholeNumberAndNotOfWhatIsNotFinite) {

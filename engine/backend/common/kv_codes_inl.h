@@ -21,7 +21,7 @@ constexpr int kBlockBytes = kKvScaleBytes + kKvBlock;
 using BlockTag = hn::CappedTag<float, kKvBlock>;  // a whole block has a whole number of registers
 using BlockFloats = hn::Vec<BlockTag>;
 
-// Scales that are widened at a time, which takes a tenth of the time of one after the other.
+// Rows whose scales are widened together, several in a register; and how many scales that may be.
 constexpr int kScaleRows = 64, kScales = 4096;
 
 HWY_INLINE float scale_of(const std::byte* block) {
