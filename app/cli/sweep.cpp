@@ -217,6 +217,7 @@ std::vector<SweepResult> Sweep::run() {
         print_out("{}\n", json_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     else if (options_.map && prints_tables())
         print_out("{}{}", depth_table(results_), below_map_);
+    flush_output();
     const TerminationGuard guard;  // before the folder that it guards
     StagedFolder staged(folder, "plots", std::move(lock));
     draw(staged);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <sstream>
 
 namespace keyhole {
 
@@ -125,8 +126,11 @@ std::string suite_page(const ReportLanes& lanes, std::span<const SuiteTask> task
     page += "</tr>\n</table>\n";
     page += fmt::format("<p>{} Small numbers are 95 % intervals (Wilson).</p>\n",
                         escape_xml(kept_line(lanes, tasks)));
-    if (!below.empty()) page += fmt::format("<pre>{}</pre>\n", escape_xml(below));
-    return page;
+    if (below.empty()) return page;
+    page += "<pre>";
+    std::istringstream lines(below);
+    for (std::string line; std::getline(lines, line);) page += escape_xml(line) + "\n";
+    return page + "</pre>\n";
 }
 
 }  // namespace keyhole
