@@ -36,13 +36,13 @@
 #include "engine/base/host_device.h"
 
 #include <cstdint>
+#include <cstring>
 #ifdef __CUDACC__
 #include <cstdio>
 #else
 #include "engine/base/error.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -105,6 +105,25 @@ struct Grid {
 
 struct NoShared {};
 struct NoLocal {};
+
+/// 16 bytes, read and stored at once.
+struct Words {
+    std::uint32_t word[4];
+};
+
+/// Stores 16 bytes in shared memory at once; `to` is aligned to them.
+KH_FN void store_words(const Words& words, void* to) {
+#ifdef __CUDA_ARCH__
+    // Written out, since the compiler does not see the alignment of every one and would split it.
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))), "r"(words.word[0]),
+                   "r"(words.word[1]), "r"(words.word[2]), "r"(words.word[3])
+                 : "memory");
+#else
+    std::memcpy(to, &words, sizeof(words));
+#endif
+}
 
 /// Counts a block and returns whether it is the last of n_blocks; the counter is then 0 again, for the next
 /// launch. The count releases what its block wrote before the barrier that goes before it, and the last one

@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 namespace keyhole::cuda {
@@ -468,7 +469,9 @@ struct MatrixVector {
                 if (norms) norm_half(to, 2 * first + at, local.mean[b], local.scale[b]);
             });
             visit([&](int b, int at, const HalfPack& from) {
-                *reinterpret_cast<HalfPack*>(shared.tile.x[b] + Tile::place(at / 2, at % 2)) = from;
+                Words words;
+                std::memcpy(&words, from.x, sizeof(words));
+                store_words(words, shared.tile.x[b] + Tile::place(at / 2, at % 2));
             });
         }
     }

@@ -131,10 +131,7 @@ template <class T, int kDim, int kRows>
 struct RowsAhead {
     static constexpr int kPacks = kRows * kDim / 8 / kMaxThreads;
     static constexpr int kStride = kDim + 8;  ///< in shared memory: 8 rows start in different banks
-    struct Words {                            ///< 8 numbers, read and stored at once
-        std::uint32_t word[4];
-    };
-    Words packs[kPacks];
+    Words packs[kPacks];                      ///< 8 numbers each
 
     /// Rows beyond n_rows become zeros.
     KH_FN void fetch(const Block& block, const T* rows, std::int64_t stride, int n_rows, int head_dim) {
@@ -147,7 +144,7 @@ struct RowsAhead {
     KH_FN void put(const Block& block, T* tile) const {
         KH_UNROLL
         for (int j = 0; j < kPacks; ++j)
-            store(packs[j], tile + row_of(block, j) * kStride + dim_of(block, j));
+            store_words(packs[j], tile + row_of(block, j) * kStride + dim_of(block, j));
     }
     KH_FN static Words load(const T* from) {
 #ifdef __CUDA_ARCH__
@@ -157,18 +154,6 @@ struct RowsAhead {
         Words words;
         std::memcpy(&words, from, sizeof(words));
         return words;
-#endif
-    }
-    KH_FN static void store(const Words& words, T* to) {
-#ifdef __CUDA_ARCH__
-        // Written out, since the compiler does not see the alignment of every one and would split it.
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
-                     :
-                     : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))), "r"(words.word[0]),
-                       "r"(words.word[1]), "r"(words.word[2]), "r"(words.word[3])
-                     : "memory");
-#else
-        std::memcpy(to, &words, sizeof(words));
 #endif
     }
     KH_FN static int row_of(const Block& block, int j) {
