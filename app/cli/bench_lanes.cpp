@@ -121,7 +121,7 @@ void bench_lanes(const BenchRun& options) {
         print_lines(report.lines);
         print_step_parts(report.lines);
     }
-    if (const auto counts = benched.backend->launch_counts()) {
+    if (const auto& counts = report.launches) {
         json["graphs"] = {{"steps", counts->captures - counts->new_graphs},
                           {"graphs", counts->graphs},
                           {"failed", counts->failed_graphs}};

@@ -72,6 +72,7 @@ BenchReport run_bench(const Model& model, Backend& backend, std::span<Contender*
     report.share_of_others = share_of_others(before, after);
     for (const Contender* c : contenders)
         report.lines.push_back(line_of(*c, report.weight_bytes, report.bandwidth));
+    report.launches = backend.launch_counts();
     for (std::size_t i = 0; options.parts && i < contenders.size(); ++i) {
         BenchLine& line = report.lines[i];
         line.has_parts = backend.time_parts(&line.parts);

@@ -6,6 +6,7 @@
 #include "engine/bench/contender.h"
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace keyhole {
@@ -37,6 +38,8 @@ struct BenchReport {
     std::int64_t weight_bytes = 0;  ///< read by a step
     double share_of_others = 0;     ///< share of the machine's busy time taken by other processes
     std::vector<BenchLine> lines;   ///< in the order of the contenders
+    /// Of the backend, before steps whose parts are timed: these run kernel by kernel. nullopt: of a CPU.
+    std::optional<LaunchCounts> launches;
 };
 
 /// Returns the bytes of weights that a step reads: all except embeddings, of which it reads one row per lane.
