@@ -214,6 +214,7 @@ void add_check_command(const CliCommand& program) {
         .shows_default();
     options->run.add_model(command);
     options->run.add_backend(command);
+    options->run.measures = true;
     command.does([options] { run_check(*options); });
 }
 

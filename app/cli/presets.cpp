@@ -133,6 +133,7 @@ void add_presets_command(const CliCommand& program) {
         "presets", "list the policies by what they look at, with what each keeps of one prompt");
     options->run.add_model(command);
     options->run.add_backend(command);
+    options->run.measures = true;
     command
         .add_option(
             "-f,--prompt-file", options->prompt_file,
