@@ -49,8 +49,8 @@ TEST_F(PolicyCardRun, PresetsAndOptionsAreChosenByMouseAndByCommand) {
 
 TEST_F(PolicyCardRun, TheMatrixPaintsOverridesAndUndoTakesThemBack) {
     const std::string paint =
-        "wait idle\nlane.advanced on\nlane.focus 1\nlane.overrides\npoint override brush 0.5 "
-        "0.5\npress\npoint override brush "
+        "wait idle\nlane.advanced on\nlane.focus 1\nlane.overrides\npoint override field alpha\nclick\n"
+        "point override brush 0.5 0.5\npress\npoint override brush "
         "0.95 0.5\nrelease\n"
         "point override L4 H3\npress\npoint override L4 H6\nrelease\npoint override L0\nclick\npoint "
         "override L4 "
