@@ -69,6 +69,8 @@ std::string decode_command(const std::filesystem::path& model, const RunSpec& ru
     if (run.sampling.min_tokens != 0) text += fmt::format(" --min-tokens {}", run.sampling.min_tokens);
     if (backend.choice != BackendChoice::automatic)
         text += fmt::format(" --backend {}", backend_word(backend.choice));
+    if (backend.precision != Precision::automatic)
+        text += backend.precision == Precision::floats ? " --precision float" : " --precision weights";
     if (backend.device != 0) text += fmt::format(" --device {}", backend.device);
     text += " --export " + list + " --out " + shell_word(folder.string());
     if (!extra.empty()) text += " " + extra;

@@ -104,7 +104,10 @@ void draw_status_line(const PanelContext& context) {
             if (ImGui::IsMouseHoveringRect(min, max)) ImGui::SetTooltip("%s", message.c_str());
         }
     }
-    list.AddText({end - right_width, at.y}, theme::colors().dim, right.c_str());
+    const ImVec2 corner(end - right_width, at.y);
+    list.AddText(corner, theme::colors().dim, right.c_str());
+    if (!status.precision.empty() && ImGui::IsMouseHoveringRect(corner, {end, at.y + line}))
+        show_tooltip(context, capitalised(status.precision));
 }
 
 }  // namespace keyhole

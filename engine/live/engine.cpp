@@ -216,6 +216,7 @@ struct Engine::Impl {
             fresh.phase = EnginePhase::prefill;
             fresh.message = next.notice;
             fresh.backend = backend->name();
+            fresh.precision = backend->precision_text();
             fresh.run = start.run;
             s = std::move(fresh);
         });

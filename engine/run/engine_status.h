@@ -32,6 +32,7 @@ struct EngineStatus {
     double progress = 0;     ///< of prefill, or of `work` if there is any, 0..1
     double steps_per_s = 0;  ///< of the last second of running; 0: the run was too short to tell
     std::string backend;
+    std::string precision;  ///< Backend::precision_text(): what its products change; empty: nothing
     EngineMemory memory;
     /// RunInfo::id of the run that goes on; 0: none has processed its prompt, or it was lost. lane_ids,
     /// answers and branches are of this run.

@@ -330,6 +330,16 @@ TEST(CommandLine, SaysWhatWasDone) {
               "--seed 1 "
               "--follow --export mask --out out --layers 3 --script <(printf '%s\\n' '12 evict 1 3 L0' "
               "'14 say \"it'\\''s\"')");
+    // Another precision may keep other tokens.
+    BackendOptions backend;
+    EXPECT_EQ(decode_command("/m", run, 20, "mask", "out", "", backend).find("--precision"),
+              std::string::npos);
+    backend.precision = Precision::weights;
+    EXPECT_NE(decode_command("/m", run, 20, "mask", "out", "", backend).find(" --precision weights "),
+              std::string::npos);
+    backend.precision = Precision::floats;
+    EXPECT_NE(decode_command("/m", run, 20, "mask", "out", "", backend).find(" --precision float "),
+              std::string::npos);
 }
 
 TEST_F(Instrument, CopiesTheCommandOfTheView) {
