@@ -3,6 +3,7 @@
 #include "app/panels/wrapped_field.h"
 #include "app/state/memory_use.h"
 #include "engine/analysis/doctor.h"
+#include "engine/policy/option_table.h"
 
 #include <algorithm>
 #include <limits>
@@ -66,9 +67,10 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
     request.context = std::clamp(request.context, 1, 1 << 24);
     request.batch = std::clamp(request.batch, 1, 1 << 16);
     const LaneRecord* record = app.record(app.view.lane);
-    const std::int64_t stored = record != nullptr && record->info->policy.evicts()
-                                    ? record->info->policy.stored
-                                    : std::numeric_limits<std::int64_t>::max();
+    const std::int64_t stored =
+        record != nullptr && record->info->policy.evicts() && record->info->policy.stored < kMostTokens
+            ? record->info->policy.stored
+            : std::numeric_limits<std::int64_t>::max();
     const bool evicts = stored != std::numeric_limits<std::int64_t>::max();
     if (!ImGui::BeginTable("schemes", 4, ImGuiTableFlags_SizingStretchProp)) return;
     for (const char* title :

@@ -104,8 +104,11 @@ std::string eviction_story(const RunHistory& history, int lane, int layer, int h
     if (record == nullptr) return text;
     const ResolvedPolicy& policy = record->info->policy.at(layer, head);
     if (policy.evicts()) {
-        text += fmt::format(". Its rule: of the tokens that compete the lowest score goes; {} stay",
-                            policy.stored);
+        text +=
+            policy.has_threshold()
+                ? fmt::format(". Its rule: of the tokens that compete those below {} go", policy.threshold)
+                : fmt::format(". Its rule: of the tokens that compete the lowest score goes; {} stay",
+                              policy.stored);
         std::string spared = policy.sinks > 0 ? fmt::format("the first {}", policy.sinks) : "";
         if (policy.newest > 0)
             spared += fmt::format("{}the newest {}", spared.empty() ? "" : " and ", policy.newest);

@@ -43,7 +43,8 @@ std::string no_effect_reason(const PolicyParams& params, std::string_view name, 
     if (params.dialect == Dialect::released && is_fixed_by_release(params.preset, name))
         return fmt::format("The released code of {} fixes it.",
                            params.preset == Preset::sink ? "StreamingLLM" : "this preset");
-    if (params.budget.unit == Amount::Unit::all && params.overrides.empty() && params.heads.empty())
+    if (params.budget.unit == Amount::Unit::all && params.threshold == 0 && params.overrides.empty() &&
+        params.heads.empty())
         return "The budget is all tokens, so nothing leaves.";
     const bool windowed = params.preset == Preset::dilated || params.recent.unit == Amount::Unit::rest;
     if (windowed && option.acts == Acts::scores)
@@ -76,7 +77,14 @@ std::string accounting_text(const ResolvedPolicy& policy) {
                            policy.page);
     if (!policy.evicts()) return "keeps all tokens and attends to all";
     const int stored = policy.stored, attended = policy.attended_when_full();
-    std::string text = fmt::format("keeps {} token{}, attends to ", stored, stored == 1 ? "" : "s");
+    const std::string ranked =
+        policy.has_threshold() ? fmt::format("what ranks {} or more", policy.threshold) : "";
+    if (policy.has_threshold() && stored == kMostTokens)
+        return fmt::format("keeps {}, and {} tokens that do not compete", ranked,
+                           policy.sinks + policy.newest);
+    std::string text =
+        fmt::format("keeps {}{} token{}, attends to ", ranked.empty() ? "" : ranked + ", at most ", stored,
+                    stored == 1 ? "" : "s");
     text += attended == stored + 1 ? fmt::format("{} and the new one", stored == 1 ? "it" : "those")
                                    : fmt::format("{}, the new one included", attended);
     if (const int more = policy.most_stored() - stored - 1; more > 0)

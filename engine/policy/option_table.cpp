@@ -202,6 +202,16 @@ std::string unit_fault(const PolicyParams& params) {
                : "";
 }
 
+std::string threshold_fault(const PolicyParams& params) {
+    if (params.threshold == 0) return "";
+    if (params.dialect == Dialect::released)
+        return "a released code evicts by number; threshold needs dialect=paper";
+    if (params.alloc != Alloc::uniform)
+        return "alloc shares a number of tokens, and threshold keeps no number; leave one of them out";
+    return params.unit > 1 ? "threshold looks at single tokens, and unit at blocks; leave one of them out"
+                           : "";
+}
+
 std::string evict_fault(const PolicyParams& params) {
     return params.dialect == Dialect::released && params.evict != preset_params(params.preset).evict
                ? "a released code evicts when it evicts; evict needs dialect=paper"
@@ -658,6 +668,19 @@ constexpr std::array kOptions = {
                .card_row = 16,
                .of_preset = true,
                .fault = unit_fault},
+    LaneOption{.name = "threshold",
+               .word = "least rank that stays",
+               .member = &PolicyParams::threshold,
+               .values = "0  0.01",
+               .help = "Competing tokens that rank below it leave in every selection; the budget is then a "
+                       "limit on the rest, and may be all. 0: none.",
+               .paper = "theta: DMS and KVzap; DMSPress of kvpress",
+               .bounds = OptionBounds{-1e9, 1e9},
+               .drag = {0.001f, -1000, 1000, "%.4f", 0, "none"},
+               .acts = Acts::evicting,
+               .card_row = 26,
+               .of_preset = true,
+               .fault = threshold_fault},
     LaneOption{.name = "evict",
                .member = words_of<&PolicyParams::evict>(kEvictWords),
                .help = "When tokens may leave: always, once after the prompt (the cache then grows), or from "

@@ -146,6 +146,8 @@ ResolvedPolicy resolve_base(const PolicyParams& asked, int n_prompt, int n_gener
     policy.positions = params.positions;
     policy.shadow = params.shadow;
     resolve_amounts(params, n_prompt, policy);
+    policy.threshold = params.preset == Preset::full ? 0 : static_cast<float>(params.threshold);
+    if (policy.has_threshold()) policy.stored = std::min(policy.stored, kMostTokens);
     policy.newest = policy.recent;
     if (params.preset == Preset::dilated && policy.evicts()) {
         // k tokens d + 1 apart, the row's own included. The next row attends to other remainders of the
@@ -196,12 +198,17 @@ int owner_of(const HeadGrid& heads, int layer) {
 
 namespace {
 
+/// Returns whether there are tokens to share; a threshold evicts without them.
+bool has_budget(const ResolvedPolicy& base) {
+    return base.budget != ResolvedPolicy::kUnlimited;
+}
+
 /// Returns the parameters of each layer, the budgets shared as a pyramid says. Layers that borrow KV heads
 /// have none of their own and do not count.
 std::vector<PolicyParams> params_of_layers(const PolicyParams& params, const ResolvedPolicy& base,
                                            const HeadGrid& heads) {
     std::vector<PolicyParams> layers(to_index(heads.n_layers), without_overrides(params));
-    if (params.pyramid <= 0 || !base.evicts()) return layers;
+    if (params.pyramid <= 0 || !has_budget(base)) return layers;
     std::vector<int> owners;
     for (int layer = 0; layer < heads.n_layers; ++layer)
         if (owner_of(heads, layer) == layer) owners.push_back(layer);
@@ -259,14 +266,14 @@ std::map<int, PolicyParams> params_of_table(const PolicyParams& params, const Re
     const auto times = times_of_heads(params.heads, heads);
     std::vector<double> parts;
     for (const auto& [g, n] : times)
-        parts.push_back(n && base.evicts() ? std::min(*n * (base.budget - kept), double{kMostTokens}) : 0);
+        parts.push_back(n && has_budget(base) ? std::min(*n * (base.budget - kept), double{kMostTokens}) : 0);
     const std::vector<int> whole = by_largest_remainder(parts);
     std::map<int, PolicyParams> of_head;
     std::size_t i = 0;
     for (const auto& [g, n] : times) {
         PolicyParams& own = of_head.emplace(g, of_all).first->second;
         const int tokens = whole[i++];
-        if (!n || !base.evicts()) continue;
+        if (!n || !has_budget(base)) continue;
         own.budget = {Amount::Unit::tokens, static_cast<double>(std::min(tokens, kMostTokens - kept) + kept)};
         if (keeps_recent) own.recent = {Amount::Unit::tokens, static_cast<double>(base.recent)};
     }

@@ -146,6 +146,7 @@ struct PolicyParams {
     int every = 1;   ///< rows between evictions
     int buffer = 0;  ///< tokens over the budget at which an eviction is due; 0: one is enough
     int unit = 1;    ///< tokens of the text that stay or leave together
+    double threshold = 0;  ///< competing tokens that rank below it leave, within the budget too; 0: none
     Evict evict = Evict::always;
     Alloc alloc = Alloc::uniform;
     Amount floor{Amount::Unit::percent, 20};  ///< of its own budget that a head keeps in any case, adaptive
@@ -236,6 +237,7 @@ struct ResolvedPolicy {
     int every = 1;
     int buffer = 0;
     int unit = 1;
+    float threshold = 0;  ///< 0: none
     Evict evict = Evict::always;
     Alloc alloc = Alloc::uniform;
     double floor = 0;            ///< share of its own budget that a head keeps in any case
@@ -265,6 +267,8 @@ struct ResolvedPolicy {
     bool operator==(const ResolvedPolicy&) const = default;
 
     bool evicts() const { return stored != kUnlimited; }
+    /// Returns whether tokens leave for what they rank, too. Without a budget `stored` is no limit then.
+    bool has_threshold() const { return threshold != 0; }
     /// Returns whether a selection evaluates a formula.
     bool has_formula() const { return choose || protect; }
     /// Returns whether a formula of selections names the quantity.
@@ -306,7 +310,8 @@ struct ResolvedPolicy {
     }
     /// Returns whether the cache grows with the text, or a head may take more than its own budget.
     bool grows() const {
-        return !evicts() || keeps_memory || evict == Evict::prompt || alloc != Alloc::uniform;
+        return !evicts() || keeps_memory || evict == Evict::prompt || alloc != Alloc::uniform ||
+               has_threshold();
     }
     /// Returns whether the softmax of the scores differs from the attention's own. Looks at this policy
     /// only, not at its variants.
@@ -318,7 +323,8 @@ struct ResolvedPolicy {
     bool evicts_after(int row) const;
     /// Returns whether a unit that stores n tokens after `row` must evict.
     bool exceeded(int n, int row) const {
-        return evicts() && n >= due_at() && (!counts_columns || row + 1 > budget) && evicts_in_phase(row);
+        const bool is_due = n >= due_at() || (has_threshold() && n > sinks + newest);
+        return evicts() && is_due && (!counts_columns || row + 1 > budget) && evicts_in_phase(row);
     }
     /// Returns whether a stored position is hidden from this row: the gaps of a dilated window, or the
     /// column that H2O's released mask leaves out for one row. A row may be hidden from itself (released

@@ -96,7 +96,8 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
     constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
     const int n = static_cast<int>(positions.size());
     if (!must_select(policy, n, row)) return kNone;
-    int n_victims = std::max(0, n - policy.stored);
+    // With a threshold it may be due before the budget is full.
+    int n_victims = policy.has_threshold() && n < policy.due_at() ? 0 : std::max(0, n - policy.stored);
     const auto is_pinned = [&](int i) {
         return !pinned.empty() && std::binary_search(pinned.begin(), pinned.end(), positions[to_index(i)]);
     };
@@ -117,6 +118,11 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
     };
     for (int i = first; i < last; ++i)
         if (i != dropped && !is_pinned(i)) victims.push_back(i);
+    if (policy.has_threshold()) {
+        const auto below = [&](int i) { return rank_in(score, i) < policy.threshold; };
+        n_victims =
+            std::max(n_victims, static_cast<int>(std::count_if(victims.begin(), victims.end(), below)));
+    }
     float threshold = kNone;
     const int n_competing = static_cast<int>(victims.size());
     if (policy.unit > 1 && n_victims > 0 && n_victims < n_competing) {

@@ -13,6 +13,7 @@ LaneSpec without_eviction(LaneSpec lane) {
     policy.dialect = Dialect::paper;
     policy.preset = Preset::full;
     policy.budget = {Amount::Unit::all, 0};
+    policy.threshold = 0;
     policy.dilation = 0;
     policy.shadow = false;
     policy.heads = {};

@@ -207,7 +207,8 @@ bool needs_future(const PolicyParams& policy) {
                      protect = protect_formula(policy.protect.text, nullptr);
     const bool names =
         (choose && choose->names(Quantity::future)) || (protect && protect->names(Quantity::future));
-    return names && (policy.budget.unit != Amount::Unit::all || policy.differs_by_head());
+    return names &&
+           (policy.budget.unit != Amount::Unit::all || policy.threshold != 0 || policy.differs_by_head());
 }
 
 bool needs_repeats(const ResolvedPolicy& policy) {

@@ -486,12 +486,21 @@ std::vector<Gone> Lane::select(double* margin) const {
         for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g) {
             const std::set<int>& stored = stored_[keyhole::to_index(l)][keyhole::to_index(g)];
             const int budget = budget_of(l);
-            if (!shares && static_cast<int>(stored.size()) <= budget) continue;
-            if (!shares && static_cast<int>(stored.size()) < budget + policy_.buffer) continue;
+            const int n = static_cast<int>(stored.size());
+            const bool is_full = n > budget && n >= budget + policy_.buffer;
+            if (!shares && !is_full && policy_.threshold == 0) continue;
             if (!room_of.contains({l, g})) continue;
             std::vector<int> free = competing(l, g);
-            const int room = room_of.at({l, g});
+            int room = shares || is_full ? room_of.at({l, g}) : static_cast<int>(free.size());
             const std::map<int, double> value = ranks(l, g);
+            if (policy_.threshold != 0) {
+                int n_stay = 0;
+                for (const int p : free) {
+                    n_stay += value.at(p) >= policy_.threshold ? 1 : 0;
+                    *margin = std::min(*margin, std::abs(value.at(p) / policy_.threshold - 1));
+                }
+                room = std::min(room, n_stay);
+            }
             const auto better = [&](int a, int b) {
                 const double score_a = value.at(a), score_b = value.at(b);
                 // Of equal scores the lower one before smoothing is evicted, then the older.

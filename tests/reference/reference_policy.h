@@ -43,6 +43,7 @@ struct Policy {
     RanksBy ranks = RanksBy::score;
     int protect_from = 0, protect_to = -1;  ///< positions that never compete, both ends included
     int buffer = 0;  ///< evicts only what stores budget + buffer tokens or more; 0: more than the budget
+    double threshold = 0;  ///< competing tokens that rank below it leave, field's section 17; 0: none
     Phase phase = Phase::always;
     int window = 32;          ///< rows observed
     int kernel = 0;           ///< width of the smoothing; 0: none

@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/device/make_backend.h"
+#include "engine/policy/option_help.h"
 #include "engine/policy/selection.h"
 #include "engine/session/run_context.h"
 #include "engine/session/session.h"
@@ -171,6 +172,67 @@ INSTANTIATE_TEST_SUITE_P(All, FieldPolicies,
                              return fmt::format("{}{}kv{}", of.param.preset, of.param.n_kv_heads,
                                                 of.param.n_prompt);
                          });
+
+// Tokens leave for what they rank, whatever the budget, and the budget is a limit on the rest.
+TEST(FieldPolicies, ThresholdsAgreeWithTheReference) {
+    const TinyModel tiny(TinyShape{});
+    const auto model = keyhole::load_model(tiny.folder());
+    const Weights weights = load_weights(tiny.folder());
+    const std::vector<int> tokens = different_tokens(kPrompt + kDecode, 61);
+    std::vector<Case> cases;
+    const auto add = [&](const char* preset, double threshold, int budget, const std::string& keys,
+                         const auto& change) {
+        Case c = preset_case(preset, budget == 0 ? 1000 : budget, kDecode);
+        c.spec = fmt::format("{}:budget={},recent=2,threshold={}{}", preset,
+                             budget == 0 ? "all" : std::to_string(budget), threshold, keys);
+        c.policy.recent = 2;
+        c.policy.threshold = threshold;
+        change(c.policy);
+        cases.push_back(c);
+    };
+    for (const auto& [preset, threshold] : {std::pair{"h2o", 0.5}, {"tova", 0.03}, {"random", 0.2}})
+        for (const int budget : {0, 12}) {
+            add(preset, threshold, budget, "", [](Policy&) {});
+            add(preset, threshold, budget, ",sinks=1,every=2", [](Policy& p) {
+                p.sinks = 1;
+                p.every = 2;
+            });
+            add(preset, threshold, budget, ",buffer=4,scope=layer", [](Policy& p) {
+                p.buffer = 4;
+                p.unit = Unit::layer;
+            });
+            add(preset, threshold, budget, ",prefill=stepwise", [](Policy& p) { p.stepwise = true; });
+            add(preset, threshold, budget, ",evict=decode", [](Policy& p) { p.phase = Phase::decode; });
+        }
+    const std::span<const int> all(tokens);
+    const auto prompt = all.first(kPrompt), decode = all.subspan(kPrompt);
+    expect_agreement(compare_with_reference(model, weights, cases, prompt, decode), 100);
+    const auto cuda = cuda_backend(model);
+    expect_agreement(compare_with_reference(model, weights, cases, prompt, decode, cuda.get()), 100);
+}
+
+// The field's example of section 17: what ranks exactly the threshold stays.
+TEST(FieldPolicies, AThresholdKeepsWhatReachesIt) {
+    const auto victims_of = [](const std::string& spec) {
+        const std::vector<std::int32_t> positions = {0, 1, 2, 3, 4, 5, 6, 7};
+        const std::vector<float> means = {0.40f, 0.05f, 0.05f, 0.15f, 0.05f, 0.10f, 0, 0};
+        std::vector<int> victims;
+        const auto policy = keyhole::resolve(keyhole::parse_lane_spec(spec).policy, 8, 4);
+        (void)keyhole::select_victims(positions, means, {}, policy, 7, victims);
+        return victims;
+    };
+    EXPECT_EQ(victims_of("key:budget=all,recent=2,threshold=0.1"), (std::vector{1, 2, 4}));
+    EXPECT_EQ(victims_of("key:budget=3,recent=2,threshold=0.1"), (std::vector{1, 2, 3, 4, 5})) << "then k";
+    EXPECT_EQ(victims_of("key:budget=3,recent=2,buffer=9,threshold=0.1"), (std::vector{1, 2, 4}))
+        << "not yet";
+    EXPECT_EQ(victims_of("key:budget=all,recent=2,sinks=4,threshold=0.1"), (std::vector{4}));
+    EXPECT_EQ(victims_of("key:budget=all,recent=2,threshold=9"), (std::vector{0, 1, 2, 3, 4, 5}));
+    EXPECT_EQ(victims_of("full:threshold=9"), std::vector<int>{});
+    EXPECT_EQ(keyhole::parse_lane_spec("key:threshold=0"), keyhole::parse_lane_spec("key")) << "0: none";
+    EXPECT_EQ(keyhole::accounting_text(keyhole::resolve(
+                  keyhole::parse_lane_spec("key:budget=all,recent=2,threshold=0.1").policy, 8, 4)),
+              "keeps what ranks 0.1 or more, and 2 tokens that do not compete");
+}
 
 // R-KV as its code ranks: no spec beside the dialect says it, so the reference does.
 TEST(FieldPolicies, RkvReleasedAgreesWithTheReference) {

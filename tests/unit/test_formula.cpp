@@ -255,6 +255,9 @@ TEST(Formula, ASpecNamesThePlaceInItself) {
     EXPECT_NE(fault_of("key:protect=(sytem)").find("unknown name 'sytem'"), std::string::npos);
     EXPECT_NE(fault_of("h2o:unit=4,dialect=released").find("needs dialect=paper"), std::string::npos);
     EXPECT_NE(fault_of("adakv:unit=4").find("leave one of them out"), std::string::npos);
+    EXPECT_NE(fault_of("h2o:threshold=0.1,dialect=released").find("needs dialect=paper"), std::string::npos);
+    EXPECT_NE(fault_of("adakv:threshold=0.1").find("leave one of them out"), std::string::npos);
+    EXPECT_NE(fault_of("h2o:unit=4,threshold=0.1").find("leave one of them out"), std::string::npos);
     EXPECT_NE(fault_of("kvzip:prefill=stepwise").find("takes prefill=oneshot"), std::string::npos);
     EXPECT_NE(fault_of("h2o:choose=(u),dialect=released").find("needs dialect=paper"), std::string::npos);
     EXPECT_NE(fault_of("h2o:score=(s+p),dialect=released").find("needs dialect=paper"), std::string::npos);

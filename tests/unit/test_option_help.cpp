@@ -117,7 +117,7 @@ TEST(OptionTable, BoundsHoldAtBothEnds) {
         EXPECT_LE(static_cast<double>(o.drag.high), o.bounds->high) << o.name;
         ++n;
     }
-    EXPECT_EQ(n, 14);
+    EXPECT_EQ(n, 15);
 }
 
 // The policy card draws what has a row; preset, dialect and the sharing have widgets of their own.

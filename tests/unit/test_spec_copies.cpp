@@ -18,16 +18,16 @@ using namespace keyhole;
 /// missing here fails the tests.
 std::string other_value(const std::string& option) {
     const std::map<std::string, std::string> values = {
-        {"budget", "17"},        {"recent", "3"},        {"sinks", "2"},         {"alpha", "0.375"},
-        {"tau", "1.5"},          {"horizon", "99"},      {"tau_delta", "0.02"},  {"noise", "gaussian"},
-        {"draw", "row"},         {"gain", "0.75"},       {"scope", "shared"},    {"pool", "max"},
-        {"prefill", "stepwise"}, {"every", "4"},         {"damping", "0.875"},   {"score_dtype", "bf16"},
-        {"kv_dtype", "q8"},      {"seed", "7"},          {"positions", "cache"}, {"dilation", "3"},
-        {"dialect", "released"}, {"shadow", "on"},       {"kv", "mqa"},          {"merge", "released"},
-        {"compensate", "on"},    {"choose", "(u+1)"},    {"protect", "0..3"},    {"buffer", "6"},
-        {"evict", "decode"},     {"score", "(s+p)"},     {"window", "12"},       {"kernel", "max:5"},
-        {"mix", "0.25"},         {"alloc", "global"},    {"floor", "35%"},       {"pyramid", "6"},
-        {"unit", "8"},           {"heads", "(all 2*1x)"}};
+        {"budget", "17"},        {"recent", "3"},         {"sinks", "2"},         {"alpha", "0.375"},
+        {"tau", "1.5"},          {"horizon", "99"},       {"tau_delta", "0.02"},  {"noise", "gaussian"},
+        {"draw", "row"},         {"gain", "0.75"},        {"scope", "shared"},    {"pool", "max"},
+        {"prefill", "stepwise"}, {"every", "4"},          {"damping", "0.875"},   {"score_dtype", "bf16"},
+        {"kv_dtype", "q8"},      {"seed", "7"},           {"positions", "cache"}, {"dilation", "3"},
+        {"dialect", "released"}, {"shadow", "on"},        {"kv", "mqa"},          {"merge", "released"},
+        {"compensate", "on"},    {"choose", "(u+1)"},     {"protect", "0..3"},    {"buffer", "6"},
+        {"evict", "decode"},     {"score", "(s+p)"},      {"window", "12"},       {"kernel", "max:5"},
+        {"mix", "0.25"},         {"alloc", "global"},     {"floor", "35%"},       {"pyramid", "6"},
+        {"unit", "8"},           {"heads", "(all 2*1x)"}, {"threshold", "0.25"}};
     return values.at(option);
 }
 
@@ -73,8 +73,8 @@ int for_all_options(Visit visit) {
 // What a question about evictions changes is eviction; a shadow is for measures alone.
 TEST(SpecCopies, WithoutEvictionDiffersInEvictionAlone) {
     const int n = for_all_options([](const LaneSpec& spec, const std::string&) {
-        std::set<std::string> changed = {"budget", "dialect", "shadow",   "dilation",
-                                         "heads",  "read",    "read@L0-1"};
+        std::set<std::string> changed = {"budget", "dialect", "shadow",    "dilation",
+                                         "heads",  "read",    "read@L0-1", "threshold"};
         // Released codes process the prompt at once.
         if (spec.policy.dialect == Dialect::released) changed.insert("prefill");
         const LaneSpec copy = without_eviction(spec);
@@ -100,7 +100,7 @@ TEST(SpecCopies, AnotherPresetKeepsWhatNoPresetSets) {
     const std::set<std::string> of_presets = {
         "budget",  "recent",  "sinks",  "alpha", "tau",   "noise",  "scope",  "dilation", "choose",
         "prefill", "every",   "buffer", "evict", "score", "window", "kernel", "mix",      "alloc",
-        "floor",   "pyramid", "unit",   "heads", "ahead", "read",   "page"};
+        "floor",   "pyramid", "unit",   "heads", "ahead", "read",   "page",   "threshold"};
     const int n = for_all_options([&](const LaneSpec& spec, const std::string& option) {
         for (const PresetRow& row : presets()) {
             const Preset preset = row.preset;

@@ -825,7 +825,8 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
             std::vector<int> n_stored;
             for (int g = 0; g < layout.n_kv_heads(); ++g) {
                 const ResolvedPolicy& own = unit_policy(layout, policy, g);
-                n_stored.push_back(own.exceeded(n_, n_ - 1) && own.alloc == Alloc::uniform ? own.stored : n_);
+                const bool is_known = own.alloc == Alloc::uniform && !own.has_threshold();
+                n_stored.push_back(own.exceeded(n_, n_ - 1) && is_known ? own.stored : n_);
             }
             cache.reserve(wanted_capacity(layout, policy, n_stored, n_));
         }

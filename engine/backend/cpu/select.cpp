@@ -212,8 +212,8 @@ const float* ranked_slots(const CpuKvCache& cache, const Unit& unit, const Resol
 int single_victim(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int row,
                   UnitScores& scores) {
     const int g = unit.first, n = cache.count(g);
-    if (n - policy.stored != 1 || policy.unit > 1 || policy.scope == Scope::column ||
-        policy.gap == ResolvedPolicy::Gap::dropped)
+    if (n - policy.stored != 1 || policy.unit > 1 || policy.has_threshold() ||
+        policy.scope == Scope::column || policy.gap == ResolvedPolicy::Gap::dropped)
         return -1;
     for (int other = unit.first; other < unit.last; ++other)
         if (!cache.pinned(other).empty()) return -1;
