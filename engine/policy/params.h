@@ -143,9 +143,9 @@ struct PolicyParams {
     Scope scope = Scope::head;
     Pool pool = Pool::mean;
     PrefillMode prefill = PrefillMode::oneshot;
-    int every = 1;   ///< rows between evictions
-    int buffer = 0;  ///< tokens over the budget at which an eviction is due; 0: one is enough
-    int unit = 1;    ///< tokens of the text that stay or leave together
+    int every = 1;         ///< rows between evictions
+    int buffer = 0;        ///< tokens over the budget at which an eviction is due; 0: one is enough
+    int unit = 1;          ///< tokens of the text that stay or leave together
     double threshold = 0;  ///< competing tokens that rank below it leave, within the budget too; 0: none
     Evict evict = Evict::always;
     Alloc alloc = Alloc::uniform;
