@@ -152,28 +152,28 @@ set_source_files_properties(tests/reference/backend_pair.cpp PROPERTIES SKIP_UNI
 # Only one file knows the source folder, so that a compiler cache serves clones in any folder.
 set_source_files_properties(tests/reference/source_folder.cpp PROPERTIES
   COMPILE_DEFINITIONS KH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+# kh_test_objects(NAME OPTIONS SOURCE...): replaces sources in KH_UNIT_TESTS by their objects, which other
+# programs link too. OPTIONS: of which target they have the options and the headers compiled before them.
+macro(kh_test_objects name options)
+  list(REMOVE_ITEM KH_UNIT_TESTS ${ARGN})
+  add_library(${name} OBJECT ${ARGN})
+  target_link_libraries(${name} PRIVATE
+    keyhole_engine ${options}_options nlohmann_json::nlohmann_json GTest::gtest)
+  kh_precompile(${name} ${options}_precompiled)
+  kh_unity(${name})
+  list(APPEND KH_UNIT_TESTS $<TARGET_OBJECTS:${name}>)
+endmacro()
+
 set(KH_KERNEL_TESTS ${KH_UNIT_TESTS})
 list(FILTER KH_KERNEL_TESTS INCLUDE REGEX "/test_cuda_(kernels|orders|prompt_kernels|rows|select|share)\\.")
 if(KH_KERNEL_TESTS)
-  list(REMOVE_ITEM KH_UNIT_TESTS ${KH_KERNEL_TESTS})
-  add_library(keyhole_kernel_tests OBJECT ${KH_KERNEL_TESTS})
-  target_link_libraries(keyhole_kernel_tests PRIVATE
-    keyhole_engine keyhole_kernel_tests_options nlohmann_json::nlohmann_json GTest::gtest)
-  kh_precompile(keyhole_kernel_tests keyhole_kernel_tests_precompiled)
-  kh_unity(keyhole_kernel_tests)
-  list(APPEND KH_UNIT_TESTS $<TARGET_OBJECTS:keyhole_kernel_tests>)
+  kh_test_objects(keyhole_kernel_tests keyhole_kernel_tests ${KH_KERNEL_TESTS})
 endif()
 # These run on a device too.
 set(KH_DEVICE_TESTS tests/unit/test_cuda_backend.cpp tests/unit/test_cuda_sharing.cpp)
 if(NOT KH_SANITIZE)
   list(TRANSFORM KH_DEVICE_TESTS PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE device_tests)
-  list(REMOVE_ITEM KH_UNIT_TESTS ${device_tests})
-  add_library(keyhole_device_tests OBJECT ${KH_DEVICE_TESTS})
-  target_link_libraries(keyhole_device_tests PRIVATE
-    keyhole_engine keyhole_tests_options nlohmann_json::nlohmann_json GTest::gtest)
-  kh_precompile(keyhole_device_tests keyhole_tests_precompiled)
-  kh_unity(keyhole_device_tests)
-  list(APPEND KH_UNIT_TESTS $<TARGET_OBJECTS:keyhole_device_tests>)
+  kh_test_objects(keyhole_device_tests keyhole_tests ${device_tests})
 endif()
 if(KH_TEST_OBJECTS)
   # The engine comes first: of a function that both have, the linker takes the first, which is watched.

@@ -13,7 +13,7 @@ inline PlaceFacts place_facts(const ResolvedPolicy& own, int row, int count, int
             kv_head, own.window,   own.alpha, own.tau_at(row), own.gain, own.mix};
 }
 
-/// Writes a quantity that the place tells of n tokens, the first of them the slot-th of its unit.
+/// Writes a quantity that follows from the place, of n tokens; the first is the slot-th of its unit.
 template <int kRow = 0>
 void fill_from_place(Quantity q, const PlaceFacts& facts, const std::int32_t* positions, std::int32_t slot,
                      int n, float* out) {

@@ -48,18 +48,19 @@ int n_rows_ahead(const RunContext& context, std::size_t n_given) {
     return n;
 }
 
-/// Tokens before a part that are told with it.
-constexpr int kToldBefore = 8;
+/// Tokens before a part that are repeated with it.
+constexpr int kRepeatedBefore = 8;
 /// Tokens that every pass sees beside its own part of the prompt: they soak up spare attention.
 constexpr int kAlwaysSeen = 4;
 
-/// Returns the tokens that ask for a repetition of prompt tokens [first, last), and these tokens.
+/// Returns the words that request a repetition of prompt tokens [first, last), and these tokens.
 std::vector<int> repetition(const RunContext& context, int first, int last) {
     const std::vector<int>& prompt = context.run->prompt_tokens;
     const std::string ask = first == 0 ? "\n\nRepeat the text above, word for word:\n"
                                        : "\n\nRepeat the text above, word for word, from here on:\n";
     std::vector<int> tokens = context.model->tokenizer().encode(ask, false);
-    tokens.insert(tokens.end(), prompt.begin() + std::max(first - kToldBefore, 0), prompt.begin() + first);
+    tokens.insert(tokens.end(), prompt.begin() + std::max(first - kRepeatedBefore, 0),
+                  prompt.begin() + first);
     tokens.insert(tokens.end(), prompt.begin() + first, prompt.begin() + last);
     return tokens;
 }
@@ -225,7 +226,7 @@ bool needs_repeats(const PolicyParams& policy) {
 std::string repeats_fault(const RunContext& context) {
     const ModelConfig& config = context.run->config;
     const int n = context.n_prompt(), part = std::min(n, kRepeated);
-    const int needed = n + static_cast<int>(repetition(context, 0, part).size()) + kToldBefore;
+    const int needed = n + static_cast<int>(repetition(context, 0, part).size()) + kRepeatedBefore;
     if (config.positions != PositionKind::learned || needed <= config.n_ctx) return {};
     return fmt::format(
         "repeat, which kvzip ranks by, reads the prompt twice, which takes {} positions, and this model has "

@@ -116,7 +116,7 @@ struct CodeKeys {
     }
 };
 
-// Two sums a query and key are alive at once.
+// Two sums a query and key are in registers at once.
 constexpr int kCodeQueriesAtOnce = hn::MaxLanes(FloatTag()) >= 16 ? 3 : 1;
 
 // Rows whose scales, n_blocks each, are widened at a time.
