@@ -301,13 +301,10 @@ struct ResolvedPolicy {
     bool evicts_in_phase(int row) const {
         return evict == Evict::always || (evict == Evict::prompt) == (row < n_prompt);
     }
-    /// Returns the least number of stored tokens at which an eviction is due.
-    int due_at() const { return buffer > 1 ? stored + buffer : stored + 1; }
+    /// Returns the least number of stored tokens at which an eviction for the budget is due.
+    int due_at() const { return beyond_stored(std::max(buffer, 1)); }
     /// Returns the most tokens that a unit stores before an eviction.
-    int most_stored() const {
-        const std::int64_t most = std::int64_t{stored} + every + std::max(buffer, 1) - 1;
-        return static_cast<int>(std::min<std::int64_t>(most, kUnlimited - 1));
-    }
+    int most_stored() const { return beyond_stored(std::int64_t{every} + std::max(buffer, 1) - 1); }
     /// Returns whether the cache grows with the text, or a head may take more than its own budget.
     bool grows() const {
         return !evicts() || keeps_memory || evict == Evict::prompt || alloc != Alloc::uniform ||
@@ -338,6 +335,11 @@ struct ResolvedPolicy {
     int n_pages_read() const { return std::max(read / page, reads_own_page ? 1 : 3); }
     /// Returns the number of tokens that a decode row attends to once the budget is full, itself included.
     int attended_when_full() const;
+
+    /// Returns `stored` and n tokens more; below kUnlimited, which a threshold without a budget stores.
+    int beyond_stored(std::int64_t n) const {
+        return static_cast<int>(std::min<std::int64_t>(stored + n, kUnlimited - 1));
+    }
 
     /// Returns the policy of a query head.
     const ResolvedPolicy& at(int layer, int head) const {
