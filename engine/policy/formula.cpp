@@ -49,7 +49,7 @@ constexpr std::array kQuantityNames = {
     NamedQuantity{"win", Quantity::win, Known::selections},
     NamedQuantity{"knorm", Quantity::knorm},
     NamedQuantity{"vnorm", Quantity::vnorm},
-    NamedQuantity{"wvnorm", Quantity::wvnorm, Known::selections},
+    NamedQuantity{"wvnorm", Quantity::wvnorm},
     NamedQuantity{"keydiff", Quantity::keydiff, Known::selections},
     NamedQuantity{"redundancy", Quantity::redundancy, Known::selections},
     NamedQuantity{"lag", Quantity::lag, Known::selections},

@@ -37,7 +37,7 @@ struct PlaceFacts {
 struct RowToken {
     float s, p, logit, ptau;
     std::int32_t position, slot;
-    float knorm = 0, vnorm = 0;  ///< where the formula names them
+    float knorm = 0, vnorm = 0, wvnorm = 0;  ///< where the formula names them
 };
 
 /// Who knows a quantity.
@@ -91,7 +91,10 @@ inline constexpr QuantityRow kQuantityTable[] = {
      .known_by = KnownBy::head,
      .of_row = &RowToken::vnorm,
      .reads_values = true},
-    {.quantity = Quantity::wvnorm, .known_by = KnownBy::head, .reads_values = true},
+    {.quantity = Quantity::wvnorm,
+     .known_by = KnownBy::head,
+     .of_row = &RowToken::wvnorm,
+     .reads_values = true},
     {.quantity = Quantity::keydiff, .known_by = KnownBy::head, .reads_keys = true},
     {.quantity = Quantity::redundancy, .known_by = KnownBy::head, .reads_keys = true},
     {.quantity = Quantity::win, .known_by = KnownBy::unit},

@@ -169,6 +169,11 @@ bool names_queries(const PolicyParams& params) {
     return resolve(params, 1, 1).names_queries();
 }
 
+/// Returns whether any formula of the policy names a quantity.
+bool names_anywhere(const ResolvedPolicy& policy, Quantity q) {
+    return policy.names(q) || (policy.score && policy.score->names(q));
+}
+
 /// Returns why a calibration is not of the model; empty: it is.
 std::string calibration_fault_of(const CalibrationRef& of, const ModelConfig& config) {
     if (of.read == nullptr)
@@ -202,8 +207,7 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
         faults.push_back(
             "positions other than original need one set of rotary frequencies, and this model's change with "
             "the text's length");
-    if (const FormulaRef choose = choose_formula(spec.policy.choose.text, nullptr);
-        faults.empty() && choose && choose->names(Quantity::wvnorm) &&
+    if (faults.empty() && names_anywhere(resolve(spec.policy, 1, 1), Quantity::wvnorm) &&
         std::any_of(model->weights().layers.begin(), model->weights().layers.end(),
                     [](const LayerWeights& layer) { return layer.o.data == nullptr; }))
         faults.push_back(

@@ -1,6 +1,7 @@
 // The policies that are formulas against the reference in double: random, oracle, KNorm and KeyDiff, and what
 // protect, buffer and evict do, on both backends, over shared KV heads, changes, forks and rewinds.
 #include "engine/backend/common/choice.h"
+#include "engine/backend/cpu/cache.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/device/make_backend.h"
@@ -435,6 +436,11 @@ TEST(FieldIdentities, FormulasEqualTheirPresets) {
          "key:budget=8,pool=max,score=(p*vnorm),kv_dtype=bf16"},
         {"key:budget=8,pool=max,score=(p),choose=(s*knorm),kv_dtype=f16,prefill=stepwise",
          "key:budget=8,pool=max,score=(p*knorm),kv_dtype=f16,prefill=stepwise"},
+        {"key:budget=8,pool=max,score=(p),choose=(s*wvnorm)", "key:budget=8,pool=max,score=(p*wvnorm)"},
+        {"key:budget=8,pool=max,score=(p),choose=(s*wvnorm),kv_dtype=bf16",
+         "key:budget=8,pool=max,score=(p*wvnorm),kv_dtype=bf16"},
+        {"key:budget=8,pool=max,score=(p),choose=(s*wvnorm),kv_dtype=f16,prefill=stepwise,every=3",
+         "key:budget=8,pool=max,score=(p*wvnorm),kv_dtype=f16,prefill=stepwise,every=3"},
         {"snapkv:budget=8,window=3,recent=3,evict=always",
          "key:budget=8,choose=(smooth(win,avg,5)),window=3,recent=3"},
         {"snapkv:budget=8,recent=3", "key:budget=8,choose=(smooth(win)),recent=3,kernel=avg:5,evict=prompt"},
@@ -504,7 +510,9 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
                     "chunk:budget=12,unit=3,window=5,recent=2,evict=always",
                     "h2o:budget=12,unit=4,every=2",
                     "critical:budget=11,window=5,recent=2,evict=always",
-                    "duo:budget=8,sinks=2,heads=(all 1x / 1x 0.5x)"});
+                    "duo:budget=8,sinks=2,heads=(all 1x / 1x 0.5x)",
+                    "key:budget=10,score=(0.9*s+p*wvnorm)",
+                    "key:budget=11,score=(max(0.9*s, p*wvnorm/knorm)),kv=mqa,kv_dtype=bf16,buffer=2"});
         pair.step(4);
         pair.apply(0, "key:budget=9,choose=(-vnorm-0.1*u)");
         pair.apply(1, "random:budget=8,scope=shared,buffer=3");
@@ -515,6 +523,8 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
         pair.pin(4, 0, pair.lanes[4].cpu->stored_positions(0)[1]);
         pair.step(5);
         pair.apply(4, "key:budget=6,choose=(-keydiff)");
+        pair.apply(6, "key:budget=9,score=(s+p*wvnorm),kv_dtype=f16,kv=mqa");
+        pair.apply(21, "key:budget=9,score=(0.5*s+p*wvnorm),choose=(s+wvnorm/9),kv_dtype=f16");
         pair.apply(7, "rkv:budget=9,window=3,recent=1,buffer=2,scope=layer");
         pair.apply(8, "snapkv:budget=8,window=7,recent=2,evict=always,kernel=max:3");
         pair.apply(9, "key:budget=9,score=(0.5*s+ptau*logit),tau=2");
@@ -532,11 +542,25 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
 // --- the run ahead -----------------------------------------------------------------------------------------
 
 // CriticalKV: the sum of |W_o v| over the output's channels, the mean over the query heads of the KV head.
+double reach_of(const Weights& weights, int kv_head, const float* value) {
+    const int d = weights.head_dim, group = weights.n_heads / weights.n_kv_heads,
+              first = kv_head % weights.n_kv_heads * group;
+    const auto& o = weights.layers[to_index(kv_head / weights.n_kv_heads)].o;
+    double sum = 0;
+    for (int h = first; h < first + group; ++h)
+        for (int r = 0; r < weights.d_model; ++r) {
+            double dot = 0;
+            for (int c = 0; c < d; ++c) dot += o.values[to_index(r * o.cols + h * d + c)] * double{value[c]};
+            sum += std::abs(dot) / group;
+        }
+    return sum;
+}
+
 TEST(FieldChoice, ReachIsWhatAValueDoesToTheOutput) {
     const TinyModel tiny({});
     const auto model = keyhole::load_model(tiny.folder());
     const Weights weights = load_weights(tiny.folder());
-    const int n = 9, d = weights.head_dim, group = weights.n_heads / weights.n_kv_heads;
+    const int n = 9, d = weights.head_dim;
     std::mt19937 random(4);
     std::normal_distribution<float> normal;
     const keyhole::ResolvedPolicy policy =
@@ -550,20 +574,60 @@ TEST(FieldChoice, ReachIsWhatAValueDoesToTheOutput) {
         const keyhole::ChoiceUnit unit{model->layout(),    {g, g + 1}, policy,  n - 1,      d, nullptr, heads,
                                        heads[0].positions, {},         nullptr, model.get()};
         (void)keyhole::choose_on_host(unit, ranked, pinned);
-        const auto& o = weights.layers[to_index(g / weights.n_kv_heads)].o;
         for (int i = 0; i < n; ++i) {
-            double sum = 0;
-            for (int h = g % weights.n_kv_heads * group; h < (g % weights.n_kv_heads + 1) * group; ++h)
-                for (int r = 0; r < weights.d_model; ++r) {
-                    double dot = 0;
-                    for (int c = 0; c < d; ++c)
-                        dot += o.values[to_index(r * o.cols + h * d + c)] *
-                               double{heads[0].values[to_index(i * d + c)]};
-                    sum += std::abs(dot) / group;
-                }
+            const double sum = reach_of(weights, g, heads[0].values.data() + i * d);
             EXPECT_NEAR(ranked[to_index(i)], sum, 1e-5 * sum) << g << ' ' << i;
         }
     }
+}
+
+// A row names it at every step, so it is kept with the token: through evictions, copies and other types.
+TEST(FieldChoice, ReachIsKeptWithTheTokensWhereAScoreNamesIt) {
+    const TinyModel tiny({});
+    const auto model = keyhole::load_model(tiny.folder());
+    const Weights weights = load_weights(tiny.folder());
+    const int d = weights.head_dim;
+    std::mt19937 random(4);
+    std::normal_distribution<float> normal;
+    keyhole::cpu::CpuKvCache cache(model);
+    const auto set = [&](const char* spec) {
+        cache.set_policy(keyhole::resolve(keyhole::parse_lane_spec(spec).policy, 9, 4));
+    };
+    const auto append = [&](int first, int last) {
+        for (int g = 0; g < model->layout().n_kv_heads(); ++g) {
+            std::vector<float> key(to_index(d)), value(to_index(d));
+            for (int p = first; p < last; ++p) {
+                for (float& x : key) x = normal(random);
+                for (float& x : value) x = normal(random);
+                cache.write(g, cache.append(g, p), key.data(), value.data());
+            }
+            cache.measure_reach(g);
+        }
+    };
+    const auto expect = [&](const keyhole::cpu::CpuKvCache& of) {
+        for (int g = 0; g < model->layout().n_kv_heads(); ++g) {
+            const float* kept = of.lengths(keyhole::Quantity::wvnorm, g);
+            ASSERT_NE(kept, nullptr);
+            for (int slot = 0; slot < of.count(g); ++slot) {
+                std::vector<float> value(to_index(d));
+                widen_kv(of.values(g).from_row(slot), 1, value.data());
+                const double sum = reach_of(weights, g, value.data());
+                EXPECT_NEAR(kept[slot], sum, 1e-5 * sum) << g << ' ' << slot;
+            }
+        }
+    };
+    set("key:choose=(wvnorm),kv_dtype=f32");
+    cache.reserve(12);
+    append(0, 9);
+    EXPECT_EQ(cache.lengths(keyhole::Quantity::wvnorm, 0), nullptr) << "a selection computes it";
+    set("key:score=(s+p*wvnorm),kv_dtype=f32");
+    expect(cache);
+    cache.evict(1, std::vector<int>{0, 3, 6});
+    append(9, 12);
+    expect(cache);
+    expect(static_cast<const keyhole::cpu::CpuKvCache&>(*cache.clone()));
+    set("key:score=(s+p*wvnorm),kv_dtype=bf16");
+    expect(cache);
 }
 
 class Oracle : public ::testing::Test {

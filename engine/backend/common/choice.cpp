@@ -1,6 +1,6 @@
 #include "engine/backend/common/choice.h"
 
-#include "engine/backend/common/kernels.h"
+#include "engine/backend/common/value_reach.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/policy/allocation.h"
@@ -121,34 +121,6 @@ std::vector<float> caote_of(const ChoiceHead& head, const ResolvedPolicy& policy
     return pooled;
 }
 
-/// Returns how far each value reaches into the output: the sum over its channels of |W_o v|, with the part of
-/// W_o that a query head has, and of these the mean over the query heads (CriticalKV, equation 6).
-std::vector<float> reach_of(const ChoiceHead& head, const ChoiceUnit& of, int kv_head) {
-    constexpr std::int64_t kRows = 64;  // of W_o, widened at once
-    const std::size_t n = head.positions.size(), d = to_index(of.head_dim);
-    if (of.model == nullptr) return std::vector<float>(n, NAN);
-    std::vector<float> sums(n, 0), rows;
-    const std::vector<HeadRef>& readers = of.layout.kv_head(kv_head).readers;
-    for (const HeadRef& reader : readers) {
-        const Weight& w = of.model->weights().layers[to_index(reader.layer)].o;
-        for (std::int64_t first = 0; first < w.rows; first += kRows) {
-            const std::int64_t last = std::min(first + kRows, w.rows);
-            rows.resize(to_index((last - first) * w.cols));
-            widen_rows(w, first, last, rows.data());
-            for (std::size_t i = 0; i < n; ++i)
-                for (std::int64_t r = 0; r < last - first; ++r) {
-                    const float *a = rows.data() + r * w.cols + reader.head * std::int64_t{of.head_dim},
-                                *v = head.values.data() + i * d;
-                    const float dot = dot_channels(
-                        of.head_dim, [&](int c) { return a[c]; }, [&](int c) { return v[c]; });
-                    sums[i] = add(sums[i], fabsf(dot));
-                }
-        }
-    }
-    for (float& sum : sums) sum /= static_cast<float>(readers.size());
-    return sums;
-}
-
 /// Adds the softmax, over the `lag` tokens from `first` on, of the deviation over channels of their rows,
 /// each channel scaled by the range that it has in the `lag` tokens after them.
 void add_standing_out(std::span<const float> rows, std::size_t first, std::size_t lag, std::size_t d,
@@ -249,7 +221,10 @@ std::vector<float> of_head(Quantity quantity, const ChoiceUnit& of, std::size_t 
         for (std::size_t i = 0; i < n && of.repeats != nullptr; ++i)
             out[i] = of.repeats->at(of.unit.head(static_cast<int>(index)), head.positions[i]);
     } else if (quantity == Quantity::wvnorm) {
-        out = reach_of(head, of, of.unit.head(static_cast<int>(index)));
+        if (!head.value_reach.empty()) return head.value_reach;
+        if (of.model == nullptr) return std::vector<float>(n, NAN);
+        const KvHead& kv = of.layout.kv_head(of.unit.head(static_cast<int>(index)));
+        reach_of_values(*of.model, kv, head.values.data(), out);
     } else if (quantity == Quantity::lag) {
         out = lag_of(head, of.policy, of.head_dim);
     } else if (quantity == Quantity::caote) {

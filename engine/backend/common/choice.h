@@ -49,8 +49,8 @@ struct ChoiceHead {
     std::vector<float> keys{};                 ///< [n, head_dim]; empty where no formula reads keys
     std::vector<float> values{};               ///< the same
     std::vector<std::vector<float>> scores{};  ///< [n] of each query head, where a formula reads them
-    /// Where the lengths are kept with the tokens; empty: they are computed.
-    std::vector<float> key_lengths{}, value_lengths{};
+    /// Where lengths and reach are kept with the tokens; empty: they are computed.
+    std::vector<float> key_lengths{}, value_lengths{}, value_reach{};
 };
 
 /// What the formulas see of a unit, beside its pooled scores.

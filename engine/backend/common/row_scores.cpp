@@ -19,6 +19,7 @@ void fill_row(Quantity q, const ScoredRowOf& of, std::span<const float> score,
     if (q == Quantity::logit) return from(of.logits);
     if (q == Quantity::knorm) return from(of.knorm);
     if (q == Quantity::vnorm) return from(of.vnorm);
+    if (q == Quantity::wvnorm) return from(of.wvnorm);
     if (q == Quantity::slot) {
         for (int i = 0; i < n; ++i)
             out[i] = static_cast<float>(ranks.empty() ? first + i : ranks[to_index(first + i)]);

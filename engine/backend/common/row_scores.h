@@ -18,13 +18,18 @@ struct ScoredRowOf {
     const float* ptau = nullptr;              ///< p where nothing tempers
     const std::int32_t* positions = nullptr;  ///< null: slot i holds position i
     std::span<const std::int32_t> order{};    ///< slots by position, where positions are given
-    const float* knorm = nullptr;             ///< lengths of the stored keys and values, where they are named
-    const float* vnorm = nullptr;
+    /// Lengths of the stored keys and values, and how far values reach, where they are named.
+    const float *knorm = nullptr, *vnorm = nullptr, *wvnorm = nullptr;
 };
 
 /// Returns whether a formula of `score` names lengths of keys or values.
 inline bool names_lengths(const FormulaRef& score) {
     return score && (score->names(Quantity::knorm) || score->names(Quantity::vnorm));
+}
+
+/// Returns whether it names how far values reach.
+inline bool names_reach(const FormulaRef& score) {
+    return score && score->names(Quantity::wvnorm);
 }
 
 /// Replaces the scores of n slots by what the formula makes of them, rounded to the type. scratch: reused.

@@ -151,7 +151,7 @@ std::array<int, kAccumulators> plan_head(const ResolvedPolicy& policy, const Res
             stream.mix = own.mix;
             stream.tau = own.tau_at(0);
             stream.gain = own.gain;
-            if (names_lengths(own.score)) stream.kv_dtype = policy.kv_dtype;
+            if (names_lengths(own.score) || names_reach(own.score)) stream.kv_dtype = policy.kv_dtype;
         }
         if ((is_tempered(a) || (by_formula && own.score->names(Quantity::ptau))) && own.tempers()) {
             stream.tempered = true;

@@ -1,6 +1,7 @@
 #include "engine/backend/cpu/cache.h"
 
 #include "engine/backend/common/shared.h"
+#include "engine/backend/common/value_reach.h"
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
@@ -17,6 +18,11 @@
 #include <utility>
 
 namespace keyhole::cpu {
+namespace {
+
+constexpr float kReachDue = -1;  // in place of a reach, which is no less than 0
+
+}  // namespace
 
 CpuKvCache::CpuKvCache(const KvLayout& layout, int head_dim)
     : layout_(&layout),
@@ -228,11 +234,29 @@ void CpuKvCache::measure(int g, int slot) {
     std::vector<float> row;
     for (std::size_t i = 0; i < kLengths.size(); ++i) {
         if (!store_.has_lengths[i]) continue;
+        if (kLengths[i] == Quantity::wvnorm) {
+            store_.floats(store_.lengths_at[i], g)[slot] = kReachDue;
+            continue;
+        }
         row.resize(to_index(head_dim_));
         widen_kv((kLengths[i] == Quantity::knorm ? keys(g) : values(g)).from_row(slot), 1, row.data());
         store_.floats(store_.lengths_at[i], g)[slot] =
             length_of(head_dim_, [&](int c) { return row[to_index(c)]; });
     }
+}
+
+void CpuKvCache::measure_reach(int g) {
+    float* reach = const_cast<float*>(lengths(Quantity::wvnorm, g));
+    if (reach == nullptr) return;
+    std::vector<int> due;
+    for (int slot = 0; slot < count(g); ++slot)
+        if (reach[slot] == kReachDue) due.push_back(slot);
+    if (due.empty()) return;
+    std::vector<float> rows(due.size() * to_index(head_dim_)), found(due.size(), NAN);
+    for (std::size_t i = 0; i < due.size(); ++i)
+        widen_kv(values(g).from_row(due[i]), 1, rows.data() + i * to_index(head_dim_));
+    if (model_ != nullptr) reach_of_values(*model_, layout_->kv_head(g), rows.data(), found);
+    for (std::size_t i = 0; i < due.size(); ++i) reach[due[i]] = found[i];
 }
 
 /// Copies a head's kept rows. Where the window changes, the last ones go to their new places.
@@ -321,6 +345,7 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy, int last_row) {
     if (running != store_.running || has_noise != had_noise || wanted_type() != store_.type ||
         window != store_.window || wanted_lengths() != store_.has_lengths)
         move_to(make_store(store_.capacity, running, has_noise));
+    for (int g = 0; g < layout_->n_kv_heads(); ++g) measure_reach(g);
     if (!redraw) return;
     for (int g = 0; g < layout_->n_kv_heads(); ++g)
         for (int slot = 0; slot < count(g); ++slot) draw_noise(g, slot);
@@ -360,7 +385,8 @@ CpuKvCache::Lengths CpuKvCache::wanted_lengths() const {
     Lengths wanted{};
     for (std::size_t i = 0; i < kLengths.size(); ++i)
         wanted[i] = policy_.any([&](const ResolvedPolicy& one) {
-            return (one.names(kLengths[i]) && policy_.evicts_at_rows()) ||
+            const bool keeps_for_selections = kLengths[i] != Quantity::wvnorm && policy_.evicts_at_rows();
+            return (one.names(kLengths[i]) && keeps_for_selections) ||
                    (one.score && one.score->names(kLengths[i]));
         });
     return wanted;

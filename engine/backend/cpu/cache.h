@@ -106,13 +106,18 @@ class CpuKvCache final : public KvCache {
         return store_.has_noise ? store_.of_head(store_.noise_at, head) : nullptr;
     }
 
-    /// Lengths of keys (knorm) or values (vnorm) by slot, as they are stored; null where neither rows nor
-    /// selections after them name them, and for other quantities.
+    /// Lengths of keys (knorm) or values (vnorm) by slot, as they are stored, and how far values reach
+    /// (wvnorm); null where neither rows nor selections after them name them, where only selections name
+    /// wvnorm, and for other quantities.
     const float* lengths(Quantity q, int g) const {
         for (std::size_t i = 0; i < kLengths.size(); ++i)
             if (q == kLengths[i] && store_.has_lengths[i]) return store_.floats(store_.lengths_at[i], g);
         return nullptr;
     }
+
+    /// Computes how far the values of a KV head reach that were written since the last call, where the cache
+    /// keeps that: several at once, since each call widens the head's part of W_o.
+    void measure_reach(int g);
 
     /// All K and V of the text where the policy asked for a shadow from the start; else null.
     ShadowStore* shadow() { return shadow_ ? &*shadow_ : nullptr; }
@@ -143,7 +148,7 @@ class CpuKvCache final : public KvCache {
 
   private:
     /// What is kept with a token rather than computed at each selection.
-    static constexpr std::array kLengths = {Quantity::knorm, Quantity::vnorm};
+    static constexpr std::array kLengths = {Quantity::knorm, Quantity::vnorm, Quantity::wvnorm};
     using Lengths = std::array<bool, kLengths.size()>;
 
     /// One allocation and the offsets of its parts, in 4-byte words. Each head has its own stretch of slots;
@@ -205,7 +210,7 @@ class CpuKvCache final : public KvCache {
     std::int64_t page_bytes() const;
     KvType wanted_type() const;
     Lengths wanted_lengths() const;
-    /// Computes the lengths that are kept of a slot's key and value.
+    /// Computes the lengths that are kept of a slot's key and value; its reach is due then.
     void measure(int g, int slot);
     void copy_lengths(const Store& old, int g);
     /// Notes a stored row that is not finite. was_finite: before it was stored.

@@ -538,6 +538,7 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
             keep(inputs.v, value);
         }
         cache.write(g, slot, key, value);
+        cache.measure_reach(g);
         if (cache.shadow() != nullptr) cache.shadow()->append(g, key, value, 1);
     }
     if (kv.owner_layer == layer) raw_key = nullptr;

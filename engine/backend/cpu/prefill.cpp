@@ -3,6 +3,7 @@
 #include "engine/backend/common/choice.h"
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/row_scores.h"
+#include "engine/backend/common/value_reach.h"
 #include "engine/backend/cpu/gemm.h"
 #include "engine/backend/cpu/select.h"
 #include "engine/backend/memory_need.h"
@@ -401,11 +402,33 @@ void Prefill::measure(int layer, const LayerStore& owner) {
     for (int head = 0; head < c.n_heads; ++head)
         for (const ScoreStream& stream : plan_.streams[to_index(layer * c.n_heads + head)]) {
             const KvType type = kv_type_for(stream.kv_dtype, model_);
-            if (!names_lengths(stream.score) || lengths_.contains(type)) continue;
             const std::int64_t n_rows = std::int64_t{c.n_kv_heads} * n_;
-            lengths_[type] = {lengths_as(type, data(owner.keys), n_rows, c.head_dim),
-                              lengths_as(type, data(owner.values), n_rows, c.head_dim)};
+            if (!names_lengths(stream.score) && !names_reach(stream.score)) continue;
+            Lengths& lengths = lengths_[type];
+            if (names_lengths(stream.score) && lengths.keys.empty()) {
+                lengths.keys = lengths_as(type, data(owner.keys), n_rows, c.head_dim);
+                lengths.values = lengths_as(type, data(owner.values), n_rows, c.head_dim);
+            }
+            if (names_reach(stream.score) && lengths.reach.empty())
+                lengths.reach = reach_of_layer(layer, owner, type);
         }
+}
+
+/// Several tokens at once, since each call widens the head's part of W_o.
+std::vector<float> Prefill::reach_of_layer(int layer, const LayerStore& owner, KvType type) {
+    const KvLayout& layout = model_.layout();
+    const int n_kv = model_.config().n_kv_heads, d = model_.config().head_dim,
+              first_head = layout.first_read(layer), n_tiles = (n_ + kTileRows - 1) / kTileRows;
+    std::vector<float> reach(to_index(n_kv) * to_index(n_));
+    pool_.parallel_for(std::int64_t{n_kv} * n_tiles, [&](std::int64_t task, int) {
+        const auto g = static_cast<int>(task / n_tiles);
+        const auto first = static_cast<int>(task % n_tiles) * kTileRows, n = std::min(kTileRows, n_ - first);
+        const std::int64_t at = std::int64_t{g} * n_ + first;
+        const std::vector<float> rows = rounded_as(type, data(owner.values) + at * d, n, d);
+        reach_of_values(model_, layout.kv_head(first_head + g), rows.data(),
+                        {reach.data() + at, to_index(n)});
+    });
+    return reach;
 }
 
 void Prefill::attend(int layer, const LayerStore& own, const LayerStore& owner) {
@@ -570,11 +593,14 @@ void Prefill::fold_by_formula(const ScoreStream& stream, int layer, int head, in
         for (int column = 0; column <= row; ++column) seen += double{p[column]};
         of.row.sinkmass = static_cast<float>(std::max(1 - seen, 0.0));
     }
+    const std::int64_t of_kv_head = std::int64_t{of.row.kv_head} * n_;
     if (names_lengths(stream.score)) {
         const Lengths& lengths = lengths_.at(kv_type_for(stream.kv_dtype, model_));
-        of.knorm = lengths.keys.data() + std::int64_t{of.row.kv_head} * n_;
-        of.vnorm = lengths.values.data() + std::int64_t{of.row.kv_head} * n_;
+        of.knorm = lengths.keys.data() + of_kv_head;
+        of.vnorm = lengths.values.data() + of_kv_head;
     }
+    if (names_reach(stream.score))
+        of.wvnorm = lengths_.at(kv_type_for(stream.kv_dtype, model_)).reach.data() + of_kv_head;
     keyhole::fold_by_formula(*stream.score, of, stream.dtype, {score, to_index(row + 1)}, scratch.by_formula);
 }
 

@@ -119,8 +119,9 @@ class Prefill {
         return static_cast<float*>((logits ? store.last_logits : store.last_rows).data()) +
                (static_cast<std::int64_t>(head) * n_last_rows_ + row - (n_ - n_last_rows_)) * n_;
     }
-    /// Computes the lengths of the layer's keys and values that its streams name.
+    /// Computes the lengths of the layer's keys and values, and the reach of values, that its streams name.
     void measure(int layer, const LayerStore& owner);
+    std::vector<float> reach_of_layer(int layer, const LayerStore& owner, KvType type);
     void fold_by_formula(const ScoreStream& stream, int layer, int head, int row, const float* p,
                          const float* logits, const float* ptau, float* score, Worker& scratch) const;
     const Model& model_;
@@ -149,9 +150,9 @@ class Prefill {
     // [lane] [units, n, n] pooled in the same way over the layers that read an owner's KV heads. A unit is
     // one KV head, or all of them.
     std::vector<Pages> borrowed_scores_;
-    /// As a type stores them, [n_kv_heads, n] of the layer.
+    /// As a type stores them, [n_kv_heads, n] of the layer; reach: empty where no stream names it.
     struct Lengths {
-        std::vector<float> keys, values;
+        std::vector<float> keys, values, reach;
     };
     std::map<KvType, Lengths> lengths_;
     std::vector<Worker> workers_;

@@ -107,7 +107,8 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
                          cache.positions(g),
                          {cache.order(g), to_index(n)},
                          cache.lengths(Quantity::knorm, g),
-                         cache.lengths(Quantity::vnorm, g)},
+                         cache.lengths(Quantity::vnorm, g),
+                         cache.lengths(Quantity::wvnorm, g)},
                         policy.score_dtype, {score, to_index(n)}, scratch.by_formula);
     if (float* kept = cache.kept_row(row, head); kept != nullptr)
         std::copy_n((policy.ranks_as_rkv_code ? scratch.logits : scratch.probabilities).data(), n, kept);

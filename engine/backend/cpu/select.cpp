@@ -261,6 +261,7 @@ ChoiceHead choice_head(const CpuKvCache& cache, int g) {
     };
     in_order(Quantity::knorm, head.key_lengths);
     in_order(Quantity::vnorm, head.value_lengths);
+    in_order(Quantity::wvnorm, head.value_reach);
     if (reads_head_scores(policy))
         for_readers(cache, g, scores_in(cache), [&](const float* score) {
             cache.copy_in_order(g, score, head.scores.emplace_back(to_index(n)).data());

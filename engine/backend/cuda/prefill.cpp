@@ -1,7 +1,9 @@
 #include "engine/backend/cuda/prefill.h"
 
+#include "engine/backend/common/choice.h"
 #include "engine/backend/common/kv_rows.h"
 #include "engine/backend/common/row_scores.h"
+#include "engine/backend/cuda/kernels/field.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/model/kv_default.h"
@@ -40,6 +42,7 @@ Prefill::Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const f
                  std::span<const LanePrefill> lanes, PrefillSink* sink)
     : model_(*of.model),
       weights_(of.weights),
+      layout_(of.layout),
       tables_(of.tables),
       executor_(std::move(executor)),
       rotations_(rotations),
@@ -404,8 +407,59 @@ std::map<KvType, const float*> Prefill::upload_lengths(int layer, const LayerSto
     return found;
 }
 
+/// Computes how far the layer's values reach, as the types store them whose reach its streams name. Returns
+/// where the numbers of a type begin.
+std::map<KvType, const float*> Prefill::compute_reach(int layer, const LayerStore& owner) {
+    const ModelConfig& c = model_.config();
+    std::map<KvType, const float*> found;
+    for (int h = 0; h < c.n_heads; ++h)
+        for (const ScoreStream& stream : plan_.streams[to_index(layer * c.n_heads + h)])
+            if (names_reach(stream.score)) found[kv_type_for(stream.kv_dtype, model_)] = nullptr;
+    if (found.empty()) return found;
+    const int first = model_.layout().first_read(layer);
+    const std::int64_t n_rows = std::int64_t{c.n_kv_heads} * n_, of_head = std::int64_t{n_} * c.head_dim;
+    std::vector<float> rows(to_index(n_rows * c.head_dim));
+    executor_->download(rows.data(), owner.values.data(), rows.size() * sizeof(float));
+    executor_->wait();
+    FormulaTable formula;
+    formula.uses = std::uint64_t{1} << static_cast<int>(Quantity::wvnorm);
+    const std::vector<std::int32_t> order = prompt_positions(n_);
+    const Buffer<float> stored(executor_, rows.size());
+    const Buffer<FormulaTable> formulas(executor_, 1);
+    const Buffer<std::int32_t> orders(executor_, order.size());
+    const Buffer<DeviceHead<float>> device_heads(executor_, to_index(first + c.n_kv_heads));
+    const Buffer<LaneView<float>> lanes(executor_, 1);
+    std::vector<DeviceHead<float>> heads(device_heads.size());
+    for (int g = 0; g < c.n_kv_heads; ++g)
+        heads[to_index(first + g)] = {nullptr, stored.data() + g * of_head, nullptr, nullptr, n_, n_};
+    LaneView<float> lane{};  // of one row of text order for all heads
+    lane.heads = device_heads.data();
+    lane.score = formulas.data();
+    lane.order = orders.data();
+    executor_->upload(formulas.data(), &formula, sizeof(formula));
+    executor_->upload(orders.data(), order.data(), orders.size_bytes());
+    executor_->upload(device_heads.data(), heads.data(), device_heads.size_bytes());
+    executor_->upload(lanes.data(), &lane, sizeof(lane));
+    for (auto& [type, where] : found) {
+        const std::vector<float> rounded = rounded_as(type, rows.data(), n_rows, c.head_dim);
+        Buffer<float>& reach = reach_[type];
+        reach.grow(executor_, heads.size() * to_index(n_));
+        executor_->upload(stored.data(), rounded.data(), stored.size_bytes());
+        executor_->launch(
+            OutputReach<float>{lanes.data(), layout_.table(), weights_.outputs.data(), reach.data(),
+                               static_cast<std::int32_t>(heads.size()), n_, c.head_dim, c.n_heads, c.d_model,
+                               first, 1},
+            {c.n_kv_heads, 1, (n_ + OutputReach<float>::kTokens - 1) / OutputReach<float>::kTokens},
+            kThreads);
+        executor_->wait();  // until what was uploaded may go
+        where = reach.data() + std::int64_t{first} * n_;
+    }
+    return found;
+}
+
 void Prefill::upload_rules(int layer, const LayerStore& owner) {
-    const std::map<KvType, const float*> lengths = upload_lengths(layer, owner);
+    const std::map<KvType, const float*> lengths = upload_lengths(layer, owner),
+                                         reach = compute_reach(layer, owner);
     const std::size_t n_lengths = to_index(model_.config().n_kv_heads) * to_index(n_);
     const int n_heads = model_.config().n_heads;
     std::vector<StreamRule> rules(to_index(plan_.n_streams * n_heads));
@@ -434,8 +488,9 @@ void Prefill::upload_rules(int layer, const LayerStore& owner) {
                                                           stream.window,
                                                           stream.mix,
                                                           stream.score ? next++ : nullptr};
-            if (!names_lengths(stream.score)) continue;
             StreamRule& rule = rules[s * to_index(n_heads) + to_index(h)];
+            if (names_reach(stream.score)) rule.reach = reach.at(kv_type_for(stream.kv_dtype, model_));
+            if (!names_lengths(stream.score)) continue;
             rule.key_lengths = lengths.at(kv_type_for(stream.kv_dtype, model_));
             rule.value_lengths = rule.key_lengths + n_lengths;
         }

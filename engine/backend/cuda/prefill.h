@@ -71,6 +71,7 @@ class Prefill {
     void attend(int layer, const LayerStore& own, const LayerStore& owner);
     void upload_rules(int layer, const LayerStore& owner);
     std::map<KvType, const float*> upload_lengths(int layer, const LayerStore& owner);
+    std::map<KvType, const float*> compute_reach(int layer, const LayerStore& owner);
     void attend_fused(int layer, const LayerStore& own, const LayerStore& owner);
     template <class T>
     void launch_fused(int layer, const LayerStore& own);
@@ -123,6 +124,7 @@ class Prefill {
 
     const Model& model_;
     const DeviceModel& weights_;
+    const DeviceLayout& layout_;
     const ModelTables& tables_;
     std::shared_ptr<Executor> executor_;
     const float* rotations_;
@@ -150,11 +152,12 @@ class Prefill {
         narrow_values_;    // [n_kv_heads, n, head_dim] of the layer, for fused attention
     Buffer<RowSum> sums_;  // [1 + n_streams, n_heads, n]
     Buffer<float> logits_, probabilities_, tempered_, noise_;  // [n_heads, tile rows, columns]
-    Buffer<float> score_rows_;       // [n_streams, n_heads, tile rows, columns] for a sink
-    Buffer<StreamRule> rules_;       // [n_streams, n_heads] of the layer
-    Buffer<FormulaTable> formulas_;  // of the layer's streams
-    Buffer<float> lengths_;          // [types, 2, n_kv_heads, n] of the layer's keys and values
-    std::vector<LayerStore> spare_;  // of layers that the lanes have
+    Buffer<float> score_rows_;               // [n_streams, n_heads, tile rows, columns] for a sink
+    Buffer<StreamRule> rules_;               // [n_streams, n_heads] of the layer
+    Buffer<FormulaTable> formulas_;          // of the layer's streams
+    Buffer<float> lengths_;                  // [types, 2, n_kv_heads, n] of the layer's keys and values
+    std::map<KvType, Buffer<float>> reach_;  // [n_kv_heads of the model, n], those of the layer
+    std::vector<LayerStore> spare_;          // of layers that the lanes have
     Buffer<std::int32_t> device_kept_, device_offset_, device_streams_;  // of one lane and layer
     Buffer<std::uint8_t> device_faults_;                                 // [n_kv_heads]
     std::vector<float> tile_;  // a tile on the host, or its last rows

@@ -729,7 +729,8 @@ void formula_fold(Side& side, const LaneCase<T>& c, const Buffer<LaneView<T>>& l
                           {totals.data(), heads},
                           0,
                           c.capacity};
-    const FoldByFormula<T> by_formula{fold, heads, heads / LaneCase<T>::kKv, c.head_dim};
+    const FoldByFormula<T> by_formula{fold,       nullptr,         heads, heads / LaneCase<T>::kKv,
+                                      c.head_dim, LaneCase<T>::kKv};
     side.executor->launch(by_formula, {splits, heads, 1}, kSplit);
     side.note(by_formula, 5e-6, c.scores);
 }

@@ -2,6 +2,7 @@
 
 #include "engine/backend/common/choice.h"
 #include "engine/backend/common/kernels.h"
+#include "engine/backend/common/row_scores.h"
 #include "engine/backend/common/shared.h"
 #include "engine/backend/cuda/choice_launch.h"
 #include "engine/backend/cuda/cuda_backend.h"
@@ -238,6 +239,7 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
         plan.any_caote |= cache.policy().names(Quantity::caote);
         plan.any_lag |= cache.policy().names(Quantity::lag);
         plan.any_wvnorm |= cache.policy().names(Quantity::wvnorm);
+        plan.any_row_reach |= names_reach(cache.policy().score);
         plan.any_smoothing |= cache.policy().choose.unsmoothed() != nullptr;
         plan.any_block_leaves |= cache.policy().unit > 1;
         plan.any_score |= static_cast<bool>(cache.policy().score);
@@ -369,7 +371,7 @@ void CudaBackend::size_buffers(const Plan& plan) {
         grow(s.similar, kv_heads * stride);
     }
     if (plan.any_caote) grow(s.errors, kv_heads * stride);
-    if (plan.any_wvnorm) grow(s.reach, kv_heads * stride);
+    if (plan.any_wvnorm || plan.any_row_reach) grow(s.reach, kv_heads * stride);
     if (plan.any_expected || plan.any_tri) grow(s.query_logits, all_heads * stride);
     if (plan.any_expected) grow(s.expected, kv_heads * stride);
     if (plan.any_tri) grow(s.tri, kv_heads * stride);
@@ -1002,6 +1004,32 @@ void CudaBackend::attend_group(const Plan& plan, const Group& group, int layer) 
     executor_->launch(attend, {plan.max_splits, c.n_heads, group.n}, kSplit);
 }
 
+/// Computes how far stored values reach, for the formulas that fold the rows of some layers.
+template <class K>
+void CudaBackend::launch_reach(const Plan& plan, const Group& group, int first_layer, int last_layer) {
+    const ModelConfig& c = group.of->model->config();
+    const KvLayout& layout = group.of->model->layout();
+    int first = layout.first_read(first_layer), last = first;
+    for (int layer = first_layer; layer <= last_layer; ++layer) {
+        first = std::min(first, layout.first_read(layer));
+        last = std::max(last, layout.last_read(layer));
+    }
+    const std::int64_t at = std::int64_t{group.first} * plan.n_kv_heads * plan.row_stride;
+    const OutputReach<K> reach{views_of<K>(group),
+                               group.of->layout.table(),
+                               group.of->weights.outputs.data(),
+                               scratch_.reach.data() + at,
+                               plan.n_kv_heads,
+                               plan.row_stride,
+                               c.head_dim,
+                               c.n_heads,
+                               c.d_model,
+                               first,
+                               1};
+    const int n_blocks = (plan.row_stride + OutputReach<K>::kTokens - 1) / OutputReach<K>::kTokens;
+    executor_->launch(reach, {last - first, group.n, n_blocks}, kThreads);
+}
+
 /// layer: the last of those that are folded together.
 template <class K>
 void CudaBackend::fold_group(const Plan& plan, const Group& group, int layer) {
@@ -1017,10 +1045,14 @@ void CudaBackend::fold_group(const Plan& plan, const Group& group, int layer) {
     fold.first_head = first * n_heads;
     fold.row_stride = plan.row_stride;
     const Grid grid{plan.max_splits, (layer + 1 - first) * n_heads, group.n};
+    if (plan.any_row_reach) launch_reach<K>(plan, group, first, layer);
     if (plan.any_score)
-        executor_->launch(FoldByFormula<K>{fold, n_heads, n_heads / group.of->model->config().n_kv_heads,
-                                           group.of->model->config().head_dim},
-                          grid, kSplit);
+        executor_->launch(
+            FoldByFormula<K>{
+                fold, scratch_.reach.data() + std::int64_t{group.first} * plan.n_kv_heads * plan.row_stride,
+                n_heads, n_heads / group.of->model->config().n_kv_heads, group.of->model->config().head_dim,
+                plan.n_kv_heads},
+            grid, kSplit);
     executor_->launch(fold, grid, kSplit);
 }
 

@@ -165,6 +165,7 @@ class CudaBackend final : public Backend {
         std::vector<std::shared_ptr<const DeviceQueries>> queries;  ///< [lanes] or null
         bool any_smoothing = false;     ///< a formula orders what another one ranks alike
         bool any_block_leaves = false;  ///< of a lane blocks of the text leave whole
+        bool any_row_reach = false;     ///< such a formula names how far values reach
         bool any_score = false;         ///< a lane folds scores by a formula
         bool any_shares = false;        ///< a lane's KV heads share budgets after rows
     };
@@ -212,6 +213,8 @@ class CudaBackend final : public Backend {
     void attend_group(const Plan& plan, const Group& group, int layer);
     template <class K>
     void fold_group(const Plan& plan, const Group& group, int layer);
+    template <class K>
+    void launch_reach(const Plan& plan, const Group& group, int first_layer, int last_layer);
     /// A group's rows of a layer; those of the layers after it follow, up to a fold.
     struct WaitingRows {
         RowBuffer logits, tempered;

@@ -98,7 +98,8 @@ struct OutputErrors {
 
 /// Computes how far each value reaches into the output (`wvnorm`): the sum over the output's channels of
 /// |W_o v|, with the part of W_o that a query head has, and of these the mean over the query heads. A tile is
-/// kRows channels of one query head's part. Grid: x = KV heads of a lane, y = lanes, z = groups of kTokens.
+/// kRows channels of one query head's part. Grid: x = KV heads from first_head on, y = lanes, z = groups of
+/// kTokens.
 template <class T>
 struct OutputReach {
     static constexpr int kPhases = 3;
@@ -116,8 +117,17 @@ struct OutputReach {
     ReaderTable table;
     const Elements<Stored>* outputs;  ///< [layers] W_o, [d_model, n_heads * head_dim]
     float* reach;                     ///< [lanes, n_kv_heads, stride] in text order
-    std::int32_t n_kv_heads, stride, head_dim, n_heads, d_model, unused = 0;
+    std::int32_t n_kv_heads, stride, head_dim, n_heads, d_model;
+    std::int32_t first_head = 0;  ///< KV head of block x = 0
+    std::int32_t of_rows = 0;     ///< 1: for the formula that folds a row, not for a selection's
+    std::int32_t unused = 0;
 
+    KH_FN bool is_wanted(const LaneView<T>& lane, int g) const {
+        if (of_rows != 0) return lane.score != nullptr && lane.score->names(Quantity::wvnorm);
+        return names(lane, Quantity::wvnorm) && evaluates(lane, lane.unit_of_head[g]);
+    }
+
+    KH_FN int head_of(const Block& block) const { return first_head + block.x; }
     KH_FN int tiles_of_reader() const { return (d_model + kRows - 1) / kRows; }
     /// Returns how many channels a tile has.
     KH_FN int n_rows(int tile) const {
@@ -125,17 +135,16 @@ struct OutputReach {
         return left < kRows ? left : kRows;
     }
     KH_FN int n_tokens(const Block& block) const {
-        const int left = lanes[block.y].heads[block.x].count - block.z * kTokens;
+        const int left = lanes[block.y].heads[head_of(block)].count - block.z * kTokens;
         return left < kTokens ? left : kTokens;
     }
     KH_FN int n_tiles(const Block& block) const {
-        const LaneView<T>& lane = lanes[block.y];
-        const int g = block.x;
-        if (!names(lane, Quantity::wvnorm) || !evaluates(lane, lane.unit_of_head[g])) return 0;
+        const int g = head_of(block);
+        if (!is_wanted(lanes[block.y], g)) return 0;
         return n_tokens(block) > 0 ? (table.offset[g + 1] - table.offset[g]) * tiles_of_reader() : 0;
     }
     KH_FN void begin(const Block& block, Shared& shared, Local& local) const {
-        const HeadTokens<T> tokens(lanes[block.y], block.x);
+        const HeadTokens<T> tokens(lanes[block.y], head_of(block));
         const int n = n_tokens(block);
         KH_DEVICE_ASSERT(block.n_threads >= kTokens);
         local.sum = 0;
@@ -148,7 +157,7 @@ struct OutputReach {
     /// Phases: what the tile before has found, and the weights of this one; how far each token reaches; after
     /// all tiles, means.
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
-        const int g = block.x, n = n_tokens(block);
+        const int g = head_of(block), n = n_tokens(block);
         if (p != 1 && block.tile > 0 && block.thread < n)
             for (int r = 0; r < n_rows(block.tile - 1); ++r)
                 local.sum = add(local.sum, shared.reach[r][block.thread]);
@@ -170,7 +179,7 @@ struct OutputReach {
     }
 
     KH_FN void put_weights(const Block& block, Shared& shared) const {
-        const int reader = table.readers[table.offset[block.x] + block.tile / tiles_of_reader()],
+        const int reader = table.readers[table.offset[head_of(block)] + block.tile / tiles_of_reader()],
                   packs_of_head = head_dim / 8;
         const std::int64_t first = block.tile % tiles_of_reader() * kRows;
         Elements<Stored> output = outputs[reader / n_heads];

@@ -62,6 +62,7 @@ struct StreamRule {
     const FormulaTable* score = nullptr;  ///< folds it; null: FoldTile does
     /// Lengths of the layer's keys and values as they are stored, [n_kv_heads, n]; null: it names none.
     const float *key_lengths = nullptr, *value_lengths = nullptr;
+    const float* reach = nullptr;  ///< the same of how far values reach
 };
 
 /// p = softmax of a tile's rows over the columns that they see, 0 beyond. With a tempered stream: softmax of
@@ -197,6 +198,8 @@ struct FoldTileByFormula {
                     token.knorm = stream.key_lengths[of_key];
                     token.vnorm = stream.value_lengths[of_key];
                 }
+                if (stream.reach != nullptr)
+                    token.wvnorm = stream.reach[static_cast<std::int64_t>(h / group) * fold.n + column];
                 score = rounded(score_after_row(*stream.score, facts, token),
                                 static_cast<ScoreType>(stream.dtype));
             }
