@@ -104,8 +104,10 @@ struct Round {
                 const RankedKeys of{positions, keys[g], head_dim, &rotary};
                 const QueryMoments& own = queries[to_index(2 * g + r)];
                 const std::vector<float> ranks =
-                    quantity == Quantity::tri ? tri_scores(of, own, row, competes)
-                                              : expected_attention(of, own, row, ahead, rule.sinks, scale());
+                    quantity == Quantity::tri
+                        ? tri_scores(turned_keys(of, row, tri_offsets()), own, competes)
+                        : expected_attention(turned_keys(of, row, expected_offsets(ahead)), own, rule.sinks,
+                                             scale());
                 pool_more(static_cast<Pool>(rule.pool), r == 0, ranks.data(), n, pooled.data());
             }
             finish_pool(static_cast<Pool>(rule.pool), 2, n, pooled.data());

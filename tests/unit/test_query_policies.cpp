@@ -430,21 +430,22 @@ TEST(FieldExamples, ExpectedAttentionKnowsMeanAndSpread) {
     EXPECT_EQ(moments.mean, (std::vector<double>{2, 0}));
     EXPECT_EQ(moments.covariance, (std::vector<double>{1, -1, -1, 1}));
     const double scale = 1 / std::sqrt(2.0);
-    const std::vector<float> shares = keyhole::expected_attention(of.ranked(), moments, 7, 2, 0, scale);
+    const keyhole::TurnedKeys keys = keyhole::turned_keys(of.ranked(), 7, keyhole::expected_offsets(2));
+    const auto expected = [&](const keyhole::QueryMoments& queries, int sinks) {
+        return keyhole::expected_attention(keys, queries, sinks, scale);
+    };
+    const std::vector<float> shares = expected(moments, 0);
     const std::vector<double> x = {9.79, 1.41, 1.08, 25.90, 2.01, 2.81, 17.43, 4.91};
     for (std::size_t p = 0; p < x.size(); ++p)
         EXPECT_NEAR(std::log(double{shares[p]} / double{shares[3]}), x[p] - x[3], 0.011) << p;
     EXPECT_EQ(best_of(shares, 4), (std::set<int>{0, 3, 6, 7}));
-    const std::vector<float> later = keyhole::expected_attention(of.ranked(), moments, 7, 2, 4, scale);
+    const std::vector<float> later = expected(moments, 4);
     EXPECT_EQ(later[3], 0) << "the first tokens are protected and have no share";
     EXPECT_NEAR(std::accumulate(later.begin(), later.end(), 0.0), 1, 1e-6);
     std::fill(moments.covariance.begin(), moments.covariance.end(), 0);
-    EXPECT_EQ(best_of(keyhole::expected_attention(of.ranked(), moments, 7, 2, 0, scale), 4),
-              (std::set<int>{0, 3, 5, 6}))
-        << "without the covariance";
+    EXPECT_EQ(best_of(expected(moments, 0), 4), (std::set<int>{0, 3, 5, 6})) << "without the covariance";
     moments.n = 0;
-    EXPECT_TRUE(std::isnan(keyhole::expected_attention(of.ranked(), moments, 7, 2, 0, scale)[2]))
-        << "no query is known";
+    EXPECT_TRUE(std::isnan(expected(moments, 0)[2])) << "no query is known";
 }
 
 TEST(FieldExamples, TriAttentionTurnsTheMeanQuery) {
@@ -455,7 +456,8 @@ TEST(FieldExamples, TriAttentionTurnsTheMeanQuery) {
     const keyhole::QueryMoments moments = of.moments();
     EXPECT_NEAR(moments.lengths[0], 2.288, 1e-3);
     const std::vector<std::uint8_t> all(8, 1);
-    const std::vector<float> z = keyhole::tri_scores(of.ranked(), moments, 7, all, 2);
+    const std::vector<float> z =
+        keyhole::tri_scores(keyhole::turned_keys(of.ranked(), 7, keyhole::tri_offsets(2)), moments, all);
     const std::vector<double> score = {-3.559, 2.576, .088, -11.118, 6.753, 4.585, 6.778, 2.929};
     const Vector expected = deviations(score, std::vector<bool>(8, true));
     for (std::size_t p = 0; p < score.size(); ++p) EXPECT_NEAR(z[p], expected[p], 3e-4) << p;

@@ -181,13 +181,17 @@ std::vector<float> from_queries(Quantity quantity, const ChoiceUnit& of, std::si
         own.push_back(competes[column]);
     }
     const ModelConfig& config = of.model->config();
+    const bool is_tri = quantity == Quantity::tri;
+    const std::vector<double> offsets = is_tri ? tri_offsets() : expected_offsets(of.policy.ahead);
+    TurnedKeys keys;
     for (std::size_t r = 0; r < readers.size(); ++r) {
-        const RankedKeys keys{head.positions, head.keys, of.head_dim, rotary_of(config, readers[r].layer)};
+        const Rotary* rotary = rotary_of(config, readers[r].layer);
+        if (r == 0 || rotary != keys.of.rotary)
+            keys = turned_keys({head.positions, head.keys, of.head_dim, rotary}, of.row, offsets);
         const double scale = attention_rule(config, readers[r].layer, readers[r].head).scale;
-        const std::vector<float> values = quantity == Quantity::tri
-                                              ? tri_scores(keys, of.queries[first + r], of.row, own)
-                                              : expected_attention(keys, of.queries[first + r], of.row,
-                                                                   of.policy.ahead, of.policy.sinks, scale);
+        const QueryMoments& queries = of.queries[first + r];
+        const std::vector<float> values = is_tri ? tri_scores(keys, queries, own)
+                                                 : expected_attention(keys, queries, of.policy.sinks, scale);
         pool_more(of.policy.pool, r == 0, values.data(), static_cast<std::int64_t>(n), pooled.data());
     }
     finish_pool(of.policy.pool, static_cast<int>(readers.size()), static_cast<std::int64_t>(n),

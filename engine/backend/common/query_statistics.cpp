@@ -14,17 +14,6 @@ std::vector<float> unknown(std::size_t n) {
     return std::vector<float>(n, std::numeric_limits<float>::quiet_NaN());
 }
 
-/// Returns the key of token i turned back, channel by channel.
-std::vector<double> turned_key(const RankedKeys& of, const std::vector<double>& turn, std::size_t i) {
-    const RotatedPairs pairs = rotated_pairs(of.rotary);
-    const float* key = of.keys.data() + i * to_index(of.head_dim);
-    std::vector<double> turned;
-    for (int c = 0; c < of.head_dim; ++c)
-        turned.push_back(turned_back(
-            pairs, turn.data(), [&](int channel) { return key[channel]; }, c));
-    return turned;
-}
-
 /// part(k): a double.
 template <class Part>
 double sum_in_parts(Part part) {
@@ -100,23 +89,37 @@ std::vector<double> lacking_lengths(const QueryMoments& queries, const Rotary* r
     return lacks;
 }
 
-std::vector<float> expected_attention(const RankedKeys& of, const QueryMoments& queries, int row, int ahead,
-                                      int sinks, double scale) {
+TurnedKeys turned_keys(const RankedKeys& of, int row, std::span<const double> offsets) {
+    const std::vector<double> turn = MeanTurn(of.rotary, row + 1, offsets).at(row + 1.0);
+    const RotatedPairs pairs = rotated_pairs(of.rotary);
+    TurnedKeys out{of, std::vector<double>(of.positions.size() * to_index(of.head_dim))};
+    double* to = out.turned.data();
+    for (std::size_t i = 0; i < of.positions.size(); ++i) {
+        const float* key = of.keys.data() + i * to_index(of.head_dim);
+        for (int c = 0; c < of.head_dim; ++c)
+            *to++ = turned_back(
+                pairs, turn.data(), [&](int channel) { return key[channel]; }, c);
+    }
+    return out;
+}
+
+std::vector<float> expected_attention(const TurnedKeys& keys, const QueryMoments& queries, int sinks,
+                                      double scale) {
+    const RankedKeys& of = keys.of;
     const std::size_t d = to_index(of.head_dim);
     const int n = static_cast<int>(of.positions.size());
     if (queries.n == 0) return unknown(to_index(n));
-    const std::vector<double> turn = MeanTurn(of.rotary, row + 1, expected_offsets(ahead)).at(row + 1.0);
     const auto counts = [&](int i) { return of.positions[to_index(i)] >= sinks; };
     std::vector<double> logits(to_index(n)), product(d);
     for (int i = 0; i < n; ++i) {
         if (!counts(i)) continue;
-        const std::vector<double> turned = turned_key(of, turn, to_index(i));
+        const double* turned = keys.turned.data() + to_index(i) * d;
         std::fill(product.begin(), product.end(), 0.0);
         for (std::size_t c = 0; c < d; ++c)
             for (std::size_t e = 0; e < d; ++e) product[e] += turned[c] * queries.covariance[c * d + e];
         logits[to_index(i)] = sum_in_parts([&](int k) {
             return expected_part(
-                k, of.head_dim, scale, [&](int e) { return turned[to_index(e)]; },
+                k, of.head_dim, scale, [&](int e) { return turned[e]; },
                 [&](int e) { return queries.mean[to_index(e)]; },
                 [&](int e) { return product[to_index(e)]; });
         });
@@ -132,16 +135,16 @@ std::vector<float> expected_attention(const RankedKeys& of, const QueryMoments& 
     return out;
 }
 
-std::vector<float> tri_scores(const RankedKeys& of, const QueryMoments& queries, int row,
-                              std::span<const std::uint8_t> competes, int n_offsets) {
+std::vector<float> tri_scores(const TurnedKeys& keys, const QueryMoments& queries,
+                              std::span<const std::uint8_t> competes) {
+    const RankedKeys& of = keys.of;
     const int n = static_cast<int>(of.positions.size());
     if (queries.n == 0) return unknown(to_index(n));
-    const std::vector<double> turn = MeanTurn(of.rotary, row + 1, tri_offsets(n_offsets)).at(row + 1.0),
-                              lacks = lacking_lengths(queries, of.rotary);
+    const std::vector<double> lacks = lacking_lengths(queries, of.rotary);
     const RotatedPairs pairs = rotated_pairs(of.rotary);
     std::vector<double> scores(to_index(n));
     for (int i = 0; i < n; ++i) {
-        const std::vector<double> turned = turned_key(of, turn, to_index(i));
+        const double* turned = keys.turned.data() + to_index(i) * to_index(of.head_dim);
         const float* key = of.keys.data() + to_index(i) * to_index(of.head_dim);
         const auto length = [&](int f) {
             return length_of_pair(
@@ -149,7 +152,7 @@ std::vector<float> tri_scores(const RankedKeys& of, const QueryMoments& queries,
         };
         scores[to_index(i)] = sum_in_parts([&](int k) {
             return tri_part(
-                k, of.head_dim, pairs.n, [&](int e) { return turned[to_index(e)]; },
+                k, of.head_dim, pairs.n, [&](int e) { return turned[e]; },
                 [&](int e) { return queries.mean[to_index(e)]; }, [&](int f) { return lacks[to_index(f)]; },
                 length);
         });

@@ -48,17 +48,27 @@ struct RankedKeys {
     const Rotary* rotary = nullptr;  ///< of the query's layer; null: it rotates nothing
 };
 
-/// Returns the attention to expect of a query head on each token in the `ahead` rows after `row`: Expected
-/// Attention, equation (8). With the mean rotation M of these positions, u = M^T k, mean m and covariance C,
+/// Keys of a KV head with M^T k of each, M the mean of their rotations to some places after a row: alike for
+/// all query heads that read them by one rotary.
+struct TurnedKeys {
+    RankedKeys of;
+    std::vector<double> turned;  ///< [n, head_dim]
+};
+/// offsets: of the places from the next token on, such as expected_offsets() and tri_offsets().
+TurnedKeys turned_keys(const RankedKeys& of, int row, std::span<const double> offsets);
+
+/// Returns the attention to expect of a query head on each token in the rows to whose places keys are turned:
+/// Expected Attention, equation (8). With the mean rotation M of these positions, u = M^T k, mean m and
+/// covariance C,
 ///     x = scale u.m + scale^2 / 2 u.C u,   softmax of x over positions from `sinks` on
 /// Earlier ones have 0; NaN where no query is known.
-std::vector<float> expected_attention(const RankedKeys& of, const QueryMoments& queries, int row, int ahead,
-                                      int sinks, double scale);
+std::vector<float> expected_attention(const TurnedKeys& keys, const QueryMoments& queries, int sinks,
+                                      double scale);
 
 /// Returns TriAttention's score of each token by a query head: the mean query, rotated to the places 1, 2, 4
 /// to 65536 after the next token, times the key, plus each pair's length of the key times what the mean's
 /// length lacks of the mean length; as deviations from the mean of the competing tokens.
-std::vector<float> tri_scores(const RankedKeys& of, const QueryMoments& queries, int row,
-                              std::span<const std::uint8_t> competes, int n_offsets = kTriOffsets);
+std::vector<float> tri_scores(const TurnedKeys& keys, const QueryMoments& queries,
+                              std::span<const std::uint8_t> competes);
 
 }  // namespace keyhole
