@@ -89,10 +89,8 @@ class Parts {
 
 /// Returns why a lane cannot be handed in; empty: it can.
 std::string fault_of_lane(const LaneSpec& lane) {
-    FormulaFault ignored;
     for (const FormulaRef& formula :
-         {score_formula(lane.policy.score.text, &ignored), choose_formula(lane.policy.choose.text, &ignored),
-          protect_formula(lane.policy.protect.text, &ignored)})
+         {score_formula(lane.policy), choose_formula(lane.policy), protect_formula(lane.policy)})
         if (formula && formula->names(Quantity::future))
             return "the lane looks ahead: `future` is not known when a token leaves";
     if (!(lane.sharing == KvSharing{})) return "kv= makes another model of it; leave it out";

@@ -182,7 +182,7 @@ void PolicyEditor::formula(const LaneOption& option, FormulaText& value, float w
     ImGui::InputText(fmt::format("##{}", option.name).c_str(), &value.text);
     after_drag();
     FormulaFault fault;
-    (void)formula_of(option, value, &fault);
+    (void)formula_of(option, value, policy.spans.text, &fault);
     if (!fault.what.empty()) tooltip(context, fmt::format("character {}: {}", fault.at + 1, fault.what));
 }
 

@@ -2,7 +2,9 @@
 
 #include "engine/base/index.h"
 #include "engine/policy/place_facts.h"
+#include "engine/policy/selection.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace keyhole {
@@ -39,17 +41,21 @@ std::vector<Standing> standings(const RunHistory& history, int lane, int kv_head
     const int n = static_cast<int>(held.size());
     std::vector<Standing> out(held.size(), Standing::competes);
     std::vector<std::uint8_t> competes(held.size());
-    for (int i = 0; i < n; ++i) {
-        const std::int32_t p = held[to_index(i)];
-        Standing& own = out[to_index(i)];
-        if (history.pinned(lane, kv_head, p, row))
-            own = Standing::pinned;
-        else if (p < policy.sinks)
-            own = Standing::first;
-        else if (i >= n - policy.newest)
-            own = Standing::newest;
-        competes[to_index(i)] = own == Standing::competes ? 1 : 0;
-    }
+    std::vector<std::int32_t> pinned;
+    for (const std::int32_t p : held)
+        if (history.pinned(lane, kv_head, p, row)) pinned.push_back(p);
+    for (const SpanShare& share : span_shares(held, pinned, policy, row))
+        for (int i = share.first; i < share.last; ++i) {
+            const std::int32_t p = held[to_index(i)];
+            Standing& own = out[to_index(i)];
+            if (std::binary_search(pinned.begin(), pinned.end(), p))
+                own = Standing::pinned;
+            else if (p < share.sinks)
+                own = Standing::first;
+            else if (i >= share.last - share.newest)
+                own = Standing::newest;
+            competes[to_index(i)] = own == Standing::competes ? 1 : 0;
+        }
     if (!policy.protect || n == 0) return out;
     if (!knows_all(*policy.protect)) return out;
     const PlaceEnv env{place_facts(policy, row, n, head.owner_layer, 0, head.index), held};

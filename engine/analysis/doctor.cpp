@@ -1,8 +1,10 @@
 #include "engine/analysis/doctor.h"
 
+#include "engine/analysis/competing.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
+#include "engine/policy/selection.h"
 
 #include <algorithm>
 #include <bit>
@@ -117,19 +119,64 @@ Finding budget(const CheckedLane& x) {
     return good(kName, fmt::format("{} KV heads hold at most {}", checked, most));
 }
 
+/// Fair spans keep newest tokens each of its own: keeps_shares() looks at them.
+int newest_of(const ResolvedPolicy& policy) {
+    return policy.fair.empty() ? policy.newest : 0;
+}
+
 /// A command may evict a recent token between rows, but no row may.
 Finding window_advances(const CheckedLane& x) {
     constexpr std::string_view kName = "the recent window moves on";
     for (const Eviction& e : x.record.evictions) {
-        const int newest = x.policy(e.kv_head).newest;
+        const int newest = newest_of(x.policy(e.kv_head));
         if (e.row == x.row && e.position > x.row - newest)
             return broken(kName, fmt::format("{} lost token {} of its newest {}", x.head_name(e.kv_head),
                                              e.position, newest));
     }
     int guarded = 0;
-    for (int g = 0; g < x.n_kv(); ++g) guarded += x.policy(g).evicts() && x.policy(g).newest > 0 ? 1 : 0;
+    for (int g = 0; g < x.n_kv(); ++g) guarded += x.policy(g).evicts() && newest_of(x.policy(g)) > 0 ? 1 : 0;
     return guarded == 0 ? unknown(kName, "the policy protects no recent tokens")
                         : good(kName, fmt::format("the newest of {} KV heads stay", guarded));
+}
+
+/// Returns the fault of what a KV head with fair spans kept after the row; empty: none. gone: what left it,
+/// ascending.
+std::string fault_of_shares(const CheckedLane& x, int g, const std::vector<std::int32_t>& gone) {
+    const ResolvedPolicy& policy = x.policy(g);
+    const std::vector<std::int32_t> held = x.history.held_positions(x.lane, g, x.row);
+    const std::vector<Standing> standing = standings(x.history, x.lane, g, x.row);
+    std::vector<std::int32_t> stays;
+    for (std::size_t i = 0; i < standing.size(); ++i)
+        if (standing[i] == Standing::pinned || standing[i] == Standing::protected_) stays.push_back(held[i]);
+    const bool is_exact = policy.unit == 1 && !policy.has_threshold();
+    std::size_t s = 0;
+    for (const SpanShare& share : span_shares(held, stays, policy, x.row)) {
+        int kept = 0;
+        for (int i = share.first; i < share.last; ++i)
+            kept += std::binary_search(gone.begin(), gone.end(), held[to_index(i)]) ? 0 : 1;
+        const std::string& name = policy.fair[s++].name;
+        if (kept > share.stored || (is_exact && kept < share.stored))
+            return fmt::format("{} keeps {} tokens of span '{}', its share is {}", x.head_name(g), kept, name,
+                               share.stored);
+    }
+    return {};
+}
+
+/// In rows that evict, fair spans keep what their lengths give them.
+Finding keeps_shares(const CheckedLane& x) {
+    constexpr std::string_view kName = "each span keeps its share";
+    int checked = 0;
+    for (int g = 0; g < x.n_kv(); ++g) {
+        std::vector<std::int32_t> gone;
+        for (const Eviction& e : x.record.evictions)
+            if (e.kv_head == g && e.row == x.row) gone.push_back(e.position);
+        if (gone.empty() || x.policy(g).fair.empty() || x.policy(g).scope != Scope::head) continue;
+        if (const std::string fault = fault_of_shares(x, g, gone); !fault.empty())
+            return broken(kName, fault);
+        ++checked;
+    }
+    return checked == 0 ? unknown(kName, "the step evicts nothing by head")
+                        : good(kName, fmt::format("those of {} KV heads", checked));
 }
 
 /// Returns the window of a KV head's layer, the largest where several layers read it; 0: it sees all.
@@ -281,6 +328,8 @@ std::vector<Finding> examine(const RunHistory& history, int lane, int row, Evict
     std::vector<Finding> findings = {budget(x),       window_advances(x), order.at(history, row),
                                      counts_agree(x), sums_to_one(x),     equals_full(x),
                                      lost_mass(x)};
+    if (record->info->policy.any([](const ResolvedPolicy& one) { return !one.fair.empty(); }))
+        findings.push_back(keeps_shares(x));
     for (int g = 0; g < x.n_kv(); ++g)
         if (window_of(x, g) > 0) {
             findings.push_back(sliding_layers(x));

@@ -1,5 +1,7 @@
 #include "engine/eval/bound_lanes.h"
 
+#include "engine/policy/spec_copies.h"
+
 #include <algorithm>
 
 namespace keyhole {
@@ -18,6 +20,7 @@ LaneSpec bound_of(Preset preset, const LaneSpec& lane, std::uint64_t seed) {
     LaneSpec bound{preset_params(preset), lane.sharing};
     bound.policy.budget = size_of(lane);
     bound.policy.protect = lane.policy.protect;
+    bound.policy.spans = named_alone(lane.policy.spans);  // a bound is of the whole text
     bound.policy.evict = lane.policy.evict;
     bound.policy.buffer = lane.policy.buffer;
     bound.policy.kv_dtype = lane.policy.kv_dtype;

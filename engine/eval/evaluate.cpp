@@ -12,6 +12,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <unordered_map>
 
 namespace keyhole {
@@ -122,16 +123,42 @@ std::string digest_of(std::string_view text) {
     return fmt::format("{:016x}", digest_bytes(kDigestSeed, std::as_bytes(std::span(text))));
 }
 
+/// Returns a value of `spans` with the parts of a question's prompt, by their numbers; empty: it has none.
+std::string fair_spans_of(const Question& question) {
+    std::set<int> begins;
+    for (const TextSpan& span : question.spans)
+        if (span.place && span.place.first < std::ssize(question.prompt)) begins.insert(span.place.first);
+    if (begins.empty()) return {};
+    begins.erase(begins.begin());
+    begins.insert(0);  // what the template writes before the first part belongs to it
+    std::string text(kFairSpans);
+    int number = 0;
+    for (auto next = begins.begin(); next != begins.end() && number < static_cast<int>(Spans::kMost);) {
+        const int first = *next++;
+        const bool is_last = next == begins.end() || number + 1 == static_cast<int>(Spans::kMost);
+        text += fmt::format(" part{}@{}..{}", ++number, first, is_last ? "" : fmt::to_string(*next - 1));
+    }
+    return text;
+}
+
 }  // namespace
+
+std::vector<LaneSpec> lanes_for(const Question& question, std::span<const LaneSpec> lanes) {
+    std::vector<LaneSpec> own(lanes.begin(), lanes.end());
+    const std::string spans = fair_spans_of(question);
+    for (LaneSpec& lane : own)
+        if (!spans.empty() && lane.policy.spans.text == kFairSpans) lane.policy.spans.text = spans;
+    return own;
+}
 
 std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& backend,
                          std::span<const LaneSpec> lanes, const Question& question, const TokenNats& each) {
-    if (question.answer) return question.answer(model, backend, lanes);
     RunSpec spec;
+    spec.lanes = lanes_for(question, lanes);
+    if (question.answer) return question.answer(model, backend, spec.lanes);
     spec.prompt_tokens = question.prompt;
     spec.forced = question.asked;
     spec.forced.insert(spec.forced.end(), question.fed.begin(), question.fed.end());
-    spec.lanes.assign(lanes.begin(), lanes.end());
     spec.n_generate = static_cast<int>(spec.forced.size());
     spec.ignore_eos = true;
     spec.n_top = 0;

@@ -53,6 +53,10 @@ struct Question {
         answer{};
 };
 
+/// Returns the lanes with the question's spans in place of `spans=fair`: each begins where one of its parts
+/// does, the first one at 0, and ends where the next one begins. Unchanged without such parts.
+std::vector<LaneSpec> lanes_for(const Question& question, std::span<const LaneSpec> lanes);
+
 /// Receives -ln p of fed token `token` (0 .. size of `fed` - 1) in a lane.
 using TokenNats = std::function<void(std::size_t lane, std::size_t token, double nats)>;
 

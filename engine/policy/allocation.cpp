@@ -29,6 +29,30 @@ std::vector<int> by_largest_remainder(std::span<const double> parts) {
     return whole;
 }
 
+std::vector<int> share_by_length(int budget, std::span<const int> lengths, std::span<const int> least,
+                                 std::span<const int> most) {
+    const std::size_t n = lengths.size();
+    std::vector<bool> is_bound(n, false);  // its share is one of its bounds
+    std::vector<int> shares(n, 0);
+    for (;;) {
+        double left = budget, length = 0;
+        for (std::size_t i = 0; i < n; ++i) is_bound[i] ? left -= shares[i] : length += lengths[i];
+        std::vector<double> parts(n, 0);
+        for (std::size_t i = 0; i < n; ++i)
+            if (!is_bound[i] && length > 0) parts[i] = std::max(left, 0.0) * lengths[i] / length;
+        const std::vector<int> whole = by_largest_remainder(parts);
+        int excess = 0;
+        for (std::size_t i = 0; i < n; ++i) {
+            if (is_bound[i]) continue;
+            shares[i] = std::clamp(whole[i], least[i], most[i]);
+            excess += shares[i] - whole[i];
+        }
+        if (excess == 0) return shares;
+        for (std::size_t i = 0; i < n; ++i)
+            if (!is_bound[i]) is_bound[i] = excess > 0 ? shares[i] > whole[i] : shares[i] < whole[i];
+    }
+}
+
 std::vector<int> share_budget(std::span<const HeadShare> heads, double floor, bool rounds) {
     struct Token {
         float score, tie;

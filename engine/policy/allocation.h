@@ -30,6 +30,12 @@ std::vector<int> share_budget(std::span<const HeadShare> heads, double floor, bo
 /// those with the largest fractions, the first ones where these are equal.
 std::vector<int> by_largest_remainder(std::span<const double> parts);
 
+/// Returns how many tokens of a budget each part gets: in proportion to lengths, by the largest remainder,
+/// but no fewer than its `least` and no more than its `most`; what these bounds take or leave, the others
+/// share in the same way. The sum is the budget where the bounds allow it.
+std::vector<int> share_by_length(int budget, std::span<const int> lengths, std::span<const int> least,
+                                 std::span<const int> most);
+
 /// Returns how many tokens each layer keeps beside `kept` that are protected (PyramidKV): a straight line
 /// from the lowest layer to the top one, which has (budget - kept) / beta, with the mean budget - kept. No
 /// layer gets more than a prompt of n has; one that is no longer than the budget is kept whole by all.

@@ -4,6 +4,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
 #include "engine/base/utf8.h"
+#include "engine/policy/spans.h"
 #include "engine/policy/spec_text.h"
 
 #include <fmt/format.h>
@@ -83,6 +84,8 @@ constexpr std::array kFunctions = {
     NamedFunction{"norm", Code::norm, 1},       NamedFunction{"first", Code::first, 2},
 };
 
+constexpr std::string_view kInSpan = "in";
+
 /// A list on the way: what the operations so far leave at a level.
 struct Operand {
     bool is_truth = false;
@@ -91,12 +94,21 @@ struct Operand {
 
 class Parser {
   public:
-    /// kernel: see Formula. smooths: false leaves smoothing out.
-    Parser(std::string_view text, FormulaUse use, int kernel, bool smooths, FormulaFault& fault)
-        : text_(text), use_(use), kernel_(kernel), smooths_(smooths), fault_(fault) {}
+    /// smooths: false leaves smoothing out.
+    Parser(std::string_view text, FormulaUse use, const FormulaSetting& setting, bool smooths,
+           FormulaFault& fault)
+        : text_(text),
+          use_(use),
+          kernel_(setting.kernel),
+          own_rows_(setting.own_rows),
+          any_span_(setting.spans == FormulaSetting::kAnySpans),
+          smooths_(smooths),
+          fault_(fault) {
+        if (!any_span_) spans_ = spans_of(setting.spans, nullptr);
+    }
 
     std::optional<FormulaTable> parse() {
-        const auto result = ternary();
+        const auto result = own_rows_ ? of_own_rows() : ternary();
         skip_blanks();
         if (result && at_ < text_.size()) fail(at_, fmt::format("'{}' is not expected here", here()));
         if (!fault_.what.empty() || !result) return std::nullopt;
@@ -110,6 +122,7 @@ class Parser {
         return table();
     }
     bool has_smoothing() const { return has_smoothing_; }
+    bool names_span() const { return names_span_; }
 
   private:
     using Result = std::optional<Operand>;
@@ -184,6 +197,67 @@ class Parser {
         FormulaRun<NoEnv>::Sums sums;
         FormulaRun<NoEnv>{env, one, lists.data(), 1, &competes, 1, 0, 1, sums}.step(0);
         return lists[0];
+    }
+
+    // --- spans ---------------------------------------------------------------------------------------------
+
+    Result emit_quantity(Quantity quantity) { return emit(Code::quantity, level_, {}, 0, quantity); }
+    /// Compares a quantity with a constant.
+    Result compare(Quantity quantity, Code code, int with) {
+        const int level = level_;
+        if (!emit_quantity(quantity) || !emit_constant(static_cast<float>(with))) return std::nullopt;
+        return apply(code, level, {Operand{}, Operand{false, static_cast<float>(with)}}, true);
+    }
+    /// Reads the rest of `in(NAME)`: first <= position <= last.
+    Result inside_span() {
+        take("(");
+        skip_blanks();
+        const std::size_t at = at_;
+        const std::string_view name = next_word();
+        at_ += name.size();
+        if (!take(")")) return fail(at_, "in takes the name of a span: in(rules)");
+        const int level = level_;
+        NamedSpan span{std::string(name), 0, NamedSpan::kOpen};
+        if (!any_span_) {
+            const auto found = std::find_if(spans_.named.begin(), spans_.named.end(),
+                                            [&](const NamedSpan& known) { return known.name == name; });
+            if (found == spans_.named.end()) return fail(at, no_span(name));
+            span = *found;
+        }
+        names_span_ = true;
+        const Result after = compare(Quantity::position, Code::greater_equal, span.first);
+        if (!after || span.last == NamedSpan::kOpen) return after;
+        const Result before = compare(Quantity::position, Code::less_equal, span.last);
+        return before ? apply(Code::both, level, {*after, *before}, true) : before;
+    }
+    std::string no_span(std::string_view name) const {
+        if (spans_.named.empty())
+            return fmt::format("no span is named: spans=({}@0..31) names one", name.empty() ? "rules" : name);
+        std::vector<std::string_view> names;
+        for (const NamedSpan& known : spans_.named) names.push_back(known.name);
+        return fmt::format("unknown span '{}'{} ({})", name, spec_text::near_hint(name, names),
+                           fmt::join(names, " "));
+    }
+    /// Reads the formula F and makes of it: position >= (where the row's span begins) ? F : s. No token
+    /// stands behind the row, so these are the tokens of its span.
+    Result of_own_rows() {
+        const int level = level_;
+        if (!emit_quantity(Quantity::position) || !emit_beginning(spans_.named.size())) return std::nullopt;
+        const Result is_own = apply(Code::greater_equal, level, {Operand{}, Operand{}}, true);
+        const Result own = is_own ? ternary() : is_own;
+        if (!own) return own;
+        const Result other = emit_quantity(Quantity::s);
+        return other ? apply(Code::select, level, {*is_own, *own, *other}, own->is_truth) : other;
+    }
+    /// Where the row's span begins, of the first n ones.
+    Result emit_beginning(std::size_t n) {
+        const auto first = [&](std::size_t i) { return i < n ? spans_.named[i].first : 0; };
+        if (n <= 1) return emit_constant(static_cast<float>(first(0)));
+        const int level = level_;
+        const Result is_last = compare(Quantity::row, Code::greater_equal, first(n - 1));
+        const Result last = is_last ? emit_constant(static_cast<float>(first(n - 1))) : is_last;
+        const Result before = last ? emit_beginning(n - 1) : last;
+        return before ? apply(Code::select, level, {*is_last, *last, *before}, false) : before;
     }
 
     bool is_number(const Operand& o, std::size_t at) {
@@ -360,7 +434,8 @@ class Parser {
         const std::string_view word = next_word();
         at_ += word.size();
         skip_blanks();
-        if (at_ < text_.size() && text_[at_] == '(') return function(word, begin);
+        if (at_ < text_.size() && text_[at_] == '(')
+            return word == kInSpan ? inside_span() : function(word, begin);
         for (const NamedQuantity& known : kQuantityNames) {
             if (known.name != word) continue;
             if (!is_known_here(known))
@@ -392,6 +467,7 @@ class Parser {
         if (known == kFunctions.end()) {
             std::vector<std::string_view> names;
             for (const NamedFunction& f : kFunctions) names.push_back(f.name);
+            names.push_back(kInSpan);
             return fail(begin, fmt::format("unknown function '{}'{} ({})", word,
                                            spec_text::near_hint(word, names), fmt::join(names, " ")));
         }
@@ -501,6 +577,8 @@ class Parser {
     std::string_view text_;
     FormulaUse use_;
     int kernel_;
+    bool own_rows_, any_span_, names_span_ = false;
+    Spans spans_{};
     bool smooths_, has_smoothing_ = false;
     FormulaFault& fault_;
     std::size_t at_ = 0;
@@ -523,31 +601,36 @@ std::optional<std::string> range_formula(std::string_view value, FormulaFault* f
 
 }  // namespace
 
-FormulaRef parse_formula(std::string_view text, FormulaUse use, FormulaFault* fault, int kernel) {
+FormulaRef parse_formula(std::string_view text, FormulaUse use, FormulaFault* fault,
+                         const FormulaSetting& setting) {
     FormulaFault found;
+    bool has_spans = setting.own_rows;
     std::optional<FormulaTable> table, unsmoothed;
     if (text.size() > kLongestFormula) {
         found = {kLongestFormula, fmt::format("a formula has at most {} characters", kLongestFormula)};
     } else {
-        Parser parser(text, use, kernel, true, found);
+        Parser parser(text, use, setting, true, found);
         table = parser.parse();
-        if (table && parser.has_smoothing()) unsmoothed = Parser(text, use, kernel, false, found).parse();
+        has_spans = has_spans || parser.names_span();
+        if (table && parser.has_smoothing()) unsmoothed = Parser(text, use, setting, false, found).parse();
     }
     if (fault != nullptr) *fault = found;
     if (!table) return {};
-    return {std::make_shared<const Formula>(Formula{std::string(text), kernel, *table, unsmoothed})};
+    return {std::make_shared<const Formula>(Formula{std::string(text), setting.kernel, *table, unsmoothed,
+                                                    std::string(has_spans ? setting.spans : ""),
+                                                    setting.own_rows})};
 }
 
-FormulaRef choose_formula(std::string_view value, FormulaFault* fault, int kernel) {
+FormulaRef choose_formula(std::string_view value, FormulaFault* fault, const FormulaSetting& setting) {
     if (fault != nullptr) *fault = {};
     if (value == "s") return {};
-    return parse_formula(value, FormulaUse::choose, fault, kernel);
+    return parse_formula(value, FormulaUse::choose, fault, setting);
 }
 
-FormulaRef score_formula(std::string_view value, FormulaFault* fault) {
+FormulaRef score_formula(std::string_view value, FormulaFault* fault, const FormulaSetting& setting) {
     if (fault != nullptr) *fault = {};
-    if (value == "attention") return {};
-    return parse_formula(value, FormulaUse::score, fault);
+    if (value == "attention" && !setting.own_rows) return {};
+    return parse_formula(value == "attention" ? "alpha*s+ptau" : value, FormulaUse::score, fault, setting);
 }
 
 bool is_of_rows(const FormulaTable& score) {
@@ -557,7 +640,7 @@ bool is_of_rows(const FormulaTable& score) {
            });
 }
 
-FormulaRef protect_formula(std::string_view value, FormulaFault* fault, int kernel) {
+FormulaRef protect_formula(std::string_view value, FormulaFault* fault, const FormulaSetting& setting) {
     FormulaFault found;
     if (fault != nullptr) *fault = {};
     if (value == "none" || value == "system") return {};  // a run puts the range of its system part there
@@ -566,7 +649,7 @@ FormulaRef protect_formula(std::string_view value, FormulaFault* fault, int kern
         if (fault != nullptr) *fault = found;
         return {};
     }
-    return parse_formula(range ? *range : value, FormulaUse::protect, fault, kernel);
+    return parse_formula(range ? *range : value, FormulaUse::protect, fault, setting);
 }
 
 }  // namespace keyhole

@@ -137,9 +137,11 @@ struct Formula {
     int kernel = 0;  ///< of `smooth` where it names none: the width of an average, minus that of a maximum
     FormulaTable table;
     std::optional<FormulaTable> unsmoothed{};  ///< without its smoothing, where it has any: orders equal ones
+    std::string spans{};                       ///< those that it names, or whose rows it keeps apart
+    bool own_rows = false;                     ///< see FormulaSetting
 };
 
-/// A formula or none. Equal texts with equal kernels are equal formulas.
+/// A formula or none. Equal texts with equal settings are equal formulas.
 struct FormulaRef {
     std::shared_ptr<const Formula> formula{};
     explicit operator bool() const { return formula != nullptr; }
@@ -154,7 +156,8 @@ struct FormulaRef {
     bool operator==(const FormulaRef& other) const {
         return formula == other.formula ||
                (formula != nullptr && other.formula != nullptr && formula->text == other.formula->text &&
-                formula->kernel == other.formula->kernel);
+                formula->kernel == other.formula->kernel && formula->spans == other.formula->spans &&
+                formula->own_rows == other.formula->own_rows);
     }
 };
 
@@ -173,13 +176,23 @@ struct FormulaFault {
 
 inline constexpr std::size_t kLongestFormula = 256;
 
+/// What a lane's other options say of its formulas.
+struct FormulaSetting {
+    static constexpr std::string_view kAnySpans = "*";  ///< as spans: in(NAME) names any
+    int kernel = 0;                                     ///< as Formula has it
+    std::string_view spans = "none";                    ///< as spans_of() reads them
+    /// Of `score`: a row changes only the tokens of its own span; those after the last one belong to it.
+    bool own_rows = false;
+};
+
 /// Reads a formula. A fault in it sets *fault and gives none.
-FormulaRef parse_formula(std::string_view text, FormulaUse use, FormulaFault* fault, int kernel = 0);
+FormulaRef parse_formula(std::string_view text, FormulaUse use, FormulaFault* fault,
+                         const FormulaSetting& setting = {});
 /// Returns the formula of a value of `choose`, `protect` or `score`, which may be a word; none for the values
 /// that change nothing (`s`, `none`, `attention`). A fault sets *fault.
-FormulaRef choose_formula(std::string_view value, FormulaFault* fault, int kernel = 0);
-FormulaRef protect_formula(std::string_view value, FormulaFault* fault, int kernel = 0);
-FormulaRef score_formula(std::string_view value, FormulaFault* fault);
+FormulaRef choose_formula(std::string_view value, FormulaFault* fault, const FormulaSetting& setting = {});
+FormulaRef protect_formula(std::string_view value, FormulaFault* fault, const FormulaSetting& setting = {});
+FormulaRef score_formula(std::string_view value, FormulaFault* fault, const FormulaSetting& setting = {});
 /// Returns whether a score formula names what only rows know; one that does not is a choice.
 bool is_of_rows(const FormulaTable& score);
 

@@ -147,7 +147,10 @@ void read_items(const Reader& reader, Item items, LaneSpec& spec) {
                 read_override(reader, option, heads, value, spec.policy);
         }
     }
-    if (!fault.what.empty() && !validate(spec.policy).empty()) reader.fault(fault.value, fault.what);
+    if (fault.what.empty()) return;
+    const std::vector<std::string> faults = validate(spec.policy);  // other options may say it otherwise
+    const bool stands = std::find(faults.begin(), faults.end(), fault.what) != faults.end();
+    if (!faults.empty()) reader.fault(fault.value, stands ? fault.what : faults.front());
 }
 
 }  // namespace

@@ -11,9 +11,8 @@ namespace {
 
 /// Returns whether a formula reads what rows add to the scores, or the option itself by its name.
 bool reads_scores(const PolicyParams& params, std::string_view option) {
-    const FormulaRef choose = choose_formula(params.choose.text, nullptr),
-                     protect = protect_formula(params.protect.text, nullptr),
-                     score = score_formula(params.score.text, nullptr);
+    const FormulaRef choose = choose_formula(params), protect = protect_formula(params),
+                     score = score_formula(params);
     const auto names = [&](Quantity q) {
         return (choose && choose->names(q)) || (protect && protect->names(q)) || (score && score->names(q));
     };

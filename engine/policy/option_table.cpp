@@ -123,7 +123,7 @@ std::string formula_fault(std::string_view name, const FormulaRef& formula, cons
 
 std::string choose_fault(const PolicyParams& params) {
     FormulaFault fault;
-    const FormulaRef formula = choose_formula(params.choose.text, &fault);
+    const FormulaRef formula = choose_formula(params, &fault);
     return formula_fault("choose", formula, fault, params, &PolicyParams::choose);
 }
 
@@ -179,7 +179,7 @@ std::string_view idle_floor(const PolicyParams& params, const HeadGrid&) {
 
 std::string score_fault(const PolicyParams& params) {
     FormulaFault fault;
-    const FormulaRef formula = score_formula(params.score.text, &fault);
+    const FormulaRef formula = score_formula(params, &fault);
     if (formula && !is_of_rows(*formula) && params.choose.text != "s")
         return "score names nothing of a row, so it is what a selection ranks, and choose says that too; "
                "leave "
@@ -189,7 +189,7 @@ std::string score_fault(const PolicyParams& params) {
 
 std::string protect_fault(const PolicyParams& params) {
     FormulaFault fault;
-    const FormulaRef formula = protect_formula(params.protect.text, &fault);
+    const FormulaRef formula = protect_formula(params, &fault);
     return formula_fault("protect", formula, fault, params, &PolicyParams::protect);
 }
 
@@ -227,10 +227,39 @@ std::string buffer_fault(const PolicyParams& params) {
 
 /// Returns whether choose or protect names a quantity.
 bool selection_names(const PolicyParams& params, Quantity q) {
-    const FormulaRef choose = choose_formula(params.choose.text, nullptr),
-                     protect = protect_formula(params.protect.text, nullptr),
-                     score = score_formula(params.score.text, nullptr);
+    const FormulaRef choose = choose_formula(params), protect = protect_formula(params),
+                     score = score_formula(params);
     return (choose && choose->names(q)) || (protect && protect->names(q)) || (score && score->names(q));
+}
+
+std::string spans_fault(const PolicyParams& params) {
+    FormulaFault fault;
+    const Spans spans = spans_of(params.spans.text, &fault);
+    if (!fault.what.empty()) return fmt::format("spans, character {}: {}", fault.at + 1, fault.what);
+    if (!spans.fair) return "";
+    if (params.dialect == Dialect::released)
+        return "a released code has one budget for the whole text; fair spans need dialect=paper";
+    if (params.preset == Preset::dilated)
+        return "a dilated window keeps the newest tokens alone; fair spans take another preset";
+    if (params.alloc != Alloc::uniform || !params.heads.empty())
+        return "fair spans and alloc or heads both give out budgets; leave one of them out";
+    if (params.read.unit != Amount::Unit::all)
+        return "read and fair spans both cut the text; leave one of them out";
+    if (params.damping != 1) return "damping is no part of the scores of fair spans; leave one of them out";
+    if (selection_names(params, Quantity::win))
+        return "win is of the newest rows of the whole text, and fair spans count each span's own; take "
+               "another preset or choose";
+    (void)score_formula(params.score.text, &fault, {0, params.spans.text, true});
+    return fault.what.empty() ? "" : fmt::format("score and fair spans together: {}", fault.what);
+}
+
+std::string_view idle_spans(const PolicyParams& params, const HeadGrid&) {
+    const auto names_span = [](const FormulaRef& f) { return f && !f.formula->spans.empty(); };
+    const bool is_named = names_span(choose_formula(params)) || names_span(protect_formula(params)) ||
+                          names_span(score_formula(params));
+    return is_named || spans_of(params.spans.text, nullptr).fair
+               ? ""
+               : "No formula has in(NAME), and no budget is shared: fair does that.";
 }
 
 std::string_view idle_window(const PolicyParams& params, const HeadGrid&) {
@@ -287,23 +316,22 @@ std::string_view idle_mix(const PolicyParams& params, const HeadGrid&) {
 std::string_view idle_kernel(const PolicyParams& params, const HeadGrid&) {
     // Another kernel makes another formula where smooth takes it.
     const auto operations = [&](int kernel) {
-        const FormulaRef choose = choose_formula(params.choose.text, nullptr, kernel),
-                         protect = protect_formula(params.protect.text, nullptr, kernel);
+        const FormulaRef choose = choose_formula(params.choose.text, nullptr, {kernel, params.spans.text}),
+                         protect = protect_formula(params.protect.text, nullptr, {kernel, params.spans.text});
         return (choose ? choose->n_ops : 0) + (protect ? protect->n_ops : 0);
     };
     return operations(0) == operations(5) ? "No formula has a smooth(x) that leaves its kernel open." : "";
 }
 
 std::string_view idle_score(const PolicyParams& params, const HeadGrid&) {
-    const FormulaRef choose = choose_formula(params.choose.text, nullptr),
-                     protect = protect_formula(params.protect.text, nullptr);
+    const FormulaRef choose = choose_formula(params), protect = protect_formula(params);
     const auto reads = [](const FormulaRef& f) { return f->names(Quantity::s) || f->names(Quantity::caote); };
     const bool is_read = !choose || reads(choose) || (protect && reads(protect));
     return is_read ? "" : "choose ranks by other things, and no score is read.";
 }
 
 std::string_view idle_choose(const PolicyParams& params, const HeadGrid&) {
-    const FormulaRef formula = choose_formula(params.choose.text, nullptr);
+    const FormulaRef formula = choose_formula(params);
     if (!formula) return "";
     for (int q = 0; q < kQuantities; ++q)
         if (formula->names(static_cast<Quantity>(q)) && differs_by_token(static_cast<Quantity>(q))) return "";
@@ -629,6 +657,17 @@ constexpr std::array kOptions = {
                .paper = "the prompt: Random-Attention 2026, section 4",
                .card_row = 17,
                .fault = protect_fault},
+    LaneOption{.name = "spans",
+               .word = "named positions",
+               .member = &PolicyParams::spans,
+               .values = "none  (rules@0..31 text@32..)  (fair rules@0..31 text@32..)  fair",
+               .help = "Positions with names, for in(NAME) in formulas. fair divides the budget over them by "
+                       "their lengths, and each keeps its best tokens, by its own rows. fair alone: the "
+                       "system part of a chat and the rest.",
+               .paper = "fair eviction: 2510.00231, pitfalls of KV cache compression",
+               .card_row = 27,
+               .fault = spans_fault,
+               .idle = idle_spans},
     LaneOption{.name = "prefill",
                .member = words_of<&PolicyParams::prefill>(kPrefillWords),
                .help = "Evict once when the whole prompt is processed, or after every token of the prompt "
@@ -905,9 +944,13 @@ const LaneOption& lane_option(std::string_view name) {
     return *found;
 }
 
-FormulaRef formula_of(const LaneOption& option, const FormulaText& value, FormulaFault* fault) {
-    if (option.name == "score") return score_formula(value.text, fault);
-    return option.name == "choose" ? choose_formula(value.text, fault) : protect_formula(value.text, fault);
+FormulaRef formula_of(const LaneOption& option, const FormulaText& value, std::string_view spans,
+                      FormulaFault* fault) {
+    if (option.name == "score") return score_formula(value.text, fault, {0, spans});
+    if (option.name == "choose") return choose_formula(value.text, fault, {0, spans});
+    if (option.name == "protect") return protect_formula(value.text, fault, {0, spans});
+    (void)spans_of(value.text, fault);
+    return {};
 }
 
 const LaneOption& lane_option(Override::Field field) {

@@ -101,8 +101,10 @@ std::span<const LaneOption> lane_options();
 std::span<const LaneOption> lane_keys();
 /// Returns an option, which must exist (asserted).
 const LaneOption& lane_option(std::string_view name);
-/// Returns the formula of an option of type FormulaText; a fault sets *fault.
-FormulaRef formula_of(const LaneOption& option, const FormulaText& value, FormulaFault* fault);
+/// Reads a value of an option of type FormulaText and returns its formula, if it is one; a fault sets *fault.
+/// spans: of the lane.
+FormulaRef formula_of(const LaneOption& option, const FormulaText& value, std::string_view spans,
+                      FormulaFault* fault);
 
 /// Returns the option of a field that may differ between heads.
 const LaneOption& lane_option(Override::Field field);

@@ -125,15 +125,16 @@ FormulaText read_formula(const Reader& reader, const LaneOption& option, Item it
         item = inner;
     FormulaText value{std::string(item.text)};
     FormulaFault fault;
-    (void)formula_of(option, value, &fault);
+    (void)formula_of(option, value, FormulaSetting::kAnySpans, &fault);  // validate() knows the lane's
     if (!fault.what.empty()) reader.fault(item.part(std::min(fault.at, item.text.size())), fault.what);
     return value;
 }
 
 /// Words stand alone; a formula has parentheses, since it may hold commas.
 std::string text_of_formula(const FormulaText& value) {
-    const bool is_range = value.text.find("..") != std::string::npos;
-    constexpr std::array<std::string_view, 5> kWords = {"s", "none", "prompt", "system", "attention"};
+    const bool is_range =
+        value.text.find("..") != std::string::npos && value.text.find('@') == std::string::npos;
+    constexpr std::array<std::string_view, 6> kWords = {"s", "none", "prompt", "system", "attention", "fair"};
     const bool is_word = is_range || std::find(kWords.begin(), kWords.end(), value.text) != kWords.end();
     return is_word ? value.text : "(" + value.text + ")";
 }

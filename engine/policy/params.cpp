@@ -105,6 +105,22 @@ void set_tau_delta(double delta, ResolvedPolicy& policy) {
     policy.horizon = std::max(static_cast<int>(std::ceil(n_rows)), 1);
 }
 
+void set_formulas(const PolicyParams& params, ResolvedPolicy& policy) {
+    policy.score = score_formula(params);
+    policy.choose = choose_formula(params);
+    if (policy.score && !is_of_rows(*policy.score)) {  // a choice in other words
+        policy.choose = choose_formula(params.score.text, nullptr, {0, params.spans.text});
+        policy.score = {};
+    }
+    policy.protect = protect_formula(params);
+    const Spans spans = spans_of(params.spans.text, nullptr);
+    if (!spans.fair) return;
+    policy.fair = spans.named;
+    const bool reads_scores = !policy.choose || policy.names(Quantity::s) || policy.names(Quantity::caote);
+    if (reads_scores && !spans.named.empty())
+        policy.score = score_formula(params.score.text, nullptr, {0, params.spans.text, true});
+}
+
 /// Resolves one policy without overrides.
 ResolvedPolicy resolve_base(const PolicyParams& asked, int n_prompt, int n_generate) {
     const PolicyParams params = with_released_values(asked);
@@ -132,13 +148,7 @@ ResolvedPolicy resolve_base(const PolicyParams& asked, int n_prompt, int n_gener
     policy.page = std::max(params.page, 1);
     if (params.read.unit != Amount::Unit::all && params.positions == Positions::original)
         policy.read = std::max(int_from_tokens(params.read.value), 1);
-    policy.score = score_formula(params.score.text, nullptr);
-    policy.choose = choose_formula(params.choose.text, nullptr, params.kernel);
-    if (policy.score && !is_of_rows(*policy.score)) {  // a choice in other words
-        policy.choose = choose_formula(params.score.text, nullptr);
-        policy.score = {};
-    }
-    policy.protect = protect_formula(params.protect.text, nullptr, params.kernel);
+    set_formulas(params, policy);
     policy.horizon = params.horizon > 0 ? params.horizon : n_generate > 0 ? n_generate : kDefaultHorizon;
     policy.n_prompt = n_prompt;
     policy.seed = params.seed;

@@ -15,6 +15,7 @@
 #include "engine/policy/calibration.h"
 #include "engine/policy/formula.h"
 #include "engine/policy/head_table.h"
+#include "engine/policy/spans.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -82,7 +83,8 @@ struct Amount {
     bool operator==(const Amount&) const = default;
 };
 
-/// A value of `score`, `choose` or `protect`: a formula, or a word for one. validate() reads it.
+/// A value of `score`, `choose` or `protect`: a formula, or a word for one; of `spans`: names. validate()
+/// reads it.
 struct FormulaText {
     std::string text;
     bool operator==(const FormulaText&) const = default;
@@ -154,6 +156,7 @@ struct PolicyParams {
     FormulaText score{"attention"};  ///< what a row makes of a token's score
     FormulaText choose{"s"};         ///< what a selection ranks; larger stays
     FormulaText protect{"none"};     ///< tokens that never compete, beside sinks and recent
+    FormulaText spans{"none"};       ///< named positions, and whether they share the budget: spans_of()
     int window = 32;                 ///< newest rows whose attention `win` is the mean of
     int kernel = 0;    ///< of `smooth(x)`: the width of an average, minus that of a maximum; 0: none
     double mix = 0.1;  ///< lambda of R-KV, a name in formulas
@@ -175,6 +178,21 @@ struct PolicyParams {
     /// Returns whether layers or heads may have values of their own, which takes a HeadGrid to resolve.
     bool differs_by_head() const { return !overrides.empty() || !heads.empty() || pyramid > 0; }
 };
+
+/// Returns what the other options say of `choose` and `protect`.
+inline FormulaSetting formula_setting(const PolicyParams& params) {
+    return {params.kernel, params.spans.text};
+}
+inline FormulaRef choose_formula(const PolicyParams& params, FormulaFault* fault = nullptr) {
+    return choose_formula(params.choose.text, fault, formula_setting(params));
+}
+inline FormulaRef protect_formula(const PolicyParams& params, FormulaFault* fault = nullptr) {
+    return protect_formula(params.protect.text, fault, formula_setting(params));
+}
+/// The formula of rows as it is written; resolve() keeps the rows of fair spans apart.
+inline FormulaRef score_formula(const PolicyParams& params, FormulaFault* fault = nullptr) {
+    return score_formula(params.score.text, fault, {0, params.spans.text});
+}
 
 /// Returns the defaults of a preset.
 PolicyParams preset_params(Preset preset);
@@ -255,6 +273,8 @@ struct ResolvedPolicy {
     FormulaRef score{};          ///< none: as folded_score() says
     FormulaRef choose{};         ///< none: the pooled score
     FormulaRef protect{};        ///< none: sinks and newest alone
+    /// Spans that share the budget by their lengths, each with a selection of its own; empty: none do.
+    std::vector<NamedSpan> fair{};
     int horizon = 1;
     int n_prompt = 0;  ///< n: rows below n are prompt rows
     std::uint64_t seed = 1;

@@ -1,9 +1,11 @@
 #include "engine/policy/selection.h"
 
 #include "engine/base/index.h"
+#include "engine/policy/allocation.h"
 #include "engine/policy/formula_maths.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace keyhole {
@@ -87,62 +89,154 @@ float keep_worst_blocks(std::span<const std::int32_t> positions, std::span<const
     return b < blocks.size() ? blocks[b].score : std::numeric_limits<float>::quiet_NaN();
 }
 
-}  // namespace
+/// What a unit, or a span of it, chooses from: indices [first, last) of its positions.
+struct VictimChoice {
+    std::span<const std::int32_t> positions;
+    std::span<const float> score, tie;
+    std::span<const std::int32_t> pinned;
+    SpanShare share;
+    int n_victims = 0, unit = 1;
+    float threshold = 0;  ///< ResolvedPolicy::threshold
+    int dropped = -1;
 
-float select_victims(std::span<const std::int32_t> positions, std::span<const float> score,
-                     std::span<const std::int32_t> pinned, const ResolvedPolicy& policy, int row,
-                     std::vector<int>& victims, std::span<const float> tie) {
-    victims.clear();
-    constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
-    const int n = static_cast<int>(positions.size());
-    if (!must_select(policy, n, row)) return kNone;
-    // With a threshold it may be due before the budget is full.
-    int n_victims = policy.has_threshold() && n < policy.due_at() ? 0 : std::max(0, n - policy.stored);
-    const auto is_pinned = [&](int i) {
+    bool is_pinned(int i) const {
         return !pinned.empty() && std::binary_search(pinned.begin(), pinned.end(), positions[to_index(i)]);
-    };
-    int dropped = dropped_index(positions, policy, row);
-    if (dropped >= 0 && is_pinned(dropped)) dropped = -1;
-    if (dropped >= 0) n_victims = std::max(0, n_victims - 1);
-    int first = 0;
-    while (first < n && positions[to_index(first)] < policy.sinks) ++first;
-    const int last = std::max(first, n - policy.newest);
-
-    // NaN from a broken checkpoint must not break the ordering.
-    const auto rank_in = [](std::span<const float> of, int i) { return lowest_if_nan(of[to_index(i)]); };
-    const auto worse = [&](int a, int b) {
+    }
+    /// NaN from a broken checkpoint must not break the ordering.
+    bool is_worse(int a, int b) const {
+        const auto rank_in = [](std::span<const float> of, int i) { return lowest_if_nan(of[to_index(i)]); };
         const float x = rank_in(score, a), y = rank_in(score, b);
         if (x != y || tie.empty()) return x < y || (x == y && a < b);
         const float own = rank_in(tie, a), other = rank_in(tie, b);
         return own < other || (own == other && a < b);
-    };
+    }
+};
+
+/// Replaces `victims` by those of a choice, in any order; returns the lowest score that stays.
+float choose_victims(const VictimChoice& of, std::vector<int>& victims) {
+    victims.clear();
+    int first = of.share.first;
+    const int n = of.share.last;
+    int n_victims = of.n_victims;
+    while (first < n && of.positions[to_index(first)] < of.share.sinks) ++first;
+    const int last = std::max(first, n - of.share.newest);
+    const auto worse = [&](int a, int b) { return of.is_worse(a, b); };
     for (int i = first; i < last; ++i)
-        if (i != dropped && !is_pinned(i)) victims.push_back(i);
-    if (policy.has_threshold()) {
-        const auto below = [&](int i) { return rank_in(score, i) < policy.threshold; };
+        if (i != of.dropped && !of.is_pinned(i)) victims.push_back(i);
+    if (of.threshold != 0) {
+        const auto below = [&](int i) { return lowest_if_nan(of.score[to_index(i)]) < of.threshold; };
         n_victims =
             std::max(n_victims, static_cast<int>(std::count_if(victims.begin(), victims.end(), below)));
     }
-    float threshold = kNone;
+    float threshold = std::numeric_limits<float>::quiet_NaN();
     const int n_competing = static_cast<int>(victims.size());
-    if (policy.unit > 1 && n_victims > 0 && n_victims < n_competing) {
-        threshold = keep_worst_blocks(positions, score, tie, policy.unit, n_victims, victims);
+    if (of.unit > 1 && n_victims > 0 && n_victims < n_competing) {
+        threshold = keep_worst_blocks(of.positions, of.score, of.tie, of.unit, n_victims, victims);
     } else if (n_victims < n_competing) {
         const auto end = victims.begin() + n_victims;
         if (n_victims <= 4)  // as in most rows; one pass then
             std::partial_sort(victims.begin(), end + 1, victims.end(), worse);
         else
             std::nth_element(victims.begin(), end, victims.end(), worse);
-        threshold = score[to_index(*end)];
+        threshold = of.score[to_index(*end)];
         victims.erase(end, victims.end());
     } else {  // too few compete because of pins: evicts the oldest of the newest, then the newest sinks
         int missing = n_victims - n_competing;
         for (int i = last; i < n && missing > 0; ++i)
-            if (i != dropped && !is_pinned(i)) victims.push_back(i), --missing;
-        for (int i = first - 1; i >= 0 && missing > 0; --i)
-            if (i != dropped && !is_pinned(i)) victims.push_back(i), --missing;
+            if (i != of.dropped && !of.is_pinned(i)) victims.push_back(i), --missing;
+        for (int i = first - 1; i >= of.share.first && missing > 0; --i)
+            if (i != of.dropped && !of.is_pinned(i)) victims.push_back(i), --missing;
     }
-    if (dropped >= 0) victims.push_back(dropped);
+    return threshold;
+}
+
+/// Returns how many tokens of a fair span the text has up to a row.
+int span_length(const NamedSpan& span, int row) {
+    return std::max(std::min(span.last, row) - std::min(span.first, row + 1) + 1, 0);
+}
+
+}  // namespace
+
+std::vector<SpanShare> span_shares(std::span<const std::int32_t> positions,
+                                   std::span<const std::int32_t> pinned, const ResolvedPolicy& policy,
+                                   int row) {
+    const int n = static_cast<int>(positions.size());
+    if (policy.fair.empty()) return {{0, n, policy.stored, policy.sinks, policy.newest}};
+    const auto index_from = [&](std::int32_t position) {
+        return static_cast<int>(std::lower_bound(positions.begin(), positions.end(), position) -
+                                positions.begin());
+    };
+    std::vector<SpanShare> shares;
+    std::vector<int> lengths, n_pinned, n_held;
+    for (std::size_t s = 0; s < policy.fair.size(); ++s) {
+        const bool is_last = s + 1 == policy.fair.size();
+        const std::int32_t begin = policy.fair[s].first,
+                           end = is_last ? NamedSpan::kOpen : policy.fair[s + 1].first;
+        shares.push_back({index_from(begin), index_from(end), 0, begin, 0});
+        lengths.push_back(span_length(policy.fair[s], row));
+        const auto held = positions.subspan(to_index(shares.back().first),
+                                            to_index(shares.back().last - shares.back().first));
+        const auto is_pinned = [&](std::int32_t p) {
+            return std::binary_search(pinned.begin(), pinned.end(), p);
+        };
+        n_pinned.push_back(static_cast<int>(std::count_if(held.begin(), held.end(), is_pinned)));
+        n_held.push_back(static_cast<int>(held.size()));
+    }
+    const std::vector<int> stored = share_by_length(std::min(policy.stored, n), lengths, n_pinned, n_held),
+                           none(shares.size(), 0);
+    const std::vector<int> newest = share_by_length(std::min(policy.newest, n), lengths, none, stored);
+    const bool keeps_tail = policy.newest + policy.sinks >= policy.stored;  // and nothing else
+    for (std::size_t s = 0; s < shares.size(); ++s) {
+        const int sinks = std::min(policy.sinks, stored[s]);
+        shares[s].stored = stored[s];
+        shares[s].sinks += sinks;
+        shares[s].newest = keeps_tail ? stored[s] - sinks : std::min(newest[s], stored[s] - sinks);
+    }
+    return shares;
+}
+
+std::vector<std::uint8_t> competing_tokens(std::span<const std::int32_t> positions,
+                                           std::span<const std::int32_t> pinned, const ResolvedPolicy& policy,
+                                           int row) {
+    std::vector<std::uint8_t> competes(positions.size(), 0);
+    for (const SpanShare& share : span_shares(positions, pinned, policy, row))
+        for (int i = share.first; i < share.last - share.newest; ++i) {
+            const std::int32_t position = positions[to_index(i)];
+            const bool is_pinned = std::binary_search(pinned.begin(), pinned.end(), position);
+            competes[to_index(i)] = position >= share.sinks && !is_pinned ? 1 : 0;
+        }
+    return competes;
+}
+
+float select_victims(std::span<const std::int32_t> positions, std::span<const float> score,
+                     std::span<const std::int32_t> pinned, const ResolvedPolicy& policy, int row,
+                     std::vector<int>& victims, std::span<const float> tie) {
+    victims.clear();
+    float threshold = std::numeric_limits<float>::quiet_NaN();
+    const int n = static_cast<int>(positions.size());
+    if (!must_select(policy, n, row)) return threshold;
+    // With a threshold tokens may leave before the budget is full.
+    const bool is_due = !policy.has_threshold() || n >= policy.due_at();
+    if (policy.fair.empty()) {
+        VictimChoice whole{positions, score, tie, pinned, {0, n, policy.stored, policy.sinks, policy.newest}};
+        whole.unit = policy.unit;
+        whole.threshold = policy.threshold;
+        whole.n_victims = is_due ? std::max(0, n - policy.stored) : 0;
+        whole.dropped = dropped_index(positions, policy, row);
+        if (whole.dropped >= 0 && whole.is_pinned(whole.dropped)) whole.dropped = -1;
+        if (whole.dropped >= 0) whole.n_victims = std::max(0, whole.n_victims - 1);
+        threshold = choose_victims(whole, victims);
+        if (whole.dropped >= 0) victims.push_back(whole.dropped);
+    } else {
+        std::vector<int> of_span;
+        for (const SpanShare& share : span_shares(positions, pinned, policy, row)) {
+            const int n_victims = is_due ? share.last - share.first - share.stored : 0;
+            const float own = choose_victims(
+                {positions, score, tie, pinned, share, n_victims, policy.unit, policy.threshold}, of_span);
+            threshold = std::fmin(threshold, own);  // NaN: nothing competed
+            victims.insert(victims.end(), of_span.begin(), of_span.end());
+        }
+    }
     std::sort(victims.begin(), victims.end());
     return threshold;
 }

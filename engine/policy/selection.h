@@ -25,12 +25,33 @@ std::vector<Unit> units_of(const KvLayout& layout, Scope scope);
 /// column (Gap::dropped).
 bool must_select(const ResolvedPolicy& policy, int n, int row);
 
+/// A fair span at a selection: what a unit stores of it, and how much of that stays.
+struct SpanShare {
+    int first = 0, last = 0;  ///< indices into the unit's positions
+    int stored = 0;           ///< tokens that it keeps
+    int sinks = 0;            ///< positions below never compete
+    int newest = 0;           ///< its newest tokens, which never compete
+};
+
+/// Divides what a unit stores over the policy's fair spans: stored tokens by their lengths in the text so
+/// far, pinned ones inside their span's share; the first `sinks` and a share of `newest` of each stay, as its
+/// own first and last tokens. Tokens behind the last span belong to it. One share of all without fair spans.
+std::vector<SpanShare> span_shares(std::span<const std::int32_t> positions,
+                                   std::span<const std::int32_t> pinned, const ResolvedPolicy& policy,
+                                   int row);
+
+/// Returns for each token of a unit whether it competes, 1: by its place, its span and the pins alone.
+std::vector<std::uint8_t> competing_tokens(std::span<const std::int32_t> positions,
+                                           std::span<const std::int32_t> pinned, const ResolvedPolicy& policy,
+                                           int row);
+
 /// Chooses the victims of a unit. Keeps `policy.stored` tokens: the first `sinks` positions, the `newest`
 /// tokens, pinned tokens and the best of the rest. The released Keyformer code also evicts the position
 /// row - recent + 1. Among equal scores the lower `tie` is evicted, where it is given, then the older
 /// position; NaN ranks lowest. Where pins leave too few competing tokens, the newest tokens are evicted, the
 /// oldest of them first, then the sinks, the newest first. With `unit` above 1, blocks of the text leave
-/// whole, by the means of their competing tokens, and so perhaps more than must. positions and pinned
+/// whole, by the means of their competing tokens, and so perhaps more than must. Fair spans choose each by
+/// itself, as span_shares() says. positions and pinned
 /// (positions too) are ascending. victims receives indices, ascending, and is empty when all tokens fit.
 /// Returns the lowest score among the competing tokens that stayed, NaN where nothing competed.
 float select_victims(std::span<const std::int32_t> positions, std::span<const float> score,

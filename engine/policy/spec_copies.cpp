@@ -24,6 +24,12 @@ LaneSpec without_eviction(LaneSpec lane) {
     return lane;
 }
 
+FormulaText named_alone(const FormulaText& spans) {
+    const std::size_t n = spans.text.starts_with(kFairSpans) ? kFairSpans.size() : 0;
+    const std::size_t first = spans.text.find_first_not_of(' ', n);
+    return {first == std::string::npos ? std::string(kNoSpans) : spans.text.substr(first)};
+}
+
 PolicyParams with_preset(const PolicyParams& before, Preset preset) {
     const PolicyParams own = preset_params(preset);
     PolicyParams policy = before;
@@ -37,6 +43,7 @@ PolicyParams with_preset(const PolicyParams& before, Preset preset) {
     std::erase_if(policy.overrides,
                   [&](const Override& o) { return !keeps_budget || o.field != Override::Field::budget; });
     policy.overrides.insert(policy.overrides.begin(), own.overrides.begin(), own.overrides.end());
+    if (!validate(policy).empty()) policy.spans = named_alone(policy.spans);
     return policy;
 }
 

@@ -11,8 +11,12 @@ namespace keyhole {
 /// (attends_plainly()).
 LaneSpec without_eviction(LaneSpec lane);
 
+/// Returns the names of spans, without `fair`.
+FormulaText named_alone(const FormulaText& spans);
+
 /// Returns the values of another preset. Options that no preset sets stay as they are, and so does a budget
-/// in tokens, unless the preset keeps everything. Overrides go, except those of a budget that stays.
+/// in tokens, unless the preset keeps everything. Overrides go, except those of a budget that stays, and
+/// spans share no budget where the preset cannot.
 PolicyParams with_preset(const PolicyParams& before, Preset preset);
 
 }  // namespace keyhole

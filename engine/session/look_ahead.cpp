@@ -204,8 +204,7 @@ bool needs_future(const ResolvedPolicy& policy) {
 }
 
 bool needs_future(const PolicyParams& policy) {
-    const FormulaRef choose = choose_formula(policy.choose.text, nullptr),
-                     protect = protect_formula(policy.protect.text, nullptr);
+    const FormulaRef choose = choose_formula(policy), protect = protect_formula(policy);
     const bool names =
         (choose && choose->names(Quantity::future)) || (protect && protect->names(Quantity::future));
     return names &&
@@ -218,8 +217,7 @@ bool needs_repeats(const ResolvedPolicy& policy) {
 }
 
 bool needs_repeats(const PolicyParams& policy) {
-    const FormulaRef choose = choose_formula(policy.choose.text, nullptr),
-                     protect = protect_formula(policy.protect.text, nullptr);
+    const FormulaRef choose = choose_formula(policy), protect = protect_formula(policy);
     return (choose && choose->names(Quantity::repeat)) || (protect && protect->names(Quantity::repeat));
 }
 

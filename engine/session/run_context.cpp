@@ -86,8 +86,15 @@ std::shared_ptr<const RunInfo> describe_run(const Model& model, const Backend& b
 
 constexpr std::string_view kSystem = "system";
 
-LaneSpec protecting_first(LaneSpec lane, int n) {
+/// Returns whether a lane leaves it to the run where the system part of a chat ends.
+bool asks_for_system_part(const PolicyParams& policy) {
+    return policy.protect.text == kSystem || policy.spans.text == kFairSpans;
+}
+
+LaneSpec with_first(LaneSpec lane, int n) {
     if (n > 0 && lane.policy.protect.text == kSystem) lane.policy.protect.text = fmt::format("0..{}", n - 1);
+    if (n > 0 && lane.policy.spans.text == kFairSpans)
+        lane.policy.spans.text = fmt::format("{} {}@0..{} text@{}..", kFairSpans, kSystem, n - 1, n);
     return lane;
 }
 
@@ -108,13 +115,13 @@ int n_system_tokens(const Model& model, const RunSpec& spec) {
     return n;
 }
 
-/// Puts positions in place of `protect=system` in the lanes of a run.
+/// Puts positions in place of `protect=system` and `spans=fair` in the lanes of a run.
 RunSpec with_system_parts(const Model& model, RunSpec spec) {
     if (std::none_of(spec.lanes.begin(), spec.lanes.end(),
-                     [](const LaneSpec& lane) { return lane.policy.protect.text == kSystem; }))
+                     [](const LaneSpec& lane) { return asks_for_system_part(lane.policy); }))
         return spec;
     const int n = n_system_tokens(model, spec);
-    for (LaneSpec& lane : spec.lanes) lane = protecting_first(std::move(lane), n);
+    for (LaneSpec& lane : spec.lanes) lane = with_first(std::move(lane), n);
     return spec;
 }
 
@@ -137,6 +144,22 @@ RunContext::RunContext(std::shared_ptr<const Model> its_model, Backend& its_back
 }
 
 namespace {
+
+/// Returns why the spans of a lane cannot share its budget; empty: they can, or do not.
+std::string fair_fault(const PolicyParams& params, int n_prompt) {
+    const Spans spans = spans_of(params.spans.text, nullptr);
+    if (!spans.fair) return {};
+    if (spans.named.empty())
+        return "spans=fair divides the budget over the system part of a chat and the rest, and this prompt "
+               "is "
+               "none; chat (--chat), or name the spans: spans=(fair rules@0..31 text@32..)";
+    const NamedSpan& last = spans.named.back();
+    if (last.last >= n_prompt - 1) return {};
+    return fmt::format(
+        "fair spans cover the prompt, which has {} tokens, and the last one ends at {}; leave "
+        "its end open: {}@{}..",
+        n_prompt, last.last, last.name, last.first);
+}
 
 /// Returns a fault where the tokens that are protected by their place, with recent, exceed the budget.
 std::string protection_fault(const PolicyParams& params, const ResolvedPolicy& policy) {
@@ -233,6 +256,9 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
         faults.push_back(
             "protect=system protects the system part of a chat, and this prompt is none; chat "
             "(--chat), with a model that has a chat template, or name positions");
+    if (faults.empty())
+        if (std::string fault = fair_fault(spec.policy, n_prompt()); !fault.empty())
+            faults.push_back(std::move(fault));
     if (faults.empty() && spec.policy.protect.text != "none") {
         const ResolvedPolicy policy = resolve(spec.policy, n_prompt(), start.n_generate,
                                               head_grid(layout_of(model->config(), spec.sharing)));
@@ -243,8 +269,8 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
 }
 
 LaneSpec RunContext::with_system_part(LaneSpec spec) const {
-    if (spec.policy.protect.text != kSystem) return spec;
-    return protecting_first(std::move(spec), n_system_tokens(*model, start));
+    if (!asks_for_system_part(spec.policy)) return spec;
+    return with_first(std::move(spec), n_system_tokens(*model, start));
 }
 
 void RunContext::check(const LaneSpec& spec) const {

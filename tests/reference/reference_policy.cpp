@@ -476,10 +476,98 @@ bool Lane::is_due(int group) const {
     return stored >= most;
 }
 
+std::size_t Lane::span_of(int position) const {
+    std::size_t span = 0;
+    while (span + 1 < policy_.spans.size() && policy_.spans[span].second < position) ++span;
+    return span;
+}
+
+/// Divides a number over the spans by how many tokens of each the text has. A span that would get less than
+/// its least, or more than its most, gets that, and the others divide what is left.
+std::vector<int> Lane::shares_of_spans(int total, const std::vector<int>& least,
+                                       const std::vector<int>& most) const {
+    std::map<std::size_t, int> settled;
+    for (;;) {
+        int left = total;
+        double length = 0;
+        for (const auto& [span, share] : settled) left -= share;
+        Vector lengths;
+        for (std::size_t s = 0; s < policy_.spans.size(); ++s) {
+            const auto& [first, last] = policy_.spans[s];
+            lengths.push_back(settled.contains(s) ? 0.0 : std::max(0, std::min(last, row_) - first + 1));
+            length += lengths.back();
+        }
+        Vector parts;
+        for (const double own : lengths) parts.push_back(length == 0 ? 0 : std::max(left, 0) * own / length);
+        std::vector<int> shares = whole_parts(parts);
+        std::map<std::size_t, int> raised, lowered;
+        int more = 0, less = 0;
+        for (std::size_t s = 0; s < shares.size(); ++s) {
+            if (settled.contains(s)) continue;
+            if (shares[s] < least[s]) raised[s] = least[s], more += least[s] - shares[s];
+            if (shares[s] > most[s]) lowered[s] = most[s], less += shares[s] - most[s];
+        }
+        if (more == less) {
+            for (const auto& [span, share] : settled) shares[span] = share;
+            for (const auto& [span, share] : raised) shares[span] = share;
+            for (const auto& [span, share] : lowered) shares[span] = share;
+            return shares;
+        }
+        settled.merge(more > less ? raised : lowered);
+    }
+}
+
+/// Each span keeps its own first and newest tokens, what is protected, and of the rest the best.
+std::vector<Gone> Lane::select_fairly(double* margin) const {
+    std::vector<Gone> gone;
+    const std::size_t n_spans = policy_.spans.size();
+    for (int l = 0; l < weights_.n_layers; ++l)
+        for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g) {
+            const std::set<int>& stored = stored_[keyhole::to_index(l)][keyhole::to_index(g)];
+            const int n = static_cast<int>(stored.size());
+            if (n <= policy_.budget || n < policy_.budget + policy_.buffer) continue;
+            std::vector<std::vector<int>> held(n_spans);
+            std::vector<int> least(n_spans, 0), most(n_spans, 0);
+            const auto guarded = [&](int p) { return p >= policy_.protect_from && p <= policy_.protect_to; };
+            for (const int p : stored) {
+                held[span_of(p)].push_back(p);
+                ++most[span_of(p)];
+                least[span_of(p)] += guarded(p) ? 1 : 0;
+            }
+            const std::vector<int> budget = shares_of_spans(policy_.budget, least, most),
+                                   recent =
+                                       shares_of_spans(policy_.recent, std::vector<int>(n_spans), budget);
+            const std::map<int, double> value = ranks(l, g);
+            for (std::size_t s = 0; s < n_spans; ++s) {
+                const int sinks = std::min(policy_.sinks, budget[s]);
+                const bool keeps_tail = policy_.recent + policy_.sinks >= policy_.budget;
+                const int newest = keeps_tail ? budget[s] - sinks : std::min(recent[s], budget[s] - sinks);
+                std::vector<int> free;
+                for (int i = 0; i < most[s] - newest; ++i)
+                    if (const int p = held[s][keyhole::to_index(i)];
+                        p >= policy_.spans[s].first + sinks && !guarded(p))
+                        free.push_back(p);
+                std::sort(free.begin(), free.end(), [&](int a, int b) {
+                    return value.at(a) != value.at(b) ? value.at(a) > value.at(b) : a > b;
+                });
+                const int room = static_cast<int>(free.size()) - (most[s] - budget[s]);
+                for (std::size_t i = keyhole::to_index(room); i < free.size(); ++i)
+                    gone.push_back({l, g, free[i]});
+                if (room <= 0 || room == static_cast<int>(free.size())) continue;
+                const double stays = value.at(free[keyhole::to_index(room - 1)]),
+                             leaves = value.at(free[keyhole::to_index(room)]);
+                *margin = std::min(*margin, (stays - leaves) / std::max(std::abs(stays), 1e-300));
+            }
+        }
+    std::sort(gone.begin(), gone.end());
+    return gone;
+}
+
 std::vector<Gone> Lane::select(double* margin) const {
     std::vector<Gone> gone;
     *margin = std::numeric_limits<double>::infinity();
     if (policy_.budget == 0) return gone;
+    if (!policy_.spans.empty()) return select_fairly(margin);
     const bool shares = policy_.shares != Shares::none;
     const Rooms room_of = rooms(margin);
     for (int l = 0; l < weights_.n_layers; ++l)
@@ -562,7 +650,8 @@ LaneRow Lane::feed(int token) {
             share.resize(noise.size());
             score_[l][h].resize(share.size(), 0.0);
             for (std::size_t p = 0; p < share.size(); ++p)
-                score_[l][h][p] = policy_.alpha * score_[l][h][p] + weight * share[p];
+                if (span_of(static_cast<int>(p)) == span_of(row))  // fair spans count their own rows
+                    score_[l][h][p] = policy_.alpha * score_[l][h][p] + weight * share[p];
             out.noise.back().push_back(noise);
         }
     }

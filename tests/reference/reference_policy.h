@@ -54,7 +54,9 @@ struct Policy {
     double beta = 0;           ///< of PyramidKV; 0: layers are alike
     bool as_rkv_code = false;  ///< R-KV as its released code ranks
     int ahead = 512;           ///< positions that Expected Attention looks at
-    int calibrated = 0;        ///< its queries, and TriAttention's, are those of the rows from 4 to this one
+    /// Spans that share the budget, first and last position of each; behind the last one its tokens go on.
+    std::vector<std::pair<int, int>> spans{};
+    int calibrated = 0;  ///< its queries, and TriAttention's, are those of the rows from 4 to this one
 };
 
 struct Gone {
@@ -119,6 +121,10 @@ class Lane {
     bool is_due(int group) const;
     Rooms shared_rooms(const Rooms& own, double* margin) const;
     std::vector<Gone> select(double* margin) const;
+    std::vector<Gone> select_fairly(double* margin) const;
+    std::size_t span_of(int position) const;
+    std::vector<int> shares_of_spans(int total, const std::vector<int>& least,
+                                     const std::vector<int>& most) const;
 
     const Weights& weights_;
     Policy policy_;

@@ -1,4 +1,5 @@
 // A conversation with a model: the prompt and what is said later are turns in the form of its chat template.
+#include "engine/analysis/doctor.h"
 #include "engine/device/make_backend.h"
 #include "engine/export/run_json.h"
 #include "engine/model/chat_template.h"
@@ -94,6 +95,34 @@ TEST_F(ChatSession, TheSystemPartIsProtected) {
         evicted += stays ? 0 : 1;
     }
     EXPECT_GT(evicted, 4);
+}
+
+// `spans=fair` alone: the system part and the rest have shares of the budget by their lengths.
+TEST_F(ChatSession, TheSystemPartHasItsShare) {
+    const auto model = model_with(zephyr_);
+    RunSpec spec = run_spec("Who is there? I hear steps in the garden, and a key turns in the gate.",
+                            {"full", "h2o:budget=20,spans=fair", "key:budget=18,protect=system"}, 8);
+    spec.ignore_eos = spec.chat = spec.follow = true;
+    const RunHistory history = history_of(run_session(model, spec));
+    const int n = history.n_prompt();
+    const auto& fair = history.lane_record(n - 1, 1)->info->policy.fair;
+    int n_system = 0;
+    while (history.evicted_at(2, 0, n_system) < 0 && n_system < n) ++n_system;
+    ASSERT_EQ(fair.size(), 2u);
+    EXPECT_EQ(fair[0].name, "system");
+    EXPECT_EQ(fair[0].last + 1, fair[1].first);
+    EXPECT_LE(fair[1].first, n_system) << "as protect=system has it";
+    EXPECT_GT(fair[1].first, 2);
+    int n_left = 0, n_checked = 0;
+    for (int p = 0; p < fair[1].first; ++p) n_left += history.evicted_at(1, 0, p) < 0 ? 1 : 0;
+    EXPECT_NEAR(n_left, 20.0 * fair[1].first / history.last_row(), 1.01);
+    for (int row = n - 1; row <= history.last_row(); ++row)
+        for (const Finding& finding : examine(history, 1, row)) {
+            if (finding.name == "attention sums to 1") continue;
+            EXPECT_NE(finding.state, Finding::State::broken) << finding.name << ": " << finding.detail;
+            n_checked += finding.name == "each span keeps its share" && finding.state == Finding::State::good;
+        }
+    EXPECT_GT(n_checked, 4);
 }
 
 // Forced end tokens stand for ends of answers. The first `say_after` is said at the first end, the other at

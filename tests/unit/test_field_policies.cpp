@@ -512,7 +512,9 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
                     "critical:budget=11,window=5,recent=2,evict=always",
                     "duo:budget=8,sinks=2,heads=(all 1x / 1x 0.5x)",
                     "key:budget=10,score=(0.9*s+p*wvnorm)",
-                    "key:budget=11,score=(max(0.9*s, p*wvnorm/knorm)),kv=mqa,kv_dtype=bf16,buffer=2"});
+                    "key:budget=11,score=(max(0.9*s, p*wvnorm/knorm)),kv=mqa,kv_dtype=bf16,buffer=2",
+                    "h2o:budget=12,spans=(fair a@0..5 b@6..)",
+                    "knorm:budget=11,spans=(fair a@0..5 b@6..12 c@13..),choose=(-knorm-0.1*u),scope=layer"});
         pair.step(4);
         pair.apply(0, "key:budget=9,choose=(-vnorm-0.1*u)");
         pair.apply(1, "random:budget=8,scope=shared,buffer=3");
@@ -524,6 +526,7 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
         pair.step(5);
         pair.apply(4, "key:budget=6,choose=(-keydiff)");
         pair.apply(6, "key:budget=9,score=(s+p*wvnorm),kv_dtype=f16,kv=mqa");
+        pair.apply(8, "tova:budget=9,spans=(fair a@0..3 b@4..)");
         pair.apply(21, "key:budget=9,score=(0.5*s+p*wvnorm),choose=(s+wvnorm/9),kv_dtype=f16");
         pair.apply(7, "rkv:budget=9,window=3,recent=1,buffer=2,scope=layer");
         pair.apply(8, "snapkv:budget=8,window=7,recent=2,evict=always,kernel=max:3");
@@ -881,6 +884,12 @@ TEST_F(Oracle, TokensThatAreProtectedMustFitTheBudget) {
     EXPECT_EQ(refusal(spec({"random:budget=28,recent=4,protect=prompt"}, false)), "");
     EXPECT_NE(refusal(spec({"random:budget=8,protect=system"}, false)).find("this prompt is none"),
               std::string::npos);
+    EXPECT_NE(refusal(spec({"random:budget=8,spans=fair"}, false)).find("this prompt is none"),
+              std::string::npos);
+    EXPECT_NE(refusal(spec({"random:budget=8,spans=(fair a@0..3 b@4..9)"}, false))
+                  .find("has 24 tokens, and the last one ends at 9; leave its end open: b@4.."),
+              std::string::npos);
+    EXPECT_EQ(refusal(spec({"random:budget=8,spans=(fair a@0..3 b@4..23)"}, false)), "");
 }
 
 }  // namespace

@@ -17,17 +17,26 @@ using namespace keyhole;
 /// Returns a value of the option that is not the usual one, for every option of the table. An option that is
 /// missing here fails the tests.
 std::string other_value(const std::string& option) {
-    const std::map<std::string, std::string> values = {
-        {"budget", "17"},        {"recent", "3"},         {"sinks", "2"},         {"alpha", "0.375"},
-        {"tau", "1.5"},          {"horizon", "99"},       {"tau_delta", "0.02"},  {"noise", "gaussian"},
-        {"draw", "row"},         {"gain", "0.75"},        {"scope", "shared"},    {"pool", "max"},
-        {"prefill", "stepwise"}, {"every", "4"},          {"damping", "0.875"},   {"score_dtype", "bf16"},
-        {"kv_dtype", "q8"},      {"seed", "7"},           {"positions", "cache"}, {"dilation", "3"},
-        {"dialect", "released"}, {"shadow", "on"},        {"kv", "mqa"},          {"merge", "released"},
-        {"compensate", "on"},    {"choose", "(u+1)"},     {"protect", "0..3"},    {"buffer", "6"},
-        {"evict", "decode"},     {"score", "(s+p)"},      {"window", "12"},       {"kernel", "max:5"},
-        {"mix", "0.25"},         {"alloc", "global"},     {"floor", "35%"},       {"pyramid", "6"},
-        {"unit", "8"},           {"heads", "(all 2*1x)"}, {"threshold", "0.25"}};
+    const std::map<std::string, std::string> values = {{"budget", "17"},        {"recent", "3"},
+                                                       {"sinks", "2"},          {"alpha", "0.375"},
+                                                       {"tau", "1.5"},          {"horizon", "99"},
+                                                       {"tau_delta", "0.02"},   {"noise", "gaussian"},
+                                                       {"draw", "row"},         {"gain", "0.75"},
+                                                       {"scope", "shared"},     {"pool", "max"},
+                                                       {"prefill", "stepwise"}, {"every", "4"},
+                                                       {"damping", "0.875"},    {"score_dtype", "bf16"},
+                                                       {"kv_dtype", "q8"},      {"seed", "7"},
+                                                       {"positions", "cache"},  {"dilation", "3"},
+                                                       {"dialect", "released"}, {"shadow", "on"},
+                                                       {"kv", "mqa"},           {"merge", "released"},
+                                                       {"compensate", "on"},    {"choose", "(u+1)"},
+                                                       {"protect", "0..3"},     {"buffer", "6"},
+                                                       {"evict", "decode"},     {"score", "(s+p)"},
+                                                       {"window", "12"},        {"kernel", "max:5"},
+                                                       {"mix", "0.25"},         {"alloc", "global"},
+                                                       {"floor", "35%"},        {"pyramid", "6"},
+                                                       {"unit", "8"},           {"heads", "(all 2*1x)"},
+                                                       {"threshold", "0.25"},   {"spans", "(a@0..4 b@5..)"}};
     return values.at(option);
 }
 
@@ -93,6 +102,14 @@ TEST(SpecCopies, WithoutEvictionDiffersInEvictionAlone) {
 TEST(SpecCopies, WithoutEvictionKeepsOverridesThatDoNotEvict) {
     const LaneSpec lane = parse_lane_spec("a2sf:budget=9,kv_dtype=q8,alpha@L0=0.5,budget@L1=4");
     EXPECT_EQ(format_lane_spec(without_eviction(lane)), "full:alpha=0.2,kv_dtype=q8,alpha@L0=0.5");
+}
+
+TEST(SpecCopies, AnotherPresetSharesNoBudgetWhereItCannot) {
+    const PolicyParams lane = parse_lane_spec("h2o:budget=9,spans=(fair a@0..4 b@5..)").policy;
+    EXPECT_EQ(with_preset(lane, Preset::tova).spans.text, "fair a@0..4 b@5..");
+    EXPECT_EQ(with_preset(lane, Preset::snapkv).spans.text, "a@0..4 b@5..");
+    const PolicyParams alone = parse_lane_spec("h2o:budget=9,spans=fair").policy;
+    EXPECT_EQ(with_preset(alone, Preset::snapkv).spans.text, "none");
 }
 
 // A preset sets what the table of options says that it does; the others are the user's.

@@ -364,13 +364,7 @@ std::vector<float> choose_on_host(const ChoiceUnit& of, std::span<float> pooled,
     const int n = static_cast<int>(of.positions.size());
     if (n == 0) return {};
     const ResolvedPolicy& policy = of.policy;
-    std::vector<std::uint8_t> competes(to_index(n));
-    for (int i = 0; i < n; ++i)
-        competes[to_index(i)] =
-            of.positions[to_index(i)] >= policy.sinks && i < n - policy.newest &&
-                    !std::binary_search(pinned.begin(), pinned.end(), of.positions[to_index(i)])
-                ? 1
-                : 0;
+    std::vector<std::uint8_t> competes = competing_tokens(of.positions, pinned, policy, of.row);
     std::optional<HostEnv> env(std::in_place, of, pooled, competes);
     std::vector<float> lists;
     FormulaRun<HostEnv>::Sums sums;

@@ -212,7 +212,7 @@ const float* ranked_slots(const CpuKvCache& cache, const Unit& unit, const Resol
 int single_victim(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int row,
                   UnitScores& scores) {
     const int g = unit.first, n = cache.count(g);
-    if (n - policy.stored != 1 || policy.unit > 1 || policy.has_threshold() ||
+    if (n - policy.stored != 1 || policy.unit > 1 || policy.has_threshold() || !policy.fair.empty() ||
         policy.scope == Scope::column || policy.gap == ResolvedPolicy::Gap::dropped)
         return -1;
     for (int other = unit.first; other < unit.last; ++other)

@@ -44,7 +44,8 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool needs_sco
 }  // namespace
 
 bool has_no_kernel(const ResolvedPolicy& policy) {
-    if (policy.any([](const ResolvedPolicy& one) { return one.has_threshold(); })) return true;
+    if (policy.any([](const ResolvedPolicy& one) { return one.has_threshold() || !one.fair.empty(); }))
+        return true;
     if (!policy.names_queries()) return false;
     const bool differs = policy.any([&](const ResolvedPolicy& one) {
         return !(one.calibration == policy.calibration) || one.ahead != policy.ahead;
