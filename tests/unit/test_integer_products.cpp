@@ -154,6 +154,34 @@ TEST_P(IntegerProducts, EveryPathGivesTheBitsOfALoopOverBlocks) {
         }
 }
 
+// In whole tiles of 16, in one that lacks some, in tiles of eight and one by one; and a row apart.
+TEST_P(IntegerProducts, EveryPathGivesTheBitsOfPlainOnesForManyInputs) {
+    constexpr std::int64_t kCols = 768, kRows = 147;
+    const Matrix m(GetParam(), kRows, kCols, 21, true);
+    for (const int n_batch : {4, 8, 9, 16, 29, 64, 67, 70}) {
+        std::vector<float> x = random_input(n_batch * kCols, 22);
+        for (int i = 0; i < 32; ++i)
+            x[to_index(kCols + 64 + i)] = i % 2 == 0 ? 1.0f : -1.0f;  // extreme numbers
+        x[to_index(2 * kCols + 3)] = std::nanf("");
+        const std::vector<float> plain = product(IntegerPath::plain, m.laid, x, n_batch);
+        for (const IntegerPath path : integer_paths()) {
+            const std::vector<float> y = product(path, m.laid, x, n_batch);
+            for (std::size_t i = 0; i < y.size(); ++i)
+                ASSERT_TRUE(same_bits(y[i], plain[i]))
+                    << integer_path_name(path) << ", " << n_batch << " inputs: " << y[i] << " instead of "
+                    << plain[i] << " at " << i;
+        }
+    }
+}
+
+TEST(IntegerPaths, AfterTheLimitAreLeftOut) {
+    const std::vector<IntegerPath> all = integer_paths();
+    limit_integer_paths(IntegerPath::plain);
+    EXPECT_EQ(integer_paths(), std::vector{IntegerPath::plain});
+    limit_integer_paths(all.back());
+    EXPECT_EQ(integer_paths(), all);
+}
+
 TEST_P(IntegerProducts, TheErrorIsSmall) {
     constexpr std::int64_t kRows = 64, kCols = 1536;
     const Matrix m(GetParam(), kRows, kCols, 11, false);

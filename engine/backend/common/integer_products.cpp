@@ -6,6 +6,7 @@
 #include <hwy/targets.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -15,8 +16,13 @@
 HWY_DIAGNOSTICS(push)
 HWY_DIAGNOSTICS_OFF(disable : 4701, ignored "-Wuninitialized")
 HWY_DIAGNOSTICS_OFF(disable : 4703, ignored "-Wmaybe-uninitialized")
+#include <cpuid.h>
 #include <immintrin.h>
 HWY_DIAGNOSTICS(pop)
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 namespace keyhole {
@@ -269,6 +275,12 @@ struct Isa : Eight {  // whose way to narrow it takes
 #include "engine/backend/common/integer_products_inl.h"
 
 }  // namespace integers_avx512_vnni
+
+namespace integers_amx {
+
+#include "engine/backend/common/integer_tiles_inl.h"
+
+}  // namespace integers_amx
 HWY_POP_ATTRIBUTES
 
 #endif
@@ -298,6 +310,24 @@ bool has_avx_vnni() {
 bool has_avx512_vnni() {
     return may_use(HWY_AVX3) && __builtin_cpu_supports("avx512vnni");
 }
+bool has_tiles() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    constexpr unsigned kTiles = 1u << 24, kBytes = 1u << 25;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTiles) != 0 && (d & kBytes) != 0;
+}
+/// Asks Linux to save tiles, for all threads of the process.
+bool ask_for_tiles() {
+#ifdef __linux__
+    constexpr int kAsk = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    return syscall(SYS_arch_prctl, kAsk, kTileData) == 0;
+#else
+    return false;
+#endif
+}
+bool has_amx() {
+    static const bool has = has_tiles() && ask_for_tiles();
+    return has && has_avx512_vnni();
+}
 #endif
 
 constexpr PathFunctions kPaths[] = {
@@ -307,8 +337,11 @@ constexpr PathFunctions kPaths[] = {
     {IntegerPath::avx_vnni, "AVX-VNNI", integers_avx_vnni::narrow, integers_avx_vnni::multiply, has_avx_vnni},
     {IntegerPath::avx512_vnni, "AVX-512 VNNI", integers_avx512_vnni::narrow, integers_avx512_vnni::multiply,
      has_avx512_vnni},
+    {IntegerPath::amx, "AMX", integers_avx512_vnni::narrow, integers_amx::multiply, has_amx},
 #endif
 };
+
+std::atomic<IntegerPath> last_path = IntegerPath::amx;
 
 const PathFunctions& functions_of(IntegerPath path) {
     for (const PathFunctions& functions : kPaths)
@@ -326,8 +359,12 @@ std::string_view integer_path_name(IntegerPath path) {
 std::vector<IntegerPath> integer_paths() {
     std::vector<IntegerPath> paths;
     for (const PathFunctions& functions : kPaths)
-        if (functions.is_here()) paths.push_back(functions.path);
+        if (functions.path <= last_path && functions.is_here()) paths.push_back(functions.path);
     return paths;
+}
+
+void limit_integer_paths(IntegerPath last) {
+    last_path = last;
 }
 
 IntegerPath best_integer_path() {

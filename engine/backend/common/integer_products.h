@@ -18,11 +18,14 @@
 namespace keyhole {
 
 /// How products are computed: `plain` is C++ without vectors. The results are equal.
-enum class IntegerPath { plain, avx2, avx_vnni, avx512_vnni };
+enum class IntegerPath { plain, avx2, avx_vnni, avx512_vnni, amx };
 
 std::string_view integer_path_name(IntegerPath path);
-/// Returns the paths that this processor and Highway's choice of instruction sets allow, slowest first.
+/// Returns the paths that this processor, Highway's choice of instruction sets and limit_integer_paths()
+/// allow, slowest first. Asks Linux once to let the process use tiles.
 std::vector<IntegerPath> integer_paths();
+/// Leaves out the paths after this one from now on, so that a new processor runs what an older one runs.
+void limit_integer_paths(IntegerPath last);
 /// Returns the last of them.
 IntegerPath best_integer_path();
 

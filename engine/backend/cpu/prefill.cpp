@@ -26,7 +26,19 @@ namespace {
 
 constexpr std::int64_t kRowsPerProduct = 256;     // prompt rows in one chunk of a product
 constexpr std::int64_t kOutputsPerProduct = 128;  // outputs in one chunk
+constexpr std::int64_t kRowsInIntegers = 64;      // the same of a product in integers
 constexpr std::int64_t kFeedForwardRows = 512;    // prompt rows whose hidden layer is in memory at once
+
+/// Outputs in a chunk of a product in integers. Inputs are ordered once for each chunk, so many, but enough
+/// chunks for all threads, of nearly the same size.
+std::int64_t outputs_at_once(std::int64_t n_outputs, std::int64_t row_blocks, int n_threads) {
+    constexpr std::int64_t kLeast = 128, kMost = 512, kChunksOfThread = 4;
+    const std::int64_t most =
+        std::clamp(n_outputs * row_blocks / (kChunksOfThread * n_threads), kLeast, kMost);
+    const std::int64_t blocks = (n_outputs + most - 1) / most,
+                       groups = (n_outputs + kLaidRows - 1) / kLaidRows;
+    return (groups + blocks - 1) / blocks * kLaidRows;
+}
 
 Pages floats(std::int64_t n) {
     return pages_for(to_index(n) * sizeof(float), "the prompt's rows");
@@ -257,13 +269,13 @@ void Prefill::multiply_in_integers(const LaidMatrix& w, const float* bias, const
         });
         narrowed_ = x;
     }
-    const std::int64_t row_blocks = (n_rows + kRowsPerProduct - 1) / kRowsPerProduct;
-    const std::int64_t output_blocks = (w.rows + kOutputsPerProduct - 1) / kOutputsPerProduct;
+    const std::int64_t row_blocks = (n_rows + kRowsInIntegers - 1) / kRowsInIntegers;
+    const std::int64_t outputs = outputs_at_once(w.rows, row_blocks, pool_.n_threads());
+    const std::int64_t output_blocks = (w.rows + outputs - 1) / outputs;
     pool_.parallel_for(row_blocks * output_blocks, [&](std::int64_t chunk, int) {
-        const std::int64_t output = chunk / row_blocks * kOutputsPerProduct,
-                           row = chunk % row_blocks * kRowsPerProduct;
-        const std::int64_t end = std::min(w.rows, output + kOutputsPerProduct),
-                           m = std::min(kRowsPerProduct, n_rows - row);
+        const std::int64_t output = chunk / row_blocks * outputs, row = chunk % row_blocks * kRowsInIntegers;
+        const std::int64_t end = std::min(w.rows, output + outputs),
+                           m = std::min(kRowsInIntegers, n_rows - row);
         multiply_laid(integers_->path(), w, output / kLaidRows, (end + kLaidRows - 1) / kLaidRows,
                       narrow_.data() + row * blocks, static_cast<int>(m), y + row * w.rows, w.rows);
         if (bias == nullptr) return;

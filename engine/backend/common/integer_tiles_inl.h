@@ -1,0 +1,354 @@
+// Products of many inputs in tiles of AMX, for integer_products.cpp, which includes this file within the
+// namespace of the path. A tile product takes 16 inputs, 16 rows and 64 bytes of each, so that types whose
+// codes have four bits take them twice: codes c, and 16 c. Numbers of 24 bits are then two tile products
+//     q(i) = 4096 (b(i) + 16 u0(i)) + l(i) + 16 a(i)
+// instead of three. Sums are those of other paths: exact, so that the bits are the same.
+//
+// A tile product waits for no other, but sums are stored and then scaled by other registers. So products of a
+// part of a cell begin before the sums of the part before are scaled.
+
+using integers_avx512_vnni::step_codes;
+using Registers = integers_avx512_vnni::Isa;
+
+/// Sizes that follow from a block type.
+template <class Block>
+struct Tile {
+    using L = Laid<Block>;
+    static constexpr CodeLayout kCodes = Block::kCodes;
+    /// Sums of codes of four bits and 16 bits of a number are exact as floats, so that one sum of two terms
+    /// has the bits of 256 times the upper one plus the lower one.
+    static constexpr bool kTakesTwice = kCodes.bits <= 4 && !kCodes.looks_up;
+    static constexpr bool kSigned = kCodes.zero != 0;
+    static constexpr int kTerms = kTakesTwice ? 2 : 3;
+    static constexpr int kPartColumns = kCellColumns / L::kParts;
+    static constexpr int kDepth = kPartColumns * (kTakesTwice ? 2 : 1);  ///< bytes of an input in a product
+    static constexpr int kSteps = kPartColumns / 4;
+    static constexpr int kPartBytes = kDepth * kLaidRows;  ///< of codes
+    static constexpr int kCellBytes = kPartBytes * L::kParts;
+};
+
+constexpr int kTileInputs = 16;
+
+/// A cell of the inputs of a tile, in the order of tiles.
+template <class Block>
+struct alignas(64) TileInputs {
+    using T = Tile<Block>;
+    std::int8_t numbers[Laid<Block>::kParts][T::kTerms][kTileInputs][T::kDepth];
+    float scale[kTileInputs];
+    float scaled_sums[Laid<Block>::kParts][kTileInputs];
+};
+
+/// Rows and bytes of the eight tiles: 0 to 2 hold sums, 3 to 5 inputs, 6 codes.
+struct alignas(64) TileShapes {
+    std::uint8_t palette = 1, first_row = 0, zero[14] = {};
+    std::uint16_t bytes[16] = {};
+    std::uint8_t rows[16] = {};
+    explicit TileShapes(int depth) {
+        for (int i = 0; i < 7; ++i) {
+            bytes[i] = static_cast<std::uint16_t>(i >= 3 && i < 6 ? depth : 64);
+            rows[i] = static_cast<std::uint8_t>(i < 6 ? kTileInputs : depth / 4);
+        }
+    }
+};
+
+// As assembly, since GCC's intrinsics do not say that they read memory.
+HWY_INLINE void set_shapes(const TileShapes& shapes) {
+    asm volatile("ldtilecfg %0" : : "m"(shapes) : "memory");
+}
+HWY_INLINE void release_tiles() {
+    asm volatile("tilerelease" : : : "memory");
+}
+#define KH_LOAD_TILE(tile, from, stride) \
+    asm volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(from), "r"(std::int64_t{stride}) : "memory")
+#define KH_STORE_TILE(tile, to) \
+    asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(to), "r"(std::int64_t{64}) : "memory")
+#define KH_CLEAR_TILE(tile) asm volatile("tilezero %%tmm" #tile : : : "memory")
+#define KH_MULTIPLY_TILES(sums, inputs)                                                   \
+    do {                                                                                  \
+        if constexpr (Tile<Block>::kSigned)                                               \
+            asm volatile("tdpbssd %%tmm6, %%tmm" #inputs ", %%tmm" #sums : : : "memory"); \
+        else                                                                              \
+            asm volatile("tdpbsud %%tmm6, %%tmm" #inputs ", %%tmm" #sums : : : "memory"); \
+    } while (false)
+
+/// Writes the codes of a step as bytes, and where they are taken twice 16 times them.
+template <class Block, int k>
+HWY_INLINE void spread_step(const std::uint8_t* cell, std::uint8_t* to) {
+    using T = Tile<Block>;
+    __m512i codes = step_codes<Block, k>(cell);
+    if constexpr (T::kSigned)
+        codes = _mm512_sub_epi8(codes, _mm512_set1_epi8(static_cast<char>(T::kCodes.zero)));
+    to += k / T::kSteps * T::kPartBytes + k % T::kSteps * 64;
+    _mm512_store_si512(to, codes);
+    if constexpr (T::kTakesTwice)
+        _mm512_store_si512(to + T::kSteps * 64, Registers::and_all(Registers::template shift<4>(codes), 240));
+}
+
+/// Writes the codes of a cell as bytes: for each part its steps, then those of 16 times the codes.
+template <class Block>
+HWY_INLINE void spread_codes(const std::uint8_t* cell, std::uint8_t* to) {
+    spread_step<Block, 0>(cell, to);
+    spread_step<Block, 4>(cell, to);
+    spread_step<Block, 1>(cell, to);
+    spread_step<Block, 5>(cell, to);
+    spread_step<Block, 2>(cell, to);
+    spread_step<Block, 6>(cell, to);
+    spread_step<Block, 3>(cell, to);
+    spread_step<Block, 7>(cell, to);
+}
+
+HWY_INLINE __m256i load_numbers(const std::int32_t* p) {
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+}
+
+/// Writes the columns of each part.
+template <class Block>
+HWY_INLINE void store_numbers(__m256i numbers, int term, int input, int at, TileInputs<Block>& to) {
+    if constexpr (Laid<Block>::kParts == 1) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(to.numbers[0][term][input] + at), numbers);
+    } else {
+        _mm_store_si128(reinterpret_cast<__m128i*>(to.numbers[0][term][input] + at),
+                        _mm256_castsi256_si128(numbers));
+        _mm_store_si128(reinterpret_cast<__m128i*>(to.numbers[1][term][input] + at),
+                        _mm256_extracti128_si256(numbers, 1));
+    }
+}
+
+template <class Block>
+HWY_INLINE void order_input(const NarrowBlock& x, int b, TileInputs<Block>& to) {
+    using T = Tile<Block>;
+    const __m256i first = load_numbers(x.upper[0]), second = load_numbers(x.upper[1]),
+                  lower = load_numbers(x.lower[0]);
+    if constexpr (T::kTakesTwice) {
+        // second = 16 high + low of four signed bits; 256 low = 16 (16 low).
+        const __m256i eight = _mm256_set1_epi8(8), four_bits = _mm256_set1_epi8(15),
+                      one = _mm256_set1_epi8(1);
+        const __m256i floor = _mm256_and_si256(_mm256_srli_epi16(second, 4), four_bits);
+        const __m256i carry = _mm256_and_si256(_mm256_srli_epi16(second, 3), one);
+        const __m256i high = _mm256_add_epi8(_mm256_sub_epi8(_mm256_xor_si256(floor, eight), eight), carry);
+        const __m256i low = _mm256_andnot_si256(four_bits, _mm256_slli_epi16(second, 4));
+        store_numbers<Block>(high, 0, b, 0, to);
+        store_numbers<Block>(first, 0, b, T::kPartColumns, to);
+        store_numbers<Block>(lower, 1, b, 0, to);
+        store_numbers<Block>(low, 1, b, T::kPartColumns, to);
+    } else {
+        store_numbers<Block>(first, 0, b, 0, to);
+        store_numbers<Block>(second, 1, b, 0, to);
+        store_numbers<Block>(lower, 2, b, 0, to);
+    }
+    to.scale[b] = x.scale;
+    for (int p = 0; p < Laid<Block>::kParts; ++p)
+        to.scaled_sums[p][b] = x.scaled_sums[Laid<Block>::kParts == 2 ? p : 2];
+}
+
+constexpr int kCellsAtOnce = 8;    // whose codes as bytes stay in the first-level cache
+constexpr int kGroupsAtOnce = 16;  // whose packed codes and totals stay in the second-level cache
+
+/// Orders n inputs of `cells` cells; those that a tile lacks are zero.
+template <class Block>
+void order_inputs(const NarrowBlock* x, std::int64_t cells, int n, TileInputs<Block>* to) {
+    static constexpr NarrowBlock kNone{};
+    for (int first = 0; first < n; first += kTileInputs, to += cells)
+        for (std::int64_t c = 0; c < cells; c += kCellsAtOnce)
+            for (int b = 0; b < kTileInputs; ++b)
+                for (std::int64_t i = c; i < std::min(cells, c + kCellsAtOnce); ++i)
+                    order_input<Block>(first + b < n ? x[(first + b) * cells + i] : kNone, b, to[i]);
+}
+
+template <int kTerms>
+struct alignas(64) TileSums {
+    std::int32_t of[kTerms][kTileInputs][kLaidRows];
+};
+
+/// Begins the products of part p of a cell.
+template <class Block>
+HWY_INLINE void begin_products(const TileInputs<Block>& in, int p, const std::uint8_t* codes) {
+    using T = Tile<Block>;
+    constexpr bool kHasThird = T::kTerms == 3;
+    KH_LOAD_TILE(3, in.numbers[p][0], T::kDepth);
+    KH_LOAD_TILE(4, in.numbers[p][1], T::kDepth);
+    if constexpr (kHasThird) KH_LOAD_TILE(5, in.numbers[p][2], T::kDepth);
+    KH_LOAD_TILE(6, codes + p * T::kPartBytes, 64);
+    KH_CLEAR_TILE(0);
+    KH_CLEAR_TILE(1);
+    if constexpr (kHasThird) KH_CLEAR_TILE(2);
+    KH_MULTIPLY_TILES(0, 3);
+    KH_MULTIPLY_TILES(1, 4);
+    if constexpr (kHasThird) KH_MULTIPLY_TILES(2, 5);
+}
+
+template <class Block>
+HWY_INLINE void end_products(TileSums<Tile<Block>::kTerms>& sums) {
+    using T = Tile<Block>;
+    KH_STORE_TILE(0, sums.of[0]);
+    KH_STORE_TILE(1, sums.of[1]);
+    if constexpr (T::kTerms == 3) KH_STORE_TILE(2, sums.of[2]);
+}
+
+template <int kTerms>
+HWY_INLINE __m512 tile_total(const TileSums<kTerms>& sums, int b) {
+    const __m512i first = _mm512_load_si512(sums.of[0][b]), second = _mm512_load_si512(sums.of[1][b]);
+    if constexpr (kTerms == 2) {
+        return _mm512_fmadd_ps(_mm512_cvtepi32_ps(first), _mm512_set1_ps(4096.0f),
+                               _mm512_cvtepi32_ps(second));
+    } else {
+        return Registers::total({first, second, _mm512_load_si512(sums.of[2][b])});
+    }
+}
+
+/// Adds part p of cell c, whose sums are there.
+template <class Block>
+HWY_INLINE void add_part(const TileSums<Tile<Block>::kTerms>& sums, const std::byte* factors, std::int64_t c,
+                         int p, const TileInputs<Block>& in, __m512 (&y)[kTileInputs]) {
+    using L = Laid<Block>;
+    const std::byte* const head = factors + c / L::kCells * L::kHeadBytes;
+    __m512 factor, offset;
+    if constexpr (L::kHasExponent)
+        factor = Registers::load_exponents(head);
+    else
+        factor = Registers::load_halves(head);
+    if constexpr (Block::kHasOffset) offset = Registers::load_halves(head + L::kOffsetAt);
+    if constexpr (L::kHasSteps) {
+        const std::int64_t at = (c % L::kCells * L::kParts + p) * kLaidRows;
+        factor = Registers::mul(factor, Registers::load_steps(head + L::kStepsAt + at));
+        if constexpr (Block::kHasOffset)
+            offset = Registers::mul(offset, Registers::load_steps(head + L::kOffsetStepsAt + at));
+    }
+    HWY_UNROLL(16)
+    for (int b = 0; b < kTileInputs; ++b) {
+        const __m512 scaled = Registers::mul(factor, Registers::all(in.scale[b]));
+        y[b] = Registers::add(y[b], Registers::mul(scaled, tile_total(sums, b)));
+        if constexpr (Block::kHasOffset)
+            y[b] = Registers::add(y[b], Registers::mul(offset, Registers::all(in.scaled_sums[p][b])));
+    }
+}
+
+/// Adds the products of cells [first, last) of a group, whose codes these are, to totals [kTileInputs, 16].
+template <class Block>
+HWY_INLINE void add_cells(const std::byte* factors, std::int64_t first, std::int64_t last,
+                          const std::uint8_t* codes, const TileInputs<Block>* in, float* totals) {
+    using T = Tile<Block>;
+    constexpr int kParts = Laid<Block>::kParts;
+    TileSums<T::kTerms> sums[2];
+    __m512 y[kTileInputs];
+    HWY_UNROLL(16)
+    for (int b = 0; b < kTileInputs; ++b)
+        y[b] = first == 0 ? _mm512_setzero_ps() : _mm512_load_ps(totals + 16 * b);
+    const std::int64_t begin = first * kParts, end = last * kParts;
+    begin_products<Block>(in[first], 0, codes);
+    end_products<Block>(sums[0]);
+    for (std::int64_t i = begin + 1; i < end; ++i) {
+        const std::int64_t c = i / kParts, before = (i - 1) / kParts;
+        begin_products<Block>(in[c], static_cast<int>(i % kParts), codes + (c - first) * T::kCellBytes);
+        add_part<Block>(sums[(i - begin - 1) & 1], factors, before, static_cast<int>((i - 1) % kParts),
+                        in[before], y);
+        end_products<Block>(sums[(i - begin) & 1]);
+    }
+    add_part<Block>(sums[(end - begin - 1) & 1], factors, last - 1, kParts - 1, in[last - 1], y);
+    HWY_UNROLL(16)
+    for (int b = 0; b < kTileInputs; ++b) _mm512_store_ps(totals + 16 * b, y[b]);
+}
+
+/// What a thread orders and adds up between calls; it keeps its size.
+struct TileScratch {
+    std::vector<std::byte, LineAllocator<std::byte>> inputs;
+    AlignedFloats totals;
+};
+
+TileScratch& tile_scratch() {
+    static thread_local TileScratch scratch;
+    return scratch;
+}
+
+template <class Numbers>
+void have_room(Numbers& numbers, std::int64_t n) {
+    if (const auto size = static_cast<std::size_t>(n); numbers.size() < size) numbers.resize(size);
+}
+
+/// Writes the codes of cells [first, last) of a group as bytes.
+template <class Block>
+void spread_cells(const std::byte* group, std::int64_t cols, std::int64_t first, std::int64_t last,
+                  std::uint8_t* to) {
+    using L = Laid<Block>;
+    const auto* const codes = reinterpret_cast<const std::uint8_t*>(group + L::factors_bytes(cols));
+    for (std::int64_t i = first; i < last; ++i, to += Tile<Block>::kCellBytes) {
+        const std::uint8_t* const cell = codes + i * L::kCellBytes;
+        for (int at = 0; at < L::kCellBytes; at += 64)
+            __builtin_prefetch(cell + at + kBytesAhead, 0, kSecondLevel);
+        spread_codes<Block>(cell, to);
+    }
+}
+
+/// Multiplies groups [first, last), kGroupsAtOnce or fewer, with n inputs of several tiles.
+template <class Block>
+void multiply_few_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last,
+                         const TileInputs<Block>* in, int n, float* totals, float* y, std::int64_t y_stride) {
+    constexpr std::int64_t kFloats = kTileInputs * kLaidRows;
+    alignas(64) std::uint8_t codes[kCellsAtOnce * Tile<Block>::kCellBytes];
+    const std::int64_t cells = w.cols / kCellColumns, n_tiles = (n + kTileInputs - 1) / kTileInputs;
+    const std::int64_t group_bytes = Laid<Block>::group_bytes(w.cols);
+    for (std::int64_t c = 0; c < cells; c += kCellsAtOnce) {
+        const std::int64_t end = std::min(cells, c + kCellsAtOnce);
+        for (std::int64_t g = first; g < last; ++g) {
+            const std::byte* const group = w.data + g * group_bytes;
+            spread_cells<Block>(group, w.cols, c, end, codes);
+            for (std::int64_t t = 0; t < n_tiles; ++t)
+                add_cells<Block>(group, c, end, codes, in + t * cells,
+                                 totals + ((g - first) * n_tiles + t) * kFloats);
+        }
+    }
+    for (std::int64_t g = first; g < last; ++g)
+        for (int b = 0; b < n; ++b)
+            Registers::store(_mm512_load_ps(totals + ((g - first) * n_tiles * kTileInputs + b) * kLaidRows),
+                             static_cast<int>(std::min<std::int64_t>(kLaidRows, w.rows - g * kLaidRows)),
+                             y + b * y_stride + g * kLaidRows);
+}
+
+/// Multiplies groups [first, last) with n inputs in tiles of kTileInputs.
+template <class Block>
+void multiply_in_tiles(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x,
+                       int n, float* y, std::int64_t y_stride) {
+    using Inputs = TileInputs<Block>;
+    TileScratch& scratch = tile_scratch();
+    const std::int64_t cells = w.cols / kCellColumns, n_tiles = (n + kTileInputs - 1) / kTileInputs;
+    // One tile of inputs reads the weights from one end to the other.
+    const std::int64_t together = n_tiles == 1 ? 1 : kGroupsAtOnce;
+    have_room(scratch.inputs, n_tiles * cells * static_cast<std::int64_t>(sizeof(Inputs)));
+    have_room(scratch.totals, together * n_tiles * kTileInputs * kLaidRows);
+    auto* const in = reinterpret_cast<Inputs*>(scratch.inputs.data());
+    order_inputs<Block>(x, cells, n, in);
+    set_shapes(TileShapes(Tile<Block>::kDepth));
+    for (; first < last; first += together)
+        multiply_few_groups<Block>(w, first, std::min(last, first + together), in, n, scratch.totals.data(),
+                                   y, y_stride);
+    release_tiles();
+}
+
+template <class Block>
+void multiply_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x,
+                     int n_batch, float* y, std::int64_t y_stride) {
+    constexpr int kMost = 64;  // inputs whose tiles stay in the second-level cache
+    // Fewer are faster without tiles.
+    constexpr int kLeast = Tile<Block>::kTakesTwice && Laid<Block>::kParts == 1 ? 12 : kTileInputs;
+    const std::int64_t cells = w.cols / kCellColumns;
+    while (n_batch >= kLeast) {
+        int n = std::min(n_batch, kMost);
+        if (n % kTileInputs < kLeast) n -= n % kTileInputs;
+        multiply_in_tiles<Block>(w, first, last, x, n, y, y_stride);
+        n_batch -= n;
+        x += n * cells;
+        y += n * y_stride;
+    }
+    if (n_batch > 0) integers_avx512_vnni::multiply_groups<Block>(w, first, last, x, n_batch, y, y_stride);
+}
+
+#undef KH_LOAD_TILE
+#undef KH_STORE_TILE
+#undef KH_CLEAR_TILE
+#undef KH_MULTIPLY_TILES
+
+void multiply(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x, int n_batch,
+              float* y, std::int64_t y_stride) {
+    with_block(w.dtype,
+               [&]<class Block>(Block) { multiply_groups<Block>(w, first, last, x, n_batch, y, y_stride); });
+}
