@@ -19,6 +19,7 @@ std::span<const UserAction> compare_actions();      ///< arrangements, and the c
 std::span<const UserAction> lane_actions();         ///< lanes and their settings
 std::span<const UserAction> export_actions();       ///< files to write and to open
 std::span<const UserAction> annotation_actions();   ///< undo, bookmarks, notes, recent files
+std::span<const UserAction> dialog_actions();       ///< the dialogs whose actions only open them
 std::span<const UserAction> lesson_actions();       ///< lessons
 std::span<const UserAction> paper_actions();        ///< figures of the papers
 std::span<const UserAction> attribution_actions();  ///< what eviction costs, part by part

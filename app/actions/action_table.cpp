@@ -42,8 +42,8 @@ std::vector<UserAction> whole_table() {
     std::vector<UserAction> table;
     for (const std::span<const UserAction> area :
          {run_actions(), steer_actions(), story_actions(), compare_actions(), view_actions(), lane_actions(),
-          export_actions(), annotation_actions(), lesson_actions(), paper_actions(), attribution_actions(),
-          app_actions()})
+          export_actions(), annotation_actions(), dialog_actions(), lesson_actions(), paper_actions(),
+          attribution_actions(), app_actions()})
         table.insert(table.end(), area.begin(), area.end());
     return table;
 }

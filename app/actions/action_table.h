@@ -2,64 +2,15 @@
 /// Window thread; knows neither GL nor ImGui.
 #pragma once
 
-#include "app/actions/keys.h"
 #include "app/state/app_state.h"
+#include "app/state/keys.h"
+#include "app/state/menu_place.h"
 
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace keyhole {
-
-/// The groups of the menu bar, in its order. menus.cpp says in which menu each stands.
-enum class MenuGroup {
-    none,
-    file_open,
-    file_export,
-    file_part,
-    file_cancel,
-    file_quit,
-    edit_undo,
-    edit_find,
-    edit_copy,
-    edit_bookmark,
-    view_arrangement,
-    view_mode,
-    view_compare,
-    view_head,
-    view_rows,
-    view_colors,
-    view_text,
-    view_curves,
-    view_window,
-    run_step,
-    run_speed,
-    run_say,
-    run_time,
-    run_rewind,
-    run_device,
-    lanes_add,
-    lanes_focus,
-    lanes_options,
-    lanes_all,
-    token_why,
-    token_watch,
-    token_evict,
-    token_pin,
-    token_edit,
-    lessons_list,
-    lessons_step,
-    lessons_save,
-    help_manual,
-    help_papers,
-    help_palette,
-    help_doctor,
-};
-
-struct MenuPlace {
-    MenuGroup group = MenuGroup::none;
-    int place = 0;  ///< order within the group; equal ones stand in the table's order
-};
 
 /// A menu item that gives an action its arguments.
 struct ActionChoice {
@@ -93,6 +44,8 @@ std::span<const UserAction> action_table();
 /// Returns the action with this id, present or former; null if there is none.
 const UserAction* find_action(std::string_view id);
 const UserAction* find_action(Shortcut shortcut);
+/// Returns "Ctrl+Shift+E", or an empty text without a key.
+std::string shortcut_text(const Shortcut& shortcut);
 
 /// Runs `id arguments`. Throws Error(wrong_use) for an unknown id (names the nearest ones) or wrong
 /// arguments.

@@ -67,18 +67,6 @@ void open_manual(AppState& app, std::string_view arguments) {
 }
 
 constexpr std::array kAppActions = {
-    UserAction{"palette",
-               "Command palette…",
-               "",
-               {'P', kCtrl},
-               open_dialog<Dialog::palette>,
-               {.menu = {MenuGroup::help_palette, 1}}},
-    UserAction{"help.keys",
-               "Keys",
-               "",
-               {'/', kShift},
-               open_dialog<Dialog::keys>,
-               {.menu = {MenuGroup::help_manual, 2}}},
     UserAction{"measure.begin",
                "Measure frame times",
                "Measures the time of frames from now on; “Frame times” shows the result.",
@@ -109,12 +97,6 @@ constexpr std::array kAppActions = {
                "TEXT: to the clipboard.",
                {},
                [](AppState& app, std::string_view text) { copy_text(app, std::string(text)); }},
-    UserAction{"help.about",
-               "What you see",
-               "",
-               {},
-               open_dialog<Dialog::about>,
-               {.menu = {MenuGroup::help_manual, 3}}},
 };
 
 }  // namespace

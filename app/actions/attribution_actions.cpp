@@ -176,12 +176,6 @@ std::string_view needs_attribution_job(const AppState& app) {
 }
 
 constexpr std::array kAttributionActions = {
-    UserAction{"attribution",
-               "What does the eviction cost?",
-               "Gives heads, layers or tokens back one at a time, and ranks what that gains.",
-               {},
-               open_dialog<Dialog::attribution>,
-               {.menu = {MenuGroup::lanes_options, 4}}},
     UserAction{"attribution.run",
                "Give parts of the focused lane back",
                "[by=head|query-head|layer|group|token] [questions=prompt|TASK] [samples=N] [context=N] "

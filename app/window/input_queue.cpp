@@ -1,6 +1,6 @@
 #include "app/window/input_queue.h"
 
-#include "app/actions/keys.h"
+#include "app/state/keys.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "app/window/key_focus.h"
 
-#include "app/actions/keys.h"
+#include "app/state/keys.h"
 
 #include <string_view>
 

@@ -1,6 +1,6 @@
 // Input keeps its order, however many events arrive between two frames; and which widget or command receives
 // a key.
-#include "app/actions/keys.h"
+#include "app/state/keys.h"
 #include "app/window/input_queue.h"
 #include "app/window/key_focus.h"
 

@@ -101,6 +101,26 @@ TEST(Dialogs, EachHasARowAndAnAction) {
     EXPECT_FALSE(is_in_front(Dialog::none));
 }
 
+TEST(Dialogs, MakeTheActionsThatOnlyOpenThem) {
+    std::set<std::string_view> made;
+    for (const DialogRow& row : kDialogs) {
+        if (row.opener.title.empty()) continue;
+        made.insert(row.action);
+        const UserAction& action = *find_action(row.action);
+        EXPECT_EQ(action.title, row.opener.title) << row.name;
+        EXPECT_EQ(action.help, row.opener.help) << row.name;
+        EXPECT_EQ(action.shortcut, row.opener.shortcut) << row.name;
+        EXPECT_EQ(action.traits.menu.group, row.opener.menu.group) << row.name;
+        EXPECT_EQ(action.traits.menu.place, row.opener.menu.place) << row.name;
+        EXPECT_NE(row.opener.menu.group, MenuGroup::none) << row.name << " stands in no menu";
+    }
+    EXPECT_EQ(made, (std::set<std::string_view>{"palette", "help.keys", "help.about", "policies", "bookmarks",
+                                                "doctor", "attribution"}));
+    EXPECT_EQ(find_action(Shortcut{'P', key::kCtrl})->id, "palette");
+    EXPECT_EQ(find_action(Shortcut{'M', key::kShift})->id, "bookmarks");
+    EXPECT_EQ(find_action("doctor")->title, "Eviction doctor and memory…");
+}
+
 TEST(Dialogs, OpenByTheirActionsAndCloseAgain) {
     AppState app({}, {});
     app.run.lane_editor.reset({parse_lane_spec("full")}, true);

@@ -1,8 +1,6 @@
 /// Numbers the keys of shortcuts as GLFW does (a printable key is its upper-case character), so that the
-/// command table needs no window. window.cpp checks that the numbers agree. Any thread.
+/// tables of actions and dialogs need no window. window.cpp checks that the numbers agree. Any thread.
 #pragma once
-
-#include <string>
 
 namespace keyhole {
 
@@ -18,8 +16,5 @@ struct Shortcut {
     int mods = 0;
     bool operator==(const Shortcut&) const = default;
 };
-
-/// Returns "Ctrl+Shift+E", or an empty text without a key.
-std::string shortcut_text(const Shortcut& shortcut);
 
 }  // namespace keyhole
