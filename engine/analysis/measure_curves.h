@@ -2,8 +2,8 @@
 /// on the window's thread; knows no GL.
 #pragma once
 
+#include "engine/analysis/lane_so_far.h"
 #include "engine/analysis/measure_table.h"
-#include "engine/policy/kept_set.h"
 #include "engine/trace/run_history.h"
 
 #include <span>
@@ -38,10 +38,8 @@ class MeasureCurves {
 
   private:
     struct LaneCurves {
-        std::vector<KeptSet> stored;             // [KV head] after the last row
+        LaneSoFar so_far;
         std::vector<std::vector<float>> values;  // [kind][record]
-        int n_compared = 0, n_agreed = 0;        // rows so far, for the share of agreement
-        float peak_megabytes = 0;                // of the prompt and the rows so far
     };
     std::uint64_t generation_ = 0;
     std::size_t n_rows_ = 0;

@@ -1,5 +1,6 @@
 #include "engine/analysis/measure_table.h"
 
+#include "engine/analysis/lane_so_far.h"
 #include "engine/analysis/no_value.h"
 #include "engine/analysis/run_metrics.h"
 #include "engine/base/error.h"
@@ -105,6 +106,7 @@ constexpr std::array kMeasures = {
             .unit = "1",
             .equation = "|{p in S_t: p > t - k}| / |S_t|, rows with t + 1 > k",
             .help = "Share of the stored tokens that are among the newest k: 73 to 76 % in TOVA's paper.",
+            .so_far = recent_share_so_far,
             .mean = &LaneMetrics::recent_share,
             .column = 9,
             .curve = 5},
@@ -115,6 +117,7 @@ constexpr std::array kMeasures = {
             .help =
                 "How far two lanes store the same positions in a KV head, over the steps before their texts "
                 "diverge.",
+            .so_far = jaccard_so_far,
             .curve = 4},
     Measure{
         .name = "lifetime",
@@ -150,6 +153,7 @@ constexpr std::array kMeasures = {
             .unit = "1",
             .equation = "share of steps with argmax p = argmax q",
             .help = "How often lane 0 and the lane have the same most likely next token.",
+            .so_far = agreement_so_far,
             .mean = &LaneMetrics::agreement,
             .column = 2,
             .curve = 3},
@@ -174,6 +178,7 @@ constexpr std::array kMeasures = {
             .equation = "the most bytes of K and V that were stored at a time up to the step, in millions",
             .help = "How large the lane's cache has been: before it evicts, a prompt in one piece is stored "
                     "whole, and each step stores its own token.",
+            .so_far = kv_peak_so_far,
             .curve = 13},
 };
 

@@ -21,6 +21,7 @@ namespace keyhole {
 
 struct LaneMetrics;
 struct LaneRecord;
+struct RowSoFar;
 struct ShadowRow;
 
 struct Measure {
@@ -32,6 +33,8 @@ struct Measure {
 
     /// Returns its value in a row, NaN where there is none. null: one record does not tell it.
     float (*of_row)(const LaneRecord&) = nullptr;
+    /// Returns its value in a row whose record does not tell it, of the lane's rows so far (lane_so_far.h).
+    float (*so_far)(const RowSoFar&) = nullptr;
     /// Returns its value for layer * n_heads + query head, NaN where there is none. null: not by head.
     float (*of_head)(const ShadowRow&, std::size_t) = nullptr;
     /// Its mean over a lane's decode rows, where LaneMetrics has a member for it; null: LaneMetrics::means.

@@ -26,6 +26,11 @@ TEST(MeasureCurves, EveryKindIsAMeasure) {
     EXPECT_EQ(curve_index("lifetime"), -1);
 }
 
+TEST(MeasureTable, EveryCurveHasOneFunctionOfItsRows) {
+    for (const Measure* one : measures_by(&Measure::curve))
+        EXPECT_NE(one->of_row != nullptr, one->so_far != nullptr) << one->name;
+}
+
 TEST(MeasureTable, PlacesAreDifferentAndWithoutGaps) {
     for (int Measure::*place : {&Measure::column, &Measure::curve}) {
         const std::vector<const Measure*> placed = measures_by(place);
