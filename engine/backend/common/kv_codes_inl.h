@@ -125,8 +125,8 @@ HWY_INLINE int scale_rows(int n_blocks) {
 }
 
 template <int kQueries>
-HWY_INLINE void dot_code_queries(const float* const* q, const std::byte* k, int first, int last, int head_dim,
-                                 float scale, float* const* out) {
+HWY_INLINE void dot_queries(const float* const* q, const std::byte* k, int first, int last, int head_dim,
+                            float scale, float* const* out) {
     const std::int64_t row = kv_row_bytes(KvType::q8, head_dim);
     const int n_blocks = (head_dim + kKvBlock - 1) / kKvBlock, rows = scale_rows(n_blocks);
     HWY_ALIGN float scales[kScales + kKvBlock];
@@ -139,14 +139,6 @@ HWY_INLINE void dot_code_queries(const float* const* q, const std::byte* k, int 
         for (int i = 0; i < kQueries; ++i) to[i] = out[i] + first;
         write_keys<kQueries>(CodeKeys{q, keys, row, head_dim, scales, rows}, 0, n, scale, to);
     }
-}
-
-void dot_blocks(const float* const* q, int n_queries, const std::byte* k, int first, int last, int head_dim,
-                float scale, float* const* out) {
-    in_groups<kCodeQueriesAtOnce>(
-        0, n_queries, [&]<int kQueries>(int i, std::integral_constant<int, kQueries>) HWY_ATTR {
-            dot_code_queries<kQueries>(q + i, k, first, last, head_dim, scale, out + i);
-        });
 }
 
 // What the tile's rows weigh in a block: attention times the block's scale. [kQueries][kScaleRows]
@@ -217,8 +209,8 @@ HWY_INLINE void weigh_code_panel(const float* const* p, const std::byte* v, int 
 }
 
 template <int kQueries>
-HWY_INLINE void weigh_code_queries(const float* const* p, const std::byte* v, int n, int head_dim, int first,
-                                   int last, float* const* out) {
+HWY_INLINE void weigh_queries(const float* const* p, const std::byte* v, int n, int head_dim, int first,
+                              int last, float* const* out) {
     const std::int64_t row = kv_row_bytes(KvType::q8, head_dim);
     v += first / kKvBlock * kBlockBytes;
     for (; first < last; first += kPanel, v += kPanel / kKvBlock * kBlockBytes) {
@@ -236,14 +228,6 @@ HWY_INLINE void weigh_code_queries(const float* const* p, const std::byte* v, in
                 out[q][d] = total;
             }
     }
-}
-
-void weigh_blocks(const float* const* p, int n_queries, const std::byte* v, int n, int head_dim, int first,
-                  int last, float* const* out) {
-    in_groups<kQueriesAtOnce>(0, n_queries,
-                              [&]<int kQueries>(int i, std::integral_constant<int, kQueries>) HWY_ATTR {
-                                  weigh_code_queries<kQueries>(p + i, v, n, head_dim, first, last, out + i);
-                              });
 }
 
 }  // namespace keyhole::HWY_NAMESPACE

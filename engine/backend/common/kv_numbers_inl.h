@@ -55,14 +55,10 @@ struct NumberKeys {
     }
 };
 
-template <class T>
-void dot_numbers(const float* const* q, int n_queries, const T* k, int first, int last, int head_dim,
-                 float scale, float* const* out) {
-    in_groups<kQueriesAtOnce>(0, n_queries,
-                              [&]<int kQueries>(int i, std::integral_constant<int, kQueries>) HWY_ATTR {
-                                  const NumberKeys<T> keys{q + i, k, head_dim};
-                                  write_keys<kQueries>(keys, first, last, scale, out + i);
-                              });
+template <int kQueries, class T>
+HWY_INLINE void dot_queries(const float* const* q, const T* k, int first, int last, int head_dim, float scale,
+                            float* const* out) {
+    write_keys<kQueries>(NumberKeys<T>{q, k, head_dim}, first, last, scale, out);
 }
 
 // Values of numbers from dimension d on, for add_tile().
@@ -126,15 +122,6 @@ HWY_INLINE void weigh_queries(const float* const* p, const T* v, int n, int head
                 total += p[q][s] * widen(v[static_cast<std::int64_t>(s) * head_dim + d]);
             out[q][d] = total;
         }
-}
-
-template <class T>
-void weigh_numbers(const float* const* p, int n_queries, const T* v, int n, int head_dim, int first, int last,
-                   float* const* out) {
-    in_groups<kQueriesAtOnce>(0, n_queries,
-                              [&]<int kQueries>(int i, std::integral_constant<int, kQueries>) HWY_ATTR {
-                                  weigh_queries<kQueries>(p + i, v, n, head_dim, first, last, out + i);
-                              });
 }
 
 }  // namespace keyhole::HWY_NAMESPACE

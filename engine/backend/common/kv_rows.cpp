@@ -26,7 +26,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace keyhole::HWY_NAMESPACE {
 
-void widen_blocks(const std::byte* rows, int n, int head_dim, float* out) {
+void widen_numbers(const std::byte* rows, int n, int head_dim, float* out) {
     for (int s = 0; s < n; ++s)
         for (int first = 0; first < head_dim; first += kKvBlock) {
             const int dims = std::min(kKvBlock, head_dim - first);
@@ -37,11 +37,11 @@ void widen_blocks(const std::byte* rows, int n, int head_dim, float* out) {
 }
 
 template <class T>
-void widen_numbers(const T* in, std::int64_t n, float* out) {
-    const std::int64_t step = lanes();
+void widen_numbers(const T* rows, int n_rows, int head_dim, float* out) {
+    const std::int64_t step = lanes(), n = std::int64_t{n_rows} * head_dim;
     std::int64_t i = 0;
-    for (; i + step <= n; i += step) store(load(in + i), out + i);
-    for (; i < n; ++i) out[i] = widen(in[i]);
+    for (; i + step <= n; i += step) store(load(rows + i), out + i);
+    for (; i < n; ++i) out[i] = widen(rows[i]);
 }
 
 // --- numbers that are not finite ---------------------------------------------------------------------------
@@ -112,33 +112,38 @@ HWY_INLINE void with_rows(const KvRows& rows, Visit visit) {
     KH_ASSERT(false, "rows of no type");
 }
 
+// Rows of one type, as many queries at once as sums have registers.
+template <class T>
+void dot_groups(const float* const* q, int n_queries, const T* k, int first, int last, int head_dim,
+                float scale, float* const* out) {
+    constexpr int kMost = std::is_same_v<T, std::byte> ? kCodeQueriesAtOnce : kQueriesAtOnce;
+    in_groups<kMost>(0, n_queries, [&]<int kQueries>(int i, std::integral_constant<int, kQueries>) HWY_ATTR {
+        dot_queries<kQueries>(q + i, k, first, last, head_dim, scale, out + i);
+    });
+}
+template <class T>
+void weigh_groups(const float* const* p, int n_queries, const T* v, int n, int head_dim, int first, int last,
+                  float* const* out) {
+    in_groups<kQueriesAtOnce>(0, n_queries,
+                              [&]<int kQueries>(int i, std::integral_constant<int, kQueries>) HWY_ATTR {
+                                  weigh_queries<kQueries>(p + i, v, n, head_dim, first, last, out + i);
+                              });
+}
+
 void dot_rows(const float* const* q, int n_queries, const KvRows& k, int first, int last, float scale,
               float* const* out) {
-    with_rows(k, [&]<class T>(const T* rows) HWY_ATTR {
-        if constexpr (std::is_same_v<T, std::byte>)
-            dot_blocks(q, n_queries, rows, first, last, k.head_dim, scale, out);
-        else
-            dot_numbers(q, n_queries, rows, first, last, k.head_dim, scale, out);
-    });
+    with_rows(k, [&](const auto* rows)
+                     HWY_ATTR { dot_groups(q, n_queries, rows, first, last, k.head_dim, scale, out); });
 }
 
 void weigh_rows(const float* const* p, int n_queries, const KvRows& v, int n, int first, int last,
                 float* const* out) {
-    with_rows(v, [&]<class T>(const T* rows) HWY_ATTR {
-        if constexpr (std::is_same_v<T, std::byte>)
-            weigh_blocks(p, n_queries, rows, n, v.head_dim, first, last, out);
-        else
-            weigh_numbers(p, n_queries, rows, n, v.head_dim, first, last, out);
-    });
+    with_rows(v, [&](const auto* rows)
+                     HWY_ATTR { weigh_groups(p, n_queries, rows, n, v.head_dim, first, last, out); });
 }
 
 void widen_stored(const KvRows& from, int n, float* out) {
-    with_rows(from, [&]<class T>(const T* rows) HWY_ATTR {
-        if constexpr (std::is_same_v<T, std::byte>)
-            widen_blocks(rows, n, from.head_dim, out);
-        else
-            widen_numbers(rows, static_cast<std::int64_t>(n) * from.head_dim, out);
-    });
+    with_rows(from, [&](const auto* rows) HWY_ATTR { widen_numbers(rows, n, from.head_dim, out); });
 }
 
 }  // namespace keyhole::HWY_NAMESPACE
