@@ -11,6 +11,7 @@
 #include "tests/reference/different_tokens.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/temp_folder.h"
+#include "tests/reference/two_head_lane.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -139,8 +140,6 @@ struct Round {
             }
             heads.push_back({packs[g].data(), nullptr, of_slot.data(), pins.data(), n, capacity});
         }
-        const std::vector<DeviceUnit> units = {{0, 1, 0, 0}, {1, 2, 0, 0}};
-        const std::vector<std::int32_t> unit_of_head = {0, 1}, readers = {0, 1, 2, 3}, offset = {0, 2, 4};
         FormulaTable formula;
         formula.uses = std::uint64_t{1} << static_cast<int>(quantity);
         std::vector<float> mean, covariance;
@@ -156,17 +155,9 @@ struct Round {
                                   of_tri = MeanTurn(&rotary, row + 1, tri_offsets()).at(row + 1.0);
         const LaneQueries known{of_expected.data(), of_tri.data(), scales.data(),         mean.data(),
                                 covariance.data(),  lacks.data(),  rotated_pairs(&rotary)};
-        LaneView<float> lane{};
-        lane.heads = heads.data();
-        lane.units = units.data();
-        lane.unit_of_head = unit_of_head.data();
-        lane.rules = &rule;
-        lane.n_units = 2;
-        lane.row = row;
-        lane.choose = &formula;
-        lane.order = order.data();
-        lane.list_stride = kStride;
-        lane.queries = &known;
+        reference::TwoHeadLane lane(heads, rule, formula, order, kStride);
+        lane.view.row = row;
+        lane.view.queries = &known;
         ChoiceShape shape;
         shape.stride = kStride;
         shape.n_kv_heads = shape.kv_stride = kKv;
@@ -175,7 +166,7 @@ struct Round {
         std::vector<double> logits(kReaders * kStride, NAN);
         std::vector<float> ranks(kKv * kStride, NAN), out;
         const auto seed = static_cast<unsigned>(random());
-        launch_queries(&lane, {readers.data(), offset.data()}, shape, quantity, logits.data(), ranks.data(),
+        launch_queries(&lane.view, lane.table(), shape, quantity, logits.data(), ranks.data(),
                        [&](const auto& kernel, const Grid& grid) {
                            run_on_host(kernel, grid, 32 + seed % 3 * 32, seed);
                        });

@@ -3,6 +3,7 @@
 #include "engine/backend/cuda/choice_launch.h"
 #include "engine/base/index.h"
 #include "engine/policy/allocation.h"
+#include "tests/reference/two_head_lane.h"
 
 #include <gtest/gtest.h>
 
@@ -153,33 +154,23 @@ TEST(CudaShare, ReachIsTheSumOverTheOutput) {
     std::vector<float> values(kTokens * kDim), output(kModel * kCols);
     for (auto* list : {&values, &output})
         for (float& x : *list) x = normal(random);
-    std::vector<std::int32_t> order(kTokens), positions(kTokens), readers = {0, 1, 2, 3}, offset = {0, 2, 4},
-                                                                  unit_of_head = {0, 1};
+    std::vector<std::int32_t> order(kTokens), positions(kTokens);
     for (int i = 0; i < kTokens; ++i) order[to_index(i)] = positions[to_index(i)] = kTokens - 1 - i;
     std::vector<std::int32_t> orders = order;
     orders.insert(orders.end(), order.begin(), order.end());
     std::vector<std::uint8_t> pinned(kTokens, 0);
     std::vector<DeviceHead<float>> heads(
         2, {nullptr, values.data(), positions.data(), pinned.data(), kTokens, kTokens});
-    const std::vector<DeviceUnit> units = {{0, 1, 0, 0}, {1, 2, 0, 0}};
     RowRule rule{};
     rule.evicts = 1;
     rule.stored = rule.due_at = 3;
     FormulaTable formula;
     formula.uses = std::uint64_t{1} << static_cast<int>(Quantity::wvnorm);
-    LaneView<float> lane{};
-    lane.heads = heads.data();
-    lane.units = units.data();
-    lane.unit_of_head = unit_of_head.data();
-    lane.rules = &rule;
-    lane.n_units = 2;
-    lane.choose = &formula;
-    lane.order = orders.data();
-    lane.list_stride = kTokens;
+    const reference::TwoHeadLane lane(heads, rule, formula, orders, kTokens);
     const Elements<Stored> matrix{output.data(), DType::f32};
     std::vector<float> reach(2 * kTokens, NAN);
-    const OutputReach<float> kernel{
-        &lane, {readers.data(), offset.data()}, &matrix, reach.data(), 2, kTokens, kDim, kHeads, kModel};
+    const OutputReach<float> kernel{&lane.view, lane.table(), &matrix, reach.data(), 2,
+                                    kTokens,    kDim,         kHeads,  kModel};
     run_on_host(kernel, {2, 1, 2}, 64, 7);
     for (int g = 0; g < 2; ++g)
         for (int i = 0; i < kTokens; ++i) {
