@@ -1,5 +1,7 @@
 #include "app/actions/command_line.h"
 
+#include "engine/base/index.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,10 +41,6 @@ Command with_horizon(Command command, int horizon) {
     return command;
 }
 
-std::string_view backend_word(BackendChoice choice) {
-    return choice == BackendChoice::cpu ? "cpu" : choice == BackendChoice::cuda ? "cuda" : "auto";
-}
-
 }  // namespace
 
 std::string decode_command(const std::filesystem::path& model, const RunSpec& run, int n_tokens,
@@ -68,9 +66,10 @@ std::string decode_command(const std::filesystem::path& model, const RunSpec& ru
         text += fmt::format(" --no-repeat-ngram {}", run.sampling.no_repeat_ngram);
     if (run.sampling.min_tokens != 0) text += fmt::format(" --min-tokens {}", run.sampling.min_tokens);
     if (backend.choice != BackendChoice::automatic)
-        text += fmt::format(" --backend {}", backend_word(backend.choice));
+        text += fmt::format(" --backend {}", kBackendWords[to_index(static_cast<int>(backend.choice))]);
     if (backend.precision != Precision::automatic)
-        text += backend.precision == Precision::floats ? " --precision float" : " --precision weights";
+        text +=
+            fmt::format(" --precision {}", kPrecisionWords[to_index(static_cast<int>(backend.precision))]);
     if (backend.device != 0) text += fmt::format(" --device {}", backend.device);
     text += " --export " + list + " --out " + shell_word(folder.string());
     if (!extra.empty()) text += " " + extra;

@@ -42,16 +42,6 @@ void print_head(const BenchedModel& benched, const BenchReport& report) {
     print_out("\n");
 }
 
-/// Says how many steps ran as a graph: without graphs a device takes microseconds for every launch.
-void print_graphs(const LaunchCounts& counts) {
-    print_out("{} of {} steps that repeated ran as a graph{}\n", counts.graphs,
-              counts.captures - counts.new_graphs,
-              counts.failed_graphs > 0
-                  ? fmt::format("; THE DEVICE FAILED TO MAKE {}, so these times are those of single launches",
-                                counts.failed_graphs)
-                  : "");
-}
-
 struct TokenizerSpeed {
     std::size_t n_bytes = 0, n_tokens = 0;
     double seconds_per_megabyte = 0;  // median over rounds
@@ -122,9 +112,7 @@ void bench_lanes(const BenchRun& options) {
         print_step_parts(report.lines);
     }
     if (const auto& counts = report.launches) {
-        json["graphs"] = {{"steps", counts->captures - counts->new_graphs},
-                          {"graphs", counts->graphs},
-                          {"failed", counts->failed_graphs}};
+        json["graphs"] = json_of_graphs(*counts);
         if (!options.json) print_graphs(*counts);
     }
     for (const Versus& v : scores) {

@@ -44,6 +44,11 @@ PaperVerdict verdict_of(const PaperRun& run, const PaperGroup& group,
     return judge_speed(run.name, there);
 }
 
+void print_backend(const BenchedModel& benched) {
+    print_out("{}, {}\n", benched.model->path().string(), benched.backend_text);
+    if (const std::string text = benched.backend->weights_text(); !text.empty()) print_out("{}\n", text);
+}
+
 void print_group(const BenchRun& options, const PaperRun& run, const PaperGroup& group,
                  const std::vector<std::optional<PaperResult>>& lines,
                  const std::vector<std::string>& reasons) {
@@ -81,6 +86,7 @@ nlohmann::json bench_group(const BenchRun& options, const PaperRun& run, const P
                            Progress& progress, double n_before) {
     std::vector<std::optional<PaperResult>> lines(group.lines.size());
     std::vector<std::string> reasons(group.lines.size());
+    std::optional<LaunchCounts> graphs;  // of all models
     nlohmann::json json = {{"title", group.title}, {"lines", nlohmann::json::array()}};
     // Runs the lines of one model in turn, so that their ratios are comparable.
     for (std::size_t begin = 0; begin < group.lines.size();) {
@@ -94,11 +100,12 @@ nlohmann::json bench_group(const BenchRun& options, const PaperRun& run, const P
                 const PaperLine& line = group.lines[i];
                 const ModelShape wanted = with_kv_heads(shape, line);
                 if (!benched || there != kv_shape(wanted.config)) {
+                    const bool is_first = !benched;
                     benched.reset();
                     benched = benched_shape(options, wanted);
+                    if (is_first) note_precision(*benched->backend);  // the same for all of them
                     there = kv_shape(wanted.config);
-                    if (!options.json)
-                        print_out("{}, {}\n", benched->model->path().string(), benched->backend_text);
+                    if (!options.json) print_backend(*benched);
                 }
                 add_contender(contenders, *benched,
                               contender_setup(line.lane, line.n_lanes, line.context, options.run.n_tokens));
@@ -108,11 +115,13 @@ nlohmann::json bench_group(const BenchRun& options, const PaperRun& run, const P
                 reasons[i] = error.what();
             }
         if (!contenders.empty()) {
+            const std::optional<LaunchCounts> before = benched->backend->launch_counts();
             const BenchReport report =
                 run_rounds(options, *benched, contenders, run.parts || options.parts, progress,
                            n_before + static_cast<double>(begin), n_before + static_cast<double>(end));
             for (std::size_t i = 0; i < line_of.size(); ++i)
                 lines[line_of[i]] = PaperResult{report.lines[i], report.weight_bytes};
+            if (before) graphs = graphs.value_or(LaunchCounts{}) + (*report.launches - *before);
         }
         begin = end;
     }
@@ -127,7 +136,9 @@ nlohmann::json bench_group(const BenchRun& options, const PaperRun& run, const P
     const PaperVerdict verdict = verdict_of(run, group, lines);
     json["verdict"] = verdict_word(verdict.state);
     json["why"] = verdict.why;
+    if (graphs) json["graphs"] = json_of_graphs(*graphs);
     if (!options.json && benched) print_group(options, run, group, lines, reasons);
+    if (!options.json && graphs) print_graphs(*graphs);
     if (!options.json && !benched)
         for (std::size_t i = 0; i < lines.size(); ++i)
             print_out("{}: {}\n", group.lines[i].label, reasons[i]);

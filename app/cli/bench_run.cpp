@@ -70,7 +70,9 @@ BenchedModel benched_model(const BenchRun& options) {
         ModelShape shape = shape_of(options.shape);
         if (options.scale.layers > 0)
             shape.config.n_layers = std::min(shape.config.n_layers, options.scale.layers);
-        return benched_shape(options, shape);
+        BenchedModel benched = benched_shape(options, shape);
+        note_precision(*benched.backend);
+        return benched;
     }
     LoadedModel loaded = load_for_run(options.run);
     BenchedModel benched{std::move(loaded.model), std::move(loaded.backend), std::move(loaded.backend_text),
@@ -148,6 +150,21 @@ nlohmann::json json_of_line(const BenchLine& line, const BenchLine& first) {
                               {"rest", 1e3 * line.parts.rest / steps}};
     }
     return out;
+}
+
+nlohmann::json json_of_graphs(const LaunchCounts& counts) {
+    return {{"steps", counts.captures - counts.new_graphs},
+            {"graphs", counts.graphs},
+            {"failed", counts.failed_graphs}};
+}
+
+void print_graphs(const LaunchCounts& counts) {
+    print_out("{} of {} steps that repeated ran as a graph{}\n", counts.graphs,
+              counts.captures - counts.new_graphs,
+              counts.failed_graphs > 0
+                  ? fmt::format("; THE DEVICE FAILED TO MAKE {}, so these times are those of single launches",
+                                counts.failed_graphs)
+                  : "");
 }
 
 void print_step_parts(const std::vector<BenchLine>& lines) {

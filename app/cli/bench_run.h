@@ -4,6 +4,7 @@
 #include "app/cli/options.h"
 #include "engine/backend/module/cuda_module.h"
 #include "engine/base/backend_options.h"
+#include "engine/base/device_use.h"
 #include "engine/bench/bench.h"
 #include "engine/bench/papers.h"
 #include "engine/model/seeded_model.h"
@@ -75,6 +76,10 @@ Contender& add_contender(std::deque<Contender>& contenders, const BenchedModel& 
 /// `begin` to `end`.
 BenchReport run_rounds(const BenchRun& options, BenchedModel& benched, std::deque<Contender>& contenders,
                        bool parts, Progress& progress, double begin = 0, double end = 1);
+
+/// Says how many steps ran as a graph: without graphs a device takes microseconds for every launch.
+void print_graphs(const LaunchCounts& counts);
+nlohmann::json json_of_graphs(const LaunchCounts& counts);
 
 nlohmann::json json_of_line(const BenchLine& line, const BenchLine& first);
 void print_step_parts(const std::vector<BenchLine>& lines);

@@ -16,6 +16,7 @@
 #include "engine/run/sampler.h"
 #include "engine/run/text_notice.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -146,14 +147,13 @@ void note_replaced_options(std::span<const LaneSpec> lanes) {
 
 BackendOptions RunOptions::backend_options() const {
     BackendOptions options;
-    options.choice = backend == "cpu"    ? BackendChoice::cpu
-                     : backend == "cuda" ? BackendChoice::cuda
-                                         : BackendChoice::automatic;
+    const auto place_in = [](const auto& words, const std::string& word) {
+        return std::ranges::find(words, word) - words.begin();
+    };
+    options.choice = static_cast<BackendChoice>(place_in(kBackendWords, backend));
     options.n_threads = n_threads;
     options.device = device;
-    options.precision = precision == "float"     ? Precision::floats
-                        : precision == "weights" ? Precision::weights
-                                                 : Precision::automatic;
+    options.precision = static_cast<Precision>(place_in(kPrecisionWords, precision));
     return measures ? for_measures(options) : options;
 }
 
@@ -185,6 +185,10 @@ void print_warnings(const Model& model) {
                    printable_text(fmt::format("{}: {}", model.path().string(), warning)));
 }
 
+void note_precision(const Backend& backend) {
+    if (const std::string text = backend.precision_text(); !text.empty()) print_note("keyhole: {}\n", text);
+}
+
 LoadedModel load_for_run(const RunOptions& options) {
     LoadedModel loaded;
     const std::filesystem::path path = model_path(options);
@@ -205,8 +209,7 @@ LoadedModel load_for_run(const RunOptions& options) {
         loaded.backend = make_backend(loaded.model, backend, &notice);
         bar = nullptr;
     }
-    if (const std::string text = loaded.backend->precision_text(); !text.empty())
-        print_note("keyhole: {}\n", text);
+    note_precision(*loaded.backend);
     loaded.backend_text = loaded.backend->name() + (notice.empty() ? "" : " (" + notice + ")");
     return loaded;
 }

@@ -78,6 +78,8 @@ struct LoadedModel {
     std::unique_ptr<Backend> backend;
     std::string backend_text;  ///< its name, and why no other one was taken, if there is a reason
 };
+/// Prints to stderr what the backend computes in another precision than the CPU, if it does.
+void note_precision(const Backend& backend);
 /// Loads the model, prints its warnings to stderr, and makes the backend.
 LoadedModel load_for_run(const RunOptions& options);
 /// Prints one warning; nothing for an empty text.

@@ -1,8 +1,10 @@
 /// Which backend computes, and how. Plain values; any thread.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace keyhole {
 
@@ -12,6 +14,10 @@ enum class BackendChoice { automatic, cpu, cuda };
 /// weights, for tensor cores, in prompts and for many lanes; on the CPU: integers where they are quantised.
 /// `automatic`: integers on the CPU; on CUDA floats where the model is small.
 enum class Precision { automatic, floats, weights };
+
+/// The words of --backend and --precision, in the order of the values.
+inline constexpr std::array<std::string_view, 3> kBackendWords = {"auto", "cpu", "cuda"},
+                                                 kPrecisionWords = {"auto", "float", "weights"};
 
 struct BackendOptions {
     BackendChoice choice = BackendChoice::automatic;

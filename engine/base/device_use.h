@@ -16,6 +16,12 @@ struct LaunchCounts {
     std::int64_t new_graphs = 0;     ///< those that differed from the last ones that are kept: a graph each
     std::int64_t graphs = 0;         ///< those that ran as a graph; the others ran launch by launch
     std::int64_t failed_graphs = 0;  ///< graphs that the device did not make
+
+    LaunchCounts operator-(const LaunchCounts& before) const {
+        return {launches - before.launches, captures - before.captures, new_graphs - before.new_graphs,
+                graphs - before.graphs, failed_graphs - before.failed_graphs};
+    }
+    LaunchCounts operator+(const LaunchCounts& more) const { return *this - (LaunchCounts{} - more); }
 };
 
 }  // namespace keyhole
