@@ -106,6 +106,7 @@ void draw_status_line(const PanelContext& context) {
     }
     const ImVec2 corner(end - right_width, at.y);
     list.AddText(corner, theme::colors().dim, right.c_str());
+    if (!right.empty()) mark_area(context, "status run", corner, {end, at.y + line});
     if (!status.precision.empty() && ImGui::IsMouseHoveringRect(corner, {end, at.y + line}))
         show_tooltip(context, capitalised(status.precision));
 }
