@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 
 namespace keyhole {
 
@@ -262,8 +263,10 @@ std::string_view fitting_clauses(std::string_view text, float width) {
 void text_upward(ImDrawList& list, ImVec2 at, ImU32 color, const char* text) {
     at = ImVec2(std::round(at.x), std::round(at.y));
     const int first = list.VtxBuffer.Size;
-    // Adds the text unclipped, since ImGui would test the text before it is turned. The scissor clips it.
-    list.AddText(ImGui::GetFont(), ImGui::GetFontSize(), at, color, text);
+    // Leaves no character out, since ImGui would test where it stands before it is turned. The scissor clips.
+    constexpr float kFar = 1e6f;
+    ImGui::GetFont()->RenderText(&list, ImGui::GetFontSize(), at, color, {-kFar, -kFar, kFar, kFar}, text,
+                                 text + std::strlen(text));
     for (int i = first; i < list.VtxBuffer.Size; ++i) {
         ImVec2& v = list.VtxBuffer[i].pos;
         v = ImVec2(at.x + (v.y - at.y), at.y - (v.x - at.x));
