@@ -333,7 +333,7 @@ std::pair<float, float> draw_words(const Words& words, int seen, ImVec2 origin, 
         }
         const ImVec2 min(origin.x + x, origin.y + y);
         x += wide + 1;
-        if (p == seen) seen_y = y;
+        if (p <= seen) seen_y = y;
         if (min.y + line < clip_top || min.y > clip_bottom) continue;
         draw_whole_word(words, list, p, min, wide, line);
     }
@@ -351,7 +351,7 @@ void draw(TextPanel& panel, const PanelContext& context) {
     colored_text(theme::lane_color(app.view.lane), fmt::format("lane {}", app.view.lane));
     draw_lane_mark(context, app.view.lane);
     if (!shows_lane(context, "text", app.view.lane)) return;
-    const int lane = *app.shown_lane(), n = app.view.row + 1;
+    const int lane = *app.shown_lane(), n = n_tokens_at(app.run.history, lane, app.view.row);
     ImGui::SameLine(0, context.px(12));
     draw_color_choice(context);
     update(panel, app, lane, n);
@@ -375,7 +375,7 @@ void draw(TextPanel& panel, const PanelContext& context) {
 void draw_part(TextPanel& panel, const PanelContext& context, TokenSpan part) {
     const AppState& app = context.app;
     if (!shows_lane(context, "text", app.view.lane)) return;
-    const int lane = *app.shown_lane(), n = app.view.row + 1;
+    const int lane = *app.shown_lane(), n = n_tokens_at(app.run.history, lane, app.view.row);
     update(panel, app, lane, n);
     Words words = words_of(panel, context, lane, n);
     words.least_ink = 0.8f;  // it is read first, whatever the lane keeps

@@ -19,6 +19,10 @@ int lane_of_row(const RunHistory& history, int lane, int row) {
     return lane;
 }
 
+int n_tokens_at(const RunHistory& history, int lane, int row) {
+    return std::min(row, history.lanes()[to_index(lane)].last_row) + 1;
+}
+
 namespace {
 
 /// Returns the prompt image that holds this row of the lane; null if there is none.

@@ -19,6 +19,9 @@ inline constexpr float kHiddenValue = -1;
 /// parent's.
 int lane_of_row(const RunHistory& history, int lane, int row);
 
+/// Returns how many tokens a lane's text has after a row: none follow its end, though other lanes go on.
+int n_tokens_at(const RunHistory& history, int lane, int row);
+
 /// Returns the share of a row that the head's learned sink took: what the tokens leave to 1. NaN: the model
 /// has no learned sinks, or not every value of the row is known.
 float learned_sink_share(const RunHistory& history, int lane, int row, int layer, int head);

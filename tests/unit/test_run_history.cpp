@@ -1,3 +1,4 @@
+#include "engine/analysis/run_rows.h"
 #include "engine/base/index.h"
 #include "engine/trace/run_history.h"
 
@@ -254,6 +255,10 @@ TEST(RunHistory, AnEndedLaneStopsGrowing) {
     EXPECT_EQ(history.lanes()[1].last_row, 7);
     EXPECT_EQ(history.lanes()[1].tokens.size(), 8u);
     EXPECT_TRUE(history.lanes()[1].ended);
+    // Its text is not longer where other lanes go on.
+    EXPECT_EQ(n_tokens_at(history, 1, 6), 7);
+    EXPECT_EQ(n_tokens_at(history, 1, 9), 8);
+    EXPECT_EQ(n_tokens_at(history, 0, 9), 10);
 }
 
 TEST(RunHistory, ALaneThatWordsOfTheUserTakeUpAgainGoesOn) {
