@@ -204,6 +204,7 @@ AnswersPanel::MadeOf answers_made_of(const AppState& app) {
             app.run.records(),
             right_answer(app),
             app.run.status.answering,
+            app.run.answers_need_stop(),
             app.run.status.answers};
 }
 

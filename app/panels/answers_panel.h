@@ -28,7 +28,7 @@ struct AnswersPanel {
         int watched_since_turn = -1;
         RunState::Records records = RunState::Records::current;
         std::string right;  // the right answer
-        bool answering = false;
+        bool answering = false, needs_stop = false;
         std::shared_ptr<const std::vector<LaneAnswer>> answers;
         bool operator==(const MadeOf&) const = default;
     };

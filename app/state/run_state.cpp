@@ -200,7 +200,8 @@ RunState::Changes RunState::refresh() {
     changes.visible = now.phase != status.phase || now.progress != status.progress ||
                       now.message != status.message || now.handled != status.handled ||
                       now.counterfactual != status.counterfactual || now.answers != status.answers ||
-                      now.answering != status.answering || now.branch != status.branch;
+                      now.answering != status.answering ||
+                      now.answers_need_stop != status.answers_need_stop || now.branch != status.branch;
     changes.paused =
         status.phase == EnginePhase::running && now.phase == EnginePhase::idle && !now.message.empty();
     status = std::move(now);

@@ -113,6 +113,10 @@ class RunState {
     }
     /// Returns true if every request to the engine has taken effect or was refused, as of the last refresh().
     bool has_taken_requests() const;
+    /// Returns true if lanes have no answer yet and give it when the run stops.
+    bool answers_need_stop() const {
+        return status.answers_need_stop && status.phase == EnginePhase::running;
+    }
     /// Returns true if has_taken_requests(), the lanes have answered, and no decoding and no prompt is in
     /// progress. Always true for an opened trace.
     bool idle() const;

@@ -113,6 +113,7 @@ std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>&
     if (answers.size() < 2) return {};
     const bool all = std::all_of(answers.begin(), answers.end(),
                                  [](const ShownAnswer& shown) { return shown.answer.complete; });
+    if (!all && app.run.answers_need_stop()) return "Lanes without an answer give one when the run stops.";
     if (!all) return "The lanes are still answering.";
     const auto other = first_other(answers);
     const bool is_wrong = other != answers.end() && other->mark == ShownAnswer::Mark::wrong;

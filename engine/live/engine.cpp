@@ -115,6 +115,10 @@ struct Engine::Impl {
         return answers_open && session != nullptr && (rows_left == 0 || !session->answers_need_prompt());
     }
 
+    bool answers_need_stop() const {
+        return answers_open && rows_left != 0 && session->answers_need_prompt();
+    }
+
     void extend_answers() {
         try {
             answers_open = session->extend_answers([&](double) { return queue.empty(); });
@@ -133,6 +137,7 @@ struct Engine::Impl {
         set_status([&](EngineStatus& s) {
             s.answers = std::move(answers);
             s.answering = answers_open;
+            s.answers_need_stop = answers_need_stop();
         });
     }
 
@@ -482,6 +487,8 @@ struct Engine::Impl {
             if (!came && !session->finished()) return;  // the stop is handled next
             if (rows_left > 0) --rows_left;
             count_row();
+            if (const bool needs = answers_need_stop(); needs != status.answers_need_stop)
+                set_status([&](EngineStatus& s) { s.answers_need_stop = needs; });
             if (session->finished())
                 stop(EnginePhase::finished, session->finish_reason());
             else if (rows_left == 0)

@@ -46,6 +46,8 @@ struct EngineStatus {
     /// They are computed while nothing else is to be done, and between the rows of a run.
     std::shared_ptr<const std::vector<LaneAnswer>> answers;
     bool answering = false;  ///< some of them are not complete
+    /// These need the prompt, which is not processed while rows are decoded.
+    bool answers_need_stop = false;
     /// This request and all before it have taken effect or were refused. A start has once its prompt is
     /// processed; play() and step() have once decoding has begun.
     RequestId handled = 0;

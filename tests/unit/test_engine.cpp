@@ -86,8 +86,10 @@ TEST_F(EngineThread, AnswersForEachLaneBesideTheRun) {
     for (const char* command : {"lane 1 h2o:budget=5", "add tova:budget=6", "lane 1 h2o:budget=7"})
         engine_.send(keyhole::parse_command(command));
     ASSERT_TRUE(wait_for_row(40));
+    EXPECT_TRUE(wait_for([&] { return engine_.status().answers_need_stop; }));
     engine_.stop();  // lanes with new settings read the prompt again only now
     ASSERT_TRUE(wait_for([&] { return answered(3); })) << engine_.status().message;
+    EXPECT_FALSE(engine_.status().answers_need_stop);
     const auto answers = engine_.status().answers;
     for (const keyhole::LaneAnswer& answer : *answers) {
         EXPECT_TRUE(answer.complete && answer.cut);
