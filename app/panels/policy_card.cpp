@@ -71,14 +71,8 @@ void draw_dialects(PolicyEditor& edit) {
         mark_item(context, "dialect " + name);
         tooltip(context, option_tooltip("dialect", idle));
     }
-    // Shows all of it if it is in force, else only its beginning, since the card is short of room.
-    if (policy.dialect == Dialect::released)
-        return small_words(context, dialect_help(policy.preset), theme::colors().text);
-    {
-        const ScopedFont font(context.fonts.small);
-        colored_text(theme::colors().dim, fitted(dialect_help(policy.preset), edit.room()));
-    }
-    tooltip(context, dialect_help(policy.preset));
+    small_words(context, dialect_help(policy.preset),
+                policy.dialect == Dialect::released ? theme::colors().text : theme::colors().dim);
 }
 
 /// Shows what the draft would store and attend to on this prompt, before it is in force.

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -22,6 +23,32 @@ namespace {
 
 std::string_view label_of(const LaneOption& option) {
     return option.label.empty() ? option.name : option.label;
+}
+
+std::string_view label_of(const OptionWord& word) {
+    return word.label.empty() ? word.text : word.label;
+}
+
+/// Returns the width of a choice that shows its whole word; 0: the option is none.
+float width_of_choice(const LaneOption& option, const PolicyParams& policy) {
+    const auto* of = std::get_if<WordsOf<PolicyParams>>(&option.member);
+    if (of == nullptr || of->is_switch) return 0;
+    float wide = 0;
+    for (const OptionWord& word : of->words)
+        if (word.value == of->get(policy)) wide = ImGui::CalcTextSize(std::string(label_of(word)).c_str()).x;
+    return wide + ImGui::GetFrameHeight() + 2 * ImGui::GetStyle().FramePadding.x;
+}
+
+/// Returns the widths of the parts of a row: equal ones, but as far as there is room none below its need.
+std::vector<float> parts_of_row(float room, const std::vector<float>& needs) {
+    std::vector<float> parts(needs.size(), room / static_cast<float>(needs.size()));
+    for (std::size_t i = 0; i < parts.size(); ++i)
+        for (std::size_t j = 0; j < parts.size(); ++j) {
+            const float moved = std::clamp(needs[i] - parts[i], 0.0f, std::max(parts[j] - needs[j], 0.0f));
+            parts[i] += moved;
+            parts[j] -= moved;
+        }
+    return parts;
 }
 
 /// Rounds as the widget prints the value, so that the spec stays short.
@@ -102,7 +129,7 @@ void PolicyEditor::choice(const LaneOption& option, const WordsOf<PolicyParams>&
     int index = 0;
     for (const OptionWord& word : of.words) {
         if (word.value == of.get(policy)) index = static_cast<int>(labels.size());
-        labels.emplace_back(word.label.empty() ? word.text : word.label);
+        labels.emplace_back(label_of(word));
     }
     for (const std::string& label : labels) names.push_back(label.c_str());
     ImGui::SetNextItemWidth(width);
@@ -274,20 +301,27 @@ void PolicyEditor::row(std::span<const LaneOption* const> options) {
     for (const LaneOption* option : options)
         if (no_effect_reason(policy, option->name, heads).empty()) acting.push_back(option);
     if (acting.empty()) return;
-    const float start = ImGui::GetCursorScreenPos().x, gap = context.px(8);
-    const float part = (room() + gap) / static_cast<float>(acting.size());
+    const float gap = context.px(8);
+    std::vector<float> labels, needs;
+    for (const LaneOption* option : acting) {
+        labels.push_back(labels.empty()
+                             ? label_width
+                             : ImGui::CalcTextSize(std::string(label_of(*option)).c_str()).x + context.px(6));
+        needs.push_back(labels.back() + std::max(width_of_choice(*option, policy), context.px(48)) + gap);
+    }
+    const std::vector<float> parts = parts_of_row(room() + gap, needs);
+    float x = ImGui::GetCursorScreenPos().x;
     for (std::size_t i = 0; i < acting.size(); ++i) {
         const LaneOption& option = *acting[i];
-        const float x = start + part * static_cast<float>(i);
         if (i > 0) {
             ImGui::SameLine();
             ImGui::SetCursorScreenPos({x, ImGui::GetCursorScreenPos().y});
         }
-        const float label_before = label_width;
-        if (i > 0) label_width = ImGui::CalcTextSize(std::string(label_of(option)).c_str()).x + context.px(6);
+        const float label_before = std::exchange(label_width, labels[i]);
         label(option.name);
         label_width = label_before;
-        widget(option, x + part - gap - ImGui::GetCursorScreenPos().x);
+        x += parts[i];
+        widget(option, x - gap - ImGui::GetCursorScreenPos().x);
         mark_item(context, option.name);
         if (!std::holds_alternative<TauSchedule PolicyParams::*>(option.member) && !ImGui::IsItemActive())
             tooltip(context, option_tooltip(option.name, {}));

@@ -95,6 +95,7 @@ TEST_F(CutTexts, NoneOnTheCardOfAPreset) {
                                                          : fmt::format("lane 1 {}:budget=64", row.name));
     }
     expect_none(1280, 720, actions);
+    expect_none(1280, 1180, actions);  // what stands below the edge of the lower window too
 }
 
 TEST_F(CutTexts, NoneInAnyArrangement) {
