@@ -35,7 +35,7 @@ void watch(AppState& app, std::string_view words) {
         app.view.watched = found;
     }
     app.view.measure_curve = ViewState::kWatchedSpan;
-    app.notify(fmt::format("watching positions {} to {}", app.view.watched->first, app.view.watched->last));
+    app.notify("watching " + app.view.watched->text());
 }
 
 void unwatch(AppState& app, std::string_view) {

@@ -117,9 +117,7 @@ void find_token(AppState& app, std::string_view words) {
     const int row = std::max(app.view.row, found->last);
     for (int p = found->last; p >= found->first; --p)  // the first one last, so that it is the picked one
         app.view.pick_cell({row, p}, p != found->last);
-    app.notify(found->size() == 1
-                   ? fmt::format("'{}' at position {}", words, found->first)
-                   : fmt::format("'{}' at positions {} to {}", words, found->first, found->last));
+    app.notify(fmt::format("'{}' at {}", words, found->text()));
 }
 
 void go_to(AppState& app, std::string_view arguments) {

@@ -133,9 +133,10 @@ void draw_doctor_line(const PanelContext& context) {
     const bool broken = verdict.n_broken > 0;
     const ImVec2 corner = ImGui::GetCursorScreenPos();
     heading(context, "Doctor");
-    const std::string text =
-        broken ? fmt::format("BROKEN in lane {}: {}", verdict.lane, verdict.fault.name)
-               : fmt::format("{} checks pass, {} do not apply", verdict.n_hold, verdict.n_unknown);
+    const std::string text = broken ? fmt::format("BROKEN in lane {}: {}", verdict.lane, verdict.fault.name)
+                                    : fmt::format("{} {}, {} {} not apply", verdict.n_hold,
+                                                  verdict.n_hold == 1 ? "check passes" : "checks pass",
+                                                  verdict.n_unknown, verdict.n_unknown == 1 ? "does" : "do");
     const bool pressed = [&] {
         const ScopedFont font(context.fonts.small);
         const ScopedColor color(ImGuiCol_Text, broken ? theme::colors().fault : theme::colors().good);

@@ -95,8 +95,7 @@ void draw_watched_plot(const PanelContext& context) {
         words += token_words(app, app.text_lane(), p);
     const ScopedFont font(context.fonts.small);
     ImGui::TextUnformatted(
-        fitted(fmt::format("“{}”  {} to {}", words, span.first, span.last), ImGui::GetContentRegionAvail().x)
-            .c_str());
+        fitted(fmt::format("“{}”  {}", words, span.text()), ImGui::GetContentRegionAvail().x).c_str());
     const float line = ImGui::GetFontSize();
     const ImVec2 origin = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
     // The plot comes first: of many lanes only some have their words below it.

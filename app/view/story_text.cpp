@@ -94,7 +94,7 @@ std::string wrong_sentence(const Story& story, bool known) {
 std::string right_sentence(const Story& story, bool known) {
     const bool evicts = std::any_of(story.lanes.begin(), story.lanes.end(),
                                     [](const StoryLane& lane) { return !lane.keeps.starts_with("all"); });
-    if (!evicts) return "Every lane still holds every token, so all give the same answer.";
+    if (!evicts) return "Every lane held every token when it answered, so all give the same answer.";
     std::string held;
     for (const StoryLane& lane : story.lanes)
         if (lane.lane > 0 && !lane.holds.empty())
@@ -103,8 +103,7 @@ std::string right_sentence(const Story& story, bool known) {
     if (!held.empty()) {
         const auto counted = std::find_if(story.lanes.begin(), story.lanes.end(),
                                           [](const StoryLane& l) { return !l.holds.empty(); });
-        text +=
-            fmt::format(" “{1}” was in so many of {0} heads: {2}.", counted->holds.size(), story.words, held);
+        text += fmt::format(" Heads of {} that held “{}”: {}.", counted->holds.size(), story.words, held);
     }
     return text;
 }

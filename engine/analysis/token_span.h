@@ -2,6 +2,8 @@
 /// A plain value, for any thread; knows nothing else.
 #pragma once
 
+#include <string>
+
 namespace keyhole {
 
 /// Neighbouring positions of the text, both ends included.
@@ -10,6 +12,11 @@ struct TokenSpan {
     int last = 0;
     int size() const { return last - first + 1; }
     bool holds(int position) const { return position >= first && position <= last; }
+    /// "position 12", "positions 12 to 15".
+    std::string text() const {
+        const std::string from = std::to_string(first);
+        return size() == 1 ? "position " + from : "positions " + from + " to " + std::to_string(last);
+    }
     bool operator==(const TokenSpan&) const = default;
 };
 

@@ -136,12 +136,12 @@ std::string span_verdict(const SpanLifetime& lifetime) {
     if (!lifetime.is_read) return "not yet read";
     std::string verdict =
         lifetime.no_head_has_all && lifetime.n_heads_with_all == 0
-            ? fmt::format("all of it in no head since step {}", *lifetime.no_head_has_all)
+            ? fmt::format("no head has held all of it since step {}", *lifetime.no_head_has_all)
         : lifetime.n_heads_with_all == lifetime.n_heads
-            ? std::string("all of it in every head")
-            : fmt::format("all of it in {} of {} heads", lifetime.n_heads_with_all, lifetime.n_heads);
+            ? std::string("every head holds all of it")
+            : fmt::format("{} of {} heads hold all of it", lifetime.n_heads_with_all, lifetime.n_heads);
     if (lifetime.first_other_token)
-        verdict += fmt::format("; first other word at {}", *lifetime.first_other_token + 1);
+        verdict += fmt::format("; first word unlike lane 0's at {}", *lifetime.first_other_token + 1);
     return verdict;
 }
 

@@ -47,8 +47,8 @@ struct SpanLifetime {
 };
 /// row: of the counts; -1: the last one.
 SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span, int row = -1);
-/// Returns the answer to a user's first question in words: "all of it in 1 of 48 heads; first
-/// other word at 371".
+/// Returns the answer to a user's first question in words: "1 of 48 heads hold all of it; first
+/// word unlike lane 0's at 371".
 std::string span_verdict(const SpanLifetime& lifetime);
 
 }  // namespace keyhole

@@ -711,8 +711,8 @@ constexpr std::array kOptions = {
                .word = "least rank that stays",
                .member = &PolicyParams::threshold,
                .values = "0  0.01",
-               .help = "Competing tokens that rank below it leave in every selection; the budget is then a "
-                       "limit on the rest, and may be all. 0: none.",
+               .help = "Tokens that compete and rank below this number leave, even where the budget has room "
+                       "for them. budget=all: nothing else leaves. 0: no threshold.",
                .paper = "theta: DMS and KVzap; DMSPress of kvpress",
                .bounds = OptionBounds{-1e9, 1e9},
                .drag = {0.001f, -1000, 1000, "%.4f", 0, "none"},

@@ -245,7 +245,7 @@ TEST(WatchedSpan, IsCountedAtTheShownStep) {
         EXPECT_EQ(span_lifetime(history, 1, span, row).n_heads_with_all, n) << row;
     }
     EXPECT_EQ(span_verdict(span_lifetime(history, 1, {60, 61}, 50)), "not yet read");
-    EXPECT_EQ(span_verdict(span_lifetime(history, 0, {60, 61}, 61)), "all of it in every head");
+    EXPECT_EQ(span_verdict(span_lifetime(history, 0, {60, 61}, 61)), "every head holds all of it");
 }
 
 class ModelChange : public testing::LiveRun {

@@ -181,7 +181,7 @@ TEST_F(StoryOfTheGate, BelongsToTheSettingsAfterAChange) {
     EXPECT_EQ(story.lanes[1].mark, "");
     EXPECT_EQ(story.lanes[1].shown.mark, Mark::right);
     EXPECT_EQ(story.explained, -1);
-    EXPECT_EQ(story.sentence, "Every lane is right. “4821” was in so many of 48 heads: H2O 48, TOVA 16.");
+    EXPECT_EQ(story.sentence, "Every lane is right. Heads of 48 that held “4821”: H2O 48, TOVA 16.");
     // A lane that joins answers too; one that leaves changes nothing.
     run_action(app, "add window:budget=64");
     settle();

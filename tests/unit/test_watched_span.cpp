@@ -89,14 +89,15 @@ TEST(WatchedSpan, SaysWhenTheLaneFirstSaysAnother) {
 TEST(WatchedSpan, VerdictSaysWhatWasLostAndWhatWasSaid) {
     SpanLifetime lifetime;
     lifetime.n_heads = lifetime.n_heads_with_all = 48;
-    EXPECT_EQ(span_verdict(lifetime), "all of it in every head");
+    EXPECT_EQ(span_verdict(lifetime), "every head holds all of it");
     lifetime.n_heads_with_all = 1;
-    EXPECT_EQ(span_verdict(lifetime), "all of it in 1 of 48 heads");
+    EXPECT_EQ(span_verdict(lifetime), "1 of 48 heads hold all of it");
     lifetime.first_other_token = 370;
-    EXPECT_EQ(span_verdict(lifetime), "all of it in 1 of 48 heads; first other word at 371");
+    EXPECT_EQ(span_verdict(lifetime), "1 of 48 heads hold all of it; first word unlike lane 0's at 371");
     lifetime.n_heads_with_all = 0;
     lifetime.no_head_has_all = 381;
-    EXPECT_EQ(span_verdict(lifetime), "all of it in no head since step 381; first other word at 371");
+    EXPECT_EQ(span_verdict(lifetime),
+              "no head has held all of it since step 381; first word unlike lane 0's at 371");
 }
 
 }  // namespace

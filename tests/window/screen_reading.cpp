@@ -137,7 +137,7 @@ void ScreenCheck::read_next_tokens() {
     }
 }
 
-/// "Watched words": "1 h2o  2 % left; all of it in 1 of 48 heads; first other word at 371".
+/// "Watched words": "1 h2o  2 % left; 1 of 48 heads hold all of it; first word unlike lane 0's at 371".
 void ScreenCheck::read_watched() {
     if (!app_.view.watched || is_ahead()) return;
     const TokenSpan span = *app_.view.watched;
@@ -152,7 +152,7 @@ void ScreenCheck::read_watched() {
             return std::abs(held(*truth_, holder(*truth_, known, row_), span, row_).share * 100 -
                             number(share)) < 0.51;
         });
-        if (const auto whole = match(rest, "in (\\d+) of (\\d+) heads")) {
+        if (const auto whole = match(rest, "(\\d+) of (\\d+) heads hold")) {
             const int n = std::stoi((*whole)[1]), n_heads = std::stoi((*whole)[2]);
             state(lane, "curves", rest, [this, span, n, n_heads](int known) {
                 const int last = std::min(truth_->last_row(), app_.run.last_row());
