@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <numeric>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -39,7 +40,7 @@ float width_of_choice(const LaneOption& option, const PolicyParams& policy) {
     return wide + ImGui::GetFrameHeight() + 2 * ImGui::GetStyle().FramePadding.x;
 }
 
-/// Returns the widths of the parts of a row: equal ones, but as far as there is room none below its need.
+/// Returns the widths of the parts of a row: equal ones, but none below its need. The needs have room.
 std::vector<float> parts_of_row(float room, const std::vector<float>& needs) {
     std::vector<float> parts(needs.size(), room / static_cast<float>(needs.size()));
     for (std::size_t i = 0; i < parts.size(); ++i)
@@ -101,7 +102,10 @@ void PolicyEditor::front(const LaneOption& option) {
     if (!no_effect_reason(policy, option.name, heads).empty()) return;
     const bool is_amount = std::holds_alternative<Amount PolicyParams::*>(option.member),
                is_curve = std::holds_alternative<TauSchedule PolicyParams::*>(option.member);
-    word(option, context.px(is_curve ? 4000.0f : is_amount ? 140.0f : 76.0f));
+    word(option, std::max(context.px(is_curve    ? 4000.0f
+                                     : is_amount ? 140.0f
+                                                 : 76.0f),
+                          width_of_choice(option, policy)));
     widget(option, room());
     mark_item(context, option.name);
     if (!is_curve && !ImGui::IsItemActive()) tooltip(context, option_tooltip(option.name, {}));
@@ -308,6 +312,10 @@ void PolicyEditor::row(std::span<const LaneOption* const> options) {
                              ? label_width
                              : ImGui::CalcTextSize(std::string(label_of(*option)).c_str()).x + context.px(6));
         needs.push_back(labels.back() + std::max(width_of_choice(*option, policy), context.px(48)) + gap);
+    }
+    if (acting.size() > 1 && std::accumulate(needs.begin(), needs.end(), 0.0f) > room() + gap) {
+        for (const LaneOption*& option : acting) row(std::span(&option, 1));  // below one another
+        return;
     }
     const std::vector<float> parts = parts_of_row(room() + gap, needs);
     float x = ImGui::GetCursorScreenPos().x;
