@@ -14,7 +14,7 @@ struct LaneSoFar {
     int n_compared = 0, n_agreed = 0;  ///< rows that were compared with lane 0
     double kv_peak_megabytes = 0;      ///< of the prompt and the rows so far
 
-    /// Takes the next row of a lane (index into history.lanes()). Rows after the lane's last one change nothing.
+    /// Takes the next row of a lane (index into history.lanes()). Rows after its last one change nothing.
     void add(const RunHistory& history, int lane, int row, const LaneRecord& record);
 };
 

@@ -1,5 +1,5 @@
-/// A lane of two KV heads with two query heads each, as kernels see it: each KV head is a unit of its own, and
-/// a formula ranks its tokens. For tests that launch kernels of selection by themselves.
+/// A lane of two KV heads with two query heads each, as kernels see it: each KV head is a unit of its own,
+/// and a formula ranks its tokens. For tests that launch kernels of selection by themselves.
 #pragma once
 
 #include "engine/backend/cuda/kernels/lane.h"
