@@ -243,6 +243,12 @@ TEST_F(EngineThread, AnAnswerAboutARowThatIsTakenBackGoes) {
     EXPECT_EQ(engine_.status().counterfactual, nullptr);
 }
 
+/// Returns how many rows a lane replays: enough to be stopped in between. usually: without ThreadSanitizer,
+/// which makes them slow.
+int n_rows_to_stop_in(int usually) {
+    return reference::under_thread_sanitizer() ? usually / 2 : usually;
+}
+
 // Lanes that replay a long history: the status shows it once it takes a while, a stop takes effect within one
 // row, and the session stays unchanged.
 TEST_F(EngineThread, ReplaysAreShownAndStopped) {
@@ -251,7 +257,7 @@ TEST_F(EngineThread, ReplaysAreShownAndStopped) {
         run.requested = {};
         return run;
     }());
-    int far = 1500;
+    int far = n_rows_to_stop_in(1500);
     engine_.step(far - 19);
     ASSERT_TRUE(wait_for_row(far));
     ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
@@ -306,12 +312,6 @@ TEST_F(EngineThread, ReplaysAreShownAndStopped) {
     ASSERT_TRUE(wait_for_row(far + 1));
     EXPECT_EQ(steps().back()->lanes.size(), 2u);
     EXPECT_EQ(steps().back()->lanes[1].info->kv, "gqa:2");
-}
-
-/// Returns how many rows a lane replays: enough to be stopped in between. usually: without ThreadSanitizer,
-/// which makes them slow.
-int n_rows_to_stop_in(int usually) {
-    return reference::under_thread_sanitizer() ? usually / 2 : usually;
 }
 
 // The replay to a branch's end stops at a row, with the commands up to there. It continues on request, or a

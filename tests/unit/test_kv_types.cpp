@@ -6,6 +6,7 @@
 #include "engine/model/kv_default.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/engine_run.h"
+#include "tests/reference/sanitizer.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/temp_folder.h"
 #include "tests/reference/tiny_model.h"
@@ -152,7 +153,10 @@ TEST_P(KvTypes, BitsAreTheSameForAnyThreadsAndNeighbours) {
 TEST_P(KvTypes, BitsOfALongTextAreTheSameForAnyThreads) {
     const std::vector<int> tokens = random_tokens(1130, 33);
     const std::span<const int> all(tokens);
-    for (const char* type : {"f32", "f16", "q8"}) {
+    const std::vector<const char*> types = under_thread_sanitizer()  // the threads are the same for each
+                                               ? std::vector{"f16"}
+                                               : std::vector{"f32", "f16", "q8"};
+    for (const char* type : types) {
         const std::vector<std::string> spec = {with("full", type)};
         const LaneRows alone = run_engine(model_, spec, all.first(1120), all.subspan(1120), 1),
                        helped = run_engine(model_, spec, all.first(1120), all.subspan(1120), 5);

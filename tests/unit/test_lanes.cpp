@@ -2,6 +2,7 @@
 #include "engine/base/error.h"
 #include "engine/device/make_backend.h"
 #include "tests/reference/engine_run.h"
+#include "tests/reference/sanitizer.h"
 #include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
@@ -80,6 +81,7 @@ TEST_F(EngineLanes, EqualLanesStayEqual) {
 TEST_F(EngineLanes, AnyNumberOfThreadsGivesTheSameBits) {
     const LaneRows one = run(kSpecs, 1);
     for (int n_threads : {2, 3}) {
+        if (n_threads == 2 && under_thread_sanitizer()) continue;  // three interleave more
         const LaneRows more = run(kSpecs, n_threads);
         for (std::size_t n = 0; n < kSpecs.size(); ++n) expect_same(one[n], more[n], kSpecs[n]);
     }

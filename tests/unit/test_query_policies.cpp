@@ -10,6 +10,7 @@
 #include "tests/reference/backend_pair.h"
 #include "tests/reference/different_tokens.h"
 #include "tests/reference/engine_run.h"
+#include "tests/reference/sanitizer.h"
 #include "tests/reference/tiny_model.h"
 #include "tests/reference/tiny_shape.h"
 
@@ -145,6 +146,7 @@ void expect_agreement(const Agreement& a, int n_least) {
 TEST(QueryPolicies, AgreeWithTheReference) {
     for (const auto& [n_kv_heads, n_kv_layers] : {std::pair{2, 0}, std::pair{4, 0}, std::pair{1, 1}}) {
         SCOPED_TRACE(fmt::format("{} KV heads in {} layers", n_kv_heads, n_kv_layers));
+        if (n_kv_heads != 4 && under_a_sanitizer()) continue;  // the same code, and it takes long
         TinyShape shape;
         shape.n_kv_heads = n_kv_heads;
         shape.n_kv_layers = n_kv_layers;
