@@ -81,7 +81,7 @@ TEST(ValueReach, TakesAHeadsBlocks) {
         const std::shared_ptr<const Model> model = load_model(tiny.folder());
         std::mt19937 random(9);
         std::vector<std::vector<std::byte>> blocks;
-        for (const LayerWeights& layer : model->weights().layers) {
+        for (const auto& layer : model->weights().layers) {
             ASSERT_EQ(layer.o.cols % 32, 0);
             std::vector<std::byte>& bytes =
                 blocks.emplace_back(stored_bytes(DType::q8_0, layer.o.rows * layer.o.cols));
