@@ -25,6 +25,15 @@ HWY_DIAGNOSTICS(pop)
 #endif
 #endif
 
+// Paths that a build for one machine leaves out (CMakeLists.txt), a bit each.
+#ifndef KH_INTEGERS_LEFT_OUT
+#define KH_INTEGERS_LEFT_OUT 0
+#endif
+#define KH_INTEGERS_AVX2 (HWY_ARCH_X86 && !(KH_INTEGERS_LEFT_OUT & 1))
+#define KH_INTEGERS_AVX_VNNI (HWY_ARCH_X86 && !(KH_INTEGERS_LEFT_OUT & 2))
+#define KH_INTEGERS_AVX512_VNNI (HWY_ARCH_X86 && !(KH_INTEGERS_LEFT_OUT & 4))
+#define KH_INTEGERS_AMX (KH_INTEGERS_AVX512_VNNI && !(KH_INTEGERS_LEFT_OUT & 8))
+
 namespace keyhole {
 namespace {
 
@@ -127,8 +136,7 @@ struct Isa {
 
 }  // namespace integers_plain
 
-#if HWY_ARCH_X86
-
+#if KH_INTEGERS_AVX2
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c")
 namespace integers_avx2 {
 
@@ -169,7 +177,9 @@ struct Isa : Eight {
 
 }  // namespace integers_avx2
 HWY_POP_ATTRIBUTES
+#endif
 
+#if KH_INTEGERS_AVX_VNNI
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avxvnni")
 namespace integers_avx_vnni {
 
@@ -203,7 +213,9 @@ struct Isa : Eight {
 
 }  // namespace integers_avx_vnni
 HWY_POP_ATTRIBUTES
+#endif
 
+#if KH_INTEGERS_AVX512_VNNI
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
 namespace integers_avx512_vnni {
 
@@ -276,13 +288,14 @@ struct Isa : Eight {  // whose way to narrow it takes
 
 }  // namespace integers_avx512_vnni
 
+#if KH_INTEGERS_AMX
 namespace integers_amx {
 
 #include "engine/backend/common/integer_tiles_inl.h"
 
 }  // namespace integers_amx
+#endif
 HWY_POP_ATTRIBUTES
-
 #endif
 
 namespace {
@@ -301,22 +314,22 @@ struct PathFunctions {
 bool may_use(std::int64_t target) {
     return (hwy::SupportedTargets() & target) != 0;
 }
-bool has_avx2() {
+[[maybe_unused]] bool has_avx2() {
     return may_use(HWY_AVX2 | HWY_AVX3) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
-bool has_avx_vnni() {
+[[maybe_unused]] bool has_avx_vnni() {
     return has_avx2() && __builtin_cpu_supports("avxvnni");
 }
-bool has_avx512_vnni() {
+[[maybe_unused]] bool has_avx512_vnni() {
     return may_use(HWY_AVX3) && __builtin_cpu_supports("avx512vnni");
 }
-bool has_tiles() {
+[[maybe_unused]] bool has_tiles() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     constexpr unsigned kTiles = 1u << 24, kBytes = 1u << 25;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTiles) != 0 && (d & kBytes) != 0;
 }
 /// Asks Linux to save tiles, for all threads of the process.
-bool ask_for_tiles() {
+[[maybe_unused]] bool ask_for_tiles() {
 #ifdef __linux__
     constexpr int kAsk = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
     return syscall(SYS_arch_prctl, kAsk, kTileData) == 0;
@@ -324,7 +337,7 @@ bool ask_for_tiles() {
     return false;
 #endif
 }
-bool has_amx() {
+[[maybe_unused]] bool has_amx() {
     static const bool has = has_tiles() && ask_for_tiles();
     return has && has_avx512_vnni();
 }
@@ -332,11 +345,17 @@ bool has_amx() {
 
 constexpr PathFunctions kPaths[] = {
     {IntegerPath::plain, "plain", integers_plain::narrow, integers_plain::multiply, [] { return true; }},
-#if HWY_ARCH_X86
+#if KH_INTEGERS_AVX2
     {IntegerPath::avx2, "AVX2", integers_avx2::narrow, integers_avx2::multiply, has_avx2},
+#endif
+#if KH_INTEGERS_AVX_VNNI
     {IntegerPath::avx_vnni, "AVX-VNNI", integers_avx_vnni::narrow, integers_avx_vnni::multiply, has_avx_vnni},
+#endif
+#if KH_INTEGERS_AVX512_VNNI
     {IntegerPath::avx512_vnni, "AVX-512 VNNI", integers_avx512_vnni::narrow, integers_avx512_vnni::multiply,
      has_avx512_vnni},
+#endif
+#if KH_INTEGERS_AMX
     {IntegerPath::amx, "AMX", integers_avx512_vnni::narrow, integers_amx::multiply, has_amx},
 #endif
 };
