@@ -200,7 +200,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
     }
     PolicyParams brush_params = lane.policy;
     TauDrag unused;
-    PolicyEditor edit{context, brush_params, unused, heads};
+    PolicyEditor edit{context, brush_params, brush_params, unused, heads};
     draw_brush(panel, edit);
     const std::string idle = no_effect_reason(lane.policy, override_field_name(panel.field), heads);
     const bool off = lane.policy.preset == Preset::full;

@@ -201,8 +201,9 @@ void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
 template <class Content>
 void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float right, Content content) {
     const AppState& app = context.app;
-    if (panel.edited != lane) panel.draft = app.run.lane_editor.lanes()[to_index(lane)];
-    PolicyEditor edit{context, panel.draft.policy, panel.tau_drag, {}};
+    const LaneSpec in_force = app.run.lane_editor.lanes()[to_index(lane)];
+    if (panel.edited != lane) panel.draft = in_force;
+    PolicyEditor edit{context, panel.draft.policy, in_force.policy, panel.tau_drag, {}};
     if (app.run.has_steps()) edit.heads = head_grid(app.layout(lane));
     edit.lane = lane;
     edit.right = right;

@@ -72,7 +72,7 @@ void PolicyEditor::label(std::string_view option) {
     const float x = ImGui::GetCursorPosX();
     ImGui::AlignTextToFramePadding();
     colored_text(theme::colors().dim, label_of(lane_option(option)));
-    tooltip(context, option_tooltip(option, no_effect_reason(policy, option, heads)));
+    tooltip(context, option_tooltip(option, no_effect_reason(in_force, option, heads)));
     ImGui::SameLine();
     ImGui::SetCursorPosX(x + label_width);
 }
@@ -91,7 +91,7 @@ void PolicyEditor::word(const LaneOption& option, float least) {
         colored_text(theme::colors().dim, key);
     }
     ImGui::EndGroup();
-    tooltip(context, option_tooltip(option.name, no_effect_reason(policy, option.name, heads)));
+    tooltip(context, option_tooltip(option.name, no_effect_reason(in_force, option.name, heads)));
     if (!beside) return;
     ImGui::SameLine();
     // Widgets that are short stand below one another.
@@ -99,7 +99,7 @@ void PolicyEditor::word(const LaneOption& option, float least) {
 }
 
 void PolicyEditor::front(const LaneOption& option) {
-    if (!no_effect_reason(policy, option.name, heads).empty()) return;
+    if (!no_effect_reason(in_force, option.name, heads).empty()) return;
     const bool is_amount = std::holds_alternative<Amount PolicyParams::*>(option.member),
                is_curve = std::holds_alternative<TauSchedule PolicyParams::*>(option.member);
     word(option, std::max(context.px(is_curve    ? 4000.0f
@@ -201,11 +201,11 @@ void PolicyEditor::tau(TauSchedule& value, float width) {
     const AppState& app = context.app;
     const LaneRecord* record = app.record(lane);
     const int n_prompt = app.run.has_steps() ? app.run.history.n_prompt() : 1;
-    ResolvedPolicy in_force =
+    ResolvedPolicy resolved =
         resolve(policy, n_prompt, app.run.has_steps() ? app.run.history.run().n_generate : 0);
-    if (record != nullptr && policy.horizon == 0) in_force.horizon = record->info->policy.horizon;
+    if (record != nullptr && policy.horizon == 0) resolved.horizon = record->info->policy.horizon;
     committed |=
-        edit_tau(context, value, in_force, std::max(0, app.view.row - n_prompt + 1), width, tau_drag, active);
+        edit_tau(context, value, resolved, std::max(0, app.view.row - n_prompt + 1), width, tau_drag, active);
 }
 
 void PolicyEditor::formula(const LaneOption& option, FormulaText& value, float width) {
@@ -303,7 +303,7 @@ void PolicyEditor::row(std::initializer_list<std::string_view> names) {
 void PolicyEditor::row(std::span<const LaneOption* const> options) {
     std::vector<const LaneOption*> acting;
     for (const LaneOption* option : options)
-        if (no_effect_reason(policy, option->name, heads).empty()) acting.push_back(option);
+        if (no_effect_reason(in_force, option->name, heads).empty()) acting.push_back(option);
     if (acting.empty()) return;
     const float gap = context.px(8);
     std::vector<float> labels, needs;
@@ -352,7 +352,7 @@ void PolicyEditor::rows() {
 void PolicyEditor::idle_options() {
     std::vector<const LaneOption*> idle;
     for (const LaneOption& option : lane_options())
-        if (option.card_row > 0 && !no_effect_reason(policy, option.name, heads).empty())
+        if (option.card_row > 0 && !no_effect_reason(in_force, option.name, heads).empty())
             idle.push_back(&option);
     if (idle.empty()) return;
     std::stable_sort(idle.begin(), idle.end(),
@@ -371,7 +371,7 @@ void PolicyEditor::idle_options() {
     for (const LaneOption* option : idle) {
         const std::string_view text = label_of(*option);
         ImGui::TextUnformatted(text.data(), text.data() + text.size());
-        const std::string reason = no_effect_reason(policy, option->name, heads);
+        const std::string reason = no_effect_reason(in_force, option->name, heads);
         tooltip(context, option_tooltip(option->name, reason));
         ImGui::SameLine(0, context.px(6));
         ImGui::TextWrapped("%s", reason.c_str());

@@ -23,6 +23,8 @@ struct TauDrag {
 struct PolicyEditor {
     const PanelContext& context;
     PolicyParams& policy;
+    /// The lane's own: says which options have rows, so that none goes while it is edited.
+    const PolicyParams& in_force;
     TauDrag& tau_drag;
     HeadGrid heads;  ///< of the model on show; empty: no model
     int lane = 0;    ///< index of the card

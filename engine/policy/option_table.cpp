@@ -253,15 +253,6 @@ std::string spans_fault(const PolicyParams& params) {
     return fault.what.empty() ? "" : fmt::format("score and fair spans together: {}", fault.what);
 }
 
-std::string_view idle_spans(const PolicyParams& params, const HeadGrid&) {
-    const auto names_span = [](const FormulaRef& f) { return f && !f.formula->spans.empty(); };
-    const bool is_named = names_span(choose_formula(params)) || names_span(protect_formula(params)) ||
-                          names_span(score_formula(params));
-    return is_named || spans_of(params.spans.text, nullptr).fair
-               ? ""
-               : "No formula has in(NAME), and no budget is shared: fair does that.";
-}
-
 std::string_view idle_window(const PolicyParams& params, const HeadGrid&) {
     return selection_names(params, Quantity::win) || selection_names(params, Quantity::window) ||
                    selection_names(params, Quantity::lag)
@@ -661,13 +652,13 @@ constexpr std::array kOptions = {
                .word = "named positions",
                .member = &PolicyParams::spans,
                .values = "none  (rules@0..31 text@32..)  (fair rules@0..31 text@32..)  fair",
-               .help = "Positions with names, for in(NAME) in formulas. fair divides the budget over them by "
+               .help = "Positions with names, for in(NAME) in formulas; alone they change nothing. fair "
+                       "divides the budget over them by "
                        "their lengths, and each keeps its best tokens, by its own rows. fair alone: the "
                        "system part of a chat and the rest.",
                .paper = "fair eviction: 2510.00231, pitfalls of KV cache compression",
                .card_row = 27,
-               .fault = spans_fault,
-               .idle = idle_spans},
+               .fault = spans_fault},
     LaneOption{.name = "prefill",
                .member = words_of<&PolicyParams::prefill>(kPrefillWords),
                .help = "Evict once when the whole prompt is processed, or after every token of the prompt "

@@ -618,6 +618,32 @@ TEST_F(WindowInput, LosesNothingWhileDecoding) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+// A field keeps its row while its text has no effect yet, such as a formula that ranks all tokens alike.
+TEST_F(WindowInput, AFieldStaysWhileItsTextDoesNothing) {
+    start("--lane full --lane h2o:budget=4");
+    ASSERT_TRUE(wait_until("a run", [](const Json& now) { return now["idle"] == true; }));
+    click("lane.advanced");
+    settle();
+    point("pane lanes", 0.5, 0.6);
+    wheel(-30);
+    settle();
+    for (const auto& [field, text] : {std::pair{"choose", "1"}, {"spans", "a@0..3"}}) {
+        SCOPED_TRACE(field);
+        click(field);
+        ASSERT_TRUE(wait_until("the field", [](const Json& now) { return now["typing"] == true; }));
+        key("Ctrl+A");
+        type(text);
+        settle();
+        EXPECT_EQ(report()["typing"], true);
+        if (std::string(field) == "choose") key("Escape");
+    }
+    key("Return");
+    ASSERT_TRUE(wait_until("the lane's new settings", [](const Json& now) {
+        return now["texts"]["lanes"].dump().find("spans=(a@0..3)") != std::string::npos;
+    }));
+    EXPECT_TRUE(report()["items"].contains("spans"));
+}
+
 // With many layers the thumbnails stay squares, and the atlas scrolls: by the wheel, and to the head that
 // keys choose. Alt and the wheel zoom.
 TEST_F(WindowInput, TheAtlasScrollsAndZooms) {
