@@ -40,6 +40,10 @@ def presets_of(keyhole):
             if one["name"] not in NOT_A_LANE and "why_not" not in kept.get(one["name"], {})]
 
 
+def version_of(keyhole):
+    return subprocess.run([keyhole, "--version"], check=True, capture_output=True, text=True).stdout.strip()
+
+
 def command_of(args, lanes, samples):
     command = [args.keyhole, "eval", "--model", args.model, "--task", args.task, "--ask", "statement",
                "--context", str(args.context), "--samples", str(samples), "--bounds", str(args.seeds),
@@ -113,10 +117,11 @@ def page_of(args, presets, lanes, samples):
         f"tokens, asked by their statement; `eval --bounds {args.seeds}`. A cell has the right answers in "
         "per cent, with a 95 % interval; ▲ surely above random, ▼ surely below, by question, corrected "
         "for all lanes of the table. Quest keeps every token and reads so many. Lanes that evict once after "
-        "the prompt have a floor that does so too.",
+        "the prompt have a floor that does so too. Answers are of keyhole "
+        f"{version_of(args.keyhole)}.",
         ""]
     if samples < args.questions:
-        lines += [f"{args.questions} questions are wanted. With {samples} most differences are undecided: no "
+        lines += [f"{args.questions} questions are wanted. With {samples} some differences stay undecided: no "
                   "sign means only that.", ""]
     head = "| looks at | preset | " + " | ".join(f"{b}" for b in budgets) + " |"
     for task in tasks:
