@@ -385,4 +385,12 @@ Agreement compare_with_reference(const std::shared_ptr<const keyhole::Model>& mo
     return agreement;
 }
 
+void expect_agreement(const Agreement& a, int n_least) {
+    EXPECT_LT(a.next_logits, 1.0) << a.worst;
+    EXPECT_LT(a.attention, 1.0) << a.worst;
+    EXPECT_LT(a.scores, 1.0) << a.worst;
+    EXPECT_LE(a.n_near_ties, 1 + a.n_selections / 100);
+    EXPECT_GE(a.n_selections, n_least);
+}
+
 }  // namespace reference

@@ -66,4 +66,7 @@ Agreement compare_with_reference(const std::shared_ptr<const keyhole::Model>& mo
                                  std::span<const Case> cases, std::span<const int> prompt,
                                  std::span<const int> decode, keyhole::Backend* backend = nullptr);
 
+/// Expects values within tolerance, few near ties, and so many selections at least.
+void expect_agreement(const Agreement& a, int n_least);
+
 }  // namespace reference

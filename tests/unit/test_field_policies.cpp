@@ -121,14 +121,6 @@ std::vector<Case> cases_of(const std::string& preset, int budget, int n_prompt, 
     return cases;
 }
 
-void expect_agreement(const Agreement& a, int n_least) {
-    EXPECT_LT(a.next_logits, 1.0) << a.worst;
-    EXPECT_LT(a.attention, 1.0) << a.worst;
-    EXPECT_LT(a.scores, 1.0) << a.worst;
-    EXPECT_LE(a.n_near_ties, 1 + a.n_selections / 100);
-    EXPECT_GE(a.n_selections, n_least);
-}
-
 struct Param {
     const char* preset;
     int n_kv_heads, n_kv_layers, n_prompt;

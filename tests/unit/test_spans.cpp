@@ -26,14 +26,6 @@ using keyhole::to_index;
 
 constexpr int kPrompt = 24, kDecode = 16;
 
-void expect_agreement(const Agreement& a, int n_least) {
-    EXPECT_LT(a.next_logits, 1.0) << a.worst;
-    EXPECT_LT(a.attention, 1.0) << a.worst;
-    EXPECT_LT(a.scores, 1.0) << a.worst;
-    EXPECT_LE(a.n_near_ties, 1 + a.n_selections / 100);
-    EXPECT_GE(a.n_selections, n_least);
-}
-
 // Section 18: each span keeps its share of the budget, by its own rows.
 TEST(FieldSpans, FairOnesAgreeWithTheReferenceOnBothBackends) {
     constexpr int kOpen = std::numeric_limits<int>::max();

@@ -377,14 +377,22 @@ void Prefill::observe_queries(int layer, LayerStore& store) const {
         }
 }
 
+/// Returns the types, without numbers yet, of the layer's streams whose scores do what is asked.
+std::map<KvType, const float*> Prefill::types_of_streams(int layer,
+                                                         bool (*asked)(const FormulaRef& score)) const {
+    const int n_heads = model_.config().n_heads;
+    std::map<KvType, const float*> found;
+    for (int h = 0; h < n_heads; ++h)
+        for (const ScoreStream& stream : plan_.streams[to_index(layer * n_heads + h)])
+            if (asked(stream.score)) found[kv_type_for(stream.kv_dtype, model_)] = nullptr;
+    return found;
+}
+
 /// Uploads the lengths of the layer's keys and, behind them, values as the types store them whose lengths
 /// its streams name. Returns where those of a type begin.
 std::map<KvType, const float*> Prefill::upload_lengths(int layer, const LayerStore& owner) {
     const ModelConfig& c = model_.config();
-    std::map<KvType, const float*> found;
-    for (int h = 0; h < c.n_heads; ++h)
-        for (const ScoreStream& stream : plan_.streams[to_index(layer * c.n_heads + h)])
-            if (names_lengths(stream.score)) found[kv_type_for(stream.kv_dtype, model_)] = nullptr;
+    std::map<KvType, const float*> found = types_of_streams(layer, names_lengths);
     if (found.empty()) return found;
     const std::size_t n_rows = to_index(c.n_kv_heads) * to_index(n_);
     std::vector<float> rows(n_rows * to_index(c.head_dim)), lengths;
@@ -411,10 +419,7 @@ std::map<KvType, const float*> Prefill::upload_lengths(int layer, const LayerSto
 /// where the numbers of a type begin.
 std::map<KvType, const float*> Prefill::compute_reach(int layer, const LayerStore& owner) {
     const ModelConfig& c = model_.config();
-    std::map<KvType, const float*> found;
-    for (int h = 0; h < c.n_heads; ++h)
-        for (const ScoreStream& stream : plan_.streams[to_index(layer * c.n_heads + h)])
-            if (names_reach(stream.score)) found[kv_type_for(stream.kv_dtype, model_)] = nullptr;
+    std::map<KvType, const float*> found = types_of_streams(layer, names_reach);
     if (found.empty()) return found;
     const int first = model_.layout().first_read(layer);
     const std::int64_t n_rows = std::int64_t{c.n_kv_heads} * n_, of_head = std::int64_t{n_} * c.head_dim;

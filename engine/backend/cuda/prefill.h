@@ -70,6 +70,7 @@ class Prefill {
     /// own: the store of this layer; owner: the store of the layer whose K and V it reads.
     void attend(int layer, const LayerStore& own, const LayerStore& owner);
     void upload_rules(int layer, const LayerStore& owner);
+    std::map<KvType, const float*> types_of_streams(int layer, bool (*asked)(const FormulaRef& score)) const;
     std::map<KvType, const float*> upload_lengths(int layer, const LayerStore& owner);
     std::map<KvType, const float*> compute_reach(int layer, const LayerStore& owner);
     void attend_fused(int layer, const LayerStore& own, const LayerStore& owner);
