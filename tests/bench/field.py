@@ -121,8 +121,8 @@ def page_of(args, presets, lanes, samples):
         f"{version_of(args.keyhole)}.",
         ""]
     if samples < args.questions:
-        lines += [f"{args.questions} questions are wanted. With {samples} some differences stay undecided: no "
-                  "sign means only that.", ""]
+        lines += [f"{args.questions} questions are wanted. With {samples} some differences stay undecided: "
+                  "no sign means only that.", ""]
     head = "| looks at | preset | " + " | ".join(f"{b}" for b in budgets) + " |"
     for task in tasks:
         lines += [f"## {task}", "", f"The full cache: {cell_of(full[task], None)}.", "", head,
