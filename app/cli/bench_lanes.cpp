@@ -13,31 +13,34 @@ namespace keyhole {
 namespace {
 
 void print_lines(const std::vector<BenchLine>& lines) {
-    print_out("{:<44} {:>9} {:>10} {:>8} {:>9} {:>9} {:>8} {:>7} {:>18}\n", "lane", "ms/step", "tokens/s",
-              "p99/p50", "KV MB", "MB/token", "GB/s", "share", "x first (by bytes)");
+    print_out("{:<44} {:>9} {:>10} {:>8} {:>9} {:>9} {:>8} {:>7} {:>7} {:>18}\n", "lane", "ms/step",
+              "tokens/s", "p99/p50", "KV MB", "MB/token", "GB/s", "bare", "share", "x first (by bytes)");
     for (const BenchLine& l : lines) {
         const SpeedUp up = speed_up(l, lines.front());
         print_out(
-            "{:<44} {:>9.3f} {:>10.1f} {:>8.2f} {:>9.2f} {:>9.2f} {:>8.2f} {:>6.0f}% {:>8.2f} ({:.2f})\n",
+            "{:<44} {:>9.3f} {:>10.1f} {:>8.2f} {:>9.2f} {:>9.2f} {:>8.2f} {:>7.2f} {:>6.0f}% {:>8.2f} "
+            "({:.2f})\n",
             l.name, l.ms_per_step, l.tokens_per_s, l.p99_over_p50, 1e-6 * static_cast<double>(l.kv_bytes),
-            1e-6 * static_cast<double>(l.bytes_per_step) / l.n_lanes, l.gb_per_s, 100 * l.share_of_bandwidth,
-            up.measured, up.by_bytes);
+            1e-6 * static_cast<double>(l.bytes_per_step) / l.n_lanes, l.gb_per_s, l.bandwidth,
+            100 * l.share_of_bandwidth, up.measured, up.by_bytes);
     }
 }
 
 nlohmann::json head_of(const BenchedModel& benched, const BenchReport& report) {
-    return {{"model", benched.model->path().string()},    {"backend", benched.backend->name()},
-            {"weight_bytes", report.weight_bytes},        {"bandwidth", benched.bandwidth->what()},
-            {"bandwidth_gb_per_s", report.bandwidth},     {"cpu_share_of_others", report.share_of_others},
-            {"weights", benched.backend->weights_text()}, {"lanes", nlohmann::json::array()}};
+    return {{"model", benched.model->path().string()},
+            {"backend", benched.backend->name()},
+            {"weight_bytes", report.weight_bytes},
+            {"bandwidth", benched.bandwidth->what()},
+            {"cpu_share_of_others", report.share_of_others},
+            {"weights", benched.backend->weights_text()},
+            {"lanes", nlohmann::json::array()}};
 }
 
 void print_head(const BenchedModel& benched, const BenchReport& report) {
     print_out(
-        "{}, {}\n{:.2f} MB of weights a step; {}: {:.1f} GB/s; other processes took {:.0f} % of the busy "
-        "time\n",
+        "{}, {}\n{:.2f} MB of weights a step; bare: {}; other processes took {:.0f} % of the busy time\n",
         benched.model->path().string(), benched.backend_text, 1e-6 * static_cast<double>(report.weight_bytes),
-        benched.bandwidth->what(), report.bandwidth, 100 * report.share_of_others);
+        benched.bandwidth->what(), 100 * report.share_of_others);
     if (const std::string text = benched.backend->weights_text(); !text.empty()) print_out("{}\n", text);
     print_out("\n");
 }

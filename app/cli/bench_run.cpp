@@ -34,9 +34,7 @@ void open_bandwidth(const BenchRun& options, BenchedModel& benched) {
         if (device == nullptr) fail(ErrorCode::device, "bench: {}", reason);
         benched.bandwidth = device_copy(std::move(device), kCopyBytes);
     } else {
-        benched.bandwidth =
-            host_read(options.run.n_threads,
-                      std::clamp<std::int64_t>(read_weight_bytes(*benched.model), 1 << 20, kCopyBytes));
+        benched.bandwidth = host_read(options.run.n_threads);
     }
 }
 
@@ -138,6 +136,7 @@ nlohmann::json json_of_line(const BenchLine& line, const BenchLine& first) {
                           {"kv_bytes", line.kv_bytes},
                           {"allocated_bytes", line.allocated_bytes},
                           {"gb_per_s", line.gb_per_s},
+                          {"bandwidth_gb_per_s", line.bandwidth},
                           {"share_of_bandwidth", line.share_of_bandwidth},
                           {"speed_up", up.measured},
                           {"speed_up_by_bytes", up.by_bytes}};

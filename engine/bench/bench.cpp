@@ -28,6 +28,7 @@ namespace {
 
 BenchLine line_of(const Contender& contender, std::int64_t weight_bytes, double bandwidth) {
     BenchLine line;
+    line.bandwidth = bandwidth;
     line.name = contender.setup().name;
     line.n_lanes = contender.n_lanes();
     line.context = contender.setup().context;
@@ -50,28 +51,27 @@ BenchReport run_bench(const Model& model, Backend& backend, std::span<Contender*
                       Bandwidth& bandwidth, const BenchOptions& options) {
     const int per_round = std::max(1, options.n_steps / options.n_rounds);
     for (Contender* c : contenders) c->decode(2), c->restart();
-    bandwidth.measure();
-    std::vector<double> bandwidths;
+    const std::int64_t weight_bytes = read_weight_bytes(model);
+    // What the machine can do: other processes make a measurement smaller, and nothing makes one larger.
+    std::vector<double> best(contenders.size());
     double done = 0;
     const CpuTimes before = CpuTimes::now();
     for (int round = 0; round < options.n_rounds;
          ++round) {  // so that a slow phase of the machine affects all
-        for (Contender* c : contenders) {
-            c->decode(per_round);
+        for (std::size_t i = 0; i < contenders.size(); ++i) {
+            contenders[i]->decode(per_round);
+            best[i] = std::max(best[i], bandwidth.measure(weight_bytes + contenders[i]->stored_bytes()));
             done += 1.0 / static_cast<double>(contenders.size());
             if (options.progress) options.progress(done / options.n_rounds);
         }
-        for (int i = 0; i < 3; ++i) bandwidths.push_back(bandwidth.measure());
     }
     const CpuTimes after = CpuTimes::now();
 
     BenchReport report;
-    // What the machine can do: other processes make a measurement smaller, and nothing makes one larger.
-    report.bandwidth = *std::max_element(bandwidths.begin(), bandwidths.end());
-    report.weight_bytes = read_weight_bytes(model);
+    report.weight_bytes = weight_bytes;
     report.share_of_others = share_of_others(before, after);
-    for (const Contender* c : contenders)
-        report.lines.push_back(line_of(*c, report.weight_bytes, report.bandwidth));
+    for (std::size_t i = 0; i < contenders.size(); ++i)
+        report.lines.push_back(line_of(*contenders[i], weight_bytes, best[i]));
     report.launches = backend.launch_counts();
     for (std::size_t i = 0; options.parts && i < contenders.size(); ++i) {
         BenchLine& line = report.lines[i];
@@ -83,13 +83,12 @@ BenchReport run_bench(const Model& model, Backend& backend, std::span<Contender*
 }
 
 std::vector<PartRead> part_reads(const BenchLine& line) {
-    const double bandwidth = line.gb_per_s / line.share_of_bandwidth;
     std::vector<PartRead> reads;
     const auto add = [&](const char* part, std::int64_t n_bytes, double seconds) {
         if (seconds <= 0) return;
         const double speed =
             1e-9 * static_cast<double>(n_bytes) * static_cast<double>(line.parts.n_steps) / seconds;
-        reads.push_back({part, n_bytes, speed, speed / bandwidth});
+        reads.push_back({part, n_bytes, speed, speed / line.bandwidth});
     };
     add("linear", line.bytes_per_step - line.kv_bytes, line.parts.linear);
     add("attention", line.kv_bytes, line.parts.attention);

@@ -27,6 +27,7 @@ struct BenchLine {
     std::int64_t kv_bytes = 0;        ///< K and V that a step reads
     std::int64_t bytes_per_step = 0;  ///< kv_bytes and the weights, once for all lanes
     double gb_per_s = 0;
+    double bandwidth = 0;  ///< GB/s over as many bytes, the best of all measurements
     double share_of_bandwidth = 0;
     double allocated_bytes = 0;  ///< by the caches
     bool has_parts = false;
@@ -34,7 +35,6 @@ struct BenchLine {
 };
 
 struct BenchReport {
-    double bandwidth = 0;           ///< GB/s, the best of all measurements
     std::int64_t weight_bytes = 0;  ///< read by a step
     double share_of_others = 0;     ///< share of the machine's busy time taken by other processes
     std::vector<BenchLine> lines;   ///< in the order of the contenders

@@ -270,8 +270,10 @@ void run(const Options& options) {
             [&] { return lane.decode(options.tokens); });
     }
     if (wanted("read")) {
-        const auto bandwidth = host_read(options.threads, weight_bytes);
-        const auto read_ms = [&] { return 1e-6 * static_cast<double>(weight_bytes) / bandwidth->measure(); };
+        const auto bandwidth = host_read(options.threads);
+        const auto read_ms = [&] {
+            return 1e-6 * static_cast<double>(weight_bytes) / bandwidth->measure(weight_bytes);
+        };
         SessionRun shallow(model, *backend, 16, {"full"}, false);
         read_ms();
         compare(
