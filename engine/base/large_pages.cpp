@@ -25,6 +25,11 @@ std::uintptr_t aligned_up(std::uintptr_t address) {
 
 }  // namespace
 
+bool has_large_pages() {
+    static const bool has_them = system_has_them();
+    return has_them;
+}
+
 std::span<const std::byte> whole_large_pages(std::span<const std::byte> memory) {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
     const std::uintptr_t first = aligned_up(begin), last = (begin + memory.size()) / kLargePage * kLargePage;
@@ -39,8 +44,7 @@ void ask_for_large_pages(std::span<const std::byte> memory) {
 
 bool move_to_large_pages(std::span<const std::byte> memory) {
     const std::span<const std::byte> whole = whole_large_pages(memory);
-    static const bool has_them = system_has_them();
-    if (whole.empty() || !has_them) return false;
+    if (whole.empty() || !has_large_pages()) return false;
     // One large page more, so that the copy can begin at one.
     const std::size_t reserved = whole.size() + kLargePage;
     void* const space = ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -9,6 +9,9 @@ namespace keyhole {
 
 inline constexpr std::size_t kLargePage = std::size_t{2} << 20;
 
+/// Returns whether the system gives large pages to who asks.
+bool has_large_pages();
+
 /// Returns the part of the memory that is whole large pages.
 std::span<const std::byte> whole_large_pages(std::span<const std::byte> memory);
 

@@ -1,6 +1,7 @@
 #include "engine/backend/cpu/cache.h"
 #include "engine/backend/cpu/select.h"
 #include "engine/base/index.h"
+#include "engine/base/large_pages.h"
 #include "engine/policy/lane_spec.h"
 #include "tests/reference/tiny_model.h"
 
@@ -27,7 +28,7 @@ void write(CpuKvCache& cache, int g, int slot, float value) {
 
 /// Returns one number of a slot's key or value.
 float number_at(const KvRows& rows, int slot, int d) {
-    std::array<float, kHeadDim> row{};
+    std::vector<float> row(to_index(rows.head_dim));
     widen_kv(rows.from_row(slot), 1, row.data());
     return row[to_index(d)];
 }
@@ -201,6 +202,44 @@ TEST(CpuKvCache, GrowsInPlaceWhereNothingIsEvicted) {
     bounded.reserve(41);
     first = bounded.keys(0).data;
     EXPECT_EQ(bounded.keys(1).data - first, 41 * kHeadDim * 4);
+}
+
+TEST(CpuKvCache, MovesToLargePagesWhileMovingIsCheap) {
+    if (!has_large_pages()) GTEST_SKIP() << "the system gives no large pages";
+    // 4 KV heads x 64 dimensions x 4 bytes x keys and values: 2 KB a slot, 32 MB for 16,384 of them.
+    const reference::TinyModel tiny(
+        {.n_layers = 2, .n_heads = 2, .n_kv_heads = 2, .head_dim = 64, .n_ctx = 1 << 20});
+    const std::shared_ptr<const Model> model = load_model(tiny.folder());
+    CpuKvCache cache(model);
+    cache.set_policy({});
+    const auto kept = [&] { return (cache.keys(1).data - cache.keys(0).data) / cache.keys(0).row_bytes(); };
+    cache.reserve(1000);
+    EXPECT_EQ(kept(), 8001);
+    cache.reserve(2000);
+    EXPECT_EQ(kept(), 8001) << "in place";
+    std::array<float, 64> key{}, value{};
+    for (int p = 0; p < 2000; ++p) {
+        key[0] = static_cast<float>(p);
+        value[63] = static_cast<float>(-p);
+        cache.write(3, cache.append(3, p), key.data(), value.data());
+    }
+    cache.reserve(8002);
+    EXPECT_EQ(kept(), 16385) << "no more than 32 MB";
+    cache.reserve(16385);
+    EXPECT_EQ(kept(), 16385);
+    cache.reserve(20000);
+    EXPECT_EQ(kept(), 21249) << "a sixteenth more";
+    for (int p = 0; p < 2000; ++p) {
+        ASSERT_EQ(number_at(cache.keys(3), p, 0), static_cast<float>(p));
+        ASSERT_EQ(number_at(cache.values(3), p, 63), static_cast<float>(-p));
+    }
+    // 256 MB and more stay where they are: 131,072 slots.
+    CpuKvCache large(model);
+    large.set_policy({});
+    large.reserve(131071);
+    EXPECT_EQ((large.keys(1).data - large.keys(0).data) / large.keys(0).row_bytes(), 139261);
+    large.reserve(139262);
+    EXPECT_EQ((large.keys(1).data - large.keys(0).data) / large.keys(0).row_bytes(), (1 << 20) | 1);
 }
 
 TEST(CpuKvCache, CopiesValuesInTheOrderOfTheText) {

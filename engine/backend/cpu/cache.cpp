@@ -133,15 +133,27 @@ void CpuKvCache::for_readers(int g, Visit visit) const {
 }
 
 std::vector<int> CpuKvCache::slots_to_keep(std::span<const int> capacity) const {
-    constexpr int kMostKept = 8;  // as a multiple of the capacity
+    constexpr std::int64_t kMostKept = 8;  // as a multiple of the capacity
     std::vector<int> kept(capacity.begin(), capacity.end());
-    if (model_ == nullptr) return kept;
+    const std::int64_t bytes = std::accumulate(capacity.begin(), capacity.end(), std::int64_t{0}) * 2 *
+                               kv_row_bytes(wanted_type(), head_dim_);
+    if (model_ == nullptr || bytes == 0) return kept;
+    // Large pages are read faster, but they take memory for all slots: within these bounds few slots are
+    // kept, and the cache moves when they are full. A smaller one grows in place up to them.
+    constexpr std::int64_t kMoves = std::int64_t{32} << 20, kTooMuchToMove = std::int64_t{256} << 20;
+    const bool moves = has_large_pages() && bytes >= kMoves && bytes < kTooMuchToMove;
+    const auto most_of = [&](std::int64_t slots) {
+        if (moves) return slots * 17 / 16 - 1;
+        if (bytes >= kMoves || !has_large_pages()) return kMostKept * slots;
+        return std::min(kMostKept * slots, slots * kMoves / bytes);
+    };
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
         const ResolvedPolicy& policy = unit_policy(*layout_, policy_, g);
         int& slots = kept[to_index(g)];
         if (slots == 0 || !policy.grows()) continue;
         // An odd number, so that heads reach the ends of their pages in different rows.
-        slots = std::max(slots, std::min(model_->config().n_ctx, kMostKept * slots) | 1);
+        const auto most = std::min<std::int64_t>(model_->config().n_ctx, most_of(slots)) | 1;
+        slots = std::max(slots, static_cast<int>(most));
     }
     return kept;
 }

@@ -49,8 +49,9 @@ class CpuKvCache final : public KvCache {
     const std::shared_ptr<const Model>& model() const { return model_; }
 
     /// Makes room for capacity[g] slots in every KV head, at least for what each stores. A cache that evicts
-    /// nothing reserves addresses for a longer text and grows in place. Other caches move to new pages; the
-    /// old pages go back to the system. With one number, all heads get the same capacity.
+    /// nothing reserves addresses for a longer text and grows in place, unless it has 32 to 256 MB and the
+    /// system large pages. Other caches move to new pages; the old pages go back to the system. With one
+    /// number, all heads get the same capacity.
     void reserve(std::span<const int> capacity);
     void reserve(int capacity);
     void clear();
