@@ -154,11 +154,11 @@ TEST_P(IntegerProducts, EveryPathGivesTheBitsOfALoopOverBlocks) {
         }
 }
 
-// In whole tiles of 16, in one that lacks some, in tiles of eight and one by one; and a row apart.
+// In whole tiles, in one that lacks some, in small ones and one by one; and a row apart.
 TEST_P(IntegerProducts, EveryPathGivesTheBitsOfPlainOnesForManyInputs) {
     constexpr std::int64_t kCols = 768, kRows = 147;
     const Matrix m(GetParam(), kRows, kCols, 21, true);
-    for (const int n_batch : {4, 8, 9, 16, 29, 64, 67, 70}) {
+    for (const int n_batch : {3, 4, 6, 8, 9, 11, 16, 29, 64, 67, 70}) {
         std::vector<float> x = random_input(n_batch * kCols, 22);
         for (int i = 0; i < 32; ++i)
             x[to_index(kCols + 64 + i)] = i % 2 == 0 ? 1.0f : -1.0f;  // extreme numbers

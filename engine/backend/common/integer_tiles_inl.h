@@ -1,14 +1,17 @@
-// Products of many inputs in tiles of AMX, for integer_products.cpp, which includes this file within the
-// namespace of the path. A tile product takes 16 inputs, 16 rows and 64 bytes of each, so that types whose
-// codes have four bits take them twice: codes c, and 16 c. Numbers of 24 bits are then two tile products
+// Products of several inputs in tiles of AMX, for integer_products.cpp, which includes this file within the
+// namespace of the path. A tile product takes 16 rows of inputs, 16 of weights and 64 bytes of each, so that
+// types whose codes have four bits take them twice: codes c, and 16 c. Numbers of 24 bits are then two terms
 //     q(i) = 4096 (b(i) + 16 u0(i)) + l(i) + 16 a(i)
-// instead of three. Sums are those of other paths: exact, so that the bits are the same.
+// instead of three. The terms of an input are rows of the same tile. Sums are those of other paths: exact, so
+// that the bits are the same.
 //
 // A tile product waits for no other, but sums are stored and then scaled by other registers. So products of a
 // part of a cell begin before the sums of the part before are scaled.
 
 using integers_avx512_vnni::step_codes;
 using Registers = integers_avx512_vnni::Isa;
+
+constexpr int kTileRows = 16;
 
 /// Sizes that follow from a block type.
 template <class Block>
@@ -20,6 +23,8 @@ struct Tile {
     static constexpr bool kTakesTwice = kCodes.bits <= 4 && !kCodes.looks_up;
     static constexpr bool kSigned = kCodes.zero != 0;
     static constexpr int kTerms = kTakesTwice ? 2 : 3;
+    static constexpr int kInputs = kTileRows / kTerms;
+    static constexpr int kLeast = L::kParts == 1 ? 3 : 4;  ///< inputs; fewer are faster without tiles
     static constexpr int kPartColumns = kCellColumns / L::kParts;
     static constexpr int kDepth = kPartColumns * (kTakesTwice ? 2 : 1);  ///< bytes of an input in a product
     static constexpr int kSteps = kPartColumns / 4;
@@ -27,26 +32,25 @@ struct Tile {
     static constexpr int kCellBytes = kPartBytes * L::kParts;
 };
 
-constexpr int kTileInputs = 16;
-
-/// A cell of the inputs of a tile, in the order of tiles.
+/// A cell of the inputs of a tile, in the order of tiles. Input b has the rows kTerms b and those that
+/// follow.
 template <class Block>
 struct alignas(64) TileInputs {
     using T = Tile<Block>;
-    std::int8_t numbers[Laid<Block>::kParts][T::kTerms][kTileInputs][T::kDepth];
-    float scale[kTileInputs];
-    float scaled_sums[Laid<Block>::kParts][kTileInputs];
+    std::int8_t numbers[Laid<Block>::kParts][kTileRows][T::kDepth];
+    float scale[T::kInputs];
+    float scaled_sums[Laid<Block>::kParts][T::kInputs];
 };
 
-/// Rows and bytes of the eight tiles: 0 to 2 hold sums, 3 to 5 inputs, 6 codes.
+/// Rows and bytes of the tiles: 0 holds sums, 1 inputs, 2 codes.
 struct alignas(64) TileShapes {
     std::uint8_t palette = 1, first_row = 0, zero[14] = {};
     std::uint16_t bytes[16] = {};
     std::uint8_t rows[16] = {};
-    explicit TileShapes(int depth) {
-        for (int i = 0; i < 7; ++i) {
-            bytes[i] = static_cast<std::uint16_t>(i >= 3 && i < 6 ? depth : 64);
-            rows[i] = static_cast<std::uint8_t>(i < 6 ? kTileInputs : depth / 4);
+    TileShapes(int depth, int n_rows) {
+        for (int i = 0; i < 3; ++i) {
+            bytes[i] = static_cast<std::uint16_t>(i == 1 ? depth : 64);
+            rows[i] = static_cast<std::uint8_t>(i == 2 ? depth / 4 : n_rows);
         }
     }
 };
@@ -63,14 +67,6 @@ HWY_INLINE void release_tiles() {
 #define KH_STORE_TILE(tile, to) \
     asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(to), "r"(std::int64_t{64}) : "memory")
 #define KH_CLEAR_TILE(tile) asm volatile("tilezero %%tmm" #tile : : : "memory")
-#define KH_MULTIPLY_TILES(sums, inputs)                                                   \
-    do {                                                                                  \
-        if constexpr (Tile<Block>::kSigned)                                               \
-            asm volatile("tdpbssd %%tmm6, %%tmm" #inputs ", %%tmm" #sums : : : "memory"); \
-        else                                                                              \
-            asm volatile("tdpbsud %%tmm6, %%tmm" #inputs ", %%tmm" #sums : : : "memory"); \
-    } while (false)
-
 /// Writes the codes of a step as bytes, and where they are taken twice 16 times them.
 template <class Block, int k>
 HWY_INLINE void spread_step(const std::uint8_t* cell, std::uint8_t* to) {
@@ -104,12 +100,12 @@ HWY_INLINE __m256i load_numbers(const std::int32_t* p) {
 /// Writes the columns of each part.
 template <class Block>
 HWY_INLINE void store_numbers(__m256i numbers, int term, int input, int at, TileInputs<Block>& to) {
+    const int row = Tile<Block>::kTerms * input + term;
     if constexpr (Laid<Block>::kParts == 1) {
-        _mm256_store_si256(reinterpret_cast<__m256i*>(to.numbers[0][term][input] + at), numbers);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(to.numbers[0][row] + at), numbers);
     } else {
-        _mm_store_si128(reinterpret_cast<__m128i*>(to.numbers[0][term][input] + at),
-                        _mm256_castsi256_si128(numbers));
-        _mm_store_si128(reinterpret_cast<__m128i*>(to.numbers[1][term][input] + at),
+        _mm_store_si128(reinterpret_cast<__m128i*>(to.numbers[0][row] + at), _mm256_castsi256_si128(numbers));
+        _mm_store_si128(reinterpret_cast<__m128i*>(to.numbers[1][row] + at),
                         _mm256_extracti128_si256(numbers, 1));
     }
 }
@@ -148,58 +144,46 @@ constexpr int kGroupsAtOnce = 16;  // whose packed codes and totals stay in the 
 template <class Block>
 void order_inputs(const NarrowBlock* x, std::int64_t cells, int n, TileInputs<Block>* to) {
     static constexpr NarrowBlock kNone{};
-    for (int first = 0; first < n; first += kTileInputs, to += cells)
+    constexpr int kInputs = Tile<Block>::kInputs;
+    for (int first = 0; first < n; first += kInputs, to += cells)
         for (std::int64_t c = 0; c < cells; c += kCellsAtOnce)
-            for (int b = 0; b < kTileInputs; ++b)
+            for (int b = 0; b < kInputs; ++b)
                 for (std::int64_t i = c; i < std::min(cells, c + kCellsAtOnce); ++i)
                     order_input<Block>(first + b < n ? x[(first + b) * cells + i] : kNone, b, to[i]);
 }
 
-template <int kTerms>
 struct alignas(64) TileSums {
-    std::int32_t of[kTerms][kTileInputs][kLaidRows];
+    std::int32_t of[kTileRows][kLaidRows];
 };
 
 /// Begins the products of part p of a cell.
 template <class Block>
 HWY_INLINE void begin_products(const TileInputs<Block>& in, int p, const std::uint8_t* codes) {
     using T = Tile<Block>;
-    constexpr bool kHasThird = T::kTerms == 3;
-    KH_LOAD_TILE(3, in.numbers[p][0], T::kDepth);
-    KH_LOAD_TILE(4, in.numbers[p][1], T::kDepth);
-    if constexpr (kHasThird) KH_LOAD_TILE(5, in.numbers[p][2], T::kDepth);
-    KH_LOAD_TILE(6, codes + p * T::kPartBytes, 64);
+    KH_LOAD_TILE(1, in.numbers[p], T::kDepth);
+    KH_LOAD_TILE(2, codes + p * T::kPartBytes, 64);
     KH_CLEAR_TILE(0);
-    KH_CLEAR_TILE(1);
-    if constexpr (kHasThird) KH_CLEAR_TILE(2);
-    KH_MULTIPLY_TILES(0, 3);
-    KH_MULTIPLY_TILES(1, 4);
-    if constexpr (kHasThird) KH_MULTIPLY_TILES(2, 5);
+    if constexpr (T::kSigned)
+        asm volatile("tdpbssd %%tmm2, %%tmm1, %%tmm0" : : : "memory");
+    else
+        asm volatile("tdpbsud %%tmm2, %%tmm1, %%tmm0" : : : "memory");
 }
 
 template <class Block>
-HWY_INLINE void end_products(TileSums<Tile<Block>::kTerms>& sums) {
+HWY_INLINE __m512 tile_total(const TileSums& sums, int b) {
     using T = Tile<Block>;
-    KH_STORE_TILE(0, sums.of[0]);
-    KH_STORE_TILE(1, sums.of[1]);
-    if constexpr (T::kTerms == 3) KH_STORE_TILE(2, sums.of[2]);
+    const auto term = [&](int t) { return _mm512_load_si512(sums.of[T::kTerms * b + t]); };
+    if constexpr (T::kTerms == 2)
+        return _mm512_fmadd_ps(_mm512_cvtepi32_ps(term(0)), _mm512_set1_ps(4096.0f),
+                               _mm512_cvtepi32_ps(term(1)));
+    else
+        return Registers::total({term(0), term(1), term(2)});
 }
 
-template <int kTerms>
-HWY_INLINE __m512 tile_total(const TileSums<kTerms>& sums, int b) {
-    const __m512i first = _mm512_load_si512(sums.of[0][b]), second = _mm512_load_si512(sums.of[1][b]);
-    if constexpr (kTerms == 2) {
-        return _mm512_fmadd_ps(_mm512_cvtepi32_ps(first), _mm512_set1_ps(4096.0f),
-                               _mm512_cvtepi32_ps(second));
-    } else {
-        return Registers::total({first, second, _mm512_load_si512(sums.of[2][b])});
-    }
-}
-
-/// Adds part p of cell c, whose sums are there.
+/// Adds part p of cell c, whose sums are there, for n inputs.
 template <class Block>
-HWY_INLINE void add_part(const TileSums<Tile<Block>::kTerms>& sums, const std::byte* factors, std::int64_t c,
-                         int p, const TileInputs<Block>& in, __m512 (&y)[kTileInputs]) {
+HWY_INLINE void add_part(const TileSums& sums, const std::byte* factors, std::int64_t c, int p,
+                         const TileInputs<Block>& in, int n, __m512 (&y)[Tile<Block>::kInputs]) {
     using L = Laid<Block>;
     const std::byte* const head = factors + c / L::kCells * L::kHeadBytes;
     __m512 factor, offset;
@@ -215,38 +199,40 @@ HWY_INLINE void add_part(const TileSums<Tile<Block>::kTerms>& sums, const std::b
             offset = Registers::mul(offset, Registers::load_steps(head + L::kOffsetStepsAt + at));
     }
     HWY_UNROLL(16)
-    for (int b = 0; b < kTileInputs; ++b) {
+    for (int b = 0; b < Tile<Block>::kInputs; ++b) {
+        if (b == n) break;
         const __m512 scaled = Registers::mul(factor, Registers::all(in.scale[b]));
-        y[b] = Registers::add(y[b], Registers::mul(scaled, tile_total(sums, b)));
+        y[b] = Registers::add(y[b], Registers::mul(scaled, tile_total<Block>(sums, b)));
         if constexpr (Block::kHasOffset)
             y[b] = Registers::add(y[b], Registers::mul(offset, Registers::all(in.scaled_sums[p][b])));
     }
 }
 
-/// Adds the products of cells [first, last) of a group, whose codes these are, to totals [kTileInputs, 16].
+/// Adds the products of cells [first, last) of a group, whose codes these are, with n inputs to totals
+/// [kInputs, 16].
 template <class Block>
 HWY_INLINE void add_cells(const std::byte* factors, std::int64_t first, std::int64_t last,
-                          const std::uint8_t* codes, const TileInputs<Block>* in, float* totals) {
+                          const std::uint8_t* codes, const TileInputs<Block>* in, int n, float* totals) {
     using T = Tile<Block>;
     constexpr int kParts = Laid<Block>::kParts;
-    TileSums<T::kTerms> sums[2];
-    __m512 y[kTileInputs];
+    TileSums sums[2];
+    __m512 y[T::kInputs];
     HWY_UNROLL(16)
-    for (int b = 0; b < kTileInputs; ++b)
+    for (int b = 0; b < T::kInputs; ++b)
         y[b] = first == 0 ? _mm512_setzero_ps() : _mm512_load_ps(totals + 16 * b);
     const std::int64_t begin = first * kParts, end = last * kParts;
     begin_products<Block>(in[first], 0, codes);
-    end_products<Block>(sums[0]);
+    KH_STORE_TILE(0, sums[0].of);
     for (std::int64_t i = begin + 1; i < end; ++i) {
         const std::int64_t c = i / kParts, before = (i - 1) / kParts;
         begin_products<Block>(in[c], static_cast<int>(i % kParts), codes + (c - first) * T::kCellBytes);
         add_part<Block>(sums[(i - begin - 1) & 1], factors, before, static_cast<int>((i - 1) % kParts),
-                        in[before], y);
-        end_products<Block>(sums[(i - begin) & 1]);
+                        in[before], n, y);
+        KH_STORE_TILE(0, sums[(i - begin) & 1].of);
     }
-    add_part<Block>(sums[(end - begin - 1) & 1], factors, last - 1, kParts - 1, in[last - 1], y);
+    add_part<Block>(sums[(end - begin - 1) & 1], factors, last - 1, kParts - 1, in[last - 1], n, y);
     HWY_UNROLL(16)
-    for (int b = 0; b < kTileInputs; ++b) _mm512_store_ps(totals + 16 * b, y[b]);
+    for (int b = 0; b < T::kInputs; ++b) _mm512_store_ps(totals + 16 * b, y[b]);
 }
 
 /// What a thread orders and adds up between calls; it keeps its size.
@@ -283,9 +269,10 @@ void spread_cells(const std::byte* group, std::int64_t cols, std::int64_t first,
 template <class Block>
 void multiply_few_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last,
                          const TileInputs<Block>* in, int n, float* totals, float* y, std::int64_t y_stride) {
-    constexpr std::int64_t kFloats = kTileInputs * kLaidRows;
+    constexpr int kInputs = Tile<Block>::kInputs;
+    constexpr std::int64_t kFloats = kInputs * kLaidRows;
     alignas(64) std::uint8_t codes[kCellsAtOnce * Tile<Block>::kCellBytes];
-    const std::int64_t cells = w.cols / kCellColumns, n_tiles = (n + kTileInputs - 1) / kTileInputs;
+    const std::int64_t cells = w.cols / kCellColumns, n_tiles = (n + kInputs - 1) / kInputs;
     const std::int64_t group_bytes = Laid<Block>::group_bytes(w.cols);
     for (std::int64_t c = 0; c < cells; c += kCellsAtOnce) {
         const std::int64_t end = std::min(cells, c + kCellsAtOnce);
@@ -293,31 +280,32 @@ void multiply_few_groups(const LaidMatrix& w, std::int64_t first, std::int64_t l
             const std::byte* const group = w.data + g * group_bytes;
             spread_cells<Block>(group, w.cols, c, end, codes);
             for (std::int64_t t = 0; t < n_tiles; ++t)
-                add_cells<Block>(group, c, end, codes, in + t * cells,
+                add_cells<Block>(group, c, end, codes, in + t * cells, std::min(n, kInputs),
                                  totals + ((g - first) * n_tiles + t) * kFloats);
         }
     }
     for (std::int64_t g = first; g < last; ++g)
         for (int b = 0; b < n; ++b)
-            Registers::store(_mm512_load_ps(totals + ((g - first) * n_tiles * kTileInputs + b) * kLaidRows),
+            Registers::store(_mm512_load_ps(totals + ((g - first) * n_tiles * kInputs + b) * kLaidRows),
                              static_cast<int>(std::min<std::int64_t>(kLaidRows, w.rows - g * kLaidRows)),
                              y + b * y_stride + g * kLaidRows);
 }
 
-/// Multiplies groups [first, last) with n inputs in tiles of kTileInputs.
+/// Multiplies groups [first, last) with n inputs in tiles of kInputs.
 template <class Block>
 void multiply_in_tiles(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x,
                        int n, float* y, std::int64_t y_stride) {
     using Inputs = TileInputs<Block>;
+    constexpr int kInputs = Tile<Block>::kInputs;
     TileScratch& scratch = tile_scratch();
-    const std::int64_t cells = w.cols / kCellColumns, n_tiles = (n + kTileInputs - 1) / kTileInputs;
+    const std::int64_t cells = w.cols / kCellColumns, n_tiles = (n + kInputs - 1) / kInputs;
     // One tile of inputs reads the weights from one end to the other.
     const std::int64_t together = n_tiles == 1 ? 1 : kGroupsAtOnce;
     have_room(scratch.inputs, n_tiles * cells * static_cast<std::int64_t>(sizeof(Inputs)));
-    have_room(scratch.totals, together * n_tiles * kTileInputs * kLaidRows);
+    have_room(scratch.totals, together * n_tiles * kInputs * kLaidRows);
     auto* const in = reinterpret_cast<Inputs*>(scratch.inputs.data());
     order_inputs<Block>(x, cells, n, in);
-    set_shapes(TileShapes(Tile<Block>::kDepth));
+    set_shapes(TileShapes(Tile<Block>::kDepth, std::min(n, kInputs) * Tile<Block>::kTerms));
     for (; first < last; first += together)
         multiply_few_groups<Block>(w, first, std::min(last, first + together), in, n, scratch.totals.data(),
                                    y, y_stride);
@@ -328,12 +316,11 @@ template <class Block>
 void multiply_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x,
                      int n_batch, float* y, std::int64_t y_stride) {
     constexpr int kMost = 64;  // inputs whose tiles stay in the second-level cache
-    // Fewer are faster without tiles.
-    constexpr int kLeast = Tile<Block>::kTakesTwice && Laid<Block>::kParts == 1 ? 12 : kTileInputs;
+    constexpr int kInputs = Tile<Block>::kInputs, kLeast = Tile<Block>::kLeast;
     const std::int64_t cells = w.cols / kCellColumns;
     while (n_batch >= kLeast) {
         int n = std::min(n_batch, kMost);
-        if (n % kTileInputs < kLeast) n -= n % kTileInputs;
+        if (n % kInputs < kLeast) n -= n % kInputs;
         multiply_in_tiles<Block>(w, first, last, x, n, y, y_stride);
         n_batch -= n;
         x += n * cells;
@@ -345,7 +332,6 @@ void multiply_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last,
 #undef KH_LOAD_TILE
 #undef KH_STORE_TILE
 #undef KH_CLEAR_TILE
-#undef KH_MULTIPLY_TILES
 
 void multiply(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x, int n_batch,
               float* y, std::int64_t y_stride) {
