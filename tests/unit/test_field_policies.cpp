@@ -10,6 +10,7 @@
 #include "engine/session/run_context.h"
 #include "engine/session/session.h"
 #include "tests/reference/backend_pair.h"
+#include "tests/reference/compared_text.h"
 #include "tests/reference/different_tokens.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
@@ -133,25 +134,13 @@ TEST_P(FieldPolicies, AgreeWithTheReferenceOnBothBackends) {
     TinyShape shape;
     shape.n_kv_heads = param.n_kv_heads;
     shape.n_kv_layers = param.n_kv_layers;
-    const TinyModel tiny(shape);
-    const auto model = keyhole::load_model(tiny.folder());
-    const Weights weights = load_weights(tiny.folder());
-    const std::vector<int> tokens =
-        different_tokens(param.n_prompt + kDecode, 40u + static_cast<unsigned>(param.n_kv_heads));
-    const Lane::Future future = future_of(weights, tokens);
+    const ComparedText text(shape, param.n_prompt, kDecode, 40u + static_cast<unsigned>(param.n_kv_heads));
+    const Lane::Future future = future_of(text.weights, {text.tokens().begin(), text.tokens().end()});
     std::vector<Case> cases;
     // Two keys are equally far from their mean, so a KeyDiff of one token only has ties.
     for (const int budget : {std::string(param.preset) == "keydiff" ? 3 : 1, 7, 1000})
         for (const Case& c : cases_of(param.preset, budget, param.n_prompt, future)) cases.push_back(c);
-    const std::span<const int> all(tokens);
-    const auto prompt = all.first(to_index(param.n_prompt)), decode = all.subspan(to_index(param.n_prompt));
-    {
-        SCOPED_TRACE("cpu");
-        expect_agreement(compare_with_reference(model, weights, cases, prompt, decode), 100);
-    }
-    SCOPED_TRACE("cuda");
-    const auto cuda = cuda_backend(model);
-    expect_agreement(compare_with_reference(model, weights, cases, prompt, decode, cuda.get()), 100);
+    text.expect_on_both(cases, 100);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FieldPolicies,
@@ -168,10 +157,7 @@ INSTANTIATE_TEST_SUITE_P(All, FieldPolicies,
 
 // Tokens leave for what they rank, whatever the budget, and the budget is a limit on the rest.
 TEST(FieldPolicies, ThresholdsAgreeWithTheReference) {
-    const TinyModel tiny(TinyShape{});
-    const auto model = keyhole::load_model(tiny.folder());
-    const Weights weights = load_weights(tiny.folder());
-    const std::vector<int> tokens = different_tokens(kPrompt + kDecode, 61);
+    const ComparedText text({}, kPrompt, kDecode, 61);
     std::vector<Case> cases;
     const auto add = [&](const char* preset, double threshold, int budget, const std::string& keys,
                          const auto& change) {
@@ -197,11 +183,7 @@ TEST(FieldPolicies, ThresholdsAgreeWithTheReference) {
             add(preset, threshold, budget, ",prefill=stepwise", [](Policy& p) { p.stepwise = true; });
             add(preset, threshold, budget, ",evict=decode", [](Policy& p) { p.phase = Phase::decode; });
         }
-    const std::span<const int> all(tokens);
-    const auto prompt = all.first(kPrompt), decode = all.subspan(kPrompt);
-    expect_agreement(compare_with_reference(model, weights, cases, prompt, decode), 100);
-    const auto cuda = cuda_backend(model);
-    expect_agreement(compare_with_reference(model, weights, cases, prompt, decode, cuda.get()), 100);
+    text.expect_on_both(cases, 100);
 }
 
 // The field's example of section 17: what ranks exactly the threshold stays.
@@ -233,11 +215,7 @@ TEST(FieldPolicies, RkvReleasedAgreesWithTheReference) {
         SCOPED_TRACE(n_kv_heads);
         TinyShape shape;
         shape.n_kv_heads = n_kv_heads;
-        const TinyModel tiny(shape);
-        const auto model = keyhole::load_model(tiny.folder());
-        const Weights weights = load_weights(tiny.folder());
-        const std::vector<int> tokens =
-            different_tokens(kPrompt + kDecode, 90u + static_cast<unsigned>(n_kv_heads));
+        const ComparedText text(shape, kPrompt, kDecode, 90u + static_cast<unsigned>(n_kv_heads));
         std::vector<Case> cases;
         for (const int budget : {5, 9, 14}) {
             Case c = preset_case("rkv", budget, kDecode);
@@ -250,9 +228,7 @@ TEST(FieldPolicies, RkvReleasedAgreesWithTheReference) {
             c.policy.kernel = 3;
             cases.push_back(c);
         }
-        const std::span<const int> all(tokens);
-        expect_agreement(
-            compare_with_reference(model, weights, cases, all.first(kPrompt), all.subspan(kPrompt)), 3);
+        text.expect_on_cpu(cases, 3);
     }
 }
 
@@ -319,11 +295,8 @@ TEST(FieldAllocation, AgreesWithTheReferenceOnBothBackends) {
         TinyShape shape;
         shape.n_kv_heads = n_kv_heads;
         shape.n_kv_layers = n_kv_layers;
-        const TinyModel tiny(shape);
-        const auto model = keyhole::load_model(tiny.folder());
-        const Weights weights = load_weights(tiny.folder());
-        const std::vector<int> tokens =
-            different_tokens(n_prompt + kDecode, 70u + static_cast<unsigned>(n_kv_heads));
+        SCOPED_TRACE(fmt::format("{} KV heads", n_kv_heads));
+        const ComparedText text(shape, n_prompt, kDecode, 70u + static_cast<unsigned>(n_kv_heads));
         std::vector<Case> cases;
         const auto add = [&](const std::string& preset, int budget, const std::string& keys, auto change) {
             Case c = preset_case(preset, budget, kDecode);
@@ -388,16 +361,8 @@ TEST(FieldAllocation, AgreesWithTheReferenceOnBothBackends) {
                 p.phase = Phase::prompt;
             });
         }
-        const std::span<const int> all(tokens);
-        const auto prompt = all.first(to_index(n_prompt)), decode = all.subspan(to_index(n_prompt));
         const int n_least = has_all ? 18 : n_prompt > 3 ? 8 : 2;
-        {
-            SCOPED_TRACE(fmt::format("cpu, {} KV heads", n_kv_heads));
-            expect_agreement(compare_with_reference(model, weights, cases, prompt, decode), n_least);
-        }
-        SCOPED_TRACE(fmt::format("cuda, {} KV heads", n_kv_heads));
-        const auto cuda = cuda_backend(model);
-        expect_agreement(compare_with_reference(model, weights, cases, prompt, decode, cuda.get()), n_least);
+        text.expect_on_both(cases, n_least);
     }
 }
 

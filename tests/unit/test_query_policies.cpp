@@ -8,6 +8,7 @@
 #include "engine/policy/selection.h"
 #include "engine/session/run_context.h"
 #include "tests/reference/backend_pair.h"
+#include "tests/reference/compared_text.h"
 #include "tests/reference/different_tokens.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/sanitizer.h"
@@ -142,25 +143,15 @@ TEST(QueryPolicies, AgreeWithTheReference) {
         TinyShape shape;
         shape.n_kv_heads = n_kv_heads;
         shape.n_kv_layers = n_kv_layers;
-        const TinyModel tiny(shape);
-        const auto model = keyhole::load_model(tiny.folder());
-        const Weights weights = load_weights(tiny.folder());
-        const std::vector<int> tokens =
-            different_tokens(kPrompt + kDecode, 60u + static_cast<unsigned>(n_kv_heads));
-        const std::span<const int> all(tokens);
-        const auto prompt = all.first(kPrompt), decode = all.subspan(kPrompt);
+        const ComparedText text(shape, kPrompt, kDecode, 60u + static_cast<unsigned>(n_kv_heads));
         std::vector<Case> cases, on_device;
         for (const int budget : n_kv_heads == 2 ? std::vector{6, 11} : std::vector{9}) {
             for (const Case& c : cases_of(budget, true))
                 if (n_kv_layers == 0 || c.policy.unit != Unit::column) cases.push_back(c);
             for (const Case& c : cases_of(budget, false)) on_device.push_back(c);
         }
-        expect_agreement(compare_with_reference(model, weights, cases, prompt, decode),
-                         n_kv_heads == 2 ? 30 : 14);
-        SCOPED_TRACE("cuda");
-        const auto cuda = cuda_backend(model);
-        expect_agreement(compare_with_reference(model, weights, on_device, prompt, decode, cuda.get()),
-                         n_kv_heads == 2 ? 14 : 7);
+        text.expect_on_cpu(cases, n_kv_heads == 2 ? 30 : 14);
+        text.expect_on_cuda(on_device, n_kv_heads == 2 ? 14 : 7);
     }
 }
 
