@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 #include <unordered_map>
@@ -123,22 +124,24 @@ std::string digest_of(std::string_view text) {
     return fmt::format("{:016x}", digest_bytes(kDigestSeed, std::as_bytes(std::span(text))));
 }
 
-/// Returns a value of `spans` with the parts of a question's prompt, by their numbers; empty: it has none.
+/// Returns a value of `spans` with the parts of a question's prompt, by their names; empty: it has none.
 std::string fair_spans_of(const Question& question) {
-    std::set<int> begins;
+    std::map<int, std::string> names;  // by first token; of parts that begin together the first one names it
     for (const TextSpan& span : question.spans)
-        if (span.place && span.place.first < std::ssize(question.prompt)) begins.insert(span.place.first);
-    if (begins.empty()) return {};
-    begins.erase(begins.begin());
-    begins.insert(0);  // what the template writes before the first part belongs to it
-    std::string text(kFairSpans);
-    int number = 0;
-    for (auto next = begins.begin(); next != begins.end() && number < static_cast<int>(Spans::kMost);) {
-        const int first = *next++;
-        const bool is_last = next == begins.end() || number + 1 == static_cast<int>(Spans::kMost);
-        text += fmt::format(" part{}@{}..{}", ++number, first, is_last ? "" : fmt::to_string(*next - 1));
+        if (span.place && span.place.first < std::ssize(question.prompt))
+            names.emplace(span.place.first, span.name);
+    if (names.empty()) return {};
+    auto first_part = names.extract(names.begin());
+    first_part.key() = 0;  // what the template writes before the first part belongs to it
+    names.insert(std::move(first_part));
+    while (names.size() > Spans::kMost) names.erase(std::prev(names.end()));
+    std::vector<NamedSpan> spans;
+    for (auto part = names.begin(); part != names.end(); ++part) {
+        const auto next = std::next(part);
+        spans.push_back({span_name(part->second, spans), part->first,
+                         next == names.end() ? NamedSpan::kOpen : next->first - 1});
     }
-    return text;
+    return fair_spans_text(spans);
 }
 
 }  // namespace

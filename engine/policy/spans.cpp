@@ -13,14 +13,19 @@ namespace {
 
 constexpr std::string_view kSpanForm = "a span is NAME@A..B, or NAME@A.. without an end, such as rules@0..31";
 
+constexpr std::size_t kMostNameBytes = 32;
+
+bool is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
 bool is_span_name(std::string_view text) {
-    const auto is_letter = [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-    };
-    return !text.empty() && text.size() <= 32 && is_letter(text[0]) && text != kNoSpans &&
-           text != kFairSpans && std::all_of(text.begin(), text.end(), [&](char c) {
-               return is_letter(c) || (c >= '0' && c <= '9');
-           });
+    return !text.empty() && text.size() <= kMostNameBytes && is_letter(text[0]) && text != kNoSpans &&
+           text != kFairSpans &&
+           std::all_of(text.begin(), text.end(), [](char c) { return is_letter(c) || is_digit(c); });
 }
 
 std::optional<NamedSpan> span_from(std::string_view word) {
@@ -72,6 +77,28 @@ Spans spans_of(std::string_view text, FormulaFault* fault) {
         at = end + 1;
     }
     return spans;
+}
+
+std::string span_name(std::string_view words, const std::vector<NamedSpan>& others) {
+    constexpr std::size_t kLongest = kMostNameBytes - 4;  // with room for a number
+    std::string name(words.substr(0, kLongest));
+    std::replace_if(
+        name.begin(), name.end(), [](char c) { return !is_letter(c) && !is_digit(c); }, '_');
+    if (!is_span_name(name)) name = "part_" + name.substr(0, kLongest - 5);
+    const auto is_taken = [&](const std::string& own) {
+        return std::any_of(others.begin(), others.end(), [&](const NamedSpan& o) { return o.name == own; });
+    };
+    std::string own = name;
+    for (int number = 2; is_taken(own); ++number) own = fmt::format("{}_{}", name, number);
+    return own;
+}
+
+std::string fair_spans_text(const std::vector<NamedSpan>& spans) {
+    std::string text(kFairSpans);
+    for (const NamedSpan& span : spans)
+        text += fmt::format(" {}@{}..{}", span.name, span.first,
+                            span.last == NamedSpan::kOpen ? "" : fmt::to_string(span.last));
+    return text;
 }
 
 }  // namespace keyhole

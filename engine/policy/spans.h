@@ -30,6 +30,11 @@ struct Spans {
 /// names no span: a run puts those of its prompt there. A fault sets *fault and returns none.
 Spans spans_of(std::string_view text, FormulaFault* fault);
 
+/// Makes a name of a span of any words, which none of the others has: "rule 1" becomes rule_1.
+std::string span_name(std::string_view words, const std::vector<NamedSpan>& others);
+/// Returns these spans as fair ones, as spans_of() reads them.
+std::string fair_spans_text(const std::vector<NamedSpan>& spans);
+
 /// The words of `spans` that stand for no span.
 inline constexpr std::string_view kNoSpans = "none", kFairSpans = "fair";
 

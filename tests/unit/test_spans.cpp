@@ -96,14 +96,18 @@ TEST(FieldSpans, QuestionsHaveSpansOfTheirOwn) {
     EXPECT_EQ(keyhole::lanes_for(question, lanes), lanes) << "it has no parts";
     question.spans = {{"context", {3, 9}}, {"gone", {}}, {"rule 1", {12, 14}}, {"asked", {20, 24}}};
     const auto own = keyhole::lanes_for(question, lanes);
-    EXPECT_EQ(own[0].policy.spans.text, "fair part1@0..11 part2@12..");
+    EXPECT_EQ(own[0].policy.spans.text, "fair context@0..11 rule_1@12..");
     EXPECT_EQ(own[1], lanes[1]);
     EXPECT_EQ(keyhole::parse_lane_spec(keyhole::format_lane_spec(own[0])), own[0]);
+    // A part that begins with another, and words that are no name.
+    question.spans = {{"system", {0, 9}}, {"rules", {0, 3}}, {"1st", {4, 5}}, {"", {8, 9}}};
+    EXPECT_EQ(keyhole::lanes_for(question, lanes)[0].policy.spans.text,
+              "fair system@0..3 part_1st@4..7 part_@8..");
     question.spans.clear();
     for (int p = 0; p < 20; p += 2) question.spans.push_back({"part", {p, p + 1}});
     const auto many = keyhole::lanes_for(question, lanes);
-    EXPECT_EQ(many[0].policy.spans.text.substr(0, 29), "fair part1@0..1 part2@2..3 pa");
-    EXPECT_TRUE(many[0].policy.spans.text.ends_with(" part8@14.."));
+    EXPECT_EQ(many[0].policy.spans.text.substr(0, 30), "fair part@0..1 part_2@2..3 par");
+    EXPECT_TRUE(many[0].policy.spans.text.ends_with(" part_8@14.."));
     EXPECT_EQ(keyhole::validate(many[0].policy), std::vector<std::string>{});
 }
 
