@@ -23,7 +23,7 @@ else()
   add_library(keyhole_module_parts OBJECT EXCLUDE_FROM_ALL engine/base/error.cpp engine/base/half.cpp
     engine/base/kv_type.cpp engine/model/dtype.cpp engine/model/kv_default.cpp engine/model/rotary.cpp
     engine/policy/allocation.cpp engine/policy/attention.cpp engine/policy/query_moments.cpp
-    engine/policy/resolved_policy.cpp engine/policy/selection.cpp)
+    engine/policy/resolved_policy.cpp engine/policy/selection.cpp engine/policy/win_rows.cpp)
   target_link_libraries(keyhole_module_parts PRIVATE keyhole_options fmt::fmt PkgConfig::HWY)
   target_include_directories(keyhole_module_parts PRIVATE ${CMAKE_SOURCE_DIR})
   kh_unity(keyhole_module_parts)

@@ -44,7 +44,9 @@ std::vector<Standing> standings(const RunHistory& history, int lane, int kv_head
     std::vector<std::int32_t> pinned;
     for (const std::int32_t p : held)
         if (history.pinned(lane, kv_head, p, row)) pinned.push_back(p);
-    for (const SpanShare& share : span_shares(held, pinned, policy, row))
+    std::uint8_t span = 0;
+    for (const SpanShare& share : span_shares(held, pinned, policy, row)) {
+        ++span;
         for (int i = share.first; i < share.last; ++i) {
             const std::int32_t p = held[to_index(i)];
             Standing& own = out[to_index(i)];
@@ -54,8 +56,9 @@ std::vector<Standing> standings(const RunHistory& history, int lane, int kv_head
                 own = Standing::first;
             else if (i >= share.last - share.newest)
                 own = Standing::newest;
-            competes[to_index(i)] = own == Standing::competes ? 1 : 0;
+            competes[to_index(i)] = own == Standing::competes ? span : std::uint8_t{0};
         }
+    }
     if (!policy.protect || n == 0) return out;
     if (!knows_all(*policy.protect)) return out;
     const PlaceEnv env{place_facts(policy, row, n, head.owner_layer, 0, head.index), held};

@@ -211,7 +211,7 @@ struct FormulaRun {
     const FormulaTable& table;
     float* lists;  ///< [n_lists, stride]
     std::int32_t stride;
-    const std::uint8_t* competes;  ///< [n] 1: the token competes
+    const std::uint8_t* competes;  ///< [n] not 0: the token competes, with equal ones as its neighbours
     int n, thread, n_threads;
     Sums& sums;
 
@@ -319,7 +319,7 @@ struct FormulaRun {
     KH_FN void count_competing() const {
         for (int j = thread; j < kSums; j += n_threads) {
             sums.count[j] = 0;
-            for (int i = j; i < n; i += kSums) sums.count[j] += competes[i];
+            for (int i = j; i < n; i += kSums) sums.count[j] += competes[i] != 0 ? 1 : 0;
         }
     }
     template <class Of>
@@ -424,20 +424,20 @@ struct FormulaRun {
         });
     }
 
-    /// The average or maximum over the competing neighbours of token i, `width` places with its own.
-    /// Outside, the average counts 0 and the maximum ignores.
+    /// The average or maximum over the competing neighbours of token i in its span, `width` places with its
+    /// own. Outside, the average counts 0 and the maximum ignores.
     KH_FN float smoothed(const FormulaOp& op, const float* x, int i) const {
         if (competes[i] == 0) return 0;
         int left = op.width / 2, right = left, from = i;
         for (int j = i - 1; j >= 0 && left > 0; --j)
-            if (competes[j] != 0) {
+            if (competes[j] == competes[i]) {
                 from = j;
                 --left;
             }
         const bool is_max = op.code == FormulaCode::smooth_maximum;
         float value = is_max ? -INFINITY : 0.0f;
         for (int j = from; j < n; ++j) {
-            if (competes[j] == 0) continue;
+            if (competes[j] != competes[i]) continue;
             if (j > i && right-- == 0) break;
             value = is_max ? formula_max(value, x[j]) : keyhole::add(value, x[j]);
         }

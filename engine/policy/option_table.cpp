@@ -246,9 +246,6 @@ std::string spans_fault(const PolicyParams& params) {
     if (params.read.unit != Amount::Unit::all)
         return "read and fair spans both cut the text; leave one of them out";
     if (params.damping != 1) return "damping is no part of the scores of fair spans; leave one of them out";
-    if (selection_names(params, Quantity::win))
-        return "win is of the newest rows of the whole text, and fair spans count each span's own; take "
-               "another preset or choose";
     (void)score_formula(params.score.text, &fault, {0, params.spans.text, true});
     return fault.what.empty() ? "" : fmt::format("score and fair spans together: {}", fault.what);
 }
@@ -654,8 +651,8 @@ constexpr std::array kOptions = {
                .values = "none  (rules@0..31 text@32..)  (fair rules@0..31 text@32..)  fair",
                .help = "Positions with names, for in(NAME) in formulas; alone they change nothing. fair "
                        "divides the budget over them by "
-                       "their lengths, and each keeps its best tokens, by its own rows. fair alone: the "
-                       "system part of a chat and the rest.",
+                       "their lengths, and each keeps its best tokens, by its own rows; a window of rows is "
+                       "divided in equal parts. fair alone: the system part of a chat and the rest.",
                .paper = "fair eviction: 2510.00231, pitfalls of KV cache compression",
                .card_row = 27,
                .fault = spans_fault},

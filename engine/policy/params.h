@@ -299,9 +299,12 @@ struct ResolvedPolicy {
     }
     /// Returns whether a formula of selections names what follows from queries before their rotation.
     bool names_queries() const { return names(Quantity::expected) || names(Quantity::tri); }
-    /// Returns how many of the newest rows of attention the cache keeps; what a prompt in one piece needs of
-    /// them comes from the prompt.
-    int kept_rows() const { return names(Quantity::win) && evicts_at_rows() ? window : 0; }
+    /// Returns how many of the newest rows of attention the cache keeps of a token: its fair span has a part
+    /// of the window; what a prompt in one piece needs of them comes from the prompt.
+    int kept_rows() const {
+        const int n_spans = fair.empty() ? 1 : static_cast<int>(fair.size());
+        return names(Quantity::win) && evicts_at_rows() ? (window + n_spans - 1) / n_spans : 0;
+    }
     static constexpr int kKeptQueries = 256;
     /// Returns the same for queries before their rotation.
     int kept_queries() const {

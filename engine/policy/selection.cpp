@@ -3,6 +3,7 @@
 #include "engine/base/index.h"
 #include "engine/policy/allocation.h"
 #include "engine/policy/formula_maths.h"
+#include "engine/policy/win_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -184,7 +185,10 @@ std::vector<SpanShare> span_shares(std::span<const std::int32_t> positions,
     }
     const std::vector<int> stored = share_by_length(std::min(policy.stored, n), lengths, n_pinned, n_held),
                            none(shares.size(), 0);
-    const std::vector<int> newest = share_by_length(std::min(policy.newest, n), lengths, none, stored);
+    // Where rows vote, each span keeps as many newest tokens as it has rows that do.
+    const std::vector<int> newest = policy.names(Quantity::win)
+                                        ? window_parts(policy, policy.newest)
+                                        : share_by_length(std::min(policy.newest, n), lengths, none, stored);
     const bool keeps_tail = policy.newest + policy.sinks >= policy.stored;  // and nothing else
     for (std::size_t s = 0; s < shares.size(); ++s) {
         const int sinks = std::min(policy.sinks, stored[s]);
@@ -199,12 +203,15 @@ std::vector<std::uint8_t> competing_tokens(std::span<const std::int32_t> positio
                                            std::span<const std::int32_t> pinned, const ResolvedPolicy& policy,
                                            int row) {
     std::vector<std::uint8_t> competes(positions.size(), 0);
-    for (const SpanShare& share : span_shares(positions, pinned, policy, row))
+    std::uint8_t span = 0;
+    for (const SpanShare& share : span_shares(positions, pinned, policy, row)) {
+        ++span;
         for (int i = share.first; i < share.last - share.newest; ++i) {
             const std::int32_t position = positions[to_index(i)];
             const bool is_pinned = std::binary_search(pinned.begin(), pinned.end(), position);
-            competes[to_index(i)] = position >= share.sinks && !is_pinned ? 1 : 0;
+            competes[to_index(i)] = position >= share.sinks && !is_pinned ? span : std::uint8_t{0};
         }
+    }
     return competes;
 }
 

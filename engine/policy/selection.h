@@ -35,12 +35,14 @@ struct SpanShare {
 
 /// Divides what a unit stores over the policy's fair spans: stored tokens by their lengths in the text so
 /// far, pinned ones inside their span's share; the first `sinks` and a share of `newest` of each stay, as its
-/// own first and last tokens. Tokens behind the last span belong to it. One share of all without fair spans.
+/// own first and last tokens; where `win` is named, a part of `newest` as of the window. Tokens behind the
+/// last span belong to it. One share of all without fair spans.
 std::vector<SpanShare> span_shares(std::span<const std::int32_t> positions,
                                    std::span<const std::int32_t> pinned, const ResolvedPolicy& policy,
                                    int row);
 
-/// Returns for each token of a unit whether it competes, 1: by its place, its span and the pins alone.
+/// Returns for each token of a unit whether it competes, by its place, its span and the pins alone: 0, or the
+/// number of its fair span, the first one 1; 1 without fair spans.
 std::vector<std::uint8_t> competing_tokens(std::span<const std::int32_t> positions,
                                            std::span<const std::int32_t> pinned, const ResolvedPolicy& policy,
                                            int row);

@@ -53,6 +53,7 @@ Lane::Lane(const Weights& weights, const Policy& policy, int n_prompt)
       stored_(empty_sets(weights)) {
     score_.assign(keyhole::to_index(weights.n_layers),
                   std::vector<Vector>(keyhole::to_index(weights.n_heads)));
+    sum_ = score_;
 }
 
 // Keyformer: tau_init for the prompt; t = 1 is the first decode row; held at tau_end from t = T on.
@@ -137,6 +138,11 @@ std::vector<int> Lane::competing(int layer, int kv_head) const {
     const std::set<int>& stored = stored_[keyhole::to_index(layer)][keyhole::to_index(kv_head)];
     const std::vector<int> by_age(stored.begin(), stored.end());
     std::vector<int> free;
+    if (!policy_.spans.empty()) {
+        for (const SpanRoom& span : rooms_of_spans(layer, kv_head))
+            free.insert(free.end(), span.free.begin(), span.free.end());
+        return free;
+    }
     for (std::size_t i = 0; i < by_age.size(); ++i) {
         const bool is_recent = i + keyhole::to_index(policy_.recent) >= by_age.size();
         const bool is_protected = by_age[i] >= policy_.protect_from && by_age[i] <= policy_.protect_to;
@@ -149,13 +155,19 @@ std::vector<int> Lane::competing(int layer, int kv_head) const {
 double Lane::observed(int layer, int kv_head, int position) const {
     if (policy_.as_rkv_code) return observed_by_code(layer, kv_head, position);
     const int group = weights_.n_heads / weights_.n_kv_heads;
-    const int n_rows = std::min(policy_.window, row_ + 1);
+    // The newest rows; of fair spans, those of the token's own.
+    std::vector<int> rows;
+    for (int row = 0; row <= row_; ++row)
+        if (span_of(row) == span_of(position)) rows.push_back(row);
+    rows.erase(rows.begin(), rows.end() - std::min<std::ptrdiff_t>(
+                                              std::ssize(rows), part_of(policy_.window, span_of(position))));
     const auto mean = [&](int l, int h) {
         double sum = 0;
-        for (int row = std::max(position, row_ - n_rows + 1); row <= row_; ++row)
-            sum += seen_[keyhole::to_index(row)][keyhole::to_index(l)][keyhole::to_index(h)]
-                        [keyhole::to_index(position)];
-        return sum / n_rows;
+        for (const int row : rows)
+            if (row >= position)
+                sum += seen_[keyhole::to_index(row)][keyhole::to_index(l)][keyhole::to_index(h)]
+                            [keyhole::to_index(position)];
+        return sum / static_cast<double>(rows.size());
     };
     if (policy_.unit == Unit::column) return mean_of_column(kv_head, mean);
     std::vector<double> read;
@@ -196,6 +208,20 @@ double Lane::observed_by_code(int layer, int kv_head, int position) const {
     return sum / n_rows;
 }
 
+/// Smooths the importance of each span's competing tokens among themselves. indices: of those in `all`.
+Vector Lane::smoothed_in_spans(const std::vector<int>& all, const Vector& importance,
+                               const std::vector<std::size_t>& indices) const {
+    Vector out(importance.size(), 0.0);
+    for (std::size_t s = 0; s < std::max<std::size_t>(policy_.spans.size(), 1); ++s) {
+        std::vector<std::size_t> own;
+        for (const std::size_t i : indices)
+            if (span_of(all[i]) == s) own.push_back(i);
+        const Vector smooth = smoothed(importance, own, policy_.kernel, policy_.kernel_max);
+        for (const std::size_t i : own) out[i] = smooth[i];
+    }
+    return out;
+}
+
 /// What a selection ranks, by stored position; the larger stays.
 std::map<int, double> Lane::ranks(int layer, int kv_head) const {
     const std::set<int>& stored = stored_[keyhole::to_index(layer)][keyhole::to_index(kv_head)];
@@ -213,7 +239,7 @@ std::map<int, double> Lane::ranks(int layer, int kv_head) const {
         importance.push_back(observed(layer, kv_head, all[i]));
         if (std::binary_search(free.begin(), free.end(), all[i])) indices.push_back(i);
     }
-    if (policy_.kernel > 0) importance = smoothed(importance, indices, policy_.kernel, policy_.kernel_max);
+    if (policy_.kernel > 0) importance = smoothed_in_spans(all, importance, indices);
     Vector redundancy(all.size(), 0.0);
     if (policy_.ranks == RanksBy::likeness) {
         const auto heads = kv_heads_with(layer, kv_head);
@@ -517,50 +543,83 @@ std::vector<int> Lane::shares_of_spans(int total, const std::vector<int>& least,
     }
 }
 
-/// Each span keeps its own first and newest tokens, what is protected, and of the rest the best.
+/// Returns the part of a window that a span has: as even as it goes, the first ones the larger parts.
+int Lane::part_of(int window, std::size_t span) const {
+    if (policy_.spans.empty()) return window;
+    std::vector<int> parts(policy_.spans.size(), 0);
+    for (int row = 0; row < window; ++row) ++parts[keyhole::to_index(row) % parts.size()];
+    return std::max(parts[span], 1);
+}
+
+/// Returns what each span of a KV head stores and may keep. Its own first and newest tokens, and what is
+/// protected, do not compete.
+std::vector<Lane::SpanRoom> Lane::rooms_of_spans(int layer, int kv_head) const {
+    const std::size_t n_spans = policy_.spans.size();
+    std::vector<std::vector<int>> held(n_spans);
+    std::vector<int> least(n_spans, 0), most(n_spans, 0);
+    const auto guarded = [&](int p) { return p >= policy_.protect_from && p <= policy_.protect_to; };
+    const std::set<int>& stored = stored_[keyhole::to_index(layer)][keyhole::to_index(kv_head)];
+    for (const int p : stored) {
+        held[span_of(p)].push_back(p);
+        ++most[span_of(p)];
+        least[span_of(p)] += guarded(p) ? 1 : 0;
+    }
+    const int total = std::min(policy_.budget, static_cast<int>(stored.size()));
+    const std::vector<int> budget = shares_of_spans(total, least, most),
+                           recent = shares_of_spans(std::min(policy_.recent, static_cast<int>(stored.size())),
+                                                    std::vector<int>(n_spans), budget);
+    const bool votes = policy_.ranks == RanksBy::observed || policy_.ranks == RanksBy::likeness;
+    std::vector<SpanRoom> rooms;
+    for (std::size_t s = 0; s < n_spans; ++s) {
+        const int sinks = std::min(policy_.sinks, budget[s]);
+        const bool keeps_tail = policy_.recent + policy_.sinks >= policy_.budget;
+        const int own = votes ? part_of(policy_.recent, s) : recent[s];
+        const int newest = keeps_tail ? budget[s] - sinks : std::min(own, budget[s] - sinks);
+        SpanRoom& room = rooms.emplace_back();
+        for (int i = 0; i < most[s] - newest; ++i)
+            if (const int p = held[s][keyhole::to_index(i)];
+                p >= policy_.spans[s].first + sinks && !guarded(p))
+                room.free.push_back(p);
+        room.n_leave = most[s] - budget[s];
+    }
+    return rooms;
+}
+
+/// Each span keeps of its competing tokens the best.
 std::vector<Gone> Lane::select_fairly(double* margin) const {
     std::vector<Gone> gone;
-    const std::size_t n_spans = policy_.spans.size();
     for (int l = 0; l < weights_.n_layers; ++l)
         for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g) {
-            const std::set<int>& stored = stored_[keyhole::to_index(l)][keyhole::to_index(g)];
-            const int n = static_cast<int>(stored.size());
+            const int n = static_cast<int>(stored_[keyhole::to_index(l)][keyhole::to_index(g)].size());
             if (n <= policy_.budget || n < policy_.budget + policy_.buffer) continue;
-            std::vector<std::vector<int>> held(n_spans);
-            std::vector<int> least(n_spans, 0), most(n_spans, 0);
-            const auto guarded = [&](int p) { return p >= policy_.protect_from && p <= policy_.protect_to; };
-            for (const int p : stored) {
-                held[span_of(p)].push_back(p);
-                ++most[span_of(p)];
-                least[span_of(p)] += guarded(p) ? 1 : 0;
-            }
-            const std::vector<int> budget = shares_of_spans(policy_.budget, least, most),
-                                   recent =
-                                       shares_of_spans(policy_.recent, std::vector<int>(n_spans), budget);
             const std::map<int, double> value = ranks(l, g);
-            for (std::size_t s = 0; s < n_spans; ++s) {
-                const int sinks = std::min(policy_.sinks, budget[s]);
-                const bool keeps_tail = policy_.recent + policy_.sinks >= policy_.budget;
-                const int newest = keeps_tail ? budget[s] - sinks : std::min(recent[s], budget[s] - sinks);
-                std::vector<int> free;
-                for (int i = 0; i < most[s] - newest; ++i)
-                    if (const int p = held[s][keyhole::to_index(i)];
-                        p >= policy_.spans[s].first + sinks && !guarded(p))
-                        free.push_back(p);
-                std::sort(free.begin(), free.end(), [&](int a, int b) {
-                    return value.at(a) != value.at(b) ? value.at(a) > value.at(b) : a > b;
-                });
-                const int room = static_cast<int>(free.size()) - (most[s] - budget[s]);
-                for (std::size_t i = keyhole::to_index(room); i < free.size(); ++i)
-                    gone.push_back({l, g, free[i]});
-                if (room <= 0 || room == static_cast<int>(free.size())) continue;
-                const double stays = value.at(free[keyhole::to_index(room - 1)]),
-                             leaves = value.at(free[keyhole::to_index(room)]);
-                *margin = std::min(*margin, (stays - leaves) / std::max(std::abs(stays), 1e-300));
+            for (SpanRoom& span : rooms_of_spans(l, g)) {
+                const int room = static_cast<int>(span.free.size()) - span.n_leave;
+                keep_best(value, l, g, room, span.free, gone, margin);
             }
         }
     std::sort(gone.begin(), gone.end());
     return gone;
+}
+
+/// Keeps the `room` best of the tokens that compete; the others leave. The margin becomes no larger than the
+/// gap between the two.
+void Lane::keep_best(const std::map<int, double>& value, int layer, int kv_head, int room,
+                     std::vector<int>& free, std::vector<Gone>& gone, double* margin) const {
+    // Of equal scores the lower one before smoothing is evicted, then the older.
+    const auto plain = [&](int p) { return policy_.kernel > 0 ? observed(layer, kv_head, p) : 0.0; };
+    std::sort(free.begin(), free.end(), [&](int a, int b) {
+        if (value.at(a) != value.at(b)) return value.at(a) > value.at(b);
+        const double x = plain(a), y = plain(b);
+        return x != y ? x > y : a > b;
+    });
+    for (std::size_t i = keyhole::to_index(room); i < free.size(); ++i)
+        gone.push_back({layer, kv_head, free[i]});
+    if (room <= 0 || room >= static_cast<int>(free.size())) return;
+    const int last = free[keyhole::to_index(room - 1)], next = free[keyhole::to_index(room)];
+    const bool level = value.at(last) == value.at(next) && policy_.kernel > 0;  // a plateau of a maximum
+    const double stays = level ? plain(last) : value.at(last), leaves = level ? plain(next) : value.at(next);
+    *margin = std::min(*margin, (stays - leaves) / std::max(std::abs(stays), 1e-300));
 }
 
 std::vector<Gone> Lane::select(double* margin) const {
@@ -589,26 +648,7 @@ std::vector<Gone> Lane::select(double* margin) const {
                 }
                 room = std::min(room, n_stay);
             }
-            const auto better = [&](int a, int b) {
-                const double score_a = value.at(a), score_b = value.at(b);
-                // Of equal scores the lower one before smoothing is evicted, then the older.
-                if (score_a != score_b) return score_a > score_b;
-                const double x = policy_.kernel > 0 ? observed(l, g, a) : 0,
-                             y = policy_.kernel > 0 ? observed(l, g, b) : 0;
-                return x != y ? x > y : a > b;
-            };
-            std::sort(free.begin(), free.end(), better);
-            for (std::size_t i = keyhole::to_index(room); i < free.size(); ++i)
-                gone.push_back({l, g, free[i]});
-            if (room > 0 && room < static_cast<int>(free.size())) {
-                double stays = value.at(free[keyhole::to_index(room - 1)]);
-                double leaves = value.at(free[keyhole::to_index(room)]);
-                if (stays == leaves && policy_.kernel > 0) {  // a plateau of a maximum
-                    stays = observed(l, g, free[keyhole::to_index(room - 1)]);
-                    leaves = observed(l, g, free[keyhole::to_index(room)]);
-                }
-                *margin = std::min(*margin, (stays - leaves) / std::max(std::abs(stays), 1e-300));
-            }
+            keep_best(value, l, g, room, free, gone, margin);
         }
     std::sort(gone.begin(), gone.end());
     return gone;
@@ -649,9 +689,12 @@ LaneRow Lane::feed(int token) {
             Vector share = softmax(tempered);
             share.resize(noise.size());
             score_[l][h].resize(share.size(), 0.0);
-            for (std::size_t p = 0; p < share.size(); ++p)
-                if (span_of(static_cast<int>(p)) == span_of(row))  // fair spans count their own rows
+            sum_[l][h].resize(share.size(), 0.0);
+            for (std::size_t p = 0; p < share.size(); ++p) {
+                if (!scores_by_span() || span_of(static_cast<int>(p)) == span_of(row))
                     score_[l][h][p] = policy_.alpha * score_[l][h][p] + weight * share[p];
+                sum_[l][h][p] += weight * share[p];
+            }
             out.noise.back().push_back(noise);
         }
     }
@@ -852,7 +895,9 @@ Lane::Future future_of(const Weights& weights, const std::vector<int>& tokens) {
 }
 
 std::vector<Gone> Lane::change(const Policy& policy) {
+    const bool were_by_span = scores_by_span();
     policy_ = policy;
+    if (scores_by_span() != were_by_span) score_ = sum_;  // of which no other score was made so far
     double margin = 0;
     const std::vector<Gone> gone = select(&margin);
     for (const Gone& g : gone)

@@ -122,7 +122,20 @@ class Lane {
     Rooms shared_rooms(const Rooms& own, double* margin) const;
     std::vector<Gone> select(double* margin) const;
     std::vector<Gone> select_fairly(double* margin) const;
+    void keep_best(const std::map<int, double>& value, int layer, int kv_head, int room,
+                   std::vector<int>& free, std::vector<Gone>& gone, double* margin) const;
     std::size_t span_of(int position) const;
+    /// Fair spans count their own rows where scores are ranked.
+    bool scores_by_span() const { return policy_.ranks == RanksBy::score && !policy_.spans.empty(); }
+    int part_of(int window, std::size_t span) const;
+    Vector smoothed_in_spans(const std::vector<int>& all, const Vector& importance,
+                             const std::vector<std::size_t>& indices) const;
+    /// Of a fair span: its competing tokens, and how many of them leave.
+    struct SpanRoom {
+        std::vector<int> free{};
+        int n_leave = 0;
+    };
+    std::vector<SpanRoom> rooms_of_spans(int layer, int kv_head) const;
     std::vector<int> shares_of_spans(int total, const std::vector<int>& least,
                                      const std::vector<int>& most) const;
 
@@ -132,6 +145,7 @@ class Lane {
     Sequence sequence_;
     PositionSets stored_;
     std::vector<std::vector<Vector>> score_;                // [layer][query head][position]
+    std::vector<std::vector<Vector>> sum_;                  // the same, plain sums over all rows
     std::vector<std::vector<std::vector<Vector>>> keys_;    // [layer][KV head][position][channel], rotated
     std::vector<std::vector<std::vector<Vector>>> seen_;    // [row][layer][query head][position] attention
     std::vector<std::vector<std::vector<Vector>>> logits_;  // the same of logits

@@ -1,11 +1,12 @@
-// Named spans in formulas, and spans that share the budget: against the reference in double on both backends,
-// and the worked example of the field's section 18.
+// Named spans in formulas, and spans that share the budget: the worked example of the field's section 18,
+// what the doctor says of them, and how questions name them.
 #include "engine/analysis/doctor.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/eval/evaluate.h"
 #include "engine/policy/allocation.h"
 #include "engine/policy/selection.h"
+#include "engine/policy/win_rows.h"
 #include "tests/reference/backend_pair.h"
 #include "tests/reference/different_tokens.h"
 #include "tests/reference/engine_run.h"
@@ -15,7 +16,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <set>
 #include <utility>
 
@@ -25,66 +25,6 @@ namespace {
 using keyhole::to_index;
 
 constexpr int kPrompt = 24, kDecode = 16;
-
-// Section 18: each span keeps its share of the budget, by its own rows.
-TEST(FieldSpans, FairOnesAgreeWithTheReferenceOnBothBackends) {
-    constexpr int kOpen = std::numeric_limits<int>::max();
-    for (const int n_kv_heads : {2, 1}) {
-        SCOPED_TRACE(n_kv_heads);
-        TinyShape shape;
-        shape.n_kv_heads = n_kv_heads;
-        const TinyModel tiny(shape);
-        const auto model = keyhole::load_model(tiny.folder());
-        const Weights weights = load_weights(tiny.folder());
-        const std::vector<int> tokens =
-            different_tokens(kPrompt + kDecode, 70u + static_cast<unsigned>(n_kv_heads));
-        std::vector<Case> cases;
-        const auto add = [&](const std::string& preset, int budget, const std::string& keys,
-                             const auto& change) {
-            using Spans = std::vector<std::pair<int, int>>;
-            for (const auto& [text, spans] : {std::pair{"a@0..4 b@5..", Spans{{0, 4}, {5, kOpen}}},
-                                              {"a@0..2 b@3..15 c@16..23", Spans{{0, 2}, {3, 15}, {16, 23}}},
-                                              {"a@0..23 new@24..", Spans{{0, 23}, {24, kOpen}}}}) {
-                Case c = preset_case(preset, budget, kDecode);
-                c.spec += fmt::format(",spans=(fair {}){}", text, keys);
-                c.policy.spans = spans;
-                change(c.policy);
-                cases.push_back(c);
-            }
-        };
-        for (const char* preset : {"knorm", "random", "h2o", "tova", "a2sf", "sink", "window"}) {
-            add(preset, 9, "", [](Policy&) {});
-            add(preset, 14, ",every=3", [](Policy& p) { p.every = 3; });
-            add(preset, 9, ",prefill=stepwise,every=1", [](Policy& p) {
-                p.stepwise = true;
-                p.every = 1;
-            });
-        }
-        for (const char* preset : {"random", "tova"}) {
-            add(preset, 11, ",buffer=3", [](Policy& p) { p.buffer = 3; });
-            add(preset, 12, ",evict=decode", [](Policy& p) { p.phase = Phase::decode; });
-        }
-        for (const char* preset : {"knorm", "h2o"}) {
-            add(preset, 100, "", [](Policy&) {});
-            add(preset, 11, ",recent=4,sinks=2,scope=layer,pool=max", [](Policy& p) {
-                p.recent = 4;
-                p.sinks = 2;
-                p.unit = Unit::layer;
-                p.pool = PoolOver::max;
-            });
-            add(preset, 13, ",recent=2,protect=1..4", [](Policy& p) {
-                p.recent = 2;
-                p.protect_from = 1;
-                p.protect_to = 4;
-            });
-        }
-        const std::span<const int> all(tokens);
-        const auto prompt = all.first(kPrompt), decode = all.subspan(kPrompt);
-        expect_agreement(compare_with_reference(model, weights, cases, prompt, decode), 1000);
-        const auto cuda = cuda_backend(model);
-        expect_agreement(compare_with_reference(model, weights, cases, prompt, decode, cuda.get()), 1000);
-    }
-}
 
 // In eval the parts of a question are the spans.
 TEST(FieldSpans, QuestionsHaveSpansOfTheirOwn) {
@@ -118,23 +58,26 @@ TEST(FieldSpans, TheDoctorCountsShares) {
     const auto model = keyhole::load_model(tiny.folder());
     keyhole::RunSpec spec;
     spec.prompt_tokens = different_tokens(kPrompt, 63);
-    for (const char* lane : {"full", "h2o:budget=12,recent=3,spans=(fair a@0..6 b@7..),protect=1..2"})
+    for (const char* lane : {"full", "h2o:budget=12,recent=3,spans=(fair a@0..6 b@7..),protect=1..2",
+                             "snapkv:budget=12,window=7,recent=4,evict=always,spans=(fair a@0..6 b@7..)"})
         spec.lanes.push_back(keyhole::parse_lane_spec(lane));
     spec.n_generate = kDecode;
     spec.ignore_eos = true;
     const SessionRun run = run_session(model, spec);
-    const auto state_at = [](const keyhole::RunHistory& history, int row) {
-        for (const Finding& finding : keyhole::examine(history, 1, row))
+    const auto state_at = [&](const keyhole::RunHistory& history, int row, int lane = 1) {
+        for (const Finding& finding : keyhole::examine(history, lane, row))
             if (finding.name == "each span keeps its share") return finding.state;
         return Finding::State::unknown;
     };
     keyhole::RunHistory history = history_of(run);
-    int n_good = 0;
-    for (int row = kPrompt - 1; row <= history.last_row(); ++row) {
-        EXPECT_NE(state_at(history, row), Finding::State::broken) << row;
-        n_good += state_at(history, row) == Finding::State::good ? 1 : 0;
+    for (const int lane : {1, 2}) {
+        int n_good = 0;
+        for (int row = kPrompt - 1; row <= history.last_row(); ++row) {
+            EXPECT_NE(state_at(history, row, lane), Finding::State::broken) << lane << ' ' << row;
+            n_good += state_at(history, row, lane) == Finding::State::good ? 1 : 0;
+        }
+        EXPECT_GT(n_good, kDecode / 2) << lane;
     }
-    EXPECT_GT(n_good, kDecode / 2);
     keyhole::StepList steps(run.steps.begin(), run.steps.end());
     auto changed = std::make_shared<keyhole::StepTrace>(*steps.front());
     for (keyhole::Eviction& e : changed->lanes[1].evictions)
@@ -146,6 +89,33 @@ TEST(FieldSpans, TheDoctorCountsShares) {
     keyhole::RunHistory other;
     other.update(steps);
     EXPECT_EQ(state_at(other, kPrompt - 1), Finding::State::broken);
+}
+
+// The parts of a window, by hand: what does not divide goes to the first spans, and each has a row.
+TEST(FieldSpans, EachHasItsPartOfAWindow) {
+    const auto rows = [](const std::string& spec, int row) {
+        const auto policy = keyhole::resolve(keyhole::parse_lane_spec(spec).policy, 8, 4);
+        std::vector<std::pair<int, int>> found;
+        for (const keyhole::WinRows& own : keyhole::win_rows(policy, row))
+            found.emplace_back(own.first, own.last);
+        return found;
+    };
+    using Rows = std::vector<std::pair<int, int>>;
+    const std::string snapkv = "snapkv:budget=4,window=5,recent=2", two = ",spans=(fair a@0..3 b@4..7)";
+    EXPECT_EQ(rows(snapkv, 7), (Rows{{3, 7}}));
+    EXPECT_EQ(rows(snapkv + two, 7), (Rows{{1, 3}, {6, 7}}));
+    EXPECT_EQ(rows(snapkv + two, 9), (Rows{{1, 3}, {8, 9}})) << "what follows belongs to the last span";
+    EXPECT_EQ(rows(snapkv + two, 2), (Rows{{0, 2}, {4, 2}})) << "no row of the second span yet";
+    EXPECT_EQ(rows("snapkv:budget=4,window=1,recent=1,spans=(fair a@0..1 b@2..2 c@3..)", 7),
+              (Rows{{1, 1}, {2, 2}, {7, 7}}));
+    EXPECT_EQ(rows("snapkv:budget=4,window=8,recent=1,spans=(fair a@0..1 b@2..4 c@5..)", 7),
+              (Rows{{0, 1}, {2, 4}, {6, 7}}));
+    const auto kept = [](const std::string& spec) {
+        return keyhole::resolve(keyhole::parse_lane_spec(spec).policy, 8, 4).kept_rows();
+    };
+    EXPECT_EQ(kept(snapkv + two), 0) << "the prompt has them";
+    EXPECT_EQ(kept(snapkv + two + ",evict=always"), 3);
+    EXPECT_EQ(kept(snapkv + ",evict=always"), 5);
 }
 
 // The field's example of section 18: lengths of keys are 5 2 1 10 4 3 7 6.
@@ -256,7 +226,6 @@ TEST(FieldSpans, FaultsNameThePlaceAndTheNearestName) {
     expect("key:budget=9,spans=(fair a@0.. b@5..)", "follow each other from 0 on");
     expect("key:budget=9,spans=(a@0 b@1..2 c@3)", "is no span");
     expect("key:spans=(a@0..0 b@1..1 c@2..2 d@3..3 e@4..4 f@5..5 g@6..6 h@7..7 i@8..8)", "at most 8 spans");
-    expect("snapkv:budget=9,spans=(fair a@0..3 b@4..)", "win is of the newest rows");
     expect("knorm:budget=9,alloc=adaptive,spans=(fair a@0..3 b@4..)", "leave one of them out");
     expect("key:budget=9,read=16,spans=(fair a@0..3 b@4..)", "read and fair spans");
     expect("h2o:budget=9,dialect=released,spans=(fair a@0..3 b@4..)", "dialect=paper");

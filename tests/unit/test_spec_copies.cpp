@@ -107,9 +107,10 @@ TEST(SpecCopies, WithoutEvictionKeepsOverridesThatDoNotEvict) {
 TEST(SpecCopies, AnotherPresetSharesNoBudgetWhereItCannot) {
     const PolicyParams lane = parse_lane_spec("h2o:budget=9,spans=(fair a@0..4 b@5..)").policy;
     EXPECT_EQ(with_preset(lane, Preset::tova).spans.text, "fair a@0..4 b@5..");
-    EXPECT_EQ(with_preset(lane, Preset::snapkv).spans.text, "a@0..4 b@5..");
+    EXPECT_EQ(with_preset(lane, Preset::snapkv).spans.text, "fair a@0..4 b@5..");
+    EXPECT_EQ(with_preset(lane, Preset::adakv).spans.text, "a@0..4 b@5..");
     const PolicyParams alone = parse_lane_spec("h2o:budget=9,spans=fair").policy;
-    EXPECT_EQ(with_preset(alone, Preset::snapkv).spans.text, "none");
+    EXPECT_EQ(with_preset(alone, Preset::adakv).spans.text, "none");
 }
 
 // A preset sets what the table of options says that it does; the others are the user's.

@@ -355,10 +355,6 @@ std::vector<QueryMoments> calibrated_queries(const KvLayout& layout, const Unit&
     return queries;
 }
 
-void add_seen(const float* row_values, const std::int32_t* positions, int row, int n, float* sum) {
-    for (int i = 0; i < n; ++i) sum[i] = add(sum[i], positions[i] <= row ? row_values[i] : 0.0f);
-}
-
 std::vector<float> choose_on_host(const ChoiceUnit& of, std::span<float> pooled,
                                   std::vector<std::int32_t>& pinned) {
     const int n = static_cast<int>(of.positions.size());
@@ -376,13 +372,11 @@ std::vector<float> choose_on_host(const ChoiceUnit& of, std::span<float> pooled,
     if (policy.protect) {
         run(*policy.protect);
         const std::size_t n_pinned = pinned.size();
-        for (int i = 0; i < n; ++i) {
-            if (lists[to_index(i)] == 0) continue;
-            competes[to_index(i)] = 0;
-            pinned.push_back(of.positions[to_index(i)]);
-        }
+        for (int i = 0; i < n; ++i)
+            if (lists[to_index(i)] != 0) pinned.push_back(of.positions[to_index(i)]);
         std::inplace_merge(pinned.begin(), pinned.begin() + static_cast<std::ptrdiff_t>(n_pinned),
                            pinned.end());
+        competes = competing_tokens(of.positions, pinned, policy, of.row);  // shares of spans follow pins
         if (policy.names(Quantity::tri)) env.emplace(of, pooled, competes);
     }
     if (!policy.choose) return {};

@@ -10,6 +10,7 @@
 #include "engine/policy/params.h"
 #include "engine/policy/quantity_table.h"
 #include "engine/policy/selection.h"
+#include "engine/policy/win_rows.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -39,8 +40,8 @@ inline bool reads_head_scores(const ResolvedPolicy& policy) {
 
 /// Returns whether tokens are ranked for the record in a row that evicts none: where that is quick, and
 /// the rows that `win` is the mean of are known.
-inline bool ranks_for_record(const ResolvedPolicy& policy, int n_kept_rows) {
-    return !policy.ranks_late() && (n_kept_rows > 0 || !policy.names(Quantity::win));
+inline bool ranks_for_record(const ResolvedPolicy& policy, bool knows_rows) {
+    return !policy.ranks_late() && (knows_rows || !policy.names(Quantity::win));
 }
 
 /// What a KV head of the unit stores, in text order, rounded as it is stored.
@@ -156,8 +157,28 @@ std::vector<float> win_of_logits(std::span<const std::int32_t> positions, int ne
                                  int n_readers,
                                  const std::function<float(int reader, int r, std::size_t i)>& logit_of);
 
-/// Adds a row of attention to `sum` [n]. positions: of the tokens; those younger than the row add nothing.
-void add_seen(const float* row_values, const std::int32_t* positions, int row, int n, float* sum);
+/// Returns the means over kept rows of n tokens, [n]; NaN where no row of a token's span is kept. row_of(r):
+/// what it has of the tokens, [n]; those younger than the row count 0.
+template <class RowOf>
+std::vector<float> means_of_rows(std::span<const WinRows> rows, const std::int32_t* positions, int n,
+                                 RowOf row_of) {
+    std::vector<float> means(to_index(n), 0);
+    for (const WinRows& own : rows) {
+        const auto for_own = [&](auto change) {
+            for (int i = 0; i < n; ++i)
+                if (positions[i] >= own.begin && positions[i] < own.end) change(i);
+        };
+        for (int row = own.first; row <= own.last; ++row) {
+            const float* of_row = row_of(row);
+            for_own([&](int i) {
+                float& mean = means[to_index(i)];
+                mean = add(mean, positions[i] <= row ? of_row[i] : 0.0f);
+            });
+        }
+        for_own([&](int i) { means[to_index(i)] /= static_cast<float>(own.n()); });
+    }
+    return means;
+}
 
 /// Pools n values of each query head over the readers of a unit's KV heads. Under scope column the readers of
 /// each KV head are pooled, then the mean over the KV heads is taken. values_of(reader): [n]
@@ -182,19 +203,15 @@ std::vector<float> pool_unit_of_prompt(const KvLayout& layout, const Unit& unit,
 }
 
 /// Returns `win` of a prompt's n tokens after its last row, pooled over a unit's readers. row_of(reader,
-/// row): attention of a row [n], 0 for what it does not see.
+/// row): attention of a row [n].
 template <class RowOf>
 std::vector<float> pool_last_rows(const KvLayout& layout, const Unit& unit, const ResolvedPolicy& policy,
                                   int n, RowOf row_of) {
-    const int n_rows = std::min(policy.window, n);
+    const std::vector<WinRows> rows = win_rows(policy, n - 1);
+    const std::vector<std::int32_t> positions = prompt_positions(n);
     std::vector<float> means;
     return pool_unit_of_prompt(layout, unit, policy, n, [&](const HeadRef& reader) {
-        means.assign(to_index(n), 0);
-        for (int row = n - n_rows; row < n; ++row) {
-            const float* of_row = row_of(reader, row);
-            for (std::size_t p = 0; p < means.size(); ++p) means[p] = add(means[p], of_row[p]);
-        }
-        for (float& mean : means) mean /= static_cast<float>(n_rows);
+        means = means_of_rows(rows, positions.data(), n, [&](int row) { return row_of(reader, row); });
         return static_cast<const float*>(means.data());
     });
 }

@@ -75,7 +75,7 @@ std::unique_ptr<KvCache> CpuKvCache::clone() const {
     copy->pinned_ = pinned_;
     copy->faults_ = faults_;
     copy->shadow_ = shadow_;
-    copy->first_kept_ = first_kept_;
+    copy->kept_ = kept_;
     copy->queries_ = queries_;
     copy->first_query_ = first_query_;
     copy->pages_ = pages_;
@@ -121,7 +121,8 @@ void CpuKvCache::clear() {
     for (std::vector<std::int32_t>& of_head : pinned_) of_head.clear();
     std::fill(faults_.begin(), faults_.end(), std::nullopt);
     if (shadow_) shadow_.emplace(layout_->n_kv_heads(), head_dim_);
-    first_kept_ = first_query_ = 0;
+    kept_.begin(policy_, 0);
+    first_query_ = 0;
     for (KeyPages& of_head : pages_) of_head = {};
     store_ = make_store(std::vector<int>(count_.size(), 0), store_.running, store_.has_noise);
 }
@@ -228,7 +229,7 @@ void CpuKvCache::copy_from(const Store& old) {
                     std::copy_n(old.score(nearest_relative(a, old.running), head), n, to);
             if (old.has_noise && store_.has_noise)
                 std::copy_n(old.of_head(old.noise_at, head), n, noise(head));
-            copy_kept_rows(old, head, n);
+            copy_kept_rows(old, g, head);
         });
     }
 }
@@ -271,16 +272,23 @@ void CpuKvCache::measure_reach(int g) {
     for (std::size_t i = 0; i < due.size(); ++i) reach[due[i]] = found[i];
 }
 
-/// Copies a head's kept rows. Where the window changes, the last ones go to their new places.
-void CpuKvCache::copy_kept_rows(const Store& old, int head, std::size_t n) {
-    const int n_rows = std::min(old.window, store_.window);
-    const bool same = old.window == store_.window;
-    for (int r = 0; r < n_rows; ++r) {
-        const int row = same ? r : last_row_ - r;
-        if (row < 0) break;
-        std::copy_n(old.of_head(old.window_at, head) + row % old.window * old.n_scores, n,
-                    kept_row(row, head));
+/// Copies a head's kept rows. Where their number changes, the last ones of each token go to their new places.
+void CpuKvCache::copy_kept_rows(const Store& old, int g, int head) {
+    const int n = count(g), n_rows = std::min(old.window, store_.window);
+    const auto old_row = [&](int row) {
+        return old.of_head(old.window_at, head) + row % old.window * old.n_scores;
+    };
+    if (old.window == store_.window) {
+        for (int r = 0; r < n_rows; ++r) std::copy_n(old_row(r), n, kept_row(r, head));
+        return;
     }
+    for (const WinRows& own : win_rows(policy_, last_row_))
+        for (int r = 0; r < n_rows && own.last - r >= 0; ++r) {
+            const float* from = old_row(own.last - r);
+            float* to = kept_row(own.last - r, head);
+            for (int slot = 0; slot < n; ++slot)
+                if (positions(g)[slot] >= own.begin && positions(g)[slot] < own.end) to[slot] = from[slot];
+        }
 }
 
 void CpuKvCache::move_to(Store store) {
@@ -335,11 +343,12 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy, int last_row) {
     const bool had_noise = store_.has_noise, has_noise = draws_token_noise(policy);
     const bool redraw =
         has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
-    if (policy.ranks_as_rkv_code != policy_.ranks_as_rkv_code) first_kept_ = last_row + 1;  // logits, or not
+    const int window = policy.kept_rows();
+    if (window != store_.window || policy.ranks_as_rkv_code != policy_.ranks_as_rkv_code ||  // logits, or not
+        policy.fair != policy_.fair)
+        kept_.change(policy_, policy, store_.window, last_row);
     policy_ = policy;
     last_row_ = last_row;
-    const int window = policy.kept_rows();
-    if (window != store_.window) first_kept_ = std::max(first_kept_, last_row - store_.window + 1);
     if (const bool keeps = policy.kept_queries() > 0; keeps != !queries_.empty()) {
         first_query_ = last_row + 1;
         queries_ = keeps ? std::vector<float>(to_index(policy.kept_queries()) *

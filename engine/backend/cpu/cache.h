@@ -13,6 +13,7 @@
 #include "engine/backend/common/shadow.h"
 #include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
+#include "engine/policy/win_rows.h"
 
 #include <algorithm>
 #include <array>
@@ -72,14 +73,17 @@ class CpuKvCache final : public KvCache {
     /// Scores by slot of query head `head` = layer * n_heads + h; null when that accumulator does not run.
     float* score(int accumulator, int head) const { return store_.score(accumulator, head); }
     /// Attention of one of the newest rows by slot, or its logits (ranks_as_rkv_code); null where the cache
-    /// keeps none. Slots of tokens that are younger than the row hold no number.
+    /// keeps none. Slots of tokens that are younger than the row, or of another fair span, hold no number.
     float* kept_row(int row, int head) const {
         return store_.window == 0
                    ? nullptr
                    : store_.of_head(store_.window_at, head) + row % store_.window * store_.n_scores;
     }
-    /// Returns how many of the newest rows it has kept by now, `row` the last of them.
-    int n_kept_rows(int row) const { return std::clamp(row - first_kept_ + 1, 0, store_.window); }
+    /// Returns which rows it has kept by `row`; empty: it keeps none.
+    std::vector<WinRows> kept_rows(int row) const {
+        return store_.window == 0 ? std::vector<WinRows>() : kept_.at(policy_, row);
+    }
+    bool knows_rows(int row) const { return store_.window > 0 && kept_.any(policy_, row); }
     int window() const { return store_.window; }
     /// The query of one of the newest rows before its rotation, [head_dim] of query head `head`; null where
     /// the cache keeps none.
@@ -99,7 +103,7 @@ class CpuKvCache final : public KvCache {
     /// The same for queries as for rows.
     void begin_kept_queries(int row) { first_query_ = row; }
     /// Tells from which row on they are kept, once a prompt's rows have been written.
-    void begin_kept_rows(int row) { first_kept_ = row; }
+    void begin_kept_rows(int row) { kept_.begin(policy_, row); }
     /// Returns the pages of what a KV head stores, brought up to date. page: tokens of the text in one.
     const KeyPages& pages(int g, int page);
     /// Noise by slot, drawn once for each token; null when the policy does not draw noise per token.
@@ -204,7 +208,7 @@ class CpuKvCache final : public KvCache {
     void move_to(Store store);
     void draw_noise(int g, int slot);
     void move_slot(int g, int from, int to);
-    void copy_kept_rows(const Store& old, int head, std::size_t n);
+    void copy_kept_rows(const Store& old, int g, int head);
     template <class Visit>
     void for_readers(int g, Visit visit) const;
 
@@ -227,7 +231,7 @@ class CpuKvCache final : public KvCache {
     std::vector<char> in_order_;                     // [n_kv_heads]
     std::vector<std::vector<std::int32_t>> pinned_;  // by position, so that moving slots does not change them
     std::vector<std::optional<KvFault>> faults_;     // [n_kv_heads]
-    int first_kept_ = 0;                             // first row that is kept
+    KeptRows kept_;                                  // rows of attention
     int last_row_ = -1;                              // the last one before the policy changed
     std::vector<float> queries_;                     // [kKeptQueries, n_layers * n_heads, head_dim] or none
     int first_query_ = 0;                            // first row whose query is kept

@@ -94,8 +94,8 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, const IntegerWei
     const KvLayout& layout = model_.layout();
     for (const LanePrefill& lane : lanes_)
         if (const ResolvedPolicy& policy = lane.cache->policy(); policy.names(Quantity::win)) {
-            n_last_rows_ = std::max(n_last_rows_, std::min(policy.window, n_));
-            wants_last_logits_ |= policy.ranks_as_rkv_code;
+            add_win_rows(policy, n_, win_rows_);
+            wants_win_logits_ |= policy.ranks_as_rkv_code;
         }
     for (const LanePrefill& lane : lanes_) add_query_sinks(lane.cache->policy(), n_, query_sinks_);
     if (!query_sinks_.empty() || sink_requests_.inputs) raw_queries_ = floats(n * c.n_heads * c.head_dim);
@@ -119,7 +119,8 @@ void Prefill::run(const std::function<bool(double)>& progress) {
         auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
         KH_ASSERT(cache.largest_count() == 0);
         if (cache.shadow() != nullptr) cache.shadow()->reserve(n_ + rows_of_room(cache.policy()));
-        cache.begin_kept_rows(std::max(n_ - cache.window(), 0));
+        const bool is_whole = cache.policy().fair.empty();
+        cache.begin_kept_rows(is_whole ? std::max(n_ - cache.window(), 0) : 0);
         cache.begin_kept_queries(std::max(n_ - ResolvedPolicy::kKeptQueries, 0));
     }
     // A lane with scope shared chooses one set over all layers, so it needs all layers before anything can be
@@ -330,9 +331,9 @@ void Prefill::project(int layer, LayerStore& store) {
     const Rotary* rotary = rotary_of(c, layer);
     if (raw) store.raw_keys = floats(n_kv_heads * n * d);
     store.scores = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * n);
-    if (n_last_rows_ > 0) store.last_rows = floats(static_cast<std::int64_t>(c.n_heads) * n_last_rows_ * n);
-    if (wants_last_logits_)
-        store.last_logits = floats(static_cast<std::int64_t>(c.n_heads) * n_last_rows_ * n);
+    const auto n_win_rows = static_cast<std::int64_t>(win_rows_.size());
+    if (n_win_rows > 0) store.win_rows = floats(c.n_heads * n_win_rows * n);
+    if (wants_win_logits_) store.win_logits = floats(c.n_heads * n_win_rows * n);
     pool_.parallel_for((n + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int) {
         std::vector<float> cosines(to_index(c.rotary.dims / 2)), sines(cosines);
         const float* cosine = rotary != nullptr ? cosines.data() : nullptr;
@@ -523,11 +524,12 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
     grow(scratch.tempered, columns);
     const std::vector<float>& sinks = tables_.layers[to_index(layer)].sinks;
     const int global_head = layer * model_.config().n_heads + head;
-    for (int row = std::max(first_row, n_ - n_last_rows_); row < last_row; ++row) {
-        const std::int64_t at = (row - first_row) * columns;
-        std::copy_n(scratch.probabilities.data() + at, columns, last_row_of(store, head, row));
-        if (wants_last_logits_)
-            std::copy_n(scratch.logits.data() + at, columns, last_row_of(store, head, row, true));
+    for (auto row = std::lower_bound(win_rows_.begin(), win_rows_.end(), first_row);
+         row != win_rows_.end() && *row < last_row; ++row) {
+        const std::int64_t at = (*row - first_row) * columns;
+        std::copy_n(scratch.probabilities.data() + at, columns, win_row_of(store, head, *row));
+        if (wants_win_logits_)
+            std::copy_n(scratch.logits.data() + at, columns, win_row_of(store, head, *row, true));
     }
     const std::vector<ScoreStream>& streams = plan_.streams[to_index(global_head)];
     for (std::size_t s = 0; s < streams.size(); ++s) {
@@ -961,12 +963,12 @@ std::vector<float> Prefill::choose(const LanePrefill& lane, std::size_t lane_ind
         win = win_of_logits(positions, policy.newest, n_ - 1, n_rows, static_cast<int>(readers.size()),
                             [&](int reader, int r, std::size_t i) {
                                 const HeadRef& of = readers[to_index(reader)];
-                                return last_row_of(stores[to_index(of.layer - first_layer)], of.head,
-                                                   n_ - n_rows + r, true)[i];
+                                return win_row_of(stores[to_index(of.layer - first_layer)], of.head,
+                                                  n_ - n_rows + r, true)[i];
                             });
     } else if (policy.names(Quantity::win))
         win = pool_last_rows(model_.layout(), unit, policy, n_, [&](const HeadRef& reader, int row) {
-            return last_row_of(stores[to_index(reader.layer - first_layer)], reader.head, row);
+            return win_row_of(stores[to_index(reader.layer - first_layer)], reader.head, row);
         });
     const auto queries = queries_of_unit(model_.layout(), unit, policy, query_sinks_, [&](int layer) {
         return std::span<const QueryMoments>(stores[to_index(layer - first_layer)].queries);
@@ -1013,6 +1015,7 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                                            pooled, ranked.ties, ranked.guarded, victims);
 
     RowValues& values = lane.out->values;
+    const std::vector<WinRows> kept_rows = cache.kept_rows(n_ - 1);
     for (int g = unit.first; g < unit.last; g += unit.step) {
         const KvHead& kv = layout.kv_head(g);
         const LayerStore& store = store_of(kv.owner_layer);
@@ -1032,10 +1035,13 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                         score[slot] =
                             score_row(store_of(reader.layer),
                                       plan_.of(lane_index, reader.layer, reader.head, a), reader.head)[p];
-            for (const HeadRef& reader : kv.readers)
-                for (int row = std::max(n_ - cache.window(), 0); row < n_; ++row)
-                    cache.kept_row(row, reader.layer * layout.n_heads() + reader.head)[slot] = last_row_of(
-                        store_of(reader.layer), reader.head, row, cache.policy().ranks_as_rkv_code)[p];
+            for (const WinRows& rows : kept_rows) {
+                if (p < rows.begin || p >= rows.end) continue;
+                for (const HeadRef& reader : kv.readers)
+                    for (int row = rows.first; row <= rows.last; ++row)
+                        cache.kept_row(row, reader.layer * layout.n_heads() + reader.head)[slot] = win_row_of(
+                            store_of(reader.layer), reader.head, row, cache.policy().ranks_as_rkv_code)[p];
+            }
         }
         if (values.scores.empty()) continue;
         std::copy_n(pooled.data(), n, values.scores.data() + static_cast<std::int64_t>(g) * n);

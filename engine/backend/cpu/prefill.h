@@ -38,8 +38,8 @@ class Prefill {
         Pages keys, values;  ///< [n_kv_heads, n, head_dim], keys rotated; empty in a layer that borrows
         Pages raw_keys;      ///< keys before rotation, where they are borrowed or wanted
         Pages scores;        ///< [n_streams, n_heads, n]
-        Pages last_rows;     ///< [n_heads, n_last_rows_, n] attention of the prompt's last rows
-        Pages last_logits;   ///< the same of their logits, where a lane ranks as R-KV's code
+        Pages win_rows;      ///< [n_heads, win_rows_.size(), n] attention of the rows that `win` is of
+        Pages win_logits;    ///< the same of their logits, where a lane ranks as R-KV's code
         std::vector<QueryMoments> queries;  ///< [query_sinks_, n_heads]
     };
 
@@ -114,10 +114,12 @@ class Prefill {
             head;
         return static_cast<const float*>(score_tile_.data()) + (stream_head * kTileRows + i) * n_;
     }
-    /// Attention of the prompt's row `row`, one of the last; logits: its logits.
-    float* last_row_of(const LayerStore& store, int head, int row, bool logits = false) const {
-        return static_cast<float*>((logits ? store.last_logits : store.last_rows).data()) +
-               (static_cast<std::int64_t>(head) * n_last_rows_ + row - (n_ - n_last_rows_)) * n_;
+    /// Attention of a row of the prompt that is in win_rows_; logits: its logits.
+    float* win_row_of(const LayerStore& store, int head, int row, bool logits = false) const {
+        const auto n_rows = static_cast<std::int64_t>(win_rows_.size());
+        const auto at = std::lower_bound(win_rows_.begin(), win_rows_.end(), row) - win_rows_.begin();
+        return static_cast<float*>((logits ? store.win_logits : store.win_rows).data()) +
+               (head * n_rows + at) * n_;
     }
     /// Computes the lengths of the layer's keys and values, and the reach of values, that its streams name.
     void measure(int layer, const LayerStore& owner);
@@ -132,9 +134,9 @@ class Prefill {
     std::span<const LanePrefill> lanes_;
     PrefillSink* sink_;
     RowRequest sink_requests_;
-    int n_;                // prompt tokens
-    int n_last_rows_ = 0;  // whose attention lanes want, for `win`
-    bool wants_last_logits_ = false;
+    int n_;                      // prompt tokens
+    std::vector<int> win_rows_;  // whose attention lanes want, for `win`; ascending
+    bool wants_win_logits_ = false;
     const std::function<bool(double)>* progress_ = nullptr;
     double done_ = 0, whole_ = 1;  // multiplications
 

@@ -110,8 +110,13 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
                          cache.lengths(Quantity::vnorm, g),
                          cache.lengths(Quantity::wvnorm, g)},
                         policy.score_dtype, {score, to_index(n)}, scratch.by_formula);
-    if (float* kept = cache.kept_row(row, head); kept != nullptr)
-        std::copy_n((policy.ranks_as_rkv_code ? scratch.logits : scratch.probabilities).data(), n, kept);
+    if (float* kept = cache.kept_row(row, head); kept != nullptr) {
+        const float* seen = (policy.ranks_as_rkv_code ? scratch.logits : scratch.probabilities).data();
+        const std::int32_t begin = begin_of_span(policy, row);
+        if (begin == 0) std::copy_n(seen, n, kept);
+        for (int i = 0; i < n && begin > 0; ++i)
+            if (cache.positions(g)[i] >= begin) kept[i] = seen[i];
+    }
     scratch.laps.end(scratch.laps.scoring);
     return out;
 }

@@ -113,15 +113,15 @@ void pool_values(const CpuKvCache& cache, const Unit& unit, std::span<const std:
 /// Pools the means over the newest rows. Empty where the cache keeps no rows, or has none yet.
 std::vector<float> pool_kept_rows(const CpuKvCache& cache, const Unit& unit, int row,
                                   std::span<const std::int32_t> positions) {
-    const int n_rows = cache.n_kept_rows(row);
     std::vector<float> pooled, means;
-    if (n_rows == 0) return pooled;
+    if (!cache.knows_rows(row)) return pooled;
+    const std::vector<WinRows> rows = cache.kept_rows(row);
     if (cache.policy().ranks_as_rkv_code) {  // one KV head
         const auto& readers = cache.layout().kv_head(unit.first).readers;
-        return win_of_logits(positions, cache.policy().newest, row, n_rows, static_cast<int>(readers.size()),
-                             [&](int reader, int r, std::size_t i) {
+        return win_of_logits(positions, cache.policy().newest, row, rows.front().n(),
+                             static_cast<int>(readers.size()), [&](int reader, int r, std::size_t i) {
                                  const HeadRef& of = readers[to_index(reader)];
-                                 return cache.kept_row(row - n_rows + 1 + r,
+                                 return cache.kept_row(rows.front().first + r,
                                                        of.layer * cache.layout().n_heads() +
                                                            of.head)[cache.order(unit.first)[i]];
                              });
@@ -130,12 +130,10 @@ std::vector<float> pool_kept_rows(const CpuKvCache& cache, const Unit& unit, int
         cache, unit, positions,
         [&](const HeadRef& reader) {
             const KvLayout& layout = cache.layout();
-            const int g = layout.kv_head_from_head(reader.layer, reader.head), n = cache.count(g),
+            const int g = layout.kv_head_from_head(reader.layer, reader.head),
                       head = reader.layer * layout.n_heads() + reader.head;
-            means.assign(to_index(n), 0);
-            for (int r = row - n_rows + 1; r <= row; ++r)
-                add_seen(cache.kept_row(r, head), cache.positions(g), r, n, means.data());
-            for (float& mean : means) mean /= static_cast<float>(n_rows);
+            means = means_of_rows(rows, cache.positions(g), cache.count(g),
+                                  [&](int r) { return cache.kept_row(r, head); });
             return static_cast<const float*>(means.data());
         },
         pooled);
@@ -313,7 +311,7 @@ namespace {
 void rank_unit(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int row, bool leave,
                bool needs_scores, UnitScores& scores) {
     scores.ties.clear();
-    if (policy.has_formula() && (leave || (needs_scores && ranks_for_record(policy, cache.n_kept_rows(row)))))
+    if (policy.has_formula() && (leave || (needs_scores && ranks_for_record(policy, cache.knows_rows(row)))))
         choose_unit(cache, unit, policy, row, scores);
     else if (policy.choose)
         std::fill(scores.pooled.begin(), scores.pooled.end(), std::numeric_limits<float>::quiet_NaN());

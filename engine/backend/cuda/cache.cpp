@@ -232,7 +232,7 @@ AnyLane CudaKvCache::view(const RowRule* rules, int row) const {
     lane.rules = rules;
     lane.n_units = static_cast<std::int32_t>(units_.size());
     lane.row = row;
-    lane.n_kept_rows = n_kept_rows(row);
+    if (store_.window > 0) lane.n_kept_rows = kept_.at(policy_, row).front().n();
     return lane;
 }
 
@@ -290,7 +290,7 @@ void CudaKvCache::copy_slots(const SlotLists& lists, const Buffer<std::byte>& fr
         copy.table = {table.readers, table.offset + first};
         for (int a = 0; a < kScores; ++a) copy.relative[a] = nearest_relative(a, running);
         copy.head_dim = head_dim_;
-        copy.last_row = last_row_;
+        copy.spans = kept_spans(policy_, last_row_);
         executor_->launch(copy, {last - first, (lists.most + copy.kSlots - 1) / copy.kSlots}, 256);
     });
     executor_->wait();
@@ -358,7 +358,7 @@ void CudaKvCache::clear() {
     in_text_order_.assign(in_text_order_.size(), 1);
     faults_.assign(faults_.size(), std::nullopt);
     if (shadow_) shadow_.emplace(n_kv_heads(), head_dim_);
-    first_kept_ = 0;
+    kept_.begin(policy_, 0);
     store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, store_.has_noise,
                         store_.window, store_.type);
     find_units();
@@ -374,7 +374,7 @@ std::unique_ptr<KvCache> CudaKvCache::clone() const {
     copy->pinned_ = pinned_;
     copy->faults_ = faults_;
     copy->shadow_ = shadow_;
-    copy->first_kept_ = first_kept_;
+    copy->kept_ = kept_;
     copy->store_ = store_like_this();
     copy->units_ = units_;
     copy->on_host_ = on_host_;
@@ -422,7 +422,7 @@ void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& 
         policy_ = std::move(old);
         throw;
     }
-    if (window != had_window) first_kept_ = std::max(first_kept_, last_row - had_window + 1);
+    if (window != had_window || policy.fair != old.fair) kept_.change(old, policy, had_window, last_row);
     if (converted) convert_to(std::move(*converted));
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(n_kv_heads(), head_dim_);
@@ -742,29 +742,41 @@ void CudaKvCache::repeat_of_row(int g, int row, std::span<float> most) const {
         most[to_index(i)] = repeats() != nullptr ? repeats()->at(g, position_in_order(g, i, row)) : 0.0f;
 }
 
+std::vector<WinRows> CudaKvCache::kept_rows(const ResolvedPolicy& policy, int row) const {
+    if (store_.window == 0 || policy.kept_rows() == 0 || policy.fair != policy_.fair) return {};
+    std::vector<WinRows> rows = kept_.at(policy, row);
+    for (WinRows& own : rows) own.first = std::max(own.first, own.last - store_.window + 1);
+    return rows;
+}
+
+bool CudaKvCache::knows_rows(const ResolvedPolicy& policy, int row) const {
+    const std::vector<WinRows> rows = kept_rows(policy, row);
+    return std::any_of(rows.begin(), rows.end(), [](const WinRows& own) { return own.n() > 0; });
+}
+
 /// Returns the means over the newest rows of a unit's tokens `all`, pooled over its readers; empty where no
 /// row is kept.
 std::vector<float> CudaKvCache::win_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
                                             std::span<const std::int32_t> all) const {
-    const int n_rows = std::min(n_kept_rows(row), policy.kept_rows());
-    std::vector<float> pooled;
-    if (n_rows == 0) return pooled;
+    std::vector<float> pooled, values;
+    if (!knows_rows(policy, row)) return pooled;
+    const std::vector<WinRows> rows = kept_rows(policy, row);
     pooled.assign(all.size(), policy.pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
     int n_readers = 0;
     for_readers(*layout_, unit.first, unit.last, [&](int g, const HeadRef& reader) {
         const HeadScores scores = head_scores(store_, reader.layer * layout_->n_heads() + reader.head);
-        const auto n = positions(g).size();
-        std::vector<float> means(n, 0), values(n);
-        for (int r = row - n_rows + 1; r <= row; ++r) {
-            executor_->download(values.data(), scores.kept_row(r), n * sizeof(float));
-            executor_->wait();
-            add_seen(values.data(), positions(g).data(), r, static_cast<int>(n), means.data());
-        }
+        values.resize(positions(g).size());
+        const std::vector<float> means =
+            means_of_rows(rows, positions(g).data(), count(g), [&](int r) -> const float* {
+                executor_->download(values.data(), scores.kept_row(r), values.size() * sizeof(float));
+                executor_->wait();
+                return values.data();
+            });
         ++n_readers;
         std::size_t column = 0;
         for (const std::int32_t slot : order(g)) {
             while (all[column] != positions(g)[to_index(slot)]) ++column;
-            const float mean = means[to_index(slot)] / static_cast<float>(n_rows);
+            const float mean = means[to_index(slot)];
             float& to = pooled[column++];
             to = policy.pool == Pool::max ? std::max(to, mean) : to + mean;
         }
@@ -817,7 +829,7 @@ HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& 
     std::vector<float>& ties = out.ties;
     const bool leave = may_evict && (own.alloc != Alloc::uniform ||
                                      must_select(own, static_cast<int>(out.positions.size()), row));
-    if (own.has_formula() && (leave || ranks_for_record(own, n_kept_rows(row)))) {
+    if (own.has_formula() && (leave || ranks_for_record(own, knows_rows(policy, row)))) {
         std::vector<ChoiceHead> heads;
         for (int g = unit.first; g < unit.last; ++g) heads.push_back(choice_head(g, own));
         std::vector<float> win;

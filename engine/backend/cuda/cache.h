@@ -87,7 +87,7 @@ class CudaKvCache final : public KvCache {
     /// Newest rows whose attention it keeps.
     int window() const { return store_.window; }
     /// Sets from which row on they are kept, once a prompt's rows have been written.
-    void begin_kept_rows(int row) { first_kept_ = row; }
+    void begin_kept_rows(int row) { kept_.begin(policy_, row); }
     NumberType kv_type() const { return store_.type; }
 
     /// All K and V of the text, on the host, where the policy had a shadow from the start; else null.
@@ -181,7 +181,9 @@ class CudaKvCache final : public KvCache {
     HostSelection rank_on_host(const Unit& unit, const ResolvedPolicy& policy, int row, bool may_evict);
     std::vector<float> win_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
                                    std::span<const std::int32_t> all) const;
-    int n_kept_rows(int row) const { return std::clamp(row - first_kept_ + 1, 0, store_.window); }
+    /// Returns the rows of attention that a policy, which may be the next one, can use; empty: none.
+    std::vector<WinRows> kept_rows(const ResolvedPolicy& policy, int row) const;
+    bool knows_rows(const ResolvedPolicy& policy, int row) const;
     /// Copies all that is stored to a store that differs in the type of K and V alone, through the host.
     void convert_to(Store store);
     /// Notes what the conversion of KV head g to another type made infinite. old, now: its slots in memory.
@@ -222,7 +224,7 @@ class CudaKvCache final : public KvCache {
     std::vector<std::uint8_t> in_text_order_;        // [n_kv_heads]
     std::vector<std::vector<std::int32_t>> pinned_;  // by position
     std::vector<std::optional<KvFault>> faults_;     // [n_kv_heads]
-    int first_kept_ = 0;                             // first row that is kept
+    KeptRows kept_;                                  // rows of attention
     int last_row_ = -1;                              // the last one before the policy changed
     std::vector<Unit> units_;
     std::vector<std::uint8_t> on_host_;  // [units]

@@ -4,6 +4,7 @@
 #include "engine/backend/common/kv_rows.h"
 #include "engine/backend/common/row_scores.h"
 #include "engine/backend/cuda/kernels/field.h"
+#include "engine/backend/cuda/rules.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/model/kv_default.h"
@@ -59,9 +60,7 @@ Prefill::Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const f
     const ModelConfig& c = model_.config();
     const std::size_t n = tokens.size();
     for (const LanePrefill& lane : lanes_) add_query_sinks(lane.cache->policy(), n_, query_sinks_);
-    for (const LanePrefill& lane : lanes_)
-        if (const ResolvedPolicy& policy = lane.cache->policy(); policy.names(Quantity::win))
-            n_last_rows_ = std::max(n_last_rows_, std::min(policy.window, n_));
+    for (const LanePrefill& lane : lanes_) add_win_rows(lane.cache->policy(), n_, win_rows_);
     const std::int64_t free_floats =
         executor_->memory().free_bytes / kShareOfFree / std::int64_t{sizeof(float)};
     hidden_rows_ = static_cast<int>(std::min<std::int64_t>(
@@ -138,7 +137,7 @@ void Prefill::size_tiles(std::int64_t free_floats) {
         for (auto* buffer : {&narrow_keys_, &narrow_values_})
             buffer->grow(executor_, n * to_index(c.n_kv_heads * c.head_dim));
         sums_.grow(executor_, to_index(1 + plan_.n_streams) * to_index(c.n_heads) * n);
-        tile_rows_ = std::max(needs_last_row_ ? 1 : 0, n_last_rows_);
+        tile_rows_ = std::max(needs_last_row_ ? 1 : 0, static_cast<int>(win_rows_.size()));
     } else {
         const std::int64_t n_buffers = 2 + (tempers ? 1 : 0) + (keeps_noise ? 1 : 0);
         const std::int64_t tile_floats =
@@ -185,7 +184,8 @@ void Prefill::run(const std::function<bool(double)>& progress) {
         KH_ASSERT(cache(lane).largest_count() == 0);
         if (cache(lane).shadow() != nullptr)
             cache(lane).shadow()->reserve(n_ + rows_of_room(lanes_[lane].cache->policy()));
-        cache(lane).begin_kept_rows(std::max(n_ - cache(lane).window(), 0));
+        const bool is_whole = cache(lane).policy().fair.empty();
+        cache(lane).begin_kept_rows(is_whole ? std::max(n_ - cache(lane).window(), 0) : 0);
     }
     embed();
     // A lane with scope shared chooses one set over all layers, so it needs all layers before anything can be
@@ -347,8 +347,8 @@ void Prefill::project(int layer, LayerStore& store) {
     }
     store.scores.grow(executor_, to_index(plan_.n_streams) * to_index(c.n_heads) * to_index(n_));
     executor_->clear(store.scores.data(), store.scores.size_bytes());
-    if (n_last_rows_ > 0)
-        store.last_rows.grow(executor_, to_index(c.n_heads) * to_index(n_last_rows_) * to_index(n_));
+    if (!win_rows_.empty())
+        store.win_rows.grow(executor_, to_index(c.n_heads) * win_rows_.size() * to_index(n_));
     executor_->launch(
         RotatePrompt{q_.data(), k_.data(), v_.data(), store.keys.data(), store.values.data(), rotations_,
                      weights_.head_rule(c, layer), n_, c.n_heads, n_own, 0, store.raw_keys.data()},
@@ -524,9 +524,9 @@ void Prefill::attend_fused(int layer, const LayerStore& own, const LayerStore& o
         launch_fused<Fp16>(layer, own);
     else
         launch_fused<Bf16>(layer, own);
-    if (n_last_rows_ > 0) {
-        weigh_tile(layer, owner, n_ - n_last_rows_, n_);
-        keep_rows(own, n_ - n_last_rows_, n_);
+    for (const auto& [first, last] : win_rows_of(0, n_)) {
+        weigh_tile(layer, owner, first, last);
+        keep_rows(own, first, last);
     }
     if (!needs_last_row_) return;
     weigh_tile(layer, owner, n_ - 1, n_);
@@ -569,7 +569,7 @@ void Prefill::attend_tiles(int layer, const LayerStore& own, const LayerStore& o
     for (int first = 0; first < n_; first += tile_rows_) {
         const int last = std::min(n_, first + tile_rows_);
         weigh_tile(layer, owner, first, last);
-        if (last > n_ - n_last_rows_) keep_rows(own, first, last);
+        keep_rows(own, first, last);
         attend_tile(owner, first, last);
         for (int stream = 0; stream < plan_.n_streams; ++stream) {
             temper_tile(layer, stream, first, last);
@@ -650,12 +650,29 @@ void Prefill::temper_tile(int layer, int stream, int first, int last) {
     emit_noise(layer, stream, first, last);
 }
 
-/// Keeps those of the tile's rows that are among the prompt's last.
+/// Returns those of the rows [first, last) that lanes want for `win`, as [from, to) without gaps.
+std::vector<std::pair<int, int>> Prefill::win_rows_of(int first, int last) const {
+    std::vector<std::pair<int, int>> parts;
+    for (const int row : win_rows_) {
+        if (row < first || row >= last) continue;
+        if (parts.empty() || parts.back().second != row) parts.emplace_back(row, row);
+        ++parts.back().second;
+    }
+    return parts;
+}
+
+/// Returns the place of a row in win_rows_.
+int Prefill::place_of_win_row(int row) const {
+    return static_cast<int>(std::lower_bound(win_rows_.begin(), win_rows_.end(), row) - win_rows_.begin());
+}
+
+/// Keeps those of the tile's rows that lanes want for `win`.
 void Prefill::keep_rows(const LayerStore& store, int first, int last) {
-    const int from = std::max(0, n_ - n_last_rows_ - first);
-    executor_->launch(KeepRows{probabilities_.data(), store.last_rows.data(), first, last - first, last, n_,
-                               n_last_rows_, from},
-                      {last - first - from, model_.config().n_heads}, kThreads);
+    for (const auto& [from, to] : win_rows_of(first, last))
+        executor_->launch(
+            KeepRows{probabilities_.data(), store.win_rows.data(), first, last - first, last, n_,
+                     static_cast<std::int32_t>(win_rows_.size()), from - first, place_of_win_row(from), 0},
+            {to - from, model_.config().n_heads}, kThreads);
 }
 
 /// Folds the tile's rows, in order, into one score stream of every head that has it.
@@ -889,10 +906,10 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
     std::vector<LayerScores> scores;
     for (const LayerStore& store : stores) {
         LayerScores& of = scores.emplace_back(
-            LayerScores{std::vector<float>(store.scores.size()), std::vector<float>(store.last_rows.size())});
+            LayerScores{std::vector<float>(store.scores.size()), std::vector<float>(store.win_rows.size())});
         executor_->download(of.scores.data(), store.scores.data(), store.scores.size_bytes());
-        if (n_last_rows_ > 0)
-            executor_->download(of.last_rows.data(), store.last_rows.data(), store.last_rows.size_bytes());
+        if (!win_rows_.empty())
+            executor_->download(of.win_rows.data(), store.win_rows.data(), store.win_rows.size_bytes());
     }
     executor_->wait();
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -969,8 +986,8 @@ std::vector<float> Prefill::rank_by_formula(std::size_t lane, const Unit& unit, 
     std::vector<float> win;
     if (policy.names(Quantity::win))
         win = pool_last_rows(model_.layout(), unit, policy, n_, [&](const HeadRef& reader, int row) {
-            return scores[to_index(reader.layer - first_layer)].last_rows.data() +
-                   (std::int64_t{reader.head} * n_last_rows_ + row - (n_ - n_last_rows_)) * n_;
+            const std::size_t at = to_index(reader.head) * win_rows_.size() + to_index(place_of_win_row(row));
+            return scores[to_index(reader.layer - first_layer)].win_rows.data() + at * to_index(n_);
         });
     const auto queries = queries_of_unit(model_.layout(), unit, policy, query_sinks_, [&](int layer) {
         return std::span<const QueryMoments>(stores[to_index(layer - first_layer)].queries);
@@ -1072,8 +1089,11 @@ void Prefill::keep(std::size_t lane, int layer, const LayerStore& store) {
         kernel.n_heads = c.n_heads;
         kernel.group = c.n_heads / c.n_kv_heads;
         kernel.faults = device_faults_.data();
-        kernel.last_rows = store.last_rows.data();
-        kernel.n_last_rows = n_last_rows_;
+        kernel.win_rows = store.win_rows.data();
+        kernel.n_win_rows = static_cast<std::int32_t>(win_rows_.size());
+        kernel.spans = kept_spans(cache(lane).policy(), n_ - 1);
+        for (int s = 0; s < KeptSpans::kMost; ++s)
+            kernel.spans.at[s] = place_of_win_row(kernel.spans.last[s]);
         executor_->launch(kernel, {c.n_kv_heads, (most + kernel.kSlots - 1) / kernel.kSlots}, kThreads);
     });
     executor_->download(faults.data(), device_faults_.data(), faults.size());

@@ -31,15 +31,15 @@ class Prefill {
     /// K, V and scores of one layer, all tokens.
     struct LayerStore {
         Buffer<float> keys,
-            values;               ///< [n_kv_heads, n, head_dim], keys rotated; empty in a layer that borrows
-        Buffer<float> raw_keys;   ///< keys before rotation, where ModelConfig::borrows_unrotated
-        Buffer<float> scores;     ///< [n_streams, n_heads, n]
-        Buffer<float> last_rows;  ///< [n_heads, n_last_rows_, n] attention of the prompt's last rows
+            values;              ///< [n_kv_heads, n, head_dim], keys rotated; empty in a layer that borrows
+        Buffer<float> raw_keys;  ///< keys before rotation, where ModelConfig::borrows_unrotated
+        Buffer<float> scores;    ///< [n_streams, n_heads, n]
+        Buffer<float> win_rows;  ///< [n_heads, win_rows_.size(), n] attention of the rows that `win` is of
         std::vector<QueryMoments> queries;  ///< [query_sinks_, n_heads], on the host
     };
     /// What the host has of a layer to choose by.
     struct LayerScores {
-        std::vector<float> scores, last_rows;
+        std::vector<float> scores, win_rows;
     };
     Cache& cache(std::size_t lane) const { return static_cast<Cache&>(*lanes_[lane].cache); }
 
@@ -97,6 +97,8 @@ class Prefill {
     void write_last_logits();
     void give_to_lanes(int first_layer, std::span<const LayerStore> stores);
     void size_kept();
+    std::vector<std::pair<int, int>> win_rows_of(int first, int last) const;
+    int place_of_win_row(int row) const;
     void keep_rows(const LayerStore& store, int first, int last);
     std::vector<float> rank_by_formula(std::size_t lane, const Unit& unit, const ResolvedPolicy& policy,
                                        int first_layer, std::span<const LayerStore> stores,
@@ -139,7 +141,7 @@ class Prefill {
     int n_;                         // prompt tokens
     int tile_rows_;                 // rows of attention in memory at once
     int hidden_rows_;               // rows of the hidden layer in memory at once
-    int n_last_rows_ = 0;           // whose attention lanes want, for `win`
+    std::vector<int> win_rows_;     // whose attention lanes want, for `win`; ascending
     std::vector<int> query_sinks_;  // how many first queries lanes leave out, each number once
     bool sink_gets_tiles_ = false;
     StreamPlan plan_;

@@ -1,6 +1,7 @@
 #include "engine/backend/cuda/rules.h"
 
 #include "engine/backend/common/accumulators.h"
+#include "engine/policy/win_rows.h"
 
 namespace keyhole::cuda {
 namespace {
@@ -29,6 +30,7 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool needs_sco
     rule.newest = policy.newest;
     rule.unit = policy.unit;
     rule.sinks = policy.sinks;
+    rule.kept_from = begin_of_span(policy, row);
     // As exceeded() and must_select(), without the number of stored tokens, which only the device knows.
     rule.evicts =
         policy.evicts() && policy.evicts_after(row) && (!policy.counts_columns || row + 1 > policy.budget);
@@ -52,6 +54,18 @@ bool has_no_kernel(const ResolvedPolicy& policy) {
     });
     // What a formula protects is known after its quantities, and `tri` is of those that compete.
     return policy.calibration.read == nullptr || differs || (policy.protect && policy.names(Quantity::tri));
+}
+
+KeptSpans kept_spans(const ResolvedPolicy& policy, int row) {
+    static_assert(KeptSpans::kMost == Spans::kMost);
+    KeptSpans spans{};
+    const std::vector<WinRows> rows = win_rows(policy, row);
+    for (std::size_t s = 0; s < KeptSpans::kMost; ++s) {
+        const bool is_span = s < rows.size();
+        spans.begin[s] = is_span ? rows[s].begin : NamedSpan::kOpen;
+        spans.last[s] = is_span && rows[s].last >= rows[s].begin ? rows[s].last : -1;
+    }
+    return spans;
 }
 
 void row_rules(const ResolvedPolicy& policy, int row, bool needs_scores, std::vector<RowRule>& out) {

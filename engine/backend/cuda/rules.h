@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/backend/cuda/kernels/lane.h"
+#include "engine/backend/cuda/kernels/store.h"
 #include "engine/policy/params.h"
 
 #include <vector>
@@ -10,6 +11,9 @@ namespace keyhole::cuda {
 
 /// Returns whether the host selects after rows: what the policy ranks by, or how it chooses, has no kernel.
 bool has_no_kernel(const ResolvedPolicy& policy);
+
+/// Returns which rows a store keeps of each token after a row; `at` is not set.
+KeptSpans kept_spans(const ResolvedPolicy& policy, int row);
 
 /// Writes the rules of the policy itself and of its variants, in their order: what a step uploads for a lane.
 void row_rules(const ResolvedPolicy& policy, int row, bool needs_scores, std::vector<RowRule>& out);

@@ -477,6 +477,17 @@ struct LaneCase {
         lane = side.up(std::vector<LaneView<T>>{view});
     }
     ReaderTable table() const { return {readers.data(), offset.data()}; }
+    /// Two spans, of few rows and of many; the prompt's rows are the newest kWindow of each.
+    KeptSpans spans() const {
+        KeptSpans two{};
+        std::fill(two.begin, two.begin + KeptSpans::kMost, 0x7fffffff);
+        two.begin[0] = 0;
+        two.begin[1] = 20;
+        two.last[0] = two.at[0] = 1;
+        two.last[1] = n - 1;
+        two.at[1] = kWindow + 1;
+        return two;
+    }
 };
 
 RowRule plain_rule() {
@@ -944,6 +955,7 @@ void rebuilding(Side& side) {
     copy.table = from.table();
     for (int a = 0; a < kScores; ++a) copy.relative[a] = a == 1 ? 0 : a;
     copy.head_dim = head_dim;
+    copy.spans = to.spans();
     side.executor->launch(copy, {2, 3}, 256);
     side.note(copy, 0, to.keys);
     side.note(copy, 0, to.values);
@@ -972,8 +984,8 @@ void rebuilding(Side& side) {
                         score = side.up(normal(2 * 4 * n, 33));
     const Buffer<std::int32_t> streams =
         side.up(std::vector<std::int32_t>{0, -1, 1, 0, 1, 1, -1, 0, 1, 0, 0, -1, 1, 1, 0, 1, -1, 0, 0, 1});
-    const int n_last_rows = LaneCase<T>::kWindow + 2;
-    const Buffer<float> last_rows = side.up(normal(4 * n_last_rows * n, 34));
+    const int n_win_rows = LaneCase<T>::kWindow + 2;
+    const Buffer<float> win_rows = side.up(normal(4 * n_win_rows * n, 34));
     const KeepPrompt<T> keep{keys.data(),
                              values.data(),
                              score.data(),
@@ -987,8 +999,10 @@ void rebuilding(Side& side) {
                              4,
                              2,
                              nullptr,
-                             last_rows.data(),
-                             n_last_rows};
+                             win_rows.data(),
+                             n_win_rows,
+                             0,
+                             to.spans()};
     side.executor->launch(keep, {2, 3}, 256);
     side.note(keep, 0, to.kept);
     side.note(keep, 0, to.keys);
@@ -1067,10 +1081,10 @@ void prompt(Side& side) {
     side.note(fold_formula, 1e-3, score);
     side.note(fold_formula, 1e-3, score_rows);
     const int n_last = 110, from = n - n_last - first;  // rows 190 on
-    const Buffer<float> last_rows = side.floats(heads * n_last * n);
-    const KeepRows keep{p.data(), last_rows.data(), first, rows, last, n, n_last, from};
+    const Buffer<float> win_rows = side.floats(heads * (n_last + 1) * n);
+    const KeepRows keep{p.data(), win_rows.data(), first, rows, last, n, n_last + 1, from, 1, 0};
     side.executor->launch(keep, {rows - from, heads}, 256);
-    side.note(keep, kSumTolerance, last_rows);
+    side.note(keep, kSumTolerance, win_rows);
 }
 
 /// A whole prompt with score streams of every kind: forgetting, tempered with both draws, none.

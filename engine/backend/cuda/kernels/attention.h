@@ -533,7 +533,9 @@ struct FoldRow {
                                                      all.tempered_sum)
                                              : p;
         if (probabilities.data != nullptr) probabilities.of(lane, h, row_stride)[slot] = p;
-        if (scores.kept != nullptr) scores.kept_row(view.row)[slot] = p;
+        if (scores.kept != nullptr &&
+            (rule.kept_from == 0 || view.heads[kv_of_head[h]].positions[slot] >= rule.kept_from))
+            scores.kept_row(view.row)[slot] = p;
         for (int a = 0; a < kByScoreFormula; ++a) {
             if (scores.score[a] == nullptr) continue;
             const bool forgets = (a & 1) != 0, tempers = (a & 2) != 0;

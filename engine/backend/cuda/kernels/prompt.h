@@ -208,23 +208,24 @@ struct FoldTileByFormula {
     }
 };
 
-/// Keeps rows of a tile, the prompt's last ones; columns that they do not see are 0. Grid: x = rows that the
-/// tile has of them, y = heads.
+/// Keeps rows of a tile that follow each other; columns that they do not see are 0. Grid: x = these rows, y =
+/// heads.
 struct KeepRows {
     static constexpr int kPhases = 1;
     using Shared = NoShared;
     using Local = NoLocal;
-    const float* p;    ///< [n_heads, n_rows, n_columns] of the tile
-    float* last_rows;  ///< [n_heads, n_last_rows, n]
-    std::int32_t first_row, n_rows, n_columns, n, n_last_rows;
+    const float* p;   ///< [n_heads, n_rows, n_columns] of the tile
+    float* win_rows;  ///< [n_heads, n_win_rows, n]
+    std::int32_t first_row, n_rows, n_columns, n, n_win_rows;
     std::int32_t first_kept;  ///< row of the tile that is the first to keep
+    std::int32_t at;          ///< its place in win_rows
+    std::int32_t unused;
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const int h = block.y, row = first_kept + block.x;
         const float* from =
             p + (static_cast<std::int64_t>(h) * n_rows + row) * static_cast<std::int64_t>(n_columns);
-        float* to = last_rows +
-                    (static_cast<std::int64_t>(h) * n_last_rows + first_row + row - (n - n_last_rows)) * n;
+        float* to = win_rows + (static_cast<std::int64_t>(h) * n_win_rows + at + block.x) * n;
         for (int c = block.thread; c < n; c += block.n_threads) to[c] = c <= first_row + row ? from[c] : 0.0f;
     }
 };

@@ -123,6 +123,21 @@ struct DrawNoise {
     }
 };
 
+/// The rows of attention that a store keeps of a token: up to the last of its fair span. Without fair spans
+/// there is one span.
+struct KeptSpans {
+    static constexpr int kMost = 8;
+    std::int32_t begin[kMost];  ///< first position; behind the spans the largest number
+    std::int32_t last[kMost];   ///< last row so far; -1: none
+    std::int32_t at[kMost];     ///< its place in KeepPrompt::win_rows
+
+    KH_FN int of(std::int32_t position) const {
+        int span = 0;
+        while (span + 1 < kMost && begin[span + 1] <= position) ++span;
+        return span;
+    }
+};
+
 /// Copies slots of one store to another: new slot i of KV head g is old slot kept[offset[g] + i]. A newly
 /// started accumulator copies `relative[a]`. The caller sets the counts. Grid: x = KV heads of the model,
 /// y = chunks of kSlots.
@@ -141,7 +156,8 @@ struct CopySlots {
     ReaderTable table;
     std::int32_t relative[kScores];
     std::int32_t head_dim;
-    std::int32_t last_row = -1;  ///< the last one that is kept, where the stores keep unlike numbers of rows
+    std::int32_t unused = 0;
+    KeptSpans spans;  ///< for stores that keep unlike numbers of rows
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const DeviceHead<T>& source = from[block.x];
@@ -168,6 +184,7 @@ struct CopySlots {
                     if (b.score[s] != nullptr) b.score[s][slot] = a.score[relative[s]][old];
                 if (a.noise != nullptr && b.noise != nullptr) b.noise[slot] = a.noise[old];
                 const int n_rows = a.window < b.window ? a.window : b.window;
+                const int last_row = spans.last[spans.of(source.positions[old])];
                 for (int k = 0; k < n_rows; ++k) {
                     const int row = a.window == b.window ? k : last_row - k;
                     if (row >= 0) b.kept_row(row)[slot] = a.kept_row(row)[old];
@@ -196,9 +213,10 @@ struct KeepPrompt {
     const std::int32_t* kept;
     const std::int32_t* offset;  ///< [n_kv + 1]
     std::int32_t n, head_dim, n_heads, group;
-    std::uint8_t* faults = nullptr;    ///< [n_kv] set to 1 where a number is not finite as stored; or null
-    const float* last_rows = nullptr;  ///< [n_heads, n_last_rows, n] attention of the prompt's last rows
-    std::int32_t n_last_rows = 0, unused = 0;
+    std::uint8_t* faults = nullptr;   ///< [n_kv] set to 1 where a number is not finite as stored; or null
+    const float* win_rows = nullptr;  ///< [n_heads, n_win_rows, n] attention of the rows that are kept
+    std::int32_t n_win_rows = 0, unused = 0;
+    KeptSpans spans;
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const DeviceHead<T>& head = heads[block.x];
@@ -226,11 +244,12 @@ struct KeepPrompt {
                         scores[h].score[a][slot] =
                             score[(static_cast<std::int64_t>(streams[h * kScores + a]) * n_heads + h) * n +
                                   token];
+            const int span = spans.of(token);
             for (int h = block.x * group; h < (block.x + 1) * group; ++h)
-                for (int row = n > scores[h].window ? n - scores[h].window : 0; row < n; ++row)
-                    scores[h].kept_row(row)[slot] =
-                        last_rows[(static_cast<std::int64_t>(h) * n_last_rows + row - (n - n_last_rows)) * n +
-                                  token];
+                for (int k = 0; k < scores[h].window && k <= spans.last[span] && k <= spans.at[span]; ++k)
+                    scores[h].kept_row(spans.last[span] - k)[slot] =
+                        win_rows[(static_cast<std::int64_t>(h) * n_win_rows + spans.at[span] - k) * n +
+                                 token];
         }
     }
 };

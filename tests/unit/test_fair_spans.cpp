@@ -1,0 +1,319 @@
+// Spans that share the budget against the reference in double on both backends, over shared KV heads,
+// changes, forks and rewinds.
+#include "engine/base/index.h"
+#include "engine/device/make_backend.h"
+#include "engine/session/session.h"
+#include "tests/reference/backend_pair.h"
+#include "tests/reference/compared_text.h"
+#include "tests/reference/sharing_cases.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace reference::test_fair_spans {
+namespace {
+
+using keyhole::to_index;
+
+constexpr int kPrompt = 24, kDecode = 16;
+constexpr int kOpen = std::numeric_limits<int>::max();
+
+/// Spans as a spec and as the reference have them.
+struct TwinSpans {
+    std::string text;
+    std::vector<std::pair<int, int>> of_reference;
+};
+const std::vector<TwinSpans> kSpans = {{"a@0..4 b@5..", {{0, 4}, {5, kOpen}}},
+                                       {"a@0..2 b@3..15 c@16..23", {{0, 2}, {3, 15}, {16, 23}}},
+                                       {"a@0..23 new@24..", {{0, 23}, {24, kOpen}}}};
+
+/// Returns a case of a preset with each of these spans.
+template <class Change>
+std::vector<Case> fair_cases(const std::string& preset, int budget, const std::string& keys, Change change) {
+    std::vector<Case> cases;
+    for (const TwinSpans& spans : kSpans) {
+        Case c = preset_case(preset, budget, kDecode);
+        c.spec += fmt::format(",spans=(fair {}){}", spans.text, keys);
+        c.policy.spans = spans.of_reference;
+        change(c.policy);
+        cases.push_back(c);
+    }
+    return cases;
+}
+
+// Section 18: each span keeps its share of the budget, by its own rows.
+TEST(FieldSpans, FairOnesAgreeWithTheReferenceOnBothBackends) {
+    for (const int n_kv_heads : {2, 1}) {
+        SCOPED_TRACE(n_kv_heads);
+        TinyShape shape;
+        shape.n_kv_heads = n_kv_heads;
+        const ComparedText text(shape, kPrompt, kDecode, 70u + static_cast<unsigned>(n_kv_heads));
+        std::vector<Case> cases;
+        const auto add = [&](const char* preset, int budget, const std::string& keys, auto change) {
+            for (const Case& c : fair_cases(preset, budget, keys, change)) cases.push_back(c);
+        };
+        for (const char* preset : {"knorm", "random", "h2o", "tova", "a2sf", "sink", "window"}) {
+            add(preset, 9, "", [](Policy&) {});
+            add(preset, 14, ",every=3", [](Policy& p) { p.every = 3; });
+            add(preset, 9, ",prefill=stepwise,every=1", [](Policy& p) {
+                p.stepwise = true;
+                p.every = 1;
+            });
+        }
+        for (const char* preset : {"random", "tova"}) {
+            add(preset, 11, ",buffer=3", [](Policy& p) { p.buffer = 3; });
+            add(preset, 12, ",evict=decode", [](Policy& p) { p.phase = Phase::decode; });
+        }
+        for (const char* preset : {"knorm", "h2o"}) {
+            add(preset, 100, "", [](Policy&) {});
+            add(preset, 11, ",recent=4,sinks=2,scope=layer,pool=max", [](Policy& p) {
+                p.recent = 4;
+                p.sinks = 2;
+                p.unit = Unit::layer;
+                p.pool = PoolOver::max;
+            });
+            add(preset, 13, ",recent=2,protect=1..4", [](Policy& p) {
+                p.recent = 2;
+                p.protect_from = 1;
+                p.protect_to = 4;
+            });
+        }
+        text.expect_on_both(cases, 1000);
+    }
+}
+
+// SnapKV and R-KV vote with the newest rows of each span, which have equal parts of the window.
+TEST(FieldSpans, WindowsAreDividedOverThem) {
+    for (const auto& [n_kv_heads, n_kv_layers] : {std::pair{2, 0}, {1, 0}, {1, 1}}) {
+        SCOPED_TRACE(fmt::format("{} KV heads in {} layers", n_kv_heads, n_kv_layers));
+        TinyShape shape;
+        shape.n_kv_heads = n_kv_heads;
+        shape.n_kv_layers = n_kv_layers;
+        const ComparedText text(shape, kPrompt, kDecode, 80u + static_cast<unsigned>(n_kv_heads));
+        std::vector<Case> cases;
+        const auto add = [&](const std::string& preset, int budget, int window, int recent,
+                             const std::string& keys, auto change) {
+            const std::string sizes = fmt::format(",window={},recent={}", window, recent);
+            for (Case c : fair_cases(preset, budget, sizes + keys, change)) {
+                c.policy.window = window;
+                c.policy.recent = std::min(recent, budget);
+                cases.push_back(c);
+            }
+        };
+        const auto always = [](Policy& p) { p.phase = Phase::always; };
+        add("snapkv", 12, 5, 5, "", [](Policy&) {});
+        add("snapkv", 8, 32, 32, "", [](Policy&) {});
+        add("snapkv", 10, 1, 2, "", [](Policy&) {});
+        add("snapkv", 9, 6, 3, ",evict=always", always);
+        add("snapkv", 12, 5, 5, ",evict=always,buffer=3,kernel=max:3", [&](Policy& p) {
+            always(p);
+            p.buffer = 3;
+            p.kernel = 3;
+            p.kernel_max = true;
+        });
+        add("snapkv", 11, 7, 4, ",prefill=stepwise,evict=always,scope=layer,pool=max", [&](Policy& p) {
+            always(p);
+            p.stepwise = true;
+            p.unit = Unit::layer;
+            p.pool = PoolOver::max;
+        });
+        add("snapkv", 14, 4, 2, ",evict=decode,every=3,sinks=1,protect=6..9", [](Policy& p) {
+            p.phase = Phase::decode;
+            p.every = 3;
+            p.sinks = 1;
+            p.protect_from = 6;
+            p.protect_to = 9;
+        });
+        add("rkv", 12, 5, 3, ",buffer=2", [](Policy& p) { p.buffer = 2; });
+        add("rkv", 10, 8, 4, ",buffer=0,kernel=avg:3,mix=0.5", [](Policy& p) {
+            p.buffer = 0;
+            p.kernel = 3;
+            p.kernel_max = false;
+            p.mix = 0.5;
+        });
+        text.expect_on_both(cases, 200);
+    }
+}
+
+// They follow the text, so that KV heads of layers or groups together change nothing of them.
+TEST(FieldSpans, FairOnesShareKvHeads) {
+    TinyShape shape;
+    shape.n_layers = 5;
+    shape.n_kv_heads = 4;
+    const ComparedText text(shape, kPrompt, kDecode, 91);
+    std::vector<Case> cases;
+    std::vector<Weights> shared;
+    for (const Sharing& p : kSharings) shared.push_back(shared_weights(text.weights, p.m, p.g, p.released));
+    for (std::size_t i = 0; i < kSharings.size(); ++i) {
+        const Sharing& p = kSharings[i];
+        const std::string kv = fmt::format(",kv={}{}", p.kv, p.released ? ",merge=released" : "");
+        const auto add = [&](const char* preset, const std::string& keys, auto change) {
+            for (Case c : fair_cases(preset, 11, keys + kv, change)) {
+                c.weights = &shared[i];
+                cases.push_back(c);
+            }
+        };
+        for (const char* preset : {"h2o", "tova", "knorm", "sink"}) add(preset, "", [](Policy&) {});
+        add("a2sf", ",scope=layer,pool=max", [](Policy& policy) {
+            policy.unit = Unit::layer;
+            policy.pool = PoolOver::max;
+        });
+        add("h2o", ",scope=shared,every=2", [](Policy& policy) {
+            policy.unit = Unit::shared;
+            policy.every = 2;
+        });
+        add("snapkv", ",window=5,recent=3,evict=always", [](Policy& policy) {
+            policy.window = 5;
+            policy.recent = 3;
+            policy.phase = Phase::always;
+        });
+    }
+    text.expect_on_both(cases, 1000);
+}
+
+/// A session and the same lanes of the reference, step by step.
+class BothRuns {
+  public:
+    BothRuns(const ComparedText& text, keyhole::Backend& backend, const std::vector<Case>& lanes)
+        : text_(text) {
+        keyhole::RunSpec spec;
+        spec.prompt_tokens.assign(text.prompt().begin(), text.prompt().end());
+        spec.forced.assign(text.decode().begin(), text.decode().end());
+        spec.n_generate = static_cast<int>(spec.forced.size());
+        spec.ignore_eos = true;
+        for (const Case& lane : lanes) {
+            spec.lanes.push_back(lane_of(lane));
+            lanes_.push_back(std::make_shared<Lane>(text.weights, lane.policy, kPrompt));
+        }
+        pending_.resize(lanes_.size());
+        session_.emplace(text.model, backend, spec);
+        for (row_ = 0; row_ < kPrompt - 1; ++row_)
+            for (const auto& lane : lanes_) (void)lane->feed(text.tokens()[to_index(row_)]);
+        compare(session_->prefill());
+    }
+    void step(int n) {
+        for (int i = 0; i < n; ++i) {
+            ++row_;
+            compare(session_->step());
+        }
+    }
+    void change(std::size_t lane, const Case& to) {
+        session_->apply(keyhole::parse_command(fmt::format("lane {} {}", lane, spec_of(to))));
+        for (const Gone& gone : lanes_[lane]->change(to.policy)) pending_[lane].push_back(gone);
+    }
+    void fork(std::size_t lane) {
+        session_->apply(keyhole::parse_command(fmt::format("fork {}", lane)));
+        lanes_.push_back(std::make_shared<Lane>(*lanes_[lane]));
+        pending_.push_back(pending_[lane]);
+    }
+    void rewind(int row) {
+        session_->apply(keyhole::parse_command(fmt::format("rewind {}", row)));
+        lanes_ = copies_of(after_.at(row));
+        pending_.assign(lanes_.size(), {});
+        row_ = row;
+    }
+    int n_gone = 0;
+
+  private:
+    using Lanes = std::vector<std::shared_ptr<Lane>>;
+    static Lanes copies_of(const Lanes& lanes) {
+        Lanes copies;
+        for (const auto& lane : lanes) copies.push_back(std::make_shared<Lane>(*lane));
+        return copies;
+    }
+    static std::string spec_of(const Case& lane) { return keyhole::format_lane_spec(lane_of(lane)); }
+    static keyhole::LaneSpec lane_of(const Case& lane) {
+        return keyhole::changed_lane_spec(keyhole::parse_lane_spec(lane.spec), "kv_dtype=f32");
+    }
+    void compare(const std::shared_ptr<const keyhole::StepTrace>& step) {
+        ASSERT_NE(step, nullptr);
+        ASSERT_EQ(step->row, row_);
+        ASSERT_EQ(step->lanes.size(), lanes_.size());
+        for (std::size_t i = 0; i < lanes_.size(); ++i) {
+            const LaneRow out = lanes_[i]->feed(text_.tokens()[to_index(row_)]);
+            std::vector<Gone> expected = std::exchange(pending_[i], {}), found;
+            expected.insert(expected.end(), out.evictions.begin(), out.evictions.end());
+            const int n_kv = text_.weights.n_kv_heads;
+            for (const keyhole::Eviction& e : step->lanes[i].evictions)
+                found.push_back({e.kv_head / n_kv, e.kv_head % n_kv, e.position});
+            std::sort(expected.begin(), expected.end());
+            std::sort(found.begin(), found.end());
+            EXPECT_TRUE(found == expected) << "row " << row_ << ", lane " << i << ", margin " << out.margin;
+            n_gone += static_cast<int>(found.size());
+        }
+        after_[row_] = copies_of(lanes_);
+    }
+
+    const ComparedText& text_;
+    Lanes lanes_;
+    std::vector<std::vector<Gone>> pending_;  // what commands evicted since the last row
+    std::optional<keyhole::Session> session_;
+    std::map<int, Lanes> after_;
+    int row_ = 0;
+};
+
+TEST(FieldSpans, FairOnesFollowChangesForksAndRewinds) {
+    const ComparedText text({}, kPrompt, kDecode, 93);
+    const auto fair = [](const char* preset, int budget, const TwinSpans& spans, const std::string& keys,
+                         auto change) {
+        Case c = preset_case(preset, budget, kDecode);
+        c.spec += fmt::format(",spans=(fair {}){}", spans.text, keys);
+        c.policy.spans = spans.of_reference;
+        change(c.policy);
+        return c;
+    };
+    const auto as_is = [](Policy&) {};
+    const auto votes = [](int window) {
+        return [window](Policy& p) {
+            p.phase = Phase::always;
+            p.window = window;
+            p.recent = 3;
+        };
+    };
+    const TwinSpans two = kSpans[0], three = {"a@0..9 b@10..19 c@20..", {{0, 9}, {10, 19}, {20, kOpen}}};
+    const auto snapkv = [&](int budget, int window, const TwinSpans& spans) {
+        return fair("snapkv", budget, spans, fmt::format(",window={},recent=3,evict=always", window),
+                    votes(window));
+    };
+    const Case plain = preset_case("h2o", 11, kDecode);
+    for (const bool on_cuda : {false, true}) {
+        SCOPED_TRACE(on_cuda ? "cuda" : "cpu");
+        std::string notice;
+        const auto backend =
+            on_cuda ? cuda_backend(text.model)
+                    : keyhole::make_backend(text.model, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
+        BothRuns runs(
+            text, *backend,
+            {fair("h2o", 14, two, "", as_is), snapkv(13, 8, two), fair("knorm", 12, three, "", as_is),
+             fair("tova", 12, two, ",every=2", [](Policy& p) { p.every = 2; }), plain});
+        runs.step(3);
+        runs.change(0, fair("h2o", 10, three, "", as_is));
+        runs.fork(1);
+        runs.change(1, snapkv(9, 4, two));  // a shorter window: the newest rows of each span stay
+        runs.step(2);
+        runs.change(4, fair("h2o", 9, two, "", as_is));
+        runs.change(2, fair("h2o", 8, three, "", as_is));
+        runs.step(3);
+        runs.rewind(kPrompt);
+        runs.step(1);
+        runs.change(0, plain);
+        runs.change(3, fair("a2sf", 7, three, ",sinks=1", [](Policy& p) { p.sinks = 1; }));
+        runs.fork(0);
+        runs.step(6);
+        runs.rewind(kPrompt + 4);
+        runs.change(1, snapkv(8, 6, two));
+        runs.change(5, fair("sink", 8, three, "", as_is));
+        runs.step(kDecode - 5);
+        EXPECT_GT(runs.n_gone, 400);
+    }
+}
+
+}  // namespace
+}  // namespace reference::test_fair_spans
