@@ -10,6 +10,9 @@
 
 namespace keyhole {
 
+/// In place of a token's `wvnorm`, which is no less than 0, until it is computed.
+inline constexpr float kReachDue = -1;
+
 /// Mean and standard deviation of Gumbel(0, 1). The Gaussian and constant noises of Keyformer's table 4 are
 /// matched to them.
 inline constexpr float kGumbelMean = 0.57721566f;

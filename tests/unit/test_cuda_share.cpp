@@ -185,6 +185,18 @@ TEST(CudaShare, ReachIsTheSumOverTheOutput) {
                 }
             EXPECT_NEAR(reach[to_index(g * kTokens + i)], sum, 1e-5 * sum) << g << ' ' << i;
         }
+    // For rows it is kept by slot, and computed where it is due.
+    std::vector<float> kept(2 * kTokens);
+    for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = i % 5 == 2 ? kReachDue : 1000.0f;
+    for (std::size_t g = 0; g < 2; ++g) heads[g].reach = kept.data() + g * kTokens;
+    OutputReach<float> of_rows = kernel;
+    of_rows.reach = nullptr;
+    of_rows.of_rows = 1;
+    run_on_host(of_rows, {2, 1, 2}, 64, 8);
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+        const std::size_t g = i / kTokens, in_order = kTokens - 1 - i % kTokens;
+        EXPECT_EQ(kept[i], i % 5 == 2 ? reach[g * kTokens + in_order] : 1000.0f) << i;
+    }
 }
 
 }  // namespace

@@ -18,12 +18,6 @@
 #include <utility>
 
 namespace keyhole::cpu {
-namespace {
-
-constexpr float kReachDue = -1;  // in place of a reach, which is no less than 0
-
-}  // namespace
-
 CpuKvCache::CpuKvCache(const KvLayout& layout, int head_dim)
     : layout_(&layout),
       head_dim_(head_dim),

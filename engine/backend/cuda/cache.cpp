@@ -1,4 +1,5 @@
 #include "engine/backend/cuda/cache.h"
+#include "engine/backend/common/row_scores.h"
 
 #include "engine/backend/common/shared.h"
 #include "engine/backend/cuda/rules.h"
@@ -60,7 +61,7 @@ CudaKvCache::CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<con
       in_text_order_(positions_.size(), 1),
       pinned_(positions_.size()),
       faults_(positions_.size()) {
-    store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, false, 0, of_->type);
+    store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, false, false, 0, of_->type);
     find_units();
     write_tables();
 }
@@ -97,13 +98,14 @@ bool CudaKvCache::any_on_host() const {
 
 CudaKvCache::Store CudaKvCache::make_store(std::vector<int> capacity,
                                            const std::array<bool, kAccumulators>& running, bool has_noise,
-                                           int window, NumberType type) const {
+                                           bool has_reach, int window, NumberType type) const {
     Store store;
     store.type = type;
     store.window = window;
     store.capacity = std::move(capacity);
     store.running = running;
     store.has_noise = has_noise;
+    store.has_reach = has_reach;
     store.first_slot.resize(to_index(n_kv_heads()));
     store.first_score.resize(to_index(n_query_heads()));
     for (int layer = 0; layer < layout_->n_layers(); ++layer) store.parts.push_back(make_part(store, layer));
@@ -135,6 +137,7 @@ CudaKvCache::Part CudaKvCache::make_part(Store& store, int layer) const {
     for (std::size_t a = 0; a < kAccumulators; ++a)
         if (store.running[a]) part.score_at[a] = take(n_scores, sizeof(float));
     if (store.has_noise) part.noise_at = take(n_scores, sizeof(float));
+    if (store.has_reach) part.reach_at = take(n_slots, sizeof(float));
     part.n_scores = n_scores;
     part.kept_at = take(store.window * n_scores, sizeof(float));
     part.data = Buffer<std::byte>(executor_, bytes);
@@ -151,7 +154,8 @@ AnyHead CudaKvCache::device_head(const Store& store, int g) const {
             reinterpret_cast<std::int32_t*>(base + part.positions_at) + first,
             reinterpret_cast<std::uint8_t*>(base + part.pinned_at) + first,
             count(g),
-            store.capacity[to_index(g)]};
+            store.capacity[to_index(g)],
+            store.has_reach ? reinterpret_cast<float*>(base + part.reach_at) + first : nullptr};
 }
 
 HeadScores CudaKvCache::head_scores(const Store& store, int head) const {
@@ -323,7 +327,7 @@ void CudaKvCache::reserve(std::span<const int> capacity) {
     if (largest_count() == 0) {  // nothing to copy layer by layer
         const std::vector<int> wanted(capacity.begin(), capacity.end());
         if (wanted == store_.capacity) return;
-        store_ = make_store(wanted, store_.running, store_.has_noise, store_.window, store_.type);
+        store_ = store_of(wanted);
         return write_tables();
     }
     const SlotLists lists = upload_slots(slots_in_place());
@@ -336,6 +340,7 @@ void CudaKvCache::reserve(std::span<const int> capacity) {
         next.first_score = store_.first_score;
         next.running = store_.running;
         next.has_noise = store_.has_noise;
+        next.has_reach = store_.has_reach;
         next.window = store_.window;
         next.type = store_.type;
         for (int g = first; g < last; ++g)
@@ -359,8 +364,7 @@ void CudaKvCache::clear() {
     faults_.assign(faults_.size(), std::nullopt);
     if (shadow_) shadow_.emplace(n_kv_heads(), head_dim_);
     kept_.begin(policy_, 0);
-    store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, store_.has_noise,
-                        store_.window, store_.type);
+    store_ = store_of(std::vector<int>(positions_.size(), 0));
     find_units();
     write_tables();
 }
@@ -375,7 +379,7 @@ std::unique_ptr<KvCache> CudaKvCache::clone() const {
     copy->faults_ = faults_;
     copy->shadow_ = shadow_;
     copy->kept_ = kept_;
-    copy->store_ = store_like_this();
+    copy->store_ = store_of(store_.capacity);
     copy->units_ = units_;
     copy->on_host_ = on_host_;
     copy->write_tables();
@@ -409,15 +413,18 @@ void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& 
     const NumberType type = number_type(kv_type_for(policy.kv_dtype, *of_->model));
     std::optional<Store> converted;
     const int window = policy.kept_rows(), had_window = store_.window;
-    if (type != store_.type) converted = make_store(store_.capacity, running, has_noise, window, type);
+    const bool has_reach = names_reach(policy.score);
+    if (type != store_.type)
+        converted = make_store(store_.capacity, running, has_noise, has_reach, window, type);
     ResolvedPolicy old = std::exchange(policy_, policy);
     last_row_ = last_row;
     try {
-        if (running == store_.running && has_noise == had_noise && window == store_.window)
+        if (running == store_.running && has_noise == had_noise && has_reach == store_.has_reach &&
+            window == store_.window)
             remove_in_place(removed);
         else
             rebuild(slots_without(removed),
-                    make_store(store_.capacity, running, has_noise, window, store_.type));
+                    make_store(store_.capacity, running, has_noise, has_reach, window, store_.type));
     } catch (...) {
         policy_ = std::move(old);
         throw;
@@ -475,6 +482,11 @@ void CudaKvCache::convert_to(Store store) {
             if (store.running[a]) copy(to.score_at[a], from.score_at[a], n_scores, sizeof(float));
         if (store.has_noise) copy(to.noise_at, from.noise_at, n_scores, sizeof(float));
         copy(to.kept_at, from.kept_at, store.window * n_scores, sizeof(float));
+        if (store.has_reach) {  // values are rounded otherwise
+            const std::vector<float> due(to_index(n_slots), kReachDue);
+            executor_->upload(to.data.data() + to.reach_at, due.data(), due.size() * sizeof(float));
+            executor_->wait();
+        }
         const auto convert = [&]<class From, class To>(std::size_t to_at, std::size_t from_at,
                                                        bool are_keys) {
             std::vector<From> old(to_index(n_slots * head_dim_));
@@ -627,7 +639,7 @@ void CudaKvCache::remove_in_place(const PositionLists& removed) {
     for (int g = 0; g < n_kv_heads(); ++g) note_removed(g, slots[to_index(g)], positions);
     find_units();
     if (any_unit_out_of_step()) try {
-            return rebuild(all_slots(), store_like_this());
+            return rebuild(all_slots(), store_of(store_.capacity));
         } catch (const Error& error) {
             if (error.code() != ErrorCode::no_memory) throw;  // without memory, the host goes on selecting
         }

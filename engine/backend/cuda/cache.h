@@ -139,7 +139,8 @@ class CudaKvCache final : public KvCache {
     /// copies of one layer are the most that it holds at once.
     struct Part {
         Buffer<std::byte> data;
-        std::size_t keys_at = 0, values_at = 0, positions_at = 0, pinned_at = 0, noise_at = 0, kept_at = 0;
+        std::size_t keys_at = 0, values_at = 0, positions_at = 0, pinned_at = 0, noise_at = 0, kept_at = 0,
+                    reach_at = 0;
         std::int64_t n_scores = 0;  // slots of its query heads
         std::array<std::size_t, kAccumulators> score_at{};
     };
@@ -150,7 +151,8 @@ class CudaKvCache final : public KvCache {
         std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for the scores of query heads
         std::array<bool, kAccumulators> running{true};
         bool has_noise = false;
-        int window = 0;  // newest rows of attention that it keeps
+        bool has_reach = false;  // how far values reach
+        int window = 0;          // newest rows of attention that it keeps
         NumberType type = NumberType::f32;
         std::size_t size_bytes() const {
             std::size_t sum = 0;
@@ -172,10 +174,11 @@ class CudaKvCache final : public KvCache {
     int n_kv_heads() const { return layout_->n_kv_heads(); }
     int n_query_heads() const { return layout_->n_layers() * layout_->n_heads(); }
     Store make_store(std::vector<int> capacity, const std::array<bool, kAccumulators>& running,
-                     bool has_noise, int window, NumberType type) const;
-    /// The same for the store's own capacities, accumulators, noise and rows.
-    Store store_like_this() const {
-        return make_store(store_.capacity, store_.running, store_.has_noise, store_.window, store_.type);
+                     bool has_noise, bool has_reach, int window, NumberType type) const;
+    /// The same for the store's own accumulators, noise, reach, rows and type.
+    Store store_of(std::vector<int> capacity) const {
+        return make_store(std::move(capacity), store_.running, store_.has_noise, store_.has_reach,
+                          store_.window, store_.type);
     }
     /// Computes what a unit's selection ranks, and what cannot leave.
     HostSelection rank_on_host(const Unit& unit, const ResolvedPolicy& policy, int row, bool may_evict);

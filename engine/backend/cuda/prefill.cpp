@@ -426,38 +426,32 @@ std::map<KvType, const float*> Prefill::compute_reach(int layer, const LayerStor
     std::vector<float> rows(to_index(n_rows * c.head_dim));
     executor_->download(rows.data(), owner.values.data(), rows.size() * sizeof(float));
     executor_->wait();
-    FormulaTable formula;
-    formula.uses = std::uint64_t{1} << static_cast<int>(Quantity::wvnorm);
-    const std::vector<std::int32_t> order = prompt_positions(n_);
+    const std::vector<float> due(to_index(n_rows), kReachDue);
     const Buffer<float> stored(executor_, rows.size());
-    const Buffer<FormulaTable> formulas(executor_, 1);
-    const Buffer<std::int32_t> orders(executor_, order.size());
     const Buffer<DeviceHead<float>> device_heads(executor_, to_index(first + c.n_kv_heads));
     const Buffer<LaneView<float>> lanes(executor_, 1);
-    std::vector<DeviceHead<float>> heads(device_heads.size());
-    for (int g = 0; g < c.n_kv_heads; ++g)
-        heads[to_index(first + g)] = {nullptr, stored.data() + g * of_head, nullptr, nullptr, n_, n_};
-    LaneView<float> lane{};  // of one row of text order for all heads
+    LaneView<float> lane{};
     lane.heads = device_heads.data();
-    lane.score = formulas.data();
-    lane.order = orders.data();
-    executor_->upload(formulas.data(), &formula, sizeof(formula));
-    executor_->upload(orders.data(), order.data(), orders.size_bytes());
-    executor_->upload(device_heads.data(), heads.data(), device_heads.size_bytes());
     executor_->upload(lanes.data(), &lane, sizeof(lane));
     for (auto& [type, where] : found) {
         const std::vector<float> rounded = rounded_as(type, rows.data(), n_rows, c.head_dim);
         Buffer<float>& reach = reach_[type];
-        reach.grow(executor_, heads.size() * to_index(n_));
+        reach.grow(executor_, due.size());
+        std::vector<DeviceHead<float>> heads(device_heads.size());
+        for (int g = 0; g < c.n_kv_heads; ++g)
+            heads[to_index(first + g)] = {nullptr, stored.data() + g * of_head,        nullptr, nullptr, n_,
+                                          n_,      reach.data() + std::int64_t{g} * n_};
+        executor_->upload(device_heads.data(), heads.data(), device_heads.size_bytes());
+        executor_->upload(reach.data(), due.data(), due.size() * sizeof(float));
         executor_->upload(stored.data(), rounded.data(), stored.size_bytes());
         executor_->launch(
-            OutputReach<float>{lanes.data(), layout_.table(), weights_.outputs.data(), reach.data(),
+            OutputReach<float>{lanes.data(), layout_.table(), weights_.outputs.data(), nullptr,
                                static_cast<std::int32_t>(heads.size()), n_, c.head_dim, c.n_heads, c.d_model,
                                first, 1},
             {c.n_kv_heads, 1, (n_ + OutputReach<float>::kTokens - 1) / OutputReach<float>::kTokens},
             kThreads);
         executor_->wait();  // until what was uploaded may go
-        where = reach.data() + std::int64_t{first} * n_;
+        where = reach.data();
     }
     return found;
 }

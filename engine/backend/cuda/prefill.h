@@ -159,7 +159,7 @@ class Prefill {
     Buffer<StreamRule> rules_;               // [n_streams, n_heads] of the layer
     Buffer<FormulaTable> formulas_;          // of the layer's streams
     Buffer<float> lengths_;                  // [types, 2, n_kv_heads, n] of the layer's keys and values
-    std::map<KvType, Buffer<float>> reach_;  // [n_kv_heads of the model, n], those of the layer
+    std::map<KvType, Buffer<float>> reach_;  // [n_kv_heads, n] of the layer
     std::vector<LayerStore> spare_;          // of layers that the lanes have
     Buffer<std::int32_t> device_kept_, device_offset_, device_streams_;  // of one lane and layer
     Buffer<std::uint8_t> device_faults_;                                 // [n_kv_heads]

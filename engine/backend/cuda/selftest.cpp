@@ -387,7 +387,7 @@ struct LaneCase {
     Buffer<T> keys, values;
     Buffer<std::int32_t> positions, order, readers, offset, kv_of_head, unit_of_head, steps, places;
     Buffer<std::uint8_t> pinned;
-    Buffer<float> scores, noise, kept, rotations;
+    Buffer<float> scores, noise, kept, reach, rotations;
     Buffer<DeviceHead<T>> heads;
     Buffer<HeadScores> head_scores;
     Buffer<DeviceUnit> units;
@@ -418,6 +418,9 @@ struct LaneCase {
         std::vector<float> of_rows = normal(std::int64_t{kWindow} * kHeads * capacity, 5);
         for (float& share : of_rows) share = std::abs(share);
         kept = side.up(of_rows);
+        std::vector<float> far = normal(slots, 6);
+        for (std::size_t i = 0; i < far.size(); ++i) far[i] = i % 3 == 0 ? kReachDue : std::abs(far[i]);
+        reach = side.up(far);
         std::vector<float> angles;
         for (int position = 0; position <= row; ++position)
             for (const bool is_sine : {false, true})
@@ -432,7 +435,8 @@ struct LaneCase {
         std::vector<DeviceHead<T>> h;
         for (std::int64_t g = 0; g < kKv; ++g)
             h.push_back({keys.data() + g * capacity * head_dim, values.data() + g * capacity * head_dim,
-                         positions.data() + g * capacity, pinned.data() + g * capacity, n, capacity});
+                         positions.data() + g * capacity, pinned.data() + g * capacity, n, capacity,
+                         reach.data() + g * capacity});
         heads = side.up(h);
         std::vector<HeadScores> s(kHeads);
         for (std::int64_t i = 0; i < kHeads; ++i) {
@@ -516,6 +520,7 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     side.executor->launch(begin, {kv, 1}, 32);
     side.note(begin, kSumTolerance, c.noise);
     side.note(begin, 0, c.positions);
+    side.note(begin, 0, c.reach);
     const Buffer<float> q = side.up(normal(heads * head_dim, 21, 2)), k = side.up(normal(kv * head_dim, 22)),
                         v = side.up(normal(kv * head_dim, 23));
     // With `model`, heads use every feature of any family. No model has both ALiBi and rotation, but the
@@ -740,8 +745,7 @@ void formula_fold(Side& side, const LaneCase<T>& c, const Buffer<LaneView<T>>& l
                           {totals.data(), heads},
                           0,
                           c.capacity};
-    const FoldByFormula<T> by_formula{fold,       nullptr,         heads, heads / LaneCase<T>::kKv,
-                                      c.head_dim, LaneCase<T>::kKv};
+    const FoldByFormula<T> by_formula{fold, heads, heads / LaneCase<T>::kKv, c.head_dim};
     side.executor->launch(by_formula, {splits, heads, 1}, kSplit);
     side.note(by_formula, 5e-6, c.scores);
 }
@@ -901,6 +905,11 @@ void choice(Side& side, bool one_unit) {
     side.note(kernel_name<ShareLikeness<T>>(), 0, likeness.data(), likeness.size());
     side.note(kernel_name<OutputErrors<T>>(), 0, errors.data(), errors.size());
     side.note(kernel_name<OutputReach<T>>(), 0, reach.data(), reach.size());
+    using Reach = OutputReach<T>;
+    const Reach of_rows{lane.data(), c.table(),           outputs.data(), nullptr, kv, c.capacity,
+                        head_dim,    LaneCase<T>::kHeads, shape.d_model,  0,       1};
+    side.executor->launch(of_rows, {kv, 1, (c.capacity + Reach::kTokens - 1) / Reach::kTokens}, 256);
+    side.note(of_rows, 0, c.reach);
     side.note(kernel_name<LagRanks<T>>(), 0, lags.data(), lags.size());
     side.note(kernel_name<QueryLogits<T>>(), 0, logits.data(), logits.size());
     for (const auto* floats : {&expected, &tri})
@@ -963,6 +972,7 @@ void rebuilding(Side& side) {
     side.note(copy, 0, to.scores);
     side.note(copy, 0, to.noise);
     side.note(copy, 0, to.kept);
+    side.note(copy, 0, to.reach);
     // Removes slots 0, 3 and 6 of the first head and slot 1 of the second.
     const Buffer<std::int32_t> moved = side.up(std::vector<std::int32_t>{67, 68, 69, 69}),
                                holes = side.up(std::vector<std::int32_t>{0, 3, 6, 1}),
@@ -975,6 +985,7 @@ void rebuilding(Side& side) {
     side.note(move, 0, from.positions);
     side.note(move, 0, from.scores);
     side.note(move, 0, from.noise);
+    side.note(move, 0, from.reach);
     const DrawNoise<T> draw{to.heads.data(), to.head_scores.data(), to.rules.data(), to.table(), 4};
     side.executor->launch(draw, {2, 1}, 256);
     side.note(draw, kSumTolerance, to.noise);
@@ -1009,6 +1020,7 @@ void rebuilding(Side& side) {
     side.note(keep, 0, to.values);
     side.note(keep, 0, to.scores);
     side.note(keep, 0, to.positions);
+    side.note(keep, 0, to.reach);
 }
 
 void prompt(Side& side) {

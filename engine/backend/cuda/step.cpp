@@ -371,7 +371,7 @@ void CudaBackend::size_buffers(const Plan& plan) {
         grow(s.similar, kv_heads * stride);
     }
     if (plan.any_caote) grow(s.errors, kv_heads * stride);
-    if (plan.any_wvnorm || plan.any_row_reach) grow(s.reach, kv_heads * stride);
+    if (plan.any_wvnorm) grow(s.reach, kv_heads * stride);
     if (plan.any_expected || plan.any_tri) grow(s.query_logits, all_heads * stride);
     if (plan.any_expected) grow(s.expected, kv_heads * stride);
     if (plan.any_tri) grow(s.tri, kv_heads * stride);
@@ -1004,7 +1004,8 @@ void CudaBackend::attend_group(const Plan& plan, const Group& group, int layer) 
     executor_->launch(attend, {plan.max_splits, c.n_heads, group.n}, kSplit);
 }
 
-/// Computes how far stored values reach, for the formulas that fold the rows of some layers.
+/// Computes how far those values reach that were stored since, for the formulas that fold the rows of some
+/// layers.
 template <class K>
 void CudaBackend::launch_reach(const Plan& plan, const Group& group, int first_layer, int last_layer) {
     const ModelConfig& c = group.of->model->config();
@@ -1014,11 +1015,10 @@ void CudaBackend::launch_reach(const Plan& plan, const Group& group, int first_l
         first = std::min(first, layout.first_read(layer));
         last = std::max(last, layout.last_read(layer));
     }
-    const std::int64_t at = std::int64_t{group.first} * plan.n_kv_heads * plan.row_stride;
     const OutputReach<K> reach{views_of<K>(group),
                                group.of->layout.table(),
                                group.of->weights.outputs.data(),
-                               scratch_.reach.data() + at,
+                               nullptr,
                                plan.n_kv_heads,
                                plan.row_stride,
                                c.head_dim,
@@ -1047,12 +1047,9 @@ void CudaBackend::fold_group(const Plan& plan, const Group& group, int layer) {
     const Grid grid{plan.max_splits, (layer + 1 - first) * n_heads, group.n};
     if (plan.any_row_reach) launch_reach<K>(plan, group, first, layer);
     if (plan.any_score)
-        executor_->launch(
-            FoldByFormula<K>{
-                fold, scratch_.reach.data() + std::int64_t{group.first} * plan.n_kv_heads * plan.row_stride,
-                n_heads, n_heads / group.of->model->config().n_kv_heads, group.of->model->config().head_dim,
-                plan.n_kv_heads},
-            grid, kSplit);
+        executor_->launch(FoldByFormula<K>{fold, n_heads, n_heads / group.of->model->config().n_kv_heads,
+                                           group.of->model->config().head_dim},
+                          grid, kSplit);
     executor_->launch(fold, grid, kSplit);
 }
 

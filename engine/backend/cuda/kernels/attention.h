@@ -571,9 +571,8 @@ struct FoldByFormula {
     using Shared = NoShared;
     using Local = NoLocal;
     FoldRow<T> fold;
-    const float* reach;           ///< [lanes, n_kv_heads, row_stride] of OutputReach; null: none names it
     std::int32_t n_heads, group;  ///< of a layer; query heads that share a KV head
-    std::int32_t head_dim, n_kv_heads;
+    std::int32_t head_dim, unused = 0;
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const int h = block.y, lane = block.z, i = block.x * kSplit + block.thread, g = fold.kv_of_head[h];
@@ -600,7 +599,7 @@ struct FoldByFormula {
         if (view.score->names(Quantity::knorm)) token.knorm = key_length(head, head_dim, slot);
         if (view.score->names(Quantity::vnorm)) token.vnorm = value_length(head, head_dim, slot);
         if (view.score->names(Quantity::wvnorm))
-            token.wvnorm = reach[(static_cast<std::int64_t>(lane) * n_kv_heads + g) * fold.row_stride + i];
+            token.wvnorm = head.reach != nullptr ? head.reach[slot] : NAN;
         score = rounded(score_after_row(*view.score, row, token), static_cast<ScoreType>(rule.score_dtype));
     }
 };

@@ -97,9 +97,9 @@ struct OutputErrors {
 };
 
 /// Computes how far each value reaches into the output (`wvnorm`): the sum over the output's channels of
-/// |W_o v|, with the part of W_o that a query head has, and of these the mean over the query heads. A tile is
-/// kRows channels of one query head's part. Grid: x = KV heads from first_head on, y = lanes, z = groups of
-/// kTokens.
+/// |W_o v|, with the part of W_o that a query head has, and of these the mean over the query heads. For the
+/// formula that folds rows, of the tokens alone for which it is due: it is kept with them. A tile is kRows
+/// channels of a query head's part. Grid: x = KV heads from first_head on, y = lanes, z = groups of kTokens.
 template <class T>
 struct OutputReach {
     static constexpr int kPhases = 3;
@@ -111,19 +111,21 @@ struct OutputReach {
         float reach[kRows][kTokens];
     };
     struct Local {
-        float sum;  ///< of the token with the thread's number
+        float sum;           ///< of the token with the thread's number
+        std::uint32_t mask;  ///< tokens of the group that are computed, a bit each
+        KH_FN bool has(int token) const { return (mask >> token & 1) != 0; }
     };
     const LaneView<T>* lanes;
     ReaderTable table;
     const Elements<Stored>* outputs;  ///< [layers] W_o, [d_model, n_heads * head_dim]
-    float* reach;                     ///< [lanes, n_kv_heads, stride] in text order
+    float* reach;                     ///< [lanes, n_kv_heads, stride] in text order; null with of_rows
     std::int32_t n_kv_heads, stride, head_dim, n_heads, d_model;
     std::int32_t first_head = 0;  ///< KV head of block x = 0
-    std::int32_t of_rows = 0;     ///< 1: for the formula that folds a row, not for a selection's
+    std::int32_t of_rows = 0;     ///< 1: for the formula that folds a row, by slot, into DeviceHead::reach
     std::int32_t unused = 0;
 
     KH_FN bool is_wanted(const LaneView<T>& lane, int g) const {
-        if (of_rows != 0) return lane.score != nullptr && lane.score->names(Quantity::wvnorm);
+        if (of_rows != 0) return lane.heads[g].reach != nullptr;
         return names(lane, Quantity::wvnorm) && evaluates(lane, lane.unit_of_head[g]);
     }
 
@@ -134,31 +136,42 @@ struct OutputReach {
         const int left = d_model - tile % tiles_of_reader() * kRows;
         return left < kRows ? left : kRows;
     }
-    KH_FN int n_tokens(const Block& block) const {
-        const int left = lanes[block.y].heads[head_of(block)].count - block.z * kTokens;
-        return left < kTokens ? left : kTokens;
+    /// Returns Local::mask of the block's tokens.
+    KH_FN std::uint32_t mask_of(const Block& block) const {
+        const DeviceHead<T>& head = lanes[block.y].heads[head_of(block)];
+        const int first = block.z * kTokens, left = head.count - first;
+        std::uint32_t mask = 0;
+        for (int i = 0; i < kTokens && i < left; ++i)
+            if (of_rows == 0 || head.reach[first + i] == kReachDue) mask |= 1u << i;
+        return mask;
     }
     KH_FN int n_tiles(const Block& block) const {
         const int g = head_of(block);
-        if (!is_wanted(lanes[block.y], g)) return 0;
-        return n_tokens(block) > 0 ? (table.offset[g + 1] - table.offset[g]) * tiles_of_reader() : 0;
+        if (!is_wanted(lanes[block.y], g) || mask_of(block) == 0) return 0;
+        return (table.offset[g + 1] - table.offset[g]) * tiles_of_reader();
+    }
+    KH_FN float value(const Block& block, int token, int c) const {
+        const LaneView<T>& lane = lanes[block.y];
+        const int i = block.z * kTokens + token, g = head_of(block);
+        if (of_rows == 0) return HeadTokens<T>(lane, g).value(i, c, head_dim);
+        return widen(lane.heads[g].values[static_cast<std::int64_t>(i) * head_dim + c]);
     }
     KH_FN void begin(const Block& block, Shared& shared, Local& local) const {
-        const HeadTokens<T> tokens(lanes[block.y], head_of(block));
-        const int n = n_tokens(block);
         KH_DEVICE_ASSERT(block.n_threads >= kTokens);
         local.sum = 0;
-        for (int item = block.thread; item < n * head_dim; item += block.n_threads) {
+        local.mask = mask_of(block);
+        for (int item = block.thread; item < kTokens * head_dim; item += block.n_threads) {
             const int token = item / head_dim, c = item % head_dim;
-            shared.values[token][c] = tokens.value(block.z * kTokens + token, c, head_dim);
+            if (local.has(token)) shared.values[token][c] = value(block, token, c);
         }
     }
 
     /// Phases: what the tile before has found, and the weights of this one; how far each token reaches; after
     /// all tiles, means.
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
-        const int g = head_of(block), n = n_tokens(block);
-        if (p != 1 && block.tile > 0 && block.thread < n)
+        const int g = head_of(block);
+        const bool has_own = block.thread < kTokens && local.has(block.thread);
+        if (p != 1 && block.tile > 0 && has_own)
             for (int r = 0; r < n_rows(block.tile - 1); ++r)
                 local.sum = add(local.sum, shared.reach[r][block.thread]);
         if (p == 0) {
@@ -166,13 +179,14 @@ struct OutputReach {
         } else if (p == 1) {
             for (int item = block.thread; item < n_rows(block.tile) * kTokens; item += block.n_threads) {
                 const int r = item / kTokens, token = item % kTokens;
-                if (token >= n) continue;
+                if (!local.has(token)) continue;
                 shared.reach[r][token] = fabsf(dot_channels(
                     head_dim, [&](int c) { return shared.rows[r][c]; },
                     [&](int c) { return shared.values[token][c]; }));
             }
-        } else if (block.thread < n) {
-            float* out = reach + (static_cast<std::int64_t>(block.y) * n_kv_heads + g) * stride;
+        } else if (has_own) {
+            const std::int64_t of_head = (static_cast<std::int64_t>(block.y) * n_kv_heads + g) * stride;
+            float* out = of_rows != 0 ? lanes[block.y].heads[g].reach : reach + of_head;
             out[block.z * kTokens + block.thread] =
                 local.sum / static_cast<float>(table.offset[g + 1] - table.offset[g]);
         }

@@ -36,6 +36,7 @@ struct DeviceHead {
     std::uint8_t* pinned;     ///< [capacity]
     std::int32_t count;       ///< stored tokens
     std::int32_t capacity;
+    float* reach = nullptr;  ///< [capacity] `wvnorm`, or kReachDue; null where no row names it
 };
 
 /// The running scores of one query head of one lane, by slot of the KV head that it reads.

@@ -38,6 +38,7 @@ KH_FN void move_slot(const Block& block, const DeviceHead<T>& head, const HeadSc
     if (block.thread == 0) {
         head.positions[to] = head.positions[from];
         head.pinned[to] = head.pinned[from];
+        if (head.reach != nullptr) head.reach[to] = head.reach[from];
     }
 }
 
@@ -94,6 +95,7 @@ struct BeginRow {
         if (block.thread == 0) {
             head.positions[slot] = lane.row;
             head.pinned[slot] = 0;
+            if (head.reach != nullptr) head.reach[slot] = kReachDue;
         }
     }
 };
@@ -177,6 +179,8 @@ struct CopySlots {
             const std::int32_t old = kept[offset[block.x] + slot];
             target.positions[slot] = source.positions[old];
             target.pinned[slot] = source.pinned[old];
+            if (target.reach != nullptr)
+                target.reach[slot] = source.reach != nullptr ? source.reach[old] : kReachDue;
             for (int r = table.offset[block.x]; r < table.offset[block.x + 1]; ++r) {
                 const HeadScores& a = from_scores[table.readers[r]];
                 const HeadScores& b = to_scores[table.readers[r]];
@@ -238,6 +242,7 @@ struct KeepPrompt {
             const std::int32_t token = tokens[slot];
             head.positions[slot] = token;
             head.pinned[slot] = 0;
+            if (head.reach != nullptr) head.reach[slot] = kReachDue;
             for (int h = block.x * group; h < (block.x + 1) * group; ++h)
                 for (int a = 0; a < kScores; ++a)
                     if (scores[h].score[a] != nullptr)
