@@ -31,6 +31,10 @@ bool knows_all(const FormulaTable& formula) {
 
 }  // namespace
 
+bool knows_protected(const ResolvedPolicy& policy) {
+    return !policy.protect || knows_all(*policy.protect);
+}
+
 std::vector<Standing> standings(const RunHistory& history, int lane, int kv_head, int row) {
     const LaneRecord* record = history.lane_record(row, lane);
     if (record == nullptr) return {};
@@ -59,8 +63,7 @@ std::vector<Standing> standings(const RunHistory& history, int lane, int kv_head
             competes[to_index(i)] = own == Standing::competes ? span : std::uint8_t{0};
         }
     }
-    if (!policy.protect || n == 0) return out;
-    if (!knows_all(*policy.protect)) return out;
+    if (!policy.protect || n == 0 || !knows_protected(policy)) return out;
     const PlaceEnv env{place_facts(policy, row, n, head.owner_layer, 0, head.index), held};
     std::vector<float> lists(to_index(policy.protect->n_lists) * held.size());
     FormulaRun<PlaceEnv>::Sums sums;

@@ -14,5 +14,7 @@ enum class Standing { competes, pinned, first, newest, protected_ };
 /// Returns the standing of each token that a KV head holds in a row, in text order; empty where the lane has
 /// no record of it. A `protect` that names what records do not hold, such as knorm, protects none here.
 std::vector<Standing> standings(const RunHistory& history, int lane, int kv_head, int row);
+/// Returns whether records hold all that the policy's `protect` names.
+bool knows_protected(const ResolvedPolicy& policy);
 
 }  // namespace keyhole

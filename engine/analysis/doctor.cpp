@@ -4,6 +4,7 @@
 #include "engine/analysis/run_rows.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
+#include "engine/policy/formula_maths.h"
 #include "engine/policy/selection.h"
 
 #include <algorithm>
@@ -207,6 +208,20 @@ Finding sliding_layers(const CheckedLane& x) {
     return good(kName, fmt::format("{} KV heads slide, and read at most {} tokens", slides, most));
 }
 
+/// Returns why the recorded row is not of the tokens that the mask has; empty: it is, or none is recorded.
+std::string fault_of_row(const CheckedLane& x) {
+    const RowBlock* block = x.record.rows.get();
+    if (block == nullptr || to_index(x.n_kv()) + 1 != block->offset.size()) return {};
+    for (int g = 0; g < x.n_kv(); ++g) {
+        const std::int64_t n_values = block->offset[to_index(g) + 1] - block->offset[to_index(g)];
+        const auto n_held = std::ssize(x.history.held_positions(x.lane, g, x.row));
+        if (n_values != n_held)
+            return fmt::format("the recorded row has {} values of {}, and the mask {} tokens", n_values,
+                               x.head_name(g), n_held);
+    }
+    return {};
+}
+
 Finding counts_agree(const CheckedLane& x) {
     constexpr std::string_view kName = "the cache stores what the mask says";
     std::int64_t n = 0;
@@ -220,6 +235,7 @@ Finding counts_agree(const CheckedLane& x) {
                       fmt::format("the mask has {} tokens, the cache {}", n, x.record.use.stored_tokens));
     if (x.record.use.allocated_bytes < x.record.use.stored_bytes)
         return broken(kName, "fewer bytes are allocated than stored");
+    if (const std::string fault = fault_of_row(x); !fault.empty()) return broken(kName, fault);
     return good(kName, fmt::format("{} tokens over {} KV heads", n, x.n_kv()));
 }
 
@@ -264,6 +280,59 @@ Finding equals_full(const CheckedLane& x) {
         *x.record.kl == 0 && x.record.predicted == full->predicted && x.record.entropy == full->entropy;
     return same ? good(kName, "the same bits")
                 : broken(kName, fmt::format("nothing was evicted, but KL is {:.2e}", double(*x.record.kl)));
+}
+
+/// Returns whether one token after the other leaves a head by its rank.
+bool leaves_by_rank(const ResolvedPolicy& policy) {
+    return policy.unit == 1 && policy.gap != ResolvedPolicy::Gap::dropped && knows_protected(policy);
+}
+
+/// Returns the fault of what a KV head lost with the row: in each span no token that left ranks above one
+/// that competed and stayed; empty: there is none. left: ascending; ranks: by position.
+std::string fault_of_ranks(const CheckedLane& x, int g, const std::vector<std::int32_t>& left,
+                           const std::vector<float>& ranks) {
+    const std::vector<std::int32_t> held = x.history.held_positions(x.lane, g, x.row);
+    const std::vector<Standing> standing = standings(x.history, x.lane, g, x.row);
+    for (const SpanShare& span : span_shares(held, {}, x.policy(g), x.row)) {
+        float best_left = -INFINITY, worst_kept = INFINITY;
+        for (int i = span.first; i < span.last; ++i) {
+            const std::int32_t position = held[to_index(i)];
+            if (standing[to_index(i)] != Standing::competes) continue;
+            const float rank = lowest_if_nan(ranks[to_index(position)]);
+            if (std::binary_search(left.begin(), left.end(), position))
+                best_left = std::max(best_left, rank);
+            else
+                worst_kept = std::min(worst_kept, rank);
+        }
+        if (best_left > worst_kept)
+            return fmt::format("{} lost a token of rank {} and kept one of {}", x.head_name(g), best_left,
+                               worst_kept);
+    }
+    return {};
+}
+
+/// Whatever the policy ranks by, the lowest leave.
+Finding lowest_leave(const CheckedLane& x) {
+    constexpr std::string_view kName = "the lowest ranks leave";
+    if (x.record.pins != nullptr && !x.record.pins->empty())
+        return unknown(kName, "a token is pinned, which holds for all heads that select together");
+    if (!fault_of_row(x).empty()) return unknown(kName, "the recorded row is of other tokens");
+    std::vector<float> ranks(to_index(x.row) + 1);
+    int n_left = 0;
+    for (int g = 0; g < x.n_kv(); ++g) {
+        std::vector<std::int32_t> left;
+        for (const Eviction& e : x.record.evictions)
+            if (e.kv_head == g && e.row == x.row) left.push_back(e.position);
+        if (left.empty() || !leaves_by_rank(x.policy(g))) continue;
+        if (!score_values(x.history, x.lane, x.row, g, ranks))
+            return unknown(kName, "the step's scores are not recorded");
+        std::sort(left.begin(), left.end());
+        if (const std::string fault = fault_of_ranks(x, g, left, ranks); !fault.empty())
+            return broken(kName, fault);
+        n_left += static_cast<int>(left.size());
+    }
+    return n_left == 0 ? unknown(kName, "no token left with this step, or whole blocks of the text did")
+                       : good(kName, fmt::format("{} tokens ranked no higher than those that stay", n_left));
 }
 
 Finding lost_mass(const CheckedLane& x) {
@@ -327,7 +396,7 @@ std::vector<Finding> examine(const RunHistory& history, int lane, int row, Evict
     x.count_stored();
     std::vector<Finding> findings = {budget(x),       window_advances(x), order.at(history, row),
                                      counts_agree(x), sums_to_one(x),     equals_full(x),
-                                     lost_mass(x)};
+                                     lost_mass(x),    lowest_leave(x)};
     if (record->info->policy.any([](const ResolvedPolicy& one) { return !one.fair.empty(); }))
         findings.push_back(keeps_shares(x));
     for (int g = 0; g < x.n_kv(); ++g)

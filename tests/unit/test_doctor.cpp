@@ -1,4 +1,5 @@
 #include "engine/analysis/doctor.h"
+#include "engine/analysis/run_rows.h"
 #include "engine/analysis/token_lifetime.h"
 #include "engine/base/error.h"
 #include "engine/base/half.h"
@@ -44,7 +45,8 @@ TEST(Doctor, FindsTheFaultsThatAreThere) {
     const auto findings_of = [&](const StepList& run) { return examine(history_of(run), 1, kRow); };
     const auto sound = findings_of(steps);
     for (const char* name : {"each head holds its budget", "the recent window moves on",
-                             "steps and positions ascend, none twice", "the cache stores what the mask says"})
+                             "steps and positions ascend, none twice", "the cache stores what the mask says",
+                             "the lowest ranks leave"})
         EXPECT_EQ(state_of(sound, name), Finding::State::good) << name;
     EXPECT_EQ(state_of(sound, "lost mass is a share"), Finding::State::unknown);
     // The synthetic attention is not a distribution; the doctor detects it.
@@ -72,6 +74,60 @@ TEST(Doctor, FindsTheFaultsThatAreThere) {
                        "lost mass is a share"),
               Finding::State::broken);
     EXPECT_FALSE(healthy(sound));
+}
+
+// A head that evicts the best of those that compete is found.
+TEST(Doctor, SeesWhenABetterTokenLeaves) {
+    const StepList steps = testing::synthetic_run({.budgets = {0, 16}});
+    const RunHistory history = history_of(steps);
+    std::vector<float> scores(kRow + 1);
+    ASSERT_TRUE(score_values(history, 1, kRow, 0, scores));
+    std::vector<std::int32_t> competing = history.held_positions(1, 0, kRow);
+    competing.resize(competing.size() - 8);  // the newest half of the budget
+    const std::int32_t best = *std::max_element(competing.begin(), competing.end(), [&](int a, int b) {
+        return scores[to_index(a)] < scores[to_index(b)];
+    });
+    const auto examined = [&](const std::function<void(LaneRecord&)>& change) {
+        return examine(history_of(with(steps, kRow, change)), 1, kRow);
+    };
+    const auto better_left = examined([&](LaneRecord& r) {
+        for (Eviction& e : r.evictions)
+            if (e.kv_head == 0 && e.row == kRow) e.position = best;
+    });
+    EXPECT_EQ(state_of(better_left, "the lowest ranks leave"), Finding::State::broken);
+    EXPECT_EQ(state_of(better_left, "the cache stores what the mask says"), Finding::State::good);
+    const auto pinned = examined([&](LaneRecord& r) {
+        r.pins = std::make_shared<const PinList>(PinList{{0, competing.front()}});
+    });
+    EXPECT_EQ(state_of(pinned, "the lowest ranks leave"), Finding::State::unknown);
+}
+
+// A record whose row is of other tokens than the mask says has one line for it, and its ranks are not read.
+TEST(Doctor, SeesARowOfOtherTokens) {
+    const StepList steps = testing::synthetic_run({.budgets = {0, 16}});
+    const auto findings = examine(
+        history_of(with(steps, kRow - 1,
+                        [](LaneRecord& r) {
+                            std::erase_if(r.evictions, [](const Eviction& e) { return e.kv_head == 1; });
+                        })),
+        1, kRow);
+    EXPECT_EQ(state_of(findings, "the lowest ranks leave"), Finding::State::unknown);
+    const auto counts = std::find_if(findings.begin(), findings.end(), [](const Finding& f) {
+        return f.name == "the cache stores what the mask says";
+    });
+    ASSERT_NE(counts, findings.end());
+    EXPECT_EQ(counts->state, Finding::State::broken);
+    const StepList longer = with(steps, kRow, [](LaneRecord& r) {
+        auto block = std::make_shared<RowBlock>(*r.rows);
+        for (std::size_t g = 1; g < block->offset.size(); ++g) block->offset[g] += 2;
+        r.rows = block;
+    });
+    for (const Finding& finding : examine(history_of(longer), 1, kRow))
+        if (finding.name == "the cache stores what the mask says") {
+            EXPECT_EQ(finding.state, Finding::State::broken);
+            EXPECT_EQ(finding.detail,
+                      "the recorded row has 19 values of L0 KV head 0, and the mask 17 tokens");
+        }
 }
 
 // Once a lane has ended its text it reads no more tokens; those of other lanes are not in its cache.
@@ -174,7 +230,7 @@ TEST(Doctor, WatchesAllLanesAndExaminesWhatChanged) {
         }
     }
     const DoctorWatch::Verdict verdict = watch.verdict();
-    EXPECT_EQ(verdict.n_hold + verdict.n_unknown + verdict.n_broken, 7);
+    EXPECT_EQ(verdict.n_hold + verdict.n_unknown + verdict.n_broken, 8);
     EXPECT_GE(verdict.n_broken, 2);
     EXPECT_EQ(verdict.lane, 0);  // the synthetic attention sums to 1 in neither lane
     EXPECT_EQ(verdict.fault.name, "attention sums to 1");
