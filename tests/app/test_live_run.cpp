@@ -160,6 +160,29 @@ TEST_F(LiveRun, EveryFindingOfTheDoctorHoldsOnTheDemoModel) {
                     << finding.detail;
 }
 
+// Whatever a preset ranks by, what leaves ranks lowest.
+TEST_F(LiveRun, TheDoctorKnowsByWhatEachPresetRanks) {
+    for (const char* spec :
+         {"random:budget=12", "knorm:budget=12", "snapkv:budget=12,window=4,recent=4,evict=always",
+          "rkv:budget=12,window=4,recent=4,buffer=2", "keydiff:budget=12,every=1",
+          "adakv:budget=12,window=4,recent=4,evict=always", "key:budget=12,choose=(s/(age+1))",
+          "caote:budget=12", "lagkv:budget=12,every=1,window=3,sinks=1",
+          "h2o:budget=12,spans=(fair a@0..5 b@6..)"}) {
+        run_action(app, fmt::format("lane 1 {}", spec));
+        settle();
+        run_action(app, "step 2");
+        settle();
+        const int row = app.run.last_row(), lane = *app.run.history_lane(1);
+        for (const Finding& finding : examine(app.run.history, lane, row)) {
+            EXPECT_NE(finding.state, Finding::State::broken) << spec << ": " << finding.detail;
+            const bool ranks_now =
+                finding.name == "the lowest ranks leave" && !std::string_view(spec).starts_with("rkv");
+            EXPECT_TRUE(!ranks_now || finding.state == Finding::State::good)
+                << spec << ": " << finding.detail;
+        }
+    }
+}
+
 TEST_F(LiveRun, TheCopiedCommandNamesTheRun) {
     run_action(app, "evict 1 " + std::to_string(app.run.last_row()));
     settle();
