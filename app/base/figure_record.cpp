@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/json_field.h"
+#include "engine/base/json_file.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/staged_folder.h"
 
@@ -101,7 +102,7 @@ nlohmann::json records_in(const fs::path& folder) {
     if (fs::symlink_status(file, error).type() == fs::file_type::not_found) return all;
     nlohmann::json newest;
     try {
-        newest = nlohmann::json::parse(read_text_file(file, kMostBytes), nullptr, false);
+        newest = json_of_text(read_text_file(file, kMostBytes));
     } catch (const Error&) {
         newest = nlohmann::json();
     }

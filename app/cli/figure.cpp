@@ -14,6 +14,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_field.h"
+#include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/model_name.h"
@@ -152,7 +153,7 @@ std::vector<std::string> models_of(const SweepOptions& sweep) {
 
 /// Prints what a figure's folder holds of it: the finding, beside the program's version.
 void print_record(const fs::path& folder) {
-    nlohmann::json json = nlohmann::json::parse(read_text_file(folder / std::string(kFigureRecordName)));
+    nlohmann::json json = json_of_text(read_text_file(folder / std::string(kFigureRecordName)));
     json["version"] = program_version();
     json["folder"] = folder.string();
     print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));

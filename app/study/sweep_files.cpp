@@ -3,6 +3,7 @@
 #include "app/base/command_text.h"
 #include "app/base/version.h"
 #include "engine/base/error.h"
+#include "engine/base/json_file.h"
 #include "engine/base/mapped_file.h"
 
 #include <nlohmann/json.hpp>
@@ -25,7 +26,7 @@ nlohmann::json plots_in(const fs::path& folder) {
     if (fs::symlink_status(file, error).type() == fs::file_type::not_found) return nlohmann::json::object();
     nlohmann::json json;
     try {
-        json = nlohmann::json::parse(read_text_file(file, kMostSweepBytes), nullptr, false);
+        json = json_of_text(read_text_file(file, kMostSweepBytes));
     } catch (const Error&) {
         json = nlohmann::json();
     }

@@ -9,6 +9,7 @@
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/index.h"
+#include "engine/base/json_file.h"
 #include "engine/base/model_name.h"
 #include "engine/base/utf8.h"
 #include "engine/export/options.h"
@@ -544,7 +545,7 @@ std::string run_page(const PictureSource& source) {
         PageNumbers numbers = base;
         add_rows(numbers, facts.history, rows, n);
         run["notes"] = notes_of(facts, rows, n, run);
-        run["sections"] = Json::parse(numbers.directory());
+        run["sections"] = json_of_text(numbers.directory());
         std::string page = page_of(facts, script_json(run), numbers.text());
         const double size = double(page.size());
         if (size <= most || n == 0) {

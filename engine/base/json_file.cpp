@@ -46,6 +46,14 @@ std::string place_of(std::string_view text, std::size_t byte) {
 
 }  // namespace
 
+Json json_of_text(std::string_view text) {
+    return Json::parse(text, nullptr, false);
+}
+
+nlohmann::ordered_json ordered_json_of_text(std::string_view text) {
+    return nlohmann::ordered_json::parse(text, nullptr, false);
+}
+
 Json json_object_of(std::string_view text, const std::filesystem::path& path, std::size_t most_values,
                     std::string_view subject) {
     if (const std::size_t n = count_values(text); n > most_values)

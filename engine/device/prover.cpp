@@ -3,6 +3,7 @@
 #include "engine/base/child_process.h"
 #include "engine/base/error.h"
 #include "engine/base/fnv.h"
+#include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/user_folder.h"
@@ -121,7 +122,7 @@ std::optional<Json> read_json(const fs::path& path) {
     try {
         const std::string text = read_text_file(path, 1 << 22);
         if (!is_shallow_json(text)) return std::nullopt;
-        Json json = Json::parse(text);
+        Json json = json_of_text(text);
         if (json.is_object() && json.at("passed").is_boolean() && json.value("version", 0) == kProofVersion)
             return json;
     } catch (const std::exception&) {
@@ -212,7 +213,7 @@ Said read_said(const std::string& output) {
         at = end + 1;
         if (line.starts_with(kDeviceMark)) {
             try {
-                said.device = identity_of(Json::parse(line.substr(kDeviceMark.size())));
+                said.device = identity_of(json_of_text(line.substr(kDeviceMark.size())));
             } catch (const std::exception&) {
             }
         } else if (line.starts_with(kNoneMark)) {

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
 
@@ -79,7 +80,7 @@ TaskWords::TaskWords(const std::filesystem::path& words_json, TaskSplit split, A
              words_json.string());
     const char* name = split == TaskSplit::train ? "train" : "test";
     try {
-        const Json json = Json::parse(in);
+        const Json json = json_of_text(std::string(std::istreambuf_iterator<char>(in), {}));
         for (const auto& [rule, lists] : json.at("words").items()) {
             std::istringstream words(lists.at(name).get<std::string>());
             for (std::string word; words >> word;) rules_[rule].add(1, word);

@@ -1,6 +1,7 @@
 #include "engine/export/export_files.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_file.h"
 #include "engine/base/mapped_file.h"
 
 #include <nlohmann/json.hpp>
@@ -29,7 +30,7 @@ std::vector<std::string> files_of_export(const fs::path& folder) {
     if (fs::symlink_status(file, error).type() == fs::file_type::not_found) return {};
     nlohmann::json json;
     try {
-        json = nlohmann::json::parse(read_text_file(file), nullptr, false);
+        json = json_of_text(read_text_file(file));
     } catch (const Error&) {
         json = nlohmann::json(nlohmann::json::value_t::discarded);
     }

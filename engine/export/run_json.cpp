@@ -3,6 +3,7 @@
 #include "engine/analysis/measure_table.h"
 #include "engine/analysis/run_metrics.h"
 #include "engine/base/index.h"
+#include "engine/base/json_file.h"
 
 #include <nlohmann/json.hpp>
 
@@ -17,7 +18,7 @@ using Json = nlohmann::ordered_json;
 Json number(float value) {
     // Uses its shortest text: 0.1f becomes 0.1, not 0.10000000149011612.
     if (!std::isfinite(value)) return nullptr;
-    return Json::parse(fmt::format("{}", value));
+    return ordered_json_of_text(fmt::format("{}", value));
 }
 
 Json kv_heads_json(const KvLayout& layout) {

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/json_file.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/staged_folder.h"
 #include "engine/model/checkpoint.h"
@@ -127,7 +128,7 @@ void write_tensors(const Model& model, const Checkpoint& from, const StagedFolde
 /// Returns the source's config.json with the changes. code: transformers needs the folder's own code.
 std::string new_config(const fs::path& folder, const Model& model, bool code) {
     const ModelConfig& c = model.config();
-    OrderedJson config = OrderedJson::parse(read_text_file(folder / "config.json"));
+    OrderedJson config = ordered_json_of_text(read_text_file(folder / "config.json"));
     config["num_key_value_heads"] = c.n_kv_heads;
     config["intermediate_size"] = c.d_ff;
     if (c.merged) config["keyhole_merged"] = true;
