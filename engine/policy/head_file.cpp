@@ -87,8 +87,8 @@ double mean_of_list(const JsonField& list) {
 
 /// Returns times of the budget: 1 - 1/beta, and 1/beta in proportion to the scores. They are ten-thousandths
 /// whose mean is 1.
-HeadTable table_of_scores(const fs::path& path, int n_layers, int n_heads, const std::vector<double>& scores,
-                          double beta) {
+HeadTable table_of_scores(const fs::path& path, [[maybe_unused]] int n_layers, int n_heads,
+                          const std::vector<double>& scores, double beta) {
     constexpr double kParts = 10000;
     const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
     if (!(sum > 0) || !std::isfinite(sum))
