@@ -16,9 +16,8 @@ if(KH_SELFTEST_ONLY)
 else()
   kh_folder(engine/backend/cuda AND engine/backend/cuda/kernels
     USES engine/backend/common engine/backend/module BARE)
-  # Kernels on the host compute for long. -O2 would take longer to compile than it saves.
-  kh_folder(engine/backend/cuda/host USES engine/backend/cuda BARE FAST)
-  target_compile_options(engine.backend.cuda.host PRIVATE $<$<BOOL:${KH_UNITY}>:-O1>)
+  # Kernels on the host compute for long, but -O2 would take longer to compile than it saves.
+  kh_folder(engine/backend/cuda/host USES engine/backend/cuda SWIFT)
   # What else of the engine a module holds. Nothing that has one state for the process.
   add_library(keyhole_module_parts OBJECT EXCLUDE_FROM_ALL engine/base/error.cpp engine/base/half.cpp
     engine/base/kv_type.cpp engine/model/dtype.cpp engine/model/kv_default.cpp engine/model/rotary.cpp

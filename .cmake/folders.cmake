@@ -1,10 +1,11 @@
 # kh_folder(PATH [AND SUBFOLDER...] [USES FOLDER...] [SOURCES_USE FOLDER...] [LIBRARIES TARGET...]
-#           [BARE] [FAST])
+#           [BARE] [SWIFT] [FAST])
 # Makes a folder a target; engine/base becomes engine.base. Its files may include its own headers, those of
 # the folders that it USES, and those that these use. SOURCES_USE adds folders for its sources only. An AND
 # folder is part of the target. Any other include of ours does not compile: each folder's files are linked
 # into an include path of their own, and the root of the sources is in none. BARE: no precompiled headers,
-# since it has compile options of its own. FAST: it computes for long, so that it always has -O2.
+# since it has compile options of its own. FAST: it computes for long, so that it always has -O2; SWIFT: for as
+# long as a picture takes, so that it has at least -O1. Both are bare: headers are precompiled for -Og.
 
 # kh_precompiled(NAME [LIBRARIES TARGET...] [HEADERS HEADER...] [FAST])
 # Precompiles the headers that nearly every file includes, and HEADERS. kh_precompile(TARGET NAME) lets a
@@ -33,9 +34,11 @@ function(kh_precompile target name)
 endfunction()
 
 # In builds from nothing most folders are compiled with -Og, which takes three fifths of the time of -O2. Only
-# FAST folders compute for long. Release leaves the check of format strings to the other builds.
+# FAST and SWIFT folders compute for long. Release leaves the check of format strings to the other builds.
 add_library(keyhole_quick_options INTERFACE)
+add_library(keyhole_swift_options INTERFACE)
 if(KH_UNITY)
+  target_compile_options(keyhole_swift_options INTERFACE -O1)
   # With -Og GCC says of more variables than are so that they may not be set. The preset dev has -O2.
   target_compile_options(keyhole_quick_options INTERFACE
     -Og $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
@@ -51,7 +54,6 @@ set(KH_JSON_ONCE ${CMAKE_BINARY_DIR}/generated/json_once.h)
 file(CONFIGURE OUTPUT ${KH_JSON_ONCE} CONTENT "extern template class nlohmann::basic_json<>;\n")
 
 kh_precompiled(keyhole_precompiled)
-kh_precompiled(keyhole_fast_precompiled FAST)
 
 # Sources that cannot be compiled together with others: Highway compiles them once for every instruction set.
 set(KH_ALONE
@@ -59,21 +61,28 @@ set(KH_ALONE
   engine/backend/common/block_kernels.cpp engine/backend/common/kernels.cpp
   engine/backend/common/kv_rows.cpp engine/backend/cuda/prefill.cpp engine/bench/wide_read.cpp)
 set_source_files_properties(${KH_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+# These work for long, in folders that do not.
+set_source_files_properties(engine/base/half.cpp engine/policy/next_token_measures.cpp PROPERTIES
+  SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS -O2)
 set_source_files_properties(engine/base/json_once.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON
   COMPILE_OPTIONS -O1)
 
-# kh_unity(TARGET): compiles several sources of the target at once, with KH_UNITY. A build from nothing then
-# takes about half of the processor time, but a small change takes longer.
+# kh_unity(TARGET [N]): compiles N sources of the target at once, with KH_UNITY. A build from nothing then takes
+# about half of the processor time, but a small change takes longer.
 function(kh_unity target)
+  set(n 20)
+  if(ARGN)
+    set(n ${ARGN})
+  endif()
   if(KH_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 20)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${n})
     # GCC takes a source that another includes for a header.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 
 function(kh_folder path)
-  cmake_parse_arguments(PARSE_ARGV 1 FOLDER "FAST;BARE" "" "AND;USES;SOURCES_USE;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 FOLDER "FAST;SWIFT;BARE" "" "AND;USES;SOURCES_USE;LIBRARIES")
   string(REPLACE "/" "." target ${path})
   set(include ${CMAKE_BINARY_DIR}/include/${target})
   file(REMOVE_RECURSE ${include})
@@ -103,15 +112,15 @@ function(kh_folder path)
     string(REPLACE "/" "." used ${used})
     target_link_libraries(${target} PRIVATE ${used}.headers)
   endforeach()
-  set(precompiled keyhole_fast_precompiled)
-  if(NOT FOLDER_FAST)
-    set(precompiled keyhole_precompiled)
+  if(FOLDER_SWIFT)
+    target_link_libraries(${target} PRIVATE keyhole_swift_options)
+  elseif(NOT FOLDER_FAST)
     target_link_libraries(${target} PRIVATE keyhole_quick_options)
   endif()
-  if(NOT FOLDER_BARE)
-    kh_precompile(${target} ${precompiled})
+  if(NOT FOLDER_BARE AND NOT FOLDER_FAST AND NOT FOLDER_SWIFT)
+    kh_precompile(${target} keyhole_precompiled)
   endif()
-  kh_unity(${target})
+  kh_unity(${target} 100)
 endfunction()
 
 # kh_join(LIBRARY FOLDER...): makes a static library of folders for tests and programs, which may include all.

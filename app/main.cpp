@@ -11,6 +11,7 @@
 #include "app/window/gui_command.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
+#include "engine/base/processor.h"
 #include "engine/base/user_folder.h"
 
 #include <algorithm>
@@ -30,6 +31,14 @@ bool is_trace(const std::string& word) {
 }
 
 int run(std::vector<std::string> arguments) {
+    if (const std::string set = keyhole::lacking_instruction_set(); !set.empty()) {
+        keyhole::print_note(
+            "keyhole: this program was built for a processor with {} and this one lacks it; build it again "
+            "on this "
+            "machine, or for all processors: cmake --preset release -DKH_SIMD=ALL\n",
+            set);
+        return 1;
+    }
     const keyhole::CommandLine program(
         "keyhole",
         "Keyhole: a playground for KV-cache eviction. Without a command it opens the window; help "

@@ -38,7 +38,7 @@ ModelWeights map_mixtral(const ConfigFile&, const ModelConfig& config, Checkpoin
     return map_llama_weights(config, kMixtralForm, checkpoint);
 }
 
-constexpr ExpertNames kNames = {.router = "mlp.gate", .experts = "mlp.experts"};
+constexpr ExpertNames kExpertNames = {.router = "mlp.gate", .experts = "mlp.experts"};
 
 LlamaForm olmoe_form(const ConfigFile& file) {
     const bool bias = file.flag_or("/attention_bias", false);
@@ -50,7 +50,7 @@ LlamaForm olmoe_form(const ConfigFile& file) {
             .n_vocab = 50304,
             .n_ctx = 4096,
             .norm_eps = 1e-5,
-            .experts = kNames};
+            .experts = kExpertNames};
 }
 
 ModelConfig read_olmoe(const ConfigFile& file) {
@@ -75,7 +75,7 @@ LlamaForm qwen3_moe_form(const ConfigFile& file) {
             .n_heads = 32,
             .n_vocab = 151936,
             .n_ctx = 32768,
-            .experts = kNames};
+            .experts = kExpertNames};
 }
 
 ModelConfig read_qwen3_moe(const ConfigFile& file) {
