@@ -27,6 +27,7 @@ set(KH_FUZZ_SECONDS 1 CACHE STRING "of each fuzz target as a test")
 file(GLOB targets CONFIGURE_DEPENDS tests/fuzz/fuzz_*.cpp)
 add_executable(keyhole_fuzzers tests/fuzz/main.cpp ${targets}
   app/actions/script_step.cpp app/state/annotations.cpp app/state/settings.cpp app/base/assets.cpp
+  app/base/saved_policies.cpp
   app/lessons/lesson.cpp app/lessons/lesson_claims.cpp app/lessons/lesson_file.cpp app/models/catalog.cpp
   app/models/find_model.cpp app/lab/hand_in.cpp app/lab/lab.cpp app/view/atlas_colors.cpp
   app/view/heat_view.cpp app/view/view_state.cpp tests/fuzz/coverage.cpp)
@@ -69,7 +70,7 @@ set(fixtures_of_gguf fixtures/gguf/types.gguf fixtures/gguf/keys.gguf)
 set(fixtures_of_config ${configs})
 set(fixtures_of_tokenizer ${tokenizers})
 foreach(name safetensors gguf parts config tokenizer vocabulary folder trace spool notes settings lane_spec
-    script answers data lesson hand_in)
+    script answers data lesson hand_in saved_policy)
   file(GLOB seeds CONFIGURE_DEPENDS RELATIVE ${tests} tests/fuzz/seeds/${name}/*)
   kh_add_fuzzer(${name} ${fixtures_of_${name}} ${seeds})
 endforeach()

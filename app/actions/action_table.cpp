@@ -2,6 +2,7 @@
 
 #include "app/actions/action_areas.h"
 #include "app/base/crash_report.h"
+#include "app/base/saved_policies.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
@@ -72,7 +73,7 @@ const ModelConfig& config_of(const AppState& app) {
 }
 
 void engine_command(AppState& app, std::string_view verb, std::string_view arguments) {
-    app.run.lane_editor.run(parse_command(std::string(verb) + " " + std::string(arguments)));
+    app.run.lane_editor.run(parse_command(command_with_saved_policy(fmt::format("{} {}", verb, arguments))));
 }
 
 void move_time(AppState& app, int by) {

@@ -279,12 +279,12 @@ constexpr std::array kAnnotationActions = {
                {},
                open_recent,
                {.menu = {MenuGroup::file_open, 3}}},
-    UserAction{
-        "open",
-        "Open any file",
-        "PATH: a trace, a model (folder or GGUF file) or a prompt; the same as dropping it on the window.",
-        {},
-        open_path},
+    UserAction{"open",
+               "Open any file",
+               "PATH: a trace, a model (folder or GGUF file), a prompt or a saved policy; as dropping it on "
+               "the window.",
+               {},
+               open_path},
 };
 
 }  // namespace

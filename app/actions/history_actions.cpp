@@ -1,5 +1,6 @@
 #include "app/actions/history_actions.h"
 
+#include "app/base/saved_policies.h"
 #include "engine/base/error.h"
 #include "engine/base/number.h"
 #include "engine/live/engine.h"
@@ -10,8 +11,9 @@ namespace keyhole {
 
 void fork_lane(AppState& app, std::string_view arguments) {
     app.run.need_live_run();
-    app.run.lane_editor.run(parse_command(arguments.empty() ? fmt::format("fork {}", app.view.lane)
-                                                            : "fork " + std::string(arguments)));
+    app.run.lane_editor.run(
+        parse_command(arguments.empty() ? fmt::format("fork {}", app.view.lane)
+                                        : command_with_saved_policy(fmt::format("fork {}", arguments))));
     app.view.lane = app.run.lane_editor.n_lanes() - 1;
     app.announce(fmt::format("copying to lane {}", app.view.lane),
                  [lane = app.view.lane](const RunState& run) {

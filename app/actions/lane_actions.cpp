@@ -1,6 +1,8 @@
 #include "app/actions/action_areas.h"
 
 #include "app/actions/history_actions.h"
+#include "app/base/saved_policies.h"
+#include "app/base/version.h"
 #include "app/view/override_grid.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -43,7 +45,8 @@ void try_settings(AppState& app, std::string_view arguments) {
     if (lane < 0 || lane >= app.run.lane_editor.n_lanes())
         fail(ErrorCode::wrong_use, "lanes are 0 to {}", app.run.lane_editor.n_lanes() - 1);
     const std::string_view spec = arguments.substr(std::min(blank + 1, arguments.size()));
-    app.run.try_settings(lane, spec.empty() ? std::nullopt : std::optional(parse_lane_spec(spec)));
+    app.run.try_settings(
+        lane, spec.empty() ? std::nullopt : std::optional(parse_lane_spec(with_saved_policy(spec))));
 }
 
 void set_options(AppState& app, std::string_view items) {
@@ -76,6 +79,25 @@ void name_lane(AppState& app, std::string_view name) {
         spec = parse_lane_spec(fmt::format("{}={}", name, format_lane_spec(spec)));
     }
     app.run.lane_editor.set(app.view.lane, spec);
+}
+
+/// Saves the focused lane's policy; what is written about an older one of the name stays.
+void save_lane(AppState& app, std::string_view name) {
+    if (app.run.lane_editor.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
+    const LaneSpec& lane = app.run.lane_editor.lanes()[to_index(app.view.lane)];
+    SavedPolicy policy{
+        std::string(name.empty() ? lane.name : name), format_lane_spec(lane), {}, program_version()};
+    if (policy.name.empty()) fail(ErrorCode::wrong_use, "give a name: lane.save NAME");
+    for (const ListedPolicy& old : list_saved_policies())
+        if (old.policy.name == policy.name) policy.about = old.policy.about;
+    const std::string before = save_policy(policy);
+    app.notify(fmt::format("saved as {}{}", saved_policy_file(policy.name).string(),
+                           before.empty() ? "" : fmt::format("; before it was {}", before)));
+}
+
+void unsave_policy(AppState& app, std::string_view name) {
+    remove_saved_policy(name);
+    app.notify(fmt::format("removed {}", saved_policy_file(name).string()));
 }
 
 void drop_overrides(AppState& app, std::string_view field) {
@@ -169,6 +191,18 @@ constexpr std::array kLaneActions = {
                {.elsewhere = "the field name of a lane's card",
                 .lacks = need::live_run,
                 .arguments_are_plain = true}},
+    UserAction{"lane.save",
+               "Save the lane's policy",
+               "[NAME]: as a file; its name then stands among the presets (default: the lane's name).",
+               {},
+               save_lane,
+               {.elsewhere = "the button save… of a lane's card", .lacks = need::lanes}},
+    UserAction{"lane.unsave",
+               "Remove a saved policy",
+               "NAME: removes its file.",
+               {},
+               unsave_policy,
+               {.elsewhere = "the dialog Policies"}},
     UserAction{"lane.overrides",
                "Override single heads…",
                "Sets budget, recent, alpha, tau, gain and read by layer and head.",

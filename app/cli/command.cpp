@@ -115,6 +115,15 @@ CliOption CliOption::some_path() const {
     return CliOption(option_->check(CLI::Validator(&fault_of_path, "")));
 }
 
+CliOption CliOption::rewritten(std::string (*function)(std::string_view)) const {
+    CLI::Validator validator;
+    validator.operation([function](std::string& text) {
+        text = function(text);
+        return std::string();
+    });
+    return CliOption(option_->transform(validator));
+}
+
 CliOption CliOption::needs(CliOption other) const {
     return CliOption(option_->needs(other.option_));
 }

@@ -42,6 +42,8 @@ class CliOption {
     /// Refuses an empty name of a file or folder. It mostly comes from a variable of a script that was never
     /// set, and must not count as no option at all.
     CliOption some_path() const;
+    /// Each value is replaced by what the function makes of it, which may throw Error.
+    CliOption rewritten(std::string (*function)(std::string_view)) const;
     CliOption needs(CliOption other) const;
     CliOption excludes(CliOption other) const;
     CliOption set_help(const std::string& text) const;

@@ -1,6 +1,7 @@
 #include "app/cli/completion.h"
 
 #include "app/base/assets.h"
+#include "app/base/saved_policies.h"
 #include "app/cli/commands.h"
 #include "app/cli/help_form.h"
 #include "app/cli/output.h"
@@ -65,6 +66,9 @@ Words names_for(const CliCommand& program, std::string_view command, std::string
         names = manual_page_names(find_assets() / "manual");
         for (const CliCommand& one : commands_of(program)) names.push_back(one.name());
     }
+    if (word == "--remove-policy")
+        for (const ListedPolicy& saved : list_saved_policies())
+            if (saved.fault.empty()) names.push_back(saved.policy.name);
     if (command == "figure" && word == "NAME")
         for (const Figure& figure : figures()) names.emplace_back(figure.name);
     if (word == "--lesson" || (command == "lesson" && word == "NAME"))
@@ -122,6 +126,8 @@ struct LaneVocabulary {
 LaneVocabulary lane_words() {
     LaneVocabulary words;
     for (const PresetRow& preset : presets()) words.presets.emplace_back(preset.name);
+    for (const ListedPolicy& saved : list_saved_policies())
+        if (saved.fault.empty()) words.presets.push_back(saved.policy.name);
     for (const LaneOption& key : lane_keys()) {
         words.keys.push_back(fmt::format("{}=", key.name));
         for (const OptionWord& word : option_words(key))

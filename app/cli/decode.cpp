@@ -1,4 +1,5 @@
 #include "app/base/command_text.h"
+#include "app/base/saved_policies.h"
 #include "app/base/termination.h"
 #include "app/base/version.h"
 #include "app/cli/commands.h"
@@ -163,12 +164,28 @@ std::vector<DecodeOptions> of_each_prompt(const DecodeOptions& options) {
     return all;
 }
 
+/// Returns the script with the specs of saved policies in place of their names.
+std::vector<ScriptLine> script_of(const std::string& file) {
+    std::vector<ScriptLine> lines = read_script_lines(file);
+    for (ScriptLine& line : lines) {
+        const std::size_t blank = line.text.find_first_of(" \t");
+        const std::size_t begin = line.text.find_first_not_of(" \t", std::min(blank, line.text.size()));
+        if (begin == std::string::npos) continue;
+        try {
+            line.text = line.text.substr(0, begin) + command_with_saved_policy(line.text.substr(begin));
+        } catch (const Error& error) {
+            fail(ErrorCode::wrong_use, "{}:{}: {}", file, line.number, error.what());
+        }
+    }
+    return lines;
+}
+
 PromptRun prepared(const DecodeOptions& options) {
     PromptRun run;
     run.options = options;
     run.spec = options.run.run_spec(&run.guide);
     run.exports = options.exports.parsed(static_cast<int>(run.spec.lanes.size()));
-    if (!options.run.script.empty()) run.script = read_script_lines(options.run.script);
+    if (!options.run.script.empty()) run.script = script_of(options.run.script);
     const bool has_beams = options.beams.parsed().n_beams > 1;
     if (has_beams && (options.exports.given() || !options.save.empty() || !options.run.script.empty()))
         fail(ErrorCode::wrong_use,

@@ -2,6 +2,7 @@
 
 #include "app/base/assets.h"
 #include "app/base/command_text.h"
+#include "app/base/saved_policies.h"
 #include "app/cli/output.h"
 #include "app/study/bounds.h"
 #include "app/study/job_file.h"
@@ -44,7 +45,7 @@ DistanceRange parse_distance(std::string_view text, int n_context) {
 /// Returns a spec as this version writes it; "" for another text.
 std::string spec_or_nothing(const std::string& text) {
     try {
-        return format_lane_spec(parse_lane_spec(text));
+        return format_lane_spec(parse_named_lane(with_saved_policy(text)).spec);
     } catch (const Error&) {
         return "";
     }

@@ -1,6 +1,7 @@
 #include "app/cli/options.h"
 
 #include "app/base/assets.h"
+#include "app/base/saved_policies.h"
 #include "app/cli/commands.h"
 #include "app/cli/model_option.h"
 #include "app/cli/output.h"
@@ -74,6 +75,7 @@ void RunOptions::add_lanes(const CliCommand& command) {
         .add_option(
             "-l,--lane", lanes,
             "lane spec, preset[:key=value,...]; repeat for lanes side by side, the first is the reference")
+        .rewritten(with_saved_policy)
         .repeated();  // else it takes the prompt that follows
 }
 

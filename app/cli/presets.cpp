@@ -1,4 +1,5 @@
 #include "app/base/assets.h"
+#include "app/base/saved_policies.h"
 #include "app/base/version.h"
 #include "app/cli/commands.h"
 #include "app/cli/options.h"
@@ -6,6 +7,7 @@
 #include "app/study/keep_presets.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/model_name.h"
 #include "engine/base/number.h"
@@ -27,6 +29,7 @@ namespace {
 struct PresetsOptions {
     RunOptions run;
     std::string prompt_file, head, save;
+    std::string save_policy, about, remove_policy;
     int budget = 64;
     bool json = false;
     CliOption budget_option;
@@ -97,6 +100,28 @@ void print_groups(const KeptPictures& pictures) {
     }
 }
 
+void print_saved() {
+    const std::vector<ListedPolicy> all = list_saved_policies();
+    if (all.empty()) return;
+    print_out("\nsaved: yours, in {}\n", saved_policies_folder().string());
+    for (const auto& [file, policy, fault] : all)
+        print_out("\n  {:<11} {}{}\n", policy.name, fault.empty() ? policy.spec : fault,
+                  policy.about.empty() ? "" : fmt::format("\n  {:<11} {}", "", policy.about));
+}
+
+nlohmann::json saved_as_json() {
+    nlohmann::json all = nlohmann::json::array();
+    for (const auto& [file, policy, fault] : list_saved_policies()) {
+        nlohmann::json one = {{"name", policy.name}, {"file", file.string()}};
+        if (fault.empty())
+            one.update({{"spec", policy.spec}, {"about", policy.about}, {"version", policy.version}});
+        else
+            one["fault"] = fault;
+        all.push_back(std::move(one));
+    }
+    return all;
+}
+
 void print_groups_as_json(const KeptPictures& pictures) {
     nlohmann::json groups = nlohmann::json::array();
     for (const PresetGroup& group : preset_groups()) {
@@ -108,12 +133,33 @@ void print_groups_as_json(const KeptPictures& pictures) {
                             {"spec", format_lane_spec({preset_params(row->preset)})}});
         groups.push_back({{"looks_at", group.name}, {"help", group.help}, {"presets", std::move(rows)}});
     }
-    const nlohmann::json json = {
-        {"version", program_version()}, {"groups", groups}, {"kept", to_json(pictures)}};
+    const nlohmann::json json = {{"version", program_version()},
+                                 {"groups", groups},
+                                 {"saved", saved_as_json()},
+                                 {"kept", to_json(pictures)}};
     print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+/// text: NAME=LANE.
+void save_as_typed(const std::string& text, const std::string& about) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos)
+        fail(ErrorCode::wrong_use, "--save-policy '{}': NAME=LANE is needed, mine=h2o:budget=64",
+             shown_text(text));
+    const std::string name = text.substr(0, equals);
+    const std::string before =
+        save_policy({name, with_saved_policy(text.substr(equals + 1)), about, program_version()});
+    print_out("saved {} as {}{}\n", name, saved_policy_file(name).string(),
+              before.empty() ? "" : fmt::format("; before it was {}", before));
+}
+
 void run_presets(const PresetsOptions& options) {
+    if (!options.remove_policy.empty()) {
+        remove_saved_policy(options.remove_policy);
+        print_out("removed {}\n", options.remove_policy);
+    }
+    if (!options.save_policy.empty()) save_as_typed(options.save_policy, options.about);
+    if (!options.remove_policy.empty() || !options.save_policy.empty()) return;
     const KeptPictures pictures = pictures_of(options);
     if (!options.save.empty()) {
         // A list in one line is shorter and changes by lines.
@@ -122,7 +168,9 @@ void run_presets(const PresetsOptions& options) {
             text.insert(at, "\n");
         write_text_file(options.save, text + "\n");
     }
-    options.json ? print_groups_as_json(pictures) : print_groups(pictures);
+    if (options.json) return print_groups_as_json(pictures);
+    print_groups(pictures);
+    print_saved();
 }
 
 }  // namespace
@@ -149,6 +197,11 @@ void add_presets_command(const CliCommand& program) {
     command
         .add_option("--save", options->save, "file for the pictures, as assets/policies/kept.json has them")
         .some_path();
+    const CliOption save_policy = command.add_option(
+        "--save-policy", options->save_policy,
+        "save a lane under a name that stands for a preset in every --lane; nothing else is done");
+    command.add_option("--about", options->about, "--save-policy: a sentence about it").needs(save_policy);
+    command.add_option("--remove-policy", options->remove_policy, "remove a saved policy");
     command.add_flag("--json", options->json, "print the result as JSON");
     command.does([options] { run_presets(*options); });
 }

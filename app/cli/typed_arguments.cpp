@@ -1,5 +1,6 @@
 #include "app/cli/typed_arguments.h"
 
+#include "app/base/saved_policies.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/policy/lane_spec.h"
@@ -311,7 +312,7 @@ std::size_t most_positionals(const CliCommand& command) {
 
 bool is_lane(const std::string& word) {
     try {
-        (void)parse_lane_spec(word);
+        (void)parse_lane_spec(with_saved_policy(word));
         return true;
     } catch (const Error&) {
         return false;

@@ -1,5 +1,6 @@
 #include "app/state/app_state.h"
 
+#include "app/base/saved_policies.h"
 #include "app/models/find_model.h"
 #include "app/models/get_model.h"
 #include "app/state/lesson_steps.h"
@@ -508,6 +509,14 @@ void AppState::open_any(const std::filesystem::path& path) {
         open_trace(path);
     } else if (looks_like_model(path)) {
         open_model(path.string());
+    } else if (path.string().ends_with(kPolicyFileEnd)) {
+        run.need_live_run();
+        const SavedPolicy policy = read_saved_policy(path);
+        LaneSpec lane = parse_lane_spec(policy.spec);
+        lane.name = policy.name;
+        run.lane_editor.add(std::move(lane));
+        view.lane = run.lane_editor.n_lanes() - 1;
+        notify(fmt::format("lane {}: {}. {}", view.lane, policy.name, policy.about));
     } else if (path.extension() == ".txt") {
         PromptFile prompt = read_prompt_file(path);
         if (prompt.text.empty()) fail(ErrorCode::bad_file, "{} has no text to start from", path.string());
@@ -518,8 +527,8 @@ void AppState::open_any(const std::filesystem::path& path) {
         if (!doubt.empty()) notify(doubt);
     } else {
         fail(ErrorCode::wrong_use,
-             "cannot open {}: it is no trace (.keyhole), no model (.gguf, or a folder with config.json) and "
-             "no prompt (.txt)",
+             "cannot open {}: it is no trace (.keyhole), no model (.gguf, or a folder with config.json), "
+             "no prompt (.txt) and no saved policy (.policy.json)",
              path.string());
     }
     if (!jobs.opening()) recent.add(path);  // a trace is added when it is read

@@ -5,6 +5,7 @@
 #include "engine/base/json_text.h"
 #include "engine/policy/option_text.h"
 #include "engine/policy/preset_table.h"
+#include "engine/policy/spec_change.h"
 #include "engine/policy/spec_text.h"
 
 #include <fmt/ranges.h>
@@ -254,6 +255,38 @@ std::string format_lane_spec(const LaneSpec& spec) {
         separator = ',';
     }
     return text;
+}
+
+namespace {
+
+/// Returns the keys of items as lane_settings() names them: `budget`, `alpha@L0`.
+std::set<std::string> keys_of(std::string_view items) {
+    const Reader reader(items);
+    std::set<std::string> keys;
+    for (const Item& item : split_items(reader, spec_text::trimmed({items, 0}))) {
+        const Item key = spec_text::trimmed(item.part(0, item.text.find('=')));
+        const std::size_t at_sign = key.text.find('@');
+        const std::string name = spec_text::lower_case(spec_text::trimmed(key.part(0, at_sign)).text);
+        const bool is_override = at_sign != std::string_view::npos;
+        for (const Item& heads : split_heads(is_override ? key.part(at_sign) : Item{}))
+            keys.insert(heads.text.empty() ? name : fmt::format("{}@{}", name, heads.text));
+    }
+    return keys;
+}
+
+}  // namespace
+
+std::string changed_spec_text(const LaneSpec& spec, std::string_view items) {
+    const std::set<std::string> given = keys_of(items);
+    const std::vector<LaneSetting> settings = lane_settings(spec),
+                                   defaults = lane_settings({preset_params(spec.policy.preset), {}});
+    std::string text = fmt::format("{}:", preset_name(spec.policy.preset));
+    for (std::size_t i = 0; i < settings.size(); ++i) {
+        const bool is_default = i < defaults.size() && settings[i] == defaults[i];
+        if (!is_default && !given.contains(settings[i].key))
+            text += fmt::format("{}={},", settings[i].key, settings[i].value);
+    }
+    return text.append(items);
 }
 
 bool same_settings(LaneSpec a, LaneSpec b) {

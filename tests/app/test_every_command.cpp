@@ -69,11 +69,11 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
                    "compare.all",    "view.region",
                    "view.size",      "view.reset",
                    "ui.theme"}},
-    {"OfLanes", {"lane.previous", "lane.next",      "lane.focus", "lane",      "lane.set",
-                 "lane.try",      "lane.overrides", "lane.even",  "add",       "lane.duplicate",
-                 "lane.advanced", "remove",         "restore",    "lane.copy", "lane.paste",
-                 "lane.undo",     "lane.redo",      "follow",     "shadow",    "sampling",
-                 "strips",        "strips.take",    "policies",   "lane.name", "answers.bounds"}},
+    {"OfLanes", {"lane.previous",  "lane.next", "lane.focus", "lane",           "lane.set",      "lane.try",
+                 "lane.overrides", "lane.even", "add",        "lane.duplicate", "lane.advanced", "remove",
+                 "restore",        "lane.copy", "lane.paste", "lane.undo",      "lane.redo",     "follow",
+                 "shadow",         "sampling",  "strips",     "strips.take",    "policies",      "lane.name",
+                 "answers.bounds", "lane.save", "lane.unsave"}},
     {"OfFiles",
      {"picture.copy", "file.browse", "file.answers", "file.curves",    "file.atlas",    "file.overlap",
       "file.page",    "file.copy",   "file.frames",  "file.gif",       "file.gif-view", "export.cancel",
@@ -623,6 +623,26 @@ TEST_F(EveryCommand, OfLanes) {
     EXPECT_EQ(app.requests.clipboard_out, spec());
     run("lane.paste");
     EXPECT_EQ(app.requests.paste_to_lane, 1);
+    ::setenv("XDG_DATA_HOME", folder.path().c_str(), 1);
+    const LaneSpec saved = app.run.lane_editor.lanes()[1];
+    run("lane.save mine");
+    expect_file("keyhole/policies/mine.policy.json");
+    run("add mine:seed=7");
+    EXPECT_EQ(app.run.lane_editor.lanes().back().name, "mine seed 7");
+    EXPECT_EQ(app.run.lane_editor.lanes().back().policy.budget, saved.policy.budget);
+    EXPECT_EQ(app.run.lane_editor.lanes().back().policy.preset, saved.policy.preset);
+    const int n_lanes = app.run.lane_editor.n_lanes();
+    run("open " + file("keyhole/policies/mine.policy.json"));
+    EXPECT_EQ(app.run.lane_editor.n_lanes(), n_lanes + 1);
+    EXPECT_TRUE(same_settings(app.run.lane_editor.lanes().back(), saved));
+    EXPECT_EQ(app.view.lane, n_lanes);
+    run("remove");
+    run(fmt::format("remove {}", n_lanes - 1));
+    run("lane.focus 1");
+    run("lane.unsave mine");
+    EXPECT_FALSE(std::filesystem::exists(file("keyhole/policies/mine.policy.json")));
+    EXPECT_THROW(run_action(app, "lane.unsave mine"), Error);
+    ::unsetenv("XDG_DATA_HOME");
     run("add tova:budget=9");
     run("add");  // h2o and tova are there
     EXPECT_EQ(app.run.lane_editor.lanes().back().policy.preset, Preset::keyformer);

@@ -482,9 +482,13 @@ void expect_valid(const std::string& command, const std::string& option, const s
     if (command == "lesson" && option == "--export") {
         EXPECT_TRUE(value == "site" || value == "page") << value;
     } else if (option == "--lane") {
-        // The numbers of a search stand in braces.
-        EXPECT_NO_THROW((void)parse_named_lane(std::regex_replace(value, std::regex(R"(\{[a-z]+\})"), "1")))
+        // The numbers of a search stand in braces; the page saves `early`, and was sent `theirs`.
+        const std::regex number(R"(\{[a-z]+\})"), saved(R"(^(early|\./theirs\.policy\.json)(?=:|$))");
+        EXPECT_NO_THROW(
+            (void)parse_named_lane(std::regex_replace(std::regex_replace(value, number, "1"), saved, "h2o")))
             << value;
+    } else if (option == "--save-policy") {
+        EXPECT_NO_THROW((void)parse_lane_spec(value.substr(value.find('=') + 1))) << value;
     } else if (option == "--vary" && command == "search") {
         EXPECT_NO_THROW((void)parse_search_range(value)) << value;
     } else if (option == "--vary") {
