@@ -47,23 +47,65 @@ void draw_kept(const PanelContext& context, const KeptPictures& pictures, const 
                                       std::ranges::binary_search(kept.positions, p) ? "kept" : "evicted"));
 }
 
-/// Draws the button that gives the preset to the focused lane, or adds a lane beside the reference.
-void draw_use(const PanelContext& context, const PresetRow& row) {
+/// Draws the button that gives a policy to the focused lane, or adds a lane beside the reference. Returns
+/// whether it is pressed.
+bool use_button(const PanelContext& context, std::string_view name) {
     const AppState& app = context.app;
-    const std::vector<LaneSpec>& lanes = app.run.lane_editor.lanes();
-    const ScopedDisabled disabled(lanes.empty());
+    const ScopedDisabled disabled(app.run.lane_editor.lanes().empty());
     const int lane = app.view.lane;
-    const bool adds = lane == 0;
-    if (ImGui::SmallButton(adds ? "Add a lane" : fmt::format("Use in lane {}", lane).c_str())) {
-        if (adds) {
-            run(context, row.preset == Preset::full ? "add full" : fmt::format("add {}:budget=64", row.name));
-        } else {
-            LaneSpec spec = lanes[to_index(lane)];
-            spec.policy = with_preset(spec.policy, row.preset);
-            run(context, fmt::format("lane {} {}", lane, format_lane_spec(spec)));
-        }
+    const bool pressed =
+        ImGui::SmallButton(lane == 0 ? "Add a lane" : fmt::format("Use in lane {}", lane).c_str());
+    mark_item(context, fmt::format("use {}", name));
+    return pressed;
+}
+
+void draw_use(const PanelContext& context, const PresetRow& row) {
+    if (!use_button(context, row.name)) return;
+    const AppState& app = context.app;
+    const int lane = app.view.lane;
+    if (lane == 0) {
+        run(context, row.preset == Preset::full ? "add full" : fmt::format("add {}:budget=64", row.name));
+    } else {
+        LaneSpec spec = app.run.lane_editor.lanes()[to_index(lane)];
+        spec.policy = with_preset(spec.policy, row.preset);
+        run(context, fmt::format("lane {} {}", lane, format_lane_spec(spec)));
     }
-    mark_item(context, fmt::format("use {}", row.name));
+}
+
+/// Draws a saved policy with what it is, and the buttons that use it and remove its file.
+void draw_saved(const PanelContext& context, const ListedPolicy& saved, int index) {
+    const std::string& name = saved.policy.name;
+    const ScopedId id(index);
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    {
+        const ScopedFont font(context.fonts.bold);
+        colored_text(theme::colors().text, name);
+    }
+    tooltip(context, saved.file.string());
+    const int lane = context.app.view.lane;
+    if (saved.fault.empty() && use_button(context, name))
+        run(context, lane == 0 ? "add " + name : fmt::format("lane {} {}", lane, name));
+    if (saved.fault.empty()) ImGui::SameLine();
+    if (ImGui::SmallButton("Remove")) run(context, "lane.unsave " + name);
+    mark_item(context, "remove " + name);
+    ImGui::TableNextColumn();
+    if (!saved.policy.about.empty()) small_words(context, saved.policy.about, theme::colors().text);
+    small_words(context, saved.fault.empty() ? saved.policy.spec : saved.fault);
+}
+
+void draw_all_saved(PoliciesPage& page, const PanelContext& context) {
+    const std::vector<ListedPolicy>& all = page.saved.now();
+    if (all.empty()) return;
+    heading(context, "Saved", theme::colors().accent);
+    small_words(context, fmt::format("Yours, in {}. The button save… of a lane's card adds one.",
+                                     saved_policies_folder().string()));
+    if (!ImGui::BeginTable("saved", 2)) return;
+    ImGui::TableSetupColumn("name", ImGuiTableColumnFlags_WidthFixed, context.px(kNameWidth));
+    ImGui::TableSetupColumn("what", ImGuiTableColumnFlags_WidthStretch);
+    for (std::size_t i = 0; i < all.size(); ++i) draw_saved(context, all[i], static_cast<int>(i));
+    ImGui::EndTable();
+    ImGui::Spacing();
 }
 
 void draw_row(const PoliciesPage& page, const PanelContext& context, const PresetRow& row) {
@@ -100,6 +142,7 @@ void draw(PoliciesPage& page, const PanelContext& context) {
     read_once(page);
     small_words(context, caption_of(page));
     const ScopedChild child("groups", {0, ImGui::GetIO().DisplaySize.y * 0.7f});
+    draw_all_saved(page, context);
     for (const PresetGroup& group : preset_groups()) {
         heading(context, fmt::format("They look at {}", group.name), theme::colors().accent);
         small_words(context, group.help);

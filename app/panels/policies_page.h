@@ -2,6 +2,7 @@
 #pragma once
 
 #include "app/base/kept_pictures.h"
+#include "app/base/saved_policies.h"
 #include "app/panels/panel.h"
 
 #include <string>
@@ -12,6 +13,7 @@ struct PoliciesPage {
     bool read = false;
     KeptPictures pictures;
     std::string fault;  ///< why there are no pictures
+    SavedPolicyList saved;
 };
 
 /// Draws into the current window.

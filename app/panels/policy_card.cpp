@@ -17,7 +17,23 @@ namespace keyhole {
 
 namespace {
 
-void choose_preset(PolicyEditor& edit) {
+/// Draws the saved policies below the presets. A taken one is read as the command line reads its name.
+void choose_saved(PolicyCard& panel, PolicyEditor& edit, ScopedCombo& combo) {
+    const PanelContext& context = edit.context;
+    const std::vector<ListedPolicy>& saved = panel.saved.now();
+    if (!saved.empty()) dim_text(context, "saved");
+    for (const auto& [file, policy, fault] : saved) {
+        const ScopedDisabled disabled(!fault.empty());
+        if (combo.item(policy.name.c_str(), false))
+            run(context, fmt::format("lane {} {}", edit.lane, policy.name));
+        mark_item(context, "preset " + policy.name);
+        tooltip(context, fault.empty() ? fmt::format("{}{}{}", policy.about, policy.about.empty() ? "" : "\n",
+                                                     policy.spec)
+                                       : fault);
+    }
+}
+
+void choose_preset(PolicyCard& panel, PolicyEditor& edit) {
     PolicyParams& policy = edit.policy;
     ScopedCombo combo("##preset", std::string(preset_name(policy.preset)).c_str(),
                       ImGuiComboFlags_HeightLargest);
@@ -35,14 +51,15 @@ void choose_preset(PolicyEditor& edit) {
             tooltip(edit.context, row->help);
         }
     }
+    choose_saved(panel, edit, combo);
 }
 
-void draw_preset(PolicyEditor& edit, bool with_words) {
+void draw_preset(PolicyCard& panel, PolicyEditor& edit, bool with_words) {
     PolicyParams& policy = edit.policy;
     edit.label("preset");
     const float gap = edit.context.px(4), button = ImGui::GetFrameHeight();
     ImGui::SetNextItemWidth(edit.room() - button - gap);
-    choose_preset(edit);
+    choose_preset(panel, edit);
     if (!with_words) tooltip(edit.context, preset_help(policy.preset));
     ImGui::SameLine(0, gap);
     action_button(edit.context, "policies", "?", edit.context.app.dialog == Dialog::policies, button);
@@ -156,6 +173,21 @@ void draw_overrides(const PolicyEditor& edit) {
     tooltip(edit.context, text);
 }
 
+/// Draws the button that saves the lane's policy under its name.
+void draw_save(const PanelContext& context, const std::string& name, float width) {
+    {
+        const ScopedDisabled disabled(name.empty());
+        if (ImGui::Button("save…", {width, 0})) run(context, "lane.save " + name);
+    }
+    mark_item(context, "save policy");
+    tooltip(context,
+            name.empty()
+                ? "Give the policy a name first; then this saves it."
+                : fmt::format("Saves all settings of the lane as {}, a file that can be sent. Its name "
+                              "then stands among the presets, here and in --lane.",
+                              saved_policy_file(name).string()));
+}
+
 /// Draws the lane's name, which stands for its settings wherever lanes are named. Enter or leaving the field
 /// applies it.
 void draw_name(PolicyCard& panel, PolicyEditor& edit) {
@@ -169,13 +201,16 @@ void draw_name(PolicyCard& panel, PolicyEditor& edit) {
     ImGui::AlignTextToFramePadding();
     colored_text(theme::colors().dim, "name");
     ImGui::SameLine(edit.label_width);
-    ImGui::SetNextItemWidth(edit.room());
+    const float gap = context.px(4), button = context.px(54);
+    ImGui::SetNextItemWidth(edit.room() - button - gap);
     const ScopedDisabled disabled(!app.run.live());
     ImGui::InputTextWithHint("##name", app.run.lane_editor.name(edit.lane).c_str(), &panel.name);
     panel.names = ImGui::IsItemActive();
     if (ImGui::IsItemDeactivatedAfterEdit() && panel.name != now) run(context, "lane.name " + panel.name);
     mark_item(context, "lane name");
     tooltip(context, "What the lane is called in titles, legends and files. Empty: by its settings.");
+    ImGui::SameLine(0, gap);
+    draw_save(context, panel.name, button);
 }
 
 /// Draws the lane's spec as text. Enter applies it.
@@ -226,7 +261,7 @@ void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float r
 
 void draw(PolicyCard& panel, const PanelContext& context, int lane, float right) {
     edit_lane(panel, context, lane, right, [&](PolicyEditor& edit) {
-        draw_preset(edit, true);
+        draw_preset(panel, edit, true);
         draw_name(panel, edit);
         draw_budget(edit);
         for (const std::string_view name : front_options(edit.policy.preset)) edit.front(lane_option(name));
@@ -245,8 +280,8 @@ void draw(PolicyCard& panel, const PanelContext& context, int lane, float right)
 }
 
 void draw_brief(PolicyCard& panel, const PanelContext& context, int lane, float right) {
-    edit_lane(panel, context, lane, right, [](PolicyEditor& edit) {
-        draw_preset(edit, false);
+    edit_lane(panel, context, lane, right, [&](PolicyEditor& edit) {
+        draw_preset(panel, edit, false);
         edit.row({"budget"});
     });
 }

@@ -3,6 +3,7 @@
 /// while it is dragged, the lane's answer follows. Window thread.
 #pragma once
 
+#include "app/base/saved_policies.h"
 #include "app/panels/policy_widgets.h"
 #include "app/panels/tried_settings.h"
 
@@ -20,6 +21,7 @@ struct PolicyCard {
     std::string name;  ///< as it stands in the field
     int name_lane = -1;
     bool names = false;  ///< the field is being edited
+    SavedPolicyList saved;
     /// What is said of the scores of the lane's newest selection, and what it was made of.
     std::string selection;
     std::uint64_t selection_of = 0;

@@ -67,6 +67,21 @@ TEST_F(PolicyCardRun, TheMatrixPaintsOverridesAndUndoTakesThemBack) {
     EXPECT_EQ(undone.find("@L0"), std::string::npos) << undone;
 }
 
+TEST_F(PolicyCardRun, APolicyIsSavedTakenFromTheListAndOpenedFromAFile) {
+    std::ofstream(path("theirs.policy.json")) << R"({"name": "theirs", "spec": "window:budget=24"})";
+    const nlohmann::json run = run_of_script(
+        "--lane full --lane h2o:budget=48,sinks=4 --lane tova:budget=64",
+        "wait idle\nlane.focus 1\npoint lane name\nclick\ntext mine\n"
+        "point save policy\nclick\nlane.focus 2\npoint preset\nclick\npoint preset mine\nclick\n"
+        "wait idle\ndrop " +
+            path("theirs.policy.json") + "\nwait idle\npolicies\npoint remove mine\nclick\ndialog.close\n" +
+            "step 1\nwait steps 1");
+    EXPECT_EQ(spec_of(run, 1), "mine=h2o:budget=48,sinks=4");
+    EXPECT_EQ(spec_of(run, 2), "mine=h2o:budget=48,sinks=4");
+    EXPECT_EQ(spec_of(run, 3), "theirs=window:budget=24");
+    EXPECT_TRUE(std::filesystem::is_empty(path("data/keyhole/policies")));
+}
+
 TEST_F(PolicyCardRun, AFaultyOptionIsNamed) {
     EXPECT_EQ(run_script("wait idle\nlane.advanced on\nlane.focus 1\nlane.set bugdet=3\nquit\n"), 2);
     EXPECT_NE(output_.find("budget"), std::string::npos) << output_;
