@@ -177,7 +177,9 @@ void draw_overrides(const PolicyEditor& edit) {
 void draw_save(const PanelContext& context, const std::string& name, float width) {
     {
         const ScopedDisabled disabled(name.empty());
-        if (ImGui::Button("save…", {width, 0})) run(context, "lane.save " + name);
+        ImGui::Button("save…", {width, 0});
+        // At the press: a click that also ends the field names the lane, whose card then moves.
+        if (ImGui::IsItemActivated()) run(context, "lane.save " + name);
     }
     mark_item(context, "save policy");
     tooltip(context,

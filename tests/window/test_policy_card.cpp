@@ -76,9 +76,9 @@ TEST_F(PolicyCardRun, APolicyIsSavedTakenFromTheListAndOpenedFromAFile) {
         "wait idle\ndrop " +
             path("theirs.policy.json") + "\nwait idle\npolicies\npoint remove mine\nclick\ndialog.close\n" +
             "step 1\nwait steps 1");
-    EXPECT_EQ(spec_of(run, 1), "mine=h2o:budget=48,sinks=4");
-    EXPECT_EQ(spec_of(run, 2), "mine=h2o:budget=48,sinks=4");
-    EXPECT_EQ(spec_of(run, 3), "theirs=window:budget=24");
+    EXPECT_EQ(spec_of(run, 1), "mine=h2o:budget=48,recent=24,sinks=4");
+    EXPECT_EQ(spec_of(run, 2), "mine=h2o:budget=48,recent=24,sinks=4");
+    EXPECT_EQ(spec_of(run, 3), "theirs=window:budget=24,recent=24");
     EXPECT_TRUE(std::filesystem::is_empty(path("data/keyhole/policies")));
 }
 
