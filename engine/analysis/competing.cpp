@@ -1,38 +1,16 @@
 #include "engine/analysis/competing.h"
 
+#include "engine/analysis/record_env.h"
 #include "engine/base/index.h"
-#include "engine/policy/place_facts.h"
 #include "engine/policy/selection.h"
 
 #include <algorithm>
 #include <cstdint>
 
 namespace keyhole {
-namespace {
-
-/// What `protect` sees of tokens that a record knows by their places alone.
-struct PlaceEnv {
-    PlaceFacts facts;
-    const std::vector<std::int32_t>& held;
-
-    int budget() const { return facts.budget; }
-    float quantity(Quantity q, int i) const {
-        float value = 0;
-        find_quantity(q, facts.at(held[to_index(i)], i), nullptr, value);
-        return value;
-    }
-};
-
-bool knows_all(const FormulaTable& formula) {
-    for (const QuantityRow& row : kQuantityTable)
-        if (formula.names(row.quantity) && row.known_by != KnownBy::place) return false;
-    return true;
-}
-
-}  // namespace
 
 bool knows_protected(const ResolvedPolicy& policy) {
-    return !policy.protect || knows_all(*policy.protect);
+    return !policy.protect || RecordEnv{}.knows_all(*policy.protect);
 }
 
 std::vector<Standing> standings(const RunHistory& history, int lane, int kv_head, int row) {
@@ -64,13 +42,10 @@ std::vector<Standing> standings(const RunHistory& history, int lane, int kv_head
         }
     }
     if (!policy.protect || n == 0 || !knows_protected(policy)) return out;
-    const PlaceEnv env{place_facts(policy, row, n, head.owner_layer, 0, head.index), held};
-    std::vector<float> lists(to_index(policy.protect->n_lists) * held.size());
-    FormulaRun<PlaceEnv>::Sums sums;
-    const FormulaRun<PlaceEnv> formula{env, *policy.protect, lists.data(), n, competes.data(), n, 0, 1, sums};
-    for (int step = 0; step < policy.protect->n_steps; ++step) formula.step(step);
+    const RecordEnv env{.facts = place_facts(policy, row, n, head.owner_layer, 0, head.index), .held = held};
+    const std::vector<float> holds = env.evaluate(*policy.protect, competes);
     for (std::size_t i = 0; i < out.size(); ++i)
-        if (out[i] == Standing::competes && lists[i] != 0) out[i] = Standing::protected_;
+        if (out[i] == Standing::competes && holds[i] != 0) out[i] = Standing::protected_;
     return out;
 }
 

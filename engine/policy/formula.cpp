@@ -4,6 +4,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
 #include "engine/base/utf8.h"
+#include "engine/policy/formula_names.h"
 #include "engine/policy/spans.h"
 #include "engine/policy/spec_text.h"
 
@@ -20,71 +21,6 @@ namespace keyhole {
 namespace {
 
 using Code = FormulaCode;
-
-/// Where a quantity is known.
-enum class Known { both, rows, selections };
-
-struct NamedQuantity {
-    std::string_view name;
-    Quantity quantity;
-    Known known = Known::both;
-};
-constexpr std::array kQuantityNames = {
-    NamedQuantity{"s", Quantity::s},
-    NamedQuantity{"row", Quantity::row},
-    NamedQuantity{"t", Quantity::t},
-    NamedQuantity{"age", Quantity::age},
-    NamedQuantity{"position", Quantity::position},
-    NamedQuantity{"n", Quantity::n},
-    NamedQuantity{"count", Quantity::count},
-    NamedQuantity{"budget", Quantity::budget},
-    NamedQuantity{"slot", Quantity::slot},
-    NamedQuantity{"layer", Quantity::layer},
-    NamedQuantity{"kvhead", Quantity::kvhead},
-    NamedQuantity{"alpha", Quantity::alpha},
-    NamedQuantity{"tau", Quantity::tau},
-    NamedQuantity{"gain", Quantity::gain},
-    NamedQuantity{"mix", Quantity::mix},
-    NamedQuantity{"window", Quantity::window},
-    NamedQuantity{"prompt", Quantity::prompt},
-    NamedQuantity{"win", Quantity::win, Known::selections},
-    NamedQuantity{"knorm", Quantity::knorm},
-    NamedQuantity{"vnorm", Quantity::vnorm},
-    NamedQuantity{"wvnorm", Quantity::wvnorm},
-    NamedQuantity{"keydiff", Quantity::keydiff, Known::selections},
-    NamedQuantity{"redundancy", Quantity::redundancy, Known::selections},
-    NamedQuantity{"lag", Quantity::lag, Known::selections},
-    NamedQuantity{"caote", Quantity::caote, Known::selections},
-    NamedQuantity{"repeat", Quantity::repeat, Known::selections},
-    NamedQuantity{"future", Quantity::future, Known::selections},
-    NamedQuantity{"expected", Quantity::expected, Known::selections},
-    NamedQuantity{"tri", Quantity::tri, Known::selections},
-    NamedQuantity{"u", Quantity::u, Known::selections},
-    NamedQuantity{"p", Quantity::p, Known::rows},
-    NamedQuantity{"logit", Quantity::logit, Known::rows},
-    NamedQuantity{"ptau", Quantity::ptau, Known::rows},
-    NamedQuantity{"sinkmass", Quantity::sinkmass, Known::rows},
-    NamedQuantity{"head", Quantity::head, Known::rows},
-};
-static_assert(kQuantityNames.size() == std::size_t{kQuantities});
-
-struct NamedFunction {
-    std::string_view name;
-    Code code;
-    int n_arguments;
-};
-constexpr std::array kFunctions = {
-    NamedFunction{"abs", Code::absolute, 1},    NamedFunction{"min", Code::minimum, 2},
-    NamedFunction{"max", Code::maximum, 2},     NamedFunction{"clamp", Code::clamp, 3},
-    NamedFunction{"exp", Code::exp, 1},         NamedFunction{"log", Code::log, 1},
-    NamedFunction{"sqrt", Code::sqrt, 1},       NamedFunction{"smooth", Code::smooth_average, 1},
-    NamedFunction{"rank", Code::rank, 1},       NamedFunction{"mean", Code::mean, 1},
-    NamedFunction{"std", Code::deviation, 1},   NamedFunction{"sum", Code::sum, 1},
-    NamedFunction{"largest", Code::largest, 1}, NamedFunction{"softmax", Code::softmax, 1},
-    NamedFunction{"norm", Code::norm, 1},       NamedFunction{"first", Code::first, 2},
-};
-
-constexpr std::string_view kInSpan = "in";
 
 /// A list on the way: what the operations so far leave at a level.
 struct Operand {
@@ -436,24 +372,20 @@ class Parser {
         skip_blanks();
         if (at_ < text_.size() && text_[at_] == '(')
             return word == kInSpan ? inside_span() : function(word, begin);
-        for (const NamedQuantity& known : kQuantityNames) {
+        for (const QuantityName& known : kQuantityNames) {
             if (known.name != word) continue;
-            if (!is_known_here(known))
+            if (!is_known_to(known, use_))
                 return fail(begin, fmt::format("'{}' is {}", word, why_unknown(known.quantity)));
             return emit(Code::quantity, level_, {known.quantity == Quantity::prompt, std::nullopt}, 0,
                         known.quantity);
         }
         std::vector<std::string_view> names;
-        for (const NamedQuantity& known : kQuantityNames)
-            if (is_known_here(known)) names.push_back(known.name);
-        for (const NamedFunction& known : kFunctions)
+        for (const QuantityName& known : kQuantityNames)
+            if (is_known_to(known, use_)) names.push_back(known.name);
+        for (const FunctionName& known : kFunctionNames)
             if (known.name == word) return fail(begin, fmt::format("{} is a function: {}(...)", word, word));
         return fail(begin, fmt::format("unknown name '{}'{} ({})", word, spec_text::near_hint(word, names),
                                        fmt::join(names, " ")));
-    }
-    bool is_known_here(const NamedQuantity& quantity) const {
-        return quantity.known == Known::both ||
-               (quantity.known == Known::rows) == (use_ == FormulaUse::score);
     }
     std::string_view why_unknown(Quantity quantity) const {
         if (use_ == FormulaUse::score) return "known only at a selection: name it in choose";
@@ -462,17 +394,17 @@ class Parser {
                    : "a row's value, and a selection sees what its scores kept of it: take s";
     }
     Result function(std::string_view word, std::size_t begin) {
-        const auto* const known = std::find_if(kFunctions.begin(), kFunctions.end(),
-                                               [&](const NamedFunction& f) { return f.name == word; });
-        if (known == kFunctions.end()) {
+        const auto* const known = std::find_if(kFunctionNames.begin(), kFunctionNames.end(),
+                                               [&](const FunctionName& f) { return f.name == word; });
+        if (known == kFunctionNames.end()) {
             std::vector<std::string_view> names;
-            for (const NamedFunction& f : kFunctions) names.push_back(f.name);
+            for (const FunctionName& f : kFunctionNames) names.push_back(f.name);
             names.push_back(kInSpan);
             return fail(begin, fmt::format("unknown function '{}'{} ({})", word,
                                            spec_text::near_hint(word, names), fmt::join(names, " ")));
         }
         take("(");
-        if (use_ == FormulaUse::score && is_over_tokens(known->code))
+        if (!is_known_to(*known, use_))
             return fail(begin, fmt::format("{} looks over all tokens, and a row knows one at a time: it "
                                            "belongs to choose",
                                            word));
@@ -635,8 +567,8 @@ FormulaRef score_formula(std::string_view value, FormulaFault* fault, const Form
 
 bool is_of_rows(const FormulaTable& score) {
     return score.names(Quantity::s) ||
-           std::any_of(kQuantityNames.begin(), kQuantityNames.end(), [&](const NamedQuantity& quantity) {
-               return quantity.known == Known::rows && score.names(quantity.quantity);
+           std::any_of(kQuantityNames.begin(), kQuantityNames.end(), [&](const QuantityName& quantity) {
+               return quantity.known == KnownIn::rows && score.names(quantity.quantity);
            });
 }
 
