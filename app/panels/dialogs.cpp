@@ -83,19 +83,47 @@ bool begin_beside(const PanelContext& context, const DialogRow& row, bool openin
     return shown;
 }
 
-/// Draws the matching actions, a line each. A click runs one.
-void draw_found(const Dialogs& panel, const PanelContext& context,
-                const std::vector<const UserAction*>& found) {
+/// Runs an action of the palette, or writes its id into the field if its arguments must be given and no dialog
+/// asks for them.
+void choose(Dialogs& panel, const PanelContext& context, const UserAction& action) {
+    if (needs_arguments(action) && !action.title.ends_with("…")) {
+        panel.text = fmt::format("{} ", action.id);
+        panel.selected = 0;
+        panel.to_end = true;
+    } else {
+        close(context);
+        run(context, action.id);
+    }
+}
+
+/// Returns how well an action fits the words: 0: its id, 1: its title or a part of its id, 2: its help.
+std::optional<int> fit_of(const UserAction& action, const std::string& words, bool is_id) {
+    const std::string first_word = words.substr(0, words.find(' '));
+    if (action.id == first_word) return 0;
+    if (matches(action.title, words) || matches(action.id, is_id ? first_word : words)) return 1;
+    if (!words.empty() && matches(action.help, words)) return 2;
+    return std::nullopt;
+}
+
+/// Returns the actions that fit the words, the best first.
+std::vector<const UserAction*> actions_for(const std::string& words, bool is_id) {
+    std::array<std::vector<const UserAction*>, 3> found;
+    for (const UserAction& action : action_table())
+        if (const auto fit = fit_of(action, words, is_id)) found[to_index(*fit)].push_back(&action);
+    for (const int fit : {1, 2})
+        found[0].insert(found[0].end(), found[to_index(fit)].begin(), found[to_index(fit)].end());
+    return std::move(found[0]);
+}
+
+/// Draws the matching actions, a line each. A click chooses one.
+void draw_found(Dialogs& panel, const PanelContext& context, const std::vector<const UserAction*>& found) {
     const ScopedChild child("found", {0, context.px(360)});
     for (std::size_t i = 0; i < found.size(); ++i) {
         const UserAction& action = *found[i];
         const ScopedId id(static_cast<int>(i));
         const bool selected = static_cast<int>(i) == panel.selected;
         const float top = ImGui::GetCursorPosY();
-        if (ImGui::Selectable("##row", selected)) {
-            close(context);
-            run(context, action.id);
-        }
+        if (ImGui::Selectable("##row", selected)) choose(panel, context, action);
         mark_item(context, fmt::format("palette {}", action.id));
         if (selected && panel.selected_by != 0) ImGui::SetScrollHereY();
         ImGui::SameLine(context.px(6));
@@ -121,32 +149,35 @@ void draw_found(const Dialogs& panel, const PanelContext& context,
     if (found.empty()) ImGui::TextDisabled("no command contains these words");
 }
 
+/// Moves the cursor behind words that were written into the field; else ImGui selects them all.
+int move_to_end(ImGuiInputTextCallbackData* data) {
+    Dialogs& panel = *static_cast<Dialogs*>(data->UserData);
+    if (std::exchange(panel.to_end, false))
+        data->CursorPos = data->SelectionStart = data->SelectionEnd = data->BufTextLen;
+    return 0;
+}
+
 void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
-    if (opening) ImGui::SetKeyboardFocusHere();
+    if (opening || panel.to_end) ImGui::SetKeyboardFocusHere();
     ImGui::SetNextItemWidth(-1);
-    const bool entered =
-        ImGui::InputTextWithHint("##words", "a command, or its id with arguments: lane 1 h2o:budget=32",
-                                 &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
+    const bool entered = ImGui::InputTextWithHint(
+        "##words", "a command, or its id with arguments: lane 1 h2o:budget=32", &panel.text,
+        ImGuiInputTextFlags_EnterReturnsTrue | ImGuiInputTextFlags_CallbackAlways, move_to_end, &panel);
     mark_item(context, "palette.words");
-    const std::string first_word = panel.text.substr(0, panel.text.find(' '));
-    const bool is_id = find_action(first_word) != nullptr;
-    std::vector<const UserAction*> found;
-    for (const UserAction& action : action_table())
-        if (matches(action.title, panel.text) || matches(action.id, is_id ? first_word : panel.text) ||
-            (!panel.text.empty() && matches(action.help, panel.text)))
-            found.push_back(&action);
+    const bool is_id = find_action(panel.text.substr(0, panel.text.find(' '))) != nullptr;
+    const std::vector<const UserAction*> found = actions_for(panel.text, is_id);
     panel.selected =
         std::clamp(panel.selected + panel.selected_by, 0, std::max(0, static_cast<int>(found.size()) - 1));
     draw_found(panel, context, found);
     if (entered) {
         const std::string text = from_field(panel.text);
-        close(context);
-        if (is_id && text.find(' ') != std::string::npos)
+        const bool has_arguments = is_id && text.find(' ') != std::string::npos;
+        if (!has_arguments && !found.empty()) {
+            choose(panel, context, *found[to_index(panel.selected)]);
+        } else {
+            close(context);
             run(context, text);
-        else if (!found.empty())
-            run(context, found[to_index(panel.selected)]->id);
-        else
-            run(context, text);
+        }
     }
 }
 

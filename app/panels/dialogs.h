@@ -15,6 +15,7 @@ struct Dialogs {
     Dialog shown = Dialog::none;
     std::string text;       ///< in the palette's field, or in the only field
     int selected = 0;       ///< in the palette
+    bool to_end = false;    ///< the palette's cursor goes behind the words
     int picture_width = 0;  ///< 0: cells of whole pixels
     bool picture_of_shown = false;
     bool picture_is_dark = false;  ///< light is for paper

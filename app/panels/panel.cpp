@@ -133,21 +133,29 @@ std::string capitalised(std::string text) {
 std::string help_without_arguments(const UserAction& action) {
     const std::size_t colon = action.help.find(": ");
     const std::string_view head = action.help.substr(0, colon);
-    // Arguments are in capitals or in brackets, which may hold any word; "or" stands between some.
+    // Arguments are in capitals, choices such as on|off, or in brackets, which may hold any word; "or" stands
+    // between some.
     bool are_arguments = true;
     int depth = 0;
     std::string word;
     for (const char c : std::string(head) + " ") {
         depth += c == '[' ? 1 : c == ']' ? -1 : 0;
-        if (depth == 0 && c >= 'a' && c <= 'z') {
+        if (depth > 0 || c == ']') continue;
+        if (c != ' ') {
             word += c;
-        } else {
-            are_arguments = are_arguments && (word.empty() || word == "or");
-            word.clear();
+            continue;
         }
+        const bool has_small =
+            std::ranges::any_of(word, [](char letter) { return letter >= 'a' && letter <= 'z'; });
+        are_arguments = are_arguments && (!has_small || word == "or" || word.find('|') != std::string::npos);
+        word.clear();
     }
     if (!are_arguments) return std::string(action.help);
     return colon == std::string_view::npos ? "" : capitalised(std::string(action.help.substr(colon + 2)));
+}
+
+bool needs_arguments(const UserAction& action) {
+    return !action.help.starts_with("[") && help_without_arguments(action) != action.help;
 }
 
 void action_tooltip(const PanelContext& context, std::string_view id) {

@@ -97,6 +97,8 @@ void pick(const PanelContext& context, Pick cell, bool adds);
 std::string capitalised(std::string text);
 /// Returns the help of an action without its arguments, which only scripts and the palette take.
 std::string help_without_arguments(const UserAction& action);
+/// Returns whether the help begins with arguments that must be given.
+bool needs_arguments(const UserAction& action);
 /// Shows title, key and help of an action if the last item is hovered.
 void action_tooltip(const PanelContext& context, std::string_view id);
 bool lit_button(const char* label, bool lit, float width = 0);

@@ -1,7 +1,8 @@
 #include "app/panels/wrapped_field.h"
 
-#include <imgui_stdlib.h>
 #include "engine/base/index.h"
+
+#include <imgui_stdlib.h>
 
 namespace keyhole {
 

@@ -108,9 +108,11 @@ TEST(MenuBar, KeepsTheOrderThatTheRowsGive) {
     EXPECT_LT(at("Token/Evict/evict.all"), at("Token/Pin/pin"));
 }
 
-/// Returns true if the help begins with arguments that must be given.
-bool needs_arguments(const UserAction& action) {
-    return !action.help.starts_with("[") && help_without_arguments(action) != action.help;
+TEST(ActionTable, KnowsWhichActionsNeedArguments) {
+    for (const char* id : {"file.browse", "attribution.take", "attribution.files", "goto", "lane"})
+        EXPECT_TRUE(find_action(id) != nullptr && needs_arguments(*find_action(id))) << id;
+    for (const char* id : {"attribution", "attribution.run", "screenshot", "palette", "copy"})
+        EXPECT_TRUE(find_action(id) != nullptr && !needs_arguments(*find_action(id))) << id;
 }
 
 // A menu, or another place that the row names, or arguments that only a script or the palette can give.

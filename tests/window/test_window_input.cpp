@@ -155,6 +155,24 @@ class WindowInput : public testing::SimulatedUser {
         }
     }
 
+    /// Enter chooses a command whose name fits before one whose help does, and asks for what it needs.
+    void palette_asks_for_arguments() {
+        key("Ctrl+P");
+        type("attrib");
+        key("Return");
+        EXPECT_EQ(dialog(), "attribution");
+        key("Escape");
+        key("Ctrl+P");
+        type("ui.scale");
+        key("Return");
+        ASSERT_EQ(dialog(), "palette") << report()["commands"];
+        type("120");
+        key("Return");
+        EXPECT_EQ(dialog(), "none");
+        EXPECT_NEAR(report()["scale"].get<double>(), 1.2, 1e-6) << "it took other arguments";
+        key("Ctrl+0");
+    }
+
     /// Returns the open menus' entries; `submenus`: the lists in them instead.
     std::vector<std::string> menu_entries(bool submenus) {
         std::vector<std::string> entries;
@@ -226,6 +244,7 @@ TEST_F(WindowInput, OpensAndClosesEverything) {
     walk_lists();
     if (HasFatalFailure()) return;
     walk_dialogs();
+    palette_asks_for_arguments();
 
     // Clicks on the large heat map. Escape closes from the inside out.
     click("heatmap", 0.2, 0.8);
@@ -609,6 +628,7 @@ TEST_F(WindowInput, LosesNothingWhileDecoding) {
     if (HasFatalFailure()) return;
     decode_anew();
     walk_dialogs();
+    palette_asks_for_arguments();
     EXPECT_EQ(report()["phase"], "running");
     prompt_takes_every_letter();
     EXPECT_EQ(report()["phase"], "running") << "typing stopped the run";
