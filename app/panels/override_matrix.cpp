@@ -200,7 +200,8 @@ void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
     }
     PolicyParams brush_params = lane.policy;
     TauDrag unused;
-    PolicyEditor edit{context, brush_params, brush_params, unused, heads};
+    FormulaField no_formula;  // no formula differs by head
+    PolicyEditor edit{context, brush_params, brush_params, unused, no_formula, heads};
     draw_brush(panel, edit);
     const std::string idle = no_effect_reason(lane.policy, override_field_name(panel.field), heads);
     const bool off = lane.policy.preset == Preset::full;

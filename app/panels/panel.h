@@ -50,11 +50,13 @@ struct PanelShared {
     std::optional<Pick> next_hovered;  ///< collected for the next frame
     bool open_token_menu = false;      ///< request to open the menu of the picked token
     std::deque<HeatBatch> batches;
-    bool curves_below = false;  ///< the curves have a pane beside the details in this frame
-    float strips = 0;           ///< height of the notices at the lower edge, in the last frame
-    float strips_drawn = 0;     ///< the same of this frame, so far
-    bool panes_lag = false;     ///< another frame is due
-    bool panes_may_lag = true;  ///< false in a frame that is saved to a file
+    bool curves_below = false;      ///< the curves have a pane beside the details in this frame
+    float strips = 0;               ///< height of the notices at the lower edge, in the last frame
+    float strips_drawn = 0;         ///< the same of this frame, so far
+    bool panes_lag = false;         ///< another frame is due
+    bool word_list = false;         ///< words are offered to the edited field: Escape closes their list
+    bool closes_word_list = false;  ///< Escape was pressed
+    bool panes_may_lag = true;      ///< false in a frame that is saved to a file
     /// Widgets of the last frame by name. Scripts point at them, and the report lists them.
     std::map<std::string, NamedItem, std::less<>> items;
     std::map<std::string, DrawnPane, std::less<>> panes;  ///< of the last frame, by name

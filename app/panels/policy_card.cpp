@@ -240,7 +240,7 @@ void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float r
     const AppState& app = context.app;
     const LaneSpec in_force = app.run.lane_editor.lanes()[to_index(lane)];
     if (panel.edited != lane) panel.draft = in_force;
-    PolicyEditor edit{context, panel.draft.policy, in_force.policy, panel.tau_drag, {}};
+    PolicyEditor edit{context, panel.draft.policy, in_force.policy, panel.tau_drag, panel.formula, {}};
     if (app.run.has_steps()) edit.heads = head_grid(app.layout(lane));
     edit.lane = lane;
     edit.right = right;

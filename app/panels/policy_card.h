@@ -16,6 +16,7 @@ struct PolicyCard {
     LaneSpec draft;   ///< sent on release: eviction is final, so values during a drag must not apply
     TriedSettings tried;
     TauDrag tau_drag;
+    FormulaField formula;
     std::string spec_text;
     int spec_lane = -1;
     std::string name;  ///< as it stands in the field

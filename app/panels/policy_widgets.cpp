@@ -101,14 +101,16 @@ void PolicyEditor::word(const LaneOption& option, float least) {
 void PolicyEditor::front(const LaneOption& option) {
     if (!no_effect_reason(in_force, option.name, heads).empty()) return;
     const bool is_amount = std::holds_alternative<Amount PolicyParams::*>(option.member),
-               is_curve = std::holds_alternative<TauSchedule PolicyParams::*>(option.member);
-    word(option, std::max(context.px(is_curve    ? 4000.0f
-                                     : is_amount ? 140.0f
-                                                 : 76.0f),
+               is_curve = std::holds_alternative<TauSchedule PolicyParams::*>(option.member),
+               is_formula = std::holds_alternative<FormulaText PolicyParams::*>(option.member);
+    word(option, std::max(context.px(is_curve || is_formula ? 4000.0f
+                                     : is_amount            ? 140.0f
+                                                            : 76.0f),
                           width_of_choice(option, policy)));
     widget(option, room());
     mark_item(context, option.name);
     if (!is_curve && !ImGui::IsItemActive()) tooltip(context, option_tooltip(option.name, {}));
+    if (is_formula) draw_below_formula(*this, option);
 }
 
 void PolicyEditor::after_drag() {
@@ -208,15 +210,6 @@ void PolicyEditor::tau(TauSchedule& value, float width) {
         edit_tau(context, value, resolved, std::max(0, app.view.row - n_prompt + 1), width, tau_drag, active);
 }
 
-void PolicyEditor::formula(const LaneOption& option, FormulaText& value, float width) {
-    ImGui::SetNextItemWidth(width);
-    ImGui::InputText(fmt::format("##{}", option.name).c_str(), &value.text);
-    after_drag();
-    FormulaFault fault;
-    (void)formula_of(option, value, policy.spans.text, &fault);
-    if (!fault.what.empty()) tooltip(context, fmt::format("character {}: {}", fault.at + 1, fault.what));
-}
-
 bool PolicyEditor::file_buttons(std::string_view option, std::string_view asks, bool has_value) {
     {
         // The file goes to the focused lane, which is the one with this widget.
@@ -280,7 +273,7 @@ void PolicyEditor::widget(const LaneOption& option, float width) {
             } else if constexpr (std::is_same_v<Member, TauSchedule PolicyParams::*>) {
                 tau(policy.*member, width);
             } else if constexpr (std::is_same_v<Member, FormulaText PolicyParams::*>) {
-                formula(option, policy.*member, width);
+                draw_formula_field(*this, option, policy.*member, width);
             } else if constexpr (std::is_same_v<Member, HeadTable PolicyParams::*>) {
                 heads_table(policy.*member);
             } else if constexpr (std::is_same_v<Member, CalibrationRef PolicyParams::*>) {
@@ -311,7 +304,9 @@ void PolicyEditor::row(std::span<const LaneOption* const> options) {
         labels.push_back(labels.empty()
                              ? label_width
                              : ImGui::CalcTextSize(std::string(label_of(*option)).c_str()).x + context.px(6));
-        needs.push_back(labels.back() + std::max(width_of_choice(*option, policy), context.px(48)) + gap);
+        const bool is_formula = std::holds_alternative<FormulaText PolicyParams::*>(option->member);
+        needs.push_back(labels.back() + gap +
+                        std::max(width_of_choice(*option, policy), is_formula ? room() : context.px(48)));
     }
     if (acting.size() > 1 && std::accumulate(needs.begin(), needs.end(), 0.0f) > room() + gap) {
         for (const LaneOption*& option : acting) row(std::span(&option, 1));  // below one another
@@ -334,6 +329,7 @@ void PolicyEditor::row(std::span<const LaneOption* const> options) {
         if (!std::holds_alternative<TauSchedule PolicyParams::*>(option.member) && !ImGui::IsItemActive())
             tooltip(context, option_tooltip(option.name, {}));
     }
+    for (const LaneOption* option : acting) draw_below_formula(*this, *option);
 }
 
 void PolicyEditor::rows() {

@@ -3,6 +3,7 @@
 /// be final. Window thread.
 #pragma once
 
+#include "app/panels/formula_field.h"
 #include "app/panels/panel.h"
 #include "engine/policy/option_help.h"
 #include "engine/policy/option_table.h"
@@ -26,6 +27,7 @@ struct PolicyEditor {
     /// The lane's own: says which options have rows, so that none goes while it is edited.
     const PolicyParams& in_force;
     TauDrag& tau_drag;
+    FormulaField& formula_field;
     HeadGrid heads;  ///< of the model on show; empty: no model
     int lane = 0;    ///< index of the card
     float label_width = 0;
@@ -64,8 +66,6 @@ struct PolicyEditor {
     void widget(const LaneOption& option, float width);
     void choice(const LaneOption& option, const WordsOf<PolicyParams>& of, float width);
     void tau(TauSchedule& value, float width);
-    /// A field for a formula; while it cannot be read, the tooltip says where and why.
-    void formula(const LaneOption& option, FormulaText& value, float width);
     void heads_table(HeadTable& value);
     void calibration(CalibrationRef& value);
     /// Draws the buttons of an option that a file gives; returns whether the value becomes none.

@@ -285,6 +285,10 @@ std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, AppState&
             app.hovered_pane =
                 pane_at(context.shared, {static_cast<float>(event.x), static_cast<float>(event.y)});
         const bool press = event.is_press();
+        if (press && event.code == GLFW_KEY_ESCAPE && std::exchange(context.shared.word_list, false)) {
+            context.shared.closes_word_list = true;
+            continue;
+        }
         if (press && event.code == GLFW_KEY_ESCAPE &&
             (event.action == InputEvent::Action::again || close_innermost(app)))
             continue;
@@ -681,6 +685,7 @@ void WindowLoop::draw() {
     shared_.batches.clear();
     shared_.items.clear();
     shared_.panes.clear();
+    shared_.word_list = false;
     shared_.drawn_heat.reset();
     shared_.hovered = std::exchange(shared_.next_hovered, std::nullopt);
     for (const std::string& path : std::exchange(dropped_, {})) act("open " + path);

@@ -297,6 +297,16 @@ void SimulatedUser::strike(const std::string& combination) {
     }
 }
 
+void SimulatedUser::scroll_to(const std::string& pane, const std::string& item) {
+    point(pane, 0.5, 0.6);
+    for (int i = 0; i < 40 && !shows(item); ++i) {
+        wheel(-1);
+        settle();
+    }
+    wheel(-2);
+    settle();
+}
+
 void SimulatedUser::key(const std::string& combination) {
     strike(combination);
     settle();

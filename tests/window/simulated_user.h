@@ -53,6 +53,7 @@ class SimulatedUser : public ::testing::Test {
     void click(const std::string& item, double across = 0.5, double down = 0.5, int number = 1);
     void drag(const std::string& item, double from_x, double from_y, double to_x, double to_y);
     void wheel(int turns);
+    void scroll_to(const std::string& pane, const std::string& item);  ///< and a little further
     /// Presses a combination of X key names: "Escape", "Ctrl+P", "Shift+Tab".
     void key(const std::string& combination);
     void strike(const std::string& combination);  ///< the same without waiting

@@ -644,11 +644,9 @@ TEST_F(WindowInput, AFieldStaysWhileItsTextDoesNothing) {
     ASSERT_TRUE(wait_until("a run", [](const Json& now) { return now["idle"] == true; }));
     click("lane.advanced");
     settle();
-    point("pane lanes", 0.5, 0.6);
-    wheel(-30);
-    settle();
     for (const auto& [field, text] : {std::pair{"choose", "1"}, {"spans", "a@0..3"}}) {
         SCOPED_TRACE(field);
+        scroll_to("pane lanes", field);
         click(field);
         ASSERT_TRUE(wait_until("the field", [](const Json& now) { return now["typing"] == true; }));
         key("Ctrl+A");

@@ -1,0 +1,127 @@
+#include "app/panels/formula_plot.h"
+
+#include "engine/analysis/run_rows.h"
+#include "engine/base/index.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+/// Renews the preview if the text can be read and something has changed.
+void renew(FormulaPlot& plot, const AppState& app, int lane, FormulaUse use, const PolicyParams& policy,
+           const std::string& text) {
+    const RunHistory& history = app.run.history;
+    const int kv_head = app.focused_kv_head(), row = app.view.row;
+    if (plot.text == text && plot.use == use && plot.generation == history.generation() &&
+        plot.lane == lane && plot.kv_head == kv_head && plot.row == row)
+        return;
+    FormulaFault fault;
+    const FormulaSetting setting = formula_setting(policy);
+    const FormulaRef typed = use == FormulaUse::score    ? score_formula(text, &fault, {0, setting.spans})
+                             : use == FormulaUse::choose ? choose_formula(text, &fault, setting)
+                                                         : protect_formula(text, &fault, setting);
+    if (!fault.what.empty()) return;
+    plot = {text,
+            use,
+            history.generation(),
+            lane,
+            kv_head,
+            row,
+            preview_formula(history, lane, kv_head, row, use, typed)};
+}
+
+/// The values that competing tokens have, without infinities: the plot's lower and upper edge.
+std::pair<float, float> range_of(const FormulaPreview& preview) {
+    float low = INFINITY, high = -INFINITY;
+    for (const PreviewedToken& token : preview.tokens)
+        if (std::isfinite(token.value)) {
+            low = std::min(low, token.value);
+            high = std::max(high, token.value);
+        }
+    return {std::min(low, 0.0f), high > low ? high : low + 1};
+}
+
+std::string place_words(const FormulaPlot& plot, const KvLayout& layout) {
+    const FormulaPreview& preview = plot.preview;
+    const std::string where = fmt::format("after step {}, {}", plot.row, kv_head_text(layout, plot.kv_head));
+    return preview.n_leaving == 0
+               ? fmt::format("None of {} tokens would leave {}.", preview.tokens.size(), where)
+               : fmt::format("{} of {} tokens would leave {}.", preview.n_leaving, preview.tokens.size(),
+                             where);
+}
+
+std::string token_words(const FormulaPlot& plot, const RunHistory& history, const PreviewedToken& token) {
+    const std::string rank = token.rank == 0
+                                 ? "does not compete: always kept"
+                                 : fmt::format("rank {} of {}: {}", token.rank, plot.preview.n_competing,
+                                               token.stays ? "stays" : "would leave");
+    return fmt::format("{} “{}”\nvalue {:.4g}\n{}", token.position,
+                       token_text(history, plot.lane, token.position), double(token.value), rank);
+}
+
+/// Draws two bars for each token: a pale one by rank, the best the highest, and in front of it one by value.
+/// A line lies at the rank below which tokens would leave.
+void draw_bars(const FormulaPlot& plot, const PanelContext& context, ImVec2 min, ImVec2 size) {
+    const auto [low, high] = range_of(plot.preview);
+    const auto& tokens = plot.preview.tokens;
+    const float step = size.x / static_cast<float>(tokens.size()), foot = context.px(2);
+    const float width = std::max(step * (step > 3 ? 0.8f : 1.0f), 1.0f), room = size.y - foot - context.px(2);
+    const auto n_competing = static_cast<float>(std::max(plot.preview.n_competing, 1));
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const auto bar = [&](float x, float share, ImU32 color) {
+        const float height = foot + (std::isnan(share) ? 0.0f : std::clamp(share, 0.0f, 1.0f) * room);
+        list.AddRectFilled({x, min.y + size.y - height}, {x + width, min.y + size.y}, color);
+    };
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        const PreviewedToken& token = tokens[i];
+        const float x = min.x + step * static_cast<float>(i);
+        const ImU32 color = !token.stays      ? theme::colors().warm
+                            : token.rank == 0 ? theme::colors().faint
+                                              : theme::lane_color(context.app.view.lane);
+        const float beaten = n_competing - static_cast<float>(token.rank);
+        if (token.rank > 0) bar(x, beaten / n_competing, theme::faded(color, 0.35f));
+        bar(x, (token.value - low) / (high - low), color);
+    }
+    if (plot.preview.n_leaving == 0) return;
+    const float y = min.y + size.y - foot -
+                    std::min(static_cast<float>(plot.preview.n_leaving) / n_competing, 1.0f) * room;
+    list.AddLine({min.x, y}, {min.x + size.x, y}, theme::colors().dim);
+}
+
+}  // namespace
+
+void draw_formula_plot(FormulaPlot& plot, const PanelContext& context, int lane, FormulaUse use,
+                       const PolicyParams& policy, const std::string& text, float right) {
+    const AppState& app = context.app;
+    const auto known = app.run.history_lane(lane);
+    if (!app.run.has_steps() || !known) return;
+    renew(plot, app, *known, use, policy, text);
+    if (plot.lane != *known) return;
+    if (!plot.preview.why_not.empty()) {
+        small_words(context, plot.preview.why_not);
+        return mark_item(context, "formula preview lacks");
+    }
+    if (plot.preview.tokens.empty()) return;
+    const ImVec2 min = ImGui::GetCursorScreenPos(), size(right - min.x, context.px(44));
+    ImGui::GetWindowDrawList()->AddRectFilled(min, {right, min.y + size.y}, theme::colors().inset);
+    draw_bars(plot, context, min, size);
+    ImGui::Dummy(size);
+    mark_item(context, "formula preview");
+    if (ImGui::IsItemHovered()) {
+        const float share = (ImGui::GetMousePos().x - min.x) / size.x;
+        const std::size_t n = plot.preview.tokens.size();
+        const std::size_t at =
+            std::min(static_cast<std::size_t>(std::max(share, 0.0f) * static_cast<float>(n)), n - 1);
+        show_tooltip(context, token_words(plot, app.run.history, plot.preview.tokens[at]));
+    }
+    small_words(context, (plot.text == text ? "" : fmt::format("By “{}”: ", plot.text)) +
+                             place_words(plot, app.run.history.layout(*known)));
+    mark_item(context, "formula preview words");
+}
+
+}  // namespace keyhole

@@ -1,0 +1,27 @@
+/// Draws what a formula would rank of the tokens that the shown head stores after the shown row, while it is
+/// being typed: bars of each token by value and by rank, in the colour of whether it stays. Window thread,
+/// within a frame.
+#pragma once
+
+#include "app/panels/panel.h"
+#include "engine/analysis/formula_preview.h"
+#include "engine/policy/params.h"
+
+#include <string>
+
+namespace keyhole {
+
+/// The last readable text and what it ranks, kept while the text has a fault.
+struct FormulaPlot {
+    std::string text{};
+    FormulaUse use = FormulaUse::choose;
+    std::uint64_t generation = 0;
+    int lane = -1, kv_head = -1, row = -1;
+    FormulaPreview preview{};
+};
+
+/// text: as it is typed; policy: with the lane's other options. right: edge of the card's content, in pixels.
+void draw_formula_plot(FormulaPlot& plot, const PanelContext& context, int lane, FormulaUse use,
+                       const PolicyParams& policy, const std::string& text, float right);
+
+}  // namespace keyhole
