@@ -111,7 +111,7 @@ TEST(MenuBar, KeepsTheOrderThatTheRowsGive) {
 TEST(ActionTable, KnowsWhichActionsNeedArguments) {
     for (const char* id : {"file.browse", "attribution.take", "attribution.files", "goto", "lane"})
         EXPECT_TRUE(find_action(id) != nullptr && needs_arguments(*find_action(id))) << id;
-    for (const char* id : {"attribution", "attribution.run", "screenshot", "palette", "copy"})
+    for (const char* id : {"attribution", "attribution.run", "screenshot", "palette", "mode.mask"})
         EXPECT_TRUE(find_action(id) != nullptr && !needs_arguments(*find_action(id))) << id;
 }
 
