@@ -62,6 +62,20 @@ Selection select(const std::string& spec, Case of = {}, int n_prompt = 8) {
     return out;
 }
 
+TEST(FormulaSelection, RefusesToProtectMoreThanTheBudget) {
+    EXPECT_EQ(select("key:budget=4,protect=(position<4)").kept, (std::set<int>{0, 1, 2, 3}));
+    try {
+        (void)select("key:budget=4,protect=(position<6)");
+        FAIL() << "six tokens of a budget of four";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::wrong_use);
+        EXPECT_STREQ(
+            error.what(),
+            "`protect` holds for 6 of 8 tokens of a KV head, 2 more than its budget; raise the budget or "
+            "protect fewer");
+    }
+}
+
 /// Returns what a formula gives the eight tokens, of which sinks and recent may keep some from competing.
 std::vector<float> values_of(const std::string& formula, const std::string& keys = "") {
     return select("key:budget=8,choose=(" + formula + ")" + keys).ranked;
