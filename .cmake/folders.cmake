@@ -4,8 +4,8 @@
 # the folders that it USES, and those that these use. SOURCES_USE adds folders for its sources only. An AND
 # folder is part of the target. Any other include of ours does not compile: each folder's files are linked
 # into an include path of their own, and the root of the sources is in none. BARE: no precompiled headers,
-# since it has compile options of its own. FAST: it computes for long, so that it always has -O2; SWIFT: for as
-# long as a picture takes, so that it has at least -O1. Both are bare: headers are precompiled for -Og.
+# since it has compile options of its own. FAST: it computes for long, so that it always has -O2; SWIFT: for
+# as long as a picture takes, so that it has at least -O1. Both are bare: headers are precompiled for -Og.
 
 # kh_precompiled(NAME [LIBRARIES TARGET...] [HEADERS HEADER...] [FAST])
 # Precompiles the headers that nearly every file includes, and HEADERS. kh_precompile(TARGET NAME) lets a
@@ -67,8 +67,8 @@ set_source_files_properties(engine/base/half.cpp engine/policy/next_token_measur
 set_source_files_properties(engine/base/json_once.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON
   COMPILE_OPTIONS -O1)
 
-# kh_unity(TARGET [N]): compiles N sources of the target at once, with KH_UNITY. A build from nothing then takes
-# about half of the processor time, but a small change takes longer.
+# kh_unity(TARGET [N]): compiles N sources of the target at once, with KH_UNITY. A build from nothing then
+# takes about half of the processor time, but a small change takes longer.
 function(kh_unity target)
   set(n 20)
   if(ARGN)

@@ -83,8 +83,8 @@ bool begin_beside(const PanelContext& context, const DialogRow& row, bool openin
     return shown;
 }
 
-/// Runs an action of the palette, or writes its id into the field if its arguments must be given and no dialog
-/// asks for them.
+/// Runs an action of the palette. If its arguments must be given and no dialog asks for them, writes its id
+/// into the field.
 void choose(Dialogs& panel, const PanelContext& context, const UserAction& action) {
     if (needs_arguments(action) && !action.title.ends_with("…")) {
         panel.text = fmt::format("{} ", action.id);

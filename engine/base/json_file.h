@@ -17,8 +17,8 @@ struct JsonBounds {
     std::size_t values = 0;  ///< members, elements and single values
 };
 
-/// Returns what a text of our own says; a discarded value if it is not JSON. Texts of others: json_object_of().
-/// The parser is compiled in one source alone.
+/// Returns what a text of our own says; a discarded value if it is not JSON. Texts of others:
+/// json_object_of(). The parser is compiled in one source alone.
 nlohmann::json json_of_text(std::string_view text);
 /// The same, with members in the order of the text.
 nlohmann::ordered_json ordered_json_of_text(std::string_view text);

@@ -1,5 +1,5 @@
-// Fuzzes the reader of saved policies: what is accepted has a name that a file can have, a short sentence, and
-// a spec in its shortest form.
+// Fuzzes the reader of saved policies: what is accepted has a name that a file can have, a short sentence,
+// and a spec in its shortest form.
 #include "app/base/saved_policies.h"
 #include "engine/policy/lane_spec.h"
 
