@@ -1,6 +1,5 @@
 #include "engine/policy/selection.h"
 
-#include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/policy/allocation.h"
 #include "engine/policy/formula_maths.h"
@@ -245,13 +244,6 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
             victims.insert(victims.end(), of_span.begin(), of_span.end());
         }
     }
-    // Tokens that a formula protects are not cut silently.
-    if (const int missing = n - policy.stored - static_cast<int>(victims.size());
-        policy.protect && is_due && missing > 0)
-        fail(ErrorCode::wrong_use,
-             "`protect` holds for {} of {} tokens of a KV head, {} more than its budget; raise the budget or "
-             "protect fewer",
-             n - static_cast<int>(victims.size()), n, missing);
     std::sort(victims.begin(), victims.end());
     return threshold;
 }

@@ -62,16 +62,27 @@ Selection select(const std::string& spec, Case of = {}, int n_prompt = 8) {
     return out;
 }
 
-TEST(FormulaSelection, RefusesToProtectMoreThanTheBudget) {
-    EXPECT_EQ(select("key:budget=4,protect=(position<4)").kept, (std::set<int>{0, 1, 2, 3}));
+TEST(FormulaSelection, RefusesToProtectMoreOfAPromptThanTheBudget) {
+    const auto n_kept = [](const std::string& spec, int n_protected) {
+        const std::vector<float> scores = Case().scores;
+        std::vector<std::int32_t> guarded;
+        for (int p = 0; p < n_protected; ++p) guarded.push_back(p);
+        std::vector<int> victims;
+        const ResolvedPolicy policy = resolve(parse_lane_spec(spec).policy, 8, 4);
+        prompt_victims(policy, 8, policy.stored, scores, {}, guarded, victims);
+        return 8 - std::ssize(victims);
+    };
+    EXPECT_EQ(n_kept("key:budget=4,protect=(position<4)", 4), 4);
+    EXPECT_EQ(n_kept("key:budget=8,protect=(position<8)", 8), 8) << "nothing has to leave";
+    EXPECT_EQ(n_kept("key:budget=4,protect=(position<6),evict=decode", 6), 8) << "nothing leaves yet";
     try {
-        (void)select("key:budget=4,protect=(position<6)");
+        n_kept("key:budget=4,protect=(position<6)", 6);
         FAIL() << "six tokens of a budget of four";
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::wrong_use);
         EXPECT_STREQ(
             error.what(),
-            "`protect` holds for 6 of 8 tokens of a KV head, 2 more than its budget; raise the budget or "
+            "`protect` holds for 6 of the prompt's 8 tokens, 2 more than the budget; raise the budget or "
             "protect fewer");
     }
 }

@@ -491,9 +491,19 @@ float prompt_victims(const ResolvedPolicy& policy, int n, int stored, std::span<
                      std::span<const float> ties, std::span<const std::int32_t> guarded,
                      std::vector<int>& victims) {
     const std::vector<std::int32_t> positions = prompt_positions(n);
-    if (stored == policy.stored)
-        return select_victims(positions, score, guarded, policy, n - 1, victims, ties);
-    return select_victims(positions, score, guarded, with_stored(policy, stored), n - 1, victims, ties);
+    const float threshold =
+        stored == policy.stored
+            ? select_victims(positions, score, guarded, policy, n - 1, victims, ties)
+            : select_victims(positions, score, guarded, with_stored(policy, stored), n - 1, victims, ties);
+    // There is no room for more, and protected tokens are not cut silently.
+    const int n_kept = n - static_cast<int>(victims.size());
+    if (policy.protect && !policy.grows() && policy.exceeded(n, n - 1) && n_kept > policy.most_stored())
+        fail(ErrorCode::wrong_use,
+             "`protect` holds for {} of the prompt's {} tokens, {} more than the budget; raise the budget or "
+             "protect "
+             "fewer",
+             n_kept, n, n_kept - stored);
+    return threshold;
 }
 
 }  // namespace keyhole
