@@ -3,7 +3,6 @@
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/value_reach.h"
 #include "engine/base/index.h"
-#include "engine/policy/formula_maths.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"
 
@@ -53,19 +52,6 @@ void expect_reach(const Model& model) {
             EXPECT_NEAR(reach[to_index(i)], expected, 1e-5 * expected) << g << ' ' << i;
         }
     }
-}
-
-TEST(ValueReach, TakesDotsInTheOrderOfBothBackends) {
-    std::mt19937 random(3);
-    std::normal_distribution<float> normal;
-    std::vector<float> a(130), b(130);
-    for (float& x : a) x = normal(random);
-    for (float& x : b) x = normal(random);
-    for (int n = 0; n <= 130; ++n)
-        EXPECT_EQ(dot_in_eights(a.data(), b.data(), n),
-                  dot_channels(
-                      n, [&](int c) { return a[to_index(c)]; }, [&](int c) { return b[to_index(c)]; }))
-            << n;
 }
 
 TEST(ValueReach, TakesAHeadsColumns) {

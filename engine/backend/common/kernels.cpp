@@ -457,20 +457,6 @@ void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, c
     }
 }
 
-float dot_in_eights(const float* a, const float* b, std::int64_t n) {
-    const hn::CappedTag<float, 8> tag;
-    const auto step = static_cast<std::int64_t>(hn::Lanes(tag));
-    alignas(32) float sums[8];
-    for (std::int64_t first = 0; first < 8; first += step) {
-        auto total = hn::Zero(tag);
-        for (std::int64_t c = 0; c + 8 <= n; c += 8)
-            total = hn::Add(total, hn::Mul(hn::LoadU(tag, a + c + first), hn::LoadU(tag, b + c + first)));
-        hn::Store(total, tag, sums + first);
-    }
-    for (std::int64_t c = n / 8 * 8; c < n; ++c) sums[c % 8] += a[c] * b[c];
-    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-}
-
 const char* target_name() {
     return hwy::TargetName(HWY_TARGET);
 }
@@ -497,7 +483,6 @@ HWY_EXPORT(add_distances);
 HWY_EXPORT(add_to);
 HWY_EXPORT(rotate_head);
 HWY_EXPORT(turn_keys);
-HWY_EXPORT(dot_in_eights);
 HWY_EXPORT(target_name);
 
 void multiply_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, const float* x,
@@ -545,9 +530,6 @@ void layer_norm(std::span<const float> x, const float* gain, const float* bias, 
 }
 void activate(Activation kind, float* x, const float* up, std::int64_t n) {
     HWY_DYNAMIC_DISPATCH(activate)(kind, x, up, n);
-}
-float dot_in_eights(const float* a, const float* b, std::int64_t n) {
-    return HWY_DYNAMIC_DISPATCH(dot_in_eights)(a, b, n);
 }
 void clip(float* x, float limit, std::int64_t n) {
     HWY_DYNAMIC_DISPATCH(clip)(x, limit, n);

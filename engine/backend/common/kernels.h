@@ -17,9 +17,6 @@ namespace keyhole {
 void multiply_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, const float* x,
                    std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride);
 
-/// Returns sum_c a(c) * b(c) with the bits of dot_channels() (formula_maths.h).
-float dot_in_eights(const float* a, const float* b, std::int64_t n);
-
 /// Writes rows [first_row, last_row) of w as float to out [rows, cols].
 void widen_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, float* out);
 

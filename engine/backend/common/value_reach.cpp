@@ -2,6 +2,7 @@
 
 #include "engine/backend/common/kernels.h"
 #include "engine/base/index.h"
+#include "engine/policy/formula_maths.h"
 
 #include <algorithm>
 #include <cmath>
@@ -38,7 +39,10 @@ void reach_of_values(const Model& model, const KvHead& head, const float* values
         for (std::int64_t r = 0; r < w.rows; ++r) {
             const float* a = widen_columns(w, r, std::int64_t{reader.head} * d, d, row);
             for (std::size_t i = 0; i < reach.size(); ++i) {
-                reach[i] += std::fabs(dot_in_eights(a, values + i * to_index(d), d));
+                const float* v = values + i * to_index(d);
+                const float dot = dot_channels(
+                    d, [&](int c) { return a[c]; }, [&](int c) { return v[c]; });
+                reach[i] = add(reach[i], fabsf(dot));
             }
         }
     }
