@@ -68,7 +68,7 @@ bool is_path_of_policy(std::string_view word) {
     return word.find('/') != std::string_view::npos || word.ends_with(kPolicyFileEnd);
 }
 
-bool is_there(const fs::path& file) {
+bool is_saved(const fs::path& file) {
     std::error_code ignored;
     return fs::symlink_status(file, ignored).type() != fs::file_type::not_found;
 }
@@ -90,7 +90,7 @@ std::optional<SavedPolicy> policy_of_word(std::string_view word) {
     if (is_path_of_policy(word)) return read_saved_policy(word);
     if (!fault_of_name(word).empty()) return std::nullopt;
     const fs::path file = saved_policy_file(word);
-    if (file.empty() || !is_there(file)) return std::nullopt;
+    if (file.empty() || !is_saved(file)) return std::nullopt;
     return read_saved_policy(file);
 }
 
@@ -197,7 +197,7 @@ std::string save_policy(const SavedPolicy& policy) {
     LaneSpec spec = parse_lane_spec(policy.spec);
     spec.name.clear();
     std::string before;
-    if (is_there(file)) {
+    if (is_saved(file)) {
         try {
             before = read_saved_policy(file).spec;
         } catch (const Error&) {
@@ -216,7 +216,7 @@ std::string save_policy(const SavedPolicy& policy) {
 
 void remove_saved_policy(std::string_view name) {
     const fs::path file = saved_policy_file(name);
-    const bool is_one = fault_of_name(name).empty() && !file.empty() && is_there(file);
+    const bool is_one = fault_of_name(name).empty() && !file.empty() && is_saved(file);
     if (!is_one)
         fail(ErrorCode::wrong_use, "there is no saved policy '{}'; saved: {}", shown_text(name),
              fmt::join(saved_names(), " "));
