@@ -173,11 +173,13 @@ void draw_overrides(const PolicyEditor& edit) {
     tooltip(edit.context, text);
 }
 
+constexpr const char* kSave = "save…";
+
 /// Draws the button that saves the lane's policy under its name.
 void draw_save(const PanelContext& context, const std::string& name, float width) {
     {
         const ScopedDisabled disabled(name.empty());
-        ImGui::Button("save…", {width, 0});
+        ImGui::Button(kSave, {width, 0});
         // At the press: a click that also ends the field names the lane, whose card then moves.
         if (ImGui::IsItemActivated()) run(context, "lane.save " + name);
     }
@@ -203,7 +205,8 @@ void draw_name(PolicyCard& panel, PolicyEditor& edit) {
     ImGui::AlignTextToFramePadding();
     colored_text(theme::colors().dim, "name");
     ImGui::SameLine(edit.label_width);
-    const float gap = context.px(4), button = context.px(54);
+    const float gap = context.px(4);
+    const float button = ImGui::CalcTextSize(kSave).x + 2 * ImGui::GetStyle().FramePadding.x;
     ImGui::SetNextItemWidth(edit.room() - button - gap);
     const ScopedDisabled disabled(!app.run.live());
     ImGui::InputTextWithHint("##name", app.run.lane_editor.name(edit.lane).c_str(), &panel.name);

@@ -29,14 +29,16 @@ QueryMoments query_moments(std::span<const float* const> rows, int head_dim, con
         for (std::size_t c = 0; c < d; ++c) away[c] = double{row[c]} - of.mean[c];
         for (std::size_t c = 0; c < d; ++c) {
             double* to = of.covariance.data() + c * d;
-            for (std::size_t e = 0; e < d; ++e) to[e] += away[c] * away[e];
+            for (std::size_t e = c; e < d; ++e) to[e] += away[c] * away[e];
         }
         for (std::size_t f = 0; f < of.lengths.size(); ++f) {
             const auto [i, j] = rotated_channels(*rotary, f);
             of.lengths[f] += std::sqrt(double{row[i]} * double{row[i]} + double{row[j]} * double{row[j]});
         }
     }
-    for (double& x : of.covariance) x /= n;
+    for (std::size_t c = 0; c < d; ++c)
+        for (std::size_t e = c; e < d; ++e)
+            of.covariance[c * d + e] = of.covariance[e * d + c] = of.covariance[c * d + e] / n;
     for (double& x : of.lengths) x /= n;
     return of;
 }

@@ -1,20 +1,27 @@
 #!/usr/bin/env python3
-"""The page of all presets with floor and ceiling: right answers and nats a token in recall tasks at four
-budgets, each question asked of every lane, and one sentence for each preset.
+"""The page of all presets with floor and ceiling: right answers in recall tasks and at the last word of
+passages, and perplexity of a text, at four budgets; each question is asked of every lane. One sentence for
+each preset.
 
     python3 tests/bench/field.py --out FOLDER [--keyhole build/release/keyhole] [--model smollm2-135m]
-        [--task needle,needles] [--questions 200] [--context 384] [--budgets 32,64,128,256] [--seeds 3]
-        [--minutes 10] [--page tests/bench/results/field.md]
+        [--task needle,needles] [--last-words FILE] [--text FILE] [--questions 200] [--context 384]
+        [--budgets 32,64,128,256] [--seeds 3] [--minutes 10] [--page tests/bench/results/field.md]
 
-Presets come from `keyhole presets --json`, so a new one needs no change here. Answers are kept in FOLDER and
-the same command goes on there. --minutes ends the asking after that time; the page then says how many
-questions all lanes have answered. Several machines take parts by --shard I/N with
-folders of their own; `keyhole merge` joins the folders, and a last run there writes the page.
+Presets come from `keyhole presets --json`, so a new one needs no change here. Answers are kept in FOLDER, a
+folder for each kind of question, and the same command goes on there. --minutes ends the asking after that
+time; the page then says how many questions all lanes have answered. Several machines take parts by --shard
+I/N with folders of their own; `keyhole merge` joins them kind by kind, and a last run there writes the page.
+
+--last-words makes questions of a text: a passage is given up to its last word, a name that stands earlier in
+it, but not within its last 60 words. --text measures the perplexity of its windows' last 32 tokens.
 """
 
 import argparse
+import dataclasses
 import json
+import math
 import pathlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -22,6 +29,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOT_A_LANE = {"full", "random", "oracle"}  # the reference, the floor and the ceiling stand beside all
+SCORED = 32  # tokens of a text's window that are scored
+PASSAGE, NEAR = 210, 60  # words of a passage; words before the last one that do not hold it
 SIZE_KEY = {"quest": "read"}  # what of a preset is so many tokens; of the others the budget
 
 
@@ -44,33 +53,95 @@ def version_of(keyhole):
     return subprocess.run([keyhole, "--version"], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def command_of(args, lanes, samples):
-    command = [args.keyhole, "eval", "--model", args.model, "--task", args.task, "--ask", "statement",
+@dataclasses.dataclass
+class Source:
+    """A kind of question: its folder in --out, what `eval` is told, and what a cell of its table shows."""
+    name: str
+    about: str
+    arguments: list
+    shows: str = "accuracy"  # or perplexity
+
+
+def sources_of(args):
+    sources = [Source(task, f"The recall task `{task}`, asked by its statement.",
+                      ["--task", task, "--ask", "statement"]) for task in args.task.split(",") if task]
+    if args.last_words:
+        made = args.out / "last-words.jsonl"
+        questions = last_words(args.last_words, args.questions)
+        made.write_text("".join(json.dumps(one) + "\n" for one in questions), encoding="utf-8")
+        sources.append(Source("last-words", "The last word of passages of a text. It is a name that stands "
+                              f"earlier in the passage, but not within its last {NEAR} words.",
+                              ["--data", str(made), "--cut"]))
+    if args.text:
+        sources.append(Source("text", f"Perplexity of a text: {args.context - SCORED} tokens of a window are "
+                              f"its prompt, the next {SCORED} are scored.",
+                              ["--text", str(args.text), "--prefill", str(args.context - SCORED)],
+                              "perplexity"))
+    return sources
+
+
+def plain(text):
+    """Returns a line of WikiText without the blanks and signs of its tokenizer."""
+    text = re.sub(r" @([-,.])@ ", r"\1", text)
+    return re.sub(r" ([,.;:!?%)]|'s\b)", r"\1", text.replace("( ", "("))
+
+
+def last_words(file, n):
+    """Returns n questions, as `eval --data` reads them: passages up to a word that stands far before too.
+    Passages do not overlap, and are spread over the text."""
+    words = plain(file.read_text(encoding="utf-8")).split()
+    found, begin = [], 0
+    while begin + PASSAGE < len(words):
+        end = next((i for i in range(begin + PASSAGE - 40, begin + PASSAGE)
+                    if is_asked_for(words[begin:i], words[i].rstrip(",.;:"))), None)
+        if end is not None:
+            found.append({"prompt": " ".join(words[begin:end]), "target": words[end].rstrip(",.;:")})
+        begin += PASSAGE
+    if len(found) < n:
+        raise SystemExit(f"field.py: {file} gives {len(found)} passages, not {n}: take a longer text")
+    return [found[i * len(found) // n] for i in range(n)]
+
+
+def is_asked_for(before, word):
+    """Returns whether a word is a name within a sentence that stands before, but not near."""
+    plain_before = [w.rstrip(",.;:") for w in before]
+    return (word.isalpha() and word[0].isupper() and before[-1][-1].isalpha() and len(word) >= 4
+            and word in plain_before[:-NEAR] and word not in plain_before[-NEAR:])
+
+
+def command_of(args, source, lanes, samples):
+    command = [args.keyhole, "eval", "--model", args.model, *source.arguments,
                "--context", str(args.context), "--samples", str(samples), "--bounds", str(args.seeds),
-               "--out", str(args.out), "--lane", "full"]
+               "--out", str(args.out / source.name), "--lane", "full"]
     for lane in lanes:
         command += ["--lane", lane]
     return command + (["--shard", args.shard] if args.shard else [])
 
 
-def ask(args, lanes, n):
-    """Asks more and more questions until all are answered or the time is over. n: known. Returns how many all
-    lanes have answered."""
-    end = time.monotonic() + 60 * args.minutes
+def answered(args, source):
+    file = args.out / source.name / "questions"
+    return int(file.read_text()) if file.exists() else 0
+
+
+def ask(args, source, lanes, end):
+    """Asks more and more questions until all are answered or the time is over. Returns how many all lanes
+    have answered."""
+    n = answered(args, source)
     while n < args.questions and time.monotonic() < end:
         more = min(args.questions, max(n + n // 2, n + 2))
         try:
-            subprocess.run(command_of(args, lanes, more), check=True, stdout=subprocess.DEVNULL,
+            subprocess.run(command_of(args, source, lanes, more), check=True, stdout=subprocess.DEVNULL,
                            stderr=subprocess.DEVNULL, timeout=max(end - time.monotonic(), 1))
         except subprocess.TimeoutExpired:  # what was answered stays in the folder
             break
         n = more
+        (args.out / source.name / "questions").write_text(f"{n}\n")
     return n
 
 
-def measured(args, lanes, samples):
+def measured(args, source, lanes, samples):
     """Returns what `eval` says of the answers that are kept."""
-    return json.loads(subprocess.run(command_of(args, lanes, samples) + ["--json"], check=True,
+    return json.loads(subprocess.run(command_of(args, source, lanes, samples) + ["--json"], check=True,
                                      capture_output=True, text=True).stdout)
 
 
@@ -79,72 +150,92 @@ def percent(value):
 
 
 def verdicts_of(result):
-    """Returns {(task, spec): (surely above, surely below, floor)} of all lanes with a budget."""
-    return {(floor["questions"], lane["spec"]): (lane["surely_above_random"], lane["surely_below_random"],
-                                                 floor["accuracy"])
+    """Returns {spec: (surely above random, surely below)} of all lanes with a budget."""
+    return {lane["spec"]: (lane["surely_above_random"], lane["surely_below_random"])
             for floor in result["floors"] for lane in floor["lanes"]}
 
 
-def cell_of(lane, verdict):
+def value_of(source, lane):
+    return percent(lane["accuracy"]) if source.shows == "accuracy" else f"{lane['perplexity']:.1f}"
+
+
+def cell_of(source, lane, verdict):
     sign = "" if verdict is None else "▲" if verdict[0] else "▼" if verdict[1] else ""
+    if source.shows == "perplexity":
+        return f"{lane['perplexity']:.1f}{sign}"
     low, high = (percent(x) for x in lane["accuracy_interval"])
     return f"{percent(lane['accuracy'])} ({low}..{high}){sign}"
 
 
-def sentence_of(title, help_text, cells, task, budgets):
-    """Says what a preset does, at which budgets it is surely above random, and how near it comes to full."""
-    above = [str(b) for b in budgets if cells[task, b][1] and cells[task, b][1][0]]
-    below = [str(b) for b in budgets if cells[task, b][1] and cells[task, b][1][1]]
-    best = max(budgets, key=lambda b: cells[task, b][0]["accuracy"])
-    said = (f"surely above random at {', '.join(above)} tokens" if above
-            else "at no budget surely above random")
-    if below:
-        said += f" and surely below it at {', '.join(below)}"
-    return (f"**{title}** is {said}; its best is {percent(cells[task, best][0]['accuracy'])} % at {best}. "
-            f"{help_text}")
+def floor_cell(source, floor):
+    if source.shows == "perplexity":
+        return f"{math.exp(floor['nats_per_token']):.1f}"
+    return f"{percent(floor['accuracy'])} ({', '.join(percent(x) for x in floor['interval'])})"
 
 
-def page_of(args, presets, lanes, samples):
-    result = measured(args, lanes, samples)
-    tasks = args.task.split(",")
-    budgets = args.budgets
-    by = {(lane["task"], lane["spec"]): lane for lane in result["lanes"]}
+def table_of(source, presets, budgets, result, samples):
+    """Returns the lines of a source's section: a row a preset, a column a budget."""
+    lanes = {lane["spec"]: lane for lane in result["lanes"]}
     verdicts = verdicts_of(result)
-    full = {task: by[task, "full"] for task in tasks}
+    floors = {floor["spec"]: floor for floor in result["floors"]}
+    lines = [f"## {source.name}", "", f"{source.about} {samples} questions. The full cache: "
+             f"{cell_of(source, lanes['full'], None)}.", "",
+             "| looks at | preset | " + " | ".join(f"{b}" for b in budgets) + " |",
+             "| --- | --- |" + " --- |" * len(budgets)]
+
+    def row(group, name, cells):
+        lines.append(f"| {group} | {name} | " + " | ".join(cells) + " |")
+
+    row("nothing", "random", (floor_cell(source, floors[spec_of("random", b)]) for b in budgets))
+    for name, _, group, _ in presets:
+        specs = [spec_of(name, b) for b in budgets]
+        row(group, name, (cell_of(source, lanes[spec], verdicts.get(spec)) for spec in specs))
+    oracles = [lanes.get(spec_of("oracle", b)) for b in budgets]
+    if any(oracles):
+        row("future", "oracle", (cell_of(source, lane, None) if lane else "" for lane in oracles))
+    return lines + [""]
+
+
+def sentence_of(title, help_text, name, budgets, parts):
+    """Says of each kind of question at which budgets a preset is surely better than random."""
+    said = []
+    for source, lanes, verdicts in parts:
+        sure = {b: verdicts.get(spec_of(name, b), (False, False)) for b in budgets}
+        above = [str(b) for b in budgets if sure[b][0]]
+        below = [str(b) for b in budgets if sure[b][1]]
+        best = lanes[spec_of(name, budgets[-1])]
+        one = source.name + (f": above random at {', '.join(above)}" if above else ": nowhere above")
+        if below:
+            one += f", below at {', '.join(below)}"
+        unit = " %" if source.shows == "accuracy" else " of perplexity"
+        said.append(f"{one}, {value_of(source, best)}{unit} at {budgets[-1]}")
+    return f"**{title}.** {help_text} {'; '.join(said)}."
+
+
+def page_of(args, sources, presets, lanes, samples):
+    """Returns the page; samples: of each source, what all lanes have answered."""
     lines = [
         f"# All presets, between a floor and a ceiling: {pathlib.Path(args.model).stem}", "",
-        f"Made by `tests/bench/field.py` from {samples} questions of each task, context {args.context} "
-        f"tokens, asked by their statement; `eval --bounds {args.seeds}`. A cell has the right answers in "
-        "per cent, with a 95 % interval; ▲ surely above random, ▼ surely below, by question, corrected "
-        "for all lanes of the table. Quest keeps every token and reads so many. Lanes that evict once after "
-        "the prompt have a floor that does so too. Answers are of keyhole "
-        f"{version_of(args.keyhole)}.",
-        ""]
-    if samples < args.questions:
-        lines += [f"{args.questions} questions are wanted. With {samples} some differences stay undecided: "
+        f"Made by `tests/bench/field.py`; context {args.context} tokens, `eval --bounds {args.seeds}`. A "
+        "cell has the right answers in per cent, with a 95 % interval, or the perplexity; ▲ surely better "
+        "than random, ▼ surely worse, by question, corrected for all lanes of the table. Quest keeps every "
+        "token and reads so many. Lanes that evict once after the prompt have a floor that does so too. "
+        f"`oracle` stands where the answer is known before. Answers are of {version_of(args.keyhole)}.", ""]
+    if min(samples.values()) < args.questions:
+        lines += [f"{args.questions} questions are wanted. With fewer some differences stay undecided: "
                   "no sign means only that.", ""]
-    head = "| looks at | preset | " + " | ".join(f"{b}" for b in budgets) + " |"
-    for task in tasks:
-        lines += [f"## {task}", "", f"The full cache: {cell_of(full[task], None)}.", "", head,
-                  "| --- | --- |" + " --- |" * len(budgets)]
-        floors = {b: floor for floor in result["floors"] for b in budgets
-                  if floor["questions"] == task and floor["spec"] == f"random:budget={b}"}
-        lines.append("| nothing | random | " + " | ".join(
-            f"{percent(floors[b]['accuracy'])} ({', '.join(percent(x) for x in floors[b]['interval'])})"
-            if b in floors else "" for b in budgets) + " |")
-        for name, _, group, _ in presets:
-            specs = [spec_of(name, b) for b in budgets]
-            lines.append(f"| {group} | {name} | " + " | ".join(
-                cell_of(by[task, spec], verdicts.get((task, spec))) for spec in specs) + " |")
-        lines.append("| future | oracle | " + " | ".join(
-            cell_of(by[task, f"oracle:budget={b}"], None) if (task, f"oracle:budget={b}") in by else ""
-            for b in budgets) + " |")
-        lines.append("")
-    lines += [f"## One sentence each ({tasks[0]})", ""]
-    for name, title, _, help_text in presets:
-        cells = {(tasks[0], b): (by[tasks[0], spec_of(name, b)],
-                                 verdicts.get((tasks[0], spec_of(name, b)))) for b in budgets}
-        lines.append("* " + sentence_of(title, help_text, cells, tasks[0], budgets))
+    parts = []
+    for source in sources:
+        if samples[source.name] == 0:
+            continue
+        result = measured(args, source, lanes, samples[source.name])
+        lines += table_of(source, presets, args.budgets, result, samples[source.name])
+        parts.append((source, {lane["spec"]: lane for lane in result["lanes"]}, verdicts_of(result)))
+    lines += ["## One sentence each", "",
+              "At which budgets each is surely better or worse than random, and what it has at "
+              f"{args.budgets[-1]}.", ""]
+    lines += ["* " + sentence_of(title, help_text, name, args.budgets, parts)
+              for name, title, _, help_text in presets]
     return "\n".join(wrapped(line) for line in lines) + "\n"
 
 
@@ -162,6 +253,8 @@ def main():
     parser.add_argument("--out", required=True, type=pathlib.Path)
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--task", default="needle,needles")
+    parser.add_argument("--last-words", type=pathlib.Path)
+    parser.add_argument("--text", type=pathlib.Path)
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--context", type=int, default=384)
     parser.add_argument("--budgets", default=[32, 64, 128, 256],
@@ -173,15 +266,15 @@ def main():
     args = parser.parse_args()
     presets = presets_of(args.keyhole)
     lanes = [spec_of(name, b) for name, _, _, _ in presets for b in args.budgets]
-    done_file = args.out / "questions"
-    before = int(done_file.read_text()) if done_file.exists() else 0
-    done = max(ask(args, lanes, before), before)
     args.out.mkdir(parents=True, exist_ok=True)
-    done_file.write_text(f"{done}\n")
-    print(f"{done} questions of each task are answered by all of {len(lanes) + 1} lanes and their bounds",
-          file=sys.stderr)
-    if done > 0 and args.page and not args.shard:
-        args.page.write_text(page_of(args, presets, lanes, done), encoding="utf-8")
+    end = time.monotonic() + 60 * args.minutes
+    sources = sources_of(args)
+    samples = {source.name: ask(args, source, lanes, end) for source in sources}
+    for name, n in samples.items():
+        print(f"{name}: {n} questions are answered by all of {len(lanes) + 1} lanes and their bounds",
+              file=sys.stderr)
+    if args.page and not args.shard and any(samples.values()):
+        args.page.write_text(page_of(args, sources, presets, lanes, samples), encoding="utf-8")
 
 
 if __name__ == "__main__":
