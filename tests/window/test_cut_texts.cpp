@@ -62,7 +62,7 @@ class Reader : public WindowDriver {
     static bool is_meant(const std::string& pane, const std::string& text) {
         const bool answers = pane == "answers" || pane == "story";
         const bool goes_on = text == "…" || (text.ends_with(" …") && !text.starts_with("floor"));
-        return text == "by head…" || (answers && goes_on);
+        return text == "by head…" || text == "save…" || (answers && goes_on);
     }
 };
 
