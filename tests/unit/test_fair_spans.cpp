@@ -4,6 +4,7 @@
 #include "engine/device/make_backend.h"
 #include "engine/session/session.h"
 #include "tests/reference/backend_pair.h"
+#include "tests/reference/both_runs.h"
 #include "tests/reference/compared_text.h"
 #include "tests/reference/sharing_cases.h"
 
@@ -177,87 +178,6 @@ TEST(FieldSpans, FairOnesShareKvHeads) {
     }
     text.expect_on_both(cases, 1000);
 }
-
-/// A session and the same lanes of the reference, step by step.
-class BothRuns {
-  public:
-    BothRuns(const ComparedText& text, keyhole::Backend& backend, const std::vector<Case>& lanes)
-        : text_(text) {
-        keyhole::RunSpec spec;
-        spec.prompt_tokens.assign(text.prompt().begin(), text.prompt().end());
-        spec.forced.assign(text.decode().begin(), text.decode().end());
-        spec.n_generate = static_cast<int>(spec.forced.size());
-        spec.ignore_eos = true;
-        for (const Case& lane : lanes) {
-            spec.lanes.push_back(lane_of(lane));
-            lanes_.push_back(std::make_shared<Lane>(text.weights, lane.policy, kPrompt));
-        }
-        pending_.resize(lanes_.size());
-        session_.emplace(text.model, backend, spec);
-        for (row_ = 0; row_ < kPrompt - 1; ++row_)
-            for (const auto& lane : lanes_) (void)lane->feed(text.tokens()[to_index(row_)]);
-        compare(session_->prefill());
-    }
-    void step(int n) {
-        for (int i = 0; i < n; ++i) {
-            ++row_;
-            compare(session_->step());
-        }
-    }
-    void change(std::size_t lane, const Case& to) {
-        session_->apply(keyhole::parse_command(fmt::format("lane {} {}", lane, spec_of(to))));
-        for (const Gone& gone : lanes_[lane]->change(to.policy)) pending_[lane].push_back(gone);
-    }
-    void fork(std::size_t lane) {
-        session_->apply(keyhole::parse_command(fmt::format("fork {}", lane)));
-        lanes_.push_back(std::make_shared<Lane>(*lanes_[lane]));
-        pending_.push_back(pending_[lane]);
-    }
-    void rewind(int row) {
-        session_->apply(keyhole::parse_command(fmt::format("rewind {}", row)));
-        lanes_ = copies_of(after_.at(row));
-        pending_.assign(lanes_.size(), {});
-        row_ = row;
-    }
-    int n_gone = 0;
-
-  private:
-    using Lanes = std::vector<std::shared_ptr<Lane>>;
-    static Lanes copies_of(const Lanes& lanes) {
-        Lanes copies;
-        for (const auto& lane : lanes) copies.push_back(std::make_shared<Lane>(*lane));
-        return copies;
-    }
-    static std::string spec_of(const Case& lane) { return keyhole::format_lane_spec(lane_of(lane)); }
-    static keyhole::LaneSpec lane_of(const Case& lane) {
-        return keyhole::changed_lane_spec(keyhole::parse_lane_spec(lane.spec), "kv_dtype=f32");
-    }
-    void compare(const std::shared_ptr<const keyhole::StepTrace>& step) {
-        ASSERT_NE(step, nullptr);
-        ASSERT_EQ(step->row, row_);
-        ASSERT_EQ(step->lanes.size(), lanes_.size());
-        for (std::size_t i = 0; i < lanes_.size(); ++i) {
-            const LaneRow out = lanes_[i]->feed(text_.tokens()[to_index(row_)]);
-            std::vector<Gone> expected = std::exchange(pending_[i], {}), found;
-            expected.insert(expected.end(), out.evictions.begin(), out.evictions.end());
-            const int n_kv = text_.weights.n_kv_heads;
-            for (const keyhole::Eviction& e : step->lanes[i].evictions)
-                found.push_back({e.kv_head / n_kv, e.kv_head % n_kv, e.position});
-            std::sort(expected.begin(), expected.end());
-            std::sort(found.begin(), found.end());
-            EXPECT_TRUE(found == expected) << "row " << row_ << ", lane " << i << ", margin " << out.margin;
-            n_gone += static_cast<int>(found.size());
-        }
-        after_[row_] = copies_of(lanes_);
-    }
-
-    const ComparedText& text_;
-    Lanes lanes_;
-    std::vector<std::vector<Gone>> pending_;  // what commands evicted since the last row
-    std::optional<keyhole::Session> session_;
-    std::map<int, Lanes> after_;
-    int row_ = 0;
-};
 
 TEST(FieldSpans, FairOnesFollowChangesForksAndRewinds) {
     const ComparedText text({}, kPrompt, kDecode, 93);
