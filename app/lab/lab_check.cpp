@@ -89,10 +89,8 @@ class Parts {
 
 /// Returns why a lane cannot be handed in; empty: it can.
 std::string fault_of_lane(const LaneSpec& lane) {
-    for (const FormulaRef& formula :
-         {score_formula(lane.policy), choose_formula(lane.policy), protect_formula(lane.policy)})
-        if (formula && formula->names(Quantity::future))
-            return "the lane looks ahead: `future` is not known when a token leaves";
+    if (names_anywhere(lane.policy, Quantity::future))
+        return "the lane looks ahead: `future` is not known when a token leaves";
     if (!(lane.sharing == KvSharing{})) return "kv= makes another model of it; leave it out";
     if (lane.policy.shadow) return "shadow=on keeps all tokens beside the lane; leave it out";
     return "";
@@ -100,7 +98,10 @@ std::string fault_of_lane(const LaneSpec& lane) {
 
 bool has_own_line(const PolicyParams& policy) {
     const PolicyParams preset = preset_params(policy.preset);
-    return policy.score != preset.score || policy.choose != preset.choose;
+    return policy.score != preset.score || policy.choose != preset.choose ||
+           std::any_of(policy.overrides.begin(), policy.overrides.end(), [](const Override& o) {
+               return o.is_formula() && o.field != Override::Field::protect;
+           });
 }
 
 int count_right(const std::vector<Outcome>& outcomes) {

@@ -29,6 +29,8 @@ std::string own_line(const HandIn& hand_in) {
         for (const auto& [own, usual] :
              {std::pair(policy.score, preset.score), std::pair(policy.choose, preset.choose)})
             if (own != usual) line += own.text;
+        for (const Override& o : policy.overrides)
+            if (o.field != Override::Field::protect) line += o.formula.text;
     } catch (const Error&) {
         line = hand_in.own_lane;
     }

@@ -14,11 +14,11 @@ namespace {
 
 /// Renews the preview if the text can be read and something has changed.
 void renew(FormulaPlot& plot, const AppState& app, int lane, FormulaUse use, const PolicyParams& policy,
-           const std::string& text) {
+           const std::string& text, bool is_of_head) {
     const RunHistory& history = app.run.history;
     const int kv_head = app.focused_kv_head(), row = app.view.row;
     if (plot.text == text && plot.use == use && plot.generation == history.generation() &&
-        plot.lane == lane && plot.kv_head == kv_head && plot.row == row)
+        plot.lane == lane && plot.kv_head == kv_head && plot.row == row && plot.is_of_head == is_of_head)
         return;
     FormulaFault fault;
     const FormulaSetting setting = formula_setting(policy);
@@ -26,13 +26,20 @@ void renew(FormulaPlot& plot, const AppState& app, int lane, FormulaUse use, con
                              : use == FormulaUse::choose ? choose_formula(text, &fault, setting)
                                                          : protect_formula(text, &fault, setting);
     if (!fault.what.empty()) return;
-    plot = {text,
-            use,
-            history.generation(),
-            lane,
-            kv_head,
-            row,
-            preview_formula(history, lane, kv_head, row, use, typed)};
+    plot = {text,    use, history.generation(), lane,
+            kv_head, row, is_of_head,           preview_formula(history, lane, kv_head, row, use, typed)};
+}
+
+/// Returns the formula that an override gives the shown head; null: it has the lane's.
+const std::string* formula_of_head(const AppState& app, int lane, FormulaUse use,
+                                   const PolicyParams& policy) {
+    const Override::Field field = use == FormulaUse::score    ? Override::Field::score
+                                  : use == FormulaUse::choose ? Override::Field::choose
+                                                              : Override::Field::protect;
+    const KvHead& head = app.run.history.layout(lane).kv_head(app.focused_kv_head());
+    const Override* own =
+        policy.override_at(field, head.readers.front().layer, head.readers.front().head, head.index);
+    return own != nullptr ? &own->formula.text : nullptr;
 }
 
 /// The values that competing tokens have, without infinities: the plot's lower and upper edge.
@@ -96,11 +103,13 @@ void draw_bars(const FormulaPlot& plot, const PanelContext& context, ImVec2 min,
 }  // namespace
 
 void draw_formula_plot(FormulaPlot& plot, const PanelContext& context, int lane, FormulaUse use,
-                       const PolicyParams& policy, const std::string& text, float right) {
+                       const PolicyParams& policy, const std::string& typed, float right) {
     const AppState& app = context.app;
     const auto known = app.run.history_lane(lane);
     if (!app.run.has_steps() || !known) return;
-    renew(plot, app, *known, use, policy, text);
+    const std::string* of_head = formula_of_head(app, *known, use, policy);
+    const std::string& text = of_head != nullptr ? *of_head : typed;
+    renew(plot, app, *known, use, policy, text, of_head != nullptr);
     if (plot.lane != *known) return;
     if (!plot.preview.why_not.empty()) {
         small_words(context, plot.preview.why_not);
@@ -119,7 +128,9 @@ void draw_formula_plot(FormulaPlot& plot, const PanelContext& context, int lane,
             std::min(static_cast<std::size_t>(std::max(share, 0.0f) * static_cast<float>(n)), n - 1);
         show_tooltip(context, token_words(plot, app.run.history, plot.preview.tokens[at]));
     }
-    small_words(context, (plot.text == text ? "" : fmt::format("By “{}”: ", plot.text)) +
+    small_words(context, (plot.is_of_head     ? fmt::format("This head has its own, “{}”: ", plot.text)
+                          : plot.text == text ? ""
+                                              : fmt::format("By “{}”: ", plot.text)) +
                              place_words(plot, app.run.history.layout(*known)));
     mark_item(context, "formula preview words");
 }

@@ -17,11 +17,13 @@ struct FormulaPlot {
     FormulaUse use = FormulaUse::choose;
     std::uint64_t generation = 0;
     int lane = -1, kv_head = -1, row = -1;
+    bool is_of_head = false;  ///< the shown head has this formula by an override, whatever is typed
     FormulaPreview preview{};
 };
 
-/// text: as it is typed; policy: with the lane's other options. right: edge of the card's content, in pixels.
+/// typed: the lane's formula; a head that has its own by an override shows that. policy: with the lane's
+/// other options. right: edge of the card's content, in pixels.
 void draw_formula_plot(FormulaPlot& plot, const PanelContext& context, int lane, FormulaUse use,
-                       const PolicyParams& policy, const std::string& text, float right);
+                       const PolicyParams& policy, const std::string& typed, float right);
 
 }  // namespace keyhole

@@ -5,6 +5,7 @@
 #include "engine/base/index.h"
 #include "engine/figure/colormap.h"
 #include "engine/policy/lane_spec.h"
+#include "engine/policy/option_table.h"
 
 #include <imgui_stdlib.h>
 
@@ -21,9 +22,19 @@ void set_focused_lane(const PanelContext& context, const LaneSpec& spec) {
 }
 
 constexpr std::array kFields = {Override::Field::budget, Override::Field::recent, Override::Field::alpha,
-                                Override::Field::tau,    Override::Field::gain,   Override::Field::read};
+                                Override::Field::tau,    Override::Field::gain,   Override::Field::read,
+                                Override::Field::score,  Override::Field::choose, Override::Field::protect};
+static_assert(kFields.size() == OverrideMatrix::kFields);
+
+/// Returns the number of a cell: that of its formula among the lane's, or its value in force.
+double cell_value(const OverrideGrid& grid, const ResolvedPolicy& policy, Override::Field field, int layer,
+                  int head, int row) {
+    return Override::is_formula(field) ? grid.formula_index(layer, head)
+                                       : effective_value(policy, field, layer, head, row);
+}
 
 std::string cell_text(double value, Override::Field field) {
+    if (Override::is_formula(field) && value < 26) return {static_cast<char>('a' + static_cast<int>(value))};
     if (std::isinf(value)) return "all";
     if (field == Override::Field::budget || field == Override::Field::recent ||
         field == Override::Field::read)
@@ -33,12 +44,28 @@ std::string cell_text(double value, Override::Field field) {
     return text;
 }
 
+/// Edits the formula to paint with: the last text without a fault.
+void draw_formula_brush(const PolicyEditor& edit, Override::Field field, std::string& text,
+                        OverrideValue& brush) {
+    const LaneOption& option = lane_option(field);
+    ImGui::SetNextItemWidth(edit.context.px(260));
+    ImGui::InputText("##formula", &text);
+    FormulaFault fault;
+    (void)formula_of(option, {text}, edit.policy.spans.text, &fault);
+    if (fault.what.empty()) brush.formula.text = text;
+    if (fault.what.empty()) return;
+    ImGui::SameLine();
+    colored_text(theme::colors().fault,
+                 fmt::format("character {}: {}", fault.at + 1, fault.what.substr(0, fault.what.find(" ("))));
+}
+
 /// Edits the value to paint with.
 void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
     std::optional<OverrideValue>& brush = panel.brushes[to_index(panel.field)];
+    std::string& text = panel.texts[to_index(panel.field)];
     if (!brush) {
         brush = own_value(edit.policy, panel.field);
-        panel.tau_text = "1..2";
+        text = panel.field == Override::Field::tau ? "1..2" : brush->formula.text;
     }
     const std::string name(override_field_name(panel.field));
     const float width = edit.context.px(190);
@@ -59,15 +86,20 @@ void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
             break;
         case Override::Field::tau: {
             ImGui::SetNextItemWidth(width);
-            ImGui::InputTextWithHint("##tau", "1.5, 1..2, 1..2@cosine", &panel.tau_text);
+            ImGui::InputTextWithHint("##tau", "1.5, 1..2, 1..2@cosine", &text);
             try {
-                brush->tau = parse_lane_spec("keyformer:tau=(" + panel.tau_text + ")").policy.tau;
+                brush->tau = parse_lane_spec("keyformer:tau=(" + text + ")").policy.tau;
             } catch (const Error&) {
                 ImGui::SameLine();
                 colored_text(theme::colors().fault, "1.5, 1..2, 1..2@cosine or (0:1 20:1.4)");
             }
             break;
         }
+        case Override::Field::score:
+        case Override::Field::choose:
+        case Override::Field::protect:
+            draw_formula_brush(edit, panel.field, text, *brush);
+            break;
     }
     mark_item(edit.context, "override brush");
 }
@@ -99,7 +131,7 @@ void draw_grid(const OverrideMatrix& panel, const PanelContext& context, const G
     double low = 1e300, high = -1e300;
     for (int l = 0; l < place.n_layers; ++l)
         for (int h = 0; h < place.n_heads; ++h) {
-            const double value = effective_value(policy, panel.field, l, h, row);
+            const double value = cell_value(grid, policy, panel.field, l, h, row);
             if (std::isinf(value)) continue;
             low = std::min(low, value);
             high = std::max(high, value);
@@ -118,7 +150,7 @@ void draw_grid(const OverrideMatrix& panel, const PanelContext& context, const G
     for (int l = 0; l < place.n_layers; ++l) {
         centred({place.min.x, place.corner(l, 0).y}, place.label, theme::colors().dim, fmt::format("L{}", l));
         for (int h = 0; h < place.n_heads; ++h) {
-            const double value = effective_value(policy, panel.field, l, h, row);
+            const double value = cell_value(grid, policy, panel.field, l, h, row);
             const double u = high > low ? std::clamp((value - low) / (high - low), 0.0, 1.0) : 0.5;
             const Rgb8 c = colormap_table(Colormap::viridis)[static_cast<std::size_t>(20 + u * 225)];
             const ImVec2 a = place.corner(l, h), b(a.x + place.cell_width - 2, a.y + place.cell_height - 2);
@@ -200,7 +232,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
     }
     PolicyParams brush_params = lane.policy;
     TauDrag unused;
-    FormulaField no_formula;  // no formula differs by head
+    FormulaField no_formula;  // the brush has a plain field
     PolicyEditor edit{context, brush_params, brush_params, unused, no_formula, heads};
     draw_brush(panel, edit);
     const std::string idle = no_effect_reason(lane.policy, override_field_name(panel.field), heads);
@@ -254,19 +286,24 @@ void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
     if (under && under->first >= 0 && under->second >= 0 && !panel.painting) {
         const auto [l, h] = *under;
         const auto& known = shown.at(l, h);
+        const bool is_formula = Override::is_formula(panel.field);
+        const std::string value =
+            is_formula ? "(" + (known ? *known : own_value(panel.draft, panel.field)).formula.text + ")"
+                       : cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field);
         tooltip(context,
                 fmt::format(
                     "Layer {}, head {} ({}): {} {}{}", l, h,
                     kv_head_text(app.layout(app.view.lane), heads.kv_head[to_index(l * heads.n_heads + h)]),
-                    override_field_name(panel.field),
-                    cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field),
-                    known ? ", overridden" : ", as the lane"));
+                    override_field_name(panel.field), value, known ? ", overridden" : ", as the lane"));
     }
     small_words(context,
                 off ? "full keeps every token; choose another preset first."
                     : fmt::format("Click or drag to paint; the right button clears. A label paints its layer "
-                                  "or head, the corner everything. Numbers are in force at the shown step; "
+                                  "or head, the corner everything. {} "
                                   "framed cells have overrides. {}",
+                                  Override::is_formula(panel.field)
+                                      ? "Equal letters are equal formulas, a is the lane's own;"
+                                      : "Numbers are in force at the shown step;",
                                   unit_sentence(policy.scope, heads)),
                 theme::colors().dim);
     small_words(context, format_lane_spec({panel.draft, lane.sharing}), theme::colors().text);

@@ -113,7 +113,8 @@ void draw_accounting(const PolicyEditor& edit) {
 void draw_selection(PolicyCard& panel, const PolicyEditor& edit) {
     const AppState& app = edit.context.app;
     const LaneRecord* record = app.record(edit.lane);
-    if (record != nullptr && (record->info->policy.choose || record->info->policy.score))
+    const auto has_formula = [](const ResolvedPolicy& one) { return one.choose || one.score; };
+    if (record != nullptr && record->info->policy.any(has_formula))
         if (const auto lane = app.run.history_lane(edit.lane)) {
             const std::uint64_t generation = app.run.history.generation();
             if (panel.selection_of != generation || panel.selection_lane != *lane ||

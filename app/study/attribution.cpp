@@ -172,7 +172,8 @@ TokenRange group_tokens(const CachePart& group, int n_prompt, const TokenRange& 
 
 LaneSpec lane_with_tokens(const LaneSpec& lane, const TokenRange& tokens) {
     const Amount& budget = lane.policy.budget;
-    if (budget.unit != Amount::Unit::tokens || lane.policy.protect.text != "none")
+    const std::vector<std::string> protects = lane.policy.formula_texts(Override::Field::protect);
+    if (budget.unit != Amount::Unit::tokens || protects != std::vector<std::string>{"none"})
         fail(ErrorCode::wrong_use,
              "the lane '{}' cannot be given tokens back: it needs a budget in tokens, such as budget=64, and "
              "no "

@@ -74,12 +74,25 @@ std::vector<Floor> compare_with_floor(const QuestionSet& set, std::span<const La
     return floors;
 }
 
+namespace {
+
+/// Returns what a lane protects, with what single heads protect in its place.
+std::string protected_words(const PolicyParams& policy) {
+    std::string text = policy.protect.text;
+    for (const Override& o : policy.overrides)
+        if (o.field == Override::Field::protect)
+            text += fmt::format(", @{}={}", format_override_heads(o), o.formula.text);
+    return text;
+}
+
+}  // namespace
+
 std::string protection_text(std::span<const std::string> labels, std::span<const LaneSpec> lanes,
                             std::size_t n_own) {
     std::vector<std::pair<std::string, std::string>> kinds;  // what is protected, and the lanes
     for (std::size_t i = 0; i < n_own; ++i) {
         if (!has_floor(lanes[i])) continue;
-        const std::string& what = lanes[i].policy.protect.text;
+        const std::string what = protected_words(lanes[i].policy);
         auto kind = std::ranges::find(kinds, what, &std::pair<std::string, std::string>::first);
         if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {what, ""});
         kind->second += (kind->second.empty() ? "" : ", ") + labels[i];

@@ -63,17 +63,23 @@ std::string_view override_field_name(Override::Field field) {
 OverrideValue own_value(const PolicyParams& params, Override::Field field) {
     switch (field) {
         case Override::Field::budget:
-            return {params.budget, 0, {}};
+            return {params.budget, 0, {}, {}};
         case Override::Field::recent:
-            return {params.recent, 0, {}};
+            return {params.recent, 0, {}, {}};
         case Override::Field::read:
-            return {params.read, 0, {}};
+            return {params.read, 0, {}, {}};
         case Override::Field::alpha:
-            return {{}, params.alpha, {}};
+            return {{}, params.alpha, {}, {}};
         case Override::Field::tau:
-            return {{}, 0, params.tau};
+            return {{}, 0, params.tau, {}};
         case Override::Field::gain:
-            return {{}, params.gain, {}};
+            return {{}, params.gain, {}, {}};
+        case Override::Field::score:
+            return {{}, 0, {}, params.score};
+        case Override::Field::choose:
+            return {{}, 0, {}, params.choose};
+        case Override::Field::protect:
+            return {{}, 0, {}, params.protect};
     }
     return {};
 }
@@ -81,6 +87,7 @@ OverrideValue own_value(const PolicyParams& params, Override::Field field) {
 OverrideGrid::OverrideGrid(const PolicyParams& params, Override::Field field, HeadGrid heads)
     : field_(field),
       heads_(std::move(heads)),
+      formulas_(Override::is_formula(field) ? params.formula_texts(field) : std::vector<std::string>()),
       scope_(resolve(params, 1, 1).scope),
       cells_(to_index(heads_.n_layers * heads_.n_heads)) {
     for (const Override& o : params.overrides) {
@@ -88,8 +95,15 @@ OverrideGrid::OverrideGrid(const PolicyParams& params, Override::Field field, He
         for (int l = 0; l < heads_.n_layers; ++l)
             for (int h = 0; h < heads_.n_heads; ++h)
                 if (o.covers(l, h, heads_.kv_in_layer(l, h)))
-                    cells_[index(l, h)] = OverrideValue{o.amount, o.value, o.tau};
+                    cells_[index(l, h)] = OverrideValue{o.amount, o.value, o.tau, o.formula};
     }
+}
+
+int OverrideGrid::formula_index(int layer, int head) const {
+    const std::optional<OverrideValue>& cell = at(layer, head);
+    if (!cell) return 0;
+    const auto found = std::find(formulas_.begin(), formulas_.end(), cell->formula.text);
+    return static_cast<int>(found - formulas_.begin());
 }
 
 bool OverrideGrid::empty() const {
@@ -142,6 +156,7 @@ PolicyParams OverrideGrid::written(PolicyParams params) const {
             o.amount = v.value.amount;
             o.value = v.value.value;
             o.tau = v.value.tau;
+            o.formula = v.value.formula;
             const bool all_heads = box.first_head == 0 && box.last_head == heads_.n_heads - 1;
             // An override names layers or heads. One for all heads and all layers names the layers.
             const bool all_layers =
@@ -175,6 +190,10 @@ double effective_value(const ResolvedPolicy& policy, Override::Field field, int 
             return double(own.tau_at(row));
         case Override::Field::gain:
             return double(own.gain);
+        case Override::Field::score:
+        case Override::Field::choose:
+        case Override::Field::protect:
+            break;
     }
     return 0;
 }

@@ -14,9 +14,10 @@ namespace keyhole {
 
 /// The value of a cell. Only the member that belongs to the field counts.
 struct OverrideValue {
-    Amount amount;     ///< budget, recent
-    double value = 0;  ///< alpha, gain
-    TauSchedule tau;   ///< tau
+    Amount amount;          ///< budget, recent
+    double value = 0;       ///< alpha, gain
+    TauSchedule tau;        ///< tau
+    FormulaText formula{};  ///< score, choose, protect
     bool operator==(const OverrideValue&) const = default;
 };
 
@@ -31,6 +32,9 @@ class OverrideGrid {
     /// Returns the override of a cell; nullopt: the lane's own value.
     const std::optional<OverrideValue>& at(int layer, int head) const { return cells_[index(layer, head)]; }
     bool empty() const;
+    /// Of a field whose values are formulas: returns which of the lane's formulas the cell has, counted from
+    /// 0, the lane's own first.
+    int formula_index(int layer, int head) const;
 
     /// Paints a range of cells, and all cells that share a selection with them (the readers of one KV head,
     /// its layer, or the model).
@@ -46,11 +50,13 @@ class OverrideGrid {
     std::size_t index(int layer, int head) const { return to_index(layer * heads_.n_heads + head); }
     Override::Field field_;
     HeadGrid heads_;
-    Scope scope_;  ///< in force; the released dialect fixes it
+    std::vector<std::string> formulas_;  ///< of the lane and its overrides, each once
+    Scope scope_;                        ///< in force; the released dialect fixes it
     std::vector<std::optional<OverrideValue>> cells_;
 };
 
 /// Returns the value in force for a head, as the number in its cell: tokens, alpha, gain, or tau at the row.
+/// A formula is none: OverrideGrid::formula_index().
 double effective_value(const ResolvedPolicy& policy, Override::Field field, int layer, int head, int row);
 
 }  // namespace keyhole

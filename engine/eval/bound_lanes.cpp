@@ -3,6 +3,7 @@
 #include "engine/policy/spec_copies.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace keyhole {
 
@@ -20,6 +21,8 @@ LaneSpec bound_of(Preset preset, const LaneSpec& lane, std::uint64_t seed) {
     LaneSpec bound{preset_params(preset), lane.sharing};
     bound.policy.budget = size_of(lane);
     bound.policy.protect = lane.policy.protect;
+    std::ranges::copy_if(lane.policy.overrides, std::back_inserter(bound.policy.overrides),
+                         [](const Override& o) { return o.field == Override::Field::protect; });
     bound.policy.spans = named_alone(lane.policy.spans);  // a bound is of the whole text
     bound.policy.evict = lane.policy.evict;
     bound.policy.buffer = lane.policy.buffer;

@@ -26,7 +26,7 @@ SharedScores::SharedScores(Backend& backend, const Lane& lane, int n_beams, int 
             "lane '{}' pools scores by max, so the scores of beams cannot be summed; take pool=mean, or keep "
             "the beams' scores apart",
             lane.info->spec);
-    if (policy_.has_formula())
+    if (policy_.any([](const ResolvedPolicy& one) { return one.has_formula(); }))
         fail(ErrorCode::wrong_use,
              "lane '{}' ranks by a formula, and shared scores of beams are sums of what rows add; keep the "
              "beams' scores apart",

@@ -55,6 +55,7 @@ void read_override(const Reader& reader, const LaneOption& option, Item heads, I
     o.field = *option.by_head;
     read_heads(reader, heads, o);
     read_override_value(reader, value, o);
+    if (o.is_formula()) return params.overrides.push_back(std::move(o));  // read_items() checks it at the end
     PolicyParams alone = preset_params(params.preset);  // the other keys were checked when they were read
     alone.overrides = {o};
     const std::vector<std::string> faults = validate(alone);
@@ -118,11 +119,28 @@ std::vector<Item> split_items(const Reader& reader, Item items) {
     return whole;
 }
 
+/// Checks the overrides that are formulas once the lane's spans and dialect are known. values: of the newest
+/// ones, as they were read.
+void check_formula_overrides(const Reader& reader, const PolicyParams& params,
+                             const std::vector<Item>& values) {
+    if (values.empty()) return;
+    std::vector<Override> formulas;
+    for (const Override& o : params.overrides)
+        if (o.is_formula()) formulas.push_back(o);
+    const std::size_t n_before = formulas.size() - values.size();
+    PolicyParams of_all = params;
+    of_all.overrides.clear();
+    for (std::size_t i = 0; i < values.size(); ++i)
+        if (const auto faults = formula_override_faults(of_all, formulas[n_before + i]); !faults.empty())
+            reader.fault(values[i], faults.front());
+}
+
 /// Reads the items after the colon.
 void read_items(const Reader& reader, Item items, LaneSpec& spec) {
     const std::vector<std::string_view> names = lane_spec_keys();
     std::set<std::string> seen;
     OpenFault fault;
+    std::vector<Item> values;  // of overrides that are formulas, in their order
     for (const Item& item : split_items(reader, items)) {
         const std::size_t equals = item.text.find('=');
         if (equals == std::string_view::npos) reader.fault(item, "key=value is expected");
@@ -146,8 +164,11 @@ void read_items(const Reader& reader, Item items, LaneSpec& spec) {
                 read_key(reader, option, value, spec, fault);
             else
                 read_override(reader, option, heads, value, spec.policy);
+            if (!override_of.text.empty() && spec.policy.overrides.back().is_formula())
+                values.push_back(value);
         }
     }
+    check_formula_overrides(reader, spec.policy, values);
     if (fault.what.empty()) return;
     const std::vector<std::string> faults = validate(spec.policy);  // other options may say it otherwise
     const bool stands = std::find(faults.begin(), faults.end(), fault.what) != faults.end();

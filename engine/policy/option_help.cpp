@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace keyhole {
 
 namespace {
@@ -29,7 +31,10 @@ bool reads_scores(const PolicyParams& params, std::string_view option) {
 
 }  // namespace
 
-std::string no_effect_reason(const PolicyParams& params, std::string_view name, const HeadGrid& heads) {
+namespace {
+
+/// Returns the reason by the lane's own formulas.
+std::string reason_by_own(const PolicyParams& params, std::string_view name, const HeadGrid& heads) {
     using Acts = LaneOption::Acts;
     const LaneOption& option = lane_option(name);
     const auto own_reason = [&] {
@@ -52,6 +57,30 @@ std::string no_effect_reason(const PolicyParams& params, std::string_view name, 
         return params.score.text != "attention" ? "The formula of score does not read it."
                                                 : "choose ranks by other things, and no score is read.";
     return own_reason();
+}
+
+/// Returns the values that heads with an override of a formula have, one for each such formula.
+std::vector<PolicyParams> with_each_formula(const PolicyParams& params) {
+    PolicyParams of_all = params;
+    std::erase_if(of_all.overrides, [](const Override& o) { return o.is_formula(); });
+    std::vector<PolicyParams> out;
+    for (const Override& o : params.overrides) {
+        if (!o.is_formula()) continue;
+        PolicyParams own = of_all;
+        set_override(o, own);
+        if (std::find(out.begin(), out.end(), own) == out.end()) out.push_back(std::move(own));
+    }
+    return out;
+}
+
+}  // namespace
+
+std::string no_effect_reason(const PolicyParams& params, std::string_view name, const HeadGrid& heads) {
+    std::string reason = reason_by_own(params, name, heads);
+    if (reason.empty() || !params.has_formula_overrides()) return reason;
+    for (const PolicyParams& own : with_each_formula(params))
+        if (reason_by_own(own, name, heads).empty()) return {};
+    return reason;
 }
 
 std::string replaced_by_release(const LaneSpec& spec) {

@@ -584,6 +584,7 @@ constexpr std::array kOptions = {
                .acts = Acts::scores,
                .card_row = 19,
                .of_preset = true,
+               .by_head = Field::score,
                .fault = score_fault,
                .idle = idle_score},
     LaneOption{.name = "choose",
@@ -596,6 +597,7 @@ constexpr std::array kOptions = {
                .acts = Acts::scores,
                .card_row = 16,
                .of_preset = true,
+               .by_head = Field::choose,
                .fault = choose_fault,
                .idle = idle_choose},
     LaneOption{.name = "window",
@@ -644,6 +646,7 @@ constexpr std::array kOptions = {
                        "makes lanes comparable.",
                .paper = "the prompt: Random-Attention 2026, section 4",
                .card_row = 17,
+               .by_head = Field::protect,
                .fault = protect_fault},
     LaneOption{.name = "spans",
                .word = "named positions",
@@ -994,6 +997,7 @@ void set_override(const Override& o, PolicyParams& to) {
     if (const auto* amount = std::get_if<Amount PolicyParams::*>(&member)) to.*(*amount) = o.amount;
     if (const auto* number = std::get_if<double PolicyParams::*>(&member)) to.*(*number) = o.value;
     if (const auto* tau = std::get_if<TauSchedule PolicyParams::*>(&member)) to.*(*tau) = o.tau;
+    if (const auto* formula = std::get_if<FormulaText PolicyParams::*>(&member)) to.*(*formula) = o.formula;
 }
 
 void add_faults(const LaneOption& option, const PolicyParams& params, std::vector<std::string>& faults) {

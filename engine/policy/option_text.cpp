@@ -280,11 +280,14 @@ std::string option_text(const LaneOption& option, const LaneSpec& lane) {
 }
 
 void read_override_value(const Reader& reader, Item item, Override& o) {
-    const OptionMember& member = lane_option(o.field).member;
+    const LaneOption& option = lane_option(o.field);
+    const OptionMember& member = option.member;
     if (const auto* amount = std::get_if<Amount PolicyParams::*>(&member))
         o.amount = read_amount(reader, *amount, item);
     else if (std::holds_alternative<TauSchedule PolicyParams::*>(member))
         o.tau = read_tau(reader, item);
+    else if (std::holds_alternative<FormulaText PolicyParams::*>(member))
+        o.formula = read_formula(reader, option, item);
     else
         o.value = reader.real(item);
 }

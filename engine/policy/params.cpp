@@ -21,24 +21,64 @@ int int_from_tokens(double tokens) {
     return static_cast<int>(std::clamp(tokens, 0.0, static_cast<double>(kMostTokens)));
 }
 
-void check_override(const PolicyParams& params, const Override& o, std::vector<std::string>& faults) {
+/// of_all: the lane's values without overrides.
+void check_override(const PolicyParams& of_all, const Override& o, std::vector<std::string>& faults) {
     if (o.first_layer < 0 || o.last_layer < o.first_layer || o.first_head < 0 || o.last_head < o.first_head) {
         faults.push_back("an override names layers and heads in ascending order, such as @L0-3.H2");
     }
-    if (params.preset == Preset::full && o.field == Override::Field::budget) {
+    if (of_all.preset == Preset::full && o.field == Override::Field::budget) {
         faults.push_back("full keeps every token; take another preset to set a budget");
         return;
     }
-    PolicyParams own = preset_params(params.preset);
+    if (o.is_formula()) {
+        for (std::string& fault : formula_override_faults(of_all, o)) faults.push_back(std::move(fault));
+        return;
+    }
+    PolicyParams own = preset_params(of_all.preset);
     set_override(o, own);
     add_faults(lane_option(o.field), own, faults);
 }
 
+PolicyParams without_overrides(PolicyParams params) {
+    params.overrides.clear();
+    params.heads = {};
+    return params;
+}
+
 }  // namespace
+
+std::vector<std::string> PolicyParams::formula_texts(Override::Field field) const {
+    const auto member = std::get<FormulaText PolicyParams::*>(lane_option(field).member);
+    std::vector<std::string> texts = {(this->*member).text};
+    for (const Override& o : overrides)
+        if (o.field == field && std::find(texts.begin(), texts.end(), o.formula.text) == texts.end())
+            texts.push_back(o.formula.text);
+    return texts;
+}
+
+bool names_anywhere(const PolicyParams& params, Quantity q) {
+    using Field = Override::Field;
+    for (const Field field : {Field::score, Field::choose, Field::protect})
+        for (const std::string& text : params.formula_texts(field)) {
+            const FormulaRef formula = formula_of(lane_option(field), {text}, params.spans.text, nullptr);
+            if (formula && formula->names(q)) return true;
+        }
+    return false;
+}
+
+std::vector<std::string> formula_override_faults(const PolicyParams& params, const Override& o) {
+    std::vector<std::string> faults;
+    PolicyParams own = params;
+    set_override(o, own);
+    if (o.field == Override::Field::score) own.choose = PolicyParams{}.choose;
+    add_faults(lane_option(o.field), own, faults);
+    return faults;
+}
 
 std::vector<std::string> validate(const PolicyParams& params) {
     std::vector<std::string> faults;
-    for (const Override& o : params.overrides) check_override(params, o, faults);
+    const PolicyParams of_all = without_overrides(params);
+    for (const Override& o : params.overrides) check_override(of_all, o, faults);
     for (const LaneOption& option : lane_options()) add_faults(option, params, faults);
     return faults;
 }
@@ -171,12 +211,6 @@ ResolvedPolicy resolve_base(const PolicyParams& asked, int n_prompt, int n_gener
     if (params.dialect == Dialect::released && count != nullptr) count(policy);
     set_tau_delta(params.tau_delta, policy);
     return policy;
-}
-
-PolicyParams without_overrides(PolicyParams params) {
-    params.overrides.clear();
-    params.heads = {};
-    return params;
 }
 
 /// Returns the parameters of one head: those of all heads, with the overrides that cover it applied.
@@ -351,6 +385,27 @@ ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate,
     return policy;
 }
 
+namespace {
+
+/// Returns the first head whose formulas do not go together, with the reason.
+std::vector<std::string> faults_of_formulas(const PolicyParams& params, const HeadGrid& heads) {
+    const PolicyParams of_all = without_overrides(params);
+    std::vector<PolicyParams> known;
+    for (int layer = 0; layer < heads.n_layers; ++layer)
+        for (int head = 0; head < heads.n_heads && owner_of(heads, layer) == layer; ++head) {
+            PolicyParams own = params_of_head(of_all, params.overrides, heads, layer, head);
+            if (std::find(known.begin(), known.end(), own) != known.end()) continue;
+            std::vector<std::string> faults;
+            for (const std::string_view name : {"score", "choose", "protect", "spans", "calibration"})
+                add_faults(lane_option(name), own, faults);
+            if (!faults.empty()) return {fmt::format("layer {}, head {}: {}", layer, head, faults.front())};
+            known.push_back(std::move(own));
+        }
+    return {};
+}
+
+}  // namespace
+
 std::vector<std::string> check_overrides(const PolicyParams& params, const HeadGrid& heads) {
     std::vector<std::string> faults;
     for (const Override& o : params.overrides) {
@@ -388,6 +443,8 @@ std::vector<std::string> check_overrides(const PolicyParams& params, const HeadG
             last, owner_of(heads, last), owner_of(heads, last)));
         return faults;
     }
+    if (params.has_formula_overrides()) faults = faults_of_formulas(params, heads);
+    if (!faults.empty()) return faults;
     // Heads that are selected together must have the same values.
     const Scope scope = resolve_base(params, 1, 1).scope;
     const PolicyParams of_all = without_overrides(params);

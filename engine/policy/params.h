@@ -109,7 +109,7 @@ struct TauSchedule {
 /// A value for some layers and heads, such as `alpha@L0-3.H2=0.5`. The last override that covers a head
 /// applies.
 struct Override {
-    enum class Field { budget, recent, alpha, tau, gain, read };
+    enum class Field { budget, recent, alpha, tau, gain, read, score, choose, protect };
     static constexpr int kAll = 0x7fffffff;  ///< as last index: up to the end
     Field field = Field::alpha;
     int first_layer = 0, last_layer = kAll;  ///< inclusive
@@ -118,6 +118,9 @@ struct Override {
     double value = 0;                        ///< alpha, gain
     TauSchedule tau;                         ///< tau
     bool by_kv_head = false;                 ///< heads are KV heads of their layer: `G2` in place of `H2`
+    FormulaText formula{};                   ///< score, choose, protect
+    static constexpr bool is_formula(Field of) { return of >= Field::score; }
+    bool is_formula() const { return is_formula(field); }
     /// kv_head: the one that the query head reads, within its layer.
     bool covers(int layer, int head, int kv_head) const {
         const int index = by_kv_head ? kv_head : head;
@@ -175,6 +178,20 @@ struct PolicyParams {
     std::vector<Override> overrides;
     bool operator==(const PolicyParams&) const = default;
 
+    /// Returns the override that applies to a query head; null: none does. kv_head: as Override::covers().
+    const Override* override_at(Override::Field field, int layer, int head, int kv_head) const {
+        for (std::size_t i = overrides.size(); i-- > 0;)
+            if (overrides[i].field == field && overrides[i].covers(layer, head, kv_head))
+                return &overrides[i];
+        return nullptr;
+    }
+    bool has_formula_overrides() const {
+        return std::any_of(overrides.begin(), overrides.end(),
+                           [](const Override& o) { return o.is_formula(); });
+    }
+    /// Returns the words and formulas that `score`, `choose` or `protect` has anywhere, each once: the lane's
+    /// own, then those of overrides.
+    std::vector<std::string> formula_texts(Override::Field field) const;
     /// Returns whether layers or heads may have values of their own, which takes a HeadGrid to resolve.
     bool differs_by_head() const { return !overrides.empty() || !heads.empty() || pyramid > 0; }
 };
@@ -194,6 +211,9 @@ inline FormulaRef score_formula(const PolicyParams& params, FormulaFault* fault 
     return score_formula(params.score.text, fault, {0, params.spans.text});
 }
 
+/// Returns whether a formula that the lane has anywhere, for all heads or for some, names the quantity.
+bool names_anywhere(const PolicyParams& params, Quantity q);
+
 /// Returns the defaults of a preset.
 PolicyParams preset_params(Preset preset);
 
@@ -203,6 +223,10 @@ bool has_released_code(Preset preset);
 /// Returns the faults of the values, one sentence each; empty when there are none. Never throws. Values
 /// that are only too large together (recent above budget) are no fault: resolve() clamps them.
 std::vector<std::string> validate(const PolicyParams& params);
+
+/// Returns the faults of an override of a formula in the lane that has these values: of the formula alone,
+/// since only check_overrides() knows what the head has beside it.
+std::vector<std::string> formula_override_faults(const PolicyParams& params, const Override& o);
 
 /// The heads of a model. Overrides are expanded over them; check_overrides() needs to know which query
 /// heads share a KV head. A plain copy from KvLayout, since policy does not know the model. An empty grid
@@ -291,8 +315,16 @@ struct ResolvedPolicy {
     bool has_threshold() const { return threshold != 0; }
     /// Returns whether a selection evaluates a formula.
     bool has_formula() const { return choose || protect; }
-    /// Returns whether a formula of selections names the quantity.
+    /// Returns whether a formula of selections names the quantity. As all that says no more, it looks at this
+    /// policy only, not at its variants, whose formulas may be others: any_names() asks them too.
     bool names(Quantity q) const { return (choose && choose->names(q)) || (protect && protect->names(q)); }
+    bool any_names(Quantity q) const {
+        return any([q](const ResolvedPolicy& one) { return one.names(q); });
+    }
+    /// Returns whether some head has a formula of rows.
+    bool any_score() const {
+        return any([](const ResolvedPolicy& one) { return static_cast<bool>(one.score); });
+    }
     /// Returns whether tokens are ranked only where a selection needs it, since that takes long.
     bool ranks_late() const {
         return names(Quantity::redundancy) || names(Quantity::wvnorm) || names_queries();
@@ -303,12 +335,13 @@ struct ResolvedPolicy {
     /// of the window; what a prompt in one piece needs of them comes from the prompt.
     int kept_rows() const {
         const int n_spans = fair.empty() ? 1 : static_cast<int>(fair.size());
-        return names(Quantity::win) && evicts_at_rows() ? (window + n_spans - 1) / n_spans : 0;
+        return any_names(Quantity::win) && evicts_at_rows() ? (window + n_spans - 1) / n_spans : 0;
     }
     static constexpr int kKeptQueries = 256;
     /// Returns the same for queries before their rotation.
     int kept_queries() const {
-        return names_queries() && !calibration && evicts_at_rows() ? kKeptQueries : 0;
+        const bool named = any([](const ResolvedPolicy& one) { return one.names_queries(); });
+        return named && !calibration && evicts_at_rows() ? kKeptQueries : 0;
     }
     /// Returns whether it evicts after rows, and not only once after a prompt in one piece.
     bool evicts_at_rows() const {
@@ -390,7 +423,8 @@ struct ResolvedPolicy {
 ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate, const HeadGrid& heads = {});
 
 /// Returns the faults of the overrides on this model, one sentence each: layers or heads that it does not
-/// have, or an override finer than the unit that is selected together under the scope.
+/// have, an override finer than the unit that is selected together under the scope, or formulas of a head
+/// that do not go together.
 std::vector<std::string> check_overrides(const PolicyParams& params, const HeadGrid& heads);
 
 }  // namespace keyhole

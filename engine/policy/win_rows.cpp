@@ -27,7 +27,7 @@ std::vector<WinRows> win_rows(const ResolvedPolicy& policy, int row) {
 }
 
 void add_win_rows(const ResolvedPolicy& policy, int n, std::vector<int>& rows) {
-    if (!policy.names(Quantity::win)) return;
+    if (!policy.any_names(Quantity::win)) return;
     for (const WinRows& own : win_rows(policy, n - 1))
         for (int row = own.first; row <= own.last; ++row) rows.push_back(row);
     std::sort(rows.begin(), rows.end());

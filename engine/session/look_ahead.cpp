@@ -199,26 +199,22 @@ FutureTable run_ahead(const RunContext& context, const LaneSpec& spec, const Sam
 }  // namespace
 
 bool needs_future(const ResolvedPolicy& policy) {
-    return policy.names(Quantity::future) &&
+    return policy.any_names(Quantity::future) &&
            policy.any([](const ResolvedPolicy& one) { return one.evicts(); });
 }
 
 bool needs_future(const PolicyParams& policy) {
-    const FormulaRef choose = choose_formula(policy), protect = protect_formula(policy);
-    const bool names =
-        (choose && choose->names(Quantity::future)) || (protect && protect->names(Quantity::future));
-    return names &&
+    return names_anywhere(policy, Quantity::future) &&
            (policy.budget.unit != Amount::Unit::all || policy.threshold != 0 || policy.differs_by_head());
 }
 
 bool needs_repeats(const ResolvedPolicy& policy) {
-    return policy.names(Quantity::repeat) &&
+    return policy.any_names(Quantity::repeat) &&
            policy.any([](const ResolvedPolicy& one) { return one.evicts(); });
 }
 
 bool needs_repeats(const PolicyParams& policy) {
-    const FormulaRef choose = choose_formula(policy), protect = protect_formula(policy);
-    return (choose && choose->names(Quantity::repeat)) || (protect && protect->names(Quantity::repeat));
+    return names_anywhere(policy, Quantity::repeat);
 }
 
 std::string repeats_fault(const RunContext& context) {

@@ -86,13 +86,23 @@ std::shared_ptr<const RunInfo> describe_run(const Model& model, const Backend& b
 
 constexpr std::string_view kSystem = "system";
 
+bool protects_system_part(const PolicyParams& policy) {
+    const std::vector<std::string> texts = policy.formula_texts(Override::Field::protect);
+    return std::find(texts.begin(), texts.end(), kSystem) != texts.end();
+}
+
 /// Returns whether a lane leaves it to the run where the system part of a chat ends.
 bool asks_for_system_part(const PolicyParams& policy) {
-    return policy.protect.text == kSystem || policy.spans.text == kFairSpans;
+    return protects_system_part(policy) || policy.spans.text == kFairSpans;
 }
 
 LaneSpec with_first(LaneSpec lane, int n) {
-    if (n > 0 && lane.policy.protect.text == kSystem) lane.policy.protect.text = fmt::format("0..{}", n - 1);
+    const auto set_range = [n](FormulaText& protect) {
+        if (n > 0 && protect.text == kSystem) protect.text = fmt::format("0..{}", n - 1);
+    };
+    set_range(lane.policy.protect);
+    for (Override& o : lane.policy.overrides)
+        if (o.field == Override::Field::protect) set_range(o.formula);
     if (n > 0 && lane.policy.spans.text == kFairSpans)
         lane.policy.spans.text = fmt::format("{} {}@0..{} text@{}..", kFairSpans, kSystem, n - 1, n);
     return lane;
@@ -161,9 +171,10 @@ std::string fair_fault(const PolicyParams& params, int n_prompt) {
         n_prompt, last.last, last.name, last.first);
 }
 
-/// Returns a fault where the tokens that are protected by their place, with recent, exceed the budget.
-std::string protection_fault(const PolicyParams& params, const ResolvedPolicy& policy) {
-    const std::string& text = params.protect.text;
+/// Returns a fault where the tokens that a value of `protect` names by their place, with recent, exceed the
+/// budget of a head that has this value.
+std::string protection_fault(const std::string& text, const PolicyParams& params,
+                             const ResolvedPolicy& policy) {
     const std::size_t dots = text.find("..");
     int first = 0, last = policy.n_prompt - 1;
     if (dots != std::string::npos) {
@@ -173,9 +184,12 @@ std::string protection_fault(const PolicyParams& params, const ResolvedPolicy& p
         return {};  // a formula: known at a selection
     }
     const std::int64_t held = std::int64_t{last} - first + 1 + std::min(policy.sinks, first);
+    const FormulaRef protect = protect_formula(text, nullptr, formula_setting(params));
+    const bool has_own = policy.variant_of_head.empty() || std::ranges::count(policy.variant_of_head, -1) > 0;
     std::string fault;
     (void)policy.any([&](const ResolvedPolicy& one) {
-        if (!one.evicts() || held + one.recent <= one.budget) return false;
+        if (&one == &policy && !has_own) return false;  // each head has values of its own
+        if (!(one.protect == protect) || !one.evicts() || held + one.recent <= one.budget) return false;
         fault = fmt::format("protect={} holds {} tokens{}, and the budget is {}", text, held,
                             one.recent > 0 ? fmt::format(" and recent {} more", one.recent) : "", one.budget);
         return true;
@@ -189,12 +203,7 @@ namespace {
 
 /// Returns whether a formula of selections names what follows from queries before their rotation.
 bool names_queries(const PolicyParams& params) {
-    return resolve(params, 1, 1).names_queries();
-}
-
-/// Returns whether any formula of the policy names a quantity.
-bool names_anywhere(const ResolvedPolicy& policy, Quantity q) {
-    return policy.names(q) || (policy.score && policy.score->names(q));
+    return names_anywhere(params, Quantity::expected) || names_anywhere(params, Quantity::tri);
 }
 
 /// Returns why a calibration is not of the model; empty: it is.
@@ -230,7 +239,7 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
         faults.push_back(
             "positions other than original need one set of rotary frequencies, and this model's change with "
             "the text's length");
-    if (faults.empty() && names_anywhere(resolve(spec.policy, 1, 1), Quantity::wvnorm) &&
+    if (faults.empty() && names_anywhere(spec.policy, Quantity::wvnorm) &&
         std::any_of(model->weights().layers.begin(), model->weights().layers.end(),
                     [](const LayerWeights& layer) { return layer.o.data == nullptr; }))
         faults.push_back(
@@ -252,18 +261,20 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
             faults.push_back(std::move(fault));
     if (faults.empty() && needs_repeats(spec.policy))
         if (std::string fault = repeats_fault(*this); !fault.empty()) faults.push_back(std::move(fault));
-    if (faults.empty() && spec.policy.protect.text == kSystem)
+    if (faults.empty() && protects_system_part(spec.policy))
         faults.push_back(
             "protect=system protects the system part of a chat, and this prompt is none; chat "
             "(--chat), with a model that has a chat template, or name positions");
     if (faults.empty())
         if (std::string fault = fair_fault(spec.policy, n_prompt()); !fault.empty())
             faults.push_back(std::move(fault));
-    if (faults.empty() && spec.policy.protect.text != "none") {
+    const std::vector<std::string> protects = spec.policy.formula_texts(Override::Field::protect);
+    if (faults.empty() && (protects.size() > 1 || protects.front() != "none")) {
         const ResolvedPolicy policy = resolve(spec.policy, n_prompt(), start.n_generate,
                                               head_grid(layout_of(model->config(), spec.sharing)));
-        if (std::string fault = protection_fault(spec.policy, policy); !fault.empty())
-            faults.push_back(std::move(fault));
+        for (const std::string& text : protects)
+            if (std::string fault = protection_fault(text, spec.policy, policy); !fault.empty())
+                faults.push_back(std::move(fault));
     }
     return faults.empty() ? std::string() : faults.front();
 }

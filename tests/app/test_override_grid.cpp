@@ -78,6 +78,23 @@ TEST(OverrideGrid, HeadsThatShareMoveTogether) {
               "h2o:scope=layer,dialect=released,alpha@L2.H4-7=0.5");
 }
 
+TEST(OverrideGrid, FormulasArePaintedLikeNumbers) {
+    const HeadGrid grouped = grid_of(4, 8, 4);
+    const OverrideValue knorm{{}, 0, {}, {"-knorm"}}, u{{}, 0, {}, {"u"}};
+    EXPECT_EQ(painted("key:choose@L0=(s/(age+1))", Field::choose, grouped,
+                      [&](OverrideGrid& g) {
+                          EXPECT_EQ(g.formula_index(0, 3), 1);
+                          EXPECT_EQ(g.formula_index(1, 3), 0) << "the lane's own";
+                          g.paint(1, 2, 5, 5, knorm);
+                          g.paint(3, 3, 0, 7, u);
+                      }),
+              "key:choose@L0=(s/(age+1)),choose@L1-3.H4-7=(-knorm),choose@L3=(u)");
+    EXPECT_EQ(painted("tova:protect@L1=2..4,score@L2=(p)", Field::score, grouped,
+                      [&](OverrideGrid& g) { g.paint(0, 3, 0, 7, std::nullopt); }),
+              "tova:protect@L1=2..4");
+    EXPECT_EQ(own_value(params("key:choose=(u)"), Field::choose), u);
+}
+
 TEST(OverrideGrid, OtherFieldsStay) {
     const HeadGrid heads = grid_of(4, 4, 1);
     EXPECT_EQ(painted("a2sf:budget@L0=16,alpha@L1=0.5,alpha@L2=0.5", Field::alpha, heads,

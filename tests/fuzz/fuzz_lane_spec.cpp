@@ -92,7 +92,9 @@ constexpr std::string_view kWords[] = {"full",        "window",      "sink",
                                        "@L0-3.H2",    "@L1,L3.G0",   "@H0",
                                        "(0:1 9:2)",   "1..2@cosine", "L0",
                                        "H1",          "..",          "%",
-                                       "heads",       "duo",         "(64 all / 2*1.5x)"};
+                                       "heads",       "duo",         "(64 all / 2*1.5x)",
+                                       "choose",      "score",       "protect",
+                                       "(s+p)",       "(-knorm)",    "2..5"};
 
 }  // namespace
 

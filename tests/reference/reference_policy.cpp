@@ -133,6 +133,93 @@ double Lane::quantity(int layer, int kv_head, int position) const {
     return cosines_to_mean(stored)[at];
 }
 
+const HeadFormulas& Lane::formulas_of(int layer, int kv_head) const {
+    static const HeadFormulas none;
+    const auto found = policy_.formulas.find({weights_.owner_of(layer), kv_head});
+    return found == policy_.formulas.end() ? none : found->second;
+}
+
+/// Joins what several heads have of a token.
+double Lane::joined(const std::vector<double>& values, bool over_layers) const {
+    const PoolOver pool = over_layers ? PoolOver::mean : policy_.pool;
+    if (pool == PoolOver::max) return *std::max_element(values.begin(), values.end());
+    double sum = 0;
+    for (const double value : values) sum += value;
+    return pool == PoolOver::sum ? sum : sum / static_cast<double>(values.size());
+}
+
+/// Returns the lengths of a token's key and value, joined over the KV heads that keep one set.
+std::vector<double> Lane::lengths_of(int layer, int kv_head, int position) const {
+    std::vector<double> keys, values;
+    for (const auto& [l, g] : kv_heads_with(layer, kv_head)) {
+        if (!stored_[keyhole::to_index(l)][keyhole::to_index(g)].contains(position)) continue;
+        keys.push_back(
+            length_of(keys_[keyhole::to_index(l)][keyhole::to_index(g)][keyhole::to_index(position)]));
+        values.push_back(length_of(sequence_.value(l, g, position)));
+    }
+    const bool over_layers = policy_.unit == Unit::column;
+    return {joined(keys, over_layers), joined(values, over_layers)};
+}
+
+/// Returns what a selection's formula sees of the stored tokens, in text order.
+std::vector<Seen> Lane::seen_by_selection(int layer, int kv_head, bool marks_competing) const {
+    const auto [first_layer, first_head] = kv_heads_with(layer, kv_head).front();
+    const std::set<int>& stored = stored_[keyhole::to_index(layer)][keyhole::to_index(kv_head)];
+    const std::vector<int> free = marks_competing ? competing(layer, kv_head) : std::vector<int>();
+    std::vector<Seen> out;
+    for (const int p : stored) {
+        Seen token;
+        const std::vector<double> lengths = lengths_of(layer, kv_head, p);
+        token.s = pooled(layer, kv_head, p);
+        token.knorm = lengths[0];
+        token.vnorm = lengths[1];
+        token.u = uniform_at(policy_.seed, first_layer, first_head, row_, p);
+        token.row = row_;
+        token.age = row_ - p;
+        token.position = p;
+        token.slot = static_cast<int>(out.size());
+        token.n = n_prompt_;
+        token.count = static_cast<int>(stored.size());
+        token.budget = policy_.budget;
+        token.layer = first_layer;
+        token.kv_head = first_head;
+        token.competes = std::binary_search(free.begin(), free.end(), p);
+        out.push_back(token);
+    }
+    return out;
+}
+
+/// Makes the scores after a row by the formula of a query head.
+void Lane::score_row(const Row& row, int layer, int head) {
+    const std::size_t l = keyhole::to_index(layer), h = keyhole::to_index(head);
+    const int group = weights_.n_heads / weights_.n_kv_heads, owner = weights_.owner_of(layer);
+    const std::set<int>& stored = stored_[keyhole::to_index(owner)][keyhole::to_index(head / group)];
+    std::vector<Seen> tokens;
+    for (const int position : stored) {
+        const std::size_t p = keyhole::to_index(position);
+        Seen token;
+        token.s = score_[l][h][p];
+        token.p = row.attention[l][h][p];
+        token.logit = row.logits[l][h][p];
+        token.knorm = length_of(keys_[keyhole::to_index(owner)][keyhole::to_index(head / group)][p]);
+        token.vnorm = length_of(sequence_.value(owner, head / group, position));
+        token.row = row.row;
+        token.age = row.row - position;
+        token.position = position;
+        token.slot = static_cast<int>(tokens.size());
+        token.n = n_prompt_;
+        token.count = static_cast<int>(stored.size());
+        token.budget = policy_.budget;
+        token.layer = layer;
+        token.kv_head = head / group;
+        token.head = head;
+        tokens.push_back(token);
+    }
+    const Vector values = formulas_of(layer, head / group).score(tokens);
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+        score_[l][h][keyhole::to_index(tokens[i].position)] = values[i];
+}
+
 /// Returns the stored positions that may leave.
 std::vector<int> Lane::competing(int layer, int kv_head) const {
     const std::set<int>& stored = stored_[keyhole::to_index(layer)][keyhole::to_index(kv_head)];
@@ -143,7 +230,10 @@ std::vector<int> Lane::competing(int layer, int kv_head) const {
             free.insert(free.end(), span.free.begin(), span.free.end());
         return free;
     }
+    const Formula& protect = formulas_of(layer, kv_head).protect;
+    const Vector holds = protect ? protect(seen_by_selection(layer, kv_head, false)) : Vector();
     for (std::size_t i = 0; i < by_age.size(); ++i) {
+        if (protect && holds[i] != 0) continue;
         const bool is_recent = i + keyhole::to_index(policy_.recent) >= by_age.size();
         const bool is_protected = by_age[i] >= policy_.protect_from && by_age[i] <= policy_.protect_to;
         if (by_age[i] >= policy_.sinks && !is_recent && !is_protected) free.push_back(by_age[i]);
@@ -226,6 +316,12 @@ Vector Lane::smoothed_in_spans(const std::vector<int>& all, const Vector& import
 std::map<int, double> Lane::ranks(int layer, int kv_head) const {
     const std::set<int>& stored = stored_[keyhole::to_index(layer)][keyhole::to_index(kv_head)];
     std::map<int, double> out;
+    if (const Formula& choose = formulas_of(layer, kv_head).choose) {
+        const Vector values = choose(seen_by_selection(layer, kv_head, true));
+        std::size_t i = 0;
+        for (const int p : stored) out[p] = values[i++];
+        return out;
+    }
     if (policy_.ranks == RanksBy::expected || policy_.ranks == RanksBy::tri)
         return ranks_by_queries(layer, kv_head);
     if (policy_.ranks != RanksBy::observed && policy_.ranks != RanksBy::likeness) {
@@ -690,11 +786,15 @@ LaneRow Lane::feed(int token) {
             share.resize(noise.size());
             score_[l][h].resize(share.size(), 0.0);
             sum_[l][h].resize(share.size(), 0.0);
+            const int group = weights_.n_heads / weights_.n_kv_heads;
+            const bool by_formula =
+                static_cast<bool>(formulas_of(static_cast<int>(l), static_cast<int>(h) / group).score);
             for (std::size_t p = 0; p < share.size(); ++p) {
-                if (!scores_by_span() || span_of(static_cast<int>(p)) == span_of(row))
+                if (!by_formula && (!scores_by_span() || span_of(static_cast<int>(p)) == span_of(row)))
                     score_[l][h][p] = policy_.alpha * score_[l][h][p] + weight * share[p];
                 sum_[l][h][p] += weight * share[p];
             }
+            if (by_formula) score_row(out.model, static_cast<int>(l), static_cast<int>(h));
             out.noise.back().push_back(noise);
         }
     }
@@ -896,7 +996,22 @@ Lane::Future future_of(const Weights& weights, const std::vector<int>& tokens) {
 
 std::vector<Gone> Lane::change(const Policy& policy) {
     const bool were_by_span = scores_by_span();
+    const auto heads_by_formula = [&] {
+        std::vector<std::vector<bool>> heads(score_.size(),
+                                             std::vector<bool>(keyhole::to_index(weights_.n_heads)));
+        const int group = weights_.n_heads / weights_.n_kv_heads;
+        for (int l = 0; l < weights_.n_layers; ++l)
+            for (int h = 0; h < weights_.n_heads; ++h)
+                heads[keyhole::to_index(l)][keyhole::to_index(h)] =
+                    static_cast<bool>(formulas_of(l, h / group).score);
+        return heads;
+    };
+    const auto before = heads_by_formula();
     policy_ = policy;
+    const auto after = heads_by_formula();  // a formula that begins or ends finds the plain sums
+    for (std::size_t l = 0; l < score_.size(); ++l)
+        for (std::size_t h = 0; h < score_[l].size(); ++h)
+            if (before[l][h] != after[l][h]) score_[l][h] = sum_[l][h];
     if (scores_by_span() != were_by_span) score_ = sum_;  // of which no other score was made so far
     double margin = 0;
     const std::vector<Gone> gone = select(&margin);

@@ -23,6 +23,20 @@ enum class RanksBy { score, random, knorm, keydiff, future, observed, likeness, 
 enum class Phase { always, prompt, decode };
 enum class Shares { none, layer, model };  ///< whose heads share their budgets
 
+/// What a formula sees of a stored token (field's section 23).
+struct Seen {
+    double s = 0, p = 0, logit = 0, knorm = 0, vnorm = 0, u = 0;
+    int row = 0, age = 0, position = 0, slot = 0;
+    int n = 0, count = 0, budget = 0, layer = 0, kv_head = 0, head = 0;
+    bool competes = true;  ///< functions over tokens see these alone
+};
+/// A formula: the value of each token of a unit, in text order.
+using Formula = std::function<Vector(const std::vector<Seen>& tokens)>;
+/// The formulas of a KV head and its query heads; empty: as Policy says.
+struct HeadFormulas {
+    Formula score, choose, protect;
+};
+
 /// Counts in tokens, after clamping.
 struct Policy {
     int budget = 0;  ///< k; 0: never evicts
@@ -56,6 +70,7 @@ struct Policy {
     int ahead = 512;           ///< positions that Expected Attention looks at
     /// Spans that share the budget, first and last position of each; behind the last one its tokens go on.
     std::vector<std::pair<int, int>> spans{};
+    std::map<std::pair<int, int>, HeadFormulas> formulas{};  ///< by layer and KV head
     int calibrated = 0;  ///< its queries, and TriAttention's, are those of the rows from 4 to this one
 };
 
@@ -111,6 +126,11 @@ class Lane {
     Vector by_query_head(int layer, int head, int owner, int kv_head) const;
     bool ranks_late() const;
     double rank(int layer, int kv_head, int position) const;
+    const HeadFormulas& formulas_of(int layer, int kv_head) const;
+    std::vector<Seen> seen_by_selection(int layer, int kv_head, bool marks_competing) const;
+    std::vector<double> lengths_of(int layer, int kv_head, int position) const;
+    double joined(const std::vector<double>& values, bool over_layers) const;
+    void score_row(const Row& row, int layer, int head);
     double observed(int layer, int kv_head, int position) const;
     double mean_of_column(int kv_head, const std::function<double(int l, int h)>& of) const;
     double observed_by_code(int layer, int kv_head, int position) const;

@@ -41,6 +41,21 @@ TEST_F(EnginePolicy, AnOverrideOfEverythingIsThePlainPolicy) {
         {"keyformer:budget=10,alpha@L0-1=0.5,prefill=stepwise",
          "keyformer:budget=10,alpha=0.5,prefill=stepwise"},
         {"h2o:scope=shared,budget=30,budget@L0-1=8", "h2o:scope=shared,budget=8"},
+        {"key:budget=8,score@L0-1=(max(s, p))", "key:budget=8,score=(max(s, p))"},
+        {"key:budget=8,score=(s+logit),score@L0-1=(0.5*s+p*wvnorm)", "key:budget=8,score=(0.5*s+p*wvnorm)"},
+        {"h2o:budget=8,score=(p),score@L0-1=attention", "h2o:budget=8"},
+        {"key:budget=8,choose@L0-1=(-knorm)", "key:budget=8,choose=(-knorm)"},
+        {"knorm:budget=8,choose@H0-3=(s/(age+1)),prefill=stepwise",
+         "key:budget=8,choose=(s/(age+1)),prefill=stepwise"},
+        {"key:budget=8,score@L0-1=(-vnorm)", "key:budget=8,choose=(-vnorm)"},
+        {"snapkv:budget=9,window=4,recent=2,evict=always,choose=s,choose@L0-1=(smooth(win))",
+         "snapkv:budget=9,window=4,recent=2,evict=always"},
+        {"h2o:budget=8,protect@L0-1=2..4,scope=layer", "h2o:budget=8,protect=2..4,scope=layer"},
+        {"adakv:budget=9,window=4,recent=2,evict=always,choose@G0-1=(u*s)",
+         "adakv:budget=9,window=4,recent=2,evict=always,choose=(u*s)"},
+        {"h2o:budget=9,spans=(fair a@0..5 b@6..),score@L0-1=(s+2*p),protect@L0-1=(in(a) and age<4)",
+         "h2o:budget=9,spans=(fair a@0..5 b@6..),score=(s+2*p),protect=(in(a) and age<4)"},
+        {"h2o:budget=8,scope=column,choose@G0,G1=(s*knorm)", "h2o:budget=8,scope=column,choose=(s*knorm)"},
     };
     for (const auto& [overridden, plain] : pairs) {
         const LaneRows rows = run({overridden, plain});

@@ -1,10 +1,13 @@
 // The lane spec: its meaning, its refusals and their places, and round trips between text and parameters.
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
+#include "engine/policy/spec_change.h"
 #include "engine/policy/spec_text.h"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 
 namespace keyhole::test_lane_spec {
@@ -265,7 +268,8 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
         {"h2o:budget@L5.G2,L7", 5, "key=value is expected"},
         {"h2o:budget@L1.G0,L1.G0=4", 5, "'budget@L1.G0' is given twice"},
         {"h2o:alpha@L3-1=0.5", 12, "ascend"},
-        {"h2o:scope@L3=layer", 10, "only budget, recent, alpha, tau, gain, read may differ"},
+        {"h2o:scope@L3=layer", 10,
+         "only budget, recent, alpha, tau, gain, score, choose, protect, read may differ"},
         {"h2o:alpha@L1=0.5,alpha@L1=0.2", 18, "'alpha@L1' is given twice"},
         {"full:budget@L1=8", 16, "full keeps every token"},
         {"h2o:alfa@L0=0.5", 5, "did you mean 'alpha'?"},
@@ -342,10 +346,10 @@ TEST(SpecText, ANearWordIsOneThatWasProbablyMeant) {
 
 /// Overrides of one set differ in their last layer, `salt`: the spec refuses two overrides for the same
 /// heads.
-Override random_override(std::mt19937_64& random, Preset preset, int salt) {
+Override random_override(std::mt19937_64& random, const PolicyParams& of, int salt) {
     const auto below = [&](std::uint64_t n) { return static_cast<int>(random() % n); };
     Override o;
-    o.field = static_cast<Override::Field>(preset == Preset::full ? 1 + below(4) : below(5));
+    o.field = static_cast<Override::Field>(of.preset == Preset::full ? 1 + below(4) : below(5));
     o.first_layer = below(2);
     o.last_layer = o.first_layer + salt;
     if (below(2) == 0) {
@@ -358,6 +362,22 @@ Override random_override(std::mt19937_64& random, Preset preset, int salt) {
     if (o.field == Override::Field::alpha || o.field == Override::Field::gain)
         o.value = std::uniform_real_distribution<double>(0, 1)(random);
     if (o.field == Override::Field::tau) o.tau = {TauSchedule::Shape::linear, 0.5, 1.75, {}};
+    if (below(3) != 0 || of.dialect == Dialect::released) return o;
+    constexpr std::array<std::array<const char*, 3>, 3> kFormulas = {
+        {{"attention", "max(s, p)", "0.2*s+p"},
+         {"s", "first(50%, smooth(s, avg, 5), -knorm)", "slot==2 ? 1 : u"},
+         {"none", "2..5", "position<4 or age<8"}}};
+    const int which = below(3);
+    o = {static_cast<Override::Field>(static_cast<int>(Override::Field::score) + which),
+         o.first_layer,
+         o.last_layer,
+         o.first_head,
+         o.last_head,
+         {},
+         0,
+         {},
+         o.by_kv_head,
+         {kFormulas.at(to_index(which)).at(to_index(below(3)))}};
     return o;
 }
 
@@ -400,7 +420,7 @@ PolicyParams random_params(std::mt19937_64& random) {
     if (p.preset == Preset::dilated) p.dilation = 1 + below(4);
     const bool has_code = p.preset != Preset::full && p.preset != Preset::dilated && p.preset != Preset::key;
     if (has_code && chance()) p.dialect = Dialect::released;
-    for (int i = below(3); i > 0; --i) p.overrides.push_back(random_override(random, p.preset, i));
+    for (int i = below(3); i > 0; --i) p.overrides.push_back(random_override(random, p, i));
     return p;
 }
 
@@ -415,6 +435,30 @@ TEST(LaneSpec, TextAndParametersGoRound) {
         ASSERT_EQ(parse_lane_spec(text).policy, params) << text;
         ASSERT_EQ(format_lane_spec(parse_lane_spec(text)), text);
     }
+}
+
+TEST(LaneSpec, FormulasDifferByHeadLikeNumbers) {
+    const LaneSpec lane = parse_lane_spec(
+        "key:score@L5.H3=max(s, p),choose@L2.G0-1,L4=(first(50%, s, -knorm)),protect@L4=2..9,choose@H1=s");
+    EXPECT_EQ(format_lane_spec(lane),
+              "key:score@L5.H3=(max(s, p)),choose@L2.G0-1,L4=(first(50%, s, -knorm)),protect@L4=2..9,"
+              "choose@H1=s");
+    ASSERT_EQ(lane.policy.overrides.size(), 5u);
+    EXPECT_EQ(
+        lane.policy.overrides[2],
+        (Override{
+            Override::Field::choose, 4, 4, 0, Override::kAll, {}, 0, {}, false, {"first(50%, s, -knorm)"}}));
+    EXPECT_EQ(
+        format_lane_spec(changed_lane_spec(lane, "choose@L4=(u),choose=(knorm)")),
+        "key:choose=(knorm),score@L5.H3=(max(s, p)),choose@L2.G0-1=(first(50%, s, -knorm)),protect@L4=2..9,"
+        "choose@H1=s,choose@L4=(u)");
+    EXPECT_EQ(format_lane_spec(parse_lane_spec(changed_spec_text(lane, "choose@L4=(u)"))),
+              format_lane_spec(changed_lane_spec(lane, "choose@L4=(u)")));
+    EXPECT_EQ(format_lane_spec(parse_lane_spec("key:choose@L0=(in(a)?1:s),spans=(a@0..3)")),
+              "key:spans=(a@0..3),choose@L0=(in(a)?1:s)");
+    // A fault is named at its place in the lane.
+    EXPECT_NE(fault_of("key:choose@L0=(s+knrm)").find("character 18: unknown name 'knrm'"), std::string::npos)
+        << fault_of("key:choose@L0=(s+knrm)");
 }
 
 // The preset shares budgets, which takes scope=head: its keys hold together only once all are read.

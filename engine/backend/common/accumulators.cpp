@@ -27,7 +27,7 @@ std::array<bool, kAccumulators> running_accumulators(const ResolvedPolicy& polic
         forgets = forgets || variant.alpha != 1.0f;
         tempers = tempers || variant.tempers();
     }
-    return {true, forgets, tempers, forgets && tempers, static_cast<bool>(policy.score)};
+    return {true, forgets, tempers, forgets && tempers, policy.any_score()};
 }
 
 int nearest_relative(int accumulator, const std::array<bool, kAccumulators>& running) {

@@ -143,6 +143,11 @@ std::array<int, kAccumulators> plan_head(const ResolvedPolicy& policy, const Res
         stream.alpha = is_forgetting(a) ? own.alpha : 1.0f;
         stream.dtype = own.score_dtype;
         const bool by_formula = a == kByFormula;
+        if (by_formula &&
+            !own.score) {  // other heads of the lane have one; it stays what it would begin with
+            of_head[to_index(a)] = of_head[kSum];
+            continue;
+        }
         if (by_formula) {
             stream.score = own.score;
             stream.alpha = own.alpha;

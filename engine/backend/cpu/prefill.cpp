@@ -93,7 +93,7 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, const IntegerWei
                                      : Pages());
     const KvLayout& layout = model_.layout();
     for (const LanePrefill& lane : lanes_)
-        if (const ResolvedPolicy& policy = lane.cache->policy(); policy.names(Quantity::win)) {
+        if (const ResolvedPolicy& policy = lane.cache->policy(); policy.any_names(Quantity::win)) {
             add_win_rows(policy, n_, win_rows_);
             wants_win_logits_ |= policy.ranks_as_rkv_code;
         }

@@ -144,6 +144,13 @@ std::string CudaBackend::policy_fault(const ResolvedPolicy& policy) const {
         return "scope=column is for the CPU: CUDA keeps a set for neighbouring KV heads alone; take "
                "scope=head, or "
                "--backend cpu";
+    const bool differs = policy.any([&](const ResolvedPolicy& one) {
+        return !(one.score == policy.score && one.choose == policy.choose && one.protect == policy.protect);
+    });
+    if (differs)
+        return "score, choose and protect by head are for the CPU: on CUDA a lane has one formula of each; "
+               "give "
+               "all heads one, or take --backend cpu";
     if (policy.ranks_as_rkv_code)
         return "dialect=released of rkv is for the CPU: CUDA keeps no logits of rows; take dialect=paper, or "
                "--backend cpu";
