@@ -224,7 +224,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
     heading(context, fmt::format("lane {}  {}", app.view.lane, preset_name(lane.policy.preset)),
             theme::lane_color(app.view.lane));
     for (const Override::Field field : kFields) {
-        ImGui::SameLine();
+        if (field != Override::Field::score) ImGui::SameLine();  // formulas have a line of their own
         const std::string name(override_field_name(field));
         if (ImGui::RadioButton(name.c_str(), panel.field == field)) panel.field = field;
         mark_item(context, "override field " + name);
