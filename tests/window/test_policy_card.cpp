@@ -67,6 +67,17 @@ TEST_F(PolicyCardRun, TheMatrixPaintsOverridesAndUndoTakesThemBack) {
     EXPECT_EQ(undone.find("@L0"), std::string::npos) << undone;
 }
 
+TEST_F(PolicyCardRun, TheMatrixPaintsFormulas) {
+    const std::string spec = spec_of(
+        run_of_script("--lane full --lane h2o:budget=64,alpha@L5=0.5",
+                      "wait idle\nlane.advanced on\nlane.focus 1\nlane.overrides\npoint override field "
+                      "choose\nclick\npoint override brush 0.5 0.5\nclick\ntext *0-knorm\n"
+                      "point override L2\nclick\npoint override L3 H1\nclick\nstep 1\nwait steps 1"),
+        1);
+    for (const char* part : {"alpha@L5=0.5", "choose@L2,L2-3.H1=(s*0-knorm)"})
+        EXPECT_NE(spec.find(part), std::string::npos) << spec;
+}
+
 TEST_F(PolicyCardRun, APolicyIsSavedTakenFromTheListAndOpenedFromAFile) {
     std::ofstream(path("theirs.policy.json")) << R"({"name": "theirs", "spec": "window:budget=24"})";
     const nlohmann::json run = run_of_script(
