@@ -63,11 +63,22 @@ struct Matrix {
     }
 };
 
+/// Inputs, narrowed and ordered for a path and a matrix.
+struct Inputs {
+    NarrowBlocks blocks;
+    TileBytes tiles;
+    Inputs(IntegerPath path, const LaidMatrix& w, const std::vector<float>& x, int n_batch)
+        : blocks(x.size() / kCellColumns), tiles(to_index(tile_bytes(path, w.dtype, w.cols, n_batch))) {
+        narrow_input(path, x.data(), static_cast<std::int64_t>(x.size()), blocks.data());
+        order_inputs(path, w.dtype, blocks.data(), w.cols, n_batch, tiles.data());
+    }
+    NarrowInputs view() const { return {blocks.data(), tiles.data()}; }
+};
+
 std::vector<float> product(IntegerPath path, const LaidMatrix& w, const std::vector<float>& x, int n_batch) {
-    NarrowBlocks narrow(x.size() / kCellColumns);
-    narrow_input(path, x.data(), static_cast<std::int64_t>(x.size()), narrow.data());
+    const Inputs in(path, w, x, n_batch);
     std::vector<float> y(to_index(w.rows * n_batch), -1);
-    multiply_laid(path, w, 0, w.n_groups(), narrow.data(), n_batch, y.data(), w.rows);
+    multiply_laid(path, w, 0, w.n_groups(), in.view(), n_batch, y.data(), w.rows);
     return y;
 }
 
@@ -202,6 +213,24 @@ TEST_P(IntegerProducts, TheErrorIsSmall) {
     RecordProperty("worst_over_largest", std::to_string(worst / largest));
 }
 
+// Lanes of several models may share some inputs: a product reads the first of those that are ordered.
+TEST_P(IntegerProducts, AProductMayReadFewerInputsThanAreOrdered) {
+    constexpr std::int64_t kRows = 37, kCols = 512;
+    constexpr int kBatch = 75;
+    const Matrix m(GetParam(), kRows, kCols, 31, false);
+    const std::vector<float> x = random_input(kBatch * kCols, 32);
+    for (const IntegerPath path : integer_paths()) {
+        const Inputs in(path, m.laid, x, kBatch);
+        const std::vector<float> whole = product(IntegerPath::plain, m.laid, x, kBatch);
+        for (const int n : {1, 2, 3, 5, 7, 8, 13, 64, 66, 72}) {
+            std::vector<float> y(to_index(n * kRows), -1);
+            multiply_laid(path, m.laid, 0, m.laid.n_groups(), in.view(), n, y.data(), kRows);
+            EXPECT_EQ(y, std::vector<float>(whole.begin(), whole.begin() + n * kRows))
+                << integer_path_name(path) << ", " << n << " of " << kBatch;
+        }
+    }
+}
+
 // The whole is computed a tile of groups after the other, of which there are several.
 TEST_P(IntegerProducts, GroupsOfRowsMayBeMultipliedApart) {
     constexpr std::int64_t kRows = 1003, kCols = 512;
@@ -210,11 +239,10 @@ TEST_P(IntegerProducts, GroupsOfRowsMayBeMultipliedApart) {
     ASSERT_GT(laid_bytes(m.weight), 128 << 10);
     const std::vector<float> x = random_input(kBatch * kCols, 6);
     const IntegerPath path = best_integer_path();
-    NarrowBlocks narrow(x.size() / kCellColumns);
-    narrow_input(path, x.data(), kBatch * kCols, narrow.data());
+    const Inputs in(path, m.laid, x, kBatch);
     std::vector<float> apart(to_index(kBatch * kRows), -1);
     for (std::int64_t g = 0; g < m.laid.n_groups(); ++g)
-        multiply_laid(path, m.laid, g, g + 1, narrow.data(), kBatch, apart.data(), kRows);
+        multiply_laid(path, m.laid, g, g + 1, in.view(), kBatch, apart.data(), kRows);
     EXPECT_EQ(apart, product(path, m.laid, x, kBatch));
 }
 

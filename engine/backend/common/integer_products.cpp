@@ -305,9 +305,10 @@ struct PathFunctions {
     IntegerPath path;
     std::string_view name;
     void (*narrow)(const float*, std::int64_t, NarrowBlock*);
-    void (*multiply)(const LaidMatrix&, std::int64_t, std::int64_t, const NarrowBlock*, int, float*,
-                     std::int64_t);
+    void (*multiply)(const LaidMatrix&, std::int64_t, std::int64_t, NarrowInputs, int, float*, std::int64_t);
     bool (*is_here)();
+    std::int64_t (*tile_bytes)(DType, std::int64_t, int) = nullptr;  // null: the path has no tiles
+    void (*order)(DType, const NarrowBlock*, std::int64_t, int, std::byte*) = nullptr;
 };
 
 #if HWY_ARCH_X86
@@ -356,7 +357,8 @@ constexpr PathFunctions kPaths[] = {
      has_avx512_vnni},
 #endif
 #if KH_INTEGERS_AMX
-    {IntegerPath::amx, "AMX", integers_avx512_vnni::narrow, integers_amx::multiply, has_amx},
+    {IntegerPath::amx, "AMX", integers_avx512_vnni::narrow, integers_amx::multiply, has_amx,
+     integers_amx::tile_bytes, integers_amx::order},
 #endif
 };
 
@@ -395,8 +397,19 @@ void narrow_input(IntegerPath path, const float* x, std::int64_t n, NarrowBlock*
     functions_of(path).narrow(x, n, out);
 }
 
+std::int64_t tile_bytes(IntegerPath path, DType type, std::int64_t cols, int n_batch) {
+    const PathFunctions& functions = functions_of(path);
+    return functions.tile_bytes != nullptr ? functions.tile_bytes(type, cols, n_batch) : 0;
+}
+
+void order_inputs(IntegerPath path, DType type, const NarrowBlock* x, std::int64_t cols, int n_batch,
+                  std::byte* tiles) {
+    if (const PathFunctions& functions = functions_of(path); functions.order != nullptr)
+        functions.order(type, x, cols, n_batch, tiles);
+}
+
 void multiply_laid(IntegerPath path, const LaidMatrix& w, std::int64_t first, std::int64_t last,
-                   const NarrowBlock* x, int n_batch, float* y, std::int64_t y_stride) {
+                   NarrowInputs x, int n_batch, float* y, std::int64_t y_stride) {
     functions_of(path).multiply(w, first, last, x, n_batch, y, y_stride);
 }
 

@@ -41,14 +41,29 @@ struct alignas(32) NarrowBlock {
     float scaled_sums[3];        ///< scale times the sums of q
 };
 using NarrowBlocks = std::vector<NarrowBlock, LineAllocator<NarrowBlock>>;
+using TileBytes = std::vector<std::byte, LineAllocator<std::byte>>;
+
+/// Inputs that are narrowed, and the same in the order of tiles, where there are tile_bytes().
+struct NarrowInputs {
+    const NarrowBlock* blocks = nullptr;
+    const std::byte* tiles = nullptr;
+};
 
 /// Narrows n numbers, a multiple of 32, to out [n / 32], for this path. A block with a number that is not
 /// finite has the scale NaN.
 void narrow_input(IntegerPath path, const float* x, std::int64_t n, NarrowBlock* out);
 
+/// Returns the bytes that n_batch inputs have in the order of tiles; 0 where the path multiplies them without.
+std::int64_t tile_bytes(IntegerPath path, DType type, std::int64_t cols, int n_batch);
+/// Orders x [n_batch, cols / 32] for products with matrices of this type: once, since they read them often.
+/// tiles: begins at a multiple of 64 bytes.
+void order_inputs(IntegerPath path, DType type, const NarrowBlock* x, std::int64_t cols, int n_batch,
+                  std::byte* tiles);
+
 ///     y[b * y_stride + r] = sum_c w[r, c] * x[b, c]
-/// for the rows of groups [first, last) and b in [0, n_batch); x [n_batch, cols / 32], narrowed for the path.
+/// for the rows of groups [first, last) and b in [0, n_batch); x [n_batch, cols / 32], narrowed and ordered for
+/// the path and the matrix's type.
 void multiply_laid(IntegerPath path, const LaidMatrix& w, std::int64_t first, std::int64_t last,
-                   const NarrowBlock* x, int n_batch, float* y, std::int64_t y_stride);
+                   NarrowInputs x, int n_batch, float* y, std::int64_t y_stride);
 
 }  // namespace keyhole

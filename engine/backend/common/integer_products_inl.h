@@ -145,12 +145,12 @@ void multiply_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last,
     }
 }
 
-void multiply(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x, int n_batch,
+void multiply(const LaidMatrix& w, std::int64_t first, std::int64_t last, NarrowInputs x, int n_batch,
               float* y, std::int64_t y_stride) {
     switch (w.dtype) {
 #define KH_MULTIPLY(type, Block, number, name) \
     case DType::type:                          \
-        return multiply_groups<Block>(w, first, last, x, n_batch, y, y_stride);
+        return multiply_groups<Block>(w, first, last, x.blocks, n_batch, y, y_stride);
         KH_BLOCK_TYPES(KH_MULTIPLY)
 #undef KH_MULTIPLY
         case DType::f32:

@@ -139,6 +139,7 @@ HWY_INLINE void order_input(const NarrowBlock& x, int b, TileInputs<Block>& to) 
 
 constexpr int kCellsAtOnce = 8;    // whose codes as bytes stay in the first-level cache
 constexpr int kGroupsAtOnce = 16;  // whose packed codes and totals stay in the second-level cache
+constexpr int kMost = 64;          // inputs whose tiles stay there
 
 /// Orders n inputs of `cells` cells; those that a tile lacks are zero.
 template <class Block>
@@ -209,46 +210,36 @@ HWY_INLINE void add_part(const TileSums& sums, const std::byte* factors, std::in
 }
 
 /// Adds the products of cells [first, last) of a group, whose codes these are, with n inputs to totals
-/// [kInputs, 16].
+/// [kInputs, 16]. Fetches packed codes ahead, a cell at a time, between products.
 template <class Block>
-HWY_INLINE void add_cells(const std::byte* factors, std::int64_t first, std::int64_t last,
-                          const std::uint8_t* codes, const TileInputs<Block>* in, int n, float* totals) {
+HWY_INLINE void add_cells(const std::byte* group, std::int64_t cols, std::int64_t first, std::int64_t last,
+                          const std::uint8_t* codes, const TileInputs<Block>* in, int n, bool fetches,
+                          float* totals) {
     using T = Tile<Block>;
-    constexpr int kParts = Laid<Block>::kParts;
+    using L = Laid<Block>;
+    constexpr int kParts = L::kParts;
     TileSums sums[2];
     __m512 y[T::kInputs];
     HWY_UNROLL(16)
     for (int b = 0; b < T::kInputs; ++b)
         y[b] = first == 0 ? _mm512_setzero_ps() : _mm512_load_ps(totals + 16 * b);
+    const std::byte* const ahead = group + L::factors_bytes(cols) + kBytesAhead;
     const std::int64_t begin = first * kParts, end = last * kParts;
     begin_products<Block>(in[first], 0, codes);
     KH_STORE_TILE(0, sums[0].of);
-    for (std::int64_t i = begin + 1; i < end; ++i) {
+    for (std::int64_t i = begin + 1; i <= end; ++i) {
         const std::int64_t c = i / kParts, before = (i - 1) / kParts;
-        begin_products<Block>(in[c], static_cast<int>(i % kParts), codes + (c - first) * T::kCellBytes);
-        add_part<Block>(sums[(i - begin - 1) & 1], factors, before, static_cast<int>((i - 1) % kParts),
+        if (i < end)
+            begin_products<Block>(in[c], static_cast<int>(i % kParts), codes + (c - first) * T::kCellBytes);
+        if (fetches && i % kParts == 0)
+            for (int at = 0; at < L::kCellBytes; at += 64)
+                __builtin_prefetch(ahead + before * L::kCellBytes + at, 0, kSecondLevel);
+        add_part<Block>(sums[(i - begin - 1) & 1], group, before, static_cast<int>((i - 1) % kParts),
                         in[before], n, y);
-        KH_STORE_TILE(0, sums[(i - begin) & 1].of);
+        if (i < end) KH_STORE_TILE(0, sums[(i - begin) & 1].of);
     }
-    add_part<Block>(sums[(end - begin - 1) & 1], factors, last - 1, kParts - 1, in[last - 1], n, y);
     HWY_UNROLL(16)
     for (int b = 0; b < T::kInputs; ++b) _mm512_store_ps(totals + 16 * b, y[b]);
-}
-
-/// What a thread orders and adds up between calls; it keeps its size.
-struct TileScratch {
-    std::vector<std::byte, LineAllocator<std::byte>> inputs;
-    AlignedFloats totals;
-};
-
-TileScratch& tile_scratch() {
-    static thread_local TileScratch scratch;
-    return scratch;
-}
-
-template <class Numbers>
-void have_room(Numbers& numbers, std::int64_t n) {
-    if (const auto size = static_cast<std::size_t>(n); numbers.size() < size) numbers.resize(size);
 }
 
 /// Writes the codes of cells [first, last) of a group as bytes.
@@ -257,12 +248,8 @@ void spread_cells(const std::byte* group, std::int64_t cols, std::int64_t first,
                   std::uint8_t* to) {
     using L = Laid<Block>;
     const auto* const codes = reinterpret_cast<const std::uint8_t*>(group + L::factors_bytes(cols));
-    for (std::int64_t i = first; i < last; ++i, to += Tile<Block>::kCellBytes) {
-        const std::uint8_t* const cell = codes + i * L::kCellBytes;
-        for (int at = 0; at < L::kCellBytes; at += 64)
-            __builtin_prefetch(cell + at + kBytesAhead, 0, kSecondLevel);
-        spread_codes<Block>(cell, to);
-    }
+    for (std::int64_t i = first; i < last; ++i, to += Tile<Block>::kCellBytes)
+        spread_codes<Block>(codes + i * L::kCellBytes, to);
 }
 
 /// Multiplies groups [first, last), kGroupsAtOnce or fewer, with n inputs of several tiles.
@@ -280,7 +267,8 @@ void multiply_few_groups(const LaidMatrix& w, std::int64_t first, std::int64_t l
             const std::byte* const group = w.data + g * group_bytes;
             spread_cells<Block>(group, w.cols, c, end, codes);
             for (std::int64_t t = 0; t < n_tiles; ++t)
-                add_cells<Block>(group, c, end, codes, in + t * cells, std::min(n, kInputs),
+                add_cells<Block>(group, w.cols, c, end, codes, in + t * cells,
+                                 std::min(n - static_cast<int>(t) * kInputs, kInputs), t == 0,
                                  totals + ((g - first) * n_tiles + t) * kFloats);
         }
     }
@@ -291,50 +279,84 @@ void multiply_few_groups(const LaidMatrix& w, std::int64_t first, std::int64_t l
                              y + b * y_stride + g * kLaidRows);
 }
 
-/// Multiplies groups [first, last) with n inputs in tiles of kInputs.
+/// Multiplies groups [first, last) with n inputs in tiles of kInputs, kMost or fewer.
 template <class Block>
-void multiply_in_tiles(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x,
-                       int n, float* y, std::int64_t y_stride) {
-    using Inputs = TileInputs<Block>;
+void multiply_in_tiles(const LaidMatrix& w, std::int64_t first, std::int64_t last,
+                       const TileInputs<Block>* in, int n, float* y, std::int64_t y_stride) {
     constexpr int kInputs = Tile<Block>::kInputs;
-    TileScratch& scratch = tile_scratch();
-    const std::int64_t cells = w.cols / kCellColumns, n_tiles = (n + kInputs - 1) / kInputs;
+    constexpr int kTiles = (kMost + kInputs - 1) / kInputs;
+    alignas(64) float totals[kGroupsAtOnce * kTiles * kInputs * kLaidRows];
     // One tile of inputs reads the weights from one end to the other.
-    const std::int64_t together = n_tiles == 1 ? 1 : kGroupsAtOnce;
-    have_room(scratch.inputs, n_tiles * cells * static_cast<std::int64_t>(sizeof(Inputs)));
-    have_room(scratch.totals, together * n_tiles * kInputs * kLaidRows);
-    auto* const in = reinterpret_cast<Inputs*>(scratch.inputs.data());
-    order_inputs<Block>(x, cells, n, in);
+    const std::int64_t together = n <= kInputs ? 1 : kGroupsAtOnce;
     set_shapes(TileShapes(Tile<Block>::kDepth, std::min(n, kInputs) * Tile<Block>::kTerms));
     for (; first < last; first += together)
-        multiply_few_groups<Block>(w, first, std::min(last, first + together), in, n, scratch.totals.data(),
-                                   y, y_stride);
+        multiply_few_groups<Block>(w, first, std::min(last, first + together), in, n, totals, y, y_stride);
     release_tiles();
 }
 
-template <class Block>
-void multiply_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x,
-                     int n_batch, float* y, std::int64_t y_stride) {
-    constexpr int kMost = 64;  // inputs whose tiles stay in the second-level cache
+/// Calls part(first, n) for the inputs that are multiplied in tiles: kMost or fewer at a time. Returns how many
+/// are left.
+template <class Block, class Part>
+int for_tiles(int n_batch, Part part) {
     constexpr int kInputs = Tile<Block>::kInputs, kLeast = Tile<Block>::kLeast;
-    const std::int64_t cells = w.cols / kCellColumns;
-    while (n_batch >= kLeast) {
-        int n = std::min(n_batch, kMost);
+    int first = 0;
+    while (n_batch - first >= kLeast) {
+        int n = std::min(n_batch - first, kMost);
         if (n % kInputs < kLeast) n -= n % kInputs;
-        multiply_in_tiles<Block>(w, first, last, x, n, y, y_stride);
-        n_batch -= n;
-        x += n * cells;
-        y += n * y_stride;
+        part(first, n);
+        first += n;
     }
-    if (n_batch > 0) integers_avx512_vnni::multiply_groups<Block>(w, first, last, x, n_batch, y, y_stride);
+    return n_batch - first;
+}
+
+template <class Block>
+std::int64_t tiles_of(int n, std::int64_t cells) {
+    return (n + Tile<Block>::kInputs - 1) / Tile<Block>::kInputs * cells;
+}
+
+template <class Block>
+void multiply_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last, NarrowInputs x, int n_batch,
+                     float* y, std::int64_t y_stride) {
+    const std::int64_t cells = w.cols / kCellColumns;
+    auto* in = reinterpret_cast<const TileInputs<Block>*>(x.tiles);
+    const int left = for_tiles<Block>(n_batch, [&](int b, int n) {
+        multiply_in_tiles<Block>(w, first, last, in, n, y + b * y_stride, y_stride);
+        in += tiles_of<Block>(n, cells);
+    });
+    const int done = n_batch - left;
+    if (left > 0)
+        integers_avx512_vnni::multiply_groups<Block>(w, first, last, x.blocks + done * cells, left,
+                                                     y + done * y_stride, y_stride);
 }
 
 #undef KH_LOAD_TILE
 #undef KH_STORE_TILE
 #undef KH_CLEAR_TILE
 
-void multiply(const LaidMatrix& w, std::int64_t first, std::int64_t last, const NarrowBlock* x, int n_batch,
+void multiply(const LaidMatrix& w, std::int64_t first, std::int64_t last, NarrowInputs x, int n_batch,
               float* y, std::int64_t y_stride) {
     with_block(w.dtype,
                [&]<class Block>(Block) { multiply_groups<Block>(w, first, last, x, n_batch, y, y_stride); });
+}
+
+std::int64_t tile_bytes(DType type, std::int64_t cols, int n_batch) {
+    return with_block(type, [&]<class Block>(Block) {
+        std::int64_t bytes = 0;
+        for_tiles<Block>(n_batch, [&](int, int n) {
+            bytes += tiles_of<Block>(n, cols / kCellColumns) *
+                     static_cast<std::int64_t>(sizeof(TileInputs<Block>));
+        });
+        return bytes;
+    });
+}
+
+void order(DType type, const NarrowBlock* x, std::int64_t cols, int n_batch, std::byte* tiles) {
+    with_block(type, [&]<class Block>(Block) {
+        const std::int64_t cells = cols / kCellColumns;
+        auto* to = reinterpret_cast<TileInputs<Block>*>(tiles);
+        for_tiles<Block>(n_batch, [&](int b, int n) {
+            order_inputs<Block>(x + b * cells, cells, n, to);
+            to += tiles_of<Block>(n, cells);
+        });
+    });
 }

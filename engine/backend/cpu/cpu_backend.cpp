@@ -48,9 +48,9 @@ class Stopwatch {
     std::chrono::steady_clock::time_point begin_;
 };
 
-std::size_t grow(AlignedFloats& v, std::int64_t n) {
+template <class Vector>
+void have_room(Vector& v, std::int64_t n) {
     if (v.size() < to_index(n)) v.resize(to_index(n));
-    return v.size();
 }
 
 }  // namespace
@@ -179,24 +179,25 @@ void CpuBackend::run_queue() {
     products_.clear();
 }
 
-std::pair<const LaidMatrix*, const NarrowBlock*> CpuBackend::narrowed(const Linear& product) {
-    const LaidMatrix* const laid = product.integers != nullptr ? product.integers->find(*product.w) : nullptr;
-    if (laid == nullptr) return {};
-    const std::int64_t blocks = laid->cols / kCellColumns;
+NarrowInputs CpuBackend::narrowed(const Linear& product, const LaidMatrix& laid) {
     for (std::size_t i = 0; i < n_narrowed_; ++i)
-        if (const Narrowed& known = narrowed_[i];
-            known.x == product.x && known.n_batch >= product.n_batch && known.cols == laid->cols)
-            return {laid, known.blocks.data()};
+        if (const Narrowed& known = narrowed_[i]; known.x == product.x && known.n_batch >= product.n_batch &&
+                                                  known.cols == laid.cols && known.dtype == laid.dtype)
+            return known.inputs();
     if (n_narrowed_ == narrowed_.size()) narrowed_.emplace_back();
     Narrowed& in = narrowed_[n_narrowed_++];
     in.x = product.x;
     in.n_batch = product.n_batch;
-    in.cols = laid->cols;
-    if (const auto n = to_index(blocks * product.n_batch); in.blocks.size() < n) in.blocks.resize(n);
+    in.cols = laid.cols;
+    in.dtype = laid.dtype;
+    const IntegerPath path = product.integers->path();
+    const std::int64_t blocks = laid.cols / kCellColumns;
+    have_room(in.blocks, blocks * product.n_batch);
     for (int b = 0; b < product.n_batch; ++b)
-        narrow_input(product.integers->path(), product.x + b * product.x_stride, laid->cols,
-                     in.blocks.data() + b * blocks);
-    return {laid, in.blocks.data()};
+        narrow_input(path, product.x + b * product.x_stride, laid.cols, in.blocks.data() + b * blocks);
+    have_room(in.tiles, tile_bytes(path, laid.dtype, laid.cols, product.n_batch));
+    order_inputs(path, laid.dtype, in.blocks.data(), laid.cols, product.n_batch, in.tiles.data());
+    return in.inputs();
 }
 
 void CpuBackend::multiply(std::span<const Linear> products) {
@@ -212,7 +213,9 @@ void CpuBackend::multiply(std::span<const Linear> products) {
     for (const Linear& product : products) {
         const Weight& w = *product.w;
         const auto row_bytes = static_cast<std::int64_t>(stored_bytes(w.dtype, w.cols));
-        const auto [laid, in] = narrowed(product);
+        const LaidMatrix* const laid =
+            product.integers != nullptr ? product.integers->find(*product.w) : nullptr;
+        const NarrowInputs in = laid != nullptr ? narrowed(product, *laid) : NarrowInputs();
         const std::int64_t together = laid != nullptr ? kLaidRows : 4;
         const std::int64_t rows = std::max(together, chunk_bytes / row_bytes / together * together);
         ranges_.push_back({(w.rows + rows - 1) / rows, rows, laid, in});
@@ -320,7 +323,7 @@ void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
                                                                         {&s.local_cosine, half},
                                                                         {&s.local_sine, half},
                                                                         {&s.logits, config.n_vocab}})
-        grow(*v, n_batch * width);
+        have_room(*v, n_batch * width);
 
     gone_.resize(to_index(n_batch) * n_kv_heads_);
     for (int b = 0; b < n_batch; ++b) {
@@ -414,9 +417,9 @@ void CpuBackend::run_experts(int layer, const float* input) {
     const auto n_lanes = static_cast<std::int64_t>(sorted_.size());
     const std::int64_t n_used = config.n_experts_used, n = n_lanes * n_used;
     StepScratch& s = scratch_;
-    grow(s.router, n_lanes * n_experts);
-    for (AlignedFloats* hidden : {&s.expert_gate, &s.expert_up}) grow(*hidden, n * d_expert);
-    grow(s.expert_out, n * d);
+    have_room(s.router, n_lanes * n_experts);
+    for (AlignedFloats* hidden : {&s.expert_gate, &s.expert_up}) have_room(*hidden, n * d_expert);
+    have_room(s.expert_out, n * d);
     multiply(std::array{Linear{&w.router, integers_.get(), or_null(t.router_bias), input, d, s.router.data(),
                                n_experts, static_cast<int>(n_lanes)}});
     s.experts.clear();
@@ -557,13 +560,13 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         steps = scratch.steps.data();
     }
     if (steps != nullptr && rotary != nullptr) {
-        grow(scratch.turned, static_cast<std::int64_t>(n) * d);
+        have_room(scratch.turned, static_cast<std::int64_t>(n) * d);
         float* turned = scratch.turned.data();
         widen_kv(keys, n, turned);
         turn_keys(turned, steps, n, d, *rotary, (is_local ? local_turns_ : turns_).row(0), turned);
         keys = {reinterpret_cast<std::byte*>(turned), KvType::f32, d};
-        grow(scratch.cosine, half);
-        grow(scratch.sine, half);
+        have_room(scratch.cosine, half);
+        have_room(scratch.sine, half);
         model_tables.angles(*rotary, place, step.row + 1, scratch.cosine.data(), scratch.sine.data());
         cosine_here = scratch.cosine.data();
         sine_here = scratch.sine.data();

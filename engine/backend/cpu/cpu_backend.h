@@ -78,8 +78,9 @@ class CpuBackend final : public Backend {
 
     /// Runs several products; their rows are split into chunks of a fixed number of bytes.
     void multiply(std::span<const Linear> products);
-    /// Returns what one product reads: its laid matrix and narrowed inputs, or null and null.
-    std::pair<const LaidMatrix*, const NarrowBlock*> narrowed(const Linear& product);
+    /// Returns what a product in integers reads: its inputs, narrowed and ordered once for all products that
+    /// share them.
+    NarrowInputs narrowed(const Linear& product, const LaidMatrix& laid);
     /// Queues y = W x + bias of one weight of a layer for all lanes in products_: once for consecutive groups
     /// that share the weight, not at all where the weight is empty.
     void queue(int layer, Weight LayerWeights::*weight, std::vector<float> ModelTables::Layer::*bias,
@@ -154,15 +155,18 @@ class CpuBackend final : public Backend {
     struct Range {
         std::int64_t n_chunks = 0, rows = 0;
         const LaidMatrix* laid = nullptr;
-        const NarrowBlock* in = nullptr;
+        NarrowInputs in;
     };
     std::vector<Range> ranges_;
-    /// An input of the products that run now, narrowed.
+    /// An input of the products that run now, narrowed, and ordered for matrices of a type.
     struct Narrowed {
         const float* x = nullptr;
         int n_batch = 0;
         std::int64_t cols = 0;
+        DType dtype = DType::q8_0;
         NarrowBlocks blocks;
+        TileBytes tiles;
+        NarrowInputs inputs() const { return {blocks.data(), tiles.data()}; }
     };
     std::deque<Narrowed> narrowed_;
     std::size_t n_narrowed_ = 0;

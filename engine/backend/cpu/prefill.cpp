@@ -26,11 +26,11 @@ namespace {
 
 constexpr std::int64_t kRowsPerProduct = 256;     // prompt rows in one chunk of a product
 constexpr std::int64_t kOutputsPerProduct = 128;  // outputs in one chunk
-constexpr std::int64_t kRowsInIntegers = 64;      // the same of a product in integers
+constexpr int kRowsInIntegers = 64;               // the same of a product in integers
 constexpr std::int64_t kFeedForwardRows = 512;    // prompt rows whose hidden layer is in memory at once
 
-/// Outputs in a chunk of a product in integers. Inputs are ordered once for each chunk, so many, but enough
-/// chunks for all threads, of nearly the same size.
+/// Outputs in a chunk of a product in integers: many, since a chunk reads its inputs again, but enough chunks
+/// for all threads, of nearly the same size.
 std::int64_t outputs_at_once(std::int64_t n_outputs, std::int64_t row_blocks, int n_threads) {
     constexpr std::int64_t kLeast = 128, kMost = 512, kChunksOfThread = 4;
     const std::int64_t most =
@@ -256,29 +256,49 @@ void Prefill::multiply(const Weight& w, const float* bias, const float* x, std::
     worked(static_cast<double>(n_rows) * static_cast<double>(w.rows) * static_cast<double>(w.cols));
 }
 
-/// Every output has the bits of a step's.
-void Prefill::multiply_in_integers(const LaidMatrix& w, const float* bias, const float* x,
-                                   std::int64_t n_rows, float* y) {
-    const std::int64_t blocks = w.cols / kCellColumns;
+/// Narrows the rows of x and orders them for matrices of this type, unless they are.
+void Prefill::narrow_rows(DType dtype, std::int64_t cols, const float* x, std::int64_t n_rows) {
+    const std::int64_t blocks = cols / kCellColumns;
     constexpr std::int64_t kNarrowRows = 16;
+    const IntegerPath path = integers_->path();
+    if (narrowed_ == x && ordered_ == dtype) return;
     if (narrowed_ != x) {
         grow(narrow_, n_rows * blocks);
         pool_.parallel_for((n_rows + kNarrowRows - 1) / kNarrowRows, [&](std::int64_t chunk, int) {
             const std::int64_t first = chunk * kNarrowRows, last = std::min(n_rows, first + kNarrowRows);
-            narrow_input(integers_->path(), x + first * w.cols, (last - first) * w.cols,
-                         narrow_.data() + first * blocks);
+            narrow_input(path, x + first * cols, (last - first) * cols, narrow_.data() + first * blocks);
         });
-        narrowed_ = x;
     }
+    narrowed_ = x;
+    ordered_ = dtype;
+    tile_bytes_ = tile_bytes(path, dtype, cols, kRowsInIntegers);
+    if (tile_bytes_ == 0) return;
+    const std::int64_t row_blocks = (n_rows + kRowsInIntegers - 1) / kRowsInIntegers;
+    grow(tiles_, row_blocks * tile_bytes_);
+    pool_.parallel_for(row_blocks, [&](std::int64_t chunk, int) {
+        const std::int64_t row = chunk * kRowsInIntegers,
+                           m = std::min<std::int64_t>(kRowsInIntegers, n_rows - row);
+        order_inputs(path, dtype, narrow_.data() + row * blocks, cols, static_cast<int>(m),
+                     tiles_.data() + chunk * tile_bytes_);
+    });
+}
+
+/// Every output has the bits of a step's.
+void Prefill::multiply_in_integers(const LaidMatrix& w, const float* bias, const float* x,
+                                   std::int64_t n_rows, float* y) {
+    const std::int64_t blocks = w.cols / kCellColumns;
+    narrow_rows(w.dtype, w.cols, x, n_rows);
     const std::int64_t row_blocks = (n_rows + kRowsInIntegers - 1) / kRowsInIntegers;
     const std::int64_t outputs = outputs_at_once(w.rows, row_blocks, pool_.n_threads());
     const std::int64_t output_blocks = (w.rows + outputs - 1) / outputs;
     pool_.parallel_for(row_blocks * output_blocks, [&](std::int64_t chunk, int) {
         const std::int64_t output = chunk / row_blocks * outputs, row = chunk % row_blocks * kRowsInIntegers;
         const std::int64_t end = std::min(w.rows, output + outputs),
-                           m = std::min(kRowsInIntegers, n_rows - row);
-        multiply_laid(integers_->path(), w, output / kLaidRows, (end + kLaidRows - 1) / kLaidRows,
-                      narrow_.data() + row * blocks, static_cast<int>(m), y + row * w.rows, w.rows);
+                           m = std::min<std::int64_t>(kRowsInIntegers, n_rows - row);
+        const NarrowInputs in = {narrow_.data() + row * blocks,
+                                 tiles_.data() + row / kRowsInIntegers * tile_bytes_};
+        multiply_laid(integers_->path(), w, output / kLaidRows, (end + kLaidRows - 1) / kLaidRows, in,
+                      static_cast<int>(m), y + row * w.rows, w.rows);
         if (bias == nullptr) return;
         for (std::int64_t i = row; i < row + m; ++i)
             add_to(y + i * w.rows + output, bias + output, end - output);

@@ -97,6 +97,7 @@ class Prefill {
                   Input input = Input::other);
     void multiply_in_floats(const Weight& w, const float* bias, const float* x, std::int64_t n_rows,
                             float* y);
+    void narrow_rows(DType dtype, std::int64_t cols, const float* x, std::int64_t n_rows);
     void multiply_in_integers(const LaidMatrix& w, const float* bias, const float* x, std::int64_t n_rows,
                               float* y);
     /// Normalises all rows of x_ into `to`, which may be x_.
@@ -160,6 +161,10 @@ class Prefill {
     std::vector<Worker> workers_;
     std::vector<NarrowBlock, PageAllocator<NarrowBlock>> narrow_;  // the input of a product in integers
     const float* narrowed_ = nullptr;                              // whose numbers it holds
+    // The same in the order of tiles for matrices of a type, with the bytes of kRowsInIntegers rows.
+    std::vector<std::byte, PageAllocator<std::byte>> tiles_;
+    DType ordered_ = DType::q8_0;
+    std::int64_t tile_bytes_ = 0;
 };
 
 }  // namespace keyhole::cpu
