@@ -53,7 +53,7 @@ struct NarrowInputs {
 /// finite has the scale NaN.
 void narrow_input(IntegerPath path, const float* x, std::int64_t n, NarrowBlock* out);
 
-/// Returns the bytes that n_batch inputs have in the order of tiles; 0 where the path multiplies them without.
+/// Returns the bytes that n_batch inputs have in the order of tiles; 0 where the path has no use for it.
 std::int64_t tile_bytes(IntegerPath path, DType type, std::int64_t cols, int n_batch);
 /// Orders x [n_batch, cols / 32] for products with matrices of this type: once, since they read them often.
 /// tiles: begins at a multiple of 64 bytes.
@@ -61,8 +61,8 @@ void order_inputs(IntegerPath path, DType type, const NarrowBlock* x, std::int64
                   std::byte* tiles);
 
 ///     y[b * y_stride + r] = sum_c w[r, c] * x[b, c]
-/// for the rows of groups [first, last) and b in [0, n_batch); x [n_batch, cols / 32], narrowed and ordered for
-/// the path and the matrix's type.
+/// for the rows of groups [first, last) and b in [0, n_batch); x [n_batch or more, cols / 32], narrowed and
+/// ordered for the path and the matrix's type.
 void multiply_laid(IntegerPath path, const LaidMatrix& w, std::int64_t first, std::int64_t last,
                    NarrowInputs x, int n_batch, float* y, std::int64_t y_stride);
 

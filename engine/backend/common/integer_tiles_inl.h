@@ -294,8 +294,8 @@ void multiply_in_tiles(const LaidMatrix& w, std::int64_t first, std::int64_t las
     release_tiles();
 }
 
-/// Calls part(first, n) for the inputs that are multiplied in tiles: kMost or fewer at a time. Returns how many
-/// are left.
+/// Calls part(first, n) for the inputs that are multiplied in tiles: kMost or fewer at a time. Returns how
+/// many are left.
 template <class Block, class Part>
 int for_tiles(int n_batch, Part part) {
     constexpr int kInputs = Tile<Block>::kInputs, kLeast = Tile<Block>::kLeast;
