@@ -31,6 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOT_A_LANE = {"full", "random", "oracle"}  # the reference, the floor and the ceiling stand beside all
 SCORED = 32  # tokens of a text's window that are scored
 PASSAGE, NEAR = 210, 60  # words of a passage; words before the last one that do not hold it
+ASKED = 8  # words that are read after the eviction: an answer's first token comes from what is kept then
 SIZE_KEY = {"quest": "read"}  # what of a preset is so many tokens; of the others the budget
 
 
@@ -71,7 +72,7 @@ def sources_of(args):
         made.write_text("".join(json.dumps(one) + "\n" for one in questions), encoding="utf-8")
         sources.append(Source("last-words", "The last word of passages of a text. It is a name that stands "
                               f"earlier in the passage, but not within its last {NEAR} words.",
-                              ["--data", str(made), "--cut"]))
+                              ["--data", str(made), "--cut", "--ask-when", "after"]))
     if args.text:
         sources.append(Source("text", f"Perplexity of a text: {args.context - SCORED} tokens of a window are "
                               f"its prompt, the next {SCORED} are scored.",
@@ -95,7 +96,8 @@ def last_words(file, n):
         end = next((i for i in range(begin + PASSAGE - 40, begin + PASSAGE)
                     if is_asked_for(words[begin:i], words[i].rstrip(",.;:"))), None)
         if end is not None:
-            found.append({"prompt": " ".join(words[begin:end]), "target": words[end].rstrip(",.;:")})
+            found.append({"context": " ".join(words[begin:end - ASKED]),
+                          "prompt": " ".join(words[end - ASKED:end]), "target": words[end].rstrip(",.;:")})
         begin += PASSAGE
     if len(found) < n:
         raise SystemExit(f"field.py: {file} gives {len(found)} passages, not {n}: take a longer text")
