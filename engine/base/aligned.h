@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <new>
 #include <vector>
 
@@ -21,5 +22,11 @@ struct LineAllocator {
 };
 
 using AlignedFloats = std::vector<float, LineAllocator<float>>;
+
+/// Gives a vector at least n elements; what it had beyond stays.
+template <class Vector>
+void have_room(Vector& v, std::int64_t n) {
+    if (v.size() < static_cast<std::size_t>(n)) v.resize(static_cast<std::size_t>(n));
+}
 
 }  // namespace keyhole

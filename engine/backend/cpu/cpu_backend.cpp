@@ -48,11 +48,6 @@ class Stopwatch {
     std::chrono::steady_clock::time_point begin_;
 };
 
-template <class Vector>
-void have_room(Vector& v, std::int64_t n) {
-    if (v.size() < to_index(n)) v.resize(to_index(n));
-}
-
 }  // namespace
 
 CpuBackend::CpuBackend(std::shared_ptr<const Model> model, int n_threads, Precision precision)
@@ -180,24 +175,30 @@ void CpuBackend::run_queue() {
 }
 
 NarrowInputs CpuBackend::narrowed(const Linear& product, const LaidMatrix& laid) {
-    for (std::size_t i = 0; i < n_narrowed_; ++i)
-        if (const Narrowed& known = narrowed_[i]; known.x == product.x && known.n_batch >= product.n_batch &&
-                                                  known.cols == laid.cols && known.dtype == laid.dtype)
-            return known.inputs();
+    const NarrowBlock* same = nullptr;  // ordered for another type
+    for (std::size_t i = 0; i < n_narrowed_; ++i) {
+        const Narrowed& known = narrowed_[i];
+        if (known.x != product.x || known.n_batch < product.n_batch || known.cols != laid.cols) continue;
+        if (known.dtype == laid.dtype) return known.in;
+        same = known.in.blocks;
+    }
     if (n_narrowed_ == narrowed_.size()) narrowed_.emplace_back();
-    Narrowed& in = narrowed_[n_narrowed_++];
-    in.x = product.x;
-    in.n_batch = product.n_batch;
-    in.cols = laid.cols;
-    in.dtype = laid.dtype;
+    Narrowed& own = narrowed_[n_narrowed_++];
+    own.x = product.x;
+    own.n_batch = product.n_batch;
+    own.cols = laid.cols;
+    own.dtype = laid.dtype;
     const IntegerPath path = product.integers->path();
     const std::int64_t blocks = laid.cols / kCellColumns;
-    have_room(in.blocks, blocks * product.n_batch);
-    for (int b = 0; b < product.n_batch; ++b)
-        narrow_input(path, product.x + b * product.x_stride, laid.cols, in.blocks.data() + b * blocks);
-    have_room(in.tiles, tile_bytes(path, laid.dtype, laid.cols, product.n_batch));
-    order_inputs(path, laid.dtype, in.blocks.data(), laid.cols, product.n_batch, in.tiles.data());
-    return in.inputs();
+    if (same == nullptr) {
+        have_room(own.blocks, blocks * product.n_batch);
+        for (int b = 0; b < product.n_batch; ++b)
+            narrow_input(path, product.x + b * product.x_stride, laid.cols, own.blocks.data() + b * blocks);
+    }
+    have_room(own.tiles, tile_bytes(path, laid.dtype, laid.cols, product.n_batch));
+    own.in = {same != nullptr ? same : own.blocks.data(), own.tiles.data()};
+    order_inputs(path, laid.dtype, own.in.blocks, laid.cols, product.n_batch, own.tiles.data());
+    return own.in;
 }
 
 void CpuBackend::multiply(std::span<const Linear> products) {

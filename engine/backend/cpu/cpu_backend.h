@@ -166,7 +166,7 @@ class CpuBackend final : public Backend {
         DType dtype = DType::q8_0;
         NarrowBlocks blocks;
         TileBytes tiles;
-        NarrowInputs inputs() const { return {blocks.data(), tiles.data()}; }
+        NarrowInputs in;  ///< of its own tiles, and of blocks, which may be another's
     };
     std::deque<Narrowed> narrowed_;
     std::size_t n_narrowed_ = 0;

@@ -52,11 +52,6 @@ std::int64_t n_shared_sets(Scope scope, const ModelConfig& config) {
     return scope == Scope::column ? config.n_kv_heads : 1;
 }
 
-template <class Vector>
-void grow(Vector& v, std::int64_t n) {
-    if (v.size() < to_index(n)) v.resize(to_index(n));
-}
-
 }  // namespace
 
 Prefill::Prefill(const Model& model, const ModelTables& tables, const IntegerWeights* integers,
@@ -217,7 +212,7 @@ void Prefill::embed() {
     KH_ASSERT(n_ <= c.n_ctx, "n={} n_ctx={}", n_, c.n_ctx);
     for_rows([&](std::int64_t i, int worker) {
         Scratch& row = workers_[to_index(worker)].widened;
-        grow(row, d);
+        have_room(row, d);
         const std::int64_t position = i + c.position_offset;
         widen_rows(w.position_embedding, position, position + 1, row.data());
         add_to(data(x_) + i * d, row.data(), d);
@@ -263,7 +258,7 @@ void Prefill::narrow_rows(DType dtype, std::int64_t cols, const float* x, std::i
     const IntegerPath path = integers_->path();
     if (narrowed_ == x && ordered_ == dtype) return;
     if (narrowed_ != x) {
-        grow(narrow_, n_rows * blocks);
+        have_room(narrow_, n_rows * blocks);
         pool_.parallel_for((n_rows + kNarrowRows - 1) / kNarrowRows, [&](std::int64_t chunk, int) {
             const std::int64_t first = chunk * kNarrowRows, last = std::min(n_rows, first + kNarrowRows);
             narrow_input(path, x + first * cols, (last - first) * cols, narrow_.data() + first * blocks);
@@ -274,7 +269,7 @@ void Prefill::narrow_rows(DType dtype, std::int64_t cols, const float* x, std::i
     tile_bytes_ = tile_bytes(path, dtype, cols, kRowsInIntegers);
     if (tile_bytes_ == 0) return;
     const std::int64_t row_blocks = (n_rows + kRowsInIntegers - 1) / kRowsInIntegers;
-    grow(tiles_, row_blocks * tile_bytes_);
+    have_room(tiles_, row_blocks * tile_bytes_);
     pool_.parallel_for(row_blocks, [&](std::int64_t chunk, int) {
         const std::int64_t row = chunk * kRowsInIntegers,
                            m = std::min<std::int64_t>(kRowsInIntegers, n_rows - row);
@@ -315,7 +310,7 @@ void Prefill::multiply_in_floats(const Weight& w, const float* bias, const float
         const std::int64_t n_outputs = std::min(kOutputsPerProduct, w.rows - output),
                            m = std::min(kRowsPerProduct, n_rows - row);
         Scratch& block = workers_[to_index(worker)].widened;
-        grow(block, n_outputs * w.cols);
+        have_room(block, n_outputs * w.cols);
         widen_rows(w, output, output + n_outputs, block.data());
         multiply_transposed(m, n_outputs, w.cols, 1.0f, x + row * w.cols, w.cols, block.data(), w.cols,
                             y + row * w.rows + output, w.rows);
@@ -485,7 +480,7 @@ void Prefill::attend_tile(int layer, const LayerStore& owner, int head, int firs
     const std::int64_t d = c.head_dim, columns = last_row, rows = last_row - first_row, d_q = c.n_heads * d;
     const std::int64_t g = model_.layout().kv_head(model_.layout().kv_head_from_head(layer, head)).index;
     Worker& scratch = workers_[to_index(worker)];
-    for (auto* v : {&scratch.logits, &scratch.probabilities}) grow(*v, rows * columns);
+    for (auto* v : {&scratch.logits, &scratch.probabilities}) have_room(*v, rows * columns);
     float* logits = scratch.logits.data();
     float* p = scratch.probabilities.data();
     const bool raw = c.borrows_unrotated && !model_.layout().owns(layer);
@@ -541,7 +536,7 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
                         int worker) {
     const std::int64_t columns = last_row, rows = last_row - first_row;
     Worker& scratch = workers_[to_index(worker)];
-    grow(scratch.tempered, columns);
+    have_room(scratch.tempered, columns);
     const std::vector<float>& sinks = tables_.layers[to_index(layer)].sinks;
     const int global_head = layer * model_.config().n_heads + head;
     for (auto row = std::lower_bound(win_rows_.begin(), win_rows_.end(), first_row);
@@ -555,7 +550,7 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
     for (std::size_t s = 0; s < streams.size(); ++s) {
         const ScoreStream& stream = streams[s];
         const bool noisy = stream.tempered && stream.noise != NoiseKind::none;
-        if (noisy) grow(scratch.noise, rows * columns);
+        if (noisy) have_room(scratch.noise, rows * columns);
         float* score = score_row(store, static_cast<int>(s), head);
         for (std::int64_t i = 0; i < rows; ++i) {
             const int row = first_row + static_cast<int>(i), visible = row + 1;
@@ -657,7 +652,7 @@ void Prefill::emit_scores(int layer, int first_row, int last_row) {
         }
         pool_.parallel_for(last - first, [&](std::int64_t index, int worker) {
             Scratch& pooled = workers_[to_index(worker)].pooled;
-            grow(pooled, rows * columns);
+            have_room(pooled, rows * columns);
             for (std::int64_t i = 0; i < rows; ++i) {
                 int n_readers = 0;
                 for (int h = 0; h < layout.n_heads(); ++h) {
@@ -705,7 +700,7 @@ void Prefill::pool_columns(std::size_t lane, int layer, int first_row, int last_
     pool_.parallel_for(std::int64_t{n_sets} * rows, [&](std::int64_t chunk, int worker) {
         const std::int64_t set = chunk / rows, i = chunk % rows;
         Scratch& own = workers_[to_index(worker)].pooled;
-        grow(own, last_row);
+        have_room(own, last_row);
         int n_readers = 0;
         for (int h = 0; h < layout.n_heads(); ++h)
             if (layout.kv_head_from_head(layer, h) == first + set)
