@@ -163,10 +163,10 @@ def value_of(source, lane):
 
 def cell_of(source, lane, verdict):
     sign = "" if verdict is None else "▲" if verdict[0] else "▼" if verdict[1] else ""
-    if source.shows == "perplexity":
-        return f"{lane['perplexity']:.1f}{sign}"
-    low, high = (percent(x) for x in lane["accuracy_interval"])
-    return f"{percent(lane['accuracy'])} ({low}..{high}){sign}"
+    interval = ""
+    if source.shows == "accuracy":
+        interval = " ({}..{})".format(*(percent(x) for x in lane["accuracy_interval"]))
+    return value_of(source, lane) + interval + sign
 
 
 def floor_cell(source, floor):
