@@ -30,7 +30,7 @@ std::string own_line(const HandIn& hand_in) {
              {std::pair(policy.score, preset.score), std::pair(policy.choose, preset.choose)})
             if (own != usual) line += own.text;
         for (const Override& o : policy.overrides)
-            if (o.field != Override::Field::protect) line += o.formula.text;
+            if (o.is_formula() && o.field != Override::Field::protect) line += o.formula.text;
     } catch (const Error&) {
         line = hand_in.own_lane;
     }

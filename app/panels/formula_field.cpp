@@ -16,14 +16,6 @@ namespace {
 
 constexpr int kMostWords = 6;  // of a list, in sight
 
-/// Returns what a formula of the option is for; nullopt: it is no formula.
-std::optional<FormulaUse> use_of(const LaneOption& option) {
-    if (option.name == "score") return FormulaUse::score;
-    if (option.name == "choose") return FormulaUse::choose;
-    if (option.name == "protect") return FormulaUse::protect;
-    return std::nullopt;
-}
-
 FormulaText PolicyParams::*member_of(const LaneOption& option) {
     return std::get<FormulaText PolicyParams::*>(option.member);
 }
@@ -31,7 +23,7 @@ FormulaText PolicyParams::*member_of(const LaneOption& option) {
 /// Returns the fault of a text; at npos: one of the lane's options together.
 FormulaFault fault_of(const PolicyEditor& edit, const LaneOption& option, const std::string& text) {
     FormulaFault fault;
-    (void)formula_of(option, {text}, edit.policy.spans.text, &fault);
+    (void)formula_of(option, {text}, formula_setting(edit.policy), &fault);
     if (!fault.what.empty() || option.fault == nullptr) return fault;
     PolicyParams with = edit.policy;
     (with.*member_of(option)).text = text;
@@ -219,24 +211,24 @@ void draw_formula_field(PolicyEditor& edit, const LaneOption& option, FormulaTex
     mark_fault(edit.context, text, fault.at, state != nullptr ? state->ScrollX : 0);
 }
 
+std::string brief_fault(const FormulaFault& fault) {
+    // The nearest word stands before the list of all names, which is the tooltip's.
+    const std::string brief = fault.what.substr(0, fault.what.find(" ("));
+    return fault.at == std::string::npos ? brief : fmt::format("character {}: {}", fault.at + 1, brief);
+}
+
 void draw_below_formula(PolicyEditor& edit, const LaneOption& option) {
     FormulaField& field = edit.formula_field;
     if (!is_of(field, edit, option) || !(field.edited || field.holds)) return;
     const FormulaFault fault = fault_of(edit, option, field.text);
     if (!fault.what.empty()) {
-        // The nearest word stands before the list of all names, which is the tooltip's.
-        const std::string brief = fault.what.substr(0, fault.what.find(" ("));
-        small_words(
-            edit.context,
-            fault.at == std::string::npos ? brief : fmt::format("character {}: {}", fault.at + 1, brief),
-            theme::colors().fault);
+        small_words(edit.context, brief_fault(fault), theme::colors().fault);
         mark_item(edit.context, "formula fault");
         tooltip(edit.context, fault.what);
     }
     if (field.offers) draw_words(edit, field);
-    const std::optional<FormulaUse> use = use_of(option);
-    if (use)
-        draw_formula_plot(field.plot, edit.context, edit.lane, *use, edit.policy, field.text, edit.right);
+    if (use_of(option))
+        draw_formula_plot(field.plot, edit.context, edit.lane, option, edit.policy, field.text, edit.right);
 }
 
 }  // namespace keyhole

@@ -36,6 +36,8 @@ struct FormulaField {
 
 /// Draws the field, with a mark at the fault.
 void draw_formula_field(PolicyEditor& edit, const LaneOption& option, FormulaText& value, float width);
+/// Returns the fault in a line, with its place; at npos: without.
+std::string brief_fault(const FormulaFault& fault);
 /// Draws what stands below the field, if it is this option's.
 void draw_below_formula(PolicyEditor& edit, const LaneOption& option);
 

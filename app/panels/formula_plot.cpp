@@ -13,32 +13,27 @@ namespace keyhole {
 namespace {
 
 /// Renews the preview if the text can be read and something has changed.
-void renew(FormulaPlot& plot, const AppState& app, int lane, FormulaUse use, const PolicyParams& policy,
-           const std::string& text, bool is_of_head) {
+void renew(FormulaPlot& plot, const AppState& app, int lane, const LaneOption& option,
+           const PolicyParams& policy, const std::string& text, bool is_of_head) {
+    const FormulaUse use = *use_of(option);
     const RunHistory& history = app.run.history;
     const int kv_head = app.focused_kv_head(), row = app.view.row;
     if (plot.text == text && plot.use == use && plot.generation == history.generation() &&
         plot.lane == lane && plot.kv_head == kv_head && plot.row == row && plot.is_of_head == is_of_head)
         return;
     FormulaFault fault;
-    const FormulaSetting setting = formula_setting(policy);
-    const FormulaRef typed = use == FormulaUse::score    ? score_formula(text, &fault, {0, setting.spans})
-                             : use == FormulaUse::choose ? choose_formula(text, &fault, setting)
-                                                         : protect_formula(text, &fault, setting);
+    const FormulaRef typed = formula_of(option, {text}, formula_setting(policy), &fault);
     if (!fault.what.empty()) return;
     plot = {text,    use, history.generation(), lane,
             kv_head, row, is_of_head,           preview_formula(history, lane, kv_head, row, use, typed)};
 }
 
 /// Returns the formula that an override gives the shown head; null: it has the lane's.
-const std::string* formula_of_head(const AppState& app, int lane, FormulaUse use,
+const std::string* formula_of_head(const AppState& app, int lane, const LaneOption& option,
                                    const PolicyParams& policy) {
-    const Override::Field field = use == FormulaUse::score    ? Override::Field::score
-                                  : use == FormulaUse::choose ? Override::Field::choose
-                                                              : Override::Field::protect;
     const KvHead& head = app.run.history.layout(lane).kv_head(app.focused_kv_head());
-    const Override* own =
-        policy.override_at(field, head.readers.front().layer, head.readers.front().head, head.index);
+    const Override* own = policy.override_at(*option.by_head, head.readers.front().layer,
+                                             head.readers.front().head, head.index);
     return own != nullptr ? &own->formula.text : nullptr;
 }
 
@@ -102,14 +97,21 @@ void draw_bars(const FormulaPlot& plot, const PanelContext& context, ImVec2 min,
 
 }  // namespace
 
-void draw_formula_plot(FormulaPlot& plot, const PanelContext& context, int lane, FormulaUse use,
+std::optional<FormulaUse> use_of(const LaneOption& option) {
+    if (option.name == "score") return FormulaUse::score;
+    if (option.name == "choose") return FormulaUse::choose;
+    if (option.name == "protect") return FormulaUse::protect;
+    return std::nullopt;
+}
+
+void draw_formula_plot(FormulaPlot& plot, const PanelContext& context, int lane, const LaneOption& option,
                        const PolicyParams& policy, const std::string& typed, float right) {
     const AppState& app = context.app;
     const auto known = app.run.history_lane(lane);
     if (!app.run.has_steps() || !known) return;
-    const std::string* of_head = formula_of_head(app, *known, use, policy);
+    const std::string* of_head = formula_of_head(app, *known, option, policy);
     const std::string& text = of_head != nullptr ? *of_head : typed;
-    renew(plot, app, *known, use, policy, text, of_head != nullptr);
+    renew(plot, app, *known, option, policy, text, of_head != nullptr);
     if (plot.lane != *known) return;
     if (!plot.preview.why_not.empty()) {
         small_words(context, plot.preview.why_not);

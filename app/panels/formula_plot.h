@@ -5,8 +5,9 @@
 
 #include "app/panels/panel.h"
 #include "engine/analysis/formula_preview.h"
-#include "engine/policy/params.h"
+#include "engine/policy/option_table.h"
 
+#include <optional>
 #include <string>
 
 namespace keyhole {
@@ -21,9 +22,12 @@ struct FormulaPlot {
     FormulaPreview preview{};
 };
 
-/// typed: the lane's formula; a head that has its own by an override shows that. policy: with the lane's
-/// other options. right: edge of the card's content, in pixels.
-void draw_formula_plot(FormulaPlot& plot, const PanelContext& context, int lane, FormulaUse use,
+/// Returns what a formula of the option is for; nullopt: it is no formula.
+std::optional<FormulaUse> use_of(const LaneOption& option);
+
+/// option: one whose value is a formula. typed: the lane's; a head that has its own by an override shows
+/// that. policy: with the lane's other options. right: edge of the card's content, in pixels.
+void draw_formula_plot(FormulaPlot& plot, const PanelContext& context, int lane, const LaneOption& option,
                        const PolicyParams& policy, const std::string& typed, float right);
 
 }  // namespace keyhole

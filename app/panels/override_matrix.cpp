@@ -51,7 +51,7 @@ void draw_formula_brush(const PolicyEditor& edit, Override::Field field, std::st
     ImGui::SetNextItemWidth(edit.context.px(260));
     ImGui::InputText("##formula", &text);
     FormulaFault fault;
-    (void)formula_of(option, {text}, edit.policy.spans.text, &fault);
+    (void)formula_of(option, {text}, formula_setting(edit.policy), &fault);
     if (fault.what.empty()) brush.formula.text = text;
     if (fault.what.empty()) return;
     ImGui::SameLine();

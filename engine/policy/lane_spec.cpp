@@ -119,20 +119,19 @@ std::vector<Item> split_items(const Reader& reader, Item items) {
     return whole;
 }
 
-/// Checks the overrides that are formulas once the lane's spans and dialect are known. values: of the newest
-/// ones, as they were read.
-void check_formula_overrides(const Reader& reader, const PolicyParams& params,
-                             const std::vector<Item>& values) {
-    if (values.empty()) return;
-    std::vector<Override> formulas;
-    for (const Override& o : params.overrides)
-        if (o.is_formula()) formulas.push_back(o);
-    const std::size_t n_before = formulas.size() - values.size();
-    PolicyParams of_all = params;
+/// An override that is a formula, and its value in the spec.
+struct ReadFormula {
+    Override of_heads;
+    Item value;
+};
+
+/// Checks them once the lane's spans and dialect are known.
+void check_formula_overrides(const Reader& reader, PolicyParams of_all,
+                             const std::vector<ReadFormula>& formulas) {
     of_all.overrides.clear();
-    for (std::size_t i = 0; i < values.size(); ++i)
-        if (const auto faults = formula_override_faults(of_all, formulas[n_before + i]); !faults.empty())
-            reader.fault(values[i], faults.front());
+    for (const auto& [of_heads, value] : formulas)
+        if (const auto faults = formula_override_faults(of_all, of_heads); !faults.empty())
+            reader.fault(value, faults.front());
 }
 
 /// Reads the items after the colon.
@@ -140,7 +139,7 @@ void read_items(const Reader& reader, Item items, LaneSpec& spec) {
     const std::vector<std::string_view> names = lane_spec_keys();
     std::set<std::string> seen;
     OpenFault fault;
-    std::vector<Item> values;  // of overrides that are formulas, in their order
+    std::vector<ReadFormula> formulas;
     for (const Item& item : split_items(reader, items)) {
         const std::size_t equals = item.text.find('=');
         if (equals == std::string_view::npos) reader.fault(item, "key=value is expected");
@@ -160,15 +159,16 @@ void read_items(const Reader& reader, Item items, LaneSpec& spec) {
             if (!seen.insert(std::string(names[index]) + at).second)
                 reader.fault(key, fmt::format("'{}{}' is given twice", key.text, shown_text(at)));
             if (value.text.empty()) reader.fault(value, fmt::format("'{}' has no value", key.text));
-            if (override_of.text.empty())
+            if (override_of.text.empty()) {
                 read_key(reader, option, value, spec, fault);
-            else
-                read_override(reader, option, heads, value, spec.policy);
-            if (!override_of.text.empty() && spec.policy.overrides.back().is_formula())
-                values.push_back(value);
+                continue;
+            }
+            read_override(reader, option, heads, value, spec.policy);
+            if (const Override& o = spec.policy.overrides.back(); o.is_formula())
+                formulas.push_back({o, value});
         }
     }
-    check_formula_overrides(reader, spec.policy, values);
+    if (!formulas.empty()) check_formula_overrides(reader, spec.policy, formulas);
     if (fault.what.empty()) return;
     const std::vector<std::string> faults = validate(spec.policy);  // other options may say it otherwise
     const bool stands = std::find(faults.begin(), faults.end(), fault.what) != faults.end();

@@ -29,10 +29,6 @@ bool reads_scores(const PolicyParams& params, std::string_view option) {
     return !choose || names(Quantity::s) || names(Quantity::caote) || by_name;
 }
 
-}  // namespace
-
-namespace {
-
 /// Returns the reason by the lane's own formulas.
 std::string reason_by_own(const PolicyParams& params, std::string_view name, const HeadGrid& heads) {
     using Acts = LaneOption::Acts;

@@ -935,11 +935,11 @@ const LaneOption& lane_option(std::string_view name) {
     return *found;
 }
 
-FormulaRef formula_of(const LaneOption& option, const FormulaText& value, std::string_view spans,
+FormulaRef formula_of(const LaneOption& option, const FormulaText& value, const FormulaSetting& setting,
                       FormulaFault* fault) {
-    if (option.name == "score") return score_formula(value.text, fault, {0, spans});
-    if (option.name == "choose") return choose_formula(value.text, fault, {0, spans});
-    if (option.name == "protect") return protect_formula(value.text, fault, {0, spans});
+    if (option.name == "score") return score_formula(value.text, fault, {0, setting.spans});
+    if (option.name == "choose") return choose_formula(value.text, fault, setting);
+    if (option.name == "protect") return protect_formula(value.text, fault, setting);
     (void)spans_of(value.text, fault);
     return {};
 }

@@ -102,8 +102,8 @@ std::span<const LaneOption> lane_keys();
 /// Returns an option, which must exist (asserted).
 const LaneOption& lane_option(std::string_view name);
 /// Reads a value of an option of type FormulaText and returns its formula, if it is one; a fault sets *fault.
-/// spans: of the lane.
-FormulaRef formula_of(const LaneOption& option, const FormulaText& value, std::string_view spans,
+/// setting: formula_setting() of the lane.
+FormulaRef formula_of(const LaneOption& option, const FormulaText& value, const FormulaSetting& setting,
                       FormulaFault* fault);
 
 /// Returns the option of a field that may differ between heads.

@@ -125,7 +125,7 @@ FormulaText read_formula(const Reader& reader, const LaneOption& option, Item it
         item = inner;
     FormulaText value{std::string(item.text)};
     FormulaFault fault;
-    (void)formula_of(option, value, FormulaSetting::kAnySpans, &fault);  // validate() knows the lane's
+    (void)formula_of(option, value, {0, FormulaSetting::kAnySpans}, &fault);  // validate() knows the lane's
     if (!fault.what.empty()) reader.fault(item.part(std::min(fault.at, item.text.size())), fault.what);
     return value;
 }

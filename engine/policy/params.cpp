@@ -60,7 +60,8 @@ bool names_anywhere(const PolicyParams& params, Quantity q) {
     using Field = Override::Field;
     for (const Field field : {Field::score, Field::choose, Field::protect})
         for (const std::string& text : params.formula_texts(field)) {
-            const FormulaRef formula = formula_of(lane_option(field), {text}, params.spans.text, nullptr);
+            const FormulaRef formula =
+                formula_of(lane_option(field), {text}, formula_setting(params), nullptr);
             if (formula && formula->names(q)) return true;
         }
     return false;

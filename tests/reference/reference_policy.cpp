@@ -161,6 +161,21 @@ std::vector<double> Lane::lengths_of(int layer, int kv_head, int position) const
     return {joined(keys, over_layers), joined(values, over_layers)};
 }
 
+/// Returns a stored token with its place: the slot-th of `count` in text order, after a row.
+Seen Lane::seen_at(int position, std::size_t slot, std::size_t count, int row, int layer, int kv_head) const {
+    Seen token;
+    token.row = row;
+    token.age = row - position;
+    token.position = position;
+    token.slot = static_cast<int>(slot);
+    token.n = n_prompt_;
+    token.count = static_cast<int>(count);
+    token.budget = policy_.budget;
+    token.layer = layer;
+    token.kv_head = kv_head;
+    return token;
+}
+
 /// Returns what a selection's formula sees of the stored tokens, in text order.
 std::vector<Seen> Lane::seen_by_selection(int layer, int kv_head, bool marks_competing) const {
     const auto [first_layer, first_head] = kv_heads_with(layer, kv_head).front();
@@ -168,21 +183,12 @@ std::vector<Seen> Lane::seen_by_selection(int layer, int kv_head, bool marks_com
     const std::vector<int> free = marks_competing ? competing(layer, kv_head) : std::vector<int>();
     std::vector<Seen> out;
     for (const int p : stored) {
-        Seen token;
+        Seen token = seen_at(p, out.size(), stored.size(), row_, first_layer, first_head);
         const std::vector<double> lengths = lengths_of(layer, kv_head, p);
         token.s = pooled(layer, kv_head, p);
         token.knorm = lengths[0];
         token.vnorm = lengths[1];
         token.u = uniform_at(policy_.seed, first_layer, first_head, row_, p);
-        token.row = row_;
-        token.age = row_ - p;
-        token.position = p;
-        token.slot = static_cast<int>(out.size());
-        token.n = n_prompt_;
-        token.count = static_cast<int>(stored.size());
-        token.budget = policy_.budget;
-        token.layer = first_layer;
-        token.kv_head = first_head;
         token.competes = std::binary_search(free.begin(), free.end(), p);
         out.push_back(token);
     }
@@ -197,21 +203,12 @@ void Lane::score_row(const Row& row, int layer, int head) {
     std::vector<Seen> tokens;
     for (const int position : stored) {
         const std::size_t p = keyhole::to_index(position);
-        Seen token;
+        Seen token = seen_at(position, tokens.size(), stored.size(), row.row, layer, head / group);
         token.s = score_[l][h][p];
         token.p = row.attention[l][h][p];
         token.logit = row.logits[l][h][p];
         token.knorm = length_of(keys_[keyhole::to_index(owner)][keyhole::to_index(head / group)][p]);
         token.vnorm = length_of(sequence_.value(owner, head / group, position));
-        token.row = row.row;
-        token.age = row.row - position;
-        token.position = position;
-        token.slot = static_cast<int>(tokens.size());
-        token.n = n_prompt_;
-        token.count = static_cast<int>(stored.size());
-        token.budget = policy_.budget;
-        token.layer = layer;
-        token.kv_head = head / group;
         token.head = head;
         tokens.push_back(token);
     }

@@ -127,6 +127,7 @@ class Lane {
     bool ranks_late() const;
     double rank(int layer, int kv_head, int position) const;
     const HeadFormulas& formulas_of(int layer, int kv_head) const;
+    Seen seen_at(int position, std::size_t slot, std::size_t count, int row, int layer, int kv_head) const;
     std::vector<Seen> seen_by_selection(int layer, int kv_head, bool marks_competing) const;
     std::vector<double> lengths_of(int layer, int kv_head, int position) const;
     double joined(const std::vector<double>& values, bool over_layers) const;

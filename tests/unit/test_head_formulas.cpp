@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -169,18 +170,10 @@ void add_formulas(RandomTwins& twins, const Weights& weights, Case& c) {
                                                 : fmt::format(".H{}-{}", g0 * group, (g1 + 1) * group - 1);
         if (c.policy.unit != Unit::head) heads = "", g0 = 0, g1 = weights.n_kv_heads - 1;
         const std::string range = fmt::format("@L{}-{}{}", l0, l1, heads);
-        if (c.spec.find(fmt::format("{}{}=",
-                                    field == 0   ? "score"
-                                    : field == 1 ? "choose"
-                                                 : "protect",
-                                    range)) != std::string::npos)
-            continue;
+        const std::string key = std::array{"score", "choose", "protect"}[to_index(field)] + range;
+        if (c.spec.find(key + "=") != std::string::npos) continue;
         const Twin twin = field == 0 ? twins.score() : field == 1 ? twins.choose() : twins.protect();
-        c.spec += fmt::format(",{}{}=({})",
-                              field == 0   ? "score"
-                              : field == 1 ? "choose"
-                                           : "protect",
-                              range, twin.text);
+        c.spec += fmt::format(",{}=({})", key, twin.text);
         for (int l = l0; l <= l1; ++l)
             for (int g = g0; g <= g1; ++g) {
                 HeadFormulas& own = c.policy.formulas[{l, g}];

@@ -500,8 +500,7 @@ float prompt_victims(const ResolvedPolicy& policy, int n, int stored, std::span<
     if (policy.protect && !policy.grows() && policy.exceeded(n, n - 1) && n_kept > policy.most_stored())
         fail(ErrorCode::wrong_use,
              "`protect` holds for {} of the prompt's {} tokens, {} more than the budget; raise the budget or "
-             "protect "
-             "fewer",
+             "protect fewer",
              n_kept, n, n_kept - stored);
     return threshold;
 }

@@ -143,8 +143,8 @@ std::array<int, kAccumulators> plan_head(const ResolvedPolicy& policy, const Res
         stream.alpha = is_forgetting(a) ? own.alpha : 1.0f;
         stream.dtype = own.score_dtype;
         const bool by_formula = a == kByFormula;
-        if (by_formula &&
-            !own.score) {  // other heads of the lane have one; it stays what it would begin with
+        // Other heads of the lane have a formula; this one's scores stay what it would begin with.
+        if (by_formula && !own.score) {
             of_head[to_index(a)] = of_head[kSum];
             continue;
         }

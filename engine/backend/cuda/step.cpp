@@ -149,8 +149,7 @@ std::string CudaBackend::policy_fault(const ResolvedPolicy& policy) const {
     });
     if (differs)
         return "score, choose and protect by head are for the CPU: on CUDA a lane has one formula of each; "
-               "give "
-               "all heads one, or take --backend cpu";
+               "give all heads one, or take --backend cpu";
     if (policy.ranks_as_rkv_code)
         return "dialect=released of rkv is for the CPU: CUDA keeps no logits of rows; take dialect=paper, or "
                "--backend cpu";
