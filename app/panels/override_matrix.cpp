@@ -44,23 +44,21 @@ std::string cell_text(double value, Override::Field field) {
     return text;
 }
 
-/// Edits the formula to paint with: the last text without a fault.
-void draw_formula_brush(const PolicyEditor& edit, Override::Field field, std::string& text,
-                        OverrideValue& brush) {
+/// Edits the formula to paint with: the last text without a fault. Returns the fault of the text.
+std::string draw_formula_brush(const PolicyEditor& edit, Override::Field field, std::string& text,
+                               OverrideValue& brush) {
     const LaneOption& option = lane_option(field);
     ImGui::SetNextItemWidth(edit.context.px(260));
     ImGui::InputText("##formula", &text);
     FormulaFault fault;
     (void)formula_of(option, {text}, formula_setting(edit.policy), &fault);
-    if (fault.what.empty()) brush.formula.text = text;
-    if (fault.what.empty()) return;
-    ImGui::SameLine();
-    colored_text(theme::colors().fault,
-                 fmt::format("character {}: {}", fault.at + 1, fault.what.substr(0, fault.what.find(" ("))));
+    if (!fault.what.empty()) return brief_fault(fault);
+    brush.formula.text = text;
+    return {};
 }
 
-/// Edits the value to paint with.
-void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
+/// Edits the value to paint with. Returns the fault of what is typed; empty: none.
+std::string draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
     std::optional<OverrideValue>& brush = panel.brushes[to_index(panel.field)];
     std::string& text = panel.texts[to_index(panel.field)];
     if (!brush) {
@@ -69,6 +67,7 @@ void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
     }
     const std::string name(override_field_name(panel.field));
     const float width = edit.context.px(190);
+    std::string fault;
     ImGui::AlignTextToFramePadding();
     ImGui::TextUnformatted("paint");
     ImGui::SameLine();
@@ -90,18 +89,18 @@ void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
             try {
                 brush->tau = parse_lane_spec("keyformer:tau=(" + text + ")").policy.tau;
             } catch (const Error&) {
-                ImGui::SameLine();
-                colored_text(theme::colors().fault, "1.5, 1..2, 1..2@cosine or (0:1 20:1.4)");
+                fault = "1.5, 1..2, 1..2@cosine or (0:1 20:1.4)";
             }
             break;
         }
         case Override::Field::score:
         case Override::Field::choose:
         case Override::Field::protect:
-            draw_formula_brush(edit, panel.field, text, *brush);
+            fault = draw_formula_brush(edit, panel.field, text, *brush);
             break;
     }
     mark_item(edit.context, "override brush");
+    return fault;
 }
 
 /// Maps the pointer to cells of the grid and its labels.
@@ -234,7 +233,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
     TauDrag unused;
     FormulaField no_formula;  // the brush has a plain field
     PolicyEditor edit{context, brush_params, brush_params, unused, no_formula, heads};
-    draw_brush(panel, edit);
+    const std::string fault = draw_brush(panel, edit);
     const std::string idle = no_effect_reason(lane.policy, override_field_name(panel.field), heads);
     const bool off = lane.policy.preset == Preset::full;
     ImGui::SameLine();
@@ -247,6 +246,10 @@ void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
             set_focused_lane(context, {clear.written(lane.policy), lane.sharing, lane.name});
         }
         mark_item(context, "override clear");
+    }
+    if (!fault.empty()) {
+        small_words(context, fault, theme::colors().fault);
+        mark_item(context, "override fault");
     }
     if (!idle.empty()) small_words(context, "No effect here: " + idle, theme::colors().warm);
 

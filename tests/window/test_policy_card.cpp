@@ -71,7 +71,8 @@ TEST_F(PolicyCardRun, TheMatrixPaintsFormulas) {
     const std::string spec = spec_of(
         run_of_script("--lane full --lane h2o:budget=64,alpha@L5=0.5",
                       "wait idle\nlane.advanced on\nlane.focus 1\nlane.overrides\npoint override field "
-                      "choose\nclick\npoint override brush 0.5 0.5\nclick\ntext *0-knorm\n"
+                      "choose\nclick\npoint override brush 0.5 0.5\nclick\ntext *0-knor\n"
+                      "point override fault\ntext m\n"
                       "point override L2\nclick\npoint override L3 H1\nclick\nstep 1\nwait steps 1"),
         1);
     for (const char* part : {"alpha@L5=0.5", "choose@L2,L2-3.H1=(s*0-knorm)"})
