@@ -123,7 +123,10 @@ void draw_found(Dialogs& panel, const PanelContext& context, const std::vector<c
         const ScopedId id(static_cast<int>(i));
         const bool selected = static_cast<int>(i) == panel.selected;
         const float top = ImGui::GetCursorPosY();
-        if (ImGui::Selectable("##row", selected)) choose(panel, context, action);
+        if (ImGui::Selectable("##row", selected)) {
+            choose(panel, context, action);
+            panel.takes_focus = panel.to_end;
+        }
         mark_item(context, fmt::format("palette {}", action.id));
         if (selected && panel.selected_by != 0) ImGui::SetScrollHereY();
         ImGui::SameLine(context.px(6));
@@ -157,8 +160,21 @@ int move_to_end(ImGuiInputTextCallbackData* data) {
     return 0;
 }
 
+/// Runs what Enter ends: the field's words with their arguments, or the selected action.
+void enter(Dialogs& panel, const PanelContext& context, const std::vector<const UserAction*>& found,
+           bool is_id) {
+    const std::string text = from_field(panel.text);
+    const bool has_arguments = is_id && text.find(' ') != std::string::npos;
+    if (!has_arguments && !found.empty()) {
+        choose(panel, context, *found[to_index(panel.selected)]);
+    } else {
+        close(context);
+        run(context, text);
+    }
+}
+
 void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
-    if (opening || panel.to_end) ImGui::SetKeyboardFocusHere();
+    if (opening || std::exchange(panel.takes_focus, false)) ImGui::SetKeyboardFocusHere();
     ImGui::SetNextItemWidth(-1);
     const bool entered = ImGui::InputTextWithHint(
         "##words", "a command, or its id with arguments: lane 1 h2o:budget=32", &panel.text,
@@ -168,17 +184,10 @@ void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
     const std::vector<const UserAction*> found = actions_for(panel.text, is_id);
     panel.selected =
         std::clamp(panel.selected + panel.selected_by, 0, std::max(0, static_cast<int>(found.size()) - 1));
+    if (entered) enter(panel, context, found, is_id);
+    // At once, or the letters that follow Enter would be lost.
+    if (entered && panel.to_end) ImGui::SetKeyboardFocusHere(-1);
     draw_found(panel, context, found);
-    if (entered) {
-        const std::string text = from_field(panel.text);
-        const bool has_arguments = is_id && text.find(' ') != std::string::npos;
-        if (!has_arguments && !found.empty()) {
-            choose(panel, context, *found[to_index(panel.selected)]);
-        } else {
-            close(context);
-            run(context, text);
-        }
-    }
 }
 
 void draw_keys(Dialogs&, const PanelContext& context, bool) {

@@ -13,10 +13,11 @@ struct DialogPages;  // what single dialogs remember
 struct Dialogs {
     std::shared_ptr<DialogPages> pages;
     Dialog shown = Dialog::none;
-    std::string text;       ///< in the palette's field, or in the only field
-    int selected = 0;       ///< in the palette
-    bool to_end = false;    ///< the palette's cursor goes behind the words
-    int picture_width = 0;  ///< 0: cells of whole pixels
+    std::string text;          ///< in the palette's field, or in the only field
+    int selected = 0;          ///< in the palette
+    bool to_end = false;       ///< the palette's cursor goes behind the words
+    bool takes_focus = false;  ///< the field, in the next frame
+    int picture_width = 0;     ///< 0: cells of whole pixels
     bool picture_of_shown = false;
     bool picture_is_dark = false;  ///< light is for paper
     int selected_by = 0;           ///< moves by the arrow keys
