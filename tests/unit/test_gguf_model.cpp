@@ -385,7 +385,9 @@ class GgufModelFile : public ::testing::Test {
 };
 
 TEST_F(GgufModelFile, StaysQuantisedAndDecodesWithTheBitsOfItsValues) {
-    const auto model = loaded(SmallLlama());
+    SmallLlama small;
+    small.tensor("blk.1.attn_v.weight").type = kQ8_0;  // reads the input of q and k, which have another type
+    const auto model = loaded(small);
     EXPECT_EQ(model->weights().embedding.dtype, DType::q8_0);
     EXPECT_EQ(model->weights().layers[1].down.dtype, DType::q4_1);
     EXPECT_TRUE(model->config().tied);
@@ -417,24 +419,32 @@ TEST_F(GgufModelFile, StaysQuantisedAndDecodesWithTheBitsOfItsValues) {
         for (Weight* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) widen(*w);
     const auto floats = std::make_shared<const Model>(
         fs::path("wide"), model->config(), wide, model->shared_tokenizer(), std::string("wide"), nullptr);
-    // A prompt of four tokens, and three steps.
+    // A prompt of four tokens, and three steps, which equal lanes take together. Returns the logits of the
+    // last lane.
     const auto run = [](const std::shared_ptr<const Model>& of, int n_threads,
-                        Precision precision = Precision::floats) {
+                        Precision precision = Precision::floats, int n_lanes = 1) {
         constexpr std::array kTokens = {2, 5, 9, 4, 4, 20, 11};
         constexpr int kPrompt = 4;
         const auto backend = make_backend(of, {BackendChoice::cpu, n_threads, 0, precision}, nullptr);
         EXPECT_EQ(backend->name().ends_with(", integers"), precision != Precision::floats);
-        const auto cache =
-            backend->make_cache(resolve(parse_lane_spec("full:kv_dtype=f32").policy, kPrompt, 3));
         const RowRequest requested{true, false, false, false};
-        RowOutput out;
-        const LanePrefill prompt{cache.get(), requested, &out};
-        backend->prefill(std::span(kTokens).first(kPrompt), {&prompt, 1}, nullptr, {});
+        std::vector<std::unique_ptr<KvCache>> caches;
+        std::vector<RowOutput> outs(to_index(n_lanes));
+        std::vector<LanePrefill> prompts;
+        for (RowOutput& out : outs) {
+            caches.push_back(
+                backend->make_cache(resolve(parse_lane_spec("full:kv_dtype=f32").policy, kPrompt, 3)));
+            prompts.push_back({caches.back().get(), requested, &out});
+        }
+        backend->prefill(std::span(kTokens).first(kPrompt), prompts, nullptr, {});
+        const RowOutput& out = outs.back();
         std::vector<std::vector<float>> logits;
         logits.emplace_back(out.next_logits.begin(), out.next_logits.end());
         for (int row = kPrompt; row < static_cast<int>(kTokens.size()); ++row) {
-            const LaneStep step{cache.get(), kTokens[to_index(row)], row, requested, &out};
-            backend->step({&step, 1});
+            std::vector<LaneStep> steps;
+            for (std::size_t i = 0; i < caches.size(); ++i)
+                steps.push_back({caches[i].get(), kTokens[to_index(row)], row, requested, &outs[i]});
+            backend->step(steps);
             logits.emplace_back(out.next_logits.begin(), out.next_logits.end());
         }
         return logits;
@@ -445,6 +455,8 @@ TEST_F(GgufModelFile, StaysQuantisedAndDecodesWithTheBitsOfItsValues) {
 
     const auto integers = run(model, 1, Precision::automatic);
     EXPECT_EQ(run(model, 2, Precision::weights), integers);
+    for (const int n_lanes : {3, 5, 9})
+        EXPECT_EQ(run(model, 2, Precision::weights, n_lanes), integers) << n_lanes;
     EXPECT_NE(integers, expected);
     for (std::size_t row = 0; row < expected.size(); ++row) {
         float largest = 0, worst = 0;
