@@ -3,6 +3,7 @@
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/value_reach.h"
 #include "engine/base/index.h"
+#include "engine/policy/formula_maths.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"
 
@@ -37,19 +38,39 @@ double reach_of(const Model& model, const KvHead& head, const float* value) {
     return sum;
 }
 
+/// The same in the order of CUDA's kernel (OutputReach): channel after channel, reader after reader.
+float reach_in_order(const Model& model, const KvHead& head, const float* value) {
+    const int d = model.config().head_dim;
+    float sum = 0;
+    for (const HeadRef& reader : head.readers) {
+        const Weight& w = model.weights().layers[to_index(reader.layer)].o;
+        std::vector<float> row(to_index(w.cols));
+        for (std::int64_t r = 0; r < w.rows; ++r) {
+            widen_rows(w, r, r + 1, row.data());
+            sum = add(sum, std::fabs(dot_channels(
+                               d, [&](int c) { return row[to_index(reader.head * d + c)]; },
+                               [&](int c) { return value[c]; })));
+        }
+    }
+    return sum / static_cast<float>(head.readers.size());
+}
+
 /// Compares the first and the last KV head's.
 void expect_reach(const Model& model) {
     std::mt19937 random(8);
     std::normal_distribution<float> normal;
-    const int n = 3, d = model.config().head_dim;
+    const int n = 19, d = model.config().head_dim;
     for (const int g : {0, model.layout().n_kv_heads() - 1}) {
-        std::vector<float> values(to_index(n * d)), reach(n);
+        std::vector<float> values(to_index(n * d)), reach(to_index(n));
         for (float& x : values) x = normal(random);
         reach_of_values(model, model.layout().kv_head(g), values.data(), reach);
         for (int i = 0; i < n; ++i) {
             const double expected = reach_of(model, model.layout().kv_head(g), &values[to_index(i * d)]);
             EXPECT_GT(expected, 0);
             EXPECT_NEAR(reach[to_index(i)], expected, 1e-5 * expected) << g << ' ' << i;
+            EXPECT_EQ(reach[to_index(i)],
+                      reach_in_order(model, model.layout().kv_head(g), &values[to_index(i * d)]))
+                << g << ' ' << i;
         }
     }
 }

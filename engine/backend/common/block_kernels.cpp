@@ -357,11 +357,13 @@ void widen_block_type(const Block* blocks, std::int64_t n_blocks, float* out) {
     }
 }
 
-void widen_blocked(const Weight& w, std::int64_t first_row, std::int64_t last_row, float* out) {
+void widen_blocked(const Weight& w, std::int64_t first_row, std::int64_t last_row, std::int64_t first,
+                   std::int64_t n, float* out) {
     with_block(w.dtype, [&]<class Block>(Block) HWY_ATTR {
-        const std::int64_t n_blocks = w.cols / Block::kElements;
-        widen_block_type(static_cast<const Block*>(w.data) + first_row * n_blocks,
-                         (last_row - first_row) * n_blocks, out);
+        const std::int64_t of_row = w.cols / Block::kElements;
+        const Block* blocks = static_cast<const Block*>(w.data) + first / Block::kElements;
+        for (std::int64_t r = first_row; r < last_row; ++r, out += n)
+            widen_block_type(blocks + r * of_row, n / Block::kElements, out);
     });
 }
 
@@ -378,8 +380,9 @@ void multiply_block_rows(const Weight& w, std::int64_t first_row, std::int64_t l
                          std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
     HWY_DYNAMIC_DISPATCH(multiply_blocked)(w, first_row, last_row, x, x_stride, n_batch, y, y_stride);
 }
-void widen_block_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, float* out) {
-    HWY_DYNAMIC_DISPATCH(widen_blocked)(w, first_row, last_row, out);
+void widen_block_columns(const Weight& w, std::int64_t first_row, std::int64_t last_row, std::int64_t first,
+                         std::int64_t n, float* out) {
+    HWY_DYNAMIC_DISPATCH(widen_blocked)(w, first_row, last_row, first, n, out);
 }
 
 }  // namespace keyhole

@@ -134,17 +134,27 @@ HWY_INLINE void widen_typed(const T* in, std::int64_t n, float* out) {
     for (; i < n; ++i) out[i] = widen(in[i]);
 }
 
-void widen_all(const Weight& w, std::int64_t first_row, std::int64_t last_row, float* out) {
-    const std::int64_t n = (last_row - first_row) * w.cols, skip = first_row * w.cols;
+template <class T>
+HWY_INLINE void widen_rows_typed(const T* in, std::int64_t n_rows, std::int64_t cols, std::int64_t n,
+                                 float* out) {
+    if (n == cols) return widen_typed(in, n_rows * n, out);
+    for (std::int64_t r = 0; r < n_rows; ++r) widen_typed(in + r * cols, n, out + r * n);
+}
+
+void widen_part(const Weight& w, std::int64_t first_row, std::int64_t last_row, std::int64_t first,
+                std::int64_t n, float* out) {
+    const std::int64_t n_rows = last_row - first_row, skip = first_row * w.cols + first;
     switch (w.dtype) {
         case DType::f32:
-            return widen_typed(static_cast<const float*>(w.data) + skip, n, out);
+            return widen_rows_typed(static_cast<const float*>(w.data) + skip, n_rows, w.cols, n, out);
         case DType::f16:
-            return widen_typed(static_cast<const hwy::float16_t*>(w.data) + skip, n, out);
+            return widen_rows_typed(static_cast<const hwy::float16_t*>(w.data) + skip, n_rows, w.cols, n,
+                                    out);
         case DType::bf16:
-            return widen_typed(static_cast<const hwy::bfloat16_t*>(w.data) + skip, n, out);
+            return widen_rows_typed(static_cast<const hwy::bfloat16_t*>(w.data) + skip, n_rows, w.cols, n,
+                                    out);
             KH_BLOCK_LABELS
-            return widen_block_rows(w, first_row, last_row, out);
+            return widen_block_columns(w, first_row, last_row, first, n, out);
     }
 }
 
@@ -468,7 +478,7 @@ HWY_AFTER_NAMESPACE();
 namespace keyhole {
 
 HWY_EXPORT(multiply);
-HWY_EXPORT(widen_all);
+HWY_EXPORT(widen_part);
 HWY_EXPORT(softmax);
 HWY_EXPORT(fold_scores);
 HWY_EXPORT(lowest_slot);
@@ -490,7 +500,11 @@ void multiply_rows(const Weight& w, std::int64_t first_row, std::int64_t last_ro
     HWY_DYNAMIC_DISPATCH(multiply)(w, first_row, last_row, x, x_stride, n_batch, y, y_stride);
 }
 void widen_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, float* out) {
-    HWY_DYNAMIC_DISPATCH(widen_all)(w, first_row, last_row, out);
+    widen_columns(w, first_row, last_row, 0, w.cols, out);
+}
+void widen_columns(const Weight& w, std::int64_t first_row, std::int64_t last_row, std::int64_t first,
+                   std::int64_t n, float* out) {
+    HWY_DYNAMIC_DISPATCH(widen_part)(w, first_row, last_row, first, n, out);
 }
 void softmax(const float* x, int n, float* p, std::span<const void* const> soon) {
     HWY_DYNAMIC_DISPATCH(softmax)(x, n, p, soon.data(), soon.size());

@@ -20,6 +20,10 @@ void multiply_rows(const Weight& w, std::int64_t first_row, std::int64_t last_ro
 /// Writes rows [first_row, last_row) of w as float to out [rows, cols].
 void widen_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, float* out);
 
+/// Writes columns [first, first + n) of these rows to out [rows, n]; with a type of blocks, whole ones.
+void widen_columns(const Weight& w, std::int64_t first_row, std::int64_t last_row, std::int64_t first,
+                   std::int64_t n, float* out);
+
 /// p = softmax(x); x and p may be the same; n >= 1. -inf gives 0; if all are -inf, all results are 0. `soon`
 /// lists arrays ([n], 4 bytes an element) to prefetch into the processor's cache, so that their reads overlap
 /// with the exponentials.
