@@ -392,6 +392,8 @@ class WindowLoop {
     bool starting_ = false;
     Clock::time_point last_frame_;
     int n_skipped_ = 0;         ///< frames since the last one that was shown
+    std::string refused_;       ///< why an action failed last
+    int refused_in_ = 0;        ///< the frame in which it did
     double frame_s_ = 0;        ///< seconds that a frame takes, averaged over the last ones
     bool first_start_ = false;  ///< the first words are on show
     int frames_to_wait_ = 0;    ///< frames to draw before the script's next command
@@ -487,12 +489,16 @@ void WindowLoop::run() {
     (void)save_settings(options_.settings, app_.view, app_.recent);
 }
 
-/// Runs an action. A failure goes to the status line.
+/// Runs an action. A failure goes to the status line, and leaves it when an action of a later frame succeeds.
 void WindowLoop::act(std::string_view text) {
     try {
         run_action(app_, text);
+        if (app_.notice.is_fault && app_.notice.text == refused_ && ImGui::GetFrameCount() > refused_in_)
+            app_.notify("");
     } catch (const std::exception& error) {
         app_.notify(error.what(), true);
+        refused_ = error.what();
+        refused_in_ = ImGui::GetFrameCount();
     }
 }
 

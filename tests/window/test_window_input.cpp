@@ -662,6 +662,24 @@ TEST_F(WindowInput, AFieldStaysWhileItsTextDoesNothing) {
     EXPECT_TRUE(report()["items"].contains("spans"));
 }
 
+// What the status line says of a command that failed goes when another does what it should.
+TEST_F(WindowInput, AFaultGoesWithTheNextCommand) {
+    start();
+    ASSERT_TRUE(wait_until("a run", [](const Json& now) { return now["idle"] == true; }));
+    key("Ctrl+P");
+    type("ui.scale");
+    strike("Return");
+    type("wide");
+    key("Return");
+    ASSERT_TRUE(wait_until("a fault", [](const Json& now) { return now["notice"] != ""; })) << report();
+    const std::string fault = report()["notice"];
+    settle();
+    EXPECT_EQ(report()["notice"], fault);
+    escape_closes_all("the palette");
+    key("Home");
+    EXPECT_TRUE(wait_until("no fault", [](const Json& now) { return now["notice"] == ""; })) << report();
+}
+
 // With many layers the thumbnails stay squares, and the atlas scrolls: by the wheel, and to the head that
 // keys choose. Alt and the wheel zoom.
 TEST_F(WindowInput, TheAtlasScrollsAndZooms) {
