@@ -27,6 +27,7 @@ namespace reference::test_quest {
 namespace {
 
 using keyhole::KeyPages;
+using keyhole::PageBounds;
 using keyhole::to_index;
 
 int n_choices() {
@@ -43,6 +44,21 @@ double bound_of(const Vector& query, const std::vector<Vector>& keys) {
         bound += std::max(query[c] * least, query[c] * most);
     }
     return bound;
+}
+
+PageBounds bounds_of(const KeyPages& pages, std::span<const float* const> queries) {
+    PageBounds bounds;
+    bounds.begin(queries.size(), to_index(pages.n_pages()));
+    pages.bound(queries, 0, pages.n_pages(), bounds);
+    return bounds;
+}
+
+std::vector<int> chosen_of(const KeyPages& pages, const float* query, int n_read, bool own) {
+    const PageBounds bounds = bounds_of(pages, {&query, 1});
+    std::vector<float> scratch;
+    std::vector<int> chosen;
+    keyhole::choose_pages(bounds.values[0], n_read, own, scratch, chosen);
+    return chosen;
 }
 
 // --- pages -------------------------------------------------------------------------------------------------
@@ -90,9 +106,7 @@ TEST(Quest, ChoosesThePagesWithTheLargestBounds) {
         }
         const int n_read = 1 + below(static_cast<int>(keys.size()) - 1);
         const bool own = below(2) == 0;
-        std::vector<float> scratch;
-        std::vector<int> chosen;
-        pages.choose(query.data(), n_read, own, scratch, chosen);
+        const std::vector<int> chosen = chosen_of(pages, query.data(), n_read, own);
         ASSERT_EQ(static_cast<int>(chosen.size()), n_read);
         ASSERT_TRUE(std::is_sorted(chosen.begin(), chosen.end()));
         if (own) {
@@ -115,15 +129,41 @@ TEST(Quest, OfEqualPagesReadsTheYounger) {
     pages.begin(2, 1);
     const float one = 1;
     for (int p = 0; p < 10; ++p) pages.add(p, &one);
-    std::vector<float> scratch;
-    std::vector<int> chosen;
-    pages.choose(&one, 2, true, scratch, chosen);
-    EXPECT_EQ(chosen, (std::vector<int>{3, 4}));
+    EXPECT_EQ(chosen_of(pages, &one, 2, true), (std::vector<int>{3, 4}));
     pages.begin(2, 1);
     EXPECT_EQ(pages.n_tokens(), 10) << "the same pages go on";
     pages.begin(5, 1);
     EXPECT_EQ(pages.n_tokens(), 0) << "others begin anew";
     EXPECT_EQ(pages.bytes(), 0);
+}
+
+TEST(Quest, QueriesHaveTheSameBoundsTogetherAsAlone) {
+    std::mt19937 random(2);
+    std::normal_distribution<float> normal;
+    constexpr int kDim = 24;
+    KeyPages pages;
+    pages.begin(4, kDim);
+    const auto vector = [&] {
+        std::vector<float> numbers(kDim);
+        for (float& x : numbers) x = normal(random);
+        return numbers;
+    };
+    for (int p = 0; p < 150; ++p) pages.add(p, vector().data());
+    std::vector<std::vector<float>> queries;
+    std::vector<const float*> of;
+    for (int i = 0; i < 7; ++i) queries.push_back(vector());
+    for (const auto& query : queries) of.push_back(query.data());
+    for (std::size_t n = 1; n <= queries.size(); ++n) {
+        const std::span<const float* const> some = std::span(of).first(n);
+        const PageBounds together = bounds_of(pages, some);
+        PageBounds in_parts;
+        in_parts.begin(n, to_index(pages.n_pages()));
+        for (const auto& [first, last] : {std::pair{16, 32}, {32, pages.n_pages()}, {0, 16}})
+            pages.bound(some, first, last, in_parts);
+        EXPECT_EQ(in_parts.values, together.values);
+        for (std::size_t i = 0; i < n; ++i)
+            EXPECT_EQ(together.values[i], bounds_of(pages, {&of[i], 1}).values[0]) << n << ' ' << i;
+    }
 }
 
 // Field, section 14.
@@ -135,13 +175,9 @@ TEST(Quest, PagesWithNaNComeLast) {
         const float key = p % 3 == 0 ? kNaN : static_cast<float>(p);
         pages.add(p, &key);
     }
-    std::vector<float> bounds;
-    std::vector<int> chosen;
     const float query = 1;
-    pages.choose(&query, 4, false, bounds, chosen);
-    EXPECT_EQ(chosen, (std::vector<int>{34, 35, 37, 38}));
-    pages.choose(&kNaN, 4, false, bounds, chosen);  // all are equal
-    EXPECT_EQ(chosen, (std::vector<int>{36, 37, 38, 39}));
+    EXPECT_EQ(chosen_of(pages, &query, 4, false), (std::vector<int>{34, 35, 37, 38}));
+    EXPECT_EQ(chosen_of(pages, &kNaN, 4, false), (std::vector<int>{36, 37, 38, 39})) << "all are equal";
 }
 
 TEST(FieldExamples, QuestReadsPages) {
@@ -154,14 +190,13 @@ TEST(FieldExamples, QuestReadsPages) {
         const float key[2] = {lengths[p] * units[p][0], lengths[p] * units[p][1]};
         pages.add(p, key);
     }
-    std::vector<float> bounds;
-    std::vector<int> chosen;
-    pages.choose(query, 2, true, bounds, chosen);  // four tokens
-    EXPECT_EQ(chosen, (std::vector<int>{1, 3}));
+    const float* const queries[] = {query};
+    const PageBounds bounds = bounds_of(pages, queries);
+    EXPECT_EQ(chosen_of(pages, query, 2, true), (std::vector<int>{1, 3})) << "four tokens";
     const std::vector<float> expected = {5, 7.2f, -2.04f, 4.76f};
-    for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(bounds[i], expected[i], 1e-5) << i;
-    pages.choose(query, 3, false, bounds, chosen);
-    EXPECT_EQ(chosen, (std::vector<int>{0, 1, 3})) << "the evaluation code: three pages, any of them";
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(bounds.values[0][i], expected[i], 1e-5) << i;
+    EXPECT_EQ(chosen_of(pages, query, 3, false), (std::vector<int>{0, 1, 3}))
+        << "the evaluation code: three pages, any of them";
 }
 
 // --- steps -------------------------------------------------------------------------------------------------

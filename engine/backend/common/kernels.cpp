@@ -471,6 +471,15 @@ const char* target_name() {
     return hwy::TargetName(HWY_TARGET);
 }
 
+void and_bytes(const std::uint8_t* from, std::int64_t n, std::uint8_t* to) {
+    const hn::ScalableTag<std::uint8_t> tag;
+    const auto step = static_cast<std::int64_t>(hn::Lanes(tag));
+    std::int64_t i = 0;
+    for (; i + step <= n; i += step)
+        hn::StoreU(hn::And(hn::LoadU(tag, from + i), hn::LoadU(tag, to + i)), tag, to + i);
+    for (; i < n; ++i) to[i] &= from[i];
+}
+
 }  // namespace keyhole::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -491,6 +500,7 @@ HWY_EXPORT(clip);
 HWY_EXPORT(soft_cap);
 HWY_EXPORT(add_distances);
 HWY_EXPORT(add_to);
+HWY_EXPORT(and_bytes);
 HWY_EXPORT(rotate_head);
 HWY_EXPORT(turn_keys);
 HWY_EXPORT(target_name);
@@ -554,6 +564,9 @@ void add_distances(const std::int32_t* position, const std::int32_t* steps_back,
 }
 void add_to(float* x, const float* y, std::int64_t n) {
     HWY_DYNAMIC_DISPATCH(add_to)(x, y, n);
+}
+void and_bytes(const std::uint8_t* from, std::int64_t n, std::uint8_t* to) {
+    HWY_DYNAMIC_DISPATCH(and_bytes)(from, n, to);
 }
 void rotate_head(float* x, const float* cosine, const float* sine, const Rotary& rotary) {
     HWY_DYNAMIC_DISPATCH(rotate_head)(x, cosine, sine, rotary);

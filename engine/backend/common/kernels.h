@@ -71,6 +71,9 @@ void clip(float* x, float limit, std::int64_t n);
 /// x <- x + y
 void add_to(float* x, const float* y, std::int64_t n);
 
+/// to <- to & from
+void and_bytes(const std::uint8_t* from, std::int64_t n, std::uint8_t* to);
+
 /// y <- y + scale * x
 void add_scaled(const float* x, float scale, std::int64_t n, float* y);
 

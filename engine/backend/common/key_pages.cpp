@@ -5,9 +5,75 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <functional>
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/backend/common/key_pages.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each instruction set
+
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace keyhole::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Writes the bounds of n pages whose channels lie side by side, -inf where one is NaN: it has no order.
+// extremes: [head_dim, least and largest, n_together]
+template <int kQueries>
+HWY_INLINE void bound_group(const float* extremes, std::size_t n_together, const float* const* q,
+                            int head_dim, float* const* bounds, std::size_t n) {
+    const hn::CappedTag<float, 16> tag;
+    for (std::size_t i = 0; i < n; i += hn::Lanes(tag)) {
+        hn::Vec<decltype(tag)> sum[kQueries];
+        HWY_UNROLL(4)
+        for (int j = 0; j < kQueries; ++j) sum[j] = hn::Zero(tag);
+        const float* from = extremes + i;
+        for (int c = 0; c < head_dim; ++c, from += 2 * n_together) {
+            const auto least = hn::LoadU(tag, from), largest = hn::LoadU(tag, from + n_together);
+            HWY_UNROLL(4)
+            for (int j = 0; j < kQueries; ++j) {
+                const auto x = hn::Set(tag, q[j][c]), a = hn::Mul(x, least), b = hn::Mul(x, largest);
+                sum[j] = hn::Add(sum[j], hn::IfThenElse(hn::Gt(a, b), a, b));
+            }
+        }
+        HWY_UNROLL(4)
+        for (int j = 0; j < kQueries; ++j) {
+            float bound[16];
+            hn::StoreU(hn::IfThenElse(hn::IsNaN(sum[j]), hn::Set(tag, -INFINITY), sum[j]), tag, bound);
+            std::copy_n(bound, std::min(hn::Lanes(tag), n - i), bounds[j] + i);
+        }
+    }
+}
+
+// Of up to four queries at once: the extremes are read once.
+void bound_pages(const float* extremes, std::size_t n_together, const float* const* q, std::size_t n_queries,
+                 int head_dim, float* const* bounds, std::size_t n) {
+    const auto of_group = [&]<int kQueries>(std::integral_constant<int, kQueries>) HWY_ATTR {
+        bound_group<kQueries>(extremes, n_together, q, head_dim, bounds, n);
+    };
+    switch (n_queries) {
+        case 1:
+            return of_group(std::integral_constant<int, 1>());
+        case 2:
+            return of_group(std::integral_constant<int, 2>());
+        case 3:
+            return of_group(std::integral_constant<int, 3>());
+        default:
+            return of_group(std::integral_constant<int, 4>());
+    }
+}
+
+}  // namespace keyhole::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace keyhole {
+namespace {
+
+HWY_EXPORT(bound_pages);
+
+}  // namespace
 
 void KeyPages::begin(int page, int head_dim) {
     if (page == page_ && head_dim == head_dim_) return;
@@ -49,34 +115,45 @@ std::int64_t KeyPages::bytes() const {
     return static_cast<std::int64_t>(extremes_.size() * sizeof(float) + starts_.size() * sizeof(int));
 }
 
-void KeyPages::choose(const float* q, int n_read, bool own, std::vector<float>& bounds,
-                      std::vector<int>& chosen) const {
-    const std::size_t n = starts_.size();
-    KH_ASSERT(n_read > 0 && to_index(n_read) < n, "{} of {} pages", n_read, n);
-    bounds.resize((n + kTogether - 1) / kTogether * kTogether);
-    const float* from = extremes_.data();
-    for (std::size_t first = 0; first < n; first += kTogether) {
-        float sum[kTogether] = {};
-        for (int c = 0; c < head_dim_; ++c, from += 2 * kTogether)
-            for (std::size_t i = 0; i < kTogether; ++i) {
-                const float a = q[c] * from[i], b = q[c] * from[kTogether + i];
-                sum[i] += a > b ? a : b;
-            }
-        // NaN has no order: a page with one comes last.
-        std::transform(sum, sum + kTogether, bounds.begin() + static_cast<std::ptrdiff_t>(first),
-                       [](float bound) { return std::isnan(bound) ? -INFINITY : bound; });
+void PageBounds::begin(std::size_t n_queries, std::size_t n_pages) {
+    values.resize(n_queries);
+    for (std::vector<float>& of_query : values) of_query.resize(n_pages);
+}
+
+void KeyPages::bound(std::span<const float* const> queries, int first, int last, PageBounds& bounds) const {
+    constexpr std::size_t kQueries = 4;
+    for (std::size_t page = to_index(first); page < to_index(last); page += kTogether)
+        for (std::size_t i = 0; i < queries.size(); i += kQueries) {
+            const std::size_t n = std::min(kQueries, queries.size() - i);
+            float* out[kQueries] = {};
+            for (std::size_t j = 0; j < n; ++j) out[j] = bounds.values[i + j].data() + page;
+            HWY_DYNAMIC_DISPATCH(bound_pages)
+            (extremes_.data() + page * to_index(head_dim_) * 2, kTogether, queries.data() + i, n, head_dim_,
+             out, std::min(kTogether, to_index(last) - page));
+        }
+}
+
+void choose_pages(std::span<const float> bounds, int n_read, bool own, std::vector<float>& best,
+                  std::vector<int>& chosen) {
+    KH_ASSERT(n_read > 0 && to_index(n_read) < bounds.size(), "{} of {} pages", n_read, bounds.size());
+    const std::size_t n_free = bounds.size() - (own ? 1 : 0);
+    const std::span<const float> free = bounds.first(n_free);
+    chosen.clear();
+    if (const std::ptrdiff_t n_best = n_read - (own ? 1 : 0); n_best > 0) {
+        best.assign(free.begin(), free.end());
+        std::nth_element(best.begin(), best.begin() + n_best - 1, best.end(), std::greater<>());
+        const float least = best[to_index(n_best - 1)];
+        std::ptrdiff_t n_equal =
+            n_best - std::count_if(free.begin(), free.end(), [&](float bound) { return bound > least; });
+        std::size_t first_equal = n_free;
+        while (n_equal > 0)
+            if (free[--first_equal] == least) --n_equal;
+        for (std::size_t i = 0; i < n_free; ++i)
+            if (free[i] > least || (free[i] == least && i >= first_equal))
+                chosen.push_back(static_cast<int>(i));
     }
-    const std::size_t n_free = own ? n - 1 : n;
-    const auto n_best = static_cast<std::ptrdiff_t>(own ? n_read - 1 : n_read);
-    chosen.resize(n_free);
-    std::iota(chosen.begin(), chosen.end(), 0);
-    std::nth_element(chosen.begin(), chosen.begin() + n_best, chosen.end(), [&](int a, int b) {
-        const float x = bounds[to_index(a)], y = bounds[to_index(b)];
-        return x > y || (x == y && a > b);
-    });
-    chosen.resize(to_index(static_cast<int>(n_best)));
-    if (own) chosen.push_back(static_cast<int>(n) - 1);
-    std::sort(chosen.begin(), chosen.end());
+    if (own) chosen.push_back(static_cast<int>(n_free));
 }
 
 }  // namespace keyhole
+#endif

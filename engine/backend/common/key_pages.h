@@ -4,10 +4,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
 namespace keyhole {
+
+/// Bounds by query and page.
+struct PageBounds {
+    std::vector<std::vector<float>> values;
+    /// Makes room for bounds.
+    void begin(std::size_t n_queries, std::size_t n_pages);
+};
+
+/// Writes the pages that a query reads to `chosen`, ascending: those with the largest bounds, of equal ones
+/// the younger. own: the youngest page is one of them. best: scratch.
+void choose_pages(std::span<const float> bounds, int n_read, bool own, std::vector<float>& best,
+                  std::vector<int>& chosen);
 
 class KeyPages {
   public:
@@ -25,12 +38,10 @@ class KeyPages {
     std::pair<int, int> tokens(int page) const;
     std::int64_t bytes() const;
 
-    /// Writes the pages that a query reads to `chosen`, ascending: those with the largest bounds,
-    ///     sum over channels of max(q min, q max), which is at least q.k of each of their keys
-    /// and of equal ones the younger; a bound that is NaN is the smallest. own: the youngest page is one of
-    /// them. bounds: scratch.
-    void choose(const float* q, int n_read, bool own, std::vector<float>& bounds,
-                std::vector<int>& chosen) const;
+    /// Writes for each query [head_dim] a bound of each page in [first, last),
+    ///     sum over channels of max(q min, q max), which is at least q.k of each of the page's keys
+    /// and -inf where that is NaN. first: a multiple of 16. Threads may compute other pages meanwhile.
+    void bound(std::span<const float* const> queries, int first, int last, PageBounds& bounds) const;
 
   private:
     static constexpr std::size_t kTogether = 16;  // pages whose channels lie side by side

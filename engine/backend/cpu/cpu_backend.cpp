@@ -8,6 +8,8 @@
 #include "engine/base/index.h"
 #include "engine/model/kv_default.h"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -28,7 +30,8 @@ namespace keyhole::cpu {
 
 namespace {
 
-constexpr std::int64_t kSlotsOfPart = 512;  // that a thread without a KV head of its own takes of another's
+// That a thread without a KV head of its own takes of another's.
+constexpr std::int64_t kSlotsOfPart = 512, kPagesOfPart = 128;
 
 /// Adds the seconds from construction to destruction to *to, unless it is null.
 class Stopwatch {
@@ -602,9 +605,21 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     const ResolvedPolicy& own = unit_policy(layout, cache.policy(), g);
     const bool by_pages = own.reads_pages() && step.row >= own.n_prompt && !readers.empty() &&
                           cache.pages(g, own.page).n_pages() > own.n_pages_read();
+    const auto of_each_query = [&](const auto& compute) {
+        pool_.split(worker, static_cast<std::int64_t>(readers.size()), 1,
+                    [&](std::int64_t first, std::int64_t last) {
+                        for (std::int64_t i = first; i < last; ++i) compute(static_cast<std::size_t>(i));
+                    });
+    };
     if (by_pages) {
         const AttentionRule rule = attention_rule(config, layer, readers[0].head);
-        scratch.read_pages(cache, g, own, rule.scale, rule.cap);
+        const KeyPages& pages = cache.pages(g, own.page);
+        scratch.bounds.begin(scratch.queries.size(), to_index(pages.n_pages()));
+        pool_.split(worker, pages.n_pages(), kPagesOfPart, [&](std::int64_t first, std::int64_t last) {
+            pages.bound(scratch.queries, static_cast<int>(first), static_cast<int>(last), scratch.bounds);
+        });
+        if (scratch.pages.size() < scratch.queries.size()) scratch.pages.resize(scratch.queries.size());
+        of_each_query([&](std::size_t i) { scratch.read_pages(i, cache, g, own, rule.scale, rule.cap); });
     } else if (!readers.empty()) {
         const float scale = attention_rule(config, layer, readers[0].head).scale;
         pool_.split(worker, n, kSlotsOfPart, [&](std::int64_t first, std::int64_t last) {
@@ -616,7 +631,7 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         const HeadRef& reader = readers[i];
         const AttentionRule rule = attention_rule(config, layer, reader.head);
         float* logits = scratch.logits_out[i];
-        if (by_pages) row.unread = {scratch.unread[i].data(), to_index(n)};
+        if (by_pages) row.unread = {scratch.pages[i].unread.data(), to_index(n)};
         const bool reads_own = row.unread.empty() || row.unread[to_index(n - 1)] == 0;
         if (raw_key != nullptr && reads_own)
             dot_keys(scratch.queries[i], raw_key, 1, d, rule.scale, logits + n - 1);
@@ -641,7 +656,7 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     }
     row.unread = {};
     if (by_pages)
-        scratch.sum_pages(cache.values(g));
+        of_each_query([&](std::size_t i) { scratch.sum_pages(i, cache.values(g)); });
     else
         pool_.split(worker, d, n < kSlotsOfPart ? d : kKvBlock, [&](std::int64_t first, std::int64_t last) {
             weighted_sums(scratch.weights, cache.values(g), n, static_cast<int>(first),
@@ -673,43 +688,52 @@ void CpuBackend::WorkerScratch::begin_heads(std::size_t n_heads, int n) {
     }
 }
 
-void CpuBackend::WorkerScratch::read_pages(CpuKvCache& cache, int g, const ResolvedPolicy& policy,
-                                           float scale, float cap) {
-    const KeyPages& pages = cache.pages(g, policy.page);
+void CpuBackend::WorkerScratch::fetch_ahead(const KvRows& rows, std::span<const std::pair<int, int>> of,
+                                            std::size_t run) {
+    constexpr std::size_t kAhead = 2, kLine = 64;
+    if (run + kAhead >= of.size()) return;
+    const auto [first, last] = of[run + kAhead];
+    const std::byte* end = rows.from_row(last).data;
+    for (const std::byte* at = rows.from_row(first).data; at < end; at += kLine) hwy::Prefetch(at);
+}
+
+void CpuBackend::WorkerScratch::read_pages(std::size_t i, CpuKvCache& cache, int g,
+                                           const ResolvedPolicy& policy, float scale, float cap) {
+    const KeyPages& all = cache.pages(g, policy.page);
     const KvRows keys = cache.keys(g);
     const int n = cache.count(g);
-    if (runs.size() < queries.size()) runs.resize(queries.size());
-    if (unread.size() < queries.size()) unread.resize(queries.size());
-    for (std::size_t i = 0; i < queries.size(); ++i) {
-        pages.choose(queries[i], policy.n_pages_read(), policy.reads_own_page, bounds, chosen);
-        runs[i].clear();
-        unread[i].assign(to_index(n), 1);
-        std::fill_n(logits_out[i], n, -std::numeric_limits<float>::infinity());
-        const auto read = [&](int first, int last) {
-            std::fill_n(unread[i].begin() + first, last - first, std::uint8_t{0});
-            dot_keys(queries[i], keys.from_row(first), last - first, scale, logits_out[i] + first);
-            if (cap > 0) soft_cap(logits_out[i] + first, cap, last - first);
-            runs[i].emplace_back(first, last);
-        };
-        for (const int page : chosen) {
-            const auto [first, last] = pages.tokens(page);
-            if (cache.is_in_order(g))
-                read(first, last);
-            else
-                for (int at = first; at < last; ++at) read(cache.order(g)[at], cache.order(g)[at] + 1);
-        }
+    auto& [runs, unread, best, part, chosen] = pages[i];
+    choose_pages(bounds.values[i], policy.n_pages_read(), policy.reads_own_page, best, chosen);
+    runs.clear();
+    for (const int page : chosen) {
+        const auto [first, last] = all.tokens(page);
+        if (cache.is_in_order(g))
+            runs.emplace_back(first, last);
+        else
+            for (int at = first; at < last; ++at)
+                runs.emplace_back(cache.order(g)[at], cache.order(g)[at] + 1);
+    }
+    unread.assign(to_index(n), 1);
+    std::fill_n(logits_out[i], n, -std::numeric_limits<float>::infinity());
+    for (std::size_t run = 0; run < runs.size(); ++run) {
+        const auto [first, last] = runs[run];
+        fetch_ahead(keys, runs, run);
+        std::fill_n(unread.begin() + first, last - first, std::uint8_t{0});
+        dot_keys(queries[i], keys.from_row(first), last - first, scale, logits_out[i] + first);
+        if (cap > 0) soft_cap(logits_out[i] + first, cap, last - first);
     }
 }
 
-void CpuBackend::WorkerScratch::sum_pages(const KvRows& values) {
+void CpuBackend::WorkerScratch::sum_pages(std::size_t i, const KvRows& values) {
     const auto d = to_index(values.head_dim);
-    part.resize(d);
-    for (std::size_t i = 0; i < queries.size(); ++i) {
-        std::fill_n(sums_out[i], d, 0.0f);
-        for (const auto& [first, last] : runs[i]) {
-            weighted_sum(weights[i] + first, values.from_row(first), last - first, part.data());
-            add_to(sums_out[i], part.data(), values.head_dim);
-        }
+    PagesOfHead& read = pages[i];
+    read.part.resize(d);
+    std::fill_n(sums_out[i], d, 0.0f);
+    for (std::size_t run = 0; run < read.runs.size(); ++run) {
+        const auto [first, last] = read.runs[run];
+        fetch_ahead(values, read.runs, run);
+        weighted_sum(weights[i] + first, values.from_row(first), last - first, read.part.data());
+        add_to(sums_out[i], read.part.data(), values.head_dim);
     }
 }
 
@@ -747,13 +771,19 @@ void CpuBackend::write_values(const LaneStep& step, int g, int head, const RowSc
     in_order(values.noise, scored.noise);
     if (!scored.hides) return;
     std::uint8_t* hidden = values.hidden.data() + values.offset[to_index(g)];
-    for (int i = 0; i < n; ++i) {
-        const std::uint8_t own = row.hidden[to_index(order[i])];
-        // Query heads read pages of their own: hidden is what none of them reads.
-        hidden[i] = is_first || row.unread.empty() ? own : hidden[i] & own;
-        if (own != 0 && !values.logits.empty())
-            values.logits[to_index(values.head_offset[to_index(head)] + i)] = kNone;
-    }
+    const std::uint8_t* own = row.hidden.data();
+    // Query heads read pages of their own: hidden is what none of them reads.
+    const bool is_common = !is_first && !row.unread.empty();
+    if (!cache.is_in_order(g))
+        for (int i = 0; i < n; ++i) hidden[i] = is_common ? hidden[i] & own[order[i]] : own[order[i]];
+    else if (is_common)
+        and_bytes(own, n, hidden);
+    else
+        std::copy_n(own, n, hidden);
+    if (values.logits.empty()) return;
+    float* logits = values.logits.data() + values.head_offset[to_index(head)];
+    for (int i = 0; i < n; ++i)
+        if (own[order[i]] != 0) logits[i] = kNone;
 }
 
 void CpuBackend::select(std::span<const LaneStep> lanes) {

@@ -16,6 +16,7 @@
 
 #include <deque>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -134,18 +135,24 @@ class CpuBackend final : public Backend {
         std::vector<std::vector<float>> logits, probabilities, shadow_queries;
         std::vector<const float*> queries, weights;
         std::vector<float*> logits_out, sums_out;
-        // Of a row that reads some pages: by query head, the runs of slots that it reads, and by slot 1 where
-        // it does not.
-        std::vector<std::vector<std::pair<int, int>>> runs;
-        std::vector<std::vector<std::uint8_t>> unread;
-        std::vector<float> bounds, part;
-        std::vector<int> chosen;
+        /// Of a query head whose row reads some pages.
+        struct PagesOfHead {
+            std::vector<std::pair<int, int>> runs;  ///< of slots that it reads
+            std::vector<std::uint8_t> unread;       ///< by slot: 1 where it does not
+            std::vector<float> best, part;
+            std::vector<int> chosen;
+        };
+        std::vector<PagesOfHead> pages;
+        PageBounds bounds;
         /// Makes room for rows of n slots of so many query heads.
         void begin_heads(std::size_t n_heads, int n);
-        /// Chooses the pages that each query reads, and computes the logits of their tokens alone.
-        void read_pages(CpuKvCache& cache, int g, const ResolvedPolicy& policy, float scale, float cap);
-        /// sums_out <- the values of these tokens, weighted.
-        void sum_pages(const KvRows& values);
+        /// Fetches what a later run reads into the processor's cache: runs lie apart in memory.
+        static void fetch_ahead(const KvRows& rows, std::span<const std::pair<int, int>> of, std::size_t run);
+        /// Chooses the pages that query i reads by its bounds, and computes the logits of their tokens alone.
+        void read_pages(std::size_t i, CpuKvCache& cache, int g, const ResolvedPolicy& policy, float scale,
+                        float cap);
+        /// sums_out[i] <- the values of these tokens, weighted.
+        void sum_pages(std::size_t i, const KvRows& values);
     };
     std::vector<WorkerScratch> workers_;
     std::vector<Group> groups_;     // of the current step
