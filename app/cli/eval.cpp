@@ -173,17 +173,11 @@ EvalRun::Outcomes EvalRun::answer_anew(const QuestionSet& set) {
     return outcomes;
 }
 
-/// Notes what each lane stores after a question's text, and at most on the way. A user's own questions differ
-/// in length: the first one counts.
+/// Notes what each lane stores after a question's text, and at most on the way.
 void EvalRun::note_bytes(const QuestionSet& set, ReportLanes& lanes) const {
-    int context = options_.context_of(*loaded_.model), n_prompt = context;
-    if (!options_.data.files.empty()) context = n_prompt = static_cast<int>(set.make(0).prompt.size());
-    if (!set.is_task) n_prompt = options_.n_prefill > 0 ? options_.n_prefill : context / 2;
-    if (options_.ask_when == "decoding") n_prompt = 1;
-    for (const LaneSpec& lane : lanes.specs) {
-        lanes.kv_bytes.push_back(stored_kv_bytes(*loaded_.model, *loaded_.backend, lane, n_prompt, context));
-        lanes.peak_bytes.push_back(peak_kv_bytes(*loaded_.model, *loaded_.backend, lane, n_prompt, context));
-    }
+    const std::vector<int> lengths = options_.text_lengths(set, options_.context_of(*loaded_.model));
+    for (const LaneSpec& lane : lanes.specs)
+        lanes.note(options_.kv_bytes_of(*loaded_.model, *loaded_.backend, set, lengths, lane));
 }
 
 void EvalRun::report(const QuestionSet& set, const Outcomes& outcomes) {

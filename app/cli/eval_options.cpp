@@ -178,6 +178,32 @@ int EvalOptions::context_of(const Model& model) const {
     return data.files.empty() ? std::min(model.config().n_ctx, 1024) : model.config().n_ctx;
 }
 
+std::vector<int> EvalOptions::text_lengths(const QuestionSet& set, int n_tokens) const {
+    if (data.files.empty()) return {n_tokens};
+    std::vector<int> lengths;
+    for (int i = 0; i < set.n_questions; ++i) lengths.push_back(static_cast<int>(set.make(i).prompt.size()));
+    std::sort(lengths.begin(), lengths.end());
+    return lengths;
+}
+
+KvBytes EvalOptions::kv_bytes_of(const Model& model, const Backend& backend, const QuestionSet& set,
+                                 std::span<const int> lengths, const LaneSpec& lane) const {
+    const auto prompt_of = [&](int n_tokens) {
+        if (ask_when == "decoding") return 1;
+        if (set.is_task) return n_tokens;
+        return n_prefill > 0 ? n_prefill : n_tokens / 2;
+    };
+    KvBytes bytes, one;
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+        if (i == 0 || lengths[i] != lengths[i - 1])
+            one = keyhole::kv_bytes_of(model, backend, lane, prompt_of(lengths[i]), lengths[i]);
+        bytes.after += one.after;
+        bytes.most = std::max(bytes.most, one.most);
+    }
+    bytes.after /= static_cast<double>(lengths.size());
+    return bytes;
+}
+
 nlohmann::json EvalOptions::about_json(const Model& model) const {
     nlohmann::json json = {{"context", context_of(model)}};
     if (n_samples > 0) json["most_samples"] = n_samples;

@@ -57,6 +57,13 @@ struct EvalOptions {
     /// Error(wrong_use) if the options name none of them, or are invalid.
     std::vector<QuestionSet> questions(const std::shared_ptr<const Model>& model) const;
     int context_of(const Model& model) const;
+    /// Returns the numbers of tokens of a set's texts, ascending: of generated questions and windows of a
+    /// text n_tokens alone, of a user's own one for each.
+    std::vector<int> text_lengths(const QuestionSet& set, int n_tokens) const;
+    /// Returns the bytes of K and V of a lane over texts of these lengths: after them their mean, and the
+    /// most at a time.
+    KvBytes kv_bytes_of(const Model& model, const Backend& backend, const QuestionSet& set,
+                        std::span<const int> lengths, const LaneSpec& lane) const;
     /// Returns what was asked, for --json: context, seed, samples, and the text or --ask of tasks.
     nlohmann::json about_json(const Model& model) const;
     /// Returns the lanes as typed, `full` if none was given, and then the bounds.

@@ -115,7 +115,7 @@ int SearchRun::n_prompt() const {
 }
 
 double SearchRun::bytes_of(const LaneSpec& lane) const {
-    return stored_kv_bytes(*loaded_.model, *loaded_.backend, lane, n_prompt(), n_context());
+    return kv_bytes_of(*loaded_.model, *loaded_.backend, lane, n_prompt(), n_context()).after;
 }
 
 bool SearchRun::fits(LaneSpec& lane) const {

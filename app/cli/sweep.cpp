@@ -33,6 +33,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -318,14 +319,14 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
     std::vector<LaneScore> scores;
     for (const std::vector<Outcome>& of_cell : outcomes)
         scores.push_back(score_lane(part.set, of_cell, outcomes[against_]));
-    const int n_prompt = prompt_of(part);
+    const std::vector<int> lengths = options_.eval.text_lengths(part.set, part.context);
+    const double n_tokens =
+        std::accumulate(lengths.begin(), lengths.end(), 0.0) / static_cast<double>(lengths.size());
     ReportLanes lanes{labels_, lanes_, {}, against_, options_.eval.sort};
     for (std::size_t i = 0; i < cells_.size(); ++i) {
-        lanes.kv_bytes.push_back(
-            stored_kv_bytes(*loaded.model, *loaded.backend, cells_[i].spec, n_prompt, part.context));
-        lanes.peak_bytes.push_back(
-            peak_kv_bytes(*loaded.model, *loaded.backend, cells_[i].spec, n_prompt, part.context));
-        const double bytes = lanes.kv_bytes.back() / part.context;
+        lanes.note(
+            options_.eval.kv_bytes_of(*loaded.model, *loaded.backend, part.set, lengths, cells_[i].spec));
+        const double bytes = lanes.kv_bytes.back() / n_tokens;
         table_->add(part.set, asked, cells_[i], varies_, scores[i],
                     {model, bytes, part.length, part.depth, i == against_, made_by(*loaded.model)});
         const bool is_bound = std::ranges::find(bounds_, i) != bounds_.end();

@@ -22,6 +22,11 @@ struct ReportLanes {
     std::size_t against = 0;              ///< the lane that differences refer to
     std::string sort = {};                ///< right, nats, bytes; empty: as given
     std::vector<double> peak_bytes = {};  ///< most that each stores at a time; empty: not shown
+    /// Adds what the next lane stores.
+    void note(const KvBytes& bytes) {
+        kv_bytes.push_back(bytes.after);
+        peak_bytes.push_back(bytes.most);
+    }
 };
 
 /// Returns a table with one line a lane.

@@ -38,7 +38,7 @@ constexpr std::array<std::string_view, 17> kLast = {"samples",
 
 /// Columns that came later: tables without them, or with the first four alone, are read too.
 constexpr std::array<std::string_view, 8> kAdded = {
-    "model", "kv_bytes", "length", "depth", "held", "nats_per_token_low", "nats_per_token_high", "made_by"};
+    "model", "kv_bytes_per_token", "length", "depth", "held", "nats_per_token_low", "nats_per_token_high", "made_by"};
 constexpr std::array<std::size_t, 4> kNumbersAdded = {0, 4, 7, kAdded.size()};
 
 /// Two rows with equal values here measure the same thing.
@@ -150,7 +150,7 @@ void SweepTable::add(const QuestionSet& set, const std::string& asked, const Gri
         estimate("nats_difference", score.nats_difference.value, score.nats_difference.interval);
     row["model"] = about.model;
     row["made_by"] = about.made_by;
-    if (about.kv_bytes > 0) number("kv_bytes", about.kv_bytes);
+    if (about.kv_bytes > 0) number("kv_bytes_per_token", about.kv_bytes);
     if (about.length > 0) {
         row["length"] = fmt::format("{}", about.length);
         row["depth"] = fmt::format("{}%", about.depth);

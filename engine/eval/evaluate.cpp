@@ -410,38 +410,33 @@ LaneScore score_lane(const QuestionSet& set, std::span<const Outcome> outcomes,
     return score;
 }
 
-namespace {
+StoredTokens stored_tokens(const ResolvedPolicy& policy, int n_tokens) {
+    StoredTokens n;
+    for (int row = 0; row < n_tokens; ++row) {
+        n.most = std::max(n.most, ++n.after);
+        if (policy.keeps_memory || !policy.evicts_after(row) || !policy.exceeded(n.after, row)) continue;
+        n.after = std::min(n.after, policy.stored);
+    }
+    return n;
+}
 
-/// Returns the bytes of K and V of a lane whose heads store so many tokens each.
-double kv_bytes_of(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
-                   const std::function<int(const ResolvedPolicy&)>& stored) {
+KvBytes kv_bytes_of(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
+                    int n_tokens) {
     const KvLayout layout = layouts_of(model, {lane}).front();
     const ResolvedPolicy policy = resolve(lane.policy, n_prompt, 1, head_grid(layout));
-    double bytes = 0;
+    std::unordered_map<const ResolvedPolicy*, StoredTokens> known;  // many heads have one policy
+    KvBytes bytes;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const HeadRef& reader = layout.kv_head(g).readers.front();
         const ResolvedPolicy& of_head = policy.at(reader.layer, reader.head);
+        auto [found, is_new] = known.try_emplace(&of_head);
+        if (is_new) found->second = stored_tokens(of_head, n_tokens);
         const KvType type = backend.kv_type(of_head.kv_dtype);
-        bytes += 2.0 * static_cast<double>(kv_row_bytes(type, model.config().head_dim)) * stored(of_head);
+        const double of_token = 2.0 * static_cast<double>(kv_row_bytes(type, model.config().head_dim));
+        bytes.after += of_token * found->second.after;
+        bytes.most += of_token * found->second.most;
     }
     return bytes;
-}
-
-}  // namespace
-
-double stored_kv_bytes(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
-                       int context) {
-    return kv_bytes_of(model, backend, lane, n_prompt, [&](const ResolvedPolicy& policy) {
-        return policy.evicts() && !policy.keeps_memory ? std::min(context, policy.stored) : context;
-    });
-}
-
-double peak_kv_bytes(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
-                     int context) {
-    return kv_bytes_of(model, backend, lane, n_prompt, [&](const ResolvedPolicy& policy) {
-        const int later = policy.grows() ? context : std::min(context, policy.most_stored());
-        return policy.prefill == PrefillMode::oneshot ? std::max(n_prompt, later) : later;
-    });
 }
 
 std::size_t lanes_that_fit(const Model& model, std::span<const LaneSpec> lanes, int context, double bytes) {

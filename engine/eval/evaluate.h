@@ -158,15 +158,21 @@ LaneScore score_lane(const QuestionSet& set, std::span<const Outcome> outcomes,
 /// The same without measures.
 LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome> reference);
 
-/// Returns the bytes of K and V that a lane stores after a prompt of n_prompt tokens and a text of `context`
-/// tokens in all.
-double stored_kv_bytes(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
-                       int context);
+/// Tokens that a head stores after a text, and the most at a time on the way there: with one-shot prefill
+/// those of the whole prompt, before it evicts. What a threshold, protect, or heads that share their budgets
+/// change is not known before the run and left out.
+struct StoredTokens {
+    int after = 0, most = 0;
+};
+StoredTokens stored_tokens(const ResolvedPolicy& policy, int n_tokens);
 
-/// Returns the most bytes of K and V that it stores at a time on the way there: with one-shot prefill those
-/// of the whole prompt, before the lane evicts.
-double peak_kv_bytes(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
-                     int context);
+/// The same in bytes of K and V, of all heads of a lane.
+struct KvBytes {
+    double after = 0, most = 0;
+};
+/// n_tokens: of the prompt and what follows it.
+KvBytes kv_bytes_of(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
+                    int n_tokens);
 
 /// Returns how many of the first lanes may answer together, so that what they store of a context after the
 /// prompt takes at most about `bytes`. At least 1. They share the pass over the prompt.

@@ -220,6 +220,55 @@ TEST_F(Evaluate, LanesGoTogetherAsFarAsTheirCachesFit) {
     EXPECT_EQ(n({"h2o:budget=9,budget@L1=29", "h2o:budget=9"}, 40), 2u);
 }
 
+/// What the tables say of a lane's bytes, against a run of it.
+TEST_F(Evaluate, BytesOfALaneAreThoseOfItsRun) {
+    const auto backend = make_backend(model(), {BackendChoice::cpu, 2, 0}, nullptr);
+    int n_lanes = 0;
+    for (const std::string& lane : std::vector<std::string>{"full",
+                                                            "window:budget=9",
+                                                            "sink:budget=9",
+                                                            "dilated:budget=9",
+                                                            "key:budget=9",
+                                                            "h2o:budget=9",
+                                                            "h2o:budget=9,every=7",
+                                                            "h2o:budget=9,prefill=stepwise",
+                                                            "tova:budget=40%",
+                                                            "keyformer:budget=9",
+                                                            "a2sf:budget=9",
+                                                            "snapkv:budget=9",
+                                                            "snapkv:budget=9,evict=always,buffer=6",
+                                                            "chunk:budget=9",
+                                                            "knorm:budget=9",
+                                                            "keydiff:budget=9",
+                                                            "rkv:budget=9",
+                                                            "rkv:budget=9,buffer=5",
+                                                            "lagkv:budget=9",
+                                                            "caote:budget=9",
+                                                            "critical:budget=9",
+                                                            "kvzip:budget=9",
+                                                            "expected:budget=9",
+                                                            "tri:budget=9",
+                                                            "tri:budget=9,buffer=8",
+                                                            "h2o:budget=9,budget@L1=12",
+                                                            "quest:read=16"}) {
+        SCOPED_TRACE(lane);
+        RunSpec spec = reference::run_spec(reference::random_text(29, 5), {lane}, 25);
+        spec.ignore_eos = true;
+        Session session(model(), *backend, spec);
+        std::int64_t stored = 0;
+        for (auto step = session.prefill(); step != nullptr; step = session.step())
+            stored = step->lanes.front().use.stored_tokens;
+        const KvBytes bytes = kv_bytes_of(*model(), *backend, lanes({lane}).front(), 30, 55);
+        const double of_token =
+            static_cast<double>(kv_bytes_per_token(model()->config(), backend->kv_type(KvType::automatic)));
+        const int n_heads = layouts_of(*model(), lanes({lane})).front().n_kv_heads();
+        EXPECT_DOUBLE_EQ(bytes.after / of_token * n_heads, static_cast<double>(stored));
+        EXPECT_GE(bytes.most, bytes.after);
+        ++n_lanes;
+    }
+    EXPECT_EQ(n_lanes, 27);
+}
+
 TEST_F(Evaluate, QuestionsSideBySideHaveTheSameAnswersInOrder) {
     const QuestionSet set = text_windows(model(), reference::random_text(200, 8), 40, 20, 5);
     const auto specs = lanes({"full", "h2o:budget=8", "window:kv=mqa,budget=6"});
