@@ -18,6 +18,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <set>
+#include <span>
 
 namespace keyhole {
 
@@ -311,6 +313,19 @@ QuestionSet EvalOptions::one_set(const std::shared_ptr<const Model>& model, std:
     return std::move(sets.front());
 }
 
+namespace {
+
+/// Files of two folders may have one name; tables, pictures and answers need two.
+void name_apart(std::span<QuestionSet> sets) {
+    std::set<std::string> names;
+    for (QuestionSet& set : sets) {
+        const std::string stem = set.name;
+        for (int n = 2; !names.insert(set.name).second; ++n) set.name = fmt::format("{}-{}", stem, n);
+    }
+}
+
+}  // namespace
+
 std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Model>& model) const {
     const int n_context = context_of(*model);
     std::vector<QuestionSet> sets;
@@ -329,6 +344,7 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
                 options.chat = run.chat;
                 sets.push_back(data_questions(model, options));
             }
+        name_apart(sets);
         return sets;
     }
     data.check_unused();

@@ -26,6 +26,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <set>
 
 namespace keyhole {
 
@@ -82,6 +83,7 @@ class SearchRun {
     int n_prompt() const;
     int n_wide() const { return std::max(1, options_.n_tries - options_.n_tries / 2); }
     EvalOptions other_questions(int n_asked) const;
+    void check_held_out(const QuestionSet& set, const QuestionSet& held_out) const;
     void choose_rank(const QuestionSet& set);
     void begin_progress(const QuestionSet& set, std::span<const SearchTry> wide);
     std::vector<std::vector<Outcome>> answer(const QuestionSet& set, std::span<const LaneSpec> lanes);
@@ -134,6 +136,25 @@ EvalOptions SearchRun::other_questions(int n_asked) const {
     else if (!other.data.files.empty())
         other.data.n_before = n_asked;
     return other;
+}
+
+/// Refuses another file whose questions choose, too.
+void SearchRun::check_held_out(const QuestionSet& set, const QuestionSet& held_out) const {
+    const std::string& file = options_.other_text.empty() ? options_.other_data : options_.other_text;
+    if (file.empty()) return;
+    std::set<std::pair<std::vector<int>, std::vector<int>>> choose;
+    for (int i = 0; i < set.n_questions; ++i) {
+        Question question = set.make(i);
+        choose.emplace(std::move(question.prompt), std::move(question.fed));
+    }
+    for (int i = 0; i < held_out.n_questions; ++i) {
+        Question question = held_out.make(i);
+        if (choose.contains({std::move(question.prompt), std::move(question.fed)}))
+            fail(ErrorCode::wrong_use,
+                 "what is held out must not choose: a question of {} is one that the search asks; give "
+                 "another file",
+                 shown_text(file));
+    }
 }
 
 /// Answers in own words have no likelihood that lanes could be compared by.
@@ -255,6 +276,7 @@ void SearchRun::run() {
                 const std::size_t n = question.prompt.size() + question.asked.size();
                 n_data_tokens_ = std::max(n_data_tokens_, static_cast<int>(n));
             }
+    check_held_out(set, held_out);
     const LaneSpec given = space_->given().lane;
     (void)layouts_of(*loaded_.model, {given});
     total_ = options_.bytes > 0 ? options_.bytes : bytes_of(given);

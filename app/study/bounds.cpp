@@ -44,7 +44,8 @@ std::vector<Floor> compare_with_floor(const QuestionSet& set, std::span<const La
                 set.is_task ? mean[q] : mean[q] / std::max(outcomes[floor.seeds.front()][q].n_tokens, 1);
         }
         if (n == 0) continue;
-        floor.value = mean_estimate(per_unit);
+        floor.value = set.is_task ? mean_of_shares(per_unit) : mean_estimate(per_unit);
+        floor.value.interval.low = std::max(floor.value.interval.low, 0.0);  // keeps NaN
         for (std::size_t lane = 0; lane < n_own; ++lane) {
             if (!has_floor(lanes[lane]) || floor_of(lanes[lane]) != floor.spec) continue;
             Gains gains;
@@ -52,7 +53,7 @@ std::vector<Floor> compare_with_floor(const QuestionSet& set, std::span<const La
                 const double own = value_of(set, outcomes[lane][q]);
                 gains.push_back(set.is_task ? own - mean[q] : mean[q] - own);
             }
-            floor.lanes.push_back({lane, mean_estimate(gains)});
+            floor.lanes.push_back({lane, set.is_task ? mean_of_differences(gains) : mean_estimate(gains)});
             comparisons.push_back(std::move(gains));
         }
     }

@@ -38,7 +38,8 @@ constexpr std::array<std::string_view, 17> kLast = {"samples",
 
 /// Columns that came later: tables without them, or with the first four alone, are read too.
 constexpr std::array<std::string_view, 8> kAdded = {
-    "model", "kv_bytes_per_token", "length", "depth", "held", "nats_per_token_low", "nats_per_token_high", "made_by"};
+    "model",  "kv_bytes_per_token", "length", "depth", "held", "nats_per_token_low", "nats_per_token_high",
+    "made_by"};
 constexpr std::array<std::size_t, 4> kNumbersAdded = {0, 4, 7, kAdded.size()};
 
 /// Two rows with equal values here measure the same thing.

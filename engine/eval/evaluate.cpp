@@ -347,26 +347,27 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
 
 namespace {
 
+/// Returns the mean of scores from 0 to 1, or of their differences. Student's interval says nothing where all
+/// are equal: then it is that of shares.
+Estimate mean_score(std::span<const double> values, bool are_differences) {
+    const Estimate mean = mean_estimate(values);
+    if (mean.interval.high > mean.interval.low)
+        return {
+            mean.value,
+            {std::max(mean.interval.low, are_differences ? -1.0 : 0.0), std::min(mean.interval.high, 1.0)}};
+    return are_differences ? mean_of_differences(values) : mean_of_shares(values);
+}
+
 LaneScore::Measure score_measure(std::span<const Outcome> outcomes, std::span<const Outcome> reference,
                                  std::size_t m, bool is_share) {
-    const auto n = static_cast<int>(outcomes.size());
     std::vector<double> values, differences;
-    int n_right = 0, only_this = 0, only_reference = 0;
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
-        const double mine = outcomes[i].measures.at(m), other = reference[i].measures.at(m);
+        const double mine = outcomes[i].measures.at(m);
         values.push_back(mine);
-        differences.push_back(mine - other);
-        n_right += mine > 0 ? 1 : 0;
-        only_this += mine > other ? 1 : 0;
-        only_reference += mine < other ? 1 : 0;
+        differences.push_back(mine - reference[i].measures.at(m));
     }
-    if (!is_share) {
-        Estimate mean = mean_estimate(values);  // of values from 0 to 1
-        if (n > 1) mean.interval = {std::max(mean.interval.low, 0.0), std::min(mean.interval.high, 1.0)};
-        return {mean, mean_estimate(differences)};
-    }
-    return {{static_cast<double>(n_right) / n, wilson_interval(n_right, n)},
-            paired_difference(only_reference, only_this, n)};
+    if (is_share) return {mean_of_shares(values), mean_of_differences(differences)};
+    return {mean_score(values, false), mean_score(differences, true)};
 }
 
 }  // namespace
@@ -395,6 +396,7 @@ LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome>
                       wilson_interval(n_right, score.n_questions)};
     score.accuracy_difference = paired_difference(only_reference, only_this, score.n_questions);
     score.nats = mean_estimate(means);
+    score.nats.interval.low = std::max(score.nats.interval.low, 0.0);  // keeps NaN
     if (!held.empty()) score.held = mean_estimate(held).value;
     score.nats_difference = mean_estimate(differences);
     score.perplexity = std::exp(nats / static_cast<double>(score.n_tokens));

@@ -7,12 +7,29 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace keyhole {
 
 namespace {
 constexpr double kZ = 1.959963984540054;
+
+Interval interval_of_share(double p, double n) {
+    const double z2n = kZ * kZ / n;
+    const double middle = p + z2n / 2, half = kZ * std::sqrt(p * (1 - p) / n + z2n / (4 * n));
+    // At the ends of the scale the limits are 0 and 1, apart from rounding.
+    return {p == 0 ? 0 : std::max(0.0, (middle - half) / (1 + z2n)),
+            p == 1 ? 1 : std::min(1.0, (middle + half) / (1 + z2n))};
 }
+
+/// sum, squares: of n differences from -1 to 1. Bonett and Price add one question to each of the two counts:
+/// a difference of 1 and one of -1.
+Estimate estimate_of_differences(double sum, double squares, double n) {
+    const double d = sum / (n + 2), half = kZ * std::sqrt(((squares + 2) / (n + 2) - d * d) / (n + 2));
+    return {sum / n, {std::max(-1.0, d - half), std::min(1.0, d + half)}};
+}
+
+}  // namespace
 
 Interval wilson_interval(int k, int n) {
     KH_ASSERT(k >= 0 && k <= n, "k={} n={}", k, n);
@@ -20,19 +37,26 @@ Interval wilson_interval(int k, int n) {
         const double nan = std::numeric_limits<double>::quiet_NaN();
         return {nan, nan};
     }
-    const double p = static_cast<double>(k) / n, z2n = kZ * kZ / n;
-    const double middle = p + z2n / 2, half = kZ * std::sqrt(p * (1 - p) / n + z2n / (4 * n));
-    // At the ends of the scale the limits are 0 and 1, apart from rounding.
-    return {k == 0 ? 0 : std::max(0.0, (middle - half) / (1 + z2n)),
-            k == n ? 1 : std::min(1.0, (middle + half) / (1 + z2n))};
+    return interval_of_share(static_cast<double>(k) / n, n);
 }
 
 Estimate paired_difference(int only_first, int only_second, int n) {
     KH_ASSERT(n > 0 && only_first >= 0 && only_second >= 0 && only_first + only_second <= n);
-    const double p1 = (only_first + 1.0) / (n + 2), p2 = (only_second + 1.0) / (n + 2), d = p2 - p1;
-    const double half = kZ * std::sqrt((p1 + p2 - d * d) / (n + 2));
-    return {(only_second - only_first) / static_cast<double>(n),
-            {std::max(-1.0, d - half), std::min(1.0, d + half)}};
+    return estimate_of_differences(only_second - only_first, only_first + only_second, n);
+}
+
+Estimate mean_of_shares(std::span<const double> values) {
+    KH_ASSERT(!values.empty());
+    const auto n = static_cast<double>(values.size());
+    const double p = std::clamp(std::accumulate(values.begin(), values.end(), 0.0) / n, 0.0, 1.0);
+    return {p, interval_of_share(p, n)};
+}
+
+Estimate mean_of_differences(std::span<const double> values) {
+    KH_ASSERT(!values.empty());
+    double sum = 0, squares = 0;
+    for (const double v : values) sum += v, squares += v * v;
+    return estimate_of_differences(sum, squares, static_cast<double>(values.size()));
 }
 
 Estimate mean_estimate(std::span<const double> values) {

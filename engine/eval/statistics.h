@@ -32,6 +32,14 @@ struct Estimate {
 /// Needs n > 0.
 Estimate paired_difference(int only_first, int only_second, int n);
 
+/// Returns the mean of shares from 0 to 1, such as scores of answers, with Wilson's interval of that mean. No
+/// values between 0 and 1 spread more than those that are 0 or 1, so it is wide enough. Needs a value.
+Estimate mean_of_shares(std::span<const double> values);
+
+/// Returns the mean of differences of shares, from -1 to 1, with the interval of Bonett and Price: one of 1
+/// and one of -1 are added. Of -1, 0 and 1 it is paired_difference(). Needs a value.
+Estimate mean_of_differences(std::span<const double> values);
+
 /// Returns the mean with Student's t interval, for independent values. With one value the interval is NaN.
 /// Needs a value.
 Estimate mean_estimate(std::span<const double> values);

@@ -68,6 +68,38 @@ TEST_F(DataCommands, EvalMeasuresOwnTextsAndChoices) {
     EXPECT_NE(output_.find("rougeL"), std::string::npos) << output_;
 }
 
+/// Two files may have one name in two folders, and questions of all lengths.
+TEST_F(DataCommands, FilesOfOneNameStayApartAndBytesAreTheirMean) {
+    std::filesystem::create_directories(path("more"));
+    std::ofstream(path("more/own.jsonl"))
+        << Json{{"prompt", "a"}, {"references", {"b"}}} << "\n"
+        << Json{{"prompt", std::string(60, 'x')}, {"references", {"b"}}} << "\n";
+    const std::string lanes = data("own.jsonl") + data("more/own.jsonl") +
+                              " --answer-tokens 3 --bounds 0 --lane full --lane window:budget=20";
+    ASSERT_EQ(run("eval" + model() + lanes + " --json --answers '" + path("said.jsonl") + "'"), 0) << output_;
+    const Json eval = Json::parse(output_).at("lanes");
+    EXPECT_EQ(eval[0].at("task"), "own");
+    EXPECT_EQ(eval[2].at("task"), "own-2");
+    std::map<std::pair<std::string, int>, int> answers;
+    std::istringstream said(read("said.jsonl"));
+    for (std::string line; std::getline(said, line);) {
+        const Json json = Json::parse(line);
+        ++answers[{json.at("questions"), json.at("question")}];
+    }
+    EXPECT_EQ(answers.size(), 5u);
+    // The prompts of the second file have 2 and 61 tokens.
+    EXPECT_EQ(eval[2].at("kv_bytes").get<double>() / eval[2].at("kv_peak_bytes").get<double>(), 31.5 / 61);
+    EXPECT_EQ(eval[3].at("kv_bytes").get<double>() / eval[2].at("kv_bytes").get<double>(), 11 / 31.5);
+    ASSERT_EQ(run("sweep" + model() + lanes + " --json --out '" + path("apart") + "'"), 0) << output_;
+    const std::size_t begin = output_.find('{');
+    const Json sweep = Json::parse(output_.substr(begin, output_.rfind('}') + 1 - begin)).at("lanes");
+    ASSERT_EQ(sweep.size(), eval.size());
+    for (std::size_t i = 0; i < eval.size(); ++i)
+        EXPECT_EQ(sweep[i].at("kv_bytes"), eval[i].at("kv_bytes")) << i;
+    for (const char* name : {"own", "own-2"})
+        EXPECT_TRUE(std::filesystem::exists(path("apart/" + std::string(name) + "-f1.svg"))) << name;
+}
+
 TEST_F(DataCommands, ASweepGoesOnFromItsAnswers) {
     const std::string sweep =
         "sweep" + model() + data("own.jsonl") + data("two.jsonl") +
@@ -281,14 +313,16 @@ TEST_F(DataCommands, SearchTakesOtherQuestionsOfTheFile) {
         EXPECT_LE(f1, before) << "ranked by f1";
         before = f1;
     }
+    std::ofstream(path("other.jsonl")) << Json{{"prompt", "a fox ran"}, {"references", {"a b"}}} << "\n";
     ASSERT_EQ(run(search + path("h") + "'" + data("own.jsonl") + " --answer-tokens 4 --rank rougeL " +
-                  "--held-out-data '" + path("own.jsonl") + "'"),
+                  "--held-out-data '" + path("other.jsonl") + "'"),
               0)
         << output_;
     EXPECT_NE(output_.find("4 lanes tried on 2 questions"), std::string::npos) << output_;
     EXPECT_NE(output_.find("rougeL %"), std::string::npos) << output_;
     for (const auto& [options, words] : std::vector<std::pair<std::string, std::string>>{
              {" --rank nats", "have no likelihood to compare"},
+             {" --held-out-data '" + path("own.jsonl") + "'", "what is held out must not choose"},
              {" --rank acc", "are ranked by right, rouge1, rouge2, rougeL, exact, f1"},
              {" --samples 3", "no other questions than its first 3"}}) {
         EXPECT_EQ(

@@ -148,6 +148,19 @@ TEST_F(DataQuestions, MeasuresArePairedWithTheFirstLane) {
     EXPECT_DOUBLE_EQ(score.measures[3].value.interval.low, wilson_interval(2, 3).low);
 }
 
+/// Two equal scores say little of others.
+TEST_F(DataQuestions, EqualScoresHaveAnInterval) {
+    QuestionSet set;
+    set.measures = text_measures();
+    const std::vector<Outcome> alike(2, {1, 1, 1, false, {0, 0, 0, 0, 0}, ""});
+    for (const LaneScore::Measure& measure : score_lane(set, alike, alike).measures) {
+        EXPECT_EQ(measure.value.interval.low, 0);
+        EXPECT_GT(measure.value.interval.high, 0.5);
+        EXPECT_LT(measure.difference.interval.low, 0);
+        EXPECT_GT(measure.difference.interval.high, 0);
+    }
+}
+
 TEST_F(DataQuestions, ExamplesStandBeforeTheQuestion) {
     DataOptions options;
     options.file = write("asked.jsonl", line("who?", "he") + line("what?", "it"));

@@ -42,6 +42,29 @@ TEST(Statistics, PairedDifferenceIsBonettAndPrices) {
     EXPECT_LE(paired_difference(0, 3, 3).interval.high, 1);
 }
 
+// Of values that are whole they are the intervals of counts; between these they are no wider.
+TEST(Statistics, MeansOfSharesAndOfDifferencesAreThoseOfCounts) {
+    const std::vector<double> shares{1, 0, 0, 1, 1, 0, 0}, differences{1, 0, -1, 0, 0, 1, 0, 1};
+    const Estimate share = mean_of_shares(shares);
+    EXPECT_DOUBLE_EQ(share.value, 3.0 / 7);
+    EXPECT_DOUBLE_EQ(share.interval.low, wilson_interval(3, 7).low);
+    EXPECT_DOUBLE_EQ(share.interval.high, wilson_interval(3, 7).high);
+    const Estimate difference = mean_of_differences(differences), counted = paired_difference(1, 3, 8);
+    EXPECT_DOUBLE_EQ(difference.value, counted.value);
+    EXPECT_DOUBLE_EQ(difference.interval.low, counted.interval.low);
+    EXPECT_DOUBLE_EQ(difference.interval.high, counted.interval.high);
+    // All alike, or one alone: neither NaN nor of no width, and within what is possible.
+    for (const std::vector<double>& alike : {std::vector<double>{0}, {0, 0, 0}, {1, 1}, {1.0 / 3, 1.0 / 3}}) {
+        const Estimate mean = mean_of_shares(alike), gain = mean_of_differences(alike);
+        EXPECT_GT(mean.interval.high, mean.interval.low);
+        EXPECT_GE(mean.interval.low, 0);
+        EXPECT_LE(mean.interval.high, 1);
+        EXPECT_GT(gain.interval.high, gain.interval.low);
+        EXPECT_GE(gain.interval.low, -1);
+        EXPECT_LE(gain.interval.high, 1);
+    }
+}
+
 TEST(Statistics, MeansHaveStudentsInterval) {
     for (const auto& [df, t] : std::vector<std::pair<int, double>>{{1, 12.7062},
                                                                    {4, 2.7764},
