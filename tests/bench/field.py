@@ -161,7 +161,14 @@ def value_of(source, lane):
     return percent(lane["accuracy"]) if source.shows == "accuracy" else f"{lane['perplexity']:.1f}"
 
 
-def cell_of(source, lane, verdict):
+def evicts_nothing(lane, full):
+    """Returns whether a lane answers as the full cache, bit for bit: with its buffer it has room for all."""
+    return lane is not full and lane["nats_per_token"] == full["nats_per_token"]
+
+
+def cell_of(source, lane, verdict, full):
+    if evicts_nothing(lane, full):
+        return "nothing left"
     sign = "" if verdict is None else "▲" if verdict[0] else "▼" if verdict[1] else ""
     interval = ""
     if source.shows == "accuracy":
@@ -181,7 +188,7 @@ def table_of(source, presets, budgets, result, samples):
     verdicts = verdicts_of(result)
     floors = {floor["spec"]: floor for floor in result["floors"]}
     lines = [f"## {source.name}", "", f"{source.about} {samples} questions. The full cache: "
-             f"{cell_of(source, lanes['full'], None)}.", "",
+             f"{cell_of(source, lanes['full'], None, lanes['full'])}.", "",
              "| looks at | preset | " + " | ".join(f"{b}" for b in budgets) + " |",
              "| --- | --- |" + " --- |" * len(budgets)]
 
@@ -191,10 +198,10 @@ def table_of(source, presets, budgets, result, samples):
     row("nothing", "random", (floor_cell(source, floors[spec_of("random", b)]) for b in budgets))
     for name, _, group, _ in presets:
         specs = [spec_of(name, b) for b in budgets]
-        row(group, name, (cell_of(source, lanes[spec], verdicts.get(spec)) for spec in specs))
+        row(group, name, (cell_of(source, lanes[spec], verdicts.get(spec), lanes["full"]) for spec in specs))
     oracles = [lanes.get(spec_of("oracle", b)) for b in budgets]
     if any(oracles):
-        row("future", "oracle", (cell_of(source, lane, None) if lane else "" for lane in oracles))
+        row("future", "oracle", (cell_of(source, lane, None, lanes["full"]) if lane else "" for lane in oracles))
     return lines + [""]
 
 
@@ -203,14 +210,17 @@ def sentence_of(title, help_text, name, budgets, parts):
     said = []
     for source, lanes, verdicts in parts:
         sure = {b: verdicts.get(spec_of(name, b), (False, False)) for b in budgets}
-        above = [str(b) for b in budgets if sure[b][0]]
-        below = [str(b) for b in budgets if sure[b][1]]
-        best = lanes[spec_of(name, budgets[-1])]
+        kept_all = [str(b) for b in budgets if evicts_nothing(lanes[spec_of(name, b)], lanes["full"])]
+        above = [str(b) for b in budgets if sure[b][0] and str(b) not in kept_all]
+        below = [str(b) for b in budgets if sure[b][1] and str(b) not in kept_all]
+        largest = next((b for b in reversed(budgets) if str(b) not in kept_all), budgets[-1])
+        best = lanes[spec_of(name, largest)]
         one = source.name + (f": above random at {', '.join(above)}" if above else ": nowhere above")
         if below:
             one += f", below at {', '.join(below)}"
         unit = " %" if source.shows == "accuracy" else " of perplexity"
-        said.append(f"{one}, {value_of(source, best)}{unit} at {budgets[-1]}")
+        said.append(f"{one}, {value_of(source, best)}{unit} at {largest}"
+                    + (f"; no token left at {', '.join(kept_all)}" if kept_all else ""))
     return f"**{title}.** {help_text} {'; '.join(said)}."
 
 
@@ -222,6 +232,7 @@ def page_of(args, sources, presets, lanes, samples):
         "cell has the right answers in per cent, with a 95 % interval, or the perplexity; ▲ surely better "
         "than random, ▼ surely worse, by question, corrected for all lanes of the table. Quest keeps every "
         "token and reads so many. Lanes that evict once after the prompt have a floor that does so too. "
+        "*Nothing left*: with its buffer the lane has room for all tokens, so it is the full cache. "
         f"`oracle` stands where the answer is known before. Answers are of {version_of(args.keyhole)}.", ""]
     if min(samples.values()) < args.questions:
         lines += [f"{args.questions} questions are wanted. With fewer some differences stay undecided: "
@@ -234,8 +245,8 @@ def page_of(args, sources, presets, lanes, samples):
         lines += table_of(source, presets, args.budgets, result, samples[source.name])
         parts.append((source, {lane["spec"]: lane for lane in result["lanes"]}, verdicts_of(result)))
     lines += ["## One sentence each", "",
-              "At which budgets each is surely better or worse than random, and what it has at "
-              f"{args.budgets[-1]}.", ""]
+              "At which budgets each is surely better or worse than random, and what it has at the largest "
+              "that makes it evict.", ""]
     lines += ["* " + sentence_of(title, help_text, name, args.budgets, parts)
               for name, title, _, help_text in presets]
     return "\n".join(wrapped(line) for line in lines) + "\n"
