@@ -209,7 +209,7 @@ void save_view(AppState& app, std::string_view what, std::string_view noun, std:
         });
     }
     write_view(source, word, path);
-    app.notify("saved " + path.string());
+    app.notify("saved " + std::filesystem::absolute(path).string());
 }
 
 /// Draws the focused view with axes, scale and caption, from the data and not from the window.
@@ -228,7 +228,7 @@ void write_focused_view(AppState& app, const std::filesystem::path& path, const 
     const HeatData& shown = differs ? app.maps.difference : app.maps.lane;
     source.largest = shown.focus().largest(view.range().sinks_count);
     write_drawing(draw_picture(word, source), path);
-    app.notify("saved " + path.string());
+    app.notify("saved " + std::filesystem::absolute(path).string());
 }
 
 void save_picture(AppState& app, std::string_view arguments) {

@@ -102,7 +102,7 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
     if (strip > 0) draw_strip_in_line(context, shown.lane, {strip_x, min.y}, line);
     bool all = true;
     if (!shown.answer.failure.empty()) {
-        list.AddText({words_x, text_y}, theme::colors().fault,
+        list.AddText({words_x, text_y}, theme::colors().dim,
                      fitted(shown.answer.failure, words_end - words_x).c_str());
     } else {
         ImGui::SetCursorScreenPos({words_x, text_y});

@@ -1,5 +1,6 @@
 #include "app/panels/formula_field.h"
 
+#include "app/gl/imgui_compat.h"
 #include "app/panels/policy_widgets.h"
 #include "engine/base/index.h"
 
@@ -156,6 +157,10 @@ int word_at_pointer(const FormulaField& field) {
     return std::clamp(first + static_cast<int>(share * static_cast<float>(in_sight)), 0, n - 1);
 }
 
+bool is_enter_pressed() {
+    return imgui_compat::is_pressed(ImGuiKey_Enter) || imgui_compat::is_pressed(imgui_compat::kKeypadEnter);
+}
+
 /// The field was left: a good text is applied, one with a fault stays.
 void leave(PolicyEditor& edit, FormulaField& field, const LaneOption& option, FormulaText& value) {
     const std::string& kept = (edit.in_force.*member_of(option)).text;
@@ -200,6 +205,8 @@ void draw_formula_field(PolicyEditor& edit, const LaneOption& option, FormulaTex
         insert_word(field, nullptr);
         value.text = field.text;
         field.takes_focus = true;
+    } else if (ended && keeps && is_enter_pressed() && !fault_of(edit, option, field.text).what.empty()) {
+        field.takes_focus = true;  // what is typed next mends the fault
     } else if (ended && keeps && !field.takes_focus) {
         leave(edit, field, option, value);
     }

@@ -306,7 +306,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
                                   "framed cells have overrides. {}",
                                   Override::is_formula(panel.field)
                                       ? "Equal letters are equal formulas, a is the lane's own;"
-                                      : "Numbers are in force at the shown step;",
+                                      : "Numbers are what the lane is set to;",
                                   unit_sentence(policy.scope, heads)),
                 theme::colors().dim);
     small_words(context, format_lane_spec({panel.draft, lane.sharing}), theme::colors().text);

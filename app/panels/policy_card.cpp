@@ -149,12 +149,14 @@ void draw_budget(PolicyEditor& edit) {
     mark_item(context, "budget slider");
     tooltip(context,
             "Tokens that a KV head keeps, and their share of the prompt. Ctrl+click types a number.");
-    small_words(context,
-                percent ? fmt::format("{} % of the prompt, {} tokens", budget.value,
-                                      static_cast<int>(budget.value * n_prompt / 100))
-                        : fmt::format("{} tokens, {:.0f} % of the prompt", budget.value,
-                                      100 * budget.value / n_prompt),
-                theme::colors().text);
+    small_words(
+        context,
+        percent ? fmt::format("{} % of the prompt, {} tokens", budget.value,
+                              static_cast<int>(budget.value * n_prompt / 100))
+        : budget.value >= n_prompt
+            ? fmt::format("{} tokens, more than the prompt's {}", budget.value, n_prompt)
+            : fmt::format("{} tokens, {:.0f} % of the prompt", budget.value, 100 * budget.value / n_prompt),
+        theme::colors().text);
 }
 
 /// Shows how many ranges of heads have overrides, and a button that opens the matrix.

@@ -161,7 +161,7 @@ void AppState::save_in_background(const std::filesystem::path& path, std::functi
     jobs.export_job.save(path, std::move(write), wake);
     jobs.was_exporting = true;
     jobs.written_file = path;
-    notify("saving " + path.string());
+    notify("saving " + std::filesystem::absolute(path).string());
 }
 
 void AppState::keep_lane_in_range() {

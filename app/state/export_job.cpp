@@ -130,7 +130,7 @@ void ExportJob::save(std::filesystem::path path, std::function<void()> write, st
     job_.begin(
         [path = std::move(path), write = std::move(write)](const auto&) {
             write();
-            return "saved " + path.string();
+            return "saved " + std::filesystem::absolute(path).string();
         },
         std::move(wake));
 }

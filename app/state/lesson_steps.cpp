@@ -18,6 +18,8 @@ namespace keyhole {
 
 namespace {
 
+constexpr const char* kBringsBack = "bringing back the run from before the lesson";
+
 void need_lesson(const AppState& app) {
     if (!app.lesson.shown) fail(ErrorCode::wrong_use, "no lesson is open; choose one in the menu Lessons");
 }
@@ -339,7 +341,7 @@ void close_lesson(AppState& app, bool keeps) {
     forget_prediction(lesson);
     if (was_open && !keeps && shows_own_run(app)) {
         bring_back(app);
-        app.notify("bringing back the run from before the lesson");
+        app.notify(kBringsBack);
     } else if (was_open) {
         lesson.before.reset();
     }
@@ -385,6 +387,7 @@ static void show_view_again(AppState& app) {
                     app.run.history.run().config.n_heads, app.run.first_row(), app.run.last_row());
     lesson.before.reset();
     lesson.restores_run = lesson.look_due = false;
+    if (app.notice.text == kBringsBack) app.notify("the run from before the lesson is back");
 }
 
 bool has_reveal(const LessonStep& step) {

@@ -776,7 +776,7 @@ void WindowLoop::write_files(int width, int height) {
                              app_.run.has_steps()
                                  ? made_by(app_.run.history.run(), program_name(), command_text())
                                  : program_name());
-            app_.notify("saved " + path->string());
+            app_.notify("saved " + std::filesystem::absolute(*path).string());
         }
         if (const auto path = std::exchange(app_.requests.dump_cells, std::nullopt))
             dump_cells(*path, app_, shared_, height);

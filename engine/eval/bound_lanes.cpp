@@ -15,14 +15,17 @@ Amount size_of(const LaneSpec& lane) {
     return policy.budget.unit == Amount::Unit::all ? policy.read : policy.budget;
 }
 
-/// Returns a bound with the size of a lane, what it protects by its place, and the rows in which it evicts:
-/// a cache that grows after the prompt has another floor.
+/// Returns a bound with the size of a lane and of its heads, what it protects by its place, and the rows in
+/// which it evicts: a cache that grows after the prompt has another floor.
 LaneSpec bound_of(Preset preset, const LaneSpec& lane, std::uint64_t seed) {
     LaneSpec bound{preset_params(preset), lane.sharing};
     bound.policy.budget = size_of(lane);
     bound.policy.protect = lane.policy.protect;
     std::ranges::copy_if(lane.policy.overrides, std::back_inserter(bound.policy.overrides),
-                         [](const Override& o) { return o.field == Override::Field::protect; });
+                         [](const Override& o) {
+                             return o.field == Override::Field::protect || o.field == Override::Field::budget;
+                         });
+    bound.policy.heads = lane.policy.heads;
     bound.policy.spans = named_alone(lane.policy.spans);  // a bound is of the whole text
     bound.policy.evict = lane.policy.evict;
     bound.policy.buffer = lane.policy.buffer;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace keyhole {
@@ -16,6 +17,10 @@ const std::string* value_of(const std::vector<LaneSetting>& settings, const std:
     return found == settings.end() ? nullptr : &found->value;
 }
 
+bool is_formula(std::string_view key) {
+    return key == "score" || key == "choose" || key == "protect";
+}
+
 }  // namespace
 
 std::vector<std::string> lane_names(std::span<const LaneSpec> lanes) {
@@ -26,6 +31,7 @@ std::vector<std::string> lane_names(std::span<const LaneSpec> lanes) {
         std::string& name = names.emplace_back(lanes[i].name);
         if (!name.empty()) continue;
         name = preset_name(lanes[i].policy.preset);
+        const std::vector<LaneSetting> defaults = lane_settings({preset_params(lanes[i].policy.preset), {}});
         for (const auto& [key, value] : settings[i]) {
             bool shared = true;
             for (std::size_t other = 0; other < lanes.size(); ++other) {
@@ -33,8 +39,10 @@ std::vector<std::string> lane_names(std::span<const LaneSpec> lanes) {
                 const std::string* there = value_of(settings[other], key);
                 shared = shared && there != nullptr && *there == value;
             }
+            // With a formula of one's own it is no longer the preset's policy.
+            const bool is_own = is_formula(key) && *value_of(defaults, key) != value;
             const bool is_table = key == "heads" && !lanes[i].policy.heads.empty();
-            if (!shared)
+            if (!shared || is_own)
                 name += fmt::format(" {}={}", key, is_table ? head_table_name(lanes[i].policy.heads) : value);
         }
     }

@@ -44,6 +44,14 @@ TEST(Bounds, AFloorEvictsWhereItsLaneDoes) {
               (Texts{"random:budget=prompt+8,protect=prompt"}));
 }
 
+// Random with as many tokens in each head as the lane: else it would be compared at other bytes.
+TEST(Bounds, AFloorHasTheBudgetsOfItsLanesHeads) {
+    EXPECT_EQ(
+        bounds_of({"h2o:budget=32,budget@L5.G2=all,alpha@L0=0.5", "tova:budget=32"}, 1, true),
+        (std::vector<std::string>{"random:budget=32,budget@L5.G2=all", "oracle:budget=32,budget@L5.G2=all",
+                                  "random:budget=32", "oracle:budget=32"}));
+}
+
 // Quest stores every token; its floor keeps as many as it reads.
 TEST(Bounds, ALaneThatReadsAPartHasTheFloorOfThatSize) {
     EXPECT_EQ(bounds_of({"quest:read=64", "quest:read=all", "h2o:budget=64"}, 1, true),

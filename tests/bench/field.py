@@ -198,7 +198,8 @@ def table_of(source, presets, budgets, result, samples):
     row("nothing", "random", (floor_cell(source, floors[spec_of("random", b)]) for b in budgets))
     for name, _, group, _ in presets:
         specs = [spec_of(name, b) for b in budgets]
-        row(group, name, (cell_of(source, lanes[spec], verdicts.get(spec), lanes["full"]) for spec in specs))
+        row(group, name,
+            (cell_of(source, lanes[spec], verdicts.get(spec), lanes["full"]) for spec in specs))
     oracles = [lanes.get(spec_of("oracle", b)) for b in budgets]
     if any(oracles):
         row("future", "oracle", (cell_of(source, lane, None, lanes["full"]) if lane else "" for lane in oracles))

@@ -34,6 +34,14 @@ TEST(LaneNames, LanesOfOnePresetNameWhatDiffers) {
     EXPECT_EQ(names({"a2sf:alpha=0.2", "a2sf:alpha=0.9"}), (Names{"a2sf alpha=0.2", "a2sf alpha=0.9"}));
 }
 
+/// What ranks by a formula of the user's is not what the preset's name promises.
+TEST(LaneNames, AFormulaOfOnesOwnIsNamed) {
+    EXPECT_EQ(names({"full", "h2o:budget=64,choose=(s/age)"}), (Names{"full", "h2o choose=(s/age)"}));
+    EXPECT_EQ(names({"h2o:choose=(s/age)", "h2o:choose=(s/age),budget=9"}),
+              (Names{"h2o budget=50% choose=(s/age)", "h2o budget=9 choose=(s/age)"}));
+    EXPECT_EQ(names({"mine=h2o:choose=(s/age)", "knorm:budget=9"}), (Names{"mine", "knorm"}));
+}
+
 TEST(LaneNames, CommasInParenthesesBelongToAValue) {
     EXPECT_EQ(names({"h2o:kv=(mlkv:m=2,g=1)", "h2o:kv=(mlkv:m=3,g=1)"}),
               (Names{"h2o kv=(mlkv:m=2,g=1)", "h2o kv=(mlkv:m=3,g=1)"}));

@@ -41,8 +41,13 @@ TEST_F(FormulaFieldInput, TypedKeysAreCompletedMarkedAndDrawn) {
     settle();
     EXPECT_EQ(report()["notice"].dump().find("knrom"), std::string::npos) << report()["notice"];
     EXPECT_TRUE(has("formula fault"));
+    EXPECT_EQ(report()["typing"], true) << "what is typed next mends the fault";
+    const Json commands = report()["commands"];
+    type("k");
+    settle();
+    EXPECT_EQ(report()["commands"], commands) << "a key of the window";
+    EXPECT_TRUE(says("unknown name 'knromk'")) << report()["texts"]["lanes"];
 
-    click("choose");
     key("Ctrl+A");
     type("s/ag+knrom");
     settle();
