@@ -13,12 +13,9 @@ namespace keyhole {
 
 namespace {
 
-/// Compares settings with the spec of a record, which may have been written in another form. A shadow only
-/// measures: it changes no result.
-bool is_spec(LaneSpec settings, const std::string& spec) {
-    LaneSpec recorded = parse_lane_spec(spec);
-    settings.policy.shadow = recorded.policy.shadow = false;
-    return same_settings(settings, recorded);
+/// Compares settings with the spec of a record, which may have been written in another form.
+bool is_spec(const LaneSpec& settings, const std::string& spec) {
+    return same_results(settings, parse_lane_spec(spec));
 }
 
 }  // namespace
@@ -41,7 +38,10 @@ std::shared_ptr<const Model> RunState::model() const {
 }
 
 void RunState::start(bool new_backend) {
-    if (!starting_) starting_ = Starting{0, status.run_id, opened_file, is_recorded_, {}, {}};
+    if (!starting_)
+        starting_ = Starting{0, status.run_id, opened_file, is_recorded_, {}, {}, {}};
+    else
+        starting_->earlier.emplace_back(starting_->prompt, starting_->guide);
     opened_file.clear();
     is_recorded_ = false;
     if (lane_editor.n_lanes() > 0) setup.lanes = lane_editor.lanes();
@@ -58,9 +58,16 @@ void RunState::start(bool new_backend) {
     lane_editor.start();
     starting_->prompt = setup.prompt;
     starting_->guide = setup.guide;
-    starting_->is_stopped = false;
     engine_->start(setup.model_folder, std::move(run), new_backend, backend_options.precision);
     starting_->id = engine_->last_request();
+}
+
+/// Gives `setup` the prompt of the engine's run again, with what is known about it.
+void RunState::take_back_prompt(const Starting& refused) {
+    setup.prompt = status.run.prompt;
+    for (const auto& [prompt, guide] : refused.earlier)  // of which one may have taken effect
+        if (prompt == setup.prompt) begun_prompt_ = prompt, begun_guide_ = guide;
+    setup.guide = begun_prompt_ == setup.prompt ? begun_guide_ : PromptGuide{};
 }
 
 /// Checks whether the newest start has taken effect or was refused.
@@ -74,10 +81,7 @@ void RunState::take_start() {
         begun_guide_ = start.guide;
         return;
     }
-    if (start.is_stopped && status.run_id != 0) {
-        setup.prompt = begun_prompt_;
-        setup.guide = begun_guide_;
-    }
+    if (status.run_id != 0) take_back_prompt(start);
     if (const auto model = engine_->model()) setup.model_folder = model->path();
     if (status.run_id != 0 && status.run_id != start.engine_run) return;  // an earlier start was not refused
     opened_file = start.opened_file;
@@ -95,7 +99,6 @@ void RunState::answer() {
 
 void RunState::stop(bool work) {
     if (live()) engine_->stop(work);
-    if (work && starting_) starting_->is_stopped = true;
 }
 
 void RunState::step(int n_rows) {
@@ -196,6 +199,7 @@ bool RunState::take_records() {
 RunState::Changes RunState::refresh() {
     Changes changes;
     if (!live()) return changes;
+    if (!starting_ && setup.prompt == begun_prompt_) begun_guide_ = setup.guide;  // the answer may be new
     EngineStatus now = engine_->status();
     changes.visible = now.phase != status.phase || now.progress != status.progress ||
                       now.message != status.message || now.handled != status.handled ||

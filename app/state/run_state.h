@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
@@ -61,8 +62,8 @@ class RunState {
 
     // --- requests of the user. An opened trace ignores them unless a comment says otherwise ---
     /// Starts a new run from `setup` in place of the shown one. Lanes of a shown run keep their settings. If
-    /// the engine refuses it, the shown run stays with its model; the prompt of `setup` stays for another
-    /// try. If the user stops it, the shown run goes on and `setup` has its prompt again.
+    /// the engine refuses it or the user stops it, the shown run stays with its model, and `setup` has its
+    /// prompt again.
     /// new_backend: as for Engine::start().
     void start(bool new_backend = false);
     void play();
@@ -164,7 +165,7 @@ class RunState {
         bool is_recorded = false;
         std::string prompt;
         PromptGuide guide;
-        bool is_stopped = false;  // by the user
+        std::vector<std::pair<std::string, PromptGuide>> earlier;  // of starts that this one replaced
     };
     std::optional<Starting> starting_;
     std::string begun_prompt_;  // of the last start that took effect
@@ -173,6 +174,7 @@ class RunState {
     bool take_records();
     void name_lanes();
     void take_start();
+    void take_back_prompt(const Starting& refused);
 };
 
 }  // namespace keyhole

@@ -30,11 +30,6 @@ std::shared_ptr<const LaneRecord> kept_record(const RunHistory& history, int lan
     return {*step, record};
 }
 
-bool same_results(LaneSpec wanted, LaneSpec recorded) {
-    wanted.policy.shadow = recorded.policy.shadow = false;  // it measures, and changes no result
-    return same_settings(wanted, recorded);
-}
-
 /// Returns what a lane of the list is called whose records stand for another one; "" if none is listed: it
 /// was removed, or is what that lane was before.
 std::string parent_words(const RunState& run, int known) {
@@ -88,12 +83,12 @@ void say_what_records_are(LaneOnShow& shown, const RunState& run, int lane) {
                          : "Of the run before: the new prompt was not read. Restart reads it.";
     } else if (shown.source == LaneOnShow::Source::parent) {
         const std::string parent = parent_words(run, *shown.known);
-        shown.mark = parent.empty() ? "until its next step" : parent + " until its next step";
+        shown.mark = (parent.empty() ? "its state before" : parent) + " until its next step";
         shown.note =
             fmt::format("Lane {} has no step of its own yet. This is {}.", lane,
                         parent.empty() ? "the lane that it was made from" : parent + ", which it copies");
     } else if (shown.old_settings) {
-        shown.mark = "old settings";
+        shown.mark = kOldSettings;
         shown.note =
             fmt::format("Of the run as it is at this step, with {}. Lane {} has other settings by now.",
                         format_lane_spec(shown.spec), lane);

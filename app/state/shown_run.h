@@ -9,9 +9,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace keyhole {
+
+/// The mark of records with other settings than the lane has by now.
+inline constexpr std::string_view kOldSettings = "old settings";
 
 struct LaneOnShow {
     enum class Source {
@@ -30,7 +34,7 @@ struct LaneOnShow {
     std::string title;          ///< its number and name: "2 a2sf alpha=0.2"
     bool old_settings = false;  ///< the lane has other settings by now
     /// In a few words, what its records are if not those of its present settings: "old settings", "run
-    /// before", "lane 1 until its next step"; empty: they are.
+    /// before", "lane 1 until its next step", "its state before until its next step"; empty: they are.
     std::string mark;
     /// The same as a sentence; of a lane without records, why there is nothing to show.
     std::string note;

@@ -63,6 +63,17 @@ std::vector<bool> holding_heads(const AppState& app, const ShownAnswer& shown, i
     return holds;
 }
 
+/// Returns StoryLane::mark: of the answer, which is of the present settings, and of the map, which is not.
+std::string mark_of(const AppState& app, int lane, int first_row) {
+    const LaneOnShow& shown = app.shown().at(lane);
+    if (shown.old_settings && shown.mark == kOldSettings) return "new settings; map of the old ones";
+    if (!shown.mark.empty() || !shown.known) return shown.mark;
+    const RunHistory& history = app.run.history;
+    const int known = *shown.known, first = history.lanes()[to_index(known)].first_row;
+    const bool has_row = history.lane_record(first_row, lane_of_row(history, known, first_row)) != nullptr;
+    return has_row || first <= first_row ? "" : fmt::format("map: no rows before step {}", first);
+}
+
 StoryLane lane_of_story(const AppState& app, const ShownAnswer& shown, const std::string& title,
                         const Story& story) {
     StoryLane lane;
@@ -73,7 +84,7 @@ StoryLane lane_of_story(const AppState& app, const ShownAnswer& shown, const std
     lane.holds = holding_heads(app, shown, story.first_row);
     lane.n_holding = static_cast<int>(std::count(lane.holds.begin(), lane.holds.end(), true));
     lane.is_fed = shown.lane > 0 && app.run.lane_editor.follow();
-    lane.mark = app.shown().at(shown.lane).mark;
+    lane.mark = mark_of(app, shown.lane, story.first_row);
     const std::optional<int> known = app.run.drawn_lane(shown.lane);
     const RunInfo& run = app.run.history.run();
     for (int i = 0; i < story.n_rows; ++i) {

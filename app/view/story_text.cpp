@@ -278,7 +278,24 @@ int explained_lane(const std::vector<StoryLane>& lanes, int focused, bool known)
     return least;
 }
 
+namespace {
+
+/// Returns whether lane 0 holds all tokens and the model ended its text without a word.
+bool model_says_nothing(const Story& story) {
+    const StoryLane& first = story.lanes.front();
+    const LaneAnswer& answer = first.shown.answer;
+    return first.keeps.starts_with("all") && answer.complete && answer.failure.empty() &&
+           without_blanks(answer.text).empty();
+}
+
+}  // namespace
+
 std::string story_sentence(const Story& story, bool known) {
+    if (model_says_nothing(story))
+        return fmt::format(
+            "{} says nothing: the model ended its text at once, as models do that were not trained on "
+            "questions. Give it a sentence to finish.",
+            story.lanes.front().name);
     if (known && story.lanes.front().shown.mark == Mark::wrong &&
         story.lanes.front().keeps.starts_with("all"))
         return fmt::format(

@@ -316,6 +316,11 @@ bool same_settings(LaneSpec a, LaneSpec b) {
     return a == b || format_lane_spec(a) == format_lane_spec(b);
 }
 
+bool same_results(LaneSpec a, LaneSpec b) {
+    a.policy.shadow = b.policy.shadow = false;
+    return same_settings(std::move(a), std::move(b));
+}
+
 std::string format_override_heads(const Override& o) {
     const auto range = [](char letter, int first, int last) {
         return first == last ? fmt::format("{}{}", letter, first)

@@ -55,6 +55,8 @@ std::string format_lane_spec(const LaneSpec& spec);
 
 /// Returns whether two lanes do the same, whatever they are called.
 bool same_settings(LaneSpec a, LaneSpec b);
+/// The same without shadows, which only measure.
+bool same_results(LaneSpec a, LaneSpec b);
 
 /// Returns the spec as it takes effect, for window and files: amounts as tokens after clamping, and the
 /// values that the released dialect fixes.

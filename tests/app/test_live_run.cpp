@@ -2,6 +2,7 @@
 // and status.
 #include "app/actions/action_table.h"
 #include "app/actions/steer.h"
+#include "app/state/shown_answers.h"
 #include "app/view/focus_picture.h"
 #include "engine/analysis/doctor.h"
 #include "engine/base/error.h"
@@ -370,6 +371,33 @@ TEST_F(LiveRun, ARefusedStartLeavesTheTrace) {
     EXPECT_NE(app.notice.text.find(kNoModel), std::string::npos);
     app.view.pick_cell({app.run.last_row(), 3}, false);
     EXPECT_THROW(run_action(app, "why.shadow"), Error);
+}
+
+// A refused prompt leaves the run on show as it was: with its prompt, its right answer and its marks.
+TEST_F(LiveRun, ARefusedPromptLeavesPromptAndAnswerOfTheRun) {
+    const std::string words = app.run.setup.prompt;
+    run_action(app, "prompt.answer 4821");
+    settle();
+    const PromptGuide guide = app.run.setup.guide;
+    std::string long_text = "cat";
+    while (long_text.size() < 20000) long_text += " cat";
+    run_action(app, "prompt " + long_text);
+    run_action(app, "prompt.answer Paris");
+    settle();
+    EXPECT_NE(app.notice.text.find("shorten the prompt"), std::string::npos) << app.notice.text;
+    EXPECT_EQ(app.run.history.run().prompt, words);
+    EXPECT_EQ(app.run.setup.prompt, words);
+    EXPECT_EQ(app.run.setup.guide, guide) << app.run.setup.guide.answer;
+    EXPECT_EQ(right_answer(app), "4821");
+    run_action(app, "run.restart");
+    settle();
+    EXPECT_EQ(app.notice.text.find("shorten the prompt"), std::string::npos) << app.notice.text;
+    // A new right answer that needs no new run is the run's too.
+    run_action(app, "prompt.answer 3333");
+    settle();
+    run_action(app, "prompt " + long_text);
+    settle();
+    EXPECT_EQ(right_answer(app), "3333");
 }
 
 // A start stops the prompt of the start before it. If it is then refused itself, the run before both is back,

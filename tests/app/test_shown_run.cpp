@@ -154,7 +154,7 @@ TEST_F(ShownRun, ALaneThatSharesItsHeadsInAnotherWayShowsWhatItWas) {
     run("lane 1 h2o:budget=12,kv=mqa");
     EXPECT_EQ(app.run.drawn_lane(1), before);
     EXPECT_EQ(app.shown().at(1).source, Source::parent);
-    EXPECT_EQ(app.shown().at(1).mark, "until its next step");
+    EXPECT_EQ(app.shown().at(1).mark, "its state before until its next step");
     run("step");
     EXPECT_EQ(app.shown().at(1).source, Source::own);
     EXPECT_EQ(app.record(1)->info->kv, "mqa");

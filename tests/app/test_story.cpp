@@ -197,7 +197,7 @@ TEST_F(StoryOfTheGate, BelongsToTheSettingsAfterAChange) {
     EXPECT_EQ(story_of(app).lanes.size(), 3u);
 }
 
-/// What the user did to single tokens is not thrown away: the old settings are named in place of a new run.
+/// What the user did to single tokens is not thrown away: no new run, a mark says what has which settings.
 TEST_F(StoryOfTheGate, KeepsARunThatTheUserHasTouched) {
     run_action(app, "evict 1 5");
     settle();
@@ -205,7 +205,29 @@ TEST_F(StoryOfTheGate, KeepsARunThatTheUserHasTouched) {
     run_action(app, "lane 2 tova:budget=48");
     settle();
     EXPECT_EQ(run_id(), before);
-    EXPECT_EQ(story_of(app).lanes[2].mark, "old settings");
+    const StoryLane lane = story_of(app).lanes[2];
+    EXPECT_EQ(lane.mark, "new settings; map of the old ones");
+    EXPECT_EQ(lane.shown.answer.spec, "tova:budget=48");
+}
+
+/// A map without rows of the answer says so: a lane whose KV heads changed there and back is a new lane.
+TEST_F(StoryOfTheGate, SaysWhyAMapHasNoRows) {
+    run_action(app, "view.explore");
+    settle();
+    app.remember_changes();
+    run_action(app, "lane 1 h2o:budget=64,kv=gqa:2");
+    settle();
+    app.remember_changes();
+    EXPECT_NE(app.undo(), "");
+    settle();
+    run_action(app, "step 2");
+    settle();
+    const int first = app.run.last_row() - 1;
+    run_action(app, "view.story");
+    settle();
+    const Story story = story_of(app);
+    EXPECT_EQ(story.lanes[0].mark, "");
+    EXPECT_EQ(story.lanes[1].mark, fmt::format("map: no rows before step {}", first));
 }
 
 TEST_F(StoryOfTheGate, RewindsToThePromptAndStaysThere) {
@@ -257,6 +279,23 @@ TEST_F(StoryOfTheGate, TheInstrumentDecodesNothingByItself) {
     run_action(app, "view.story");
     settle();
     EXPECT_GT(app.run.n_decoded(), 3) << "the answer is decoded when the story comes on show";
+}
+
+/// A model that ends its text at once has not shown that it does not know the answer.
+TEST(StoryWords, AModelThatSaysNothing) {
+    Story story;
+    story.lanes.resize(2);
+    for (StoryLane& lane : story.lanes) {
+        lane.name = "Full cache";
+        lane.keeps = "all 370 tokens";
+        lane.shown.answer.complete = true;
+        lane.shown.mark = Mark::wrong;
+    }
+    EXPECT_EQ(story_sentence(story, true),
+              "Full cache says nothing: the model ended its text at once, as models do that were not trained "
+              "on questions. Give it a sentence to finish.");
+    story.lanes[0].shown.answer.text = " 4";
+    EXPECT_NE(story_sentence(story, true).find("does not know the answer"), std::string::npos);
 }
 
 TEST(StoryWords, LastSentence) {

@@ -68,9 +68,10 @@ void ScreenCheck::read_lanes() {
                             [&](const Card& any) { return any.top < text.top + 8; });
     };
     for (const ScreenText& text : panes_["lanes"])  // whose numbers stand on the card
-        if (const auto mark = match(text.text,
-                                    "^(?:old settings|run before|(?:lane (\\d+) )?until its next step): "
-                                    "(.*)$")) {
+        if (const auto mark =
+                match(text.text,
+                      "^(?:old settings|run before|(?:lane (\\d+)|its state before) until its next step): "
+                      "(.*)$")) {
             const auto card = card_of(text);
             if (card == cards.rend()) continue;
             card->title = fmt::format("{} {}", card->lane, (*mark)[2].str());
