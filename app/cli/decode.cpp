@@ -305,6 +305,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
         if (!options.exports.watch.empty()) exports.check_watch(history);
         exports.how.answers = std::move(answers);
         exports.how.right_answer = guide.answer;
+        exports.how.answer_end = guide.end;
         sink->finish(
             history,
             [&](double done, const std::string&) {

@@ -1,5 +1,6 @@
 #include "app/view/lane_answers.h"
 
+#include "engine/analysis/compare.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/model_name.h"
@@ -47,18 +48,40 @@ std::vector<AnswerWord> words_of(const RunInfo& run, const ShownAnswer& shown) {
 
 }  // namespace
 
-LaneAnswer answer_in_record(const RunHistory& history, int lane) {
+namespace {
+
+/// Returns the answer that a lane's tokens after the prompt begin.
+LaneAnswer answer_of_tokens(const RunHistory& history, int lane, const AnswerEnd& end) {
     const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
     const std::size_t first = std::min(tokens.size(), to_index(history.n_prompt()));
-    const AnswerEnd end;
     const auto own = std::span(tokens).subspan(
         first, std::min(tokens.size() - first, static_cast<std::size_t>(end.max_tokens)));
     LaneAnswer answer =
         answer_from([&](std::span<const int> some) { return text_of(history.run(), some); }, own, end);
-    answer.complete = true;
+    answer.lane_id = history.lanes()[to_index(lane)].id;
     const LaneRecord* record = history.lane_record(history.lanes()[to_index(lane)].first_row, lane);
     if (record != nullptr) answer.spec = record->info->spec;
     return answer;
+}
+
+}  // namespace
+
+LaneAnswer answer_in_record(const RunHistory& history, int lane) {
+    LaneAnswer answer = answer_of_tokens(history, lane, {});
+    answer.complete = true;
+    return answer;
+}
+
+std::optional<LaneAnswer> own_answer(const RunHistory& history, int lane, const AnswerEnd& end) {
+    const RunHistory::Lane& of = history.lanes()[to_index(lane)];
+    LaneAnswer answer = answer_of_tokens(history, lane, end);
+    const int n = history.n_prompt(), n_read = static_cast<int>(of.tokens.size()) - n;
+    for (int i = 0; i < std::min(n_read, end.max_tokens); ++i)
+        if (const int own = own_choice(history, lane, n + i); own >= 0 && own != of.tokens[to_index(n + i)])
+            return std::nullopt;
+    answer.cut = !answer.complete && n_read >= end.max_tokens;
+    answer.complete = answer.complete || answer.cut || of.ended;
+    return answer.complete ? std::optional(answer) : std::nullopt;
 }
 
 std::vector<ShownAnswer> answers_in_record(const RunHistory& history) {

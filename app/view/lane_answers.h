@@ -6,6 +6,7 @@
 #include "engine/run/answer.h"
 #include "engine/trace/run_history.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ struct ShownAnswer {
 std::vector<ShownAnswer> answers_in_record(const RunHistory& history);
 /// Returns what one of the lanes chose. lane: into history.lanes().
 LaneAnswer answer_in_record(const RunHistory& history, int lane);
+
+/// Returns the answer of a lane in a record that goes on; nullopt: it has no end yet, or the lane was fed a
+/// token that it had not chosen. lane: as above.
+std::optional<LaneAnswer> own_answer(const RunHistory& history, int lane, const AnswerEnd& end);
 
 /// Compares the answers with the first one, and with the right answer; right: empty if it is not known.
 void mark_answers(std::vector<ShownAnswer>& answers, const std::string& right);

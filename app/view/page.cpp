@@ -76,6 +76,8 @@ struct Facts {
     const RunHistory& history;
     std::vector<ShownLane> lanes;
     std::vector<int> known;  ///< [lane] into history.lanes()
+    std::vector<ShownAnswer> answers;
+    int other_settings = -1;  ///< a lane whose answer is not known with the settings of its records; -1: none
     Story story;
     std::optional<TokenSpan> words;
     int full = 0;  ///< see full_lane_of()
@@ -107,9 +109,8 @@ std::optional<TokenSpan> words_of_page(const Facts& facts) {
     if (const std::string& right = facts.source.right_answer; !right.empty())
         if (const auto found = find_span(history, 0, right); found && found->last < history.n_prompt())
             return found;
-    if (facts.source.answers.empty()) return std::nullopt;
-    return telling_words(history, facts.source.answers, history.run().prompt, facts.story.first_row,
-                         facts.full);
+    if (facts.answers.empty()) return std::nullopt;
+    return telling_words(history, facts.answers, history.run().prompt, facts.story.first_row, facts.full);
 }
 
 StoryLane story_lane_of(const Facts& facts, std::size_t i) {
@@ -122,7 +123,7 @@ StoryLane story_lane_of(const Facts& facts, std::size_t i) {
     const int of_row = lane_of_row(history, lane, row);
     if (const LaneRecord* record = history.lane_record(row, of_row); record != nullptr)
         out.keeps = kept_of_text(double(record->use.stored_tokens) / n_kv, row + 1);
-    for (const ShownAnswer& shown : facts.source.answers)
+    for (const ShownAnswer& shown : facts.answers)
         if (shown.lane == out.lane) out.shown = shown;
     if (facts.words && facts.words->last <= row)
         for (int g = 0; g < n_kv; ++g)
@@ -131,10 +132,38 @@ StoryLane story_lane_of(const Facts& facts, std::size_t i) {
     return out;
 }
 
+/// Adds what each lane answers with the settings with which it read the prompt: the rest of the page is of
+/// these. An answer with settings that a lane got later is none of this run; what the lane chose in it stands
+/// for it.
+void add_answers(Facts& facts) {
+    for (std::size_t i = 0; i < facts.known.size() && !facts.source.answers.empty(); ++i) {
+        const RunHistory::Lane& lane = facts.history.lanes()[to_index(facts.known[i])];
+        const LaneRecord* first = facts.history.lane_record(lane.first_row, facts.known[i]);
+        ShownAnswer out;
+        out.lane = static_cast<int>(i);
+        for (const ShownAnswer& shown : facts.source.answers) {
+            const LaneAnswer& answer = shown.answer;
+            if (answer.lane_id != lane.id || (!answer.complete && answer.tokens.empty())) continue;
+            const bool is_of_run =
+                answer.turn >= 0 || answer.spec.empty() || first == nullptr ||
+                same_results(parse_lane_spec(answer.spec), parse_lane_spec(first->info->spec));
+            const auto own = is_of_run ? std::optional(answer)
+                                       : own_answer(facts.history, facts.known[i], facts.source.answer_end);
+            if (own)
+                out.answer = *own;
+            else
+                facts.other_settings = out.lane;
+        }
+        facts.answers.push_back(std::move(out));
+    }
+    const bool of_turn = !facts.answers.empty() && facts.answers.front().answer.turn >= 0;
+    if (!facts.answers.empty()) mark_answers(facts.answers, of_turn ? "" : facts.source.right_answer);
+}
+
 void add_story(Facts& facts) {
     const RunHistory& history = facts.history;
     Story& story = facts.story;
-    const std::vector<ShownAnswer>& answers = facts.source.answers;
+    const std::vector<ShownAnswer>& answers = facts.answers;
     story.first_row = std::clamp(history.n_prompt() - 1, history.steps().front()->row, history.last_row());
     story.question = page_text(last_sentence(history.run().prompt));
     for (const ShownAnswer& shown : answers)
@@ -150,9 +179,12 @@ void add_story(Facts& facts) {
         std::all_of(answers.begin(), answers.end(), [](const auto& shown) { return shown.answer.complete; });
     const bool known = !answers.empty() && answers.front().mark != ShownAnswer::Mark::none;
     if (!story.complete) {
-        story.sentence = answers.empty()
-                             ? "The lanes followed lane 0, so their own answers are not in this page."
-                             : "Not all lanes had answered.";
+        story.sentence =
+            answers.empty() ? "The lanes followed lane 0, so their own answers are not in this page."
+            : facts.other_settings >= 0
+                ? fmt::format("Lane {} has other settings by now, so its answer is not in this page.",
+                              facts.other_settings)
+                : "Not all lanes had answered.";
     } else if (facts.lanes.size() > 1) {
         story.explained = explained_lane(story.lanes, facts.source.focus.index, known);
         story.sentence = page_text(story_sentence(story, known));
@@ -178,9 +210,10 @@ void add_heads(Facts& facts) {
 }
 
 Facts facts_of(const PictureSource& source) {
-    Facts facts{source, *source.history, shown_lanes(*source.history), {}, {}, {}, 0, {}, {}};
+    Facts facts{source, *source.history, shown_lanes(*source.history), {}, {}, -1, {}, {}, 0, {}, {}};
     for (const ShownLane& lane : facts.lanes) facts.known.push_back(lane.lane);
     facts.full = full_lane_of(facts.history, facts.lanes);
+    add_answers(facts);
     add_story(facts);
     add_heads(facts);
     return facts;
@@ -203,9 +236,9 @@ Json answers_json(const Facts& facts) {
     Json out = Json::array();
     for (std::size_t i = 0; i < facts.lanes.size(); ++i) out.push_back(nullptr);
     const AnswersFigure figure =
-        answers_figure(facts.history.run(), facts.source.answers, specs, facts.source.right_answer);
+        answers_figure(facts.history.run(), facts.answers, specs, facts.source.right_answer);
     for (std::size_t i = 0; i < figure.lines.size(); ++i)
-        out[to_index(facts.source.answers[i].lane)] = answer_json(figure.lines[i]);
+        if (facts.answers[i].lane != facts.other_settings) out[i] = answer_json(figure.lines[i]);
     return out;
 }
 

@@ -363,13 +363,14 @@ RunSpec Session::run_spec() const {
 
 namespace {
 
+bool turns_back(const LoggedCommand& logged) {
+    return std::holds_alternative<Rewind>(logged.command) ||
+           std::holds_alternative<GoToBranch>(logged.command);
+}
+
 /// Runs a session whose prompt is processed, as replay() says.
 void run_to(Session& session, const RunSpec& spec, int last_row,
             const std::function<void(std::shared_ptr<const StepTrace>)>& each) {
-    const auto turns_back = [](const LoggedCommand& logged) {
-        return std::holds_alternative<Rewind>(logged.command) ||
-               std::holds_alternative<GoToBranch>(logged.command);
-    };
     const auto apply = [&](const LoggedCommand& logged) {
         try {
             session.apply(logged.command);
@@ -401,6 +402,17 @@ void run_to(Session& session, const RunSpec& spec, int last_row,
 
 }  // namespace
 
+namespace {
+
+/// Returns the commands without those at the end that no record follows.
+std::vector<LoggedCommand> before_last_record(std::vector<LoggedCommand> commands, int last_row) {
+    while (!commands.empty() && commands.back().row >= last_row && !turns_back(commands.back()))
+        commands.pop_back();
+    return commands;
+}
+
+}  // namespace
+
 void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec& spec, int last_row,
             RowSink* sink, const std::function<void(std::shared_ptr<const StepTrace>)>& each,
             const ProgressReport& prompt) {
@@ -411,6 +423,7 @@ void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec&
 
 std::vector<LaneAnswer> answers_of_run(std::shared_ptr<const Model> model, Backend& backend, RunSpec spec,
                                        int last_row, const AnswerEnd& end, const ProgressReport& progress) {
+    if (!spec.commands.empty()) spec.commands = before_last_record(std::move(spec.commands), last_row);
     spec.answer_end = end;
     spec.requested = {};
     spec.n_top = 1;

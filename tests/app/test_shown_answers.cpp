@@ -7,13 +7,29 @@
 #include "tests/reference/temp_folder.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include <fstream>
+#include <iterator>
 #include <set>
 
 namespace keyhole::test_shown_answers {
 namespace {
 
 using Mark = ShownAnswer::Mark;
+
+std::string text_of(const std::filesystem::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Returns what the script of a page reads.
+nlohmann::json run_of_page(const std::filesystem::path& file) {
+    const std::string page = text_of(file);
+    const std::string_view begin = "<script type=\"application/json\" id=\"run\">";
+    const std::size_t at = page.find(begin) + begin.size();
+    return nlohmann::json::parse(page.substr(at, page.find("</script>", at) - at));
+}
 
 /// The story of the demo, with the lanes that the window opens with.
 class ShownAnswers : public testing::LiveRun {
@@ -108,6 +124,59 @@ TEST_F(ShownAnswers, FollowASettingOfALane) {
     failed[0].answer.tokens.clear();
     mark_answers(failed, "");
     EXPECT_EQ(answers_caption(app, failed), "Lane 0 gives no answer, so none is compared with it.");
+}
+
+/// What is written of a run has one set of settings: those of its records, whatever the lane is to have next.
+TEST_F(ShownAnswers, OnAPageAreOfTheSettingsOfItsRecords) {
+    reference::TempFolder folder("page");
+    const std::string file = (folder.path() / "page.html").string();
+    run_action(app, "follow off");
+    run_action(app, "run.restart");
+    settle();
+    run_action(app, "step 12");
+    settle();
+    run_action(app, "lane 1 h2o:budget=400");
+    run_action(app, "add full");
+    settle();
+    ASSERT_EQ(shown_answers(app)[1].mark, Mark::right) << "the test needs settings that change the answer";
+    const auto write = [&](const std::string& action) {
+        run_action(app, action);
+        ASSERT_TRUE(wakes.wait_until([&] { return !app.jobs.export_job.running(); }));
+        EXPECT_FALSE(app.jobs.export_job.failed()) << app.jobs.export_job.result();
+    };
+    const auto expect_old = [&](const std::filesystem::path& page, const std::string& how) {
+        const nlohmann::json run = run_of_page(page);
+        ASSERT_EQ(run.at("lanes").size(), 3u) << how;
+        const nlohmann::json& lane = run.at("lanes")[1];
+        EXPECT_EQ(lane.at("spec"), "h2o:budget=64,recent=32") << how;
+        EXPECT_EQ(lane.at("keeps"), "64 of 370 tokens, 17 %") << how;
+        EXPECT_EQ(lane.at("answer").at("mark"), "wrong") << how;
+        EXPECT_EQ(run.at("lanes")[2].at("answer").at("mark"), "right") << how;
+        EXPECT_EQ(run.at("explained"), 1) << how;
+    };
+    write("file.page " + file);
+    expect_old(file, "the page of the window");
+    app.jobs.export_job.request.folder = folder.path() / "out";
+    app.jobs.export_job.request.list = "page,answers";
+    app.jobs.export_job.request.right = "4821";
+    app.jobs.export_job.request.pictures.formats = {PictureFormat::svg};
+    write("export.start");
+    expect_old(folder.path() / "out" / "page.html", "the export");
+    const std::string svg = text_of(folder.path() / "out" / "answers.svg");
+    EXPECT_NE(svg.find("h2o:budget=64"), std::string::npos);
+    EXPECT_NE(svg.find("✗"), std::string::npos) << svg;
+    // Lanes that were fed lane 0's words have not said what they would have with the old settings.
+    run_action(app, "follow on");
+    run_action(app, "lane 1 h2o:budget=64");
+    run_action(app, "run.restart");
+    settle();
+    run_action(app, "step 12");
+    run_action(app, "lane 1 h2o:budget=400");
+    settle();
+    write("file.page " + file);
+    EXPECT_TRUE(run_of_page(file).at("lanes")[1].at("answer").is_null());
+    EXPECT_NE(text_of(file).find("Lane 1 has other settings by now, so its answer is not in this page."),
+              std::string::npos);
 }
 
 /// A prompt of the user's own has no known answer, so nothing is right or wrong.
