@@ -126,6 +126,9 @@ SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span, 
         lifetime.share.push_back(
             shown ? 1 - static_cast<float>(gone[to_index(row)]) / static_cast<float>(entries) : kNoValue);
         const int own = own_choice(history, lane, row + 1), reference = own_choice(history, 0, row + 1);
+        const bool is_chosen = row >= span.last && row + 1 >= history.n_prompt();
+        if (!lifetime.first_other_token && is_chosen && (own < 0 || reference < 0))
+            lifetime.unknown_until = row;
         if (!lifetime.first_other_token && row >= span.last && own >= 0 && reference >= 0 && own != reference)
             lifetime.first_other_token = row;
     }
@@ -140,7 +143,10 @@ std::string span_verdict(const SpanLifetime& lifetime) {
         : lifetime.n_heads_with_all == lifetime.n_heads
             ? std::string("every head holds all of it")
             : fmt::format("{} of {} heads hold all of it", lifetime.n_heads_with_all, lifetime.n_heads);
-    if (lifetime.first_other_token)
+    if (lifetime.first_other_token && lifetime.unknown_until)
+        verdict += fmt::format("; word at {} unlike lane 0's, none recorded before {}",
+                               *lifetime.first_other_token + 1, *lifetime.unknown_until + 2);
+    else if (lifetime.first_other_token)
         verdict += fmt::format("; first word unlike lane 0's at {}", *lifetime.first_other_token + 1);
     return verdict;
 }

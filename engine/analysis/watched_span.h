@@ -41,6 +41,8 @@ struct SpanLifetime {
     std::optional<int> all_gone;  ///< first row after which no KV head stores any of it
     /// First row from the span's end on after which the lane's own next token differs from lane 0's.
     std::optional<int> first_other_token;
+    /// Last row before it, and from the span's end on, at which one of the two choices is not recorded.
+    std::optional<int> unknown_until;
     bool is_read = true;  ///< the row of the counts is not before the span's end
     /// KV heads that store the whole span after the row of the counts, and all KV heads.
     int n_heads_with_all = 0, n_heads = 0;

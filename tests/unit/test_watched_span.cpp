@@ -84,6 +84,21 @@ TEST(WatchedSpan, SaysWhenTheLaneFirstSaysAnother) {
     changed->lanes[1].predicted = (changed->lanes[1].predicted + 1) % 12;
     steps[9] = changed;
     EXPECT_EQ(span_lifetime(history_of(steps), 1, {kFirst, kLast}).first_other_token, changed->row);
+    EXPECT_FALSE(span_lifetime(history_of(steps), 1, {kFirst, kLast}).unknown_until);
+    // Of steps without a record of the lane it is not known what it would have said.
+    for (int i : {4, 5}) {
+        auto without = std::make_shared<StepTrace>(*steps[to_index(i)]);
+        without->lanes.pop_back();
+        steps[to_index(i)] = without;
+    }
+    const SpanLifetime lifetime = span_lifetime(history_of(steps), 1, {kFirst, kLast});
+    EXPECT_EQ(lifetime.first_other_token, changed->row);
+    EXPECT_EQ(lifetime.unknown_until, steps[5]->row);
+    const std::string verdict = span_verdict(lifetime);
+    EXPECT_NE(verdict.find(fmt::format("; word at {} unlike lane 0's, none recorded before {}",
+                                       changed->row + 1, steps[5]->row + 2)),
+              std::string::npos)
+        << verdict;
 }
 
 TEST(WatchedSpan, VerdictSaysWhatWasLostAndWhatWasSaid) {
