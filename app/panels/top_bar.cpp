@@ -45,6 +45,28 @@ void set_draft(TopBar& panel, std::string text) {
     panel.draft_is_new = true;
 }
 
+/// A right answer that came with a text leaves with it, and is back with it; one that was typed stays.
+void follow_text(TopBar& panel) {
+    const bool is_given = panel.draft == panel.file_text;
+    if (is_given && panel.answer.empty())
+        panel.answer = panel.file_answer;
+    else if (!is_given && panel.answer == panel.file_answer)
+        panel.answer.clear();
+}
+
+/// Puts the prompt of the run into the field.
+void take_prompt_of_run(TopBar& panel, const AppState& app, const std::string& prompt) {
+    set_draft(panel, for_field(prompt));
+    panel.answer = for_field(right_answer(app));
+    if (panel.draft == panel.file_text) return;
+    panel.draft_file.clear();
+    panel.file_text = panel.draft;
+    // What a file says of its prompt is more than an answer, which is all that a user can give.
+    const PromptGuide& guide = app.run.setup.guide;
+    const bool is_of_file = !guide.watch.empty() || !guide.shows.empty();
+    panel.file_answer = is_of_file ? panel.answer : "";
+}
+
 /// Edits the draft in a field of this size.
 void edit_draft(TopBar& panel, ImVec2 size) {
     WrappedText& lines = panel.field.lines;
@@ -162,6 +184,7 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     edit_draft(panel, {room.x, std::max(room.y - below, 3 * ImGui::GetFrameHeight())});
     mark_item(context, "prompt.text");
     // Makes the next frame's fonts hold what was typed or pasted.
+    if (panel.draft != before) follow_text(panel);
     if (panel.draft != before || ImGui::IsWindowAppearing()) (void)context.app.glyphs.text(panel.draft);
     if (offer != nullptr) draw_model_offer(context, *offer);
     draw_right_answer(panel, context);
@@ -423,8 +446,7 @@ void draw(TopBar& panel, const PanelContext& context) {
     if (prompt_button(line, width)) {
         // A text that was typed and not run yet stays, until another prompt runs.
         if (panel.draft.empty() || panel.draft_of != shown) {
-            set_draft(panel, for_field(shown));
-            panel.answer = for_field(right_answer(app));
+            take_prompt_of_run(panel, app, shown);
         }
         panel.draft_of = shown;
         ImGui::OpenPopup("prompt");

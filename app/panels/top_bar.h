@@ -11,9 +11,9 @@ struct TopBar {
     std::string draft;                 ///< the prompt's text as typed; it outlives its popup
     std::string draft_of;              ///< the run's prompt when the draft was begun
     std::filesystem::path draft_file;  ///< the draft came from it; empty: from the run
-    std::string file_text;             ///< the draft as it came from the file
+    std::string file_text;             ///< the draft as it came from the file or the run
     std::string answer;                ///< the right answer as typed; empty: not known
-    std::string file_answer;           ///< as it came from the file
+    std::string file_answer;           ///< as it came with file_text from a file; empty: none
     std::string shows;                 ///< what the sample is for whose button was pressed last
     bool draft_is_new = false;         ///< not yet wrapped into lines
     WrappedField field;                ///< shows the draft

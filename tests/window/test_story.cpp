@@ -143,6 +143,41 @@ TEST_F(StoryWindow, AnOwnPromptIsNoDeadEnd) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+/// The right answer of a sample is none to another text; one that the user types stays with the text.
+TEST_F(StoryWindow, TheAnswerOfASampleLeavesWithItsText) {
+    width_ = 1600, height_ = 1000;
+    start();
+    EXPECT_TRUE(says("✗")) << "the code of the gate is known";
+    const auto open_field = [&] {
+        click("prompt");
+        ASSERT_TRUE(wait_until("dialog", [](const Json& now) { return now["popups"] == 1; }));
+    };
+    const auto restart = [&] {
+        const Json before = report()["run"];
+        key("Ctrl+Return");
+        ASSERT_TRUE(wait_until("a new run", [&](const Json& now) {
+            return now["run"] != before && now["idle"] == true && now["popups"] == 0;
+        }));
+    };
+    open_field();
+    key("Ctrl+A");
+    type("The capital of France is");
+    restart();
+    EXPECT_EQ(report()["prompt"], "The capital of France is");
+    EXPECT_FALSE(says("✗")) << words();
+    EXPECT_FALSE(says("does not know the answer")) << words();
+    open_field();
+    click("prompt.answer");
+    type("Paris");
+    click("prompt.text");
+    key("Ctrl+End");
+    type(" now");
+    restart();
+    EXPECT_EQ(report()["prompt"], "The capital of France is now");
+    EXPECT_TRUE(says("✗")) << words();
+    EXPECT_EQ(quit(), 0) << output();
+}
+
 /// After a change of a lane the lanes answer anew, and until then the old picture says that it is old.
 TEST_F(StoryWindow, AnswersAnewAfterAChangeOfALane) {
     width_ = 1600, height_ = 1000;
