@@ -202,6 +202,7 @@ std::string export_options(const AppState& app, const ExportRequest& request) {
                                       fmt::join(request.heads, ",")));
     if (request.all_rows) options.emplace_back("--rows all");
     RunExport exports;
+    exports.files.all_rows = request.all_rows;
     parse_run_export(request.list, exports, !app.run.live());
     PictureChoice pictures;
     if (exports.files.draws() || !exports.views.empty())

@@ -34,7 +34,7 @@ void ExportArguments::add(const CliCommand& command) {
     option("--rows", rows, "decode rows, or all: prompt rows too").one_of({"decode", "all"});
     option("--layers", layers, "only these layers").comma_list().from(0);
     option("--heads", heads, "only these query heads").comma_list().from(0);
-    option("--last-rows", last_rows, "only this many rows from the end").from(0);
+    option("--last-rows", last_rows, "only this many rows from the end").from(1);
     option("--dtype", dtype, "number type of arrays").one_of({"f32", "f16"});
     option("--row", row, "views: the shown row (default: the last one)").from(0);
     option("--focus", focus, "views: the shown lane").from(0);
@@ -58,6 +58,7 @@ void ExportArguments::add(const CliCommand& command) {
 RunExport ExportArguments::parsed(int n_lanes, bool with_answers) const {
     RunExport out;
     if (!given()) return out;
+    out.files.all_rows = rows == "all";  // which the words of a trace depend on
     const bool is_usual = !list_option.is_given();
     parse_run_export(is_usual ? usual_export_list(n_lanes, with_answers) : list, out, of_records);
     ExportOptions& options = out.files;
@@ -76,7 +77,6 @@ RunExport ExportArguments::parsed(int n_lanes, bool with_answers) const {
     options.program = program_name();
     options.command = command_text();
     options.folder = folder;
-    options.all_rows = rows == "all";
     options.layers = layers;
     options.heads = heads;
     options.last_rows = last_rows;

@@ -19,12 +19,12 @@ constexpr std::array kWords = {
     ExportWord{"run", "run.json: tokens, lanes, scalars of every row", &ExportOptions::run},
     ExportWord{"mask", "evicted_at.npy and pictures of the masks", &ExportOptions::mask},
     ExportWord{"mask-table", "evicted_at.npy alone, without the pictures", &ExportOptions::mask_table, false},
-    ExportWord{"heatmap", "pictures of every head, and the atlas", &ExportOptions::heatmap},
-    ExportWord{"attention", "attention.npy: every probability", &ExportOptions::attention},
+    ExportWord{"heatmap", "pictures of every head, and the atlas", &ExportOptions::heatmap, true, true, true},
+    ExportWord{"attention", "attention.npy: every probability", &ExportOptions::attention, true, true, true},
     ExportWord{"logits", "logits.npy: before the softmax", &ExportOptions::logits, true, false},
-    ExportWord{"scores", "scores.npy and curves", &ExportOptions::scores},
+    ExportWord{"scores", "scores.npy and curves", &ExportOptions::scores, true, true, true},
     ExportWord{"choice", "choice.npy: what a selection ranks of the tokens that compete",
-               &ExportOptions::choice},
+               &ExportOptions::choice, true, true, true},
     ExportWord{"noise", "noise.npy", &ExportOptions::noise, true, false},
     ExportWord{"q", "q.npy, q0.npy: each row's queries, after and before the rotation", &ExportOptions::q,
                false, false},
@@ -33,15 +33,16 @@ constexpr std::array kWords = {
     ExportWord{"queries",
                "queries.safetensors: mean and spread of the prompt's queries, for calibration=FILE",
                &ExportOptions::queries, false, false},
-    ExportWord{"next", "next.npy: next-token log-probabilities", &ExportOptions::next},
-    ExportWord{"csv", "tables: one line a cell, and the measures of every head's rows", &ExportOptions::csv},
-    ExportWord{"json", "the cells as JSON", &ExportOptions::json},
+    ExportWord{"next", "next.npy: next-token log-probabilities", &ExportOptions::next, true, true, true},
+    ExportWord{"csv", "tables: one line a cell, and the measures of every head's rows", &ExportOptions::csv,
+               true, true, true},
+    ExportWord{"json", "the cells as JSON", &ExportOptions::json, true, true, true},
     ExportWord{"shadow", "shadow.npy, ideal.npy: full rows of lanes with a shadow, and their best k",
                &ExportOptions::shadow, true, false},
     ExportWord{"frames", "the mask over time: a picture a row", &ExportOptions::frames, false},
     ExportWord{"gif", "the mask over time: an animated GIF of all heads", &ExportOptions::gif, false},
     ExportWord{"gif-attention", "a GIF a head: its heat map, row by row", &ExportOptions::gif_attention,
-               false},
+               false, true, true},
     ExportWord{"gif-mask", "a GIF a KV head: its mask, row by row", &ExportOptions::gif_mask, false},
     ExportWord{"gif-scores", "a GIF a KV head: its scores, row by row", &ExportOptions::gif_scores, false}};
 
@@ -123,6 +124,12 @@ void check_of_records(const ExportOptions& options) {
         if (options.*word.flag && !word.in_records)
             fail(ErrorCode::wrong_use, "records hold no {}; run `keyhole decode --export {}` to have them",
                  word.name, word.name);
+    for (const ExportWord& word : kWords)
+        if (options.all_rows && options.*word.flag && word.of_rows)
+            fail(ErrorCode::wrong_use,
+                 "records hold no {0} of the prompt's rows; leave those rows out, or run `keyhole decode "
+                 "--rows all --export {0}` to have them",
+                 word.name);
 }
 
 std::vector<int> kv_heads_read(const KvLayout& layout, const std::vector<int>& layers,

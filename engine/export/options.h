@@ -65,7 +65,8 @@ struct ExportOptions {
 /// Error(wrong_use) with the nearest valid word. others: words that are known elsewhere, for that message.
 void parse_export_list(std::string_view list, ExportOptions& options, bool of_records = false,
                        std::span<const std::string_view> others = {});
-/// Throws Error(wrong_use) if the options ask for something that records do not hold.
+/// Throws Error(wrong_use) if the options ask for something that records do not hold: a word, or values of
+/// the prompt's rows.
 void check_of_records(const ExportOptions& options);
 
 /// A word of --export, and one line on what it writes.
@@ -75,6 +76,8 @@ struct ExportWord {
     bool ExportOptions::*flag;
     bool in_all = true;
     bool in_records = true;  ///< a trace holds it
+    /// It has values of rows, which records hold of decoded rows alone.
+    bool of_rows = false;
 };
 std::span<const ExportWord> export_words();
 /// Returns "run, mask, ..., all".
