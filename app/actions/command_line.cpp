@@ -57,7 +57,8 @@ std::string decode_command(const std::filesystem::path& model, const RunSpec& ru
     if (run.ignore_eos) text += " --ignore-eos";
     if (run.chat) text += " --chat";
     const Sampling greedy;
-    if (run.sampling != greedy)
+    // A script may set a temperature later.
+    if (run.sampling != greedy && (run.sampling.temperature > 0 || !run.commands.empty()))
         text += fmt::format(" --temperature {} --top-k {} --top-p {}", run.sampling.temperature,
                             run.sampling.top_k, run.sampling.top_p);
     if (run.sampling.repetition_penalty != 1)

@@ -74,8 +74,12 @@ class AttributeRun {
         const std::vector<LaneSpec> lanes = options.eval.typed_lanes();
         if (options.eval.run.lanes.size() != 1)
             fail(ErrorCode::wrong_use, "attribute takes one lane; give --lane SPEC, such as h2o:budget=64");
-        if (options.budget == 0 && (options.rest > 0 || options.held_out > 0))
-            fail(ErrorCode::wrong_use, "--rest and --held-out are for --budget; give it with them");
+        const CliCommand& command = options.eval.owner;
+        if (const CliOption one = command.given({"--rest", "--held-out", "--split"});
+            one && options.budget == 0)
+            fail(ErrorCode::wrong_use, "{} is for --budget; give it as well", one.name());
+        if (command.given({"--chunk"}) && options.by != "token")
+            fail(ErrorCode::wrong_use, "--chunk is for --by token; give both");
         if (options.candidates > 0 && options.split != "greedy")
             fail(ErrorCode::wrong_use, "--candidates is for --split greedy; give both");
         lane_ = lanes.front();

@@ -145,6 +145,14 @@ bool CliOption::is_given() const {
     return option_ != nullptr && option_->count() > 0;
 }
 
+bool CliOption::is_repeated() const {
+    return option_->get_multi_option_policy() != CLI::MultiOptionPolicy::Throw;
+}
+
+int CliOption::times_given() const {
+    return static_cast<int>(option_->count());
+}
+
 bool CliOption::is_argument() const {
     return option_->get_positional();
 }
@@ -290,6 +298,12 @@ CliOption CliCommand::option(const std::string& name) const {
     return CliOption(app_->get_option_no_throw(name));
 }
 
+CliOption CliCommand::given(std::initializer_list<const char*> names) const {
+    for (const char* name : names)
+        if (const CliOption one = option(name); one.is_given()) return one;
+    return {};
+}
+
 std::vector<std::string> CliCommand::groups() const {
     return app_->get_groups();
 }
@@ -311,6 +325,15 @@ CliOption CliCommand::help_option() const {
     return CliOption(app_->get_help_ptr());
 }
 
+/// Returns what is wrong if an option that takes one value stands in the arguments more than once.
+static std::string fault_of_repeats(const CliCommand& command) {
+    for (const CliOption one : command.options())
+        if (one.times_given() > 1 && one.most_values() == 1 && !one.is_repeated())
+            return fmt::format("{} is given {}", one.name(),
+                               one.times_given() == 2 ? "twice" : fmt::format("{} times", one.times_given()));
+    return {};
+}
+
 // --- the program -------------------------------------------------------------------------------------------
 
 CommandLine::CommandLine(const std::string& name, const std::string& help, const std::string& version)
@@ -330,9 +353,10 @@ int CommandLine::run(std::span<const std::string> arguments) const {
     } catch (const CLI::Success& success) {
         return owned_->exit(success);
     } catch (const CLI::ParseError& error) {
-        const bool is_command = !arguments.empty() && command(arguments.front());
-        fail(ErrorCode::wrong_use, "{}; see keyhole {}--help", error.what(),
-             is_command ? arguments.front() + " " : "");
+        const CliCommand chosen = arguments.empty() ? CliCommand() : command(arguments.front());
+        const std::string repeated = chosen ? fault_of_repeats(chosen) : "";
+        fail(ErrorCode::wrong_use, "{}; see keyhole {}--help", repeated.empty() ? error.what() : repeated,
+             chosen ? arguments.front() + " " : "");
     }
 }
 

@@ -51,6 +51,8 @@ class CliOption {
 
     /// Whether it stands in the arguments; false for none.
     bool is_given() const;
+    int times_given() const;
+    bool is_repeated() const;  ///< repeated() was called, or it is a flag
     bool is_argument() const;  ///< without dashes
     bool is_required() const;
     std::vector<std::string> long_names() const, short_names() const;  ///< without dashes
@@ -101,6 +103,8 @@ class CliCommand {
     std::vector<CliOption> options() const;
     /// names: one name, with its dashes. Returns none if the command has no such option.
     CliOption option(const std::string& name) const;
+    /// Returns the first of the options that stands in the arguments; none if none does.
+    CliOption given(std::initializer_list<const char*> names) const;
     std::vector<std::string> groups() const;  ///< of its options
     std::string help_text() const;
 

@@ -6,6 +6,7 @@
 #include "app/cli/output.h"
 #include "app/study/bounds.h"
 #include "app/study/job_file.h"
+#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
@@ -56,6 +57,7 @@ std::string spec_or_nothing(const std::string& text) {
 }  // namespace
 
 void EvalOptions::add(const CliCommand& command) {
+    owner = command;
     run.add_model(command);
     run.add_lanes(command);
     run.add_backend(command);
@@ -139,7 +141,10 @@ void EvalOptions::add_shard(const CliCommand& command) {
             "answer nothing; write a job file into --out instead, which runs --shards of this command, "
             "joins them and prints the results: an array of `slurm`, or GNU `parallel` here or over ssh")
         .one_of({"slurm", "parallel"});
-    command.add_option("--shards", n_shards, "--job: how many").within(1, kMostShards).shows_default();
+    command.add_option("--shards", n_shards, "--job: how many")
+        .within(1, kMostShards)
+        .shows_default()
+        .needs(command.option("--job"));
 }
 
 bool EvalOptions::writes_job(const std::string& out) const {
@@ -155,7 +160,8 @@ bool EvalOptions::writes_job(const std::string& out) const {
         file, job_text({job == "slurm" ? JobKind::slurm : JobKind::parallel,
                         std::filesystem::read_symlink("/proc/self/exe", ignored).string(),
                         std::filesystem::current_path(ignored).string(), command_text(), out, n_shards}));
-    print_out("{} shards, joined in {}; start them with: sh {}\n", n_shards, out, shell_word(file.string()));
+    print_out("{}, joined in {}; start them with: sh {}\n", counted(n_shards, "shard"), out,
+              shell_word(file.string()));
     return true;
 }
 
@@ -305,6 +311,29 @@ void EvalOptions::check_budgets(std::span<const LaneSpec> lanes) const {
                  format_lane_spec(lane));
 }
 
+/// Refuses --seed where nothing is drawn. why: what is done instead.
+void EvalOptions::check_draws(std::string_view why) const {
+    if (!always_draws && owner && owner.given({"--seed"}))
+        fail(ErrorCode::wrong_use, "--seed draws the questions of tasks, and {}; leave it out", why);
+}
+
+/// Refuses options that no question of the data uses.
+void EvalOptions::check_used(std::span<const QuestionSet> of_data) const {
+    check_draws("data are asked in their order");
+    const auto is_own = [](const QuestionSet& set) { return set.in_own_words; };
+    if (sort == "nats" && std::ranges::any_of(of_data, is_own))
+        fail(ErrorCode::wrong_use,
+             "--sort nats: answers in own words have no nats that compare; sort by `right` or `bytes`");
+    if (!owner || std::ranges::any_of(of_data, is_own)) return;
+    if (const CliOption one = owner.given({"--answer-tokens", "--until", "--stems", "--beams",
+                                           "--beam-scores", "--length-penalty", "--early-stopping",
+                                           "--repetition-penalty", "--no-repeat-ngram", "--min-tokens"}))
+        fail(ErrorCode::wrong_use,
+             "{} is for answers in own words, and the data have choices or targets; leave "
+             "it out",
+             one.name());
+}
+
 QuestionSet EvalOptions::one_set(const std::shared_ptr<const Model>& model, std::string_view command) const {
     std::vector<QuestionSet> sets = questions(model);
     if (sets.size() != 1)
@@ -345,10 +374,12 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
                 sets.push_back(data_questions(model, options));
             }
         name_apart(sets);
+        check_used(sets);
         return sets;
     }
     data.check_unused();
     if (task.empty()) {
+        check_draws("a text is read from its beginning");
         if (text.empty())
             fail(
                 ErrorCode::wrong_use,

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace keyhole {
@@ -31,8 +32,10 @@ struct EvalOptions {
     int n_prefill = 0;
     int n_samples = 0;
     std::uint64_t seed = 1;
-    int n_bounds = 0;  ///< seeds of `random` beside the lanes, with an `oracle`; 0: neither
-    CliOption bounds;  ///< --bounds; none: the command has neither floor nor ceiling
+    bool always_draws = false;  ///< the command draws with the seed itself
+    int n_bounds = 0;           ///< seeds of `random` beside the lanes, with an `oracle`; 0: neither
+    CliOption bounds;           ///< --bounds; none: the command has neither floor nor ceiling
+    CliCommand owner;           ///< the command that has these options
     DataArguments data;
     std::vector<AskWhen> whens() const;
     /// Refuses budgets in shares of the prompt where that is one token: --ask-when decoding. Throws
@@ -79,6 +82,8 @@ struct EvalOptions {
     std::string names_text() const;
 
   private:
+    void check_draws(std::string_view why) const;
+    void check_used(std::span<const QuestionSet> of_data) const;
     bool has_oracle() const;
     std::int64_t tokens_ahead() const;
 };

@@ -226,11 +226,19 @@ std::string exported_mark(const fs::path& run) {
     return run_mark(model.value("path", std::string()), model.value("hash", std::string()));
 }
 
+/// Throws Error(wrong_use) if the run has no lane of that number.
+void check_lane_of_run(int lane, std::size_t n_lanes) {
+    if (to_index(lane) < n_lanes) return;
+    fail(ErrorCode::wrong_use, "--of-lane: lane {} does not exist: the run has {}", lane,
+         n_lanes == 1 ? "lane 0" : fmt::format("lanes 0 to {}", n_lanes - 1));
+}
+
 /// The attention rows of a lane, as `decode --export run,attention` writes them.
 figure_parts::AttentionRows rows_of_export(const fs::path& run, int lane) {
-    auto array = std::make_shared<NpyArray>(read_npy(run / fmt::format("lane{}", lane) / "attention.npy"));
     const std::string name = (run / "run.json").string();
     const nlohmann::json json = parse_json(read_text_file(name), name);
+    if (json.is_object() && json.contains("lanes")) check_lane_of_run(lane, json["lanes"].size());
+    auto array = std::make_shared<NpyArray>(read_npy(run / fmt::format("lane{}", lane) / "attention.npy"));
     if (!json.is_object() || !json.contains("first_row") || array->shape.size() != 4)
         fail(ErrorCode::bad_file, "{} holds no run with attention; make it by decode --export run,attention",
              run.string());
@@ -314,6 +322,8 @@ void add_gains(FigureRecord::Evidence& evidence, const RunGains& gains) {
 }
 
 void draw_from_run(const Figure& figure, const FigureOptions& options) {
+    if (figure.draw != nullptr && options.sweep.eval.owner.option("--of-lane").is_given())
+        fail(ErrorCode::wrong_use, "figure {} shows all lanes of its run; leave out --of-lane", figure.name);
     const auto of_rows = [&](const figure_parts::AttentionRows& rows) {
         if (figure.name == "keyformer-3a") return figure_parts::sparsity_by_layer(rows);
         if (figure.name == "keyformer-3b") return figure_parts::attention_mass(rows);
@@ -328,6 +338,8 @@ void draw_from_run(const Figure& figure, const FigureOptions& options) {
         write_picture(figure, std::move(picture), options, exported_mark(options.from), folder.staged);
         return;
     }
+    const std::vector<std::string>& lanes = options.sweep.eval.run.lanes;
+    check_lane_of_run(options.lane, std::max<std::size_t>((lanes.empty() ? figure.lanes : lanes).size(), 1));
     FigureFolder folder(figure, options);
     const std::vector<std::string> prompts = prompts_of(figure, options);
     std::optional<RunPicture> picture;
@@ -495,8 +507,22 @@ void run_sweep_of(const Figure& figure, FigureOptions& options) {
     if (options.json && !parse_shard(sweep.eval.shard).is_part()) print_record(sweep.out);
 }
 
+/// Refuses options of questions for a figure of a run, which would ignore them.
+void refuse_options_of_questions(const Figure& figure, const CliCommand& command) {
+    const CliOption one =
+        command.given({"--samples", "--context", "--prefill", "--distance", "--ask", "--ask-when", "--chat",
+                       "--seed", "--passages", "--few-shot", "--shots", "--answer-tokens", "--until", "--cut",
+                       "--stems", "--last-number", "--beams"});
+    if (one)
+        fail(ErrorCode::wrong_use, "figure {} shows a run, which has no questions; leave out {}", figure.name,
+             one.name());
+}
+
 void run_figure(FigureOptions options) {
     if (options.list) {
+        if (!options.name.empty())
+            fail(ErrorCode::wrong_use, "--list names all figures; leave out '{}', or --list",
+                 shown_text(options.name));
         options.json ? print_list_as_json() : print_list();
         return;
     }
@@ -524,6 +550,7 @@ void run_figure(FigureOptions options) {
             fail(ErrorCode::wrong_use,
                  "figure {} shows a run; --bounds is for figures that are measured on questions or a text",
                  figure->name);
+        refuse_options_of_questions(*figure, eval.owner);
         if (!eval.task.empty() || !eval.text.empty() || !eval.data.files.empty() ||
             !options.sweep.varies.empty())
             fail(ErrorCode::wrong_use,
@@ -533,6 +560,9 @@ void run_figure(FigureOptions options) {
         return;
     }
     SweepOptions& sweep = options.sweep;
+    if (const CliOption one = sweep.eval.owner.given({"--of-lane", "--tokens"}))
+        fail(ErrorCode::wrong_use, "figure {} is measured on questions or a text; leave out {}", figure->name,
+             one.name());
     if (!options.from.empty() || !options.prompt_files.empty())
         fail(
             ErrorCode::wrong_use,

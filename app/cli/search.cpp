@@ -346,6 +346,7 @@ void add_search_command(const CliCommand& program) {
         "vary a lane's numbers for the best answers at a given total of bytes, on questions that "
         "are not those of the comparison");
     options->eval.add(command);
+    options->eval.always_draws = true;
     options->eval.add_shard(command);
     command.option("--lane").set_help(
         "the lane whose numbers vary; {a} stands for a number, as in 'key:choose=(s/(age+{a}))'");

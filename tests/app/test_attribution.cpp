@@ -497,7 +497,10 @@ TEST_F(AttributeCommand, RefusesWhatItCannotCompare) {
     refuses(" --lane full", "evicts nothing");
     refuses(" --lane h2o --lane tova", "attribute takes one lane");
     refuses(" --lane h2o --bounds 2", "--bounds");
-    refuses(" --lane h2o --rest 2", "--rest and --held-out are for --budget");
+    refuses(" --lane h2o --rest 2", "--rest is for --budget; give it as well");
+    refuses(" --lane h2o --split greedy", "--split is for --budget; give it as well");
+    refuses(" --lane h2o --chunk 4", "--chunk is for --by token; give both");
+    refuses(" --lane h2o --shards 3", "--shards requires --job");
     refuses(" --lane h2o:budget=8,scope=layer", "take scope=head, or --by layer");
     refuses(" --lane h2o:budget=8 --budget 12 --rest 6", "leaves no head all its tokens");
     refuses(" --lane h2o:budget=8 --by query-head --budget 20", "all query heads of a KV head");
